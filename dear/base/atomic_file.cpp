@@ -1,0 +1,181 @@
+#include "dear/base/atomic_file.h"
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <fcntl.h>
+#include <filesystem>
+#include <optional>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include "dear/base/error.h"
+
+namespace dear {
+namespace {
+
+std::string_view remedy_for(int error_number) {
+  switch (error_number) {
+    case ENOENT:
+    case ENOTDIR:
+      return "check that the path is right and that its folder exists";
+    case EISDIR:
+      return "name a file instead of a folder";
+    case EACCES:
+    case EPERM:
+      return "check the permissions of the file and its folder";
+    case EROFS:
+      return "choose a path on a file system that can be written to";
+    case ENOSPC:
+    case EDQUOT:
+      return "free some space or choose another file system";
+    default:
+      return "check the path, or choose another one";
+  }
+}
+
+[[noreturn]] void fail(const std::string& what, const std::string& path, int error_number) {
+  throw ConfigError(with_errno("cannot " + what + " '" + path + "'", error_number) + " (" +
+                    std::string(remedy_for(error_number)) + ")");
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  [[nodiscard]] int get() const { return value_; }
+  [[nodiscard]] bool open() const { return value_ >= 0; }
+  [[nodiscard]] bool close() { return ::close(std::exchange(value_, -1)) == 0; }
+
+ private:
+  int value_;
+};
+
+[[nodiscard]] bool write_all(int descriptor, std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t written = ::write(descriptor, content.data(), content.size());
+    if (written >= 0) {
+      content.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The descriptor of this process that the path is a name for. Opening such a path anew would start at offset
+// 0 of the file that standard output was redirected to, and overwrite what was printed before.
+std::optional<int> own_descriptor(std::string_view path) {
+  if (path == "/dev/stdout") return STDOUT_FILENO;
+  if (path == "/dev/stderr") return STDERR_FILENO;
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    if (!path.starts_with(folder)) continue;
+    const std::string_view digits = path.substr(folder.size());
+    int number = -1;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    if (error == std::errc() && end == digits.data() + digits.size()) return number;
+  }
+  return std::nullopt;
+}
+
+void write_to_own_descriptor(int number, const std::string& path, std::string_view content) {
+  if (number == STDOUT_FILENO) std::fflush(stdout);  // what was printed before stays before
+  if (!write_all(number, content)) fail("write to", path, errno);
+}
+
+void write_in_place(const std::string& path, std::string_view content) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!file.open()) fail("open", path, errno);
+  if (!write_all(file.get(), content) || !file.close()) fail("write to", path, errno);
+}
+
+// A new file beside the target; removed again unless it has taken the target's place.
+class Temporary {
+ public:
+  // Its name does not contain the target's, which may be as long as a name can be.
+  explicit Temporary(const std::filesystem::path& target) {
+    static std::atomic<unsigned> counter{0};
+    const std::string stem = ".dear-" + std::to_string(::getpid()) + "-";
+    do {
+      path_ = target.parent_path() / (stem + std::to_string(counter++) + ".tmp");
+      descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    } while (descriptor_ < 0 && errno == EEXIST);
+    if (descriptor_ < 0) fail("create a file beside", target.string(), errno);
+  }
+  Temporary(const Temporary&) = delete;
+  Temporary& operator=(const Temporary&) = delete;
+  ~Temporary() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    if (!path_.empty()) ::unlink(path_.c_str());
+  }
+
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+  // False with errno when the system refuses. Network file systems report a full disk only at close.
+  [[nodiscard]] bool take_place_of(const std::filesystem::path& target) {
+    if (::fsync(descriptor_) != 0 || ::close(std::exchange(descriptor_, -1)) != 0) return false;
+    if (::rename(path_.c_str(), target.c_str()) != 0) return false;
+    path_.clear();
+    return true;
+  }
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+};
+
+// Makes the rename itself durable. A file system that cannot do this has still replaced the file, so no
+// error.
+void sync_folder_of(const std::filesystem::path& target) {
+  const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
+  const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (descriptor.open()) ::fsync(descriptor.get());
+}
+
+}  // namespace
+
+void write_file_atomically(const std::string& path, std::string_view content) {
+  if (const auto number = own_descriptor(path)) return write_to_own_descriptor(*number, path, content);
+
+  struct stat existing {};
+  const bool exists = ::stat(path.c_str(), &existing) == 0;
+  if (exists && !S_ISREG(existing.st_mode)) return write_in_place(path, content);
+  // A rename needs no permission for the file that it replaces: ask for it, as any other way of writing
+  // would.
+  if (exists && ::access(path.c_str(), W_OK) != 0) fail("write to", path, errno);
+
+  std::error_code no_link;
+  const std::filesystem::path resolved =
+      exists ? std::filesystem::canonical(path, no_link) : std::filesystem::path(path);
+  const std::filesystem::path target = no_link ? std::filesystem::path(path) : resolved;
+  Temporary temporary(target);
+  if (exists && ::fchmod(temporary.descriptor(), existing.st_mode & 0777) != 0) fail("write to", path, errno);
+  if (!write_all(temporary.descriptor(), content) || !temporary.take_place_of(target)) {
+    fail("write to", path, errno);
+  }
+  sync_folder_of(target);
+}
+
+std::string read_file(const std::string& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.open()) fail("open", path, errno);
+  std::string content;
+  std::array<char, 65536> chunk;
+  while (true) {
+    const ssize_t count = ::read(file.get(), chunk.data(), chunk.size());
+    if (count == 0) return content;
+    if (count > 0) {
+      content.append(chunk.data(), static_cast<std::size_t>(count));
+    } else if (errno != EINTR) {
+      fail("read", path, errno);
+    }
+  }
+}
+
+}  // namespace dear

@@ -1,0 +1,43 @@
+#include "dear/base/deadline.h"
+
+#include <limits>
+
+#include <gtest/gtest.h>
+
+namespace dear {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(Deadline, InThePastIsExpiredWithNothingRemaining) {
+  const Deadline deadline(SteadyClock::now() - 1s);
+  EXPECT_TRUE(deadline.expired());
+  EXPECT_EQ(deadline.remaining(), 0ns);
+  EXPECT_TRUE(Deadline::after(-1s).expired());
+}
+
+TEST(Deadline, InTheFutureRemains) {
+  const SteadyTime before = SteadyClock::now();
+  const Deadline deadline = Deadline::after(3600s);
+  EXPECT_FALSE(deadline.expired());
+  EXPECT_GT(deadline.remaining(), 0s);
+  EXPECT_LE(deadline.remaining(), 3600s);
+  EXPECT_GE(deadline.at(), before + 3600s);
+}
+
+TEST(Deadline, BeyondWhatTheClockCanCountIsFarAway) {
+  for (const double seconds : {1e12, 1e300, std::numeric_limits<double>::infinity()}) {
+    const Deadline deadline = Deadline::after(std::chrono::duration<double>(seconds));
+    EXPECT_FALSE(deadline.expired()) << seconds;
+    EXPECT_GT(deadline.remaining(), 24h * 365) << seconds;
+  }
+}
+
+TEST(SecondsOf, CountsFromTheEpochOfTheClock) {
+  EXPECT_EQ(seconds_of(SteadyTime(1500ms)), 1.5);
+  const double first = now_seconds();
+  EXPECT_LE(first, now_seconds());
+}
+
+}  // namespace
+}  // namespace dear

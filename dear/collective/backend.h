@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "dear/base/deadline.h"
+#include "dear/collective/buffer.h"
+#include "dear/collective/request.h"
+
+namespace dear {
+
+// What carries collectives for one rank: single, shm, or another of these over a modelled link. Blocking; a
+// Group gives it a thread and the order. One thread at a time calls run(); abort() may come from any.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int size() const = 0;
+  [[nodiscard]] virtual std::string description() const = 0;                 // "shm, 4 ranks on this host"
+  [[nodiscard]] virtual std::string modelled_network() const { return ""; }  // "" when real
+
+  // Collective, like any other: every rank asks for the same number of bytes in the same order.
+  // TransportError naming the size and the remedy when memory for all ranks cannot be had; then on every
+  // rank.
+  virtual Buffer allocate(std::int64_t bytes, Deadline deadline) = 0;
+
+  // Returns when this rank's part is done and its buffers may be written again. After an error every further
+  // call throws the same one, on this rank; the peers get a TransportError that names this rank and repeats
+  // its message.
+  virtual Timing run(const Request& request, Deadline deadline) = 0;
+
+  // Makes run(), now or later, here and on the peers, fail with a TransportError that says `reason`.
+  virtual void abort(const std::string& reason) noexcept = 0;
+};
+
+}  // namespace dear

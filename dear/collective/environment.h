@@ -1,0 +1,28 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace dear {
+
+// Who this process is among the ranks, as its launcher says.
+struct LaunchEnvironment {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+  std::string launcher;    // "dear launch", "torchrun", "Open MPI", "MPICH", "Slurm", or "none"
+  std::string rendezvous;  // the same for all ranks of this job on this host, and for no other job
+};
+
+// The one place that reads the environment. `get` is getenv, or a test's. Understands, first match wins:
+// torchrun and `dear launch` (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
+// TORCHELASTIC_RUN_ID), Open MPI (OMPI_COMM_WORLD_*), MPICH and other PMI launchers (PMI_*, MPI_LOCAL*),
+// Slurm (SLURM_*, only under srun). DEAR_RENDEZVOUS replaces the rendezvous of any of them. ConfigError
+// naming the variable for a missing, malformed or contradictory one. No launcher: a world of one.
+using GetVariable = std::function<std::optional<std::string>(const std::string& name)>;
+LaunchEnvironment read_launch_environment(const GetVariable& get);
+LaunchEnvironment read_launch_environment();
+
+}  // namespace dear

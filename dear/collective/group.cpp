@@ -1,0 +1,293 @@
+#include "dear/collective/group.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <pthread.h>
+#include <signal.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+
+namespace dear {
+
+struct Ticket {
+  const void* lane = nullptr;  // whose thread will finish it
+  std::mutex mutex;
+  std::condition_variable finished;
+  std::atomic<bool> done = false;
+  Outcome outcome;  // written before `done`, never after
+
+  void finish(Outcome result) {
+    {
+      const std::lock_guard lock(mutex);
+      outcome = std::move(result);
+      done.store(true, std::memory_order_release);
+    }
+    finished.notify_all();
+  }
+};
+
+namespace {
+
+// What runs on this thread, if it is the thread of a group: waiting for that group here could never end.
+thread_local const void* lane_of_this_thread = nullptr;
+
+void forbid_on_lane(const void* lane) {
+  if (lane != nullptr && lane == lane_of_this_thread) {
+    throw ConfigError(
+        "a continuation waits for its own group, whose thread it holds: wait on another thread, or issue and "
+        "return");
+  }
+}
+
+Timing wait_for(Ticket& ticket) {
+  if (!ticket.done.load(std::memory_order_acquire)) {
+    forbid_on_lane(ticket.lane);
+    std::unique_lock lock(ticket.mutex);
+    ticket.finished.wait(lock, [&] { return ticket.done.load(std::memory_order_relaxed); });
+  }
+  if (ticket.outcome.error) {
+    std::rethrow_exception(ticket.outcome.error);
+  }
+  return ticket.outcome.timing;
+}
+
+// A thread that takes no signals: handlers of the program run on its own threads.
+template <typename Function>
+std::thread quiet_thread(Function&& function) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread;
+  try {
+    thread = std::thread(std::forward<Function>(function));
+  } catch (const std::system_error& error) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw TransportError(fmt::format("cannot start the thread of a group: {}", error.what()));
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_setname_np(thread.native_handle(), "dear-group");
+  return thread;
+}
+
+}  // namespace
+
+bool Pending::done() const { return !ticket_ || ticket_->done.load(std::memory_order_acquire); }
+
+Timing Pending::wait() const { return ticket_ ? wait_for(*ticket_) : Timing{}; }
+
+// [Note: the lane] One thread runs what is issued, in that order. Its state is shared between the handles'
+// Lane and the thread, so that the last handle may be dropped anywhere, even in a continuation on the thread
+// itself: then the thread finishes the queue alone. Dropped elsewhere, the Lane waits for the queue; every
+// item is bounded by the timeout, and after the first failure the rest end at once, so this waits for one
+// timeout at most beyond the work.
+class Group::Lane {
+ public:
+  using Work = std::function<Timing(Backend&, Deadline)>;
+
+  Lane(std::unique_ptr<Backend> backend, const Options& options)
+      : options(options), state_(std::make_shared<State>(std::move(backend), options.timeout)) {
+    thread_ = quiet_thread([state = state_] { state->run(); });
+  }
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+  ~Lane() {
+    state_->close();
+    // A child that was forked has this object, but not the thread.
+    if (lane_of_this_thread == state_.get() || getpid() != process_) {
+      thread_.detach();
+    } else {
+      thread_.join();
+    }
+  }
+
+  std::shared_ptr<Ticket> push(Work work, Continuation then) {
+    return state_->push(std::move(work), std::move(then));
+  }
+  void abort(const std::string& reason) noexcept { state_->abort(reason); }
+  [[nodiscard]] const Backend& backend() const { return *state_->backend; }
+  void forbid_here() const { forbid_on_lane(state_.get()); }
+
+  const Options options;
+
+ private:
+  struct Item {
+    Work work;
+    Continuation then;
+    std::shared_ptr<Ticket> ticket;
+  };
+
+  struct State {
+    State(std::unique_ptr<Backend> with, std::chrono::duration<double> timeout)
+        : backend(std::move(with)), timeout(timeout) {}
+
+    std::shared_ptr<Ticket> push(Work work, Continuation then);
+    void abort(const std::string& reason) noexcept;
+    void close();
+    void run();
+    Outcome perform(Item& item);
+    void fail(std::exception_ptr error);
+    std::exception_ptr failed();
+
+    const std::unique_ptr<Backend> backend;
+    const std::chrono::duration<double> timeout;
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Item> queue;
+    std::exception_ptr failure;  // the first; ends the group
+    bool closed = false;
+  };
+
+  std::shared_ptr<State> state_;
+  std::thread thread_;
+  const pid_t process_ = getpid();
+};
+
+std::shared_ptr<Ticket> Group::Lane::State::push(Work work, Continuation then) {
+  auto ticket = std::make_shared<Ticket>();
+  ticket->lane = this;
+  {
+    const std::lock_guard lock(mutex);
+    if (failure) {
+      std::rethrow_exception(failure);
+    }
+    queue.push_back({std::move(work), std::move(then), ticket});
+  }
+  changed.notify_one();
+  return ticket;
+}
+
+void Group::Lane::State::close() {
+  {
+    const std::lock_guard lock(mutex);
+    closed = true;
+  }
+  changed.notify_one();
+}
+
+void Group::Lane::State::fail(std::exception_ptr error) {
+  const std::lock_guard lock(mutex);
+  if (!failure) {
+    failure = std::move(error);
+  }
+}
+
+std::exception_ptr Group::Lane::State::failed() {
+  const std::lock_guard lock(mutex);
+  return failure;
+}
+
+void Group::Lane::State::abort(const std::string& reason) noexcept {
+  fail(std::make_exception_ptr(TransportError(fmt::format("rank {} failed: {}", backend->rank(), reason))));
+  backend->abort(reason);
+}
+
+Outcome Group::Lane::State::perform(Item& item) {
+  Outcome outcome;
+  outcome.error = failed();
+  if (!outcome.error) {
+    try {
+      outcome.timing = item.work(*backend, Deadline::after(timeout));
+    } catch (...) {
+      fail(std::current_exception());
+      outcome.error = failed();  // an abort on this rank came first and says more than its consequence
+    }
+  }
+  if (item.then) {
+    try {
+      item.then(outcome);
+    } catch (const std::exception& error) {
+      fail(std::current_exception());
+      backend->abort(fmt::format("a continuation threw: {}", error.what()));
+      outcome.error = failed();
+    }
+  }
+  return outcome;
+}
+
+void Group::Lane::State::run() {
+  lane_of_this_thread = this;
+  for (;;) {
+    Item item;
+    {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [this] { return closed || !queue.empty(); });
+      if (queue.empty()) {
+        return;
+      }
+      item = std::move(queue.front());
+      queue.pop_front();
+    }
+    Outcome outcome = perform(item);
+    // Buffers and captures go before the handle is done: who waited may count on it.
+    item.work = nullptr;
+    item.then = nullptr;
+    item.ticket->finish(std::move(outcome));
+  }
+}
+
+Group::Group(std::unique_ptr<Backend> backend, Options options) {
+  const double seconds = options.timeout.count();
+  constexpr double kYear = 365.0 * 24 * 3600;
+  if (!(seconds > 0 && seconds <= kYear)) {
+    throw ConfigError(fmt::format("a timeout of {} s cannot be: give one above 0 and up to a year", seconds));
+  }
+  lane_ = std::make_shared<Lane>(std::move(backend), options);
+}
+
+int Group::rank() const { return lane_->backend().rank(); }
+int Group::size() const { return lane_->backend().size(); }
+std::string Group::description() const { return lane_->backend().description(); }
+std::string Group::modelled_network() const { return lane_->backend().modelled_network(); }
+std::chrono::duration<double> Group::timeout() const { return lane_->options.timeout; }
+
+Buffer Group::allocate(std::int64_t bytes) {
+  if (bytes < 0) {
+    throw ConfigError(fmt::format("cannot allocate a buffer of {} bytes: the size is negative", bytes));
+  }
+  lane_->forbid_here();
+  const auto buffer = std::make_shared<Buffer>();
+  const auto ticket = lane_->push(
+      [bytes, buffer](Backend& backend, Deadline deadline) {
+        *buffer = backend.allocate(bytes, deadline);
+        return Timing{};
+      },
+      {});
+  wait_for(*ticket);
+  return *buffer;
+}
+
+Pending Group::issue(const Request& request, Continuation then) {
+  validate(request, size());
+  return Pending(
+      lane_->push([request](Backend& backend, Deadline deadline) { return backend.run(request, deadline); },
+                  std::move(then)));
+}
+
+Pending Group::reduce_scatter(const View& view, Reduction reduction) {
+  return issue({.operation = Operation::reduce_scatter, .view = view, .reduction = reduction});
+}
+Pending Group::all_gather(const View& view) {
+  return issue({.operation = Operation::all_gather, .view = view});
+}
+Pending Group::all_reduce(const View& view, Reduction reduction) {
+  return issue({.operation = Operation::all_reduce, .view = view, .reduction = reduction});
+}
+Pending Group::broadcast(const View& view, int root) {
+  return issue({.operation = Operation::broadcast, .view = view, .root = root});
+}
+Pending Group::all_to_all(const View& view, const View& output) {
+  return issue({.operation = Operation::all_to_all, .view = view, .output = output});
+}
+Pending Group::barrier() { return issue({.operation = Operation::barrier}); }
+
+void Group::abort(const std::string& reason) noexcept { lane_->abort(reason); }
+
+}  // namespace dear

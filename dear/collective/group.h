@@ -1,0 +1,92 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "dear/collective/backend.h"
+#include "dear/collective/buffer.h"
+#include "dear/collective/request.h"
+#include "dear/collective/shard.h"
+
+namespace dear {
+
+// How a collective ended; `error` is empty on success.
+struct Outcome {
+  Timing timing;
+  std::exception_ptr error;
+};
+
+// A collective on its way. A handle; may be dropped.
+struct Ticket;  // in group.cpp
+class Pending {
+ public:
+  Pending() = default;
+  [[nodiscard]] bool done() const;
+  // Returns when the collective is complete on this rank; throws what it failed with. Ends within the group's
+  // timeout for each collective issued up to it.
+  Timing wait() const;
+
+ private:
+  friend class Group;
+  explicit Pending(std::shared_ptr<Ticket> ticket) : ticket_(std::move(ticket)) {}
+  std::shared_ptr<Ticket> ticket_;
+};
+
+// The ranks of a job as a value with collectives on it. Copies share one thread, which runs collectives one
+// after another in the order in which they were issued; every rank must issue the same ones in the same
+// order, which is checked on each. Results do not depend on timing: reductions add rank 0's contribution
+// first, then rank 1's, ... (fp16 and bf16 are summed in fp32 and rounded once; an average is the sum divided
+// by the number of ranks, truncated for integers).
+//
+// Methods may be called from any thread. The first failure ends the group: that collective and all later ones
+// throw. Waiting is bounded: `timeout` for each collective, from the moment this rank reaches it.
+class Group {
+ public:
+  struct Options {
+    std::chrono::duration<double> timeout = std::chrono::seconds(120);
+  };
+  Group(std::unique_ptr<Backend> backend, Options options);
+
+  [[nodiscard]] int rank() const;
+  [[nodiscard]] int size() const;
+  [[nodiscard]] std::string description() const;
+  [[nodiscard]] std::string modelled_network() const;  // "" when the network is real
+  [[nodiscard]] std::chrono::duration<double> timeout() const;
+
+  // Waits for the peers to allocate as well. See Backend::allocate.
+  [[nodiscard]] Buffer allocate(std::int64_t bytes);
+
+  // In place. With n = view.count, rank r afterwards holds:
+  //   reduce_scatter  the reduction in elements shard_of(n, dtype, size, r); the rest as it was
+  //   all_gather      in elements shard_of(n, dtype, size, q), for every q, what rank q held there
+  //   all_reduce      the reduction in all n elements
+  //   broadcast       what `root` held
+  // all_to_all sends block q of `view` to rank q, which finds it as block r of its `output`; both have n
+  // elements, n a multiple of size.
+  Pending reduce_scatter(const View& view, Reduction reduction);
+  Pending all_gather(const View& view);
+  Pending all_reduce(const View& view, Reduction reduction);
+  Pending broadcast(const View& view, int root);
+  Pending all_to_all(const View& view, const View& output);
+  Pending barrier();
+
+  // The general form: `then` is called once, on the group's thread, before the handle is done. It must not
+  // wait for this group and must not throw. A request that no rank could run (a view outside its buffer, an
+  // unknown root) is a ConfigError here and now. A group that has ended throws its failure here and now.
+  // Where this throws, `then` is not called.
+  using Continuation = std::function<void(const Outcome&)>;
+  Pending issue(const Request& request, Continuation then = {});
+
+  // Ends the group with this reason, here and on the peers.
+  void abort(const std::string& reason) noexcept;
+
+ private:
+  class Lane;
+  std::shared_ptr<Lane> lane_;
+};
+
+}  // namespace dear

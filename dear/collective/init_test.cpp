@@ -1,0 +1,99 @@
+#include "dear/collective/init.h"
+
+#include <cstdlib>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/collective/exchange.h"
+#include "dear/collective/memory.h"
+#include "dear/collective/testing/ranks.h"
+
+namespace dear {
+namespace {
+
+using collective::testing::fresh_rendezvous;
+using collective::testing::run_in_processes;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+void become(int rank, int size, const std::string& rendezvous) {
+  setenv("RANK", std::to_string(rank).c_str(), 1);
+  setenv("WORLD_SIZE", std::to_string(size).c_str(), 1);
+  setenv("DEAR_RENDEZVOUS", rendezvous.c_str(), 1);
+}
+
+TEST(Init, WithoutALauncherIsAGroupOfOne) {
+  const auto reports = run_in_processes(1, [](int) {
+    clearenv();
+    const Group group = init();
+    EXPECT_EQ(group.description(), "single, 1 rank");
+    EXPECT_EQ(group.timeout(), std::chrono::seconds(120));
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+TEST(Init, MeetsTheRanksOfThisHost) {
+  const std::string rendezvous = fresh_rendezvous();
+  const auto reports = run_in_processes(3, [&](int rank) {
+    become(rank, 3, rendezvous);
+    const Group group = init();
+    EXPECT_EQ(group.rank(), rank);
+    EXPECT_EQ(group.description(), "shm, 3 ranks on this host");
+    agree(group, "group", group.description());
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+TEST(Init, PutsTheGroupOnAModelledNetwork) {
+  const std::string rendezvous = fresh_rendezvous();
+  const auto reports = run_in_processes(2, [&](int rank) {
+    become(rank, 2, rendezvous);
+    Group group = init({.network = parse_network("bandwidth=1gbit,latency=1us")});
+    EXPECT_THAT(group.modelled_network(), HasSubstr("1 Gbit/s"));
+    group.barrier().wait();
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+TEST(Init, NamesTheRanksThatDoNotCome) {
+  const std::string rendezvous = fresh_rendezvous();
+  const auto reports = run_in_processes(2, [&](int rank) {
+    become(rank, 3, rendezvous);
+    init({.timeout = std::chrono::milliseconds(300)});
+  });
+  EXPECT_THAT(reports, Each(HasSubstr("TimeoutError: rank 2 did not come within")));
+}
+
+TEST(Init, RefusesOtherHosts) {
+  const auto reports = run_in_processes(1, [](int) {
+    become(0, 4, "x");
+    setenv("LOCAL_RANK", "0", 1);
+    setenv("LOCAL_WORLD_SIZE", "2", 1);
+    init();
+  });
+  EXPECT_THAT(reports, Each(AllOf(HasSubstr("ConfigError: torchrun started 2 of 4 ranks on this host"),
+                                  HasSubstr("not supported yet"))));
+}
+
+TEST(Init, RefusesABadEnvironment) {
+  const auto reports = run_in_processes(1, [](int) {
+    become(0, 4, "x");
+    setenv("RANK", "zero", 1);
+    init();
+  });
+  EXPECT_THAT(reports, Each(HasSubstr("ConfigError: environment variable RANK is \"zero\"")));
+}
+
+TEST(Memory, RefusesWhatIsNotThereAndSaysHowMuchIs) {
+  EXPECT_GT(collective::available_memory(), 0);
+  EXPECT_EQ(collective::testing::report_of([] { collective::require_memory(1000, "a test"); }), "ok");
+  EXPECT_THAT(
+      collective::testing::report_of([] { collective::require_memory(std::int64_t{1} << 55, "a test"); }),
+      AllOf(HasSubstr("TransportError: cannot allocate"), HasSubstr("for a test: only")));
+}
+
+}  // namespace
+}  // namespace dear

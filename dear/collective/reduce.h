@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "dear/base/dtype.h"
+#include "dear/collective/request.h"
+
+// The arithmetic of reductions, in one thread on memory it can reach.
+namespace dear::collective {
+
+// out[i] = sources[0][i] (op) sources[1][i] (op) ..., in this order, whatever the count. fp16 and bf16 are
+// accumulated in fp32 and rounded once, to nearest even; int32 is accumulated in int64 and wraps when stored;
+// int64 wraps. An average is the sum divided by the number of sources, truncated for integers. A NaN in a
+// source is one in the result. `out` may be one of the sources; other overlaps are not allowed. All are
+// aligned to the element size.
+void reduce(DType dtype, Reduction reduction, const std::vector<const std::byte*>& sources, std::byte* out,
+            std::int64_t count);
+
+}  // namespace dear::collective

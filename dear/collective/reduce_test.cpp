@@ -1,0 +1,176 @@
+#include "dear/collective/reduce.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "dear/base/error.h"
+#include "dear/collective/half.h"
+
+namespace dear::collective {
+namespace {
+
+constexpr std::uint32_t kPatterns = 1U << 16;
+
+Half half(std::uint32_t bits) { return {static_cast<std::uint16_t>(bits)}; }
+BFloat16 bfloat16(std::uint32_t bits) { return {static_cast<std::uint16_t>(bits)}; }
+
+// IEEE 754 binary16 by its definition.
+double half_by_definition(std::uint32_t bits) {
+  const double sign = (bits & 0x8000U) != 0 ? -1 : 1;
+  const int exponent = static_cast<int>((bits >> 10) & 31U);
+  const auto mantissa = static_cast<double>(bits & 1023U);
+  if (exponent == 31) {
+    return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN()
+                         : sign * std::numeric_limits<double>::infinity();
+  }
+  return exponent == 0 ? sign * std::ldexp(mantissa, -24) : sign * std::ldexp(1024 + mantissa, exponent - 25);
+}
+
+TEST(Half, WidensEveryPatternByDefinition) {
+  for (std::uint32_t bits = 0; bits < kPatterns; ++bits) {
+    const double reference = half_by_definition(bits);
+    const float found = widen(half(bits));
+    if (std::isnan(reference)) {
+      ASSERT_TRUE(std::isnan(found)) << bits;
+    } else {
+      ASSERT_EQ(static_cast<double>(found), reference) << bits;
+      ASSERT_EQ(std::signbit(found), (bits & 0x8000U) != 0) << bits;
+    }
+  }
+}
+
+TEST(Half, ComesBackFromEveryPattern) {
+  for (std::uint32_t bits = 0; bits < kPatterns; ++bits) {
+    const float wide = widen(half(bits));
+    if (std::isnan(wide)) {
+      ASSERT_TRUE(std::isnan(widen(narrow_to_half(wide)))) << bits;
+    } else {
+      ASSERT_EQ(narrow_to_half(wide).bits, bits);
+    }
+  }
+}
+
+// Between each two neighbours: below the middle, at it (to the even one), and above it. The neighbour of the
+// largest number is infinity, which stands where the next number would.
+TEST(Half, RoundsToNearestEvenEverywhere) {
+  for (std::uint32_t bits = 0; bits < 0x7c00U; ++bits) {
+    const double above = bits + 1 == 0x7c00U ? 65536.0 : half_by_definition(bits + 1);
+    const auto middle = static_cast<float>((half_by_definition(bits) + above) / 2);
+    const std::uint32_t even = bits % 2 == 0 ? bits : bits + 1;
+    ASSERT_EQ(narrow_to_half(middle).bits, even);
+    ASSERT_EQ(narrow_to_half(std::nextafter(middle, 0.0F)).bits, bits);
+    ASSERT_EQ(narrow_to_half(std::nextafter(middle, 1e9F)).bits, bits + 1);
+    ASSERT_EQ(narrow_to_half(-middle).bits, even | 0x8000U);
+  }
+}
+
+TEST(Half, TurnsWhatDoesNotFitIntoInfinityOrZero) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  EXPECT_EQ(narrow_to_half(kLargest).bits, 0x7c00U);
+  EXPECT_EQ(narrow_to_half(-kLargest).bits, 0xfc00U);
+  EXPECT_EQ(narrow_to_half(std::numeric_limits<float>::infinity()).bits, 0x7c00U);
+  EXPECT_EQ(narrow_to_half(std::numeric_limits<float>::denorm_min()).bits, 0U);
+  EXPECT_EQ(narrow_to_half(-std::numeric_limits<float>::min()).bits, 0x8000U);
+}
+
+TEST(BFloat16, ComesBackFromEveryPatternAndRoundsToNearestEven) {
+  for (std::uint32_t bits = 0; bits < kPatterns; ++bits) {
+    const float wide = widen(bfloat16(bits));
+    if (std::isnan(wide)) {
+      ASSERT_TRUE(std::isnan(widen(narrow_to_bfloat16(wide)))) << bits;
+      continue;
+    }
+    ASSERT_EQ(narrow_to_bfloat16(wide).bits, bits);
+    if (std::isinf(wide)) {
+      continue;
+    }
+    const auto middle = std::bit_cast<float>((bits << 16) | 0x8000U);
+    ASSERT_EQ(narrow_to_bfloat16(middle).bits, bits % 2 == 0 ? bits : bits + 1);
+    ASSERT_EQ(narrow_to_bfloat16(std::bit_cast<float>((bits << 16) | 0x7fffU)).bits, bits);
+    ASSERT_EQ(narrow_to_bfloat16(std::bit_cast<float>((bits << 16) | 0x8001U)).bits, bits + 1);
+  }
+}
+
+TEST(BFloat16, KeepsANanWhosePayloadIsAllLow) {
+  EXPECT_TRUE(std::isnan(widen(narrow_to_bfloat16(std::bit_cast<float>(0x7f800001U)))));
+}
+
+template <typename T>
+std::vector<T> reduced(DType dtype, Reduction reduction, const std::vector<std::vector<T>>& sources) {
+  std::vector<const std::byte*> pointers;
+  for (const auto& source : sources) {
+    pointers.push_back(reinterpret_cast<const std::byte*>(source.data()));
+  }
+  std::vector<T> out(sources.front().size());
+  reduce(dtype, reduction, pointers, reinterpret_cast<std::byte*>(out.data()),
+         static_cast<std::int64_t>(out.size()));
+  return out;
+}
+
+TEST(Reduce, AddsInTheOrderOfTheSources) {
+  // 1e8 + 1 is 1e8 in fp32, so each order has a sum of its own.
+  EXPECT_EQ(reduced<float>(DType::f32, Reduction::sum, {{1e8F}, {1}, {-1e8F}}), std::vector<float>{0});
+  EXPECT_EQ(reduced<float>(DType::f32, Reduction::sum, {{1e8F}, {-1e8F}, {1}}), std::vector<float>{1});
+}
+
+TEST(Reduce, RoundsNarrowTypesOnce) {
+  // 2048 + 1 rounds back to 2048 in fp16; in fp32 the two ones count.
+  const Half large = narrow_to_half(2048);
+  const Half one = narrow_to_half(1);
+  EXPECT_EQ(widen(reduced<Half>(DType::f16, Reduction::sum, {{large}, {one}, {one}})[0]), 2050);
+  const BFloat16 big = narrow_to_bfloat16(256);
+  const BFloat16 unit = narrow_to_bfloat16(1);
+  EXPECT_EQ(widen(reduced<BFloat16>(DType::bf16, Reduction::sum, {{big}, {unit}, {unit}})[0]), 258);
+  // The sum does not fit into fp16, the average does.
+  const Half huge = narrow_to_half(60000);
+  EXPECT_EQ(widen(reduced<Half>(DType::f16, Reduction::average, {{huge}, {huge}})[0]), widen(huge));
+}
+
+TEST(Reduce, TruncatesIntegerAverages) {
+  EXPECT_EQ(reduced<std::int32_t>(DType::i32, Reduction::average, {{7, -7}, {0, 0}}),
+            (std::vector<std::int32_t>{3, -3}));
+  EXPECT_EQ(reduced<std::int64_t>(DType::i64, Reduction::average, {{7, -7}, {0, 0}}),
+            (std::vector<std::int64_t>{3, -3}));
+}
+
+TEST(Reduce, DefinesIntegerOverflow) {
+  constexpr auto kMost32 = std::numeric_limits<std::int32_t>::max();
+  constexpr auto kMost64 = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(reduced<std::int32_t>(DType::i32, Reduction::average, {{kMost32}, {kMost32}})[0], kMost32);
+  EXPECT_EQ(reduced<std::int32_t>(DType::i32, Reduction::sum, {{kMost32}, {1}})[0],
+            std::numeric_limits<std::int32_t>::min());
+  EXPECT_EQ(reduced<std::int64_t>(DType::i64, Reduction::sum, {{kMost64}, {1}})[0],
+            std::numeric_limits<std::int64_t>::min());
+}
+
+TEST(Reduce, KeepsNan) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Reduction reduction : {Reduction::sum, Reduction::average, Reduction::max, Reduction::min}) {
+    for (const float value : reduced<float>(DType::f32, reduction, {{nan, 1, 1}, {1, nan, 1}, {1, 1, nan}})) {
+      EXPECT_TRUE(std::isnan(value)) << name_of(reduction);
+    }
+  }
+}
+
+TEST(Reduce, MayWriteOverOneOfItsSources) {
+  std::vector<double> first(5000, 1.5);
+  std::vector<double> second(5000, 2.25);
+  auto* out = reinterpret_cast<std::byte*>(second.data());
+  reduce(DType::f64, Reduction::sum, {reinterpret_cast<const std::byte*>(first.data()), out}, out, 5000);
+  EXPECT_EQ(second, std::vector<double>(5000, 3.75));
+}
+
+TEST(Reduce, ComparesBytesAndDoesNotAddThem) {
+  EXPECT_EQ(reduced<std::uint8_t>(DType::u8, Reduction::max, {{1, 200}, {2, 100}}),
+            (std::vector<std::uint8_t>{2, 200}));
+  EXPECT_EQ(reduced<std::uint8_t>(DType::u8, Reduction::min, {{1, 200}, {2, 100}}),
+            (std::vector<std::uint8_t>{1, 100}));
+  EXPECT_THROW(reduced<std::uint8_t>(DType::u8, Reduction::sum, {{1}, {2}}), ConfigError);
+}
+
+}  // namespace
+}  // namespace dear::collective

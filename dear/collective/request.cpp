@@ -1,0 +1,114 @@
+#include "dear/collective/request.h"
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+
+namespace dear {
+namespace {
+
+bool reduces(Operation operation) {
+  return operation == Operation::reduce_scatter || operation == Operation::all_reduce;
+}
+
+void validate_view(const View& view, const char* name, const std::string& what) {
+  const std::int64_t element = size_of(view.dtype);
+  if (view.count < 0 || view.offset_bytes < 0) {
+    throw ConfigError(fmt::format("{}: the {} has count {} and offset {}: neither may be negative", what,
+                                  name, view.count, view.offset_bytes));
+  }
+  if (view.offset_bytes % element != 0) {
+    throw ConfigError(fmt::format("{}: the {} starts at byte {}, which is no multiple of the element size {}",
+                                  what, name, view.offset_bytes, element));
+  }
+  const std::int64_t room = view.buffer.bytes();
+  if (view.offset_bytes > room || view.count > (room - view.offset_bytes) / element) {
+    throw ConfigError(fmt::format("{}: the {} ends outside its buffer of {} bytes ({} elements from byte {})",
+                                  what, name, room, view.count, view.offset_bytes));
+  }
+}
+
+}  // namespace
+
+std::string name_of(Operation operation) {
+  switch (operation) {
+    case Operation::barrier:
+      return "barrier";
+    case Operation::reduce_scatter:
+      return "reduce-scatter";
+    case Operation::all_gather:
+      return "all-gather";
+    case Operation::all_reduce:
+      return "all-reduce";
+    case Operation::broadcast:
+      return "broadcast";
+    case Operation::all_to_all:
+      return "all-to-all";
+  }
+  return "unknown operation";
+}
+
+std::string name_of(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::sum:
+      return "sum";
+    case Reduction::average:
+      return "average";
+    case Reduction::max:
+      return "max";
+    case Reduction::min:
+      return "min";
+  }
+  return "unknown reduction";
+}
+
+std::string describe(const Request& request) {
+  std::string text = name_of(request.operation);
+  if (request.operation != Operation::barrier) {
+    text += fmt::format(" of {} {}", request.view.count, name_of(request.view.dtype));
+  }
+  if (reduces(request.operation)) {
+    text += ", " + name_of(request.reduction);
+  }
+  if (request.operation == Operation::broadcast) {
+    text += fmt::format(" from rank {}", request.root);
+  }
+  if (request.label >= 0) {
+    text += fmt::format(" (label {})", request.label);
+  }
+  return text;
+}
+
+void validate(const Request& request, int ranks) {
+  if (request.operation == Operation::barrier) {
+    return;
+  }
+  const std::string what = describe(request);
+  validate_view(request.view, "view", what);
+  if (reduces(request.operation) && request.view.dtype == DType::u8 &&
+      (request.reduction == Reduction::sum || request.reduction == Reduction::average)) {
+    throw ConfigError(what + ": bytes are moved and compared, never added; use int32 to count");
+  }
+  if (request.operation == Operation::broadcast && (request.root < 0 || request.root >= ranks)) {
+    throw ConfigError(fmt::format("{}: there is no such root among {} ranks", what, ranks));
+  }
+  if (request.operation != Operation::all_to_all) {
+    return;
+  }
+  validate_view(request.output, "output", what);
+  if (request.view.count % ranks != 0) {
+    throw ConfigError(fmt::format("{}: the count must be a multiple of the {} ranks", what, ranks));
+  }
+  if (request.output.count != request.view.count || request.output.dtype != request.view.dtype) {
+    throw ConfigError(fmt::format("{}: the output has {} {}: it must match the view", what,
+                                  request.output.count, name_of(request.output.dtype)));
+  }
+  const std::int64_t bytes = request.view.count * size_of(request.view.dtype);
+  const bool apart = request.view.offset_bytes + bytes <= request.output.offset_bytes ||
+                     request.output.offset_bytes + bytes <= request.view.offset_bytes;
+  if (bytes > 0 && request.view.buffer.region() == request.output.buffer.region() && !apart) {
+    throw ConfigError(what + ": the output overlaps the view; give it a place of its own");
+  }
+}
+
+}  // namespace dear

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "dear/base/deadline.h"
+#include "dear/collective/buffer.h"
+
+namespace dear {
+
+enum class Operation : std::uint8_t {
+  barrier,
+  reduce_scatter,
+  all_gather,
+  all_reduce,
+  broadcast,
+  all_to_all
+};
+enum class Reduction : std::uint8_t { sum, average, max, min };
+
+std::string name_of(Operation operation);  // "reduce-scatter"
+std::string name_of(Reduction reduction);
+
+// One collective as one rank asks for it. Peers compare operation, reduction, count, dtype, root and label.
+struct Request {
+  Operation operation = Operation::barrier;
+  View view{};
+  View output{};  // all_to_all only: where the peers' blocks go; must not overlap `view`
+  Reduction reduction = Reduction::sum;
+  int root = 0;             // broadcast only
+  std::int64_t label = -1;  // the caller's number for it (a bucket); -1 for none
+};
+
+// ConfigError when no rank of a group of `ranks` could run it: a view outside its buffer or not on a multiple
+// of its element size, an unknown root, a sum of bytes, blocks that do not come out even, or an output over
+// the input.
+void validate(const Request& request, int ranks);
+
+// "reduce-scatter of 1000 fp32, sum (label 3)"
+std::string describe(const Request& request);
+
+// When a collective ran, on this rank: `begin` is the moment from which all ranks were there.
+struct Timing {
+  SteadyTime begin{};
+  SteadyTime end{};
+};
+
+}  // namespace dear

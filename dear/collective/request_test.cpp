@@ -1,0 +1,85 @@
+#include "dear/collective/request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/error.h"
+#include "dear/collective/single/single.h"
+
+namespace dear {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Validate : public ::testing::Test {
+ protected:
+  Buffer buffer() const { return buffer_; }
+  static std::string complaint(const Request& request, int ranks = 2) {
+    try {
+      validate(request, ranks);
+      return "none";
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+  }
+  Request all_reduce(std::int64_t offset, std::int64_t count, DType dtype = DType::f32) const {
+    return {.operation = Operation::all_reduce,
+            .view = {.buffer = buffer_, .offset_bytes = offset, .count = count, .dtype = dtype}};
+  }
+  Request all_to_all(const View& view, const View& output) const {
+    return {.operation = Operation::all_to_all, .view = view, .output = output};
+  }
+
+ private:
+  std::unique_ptr<Backend> backend_ = collective::make_single();
+  Buffer buffer_ = backend_->allocate(1024, Deadline::after(std::chrono::seconds(1)));
+};
+
+TEST_F(Validate, AcceptsWhatFits) {
+  EXPECT_EQ(complaint({}), "none");
+  EXPECT_EQ(complaint(all_reduce(0, 256)), "none");
+  EXPECT_EQ(complaint(all_reduce(1020, 1)), "none");
+  EXPECT_EQ(complaint(all_reduce(1024, 0)), "none");
+  EXPECT_EQ(complaint({.operation = Operation::all_gather}), "none");
+}
+
+TEST_F(Validate, RefusesViewsOutsideTheirBuffer) {
+  EXPECT_THAT(complaint(all_reduce(0, 257)), HasSubstr("ends outside its buffer of 1024 bytes"));
+  EXPECT_THAT(complaint(all_reduce(4, 256)), HasSubstr("ends outside"));
+  EXPECT_THAT(complaint(all_reduce(0, std::int64_t{1} << 62)), HasSubstr("ends outside"));
+  EXPECT_THAT(complaint(all_reduce(-4, 1)), HasSubstr("negative"));
+  EXPECT_THAT(complaint(all_reduce(0, -1)), HasSubstr("negative"));
+  EXPECT_THAT(complaint(all_reduce(2, 1)), HasSubstr("no multiple of the element size 4"));
+  EXPECT_THAT(complaint({.operation = Operation::all_gather, .view = {.count = 1}}),
+              HasSubstr("buffer of 0 bytes"));
+}
+
+TEST_F(Validate, RefusesUnknownRootsAndSumsOfBytes) {
+  const Request from_two{
+      .operation = Operation::broadcast, .view = {.buffer = buffer(), .count = 1}, .root = 2};
+  EXPECT_THAT(complaint(from_two), HasSubstr("no such root among 2 ranks"));
+  EXPECT_EQ(complaint(from_two, 3), "none");
+  EXPECT_THAT(complaint(all_reduce(0, 1, DType::u8)), HasSubstr("bytes are moved and compared, never added"));
+}
+
+TEST_F(Validate, RefusesAllToAllThatDoesNotComeOutEven) {
+  const View four{.buffer = buffer(), .count = 4};
+  const View behind{.buffer = buffer(), .offset_bytes = 16, .count = 4};
+  EXPECT_EQ(complaint(all_to_all(four, behind)), "none");
+  EXPECT_THAT(complaint(all_to_all(four, behind), 3), HasSubstr("multiple of the 3 ranks"));
+  EXPECT_THAT(complaint(all_to_all(four, four)), HasSubstr("overlaps"));
+  EXPECT_THAT(complaint(all_to_all(four, View{.buffer = buffer(), .offset_bytes = 16, .count = 2})),
+              HasSubstr("must match the view"));
+}
+
+TEST(Describe, SaysWhatMatters) {
+  Request request{.operation = Operation::reduce_scatter, .reduction = Reduction::average, .label = 3};
+  request.view.count = 1000;
+  request.view.dtype = DType::bf16;
+  EXPECT_EQ(describe(request), "reduce-scatter of 1000 bf16, average (label 3)");
+  EXPECT_EQ(describe({}), "barrier");
+  EXPECT_EQ(describe({.operation = Operation::broadcast, .root = 1}), "broadcast of 0 fp32 from rank 1");
+}
+
+}  // namespace
+}  // namespace dear

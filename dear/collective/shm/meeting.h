@@ -1,0 +1,25 @@
+#pragma once
+
+#include <memory>
+
+#include "dear/collective/shm/peers.h"
+#include "dear/collective/shm/segment.h"
+#include "dear/collective/shm/segment_channel.h"
+#include "dear/collective/shm/shm.h"
+
+namespace dear::collective {
+
+// What a rank has when all have come.
+struct Meeting {
+  std::shared_ptr<Segment> board;  // for a Control
+  Peers peers;
+  std::unique_ptr<SegmentChannel> channel;
+};
+
+// [Note: the meeting] Rank 0 listens on a socket whose name (abstract: it lies in no file system) comes from
+// the rendezvous text; the others connect and say rank and size. Rank 0 tells everybody who has come whenever
+// one comes, so that each can name the missing ones, and at last hands out the board and a pidfd of every
+// rank. A peer of another user is turned away. The sockets stay open for the segments of later buffers.
+Meeting meet(const ShmOptions& options);
+
+}  // namespace dear::collective

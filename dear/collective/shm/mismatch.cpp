@@ -1,0 +1,103 @@
+#include "dear/collective/shm/mismatch.h"
+
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/collective/shm/peers.h"
+
+namespace dear::collective {
+namespace {
+
+constexpr std::uint8_t kAllocation = 255;  // beside the values of Operation
+
+auto key(const Announcement& one) {
+  return std::tie(one.sequence, one.operation, one.count, one.dtype, one.reduction, one.root, one.label,
+                  one.buffer, one.offset_bytes, one.output_buffer, one.output_offset_bytes);
+}
+
+std::string describe(const Announcement& one) {
+  if (one.operation == kAllocation) {
+    return fmt::format("an allocation of {} bytes", one.count);
+  }
+  Request request{.operation = static_cast<Operation>(one.operation),
+                  .reduction = static_cast<Reduction>(one.reduction),
+                  .root = one.root,
+                  .label = one.label};
+  request.view.count = one.count;
+  request.view.dtype = static_cast<DType>(one.dtype);
+  return dear::describe(request);
+}
+
+// Where the data lies: told only when the collectives are alike in all else.
+std::string describe_place(const Announcement& one) {
+  std::string text = fmt::format("{} at byte {} of buffer {}", describe(one), one.offset_bytes, one.buffer);
+  if (one.output_buffer != 0) {
+    text += fmt::format(" to byte {} of buffer {}", one.output_offset_bytes, one.output_buffer);
+  }
+  return text;
+}
+
+}  // namespace
+
+Announcement announce(const Request& request, std::uint64_t buffer, std::uint64_t output_buffer) {
+  Announcement mine;
+  mine.operation = static_cast<std::uint8_t>(request.operation);
+  mine.label = request.label;
+  if (request.operation == Operation::barrier) {
+    return mine;
+  }
+  mine.count = request.view.count;
+  mine.dtype = static_cast<std::uint8_t>(request.view.dtype);
+  mine.buffer = buffer;
+  mine.offset_bytes = request.view.offset_bytes;
+  if (request.operation == Operation::reduce_scatter || request.operation == Operation::all_reduce) {
+    mine.reduction = static_cast<std::uint8_t>(request.reduction);
+  }
+  if (request.operation == Operation::broadcast) {
+    mine.root = request.root;
+  }
+  if (request.operation == Operation::all_to_all) {
+    mine.output_buffer = output_buffer;
+    mine.output_offset_bytes = request.output.offset_bytes;
+  }
+  return mine;
+}
+
+Announcement announce_allocation(std::int64_t bytes) {
+  Announcement mine;
+  mine.operation = kAllocation;
+  mine.count = bytes;
+  return mine;
+}
+
+void throw_on_mismatch(const std::vector<Announcement>& by_rank) {
+  const Announcement& first = by_rank.front();
+  const Announcement* other = nullptr;
+  std::vector<int> ranks;
+  for (std::size_t rank = 1; rank < by_rank.size(); ++rank) {
+    const Announcement& one = by_rank[rank];
+    if (other == nullptr && key(one) != key(first)) {
+      other = &one;
+    }
+    if (other != nullptr && key(one) == key(*other)) {
+      ranks.push_back(static_cast<int>(rank));
+    }
+  }
+  if (other == nullptr) {
+    return;
+  }
+  std::string theirs = describe(*other);
+  std::string expected = describe(first);
+  if (theirs == expected) {
+    theirs = describe_place(*other);
+    expected = describe_place(first);
+  }
+  throw MismatchError(
+      fmt::format("collective {}: {} {} for {}, rank 0 for {}: every rank must issue the same collectives in "
+                  "the same order",
+                  first.sequence, list_ranks(ranks), ranks.size() == 1 ? "asks" : "ask", theirs, expected));
+}
+
+}  // namespace dear::collective

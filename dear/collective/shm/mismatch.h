@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dear/collective/request.h"
+#include "dear/collective/shm/control.h"
+
+namespace dear::collective {
+
+// What a rank announces of a collective. Buffers are given by number, 0 for none.
+Announcement announce(const Request& request, std::uint64_t buffer, std::uint64_t output_buffer);
+Announcement announce_allocation(std::int64_t bytes);
+
+// MismatchError, the same on every rank, that names the ranks which differ from rank 0 in the way the first
+// of them does, and what both ask for.
+void throw_on_mismatch(const std::vector<Announcement>& by_rank);
+
+}  // namespace dear::collective

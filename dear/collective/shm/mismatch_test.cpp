@@ -1,0 +1,113 @@
+#include "dear/collective/shm/mismatch.h"
+
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/collective/shm/shm.h"
+#include "dear/collective/testing/ranks.h"
+
+namespace dear::collective {
+namespace {
+
+using ::testing::Each;
+
+constexpr const char* kRule = ": every rank must issue the same collectives in the same order";
+
+struct Case {
+  const char* name;
+  // Changes what ranks 1 and 2 issue instead of an all-reduce of 1000 fp32, sum (label 3).
+  std::function<void(Request&)> change;
+  const char* found;
+  const char* expected = "all-reduce of 1000 fp32, sum (label 3)";
+};
+void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
+
+class Mismatch : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Mismatch, IsTheSameSentenceOnEveryRank) {
+  const auto reports = testing::run_on_threads(make_shm_threads(4), {}, [](Group& group) {
+    const Buffer buffer = group.allocate(8192);
+    const Buffer other = group.allocate(8192);
+    Request request{
+        .operation = Operation::all_reduce, .view = {.buffer = buffer, .count = 1000}, .label = 3};
+    request.output = {.buffer = other, .count = 1000};
+    if (group.rank() == 1 || group.rank() == 2) {
+      GetParam().change(request);
+    }
+    group.issue(request).wait();
+  });
+  EXPECT_THAT(reports, Each(std::string("MismatchError: collective 3: ranks 1, 2 ask for ") +
+                            GetParam().found + ", rank 0 for " + GetParam().expected + kRule));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, Mismatch,
+    ::testing::Values(
+        Case{"Operation", [](Request& r) { r.operation = Operation::all_gather; },
+             "all-gather of 1000 fp32 (label 3)"},
+        Case{"Barrier", [](Request& r) { r.operation = Operation::barrier; }, "barrier (label 3)"},
+        Case{"Count", [](Request& r) { r.view.count = 999; }, "all-reduce of 999 fp32, sum (label 3)"},
+        Case{"Type", [](Request& r) { r.view.dtype = DType::i32; },
+             "all-reduce of 1000 int32, sum (label 3)"},
+        Case{"Reduction", [](Request& r) { r.reduction = Reduction::max; },
+             "all-reduce of 1000 fp32, max (label 3)"},
+        Case{"Label", [](Request& r) { r.label = 4; }, "all-reduce of 1000 fp32, sum (label 4)"},
+        Case{"Offset", [](Request& r) { r.view.offset_bytes = 64; },
+             "all-reduce of 1000 fp32, sum (label 3) at byte 64 of buffer 1",
+             "all-reduce of 1000 fp32, sum (label 3) at byte 0 of buffer 1"},
+        Case{"Buffer", [](Request& r) { r.view.buffer = r.output.buffer; },
+             "all-reduce of 1000 fp32, sum (label 3) at byte 0 of buffer 2",
+             "all-reduce of 1000 fp32, sum (label 3) at byte 0 of buffer 1"}),
+    [](const auto& test) { return test.param.name; });
+
+TEST(MismatchOf, Roots) {
+  const auto reports = testing::run_on_threads(make_shm_threads(3), {}, [](Group& group) {
+    const Buffer buffer = group.allocate(64);
+    group.broadcast({.buffer = buffer, .count = 1}, group.rank() == 2 ? 1 : 0).wait();
+  });
+  EXPECT_THAT(
+      reports,
+      Each(std::string("MismatchError: collective 2: rank 2 asks for broadcast of 1 fp32 from rank 1, "
+                       "rank 0 for broadcast of 1 fp32 from rank 0") +
+           kRule));
+}
+
+TEST(MismatchOf, Allocations) {
+  const auto sizes = testing::run_on_threads(make_shm_threads(2), {}, [](Group& group) {
+    static_cast<void>(group.allocate(group.rank() == 0 ? 64 : 128));
+  });
+  EXPECT_THAT(
+      sizes,
+      Each(std::string("MismatchError: collective 1: rank 1 asks for an allocation of 128 bytes, rank 0 "
+                       "for an allocation of 64 bytes") +
+           kRule));
+  const auto kinds = testing::run_on_threads(make_shm_threads(2), {}, [](Group& group) {
+    if (group.rank() == 0) {
+      group.barrier().wait();
+    } else {
+      static_cast<void>(group.allocate(1));
+    }
+  });
+  EXPECT_THAT(
+      kinds, Each(std::string("MismatchError: collective 1: rank 1 asks for an allocation of 1 bytes, rank 0 "
+                              "for barrier") +
+                  kRule));
+}
+
+TEST(MismatchOf, IrrelevantFieldsIsNone) {
+  const auto reports = testing::run_on_threads(make_shm_threads(2), {}, [](Group& group) {
+    const Buffer buffer = group.allocate(64);
+    group
+        .issue({.operation = Operation::all_gather,
+                .view = {.buffer = buffer, .count = 16},
+                .reduction = group.rank() == 0 ? Reduction::sum : Reduction::max,
+                .root = group.rank()})
+        .wait();
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+}  // namespace
+}  // namespace dear::collective

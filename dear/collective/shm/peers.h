@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "dear/collective/shm/file_descriptor.h"
+
+namespace dear::collective {
+
+// The processes of the ranks, as far as they can be watched. Ranks that are threads of this process need no
+// watching.
+class Peers {
+ public:
+  Peers() = default;
+  // One pidfd per rank, in order. They tell about the very process even after its number is used again.
+  explicit Peers(std::vector<FileDescriptor> processes);
+
+  [[nodiscard]] std::string name(int rank) const;  // "rank 2 (pid 123)"; "rank 2" when unknown
+  [[nodiscard]] pid_t pid(int rank) const;         // 0 when unknown
+  [[nodiscard]] bool ended(int rank) const;
+  [[nodiscard]] bool stopped(int rank) const;  // by a signal or a debugger
+
+ private:
+  struct Process {
+    FileDescriptor file;
+    pid_t pid = 0;
+  };
+  std::vector<Process> processes_;
+};
+
+// "ranks 2, 3" or "rank 2".
+std::string list_ranks(const std::vector<int>& ranks);
+
+// TransportError when the kernel cannot watch the process.
+FileDescriptor watch_process(pid_t pid);
+
+}  // namespace dear::collective

@@ -1,0 +1,332 @@
+#include "dear/collective/shm/shm.h"
+
+#include <cstring>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <unistd.h>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/base/units.h"
+#include "dear/collective/reduce.h"
+#include "dear/collective/shard.h"
+#include "dear/collective/shm/control.h"
+#include "dear/collective/shm/meeting.h"
+#include "dear/collective/shm/mismatch.h"
+#include "dear/collective/shm/segment_channel.h"
+
+namespace dear::collective {
+namespace {
+
+// The parts of all ranks lie side by side in one segment, `stride` bytes apart.
+struct ShmRegion : Buffer::Region {
+  std::shared_ptr<Segment> segment;
+  std::weak_ptr<Control> control;  // whose group it belongs to
+  std::int64_t stride = 0;
+  std::uint64_t number = 0;
+
+  [[nodiscard]] std::byte* part_of(int rank) const { return segment->data() + stride * rank; }
+};
+
+// A view as this backend sees it: every rank's part of it.
+struct SharedView {
+  const ShmRegion* region = nullptr;  // null for an empty view of no buffer
+  std::int64_t offset = 0;
+  std::int64_t element = 1;
+
+  [[nodiscard]] std::byte* of(int rank, std::int64_t first_element = 0) const {
+    return region->part_of(rank) + offset + first_element * element;
+  }
+};
+
+class Shm final : public Backend {
+ public:
+  Shm(std::shared_ptr<Segment> board, Peers peers, std::unique_ptr<SegmentChannel> channel, int rank,
+      int size)
+      : rank_(rank),
+        size_(size),
+        control_(std::make_shared<Control>(std::move(board), std::move(peers), rank, size)),
+        channel_(std::move(channel)) {}
+  Shm(const Shm&) = delete;
+  Shm& operator=(const Shm&) = delete;
+  ~Shm() override { control_->leave(); }
+
+  // No rank goes on before all of them have the shared memory.
+  void meet(Deadline deadline) {
+    guarded([&] { control_->barrier([] { return "wait for all ranks to meet"; }, deadline); });
+  }
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return size_; }
+  [[nodiscard]] std::string description() const override {
+    return fmt::format("shm, {} {} on this host", size_, size_ == 1 ? "rank" : "ranks");
+  }
+
+  Buffer allocate(std::int64_t bytes, Deadline deadline) override {
+    Buffer buffer;
+    guarded([&] { buffer = allocate_on_all(bytes, deadline); });
+    return buffer;
+  }
+
+  Timing run(const Request& request, Deadline deadline) override {
+    Timing timing;
+    guarded([&] { timing = run_on_all(request, deadline); });
+    return timing;
+  }
+
+  void abort(const std::string& reason) noexcept override {
+    control_->post_failure(Control::FailureKind::transport, fmt::format("rank {} failed: {}", rank_, reason));
+  }
+
+ private:
+  // The first error is this rank's for good, and the peers learn of it unless they have one already.
+  template <typename Function>
+  void guarded(Function&& function) {
+    if (error_) {
+      std::rethrow_exception(error_);
+    }
+    try {
+      function();
+    } catch (const std::exception& error) {
+      error_ = std::current_exception();
+      abort(error.what());
+      throw;
+    }
+  }
+
+  SharedView share(const View& view) const {
+    if (!view.buffer.region()) {
+      return {};
+    }
+    const auto* region = dynamic_cast<const ShmRegion*>(view.buffer.region().get());
+    if (region == nullptr || region->control.lock() != control_) {
+      throw ConfigError(
+          "a collective was given a buffer of another group: allocate it with the group that uses it");
+    }
+    return {.region = region, .offset = view.offset_bytes, .element = size_of(view.dtype)};
+  }
+
+  // Says what this rank is about to do, waits for the others and compares. Returns the moment from which all
+  // were there.
+  SteadyTime enter(Announcement mine, const Control::Describe& what, Deadline deadline);
+  Buffer allocate_on_all(std::int64_t bytes, Deadline deadline);
+  Timing run_on_all(const Request& request, Deadline deadline);
+  void move(const Request& request, const Control::Describe& what, Deadline deadline);
+
+  void reduce_own_shard(const Request& request, const SharedView& view) const;
+  void copy_other_shards(const Request& request, const SharedView& view) const;
+  void copy_blocks(const Request& request, const SharedView& view) const;
+
+  int rank_;
+  int size_;
+  std::shared_ptr<Control> control_;
+  std::unique_ptr<SegmentChannel> channel_;
+  std::exception_ptr error_;
+  std::uint64_t sequence_ = 0;  // collectives entered, allocations included
+  std::uint64_t buffers_ = 0;   // allocated
+};
+
+SteadyTime Shm::enter(Announcement mine, const Control::Describe& what, Deadline deadline) {
+  mine.sequence = ++sequence_;
+  mine.arrival_nanoseconds = SteadyClock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+  control_->announcement(rank_, sequence_) = mine;
+  control_->barrier(what, deadline);
+  std::int64_t latest = 0;
+  std::vector<Announcement> all;
+  all.reserve(static_cast<std::size_t>(size_));
+  for (int rank = 0; rank < size_; ++rank) {
+    all.push_back(control_->announcement(rank, sequence_));
+    latest = std::max(latest, all.back().arrival_nanoseconds);
+  }
+  throw_on_mismatch(all);
+  return SteadyTime(std::chrono::nanoseconds(latest));
+}
+
+Buffer Shm::allocate_on_all(std::int64_t bytes, Deadline deadline) {
+  if (bytes < 0) {
+    throw ConfigError(fmt::format("cannot allocate a buffer of {} bytes: the size is negative", bytes));
+  }
+  const auto what = [&] {
+    return fmt::format("wait in collective {}, allocation of {} bytes", sequence_, bytes);
+  };
+  enter(announce_allocation(bytes), what, deadline);
+
+  auto region = std::make_shared<ShmRegion>();
+  const std::int64_t page = sysconf(_SC_PAGESIZE);
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  const bool too_many = bytes > kMost / size_ - page;
+  region->stride = too_many ? 0 : std::max(page, (bytes + page - 1) / page * page);
+  const std::int64_t total = region->stride * size_;
+  if (rank_ == 0) {
+    try {
+      if (too_many) {
+        throw TransportError(fmt::format("cannot allocate {} for each of {} ranks: no machine has as much",
+                                         format_bytes(bytes), size_));
+      }
+      region->segment = Segment::create(
+          total, fmt::format("a buffer of {} on each of {} ranks", format_bytes(bytes), size_));
+      channel_->give(region->segment);
+      region->segment->close_file();
+    } catch (const Error& error) {
+      control_->fail(Control::FailureKind::transport, error.what());
+    }
+  }
+  control_->barrier(what, deadline);
+  if (rank_ != 0) {
+    try {
+      region->segment = channel_->take(total, deadline);
+    } catch (const Error& error) {
+      control_->fail(Control::FailureKind::transport, fmt::format("rank {}: {}", rank_, error.what()));
+    }
+  }
+  control_->barrier(what, deadline);
+
+  region->control = control_;
+  region->number = ++buffers_;
+  region->bytes = bytes;
+  region->data = region->part_of(rank_);
+  return Buffer(std::move(region));
+}
+
+Timing Shm::run_on_all(const Request& request, Deadline deadline) {
+  const auto what = [&] { return fmt::format("wait in collective {}, {}", sequence_, describe(request)); };
+  const SharedView view = share(request.view);
+  const SharedView output = share(request.output);
+  const SteadyTime begin = enter(announce(request, view.region != nullptr ? view.region->number : 0,
+                                          output.region != nullptr ? output.region->number : 0),
+                                 what, deadline);
+  if (request.operation != Operation::barrier) {
+    move(request, what, deadline);
+    // Until all are through, a peer may still read what the caller would write.
+    control_->barrier(what, deadline);
+  }
+  return {.begin = begin, .end = SteadyClock::now()};
+}
+
+void Shm::move(const Request& request, const Control::Describe& what, Deadline deadline) {
+  const SharedView view = share(request.view);
+  switch (request.operation) {
+    case Operation::barrier:
+      return;
+    case Operation::reduce_scatter:
+      return reduce_own_shard(request, view);
+    case Operation::all_gather:
+      return copy_other_shards(request, view);
+    case Operation::all_reduce:
+      reduce_own_shard(request, view);
+      control_->barrier(what, deadline);
+      return copy_other_shards(request, view);
+    case Operation::broadcast:
+      if (rank_ != request.root && request.view.count > 0) {
+        std::memcpy(view.of(rank_), view.of(request.root),
+                    static_cast<std::size_t>(request.view.count * view.element));
+      }
+      return;
+    case Operation::all_to_all:
+      return copy_blocks(request, view);
+  }
+}
+
+void Shm::reduce_own_shard(const Request& request, const SharedView& view) const {
+  const Range shard = shard_of(request.view.count, request.view.dtype, size_, rank_);
+  if (shard.count() == 0) {
+    return;
+  }
+  std::vector<const std::byte*> sources;
+  sources.reserve(static_cast<std::size_t>(size_));
+  for (int rank = 0; rank < size_; ++rank) {
+    sources.push_back(view.of(rank, shard.begin));
+  }
+  reduce(request.view.dtype, request.reduction, sources, view.of(rank_, shard.begin), shard.count());
+}
+
+// Each rank starts behind itself, so that not all read the same peer at once.
+void Shm::copy_other_shards(const Request& request, const SharedView& view) const {
+  for (int step = 1; step < size_; ++step) {
+    const int peer = (rank_ + step) % size_;
+    const Range shard = shard_of(request.view.count, request.view.dtype, size_, peer);
+    if (shard.count() > 0) {
+      std::memcpy(view.of(rank_, shard.begin), view.of(peer, shard.begin),
+                  static_cast<std::size_t>(shard.count() * view.element));
+    }
+  }
+}
+
+void Shm::copy_blocks(const Request& request, const SharedView& view) const {
+  const std::int64_t block = request.view.count / size_;
+  if (block == 0) {
+    return;
+  }
+  const SharedView output = share(request.output);
+  for (int step = 0; step < size_; ++step) {
+    const int peer = (rank_ + step) % size_;
+    std::memcpy(output.of(rank_, block * peer), view.of(peer, block * rank_),
+                static_cast<std::size_t>(block * view.element));
+  }
+}
+
+// Threads share the mapping itself. The last to take lets go of it: a buffer lives as long as its handles.
+class ThreadChannel final : public SegmentChannel {
+ public:
+  struct Shelf {
+    std::mutex mutex;
+    std::shared_ptr<Segment> segment;
+    int takers = 0;
+  };
+  ThreadChannel(std::shared_ptr<Shelf> shelf, int size) : shelf_(std::move(shelf)), size_(size) {}
+
+  void give(const std::shared_ptr<Segment>& segment) override {
+    if (size_ > 1) {
+      const std::lock_guard lock(shelf_->mutex);
+      shelf_->segment = segment;
+      shelf_->takers = size_ - 1;
+    }
+  }
+  std::shared_ptr<Segment> take(std::int64_t /*bytes*/, Deadline /*deadline*/) override {
+    const std::lock_guard lock(shelf_->mutex);
+    return --shelf_->takers == 0 ? std::move(shelf_->segment) : shelf_->segment;
+  }
+
+ private:
+  std::shared_ptr<Shelf> shelf_;
+  int size_;
+};
+
+void check_size(int size) {
+  if (size < 1 || size > Control::kMaxRanks) {
+    throw ConfigError(
+        fmt::format("shared memory takes 1 to {} ranks on a host, not {}", Control::kMaxRanks, size));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_shm(const ShmOptions& options) {
+  check_size(options.size);
+  if (options.rank < 0 || options.rank >= options.size) {
+    throw ConfigError(fmt::format("there is no rank {} among {} ranks", options.rank, options.size));
+  }
+  Meeting meeting = meet(options);
+  auto backend = std::make_unique<Shm>(std::move(meeting.board), std::move(meeting.peers),
+                                       std::move(meeting.channel), options.rank, options.size);
+  backend->meet(options.deadline);
+  return backend;
+}
+
+std::vector<std::unique_ptr<Backend>> make_shm_threads(int size) {
+  check_size(size);
+  const auto board = Segment::create(Control::bytes_for(size), "the ranks' meeting place");
+  board->close_file();
+  const auto shelf = std::make_shared<ThreadChannel::Shelf>();
+  std::vector<std::unique_ptr<Backend>> backends;
+  for (int rank = 0; rank < size; ++rank) {
+    backends.push_back(
+        std::make_unique<Shm>(board, Peers(), std::make_unique<ThreadChannel>(shelf, size), rank, size));
+  }
+  return backends;
+}
+
+}  // namespace dear::collective

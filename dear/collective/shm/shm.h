@@ -1,0 +1,29 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dear/base/deadline.h"
+#include "dear/collective/backend.h"
+
+// Ranks of one host on shared memory. Buffers lie in segments that every rank maps, so a rank reads its
+// peers' data where it is; nothing is staged. Segments are memfds, sized before first touch: they vanish with
+// the last process that maps them, however it ends.
+namespace dear::collective {
+
+struct ShmOptions {
+  std::string rendezvous;  // names the job; the same on all its ranks and on no other job of this host
+  int rank = 0;
+  int size = 1;
+  Deadline deadline;  // for all ranks to come
+};
+
+// Meets the peers (processes or threads). TimeoutError naming the ranks that did not come; MismatchError when
+// ranks disagree on size or two claim one rank.
+std::unique_ptr<Backend> make_shm(const ShmOptions& options);
+
+// `size` ranks as threads of this process, for tests: backend r for the thread of rank r.
+std::vector<std::unique_ptr<Backend>> make_shm_threads(int size);
+
+}  // namespace dear::collective

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dear/base/dtype.h"
+#include "dear/base/ids.h"
+#include "dear/base/units.h"
+#include "dear/workload/workload.h"
+
+namespace dear {
+
+// Tensors that travel together in one flat buffer. All of one dtype.
+struct Bucket {
+  std::vector<TensorId> tensors;  // ascending
+  std::int64_t bytes = 0;         // of the tensors, without padding
+  DType dtype = DType::f32;
+};
+
+// The partition of all tensors of a workload into buckets, in forward order of their first tensors.
+class Grouping {
+ public:
+  // Puts buckets, and the tensors in each, in order and fills in bytes and dtypes from the workload.
+  // ConfigError unless every tensor of the workload is in exactly one bucket and no bucket mixes dtypes.
+  Grouping(const Workload& workload, std::vector<Bucket> buckets);
+
+  [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }
+  [[nodiscard]] BucketId bucket_of(TensorId tensor) const { return bucket_of_.at(tensor); }
+  [[nodiscard]] std::size_t size() const { return buckets_.size(); }
+
+ private:
+  std::vector<Bucket> buckets_;
+  std::vector<BucketId> bucket_of_;
+};
+
+// By size: whole modules in forward order. A bucket is closed when it is not empty and adding the next
+// module's tensors would reach the threshold. The unit is a layer's tensors that no earlier layer owns.
+struct BySize {
+  std::int64_t threshold_bytes = 25 * kMiB;
+  // The threshold of the first bucket in forward order; the same when not set.
+  std::optional<std::int64_t> first_bytes = std::nullopt;
+};
+struct PerLayer {};
+struct AllInOne {};
+
+// Where dtypes are mixed, each dtype is grouped by itself. ConfigError for a workload that validate() refuses
+// and for a threshold below one byte.
+Grouping group(const Workload& workload, const BySize& rule);
+Grouping group(const Workload& workload, PerLayer rule);
+Grouping group(const Workload& workload, AllInOne rule);
+
+// What a user writes for it: "25MiB", "first=1MiB,25MiB" (a first bucket of its own size), "layer", "all".
+class Fusion {
+ public:
+  Fusion() = default;                          // 25MiB
+  static Fusion parse(std::string_view text);  // ConfigError with the forms there are
+  [[nodiscard]] Grouping operator()(const Workload& workload) const;
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  enum class Kind { by_size, per_layer, all };
+  Kind kind_ = Kind::by_size;
+  BySize by_size_;
+  std::string text_ = "25MiB";
+};
+
+}  // namespace dear

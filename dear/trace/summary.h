@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dear/trace/trace.h"
+
+namespace dear {
+
+// Where the time of a run went. Times are seconds, medians over iterations of the mean over ranks, the first
+// and last iteration left out when there are more than three.
+struct TraceSummary {
+  int ranks = 0;
+  std::int64_t iterations = 0;
+  // From the first work on the compute lane of one iteration to that of the next.
+  double iteration_seconds = 0;
+  double forward_seconds = 0;
+  double backward_seconds = 0;
+  double update_seconds = 0;
+  double communication_seconds = 0;  // time with at least one collective on the wire
+  // Exposed communication: a rank computes nothing while it waits for the network. [Note: what is counted] in
+  // the source says how it is measured.
+  double exposed_seconds = 0;
+  double hidden_fraction = 0;  // 1 - exposed / communication, at least 0; 0 without communication
+  struct Slowest {
+    std::string name;
+    double total_seconds = 0;  // mean over ranks, per iteration
+  };
+  std::vector<Slowest> slowest_waits;  // at most 5
+};
+
+TraceSummary summarize(const Trace& trace);
+std::string to_text(const TraceSummary& summary, const Trace& trace);  // a small table
+
+}  // namespace dear

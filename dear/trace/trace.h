@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dear {
+
+// What a span of time was spent on. A timeline is coloured by it and the summary counts by it.
+enum class Activity : std::uint8_t { forward, backward, update, communication, wait, other };
+
+// One piece of work on one lane of one rank.
+struct Span {
+  int rank = 0;
+  std::string lane;  // "compute", "update", "network"
+  std::string name;  // "forward block.3", "reduce-scatter bucket 2", "wait for bucket 0"
+  Activity activity = Activity::other;
+  std::int64_t iteration = -1;  // from 0; -1 outside of any
+  std::int64_t step = -1;       // StepId in the schedule; -1 when the span is no step of one
+  double begin_seconds = 0;     // on one clock for all ranks
+  double end_seconds = 0;
+};
+
+// Spans of all ranks of one run, real or simulated.
+struct Trace {
+  std::string title;    // "dear train, policy dear, 4 ranks"
+  std::string network;  // "" for a real one, else how it was modelled: "modelled: 1gbit (...)"
+  std::vector<Span> spans;
+};
+
+}  // namespace dear

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dear/base/dtype.h"
+#include "dear/base/ids.h"
+
+namespace dear {
+
+// One parameter that is trained. Frozen parameters do not appear in a workload: nothing of them travels.
+struct Tensor {
+  std::string name;
+  std::int64_t elements = 0;
+  DType dtype = DType::f32;
+
+  [[nodiscard]] std::int64_t bytes() const { return elements * size_of(dtype); }
+};
+
+// A module with parameters of its own, and the time that it takes on one rank.
+struct Layer {
+  std::string name;
+  std::vector<TensorId> tensors;  // those its forward reads; a tied tensor stands in several layers
+  double forward_seconds = 0;
+  double backward_seconds = 0;
+};
+
+// Layers, tensors and times of one training job: what fusion, policies and the simulator need to know of a
+// model. Layers stand in forward order; tensors in the order in which layers first use them.
+struct Workload {
+  std::string name;
+  std::vector<Tensor> tensors;
+  std::vector<Layer> layers;
+  double update_seconds = 0;  // the optimiser's time to update every parameter on one rank
+
+  [[nodiscard]] std::int64_t bytes() const;       // of all tensors, each once
+  [[nodiscard]] double forward_seconds() const;   // f
+  [[nodiscard]] double backward_seconds() const;  // b
+};
+
+// ConfigError naming the offending layer or tensor unless: there is a layer; names are not empty; every
+// tensor is positive in size and used by some layer; tensors are numbered by first use; times are finite and
+// not negative.
+void validate(const Workload& workload);
+
+}  // namespace dear

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "dear/workload/workload.h"
+
+// Workload files: JSON, versioned.
+//   {"format": "dear-workload", "version": 1, "name": "...", "update_seconds": 0.001,
+//    "tensors": [{"name": "...", "elements": 4096, "dtype": "fp32"}, ...],
+//    "layers": [{"name": "...", "tensors": [0, 1], "forward_seconds": 0.1, "backward_seconds": 0.2}, ...]}
+// Times are seconds on one rank; "tensors" of a layer are indices into the file's tensors; layers stand in
+// forward order. Every field is required and no other is allowed.
+namespace dear {
+
+// ConfigError "FILE: layers[3].forward_seconds: expected a number, found a string" (with the line for a
+// syntax error).
+Workload read_workload(const std::string& path);
+Workload parse_workload(std::string_view json, const std::string& name_of_source);
+
+// Written to a temporary file beside it and renamed: a reader never sees half a file. ConfigError when it
+// cannot be.
+void write_workload(const Workload& workload, const std::string& path);
+std::string to_json(const Workload& workload);
+
+}  // namespace dear

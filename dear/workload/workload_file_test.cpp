@@ -1,0 +1,146 @@
+#include "dear/workload/workload_file.h"
+
+#include <filesystem>
+#include <string>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/error.h"
+
+namespace dear {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using ::testing::ThrowsMessage;
+
+constexpr const char* kFile = R"({
+  "format": "dear-workload",
+  "version": 1,
+  "name": "small",
+  "update_seconds": 0.001,
+  "tensors": [
+    {"name": "embedding.weight", "elements": 4096, "dtype": "fp32"},
+    {"name": "head.bias", "elements": 7, "dtype": "bf16"}
+  ],
+  "layers": [
+    {"name": "embedding", "tensors": [0], "forward_seconds": 0.0001, "backward_seconds": 0.1},
+    {"name": "head", "tensors": [1, 0], "forward_seconds": 1, "backward_seconds": 0.30000000000000004}
+  ]
+}
+)";
+
+void expect_same(const Workload& a, const Workload& b) {
+  EXPECT_EQ(a.name, b.name);
+  EXPECT_EQ(a.update_seconds, b.update_seconds);
+  ASSERT_EQ(a.tensors.size(), b.tensors.size());
+  for (std::size_t t = 0; t < a.tensors.size(); ++t) {
+    EXPECT_EQ(a.tensors[t].name, b.tensors[t].name);
+    EXPECT_EQ(a.tensors[t].elements, b.tensors[t].elements);
+    EXPECT_EQ(a.tensors[t].dtype, b.tensors[t].dtype);
+  }
+  ASSERT_EQ(a.layers.size(), b.layers.size());
+  for (std::size_t l = 0; l < a.layers.size(); ++l) {
+    EXPECT_EQ(a.layers[l].name, b.layers[l].name);
+    EXPECT_EQ(a.layers[l].tensors, b.layers[l].tensors);
+    EXPECT_EQ(a.layers[l].forward_seconds, b.layers[l].forward_seconds);
+    EXPECT_EQ(a.layers[l].backward_seconds, b.layers[l].backward_seconds);
+  }
+}
+
+TEST(WorkloadFile, IsReadAsWritten) {
+  const Workload workload = parse_workload(kFile, "small.json");
+  expect_same(workload, {.name = "small",
+                         .tensors = {{"embedding.weight", 4096, DType::f32}, {"head.bias", 7, DType::bf16}},
+                         .layers = {{"embedding", {0}, 0.0001, 0.1}, {"head", {1, 0}, 1.0, 0.1 + 0.2}},
+                         .update_seconds = 0.001});
+}
+
+TEST(WorkloadFile, SurvivesARoundTripBitForBit) {
+  Workload workload = parse_workload(kFile, "small.json");
+  workload.name = "quotes \" and \\ and \n and ünïcode";
+  workload.update_seconds = 1.0 / 3;
+  workload.layers[0].forward_seconds = 4.9e-324;
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("dear-workload-" + std::to_string(::getpid()) + ".json"))
+          .string();
+  write_workload(workload, path);
+  expect_same(read_workload(path), workload);
+  std::filesystem::remove(path);
+}
+
+TEST(WorkloadFile, WithoutTensorsSurvivesARoundTrip) {
+  const Workload workload{.name = "none", .tensors = {}, .layers = {{"relu", {}, 0, 0}}};
+  expect_same(parse_workload(to_json(workload), "none"), workload);
+}
+
+TEST(WorkloadFile, IsNeverWrittenFromAnInvalidWorkload) {
+  EXPECT_THAT([] { to_json({.name = "empty", .tensors = {}, .layers = {}}); },
+              ThrowsMessage<ConfigError>(HasSubstr("has no layer")));
+  EXPECT_THAT(
+      [] {
+        to_json({.name = "w", .tensors = {}, .layers = {{"\xff", {}, 0, 0}}});
+      },
+      ThrowsMessage<ConfigError>(HasSubstr("not UTF-8")));
+}
+
+TEST(WorkloadFile, ThatIsMissingIsNamed) {
+  EXPECT_THAT([] { read_workload("/no/such/file.json"); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("/no/such/file.json"), HasSubstr("No such file"))));
+}
+
+// What to replace in kFile, by what, and what the message says.
+struct Fault {
+  std::string what;
+  std::string by;
+  std::string message;
+};
+
+class FaultyFile : public ::testing::TestWithParam<Fault> {};
+TEST_P(FaultyFile, IsRefusedWithThePlace) {
+  std::string text = kFile;
+  const std::size_t position = text.find(GetParam().what);
+  ASSERT_NE(position, std::string::npos);
+  text.replace(position, GetParam().what.size(), GetParam().by);
+  EXPECT_THAT([&] { parse_workload(text, "f.json"); },
+              ThrowsMessage<ConfigError>(AllOf(StartsWith("f.json: "), HasSubstr(GetParam().message))))
+      << text;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Faults, FaultyFile,
+    ::testing::Values(
+        Fault{"4096,", "4096;", "f.json: parse error at line 7, column"},
+        Fault{kFile, "", "parse error at line 1"}, Fault{"0.0001", "1e999", "number overflow"},
+        Fault{kFile, "[1]", "not a workload file"},
+        Fault{"dear-workload", "dear-trace", "not a workload file"},
+        Fault{"\"version\": 1,", "", "f.json: version: missing"},
+        Fault{"\"version\": 1", "\"version\": 2", "f.json: version: found 2, but this build reads version 1"},
+        Fault{"\"version\": 1", "\"version\": \"1\"", "f.json: version: expected an integer, found a string"},
+        Fault{"\"update_seconds\": 0.001,", "", "f.json: update_seconds: missing"},
+        Fault{"\"name\": \"small\"", "\"name\": null", "f.json: name: expected a string, found null"},
+        Fault{"\"name\": \"small\"", "\"name\": \"s\", \"ranks\": 4", "f.json: ranks: unknown"},
+        Fault{"\"dtype\": \"bf16\"", "\"dtype\": \"bf16\", \"size\": 1",
+              "f.json: tensors[1].size: unknown: expected only name, elements, dtype"},
+        Fault{"\"dtype\": \"bf16\"", "\"dtype\": \"half\"", "f.json: tensors[1].dtype: unknown dtype 'half'"},
+        Fault{"4096", "4096.0", "f.json: tensors[0].elements: expected an integer, found 4096.0"},
+        Fault{"4096", "9223372036854775808",
+              "f.json: tensors[0].elements: expected an integer, found 9223372036854775808"},
+        Fault{"4096", "-1", "f.json: tensor 0 ('embedding.weight') has -1 elements"},
+        Fault{"[0]", "0", "f.json: layers[0].tensors: expected an array, found 0"},
+        Fault{"[0]", "[-1]", "f.json: layers[0].tensors[0]: expected an index from 0, found -1"},
+        Fault{"[0]", "[4294967296]", "f.json: layers[0].tensors[0]: expected an index"},
+        Fault{"[1, 0]", "[1, true]",
+              "f.json: layers[1].tensors[1]: expected an index from 0, found a boolean"},
+        Fault{"[1, 0]", "[1, 2]", "f.json: layer 1 ('head') lists tensor 2, but there are only 2"},
+        Fault{"[1, 0]", "[1, 1]", "lists tensor 1 ('head.bias') twice"},
+        Fault{"0.0001", "\"fast\"", "f.json: layers[0].forward_seconds: expected a number, found a string"},
+        Fault{"0.0001", "-0.5", "f.json: forward_seconds of layer 0 ('embedding') is -0.5"},
+        Fault{"{\"name\": \"head\"", "[], {\"name\": \"head\"",
+              "f.json: layers[1]: expected an object, found an array"}));
+
+}  // namespace
+}  // namespace dear
