@@ -1,0 +1,260 @@
+#include "dear/exec/conductor.h"
+
+#include <algorithm>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+
+namespace dear {
+
+Conductor::Conductor(const Schedule& schedule, Side& network, Side& update, Updater inline_update,
+                     Options options)
+    : schedule_(schedule),
+      network_(network),
+      update_(update),
+      inline_update_(std::move(inline_update)),
+      options_(options),
+      reduction_of_(schedule.bucket_count()),
+      frontier_(schedule, {.free_compute_lane = true}),
+      last_progress_(SteadyClock::now()),
+      parameters_pending_(std::make_unique<std::atomic<int>[]>(schedule.bucket_count())),
+      gradients_busy_(std::make_unique<std::atomic<int>[]>(schedule.bucket_count())) {
+  for (StepId id = 0; id < schedule.steps().size(); ++id) {
+    const auto* communicate = std::get_if<Communicate>(&schedule.steps()[id].work);
+    if (communicate && communicate->op != CollectiveOp::all_gather) reduction_of_[communicate->bucket] = id;
+  }
+  for (const Lane& lane : schedule.lanes()) {
+    if (lane.kind != LaneKind::compute) continue;
+    for (const StepId id : lane.steps) {
+      if (std::holds_alternative<Update>(schedule.steps()[id].work)) inline_updates_.push_back(id);
+    }
+  }
+  // Only compute steps can be released by this: nothing else may start before a gradient is there.
+  std::vector<Instance> released = frontier_.start();
+  const Lock lock(mutex_);
+  start_released(released);
+}
+
+// The frontier moves under the lock, so the order in which sides are started is the order of release; a
+// side's start() only queues. One that refuses (a group that has failed) is a failure like any other.
+void Conductor::start_released(std::vector<Instance>& released) {
+  try {
+    for (const Instance& which : released) start(which);
+  } catch (...) {
+    --at_work_;
+    if (!failure_) failure_ = std::current_exception();
+  }
+  released.clear();
+}
+
+void Conductor::start(const Instance& which) {
+  const Step& step = schedule_.steps()[which.step];
+  const LaneKind kind = schedule_.lanes()[step.lane].kind;
+  if (kind == LaneKind::compute) return;  // the program comes by itself
+  if (kind == LaneKind::network) {
+    if (const BucketId bucket = std::get<Communicate>(step.work).bucket;
+        which.step == reduction_of_[bucket]) {
+      gradients_busy_[bucket].fetch_add(1, std::memory_order_release);
+      unsettled_.fetch_add(1, std::memory_order_release);
+    }
+  }
+  ++at_work_;
+  (kind == LaneKind::network ? network_ : update_).start(which, step);
+}
+
+// A bucket's gradients are busy while their reduction runs, and from the commit until their update is done:
+// in between the program may look at them.
+void Conductor::settle(BucketId bucket) {
+  gradients_busy_[bucket].fetch_sub(1, std::memory_order_release);
+  unsettled_.fetch_sub(1, std::memory_order_release);
+}
+
+void Conductor::finish(StepId step, std::vector<Instance>& released) {
+  frontier_.complete(step, released);
+  last_progress_ = SteadyClock::now();
+  const Work& work = schedule_.steps()[step].work;
+  if (const auto* update = std::get_if<Update>(&work)) {
+    settle(update->bucket);
+    if (schedule_.publisher_of(update->bucket) == step) {
+      parameters_pending_[update->bucket].fetch_sub(1, std::memory_order_release);
+      pending_buckets_.fetch_sub(1, std::memory_order_release);
+      unsettled_.fetch_sub(1, std::memory_order_release);
+    }
+  } else if (const auto* communicate = std::get_if<Communicate>(&work)) {
+    if (step == reduction_of_[communicate->bucket]) settle(communicate->bucket);
+    if (schedule_.publisher_of(communicate->bucket) == step) {
+      parameters_pending_[communicate->bucket].fetch_sub(1, std::memory_order_release);
+      pending_buckets_.fetch_sub(1, std::memory_order_release);
+      unsettled_.fetch_sub(1, std::memory_order_release);
+    }
+  }
+}
+
+void Conductor::completed(StepId step, double begin_seconds, double end_seconds) {
+  {
+    const Lock lock(mutex_);
+    const LaneKind kind = schedule_.lanes()[schedule_.steps()[step].lane].kind;
+    if (kind != LaneKind::compute) --at_work_;
+    if (failure_) {
+      progress_.notify_all();
+      return;
+    }
+    if (options_.record) {
+      record_.steps.push_back({{step, frontier_.done(step)}, begin_seconds, end_seconds});
+    }
+    std::vector<Instance> released;
+    finish(step, released);
+    start_released(released);
+  }
+  progress_.notify_all();
+}
+
+void Conductor::failed(std::exception_ptr error) {
+  const Lock lock(mutex_);
+  --at_work_;
+  if (!failure_) failure_ = std::move(error);
+  progress_.notify_all();
+}
+
+void Conductor::keep_failure(std::exception_ptr error) {
+  const Lock lock(mutex_);
+  if (!failure_) failure_ = std::move(error);
+  progress_.notify_all();
+}
+
+void Conductor::drain() noexcept {
+  Lock lock(mutex_);
+  if (!failure_) failure_ = std::make_exception_ptr(ScheduleError("this run was ended"));
+  progress_.wait(lock, [this] { return at_work_ == 0; });
+}
+
+std::exception_ptr Conductor::failure() const {
+  const Lock lock(mutex_);
+  return failure_;
+}
+
+void Conductor::throw_if_failed() const {
+  if (auto error = failure()) std::rethrow_exception(error);
+}
+
+void Conductor::throw_timeout(const std::string& what, StepId step) const {
+  throw TimeoutError(fmt::format(
+      "rank {}: waited {:.3g} s for {}, and nothing moved: '{}' of iteration {} has not ended. Is a peer "
+      "stuck? A longer timeout helps only if it is merely slow.",
+      options_.rank, options_.timeout.count(), what, name_of(schedule_.steps()[step].work),
+      frontier_.done(step)));
+}
+
+// The group bounds each collective by its own timeout and reports the culprit; this bound is the backstop,
+// and allows a collective as long again before it speaks first.
+template <typename Condition>
+void Conductor::wait(Lock& lock, const std::string& what, StepId step, Condition condition) {
+  if (failure_) std::rethrow_exception(failure_);
+  if (condition()) return;
+  const double begin = now_seconds();
+  const auto patience = std::chrono::duration_cast<SteadyClock::duration>(options_.timeout * 2);
+  const SteadyTime entered = SteadyClock::now();
+  for (;;) {
+    const SteadyTime until = std::max(last_progress_, entered) + patience;
+    const bool moved = progress_.wait_until(lock, until) == std::cv_status::no_timeout;
+    if (failure_) std::rethrow_exception(failure_);
+    if (condition()) break;
+    if (!moved && SteadyClock::now() >= std::max(last_progress_, entered) + patience)
+      throw_timeout(what, step);
+  }
+  const double end = now_seconds();
+  exposed_seconds_.store(exposed_seconds_.load(std::memory_order_relaxed) + (end - begin),
+                         std::memory_order_relaxed);
+  wait_count_.fetch_add(1, std::memory_order_relaxed);
+  if (options_.record) record_.waits.push_back({what, iteration(), begin, end});
+}
+
+void Conductor::backward_done(LayerId layer) {
+  const StepId step = schedule_.backward_of(layer);
+  {
+    Lock lock(mutex_);
+    wait(lock, fmt::format("the gradients of layer {}", layer), step,
+         [&] { return frontier_.running(step); });
+    std::vector<Instance> released;
+    finish(step, released);
+    start_released(released);
+    if (failure_) std::rethrow_exception(failure_);
+  }
+  progress_.notify_all();
+}
+
+void Conductor::commit() {
+  std::vector<Instance> released;
+  {
+    Lock lock(mutex_);
+    // Layers that this pass did not use may still wait for the last iteration's gathers.
+    for (LayerId layer = 0; layer < schedule_.layer_count(); ++layer) {
+      const StepId forward = schedule_.forward_of(layer);
+      const StepId backward = schedule_.backward_of(layer);
+      wait(lock, fmt::format("the parameters of layer {}", layer), forward,
+           [&] { return frontier_.running(forward); });
+      wait(lock, fmt::format("the gradients of layer {}", layer), backward,
+           [&] { return frontier_.running(backward) || frontier_.done(backward) > iteration(); });
+    }
+    for (BucketId bucket = 0; bucket < schedule_.bucket_count(); ++bucket) {
+      parameters_pending_[bucket].fetch_add(1, std::memory_order_release);
+      gradients_busy_[bucket].fetch_add(1, std::memory_order_release);
+    }
+    const int buckets = static_cast<int>(schedule_.bucket_count());
+    pending_buckets_.fetch_add(buckets, std::memory_order_release);
+    unsettled_.fetch_add(2 * buckets, std::memory_order_release);
+    for (LayerId layer = 0; layer < schedule_.layer_count(); ++layer) {
+      finish(schedule_.forward_of(layer), released);
+    }
+    // In the order of the backward pass, so that flushed buckets are released in the order of their lane.
+    for (LayerId layer = static_cast<LayerId>(schedule_.layer_count()); layer-- > 0;) {
+      const StepId backward = schedule_.backward_of(layer);
+      if (frontier_.done(backward) <= iteration()) finish(backward, released);
+    }
+    finish(schedule_.commit(), released);
+    iteration_.fetch_add(1, std::memory_order_relaxed);
+    start_released(released);
+  }
+  progress_.notify_all();
+
+  for (const StepId step : inline_updates_) {
+    const auto& update = std::get<Update>(schedule_.steps()[step].work);
+    {
+      Lock lock(mutex_);
+      wait(lock, fmt::format("the reduced gradients of bucket {}", update.bucket), step,
+           [&] { return frontier_.running(step); });
+    }
+    const double begin = now_seconds();
+    inline_update_(update);
+    completed(step, begin, now_seconds());
+  }
+  throw_if_failed();
+}
+
+void Conductor::wait_parameters(BucketId bucket) {
+  Lock lock(mutex_);
+  wait(lock, fmt::format("the parameters of bucket {}", bucket), schedule_.publisher_of(bucket),
+       [&] { return parameters_whole(bucket); });
+}
+
+void Conductor::wait_gradients(BucketId bucket) {
+  Lock lock(mutex_);
+  wait(lock, fmt::format("the gradients of bucket {}", bucket), schedule_.update_of(bucket),
+       [&] { return gradients_free(bucket); });
+}
+
+void Conductor::synchronize() {
+  for (BucketId bucket = 0; bucket < schedule_.bucket_count(); ++bucket) {
+    wait_parameters(bucket);
+    wait_gradients(bucket);
+  }
+}
+
+Conductor::Record Conductor::record() const {
+  const Lock lock(mutex_);
+  return record_;
+}
+
+}  // namespace dear

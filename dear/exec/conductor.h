@@ -1,0 +1,131 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "dear/base/deadline.h"
+#include "dear/exec/drive.h"
+#include "dear/schedule/frontier.h"
+#include "dear/schedule/schedule.h"
+
+namespace dear {
+
+// Joins a schedule with a program that computes by itself: live training. The program says when a layer's
+// gradients are there and when it commits; the conductor starts the collectives and updates that may then
+// run, on the thread that brought the news, and makes the program wait where it would read what is not yet
+// whole.
+//
+// Threads: methods marked [program] are called from one thread, the one that trains. completed() and failed()
+// come from any. After a failure nothing is started any more, and every [program] method throws it.
+class Conductor {
+ public:
+  struct Options {
+    int rank = 0;                                                       // for messages
+    std::chrono::duration<double> timeout = std::chrono::seconds(120);  // without any progress, for each wait
+    bool record = false;                                                // keep spans
+  };
+  // Runs an update on the calling thread: for updates on the compute lane.
+  using Updater = std::function<void(const Update&)>;
+
+  // `network` and `update` must outlive this object; each start() must return at once and be answered, from
+  // any thread, by one completed() or failed(), or throw, which is a failure.
+  Conductor(const Schedule& schedule, Side& network, Side& update, Updater inline_update, Options options);
+
+  // [program] Every gradient of the layer is in its bucket. Once an iteration at most; a layer that was not
+  // reported when commit() is called is reported by it.
+  void backward_done(LayerId layer);
+  // [program] Ends the iteration: all gradients are final. Runs the compute lane's updates; returns without
+  // waiting for the other lanes.
+  void commit();
+  // [program] Waits until parameters of every committed iteration are whole and gradients are free.
+  void synchronize();
+  // Starts nothing more and returns when no side is at work for this object any longer: before it is
+  // destroyed. Bounded by the sides, each of which answers in the end.
+  void drain() noexcept;
+
+  // One atomic load each. Parameters of `bucket` are those of the last commit; nobody but the program uses
+  // its gradients.
+  [[nodiscard]] bool parameters_whole(BucketId bucket) const {
+    return parameters_pending_[bucket].load(std::memory_order_acquire) == 0;
+  }
+  [[nodiscard]] bool gradients_free(BucketId bucket) const {
+    return gradients_busy_[bucket].load(std::memory_order_acquire) == 0;
+  }
+  // Nothing to wait for anywhere: no bucket pending or busy.
+  [[nodiscard]] bool idle() const { return unsettled_.load(std::memory_order_acquire) == 0; }
+  [[nodiscard]] bool all_parameters_whole() const {
+    return pending_buckets_.load(std::memory_order_acquire) == 0;
+  }
+  // Wait for it; throw the failure, or a TimeoutError that names the step waited for. From any thread that
+  // computes.
+  void wait_parameters(BucketId bucket);
+  void wait_gradients(BucketId bucket);
+
+  // From the sides.
+  void completed(StepId step, double begin_seconds, double end_seconds);
+  void failed(std::exception_ptr error);
+
+  // For a failure outside of the sides, met where it cannot be thrown: every later call throws it.
+  void keep_failure(std::exception_ptr error);
+  [[nodiscard]] std::exception_ptr failure() const;
+  void throw_if_failed() const;
+  [[nodiscard]] std::int64_t iteration() const {
+    return iteration_.load(std::memory_order_relaxed);
+  }  // commits so far
+
+  struct Wait {
+    std::string what;  // "parameters of bucket 2"
+    std::int64_t iteration;
+    double begin_seconds, end_seconds;
+  };
+  struct Record {
+    std::vector<StepSpan> steps;  // of the network and update lanes, and updates of the compute lane
+    std::vector<Wait> waits;
+  };
+  [[nodiscard]] Record record() const;  // a copy of what was kept so far
+  [[nodiscard]] double exposed_seconds() const { return exposed_seconds_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::int64_t wait_count() const { return wait_count_.load(std::memory_order_relaxed); }
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  void start_released(std::vector<Instance>& released);
+  void start(const Instance& which);
+  void finish(StepId step, std::vector<Instance>& released);
+  void settle(BucketId bucket);
+  template <typename Condition>
+  void wait(Lock& lock, const std::string& what, StepId step, Condition condition);
+  [[noreturn]] void throw_timeout(const std::string& what, StepId step) const;
+
+  const Schedule& schedule_;
+  Side& network_;
+  Side& update_;
+  Updater inline_update_;
+  Options options_;
+  std::vector<StepId> reduction_of_;    // by bucket: the collective that first reads its gradients
+  std::vector<StepId> inline_updates_;  // on the compute lane, in order
+
+  mutable std::mutex mutex_;
+  std::condition_variable progress_;
+  Frontier frontier_;
+  std::exception_ptr failure_;
+  SteadyTime last_progress_;
+  Record record_;
+  std::size_t at_work_ = 0;  // steps that a side was given and has not answered
+
+  std::unique_ptr<std::atomic<int>[]> parameters_pending_, gradients_busy_;
+  std::atomic<int> pending_buckets_{0};
+  std::atomic<int> unsettled_{0};
+  std::atomic<std::int64_t> iteration_{0};
+  std::atomic<double> exposed_seconds_{0};
+  std::atomic<std::int64_t> wait_count_{0};
+};
+
+}  // namespace dear

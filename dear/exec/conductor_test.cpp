@@ -1,0 +1,254 @@
+#include "dear/exec/conductor.h"
+
+#include <deque>
+#include <random>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/error.h"
+#include "dear/exec/serial_lane.h"
+#include "dear/schedule/policy/policy.h"
+
+namespace dear {
+namespace {
+
+using ::testing::HasSubstr;
+
+Workload workload_of(int layers) {
+  Workload workload{.name = "test", .tensors = {}, .layers = {}};
+  for (LayerId layer = 0; layer < static_cast<LayerId>(layers); ++layer) {
+    workload.tensors.push_back({"t" + std::to_string(layer), 16, DType::f32});
+    workload.layers.push_back({"l" + std::to_string(layer), {layer}, 1, 2});
+  }
+  return workload;
+}
+
+// A side that a test moves by hand: what was started waits in a queue.
+class HandSide : public Side {
+ public:
+  void start(Instance which, const Step& step) override {
+    started.push_back(which);
+    names.push_back(name_of(step.work));
+  }
+  std::deque<Instance> started;
+  std::vector<std::string> names;
+};
+
+struct HandRun {
+  explicit HandRun(const std::string& policy, int layers = 2, Conductor::Options options = {})
+      : workload(workload_of(layers)),
+        grouping(group(workload, PerLayer{})),
+        schedule(find_policy(policy).make(workload, grouping)),
+        conductor(
+            schedule, network, update, [this](const Update& work) { inline_updates.push_back(work.bucket); },
+            options) {}
+  // Ends what the side started first.
+  void end(HandSide& side) {
+    ASSERT_FALSE(side.started.empty());
+    const StepId step = side.started.front().step;
+    side.started.pop_front();
+    conductor.completed(step, 0, 1);
+  }
+  Workload workload;
+  Grouping grouping;
+  Schedule schedule;
+  HandSide network, update;
+  std::vector<BucketId> inline_updates;
+  Conductor conductor;
+};
+
+TEST(Conductor, DearReducesUnderBackwardAndGathersUnderForward) {
+  HandRun run("dear");
+  EXPECT_TRUE(run.conductor.idle());
+  run.conductor.backward_done(1);
+  ASSERT_EQ(run.network.started.size(), 1U);  // while layer 0 still computes
+  EXPECT_FALSE(run.conductor.gradients_free(1));
+  EXPECT_TRUE(run.conductor.gradients_free(0));
+  run.conductor.backward_done(0);
+  EXPECT_EQ(run.network.started.size(), 1U);  // the lane is busy
+  run.end(run.network);
+  EXPECT_TRUE(run.conductor.gradients_free(1));  // reduced, and not committed: the program may look
+  run.end(run.network);
+  EXPECT_TRUE(run.update.started.empty());  // no update before the commit
+  EXPECT_TRUE(run.conductor.parameters_whole(0));
+
+  run.conductor.commit();
+  EXPECT_EQ(run.conductor.iteration(), 1);
+  EXPECT_FALSE(run.conductor.parameters_whole(0));
+  EXPECT_FALSE(run.conductor.gradients_free(0));
+  run.end(run.update);  // bucket 0 first: forward order
+  EXPECT_TRUE(run.conductor.gradients_free(0));
+  EXPECT_FALSE(run.conductor.parameters_whole(0));
+  run.end(run.network);
+  EXPECT_TRUE(run.conductor.parameters_whole(0));
+  EXPECT_FALSE(run.conductor.parameters_whole(1));
+  run.end(run.update);
+  run.end(run.network);
+  EXPECT_TRUE(run.conductor.parameters_whole(1));
+  EXPECT_TRUE(run.conductor.idle());
+}
+
+TEST(Conductor, CommitFlushesLayersWithoutGradient) {
+  HandRun run("dear", 3);
+  run.conductor.backward_done(1);            // 2 was not used
+  EXPECT_TRUE(run.network.started.empty());  // the lane keeps its order on every rank
+  run.conductor.commit();
+  EXPECT_EQ(run.network.started.size(), 1U);
+  for (int i = 0; i < 3; ++i) run.end(run.network);
+  EXPECT_THAT(run.network.names,
+              ::testing::ElementsAre(HasSubstr("bucket 2"), HasSubstr("bucket 1"), HasSubstr("bucket 0")));
+}
+
+TEST(Conductor, SerialRunsUpdatesInTheCommit) {
+  const Workload workload = workload_of(2);
+  const Grouping grouping = group(workload, PerLayer{});
+  const Schedule schedule = find_policy("serial").make(workload, grouping);
+  std::vector<std::string> log;
+  HandSide nothing;
+  Conductor* conductor = nullptr;
+  // Ends every collective at once, from a thread of its own.
+  struct Prompt : Side {
+    SerialLane lane;
+    std::function<void(StepId)> end;
+    void start(Instance which, const Step&) override {
+      lane.post([this, which] { end(which.step); });
+    }
+  } network;
+  std::vector<BucketId> updated;
+  Conductor conducting(schedule, network, nothing,
+                       [&](const Update& work) { updated.push_back(work.bucket); }, {});
+  conductor = &conducting;
+  network.end = [&](StepId step) { conductor->completed(step, 0, 0); };
+  for (int iteration = 0; iteration < 3; ++iteration) {
+    conducting.backward_done(1);
+    conducting.backward_done(0);
+    conducting.commit();
+    EXPECT_TRUE(conducting.idle());
+  }
+  EXPECT_THAT(updated, ::testing::ElementsAre(1, 0, 1, 0, 1, 0));
+}
+
+TEST(Conductor, AFailureStopsEverythingAndReachesEveryCall) {
+  HandRun run("dear");
+  run.conductor.backward_done(1);
+  run.conductor.failed(std::make_exception_ptr(TransportError("rank 1 died")));
+  EXPECT_THROW(run.conductor.backward_done(0), TransportError);
+  EXPECT_THROW(run.conductor.commit(), TransportError);
+  EXPECT_THROW(run.conductor.synchronize(), TransportError);
+  EXPECT_THROW(run.conductor.throw_if_failed(), TransportError);
+  EXPECT_EQ(run.network.names.size(), 1U);
+  EXPECT_TRUE(run.update.names.empty());
+  EXPECT_EQ(run.conductor.iteration(), 0);
+}
+
+TEST(Conductor, ASideThatRefusesIsAFailure) {
+  struct Refusing : Side {
+    void start(Instance, const Step&) override { throw TransportError("the group has failed"); }
+  } refusing;
+  const Workload workload = workload_of(2);
+  const Grouping grouping = group(workload, PerLayer{});
+  const Schedule schedule = find_policy("dear").make(workload, grouping);
+  HandSide update;
+  Conductor conductor(schedule, refusing, update, {}, {});
+  EXPECT_THROW(conductor.backward_done(1), TransportError);
+  EXPECT_THROW(conductor.commit(), TransportError);
+  conductor.drain();  // nothing is at work
+}
+
+TEST(Conductor, AKeptFailureStopsTheNextStep) {
+  HandRun run("dear");
+  run.conductor.keep_failure(std::make_exception_ptr(TimeoutError("kept")));
+  EXPECT_THROW(run.conductor.commit(), TimeoutError);
+  EXPECT_TRUE(run.network.names.empty());
+}
+
+TEST(Conductor, AWaitWithoutProgressEndsAndNamesTheStep) {
+  HandRun run("dear", 2, {.rank = 3, .timeout = std::chrono::milliseconds(5)});
+  run.conductor.commit();
+  try {
+    run.conductor.wait_parameters(0);
+    FAIL() << "waited for nothing";
+  } catch (const TimeoutError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank 3"));
+    EXPECT_THAT(error.what(), HasSubstr("all-gather"));
+    EXPECT_THAT(error.what(), HasSubstr("bucket 0"));
+  }
+}
+
+TEST(Conductor, DrainWaitsForWhatIsAtWork) {
+  HandRun run("dear");
+  run.conductor.backward_done(1);
+  const StepId step = run.network.started.front().step;
+  std::thread wire([&] { run.conductor.completed(step, 0, 0); });
+  run.conductor.drain();
+  wire.join();
+  EXPECT_EQ(run.network.names.size(), 1U);
+}
+
+// Real threads: whatever the timing, every iteration's steps run once and in an order that the schedule
+// allows.
+class ConductorThreads : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ConductorThreads, RunsManyIterationsWithoutLosingAStep) {
+  constexpr int kLayers = 5;
+  constexpr int kIterations = 200;
+  const Workload workload = workload_of(kLayers);
+  const Grouping grouping = group(workload, PerLayer{});
+  const Schedule schedule = find_policy(GetParam()).make(workload, grouping);
+  struct Threaded : Side {
+    SerialLane lane;
+    std::function<void(StepId)> end;
+    std::vector<Instance> ran;
+    void start(Instance which, const Step&) override {
+      lane.post([this, which] {
+        ran.push_back(which);
+        end(which.step);
+      });
+    }
+  };
+  auto network = std::make_unique<Threaded>();
+  auto update = std::make_unique<Threaded>();
+  int inline_updates = 0;
+  Conductor conductor(schedule, *network, *update, [&](const Update&) { ++inline_updates; },
+                      {.record = true});
+  network->end = update->end = [&](StepId step) { conductor.completed(step, 0, 0); };
+  std::mt19937 random(11);
+  for (int iteration = 0; iteration < kIterations; ++iteration) {
+    for (BucketId bucket = 0; bucket < kLayers; ++bucket) {
+      if (random() % 4 != 0) conductor.wait_parameters(bucket);  // else an unused layer
+    }
+    for (LayerId layer = kLayers; layer-- > 0;) {
+      if (random() % 4 != 0) conductor.backward_done(layer);
+    }
+    if (random() % 8 == 0) conductor.synchronize();
+    conductor.commit();
+  }
+  conductor.synchronize();
+  EXPECT_TRUE(conductor.idle());
+  conductor.drain();
+  EXPECT_EQ(conductor.iteration(), kIterations);
+  std::size_t side_steps = 0;
+  for (const Lane& lane : schedule.lanes()) {
+    if (lane.kind == LaneKind::compute) continue;
+    const auto& ran = lane.kind == LaneKind::network ? network->ran : update->ran;
+    side_steps += lane.steps.size();
+    ASSERT_EQ(ran.size(), lane.steps.size() * kIterations);
+    for (std::size_t i = 0; i < ran.size(); ++i) EXPECT_EQ(ran[i].step, lane.steps[i % lane.steps.size()]);
+  }
+  EXPECT_EQ(conductor.record().steps.size(), side_steps * kIterations + inline_updates);
+  network.reset();
+  update.reset();
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, ConductorThreads,
+                         ::testing::Values("serial", "wfbp", "dear-replicated", "dear"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace dear

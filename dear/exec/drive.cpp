@@ -1,0 +1,50 @@
+#include "dear/exec/drive.h"
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+
+namespace dear {
+namespace {
+
+Side& side_of(LaneKind kind, const Sides& sides) {
+  switch (kind) {
+    case LaneKind::compute:
+      return sides.compute;
+    case LaneKind::update:
+      return sides.update;
+    case LaneKind::network:
+      break;
+  }
+  return sides.network;
+}
+
+}  // namespace
+
+std::vector<StepSpan> drive(const Schedule& schedule, std::int64_t iterations, Sides sides,
+                            Completions& completions) {
+  Frontier frontier(schedule, {.iterations = iterations});
+  const std::vector<Step>& steps = schedule.steps();
+  std::vector<double> begin_seconds(steps.size());  // of the one iteration that a step may be running
+  std::vector<StepSpan> spans;
+
+  std::vector<Instance> released = frontier.start();
+  for (;;) {
+    for (const Instance& which : released) {
+      const Step& step = steps[which.step];
+      begin_seconds[which.step] = completions.now_seconds();
+      side_of(schedule.lanes()[step.lane].kind, sides).start(which, step);
+    }
+    if (frontier.finished()) return spans;
+    const Completion completion = completions.next();
+    const auto [step, iteration] = completion.which;
+    if (step < steps.size() && iteration != frontier.done(step))
+      throw ScheduleError(fmt::format("{} ended in iteration {}, but iteration {} is the one to end next",
+                                      name_of(steps[step].work), iteration, frontier.done(step)));
+    released.clear();
+    frontier.complete(step, released);
+    spans.push_back({completion.which, begin_seconds[step], completion.at_seconds});
+  }
+}
+
+}  // namespace dear

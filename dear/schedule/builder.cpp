@@ -1,0 +1,108 @@
+#include "dear/schedule/builder.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/digest.h"
+#include "dear/base/error.h"
+#include "dear/schedule/check.h"
+
+namespace dear {
+namespace {
+
+struct AddWork {
+  Digest& digest;
+  // The index of the alternative keeps apart works of equal numbers.
+  void operator()(const Forward& work) const { digest.add(0).add(work.layer); }
+  void operator()(const Backward& work) const { digest.add(1).add(work.layer); }
+  void operator()(const Commit&) const { digest.add(2); }
+  void operator()(const Communicate& work) const {
+    digest.add(3)
+        .add(static_cast<std::uint64_t>(work.op))
+        .add(static_cast<std::uint64_t>(work.payload))
+        .add(work.bucket);
+  }
+  void operator()(const Update& work) const {
+    digest.add(4).add(static_cast<std::uint64_t>(work.scope)).add(work.bucket);
+  }
+};
+
+// Counts stand before lists, so that no two different schedules give the same sequence of values.
+std::uint64_t digest_of(const Schedule& schedule, const Workload& workload, const Grouping& grouping) {
+  Digest digest;
+  digest.add(schedule.policy());
+  digest.add(workload.tensors.size());
+  for (const Tensor& tensor : workload.tensors)
+    digest.add(tensor.name)
+        .add(static_cast<std::uint64_t>(tensor.elements))
+        .add(static_cast<std::uint64_t>(tensor.dtype));
+  digest.add(workload.layers.size());
+  for (const Layer& layer : workload.layers) {
+    digest.add(layer.tensors.size());
+    for (const TensorId tensor : layer.tensors) digest.add(tensor);
+  }
+  digest.add(grouping.size());
+  for (const Bucket& bucket : grouping.buckets()) {
+    digest.add(bucket.tensors.size());
+    for (const TensorId tensor : bucket.tensors) digest.add(tensor);
+  }
+  digest.add(schedule.lanes().size());
+  for (const Lane& lane : schedule.lanes()) {
+    digest.add(lane.name).add(static_cast<std::uint64_t>(lane.kind)).add(lane.steps.size());
+    for (const StepId step : lane.steps) digest.add(step);
+  }
+  digest.add(schedule.steps().size());
+  for (const Step& step : schedule.steps()) std::visit(AddWork{digest}, step.work);
+  digest.add(schedule.edges().size());
+  for (const Edge& edge : schedule.edges()) digest.add(edge.from).add(edge.to).add(edge.back);
+  return digest.value();
+}
+
+}  // namespace
+
+ScheduleBuilder::ScheduleBuilder(const Workload& workload, const Grouping& grouping, std::string policy)
+    : workload_(workload), grouping_(grouping) {
+  draft_.policy_ = std::move(policy);
+}
+
+LaneId ScheduleBuilder::lane(std::string name, LaneKind kind) {
+  draft_.lanes_.push_back({std::move(name), kind, {}});
+  return static_cast<LaneId>(draft_.lanes_.size() - 1);
+}
+
+StepId ScheduleBuilder::add(Work work, LaneId lane) {
+  if (lane >= draft_.lanes_.size())
+    throw ScheduleError(fmt::format(
+        "schedule of policy {}: {} is to stand on lane {}, which does not exist: make the lane first",
+        draft_.policy_, name_of(work), lane));
+  const auto step = static_cast<StepId>(draft_.steps_.size());
+  draft_.steps_.push_back({work, lane});
+  draft_.lanes_[lane].steps.push_back(step);
+  return step;
+}
+
+ScheduleBuilder& ScheduleBuilder::edge(StepId from, StepId to, std::uint32_t back) {
+  draft_.edges_.push_back({from, to, back});
+  return *this;
+}
+
+Schedule ScheduleBuilder::build() && {
+  const ScheduleCheck check(draft_, workload_, grouping_);
+  check.structure();
+  ScheduleCheck::Program program = check.program();
+  const std::vector<ScheduleCheck::Passage> passages = check.passages();
+  check.precedence(program, passages);
+
+  draft_.forward_of_ = std::move(program.forward);
+  draft_.backward_of_ = std::move(program.backward);
+  draft_.commit_ = program.commit;
+  for (const ScheduleCheck::Passage& passage : passages) {
+    draft_.publisher_of_.push_back(passage.publisher);
+    draft_.update_of_.push_back(passage.update);
+  }
+  draft_.digest_ = digest_of(draft_, workload_, grouping_);
+  return std::move(draft_);
+}
+
+}  // namespace dear

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+
+#include "dear/fusion/grouping.h"
+#include "dear/schedule/schedule.h"
+#include "dear/workload/workload.h"
+
+namespace dear {
+
+// The only way to make a Schedule. Policies add lanes, steps and edges; build() checks the whole and refuses
+// it with a ScheduleError that names the steps concerned:
+//  - an edge to or from a step that does not exist, or from a step to itself in the same iteration
+//  - a cycle within an iteration (edges of back 0 and lane order together)
+//  - a layer without exactly one forward and one backward; not exactly one commit or compute lane
+//  - a forward, backward or commit off the compute lane, a collective off a network lane, an update on one
+//  - a backward that may run before its forward; a commit that may come before a backward
+//  - a bucket whose gradients are reduced never or twice: once is one all-reduce, or a reduce-scatter that is
+//    completed by one all-gather, of the gradients or, after an update of the shard, of the parameters
+//  - an update before its reduction, before the commit, missing, or twice; a whole update from a mere
+//    reduce-scatter; an update of a shard whose parameters are not gathered
+//  - a reduction before every layer that uses one of the bucket's tensors has ended its backward
+//  - a forward that may run before the parameters that it reads are whole in the iteration before
+//  - a gradient that a backward may write while the iteration before still reads it (update -> next backward)
+// "Before" is judged by paths over edges and lane order, with the iterations that they cross counted.
+class ScheduleBuilder {
+ public:
+  ScheduleBuilder(const Workload& workload, const Grouping& grouping, std::string policy);
+
+  LaneId lane(std::string name, LaneKind kind);
+  StepId add(Work work, LaneId lane);  // at the end of the lane
+  ScheduleBuilder& edge(StepId from, StepId to, std::uint32_t back = 0);
+
+  [[nodiscard]] Schedule build() &&;
+
+ private:
+  const Workload& workload_;
+  const Grouping& grouping_;
+  Schedule draft_;
+};
+
+}  // namespace dear

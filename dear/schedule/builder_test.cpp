@@ -1,0 +1,402 @@
+#include "dear/schedule/builder.h"
+
+#include <functional>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/error.h"
+
+namespace dear {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Workload two_layers() {
+  return {.name = "two layers",
+          .tensors = {{.name = "a", .elements = 4}, {.name = "b", .elements = 4}},
+          .layers = {{.name = "first", .tensors = {0}}, {.name = "second", .tensors = {1}}}};
+}
+
+// A well-formed schedule of two layers in one bucket, put together piece by piece so that a test can leave
+// out, repeat or replace one.
+struct Pieces {
+  Workload workload = two_layers();
+  Grouping grouping = group(workload, AllInOne{});
+  ScheduleBuilder builder{workload, grouping, "test"};
+  LaneId compute = builder.lane("compute", LaneKind::compute);
+  LaneId network = builder.lane("network", LaneKind::network);
+  LaneId updates = builder.lane("update", LaneKind::update);
+
+  static Communicate reduce_scatter() { return {CollectiveOp::reduce_scatter, Payload::gradients, 0}; }
+  static Communicate all_reduce() { return {CollectiveOp::all_reduce, Payload::gradients, 0}; }
+  static Communicate gather(Payload payload) { return {CollectiveOp::all_gather, payload, 0}; }
+
+  // Steps 0 to 4: forward 0, forward 1, backward 1, backward 0, commit.
+  void program() {
+    for (const Work& work :
+         {Work{Forward{0}}, Work{Forward{1}}, Work{Backward{1}}, Work{Backward{0}}, Work{Commit{}}})
+      builder.add(work, compute);
+  }
+  // Step 5: its reduction, after the backward of both.
+  StepId reduce(Communicate work) {
+    const StepId step = builder.add(work, network);
+    builder.edge(2, step).edge(3, step);
+    return step;
+  }
+  StepId update(UpdateScope scope, StepId after) {
+    const StepId step = builder.add(Update{scope, 0}, updates);
+    builder.edge(after, step).edge(4, step);
+    return step;
+  }
+  void publish(StepId publisher) { builder.edge(publisher, 0, 1).edge(publisher, 1, 1); }
+  Schedule build() { return std::move(builder).build(); }
+};
+
+template <typename Matcher>
+void expect_refused(Pieces& pieces, const Matcher& message) {
+  try {
+    (void)pieces.build();
+    FAIL() << "the schedule was accepted";
+  } catch (const ScheduleError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("schedule of policy test: "), message));
+  }
+}
+
+TEST(Builder, AcceptsEachFormOfPassage) {
+  Pieces whole;
+  whole.program();
+  whole.publish(whole.update(UpdateScope::whole, whole.reduce(Pieces::all_reduce())));
+  const Schedule reduced = whole.build();
+  EXPECT_EQ(reduced.policy(), "test");
+  EXPECT_EQ(reduced.layer_count(), 2U);
+  EXPECT_EQ(reduced.bucket_count(), 1U);
+  EXPECT_EQ(reduced.forward_of(1), 1U);
+  EXPECT_EQ(reduced.backward_of(0), 3U);
+  EXPECT_EQ(reduced.commit(), 4U);
+  EXPECT_EQ(reduced.update_of(0), 6U);
+  EXPECT_EQ(reduced.publisher_of(0), 6U);
+
+  Pieces replicated;
+  replicated.program();
+  const StepId scattered = replicated.reduce(Pieces::reduce_scatter());
+  const StepId gathered = replicated.builder.add(Pieces::gather(Payload::gradients), replicated.network);
+  replicated.publish(replicated.update(UpdateScope::whole, gathered));
+  EXPECT_EQ(replicated.build().publisher_of(0), 7U);
+  EXPECT_EQ(scattered, 5U);
+
+  Pieces sharded;
+  sharded.program();
+  const StepId updated = sharded.update(UpdateScope::shard, sharded.reduce(Pieces::reduce_scatter()));
+  const StepId published = sharded.builder.add(Pieces::gather(Payload::parameters), sharded.network);
+  sharded.builder.edge(updated, published);
+  sharded.publish(published);
+  const Schedule schedule = sharded.build();
+  EXPECT_EQ(schedule.update_of(0), updated);
+  EXPECT_EQ(schedule.publisher_of(0), published);
+}
+
+TEST(Builder, RefusesUnknownLane) {
+  Pieces pieces;
+  EXPECT_THROW(pieces.builder.add(Commit{}, 3), ScheduleError);
+}
+
+TEST(Builder, RefusesUnknownLayerOrBucket) {
+  Pieces layer;
+  layer.program();
+  layer.builder.add(Forward{2}, layer.compute);
+  expect_refused(layer, HasSubstr("step 5 (forward 2) concerns layer 2, but there are 2 of them"));
+  Pieces bucket;
+  bucket.program();
+  bucket.builder.add(Update{UpdateScope::whole, 1}, bucket.updates);
+  expect_refused(bucket,
+                 HasSubstr("step 5 (update of whole, bucket 1) concerns bucket 1, but there are 1 of them"));
+}
+
+TEST(Builder, RefusesEdgesOfStepsThatDoNotExist) {
+  Pieces pieces;
+  pieces.program();
+  pieces.builder.edge(1, 9);
+  expect_refused(pieces, HasSubstr("the edge from step 1 to step 9"));
+}
+
+TEST(Builder, RefusesAStepThatWaitsForItself) {
+  Pieces pieces;
+  pieces.program();
+  pieces.builder.edge(1, 1);
+  expect_refused(pieces, HasSubstr("step 1 (forward 1) waits for itself"));
+}
+
+TEST(Builder, AcceptsAStepThatFollowsItself) {
+  Pieces pieces;
+  pieces.program();
+  pieces.publish(pieces.update(UpdateScope::whole, pieces.reduce(Pieces::all_reduce())));
+  pieces.builder.edge(1, 1, 1);
+  EXPECT_NO_THROW((void)pieces.build());
+}
+
+TEST(Builder, RefusesACycleOfEdgesAndLaneOrder) {
+  Pieces pieces;
+  pieces.program();
+  pieces.publish(pieces.update(UpdateScope::whole, pieces.reduce(Pieces::all_reduce())));
+  pieces.builder.edge(5, 2);
+  expect_refused(pieces, AllOf(HasSubstr("no step of the cycle"), HasSubstr("step 2 (backward 1)"),
+                               HasSubstr("step 5 (all-reduce of gradients, bucket 0)")));
+}
+
+TEST(Builder, RefusesAnythingButOneComputeLane) {
+  Pieces two;
+  two.builder.lane("second", LaneKind::compute);
+  expect_refused(two, HasSubstr("2 compute lanes"));
+  const Workload workload = two_layers();
+  const Grouping grouping = group(workload, AllInOne{});
+  EXPECT_THROW((void)ScheduleBuilder(workload, grouping, "none").build(), ScheduleError);
+}
+
+TEST(Builder, RefusesWorkOnALaneOfAnotherKind) {
+  const auto refused = [](const Work& work, LaneId Pieces::*lane, const char* message) {
+    Pieces pieces;
+    pieces.program();
+    pieces.builder.add(work, pieces.*lane);
+    expect_refused(pieces, HasSubstr(message));
+  };
+  refused(Forward{0}, &Pieces::network, "step 5 (forward 0) cannot stand on the network lane \"network\"");
+  refused(Backward{0}, &Pieces::updates, "step 5 (backward 0) cannot stand on the update lane \"update\"");
+  refused(Commit{}, &Pieces::network, "step 5 (commit) cannot stand on the network lane");
+  refused(Pieces::all_reduce(), &Pieces::compute,
+          "step 5 (all-reduce of gradients, bucket 0) cannot stand on the compute");
+  refused(Pieces::all_reduce(), &Pieces::updates, "cannot stand on the update lane");
+  refused(Update{UpdateScope::whole, 0}, &Pieces::network,
+          "step 5 (update of whole, bucket 0) cannot stand on the network");
+}
+
+TEST(Builder, RefusesMissingAndRepeatedProgramSteps) {
+  const auto refused = [](std::initializer_list<Work> works, const char* message) {
+    Pieces pieces;
+    for (const Work& work : works) pieces.builder.add(work, pieces.compute);
+    expect_refused(pieces, HasSubstr(message));
+  };
+  refused({Forward{0}, Backward{1}, Backward{0}, Commit{}}, "the forward of layer 1 is missing");
+  refused({Forward{0}, Forward{1}, Backward{1}, Commit{}}, "the backward of layer 0 is missing");
+  refused({Forward{0}, Forward{1}, Backward{1}, Backward{0}}, "the commit is missing");
+  refused({Forward{0}, Forward{1}, Forward{1}, Backward{1}, Backward{0}, Commit{}},
+          "step 1 (forward 1) and step 2 (forward 1) do the same work");
+  refused({Forward{0}, Forward{1}, Backward{1}, Backward{0}, Backward{1}, Commit{}},
+          "step 2 (backward 1) and step 4 (backward 1) do the same work");
+  refused({Forward{0}, Forward{1}, Backward{1}, Backward{0}, Commit{}, Commit{}},
+          "step 4 (commit) and step 5 (commit) do the same work");
+}
+
+TEST(Builder, RefusesGradientsNeverOrTwiceReduced) {
+  Pieces never;
+  never.program();
+  expect_refused(never, HasSubstr("the gradients of bucket 0 are never reduced"));
+  Pieces twice;
+  twice.program();
+  twice.reduce(Pieces::all_reduce());
+  twice.reduce(Pieces::reduce_scatter());
+  expect_refused(
+      twice, HasSubstr("bucket 0 is reduced twice, by step 5 (all-reduce of gradients, bucket 0) and step 6 "
+                       "(reduce-scatter of gradients, bucket 0)"));
+}
+
+TEST(Builder, RefusesUpdatesMissingOrTwice) {
+  Pieces missing;
+  missing.program();
+  missing.reduce(Pieces::all_reduce());
+  expect_refused(missing, HasSubstr("bucket 0 is never updated"));
+  Pieces twice;
+  twice.program();
+  const StepId reduced = twice.reduce(Pieces::all_reduce());
+  twice.update(UpdateScope::whole, reduced);
+  twice.update(UpdateScope::shard, reduced);
+  expect_refused(twice,
+                 HasSubstr("bucket 0 is updated twice, by step 6 (update of whole, bucket 0) and step 7"));
+}
+
+TEST(Builder, RefusesPassagesThatDoNotFitTogether) {
+  struct Case {
+    Communicate reduction;
+    UpdateScope scope;
+    std::vector<Communicate> gathers;
+    const char* message;
+  };
+  const std::vector<Case> cases = {
+      {Pieces::reduce_scatter(),
+       UpdateScope::whole,
+       {},
+       "step 6 (update of whole, bucket 0) has only a shard of the gradients from step 5"},
+      {Pieces::reduce_scatter(),
+       UpdateScope::whole,
+       {Pieces::gather(Payload::parameters)},
+       "step 6 (update of whole, bucket 0) has only a shard"},
+      {Pieces::reduce_scatter(),
+       UpdateScope::shard,
+       {},
+       "step 6 (update of shard, bucket 0) leaves other shards stale: gather"},
+      {Pieces::reduce_scatter(),
+       UpdateScope::shard,
+       {Pieces::gather(Payload::gradients)},
+       "step 6 (update of shard, bucket 0) leaves other shards stale: gather"},
+      {Pieces::reduce_scatter(),
+       UpdateScope::shard,
+       {Pieces::gather(Payload::gradients), Pieces::gather(Payload::parameters)},
+       "bucket 0 is gathered twice, by step 7 (all-gather of gradients, bucket 0) and step 8 (all-gather of "
+       "parameters, bucket 0)"},
+      {Pieces::all_reduce(),
+       UpdateScope::shard,
+       {},
+       "step 6 (update of shard, bucket 0) leaves other shards stale: after step 5"},
+      {Pieces::all_reduce(),
+       UpdateScope::whole,
+       {Pieces::gather(Payload::gradients)},
+       "step 7 (all-gather of gradients, bucket 0) repeats what step 5 (all-reduce of gradients, bucket 0) "
+       "has done"},
+      {Pieces::all_reduce(),
+       UpdateScope::whole,
+       {Pieces::gather(Payload::parameters)},
+       "step 7 (all-gather of parameters, bucket 0) repeats"},
+      {{CollectiveOp::all_reduce, Payload::parameters, 0},
+       UpdateScope::whole,
+       {},
+       "step 5 (all-reduce of parameters, bucket 0) would add up parameters"},
+      {{CollectiveOp::reduce_scatter, Payload::parameters, 0},
+       UpdateScope::shard,
+       {},
+       "step 5 (reduce-scatter of parameters, bucket 0) would add up parameters"},
+  };
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.message);
+    Pieces pieces;
+    pieces.program();
+    pieces.publish(pieces.update(one.scope, pieces.reduce(one.reduction)));
+    for (const Communicate& gather : one.gathers) pieces.builder.add(gather, pieces.network);
+    expect_refused(pieces, HasSubstr(one.message));
+  }
+}
+
+TEST(Builder, RefusesABackwardBeforeItsForward) {
+  Pieces pieces;
+  for (const Work& work :
+       {Work{Forward{0}}, Work{Backward{1}}, Work{Forward{1}}, Work{Backward{0}}, Work{Commit{}}})
+    pieces.builder.add(work, pieces.compute);
+  pieces.publish(pieces.update(UpdateScope::whole, pieces.reduce(Pieces::all_reduce())));
+  expect_refused(pieces, HasSubstr("step 1 (backward 1) may run before step 2 (forward 1) has ended"));
+}
+
+TEST(Builder, RefusesACommitBeforeABackward) {
+  Pieces pieces;
+  for (const Work& work :
+       {Work{Forward{0}}, Work{Forward{1}}, Work{Backward{1}}, Work{Commit{}}, Work{Backward{0}}})
+    pieces.builder.add(work, pieces.compute);
+  pieces.publish(pieces.update(UpdateScope::whole, pieces.reduce(Pieces::all_reduce())));
+  expect_refused(pieces, HasSubstr("step 3 (commit) may run before step 4 (backward 0) has ended"));
+}
+
+TEST(Builder, RefusesAReductionBeforeABackwardThatAddsToIt) {
+  Pieces pieces;
+  pieces.program();
+  const StepId reduced = pieces.builder.add(Pieces::all_reduce(), pieces.network);
+  pieces.builder.edge(2, reduced);  // not after backward 0
+  pieces.publish(pieces.update(UpdateScope::whole, reduced));
+  expect_refused(
+      pieces,
+      HasSubstr("step 5 (all-reduce of gradients, bucket 0) may run before step 3 (backward 0) has ended"));
+}
+
+TEST(Builder, RefusesAReductionBeforeEveryUserOfATiedTensor) {
+  Pieces pieces;
+  pieces.workload.layers[1].tensors = {0, 1};
+  Grouping per_tensor(pieces.workload, {{.tensors = {0}, .bytes = 16, .dtype = DType::f32},
+                                        {.tensors = {1}, .bytes = 16, .dtype = DType::f32}});
+  pieces.grouping = per_tensor;
+  pieces.program();
+  for (const BucketId bucket : {1U, 0U}) {
+    const StepId reduced =
+        pieces.builder.add(Communicate{CollectiveOp::all_reduce, Payload::gradients, bucket}, pieces.network);
+    pieces.builder.edge(2, reduced);  // bucket 0 has to wait for backward 0 too
+    const StepId updated = pieces.builder.add(Update{UpdateScope::whole, bucket}, pieces.updates);
+    pieces.builder.edge(reduced, updated).edge(4, updated);
+    pieces.publish(updated);
+  }
+  expect_refused(
+      pieces,
+      HasSubstr("step 7 (all-reduce of gradients, bucket 0) may run before step 3 (backward 0) has ended"));
+}
+
+TEST(Builder, RefusesAnUpdateBeforeItsReductionOrTheCommit) {
+  Pieces reduction;
+  reduction.program();
+  reduction.reduce(Pieces::all_reduce());
+  reduction.publish(reduction.update(UpdateScope::whole, 4));
+  expect_refused(reduction,
+                 HasSubstr("step 6 (update of whole, bucket 0) may run before step 5 (all-reduce of "
+                           "gradients, bucket 0) has ended"));
+  Pieces commit;
+  commit.program();
+  const StepId reduced = commit.reduce(Pieces::all_reduce());
+  const StepId updated = commit.builder.add(Update{UpdateScope::whole, 0}, commit.updates);
+  commit.builder.edge(reduced, updated);
+  commit.publish(updated);
+  expect_refused(commit,
+                 HasSubstr("step 6 (update of whole, bucket 0) may run before step 4 (commit) has ended"));
+}
+
+TEST(Builder, RefusesAGatherBeforeWhatItGathers) {
+  Pieces gradients;
+  gradients.program();
+  const StepId gathered = gradients.builder.add(Pieces::gather(Payload::gradients), gradients.network);
+  gradients.reduce(Pieces::reduce_scatter());
+  gradients.publish(gradients.update(UpdateScope::whole, gathered));
+  expect_refused(gradients, HasSubstr("step 5 (all-gather of gradients, bucket 0) may run before step 6"));
+
+  Pieces parameters;
+  parameters.program();
+  parameters.update(UpdateScope::shard, parameters.reduce(Pieces::reduce_scatter()));
+  parameters.publish(parameters.builder.add(Pieces::gather(Payload::parameters), parameters.network));
+  expect_refused(parameters,
+                 HasSubstr("step 7 (all-gather of parameters, bucket 0) may run before step 6 (update of "
+                           "shard, bucket 0) has ended"));
+}
+
+TEST(Builder, RefusesAForwardBeforeItsParametersAreWhole) {
+  Pieces nothing;
+  nothing.program();
+  nothing.builder.edge(nothing.update(UpdateScope::whole, nothing.reduce(Pieces::all_reduce())), 3, 1);
+  nothing.builder.edge(6, 2, 1);
+  expect_refused(nothing,
+                 HasSubstr("step 0 (forward 0) may run before step 6 (update of whole, bucket 0) of the "
+                           "iteration before has ended"));
+  Pieces late;  // an edge that crosses two iterations leaves parameters one iteration stale
+  late.program();
+  const StepId updated = late.update(UpdateScope::whole, late.reduce(Pieces::all_reduce()));
+  late.builder.edge(updated, 1, 1).edge(updated, 0, 2);
+  expect_refused(late, HasSubstr("step 0 (forward 0) may run before step 6"));
+}
+
+TEST(Builder, RefusesABackwardThatWritesGradientsStillRead) {
+  Pieces pieces;
+  pieces.workload.layers[1].tensors = {};  // its forward waits for nothing, yet stands before all backwards
+  pieces.workload.layers[0].tensors = {0, 1};
+  pieces.program();
+  pieces.update(UpdateScope::whole, pieces.reduce(Pieces::all_reduce()));
+  expect_refused(
+      pieces, HasSubstr("step 3 (backward 0) may run before step 6 (update of whole, bucket 0) of the "
+                        "iteration before has ended, but it would write to gradients that are still read"));
+}
+
+TEST(Builder, JudgesBeforeByPathsOverLanes) {
+  // The commit stands after both backwards on its lane, so one edge from it says what two would.
+  Pieces pieces;
+  pieces.program();
+  const StepId reduced = pieces.builder.add(Pieces::all_reduce(), pieces.network);
+  pieces.builder.edge(4, reduced);
+  const StepId updated = pieces.builder.add(Update{UpdateScope::whole, 0}, pieces.updates);
+  pieces.builder.edge(reduced, updated).edge(updated, 0, 1);
+  EXPECT_NO_THROW((void)pieces.build());
+}
+
+}  // namespace
+}  // namespace dear

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "dear/schedule/schedule.h"
+
+namespace dear {
+
+// One run of one step.
+struct Instance {
+  StepId step;
+  std::int64_t iteration;
+  friend auto operator<=>(const Instance&, const Instance&) = default;
+};
+
+// The bookkeeping of a run: tell it that a step is done, it says which steps may start. No clock, no thread,
+// no I/O.
+//
+// [Note: token game] A schedule is a marked graph (Commoner, Holt, Even, Pnueli 1971,
+// doi:10.1016/S0022-0000(71)80013-2): every edge is a place that holds `back` tokens at first; a step may
+// start when each of its incoming places holds one; it takes them then, and puts one into each outgoing place
+// when it is done. So any number of iterations runs over a state as small as the graph, and a completion
+// costs the degree of its step.
+class Frontier {
+ public:
+  struct Options {
+    // Compute steps need not wait for each other: the program runs them in an order of its own. Each still
+    // waits for itself of the iteration before.
+    bool free_compute_lane = false;
+    std::int64_t iterations = std::numeric_limits<std::int64_t>::max();
+  };
+  Frontier(const Schedule& schedule, Options options);
+
+  // The instances that may start before anything is done. Call once.
+  [[nodiscard]] std::vector<Instance> start();
+  // `step` of its oldest running iteration is done. Returns what may start now. ScheduleError when it was not
+  // running.
+  std::vector<Instance> complete(StepId step);
+  // Appends to `released`; no allocation when its capacity suffices.
+  void complete(StepId step, std::vector<Instance>& released);
+
+  // Iterations of the step released, and completed, so far.
+  [[nodiscard]] std::int64_t started(StepId step) const { return started_.at(step); }
+  [[nodiscard]] std::int64_t done(StepId step) const { return done_.at(step); }
+  [[nodiscard]] bool running(StepId step) const { return started_.at(step) > done_.at(step); }
+  [[nodiscard]] bool finished() const { return unfinished_ == 0; }  // every step has done all iterations
+
+ private:
+  struct Place {
+    StepId to;
+    std::int64_t tokens;
+  };
+  void release_if_enabled(StepId step, std::vector<Instance>& released);
+
+  std::int64_t iterations_;
+  std::vector<Place> places_;
+  std::vector<std::vector<std::uint32_t>> in_, out_;  // places by step
+  std::vector<std::uint32_t> empty_inputs_;           // incoming places without a token
+  std::vector<std::int64_t> started_, done_;
+  std::size_t unfinished_;
+};
+
+}  // namespace dear

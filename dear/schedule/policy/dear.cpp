@@ -1,0 +1,22 @@
+#include "dear/schedule/policy/iteration.h"
+#include "dear/schedule/policy/policy.h"
+
+namespace dear {
+
+// DeAR (Zhang et al., ICDCS 2023, arXiv 2302.12445) with the update between the two halves of the all-reduce,
+// where each rank holds the averaged gradients of its shard alone (as ZeRO does, arXiv 1910.02054): the
+// all-gather carries parameters, and a rank updates, and keeps the optimiser's state of, 1/P of the model.
+Schedule make_dear(const Workload& workload, const Grouping& grouping) {
+  Iteration iteration(workload, grouping, "dear");
+  const LaneId updates = iteration.add_update_lane();
+  std::vector<StepId> scattered(grouping.size());
+  for (const BucketId bucket : iteration.backward_order())
+    scattered[bucket] = iteration.reduce(CollectiveOp::reduce_scatter, bucket);
+  for (const BucketId bucket : iteration.forward_order()) {
+    const StepId updated = iteration.update(UpdateScope::shard, bucket, updates, scattered[bucket]);
+    iteration.publish(bucket, iteration.gather(Payload::parameters, bucket, updated));
+  }
+  return std::move(iteration).build();
+}
+
+}  // namespace dear

@@ -1,0 +1,24 @@
+#include "dear/schedule/policy/iteration.h"
+#include "dear/schedule/policy/policy.h"
+
+namespace dear {
+
+// DeAR as published (Zhang et al., ICDCS 2023, arXiv 2302.12445): the all-gather carries averaged gradients
+// and every rank updates everything. All-gathers follow all reduce-scatters on the network lane. They also
+// follow the commit: they write gradients, which must not change under a program that reads them between
+// backward and step.
+Schedule make_dear_replicated(const Workload& workload, const Grouping& grouping) {
+  Iteration iteration(workload, grouping, "dear-replicated");
+  const LaneId updates = iteration.add_update_lane();
+  std::vector<StepId> scattered(grouping.size());
+  for (const BucketId bucket : iteration.backward_order())
+    scattered[bucket] = iteration.reduce(CollectiveOp::reduce_scatter, bucket);
+  for (const BucketId bucket : iteration.forward_order()) {
+    const StepId gathered = iteration.gather(Payload::gradients, bucket, scattered[bucket]);
+    if (bucket == 0) iteration.edge(iteration.commit(), gathered);  // the lane's order passes it on
+    iteration.publish(bucket, iteration.update(UpdateScope::whole, bucket, updates, gathered));
+  }
+  return std::move(iteration).build();
+}
+
+}  // namespace dear

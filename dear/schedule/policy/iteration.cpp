@@ -1,0 +1,64 @@
+#include "dear/schedule/policy/iteration.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace dear {
+
+Iteration::Iteration(const Workload& workload, const Grouping& grouping, std::string policy)
+    : builder_(workload, grouping, std::move(policy)),
+      compute_(builder_.lane("compute", LaneKind::compute)),
+      network_(builder_.lane("network", LaneKind::network)),
+      layers_of_bucket_(grouping.size()) {
+  const auto layers = static_cast<LayerId>(workload.layers.size());
+  for (LayerId layer = 0; layer < layers; ++layer) {
+    forward_.push_back(builder_.add(Forward{layer}, compute_));
+    for (const TensorId tensor : workload.layers[layer].tensors) {
+      std::vector<LayerId>& users = layers_of_bucket_[grouping.bucket_of(tensor)];
+      if (users.empty() || users.back() != layer) users.push_back(layer);
+    }
+  }
+  backward_.resize(layers);
+  for (LayerId layer = layers; layer-- > 0;) backward_[layer] = builder_.add(Backward{layer}, compute_);
+  commit_ = builder_.add(Commit{}, compute_);
+}
+
+LaneId Iteration::add_update_lane() { return builder_.lane("update", LaneKind::update); }
+
+std::vector<BucketId> Iteration::forward_order() const {
+  std::vector<BucketId> order(layers_of_bucket_.size());
+  std::iota(order.begin(), order.end(), BucketId{0});
+  return order;
+}
+
+std::vector<BucketId> Iteration::backward_order() const {
+  std::vector<BucketId> order = forward_order();
+  std::reverse(order.begin(), order.end());
+  return order;
+}
+
+StepId Iteration::reduce(CollectiveOp op, BucketId bucket) {
+  const StepId step = builder_.add(Communicate{op, Payload::gradients, bucket}, network_);
+  for (const LayerId layer : layers_of_bucket_[bucket]) builder_.edge(backward_[layer], step);
+  return step;
+}
+
+StepId Iteration::gather(Payload payload, BucketId bucket, StepId after) {
+  const StepId step = builder_.add(Communicate{CollectiveOp::all_gather, payload, bucket}, network_);
+  builder_.edge(after, step);
+  return step;
+}
+
+StepId Iteration::update(UpdateScope scope, BucketId bucket, LaneId lane, StepId after) {
+  const StepId step = builder_.add(Update{scope, bucket}, lane);
+  builder_.edge(after, step).edge(commit_, step);
+  for (const LayerId layer : layers_of_bucket_[bucket]) builder_.edge(step, backward_[layer], 1);
+  return step;
+}
+
+void Iteration::publish(BucketId bucket, StepId publisher) {
+  for (const LayerId layer : layers_of_bucket_[bucket]) builder_.edge(publisher, forward_[layer], 1);
+}
+
+}  // namespace dear

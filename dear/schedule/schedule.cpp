@@ -1,0 +1,20 @@
+#include "dear/schedule/schedule.h"
+
+namespace dear {
+
+std::vector<Edge> edges_with_lanes(const Schedule& schedule, bool without_compute_lane_order) {
+  std::vector<Edge> edges = schedule.edges();
+  for (const Lane& lane : schedule.lanes()) {
+    if (without_compute_lane_order && lane.kind == LaneKind::compute) {
+      for (const StepId step : lane.steps) edges.push_back({step, step, 1});
+      continue;
+    }
+    for (std::size_t i = 0; i < lane.steps.size(); ++i) {
+      const bool last = i + 1 == lane.steps.size();
+      edges.push_back({lane.steps[i], lane.steps[last ? 0 : i + 1], last ? 1U : 0U});
+    }
+  }
+  return edges;
+}
+
+}  // namespace dear

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dear/base/ids.h"
+#include "dear/schedule/step.h"
+
+namespace dear {
+
+// What the ranks of a job do in every iteration, and in which order: an immutable value, made by a policy
+// through a ScheduleBuilder, which has checked it. Cheap to move, safe to read from many threads.
+class Schedule {
+ public:
+  [[nodiscard]] const std::string& policy() const { return policy_; }
+  [[nodiscard]] const std::vector<Step>& steps() const { return steps_; }
+  // Those given; a lane's order is not among them.
+  [[nodiscard]] const std::vector<Edge>& edges() const { return edges_; }
+  [[nodiscard]] const std::vector<Lane>& lanes() const { return lanes_; }
+  [[nodiscard]] std::size_t layer_count() const { return forward_of_.size(); }
+  [[nodiscard]] std::size_t bucket_count() const { return publisher_of_.size(); }
+
+  [[nodiscard]] StepId forward_of(LayerId layer) const { return forward_of_.at(layer); }
+  [[nodiscard]] StepId backward_of(LayerId layer) const { return backward_of_.at(layer); }
+  [[nodiscard]] StepId commit() const { return commit_; }
+  // The step after which the bucket's parameters are whole: its all-gather of parameters, else its update.
+  [[nodiscard]] StepId publisher_of(BucketId bucket) const { return publisher_of_.at(bucket); }
+  // The update of the bucket: the last step that reads its gradients.
+  [[nodiscard]] StepId update_of(BucketId bucket) const { return update_of_.at(bucket); }
+
+  // One number for everything above and for the workload's tensors and their grouping. Equal on all ranks, or
+  // they must not train together.
+  [[nodiscard]] std::uint64_t digest() const { return digest_; }
+
+ private:
+  friend class ScheduleBuilder;
+  Schedule() = default;
+
+  std::string policy_;
+  std::vector<Step> steps_;
+  std::vector<Edge> edges_;
+  std::vector<Lane> lanes_;
+  std::vector<StepId> forward_of_, backward_of_, publisher_of_, update_of_;
+  StepId commit_ = 0;
+  std::uint64_t digest_ = 0;
+};
+
+// All edges that a run must respect: the schedule's own, and each lane's order (next after previous, and the
+// first of an iteration after the last of the one before). Where the program keeps an order of its own on the
+// compute lane, that lane's steps only follow themselves from iteration to iteration.
+std::vector<Edge> edges_with_lanes(const Schedule& schedule, bool without_compute_lane_order = false);
+
+}  // namespace dear

@@ -1,0 +1,106 @@
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/exec/order_check.h"
+#include "dear/schedule/critical_cycle.h"
+#include "dear/schedule/policy/policy.h"
+#include "dear/schedule/testing/random_job.h"
+#include "dear/sim/simulate.h"
+
+namespace dear::sim {
+namespace {
+
+using dear::testing::Random;
+using ::testing::IsEmpty;
+
+constexpr double kRelative = 1e-9;
+
+// What holds for every schedule. In steady state it repeats itself at the rate of its critical cycle; one
+// step after the other would do, so that rate is never over the sum. Its policy's bound holds whatever the
+// start-up time of messages, for r is what the schedule's own collectives take; it takes a first layer with
+// parameters, as another could run its forward while reduce-scatters still go on.
+TEST(Properties, RandomJobs) {
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    Random random(seed);
+    const Workload workload = dear::testing::random_workload(random, 12);
+    const Grouping grouping = dear::testing::random_grouping(random, workload);
+    const Link link{.alpha_seconds = random.below(2) == 0 ? 0 : random.unit() * 1e-4,
+                    .beta_seconds_per_byte = random.unit() * 1e-8};
+    const int ranks = 1 + static_cast<int>(random.below(8));
+    for (const Policy& policy : policies()) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", policy " << policy.name);
+      const Schedule schedule = policy.make(workload, grouping);
+      const Result result = simulate(schedule, workload, grouping, link, {.ranks = ranks, .iterations = 64});
+      const std::vector<double> seconds = step_seconds(schedule, workload, grouping, link, ranks);
+      const double critical = critical_cycle(schedule, seconds).seconds;
+      const double sum = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+      EXPECT_NEAR(result.iteration_seconds, critical, kRelative * critical);
+      EXPECT_LE(result.iteration_seconds, sum * (1 + kRelative));
+      EXPECT_GE(result.iteration_seconds, result.bound_seconds * (1 - kRelative));
+      EXPECT_GE(result.exposed_communication_seconds, -kRelative * critical);
+      EXPECT_THAT(order_violations(schedule, result.spans, {}), IsEmpty());
+    }
+  }
+}
+
+TEST(Properties, SchedulesLikeNoPolicy) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const Workload workload = dear::testing::random_workload(random, 6);
+    const Grouping grouping = dear::testing::random_grouping(random, workload);
+    const Policy& policy = policies()[random.below(policies().size())];
+    const Schedule schedule = dear::testing::with_random_edges(random, policy.make(workload, grouping),
+                                                               workload, grouping, 1 + random.below(8));
+    const Link link{.alpha_seconds = random.unit() * 1e-4, .beta_seconds_per_byte = random.unit() * 1e-8};
+    const Result result = simulate(schedule, workload, grouping, link, {.ranks = 4, .iterations = 240});
+    const double critical =
+        critical_cycle(schedule, step_seconds(schedule, workload, grouping, link, 4)).seconds;
+    EXPECT_NEAR(result.iteration_seconds, critical, kRelative * critical);
+    EXPECT_THAT(order_violations(schedule, result.spans, {}), IsEmpty());
+  }
+}
+
+// [Note: the part that nothing can hide] n equal layers, a bucket each, no time for updates; f, b, r the
+// sums. The first collective after backward begins waits for the backward of a whole layer, and the last one
+// follows the last backward; the next forward begins after the first bucket is there, and its last layer
+// after the last bucket. A pipeline of two stages over n equal parts takes the longer stage and one part of
+// the shorter:
+//   wfbp  f + [max(b, r) + min(b, r) / n]
+//   dear  [max(f, r/2) + min(f, r/2) / n] + [max(b, r/2) + min(b, r/2) / n]
+// which is the bound and the part of one bucket.
+TEST(Properties, RegularJobsReachTheBoundButForOneBucket) {
+  for (const LayerId n : {1U, 2U, 5U, 50U}) {
+    for (const double r_over_b : {0.25, 0.5, 1.0, 1.9, 2.0, 3.0, 8.0}) {
+      SCOPED_TRACE(::testing::Message() << n << " layers, r = " << r_over_b << " b");
+      const double f = 1, b = 2, r = r_over_b * b;
+      Workload workload{.name = "regular", .tensors = {}, .layers = {}};
+      for (LayerId layer = 0; layer < n; ++layer) {
+        workload.tensors.push_back({.name = fmt::format("t{}", layer), .elements = 1000});
+        workload.layers.push_back({.name = fmt::format("l{}", layer),
+                                   .tensors = {layer},
+                                   .forward_seconds = f / n,
+                                   .backward_seconds = b / n});
+      }
+      const Grouping grouping = group(workload, PerLayer{});
+      // Three rounds of a quarter, twice: 1.5 times the bytes.
+      const Link link{.alpha_seconds = 0, .beta_seconds_per_byte = r / (1.5 * 4000 * n)};
+      const auto part = [n](double x, double y) { return std::max(x, y) + std::min(x, y) / n; };
+      const auto iteration = [&](std::string_view policy) {
+        const Schedule schedule = find_policy(policy).make(workload, grouping);
+        return simulate(schedule, workload, grouping, link, {.ranks = 4}).iteration_seconds;
+      };
+      EXPECT_NEAR(iteration("serial"), f + b + r, 1e-9 * (f + b + r));
+      EXPECT_NEAR(iteration("wfbp"), f + part(b, r), 1e-9 * (f + b + r));
+      for (const std::string_view policy : {"dear", "dear-replicated"})
+        EXPECT_NEAR(iteration(policy), part(f, r / 2) + part(b, r / 2), 1e-9 * (f + b + r));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dear::sim

@@ -1,0 +1,156 @@
+#include "dear/sim/simulate.h"
+
+#include <array>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/base/units.h"
+#include "dear/cost/ring.h"
+#include "dear/schedule/policy/policy.h"
+#include "dear/sim/event_queue.h"
+
+namespace dear::sim {
+namespace {
+
+struct SecondsOf {
+  const Workload& workload;
+  const Grouping& grouping;
+  const Link& link;
+  int ranks;
+
+  double operator()(const Forward& work) const { return workload.layers[work.layer].forward_seconds; }
+  double operator()(const Backward& work) const { return workload.layers[work.layer].backward_seconds; }
+  double operator()(const Commit&) const { return 0; }
+  double operator()(const Communicate& work) const {
+    const std::int64_t bytes = grouping.buckets()[work.bucket].bytes;
+    switch (work.op) {
+      case CollectiveOp::reduce_scatter:
+        return cost::ring_reduce_scatter_seconds(link, ranks, bytes);
+      case CollectiveOp::all_gather:
+        return cost::ring_all_gather_seconds(link, ranks, bytes);
+      case CollectiveOp::all_reduce:
+        break;
+    }
+    return cost::ring_all_reduce_seconds(link, ranks, bytes);
+  }
+  double operator()(const Update& work) const {
+    const double share =
+        static_cast<double>(grouping.buckets()[work.bucket].bytes) / static_cast<double>(workload.bytes());
+    return workload.update_seconds * share / (work.scope == UpdateScope::shard ? ranks : 1);
+  }
+};
+
+void require_ranks(int ranks) {
+  if (ranks < 1) throw ConfigError(fmt::format("a simulation of {} ranks is none: give at least 1", ranks));
+}
+
+struct NameAndActivity {
+  std::string name;
+  Activity activity;
+};
+
+struct Appearance {
+  const Workload& workload;
+
+  NameAndActivity operator()(const Forward& work) const {
+    return {"forward " + workload.layers[work.layer].name, Activity::forward};
+  }
+  NameAndActivity operator()(const Backward& work) const {
+    return {"backward " + workload.layers[work.layer].name, Activity::backward};
+  }
+  NameAndActivity operator()(const Commit&) const { return {"commit", Activity::other}; }
+  NameAndActivity operator()(const Communicate& work) const {
+    return {fmt::format("{} bucket {}", name_of(work.op), work.bucket), Activity::communication};
+  }
+  NameAndActivity operator()(const Update& work) const {
+    return {fmt::format("update bucket {}", work.bucket), Activity::update};
+  }
+};
+
+std::string describe(const Network& network) {
+  const Link& link = network.link;
+  std::string bandwidth = "unlimited bandwidth";
+  if (link.beta_seconds_per_byte > 0) {
+    constexpr std::array kPrefixes = {"", "k", "M", "G", "T"};
+    double bits_per_second = 8 / link.beta_seconds_per_byte;
+    std::size_t prefix = 0;
+    for (; bits_per_second >= 999.9995 && prefix + 1 < kPrefixes.size(); ++prefix) bits_per_second /= 1000;
+    bandwidth = fmt::format("{:.4g} {}b/s", bits_per_second, kPrefixes[prefix]);
+  }
+  return fmt::format("modelled: {} (alpha {}, {})", network.name, format_seconds(link.alpha_seconds),
+                     bandwidth);
+}
+
+}  // namespace
+
+std::vector<double> step_seconds(const Schedule& schedule, const Workload& workload, const Grouping& grouping,
+                                 const Link& link, int ranks) {
+  require_ranks(ranks);
+  const SecondsOf seconds_of{workload, grouping, link, ranks};
+  std::vector<double> seconds;
+  seconds.reserve(schedule.steps().size());
+  for (const Step& step : schedule.steps()) seconds.push_back(std::visit(seconds_of, step.work));
+  return seconds;
+}
+
+Result simulate(const Schedule& schedule, const Workload& workload, const Grouping& grouping,
+                const Link& link, const Options& options) {
+  if (options.iterations < 4)
+    throw ConfigError(fmt::format("a simulation of {} iterations reaches no steady state: give at least 4",
+                                  options.iterations));
+  const std::vector<double> seconds = step_seconds(schedule, workload, grouping, link, options.ranks);
+
+  Result result;
+  result.f_seconds = workload.forward_seconds();
+  result.b_seconds = workload.backward_seconds();
+  for (StepId step = 0; step < seconds.size(); ++step) {
+    const LaneKind kind = schedule.lanes()[schedule.steps()[step].lane].kind;
+    if (kind == LaneKind::compute) result.compute_seconds += seconds[step];
+    if (kind == LaneKind::network) result.r_seconds += seconds[step];
+  }
+  for (const Policy& policy : policies())
+    if (policy.name == schedule.policy())
+      result.bound_seconds = policy.bound(result.f_seconds, result.b_seconds, result.r_seconds);
+
+  EventQueue events;
+  VirtualSide side(seconds, events);
+  result.spans = drive(schedule, options.iterations, {side, side, side}, events);
+
+  // From commit to commit: every rank has exactly one in an iteration.
+  const std::int64_t half = options.iterations / 2;
+  double first_commit = 0, last_commit = 0;
+  for (const StepSpan& span : result.spans) {
+    if (span.which.step != schedule.commit()) continue;
+    if (span.which.iteration == options.iterations - 1 - half) first_commit = span.end_seconds;
+    if (span.which.iteration == options.iterations - 1) last_commit = span.end_seconds;
+  }
+  result.iteration_seconds = (last_commit - first_commit) / static_cast<double>(half);
+  result.exposed_communication_seconds = result.iteration_seconds - result.compute_seconds;
+  return result;
+}
+
+Trace to_trace(const Schedule& schedule, const Workload& workload, const Result& result,
+               const Network& network, int ranks) {
+  require_ranks(ranks);
+  Trace trace;
+  trace.title =
+      fmt::format("dear simulate, policy {}, {} rank{}", schedule.policy(), ranks, ranks == 1 ? "" : "s");
+  trace.network = describe(network);
+  trace.spans.reserve(result.spans.size());
+  for (const StepSpan& span : result.spans) {
+    const Step& step = schedule.steps().at(span.which.step);
+    auto [name, activity] = std::visit(Appearance{workload}, step.work);
+    trace.spans.push_back({.rank = 0,
+                           .lane = schedule.lanes()[step.lane].name,
+                           .name = std::move(name),
+                           .activity = activity,
+                           .iteration = span.which.iteration,
+                           .step = span.which.step,
+                           .begin_seconds = span.begin_seconds,
+                           .end_seconds = span.end_seconds});
+  }
+  return trace;
+}
+
+}  // namespace dear::sim

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dear/cluster/network.h"
+#include "dear/exec/drive.h"
+#include "dear/fusion/grouping.h"
+#include "dear/schedule/schedule.h"
+#include "dear/trace/trace.h"
+#include "dear/workload/workload.h"
+
+namespace dear::sim {
+
+// Seconds of each step, indexed by StepId: layers from the workload, collectives as rings on a flat network,
+// updates as update_seconds shared among buckets by bytes (and among ranks, for a shard).
+std::vector<double> step_seconds(const Schedule& schedule, const Workload& workload, const Grouping& grouping,
+                                 const Link& link, int ranks);
+
+struct Result {
+  double iteration_seconds = 0;  // steady state: mean over the second half of the iterations
+  double compute_seconds = 0;    // forward + backward + updates on the compute lane, per iteration
+  double exposed_communication_seconds = 0;  // iteration - compute
+  double bound_seconds = 0;  // the policy's closed form for this f, b and r; 0 for a policy of your own
+  double f_seconds = 0, b_seconds = 0;
+  double r_seconds = 0;  // all collectives of an iteration
+  std::vector<StepSpan> spans;
+};
+
+struct Options {
+  int ranks = 1;
+  std::int64_t iterations = 32;  // at least 4
+};
+Result simulate(const Schedule& schedule, const Workload& workload, const Grouping& grouping,
+                const Link& link, const Options& options);
+
+// As any executor writes it, rank 0 standing for all: they are alike.
+Trace to_trace(const Schedule& schedule, const Workload& workload, const Result& result,
+               const Network& network, int ranks);
+
+}  // namespace dear::sim

@@ -1,0 +1,48 @@
+#include "dear/wire/bucket_wire.h"
+
+#include <stdexcept>
+#include <utility>
+#include <variant>
+
+namespace dear {
+namespace {
+
+Operation operation_of(CollectiveOp op) {
+  switch (op) {
+    case CollectiveOp::reduce_scatter:
+      return Operation::reduce_scatter;
+    case CollectiveOp::all_gather:
+      return Operation::all_gather;
+    case CollectiveOp::all_reduce:
+      return Operation::all_reduce;
+  }
+  throw std::logic_error("unknown collective");
+}
+
+}  // namespace
+
+BucketWire::BucketWire(Group group, std::vector<Flat> buckets, Completed completed, Failed failed)
+    : group_(std::move(group)),
+      buckets_(std::move(buckets)),
+      completed_(std::move(completed)),
+      failed_(std::move(failed)) {}
+
+void BucketWire::start(Instance which, const Step& step) {
+  const auto& work = std::get<Communicate>(step.work);
+  const Flat& flat = buckets_.at(work.bucket);
+  const Request request{.operation = operation_of(work.op),
+                        .view = work.payload == Payload::gradients ? flat.gradients : flat.parameters,
+                        .output = {},
+                        .reduction = Reduction::average,
+                        .root = 0,
+                        .label = work.bucket};
+  group_.issue(request, [this, id = which.step](const Outcome& outcome) {
+    if (outcome.error) {
+      failed_(outcome.error);
+    } else {
+      completed_(id, seconds_of(outcome.timing.begin), seconds_of(outcome.timing.end));
+    }
+  });
+}
+
+}  // namespace dear

@@ -1,0 +1,103 @@
+#include "dear/wire/bucket_wire.h"
+
+#include <future>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/error.h"
+#include "dear/collective/shm/shm.h"
+
+namespace dear {
+namespace {
+
+constexpr std::int64_t kCount = 100;
+
+float* floats(const View& view) { return reinterpret_cast<float*>(view.buffer.data()); }
+
+struct Ended {
+  StepId step = 0;
+  std::exception_ptr error;
+};
+
+// One rank's wire, whose collectives a test awaits one by one.
+struct Rank {
+  explicit Rank(std::unique_ptr<Backend> backend)
+      : group(std::move(backend), {}),
+        flat{.parameters = {group.allocate(kCount * 4), 0, kCount, DType::f32},
+             .gradients = {group.allocate(kCount * 4), 0, kCount, DType::f32}},
+        wire(
+            group, {flat},
+            [this](StepId step, double, double) {
+              ended.set_value({step, nullptr});
+            },
+            [this](std::exception_ptr error) {
+              ended.set_value({0, std::move(error)});
+            }) {}
+
+  Ended run(CollectiveOp op, Payload payload) {
+    ended = {};
+    auto result = ended.get_future();
+    wire.start({.step = 7, .iteration = 0}, {.work = Communicate{op, payload, 0}, .lane = 0});
+    return result.get();
+  }
+
+  Group group;
+  BucketWire::Flat flat;
+  std::promise<Ended> ended;
+  BucketWire wire;
+};
+
+void on_two_ranks(const std::function<void(int, Rank&)>& program) {
+  auto backends = collective::make_shm_threads(2);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      Rank rank(std::move(backends[r]));
+      program(r, rank);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+TEST(BucketWire, AveragesGradientsAndGathersParameters) {
+  on_two_ranks([](int r, Rank& rank) {
+    const Range own = shard_of(kCount, DType::f32, 2, r);
+    for (std::int64_t i = 0; i < kCount; ++i) {
+      floats(rank.flat.gradients)[i] = static_cast<float>(r == 0 ? i : 3 * i);
+    }
+    const Ended reduced = rank.run(CollectiveOp::reduce_scatter, Payload::gradients);
+    EXPECT_EQ(reduced.step, 7U);
+    EXPECT_FALSE(reduced.error);
+    for (std::int64_t i = own.begin; i < own.end; ++i) {
+      EXPECT_EQ(floats(rank.flat.gradients)[i], 2.0F * static_cast<float>(i));
+      floats(rank.flat.parameters)[i] = static_cast<float>(i) + 0.5F;
+    }
+    EXPECT_FALSE(rank.run(CollectiveOp::all_gather, Payload::parameters).error);
+    for (std::int64_t i = 0; i < kCount; ++i) {
+      EXPECT_EQ(floats(rank.flat.parameters)[i], static_cast<float>(i) + 0.5F);
+    }
+    EXPECT_FALSE(rank.run(CollectiveOp::all_gather, Payload::gradients).error);
+    for (std::int64_t i = 0; i < kCount; ++i) {
+      EXPECT_EQ(floats(rank.flat.gradients)[i], 2.0F * static_cast<float>(i));
+    }
+    EXPECT_FALSE(rank.run(CollectiveOp::all_reduce, Payload::gradients).error);
+    EXPECT_EQ(floats(rank.flat.gradients)[kCount - 1], 2.0F * (kCount - 1));
+  });
+}
+
+TEST(BucketWire, AFailedCollectiveIsReported) {
+  on_two_ranks([](int r, Rank& rank) {
+    const auto op = r == 0 ? CollectiveOp::all_gather : CollectiveOp::all_reduce;
+    const Ended ended = rank.run(op, Payload::gradients);
+    ASSERT_TRUE(ended.error);
+    EXPECT_THROW(std::rethrow_exception(ended.error), MismatchError);
+    EXPECT_THROW(rank.wire.start({.step = 7, .iteration = 0},
+                                 {.work = Communicate{op, Payload::gradients, 0}, .lane = 0}),
+                 Error);
+  });
+}
+
+}  // namespace
+}  // namespace dear

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dear/base/ids.h"
+#include "dear/collective/shard.h"
+#include "dear/fusion/grouping.h"
+#include "dear/workload/workload.h"
+
+namespace dear {
+
+// Where one tensor lies in a bucket's flat buffer, in elements.
+struct Placement {
+  TensorId tensor;
+  std::int64_t offset;
+  std::int64_t elements;
+};
+
+// Consecutive tensors of one update rule (an optimiser's parameter group): they are updated as one flat
+// vector.
+struct Run {
+  std::uint32_t rule;
+  Range range;  // padding included
+};
+
+// The flat buffer of a bucket: every tensor starts on a 64-byte border, so that kernels see aligned, whole
+// vectors whatever the shard (what vector code and scalar tails round differently would otherwise depend on
+// the grouping). Padding is zero in parameters and gradients, and stays so under elementwise updates.
+struct BucketLayout {
+  DType dtype = DType::f32;
+  std::int64_t elements = 0;  // padding included
+  std::vector<Placement> placements;
+  std::vector<Run> runs;  // ascending, covering [0, elements)
+
+  [[nodiscard]] std::int64_t bytes() const { return elements * size_of(dtype); }
+};
+
+// `rule_of[t]` is the update rule of tensor t; tensors of one rule lie together, in order of their ids.
+BucketLayout lay_out(const Bucket& bucket, const Workload& workload,
+                     const std::vector<std::uint32_t>& rule_of);
+
+// The parts of the runs inside `range`, empty ones left out.
+std::vector<Run> runs_within(const BucketLayout& layout, const Range& range);
+
+}  // namespace dear
