@@ -1,0 +1,92 @@
+#include "dear/train/bucket_storage.h"
+
+#include <cstring>
+#include <utility>
+
+#include "dear/train/torch_types.h"
+
+namespace dear::train {
+namespace {
+
+// The tensor keeps the buffer alive.
+torch::Tensor flat_tensor(const Buffer& buffer, const BucketLayout& layout) {
+  return torch::from_blob(
+      buffer.data(), {layout.elements}, [buffer](void*) {}, torch::dtype(scalar_type_of(layout.dtype)));
+}
+
+}  // namespace
+
+BucketStorage::BucketStorage(const Group& group, BucketLayout layout)
+    : layout_(std::move(layout)),
+      parameter_buffer_(Group(group).allocate(layout_.bytes())),
+      gradient_buffer_(Group(group).allocate(layout_.bytes())),
+      parameters_(flat_tensor(parameter_buffer_, layout_)),
+      gradients_(flat_tensor(gradient_buffer_, layout_)) {}
+
+torch::Tensor BucketStorage::view(const torch::Tensor& flat, std::size_t index,
+                                  const torch::Tensor& like) const {
+  return flat.as_strided(like.sizes(), like.strides(), layout_.placements[index].offset);
+}
+
+const void* BucketStorage::address(const Buffer& buffer, std::size_t index) const {
+  return buffer.data() + layout_.placements[index].offset * size_of(layout_.dtype);
+}
+
+void BucketStorage::adopt(std::size_t index, torch::Tensor& parameter) {
+  restore_parameter(index, parameter);
+  restore_gradient(index, parameter);
+}
+
+bool BucketStorage::holds_parameter(std::size_t index, const torch::Tensor& parameter) const {
+  return parameter.data_ptr() == address(parameter_buffer_, index);
+}
+
+bool BucketStorage::holds_gradient(std::size_t index, const torch::Tensor& parameter) const {
+  const torch::Tensor& gradient = parameter.grad();
+  return gradient.defined() && gradient.layout() == torch::kStrided &&
+         gradient.data_ptr() == address(gradient_buffer_, index);
+}
+
+void BucketStorage::restore_parameter(std::size_t index, torch::Tensor& parameter) {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor place = view(parameters_, index, parameter);
+  place.copy_(parameter);
+  parameter.set_data(place);
+}
+
+void BucketStorage::restore_gradient(std::size_t index, torch::Tensor& parameter) {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor place = view(gradients_, index, parameter);
+  const torch::Tensor present = parameter.grad();
+  if (present.defined()) {
+    place.copy_(present.layout() == torch::kStrided ? present : present.to_dense());
+  } else {
+    place.zero_();
+  }
+  parameter.mutable_grad() = place;
+}
+
+std::vector<ElementwiseOptimizer::FlatRun> BucketStorage::runs(const Range& range) const {
+  std::vector<ElementwiseOptimizer::FlatRun> parts;
+  for (const Run& run : runs_within(layout_, range)) {
+    parts.push_back({run.rule, parameters_.narrow(0, run.range.begin, run.range.count()),
+                     gradients_.narrow(0, run.range.begin, run.range.count())});
+  }
+  return parts;
+}
+
+void BucketStorage::zero_gradients() { std::memset(gradient_buffer_.data(), 0, layout_.bytes()); }
+
+BucketWire::Flat BucketStorage::flat() const {
+  const View parameters{
+      .buffer = parameter_buffer_, .offset_bytes = 0, .count = layout_.elements, .dtype = layout_.dtype};
+  View gradients = parameters;
+  gradients.buffer = gradient_buffer_;
+  return {.parameters = parameters, .gradients = gradients};
+}
+
+const void* BucketStorage::parameter_storage() const { return parameters_.storage().unsafeGetStorageImpl(); }
+
+const void* BucketStorage::gradient_storage() const { return gradients_.storage().unsafeGetStorageImpl(); }
+
+}  // namespace dear::train

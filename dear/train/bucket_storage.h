@@ -1,0 +1,52 @@
+#pragma once
+
+#include <vector>
+
+#include <torch/types.h>
+
+#include "dear/collective/group.h"
+#include "dear/train/elementwise_optimizer.h"
+#include "dear/wire/bucket_wire.h"
+#include "dear/wire/layout.h"
+
+namespace dear::train {
+
+// One bucket in memory: parameters and gradients, each one flat buffer of the group. The model's parameters
+// and their gradients become views into them, so nothing is copied on the way to the wire.
+class BucketStorage {
+ public:
+  // Allocates on the group: all ranks together, in the same order.
+  BucketStorage(const Group& group, BucketLayout layout);
+
+  // Moves the parameter, and its gradient where it has one, into place `index` of the layout. The tensor
+  // keeps its identity, shape and strides.
+  void adopt(std::size_t index, torch::Tensor& parameter);
+
+  // Is the parameter (its gradient) still the view that adopt() made? Not after a load, a set_data() or a
+  // zero_grad(set_to_none). restore_*() copies the present values in, and makes it a view again; a missing
+  // gradient counts as zero.
+  [[nodiscard]] bool holds_parameter(std::size_t index, const torch::Tensor& parameter) const;
+  [[nodiscard]] bool holds_gradient(std::size_t index, const torch::Tensor& parameter) const;
+  void restore_parameter(std::size_t index, torch::Tensor& parameter);
+  void restore_gradient(std::size_t index, torch::Tensor& parameter);
+
+  [[nodiscard]] std::vector<ElementwiseOptimizer::FlatRun> runs(const Range& range) const;
+  void zero_gradients();
+
+  [[nodiscard]] const BucketLayout& layout() const { return layout_; }
+  [[nodiscard]] BucketWire::Flat flat() const;
+  // Identities of the two memories, as an operator's inputs show them.
+  [[nodiscard]] const void* parameter_storage() const;
+  [[nodiscard]] const void* gradient_storage() const;
+
+ private:
+  [[nodiscard]] torch::Tensor view(const torch::Tensor& flat, std::size_t index,
+                                   const torch::Tensor& like) const;
+  [[nodiscard]] const void* address(const Buffer& buffer, std::size_t index) const;
+
+  BucketLayout layout_;
+  Buffer parameter_buffer_, gradient_buffer_;
+  torch::Tensor parameters_, gradients_;
+};
+
+}  // namespace dear::train

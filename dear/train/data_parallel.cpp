@@ -1,0 +1,321 @@
+#include "dear/train/data_parallel.h"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "dear/base/error.h"
+#include "dear/collective/exchange.h"
+#include "dear/schedule/policy/policy.h"
+#include "dear/train/data_parallel_impl.h"
+
+namespace dear {
+namespace {
+
+class GradientHook : public torch::autograd::FunctionPostHook {
+ public:
+  explicit GradientHook(std::function<void()> arrived) : arrived_(std::move(arrived)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
+    arrived_();
+    return outputs;
+  }
+
+ private:
+  std::function<void()> arrived_;
+};
+
+}  // namespace
+
+DataParallel::Impl::Impl(torch::nn::Module& model, torch::optim::Optimizer& optimizer, Group group,
+                         DataParallelOptions options)
+    : group_(std::move(group)), optimizer_(optimizer), options_(std::move(options)) {
+  const train::Unobserved unobserved;
+  find_policy(options_.policy);
+  train::ElementwiseOptimizer::require_supported(optimizer);
+  scanned_ = train::scan(model, optimizer);
+  train::require_alike(group_, model, optimizer, scanned_);
+
+  std::vector<torch::Tensor> everything = scanned_.frozen;
+  for (const auto& parameter : scanned_.trained) everything.push_back(parameter.tensor);
+  everything.insert(everything.end(), scanned_.buffers.begin(), scanned_.buffers.end());
+  train::TensorBroadcast(group_, std::move(everything)).run();
+  if (options_.buffers == BufferSync::at_synchronize) {
+    buffer_broadcast_ = std::make_unique<train::TensorBroadcast>(group_, scanned_.buffers);
+  }
+  // Alone there is nothing to overlap with: updates run in step(), and no operator is ever observed.
+  if (group_.size() == 1) options_.policy = "serial";
+
+  const std::size_t count = scanned_.trained.size();
+  used_.resize(count);
+  arrivals_.resize(count);
+  expected_.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const torch::Tensor& tensor = scanned_.trained[i].tensor;
+    index_of_[tensor.unsafeGetTensorImpl()] = i;
+    auto accumulator = torch::autograd::impl::grad_accumulator(tensor);
+    const auto key =
+        accumulator->add_post_hook(std::make_unique<GradientHook>([this, i] { gradient_arrived(i); }));
+    hooks_.push_back({std::move(accumulator), key});
+  }
+  observation_.enable();
+}
+
+DataParallel::Impl::~Impl() {
+  observation_.disable();
+  for (const Hook& hook : hooks_) hook.accumulator->del_post_hook(hook.key);
+}
+
+const train::Engine& DataParallel::Impl::engine() const {
+  if (!engine_) throw ScheduleError("there is no schedule before the first step(): call step() once");
+  return *engine_;
+}
+
+void DataParallel::Impl::throw_if_failed() {
+  if (engine_) engine_->conductor().throw_if_failed();
+}
+
+// ---- what the observer sees
+// ---------------------------------------------------------------------------------------
+
+void DataParallel::Impl::learn(const at::Tensor& tensor) {
+  const auto found = index_of_.find(tensor.unsafeGetTensorImpl());
+  if (found == index_of_.end() || used_[found->second]) return;
+  used_[found->second] = true;
+  first_uses_.push_back(found->second);
+}
+
+void DataParallel::Impl::wait_for(const train::Engine::Place& place) {
+  Conductor& conductor = engine_->conductor();
+  if (place.kind == train::Engine::Kind::parameters) {
+    if (!conductor.parameters_whole(place.bucket)) conductor.wait_parameters(place.bucket);
+  } else if (!conductor.gradients_free(place.bucket)) {
+    conductor.wait_gradients(place.bucket);
+  }
+}
+
+void DataParallel::Impl::touched(const at::Tensor& tensor) noexcept {
+  if (!engine_) {
+    if (programs_thread()) learn(tensor);
+    return;
+  }
+  if (!tensor.has_storage()) return;
+  const auto* place = engine_->find(tensor.storage().unsafeGetStorageImpl());
+  if (!place) return;
+  try {
+    const bool timed = options_.record_trace && programs_thread() && !clock_.in_backward() &&
+                       place->kind == train::Engine::Kind::parameters;
+    const auto parameter = timed ? index_of_.find(tensor.unsafeGetTensorImpl()) : index_of_.end();
+    const bool next_layer =
+        parameter != index_of_.end() && clock_.running() != std::optional(layer_of_[parameter->second]);
+    if (next_layer) clock_.forward_ended(now_seconds());
+    wait_for(*place);
+    if (next_layer) clock_.forward_began(layer_of_[parameter->second], now_seconds());
+  } catch (...) {
+    engine_->conductor().keep_failure(std::current_exception());
+  }
+  if (!options_.record_trace && engine_->conductor().idle()) observation_.disable();
+}
+
+void DataParallel::Impl::backward_node() noexcept {
+  if (engine_ && options_.record_trace && programs_thread() && !clock_.in_backward()) {
+    clock_.backward_began(now_seconds());
+  }
+}
+
+// ---- what the gradient hooks see
+// ----------------------------------------------------------------------------------
+
+void DataParallel::Impl::backward_pass_began() {
+  in_backward_pass_ = true;
+  torch::autograd::Engine::get_default_engine().queue_callback([this] { backward_pass_ended(); });
+  // Within the pass nobody but the accumulators touches gradients, and those have their turn before a bucket
+  // is sent.
+  if (!options_.record_trace && engine_->conductor().all_parameters_whole()) observation_.disable();
+}
+
+void DataParallel::Impl::backward_pass_ended() {
+  in_backward_pass_ = false;
+  clock_.backward_ended();
+  if (!engine_->conductor().idle()) observation_.enable();
+}
+
+void DataParallel::Impl::gradient_arrived(std::size_t parameter) {
+  gradients_since_step_ = true;
+  if (!engine_) {
+    if (deferrals_ == 0) ++arrivals_[parameter];
+    return;
+  }
+  if (!in_backward_pass_) backward_pass_began();
+  const LayerId layer = layer_of_[parameter];
+  if (missing_[layer] == 0) {
+    throw ConfigError(
+        fmt::format("rank {}: another gradient of '{}' arrived after its layer was sent: {} made a step so "
+                    "far. When steps differ "
+                    "in their number of backward passes, wrap all but the last of each in no_sync()",
+                    group_.rank(), scanned_.trained[parameter].name, expected_[parameter]));
+  }
+  if (!engine_->holds_gradient(parameter)) engine_->restore_gradient(parameter);
+  if (deferrals_ > 0) return;
+  throw_if_failed();
+  if (++arrivals_[parameter] == expected_[parameter] && --missing_[layer] == 0) {
+    if (options_.record_trace) clock_.gradients_there(layer, now_seconds());
+    engine_->conductor().backward_done(layer);
+  }
+}
+
+// ---- steps
+// --------------------------------------------------------------------------------------------------------
+
+void DataParallel::Impl::agree_on_order(std::vector<std::size_t>& order, std::vector<bool>& used) {
+  std::vector<std::size_t> local;
+  for (std::size_t i = 0; i < arrivals_.size(); ++i) {
+    if (arrivals_[i] == 0) local.push_back(i);  // see [Note: unused parameters]
+  }
+  const std::size_t unused = local.size();
+  for (const std::size_t i : first_uses_) {
+    if (arrivals_[i] > 0) local.push_back(i);
+  }
+  for (std::size_t i = 0; i < arrivals_.size(); ++i) {
+    if (arrivals_[i] > 0 && !used_[i]) local.push_back(i);
+  }
+  std::istringstream text(
+      all_gather_text(group_, fmt::format("{} {}", unused, fmt::join(local, " "))).front());
+  std::size_t unused_count = 0;
+  text >> unused_count;
+  for (std::size_t i = 0; text >> i;) {
+    used.at(i) = order.size() >= unused_count;
+    order.push_back(i);
+  }
+}
+
+void DataParallel::Impl::build() {
+  std::vector<std::size_t> order;
+  std::vector<bool> used(scanned_.trained.size());
+  agree_on_order(order, used);
+
+  layer_of_.resize(order.size());
+  std::map<std::pair<std::string, bool>, LayerId> layers;
+  for (const std::size_t i : order) {
+    const auto next = static_cast<LayerId>(layers.size());
+    layer_of_[i] = layers.emplace(std::pair(scanned_.trained[i].module, used[i]), next).first->second;
+  }
+  layer_sizes_.assign(layers.size(), 0);
+  for (const LayerId layer : layer_of_) ++layer_sizes_[layer];
+
+  engine_ = std::make_unique<train::Engine>(
+      group_, scanned_.trained, order, layer_of_, optimizer_,
+      train::Engine::Options{
+          .policy = options_.policy, .fusion = options_.fusion, .record = options_.record_trace});
+}
+
+void DataParallel::Impl::require_same_freezing() const {
+  for (const auto& parameter : scanned_.trained) {
+    if (!parameter.tensor.requires_grad()) {
+      throw ConfigError(
+          fmt::format("rank {}: parameter '{}' was frozen after DataParallel was made: make a new one when "
+                      "the set of trained parameters changes",
+                      group_.rank(), parameter.name));
+    }
+  }
+  for (const torch::Tensor& tensor : scanned_.frozen) {
+    if (tensor.requires_grad()) {
+      throw ConfigError(
+          fmt::format("rank {}: a parameter of shape [{}] that was frozen when DataParallel was made "
+                      "requires a gradient now: make a new one when the set of trained parameters changes",
+                      group_.rank(), fmt::join(tensor.sizes(), ", ")));
+    }
+  }
+}
+
+void DataParallel::Impl::take_over_replaced() {
+  engine_->restore_parameters();
+  for (std::size_t i = 0; i < scanned_.trained.size(); ++i) {
+    if (engine_->holds_gradient(i)) continue;
+    if (missing_[layer_of_[i]] == 0) {
+      throw ConfigError(
+          fmt::format("rank {}: the gradient of '{}' was replaced or dropped between backward() and "
+                      "step(), after it was sent: do that before backward() or after step()",
+                      group_.rank(), scanned_.trained[i].name));
+    }
+    engine_->restore_gradient(i);
+  }
+}
+
+void DataParallel::Impl::start_iteration() {
+  for (std::size_t i = 0; i < expected_.size(); ++i) {
+    expected_[i] = std::max(expected_[i], arrivals_[i]);
+    arrivals_[i] = 0;
+  }
+  missing_ = layer_sizes_;
+  gradients_since_step_ = false;
+  in_backward_pass_ = false;
+}
+
+void DataParallel::Impl::step() {
+  throw_if_failed();
+  require_same_freezing();
+  if (!engine_) {
+    build();
+  } else {
+    // An update of the last step may still be running for a layer that no operator has read since.
+    for (BucketId bucket = 0; bucket < engine_->grouping().size(); ++bucket) {
+      if (!engine_->conductor().parameters_whole(bucket)) engine_->conductor().wait_parameters(bucket);
+    }
+    take_over_replaced();
+  }
+  engine_->capture_options(optimizer_);
+  if (options_.record_trace) clock_.next_iteration(now_seconds());
+  observation_.enable();
+  engine_->conductor().commit();
+  if (!options_.record_trace && engine_->conductor().idle()) observation_.disable();
+  start_iteration();
+}
+
+void DataParallel::Impl::synchronize() {
+  if (!engine_) return;
+  throw_if_failed();
+  engine_->conductor().synchronize();
+  // Between a backward and its step reductions are on the wire, and a broadcast would meet them in another
+  // order on another rank.
+  if (buffer_broadcast_ && !gradients_since_step_) buffer_broadcast_->run();
+}
+
+DataParallelStatistics DataParallel::Impl::statistics() const {
+  if (!engine_) return {};
+  return {.iterations = engine_->conductor().iteration(),
+          .exposed_seconds = engine_->conductor().exposed_seconds(),
+          .waits = engine_->conductor().wait_count(),
+          .parameter_bytes = engine_->parameter_bytes(),
+          .buckets = engine_->grouping().size()};
+}
+
+// ---- the interface
+// ------------------------------------------------------------------------------------------------
+
+DataParallel::DataParallel(torch::nn::Module& model, torch::optim::Optimizer& optimizer, Group group,
+                           DataParallelOptions options)
+    : impl_(std::make_unique<Impl>(model, optimizer, std::move(group), std::move(options))) {}
+
+DataParallel::~DataParallel() = default;
+
+void DataParallel::step() { impl_->step(); }
+void DataParallel::synchronize() { impl_->synchronize(); }
+const Schedule& DataParallel::schedule() const { return impl_->engine().schedule(); }
+const Grouping& DataParallel::grouping() const { return impl_->engine().grouping(); }
+const Workload& DataParallel::workload() const { return impl_->engine().workload(); }
+DataParallelStatistics DataParallel::statistics() const { return impl_->statistics(); }
+Trace DataParallel::trace() { return impl_->trace(); }
+Workload DataParallel::profile() { return impl_->profile(); }
+
+DataParallel::NoSync::NoSync(DataParallel& owner) : owner_(owner) { owner_.impl_->defer(); }
+DataParallel::NoSync::~NoSync() { owner_.impl_->resume(); }
+
+}  // namespace dear

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <torch/optim/optimizer.h>
+
+#include "dear/base/ids.h"
+
+namespace dear::train {
+
+// The user's optimiser on flat vectors: a twin of the same class and options, whose parameters are parts of
+// buckets. An elementwise update of a flat vector is, element for element, the update of the tensors in it,
+// so a rank may update any part of a bucket by itself. The user's object keeps the options; the twin holds
+// the state.
+class ElementwiseOptimizer {
+ public:
+  // A part of a bucket that one parameter group updates, 1-D, and its gradient.
+  struct FlatRun {
+    std::uint32_t rule;
+    torch::Tensor parameters;
+    torch::Tensor gradients;
+  };
+
+  // ConfigError naming those supported (SGD, Adam, AdamW, RMSprop, Adagrad), or for one that has state
+  // already.
+  static void require_supported(const torch::optim::Optimizer& original);
+
+  ElementwiseOptimizer(const torch::optim::Optimizer& original,
+                       std::vector<std::vector<FlatRun>> runs_by_bucket);
+
+  // The options of `original` as they are now: those of the updates that follow. Not during an update.
+  void capture_options(const torch::optim::Optimizer& original);
+  void update(BucketId bucket);
+
+ private:
+  std::unique_ptr<torch::optim::Optimizer> twin_;
+  // by bucket, then by parameter group
+  std::vector<std::vector<std::vector<torch::Tensor>>> parameters_;
+};
+
+}  // namespace dear::train

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "dear/base/ids.h"
+
+namespace dear::train {
+
+// Turns what the observer and the gradient hooks see of a training program into spans of layers. A layer's
+// forward lasts from the first operator that reads a parameter of it to the first that reads one of another
+// layer, or to the start of the backward pass; its backward from the end of the layer's before to its last
+// gradient.
+class LayerClock {
+ public:
+  struct LayerSpan {
+    bool backward;  // else forward
+    LayerId layer;
+    std::int64_t iteration;
+    double begin_seconds, end_seconds;
+  };
+
+  void forward_ended(double at_seconds);  // of the layer that runs, if one does
+  void forward_began(LayerId layer, double at_seconds);
+  void backward_began(double at_seconds);  // a node of the backward graph runs
+  void backward_ended();                   // the whole pass
+  void gradients_there(LayerId layer, double at_seconds);
+  void next_iteration(double at_seconds);
+
+  [[nodiscard]] bool in_backward() const { return backward_mark_.has_value(); }
+  [[nodiscard]] std::optional<LayerId> running() const { return running_; }
+  [[nodiscard]] const std::vector<LayerSpan>& spans() const { return spans_; }
+
+ private:
+  std::vector<LayerSpan> spans_;
+  std::optional<LayerId> running_;
+  double running_since_ = 0;
+  std::optional<double> backward_mark_;
+  std::int64_t iteration_ = 0;
+};
+
+}  // namespace dear::train

@@ -1,0 +1,42 @@
+#include "dear/train/layer_clock.h"
+
+#include <gtest/gtest.h>
+
+namespace dear::train {
+namespace {
+
+TEST(LayerClock, MeasuresForwardToTheNextLayerAndBackwardToTheLastGradient) {
+  LayerClock clock;
+  clock.forward_began(0, 1.0);
+  EXPECT_EQ(clock.running(), LayerId{0});
+  clock.forward_ended(2.0);  // layer 1 begins, and waits for its parameters
+  clock.forward_began(1, 2.5);
+  clock.backward_began(4.0);
+  EXPECT_TRUE(clock.in_backward());
+  clock.gradients_there(1, 6.0);
+  clock.gradients_there(0, 7.0);
+  clock.backward_ended();
+  EXPECT_FALSE(clock.in_backward());
+  clock.next_iteration(8.0);
+  clock.forward_began(0, 9.0);
+  clock.next_iteration(9.5);
+
+  const auto& spans = clock.spans();
+  ASSERT_EQ(spans.size(), 5U);
+  const auto expect = [&](std::size_t i, bool backward, LayerId layer, std::int64_t iteration, double begin,
+                          double end) {
+    EXPECT_EQ(spans[i].backward, backward) << i;
+    EXPECT_EQ(spans[i].layer, layer) << i;
+    EXPECT_EQ(spans[i].iteration, iteration) << i;
+    EXPECT_EQ(spans[i].begin_seconds, begin) << i;
+    EXPECT_EQ(spans[i].end_seconds, end) << i;
+  };
+  expect(0, false, 0, 0, 1.0, 2.0);
+  expect(1, false, 1, 0, 2.5, 4.0);
+  expect(2, true, 1, 0, 4.0, 6.0);
+  expect(3, true, 0, 0, 6.0, 7.0);
+  expect(4, false, 0, 1, 9.0, 9.5);
+}
+
+}  // namespace
+}  // namespace dear::train

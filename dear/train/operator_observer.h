@@ -1,0 +1,53 @@
+#pragma once
+
+#include <torch/types.h>
+
+// Sees every operator of libtorch before its kernel runs, through at::RecordFunction.
+//
+// [Note: one observer for the process] libtorch takes a plain function as callback, so the watchers stand in
+// one table of the process. The callback is registered once and disabled while no watcher asks for it; then
+// operators cost what they cost without DeAR. It sees operators of all threads, save those that switch
+// observation off for themselves (Unobserved), as our own updates do.
+namespace dear::train {
+
+class Watcher {
+ public:
+  virtual ~Watcher() = default;
+  // An operator is about to read or write `tensor`. libtorch swallows exceptions here: keep them instead.
+  virtual void touched(const at::Tensor& tensor) noexcept = 0;
+  // A node of the backward graph is about to run.
+  virtual void backward_node() noexcept {}
+  // Throws what touched() had to keep: for callers that can.
+  virtual void throw_if_failed() = 0;
+};
+
+// One watcher's registration. enable() and disable() cost about 0.1 us.
+class Observation {
+ public:
+  explicit Observation(Watcher& watcher);  // disabled. ConfigError when too many live at once
+  ~Observation();
+  Observation(const Observation&) = delete;
+  Observation& operator=(const Observation&) = delete;
+
+  void enable();
+  void disable();
+
+ private:
+  Watcher& watcher_;
+  std::size_t slot_;
+  bool enabled_ = false;
+};
+
+// While it lives, operators of this thread are not observed.
+class Unobserved {
+ public:
+  Unobserved();
+  ~Unobserved();
+  Unobserved(const Unobserved&) = delete;
+  Unobserved& operator=(const Unobserved&) = delete;
+
+ private:
+  bool previous_;
+};
+
+}  // namespace dear::train

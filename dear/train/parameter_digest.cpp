@@ -1,0 +1,36 @@
+#include <memory>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <openssl/evp.h>
+#include <torch/types.h>
+
+#include "dear/base/error.h"
+#include "dear/train/data_parallel.h"
+
+namespace dear {
+
+std::string parameter_digest(const torch::nn::Module& model) {
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
+  const auto require = [](int result) {
+    if (result != 1) throw ConfigError("OpenSSL cannot compute SHA-256 here: check its installation");
+  };
+  require(context ? EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) : 0);
+
+  const torch::NoGradGuard no_grad;
+  for (const auto& item : model.named_parameters()) {
+    // clone() is an operator: it waits for a parameter that is still on the wire.
+    const torch::Tensor values = item.value().detach().clone(at::MemoryFormat::Contiguous).cpu();
+    const std::string header = fmt::format("{} [{}] {}\n", item.key(), fmt::join(values.sizes(), ", "),
+                                           c10::toString(values.scalar_type()));
+    require(EVP_DigestUpdate(context.get(), header.data(), header.size()));
+    require(EVP_DigestUpdate(context.get(), values.data_ptr(), values.nbytes()));
+  }
+
+  unsigned char bytes[EVP_MAX_MD_SIZE];
+  unsigned int length = 0;
+  require(EVP_DigestFinal_ex(context.get(), bytes, &length));
+  return fmt::format("{:02x}", fmt::join(bytes, bytes + length, ""));
+}
+
+}  // namespace dear

@@ -1,0 +1,116 @@
+// What a recorded run looked like: DataParallel::trace() and profile().
+
+#include <algorithm>
+#include <map>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/train/data_parallel_impl.h"
+
+namespace dear {
+namespace {
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+double overlap(double begin, double end, const Conductor::Wait& wait) {
+  return std::max(0.0, std::min(end, wait.end_seconds) - std::max(begin, wait.begin_seconds));
+}
+
+void require_recording(bool record_trace) {
+  if (!record_trace) throw ConfigError("nothing was recorded: set DataParallelOptions::record_trace");
+}
+
+}  // namespace
+
+Trace DataParallel::Impl::trace() {
+  require_recording(options_.record_trace);
+  synchronize();
+  const Schedule& schedule = engine().schedule();
+  Trace trace{.title = fmt::format("policy {}, {} ranks", schedule.policy(), group_.size()),
+              .network = group_.modelled_network().empty() ? "" : "modelled: " + group_.modelled_network(),
+              .spans = {}};
+  const int rank = group_.rank();
+  for (const auto& span : clock_.spans()) {
+    const StepId step = span.backward ? schedule.backward_of(span.layer) : schedule.forward_of(span.layer);
+    trace.spans.push_back({.rank = rank,
+                           .lane = "compute",
+                           .name = fmt::format("{} {}", span.backward ? "backward" : "forward",
+                                               engine_->workload().layers[span.layer].name),
+                           .activity = span.backward ? Activity::backward : Activity::forward,
+                           .iteration = span.iteration,
+                           .step = step,
+                           .begin_seconds = span.begin_seconds,
+                           .end_seconds = span.end_seconds});
+  }
+  const Conductor::Record record = engine_->conductor().record();
+  for (const StepSpan& span : record.steps) {
+    const Step& step = schedule.steps()[span.which.step];
+    const bool network = std::holds_alternative<Communicate>(step.work);
+    trace.spans.push_back({.rank = rank,
+                           .lane = schedule.lanes()[step.lane].name,
+                           .name = name_of(step.work),
+                           .activity = network ? Activity::communication : Activity::update,
+                           .iteration = span.which.iteration,
+                           .step = span.which.step,
+                           .begin_seconds = span.begin_seconds,
+                           .end_seconds = span.end_seconds});
+  }
+  for (const Conductor::Wait& wait : record.waits) {
+    trace.spans.push_back({.rank = rank,
+                           .lane = "compute",
+                           .name = "wait for " + wait.what,
+                           .activity = Activity::wait,
+                           .iteration = wait.iteration,
+                           .step = -1,
+                           .begin_seconds = wait.begin_seconds,
+                           .end_seconds = wait.end_seconds});
+  }
+  std::stable_sort(trace.spans.begin(), trace.spans.end(),
+                   [](const Span& a, const Span& b) { return a.begin_seconds < b.begin_seconds; });
+  return trace;
+}
+
+Workload DataParallel::Impl::profile() {
+  require_recording(options_.record_trace);
+  synchronize();
+  Workload workload = engine().workload();
+  const Conductor::Record record = engine_->conductor().record();
+
+  // By layer and direction, then by iteration: a layer may run in several pieces.
+  std::map<std::pair<LayerId, bool>, std::map<std::int64_t, double>> seconds;
+  for (const auto& span : clock_.spans()) {
+    double length = span.end_seconds - span.begin_seconds;
+    for (const Conductor::Wait& wait : record.waits)
+      length -= overlap(span.begin_seconds, span.end_seconds, wait);
+    seconds[{span.layer, span.backward}][span.iteration] += std::max(0.0, length);
+  }
+  const auto median_of = [](const std::map<std::int64_t, double>& by_iteration) {
+    std::vector<double> values;
+    for (const auto& [iteration, value] : by_iteration) values.push_back(value);
+    return median(std::move(values));
+  };
+  for (const auto& [key, by_iteration] : seconds) {
+    Layer& layer = workload.layers[key.first];
+    (key.second ? layer.backward_seconds : layer.forward_seconds) = median_of(by_iteration);
+  }
+
+  std::map<std::int64_t, double> updates;
+  bool sharded = false;
+  for (const StepSpan& span : record.steps) {
+    const auto* update = std::get_if<Update>(&engine_->schedule().steps()[span.which.step].work);
+    if (!update || span.which.iteration == 0) continue;
+    updates[span.which.iteration] += span.end_seconds - span.begin_seconds;
+    sharded = update->scope == UpdateScope::shard;
+  }
+  workload.update_seconds = median_of(updates) * (sharded ? group_.size() : 1);
+  return workload;
+}
+
+}  // namespace dear

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <vector>
+
+#include <torch/types.h>
+
+#include "dear/collective/group.h"
+
+namespace dear::train {
+
+// Copies tensors of rank 0 to all ranks, again and again, through one staging buffer.
+class TensorBroadcast {
+ public:
+  // The same tensors, in shape and dtype, on every rank. Allocates: every rank must make it together.
+  TensorBroadcast(Group group, std::vector<torch::Tensor> tensors);
+  void run();  // waits for it
+
+ private:
+  void send(std::size_t first, std::size_t last);
+  [[nodiscard]] torch::Tensor staged(const torch::Tensor& tensor, std::int64_t offset) const;
+
+  Group group_;
+  std::vector<torch::Tensor> tensors_;
+  Buffer staging_;
+};
+
+}  // namespace dear::train
