@@ -1,0 +1,27 @@
+# `cmake --install`: the command, the headers, and the package that find_package(dear) finds, with a target dear::FOLDER
+# for every folder and dear::dear for all of them.
+include(CMakePackageConfigHelpers)
+
+get_property(dear_libraries GLOBAL PROPERTY DEAR_LIBRARIES)
+add_library(dear_dear INTERFACE)
+add_library(dear::dear ALIAS dear_dear)
+target_link_libraries(dear_dear INTERFACE ${dear_libraries})
+set_target_properties(dear_dear PROPERTIES EXPORT_NAME dear)
+
+set(dear_package ${CMAKE_INSTALL_LIBDIR}/cmake/dear)
+install(TARGETS ${dear_libraries} dear_dear EXPORT dearTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT dearTargets NAMESPACE dear:: DESTINATION ${dear_package})
+install(TARGETS dear_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+
+set(not_installed PATTERN "cli" EXCLUDE PATTERN "testing" EXCLUDE)
+if(NOT DEAR_TORCH)
+  list(APPEND not_installed PATTERN "train" EXCLUDE)
+endif()
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/dear DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        FILES_MATCHING PATTERN "*.h" ${not_installed})
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/dearConfig.cmake.in
+                              ${PROJECT_BINARY_DIR}/dearConfig.cmake INSTALL_DESTINATION ${dear_package})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/dearConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/dearConfig.cmake ${PROJECT_BINARY_DIR}/dearConfigVersion.cmake
+        DESTINATION ${dear_package})

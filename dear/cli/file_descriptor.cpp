@@ -1,0 +1,40 @@
+#include "dear/cli/file_descriptor.h"
+
+#include <array>
+#include <cerrno>
+#include <fcntl.h>
+#include <poll.h>
+
+#include "dear/base/error.h"
+
+namespace dear::cli {
+
+Pipe make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+    throw TransportError(with_errno("cannot make a pipe", errno));
+  }
+  return {.read = FileDescriptor(ends[0]), .write = FileDescriptor(ends[1])};
+}
+
+void set_nonblocking(const FileDescriptor& file) {
+  if (::fcntl(file.get(), F_SETFL, ::fcntl(file.get(), F_GETFL) | O_NONBLOCK) != 0) {
+    throw TransportError(with_errno("cannot make a pipe non-blocking", errno));
+  }
+}
+
+void write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno == EAGAIN) {  // whoever gave us this file made it non-blocking
+      pollfd writable{.fd = fd, .events = POLLOUT, .revents = 0};
+      ::poll(&writable, 1, -1);
+    } else if (errno != EINTR) {
+      throw TransportError(with_errno("cannot pass on the output of the ranks", errno));
+    }
+  }
+}
+
+}  // namespace dear::cli

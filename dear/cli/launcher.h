@@ -1,0 +1,42 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "dear/cli/rank_environment.h"
+
+namespace dear::cli {
+
+inline constexpr int kMostRanks = 1024;
+
+struct LaunchOptions {
+  std::string who = "dear launch";        // stands before what the launcher itself says on standard error
+  int ranks = 1;                          // 1 to kMostRanks
+  std::vector<std::string> command = {};  // the program, looked up in PATH, and its arguments
+  Variables environment = {};             // for every rank, besides torchrun's variables
+  bool prefix = true;  // "[r] " before every line; without it ranks write to our own output
+  std::chrono::duration<double> grace = std::chrono::seconds(5);  // from SIGTERM to SIGKILL
+};
+
+// Runs one program as all ranks of a job on this host, and sees to it that they end together.
+//
+// Rank 0 reads our standard input unless that is a terminal, which belongs to the launcher; every other rank
+// reads nothing. SIGINT, SIGTERM and SIGHUP are passed on to all ranks; the job then ends as its ranks do.
+// The first rank that fails is named on standard error, the others get SIGTERM and, after the grace, SIGKILL.
+// Each rank has a process group of its own, and what is left of it when the job ends, or the launcher is
+// killed, is killed (keeper.h).
+class Launcher {
+ public:
+  explicit Launcher(LaunchOptions options);  // ConfigError for a number of ranks out of range, or no program
+
+  // 0 when every rank exited with 0, else the exit code of the first that failed, 128 + signal for one that
+  // was killed. ConfigError when the program cannot be run, TransportError when the system refuses a
+  // resource. Call from a thread that outlives the job.
+  int run() const;
+
+ private:
+  LaunchOptions options_;
+};
+
+}  // namespace dear::cli

@@ -1,0 +1,62 @@
+#include "dear/cli/progress.h"
+
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/cli/train_report.h"
+
+namespace dear::cli {
+namespace {
+
+constexpr double kRedrawSeconds = 0.2;
+constexpr std::int64_t kLines = 10;
+constexpr std::int64_t kBarWidth = 20;
+
+// "1:05:07", "2:03", "45 s".
+std::string clock_time(double seconds) {
+  const std::int64_t whole = std::llround(seconds);
+  if (whole < 60) {
+    return fmt::format("{} s", whole);
+  }
+  if (whole < 3600) {
+    return fmt::format("{}:{:02}", whole / 60, whole % 60);
+  }
+  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+}  // namespace
+
+Progress::Progress(std::ostream& out, Options options) : out_(out), options_(std::move(options)) {}
+
+void Progress::update(std::int64_t done, double loss, double seconds) {
+  const bool last = done == options_.steps;
+  const bool tenth = done * kLines / options_.steps != (done - 1) * kLines / options_.steps;
+  const bool due =
+      options_.terminal ? drawn_seconds_ < 0 || seconds - drawn_seconds_ >= kRedrawSeconds : tenth;
+  if (!due && !last) {
+    return;
+  }
+  drawn_seconds_ = seconds;
+  const double steps_per_second = seconds > 0 ? static_cast<double>(done) / seconds : 0;
+  const auto speed = std::llround(steps_per_second * static_cast<double>(options_.characters_per_step));
+  const double left =
+      steps_per_second > 0 ? static_cast<double>(options_.steps - done) / steps_per_second : 0;
+  const std::string time =
+      last ? fmt::format("took {}", clock_time(seconds)) : fmt::format("{} left", clock_time(left));
+  if (options_.terminal) {
+    const auto filled = static_cast<std::size_t>(done * kBarWidth / options_.steps);
+    const std::string bar = std::string(filled, '#') + std::string(kBarWidth - filled, '.');
+    // Erases what a longer line before it left.
+    out_ << fmt::format("\r{} [{}] {}/{} loss {:.3f}, {} characters/s, {}\x1b[K", options_.label, bar, done,
+                        options_.steps, loss, with_separators(speed), time)
+         << (last ? "\n" : "");
+  } else {
+    out_ << fmt::format("{}: step {} of {}, loss {:.3f}, {} characters/s, {}\n", options_.label, done,
+                        options_.steps, loss, with_separators(speed), time);
+  }
+  out_.flush();
+}
+
+}  // namespace dear::cli

@@ -1,0 +1,64 @@
+#include "dear/cli/progress.h"
+
+#include <algorithm>
+#include <limits>
+#include <sstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace dear::cli {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::int64_t count(const std::string& text, char c) { return std::count(text.begin(), text.end(), c); }
+
+TEST(Progress, ElsewhereALineForEachTenth) {
+  std::ostringstream out;
+  Progress progress(out, {.label = "dear", .steps = 200, .characters_per_step = 512, .terminal = false});
+  for (int step = 1; step <= 200; ++step) {
+    progress.update(step, 2.5, 0.5 * step);
+  }
+  EXPECT_EQ(count(out.str(), '\n'), 10);
+  EXPECT_THAT(out.str(), HasSubstr("dear: step 20 of 200, loss 2.500, 1,024 characters/s, 1:30 left\n"));
+  EXPECT_THAT(out.str(), EndsWith("dear: step 200 of 200, loss 2.500, 1,024 characters/s, took 1:40\n"));
+  EXPECT_THAT(out.str(), Not(HasSubstr("\r")));
+}
+
+TEST(Progress, FewStepsHaveALineEach) {
+  std::ostringstream out;
+  Progress progress(out, {.label = "dear", .steps = 3, .characters_per_step = 1, .terminal = false});
+  for (int step = 1; step <= 3; ++step) {
+    progress.update(step, 1, step);
+  }
+  EXPECT_EQ(count(out.str(), '\n'), 3);
+}
+
+TEST(Progress, OnATerminalOneLineDrawnAnewFiveTimesASecondAtMost) {
+  std::ostringstream out;
+  Progress progress(out, {.label = "dear", .steps = 1000, .characters_per_step = 100, .terminal = true});
+  for (int step = 1; step <= 1000; ++step) {
+    progress.update(step, 3.25, 0.01 * step);
+  }
+  EXPECT_LE(count(out.str(), '\r'), 51);
+  EXPECT_GE(count(out.str(), '\r'), 45);
+  EXPECT_EQ(count(out.str(), '\n'), 1);
+  EXPECT_THAT(out.str(),
+              EndsWith("\rdear [####################] 1000/1000 loss 3.250, 10,000 characters/s, took 10 s"
+                       "\x1b[K\n"));
+}
+
+TEST(Progress, TheFirstStepShowsAtOnceAndLongTimesHaveHours) {
+  std::ostringstream out;
+  Progress progress(out, {.label = "dear", .steps = 1000, .characters_per_step = 1, .terminal = true});
+  progress.update(1, std::numeric_limits<double>::quiet_NaN(), 10);
+  EXPECT_THAT(out.str(),
+              HasSubstr("dear [....................] 1/1000 loss nan, 0 characters/s, 2:46:30 left"));
+}
+
+}  // namespace
+}  // namespace dear::cli

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dear::cli {
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+// What the ranks of one job on this host share.
+struct Job {
+  int ranks = 1;
+  std::uint16_t master_port = 0;  // free on this host at the time of asking
+  std::string run_id;             // of this job and of no other
+  int cores = 1;                  // that this process may run on
+};
+Job describe_job(int ranks);
+
+// The "NAME=value" strings for `rank`: `inherited`, in which `extra` and torchrun's variables take the place
+// of those of the same name, and OMP_NUM_THREADS as the rank's share of the cores where nothing else sets it.
+std::vector<std::string> rank_environment(const Job& job, int rank, const std::vector<std::string>& inherited,
+                                          const Variables& extra);
+
+// The environment of this process.
+std::vector<std::string> inherited_environment();
+
+}  // namespace dear::cli

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <csignal>
+#include <string>
+#include <sys/resource.h>
+#include <sys/types.h>
+#include <vector>
+
+#include "dear/cli/file_descriptor.h"
+#include "dear/cli/keeper.h"
+
+namespace dear::cli {
+
+// How a process ended.
+struct Ending {
+  int code = 0;    // of its exit, when no signal killed it
+  int signal = 0;  // 0 when it exited
+
+  [[nodiscard]] bool failed() const { return code != 0 || signal != 0; }
+  [[nodiscard]] int exit_code() const { return signal != 0 ? 128 + signal : code; }  // as a shell gives it
+  [[nodiscard]] std::string to_string() const;  // "exited with code 3", "was killed by signal 9 (Killed)"
+};
+
+struct RankProgram {
+  std::vector<std::string> command;
+  std::vector<std::string> environment;
+  bool reads_input = false;   // our standard input, else nothing
+  bool piped_output = false;  // standard output and error come through pipes, else they are ours
+  sigset_t signal_mask{};
+  rlimit open_files{};
+};
+
+// One rank as a process at the head of a process group of its own. Reaped by the destructor only, so that
+// until then the group's number belongs to nobody else.
+class RankProcess {
+ public:
+  // Returns when the program runs. ConfigError naming the program when it cannot be run.
+  RankProcess(const RankProgram& program, const Keeper& keeper);
+  RankProcess(const RankProcess&) = delete;
+  RankProcess& operator=(const RankProcess&) = delete;
+  ~RankProcess();  // kills it if it still runs
+
+  // Readable as soon as the process has ended.
+  [[nodiscard]] int pidfd() const { return pidfd_.get(); }
+  [[nodiscard]] Ending ending() const;  // once pidfd() is readable
+  // To the whole group, and awake: a stopped process takes no other signal than SIGKILL.
+  void send(int signal) const;
+
+  FileDescriptor output;  // read ends, non-blocking; empty when not piped
+  FileDescriptor error;
+
+ private:
+  pid_t pid_ = -1;
+  FileDescriptor pidfd_;
+};
+
+}  // namespace dear::cli

@@ -1,0 +1,213 @@
+#include "dear/cli/train_options.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <sched.h>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/base/error.h"
+#include "dear/base/units.h"
+#include "dear/cli/launcher.h"
+#include "dear/schedule/policy/policy.h"
+
+namespace dear::cli {
+namespace {
+
+// Far above any use, and low enough that products of a few of them stay within 64 bits.
+constexpr std::int64_t kMostOfAny = 1'000'000;
+constexpr std::int64_t kMostSteps = 1'000'000'000;
+
+void check_range(std::string_view option, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value < least || value > most) {
+    throw ConfigError(fmt::format("{} is {}, but must be from {} to {}", option, value, least, most));
+  }
+}
+
+// Gives an error that a parser throws the option's name.
+template <typename Parse>
+auto parse_option(std::string_view option, Parse parse) {
+  try {
+    return parse();
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}: {}", option, error.what()));
+  }
+}
+
+std::vector<std::string> split_at_commas(const std::string& text) {
+  std::vector<std::string> parts;
+  std::size_t begin = 0;
+  while (true) {
+    const std::size_t end = text.find(',', begin);
+    parts.push_back(text.substr(begin, end - begin));
+    if (end == std::string::npos) {
+      return parts;
+    }
+    begin = end + 1;
+  }
+}
+
+std::vector<std::string> checked_policies(const TrainOptions& options) {
+  if (options.policy && options.compare) {
+    throw ConfigError("--policy and --compare exclude each other; name every policy in --compare");
+  }
+  const std::string_view option = options.compare ? "--compare" : "--policy";
+  const std::vector<std::string> names =
+      options.compare ? split_at_commas(*options.compare) : std::vector{options.policy.value_or("dear")};
+  for (const std::string& name : names) {
+    parse_option(option, [&] { return find_policy(name).name; });
+  }
+  return names;
+}
+
+const OptimizerChoice& checked_optimizer(const std::string& name) {
+  std::vector<std::string_view> names;
+  for (const OptimizerChoice& choice : optimizers()) {
+    if (choice.name == name) {
+      return choice;
+    }
+    names.push_back(choice.name);
+  }
+  throw ConfigError(
+      fmt::format("--optimizer: there is no '{}'; choose one of {}", name, fmt::join(names, ", ")));
+}
+
+int checked_workers(const TrainOptions& options, const LaunchEnvironment& environment) {
+  if (options.workers) {
+    check_range("--workers", *options.workers, 1, kMostRanks);
+  }
+  if (environment.size == 1) {
+    return static_cast<int>(options.workers.value_or(1));
+  }
+  if (options.workers && *options.workers != environment.size) {
+    throw ConfigError(
+        fmt::format("--workers is {}, but {} has started {} ranks; leave --workers out under a launcher",
+                    *options.workers, environment.launcher, environment.size));
+  }
+  return environment.size;
+}
+
+// What can be known of a file that is written at the end: better now than after the training.
+std::string checked_output(std::string_view option, const std::optional<std::string>& given) {
+  if (!given) {
+    return "";
+  }
+  const auto refuse = [&](const std::string& reason) {
+    throw ConfigError(fmt::format("{}: cannot write '{}': {}", option, *given, reason));
+  };
+  if (given->empty()) {
+    throw ConfigError(fmt::format("{} is empty; name a file", option));
+  }
+  std::error_code ignored;
+  const std::filesystem::path target = std::filesystem::weakly_canonical(*given, ignored);
+  struct stat status {};
+  const bool exists = stat(given->c_str(), &status) == 0;
+  if (exists && S_ISDIR(status.st_mode)) {
+    refuse("it is a folder; name a file in it");
+  }
+  const bool replaced = !exists || S_ISREG(status.st_mode);  // else written to as it is: a pipe, a terminal
+  const std::string folder = target.has_parent_path() ? target.parent_path().string() : ".";
+  if (exists && access(given->c_str(), W_OK) != 0) {
+    refuse(with_errno("not allowed", errno));
+  }
+  if (replaced && stat(folder.c_str(), &status) != 0) {
+    refuse(with_errno(fmt::format("its folder '{}' cannot be used", folder), errno));
+  }
+  if (replaced && !S_ISDIR(status.st_mode)) {
+    refuse(fmt::format("'{}' is no folder", folder));
+  }
+  if (replaced && access(folder.c_str(), W_OK | X_OK) != 0) {
+    refuse(with_errno(fmt::format("its folder '{}' cannot be written to", folder), errno));
+  }
+  return *given;
+}
+
+void refuse_shared_outputs(const TrainSettings& settings) {
+  if ((!settings.trace.empty() && (settings.trace == settings.json || settings.trace == settings.profile)) ||
+      (!settings.json.empty() && settings.json == settings.profile)) {
+    throw ConfigError("--trace, --json and --profile name the same file; give each its own");
+  }
+}
+
+}  // namespace
+
+const std::vector<OptimizerChoice>& optimizers() {
+  static const std::vector<OptimizerChoice> table = {
+      {"adamw", "Adam with decoupled weight decay 0.01", 3e-3},
+      {"adam", "Adam", 3e-3},
+      {"sgd", "stochastic gradient descent with momentum 0.9", 0.1},
+      {"rmsprop", "RMSprop", 5e-4},
+      {"adagrad", "Adagrad", 1e-2},
+  };
+  return table;
+}
+
+TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, int cores) {
+  TrainSettings settings;
+  settings.data = options.data;
+  settings.workers = checked_workers(options, environment);
+  settings.compare = options.compare.has_value();
+  settings.policies = checked_policies(options);
+  settings.fusion = parse_option("--fusion", [&] { return Fusion::parse(options.fusion); });
+  if (options.network) {
+    settings.network = parse_option("--network", [&] { return parse_network(*options.network); });
+  }
+  check_range("--steps", options.steps, 1, kMostSteps);
+  check_range("--batch", options.batch, 1, kMostOfAny);
+  check_range("--layers", options.layers, 1, kMostOfAny);
+  check_range("--width", options.width, 1, kMostOfAny);
+  check_range("--heads", options.heads, 1, kMostOfAny);
+  check_range("--context", options.context, 1, kMostOfAny);
+  if (options.width % options.heads != 0) {
+    throw ConfigError(
+        fmt::format("--heads is {}, which does not divide --width, {}; choose a divisor of the width",
+                    options.heads, options.width));
+  }
+  settings.steps = options.steps;
+  settings.batch = options.batch;
+  settings.layers = options.layers;
+  settings.width = options.width;
+  settings.heads = options.heads;
+  settings.context = options.context;
+  settings.seed = options.seed;
+  const OptimizerChoice& optimizer = checked_optimizer(options.optimizer);
+  settings.optimizer = optimizer.name;
+  settings.learning_rate = options.learning_rate.value_or(optimizer.learning_rate);
+  if (!std::isfinite(settings.learning_rate) || settings.learning_rate < 0) {
+    throw ConfigError(
+        fmt::format("--lr is {}, but must be a finite number, at least 0", settings.learning_rate));
+  }
+  if (options.threads) {
+    check_range("--threads", *options.threads, 1, kMostRanks);
+  }
+  const int workers_here = environment.size > 1 ? environment.local_size : settings.workers;
+  settings.threads = static_cast<int>(options.threads.value_or(std::max(1, cores / workers_here)));
+  settings.timeout_seconds = parse_option("--timeout", [&] { return parse_seconds(options.timeout); });
+  if (settings.timeout_seconds <= 0) {
+    throw ConfigError("--timeout is 0, but must be longer; 120s is the default");
+  }
+  settings.sample = options.sample.value_or(settings.compare ? 200 : 0);
+  check_range("--sample", settings.sample, 0, kMostOfAny);
+  settings.trace = checked_output("--trace", options.trace);
+  settings.json = checked_output("--json", options.json);
+  settings.profile = checked_output("--profile", options.profile);
+  refuse_shared_outputs(settings);
+  return settings;
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) {
+    return std::max(1, CPU_COUNT(&set));
+  }
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace dear::cli

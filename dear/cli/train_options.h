@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dear/cluster/network.h"
+#include "dear/collective/environment.h"
+#include "dear/fusion/grouping.h"
+
+namespace dear::cli {
+
+// What the user wrote for `dear train`, as text where only we know its form.
+struct TrainOptions {
+  std::string data = "/usr/share/common-licenses";
+  std::optional<std::int64_t> workers{};  // 1, or as many as the launcher started
+  std::optional<std::string> policy{};    // dear
+  std::optional<std::string> compare{};   // "serial,wfbp,dear"
+  std::string fusion = "25MiB";
+  std::optional<std::string> network{};
+  std::int64_t steps = 400;
+  std::int64_t batch = 8;  // samples per worker
+  std::int64_t layers = 4;
+  std::int64_t width = 128;
+  std::int64_t heads = 4;
+  std::int64_t context = 64;
+  std::uint64_t seed = 1;
+  std::string optimizer = "adamw";
+  std::optional<double> learning_rate{};  // by optimiser, see optimizers()
+  std::optional<std::int64_t> threads{};  // per worker; the host's cores shared among its workers
+  std::optional<std::string> trace{};
+  std::optional<std::string> json{};
+  std::optional<std::string> profile{};
+  std::string timeout = "120s";
+  std::optional<std::int64_t> sample{};  // 200 with --compare, else 0
+};
+
+struct OptimizerChoice {
+  std::string_view name;
+  std::string_view summary;
+  double learning_rate;  // unless the user names one
+};
+const std::vector<OptimizerChoice>& optimizers();
+
+// The same, checked and complete: nothing in it can be refused any more.
+struct TrainSettings {
+  std::string data;
+  int workers = 1;
+  bool compare = false;
+  std::vector<std::string> policies;  // one, unless `compare`
+  Fusion fusion;
+  std::optional<Network> network;
+  std::int64_t steps = 0;
+  std::int64_t batch = 0;
+  std::int64_t layers = 0;
+  std::int64_t width = 0;
+  std::int64_t heads = 0;
+  std::int64_t context = 0;
+  std::uint64_t seed = 0;
+  std::string optimizer;
+  double learning_rate = 0;
+  int threads = 1;
+  std::string trace, json, profile;  // "" for none
+  double timeout_seconds = 0;
+  std::int64_t sample = 0;
+
+  [[nodiscard]] std::int64_t characters_per_step() const { return workers * batch * context; }
+};
+
+// ConfigError, one sentence that names the option, for the first value that cannot be used. Looks at the file
+// system (can the output files be written?), changes nothing. `cores` are those of this host that we may use.
+TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, int cores);
+
+int usable_cores();
+
+}  // namespace dear::cli

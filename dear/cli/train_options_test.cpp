@@ -1,0 +1,159 @@
+#include "dear/cli/train_options.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/error.h"
+
+namespace dear::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+LaunchEnvironment launched(int size) {
+  return {.rank = 0, .size = size, .local_size = size, .launcher = "torchrun", .rendezvous = "x"};
+}
+
+TrainSettings check_alone(const TrainOptions& options) { return check(options, LaunchEnvironment{}, 4); }
+
+TEST(TrainOptions, TheDefaultsAreComplete) {
+  const TrainSettings settings = check_alone({});
+  EXPECT_EQ(settings.workers, 1);
+  EXPECT_THAT(settings.policies, ElementsAre("dear"));
+  EXPECT_FALSE(settings.compare);
+  EXPECT_EQ(settings.fusion.text(), "25MiB");
+  EXPECT_FALSE(settings.network);
+  EXPECT_EQ(settings.threads, 4);
+  EXPECT_EQ(settings.timeout_seconds, 120);
+  EXPECT_EQ(settings.sample, 0);
+  EXPECT_EQ(settings.optimizer, "adamw");
+  EXPECT_GT(settings.learning_rate, 0);
+}
+
+TEST(TrainOptions, WorkersShareTheCores) {
+  EXPECT_EQ(check_alone({.workers = 2}).threads, 2);
+  EXPECT_EQ(check_alone({.workers = 3}).threads, 1);
+  EXPECT_EQ(check_alone({.workers = 16}).threads, 1);
+  EXPECT_EQ(check_alone({.workers = 2, .threads = 3}).threads, 3);
+  EXPECT_EQ(check({}, launched(2), 8).threads, 4);
+}
+
+TEST(TrainOptions, UnderALauncherTheWorkersAreItsRanks) {
+  EXPECT_EQ(check({}, launched(3), 4).workers, 3);
+  EXPECT_EQ(check({.workers = 3}, launched(3), 4).workers, 3);
+  EXPECT_THAT([] { check({.workers = 2}, launched(3), 4); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("--workers is 2"), HasSubstr("torchrun"),
+                                               HasSubstr("3 ranks"), HasSubstr("leave --workers out"))));
+}
+
+TEST(TrainOptions, CompareNamesPoliciesInOrder) {
+  const TrainSettings settings = check_alone({.compare = "serial,dear,serial"});
+  EXPECT_TRUE(settings.compare);
+  EXPECT_THAT(settings.policies, ElementsAre("serial", "dear", "serial"));
+  EXPECT_EQ(settings.sample, 200);
+  EXPECT_EQ(check_alone({.compare = "dear", .sample = 0}).sample, 0);
+}
+
+TEST(TrainOptions, EveryOptimizerOfTheTableIsAccepted) {
+  for (const OptimizerChoice& choice : optimizers()) {
+    const TrainSettings settings = check_alone({.optimizer = std::string(choice.name)});
+    EXPECT_EQ(settings.optimizer, choice.name);
+    EXPECT_EQ(settings.learning_rate, choice.learning_rate);
+  }
+  EXPECT_EQ(check_alone({.learning_rate = 0.5}).learning_rate, 0.5);
+}
+
+TEST(TrainOptions, CharactersOfAStepAreThoseOfAllWorkers) {
+  EXPECT_EQ(check_alone({.workers = 4, .batch = 8, .context = 32}).characters_per_step(), 1024);
+}
+
+struct Refusal {
+  std::string name;
+  TrainOptions options;
+  std::vector<std::string> words;  // of the message
+};
+
+class Refused : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(Refused, WithOneLineThatNamesTheOption) {
+  try {
+    check_alone(GetParam().options);
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    for (const std::string& word : GetParam().words) {
+      EXPECT_THAT(error.what(), HasSubstr(word));
+    }
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    TrainOptions, Refused,
+    ::testing::Values(
+        Refusal{"no_workers", {.workers = 0}, {"--workers is 0", "from 1 to"}},
+        Refusal{"too_many_workers", {.workers = 100000}, {"--workers is 100000"}},
+        Refusal{"policy", {.policy = "fastest"}, {"--policy", "fastest", "dear-replicated"}},
+        Refusal{"compare", {.compare = "serial,fastest"}, {"--compare", "fastest", "wfbp"}},
+        Refusal{"compare_empty_name", {.compare = "serial,"}, {"--compare", "wfbp"}},
+        Refusal{"policy_and_compare", {.policy = "dear", .compare = "dear"}, {"--policy", "--compare"}},
+        Refusal{"fusion", {.fusion = "25 apples"}, {"--fusion", "25 apples"}},
+        Refusal{"network", {.network = "2tincans"}, {"--network", "2tincans", "1gbit"}},
+        Refusal{"steps", {.steps = 0}, {"--steps is 0"}}, Refusal{"batch", {.batch = -1}, {"--batch is -1"}},
+        Refusal{"layers", {.layers = 0}, {"--layers is 0"}}, Refusal{"width", {.width = 0}, {"--width is 0"}},
+        Refusal{"heads", {.heads = 0}, {"--heads is 0"}},
+        Refusal{"heads_do_not_divide", {.width = 100, .heads = 3}, {"--heads is 3", "--width, 100"}},
+        Refusal{"context", {.context = 0}, {"--context is 0"}},
+        Refusal{"optimizer", {.optimizer = "lbfgs"}, {"--optimizer", "lbfgs", "sgd"}},
+        Refusal{"negative_lr", {.learning_rate = -0.1}, {"--lr is -0.1"}},
+        Refusal{
+            "lr_not_a_number", {.learning_rate = std::numeric_limits<double>::quiet_NaN()}, {"--lr is nan"}},
+        Refusal{"threads", {.threads = 0}, {"--threads is 0"}},
+        Refusal{"timeout", {.timeout = "soon"}, {"--timeout", "soon"}},
+        Refusal{"no_timeout", {.timeout = "0s"}, {"--timeout is 0"}},
+        Refusal{"sample", {.sample = -1}, {"--sample is -1"}},
+        Refusal{"trace_without_folder",
+                {.trace = "/nowhere/at/all.json"},
+                {"--trace", "/nowhere/at", "No such file"}},
+        Refusal{"json_is_a_folder", {.json = "/"}, {"--json", "it is a folder"}},
+        Refusal{"profile_below_a_file", {.profile = "/etc/passwd/x"}, {"--profile", "/etc/passwd"}},
+        Refusal{"empty_name", {.json = ""}, {"--json is empty"}},
+        Refusal{"one_file_twice", {.trace = "same.json", .json = "same.json"}, {"the same file"}}),
+    [](const auto& info) { return info.param.name; });
+
+class OutputFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = ::testing::TempDir() + "outputs-XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::filesystem::path folder_;
+};
+
+TEST_F(OutputFiles, ArePromisedButNotTouched) {
+  const std::string fresh = (folder_ / "fresh.json").string();
+  const std::string old = (folder_ / "old.json").string();
+  std::ofstream(old) << "old";
+  const TrainSettings settings = check_alone({.trace = old, .json = fresh, .profile = "/dev/null"});
+  EXPECT_EQ(settings.json, fresh);
+  EXPECT_EQ(settings.trace, old);
+  EXPECT_EQ(settings.profile, "/dev/null");
+  EXPECT_FALSE(std::filesystem::exists(fresh));
+  EXPECT_EQ(std::filesystem::file_size(old), 3U);
+}
+
+TEST(TrainOptions, ThereIsACore) { EXPECT_GE(usable_cores(), 1); }
+
+}  // namespace
+}  // namespace dear::cli

@@ -1,0 +1,108 @@
+#include "dear/cli/train_report.h"
+
+#include <cmath>
+#include <cstdlib>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "dear/base/units.h"
+#include "dear/cli/table.h"
+
+namespace dear::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double exposed_percent(const TrainResult& run) {
+  const double iteration = run.times.iteration_seconds.median;
+  return iteration > 0 ? 100 * run.times.exposed_communication_seconds / iteration : 0;
+}
+
+Json json_of(const TrainResult& run) {
+  const IterationTimes& times = run.times;
+  return {
+      {"policy", run.policy},
+      {"workers", run.workers},
+      {"steps", run.steps},
+      {"network", run.network},
+      {"fusion", run.fusion},
+      {"optimizer", run.optimizer},
+      {"losses", run.losses},
+      {"iteration_seconds",
+       {{"median", times.iteration_seconds.median},
+        {"p10", times.iteration_seconds.p10},
+        {"p90", times.iteration_seconds.p90}}},
+      {"compute_seconds", times.compute_seconds},
+      {"exposed_communication_seconds", times.exposed_communication_seconds},
+      {"characters_per_second", run.characters_per_second},
+      {"digest", run.digest},
+  };
+}
+
+}  // namespace
+
+std::string with_separators(std::int64_t value) {
+  const std::string digits = fmt::format("{}", std::abs(value));
+  std::string text = value < 0 ? "-" : "";
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) {
+      text.push_back(',');
+    }
+    text.push_back(digits[i]);
+  }
+  return text;
+}
+
+bool same_parameters(const TrainResult& first, const TrainResult& other) {
+  return first.digest == other.digest;
+}
+
+std::string to_text(const TrainResult& run) {
+  const IterationTimes& times = run.times;
+  return fmt::format(
+      "{}: loss {:.3f} at first, {:.3f} at last, in {} steps\n"
+      "iteration: {} (p10 {}, p90 {}), {} characters/s, exposed communication {} ({:.1f} %)\n"
+      "parameters: SHA-256 {}\n",
+      run.policy, run.losses.front(), run.losses.back(), run.steps,
+      format_seconds(times.iteration_seconds.median), format_seconds(times.iteration_seconds.p10),
+      format_seconds(times.iteration_seconds.p90), with_separators(std::llround(run.characters_per_second)),
+      format_seconds(times.exposed_communication_seconds), exposed_percent(run), run.digest);
+}
+
+std::string comparison_table(const std::vector<TrainResult>& runs) {
+  Table table({"policy", "median iteration", "characters/s", "exposed communication", "of iteration",
+               "speed-up", "same parameters"},
+              {.left_columns = 1});
+  const double first = runs.front().times.iteration_seconds.median;
+  for (const TrainResult& run : runs) {
+    const double own = run.times.iteration_seconds.median;
+    table.add({run.policy, fmt::format("{:.2f} ms", own * 1e3),
+               with_separators(std::llround(run.characters_per_second)),
+               fmt::format("{:.2f} ms", run.times.exposed_communication_seconds * 1e3),
+               fmt::format("{:.1f} %", exposed_percent(run)),
+               own > 0 ? fmt::format("{:.2f}", first / own) : "-",
+               same_parameters(runs.front(), run) ? "yes" : "no"});
+  }
+  return table.to_string();
+}
+
+std::string network_line(const std::string& modelled_network, const std::string& real_network) {
+  if (modelled_network.empty()) {
+    return fmt::format("network: real, {}\n", real_network);
+  }
+  return fmt::format("network: modelled, {}; there was no such network, collectives slept for its times\n",
+                     modelled_network);
+}
+
+std::string to_json(const TrainResult& run) { return json_of(run).dump(2) + "\n"; }
+
+std::string to_json(const std::vector<TrainResult>& runs) {
+  Json list = Json::array();
+  for (const TrainResult& run : runs) {
+    list.push_back(json_of(run));
+  }
+  return Json{{"runs", std::move(list)}}.dump(2) + "\n";
+}
+
+}  // namespace dear::cli

@@ -1,0 +1,116 @@
+#include "dear/cli/train_report.h"
+
+#include <limits>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace dear::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+
+TrainResult run_of(const std::string& policy, double iteration, double exposed, const std::string& digest) {
+  return {.policy = policy,
+          .workers = 4,
+          .steps = 3,
+          .network = "modelled: 1gbit",
+          .fusion = "25MiB",
+          .optimizer = "adamw",
+          .losses = {4.5, 3.25, 2.125},
+          .times = {.iteration_seconds = {.median = iteration, .p10 = iteration / 2, .p90 = iteration * 2},
+                    .compute_seconds = iteration - exposed,
+                    .exposed_communication_seconds = exposed},
+          .characters_per_second = 1234567.4,
+          .digest = digest};
+}
+
+std::vector<std::string> keys_of(const nlohmann::json& object) {
+  std::vector<std::string> keys;
+  for (const auto& item : object.items()) {
+    keys.push_back(item.key());
+  }
+  return keys;
+}
+
+TEST(TrainReport, NumbersHaveSeparators) {
+  EXPECT_EQ(with_separators(0), "0");
+  EXPECT_EQ(with_separators(999), "999");
+  EXPECT_EQ(with_separators(1000), "1,000");
+  EXPECT_EQ(with_separators(12345678), "12,345,678");
+  EXPECT_EQ(with_separators(-999), "-999");
+  EXPECT_EQ(with_separators(-1000), "-1,000");
+}
+
+TEST(TrainReport, TheTableComparesWithTheFirst) {
+  const std::string table = comparison_table(
+      {run_of("serial", 0.1, 0.05, "aa"), run_of("wfbp", 0.08, 0.02, "bb"), run_of("dear", 0.05, 0.0, "aa")});
+  EXPECT_EQ(table,
+            "policy  median iteration  characters/s  exposed communication  of iteration  speed-up  same "
+            "parameters\n"
+            "serial         100.00 ms     1,234,567               50.00 ms        50.0 %      1.00           "
+            "   yes\n"
+            "wfbp            80.00 ms     1,234,567               20.00 ms        25.0 %      1.25           "
+            "    no\n"
+            "dear            50.00 ms     1,234,567                0.00 ms         0.0 %      2.00           "
+            "   yes\n");
+}
+
+TEST(TrainReport, OneRunTellsLossSpeedAndDigest) {
+  EXPECT_THAT(to_text(run_of("dear", 0.1, 0.025, "c0ffee")),
+              AllOf(HasSubstr("dear: loss 4.500 at first, 2.125 at last, in 3 steps\n"),
+                    HasSubstr("1,234,567 characters/s"), HasSubstr("(25.0 %)"), HasSubstr("c0ffee")));
+}
+
+TEST(TrainReport, ANetworkThatWasModelledIsSaidToBe) {
+  EXPECT_THAT(network_line("modelled: 1gbit", "shm"),
+              AllOf(HasSubstr("modelled: 1gbit"), Not(HasSubstr("shm"))));
+  EXPECT_EQ(network_line("", "shm, 4 ranks on this host"), "network: real, shm, 4 ranks on this host\n");
+}
+
+TEST(TrainReport, JsonOfOneRun) {
+  const auto json = nlohmann::json::parse(to_json(run_of("dear", 0.5, 0.125, "c0ffee")));
+  EXPECT_THAT(keys_of(json),
+              UnorderedElementsAre("policy", "workers", "steps", "network", "fusion", "optimizer", "losses",
+                                   "iteration_seconds", "compute_seconds", "exposed_communication_seconds",
+                                   "characters_per_second", "digest"));
+  EXPECT_EQ(json.at("policy"), "dear");
+  EXPECT_EQ(json.at("workers"), 4);
+  EXPECT_EQ(json.at("steps"), 3);
+  EXPECT_EQ(json.at("network"), "modelled: 1gbit");
+  EXPECT_EQ(json.at("losses"), (std::vector<double>{4.5, 3.25, 2.125}));
+  EXPECT_EQ(json.at("iteration_seconds"), (nlohmann::json{{"median", 0.5}, {"p10", 0.25}, {"p90", 1.0}}));
+  EXPECT_EQ(json.at("compute_seconds"), 0.375);
+  EXPECT_EQ(json.at("exposed_communication_seconds"), 0.125);
+  EXPECT_EQ(json.at("digest"), "c0ffee");
+}
+
+TEST(TrainReport, JsonOfSeveralRunsIsAListOfTheSameObjects) {
+  const std::vector<TrainResult> runs = {run_of("serial", 0.5, 0.1, "aa"), run_of("dear", 0.25, 0.0, "aa")};
+  const auto json = nlohmann::json::parse(to_json(runs));
+  EXPECT_THAT(keys_of(json), ElementsAre("runs"));
+  ASSERT_EQ(json.at("runs").size(), 2U);
+  EXPECT_EQ(json.at("runs")[1], nlohmann::json::parse(to_json(runs[1])));
+}
+
+TEST(TrainReport, ALossThatIsNoNumberIsNull) {
+  TrainResult run = run_of("dear", 1, 0, "aa");
+  run.losses = {1.0, std::numeric_limits<double>::quiet_NaN()};
+  EXPECT_TRUE(nlohmann::json::parse(to_json(run)).at("losses")[1].is_null());
+}
+
+TEST(TrainReport, ParametersAreComparedByDigest) {
+  EXPECT_TRUE(same_parameters(run_of("serial", 1, 0, "aa"), run_of("dear", 1, 0, "aa")));
+  EXPECT_FALSE(same_parameters(run_of("serial", 1, 0, "aa"), run_of("dear", 1, 0, "ab")));
+}
+
+}  // namespace
+}  // namespace dear::cli

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dear/trace/trace.h"
+#include "dear/workload/workload.h"
+
+namespace dear::cli {
+
+struct Spread {
+  double median = 0;
+  double p10 = 0;
+  double p90 = 0;
+};
+// Quantiles with linear interpolation between neighbours; all 0 without values.
+Spread spread_of(std::vector<double> values);
+
+// Where the time of a rank's iterations went.
+struct IterationTimes {
+  Spread iteration_seconds;                  // between consecutive ends of step()
+  double compute_seconds = 0;                // median of an iteration less its exposed communication
+  double exposed_communication_seconds = 0;  // median
+};
+// From every iteration of a run, first to last. The first tenth, at least 2 and at most 10, warm up and do
+// not count (the last always does).
+IterationTimes summarize_iterations(const std::vector<double>& iteration_seconds,
+                                    const std::vector<double>& exposed_seconds);
+
+// One training run of one policy, as rank 0 measured it.
+struct TrainResult {
+  std::string policy;
+  int workers = 1;
+  std::int64_t steps = 0;
+  std::string network;  // "" when real, else how it was modelled
+  std::string fusion;
+  std::string optimizer;
+  std::vector<double> losses;  // mean over ranks, per step
+  IterationTimes times;
+  double characters_per_second = 0;  // of all workers, at the median iteration
+  std::string digest;                // SHA-256 of the final parameters
+
+  std::string sample{};               // generated text; "" when none was asked for
+  std::optional<Trace> trace{};       // of this rank, when recorded
+  std::optional<Workload> profile{};  // likewise
+};
+
+}  // namespace dear::cli

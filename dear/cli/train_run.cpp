@@ -1,0 +1,174 @@
+#include "dear/cli/train_run.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include "dear/base/deadline.h"
+#include "dear/base/error.h"
+#include "dear/cli/gpt.h"
+#include "dear/collective/exchange.h"
+#include "dear/train/data_parallel.h"
+
+namespace dear::cli {
+namespace {
+
+using Parameters = std::vector<torch::Tensor>;
+using MakeOptimizer = std::unique_ptr<torch::optim::Optimizer> (*)(const Parameters& parameters,
+                                                                   double learning_rate);
+
+template <typename Optimizer, typename Options>
+std::unique_ptr<torch::optim::Optimizer> make(const Parameters& parameters, double learning_rate) {
+  return std::make_unique<Optimizer>(parameters, Options(learning_rate));
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_sgd(const Parameters& parameters, double learning_rate) {
+  return std::make_unique<torch::optim::SGD>(parameters,
+                                             torch::optim::SGDOptions(learning_rate).momentum(0.9));
+}
+
+// By the names of optimizers().
+const std::map<std::string, MakeOptimizer, std::less<>> kMakeOptimizer = {
+    {"sgd", make_sgd},
+    {"adam", make<torch::optim::Adam, torch::optim::AdamOptions>},
+    {"adamw", make<torch::optim::AdamW, torch::optim::AdamWOptions>},
+    {"rmsprop", make<torch::optim::RMSprop, torch::optim::RMSpropOptions>},
+    {"adagrad", make<torch::optim::Adagrad, torch::optim::AdagradOptions>},
+};
+
+GptOptions gpt_options(const TrainSettings& settings, const Corpus& corpus) {
+  return {.vocabulary = static_cast<std::int64_t>(corpus.vocabulary.size()),
+          .context = settings.context,
+          .layers = settings.layers,
+          .width = settings.width,
+          .heads = settings.heads,
+          .seed = settings.seed};
+}
+
+// This rank's part of the global batch of a step: int64 [batch, context + 1]; each row's last `context`
+// characters are the targets of its first `context`.
+torch::Tensor make_batch(const TrainSettings& settings, const Corpus& corpus, std::int64_t step, int rank) {
+  const std::int64_t length = settings.context + 1;
+  const auto positions = sample_positions(
+      {.seed = settings.seed, .step = step, .first = rank * settings.batch, .count = settings.batch},
+      static_cast<std::int64_t>(corpus.numbers.size()) - settings.context);
+  torch::Tensor batch = torch::empty({settings.batch, length}, torch::kInt64);
+  auto* out = batch.data_ptr<std::int64_t>();
+  for (const std::int64_t position : positions) {
+    out = std::copy_n(corpus.numbers.begin() + position, length, out);
+  }
+  return batch;
+}
+
+std::vector<double> mean_over_ranks(Group group, const std::vector<double>& values) {
+  const auto bytes = static_cast<std::int64_t>(values.size() * sizeof(double));
+  const Buffer buffer = group.allocate(bytes);
+  std::memcpy(buffer.data(), values.data(), static_cast<std::size_t>(bytes));
+  group
+      .all_reduce({.buffer = buffer, .count = static_cast<std::int64_t>(values.size()), .dtype = DType::f64},
+                  Reduction::average)
+      .wait();
+  std::vector<double> mean(values.size());
+  std::memcpy(mean.data(), buffer.data(), static_cast<std::size_t>(bytes));
+  return mean;
+}
+
+std::string network_of(const Group& group) {
+  const std::string modelled = group.modelled_network();
+  return modelled.empty() ? "" : "modelled: " + modelled;
+}
+
+std::string sample_text(Gpt model, const Corpus& corpus, std::int64_t count, std::uint64_t seed) {
+  // A line's end, where there are lines: what follows is the start of one.
+  const std::size_t newline = corpus.vocabulary.find('\n');
+  const std::int64_t start = newline == std::string::npos ? 0 : static_cast<std::int64_t>(newline);
+  std::string text;
+  for (const std::int64_t character : generate(std::move(model), {start}, count, seed)) {
+    text.push_back(corpus.vocabulary[static_cast<std::size_t>(character)]);
+  }
+  return text;
+}
+
+}  // namespace
+
+TrainResult train(const TrainSettings& settings, const TrainRun& run, const Corpus& corpus,
+                  const Group& group) {
+  const GptOptions shape = gpt_options(settings, corpus);
+  Gpt model(shape);
+  const auto optimizer = kMakeOptimizer.at(settings.optimizer)(model->parameters(), settings.learning_rate);
+  DataParallel parallel(*model, *optimizer, group,
+                        {.policy = run.policy, .fusion = settings.fusion, .record_trace = run.record_trace});
+
+  std::vector<double> losses, iteration_seconds, exposed_seconds;
+  const double begin = now_seconds();
+  double previous = begin;
+  double exposed_before = 0;
+  for (std::int64_t step = 0; step < settings.steps; ++step) {
+    const torch::Tensor batch = make_batch(settings, corpus, step, group.rank());
+    const torch::Tensor logits = model->forward(batch.slice(1, 0, settings.context));
+    torch::Tensor loss = cross_entropy(logits, batch.slice(1, 1));
+    losses.push_back(loss.item<double>());
+    loss.backward();
+    parallel.step();
+
+    const double now = now_seconds();
+    const double exposed = parallel.statistics().exposed_seconds;
+    iteration_seconds.push_back(now - std::exchange(previous, now));
+    exposed_seconds.push_back(exposed - std::exchange(exposed_before, exposed));
+    if (run.on_step) {
+      run.on_step(step + 1, losses.back(), now - begin);
+    }
+  }
+  parallel.synchronize();
+
+  TrainResult result{.policy = run.policy,
+                     .workers = group.size(),
+                     .steps = settings.steps,
+                     .network = network_of(group),
+                     .fusion = settings.fusion.text(),
+                     .optimizer = settings.optimizer,
+                     .losses = mean_over_ranks(group, losses),
+                     .times = summarize_iterations(iteration_seconds, exposed_seconds),
+                     .digest = parameter_digest(*model)};
+  agree(group, "digest of the final parameters", result.digest);
+  result.characters_per_second =
+      static_cast<double>(settings.characters_per_step()) / result.times.iteration_seconds.median;
+  if (run.record_trace) {
+    result.trace = parallel.trace();
+    result.trace->title = fmt::format("dear train, policy {}, {} ranks", run.policy, group.size());
+    result.trace->network = result.network;
+    result.profile = parallel.profile();
+    result.profile->name =
+        fmt::format("gpt of {} layers, width {}, batch {}", settings.layers, settings.width, settings.batch);
+  }
+  if (run.sample > 0 && group.rank() == 0) {
+    result.sample = sample_text(model, corpus, run.sample, settings.seed);
+  }
+  return result;
+}
+
+void set_compute_threads(int threads) {
+  at::set_num_threads(threads);
+  // It may be set once in a process.
+  if (at::get_num_interop_threads() != 1) {
+    at::set_num_interop_threads(1);
+  }
+}
+
+std::int64_t parameter_count(const TrainSettings& settings, const Corpus& corpus) {
+  return parameter_count(gpt_options(settings, corpus));
+}
+
+}  // namespace dear::cli

@@ -1,0 +1,19 @@
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include "dear/base/error.h"
+#include "dear/cli/train_command.h"
+
+namespace dear::cli {
+
+void add_train_command(CLI::App& app) {
+  app.add_subcommand("train", "Train a small transformer (not in this build: it has no libtorch)")
+      ->allow_extras()
+      ->callback([] {
+        throw ConfigError(
+            "this build of dear has no libtorch, with which it trains: build it again with -DDEAR_TORCH=ON");
+      });
+}
+
+}  // namespace dear::cli
