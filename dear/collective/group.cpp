@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/collective/prompt_thread.h"
 
 namespace dear {
 
@@ -94,7 +95,10 @@ class Group::Lane {
 
   Lane(std::unique_ptr<Backend> backend, const Options& options)
       : options(options), state_(std::make_shared<State>(std::move(backend), options.timeout)) {
-    thread_ = quiet_thread([state = state_] { state->run(); });
+    thread_ = quiet_thread([state = state_] {
+      collective::make_this_thread_prompt();
+      state->run();
+    });
   }
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
