@@ -49,6 +49,8 @@ std::string names_in(const Table& table) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+constexpr std::int64_t kRecordedSteps = 20;
+
 void say(const std::string& text) { std::cout << text << std::flush; }
 
 // This command as it was given, for the ranks that the launcher starts.
@@ -92,11 +94,12 @@ std::string common_settings(const TrainSettings& settings, const Corpus& corpus)
 std::vector<TrainResult> run_policies(const TrainSettings& settings, const Corpus& corpus,
                                       const Group& group) {
   const bool shown = group.rank() == 0;
+  const bool recorded = !settings.trace.empty() || !settings.profile.empty();
   std::vector<TrainResult> runs;
   for (std::size_t i = 0; i < settings.policies.size(); ++i) {
     const bool last = i + 1 == settings.policies.size();
     TrainRun run{.policy = settings.policies[i],
-                 .record_trace = last && (!settings.trace.empty() || !settings.profile.empty()),
+                 .record_trace = recorded && !settings.compare,
                  .sample = last ? settings.sample : 0,
                  .on_step = {}};
     Progress progress(std::cout, {.label = run.policy,
@@ -109,6 +112,16 @@ std::vector<TrainResult> run_policies(const TrainSettings& settings, const Corpu
       };
     }
     runs.push_back(train(settings, run, corpus, group));
+  }
+  if (recorded && settings.compare) {
+    // Recording slows what it records, so what is compared is not recorded.
+    TrainSettings shorter = settings;
+    shorter.steps = std::min(settings.steps, kRecordedSteps);
+    TrainResult again =
+        train(shorter, {.policy = settings.policies.back(), .record_trace = true, .sample = 0, .on_step = {}},
+              corpus, group);
+    runs.back().trace = std::move(again.trace);
+    runs.back().profile = std::move(again.profile);
   }
   return runs;
 }
@@ -226,7 +239,9 @@ void add_train_command(CLI::App& app) {
   add("--policy", options->policy,
       "how to overlap communication: " + names_in(policies()) + " (default dear)");
   add("--compare", options->compare, "policies to run one after another on the same data: serial,wfbp,dear");
-  add("--fusion", options->fusion, "how to group tensors: a size such as 25MiB, layer, or all");
+  add("--fusion", options->fusion,
+      "how to group tensors: a size such as 25MiB, first=1MiB,25MiB for a first bucket of its own size, "
+      "layer, or all");
   add("--network", options->network,
       "model a network: " + names_in(network_presets()) +
           ", or bandwidth=1gbit,latency=50us (default: the real one)");
@@ -241,10 +256,10 @@ void add_train_command(CLI::App& app) {
   add("--optimizer", options->optimizer, names_in(optimizers()) + "; sgd has momentum 0.9");
   add("--threads", options->threads, "per worker (default: the cores shared among the workers)");
   add("--trace", options->trace,
-      "write a Chrome/Perfetto trace of all ranks; with --compare, of the last policy");
+      "write a Chrome/Perfetto trace of all ranks; with --compare, of some more steps of the last policy");
   add("--json", options->json, "write losses, times and the digest of the parameters");
   add("--profile", options->profile,
-      "write the measured workload, for dear simulate; with --compare, of the last policy");
+      "write the measured workload, for dear simulate; with --compare, as for --trace");
   add("--timeout", options->timeout, "how long to wait for another rank");
   add("--sample", options->sample, "characters to generate at the end (default 200 with --compare, else 0)");
   command->callback([options] { run_train_command(*options); });

@@ -97,7 +97,15 @@ class Group::Lane {
       : options(options), state_(std::make_shared<State>(std::move(backend), options.timeout)) {
     thread_ = quiet_thread([state = state_] {
       collective::make_this_thread_prompt();
+      std::thread deliveries;
+      if (state->delivers_later) {
+        deliveries = std::thread([state] {
+          collective::make_this_thread_prompt();
+          state->deliver_when_due();
+        });
+      }
       state->run();
+      if (deliveries.joinable()) deliveries.join();
     });
   }
   Lane(const Lane&) = delete;
@@ -130,13 +138,15 @@ class Group::Lane {
 
   struct State {
     State(std::unique_ptr<Backend> with, std::chrono::duration<double> timeout)
-        : backend(std::move(with)), timeout(timeout) {}
+        : backend(std::move(with)), timeout(timeout), delivers_later(!backend->modelled_network().empty()) {}
 
     std::shared_ptr<Ticket> push(Work work, Continuation then);
     void abort(const std::string& reason) noexcept;
     void close();
     void run();
+    void deliver_when_due();
     Outcome perform(Item& item);
+    void deliver(Item& item, Outcome outcome);
     void fail(std::exception_ptr error);
     std::exception_ptr failed();
 
@@ -147,6 +157,14 @@ class Group::Lane {
     std::deque<Item> queue;
     std::exception_ptr failure;  // the first; ends the group
     bool closed = false;
+
+    // [Note: deliveries] On a modelled network a collective is done before its time has come. A thread of its
+    // own delivers outcomes when they are due, in order, while the first goes on with the next collective: so
+    // the link is as busy as it would be, however late this host's threads run.
+    const bool delivers_later;
+    std::deque<std::pair<Item, Outcome>> due;
+    std::condition_variable due_changed;
+    bool last_is_due = false;
   };
 
   std::shared_ptr<State> state_;
@@ -204,6 +222,10 @@ Outcome Group::Lane::State::perform(Item& item) {
       outcome.error = failed();  // an abort on this rank came first and says more than its consequence
     }
   }
+  return outcome;
+}
+
+void Group::Lane::State::deliver(Item& item, Outcome outcome) {
   if (item.then) {
     try {
       item.then(outcome);
@@ -213,7 +235,10 @@ Outcome Group::Lane::State::perform(Item& item) {
       outcome.error = failed();
     }
   }
-  return outcome;
+  // Buffers and captures go before the handle is done: who waited may count on it.
+  item.work = nullptr;
+  item.then = nullptr;
+  item.ticket->finish(std::move(outcome));
 }
 
 void Group::Lane::State::run() {
@@ -224,16 +249,37 @@ void Group::Lane::State::run() {
       std::unique_lock lock(mutex);
       changed.wait(lock, [this] { return closed || !queue.empty(); });
       if (queue.empty()) {
+        last_is_due = true;
+        due_changed.notify_one();
         return;
       }
       item = std::move(queue.front());
       queue.pop_front();
     }
     Outcome outcome = perform(item);
-    // Buffers and captures go before the handle is done: who waited may count on it.
-    item.work = nullptr;
-    item.then = nullptr;
-    item.ticket->finish(std::move(outcome));
+    if (!delivers_later) {
+      deliver(item, std::move(outcome));
+      continue;
+    }
+    const std::lock_guard lock(mutex);
+    due.emplace_back(std::move(item), std::move(outcome));
+    due_changed.notify_one();
+  }
+}
+
+void Group::Lane::State::deliver_when_due() {
+  lane_of_this_thread = this;
+  for (;;) {
+    std::unique_lock lock(mutex);
+    due_changed.wait(lock, [this] { return last_is_due || !due.empty(); });
+    if (due.empty()) {
+      return;
+    }
+    auto [item, outcome] = std::move(due.front());
+    due.pop_front();
+    lock.unlock();
+    if (!outcome.error) std::this_thread::sleep_until(outcome.timing.end);
+    deliver(item, std::move(outcome));
   }
 }
 
@@ -270,8 +316,10 @@ Buffer Group::allocate(std::int64_t bytes) {
 
 Pending Group::issue(const Request& request, Continuation then) {
   validate(request, size());
+  Request timed = request;
+  timed.asked = SteadyClock::now();
   return Pending(
-      lane_->push([request](Backend& backend, Deadline deadline) { return backend.run(request, deadline); },
+      lane_->push([timed](Backend& backend, Deadline deadline) { return backend.run(timed, deadline); },
                   std::move(then)));
 }
 

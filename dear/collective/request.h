@@ -29,6 +29,7 @@ struct Request {
   Reduction reduction = Reduction::sum;
   int root = 0;             // broadcast only
   std::int64_t label = -1;  // the caller's number for it (a bucket); -1 for none
+  SteadyTime asked{};       // when the caller asked for it: a Group says so; else as the backend comes to it
 };
 
 // ConfigError when no rank of a group of `ranks` could run it: a view outside its buffer or not on a multiple
@@ -39,10 +40,13 @@ void validate(const Request& request, int ranks);
 // "reduce-scatter of 1000 fp32, sum (label 3)"
 std::string describe(const Request& request);
 
-// When a collective ran, on this rank: `begin` is the moment from which all ranks were there.
+// When a collective ran. `asked`: the last rank had asked for it; `begin`: all ranks had come to it, which
+// may be later, for each was busy with the one before. `end` lies ahead where it is modelled: the result is
+// there, and counts from then on.
 struct Timing {
   SteadyTime begin{};
   SteadyTime end{};
+  SteadyTime asked{};
 };
 
 }  // namespace dear

@@ -17,8 +17,9 @@ Conductor::Conductor(const Schedule& schedule, Side& network, Side& update, Upda
       inline_update_(std::move(inline_update)),
       options_(options),
       reduction_of_(schedule.bucket_count()),
-      frontier_(schedule, {.free_compute_lane = true}),
+      frontier_(schedule, {.free = {.compute = true, .network = true}}),
       last_progress_(SteadyClock::now()),
+      issued_(schedule.steps().size()),
       parameters_pending_(std::make_unique<std::atomic<int>[]>(schedule.bucket_count())),
       gradients_busy_(std::make_unique<std::atomic<int>[]>(schedule.bucket_count())) {
   for (StepId id = 0; id < schedule.steps().size(); ++id) {
@@ -26,6 +27,7 @@ Conductor::Conductor(const Schedule& schedule, Side& network, Side& update, Upda
     if (communicate && communicate->op != CollectiveOp::all_gather) reduction_of_[communicate->bucket] = id;
   }
   for (const Lane& lane : schedule.lanes()) {
+    if (lane.kind == LaneKind::network && !lane.steps.empty()) network_lanes_.push_back({lane.steps, 0});
     if (lane.kind != LaneKind::compute) continue;
     for (const StepId id : lane.steps) {
       if (std::holds_alternative<Update>(schedule.steps()[id].work)) inline_updates_.push_back(id);
@@ -37,11 +39,14 @@ Conductor::Conductor(const Schedule& schedule, Side& network, Side& update, Upda
   start_released(released);
 }
 
-// The frontier moves under the lock, so the order in which sides are started is the order of release; a
+// The frontier moves under the lock, so sides are started in an order that is the same on every rank; a
 // side's start() only queues. One that refuses (a group that has failed) is a failure like any other.
 void Conductor::start_released(std::vector<Instance>& released) {
   try {
-    for (const Instance& which : released) start(which);
+    for (const Instance& which : released) {
+      if (kind_of(which.step) == LaneKind::update) start(which.step);
+    }
+    for (NetworkLane& lane : network_lanes_) issue_in_order(lane);
   } catch (...) {
     --at_work_;
     if (!failure_) failure_ = std::current_exception();
@@ -49,19 +54,28 @@ void Conductor::start_released(std::vector<Instance>& released) {
   released.clear();
 }
 
-void Conductor::start(const Instance& which) {
-  const Step& step = schedule_.steps()[which.step];
-  const LaneKind kind = schedule_.lanes()[step.lane].kind;
-  if (kind == LaneKind::compute) return;  // the program comes by itself
-  if (kind == LaneKind::network) {
-    if (const BucketId bucket = std::get<Communicate>(step.work).bucket;
-        which.step == reduction_of_[bucket]) {
+void Conductor::issue_in_order(NetworkLane& lane) {
+  for (;;) {
+    const StepId step = lane.steps[lane.next];
+    if (issued_[step] == frontier_.started(step)) return;  // not released yet
+    lane.next = (lane.next + 1) % lane.steps.size();
+    const BucketId bucket = std::get<Communicate>(schedule_.steps()[step].work).bucket;
+    if (step == reduction_of_[bucket]) {
       gradients_busy_[bucket].fetch_add(1, std::memory_order_release);
       unsettled_.fetch_add(1, std::memory_order_release);
     }
+    start(step);
   }
+}
+
+void Conductor::start(StepId step) {
   ++at_work_;
-  (kind == LaneKind::network ? network_ : update_).start(which, step);
+  const Instance which{step, issued_[step]++};
+  (kind_of(step) == LaneKind::network ? network_ : update_).start(which, schedule_.steps()[step]);
+}
+
+LaneKind Conductor::kind_of(StepId step) const {
+  return schedule_.lanes()[schedule_.steps()[step].lane].kind;
 }
 
 // A bucket's gradients are busy while their reduction runs, and from the commit until their update is done:
@@ -95,8 +109,7 @@ void Conductor::finish(StepId step, std::vector<Instance>& released) {
 void Conductor::completed(StepId step, double begin_seconds, double end_seconds) {
   {
     const Lock lock(mutex_);
-    const LaneKind kind = schedule_.lanes()[schedule_.steps()[step].lane].kind;
-    if (kind != LaneKind::compute) --at_work_;
+    if (kind_of(step) != LaneKind::compute) --at_work_;
     if (failure_) {
       progress_.notify_all();
       return;

@@ -23,6 +23,10 @@ namespace dear {
 // run, on the thread that brought the news, and makes the program wait where it would read what is not yet
 // whole.
 //
+// [Note: issued ahead] A network carries its collectives one after another by itself. So the next one is
+// handed to it as soon as its data is there and its predecessor has been handed over, done or not: no thread
+// has to wake between two.
+//
 // Threads: methods marked [program] are called from one thread, the one that trains. completed() and failed()
 // come from any. After a failure nothing is started any more, and every [program] method throws it.
 class Conductor {
@@ -96,8 +100,14 @@ class Conductor {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
+  struct NetworkLane {
+    std::vector<StepId> steps;
+    std::size_t next = 0;  // in `steps`: the one to issue next
+  };
   void start_released(std::vector<Instance>& released);
-  void start(const Instance& which);
+  void issue_in_order(NetworkLane& lane);
+  void start(StepId step);
+  [[nodiscard]] LaneKind kind_of(StepId step) const;
   void finish(StepId step, std::vector<Instance>& released);
   void settle(BucketId bucket);
   template <typename Condition>
@@ -109,7 +119,8 @@ class Conductor {
   Side& update_;
   Updater inline_update_;
   Options options_;
-  std::vector<StepId> reduction_of_;    // by bucket: the collective that first reads its gradients
+  std::vector<StepId> reduction_of_;  // by bucket: the collective that first reads its gradients
+  std::vector<NetworkLane> network_lanes_;
   std::vector<StepId> inline_updates_;  // on the compute lane, in order
 
   mutable std::mutex mutex_;
@@ -118,7 +129,8 @@ class Conductor {
   std::exception_ptr failure_;
   SteadyTime last_progress_;
   Record record_;
-  std::size_t at_work_ = 0;  // steps that a side was given and has not answered
+  std::vector<std::int64_t> issued_;  // by step: iterations of it that a side was given
+  std::size_t at_work_ = 0;           // steps that a side was given and has not answered
 
   std::unique_ptr<std::atomic<int>[]> parameters_pending_, gradients_busy_;
   std::atomic<int> pending_buckets_{0};

@@ -15,8 +15,7 @@ namespace {
 class Check {
  public:
   Check(const Schedule& schedule, const OrderCheck& options) : schedule_(schedule), options_(options) {
-    for (const Edge& edge : edges_with_lanes(schedule, options.free_compute_lane))
-      in_[edge.to].push_back(edge);
+    for (const Edge& edge : edges_with_lanes(schedule, options.free)) in_[edge.to].push_back(edge);
   }
 
   void run(const std::vector<StepSpan>& spans, const std::string& prefix) {

@@ -15,7 +15,7 @@ namespace dear {
 // was not traced) are not missed.
 struct OrderCheck {
   double tolerance_seconds = 0;
-  bool free_compute_lane = false;  // see Frontier::Options
+  FreeLanes free = {};
   std::size_t limit = 10;
 };
 std::vector<std::string> order_violations(const Schedule& schedule, const std::vector<StepSpan>& spans,

@@ -86,7 +86,7 @@ TEST(OrderCheck, ChecksTheComputeLanesOrderUnlessItIsFree) {
       6.5;  // forward 0 under its backward: an order of the program's own
   EXPECT_THAT(order_violations(dear_of_one_layer(), spans, {}),
               ElementsAre("backward 0 of iteration 1 began 500 ms before forward 0 of iteration 1 ended"));
-  EXPECT_THAT(order_violations(dear_of_one_layer(), spans, {.free_compute_lane = true}), IsEmpty());
+  EXPECT_THAT(order_violations(dear_of_one_layer(), spans, {.free = {.compute = true}}), IsEmpty());
 }
 
 TEST(OrderCheck, DoesNotMissSpansThatWereNotTraced) {

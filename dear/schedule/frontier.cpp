@@ -16,7 +16,7 @@ Frontier::Frontier(const Schedule& schedule, Options options)
       started_(schedule.steps().size(), 0),
       done_(schedule.steps().size(), 0),
       unfinished_(options.iterations > 0 ? schedule.steps().size() : 0) {
-  for (const Edge& edge : edges_with_lanes(schedule, options.free_compute_lane)) {
+  for (const Edge& edge : edges_with_lanes(schedule, options.free)) {
     const auto place = static_cast<std::uint32_t>(places_.size());
     places_.push_back({edge.to, edge.back});
     out_[edge.from].push_back(place);

@@ -26,9 +26,7 @@ struct Instance {
 class Frontier {
  public:
   struct Options {
-    // Compute steps need not wait for each other: the program runs them in an order of its own. Each still
-    // waits for itself of the iteration before.
-    bool free_compute_lane = false;
+    FreeLanes free = {};
     std::int64_t iterations = std::numeric_limits<std::int64_t>::max();
   };
   Frontier(const Schedule& schedule, Options options);

@@ -19,8 +19,7 @@ class Oracle {
  public:
   Oracle(const Schedule& schedule, const Frontier::Options& options)
       : iterations_(options.iterations), in_(schedule.steps().size()) {
-    for (const Edge& edge : edges_with_lanes(schedule, options.free_compute_lane))
-      in_[edge.to].push_back(edge);
+    for (const Edge& edge : edges_with_lanes(schedule, options.free)) in_[edge.to].push_back(edge);
   }
 
   std::set<Instance> running(const std::vector<std::int64_t>& done) const {
@@ -105,7 +104,8 @@ TEST(Frontier, ReleasesExactlyWhatMayRunWhereTheProgramKeepsItsOwnOrder) {
     for (const Policy& policy : policies()) {
       SCOPED_TRACE(policy.name);
       std::size_t states = 0;
-      explore_all(policy.make(workload, grouping), {.free_compute_lane = true, .iterations = 2}, states);
+      explore_all(policy.make(workload, grouping),
+                  {.free = {.compute = true, .network = true}, .iterations = 2}, states);
       EXPECT_GT(states, 100U);
     }
   }
@@ -116,7 +116,7 @@ TEST(Frontier, AFreeComputeLaneReleasesWhatOnlyItsOrderHeldBack) {
   const Schedule schedule = make_dear(workload, group(workload, AllInOne{}));
   Frontier ordered(schedule, {});
   EXPECT_EQ(ordered.start(), (std::vector<Instance>{{schedule.forward_of(0), 0}}));
-  Frontier free(schedule, {.free_compute_lane = true});
+  Frontier free(schedule, {.free = {.compute = true}});
   EXPECT_EQ(free.start().size(), 5U);  // two forwards, two backwards, the commit
   // Backward 0 of the next iteration waits for the update that still reads its gradients.
   (void)free.complete(schedule.backward_of(0));
@@ -132,7 +132,8 @@ TEST(Frontier, RandomSchedulesInRandomOrders) {
     const Policy& policy = policies()[random.below(policies().size())];
     const Schedule schedule = testing::with_random_edges(random, policy.make(workload, grouping), workload,
                                                          grouping, random.below(8));
-    const Frontier::Options options{.free_compute_lane = random.below(2) == 0, .iterations = 6};
+    const Frontier::Options options{
+        .free = {.compute = random.below(2) == 0, .network = random.below(2) == 0}, .iterations = 6};
     const Oracle oracle(schedule, options);
     Frontier frontier(schedule, options);
     std::vector<Instance> running = frontier.start();

@@ -2,10 +2,11 @@
 
 namespace dear {
 
-std::vector<Edge> edges_with_lanes(const Schedule& schedule, bool without_compute_lane_order) {
+std::vector<Edge> edges_with_lanes(const Schedule& schedule, FreeLanes free) {
   std::vector<Edge> edges = schedule.edges();
   for (const Lane& lane : schedule.lanes()) {
-    if (without_compute_lane_order && lane.kind == LaneKind::compute) {
+    if ((free.compute && lane.kind == LaneKind::compute) ||
+        (free.network && lane.kind == LaneKind::network)) {
       for (const StepId step : lane.steps) edges.push_back({step, step, 1});
       continue;
     }

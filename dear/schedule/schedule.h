@@ -46,9 +46,16 @@ class Schedule {
   std::uint64_t digest_ = 0;
 };
 
+// Lanes whose order somebody else keeps: a program on the compute lane, whoever issues collectives on the
+// network's.
+struct FreeLanes {
+  bool compute = false;
+  bool network = false;
+};
+
 // All edges that a run must respect: the schedule's own, and each lane's order (next after previous, and the
-// first of an iteration after the last of the one before). Where the program keeps an order of its own on the
-// compute lane, that lane's steps only follow themselves from iteration to iteration.
-std::vector<Edge> edges_with_lanes(const Schedule& schedule, bool without_compute_lane_order = false);
+// first of an iteration after the last of the one before). On a free lane a step follows only itself, one
+// iteration back.
+std::vector<Edge> edges_with_lanes(const Schedule& schedule, FreeLanes free = {});
 
 }  // namespace dear

@@ -1,5 +1,6 @@
 #include "dear/sim/simulate.h"
 
+#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
@@ -126,7 +127,7 @@ Result simulate(const Schedule& schedule, const Workload& workload, const Groupi
     if (span.which.iteration == options.iterations - 1) last_commit = span.end_seconds;
   }
   result.iteration_seconds = (last_commit - first_commit) / static_cast<double>(half);
-  result.exposed_communication_seconds = result.iteration_seconds - result.compute_seconds;
+  result.exposed_communication_seconds = std::max(0.0, result.iteration_seconds - result.compute_seconds);
   return result;
 }
 

@@ -1,10 +1,7 @@
 #include "dear/collective/shaped/shaped.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <exception>
-#include <sys/prctl.h>
-#include <time.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -40,22 +37,6 @@ double modelled_seconds(const Request& request, const Link& link, int ranks) {
   return 0;
 }
 
-void sleep_until(SteadyTime time) {
-  const auto since_epoch = time.time_since_epoch();
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since_epoch);
-  const timespec at{.tv_sec = seconds.count(),
-                    .tv_nsec = std::chrono::nanoseconds(since_epoch - seconds).count()};
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) == EINTR) {
-  }
-}
-
-// The kernel wakes a sleeper up to 50 us late to save power, as much as a whole message of a modelled link
-// takes.
-void sleep_precisely_on_this_thread() {
-  static thread_local const int set = prctl(PR_SET_TIMERSLACK, 1UL, 0, 0, 0);
-  static_cast<void>(set);
-}
-
 class Shaped final : public Backend {
  public:
   Shaped(std::unique_ptr<Backend> inner, Network network)
@@ -72,21 +53,20 @@ class Shaped final : public Backend {
     return inner_->allocate(bytes, deadline);
   }
 
-  // The link carries one collective at a time. All ranks know the same begin, so all come to the same end.
+  // The link carries one collective at a time, by itself: a collective begins when all ranks have asked for
+  // it and the link is free. All ranks know both, so all come to the same end, whenever their threads ran.
   Timing run(const Request& request, Deadline deadline) override {
     if (refused_) {
       std::rethrow_exception(refused_);
     }
-    const Timing real = inner_->run(request, deadline);
-    const SteadyTime begin = std::max(free_at_, real.begin);
     const std::chrono::duration<double> cost(modelled_seconds(request, network_.link, size()));
-    if (cost > deadline.at() - begin) {
+    if (cost > deadline.remaining()) {
       refuse(request, cost.count());
     }
+    const Timing real = inner_->run(request, deadline);
+    const SteadyTime begin = std::max(free_at_, real.asked);
     free_at_ = begin + std::chrono::duration_cast<SteadyClock::duration>(cost);
-    sleep_precisely_on_this_thread();
-    sleep_until(free_at_);
-    return {.begin = begin, .end = std::max(free_at_, real.end)};
+    return {.begin = begin, .end = std::max(free_at_, real.end), .asked = real.asked};
   }
 
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }

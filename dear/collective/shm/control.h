@@ -28,7 +28,9 @@ struct Announcement {
   std::uint8_t operation = 0;
   std::uint8_t dtype = 0;
   std::uint8_t reduction = 0;
-  std::int64_t arrival_nanoseconds = 0;  // on the steady clock; not compared
+  // On the steady clock; not compared.
+  std::int64_t arrival_nanoseconds = 0;
+  std::int64_t asked_nanoseconds = 0;
 };
 
 // The segment in which the ranks of one host meet: a barrier, a board of announcements, and the one failure

@@ -42,6 +42,8 @@ struct SharedView {
   }
 };
 
+std::int64_t nanoseconds_of(SteadyTime time) { return time.time_since_epoch() / std::chrono::nanoseconds(1); }
+
 class Shm final : public Backend {
  public:
   Shm(std::shared_ptr<Segment> board, Peers peers, std::unique_ptr<SegmentChannel> channel, int rank,
@@ -111,7 +113,7 @@ class Shm final : public Backend {
 
   // Says what this rank is about to do, waits for the others and compares. Returns the moment from which all
   // were there.
-  SteadyTime enter(Announcement mine, const Control::Describe& what, Deadline deadline);
+  Timing enter(Announcement mine, const Control::Describe& what, Deadline deadline);
   Buffer allocate_on_all(std::int64_t bytes, Deadline deadline);
   Timing run_on_all(const Request& request, Deadline deadline);
   void move(const Request& request, const Control::Describe& what, Deadline deadline);
@@ -129,20 +131,24 @@ class Shm final : public Backend {
   std::uint64_t buffers_ = 0;   // allocated
 };
 
-SteadyTime Shm::enter(Announcement mine, const Control::Describe& what, Deadline deadline) {
+Timing Shm::enter(Announcement mine, const Control::Describe& what, Deadline deadline) {
   mine.sequence = ++sequence_;
-  mine.arrival_nanoseconds = SteadyClock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+  mine.arrival_nanoseconds = nanoseconds_of(SteadyClock::now());
+  if (mine.asked_nanoseconds == 0) mine.asked_nanoseconds = mine.arrival_nanoseconds;
   control_->announcement(rank_, sequence_) = mine;
   control_->barrier(what, deadline);
-  std::int64_t latest = 0;
+  std::int64_t arrived = 0;
+  std::int64_t asked = 0;
   std::vector<Announcement> all;
   all.reserve(static_cast<std::size_t>(size_));
   for (int rank = 0; rank < size_; ++rank) {
     all.push_back(control_->announcement(rank, sequence_));
-    latest = std::max(latest, all.back().arrival_nanoseconds);
+    arrived = std::max(arrived, all.back().arrival_nanoseconds);
+    asked = std::max(asked, all.back().asked_nanoseconds);
   }
   throw_on_mismatch(all);
-  return SteadyTime(std::chrono::nanoseconds(latest));
+  return {.begin = SteadyTime(std::chrono::nanoseconds(arrived)),
+          .asked = SteadyTime(std::chrono::nanoseconds(asked))};
 }
 
 Buffer Shm::allocate_on_all(std::int64_t bytes, Deadline deadline) {
@@ -195,15 +201,17 @@ Timing Shm::run_on_all(const Request& request, Deadline deadline) {
   const auto what = [&] { return fmt::format("wait in collective {}, {}", sequence_, describe(request)); };
   const SharedView view = share(request.view);
   const SharedView output = share(request.output);
-  const SteadyTime begin = enter(announce(request, view.region != nullptr ? view.region->number : 0,
-                                          output.region != nullptr ? output.region->number : 0),
-                                 what, deadline);
+  Announcement mine = announce(request, view.region != nullptr ? view.region->number : 0,
+                               output.region != nullptr ? output.region->number : 0);
+  mine.asked_nanoseconds = nanoseconds_of(request.asked);
+  Timing timing = enter(mine, what, deadline);
   if (request.operation != Operation::barrier) {
     move(request, what, deadline);
     // Until all are through, a peer may still read what the caller would write.
     control_->barrier(what, deadline);
   }
-  return {.begin = begin, .end = SteadyClock::now()};
+  timing.end = SteadyClock::now();
+  return timing;
 }
 
 void Shm::move(const Request& request, const Control::Describe& what, Deadline deadline) {

@@ -66,7 +66,9 @@ class Single final : public Backend {
       std::memcpy(to.buffer.data() + to.offset_bytes, from.buffer.data() + from.offset_bytes,
                   static_cast<std::size_t>(from.count * size_of(from.dtype)));
     }
-    return {.begin = begin, .end = SteadyClock::now()};
+    return {.begin = begin,
+            .end = SteadyClock::now(),
+            .asked = request.asked == SteadyTime{} ? begin : request.asked};
   }
 
   void abort(const std::string& reason) noexcept override {

@@ -69,7 +69,7 @@ TEST(Policy, DearReplicatedLanes) {
       ElementsAre("update of whole, bucket 0", "update of whole, bucket 1", "update of whole, bucket 2"));
   EXPECT_EQ(schedule.publisher_of(1), schedule.update_of(1));
   // Gathered gradients must not change what a program reads between backward and step().
-  const Precedence precedence(schedule.steps().size(), edges_with_lanes(schedule, true));
+  const Precedence precedence(schedule.steps().size(), edges_with_lanes(schedule, {.compute = true}));
   const std::vector<std::uint8_t> after_commit = precedence.crossings_from(schedule.commit());
   for (StepId step = 0; step < schedule.steps().size(); ++step) {
     const auto* work = std::get_if<Communicate>(&schedule.steps()[step].work);
@@ -103,7 +103,7 @@ TEST(Policy, DataDependenciesHoldWithoutTheComputeLanesOrder) {
     for (const Policy& policy : policies()) {
       SCOPED_TRACE(policy.name);
       const Schedule schedule = policy.make(workload, grouping);
-      const Precedence precedence(schedule.steps().size(), edges_with_lanes(schedule, true));
+      const Precedence precedence(schedule.steps().size(), edges_with_lanes(schedule, {.compute = true}));
       const std::vector<std::uint8_t> after_commit = precedence.crossings_from(schedule.commit());
       for (LayerId layer = 0; layer < workload.layers.size(); ++layer)
         for (const TensorId tensor : workload.layers[layer].tensors) {
