@@ -286,11 +286,20 @@ TEST(Behaviour, MorePassesThanLearnedIsAnErrorThatSaysWhatToDo) {
       dp.step();
     }
   });
+  // The first rank to meet it says so; one that was behind may hear of that before it meets it itself.
+  int said = 0;
   for (const auto& error : errors) {
-    EXPECT_THROW(std::rethrow_exception(error), ConfigError);
-    EXPECT_THAT(what_of(error),
-                AllOf(HasSubstr("rank "), HasSubstr("gradient of '"), HasSubstr("no_sync()")));
+    ASSERT_TRUE(error);
+    EXPECT_THAT(what_of(error), HasSubstr("rank "));
+    try {
+      std::rethrow_exception(error);
+    } catch (const ConfigError& config) {
+      EXPECT_THAT(config.what(), AllOf(HasSubstr("gradient of '"), HasSubstr("no_sync()")));
+      ++said;
+    } catch (const TransportError&) {
+    }
   }
+  EXPECT_GE(said, 1);
 }
 
 // Recomputes a layer in the backward pass, as activation checkpointing does: its gradients arrive from a
