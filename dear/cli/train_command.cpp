@@ -85,10 +85,14 @@ std::string heading(const TrainSettings& settings, const Corpus& corpus) {
 // What must be the same on all ranks, also when each was started with a command of its own.
 std::string common_settings(const TrainSettings& settings, const Corpus& corpus) {
   return fmt::format(
-      "policies {}, fusion {}, steps {}, batch {}, context {}, seed {}, lr {}, data {}, trace {}",
-      fmt::join(settings.policies, " "), settings.fusion.text(), settings.steps, settings.batch,
-      settings.context, settings.seed, settings.learning_rate, Digest().add(corpus.text).hex(),
-      !settings.trace.empty() || !settings.profile.empty());
+      "policies {}, fusion {}, network {}, steps {}, batch {}, layers {}, width {}, heads {}, context {}, "
+      "seed {}, "
+      "optimiser {}, lr {}, data {}, trace {}, profile {}",
+      fmt::join(settings.policies, " "), settings.fusion.text(),
+      settings.network ? settings.network->name : "real", settings.steps, settings.batch, settings.layers,
+      settings.width, settings.heads, settings.context, settings.seed, settings.optimizer,
+      settings.learning_rate, Digest().add(corpus.text).hex(), !settings.trace.empty(),
+      !settings.profile.empty());
 }
 
 std::vector<TrainResult> run_policies(const TrainSettings& settings, const Corpus& corpus,
@@ -152,7 +156,11 @@ void report(const TrainSettings& settings, const std::vector<TrainResult>& runs,
     say(fmt::format("\n{} characters from the model trained last:\n{}\n\n", settings.sample,
                     printable(runs.back().sample)));
   }
-  write_files(settings, runs, trace);
+  try {
+    write_files(settings, runs, trace);
+  } catch (const ConfigError& error) {
+    throw Error(error.what());  // the paths were checked before: this is a failure while running
+  }
   for (const TrainResult& run : runs) {
     if (!same_parameters(runs.front(), run)) {
       std::cerr << fmt::format("dear train: the parameters of policy {} differ from those of {}\n",
@@ -189,7 +197,9 @@ void run_rank(const TrainSettings& settings, const Corpus& corpus) {
 [[noreturn]] void fail_as_rank(int rank, const std::exception& error) {
   // Every rank throws the same of these.
   if (rank == 0 || dynamic_cast<const MismatchError*>(&error) == nullptr) {
-    std::cerr << fmt::format("dear train: rank {}: {}\n", rank, error.what());
+    const std::string name = fmt::format("rank {}: ", rank);
+    const std::string_view message = error.what();
+    std::cerr << fmt::format("dear train: {}{}\n", message.starts_with(name) ? "" : name, message);
   }
   throw ExitStatus{dynamic_cast<const ConfigError*>(&error) != nullptr ? kExitWrongUsage : kExitFailure};
 }

@@ -39,7 +39,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
   const Unobserved unobserved;
   grouping_ = std::make_unique<Grouping>(options.fusion(workload_));
   schedule_ = std::make_unique<Schedule>(find_policy(options.policy).make(workload_, *grouping_));
-  agree(group_, "the schedule", fmt::format("{} {:016x}", schedule_->policy(), schedule_->digest()));
+  agree(group_, "schedule", fmt::format("{} {:016x}", schedule_->policy(), schedule_->digest()));
 
   std::vector<std::uint32_t> rule_of;  // by TensorId
   for (const std::size_t i : order) rule_of.push_back(parameters[i].rule);

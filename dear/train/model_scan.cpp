@@ -128,7 +128,7 @@ ModelScan scan(const torch::nn::Module& model, const torch::optim::Optimizer& op
 
 void require_alike(const Group& group, const torch::nn::Module& model,
                    const torch::optim::Optimizer& optimizer, const ModelScan& scanned) {
-  agree(group, "the optimiser",
+  agree(group, "optimiser",
         fmt::format("{} with {} parameter groups", c10::demangle(typeid(optimizer).name()),
                     optimizer.param_groups().size()));
   const std::vector<std::string> texts = all_gather_text(group, describe(model, scanned));

@@ -56,12 +56,13 @@ class Tree:
             for path in (self.root / "dear" / folder, self.root / folder):
                 if path.is_dir():
                     self.folders[folder] = path
-        # Names after USES that are libraries of the same folder (cli_core, of cli) are not folders.
+        # A library may be a part of its folder: cli_core is of cli.
         self.uses = {
             folder: {
                 used
                 for cmake in path.rglob("CMakeLists.txt")
-                for used in uses_in(cmake.read_text())
+                for name in uses_in(cmake.read_text())
+                for used in (name, name.split("_")[0])
                 if used in self.levels and used != folder
             }
             for folder, path in self.folders.items()

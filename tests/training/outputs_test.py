@@ -1,0 +1,161 @@
+"""What `dear train` prints and writes, and what it refuses."""
+
+import os
+
+import dear_processes
+from dear_processes import POLICIES, Case, main
+
+KEYS = [
+    "policy", "workers", "steps", "network", "fusion", "optimizer", "losses", "iteration_seconds", "compute_seconds",
+    "exposed_communication_seconds", "characters_per_second", "digest",
+]  # fmt: skip
+
+
+class Outputs(Case):
+    def dear(self, *arguments):
+        return self.succeed(self.start(dear_processes.dear, *arguments))
+
+    def check_run(self, run, **expected):
+        self.assertEqual(list(run), KEYS)
+        self.assertEqual({key: run[key] for key in expected}, expected)
+        self.assertEqual([type(run[key]) for key in ("workers", "steps")], [int, int])
+        self.assertEqual([type(loss) for loss in run["losses"]], [float] * run["steps"])
+        spread = run["iteration_seconds"]
+        self.assertEqual(sorted(spread), ["median", "p10", "p90"])
+        self.assertTrue(0 < spread["p10"] <= spread["median"] <= spread["p90"], spread)
+        self.assertTrue(0 < run["compute_seconds"] <= spread["p90"], run)
+        self.assertTrue(0 <= run["exposed_communication_seconds"] <= spread["p90"], run)
+        self.assertGreater(run["characters_per_second"], 0)
+        self.assertRegex(run["digest"], "^[0-9a-f]{64}$")
+
+    def test_one_policy_on_a_modelled_network(self):
+        network = "bandwidth=1gbit,latency=50us"
+        files = ["--json", "run.json", "--trace", "trace.json", "--profile", "profile.json"]
+        output = self.succeed(self.train("--workers", 2, "--network", network, "--fusion", "layer", *files))
+        run = self.read_json("run.json")
+        modelled = {"policy": "dear", "workers": 2, "steps": 4, "fusion": "layer", "optimizer": "adamw"}
+        self.check_run(run, **modelled, network=run["network"])
+        self.assertRegex(run["network"], "^modelled: .*50")
+        self.assertGreater(run["exposed_communication_seconds"], 0)
+        self.assertIn("\nnetwork: modelled, ", output)
+        self.assertIn(f"\nparameters: SHA-256 {run['digest']}\n", output)
+        self.assertEqual(output.count("\ndear: step "), 4)
+        for name in ("run.json", "trace.json", "profile.json"):
+            self.assertIn(name, output)
+
+        trace = self.read_json("trace.json")
+        spans = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+        self.assertEqual({span["pid"] for span in spans}, {0, 1})
+        self.assertLessEqual({"forward", "backward", "update", "communication"}, {span["cat"] for span in spans})
+        self.assertRegex(trace["otherData"]["network"], "^modelled")
+        summary = self.dear("trace", "summary", "trace.json")
+        self.assertIn("ranks: 2\niterations: 4\n", summary)
+        self.assertRegex(summary, "\nnetwork: modelled")
+
+        simulate = ["simulate", "--model", "profile.json", "--network", "1gbit", "--ranks", "64"]
+        self.dear(*simulate, "--policy", ",".join(POLICIES), "--json", "simulated.json")
+        predictions = self.read_json("simulated.json")
+        self.assertEqual([prediction["policy"] for prediction in predictions], POLICIES)
+        for prediction in predictions:
+            self.assertGreaterEqual(prediction["iteration_seconds"], prediction["compute_seconds"])
+
+    def test_one_worker(self):
+        self.check_run(self.results(), policy="dear", workers=1, steps=4, network="", exposed_communication_seconds=0)
+
+    def test_a_comparison(self):
+        compare = ["--compare", ",".join(POLICIES), "--workers", 2, "--network", "10gbe", "--sample", 30]
+        output = self.succeed(self.train(*compare, "--json", "runs.json"))
+        found = self.read_json("runs.json")
+        self.assertEqual(list(found), ["runs"])
+        for run, policy in zip(found["runs"], POLICIES, strict=True):
+            self.check_run(run, policy=policy, workers=2, network=found["runs"][0]["network"])
+        lines = output.splitlines()
+        header = next(i for i, line in enumerate(lines) if line.startswith("policy "))
+        rows = [line.split() for line in lines[header + 1 : header + 1 + len(POLICIES)]]
+        self.assertEqual([(row[0], row[-1]) for row in rows], [(policy, "yes") for policy in POLICIES])
+        self.assertRegex(lines[header + 1 + len(POLICIES)], "^network: modelled, ")
+        self.assertIn("\n30 characters from the model trained last:\n", output)
+
+    def test_a_real_network_is_not_called_modelled(self):
+        output = self.succeed(self.train("--workers", 2, "--trace", "trace.json"))
+        self.assertIn("\nnetwork: real, shm, 2 ranks on this host\n", output)
+        self.assertIn("network: real, not modelled\n", self.dear("trace", "summary", "trace.json"))
+
+    def test_a_folder_of_text_in_the_order_of_names(self):
+        one_file = self.results()["digest"]
+        with open(self.path("text.txt"), encoding="utf-8") as file:
+            text = file.read()
+        os.mkdir(self.path("folder"))
+        self.write("folder/b", text[1000:])
+        self.write("folder/a", text[:1000])
+        self.assertEqual(self.results("--data", "folder")["digest"], one_file)
+
+    def test_files_of_an_earlier_run_are_replaced(self):
+        self.write("run.json", "x" * 100000)
+        self.succeed(self.train("--json", "run.json"))
+        self.check_run(self.read_json("run.json"))
+
+
+class Refusals(Case):
+    """Exit code 2, one line that names what is wrong, nothing printed or written."""
+
+    def refuse(self, *changes, naming, environment=None):
+        with self.subTest(changes=changes, environment=environment):
+            before = self.files()
+            ended = self.end(self.train("--workers", 3, *changes, environment=environment))
+            self.check(ended, naming)
+            self.assertEqual(self.files(), before)
+
+    def check(self, ended, naming):
+        self.assertEqual((ended.returncode, ended.stdout), (2, ""), ended)
+        self.assertRegex(ended.stderr, r"^dear train: .*\n\Z")
+        for word in naming:
+            self.assertIn(word, ended.stderr)
+
+    def test_values(self):
+        self.refuse("--policy", "hope", naming=["--policy", "hope", *POLICIES])
+        self.refuse("--compare", "serial,hope", naming=["--compare", "hope", *POLICIES])
+        self.refuse("--compare", "serial,dear", "--policy", "dear", naming=["--compare", "--policy"])
+        self.refuse("--fusion", "25", naming=["--fusion", "25", "MiB"])
+        self.refuse("--optimizer", "luck", naming=["--optimizer", "luck", "adamw"])
+        self.refuse("--network", "carrier-pigeon", naming=["--network", "carrier-pigeon", "1gbit"])
+        self.refuse("--network", "bandwidth=1gbit,latency=soon", naming=["--network", "soon"])
+        self.refuse("--workers", 0, naming=["--workers", "0"])
+        self.refuse("--workers", -1, naming=["--workers", "-1"])
+        self.refuse("--workers", "many", naming=["--workers", "many"])
+        self.refuse("--steps", 0, naming=["--steps", "0"])
+        self.refuse("--heads", 3, naming=["--heads", "3", "--width", "32"])
+        self.refuse("--lr", "nan", naming=["--lr", "nan"])
+        self.refuse("--timeout", "5", naming=["--timeout", "5"])
+        self.refuse("--colour", "blue", naming=["--colour"])
+
+    def test_data(self):
+        self.refuse("--data", "none.txt", naming=["--data", "none.txt", "No such file"])
+        self.refuse("--data", "/dev/null", naming=["--data", "/dev/null"])
+        # A regular file whose beginning nobody can read, not even root: no memory lies at address 0.
+        self.refuse("--data", "/proc/self/mem", naming=["/proc/self/mem"])
+        self.write("short.txt", "To be, or not")
+        self.refuse("--data", "short.txt", naming=["--data", "short.txt", "13 characters", "18", "--context"])
+        self.refuse("--data", "tmp", naming=["--data", "tmp"])
+
+    def test_output_files(self):
+        for option in ("--json", "--trace", "--profile"):
+            self.refuse(option, "no/such/folder", naming=[option, "no/such/folder", "No such file"])
+            self.refuse(option, "text.txt/file", naming=[option, "text.txt/file"])
+            self.refuse(option, "tmp", naming=[option, "tmp", "folder"])
+            self.refuse(option, "", naming=[option])
+        self.refuse("--json", "one", "--trace", "one", naming=["--json", "--trace"])
+
+    def test_environments(self):
+        two = {"RANK": 0, "WORLD_SIZE": 2, "MASTER_PORT": 29500}
+        self.refuse(environment=two, naming=["rank 0", "--workers", "3", "torchrun", "2"])
+        self.refuse(environment={"RANK": 0}, naming=["WORLD_SIZE", "RANK"])
+        self.refuse(environment={"WORLD_SIZE": 2}, naming=["WORLD_SIZE", "RANK"])
+        self.refuse(environment={"RANK": 2, "WORLD_SIZE": 2}, naming=["RANK", "2"])
+        self.refuse(environment={"RANK": "first", "WORLD_SIZE": 2}, naming=["RANK", "first"])
+        alone = self.train(environment=two | {"LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1})
+        self.check(self.end(alone), naming=["rank 0", "1 of 2 ranks on this host", "several hosts"])
+
+
+if __name__ == "__main__":
+    main()
