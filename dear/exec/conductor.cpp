@@ -89,39 +89,32 @@ void Conductor::finish(StepId step, std::vector<Instance>& released) {
   frontier_.complete(step, released);
   last_progress_ = SteadyClock::now();
   const Work& work = schedule_.steps()[step].work;
+  const auto end_of = [&](BucketId bucket, bool ends_use_of_gradients) {
+    if (ends_use_of_gradients) settle(bucket);
+    if (schedule_.publisher_of(bucket) != step) return;
+    parameters_pending_[bucket].fetch_sub(1, std::memory_order_release);
+    pending_buckets_.fetch_sub(1, std::memory_order_release);
+    unsettled_.fetch_sub(1, std::memory_order_release);
+  };
   if (const auto* update = std::get_if<Update>(&work)) {
-    settle(update->bucket);
-    if (schedule_.publisher_of(update->bucket) == step) {
-      parameters_pending_[update->bucket].fetch_sub(1, std::memory_order_release);
-      pending_buckets_.fetch_sub(1, std::memory_order_release);
-      unsettled_.fetch_sub(1, std::memory_order_release);
-    }
+    end_of(update->bucket, true);
   } else if (const auto* communicate = std::get_if<Communicate>(&work)) {
-    if (step == reduction_of_[communicate->bucket]) settle(communicate->bucket);
-    if (schedule_.publisher_of(communicate->bucket) == step) {
-      parameters_pending_[communicate->bucket].fetch_sub(1, std::memory_order_release);
-      pending_buckets_.fetch_sub(1, std::memory_order_release);
-      unsettled_.fetch_sub(1, std::memory_order_release);
-    }
+    end_of(communicate->bucket, step == reduction_of_[communicate->bucket]);
   }
 }
 
+// Notifies under the lock: drain() may return as soon as it is released, and the conductor be gone.
 void Conductor::completed(StepId step, double begin_seconds, double end_seconds) {
-  {
-    const Lock lock(mutex_);
-    if (kind_of(step) != LaneKind::compute) --at_work_;
-    if (failure_) {
-      progress_.notify_all();
-      return;
-    }
-    if (options_.record) {
-      record_.steps.push_back({{step, frontier_.done(step)}, begin_seconds, end_seconds});
-    }
-    std::vector<Instance> released;
-    finish(step, released);
-    start_released(released);
-  }
+  const Lock lock(mutex_);
+  if (kind_of(step) != LaneKind::compute) --at_work_;
   progress_.notify_all();
+  if (failure_) return;
+  if (options_.record) {
+    record_.steps.push_back({{step, frontier_.done(step)}, begin_seconds, end_seconds});
+  }
+  std::vector<Instance> released;
+  finish(step, released);
+  start_released(released);
 }
 
 void Conductor::failed(std::exception_ptr error) {

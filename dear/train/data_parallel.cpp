@@ -79,7 +79,8 @@ const train::Engine& DataParallel::Impl::engine() const {
 }
 
 void DataParallel::Impl::throw_if_failed() {
-  if (engine_) engine_->conductor().throw_if_failed();
+  const train::Engine* engine = observed_engine_.load(std::memory_order_acquire);
+  if (engine) engine->conductor().throw_if_failed();
 }
 
 // ---- what the observer sees
@@ -92,8 +93,7 @@ void DataParallel::Impl::learn(const at::Tensor& tensor) {
   first_uses_.push_back(found->second);
 }
 
-void DataParallel::Impl::wait_for(const train::Engine::Place& place) {
-  Conductor& conductor = engine_->conductor();
+void DataParallel::Impl::wait_for(Conductor& conductor, const train::Engine::Place& place) {
   if (place.kind == train::Engine::Kind::parameters) {
     if (!conductor.parameters_whole(place.bucket)) conductor.wait_parameters(place.bucket);
   } else if (!conductor.gradients_free(place.bucket)) {
@@ -102,12 +102,13 @@ void DataParallel::Impl::wait_for(const train::Engine::Place& place) {
 }
 
 void DataParallel::Impl::touched(const at::Tensor& tensor) noexcept {
-  if (!engine_) {
+  train::Engine* engine = observed_engine_.load(std::memory_order_acquire);
+  if (!engine) {
     if (programs_thread()) learn(tensor);
     return;
   }
   if (!tensor.has_storage()) return;
-  const auto* place = engine_->find(tensor.storage().unsafeGetStorageImpl());
+  const auto* place = engine->find(tensor.storage().unsafeGetStorageImpl());
   if (!place) return;
   try {
     const bool timed = options_.record_trace && programs_thread() && !clock_.in_backward() &&
@@ -116,16 +117,17 @@ void DataParallel::Impl::touched(const at::Tensor& tensor) noexcept {
     const bool next_layer =
         parameter != index_of_.end() && clock_.running() != std::optional(layer_of_[parameter->second]);
     if (next_layer) clock_.forward_ended(now_seconds());
-    wait_for(*place);
+    wait_for(engine->conductor(), *place);
     if (next_layer) clock_.forward_began(layer_of_[parameter->second], now_seconds());
   } catch (...) {
-    engine_->conductor().keep_failure(std::current_exception());
+    engine->conductor().keep_failure(std::current_exception());
   }
-  if (!options_.record_trace && engine_->conductor().idle()) observation_.disable();
+  // Another thread might find it idle just before step() makes it busy, and disable just after.
+  if (programs_thread() && !options_.record_trace && engine->conductor().idle()) observation_.disable();
 }
 
 void DataParallel::Impl::backward_node() noexcept {
-  if (engine_ && options_.record_trace && programs_thread() && !clock_.in_backward()) {
+  if (programs_thread() && engine_ && options_.record_trace && !clock_.in_backward()) {
     clock_.backward_began(now_seconds());
   }
 }
@@ -214,6 +216,7 @@ void DataParallel::Impl::build() {
       group_, scanned_.trained, order, layer_of_, optimizer_,
       train::Engine::Options{
           .policy = options_.policy, .fusion = options_.fusion, .record = options_.record_trace});
+  observed_engine_.store(engine_.get(), std::memory_order_release);
 }
 
 void DataParallel::Impl::require_same_freezing() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,7 +58,7 @@ class DataParallel::Impl : public train::Watcher {
     std::uintptr_t key;
   };
   void learn(const at::Tensor& tensor);
-  void wait_for(const train::Engine::Place& place);
+  static void wait_for(Conductor& conductor, const train::Engine::Place& place);
   void build();
   void agree_on_order(std::vector<std::size_t>& order, std::vector<bool>& used);
   void backward_pass_began();
@@ -88,7 +89,8 @@ class DataParallel::Impl : public train::Watcher {
   std::unique_ptr<train::TensorBroadcast> buffer_broadcast_;
   train::LayerClock clock_;
   std::unique_ptr<train::Engine> engine_;
-  train::Observation observation_{*this};  // last: ends first
+  std::atomic<train::Engine*> observed_engine_{nullptr};  // the same, for operators of any thread
+  train::Observation observation_{*this};                 // last: ends first
 };
 
 }  // namespace dear

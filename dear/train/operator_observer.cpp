@@ -17,11 +17,16 @@ namespace {
 
 constexpr std::size_t kSlots = 64;
 
+struct Slot {
+  bool taken = false;
+  std::atomic<Watcher*> enabled{nullptr};
+  std::atomic<int> visitors{0};  // threads that may be inside its watcher
+};
+
 struct Table {
   std::mutex mutex;
   at::CallbackHandle callback = at::INVALID_CALLBACK_HANDLE;
-  std::array<Watcher*, kSlots> registered{};
-  std::array<std::atomic<Watcher*>, kSlots> enabled{};
+  std::array<Slot, kSlots> slots;
   std::atomic<std::size_t> used{0};  // slots beyond it were never taken
   std::size_t enabled_count = 0;
 };
@@ -31,12 +36,37 @@ Table& table() {
   return instance;
 }
 
+// Operators of any thread visit, so a watcher may only go once nobody is inside. Both sides write one of the
+// two atomics and then read the other, sequentially consistent: a visitor that was not counted in time finds
+// the slot disabled.
+class Visitor {
+ public:
+  explicit Visitor(Slot& slot) : slot_(slot) { slot_.visitors.fetch_add(1); }
+  ~Visitor() {
+    if (slot_.visitors.fetch_sub(1) == 1) slot_.visitors.notify_all();
+  }
+  Visitor(const Visitor&) = delete;
+  Visitor& operator=(const Visitor&) = delete;
+
+ private:
+  Slot& slot_;
+};
+
+void wait_for_visitors(Slot& slot) {
+  for (int inside = slot.visitors.load(); inside != 0; inside = slot.visitors.load()) {
+    slot.visitors.wait(inside);
+  }
+}
+
 template <typename Visit>
 void for_each_enabled(Visit visit) {
   Table& all = table();
   const std::size_t used = all.used.load(std::memory_order_acquire);
-  for (std::size_t slot = 0; slot < used; ++slot) {
-    if (Watcher* watcher = all.enabled[slot].load(std::memory_order_acquire)) visit(*watcher);
+  for (std::size_t i = 0; i < used; ++i) {
+    Slot& slot = all.slots[i];
+    if (!slot.enabled.load(std::memory_order_relaxed)) continue;
+    const Visitor inside(slot);
+    if (Watcher* watcher = slot.enabled.load()) visit(*watcher);
   }
 }
 
@@ -71,12 +101,12 @@ std::unique_ptr<at::ObserverContext> before_operator(const at::RecordFunction& f
 Observation::Observation(Watcher& watcher) : watcher_(watcher) {
   Table& all = table();
   const std::lock_guard lock(all.mutex);
-  for (slot_ = 0; slot_ < kSlots && all.registered[slot_]; ++slot_) {
+  for (slot_ = 0; slot_ < kSlots && all.slots[slot_].taken; ++slot_) {
   }
   if (slot_ == kSlots) {
     throw ConfigError("too many DataParallel objects live at once (64): destroy those that are done");
   }
-  all.registered[slot_] = &watcher;
+  all.slots[slot_].taken = true;
   if (slot_ >= all.used.load()) all.used.store(slot_ + 1);
   if (all.callback == at::INVALID_CALLBACK_HANDLE) {
     all.callback =
@@ -90,8 +120,9 @@ Observation::Observation(Watcher& watcher) : watcher_(watcher) {
 Observation::~Observation() {
   disable();
   Table& all = table();
+  wait_for_visitors(all.slots[slot_]);
   const std::lock_guard lock(all.mutex);
-  all.registered[slot_] = nullptr;
+  all.slots[slot_].taken = false;
 }
 
 void Observation::enable() {
@@ -99,7 +130,7 @@ void Observation::enable() {
   const std::lock_guard lock(all.mutex);
   if (enabled_) return;
   enabled_ = true;
-  all.enabled[slot_].store(&watcher_, std::memory_order_release);
+  all.slots[slot_].enabled.store(&watcher_);
   if (all.enabled_count++ == 0) at::reenableCallback(all.callback);
 }
 
@@ -108,7 +139,7 @@ void Observation::disable() {
   const std::lock_guard lock(all.mutex);
   if (!enabled_) return;
   enabled_ = false;
-  all.enabled[slot_].store(nullptr, std::memory_order_release);
+  all.slots[slot_].enabled.store(nullptr);
   if (--all.enabled_count == 0) at::disableCallback(all.callback);
 }
 

@@ -13,6 +13,7 @@ namespace dear::train {
 class Watcher {
  public:
   virtual ~Watcher() = default;
+  // On the thread of the operator, whichever that is: methods of one watcher run at the same time.
   // An operator is about to read or write `tensor`. libtorch swallows exceptions here: keep them instead.
   virtual void touched(const at::Tensor& tensor) noexcept = 0;
   // A node of the backward graph is about to run.
@@ -25,7 +26,7 @@ class Watcher {
 class Observation {
  public:
   explicit Observation(Watcher& watcher);  // disabled. ConfigError when too many live at once
-  ~Observation();
+  ~Observation();                          // returns when no thread is inside the watcher any longer
   Observation(const Observation&) = delete;
   Observation& operator=(const Observation&) = delete;
 
