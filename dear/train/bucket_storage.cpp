@@ -1,5 +1,6 @@
 #include "dear/train/bucket_storage.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -7,6 +8,10 @@
 
 namespace dear::train {
 namespace {
+
+// An optimiser goes over its vectors a dozen times, operator by operator: they should stay in a core's cache
+// meanwhile. A multiple of every vector width.
+constexpr std::int64_t kLongestRun = 128 * 1024;
 
 // The tensor keeps the buffer alive.
 torch::Tensor flat_tensor(const Buffer& buffer, const BucketLayout& layout) {
@@ -69,8 +74,10 @@ void BucketStorage::restore_gradient(std::size_t index, torch::Tensor& parameter
 std::vector<ElementwiseOptimizer::FlatRun> BucketStorage::runs(const Range& range) const {
   std::vector<ElementwiseOptimizer::FlatRun> parts;
   for (const Run& run : runs_within(layout_, range)) {
-    parts.push_back({run.rule, parameters_.narrow(0, run.range.begin, run.range.count()),
-                     gradients_.narrow(0, run.range.begin, run.range.count())});
+    for (std::int64_t begin = run.range.begin; begin < run.range.end; begin += kLongestRun) {
+      const std::int64_t count = std::min(kLongestRun, run.range.end - begin);
+      parts.push_back({run.rule, parameters_.narrow(0, begin, count), gradients_.narrow(0, begin, count)});
+    }
   }
   return parts;
 }

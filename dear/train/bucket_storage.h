@@ -30,6 +30,7 @@ class BucketStorage {
   void restore_parameter(std::size_t index, torch::Tensor& parameter);
   void restore_gradient(std::size_t index, torch::Tensor& parameter);
 
+  // What an optimiser updates of `range`: vectors that fit a cache.
   [[nodiscard]] std::vector<ElementwiseOptimizer::FlatRun> runs(const Range& range) const;
   void zero_gradients();
 
