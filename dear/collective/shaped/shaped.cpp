@@ -64,9 +64,13 @@ class Shaped final : public Backend {
       refuse(request, cost.count());
     }
     const Timing real = inner_->run(request, deadline);
-    const SteadyTime begin = std::max(free_at_, real.asked);
-    free_at_ = begin + std::chrono::duration_cast<SteadyClock::duration>(cost);
-    return {.begin = begin, .end = std::max(free_at_, real.end), .asked = real.asked};
+    const SteadyTime carried_from = std::max(free_at_, real.asked);
+    free_at_ = carried_from + std::chrono::duration_cast<SteadyClock::duration>(cost);
+    // A host that is late has the result only at `real.end`. That delays neither the link nor, on it, what
+    // follows; but what follows is not reported to begin before.
+    const SteadyTime begin = std::max(carried_from, last_end_);
+    last_end_ = std::max(free_at_, real.end);
+    return {.begin = begin, .end = last_end_, .asked = real.asked};
   }
 
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
@@ -85,7 +89,8 @@ class Shaped final : public Backend {
   std::unique_ptr<Backend> inner_;
   Network network_;
   std::exception_ptr refused_;
-  SteadyTime free_at_{};  // when the modelled link has carried all before
+  SteadyTime free_at_{};   // when the modelled link has carried all before
+  SteadyTime last_end_{};  // of the collective before, as reported
 };
 
 }  // namespace
