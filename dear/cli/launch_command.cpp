@@ -21,6 +21,7 @@ struct LaunchArguments {
   int ranks = 1;
   std::string grace = "5s";
   bool no_prefix = false;
+  bool bind = false;
   std::string unused;
 };
 
@@ -39,6 +40,7 @@ void run_launch(const CLI::App& command, const LaunchArguments& arguments) {
   const Launcher launcher({.ranks = arguments.ranks,
                            .command = program_of(command),
                            .prefix = !arguments.no_prefix,
+                           .bind = arguments.bind,
                            .grace = std::chrono::duration<double>(parse_seconds(arguments.grace))});
   if (const int code = launcher.run(); code != 0) {
     throw ExitStatus{code};
@@ -69,6 +71,8 @@ void add_launch_command(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--no-prefix", arguments->no_prefix,
                     "Let ranks write straight to this output, without \"[rank] \" before each line");
+  command->add_flag("--bind", arguments->bind,
+                    "Keep each rank on its part of the cores; for a host that has nothing else to do");
   command->footer(
       "The program and its arguments follow: dear launch -n 4 -- ./program --an-option-of-its-own\n\n"
       "Ranks find the variables of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...) "

@@ -16,6 +16,7 @@
 
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
+#include "dear/cli/cores.h"
 #include "dear/cli/keeper.h"
 #include "dear/cli/line_prefixer.h"
 #include "dear/cli/rank_process.h"
@@ -126,12 +127,14 @@ class Supervisor {
     const Job job = describe_job(options.ranks);
     const std::vector<std::string> inherited = inherited_environment();
     for (int rank = 0; rank < options.ranks; ++rank) {
-      const RankProgram program{.command = options.command,
-                                .environment = rank_environment(job, rank, inherited, options.environment),
-                                .reads_input = rank == 0 && ::isatty(STDIN_FILENO) == 0,
-                                .piped_output = options.prefix,
-                                .signal_mask = signals_.before(),
-                                .open_files = limit_.before()};
+      const RankProgram program{
+          .command = options.command,
+          .environment = rank_environment(job, rank, inherited, options.environment),
+          .reads_input = rank == 0 && ::isatty(STDIN_FILENO) == 0,
+          .piped_output = options.prefix,
+          .cores = options.bind ? cores_of_rank(job.cores, options.ranks, rank) : std::vector<int>(),
+          .signal_mask = signals_.before(),
+          .open_files = limit_.before()};
       members_.push_back(std::make_unique<Member>(rank, program, keeper_));
     }
   }

@@ -16,6 +16,7 @@ struct LaunchOptions {
   std::vector<std::string> command = {};  // the program, looked up in PATH, and its arguments
   Variables environment = {};             // for every rank, besides torchrun's variables
   bool prefix = true;  // "[r] " before every line; without it ranks write to our own output
+  bool bind = false;   // keep each rank on its part of our cores
   std::chrono::duration<double> grace = std::chrono::seconds(5);  // from SIGTERM to SIGKILL
 };
 

@@ -15,16 +15,19 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/cli/cores.h"
 #include "dear/cli/launched_command.h"
 
 namespace dear::cli {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::UnorderedElementsAre;
+using testing::UnorderedElementsAreArray;
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -84,6 +87,20 @@ TEST(Launch, TakesTheProgramWithOrWithoutADashDashAndLeavesItsOptionsAlone) {
             "[0] 2 --help -- launch\n");
   EXPECT_EQ(run_dear({"launch", "-n", "1", "--", "echo", "x", "--grace", "--", "y"}).output,
             "[0] x --grace -- y\n");
+}
+
+TEST(Launch, BindsRanksToTheirPartsOfTheCores) {
+  const std::vector<int> cores = usable_cores();
+  const int ranks = static_cast<int>(cores.size());
+  const std::string script = "grep Cpus_allowed_list /proc/self/status | cut -f 2";
+  std::vector<std::string> apart;
+  for (int rank = 0; rank < ranks; ++rank) {
+    apart.push_back(fmt::format("[{}] {}", rank, cores[static_cast<std::size_t>(rank)]));
+  }
+  EXPECT_THAT(lines_of(run_dear(launch(ranks, script, {"--bind"})).output), UnorderedElementsAreArray(apart));
+  const CommandResult shared = run_dear(launch(2 * ranks, script, {"--bind"}));
+  EXPECT_THAT(lines_of(shared.output), Contains(fmt::format("[1] {}", cores.front())));
+  EXPECT_THAT(lines_of(shared.output), Contains(fmt::format("[{}] {}", 2 * ranks - 1, cores.back())));
 }
 
 TEST(Launch, PrefixesEveryLineOfBothStreamsAndCompletesTheLast) {

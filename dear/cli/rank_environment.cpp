@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <netinet/in.h>
-#include <sched.h>
 #include <string_view>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -12,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/cli/cores.h"
 #include "dear/cli/file_descriptor.h"
 
 namespace dear::cli {
@@ -39,11 +39,6 @@ std::string unique_run_id() {
     throw TransportError(with_errno("cannot draw random bytes to name the job", errno));
   }
   return fmt::format("dear-{}-{:016x}", ::getpid(), random);
-}
-
-int usable_cores() {
-  cpu_set_t cores;
-  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
 }
 
 std::string_view name_of_entry(std::string_view entry) { return entry.substr(0, entry.find('=')); }
@@ -92,7 +87,7 @@ std::vector<std::string> rank_environment(const Job& job, int rank, const std::v
       entries.push_back(entry);
     }
   }
-  set("OMP_NUM_THREADS", std::to_string(std::max(1, job.cores / job.ranks)));
+  set("OMP_NUM_THREADS", std::to_string(std::max(1, static_cast<int>(job.cores.size()) / job.ranks)));
   return entries;
 }
 

@@ -14,7 +14,7 @@ struct Job {
   int ranks = 1;
   std::uint16_t master_port = 0;  // free on this host at the time of asking
   std::string run_id;             // of this job and of no other
-  int cores = 1;                  // that this process may run on
+  std::vector<int> cores = {0};   // that this process may run on
 };
 Job describe_job(int ranks);
 

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/cli/cores.h"
 
 namespace dear::cli {
 namespace {
@@ -30,6 +31,7 @@ struct Start {
   const Keeper& keeper;
   std::vector<char*> arguments;
   std::vector<char*> environment;
+  const std::vector<int>& cores;
   sigset_t signal_mask;
   rlimit open_files;
   pid_t launcher;
@@ -48,6 +50,9 @@ struct Start {
     if (start.standard[static_cast<std::size_t>(fd)] >= 0) {
       ::dup2(start.standard[static_cast<std::size_t>(fd)], fd);
     }
+  }
+  if (!start.cores.empty()) {
+    bind_to(start.cores);  // cores may go offline any time: a rank that is not bound is slower, not wrong
   }
   ::setrlimit(RLIMIT_NOFILE, &start.open_files);
   ::sigprocmask(SIG_SETMASK, &start.signal_mask, nullptr);
@@ -86,6 +91,7 @@ RankProcess::RankProcess(const RankProgram& program, const Keeper& keeper) {
   Start start{.keeper = keeper,
               .arguments = pointers_to(program.command),
               .environment = pointers_to(program.environment),
+              .cores = program.cores,
               .signal_mask = program.signal_mask,
               .open_files = program.open_files,
               .launcher = ::getpid(),

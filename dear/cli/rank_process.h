@@ -26,6 +26,7 @@ struct RankProgram {
   std::vector<std::string> environment;
   bool reads_input = false;   // our standard input, else nothing
   bool piped_output = false;  // standard output and error come through pipes, else they are ours
+  std::vector<int> cores;     // that it may run on; ours when empty
   sigset_t signal_mask{};
   rlimit open_files{};
 };

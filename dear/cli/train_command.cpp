@@ -50,10 +50,11 @@ std::string names_in(const Table& table) {
 }
 
 constexpr std::int64_t kRecordedSteps = 20;
+constexpr const char* kBind = "--bind";
 
 void say(const std::string& text) { std::cout << text << std::flush; }
 
-// This command as it was given, for the ranks that the launcher starts.
+// This command as it was given, for the ranks that the launcher starts, and binds where that was asked for.
 std::vector<std::string> own_command() {
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -69,6 +70,7 @@ std::vector<std::string> own_command() {
     begin = end + 1;
   }
   command.at(0) = program.string();
+  std::erase(command, kBind);
   return command;
 }
 
@@ -206,7 +208,7 @@ void run_rank(const TrainSettings& settings, const Corpus& corpus) {
 
 void run_as_rank(const TrainOptions& options, const LaunchEnvironment& environment) {
   try {
-    const TrainSettings settings = check(options, environment, usable_cores());
+    const TrainSettings settings = check(options, environment, this_host());
     run_rank(settings, read_corpus(settings.data, settings.context + 2));
   } catch (const std::exception& error) {
     fail_as_rank(environment.rank, error);
@@ -219,7 +221,7 @@ void run_train_command(const TrainOptions& options) {
     run_as_rank(options, environment);
     return;
   }
-  const TrainSettings settings = check(options, environment, usable_cores());
+  const TrainSettings settings = check(options, environment, this_host());
   const Corpus corpus = read_corpus(settings.data, settings.context + 2);
   if (settings.workers == 1) {
     run_rank(settings, corpus);
@@ -229,7 +231,8 @@ void run_train_command(const TrainOptions& options) {
                            .ranks = settings.workers,
                            .command = own_command(),
                            .environment = {},
-                           .prefix = false});
+                           .prefix = false,
+                           .bind = settings.bind});
   if (const int code = launcher.run(); code != 0) {
     throw ExitStatus{code};
   }
@@ -264,7 +267,10 @@ void add_train_command(CLI::App& app) {
   add("--seed", options->seed, "of the first parameters, the batches and the generated text");
   add("--lr", options->learning_rate, "learning rate (default by optimiser)");
   add("--optimizer", options->optimizer, names_in(optimizers()) + "; sgd has momentum 0.9");
-  add("--threads", options->threads, "per worker (default: the cores shared among the workers)");
+  add("--threads", options->threads,
+      "per worker (default: OMP_NUM_THREADS, else the cores shared among the workers)");
+  command->add_flag(kBind, options->bind,
+                    "keep each worker on its part of the cores; for a host that has nothing else to do");
   add("--trace", options->trace,
       "write a Chrome/Perfetto trace of all ranks; with --compare, of some more steps of the last policy");
   add("--json", options->json, "write losses, times and the digest of the parameters");

@@ -4,9 +4,7 @@
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
-#include <sched.h>
 #include <sys/stat.h>
-#include <thread>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -14,6 +12,7 @@
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
+#include "dear/cli/cores.h"
 #include "dear/cli/launcher.h"
 #include "dear/schedule/policy/policy.h"
 
@@ -148,7 +147,7 @@ const std::vector<OptimizerChoice>& optimizers() {
   return table;
 }
 
-TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, int cores) {
+TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, const Host& host) {
   TrainSettings settings;
   settings.data = options.data;
   settings.workers = checked_workers(options, environment);
@@ -187,7 +186,14 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
     check_range("--threads", *options.threads, 1, kMostRanks);
   }
   const int workers_here = environment.size > 1 ? environment.local_size : settings.workers;
-  settings.threads = static_cast<int>(options.threads.value_or(std::max(1, cores / workers_here)));
+  const int shared = host.threads.value_or(std::max(1, host.cores / workers_here));
+  settings.threads = static_cast<int>(options.threads.value_or(shared));
+  if (options.bind && environment.size > 1) {
+    throw ConfigError(fmt::format(
+        "--bind places the workers that --workers starts, but {} has started these; let it place them",
+        environment.launcher));
+  }
+  settings.bind = options.bind;
   settings.timeout_seconds = parse_option("--timeout", [&] { return parse_seconds(options.timeout); });
   if (settings.timeout_seconds <= 0) {
     throw ConfigError("--timeout is 0, but must be longer; 120s is the default");
@@ -201,13 +207,8 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   return settings;
 }
 
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) {
-    return std::max(1, CPU_COUNT(&set));
-  }
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+Host this_host() {
+  return {.cores = static_cast<int>(usable_cores().size()), .threads = threads_of_environment()};
 }
 
 }  // namespace dear::cli

@@ -29,13 +29,20 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   std::string optimizer = "adamw";
   std::optional<double> learning_rate{};  // by optimiser, see optimizers()
-  std::optional<std::int64_t> threads{};  // per worker; the host's cores shared among its workers
+  std::optional<std::int64_t> threads{};  // per worker; those of the host
+  bool bind = false;
   std::optional<std::string> trace{};
   std::optional<std::string> json{};
   std::optional<std::string> profile{};
   std::string timeout = "120s";
   std::optional<std::int64_t> sample{};  // 200 with --compare, else 0
 };
+
+struct Host {
+  int cores = 1;                 // that we may use, to be shared among the workers on this host
+  std::optional<int> threads{};  // of each worker, where the environment says how many
+};
+Host this_host();
 
 struct OptimizerChoice {
   std::string_view name;
@@ -62,6 +69,7 @@ struct TrainSettings {
   std::string optimizer;
   double learning_rate = 0;
   int threads = 1;
+  bool bind = false;
   std::string trace, json, profile;  // "" for none
   double timeout_seconds = 0;
   std::int64_t sample = 0;
@@ -70,9 +78,7 @@ struct TrainSettings {
 };
 
 // ConfigError, one sentence that names the option, for the first value that cannot be used. Looks at the file
-// system (can the output files be written?), changes nothing. `cores` are those of this host that we may use.
-TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, int cores);
-
-int usable_cores();
+// system (can the output files be written?), changes nothing.
+TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, const Host& host);
 
 }  // namespace dear::cli

@@ -24,7 +24,9 @@ LaunchEnvironment launched(int size) {
   return {.rank = 0, .size = size, .local_size = size, .launcher = "torchrun", .rendezvous = "x"};
 }
 
-TrainSettings check_alone(const TrainOptions& options) { return check(options, LaunchEnvironment{}, 4); }
+TrainSettings check_alone(const TrainOptions& options) {
+  return check(options, LaunchEnvironment{}, {.cores = 4});
+}
 
 TEST(TrainOptions, TheDefaultsAreComplete) {
   const TrainSettings settings = check_alone({});
@@ -45,13 +47,25 @@ TEST(TrainOptions, WorkersShareTheCores) {
   EXPECT_EQ(check_alone({.workers = 3}).threads, 1);
   EXPECT_EQ(check_alone({.workers = 16}).threads, 1);
   EXPECT_EQ(check_alone({.workers = 2, .threads = 3}).threads, 3);
-  EXPECT_EQ(check({}, launched(2), 8).threads, 4);
+  EXPECT_EQ(check({}, launched(2), {.cores = 8}).threads, 4);
+}
+
+TEST(TrainOptions, TheEnvironmentMayChooseTheThreads) {
+  EXPECT_EQ(check({}, launched(2), {.cores = 8, .threads = 8}).threads, 8);
+  EXPECT_EQ(check({.threads = 3}, launched(2), {.cores = 8, .threads = 8}).threads, 3);
+}
+
+TEST(TrainOptions, BindsWorkersOfItsOwnOnly) {
+  EXPECT_FALSE(check_alone({.workers = 2}).bind);
+  EXPECT_TRUE(check_alone({.workers = 2, .bind = true}).bind);
+  EXPECT_THAT([] { check({.bind = true}, launched(3), {.cores = 4}); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("--bind"), HasSubstr("torchrun"))));
 }
 
 TEST(TrainOptions, UnderALauncherTheWorkersAreItsRanks) {
-  EXPECT_EQ(check({}, launched(3), 4).workers, 3);
-  EXPECT_EQ(check({.workers = 3}, launched(3), 4).workers, 3);
-  EXPECT_THAT([] { check({.workers = 2}, launched(3), 4); },
+  EXPECT_EQ(check({}, launched(3), {.cores = 4}).workers, 3);
+  EXPECT_EQ(check({.workers = 3}, launched(3), {.cores = 4}).workers, 3);
+  EXPECT_THAT([] { check({.workers = 2}, launched(3), {.cores = 4}); },
               ThrowsMessage<ConfigError>(AllOf(HasSubstr("--workers is 2"), HasSubstr("torchrun"),
                                                HasSubstr("3 ranks"), HasSubstr("leave --workers out"))));
 }
@@ -153,7 +167,7 @@ TEST_F(OutputFiles, ArePromisedButNotTouched) {
   EXPECT_EQ(std::filesystem::file_size(old), 3U);
 }
 
-TEST(TrainOptions, ThereIsACore) { EXPECT_GE(usable_cores(), 1); }
+TEST(TrainOptions, ThereIsACore) { EXPECT_GE(this_host().cores, 1); }
 
 }  // namespace
 }  // namespace dear::cli

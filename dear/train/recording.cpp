@@ -96,9 +96,23 @@ Workload DataParallel::Impl::profile() {
     for (const auto& [iteration, value] : by_iteration) values.push_back(value);
     return median(std::move(values));
   };
-  for (const auto& [key, by_iteration] : seconds) {
-    Layer& layer = workload.layers[key.first];
-    (key.second ? layer.backward_seconds : layer.forward_seconds) = median_of(by_iteration);
+  // Medians do not add up: a layer that is interrupted in every fourth iteration has a median without the
+  // interruption, though each pass has its share. So medians say what part of its pass a layer is, and the
+  // median of whole passes how long that is.
+  for (const bool backward : {false, true}) {
+    std::map<std::int64_t, double> passes;
+    double sum = 0;
+    for (const auto& [key, by_iteration] : seconds) {
+      if (key.second != backward) continue;
+      for (const auto& [iteration, value] : by_iteration) passes[iteration] += value;
+      sum += median_of(by_iteration);
+    }
+    const double scale = sum > 0 ? median_of(passes) / sum : 1;
+    for (const auto& [key, by_iteration] : seconds) {
+      if (key.second != backward) continue;
+      Layer& layer = workload.layers[key.first];
+      (backward ? layer.backward_seconds : layer.forward_seconds) = median_of(by_iteration) * scale;
+    }
   }
 
   std::map<std::int64_t, double> updates;
