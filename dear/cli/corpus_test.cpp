@@ -40,7 +40,7 @@ class CorpusFiles : public ::testing::Test {
 };
 
 TEST_F(CorpusFiles, AFileIsItsBytes) {
-  const std::string bytes("a\0\xff\r\n b", 8);
+  const std::string bytes("a\0\xff\r\n b", 7);
   const Corpus corpus = read_corpus(write("file", bytes).string(), 1);
   EXPECT_EQ(corpus.text, bytes);
 }

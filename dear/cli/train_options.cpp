@@ -57,7 +57,7 @@ std::vector<std::string> checked_policies(const TrainOptions& options) {
     throw ConfigError("--policy and --compare exclude each other; name every policy in --compare");
   }
   const std::string_view option = options.compare ? "--compare" : "--policy";
-  const std::vector<std::string> names =
+  std::vector<std::string> names =
       options.compare ? split_at_commas(*options.compare) : std::vector{options.policy.value_or("dear")};
   for (const std::string& name : names) {
     parse_option(option, [&] { return find_policy(name).name; });
@@ -137,14 +137,14 @@ void refuse_shared_outputs(const TrainSettings& settings) {
 }  // namespace
 
 const std::vector<OptimizerChoice>& optimizers() {
-  static const std::vector<OptimizerChoice> table = {
-      {"adamw", "Adam with decoupled weight decay 0.01", 3e-3},
-      {"adam", "Adam", 3e-3},
+  static const std::vector<OptimizerChoice> kTable = {
+      {"adamw", "Adam with decoupled weight decay 0.01", 1e-3},
+      {"adam", "Adam", 1e-3},
       {"sgd", "stochastic gradient descent with momentum 0.9", 0.1},
       {"rmsprop", "RMSprop", 5e-4},
       {"adagrad", "Adagrad", 1e-2},
   };
-  return table;
+  return kTable;
 }
 
 TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, const Host& host) {

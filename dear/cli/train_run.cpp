@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <dlfcn.h>
 #include <functional>
 #include <map>
 #include <memory>
@@ -161,6 +162,10 @@ TrainResult train(const TrainSettings& settings, const TrainRun& run, const Corp
 
 void set_compute_threads(int threads) {
   at::set_num_threads(threads);
+  // OpenBLAS may come with threads of its own (libopenblas0-pthread), which libtorch says nothing to.
+  if (void* const symbol = ::dlsym(RTLD_DEFAULT, "openblas_set_num_threads")) {
+    reinterpret_cast<void (*)(int)>(symbol)(threads);
+  }
   // It may be set once in a process.
   if (at::get_num_interop_threads() != 1) {
     at::set_num_interop_threads(1);

@@ -289,6 +289,7 @@ void check_determinism(Group& group) {
     sum /= static_cast<float>(group.size());
   }
   for (int copy = 0; copy < 3; ++copy) {
+    // Bit for bit. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
     EXPECT_EQ(std::memcmp(buffer.data() + copy * kBytes, sums.data(), kBytes), 0) << "copy " << copy;
   }
 }

@@ -215,7 +215,7 @@ void Conductor::commit() {
       finish(schedule_.forward_of(layer), released);
     }
     // In the order of the backward pass, so that flushed buckets are released in the order of their lane.
-    for (LayerId layer = static_cast<LayerId>(schedule_.layer_count()); layer-- > 0;) {
+    for (auto layer = static_cast<LayerId>(schedule_.layer_count()); layer-- > 0;) {
       const StepId backward = schedule_.backward_of(layer);
       if (frontier_.done(backward) <= iteration()) finish(backward, released);
     }

@@ -13,10 +13,10 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 const Workload& one_layer() {
-  static const Workload workload{.name = "one layer",
-                                 .tensors = {{.name = "w", .elements = 1}},
-                                 .layers = {{.name = "only", .tensors = {0}}}};
-  return workload;
+  static const Workload kWorkload{.name = "one layer",
+                                  .tensors = {{.name = "w", .elements = 1}},
+                                  .layers = {{.name = "only", .tensors = {0}}}};
+  return kWorkload;
 }
 
 // Steps 0 to 5: forward, backward, commit, reduce-scatter, update of the shard, all-gather.

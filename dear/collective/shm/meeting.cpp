@@ -131,8 +131,8 @@ class Host {
           guests_.push_back({std::move(socket), -1});
         }
       }
-      for (std::size_t i = 0; i < guests_.size(); ++i) {
-        listen_to(guests_[i]);
+      for (Guest& guest : guests_) {
+        listen_to(guest);
       }
       std::erase_if(guests_, [](const Guest& guest) { return !guest.socket; });
     }

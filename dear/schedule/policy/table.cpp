@@ -17,7 +17,7 @@ double decoupled_bound(double f, double b, double r) { return std::max(f, r / 2)
 }  // namespace
 
 const std::vector<Policy>& policies() {
-  static const std::vector<Policy> table = {
+  static const std::vector<Policy> kTable = {
       {.name = "serial",
        .summary = "all-reduce after backward, nothing overlapped",
        .source = "synchronous SGD: Chen et al. 2016, arXiv 1604.00981",
@@ -42,7 +42,7 @@ const std::vector<Policy>& policies() {
        .make = make_dear,
        .bound = decoupled_bound},
   };
-  return table;
+  return kTable;
 }
 
 const Policy& find_policy(std::string_view name) {
