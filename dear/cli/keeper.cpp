@@ -9,6 +9,7 @@
 
 #include "dear/base/error.h"
 #include "dear/cli/launcher.h"
+#include "dear/cli/pipe.h"
 
 namespace dear::cli {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <sys/types.h>
 
-#include "dear/cli/file_descriptor.h"
+#include "dear/base/file_descriptor.h"
 
 namespace dear::cli {
 

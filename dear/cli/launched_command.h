@@ -4,7 +4,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "dear/cli/file_descriptor.h"
+#include "dear/cli/pipe.h"
 
 namespace dear::cli {
 

@@ -19,6 +19,7 @@
 #include "dear/cli/cores.h"
 #include "dear/cli/keeper.h"
 #include "dear/cli/line_prefixer.h"
+#include "dear/cli/pipe.h"
 #include "dear/cli/rank_process.h"
 
 namespace dear::cli {

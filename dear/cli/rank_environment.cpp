@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/base/file_descriptor.h"
 #include "dear/cli/cores.h"
-#include "dear/cli/file_descriptor.h"
 
 namespace dear::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/cli/file_descriptor.h"
+#include "dear/base/file_descriptor.h"
 
 namespace dear::cli {
 namespace {

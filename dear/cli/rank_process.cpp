@@ -12,6 +12,7 @@
 
 #include "dear/base/error.h"
 #include "dear/cli/cores.h"
+#include "dear/cli/pipe.h"
 
 namespace dear::cli {
 namespace {

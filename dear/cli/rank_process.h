@@ -6,7 +6,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "dear/cli/file_descriptor.h"
+#include "dear/base/file_descriptor.h"
 #include "dear/cli/keeper.h"
 
 namespace dear::cli {

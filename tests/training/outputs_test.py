@@ -60,7 +60,7 @@ class Outputs(Case):
             self.assertGreaterEqual(prediction["iteration_seconds"], prediction["compute_seconds"])
 
     def test_one_worker(self):
-        self.check_run(self.results(), policy="dear", workers=1, steps=4, network="", exposed_communication_seconds=0)
+        self.check_run(self.results(), policy="dear", workers=1, steps=4, network="")
 
     def test_a_comparison(self):
         compare = ["--compare", ",".join(POLICIES), "--workers", 2, "--network", "10gbe", "--sample", 30]

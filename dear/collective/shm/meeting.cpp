@@ -360,7 +360,7 @@ Meeting meet(const ShmOptions& options) {
   Visitor visitor(options);
   for (;;) {
     if (options.rank == 0) {
-      if (FileDescriptor listener = listen_at(options.rendezvous)) {
+      if (FileDescriptor listener = listen_at(options.rendezvous); listener.is_open()) {
         return Host(options, std::move(listener)).gather();
       }
       // Somebody else is rank 0: a visit makes that known to all.

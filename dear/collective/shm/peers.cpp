@@ -75,7 +75,7 @@ std::string list_ranks(const std::vector<int>& ranks) {
 
 FileDescriptor watch_process(pid_t pid) {
   FileDescriptor file(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  if (!file) {
+  if (!file.is_open()) {
     throw TransportError(with_errno(
         fmt::format(
             "cannot watch process {} for its end (Linux 5.3 or later and one pid namespace for all ranks are "

@@ -4,7 +4,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "dear/collective/shm/file_descriptor.h"
+#include "dear/base/file_descriptor.h"
 
 namespace dear::collective {
 

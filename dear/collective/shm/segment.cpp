@@ -49,7 +49,7 @@ std::shared_ptr<Segment> Segment::create(std::int64_t bytes, const std::string& 
   require_memory(bytes, purpose);
   respect_file_size_limit(bytes, purpose);
   FileDescriptor file(memfd_create("dear", MFD_CLOEXEC));
-  if (!file) {
+  if (!file.is_open()) {
     refuse(bytes, purpose, "see ulimit -n", errno);
   }
   if (fchmod(file.get(), S_IRUSR | S_IWUSR) != 0 || ftruncate(file.get(), bytes) != 0) {

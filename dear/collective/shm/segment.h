@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "dear/collective/shm/file_descriptor.h"
+#include "dear/base/file_descriptor.h"
 
 namespace dear::collective {
 
@@ -26,7 +26,7 @@ class Segment {
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
   // To hand to another process, until close_file(); the mapping does not need it.
   [[nodiscard]] int file() const { return file_.get(); }
-  void close_file() { file_.reset(); }
+  void close_file() { file_.close(); }
 
  private:
   Segment(FileDescriptor file, std::int64_t bytes);

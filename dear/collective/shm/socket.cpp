@@ -39,7 +39,7 @@ Address address_of(const std::string& rendezvous) {
 
 FileDescriptor open_socket() {
   FileDescriptor file(socket(AF_UNIX, SOCK_SEQPACKET | kFlags, 0));
-  if (!file) {
+  if (!file.is_open()) {
     throw TransportError(with_errno("cannot open a local socket (see ulimit -n)", errno));
   }
   return file;

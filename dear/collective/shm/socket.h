@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "dear/base/deadline.h"
+#include "dear/base/file_descriptor.h"
 #include "dear/collective/shm/control.h"
-#include "dear/collective/shm/file_descriptor.h"
 
 namespace dear::collective {
 
@@ -44,7 +44,7 @@ class Socket {
   explicit Socket(FileDescriptor file) : file_(std::move(file)) {}
 
   [[nodiscard]] int get() const { return file_.get(); }
-  explicit operator bool() const { return static_cast<bool>(file_); }
+  explicit operator bool() const { return file_.is_open(); }
 
   // 0, or the errno. Does not wait: EAGAIN and ETOOMANYREFS pass when the peer has received what it was sent
   // before.

@@ -21,7 +21,7 @@
 
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
-#include "dear/collective/shm/file_descriptor.h"
+#include "dear/base/file_descriptor.h"
 #include "dear/collective/shm/shm.h"
 #include "dear/collective/shm/socket.h"
 
@@ -59,7 +59,7 @@ Child start(int rank, const RankBody& body) {
     throw TransportError(with_errno("cannot fork", errno));
   }
   if (pid == 0) {
-    reader.reset();
+    reader.close();
     be_child(rank, writer.get(), body);
   }
   return {.pid = pid, .pipe = std::move(reader), .report = {}};

@@ -1,9 +1,10 @@
-#include "dear/cli/file_descriptor.h"
+#include "dear/cli/pipe.h"
 
 #include <array>
 #include <cerrno>
 #include <fcntl.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include "dear/base/error.h"
 

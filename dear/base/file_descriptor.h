@@ -3,9 +3,9 @@
 #include <unistd.h>
 #include <utility>
 
-namespace dear::collective {
+namespace dear {
 
-// Owns an open file.
+// Owns an open file, or none.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -15,13 +15,13 @@ class FileDescriptor {
     std::swap(fd_, other.fd_);
     return *this;
   }
-  ~FileDescriptor() { reset(); }
+  ~FileDescriptor() { close(); }
 
-  [[nodiscard]] int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  void reset() {
-    if (fd_ >= 0) {
-      close(std::exchange(fd_, -1));
+  [[nodiscard]] int get() const { return fd_; }  // -1 for none
+  [[nodiscard]] bool is_open() const { return fd_ >= 0; }
+  void close() {
+    if (is_open()) {
+      ::close(std::exchange(fd_, -1));
     }
   }
 
@@ -29,4 +29,4 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-}  // namespace dear::collective
+}  // namespace dear
