@@ -1,5 +1,7 @@
 #include "dear/train/layer_clock.h"
 
+#include <algorithm>
+
 namespace dear::train {
 
 void LayerClock::forward_ended(double at_seconds) {
@@ -29,6 +31,29 @@ void LayerClock::next_iteration(double at_seconds) {
   forward_ended(at_seconds);
   backward_mark_.reset();
   ++iteration_;
+}
+
+double median_of(const ByIteration& values) {
+  if (values.empty()) return 0;
+  std::vector<double> sorted;
+  for (const auto& [iteration, seconds] : values) sorted.push_back(seconds);
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  return *middle;
+}
+
+std::map<LayerId, double> share_of_pass(const std::map<LayerId, ByIteration>& seconds) {
+  ByIteration passes;
+  std::map<LayerId, double> shares;
+  double sum = 0;
+  for (const auto& [layer, by_iteration] : seconds) {
+    for (const auto& [iteration, value] : by_iteration) passes[iteration] += value;
+    sum += shares[layer] = median_of(by_iteration);
+  }
+  if (sum > 0) {
+    for (auto& [layer, share] : shares) share *= median_of(passes) / sum;
+  }
+  return shares;
 }
 
 }  // namespace dear::train

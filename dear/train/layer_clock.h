@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -39,5 +40,15 @@ class LayerClock {
   std::optional<double> backward_mark_;
   std::int64_t iteration_ = 0;
 };
+
+using ByIteration = std::map<std::int64_t, double>;  // seconds
+
+double median_of(const ByIteration& values);  // 0 of none
+
+// How long each layer is at work in a pass, from what it took in each iteration. The sum is the median of
+// whole passes. Medians of layers do not add up to that: a layer that is interrupted in every fourth
+// iteration has a median without the interruption, though each pass has its share of them. So they only say
+// what part of the pass a layer is.
+std::map<LayerId, double> share_of_pass(const std::map<LayerId, ByIteration>& seconds);
 
 }  // namespace dear::train

@@ -38,5 +38,18 @@ TEST(LayerClock, MeasuresForwardToTheNextLayerAndBackwardToTheLastGradient) {
   expect(4, false, 0, 1, 9.0, 9.5);
 }
 
+TEST(ShareOfPass, AddsUpToTheMedianOfWholePasses) {
+  // Each iteration one of three layers is interrupted for 3 s: 3 + 3 s a pass, 3 s by the layers' medians.
+  const std::map<LayerId, ByIteration> seconds = {{0, {{1, 4.0}, {2, 1.0}, {3, 1.0}}},
+                                                  {1, {{1, 0.5}, {2, 3.5}, {3, 0.5}}},
+                                                  {2, {{1, 1.5}, {2, 1.5}, {3, 4.5}}}};
+  EXPECT_EQ(share_of_pass(seconds), (std::map<LayerId, double>{{0, 2.0}, {1, 1.0}, {2, 3.0}}));
+}
+
+TEST(ShareOfPass, KnowsLayersThatTookNoTimeOrWereNotThere) {
+  EXPECT_TRUE(share_of_pass({}).empty());
+  EXPECT_EQ(share_of_pass({{0, {{1, 0.0}}}, {1, {{1, 0.0}}}}), (std::map<LayerId, double>{{0, 0}, {1, 0}}));
+}
+
 }  // namespace
 }  // namespace dear::train

@@ -12,13 +12,6 @@
 namespace dear {
 namespace {
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 double overlap(double begin, double end, const Conductor::Wait& wait) {
   return std::max(0.0, std::min(end, wait.end_seconds) - std::max(begin, wait.begin_seconds));
 }
@@ -83,39 +76,19 @@ Workload DataParallel::Impl::profile() {
   Workload workload = engine().workload();
   const Conductor::Record record = engine_->conductor().record();
 
-  // By layer and direction, then by iteration: a layer may run in several pieces.
-  std::map<std::pair<LayerId, bool>, std::map<std::int64_t, double>> seconds;
+  std::map<LayerId, train::ByIteration> forward, backward;
   for (const auto& span : clock_.spans()) {
     double length = span.end_seconds - span.begin_seconds;
     for (const Conductor::Wait& wait : record.waits)
       length -= overlap(span.begin_seconds, span.end_seconds, wait);
-    seconds[{span.layer, span.backward}][span.iteration] += std::max(0.0, length);
+    (span.backward ? backward : forward)[span.layer][span.iteration] += std::max(0.0, length);
   }
-  const auto median_of = [](const std::map<std::int64_t, double>& by_iteration) {
-    std::vector<double> values;
-    for (const auto& [iteration, value] : by_iteration) values.push_back(value);
-    return median(std::move(values));
-  };
-  // Medians do not add up: a layer that is interrupted in every fourth iteration has a median without the
-  // interruption, though each pass has its share. So medians say what part of its pass a layer is, and the
-  // median of whole passes how long that is.
-  for (const bool backward : {false, true}) {
-    std::map<std::int64_t, double> passes;
-    double sum = 0;
-    for (const auto& [key, by_iteration] : seconds) {
-      if (key.second != backward) continue;
-      for (const auto& [iteration, value] : by_iteration) passes[iteration] += value;
-      sum += median_of(by_iteration);
-    }
-    const double scale = sum > 0 ? median_of(passes) / sum : 1;
-    for (const auto& [key, by_iteration] : seconds) {
-      if (key.second != backward) continue;
-      Layer& layer = workload.layers[key.first];
-      (backward ? layer.backward_seconds : layer.forward_seconds) = median_of(by_iteration) * scale;
-    }
-  }
+  for (const auto& [layer, seconds] : train::share_of_pass(forward))
+    workload.layers[layer].forward_seconds = seconds;
+  for (const auto& [layer, seconds] : train::share_of_pass(backward))
+    workload.layers[layer].backward_seconds = seconds;
 
-  std::map<std::int64_t, double> updates;
+  train::ByIteration updates;
   bool sharded = false;
   for (const StepSpan& span : record.steps) {
     const auto* update = std::get_if<Update>(&engine_->schedule().steps()[span.which.step].work);
@@ -123,7 +96,7 @@ Workload DataParallel::Impl::profile() {
     updates[span.which.iteration] += span.end_seconds - span.begin_seconds;
     sharded = update->scope == UpdateScope::shard;
   }
-  workload.update_seconds = median_of(updates) * (sharded ? group_.size() : 1);
+  workload.update_seconds = train::median_of(updates) * (sharded ? group_.size() : 1);
   return workload;
 }
 
