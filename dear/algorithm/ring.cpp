@@ -1,0 +1,42 @@
+#include "dear/algorithm/algorithms.h"
+
+namespace dear::algorithm {
+
+// Everyone passes on to the right what came from the left in the round before.
+Program ring_all_gather(int ranks) {
+  Program program{.name = "ring all-gather",
+                  .collective = Collective::all_gather,
+                  .ranks = ranks,
+                  .blocks = ranks,
+                  .copies = {},
+                  .rounds = {}};
+  for (int round = 0; round < ranks - 1; ++round) {
+    program.add_round();
+    for (int rank = 0; rank < ranks; ++rank) {
+      program.send(round, rank, (rank + 1) % ranks, around(rank - round, 1, ranks));
+    }
+  }
+  return program;
+}
+
+// The same as a line: block b leaves rank r in round b + r.
+Program chain_broadcast(int ranks, int blocks) {
+  Program program{.name = "ring broadcast",
+                  .collective = Collective::broadcast,
+                  .ranks = ranks,
+                  .blocks = blocks,
+                  .copies = {},
+                  .rounds = {}};
+  for (int round = 0; ranks > 1 && round < blocks + ranks - 2; ++round) {
+    program.add_round();
+    for (int rank = 0; rank < ranks - 1; ++rank) {
+      const int block = round - rank;
+      if (block >= 0 && block < blocks) {
+        program.send(round, rank, rank + 1, {{.begin = block, .end = block + 1}});
+      }
+    }
+  }
+  return program;
+}
+
+}  // namespace dear::algorithm
