@@ -70,7 +70,8 @@ std::vector<std::string> own_command() {
     begin = end + 1;
   }
   command.at(0) = program.string();
-  std::erase(command, kBind);
+  std::erase_if(command,
+                [](const std::string& word) { return word.starts_with(kBind); });  // also --bind=true
   return command;
 }
 

@@ -1,6 +1,7 @@
 """The same parameters, to the last bit, whatever hides the communication."""
 
-from dear_processes import POLICIES, Case, main
+import dear_processes
+from dear_processes import POLICIES, Case, main, options
 
 # More than 1 MiB and less than 25 MiB of parameters: several buckets with `1MiB`, one with `25MiB`.
 MODEL = ["--layers", 3, "--width", 96]
@@ -69,6 +70,12 @@ class Buckets(Digests):
         network = ["--network", "bandwidth=10gbit,latency=20us"]
         for rest in (["--workers", 2, "--fusion", "layer"], ["--workers", 3, "--optimizer", "sgd"]):
             self.assertEqual(self.digest(*rest, *network), self.digest(*rest))
+
+    def test_bound_workers(self):
+        for bind in ("--bind", "--bind=true"):
+            words = options("--workers", 2, "--json", "bound.json")
+            self.succeed(self.start(dear_processes.dear, "train", *words, bind))
+            self.assertEqual(self.read_json("bound.json")["digest"], self.results("--workers", 2)["digest"])
 
     def test_it_depends_on_what_it_should(self):
         changes = ([], ["--seed", 2], ["--optimizer", "sgd"], ["--lr", 0.002], ["--batch", 3], ["--workers", 2])
