@@ -8,12 +8,7 @@ namespace dear::algorithm {
 // the logarithm of any number of ranks, rounded up, where doubling needs two rounds more for one that is no
 // power.
 Program bruck_all_gather(int ranks) {
-  Program program{.name = "bruck all-gather",
-                  .collective = Collective::all_gather,
-                  .ranks = ranks,
-                  .blocks = ranks,
-                  .copies = {},
-                  .rounds = {}};
+  Program program = empty_program("bruck all-gather", Collective::all_gather, ranks, ranks);
   int round = 0;
   for (int held = 1; held < ranks; held *= 2, ++round) {
     program.add_round();

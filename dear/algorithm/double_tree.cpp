@@ -67,16 +67,16 @@ std::vector<int> colours_of(const std::vector<Edge>& edges, int positions) {
 // Rounds 2 t and 2 t + 1 carry block t - d of a tree's half along its edges of depth d, those of one colour
 // each.
 Program double_tree_broadcast(int ranks, int blocks) {
-  Program program{.name = "double-tree broadcast",
-                  .collective = Collective::broadcast,
-                  .ranks = ranks,
-                  .blocks = blocks,
-                  .copies = {},
-                  .rounds = {}};
+  Program program = empty_program("double-tree broadcast", Collective::broadcast, ranks, blocks);
   const int others = ranks - 1;
   std::vector<Edge> edges;
   grow(0, others, 0, 0, edges);
-  const auto moved_on = [&](int position) { return position == 0 ? 0 : position % others + 1; };
+  const auto moved_on = [&](int position) {
+    if (position == 0) {
+      return 0;
+    }
+    return position < others ? position + 1 : 1;
+  };
   const std::size_t in_each = edges.size();
   for (std::size_t i = 0; i < in_each; ++i) {
     const Edge edge = edges[i];

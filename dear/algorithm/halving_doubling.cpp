@@ -46,12 +46,7 @@ void double_up(const Leaders& leaders, Program& program, HasAlready has_already)
 }  // namespace
 
 Program doubling_all_gather(int ranks) {
-  Program program{.name = "doubling all-gather",
-                  .collective = Collective::all_gather,
-                  .ranks = ranks,
-                  .blocks = ranks,
-                  .copies = {},
-                  .rounds = {}};
+  Program program = empty_program("doubling all-gather", Collective::all_gather, ranks, ranks);
   const Leaders leaders(ranks);
   if (leaders.followed > 0) {
     program.add_round();
@@ -75,12 +70,7 @@ Program doubling_all_gather(int ranks) {
 // A scatter over a binomial tree, then an all-gather (van de Geijn): each rank sends and receives the vector
 // about once, in twice the logarithm of rounds.
 Program scatter_broadcast(int ranks, int /*blocks*/) {
-  Program program{.name = "halving-doubling broadcast",
-                  .collective = Collective::broadcast,
-                  .ranks = ranks,
-                  .blocks = ranks,
-                  .copies = {},
-                  .rounds = {}};
+  Program program = empty_program("halving-doubling broadcast", Collective::broadcast, ranks, ranks);
   const Leaders leaders(ranks);
   for (int half = leaders.count / 2; half > 0; half /= 2) {
     program.add_round();

@@ -4,12 +4,7 @@ namespace dear::algorithm {
 
 // In round k everyone sends to the rank k + 1 further on, and receives from the one as far behind.
 Program pairwise_all_gather(int ranks) {
-  Program program{.name = "pairwise all-gather",
-                  .collective = Collective::all_gather,
-                  .ranks = ranks,
-                  .blocks = ranks,
-                  .copies = {},
-                  .rounds = {}};
+  Program program = empty_program("pairwise all-gather", Collective::all_gather, ranks, ranks);
   for (int round = 0; round < ranks - 1; ++round) {
     program.add_round();
     for (int rank = 0; rank < ranks; ++rank) {
@@ -20,12 +15,7 @@ Program pairwise_all_gather(int ranks) {
 }
 
 Program pairwise_all_to_all(int ranks) {
-  Program program{.name = "pairwise all-to-all",
-                  .collective = Collective::all_to_all,
-                  .ranks = ranks,
-                  .blocks = ranks,
-                  .copies = {},
-                  .rounds = {}};
+  Program program = empty_program("pairwise all-to-all", Collective::all_to_all, ranks, ranks);
   for (int rank = 0; rank < ranks; ++rank) {
     program.copies.push_back({{.from = rank, .to = ranks + rank}});
   }

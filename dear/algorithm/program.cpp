@@ -54,6 +54,16 @@ void Program::send(int round, int from, int to, std::vector<Blocks> sent) {
   parts.at(static_cast<std::size_t>(from)).sends.push_back({.peer = to, .blocks = std::move(sent)});
 }
 
+Program empty_program(std::string name, Collective collective, int ranks, int blocks) {
+  return {.name = std::move(name),
+          .collective = collective,
+          .ranks = ranks,
+          .blocks = blocks,
+          .root = 0,
+          .copies = {},
+          .rounds = {}};
+}
+
 Blocks own_blocks(const Program& program, int rank) {
   const int each = program.blocks / program.ranks;
   return {.begin = rank * each, .end = (rank + 1) * each};

@@ -65,6 +65,9 @@ struct Program {
   void send(int round, int from, int to, std::vector<Blocks> blocks);
 };
 
+// Without a round yet; its root is rank 0.
+Program empty_program(std::string name, Collective collective, int ranks, int blocks);
+
 // The blocks of rank r where each has its own: [r, r + 1) · blocks / ranks.
 Blocks own_blocks(const Program& program, int rank);
 

@@ -4,12 +4,7 @@ namespace dear::algorithm {
 
 // Everyone passes on to the right what came from the left in the round before.
 Program ring_all_gather(int ranks) {
-  Program program{.name = "ring all-gather",
-                  .collective = Collective::all_gather,
-                  .ranks = ranks,
-                  .blocks = ranks,
-                  .copies = {},
-                  .rounds = {}};
+  Program program = empty_program("ring all-gather", Collective::all_gather, ranks, ranks);
   for (int round = 0; round < ranks - 1; ++round) {
     program.add_round();
     for (int rank = 0; rank < ranks; ++rank) {
@@ -21,12 +16,7 @@ Program ring_all_gather(int ranks) {
 
 // The same as a line: block b leaves rank r in round b + r.
 Program chain_broadcast(int ranks, int blocks) {
-  Program program{.name = "ring broadcast",
-                  .collective = Collective::broadcast,
-                  .ranks = ranks,
-                  .blocks = blocks,
-                  .copies = {},
-                  .rounds = {}};
+  Program program = empty_program("ring broadcast", Collective::broadcast, ranks, blocks);
   for (int round = 0; ranks > 1 && round < blocks + ranks - 2; ++round) {
     program.add_round();
     for (int rank = 0; rank < ranks - 1; ++rank) {
