@@ -22,8 +22,7 @@ Program hierarchical(const Algorithm& inside, const Algorithm& across, Collectiv
   }
 
   const int ranks = nodes * ranks_per_node;
-  Program program{
-      .name = name, .collective = collective, .ranks = ranks, .blocks = ranks, .copies = {}, .rounds = {}};
+  Program program = empty_program(name, collective, ranks, ranks);
   // Across: ranks of one number gather each other's blocks.
   const Program between = make_program(across, collective, {.ranks = nodes});
   for (int local = 0; local < ranks_per_node; ++local) {
