@@ -48,20 +48,6 @@ std::string name_of(Operation operation) {
   return "unknown operation";
 }
 
-std::string name_of(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::sum:
-      return "sum";
-    case Reduction::average:
-      return "average";
-    case Reduction::max:
-      return "max";
-    case Reduction::min:
-      return "min";
-  }
-  return "unknown reduction";
-}
-
 std::string describe(const Request& request) {
   std::string text = name_of(request.operation);
   if (request.operation != Operation::barrier) {

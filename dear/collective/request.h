@@ -4,6 +4,7 @@
 #include <string>
 
 #include "dear/base/deadline.h"
+#include "dear/base/reduction.h"
 #include "dear/collective/buffer.h"
 
 namespace dear {
@@ -16,10 +17,8 @@ enum class Operation : std::uint8_t {
   broadcast,
   all_to_all
 };
-enum class Reduction : std::uint8_t { sum, average, max, min };
 
 std::string name_of(Operation operation);  // "reduce-scatter"
-std::string name_of(Reduction reduction);
 
 // One collective as one rank asks for it. Peers compare operation, reduction, count, dtype, root and label.
 struct Request {

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dear/base/dtype.h"
+#include "dear/base/reduction.h"
+#include "dear/transport/channels.h"
+
+// MPI as an engine underneath. Implementations of MPI differ in their binary interface, so each that is found
+// when DeAR is built becomes a module of its own, loaded at run time by whoever needs it: the same `dear`
+// runs under any of their launchers, and on machines without MPI.
+namespace dear::transport {
+
+// A collective as MPI itself carries it, in place where MPI allows it. `data` has `count` elements; shards
+// are equal blocks of count / size elements (count is a multiple of size for reduce_scatter, all_gather and
+// all_to_all; rank r's lies at r * count / size).
+struct MpiCollective {
+  enum class Operation : std::uint8_t {
+    barrier,
+    reduce_scatter,
+    all_gather,
+    all_reduce,
+    broadcast,
+    all_to_all
+  };
+  Operation operation = Operation::barrier;
+  std::byte* data = nullptr;
+  std::byte* output = nullptr;  // all_to_all only
+  std::int64_t count = 0;
+  DType dtype = DType::f32;
+  Reduction reduction = Reduction::sum;  // sum, max, min
+  int root = 0;
+};
+
+class Mpi : public Channels {
+ public:
+  // "openmpi", "mpich"
+  [[nodiscard]] virtual std::string implementation() const = 0;
+  // Whether MPI has it: no sums of fp16 and bf16.
+  [[nodiscard]] virtual bool supports(const MpiCollective& collective) const = 0;
+  // By MPI's nonblocking collective, looked after as wait() looks after transfers; TimeoutError at the
+  // deadline.
+  virtual void run(const MpiCollective& collective, const Describe& what, Deadline deadline) = 0;
+  // By MPI's blocking collective, as a program on plain MPI would: waits without an end. For rivals in
+  // benches.
+  virtual void run_blocking(const MpiCollective& collective) = 0;
+};
+
+// The implementations that this build has modules for.
+std::vector<std::string> mpi_implementations();
+
+struct MpiOptions {
+  std::string implementation;  // one of them; the one whose launcher started this process
+  Deadline deadline;           // for all ranks to come and every connection to stand
+};
+// Starts MPI, and brings every connection up. One at a time in a process; MPI ends with the process.
+// ConfigError where the module is missing; TimeoutError where ranks did not come.
+std::unique_ptr<Mpi> open_mpi(const MpiOptions& options);
+
+}  // namespace dear::transport
