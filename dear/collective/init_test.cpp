@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "dear/collective/exchange.h"
-#include "dear/collective/memory.h"
 #include "dear/collective/testing/ranks.h"
+#include "dear/transport/shm/memory.h"
 
 namespace dear {
 namespace {
@@ -88,10 +88,10 @@ TEST(Init, RefusesABadEnvironment) {
 }
 
 TEST(Memory, RefusesWhatIsNotThereAndSaysHowMuchIs) {
-  EXPECT_GT(collective::available_memory(), 0);
-  EXPECT_EQ(collective::testing::report_of([] { collective::require_memory(1000, "a test"); }), "ok");
+  EXPECT_GT(transport::available_memory(), 0);
+  EXPECT_EQ(collective::testing::report_of([] { transport::require_memory(1000, "a test"); }), "ok");
   EXPECT_THAT(
-      collective::testing::report_of([] { collective::require_memory(std::int64_t{1} << 55, "a test"); }),
+      collective::testing::report_of([] { transport::require_memory(std::int64_t{1} << 55, "a test"); }),
       AllOf(HasSubstr("TransportError: cannot allocate"), HasSubstr("for a test: only")));
 }
 

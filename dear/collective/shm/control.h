@@ -9,10 +9,13 @@
 #include <vector>
 
 #include "dear/base/deadline.h"
-#include "dear/collective/shm/peers.h"
-#include "dear/collective/shm/segment.h"
+#include "dear/transport/shm/peers.h"
+#include "dear/transport/shm/segment.h"
 
 namespace dear::collective {
+
+using transport::Peers;
+using transport::Segment;
 
 // What one rank says of the collective it enters; compared by all. Fields without a meaning for the operation
 // are 0.

@@ -90,7 +90,7 @@ std::string absence(const Message& roster, int size, const Clock& clock) {
     }
   }
   return fmt::format("{} did not come within {}: were all {} started on this host with the same rendezvous?",
-                     list_ranks(absent), clock.allowance(), size);
+                     transport::list_ranks(absent), clock.allowance(), size);
 }
 
 [[noreturn]] void throw_told(const Message& message) {
@@ -224,10 +224,10 @@ class Host {
     std::vector<FileDescriptor> processes;
     std::shared_ptr<Segment> board;
     try {
-      processes.push_back(watch_process(getpid()));
+      processes.push_back(transport::watch_process(getpid()));
       for (const Guest& guest : guests_) {
         if (guest.rank >= 0) {
-          processes.push_back(watch_process(guest.socket.peer().pid));
+          processes.push_back(transport::watch_process(guest.socket.peer().pid));
         }
       }
       board = Segment::create(Control::bytes_for(options_.size), "the ranks' meeting place");

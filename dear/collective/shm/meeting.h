@@ -2,12 +2,14 @@
 
 #include <memory>
 
-#include "dear/collective/shm/peers.h"
-#include "dear/collective/shm/segment.h"
 #include "dear/collective/shm/segment_channel.h"
 #include "dear/collective/shm/shm.h"
+#include "dear/transport/shm/peers.h"
+#include "dear/transport/shm/segment.h"
 
 namespace dear::collective {
+
+using transport::Peers;
 
 // What a rank has when all have come.
 struct Meeting {

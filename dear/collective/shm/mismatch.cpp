@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
-#include "dear/collective/shm/peers.h"
+#include "dear/transport/shm/peers.h"
 
 namespace dear::collective {
 namespace {
@@ -94,10 +94,10 @@ void throw_on_mismatch(const std::vector<Announcement>& by_rank) {
     theirs = describe_place(*other);
     expected = describe_place(first);
   }
-  throw MismatchError(
-      fmt::format("collective {}: {} {} for {}, rank 0 for {}: every rank must issue the same collectives in "
-                  "the same order",
-                  first.sequence, list_ranks(ranks), ranks.size() == 1 ? "asks" : "ask", theirs, expected));
+  throw MismatchError(fmt::format(
+      "collective {}: {} {} for {}, rank 0 for {}: every rank must issue the same collectives in "
+      "the same order",
+      first.sequence, transport::list_ranks(ranks), ranks.size() == 1 ? "asks" : "ask", theirs, expected));
 }
 
 }  // namespace dear::collective

@@ -4,9 +4,11 @@
 #include <memory>
 
 #include "dear/base/deadline.h"
-#include "dear/collective/shm/segment.h"
+#include "dear/transport/shm/segment.h"
 
 namespace dear::collective {
+
+using transport::Segment;
 
 // How a segment that rank 0 created reaches the other ranks.
 class SegmentChannel {

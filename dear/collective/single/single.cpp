@@ -10,7 +10,7 @@
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
-#include "dear/collective/memory.h"
+#include "dear/transport/shm/memory.h"
 
 namespace dear::collective {
 namespace {
@@ -22,7 +22,7 @@ struct PrivateRegion : Buffer::Region {
     if (size == 0) {
       return;
     }
-    require_memory(size, "a buffer");
+    transport::require_memory(size, "a buffer");
     void* memory = mmap(nullptr, static_cast<std::size_t>(size), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {

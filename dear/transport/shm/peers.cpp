@@ -1,4 +1,4 @@
-#include "dear/collective/shm/peers.h"
+#include "dear/transport/shm/peers.h"
 
 #include <cerrno>
 #include <fstream>
@@ -12,7 +12,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::collective {
+namespace dear::transport {
 namespace {
 
 // The number by which our own /proc knows the process, also when it was opened in another pid namespace.
@@ -86,4 +86,4 @@ FileDescriptor watch_process(pid_t pid) {
   return file;
 }
 
-}  // namespace dear::collective
+}  // namespace dear::transport

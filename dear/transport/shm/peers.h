@@ -6,7 +6,7 @@
 
 #include "dear/base/file_descriptor.h"
 
-namespace dear::collective {
+namespace dear::transport {
 
 // The processes of the ranks, as far as they can be watched. Ranks that are threads of this process need no
 // watching.
@@ -35,4 +35,4 @@ std::string list_ranks(const std::vector<int>& ranks);
 // TransportError when the kernel cannot watch the process.
 FileDescriptor watch_process(pid_t pid);
 
-}  // namespace dear::collective
+}  // namespace dear::transport

@@ -7,7 +7,7 @@
 
 #include "dear/base/file_descriptor.h"
 
-namespace dear::collective {
+namespace dear::transport {
 
 // Zeroed memory that several processes map. It has no name in any file system and goes with its last mapping.
 class Segment {
@@ -36,4 +36,4 @@ class Segment {
   std::byte* data_ = nullptr;
 };
 
-}  // namespace dear::collective
+}  // namespace dear::transport

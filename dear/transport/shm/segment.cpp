@@ -1,4 +1,4 @@
-#include "dear/collective/shm/segment.h"
+#include "dear/transport/shm/segment.h"
 
 #include <cerrno>
 #include <fcntl.h>
@@ -11,9 +11,9 @@
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
-#include "dear/collective/memory.h"
+#include "dear/transport/shm/memory.h"
 
-namespace dear::collective {
+namespace dear::transport {
 namespace {
 
 [[noreturn]] void refuse(std::int64_t bytes, const std::string& purpose, const char* remedy,
@@ -71,4 +71,4 @@ std::shared_ptr<Segment> Segment::map(FileDescriptor file, std::int64_t bytes) {
   return segment;
 }
 
-}  // namespace dear::collective
+}  // namespace dear::transport

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-namespace dear::collective {
+namespace dear::transport {
 
 // Bytes that this process can still take without the kernel killing something for it: the host's available
 // memory, or what its control group leaves, if that is less.
@@ -14,4 +14,4 @@ std::int64_t available_memory();
 // before.
 void require_memory(std::int64_t bytes, const std::string& purpose);
 
-}  // namespace dear::collective
+}  // namespace dear::transport

@@ -1,4 +1,4 @@
-#include "dear/collective/memory.h"
+#include "dear/transport/shm/memory.h"
 
 #include <algorithm>
 #include <fstream>
@@ -11,7 +11,7 @@
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 
-namespace dear::collective {
+namespace dear::transport {
 namespace {
 
 // The number after `key` in a file of "key number" lines.
@@ -78,4 +78,4 @@ void require_memory(std::int64_t bytes, const std::string& purpose) {
   }
 }
 
-}  // namespace dear::collective
+}  // namespace dear::transport
