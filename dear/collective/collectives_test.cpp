@@ -1,7 +1,4 @@
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <random>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,291 +7,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/base/error.h"
 #include "dear/collective/group.h"
-#include "dear/collective/half.h"
 #include "dear/collective/shaped/shaped.h"
 #include "dear/collective/shm/shm.h"
 #include "dear/collective/single/single.h"
+#include "dear/collective/testing/conformance.h"
 #include "dear/collective/testing/ranks.h"
 
-// One suite for every backend: each collective, element type, number of ranks and awkward count, by value.
+// The suite of testing/conformance.h on the backends that this folder has.
 namespace dear::collective {
 namespace {
 
 using ::testing::Each;
 using testing::GroupBody;
-
-constexpr DType kTypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16,
-                            DType::i32, DType::i64, DType::u8};
-constexpr Reduction kReductions[] = {Reduction::sum, Reduction::average, Reduction::max, Reduction::min};
-
-template <typename T>
-T read_as(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-
-double load(DType dtype, const std::byte* at) {
-  switch (dtype) {
-    case DType::f32:
-      return read_as<float>(at);
-    case DType::f64:
-      return read_as<double>(at);
-    case DType::f16:
-      return widen(read_as<Half>(at));
-    case DType::bf16:
-      return widen(read_as<BFloat16>(at));
-    case DType::i32:
-      return read_as<std::int32_t>(at);
-    case DType::i64:
-      return static_cast<double>(read_as<std::int64_t>(at));
-    case DType::u8:
-      return read_as<std::uint8_t>(at);
-  }
-  return 0;
-}
-
-template <typename T>
-void write_as(std::byte* at, T value) {
-  std::memcpy(at, &value, sizeof value);
-}
-
-void store(DType dtype, std::byte* at, double value) {
-  switch (dtype) {
-    case DType::f32:
-      return write_as(at, static_cast<float>(value));
-    case DType::f64:
-      return write_as(at, value);
-    case DType::f16:
-      return write_as(at, narrow_to_half(static_cast<float>(value)));
-    case DType::bf16:
-      return write_as(at, narrow_to_bfloat16(static_cast<float>(value)));
-    case DType::i32:
-      return write_as(at, static_cast<std::int32_t>(value));
-    case DType::i64:
-      return write_as(at, static_cast<std::int64_t>(value));
-    case DType::u8:
-      return write_as(at, static_cast<std::uint8_t>(value));
-  }
-}
-
-// Small whole numbers: every element type holds them and their sums exactly. They repeat after kPeriod
-// elements.
-constexpr std::int64_t kPeriod = 11;
-double value_of(int rank, std::int64_t i) { return static_cast<double>((i * 7 + rank * 3) % kPeriod); }
-
-double expected(DType dtype, Reduction reduction, int ranks, std::int64_t i) {
-  double sum = 0;
-  double largest = value_of(0, i);
-  double smallest = largest;
-  for (int rank = 0; rank < ranks; ++rank) {
-    sum += value_of(rank, i);
-    largest = std::max(largest, value_of(rank, i));
-    smallest = std::min(smallest, value_of(rank, i));
-  }
-  switch (reduction) {
-    case Reduction::sum:
-      return sum;
-    case Reduction::max:
-      return largest;
-    case Reduction::min:
-      return smallest;
-    case Reduction::average:
-      break;
-  }
-  const auto narrow_average = static_cast<float>(sum) / static_cast<float>(ranks);
-  switch (dtype) {
-    case DType::f64:
-      return sum / ranks;
-    case DType::f32:
-      return narrow_average;
-    case DType::f16:
-      return widen(narrow_to_half(narrow_average));
-    case DType::bf16:
-      return widen(narrow_to_bfloat16(narrow_average));
-    default:
-      return std::trunc(sum / ranks);
-  }
-}
-
-void fill(const View& view, int rank) {
-  const std::int64_t element = size_of(view.dtype);
-  for (std::int64_t i = 0; i < view.count; ++i) {
-    store(view.dtype, view.buffer.data() + view.offset_bytes + i * element, value_of(rank, i));
-  }
-}
-
-template <typename Expected>
-void expect_elements(const View& view, const std::string& what, const Expected& expected_at) {
-  const std::int64_t element = size_of(view.dtype);
-  for (std::int64_t i = 0; i < view.count; ++i) {
-    const double found = load(view.dtype, view.buffer.data() + view.offset_bytes + i * element);
-    ASSERT_EQ(found, expected_at(i)) << what << ", element " << i << " of " << view.count << " "
-                                     << name_of(view.dtype);
-  }
-}
-
-int owner_of(std::int64_t i, const View& view, int ranks) {
-  for (int rank = 0; rank < ranks; ++rank) {
-    const Range shard = shard_of(view.count, view.dtype, ranks, rank);
-    if (shard.begin <= i && i < shard.end) {
-      return rank;
-    }
-  }
-  return -1;
-}
-
-constexpr std::int64_t kMostElements = 20'011;
-constexpr std::int64_t kOffset = 64;
-
-// Calls body(view, output) for every element type and count.
-template <typename Body>
-void for_each_view(Group& group, const Body& body) {
-  const int ranks = group.size();
-  Buffer buffer = group.allocate(kOffset + kMostElements * 8);
-  Buffer output = group.allocate(kMostElements * 8);
-  for (const DType dtype : kTypes) {
-    for (const std::int64_t count :
-         {std::int64_t{0}, std::int64_t{1}, std::int64_t{ranks - 1}, std::int64_t{ranks},
-          std::int64_t{ranks + 1}, std::int64_t{17}, std::int64_t{1000}, kMostElements}) {
-      body(View{.buffer = buffer, .offset_bytes = kOffset, .count = count, .dtype = dtype},
-           View{.buffer = output, .count = count, .dtype = dtype});
-    }
-  }
-}
-
-bool adds_bytes(DType dtype, Reduction reduction) {
-  return dtype == DType::u8 && (reduction == Reduction::sum || reduction == Reduction::average);
-}
-
-void check_reductions(Group& group) {
-  const int ranks = group.size();
-  const int rank = group.rank();
-  for_each_view(group, [&](const View& view, const View&) {
-    for (const Reduction reduction : kReductions) {
-      if (adds_bytes(view.dtype, reduction)) {
-        EXPECT_THROW(group.reduce_scatter(view, reduction), ConfigError);
-        continue;
-      }
-      std::vector<double> period;
-      for (std::int64_t i = 0; i < kPeriod; ++i) {
-        period.push_back(expected(view.dtype, reduction, ranks, i));
-      }
-      const auto reduced = [&](std::int64_t i) { return period[static_cast<std::size_t>(i % kPeriod)]; };
-      fill(view, rank);
-      group.reduce_scatter(view, reduction).wait();
-      const Range own = shard_of(view.count, view.dtype, ranks, rank);
-      expect_elements(view, "reduce-scatter, " + name_of(reduction), [&](std::int64_t i) {
-        return own.begin <= i && i < own.end ? reduced(i) : value_of(rank, i);
-      });
-      fill(view, rank);
-      group.all_reduce(view, reduction).wait();
-      expect_elements(view, "all-reduce, " + name_of(reduction), reduced);
-    }
-  });
-}
-
-void check_movements(Group& group) {
-  const int ranks = group.size();
-  const int rank = group.rank();
-  for_each_view(group, [&](const View& view, const View& output) {
-    fill(view, rank);
-    group.all_gather(view).wait();
-    expect_elements(view, "all-gather",
-                    [&](std::int64_t i) { return value_of(owner_of(i, view, ranks), i); });
-
-    for (int root = 0; root < ranks; ++root) {
-      fill(view, rank);
-      group.broadcast(view, root).wait();
-      expect_elements(view, "broadcast", [&](std::int64_t i) { return value_of(root, i); });
-    }
-
-    if (view.count % ranks != 0) {
-      EXPECT_THROW(group.all_to_all(view, output), ConfigError);
-      return;
-    }
-    fill(view, rank);
-    group.all_to_all(view, output).wait();
-    const std::int64_t block = view.count / ranks;
-    expect_elements(output, "all-to-all", [&](std::int64_t i) {
-      return value_of(static_cast<int>(i / block), block * rank + i % block);
-    });
-  });
-  group.barrier().wait();
-}
-
-// Many on their way at once, of several kinds, waited for in another order than issued.
-void check_in_flight(Group& group) {
-  constexpr int kMany = 24;
-  constexpr std::int64_t kCount = 501;
-  constexpr std::int64_t kRoom = 4096;
-  Buffer buffer = group.allocate(kMany * kRoom);
-  const auto view = [&](int i) { return View{.buffer = buffer, .offset_bytes = kRoom * i, .count = kCount}; };
-  std::vector<Pending> pending;
-  for (int i = 0; i < kMany; ++i) {
-    fill(view(i), group.rank());
-  }
-  for (int i = 0; i < kMany; ++i) {
-    pending.push_back(i % 2 == 0 ? group.all_reduce(view(i), Reduction::sum)
-                                 : group.broadcast(view(i), i % group.size()));
-  }
-  for (int i = kMany - 1; i >= 0; --i) {
-    const Timing timing = pending[static_cast<std::size_t>(i)].wait();
-    EXPECT_LE(timing.begin, timing.end);
-    expect_elements(view(i), "in flight", [&](std::int64_t at) {
-      return i % 2 == 0 ? expected(DType::f32, Reduction::sum, group.size(), at)
-                        : value_of(i % group.size(), at);
-    });
-  }
-}
-
-std::vector<float> random_floats(int rank, std::int64_t count) {
-  std::mt19937 generator(static_cast<unsigned>(1234 + rank));
-  std::uniform_real_distribution<float> exponent(-12, 12);
-  std::uniform_real_distribution<float> sign(-1, 1);
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) {
-    value = sign(generator) * std::exp2(exponent(generator));
-  }
-  return values;
-}
-
-// Bit by bit: what rank 0 has plus what rank 1 has plus ..., however it is cut and whichever collectives do
-// it.
-void check_determinism(Group& group) {
-  constexpr std::int64_t kCount = 6007;
-  constexpr std::int64_t kBytes = kCount * 4;
-  Buffer buffer = group.allocate(3 * kBytes);
-  const std::vector<float> mine = random_floats(group.rank(), kCount);
-  for (int copy = 0; copy < 3; ++copy) {
-    std::memcpy(buffer.data() + copy * kBytes, mine.data(), kBytes);
-  }
-  group.all_reduce({.buffer = buffer, .count = kCount}, Reduction::average);
-  group.reduce_scatter({.buffer = buffer, .offset_bytes = kBytes, .count = kCount}, Reduction::average);
-  group.all_gather({.buffer = buffer, .offset_bytes = kBytes, .count = kCount});
-  constexpr std::int64_t kCut = 1003;
-  group.all_reduce({.buffer = buffer, .offset_bytes = 2 * kBytes, .count = kCut}, Reduction::average);
-  group.all_reduce({.buffer = buffer, .offset_bytes = 2 * kBytes + 4 * kCut, .count = kCount - kCut},
-                   Reduction::average);
-  group.barrier().wait();
-
-  std::vector<float> sums = random_floats(0, kCount);
-  for (int rank = 1; rank < group.size(); ++rank) {
-    const std::vector<float> next = random_floats(rank, kCount);
-    std::transform(sums.begin(), sums.end(), next.begin(), sums.begin(), std::plus<>());
-  }
-  for (float& sum : sums) {
-    sum /= static_cast<float>(group.size());
-  }
-  for (int copy = 0; copy < 3; ++copy) {
-    // Bit for bit. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
-    EXPECT_EQ(std::memcmp(buffer.data() + copy * kBytes, sums.data(), kBytes), 0) << "copy " << copy;
-  }
-}
-
-// ---- The backends.
 
 Network fast_network() {
   return {.name = "a test's", .link = {.alpha_seconds = 1e-9, .beta_seconds_per_byte = 1e-15}};
@@ -336,10 +61,18 @@ class Collectives : public ::testing::TestWithParam<World> {
   }
 };
 
-TEST_P(Collectives, ReduceExactly) { EXPECT_THAT(run(check_reductions), Each("ok")); }
-TEST_P(Collectives, MoveExactly) { EXPECT_THAT(run(check_movements), Each("ok")); }
-TEST_P(Collectives, RunInIssueOrder) { EXPECT_THAT(run(check_in_flight), Each("ok")); }
-TEST_P(Collectives, AddInRankOrder) { EXPECT_THAT(run(check_determinism), Each("ok")); }
+TEST_P(Collectives, ReduceExactly) {
+  EXPECT_THAT(run([](Group& group) { testing::check_reductions(group); }), Each("ok"));
+}
+TEST_P(Collectives, MoveExactly) {
+  EXPECT_THAT(run([](Group& group) { testing::check_movements(group); }), Each("ok"));
+}
+TEST_P(Collectives, RunInIssueOrder) {
+  EXPECT_THAT(run([](Group& group) { testing::check_in_flight(group); }), Each("ok"));
+}
+TEST_P(Collectives, AddInRankOrder) {
+  EXPECT_THAT(run([](Group& group) { testing::check_rounding(group); }), Each("ok"));
+}
 
 std::vector<World> worlds() {
   std::vector<World> all{{"single", 1}};

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dear/base/dtype.h"
+#include "dear/base/reduction.h"
+#include "dear/collective/group.h"
+
+// One suite for every backend: each collective, element type and awkward count, by value. Every rank of a
+// group calls the same check with the same options, wherever it runs (a thread, a child process, under
+// mpirun); what is wrong is a GoogleTest failure on the rank that sees it, and the ranks stay in step.
+namespace dear::collective::testing {
+
+// In which order a backend adds up contributions.
+enum class Order : std::uint8_t {
+  ranks,  // rank 0's first, then rank 1's, ...: one result, to the bit, wherever it is computed
+  fixed   // some other, the same whenever the same is asked
+};
+
+struct ConformanceOptions {
+  std::vector<DType> dtypes = {DType::f32, DType::f64, DType::f16, DType::bf16,
+                               DType::i32, DType::i64, DType::u8};
+  std::vector<Reduction> reductions = {Reduction::sum, Reduction::average, Reduction::max, Reduction::min};
+  // Beside 0, 1, P - 1, P and P + 1.
+  std::vector<std::int64_t> counts = {17, 1000, 20'011};
+  Order order = Order::ranks;
+};
+
+// Reduce-scatter and all-reduce, with every reduction.
+void check_reductions(Group& group, const ConformanceOptions& options = {});
+// All-gather, broadcast from every root, all-to-all, barrier.
+void check_movements(Group& group, const ConformanceOptions& options = {});
+// Many at once, of several kinds and sizes, waited for in another order than issued.
+void check_in_flight(Group& group, const ConformanceOptions& options = {});
+// The sums of numbers that cannot be added without rounding.
+void check_rounding(Group& group, const ConformanceOptions& options = {});
+
+// All of these.
+void check_group(Group& group, const ConformanceOptions& options = {});
+
+}  // namespace dear::collective::testing
