@@ -26,6 +26,23 @@ function(dear_library name)
   endif()
 endfunction()
 
+# dear_module(NAME ...): a library that is loaded at run time (dear/base/module.h), libdear_NAME.so. It holds the folders
+# it uses, and shows nothing of them. INTERNAL ones are not installed.
+set(DEAR_MODULE_DIRECTORY ${CMAKE_BINARY_DIR}/modules)
+function(dear_module name)
+  cmake_parse_arguments(ARG "INTERNAL" "" "SOURCES;USES;LIBRARIES" ${ARGN})
+  add_library(dear_${name} MODULE ${ARG_SOURCES})
+  set_target_properties(dear_${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${DEAR_MODULE_DIRECTORY})
+  target_link_libraries(dear_${name} PRIVATE dear_warnings ${ARG_LIBRARIES})
+  target_link_options(dear_${name} PRIVATE -Wl,--exclude-libs,ALL)
+  foreach(folder IN LISTS ARG_USES)
+    target_link_libraries(dear_${name} PRIVATE dear_${folder})
+  endforeach()
+  if(NOT ARG_INTERNAL)
+    install(TARGETS dear_${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dear)
+  endif()
+endfunction()
+
 # dear_program(NAME SOURCES ... USES ... LIBRARIES ...): a program on these folders.
 function(dear_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;USES;LIBRARIES" ${ARGN})

@@ -1,0 +1,74 @@
+#include "dear/base/module.h"
+
+#include <dlfcn.h>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "dear/base/error.h"
+
+namespace dear {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string file_of(const std::string& name) { return "lib" + name + ".so"; }
+
+// Empty where there is none.
+std::string find(const std::string& name) {
+  for (const std::string& directory : Module::directories()) {
+    const fs::path path = fs::path(directory) / file_of(name);
+    std::error_code ignored;
+    if (fs::exists(path, ignored)) return path.string();
+  }
+  return "";
+}
+
+std::string last_error() {
+  const char* text = dlerror();
+  return text != nullptr ? text : "no reason given";
+}
+
+}  // namespace
+
+std::vector<std::string> Module::directories() {
+  std::vector<std::string> found;
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (!error) {
+    const fs::path prefix = program.parent_path().parent_path();
+    found.push_back((prefix / DEAR_MODULE_LIBDIR / "dear").string());
+  }
+  found.emplace_back(DEAR_MODULE_BUILD_DIRECTORY);
+  found.emplace_back(DEAR_MODULE_INSTALL_DIRECTORY);
+  return found;
+}
+
+bool Module::exists(const std::string& name) { return !find(name).empty(); }
+
+Module Module::open(const std::string& name) {
+  std::string path = find(name);
+  if (path.empty()) {
+    std::string places;
+    for (const std::string& directory : directories()) places += (places.empty() ? "" : ", ") + directory;
+    throw ConfigError("there is no module " + file_of(name) + " in " + places +
+                      ": build DeAR where the library that it needs is installed");
+  }
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    throw ConfigError("cannot load the module " + path + ": " + last_error() +
+                      " (install what is missing, or build DeAR anew on this machine)");
+  }
+  return {std::move(path), handle};
+}
+
+void* Module::symbol(const std::string& name) const {
+  void* found = dlsym(handle_, name.c_str());
+  if (found == nullptr) {
+    throw ConfigError("the module " + path_ + " has no function " + name +
+                      ": it belongs to another version of DeAR, build and install both together");
+  }
+  return found;
+}
+
+}  // namespace dear

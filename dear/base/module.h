@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dear {
+
+// A part of DeAR that is loaded at run time, because it needs a library that is not everywhere (MPI, NCCL):
+// the file lib<name>.so, which the CMake function dear_module() builds and installs. A handle; what was
+// loaded stays until the process ends, since objects and errors made by it may live as long.
+//
+// Both sides are built together and from the same headers, so C++ objects and errors may cross. Functions
+// looked up by name are extern "C".
+class Module {
+ public:
+  // Loads it, or finds it loaded. ConfigError that says where it was looked for, or why it cannot be loaded.
+  static Module open(const std::string& name);
+
+  // Whether a file of it is there: it may still lack the library it needs.
+  static bool exists(const std::string& name);
+
+  // Where modules are looked for, in this order: ../lib/dear as seen from the program (an installed command),
+  // the build tree, the place of installation.
+  static std::vector<std::string> directories();
+
+  // The function of this name. ConfigError where the module has none.
+  template <typename Function>
+  [[nodiscard]] Function* function(const std::string& name) const {
+    return reinterpret_cast<Function*>(symbol(name));
+  }
+  [[nodiscard]] void* symbol(const std::string& name) const;
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  Module(std::string path, void* handle) : path_(std::move(path)), handle_(handle) {}
+
+  std::string path_;
+  void* handle_;
+};
+
+}  // namespace dear

@@ -1,0 +1,54 @@
+#include "dear/base/module.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/error.h"
+
+namespace dear {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+template <typename Function>
+std::string config_error_of(const Function& function) {
+  try {
+    function();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Module, FunctionsOfAModuleCanBeCalled) {
+  const Module module = Module::open("dear_example_module");
+  EXPECT_EQ(module.function<int(int)>("dear_example_double")(21), 42);
+}
+
+TEST(Module, ErrorsCrossItsBorder) {
+  const Module module = Module::open("dear_example_module");
+  EXPECT_THROW(module.function<void()>("dear_example_throw")(), TimeoutError);
+}
+
+TEST(Module, SaysWhereItLookedForOneThatIsMissing) {
+  EXPECT_FALSE(Module::exists("dear_no_such_module"));
+  const std::string message = config_error_of([] { Module::open("dear_no_such_module"); });
+  EXPECT_THAT(message, HasSubstr("libdear_no_such_module.so"));
+  for (const std::string& directory : Module::directories()) EXPECT_THAT(message, HasSubstr(directory));
+}
+
+TEST(Module, NamesAFunctionThatIsMissing) {
+  EXPECT_TRUE(Module::exists("dear_example_module"));
+  const Module module = Module::open("dear_example_module");
+  EXPECT_THAT(config_error_of([&] { static_cast<void>(module.symbol("dear_nothing")); }),
+              AllOf(HasSubstr("dear_nothing"), HasSubstr(module.path())));
+}
+
+TEST(Module, SaysWhyOneCannotBeLoaded) {
+  EXPECT_THAT(config_error_of([] { Module::open("dear_broken_module"); }),
+              AllOf(HasSubstr("cannot load the module"), HasSubstr("libdear_broken_module.so")));
+}
+
+}  // namespace
+}  // namespace dear
