@@ -6,7 +6,9 @@
 
 // fp16 (IEEE 754 binary16) and bf16 to and from fp32, without branches so that loops over them vectorise, and
 // without subnormal fp32 intermediates so that flush-to-zero modes do not change a result. Narrowing rounds
-// to nearest even; NaN stays NaN.
+// to nearest even; NaN stays NaN, quiet, with what of its payload fits, as processors do it.
+//
+// Forced inline: sources compiled for different instructions must not share a copy.
 namespace dear::collective {
 
 struct Half {
@@ -17,16 +19,16 @@ struct BFloat16 {
 };
 
 // `yes` where the condition holds, else `no`: as arithmetic, which a compiler never turns back into a branch.
-inline std::uint32_t select(bool condition, std::uint32_t yes, std::uint32_t no) {
+[[gnu::always_inline]] inline std::uint32_t select(bool condition, std::uint32_t yes, std::uint32_t no) {
   const std::uint32_t mask = 0U - static_cast<std::uint32_t>(condition);
   return (yes & mask) | (no & ~mask);
 }
 
-inline float widen(BFloat16 value) {
+[[gnu::always_inline]] inline float widen(BFloat16 value) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
 }
 
-inline BFloat16 narrow_to_bfloat16(float value) {
+[[gnu::always_inline]] inline BFloat16 narrow_to_bfloat16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
   const std::uint32_t quiet_nan = (bits >> 16) | 0x40U;
@@ -36,7 +38,7 @@ inline BFloat16 narrow_to_bfloat16(float value) {
 
 // A normal number is re-biased by a multiplication that also carries infinity and NaN over; a subnormal one
 // is placed in the mantissa of 0.5 and 0.5 subtracted.
-inline float widen(Half value) {
+[[gnu::always_inline]] inline float widen(Half value) {
   const std::uint32_t magnitude = value.bits & 0x7fffU;
   const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000U) << 16;
   const float normal = std::bit_cast<float>((magnitude << 13) + (0xe0U << 23)) * 0x1p-112F;
@@ -47,7 +49,7 @@ inline float widen(Half value) {
 
 // Adding a power of two whose unit in the last place is that of the result lets the processor round,
 // subnormals included; the scaling before turns what does not fit into infinity.
-inline Half narrow_to_half(float value) {
+[[gnu::always_inline]] inline Half narrow_to_half(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & 0x7fffffffU;
   const float scaled = (std::bit_cast<float>(magnitude) * 0x1p+112F) * 0x1p-110F;
@@ -56,8 +58,9 @@ inline Half narrow_to_half(float value) {
   const float rounded = std::bit_cast<float>(floor + 0x07800000U) + scaled;
   const auto rounded_bits = std::bit_cast<std::uint32_t>(rounded);
   const std::uint32_t number = ((rounded_bits >> 13) & 0x7c00U) + (rounded_bits & 0x0fffU);
+  const std::uint32_t quiet_nan = 0x7e00U | ((bits >> 13) & 0x3ffU);
   const bool is_nan = magnitude > 0x7f800000U;
-  return {static_cast<std::uint16_t>(((bits >> 16) & 0x8000U) | select(is_nan, 0x7e00U, number))};
+  return {static_cast<std::uint16_t>(((bits >> 16) & 0x8000U) | select(is_nan, quiet_nan, number))};
 }
 
 }  // namespace dear::collective

@@ -2,10 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <span>
 
 #include "dear/base/dtype.h"
-#include "dear/collective/request.h"
+#include "dear/base/reduction.h"
 
 // The arithmetic of reductions, in one thread on memory it can reach.
 namespace dear::collective {
@@ -15,7 +15,7 @@ namespace dear::collective {
 // int64 wraps. An average is the sum divided by the number of sources, truncated for integers. A NaN in a
 // source is one in the result. `out` may be one of the sources; other overlaps are not allowed. All are
 // aligned to the element size.
-void reduce(DType dtype, Reduction reduction, const std::vector<const std::byte*>& sources, std::byte* out,
+void reduce(DType dtype, Reduction reduction, std::span<const std::byte* const> sources, std::byte* out,
             std::int64_t count);
 
 }  // namespace dear::collective

@@ -3,12 +3,15 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <random>
+#include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
 #include "dear/collective/half.h"
+#include "dear/collective/reduce_kernels.h"
 
 namespace dear::collective {
 namespace {
@@ -100,6 +103,21 @@ TEST(BFloat16, KeepsANanWhosePayloadIsAllLow) {
 }
 
 template <typename T>
+using BitsOf = std::conditional_t<sizeof(T) == 2, std::uint16_t,
+                                  std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
+
+template <typename T>
+bool is_nan(T value) {
+  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+    return std::isnan(widen(value));
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return std::isnan(value);
+  } else {
+    return false;
+  }
+}
+
+template <typename T>
 std::vector<T> reduced(DType dtype, Reduction reduction, const std::vector<std::vector<T>>& sources) {
   std::vector<const std::byte*> pointers;
   for (const auto& source : sources) {
@@ -160,8 +178,53 @@ TEST(Reduce, MayWriteOverOneOfItsSources) {
   std::vector<double> first(5000, 1.5);
   std::vector<double> second(5000, 2.25);
   auto* out = reinterpret_cast<std::byte*>(second.data());
-  reduce(DType::f64, Reduction::sum, {reinterpret_cast<const std::byte*>(first.data()), out}, out, 5000);
+  const std::vector<const std::byte*> sources{reinterpret_cast<const std::byte*>(first.data()), out};
+  reduce(DType::f64, Reduction::sum, sources, out, 5000);
   EXPECT_EQ(second, std::vector<double>(5000, 3.75));
+}
+
+// Random bits are numbers of every kind; of a NaN it only counts that it is one.
+template <typename T>
+void expect_kernels_agree(DType dtype, Reduction reduction, int sources, std::int64_t count) {
+  std::mt19937_64 generator(static_cast<std::uint64_t>(sources * 7919 + count));
+  std::vector<std::vector<T>> data(static_cast<std::size_t>(sources),
+                                   std::vector<T>(static_cast<std::size_t>(count)));
+  std::vector<const void*> pointers;
+  for (auto& one : data) {
+    for (T& value : one) value = std::bit_cast<T>(static_cast<BitsOf<T>>(generator()));
+    pointers.push_back(one.data());
+  }
+  std::vector<T> baseline(data[0].size());
+  std::vector<T> chosen = data.back();
+  pointers.back() = chosen.data();  // in place
+  const std::int64_t divisor = reduction == Reduction::average ? sources : 1;
+  find_kernel(dtype, reduction)({.data = pointers.data(), .count = sources}, chosen.data(), count, divisor);
+  pointers.back() = data.back().data();
+  find_baseline_kernel(dtype, reduction)({.data = pointers.data(), .count = sources}, baseline.data(), count,
+                                         divisor);
+  for (std::size_t i = 0; i < baseline.size(); ++i) {
+    if (is_nan(baseline[i])) {
+      ASSERT_TRUE(is_nan(chosen[i]));
+    } else {
+      ASSERT_EQ(std::bit_cast<BitsOf<T>>(baseline[i]), std::bit_cast<BitsOf<T>>(chosen[i]))
+          << name_of(dtype) << ' ' << name_of(reduction) << ' ' << sources << " sources, element " << i;
+    }
+  }
+}
+
+TEST(Reduce, GivesTheSameBitsOnEveryProcessor) {
+  for (const Reduction reduction : {Reduction::sum, Reduction::average, Reduction::max, Reduction::min}) {
+    for (const int sources : {1, 2, 3, 4, 5, 8, 9, 13}) {
+      for (const std::int64_t count : {1, 7, 8, 31, 2048, 4103}) {
+        expect_kernels_agree<float>(DType::f32, reduction, sources, count);
+        expect_kernels_agree<double>(DType::f64, reduction, sources, count);
+        expect_kernels_agree<Half>(DType::f16, reduction, sources, count);
+        expect_kernels_agree<BFloat16>(DType::bf16, reduction, sources, count);
+        expect_kernels_agree<std::int32_t>(DType::i32, reduction, sources, count);
+        expect_kernels_agree<std::int64_t>(DType::i64, reduction, sources, count);
+      }
+    }
+  }
 }
 
 TEST(Reduce, ComparesBytesAndDoesNotAddThem) {
