@@ -18,24 +18,26 @@
 
 namespace dear::collective {
 
-// [Note: the barrier] `word` counts completed barriers in steps of 2; its lowest bit says that the group
-// failed. A rank that waits sleeps on the word as it was when the rank came, so neither completion nor
-// failure can be missed. A completion counts before a failure: who got through a barrier is not concerned
-// with what a peer met later.
+// [Note: the barrier] Each rank counts the barriers that it entered in a line of its own, and a barrier is
+// complete for a rank when all counts are as high as its own: nobody writes what another one writes, so a
+// barrier costs each rank a read of every other's line. Who finds some missing spins for a moment, then
+// sleeps on `bell`. The last to come rings it, if anybody sleeps: counts and `sleepers` are in one total
+// order, so either the sleeper sees the last count or the last to come sees the sleeper. The lowest bit of
+// the bell says that the group failed. A completion counts before a failure: who got through a barrier is not
+// concerned with what a peer met later.
 struct Control::Board {
-  alignas(64) std::atomic<std::uint32_t> word;
-  alignas(64) std::atomic<std::uint32_t> arrived;  // ranks in the present barrier
+  alignas(64) std::atomic<std::uint32_t> bell;
+  alignas(64) std::atomic<std::uint32_t> sleepers;
   alignas(64) std::atomic<bool> failure_claimed;
   FailureKind kind;
   char message[2000];
 };
 
 struct Control::Place {
-  // Barriers that the rank entered. Stored last on entering: a rank that is killed on its way in counts as
-  // missing.
-  alignas(128) std::atomic<std::uint64_t> phase;
+  alignas(128) std::atomic<std::uint64_t> phase;  // barriers that the rank entered
   std::atomic<bool> left;
   Announcement announcements[2];
+  alignas(64) std::byte notes[2][kNoteBytes];
 };
 
 namespace {
@@ -44,12 +46,11 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
               std::atomic<std::uint32_t>::is_always_lock_free);
 
 constexpr std::uint32_t kFailed = 1;
-constexpr std::uint32_t kStep = 2;
-constexpr int kSpins = 200;
+constexpr std::uint32_t kRing = 2;
+constexpr auto kSpin = std::chrono::microseconds(10);
+constexpr int kSpinsBetweenClocks = 32;
 constexpr auto kFirstLook = std::chrono::milliseconds(5);
 constexpr auto kNextLooks = std::chrono::milliseconds(50);
-
-bool completed(std::uint32_t before, std::uint32_t now) { return ((before ^ now) & ~kFailed) != 0; }
 
 void relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -71,12 +72,13 @@ void wake_all(std::atomic<std::uint32_t>& word) {
 // Counted for the host: a rank that is bound to a processor of its own leaves the others theirs.
 bool enough_processors_for(int ranks) { return get_nprocs() >= ranks; }
 
-std::int64_t round_up(std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; }
+constexpr std::int64_t kPlacesAt = 4096;
 
 }  // namespace
 
 std::int64_t Control::bytes_for(int ranks) {
-  return round_up(sizeof(Board), 128) + ranks * static_cast<std::int64_t>(sizeof(Place));
+  static_assert(sizeof(Board) <= kPlacesAt);
+  return kPlacesAt + ranks * static_cast<std::int64_t>(sizeof(Place));
 }
 
 Control::Control(std::shared_ptr<Segment> segment, Peers peers, int rank, int ranks)
@@ -85,6 +87,7 @@ Control::Control(std::shared_ptr<Segment> segment, Peers peers, int rank, int ra
       rank_(rank),
       ranks_(ranks),
       board_(reinterpret_cast<Board*>(segment_->data())),
+      places_(reinterpret_cast<Place*>(segment_->data() + kPlacesAt)),
       may_spin_(enough_processors_for(ranks)),
       process_(getpid()) {}
 
@@ -92,69 +95,89 @@ void Control::leave() noexcept {
   // A child that was forked from this rank is not this rank.
   if (getpid() == process_) {
     place(rank_).left.store(true, std::memory_order_release);
-    wake_all(board_->word);
+    wake_all(board_->bell);
   }
 }
 
-Control::Place& Control::place(int rank) const {
-  auto* places = reinterpret_cast<Place*>(segment_->data() + round_up(sizeof(Board), 128));
-  return places[rank];
-}
+Control::Place& Control::place(int rank) const { return places_[rank]; }
 
 Announcement& Control::announcement(int rank, std::uint64_t sequence) const {
   return place(rank).announcements[sequence % 2];
 }
 
+std::byte* Control::note(int rank, std::uint64_t sequence) const { return place(rank).notes[sequence % 2]; }
+
+// Looks at the next ranks first: those before this one are read by everybody else just now.
+bool Control::all_here() const {
+  for (int step = 1; step < ranks_; ++step) {
+    const int rank = rank_ + step < ranks_ ? rank_ + step : rank_ + step - ranks_;
+    if (place(rank).phase.load(std::memory_order_seq_cst) < phase_) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void Control::barrier(const Describe& what, Deadline deadline) {
-  const std::uint32_t before = board_->word.load(std::memory_order_acquire);
-  if ((before & kFailed) != 0) {
+  if ((board_->bell.load(std::memory_order_acquire) & kFailed) != 0) {
     throw_failure();
   }
   ++phase_;
-  const bool last =
-      board_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<std::uint32_t>(ranks_);
-  if (last) {
-    board_->arrived.store(0, std::memory_order_relaxed);
-    board_->word.fetch_add(kStep, std::memory_order_acq_rel);
-    wake_all(board_->word);
+  place(rank_).phase.store(phase_, std::memory_order_seq_cst);
+  if (all_here()) {
+    if (board_->sleepers.load(std::memory_order_seq_cst) != 0) {
+      board_->bell.fetch_add(kRing, std::memory_order_acq_rel);
+      wake_all(board_->bell);
+    }
+    return;
   }
-  place(rank_).phase.store(phase_, std::memory_order_release);
-  if (!last) {
-    wait(before, what, deadline);
+  if (!may_spin_ || !spin()) {
+    sleep_until_all_here(what, deadline);
   }
 }
 
-void Control::wait(std::uint32_t before, const Describe& what, Deadline deadline) {
-  for (int spin = 0; may_spin_ && spin < kSpins; ++spin) {
-    if (completed(before, board_->word.load(std::memory_order_acquire))) {
-      return;
+bool Control::spin() const {
+  const SteadyTime end = SteadyClock::now() + kSpin;
+  do {
+    for (int i = 0; i < kSpinsBetweenClocks; ++i) {
+      if (all_here()) {
+        return true;
+      }
+      relax();
     }
-    relax();
-  }
+  } while (SteadyClock::now() < end);
+  return false;
+}
+
+void Control::sleep_until_all_here(const Describe& what, Deadline deadline) {
+  struct Asleep {
+    explicit Asleep(std::atomic<std::uint32_t>& count) : sleepers(count) { sleepers.fetch_add(1); }
+    Asleep(const Asleep&) = delete;
+    Asleep& operator=(const Asleep&) = delete;
+    ~Asleep() { sleepers.fetch_sub(1); }
+    std::atomic<std::uint32_t>& sleepers;
+  };
+  const Asleep asleep(board_->sleepers);
   const SteadyTime since = SteadyClock::now();
   bool slept = false;
   for (;;) {
-    const std::uint32_t now = board_->word.load(std::memory_order_acquire);
-    if (completed(before, now)) {
+    const std::uint32_t bell = board_->bell.load(std::memory_order_acquire);
+    if (all_here()) {
       return;
     }
-    if ((now & kFailed) != 0) {
+    if ((bell & kFailed) != 0) {
       throw_failure();
     }
     if (slept) {
       const bool late = deadline.expired();
       const std::vector<int> absent = missing();
-      // Whoever was absent may have come while we looked.
-      if (completed(before, board_->word.load(std::memory_order_acquire))) {
-        return;
-      }
-      fail_if_gone(absent, before, what);
+      fail_if_gone(absent, what);
       if (late && !absent.empty()) {
-        fail_late(absent, before, what, since);
+        fail_late(absent, what, since);
       }
     }
     const std::chrono::nanoseconds look = slept ? kNextLooks : kFirstLook;
-    sleep_on(board_->word, now, std::min(look, deadline.remaining()));
+    sleep_on(board_->bell, bell, std::min(look, deadline.remaining()));
     slept = true;
   }
 }
@@ -169,15 +192,15 @@ std::vector<int> Control::missing() const {
   return absent;
 }
 
-// A rank may come, get through and leave between two looks, so what it did is looked at before the word is.
-void Control::fail_if_gone(const std::vector<int>& absent, std::uint32_t before, const Describe& what) {
+// A rank may come, get through and leave between two looks, so what it did is looked at before its count is.
+void Control::fail_if_gone(const std::vector<int>& absent, const Describe& what) {
   for (const int rank : absent) {
     const bool left = place(rank).left.load(std::memory_order_acquire);
     if (!left && !peers_.ended(rank)) {
       continue;
     }
-    if (completed(before, board_->word.load(std::memory_order_acquire))) {
-      return;
+    if (place(rank).phase.load(std::memory_order_acquire) >= phase_) {
+      continue;
     }
     fail(FailureKind::transport,
          left ? fmt::format("{} left the group while others {}: every rank must issue the same collectives",
@@ -186,8 +209,7 @@ void Control::fail_if_gone(const std::vector<int>& absent, std::uint32_t before,
   }
 }
 
-void Control::fail_late(const std::vector<int>& absent, std::uint32_t before, const Describe& what,
-                        SteadyTime since) {
+void Control::fail_late(const std::vector<int>& absent, const Describe& what, SteadyTime since) {
   std::vector<std::string> names;
   std::vector<std::string> stopped;
   for (const int rank : absent) {
@@ -196,7 +218,7 @@ void Control::fail_late(const std::vector<int>& absent, std::uint32_t before, co
       stopped.push_back(fmt::format("kill -CONT {}", peers_.pid(rank)));
     }
   }
-  if (completed(before, board_->word.load(std::memory_order_acquire))) {
+  if (all_here()) {
     return;
   }
   const std::string advice =
@@ -215,8 +237,8 @@ void Control::post_failure(FailureKind kind, const std::string& message) noexcep
   const std::size_t length = std::min(message.size(), sizeof(board_->message) - 1);
   std::memcpy(board_->message, message.data(), length);
   board_->message[length] = '\0';
-  board_->word.fetch_or(kFailed, std::memory_order_acq_rel);
-  wake_all(board_->word);
+  board_->bell.fetch_or(kFailed, std::memory_order_acq_rel);
+  wake_all(board_->bell);
 }
 
 // Who did not claim the failure gives the claimant a moment to write it down, unless it was killed over that.
@@ -224,11 +246,11 @@ void Control::fail(FailureKind kind, const std::string& message) {
   post_failure(kind, message);
   const Deadline patience = Deadline::after(kNextLooks);
   do {
-    const std::uint32_t now = board_->word.load(std::memory_order_acquire);
+    const std::uint32_t now = board_->bell.load(std::memory_order_acquire);
     if ((now & kFailed) != 0) {
       throw_failure();
     }
-    sleep_on(board_->word, now, patience.remaining());
+    sleep_on(board_->bell, now, patience.remaining());
   } while (!patience.expired());
   throw_as(kind, message);
 }

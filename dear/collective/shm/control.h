@@ -36,12 +36,13 @@ struct Announcement {
   std::int64_t asked_nanoseconds = 0;
 };
 
-// The segment in which the ranks of one host meet: a barrier, a board of announcements, and the one failure
-// that ends the group. Each rank has an object of its own on the shared memory; post_failure() may be called
-// from any thread, the rest by one at a time.
+// The segment in which the ranks of one host meet: a barrier, a board of announcements with room for small
+// data, and the one failure that ends the group. Each rank has an object of its own on the shared memory;
+// post_failure() may be called from any thread, the rest by one at a time.
 class Control {
  public:
   static constexpr int kMaxRanks = 128;
+  static constexpr std::int64_t kNoteBytes = 8192;
   enum class FailureKind : std::uint32_t { transport, timeout };
 
   static std::int64_t bytes_for(int ranks);
@@ -64,6 +65,8 @@ class Control {
   // One place for a rank and the parity of a sequence. Written before a barrier, read by all between it and
   // the next one; a rank is never more than one sequence ahead of a reader.
   [[nodiscard]] Announcement& announcement(int rank, std::uint64_t sequence) const;
+  // kNoteBytes beside it, under the same rule; aligned to a cache line.
+  [[nodiscard]] std::byte* note(int rank, std::uint64_t sequence) const;
 
   // Makes this the group's failure, unless there is one, and wakes all. The peers throw it as it stands.
   void post_failure(FailureKind kind, const std::string& message) noexcept;
@@ -74,11 +77,12 @@ class Control {
   struct Board;
   struct Place;
   [[nodiscard]] Place& place(int rank) const;
-  void wait(std::uint32_t before, const Describe& what, Deadline deadline);
+  [[nodiscard]] bool all_here() const;
+  [[nodiscard]] bool spin() const;
+  void sleep_until_all_here(const Describe& what, Deadline deadline);
   [[nodiscard]] std::vector<int> missing() const;
-  void fail_if_gone(const std::vector<int>& absent, std::uint32_t before, const Describe& what);
-  void fail_late(const std::vector<int>& absent, std::uint32_t before, const Describe& what,
-                 SteadyTime since);
+  void fail_if_gone(const std::vector<int>& absent, const Describe& what);
+  void fail_late(const std::vector<int>& absent, const Describe& what, SteadyTime since);
   [[noreturn]] void throw_failure() const;
   [[noreturn]] static void throw_as(FailureKind kind, const std::string& message);
 
@@ -87,6 +91,7 @@ class Control {
   int rank_;
   int ranks_;
   Board* board_;
+  Place* places_;
   bool may_spin_;
   pid_t process_;
   std::uint64_t phase_ = 0;  // barriers that this rank entered

@@ -41,6 +41,8 @@ std::string describe_place(const Announcement& one) {
 
 }  // namespace
 
+bool asks_the_same(const Announcement& one, const Announcement& other) { return key(one) == key(other); }
+
 Announcement announce(const Request& request, std::uint64_t buffer, std::uint64_t output_buffer) {
   Announcement mine;
   mine.operation = static_cast<std::uint8_t>(request.operation);

@@ -12,6 +12,8 @@ namespace dear::collective {
 Announcement announce(const Request& request, std::uint64_t buffer, std::uint64_t output_buffer);
 Announcement announce_allocation(std::int64_t bytes);
 
+bool asks_the_same(const Announcement& one, const Announcement& other);
+
 // MismatchError, the same on every rank, that names the ranks which differ from rank 0 in the way the first
 // of them does, and what both ask for.
 void throw_on_mismatch(const std::vector<Announcement>& by_rank);

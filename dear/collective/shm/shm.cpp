@@ -1,5 +1,6 @@
 #include "dear/collective/shm/shm.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <limits>
@@ -11,11 +12,10 @@
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
-#include "dear/collective/reduce.h"
-#include "dear/collective/shard.h"
 #include "dear/collective/shm/control.h"
 #include "dear/collective/shm/meeting.h"
 #include "dear/collective/shm/mismatch.h"
+#include "dear/collective/shm/movement.h"
 #include "dear/collective/shm/segment_channel.h"
 
 namespace dear::collective {
@@ -51,7 +51,8 @@ class Shm final : public Backend {
       : rank_(rank),
         size_(size),
         control_(std::make_shared<Control>(std::move(board), std::move(peers), rank, size)),
-        channel_(std::move(channel)) {}
+        channel_(std::move(channel)),
+        parts_(static_cast<std::size_t>(size)) {}
   Shm(const Shm&) = delete;
   Shm& operator=(const Shm&) = delete;
   ~Shm() override { control_->leave(); }
@@ -111,42 +112,52 @@ class Shm final : public Backend {
     return {.region = region, .offset = view.offset_bytes, .element = size_of(view.dtype)};
   }
 
-  // Says what this rank is about to do, waits for the others and compares. Returns the moment from which all
-  // were there.
-  Timing enter(Announcement mine, const Control::Describe& what, Deadline deadline);
+  // Puts down what this rank is about to do, under the next sequence.
+  Announcement& say(const Announcement& mine);
+  // Waits for the others and compares. Returns the moment from which all were there.
+  Timing enter(Announcement& mine, const Control::Describe& what, Deadline deadline);
   Buffer allocate_on_all(std::int64_t bytes, Deadline deadline);
   Timing run_on_all(const Request& request, Deadline deadline);
-  void move(const Request& request, const Control::Describe& what, Deadline deadline);
-
-  void reduce_own_shard(const Request& request, const SharedView& view) const;
-  void copy_other_shards(const Request& request, const SharedView& view) const;
-  void copy_blocks(const Request& request, const SharedView& view) const;
+  void all_reduce(const Side& side, const Control::Describe& what, Deadline deadline);
 
   int rank_;
   int size_;
   std::shared_ptr<Control> control_;
   std::unique_ptr<SegmentChannel> channel_;
   std::exception_ptr error_;
-  std::uint64_t sequence_ = 0;  // collectives entered, allocations included
-  std::uint64_t buffers_ = 0;   // allocated
+  std::uint64_t sequence_ = 0;           // collectives entered, allocations included
+  std::uint64_t buffers_ = 0;            // allocated
+  std::vector<const std::byte*> parts_;  // of the collective at work, by rank
 };
 
-Timing Shm::enter(Announcement mine, const Control::Describe& what, Deadline deadline) {
-  mine.sequence = ++sequence_;
+Announcement& Shm::say(const Announcement& mine) {
+  ++sequence_;
+  Announcement& said = control_->announcement(rank_, sequence_);
+  said = mine;
+  said.sequence = sequence_;
+  return said;
+}
+
+Timing Shm::enter(Announcement& mine, const Control::Describe& what, Deadline deadline) {
   mine.arrival_nanoseconds = nanoseconds_of(SteadyClock::now());
   if (mine.asked_nanoseconds == 0) mine.asked_nanoseconds = mine.arrival_nanoseconds;
-  control_->announcement(rank_, sequence_) = mine;
   control_->barrier(what, deadline);
   std::int64_t arrived = 0;
   std::int64_t asked = 0;
-  std::vector<Announcement> all;
-  all.reserve(static_cast<std::size_t>(size_));
+  bool alike = true;
   for (int rank = 0; rank < size_; ++rank) {
-    all.push_back(control_->announcement(rank, sequence_));
-    arrived = std::max(arrived, all.back().arrival_nanoseconds);
-    asked = std::max(asked, all.back().asked_nanoseconds);
+    const Announcement& theirs = control_->announcement(rank, sequence_);
+    alike = alike && asks_the_same(theirs, mine);
+    arrived = std::max(arrived, theirs.arrival_nanoseconds);
+    asked = std::max(asked, theirs.asked_nanoseconds);
   }
-  throw_on_mismatch(all);
+  if (!alike) {
+    std::vector<Announcement> all;
+    for (int rank = 0; rank < size_; ++rank) {
+      all.push_back(control_->announcement(rank, sequence_));
+    }
+    throw_on_mismatch(all);
+  }
   return {.begin = SteadyTime(std::chrono::nanoseconds(arrived)),
           .asked = SteadyTime(std::chrono::nanoseconds(asked))};
 }
@@ -158,7 +169,7 @@ Buffer Shm::allocate_on_all(std::int64_t bytes, Deadline deadline) {
   const auto what = [&] {
     return fmt::format("wait in collective {}, allocation of {} bytes", sequence_, bytes);
   };
-  enter(announce_allocation(bytes), what, deadline);
+  enter(say(announce_allocation(bytes)), what, deadline);
 
   auto region = std::make_shared<ShmRegion>();
   const std::int64_t page = sysconf(_SC_PAGESIZE);
@@ -197,82 +208,58 @@ Buffer Shm::allocate_on_all(std::int64_t bytes, Deadline deadline) {
   return Buffer(std::move(region));
 }
 
+// [Note: small collectives] What fits beside the announcement is brought there, so that the peers have it
+// with the barrier on which the collective begins, and nobody waits for its end: the place is used again two
+// sequences later, and nobody gets there before all have come to the next one and are through with this.
 Timing Shm::run_on_all(const Request& request, Deadline deadline) {
   const auto what = [&] { return fmt::format("wait in collective {}, {}", sequence_, describe(request)); };
   const SharedView view = share(request.view);
   const SharedView output = share(request.output);
-  Announcement mine = announce(request, view.region != nullptr ? view.region->number : 0,
-                               output.region != nullptr ? output.region->number : 0);
+  Announcement& mine = say(announce(request, view.region != nullptr ? view.region->number : 0,
+                                    output.region != nullptr ? output.region->number : 0));
   mine.asked_nanoseconds = nanoseconds_of(request.asked);
+  const bool small = request.view.count * view.element <= Control::kNoteBytes;
+  if (small) {
+    const Range range = brought_bytes(request, rank_, size_);
+    if (range.count() > 0) {
+      std::memcpy(control_->note(rank_, sequence_) + range.begin, view.of(rank_) + range.begin,
+                  static_cast<std::size_t>(range.count()));
+    }
+  }
   Timing timing = enter(mine, what, deadline);
-  if (request.operation != Operation::barrier) {
-    move(request, what, deadline);
-    // Until all are through, a peer may still read what the caller would write.
-    control_->barrier(what, deadline);
+  if (request.operation != Operation::barrier && request.view.count > 0) {
+    for (int rank = 0; rank < size_; ++rank) {
+      parts_[static_cast<std::size_t>(rank)] = small ? control_->note(rank, sequence_) : view.of(rank);
+    }
+    const bool apart = request.operation == Operation::all_to_all;
+    const Side side{.request = request,
+                    .rank = rank_,
+                    .size = size_,
+                    .parts = parts_,
+                    .out = apart ? output.of(rank_) : view.of(rank_)};
+    if (small) {
+      move(side);
+    } else {
+      request.operation == Operation::all_reduce ? all_reduce(side, what, deadline) : move(side);
+      // Until all are through, a peer may still read what the caller would write.
+      control_->barrier(what, deadline);
+    }
   }
   timing.end = SteadyClock::now();
   return timing;
 }
 
-void Shm::move(const Request& request, const Control::Describe& what, Deadline deadline) {
-  const SharedView view = share(request.view);
-  switch (request.operation) {
-    case Operation::barrier:
-      return;
-    case Operation::reduce_scatter:
-      return reduce_own_shard(request, view);
-    case Operation::all_gather:
-      return copy_other_shards(request, view);
-    case Operation::all_reduce:
-      reduce_own_shard(request, view);
-      control_->barrier(what, deadline);
-      return copy_other_shards(request, view);
-    case Operation::broadcast:
-      if (rank_ != request.root && request.view.count > 0) {
-        std::memcpy(view.of(rank_), view.of(request.root),
-                    static_cast<std::size_t>(request.view.count * view.element));
-      }
-      return;
-    case Operation::all_to_all:
-      return copy_blocks(request, view);
-  }
-}
-
-void Shm::reduce_own_shard(const Request& request, const SharedView& view) const {
-  const Range shard = shard_of(request.view.count, request.view.dtype, size_, rank_);
-  if (shard.count() == 0) {
-    return;
-  }
-  std::vector<const std::byte*> sources;
-  sources.reserve(static_cast<std::size_t>(size_));
-  for (int rank = 0; rank < size_; ++rank) {
-    sources.push_back(view.of(rank, shard.begin));
-  }
-  reduce(request.view.dtype, request.reduction, sources, view.of(rank_, shard.begin), shard.count());
-}
-
-// Each rank starts behind itself, so that not all read the same peer at once.
-void Shm::copy_other_shards(const Request& request, const SharedView& view) const {
-  for (int step = 1; step < size_; ++step) {
-    const int peer = (rank_ + step) % size_;
-    const Range shard = shard_of(request.view.count, request.view.dtype, size_, peer);
-    if (shard.count() > 0) {
-      std::memcpy(view.of(rank_, shard.begin), view.of(peer, shard.begin),
-                  static_cast<std::size_t>(shard.count() * view.element));
-    }
-  }
-}
-
-void Shm::copy_blocks(const Request& request, const SharedView& view) const {
-  const std::int64_t block = request.view.count / size_;
-  if (block == 0) {
-    return;
-  }
-  const SharedView output = share(request.output);
-  for (int step = 0; step < size_; ++step) {
-    const int peer = (rank_ + step) % size_;
-    std::memcpy(output.of(rank_, block * peer), view.of(peer, block * rank_),
-                static_cast<std::size_t>(block * view.element));
+// Stretch by stretch, so that what is reduced is copied while the caches hold it. Nobody writes into a
+// stretch that another one reduces: its pieces are read by their owners only, and copied once they are done.
+void Shm::all_reduce(const Side& side, const Control::Describe& what, Deadline deadline) {
+  constexpr std::int64_t kPieceBytes = 256 * 1024;
+  const std::int64_t count = side.request.view.count;
+  const std::int64_t stretch = kPieceBytes / size_of(side.request.view.dtype) * size_;
+  for (std::int64_t begin = 0; begin < count; begin += stretch) {
+    const Range whole{.begin = begin, .end = std::min(begin + stretch, count)};
+    reduce_piece(side, whole);
+    control_->barrier(what, deadline);
+    copy_pieces(side, whole, Stores::cached);
   }
 }
 

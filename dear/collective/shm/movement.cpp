@@ -1,0 +1,113 @@
+#include "dear/collective/shm/movement.h"
+
+#include <array>
+
+#include "dear/collective/reduce.h"
+#include "dear/collective/shm/control.h"
+
+namespace dear::collective {
+namespace {
+
+std::int64_t element_bytes(const Side& side) { return size_of(side.request.view.dtype); }
+
+Stores stores_of(const Side& side) {
+  return stores_for(side.request.view.count * element_bytes(side) * side.size);
+}
+
+void reduce_range(const Side& side, Range range) {
+  if (range.count() <= 0) {
+    return;
+  }
+  const std::int64_t offset = range.begin * element_bytes(side);
+  std::array<const std::byte*, Control::kMaxRanks> sources;
+  for (int rank = 0; rank < side.size; ++rank) {
+    sources[static_cast<std::size_t>(rank)] = side.parts[static_cast<std::size_t>(rank)] + offset;
+  }
+  reduce(side.request.view.dtype, side.request.reduction,
+         std::span(sources).first(static_cast<std::size_t>(side.size)), side.out + offset, range.count());
+}
+
+void copy_range(const Side& side, int from, Range range, Stores stores) {
+  const std::int64_t element = element_bytes(side);
+  const std::byte* part = side.parts[static_cast<std::size_t>(from)];
+  if (part != side.out && range.count() > 0) {
+    copy(side.out + range.begin * element, part + range.begin * element, range.count() * element, stores);
+  }
+}
+
+// Each rank starts behind itself, so that not all read the same peer at once.
+int after(const Side& side, int step) { return (side.rank + step) % side.size; }
+
+void copy_other_shards(const Side& side) {
+  const Stores stores = stores_of(side);
+  for (int step = 1; step < side.size; ++step) {
+    const int peer = after(side, step);
+    copy_range(side, peer, side.shard(peer), stores);
+  }
+}
+
+void copy_blocks(const Side& side) {
+  const Stores stores = stores_of(side);
+  const std::int64_t block = side.request.view.count / side.size * element_bytes(side);
+  for (int step = 0; step < side.size && block > 0; ++step) {
+    const int peer = after(side, step);
+    copy(side.out + block * peer, side.parts[static_cast<std::size_t>(peer)] + block * side.rank, block,
+         stores);
+  }
+}
+
+Range piece_of(const Side& side, Range whole, int rank) {
+  const Range piece = shard_of(whole.count(), side.request.view.dtype, side.size, rank);
+  return {.begin = whole.begin + piece.begin, .end = whole.begin + piece.end};
+}
+
+}  // namespace
+
+Range brought_bytes(const Request& request, int rank, int size) {
+  const std::int64_t element = size_of(request.view.dtype);
+  switch (request.operation) {
+    case Operation::barrier:
+      return {};
+    case Operation::all_gather: {
+      const Range shard = shard_of(request.view.count, request.view.dtype, size, rank);
+      return {.begin = shard.begin * element, .end = shard.end * element};
+    }
+    case Operation::broadcast:
+      return rank == request.root ? Range{.begin = 0, .end = request.view.count * element} : Range{};
+    case Operation::reduce_scatter:
+    case Operation::all_reduce:
+    case Operation::all_to_all:
+      return {.begin = 0, .end = request.view.count * element};
+  }
+  return {};
+}
+
+void move(const Side& side) {
+  const Range whole{.begin = 0, .end = side.request.view.count};
+  switch (side.request.operation) {
+    case Operation::barrier:
+      return;
+    case Operation::reduce_scatter:
+      return reduce_range(side, side.shard(side.rank));
+    case Operation::all_gather:
+      return copy_other_shards(side);
+    case Operation::all_reduce:
+      return reduce_range(side, whole);
+    case Operation::broadcast:
+      return side.rank == side.request.root ? void()
+                                            : copy_range(side, side.request.root, whole, stores_of(side));
+    case Operation::all_to_all:
+      return copy_blocks(side);
+  }
+}
+
+void reduce_piece(const Side& side, Range whole) { reduce_range(side, piece_of(side, whole, side.rank)); }
+
+void copy_pieces(const Side& side, Range whole, Stores stores) {
+  for (int step = 1; step < side.size; ++step) {
+    const int peer = after(side, step);
+    copy_range(side, peer, piece_of(side, whole, peer), stores);
+  }
+}
+
+}  // namespace dear::collective
