@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <pthread.h>
 #include <signal.h>
 #include <thread>
@@ -123,6 +124,8 @@ class Group::Lane {
   std::shared_ptr<Ticket> push(Work work, Continuation then) {
     return state_->push(std::move(work), std::move(then));
   }
+  // Nothing when other work is there, or results are delivered by the other thread.
+  std::optional<Timing> perform_here(const Work& work) { return state_->perform_here(work); }
   void abort(const std::string& reason) noexcept { state_->abort(reason); }
   [[nodiscard]] const Backend& backend() const { return *state_->backend; }
   void forbid_here() const { forbid_on_lane(state_.get()); }
@@ -145,7 +148,8 @@ class Group::Lane {
     void close();
     void run();
     void deliver_when_due();
-    Outcome perform(Item& item);
+    std::optional<Timing> perform_here(const Work& work);
+    Outcome perform(const Work& work);
     void deliver(Item& item, Outcome outcome);
     void fail(std::exception_ptr error);
     std::exception_ptr failed();
@@ -157,6 +161,7 @@ class Group::Lane {
     std::deque<Item> queue;
     std::exception_ptr failure;  // the first; ends the group
     bool closed = false;
+    bool busy = false;  // a thread runs a collective
 
     // [Note: deliveries] On a modelled network a collective is done before its time has come. A thread of its
     // own delivers outcomes when they are due, in order, while the first goes on with the next collective: so
@@ -211,12 +216,12 @@ void Group::Lane::State::abort(const std::string& reason) noexcept {
   backend->abort(reason);
 }
 
-Outcome Group::Lane::State::perform(Item& item) {
+Outcome Group::Lane::State::perform(const Work& work) {
   Outcome outcome;
   outcome.error = failed();
   if (!outcome.error) {
     try {
-      outcome.timing = item.work(*backend, Deadline::after(timeout));
+      outcome.timing = work(*backend, Deadline::after(timeout));
     } catch (...) {
       fail(std::current_exception());
       outcome.error = failed();  // an abort on this rank came first and says more than its consequence
@@ -247,7 +252,7 @@ void Group::Lane::State::run() {
     Item item;
     {
       std::unique_lock lock(mutex);
-      changed.wait(lock, [this] { return closed || !queue.empty(); });
+      changed.wait(lock, [this] { return !busy && (closed || !queue.empty()); });
       if (queue.empty()) {
         last_is_due = true;
         due_changed.notify_one();
@@ -255,16 +260,47 @@ void Group::Lane::State::run() {
       }
       item = std::move(queue.front());
       queue.pop_front();
+      busy = true;
     }
-    Outcome outcome = perform(item);
+    Outcome outcome = perform(item.work);
     if (!delivers_later) {
       deliver(item, std::move(outcome));
+      const std::lock_guard lock(mutex);
+      busy = false;
       continue;
     }
     const std::lock_guard lock(mutex);
+    busy = false;
     due.emplace_back(std::move(item), std::move(outcome));
     due_changed.notify_one();
   }
+}
+
+std::optional<Timing> Group::Lane::State::perform_here(const Work& work) {
+  {
+    const std::lock_guard lock(mutex);
+    if (failure) {
+      std::rethrow_exception(failure);
+    }
+    if (delivers_later || busy || !queue.empty()) {
+      return std::nullopt;
+    }
+    busy = true;
+  }
+  const Outcome outcome = perform(work);
+  bool others = false;
+  {
+    const std::lock_guard lock(mutex);
+    busy = false;
+    others = closed || !queue.empty();
+  }
+  if (others) {
+    changed.notify_one();
+  }
+  if (outcome.error) {
+    std::rethrow_exception(outcome.error);
+  }
+  return outcome.timing;
 }
 
 void Group::Lane::State::deliver_when_due() {
@@ -321,6 +357,18 @@ Pending Group::issue(const Request& request, Continuation then) {
   return Pending(
       lane_->push([timed](Backend& backend, Deadline deadline) { return backend.run(timed, deadline); },
                   std::move(then)));
+}
+
+Timing Group::perform(const Request& request) {
+  validate(request, size());
+  lane_->forbid_here();
+  Request timed = request;
+  timed.asked = SteadyClock::now();
+  const auto work = [&timed](Backend& backend, Deadline deadline) { return backend.run(timed, deadline); };
+  if (const auto timing = lane_->perform_here(work)) {
+    return *timing;
+  }
+  return issue(request).wait();
 }
 
 Pending Group::reduce_scatter(const View& view, Reduction reduction) {

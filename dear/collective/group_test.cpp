@@ -350,5 +350,46 @@ TEST(GroupOfThreads, LeavesNothingBehind) {
   EXPECT_EQ(collective::testing::holdings(), before);
 }
 
+TEST_F(GroupTest, PerformsBehindWhatWasIssuedBefore) {
+  Group one = group();
+  door_->is_open = false;
+  one.issue(labelled(1));
+  std::thread opener([&] { door_->open(); });
+  one.perform(labelled(2));
+  opener.join();
+  one.perform(labelled(3));
+  EXPECT_THAT(door_->labels, ElementsAre(1, 2, 3));
+}
+
+TEST_F(GroupTest, PerformingFailsLikeIssuing) {
+  Group one = group();
+  EXPECT_THROW(one.perform({.operation = Operation::broadcast, .root = 7}), ConfigError);
+  const std::string report = report_of([&] { one.perform(labelled(13)); });
+  EXPECT_EQ(report, "TransportError: label 13 brings bad luck");
+  EXPECT_EQ(report_of([&] { one.perform(labelled(1)); }), report);
+  EXPECT_EQ(report_of([&] { one.issue(labelled(1)); }), report);
+}
+
+TEST_F(GroupTest, PerformingInAContinuationIsRefused) {
+  Group one = group();
+  std::string report;
+  one.issue(labelled(1), [&](const Outcome&) { report = report_of([&] { one.perform(labelled(2)); }); })
+      .wait();
+  EXPECT_THAT(report, HasSubstr("a continuation waits for its own group"));
+}
+
+TEST(GroupOfThreads, PerformsFromSeveralThreadsOneAfterTheOther) {
+  const auto reports = run_on_threads(make_shm_threads(2), {}, [](Group& group) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i) {
+      threads.emplace_back([&] {
+        for (int round = 0; round < 100; ++round) group.perform({.operation = Operation::barrier});
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
 }  // namespace
 }  // namespace dear
