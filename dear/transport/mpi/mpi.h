@@ -13,9 +13,10 @@
 // runs under any of their launchers, and on machines without MPI.
 namespace dear::transport {
 
-// A collective as MPI itself carries it, in place where MPI allows it. `data` has `count` elements; shards
-// are equal blocks of count / size elements (count is a multiple of size for reduce_scatter, all_gather and
-// all_to_all; rank r's lies at r * count / size).
+// A collective as MPI itself carries it. `data` has `count` elements; shards are equal blocks of count / size
+// elements (count is a multiple of size for reduce_scatter, all_gather and all_to_all; rank r's lies at
+// r * count / size). With an `output`, a reduce_scatter puts this rank's shard there, and an all_gather takes
+// it from there; so MPI copies nothing more than it needs. Without, both work in place.
 struct MpiCollective {
   enum class Operation : std::uint8_t {
     barrier,
@@ -27,7 +28,7 @@ struct MpiCollective {
   };
   Operation operation = Operation::barrier;
   std::byte* data = nullptr;
-  std::byte* output = nullptr;  // all_to_all only
+  std::byte* output = nullptr;  // one block, optional; for all_to_all `count` elements, required
   std::int64_t count = 0;
   DType dtype = DType::f32;
   Reduction reduction = Reduction::sum;  // sum, max, min
@@ -38,6 +39,9 @@ class Mpi : public Channels {
  public:
   // "openmpi", "mpich"
   [[nodiscard]] virtual std::string implementation() const = 0;
+  // By rank, the number of its host, counted from 0 as ranks first name one. Ranks of one number can share
+  // memory (see host_key.h): each has said where it runs.
+  [[nodiscard]] virtual const std::vector<int>& hosts() const = 0;
   // Whether MPI has it: no sums of fp16 and bf16.
   [[nodiscard]] virtual bool supports(const MpiCollective& collective) const = 0;
   // By MPI's nonblocking collective, looked after as wait() looks after transfers; TimeoutError at the
@@ -52,11 +56,12 @@ class Mpi : public Channels {
 std::vector<std::string> mpi_implementations();
 
 struct MpiOptions {
-  std::string implementation;  // one of them; the one whose launcher started this process
+  std::string implementation;  // one of them: that whose launcher started this process
   Deadline deadline;           // for all ranks to come and every connection to stand
 };
-// Starts MPI, and brings every connection up. One at a time in a process; MPI ends with the process.
-// ConfigError where the module is missing; TimeoutError where ranks did not come.
+// Starts MPI, and brings every connection up; all ranks of the job call it. One at a time in a process; MPI
+// ends with the process, by its own farewell when nothing failed. ConfigError where the module is missing;
+// TimeoutError where ranks did not come.
 std::unique_ptr<Mpi> open_mpi(const MpiOptions& options);
 
 }  // namespace dear::transport

@@ -1,0 +1,323 @@
+#include "dear/transport/mpi/binding.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <dlfcn.h>
+#include <functional>
+#include <mpi.h>
+#include <vector>
+
+#include <climits>
+
+#include "dear/base/dtype.h"
+#include "dear/base/reduction.h"
+#include "dear/transport/mpi/mpi.h"
+
+// Compiled once for each implementation of MPI, which cmake names in DEAR_MPI_IMPLEMENTATION. Nothing else
+// of DeAR is linked into it.
+namespace dear::transport {
+namespace {
+
+using Operation = MpiCollective::Operation;
+
+// What MPI keeps for the process it runs in.
+struct State {
+  MPI_Comm lanes[2] = {MPI_COMM_NULL, MPI_COMM_NULL};
+  int rank = 0;
+  int size = 1;
+  // MPI looks at requests side by side; a completed one's place is taken by the last.
+  std::vector<MPI_Request> requests;
+  std::vector<void*> cookies;
+  std::vector<int> indices;
+  std::vector<MPI_Status> statuses;
+  std::vector<MpiCompletion> completions;
+  MPI_Request collective = MPI_REQUEST_NULL;
+  std::vector<int> counts;
+};
+State state;
+
+MPI_Comm lane_of(MpiLane lane) { return state.lanes[static_cast<int>(lane)]; }
+
+// Plugins of Open MPI find MPI's symbols in the global scope, where a module's libraries are not.
+void make_symbols_global() {
+  Dl_info info;
+  void* const symbol = reinterpret_cast<void*>(&MPI_Init_thread);
+  if (dladdr(symbol, &info) != 0 && info.dli_fname != nullptr) {
+    static_cast<void>(dlopen(info.dli_fname, RTLD_LAZY | RTLD_GLOBAL | RTLD_NOLOAD));
+  }
+}
+
+int initialize(int* rank, int* size, int* serialized) {
+  make_symbols_global();
+  int provided = MPI_THREAD_SINGLE;
+  if (const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+      error != MPI_SUCCESS) {
+    return error;
+  }
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  for (MPI_Comm& lane : state.lanes) {
+    if (const int error = MPI_Comm_dup(MPI_COMM_WORLD, &lane); error != MPI_SUCCESS) {
+      return error;
+    }
+    MPI_Comm_set_errhandler(lane, MPI_ERRORS_RETURN);
+  }
+  MPI_Comm_rank(MPI_COMM_WORLD, &state.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &state.size);
+  *rank = state.rank;
+  *size = state.size;
+  *serialized = provided >= MPI_THREAD_SERIALIZED ? 1 : 0;
+  return MPI_SUCCESS;
+}
+
+int finalize() { return MPI_Finalize(); }
+
+void describe_version(char* text, int room) {
+  char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(version, &length);
+  // "Open MPI v4.1.4, package: ...", "MPICH Version:      4.0.2\nMPICH Release date: ..."
+  const char* digit = std::strpbrk(version, "0123456789");
+  const int digits = digit != nullptr ? static_cast<int>(std::strspn(digit, "0123456789.")) : 0;
+  const char* const family = std::strncmp(version, "Open MPI", 8) == 0 ? "Open MPI"
+                             : std::strncmp(version, "MPICH", 5) == 0  ? "MPICH"
+                                                                       : DEAR_MPI_IMPLEMENTATION;
+  std::snprintf(text, static_cast<std::size_t>(room), "%s %.*s", family, digits,
+                digit != nullptr ? digit : "");
+}
+
+void describe_error(int error, char* text, int room) {
+  char words[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  if (MPI_Error_string(error, words, &length) != MPI_SUCCESS) {
+    std::snprintf(words, sizeof words, "error %d", error);
+  }
+  std::replace(words, words + std::strlen(words), '\n', ' ');
+  std::snprintf(text, static_cast<std::size_t>(room), "%s", words);
+}
+
+void keep(MPI_Request request, void* cookie) {
+  state.requests.push_back(request);
+  state.cookies.push_back(cookie);
+}
+
+int send(const void* data, int bytes, int peer, int tag, MpiLane lane, void* cookie) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int error = MPI_Isend(data, bytes, MPI_BYTE, peer, tag, lane_of(lane), &request);
+  if (error == MPI_SUCCESS) {
+    keep(request, cookie);
+  }
+  return error;
+}
+
+int receive(void* data, int bytes, int peer, int tag, MpiLane lane, void* cookie) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int error = MPI_Irecv(data, bytes, MPI_BYTE, peer, tag, lane_of(lane), &request);
+  if (error == MPI_SUCCESS) {
+    keep(request, cookie);
+  }
+  return error;
+}
+
+int poll(const MpiCompletion** completions, int* count) {
+  *count = 0;
+  const std::size_t looked_at = state.requests.size();
+  if (looked_at == 0) {
+    // Looks for messages as a side effect, so that MPI serves peers also when we wait for nothing.
+    int flag = 0;
+    return MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, lane_of(MpiLane::control), &flag, MPI_STATUS_IGNORE);
+  }
+  if (state.statuses.size() < looked_at) {
+    state.indices.resize(2 * looked_at);
+    state.statuses.resize(2 * looked_at);
+    state.completions.resize(2 * looked_at);
+  }
+  int done = 0;
+  const int error = MPI_Testsome(static_cast<int>(looked_at), state.requests.data(), &done,
+                                 state.indices.data(), state.statuses.data());
+  if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS) {
+    return error;
+  }
+  if (done == MPI_UNDEFINED || done == 0) {
+    return MPI_SUCCESS;
+  }
+  for (int i = 0; i < done; ++i) {
+    const MPI_Status& status = state.statuses[i];
+    int bytes = 0;
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    int failure = error == MPI_ERR_IN_STATUS ? status.MPI_ERROR : MPI_SUCCESS;
+    int kind = MPI_SUCCESS;
+    if (failure != MPI_SUCCESS) {
+      MPI_Error_class(failure, &kind);
+    }
+    state.completions[i] = {.cookie = state.cookies[state.indices[i]],
+                            .bytes = bytes,
+                            .error = failure,
+                            .truncated = kind == MPI_ERR_TRUNCATE ? 1 : 0};
+  }
+  // From the back, so that the last one, which fills the gap, is no completed one. The order of those that
+  // stay matters to nobody.
+  if (done > 1) {
+    std::sort(state.indices.begin(), state.indices.begin() + done, std::greater<>());
+  }
+  for (int i = 0; i < done; ++i) {
+    const auto at = static_cast<std::size_t>(state.indices[i]);
+    state.requests[at] = state.requests.back();
+    state.cookies[at] = state.cookies.back();
+    state.requests.pop_back();
+    state.cookies.pop_back();
+  }
+  *completions = state.completions.data();
+  *count = done;
+  return MPI_SUCCESS;
+}
+
+void* const* outstanding(int* count) {
+  *count = static_cast<int>(state.cookies.size());
+  return state.cookies.data();
+}
+
+// Sends cannot be taken back; MPI refuses, which is as well.
+void cancel_receives() {
+  for (MPI_Request& request : state.requests) {
+    MPI_Cancel(&request);
+  }
+}
+
+int take_control(void* data, int room, int* peer, std::int64_t* bytes) {
+  *bytes = -1;
+  int flag = 0;
+  MPI_Status status;
+  const MPI_Comm lane = lane_of(MpiLane::control);
+  int error = MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, lane, &flag, &status);
+  if (error != MPI_SUCCESS || flag == 0) {
+    return error;
+  }
+  error = MPI_Recv(data, room, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, lane, &status);
+  int count = 0;
+  MPI_Get_count(&status, MPI_BYTE, &count);
+  *peer = status.MPI_SOURCE;
+  *bytes = count;
+  return error;
+}
+
+// ---- Collectives.
+
+struct Type {
+  MPI_Datatype type = MPI_BYTE;
+  int per_element = 1;  // of `type`
+  bool can_be_reduced = true;
+};
+
+Type type_of(std::int32_t dtype) {
+  switch (static_cast<DType>(dtype)) {
+    case DType::f32:
+      return {.type = MPI_FLOAT};
+    case DType::f64:
+      return {.type = MPI_DOUBLE};
+    case DType::i32:
+      return {.type = MPI_INT32_T};
+    case DType::i64:
+      return {.type = MPI_INT64_T};
+    case DType::u8:
+      return {.type = MPI_UINT8_T};
+    case DType::f16:
+    case DType::bf16:
+      break;
+  }
+  return {.type = MPI_BYTE, .per_element = 2, .can_be_reduced = false};
+}
+
+MPI_Op operator_of(std::int32_t reduction) {
+  switch (static_cast<Reduction>(reduction)) {
+    case Reduction::max:
+      return MPI_MAX;
+    case Reduction::min:
+      return MPI_MIN;
+    case Reduction::sum:
+    case Reduction::average:
+      break;
+  }
+  return MPI_SUM;
+}
+
+bool reduces(const MpiCall& call) {
+  const auto operation = static_cast<Operation>(call.operation);
+  return operation == Operation::reduce_scatter || operation == Operation::all_reduce;
+}
+
+int has(const MpiCall* call) {
+  const Type type = type_of(call->dtype);
+  if (static_cast<std::int64_t>(call->count) * type.per_element > INT_MAX) {
+    return 0;
+  }
+  const bool averages = static_cast<Reduction>(call->reduction) == Reduction::average;
+  return !reduces(*call) || (type.can_be_reduced && !averages) ? 1 : 0;
+}
+
+// Both forms of a collective, with and without a request.
+int issue(const MpiCall& call, MPI_Request* request) {
+  const MPI_Comm lane = lane_of(MpiLane::data);
+  const Type type = type_of(call.dtype);
+  const int all = static_cast<int>(call.count) * type.per_element;
+  const int block = all / state.size;
+  const MPI_Op op = operator_of(call.reduction);
+  auto* const data = static_cast<std::byte*>(call.data);
+  void* const data_or_output = call.output != nullptr ? call.output : call.data;
+  switch (static_cast<Operation>(call.operation)) {
+    case Operation::barrier:
+      return request != nullptr ? MPI_Ibarrier(lane, request) : MPI_Barrier(lane);
+    case Operation::reduce_scatter: {
+      // With counts: Open MPI's form for equal blocks reduces all of it to one rank first.
+      state.counts.assign(static_cast<std::size_t>(state.size), block);
+      return request != nullptr
+                 ? MPI_Ireduce_scatter(data, call.output, state.counts.data(), type.type, op, lane, request)
+                 : MPI_Reduce_scatter(data, call.output, state.counts.data(), type.type, op, lane);
+    }
+    case Operation::all_gather: {
+      const bool in_place = call.output == nullptr;
+      const void* const own = in_place ? MPI_IN_PLACE : call.output;
+      return request != nullptr ? MPI_Iallgather(own, block, type.type, data, block, type.type, lane, request)
+                                : MPI_Allgather(own, block, type.type, data, block, type.type, lane);
+    }
+    case Operation::all_reduce:
+      return request != nullptr ? MPI_Iallreduce(MPI_IN_PLACE, data, all, type.type, op, lane, request)
+                                : MPI_Allreduce(MPI_IN_PLACE, data, all, type.type, op, lane);
+    case Operation::broadcast:
+      return request != nullptr ? MPI_Ibcast(data, all, type.type, call.root, lane, request)
+                                : MPI_Bcast(data, all, type.type, call.root, lane);
+    case Operation::all_to_all:
+      return request != nullptr
+                 ? MPI_Ialltoall(data, block, type.type, data_or_output, block, type.type, lane, request)
+                 : MPI_Alltoall(data, block, type.type, data_or_output, block, type.type, lane);
+  }
+  return MPI_ERR_OP;
+}
+
+int begin(const MpiCall* call) { return issue(*call, &state.collective); }
+int test(int* done) { return MPI_Test(&state.collective, done, MPI_STATUS_IGNORE); }
+int perform(const MpiCall* call) { return issue(*call, nullptr); }
+
+constexpr MpiBinding kBinding = {.revision = kMpiBindingRevision,
+                                 .implementation = DEAR_MPI_IMPLEMENTATION,
+                                 .initialize = initialize,
+                                 .finalize = finalize,
+                                 .describe_version = describe_version,
+                                 .describe_error = describe_error,
+                                 .send = send,
+                                 .receive = receive,
+                                 .poll = poll,
+                                 .outstanding = outstanding,
+                                 .cancel_receives = cancel_receives,
+                                 .take_control = take_control,
+                                 .has = has,
+                                 .begin = begin,
+                                 .test = test,
+                                 .perform = perform};
+
+}  // namespace
+}  // namespace dear::transport
+
+extern "C" __attribute__((visibility("default"))) const dear::transport::MpiBinding* dear_mpi_binding() {
+  return &dear::transport::kBinding;
+}

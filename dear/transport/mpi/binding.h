@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+
+// What DeAR calls of an MPI: a table of plain functions that a module hands over, compiled once for each
+// implementation. Implementations differ in their binary interface, not in what these do; so all that thinks
+// stands above the table, and is compiled once.
+//
+// Functions that return int give 0, or an error of MPI that describe_error() puts into words. One thread at a
+// time calls them. Nothing is thrown across the table.
+namespace dear::transport {
+
+// Changes with every change of the table, so that a module of another build is not called.
+inline constexpr int kMpiBindingRevision = 1;
+
+// Two worlds of messages that never mix.
+enum class MpiLane : std::int32_t { data, control };
+
+// A request that is complete.
+struct MpiCompletion {
+  void* cookie = nullptr;
+  std::int64_t bytes = 0;  // that came, of a receive
+  int error = 0;
+  int truncated = 0;  // 1 when the error is that the message was longer than its receive
+};
+
+// As mpi.h's MpiCollective, in numbers.
+struct MpiCall {
+  std::int32_t operation = 0;
+  std::int32_t dtype = 0;
+  std::int32_t reduction = 0;
+  std::int32_t root = 0;
+  std::int64_t count = 0;
+  void* data = nullptr;
+  void* output = nullptr;
+};
+
+struct MpiBinding {
+  int revision = 0;
+  const char* implementation = nullptr;  // "openmpi"
+
+  // Waits for all ranks to come, without an end. `serialized`: whether threads may call in turn.
+  int (*initialize)(int* rank, int* size, int* serialized);
+  int (*finalize)();
+  // "Open MPI 4.1.4"
+  void (*describe_version)(char* text, int room);
+  void (*describe_error)(int error, char* text, int room);
+
+  // Messages of up to 2^31 - 1 bytes. The cookie comes back with the completion.
+  int (*send)(const void* data, int bytes, int peer, int tag, MpiLane lane, void* cookie);
+  int (*receive)(void* data, int bytes, int peer, int tag, MpiLane lane, void* cookie);
+  // Moves on what it can, and forgets the requests that it reports. The list stays until the next call.
+  int (*poll)(const MpiCompletion** completions, int* count);
+  // The cookies of the requests that are not complete.
+  void* const* (*outstanding)(int* count);
+  // Takes back the receives that no message has met yet.
+  void (*cancel_receives)();
+
+  // Takes a message of the control lane, if one is there. `bytes` is -1 if not.
+  int (*take_control)(void* data, int room, int* peer, std::int64_t* bytes);
+
+  // 1 when MPI has it.
+  int (*has)(const MpiCall* call);
+  // Nonblocking, one at a time; `done` becomes 1.
+  int (*begin)(const MpiCall* call);
+  int (*test)(int* done);
+  int (*perform)(const MpiCall* call);
+};
+
+// The one name that a module exports: const MpiBinding* dear_mpi_binding().
+inline constexpr const char* kMpiBindingSymbol = "dear_mpi_binding";
+
+}  // namespace dear::transport

@@ -1,0 +1,282 @@
+#include "dear/transport/mpi/mpi_channels.h"
+
+#include <algorithm>
+#include <map>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/base/digest.h"
+#include "dear/base/error.h"
+#include "dear/base/units.h"
+#include "dear/transport/host_key.h"
+
+namespace dear::transport {
+namespace {
+
+// A message of MPI counts its bytes in an int.
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+constexpr Tag kHello = kMostTag + 1;
+// What a rank sent before it left may still be on its way when the word of its leaving is here.
+constexpr auto kLastWords = std::chrono::milliseconds(200);
+constexpr std::uint32_t kLooksBetweenNotices = 256;
+
+// What ranks say of themselves when they meet.
+struct Hello {
+  std::uint64_t host = 0;
+  std::int64_t pid = 0;
+};
+
+}  // namespace
+
+MpiChannels::MpiChannels(const MpiWorld& world)
+    : world_(world),
+      hosts_(static_cast<std::size_t>(world.size)),
+      left_(static_cast<std::size_t>(world.size)) {}
+
+MpiChannels::~MpiChannels() {
+  const std::lock_guard lock(turn_);
+  if (!error_ && !aborted_) {
+    tell_peers(NoticeKind::left, "");
+  }
+  int unfinished = 0;
+  static_cast<void>(world_.binding->outstanding(&unfinished));
+  if (unfinished > 0) {
+    world_.binding->cancel_receives();
+  }
+  give_back_mpi(error_ || aborted_ || unfinished > 0 ? MpiState::lost : MpiState::whole);
+}
+
+// ---- The first exchange.
+
+void MpiChannels::meet(Deadline deadline) {
+  const auto ranks = static_cast<std::size_t>(size());
+  std::vector<Hello> hellos(ranks);
+  Hello& mine = hellos[static_cast<std::size_t>(rank())];
+  mine = {.host = Digest().add(host_key()).value(), .pid = getpid()};
+  std::vector<Transfer> transfers;
+  transfers.reserve(2 * ranks);
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != rank()) {
+      auto* const theirs = reinterpret_cast<std::byte*>(&hellos[static_cast<std::size_t>(peer)]);
+      transfers.push_back({Transfer::Direction::receive, peer, kHello, theirs, sizeof(Hello)});
+      transfers.push_back(
+          {Transfer::Direction::send, peer, kHello, reinterpret_cast<std::byte*>(&mine), sizeof(Hello)});
+    }
+  }
+  for (Transfer& transfer : transfers) {
+    start(transfer);
+  }
+  while (!std::all_of(transfers.begin(), transfers.end(), [](const Transfer& one) { return one.done; })) {
+    wait([] { return "wait for all ranks to meet"; }, deadline);
+  }
+
+  std::map<std::uint64_t, int> numbers;
+  std::vector<FileDescriptor> processes(ranks);
+  int neighbours = 0;
+  for (std::size_t i = 0; i < ranks; ++i) {
+    hosts_[i] = numbers.emplace(hellos[i].host, static_cast<int>(numbers.size())).first->second;
+  }
+  for (std::size_t i = 0; i < ranks; ++i) {
+    if (hellos[i].host == mine.host) {
+      ++neighbours;
+      processes[i] = watch_process(static_cast<pid_t>(hellos[i].pid));
+    }
+  }
+  peers_ = Peers(std::move(processes));
+  processors_ = get_nprocs() >= neighbours ? Backoff::Processors::own : Backoff::Processors::shared;
+}
+
+std::string MpiChannels::description() const {
+  char text[128] = "";
+  world_.binding->describe_version(text, sizeof text);
+  return text;
+}
+
+// ---- Transfers.
+
+void MpiChannels::check(int error, const char* doing) const {
+  if (error != 0) {
+    char text[512] = "";
+    world_.binding->describe_error(error, text, sizeof text);
+    throw TransportError(fmt::format("rank {}: {} refused to {}: {}", rank(), description(), doing, text));
+  }
+}
+
+void MpiChannels::start(Transfer& transfer) {
+  guarded([&] {
+    transfer.done = false;
+    if (transfer.bytes <= kMostBytes) {
+      start_piece(transfer, 0, transfer.bytes);
+      return;
+    }
+    pieces_[&transfer] = {.left = static_cast<int>((transfer.bytes + kMostBytes - 1) / kMostBytes)};
+    for (std::int64_t from = 0; from < transfer.bytes; from += kMostBytes) {
+      start_piece(transfer, from, std::min(kMostBytes, transfer.bytes - from));
+    }
+  });
+}
+
+void MpiChannels::start_piece(Transfer& transfer, std::int64_t from, std::int64_t bytes) {
+  const MpiBinding& mpi = *world_.binding;
+  std::byte* const data = transfer.data + from;
+  const int length = static_cast<int>(bytes);
+  const int tag = static_cast<int>(transfer.tag);
+  if (transfer.direction == Transfer::Direction::send) {
+    check(mpi.send(data, length, transfer.peer, tag, MpiLane::data, &transfer), "send a message");
+  } else {
+    check(mpi.receive(data, length, transfer.peer, tag, MpiLane::data, &transfer), "expect a message");
+  }
+}
+
+bool MpiChannels::progress() {
+  return guarded([&] {
+    if (++looks_ % kLooksBetweenNotices == 0) {
+      take_notices();
+    }
+    return poll();
+  });
+}
+
+bool MpiChannels::poll() {
+  const MpiCompletion* completions = nullptr;
+  int count = 0;
+  check(world_.binding->poll(&completions, &count), "look after messages");
+  bool any = false;
+  for (int i = 0; i < count; ++i) {
+    any = finish(completions[i]) || any;
+  }
+  return any;
+}
+
+bool MpiChannels::finish(const MpiCompletion& completion) {
+  if (completion.cookie == nullptr) {  // a notice that went out
+    return false;
+  }
+  auto& transfer = *static_cast<Transfer*>(completion.cookie);
+  if (completion.truncated != 0) {
+    throw_wrong_length(transfer, completion);
+  }
+  check(completion.error, "carry a message");
+  std::int64_t bytes = completion.bytes;
+  if (transfer.bytes > kMostBytes) {
+    Pieces& pieces = pieces_[&transfer];
+    pieces.bytes += bytes;
+    if (--pieces.left > 0) {
+      return false;
+    }
+    bytes = pieces.bytes;
+    pieces_.erase(&transfer);
+  }
+  if (transfer.direction == Transfer::Direction::receive && bytes != transfer.bytes) {
+    throw_wrong_length(transfer, completion);
+  }
+  transfer.done = true;
+  return true;
+}
+
+// How long a message was that did not fit is known to some implementations only.
+void MpiChannels::throw_wrong_length(const Transfer& transfer, const MpiCompletion& completion) const {
+  const std::string length = completion.truncated == 0 || completion.bytes > transfer.bytes
+                                 ? fmt::format("{}", completion.bytes)
+                                 : fmt::format("more than {}", transfer.bytes);
+  throw TransportError(
+      fmt::format("rank {} sent {} bytes where rank {} expects {} (tag {}): every rank must issue the same "
+                  "collectives",
+                  transfer.peer, length, rank(), transfer.bytes, transfer.tag));
+}
+
+// ---- Waiting.
+
+void MpiChannels::wait(const Describe& what, Deadline deadline) {
+  guarded([&] { wait_until([this] { return poll(); }, what, deadline); });
+}
+
+void MpiChannels::wait_until(const std::function<bool()>& look, const Describe& what, Deadline deadline) {
+  if (look()) {
+    return;
+  }
+  Backoff backoff(processors_);
+  SteadyTime since{};
+  for (;;) {
+    backoff.pause(deadline);
+    if (look()) {
+      return;
+    }
+    if (aborted_.load(std::memory_order_relaxed)) {
+      look_for_abort();
+    }
+    if (!backoff.slept()) {
+      continue;
+    }
+    if (since == SteadyTime{}) {
+      since = SteadyClock::now();
+    }
+    take_notices();
+    look_for_trouble(what, since);
+    if (deadline.expired() && !look()) {
+      fail_late(what, since);
+    }
+  }
+}
+
+// Ranks that owe a message; where none does, those that have not taken one.
+std::vector<int> MpiChannels::awaited() const {
+  int count = 0;
+  void* const* const cookies = world_.binding->outstanding(&count);
+  std::vector<int> senders, receivers;
+  for (int i = 0; i < count; ++i) {
+    if (cookies[i] != nullptr) {
+      const auto& transfer = *static_cast<const Transfer*>(cookies[i]);
+      (transfer.direction == Transfer::Direction::receive ? senders : receivers).push_back(transfer.peer);
+    }
+  }
+  std::vector<int>& ranks = senders.empty() ? receivers : senders;
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+// A rank that sent what it owed may end at once, so MPI is asked once more before it is blamed.
+void MpiChannels::look_for_trouble(const Describe& what, SteadyTime since) {
+  constexpr auto kBeforeTheFirst = std::chrono::milliseconds(5);
+  constexpr std::uint32_t kSeldom = 64;
+  if (++looks_ % kSeldom != 0 || SteadyClock::now() - since < kBeforeTheFirst) {
+    return;
+  }
+  for (const int peer : awaited()) {
+    const SteadyTime left = left_[static_cast<std::size_t>(peer)];
+    const bool gone = left != SteadyTime{} && SteadyClock::now() - left > kLastWords;
+    if (gone || peers_.ended(peer)) {
+      if (poll()) {
+        return;
+      }
+      throw TransportError(
+          gone ? fmt::format("{} left the group while others {}: every rank must issue the same collectives",
+                             peers_.name(peer), what())
+               : fmt::format("{} died while others {}: its own output says why", peers_.name(peer), what()));
+    }
+  }
+}
+
+void MpiChannels::fail_late(const Describe& what, SteadyTime since) {
+  std::vector<std::string> names;
+  std::vector<std::string> stopped;
+  for (const int peer : awaited()) {
+    names.push_back(peers_.name(peer));
+    if (peers_.stopped(peer)) {
+      stopped.push_back(fmt::format("kill -CONT {}", peers_.pid(peer)));
+    }
+  }
+  const std::string advice =
+      stopped.empty() ? "stuck or slower than that (raise the timeout if it is only slow)"
+                      : fmt::format("stopped by a signal (continue with: {})", fmt::join(stopped, "; "));
+  throw TimeoutError(fmt::format("{} did not come within {} while others {}: {}",
+                                 names.empty() ? "a rank" : fmt::format("{}", fmt::join(names, ", ")),
+                                 format_seconds(seconds_of(SteadyClock::now()) - seconds_of(since)), what(),
+                                 advice));
+}
+
+}  // namespace dear::transport

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "dear/transport/mpi/backoff.h"
+#include "dear/transport/mpi/mpi.h"
+#include "dear/transport/mpi/process.h"
+#include "dear/transport/shm/peers.h"
+
+namespace dear::transport {
+
+// Channels on an MPI that has started. Every call of MPI is made under one lock: the group's thread has it
+// while it waits, and looks after what abort() asks for from elsewhere.
+class MpiChannels final : public Mpi {
+ public:
+  explicit MpiChannels(const MpiWorld& world);
+  MpiChannels(const MpiChannels&) = delete;
+  MpiChannels& operator=(const MpiChannels&) = delete;
+  // Tells the peers that this rank left, and gives MPI back.
+  ~MpiChannels() override;
+
+  // Every pair exchanges a message; afterwards each rank knows where all run.
+  void meet(Deadline deadline);
+
+  [[nodiscard]] int rank() const override { return world_.rank; }
+  [[nodiscard]] int size() const override { return world_.size; }
+  [[nodiscard]] std::string description() const override;
+  [[nodiscard]] std::string implementation() const override { return world_.binding->implementation; }
+  [[nodiscard]] const std::vector<int>& hosts() const override { return hosts_; }
+
+  void start(Transfer& transfer) override;
+  bool progress() override;
+  void wait(const Describe& what, Deadline deadline) override;
+  void abort(const std::string& reason) noexcept override;
+
+  [[nodiscard]] bool supports(const MpiCollective& collective) const override;
+  void run(const MpiCollective& collective, const Describe& what, Deadline deadline) override;
+  void run_blocking(const MpiCollective& collective) override;
+
+ private:
+  // What a rank tells all others outside of the order of messages.
+  enum class NoticeKind : std::uint32_t { aborted, left };
+  struct Notice {
+    NoticeKind kind = NoticeKind::left;
+    std::uint32_t session = 0;
+    char text[1500] = "";
+  };
+  // A transfer of more bytes than a message of MPI holds travels as several.
+  struct Pieces {
+    int left = 0;
+    std::int64_t bytes = 0;
+  };
+
+  // Under the lock. The first error is this object's for good: MPI says little of what still works after one.
+  template <typename Function>
+  auto guarded(Function&& function) {
+    const std::lock_guard lock(turn_);
+    if (error_) {
+      std::rethrow_exception(error_);
+    }
+    try {
+      look_for_abort();
+      return function();
+    } catch (const std::exception&) {
+      error_ = std::current_exception();
+      throw;
+    }
+  }
+  void check(int error, const char* doing) const;
+  void start_piece(Transfer& transfer, std::int64_t from, std::int64_t bytes);
+  bool poll();
+  bool finish(const MpiCompletion& completion);
+  [[noreturn]] void throw_wrong_length(const Transfer& transfer, const MpiCompletion& completion) const;
+
+  void wait_until(const std::function<bool()>& look, const Describe& what, Deadline deadline);
+  [[nodiscard]] std::vector<int> awaited() const;
+  void look_for_trouble(const Describe& what, SteadyTime since);
+  [[noreturn]] void fail_late(const Describe& what, SteadyTime since);
+
+  template <typename Carry>
+  void carry(const MpiCollective& collective, const Carry& by_mpi);
+
+  void look_for_abort();
+  void take_notices();
+  void tell_peers(NoticeKind kind, const std::string& text) noexcept;
+
+  MpiWorld world_;
+  std::vector<int> hosts_;
+  Peers peers_;  // those of this host can be watched
+  Backoff::Processors processors_ = Backoff::Processors::shared;
+
+  std::timed_mutex turn_;
+  std::exception_ptr error_;
+  std::unordered_map<const Transfer*, Pieces> pieces_;
+  std::vector<SteadyTime> left_;  // by rank: since when it is known to have left; the epoch if it has not
+  Notice outgoing_;
+  std::vector<std::byte> shard_;  // of a reduce-scatter in place
+  std::uint32_t looks_ = 0;
+
+  std::mutex reason_mutex_;
+  std::string reason_;  // of an abort on this rank
+  std::atomic<bool> aborted_ = false;
+  bool told_ = false;
+};
+
+}  // namespace dear::transport
