@@ -142,7 +142,8 @@ void add_simulate_command(CLI::App& app) {
   command
       ->add_option(
           "--network", arguments->networks,
-          "1gbit, 10gbe, 100gbib, or bandwidth=1gbit,latency=50us; give the option again for a further one")
+          "1gbit, 10gbe, 100gbib, bandwidth=1gbit,latency=50us, or a cluster file as `dear bench collective "
+          "--cluster FILE` writes it; give the option again for a further one")
       ->required()
       ->allow_extra_args(false)
       ->type_name("NET");

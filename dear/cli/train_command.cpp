@@ -258,7 +258,7 @@ void add_train_command(CLI::App& app) {
       "layer, or all");
   add("--network", options->network,
       "model a network: " + names_in(network_presets()) +
-          ", or bandwidth=1gbit,latency=50us (default: the real one)");
+          ", bandwidth=1gbit,latency=50us, or a cluster file (default: the real one)");
   add("--steps", options->steps, "optimiser steps");
   add("--batch", options->batch, "samples in a step, per worker");
   add("--layers", options->layers, "transformer blocks");

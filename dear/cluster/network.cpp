@@ -1,11 +1,14 @@
 #include "dear/cluster/network.h"
 
+#include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
+#include "dear/cluster/cluster_file.h"
 
 namespace dear {
 namespace {
@@ -19,8 +22,8 @@ constexpr double kBeta10gbe = 1.706e-9 / 2 * 64 / 63;
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
   std::vector<std::string_view> names;
   for (const NetworkPreset& preset : network_presets()) names.push_back(preset.name);
-  throw ConfigError(fmt::format("network '{}': {}; use {} or bandwidth=1gbit,latency=50us", text, why,
-                                fmt::join(names, ", ")));
+  throw ConfigError(fmt::format("network '{}': {}; use {} or bandwidth=1gbit,latency=50us, or a cluster file",
+                                text, why, fmt::join(names, ", ")));
 }
 
 template <typename Parse>
@@ -58,6 +61,12 @@ Link parse_link(std::string_view text) {
   return {.alpha_seconds = *latency_seconds, .beta_seconds_per_byte = beta_of(*bits_per_second)};
 }
 
+// One that is there, or, so that it is missed by its name, one that cannot be anything else.
+bool names_file(std::string_view text) {
+  std::error_code ignored;
+  return text.ends_with(".json") || std::filesystem::is_regular_file(text, ignored);
+}
+
 }  // namespace
 
 const std::vector<NetworkPreset>& network_presets() {
@@ -79,6 +88,10 @@ const std::vector<NetworkPreset>& network_presets() {
 Network parse_network(std::string_view text) {
   for (const NetworkPreset& preset : network_presets()) {
     if (preset.name == text) return {.name = std::string(text), .link = preset.link};
+  }
+  if (names_file(text)) {
+    const Cluster cluster = read_cluster(std::string(text));
+    return {.name = cluster.name, .link = cluster.link};
   }
   if (text.find('=') == std::string_view::npos) refuse(text, "there is no such preset");
   return {.name = std::string(text), .link = parse_link(text)};

@@ -15,7 +15,7 @@ struct Link {
 
 // A flat network: every rank has one such link, and no two ranks share one.
 struct Network {
-  std::string name;  // a preset's name, or the text that described it
+  std::string name;  // a preset's or a cluster's, or the text that described it
   Link link;
 };
 
@@ -26,8 +26,9 @@ struct NetworkPreset {
 };
 const std::vector<NetworkPreset>& network_presets();
 
-// "1gbit", "10gbe", "100gbib", or "bandwidth=1gbit,latency=50us" (both keys required, in either order).
-// ConfigError naming the part that is wrong and the presets there are.
+// "1gbit", "10gbe", "100gbib", "bandwidth=1gbit,latency=50us" (both keys required, in either order), or the
+// path of a cluster file (cluster_file.h). ConfigError naming the part that is wrong and the presets there
+// are.
 Network parse_network(std::string_view text);
 
 }  // namespace dear
