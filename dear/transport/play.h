@@ -2,38 +2,26 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "dear/algorithm/program.h"
 #include "dear/base/deadline.h"
 #include "dear/transport/channels.h"
+#include "dear/transport/player.h"
 
 namespace dear::transport {
 
-// Bytes [begin, end) of a vector.
-struct ByteRange {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  [[nodiscard]] std::int64_t count() const { return end - begin; }
-};
-
-// What a program needs to become a collective on memory.
+// A program, and what it needs to become a collective on memory.
 struct Score {
   const algorithm::Program* program = nullptr;
-  std::vector<ByteRange> blocks;  // of the vector, by block; adjacent where their numbers are; may be empty
-  std::byte* data = nullptr;      // the vector of this rank
-  // into[i] = into[i] (op) from[i] for whole elements; segments begin and end between elements.
-  using Combine = std::function<void(std::byte* into, const std::byte* from, std::int64_t bytes)>;
-  Combine combine;  // unused where the program reduces nothing
+  std::vector<ByteRange> blocks;  // by block; of an all-to-all those from program->blocks on, in the output
   std::int64_t element_bytes = 1;
-  std::int64_t segment_bytes =
-      128 * 1024;  // messages are cut into pieces of this size, so that rounds overlap
-  Tag tag = 0;     // of all messages of this collective; the same on all ranks
+  std::int64_t segment_bytes = 64 * 1024;
+  Performance performance;
 };
 
-// Plays this rank's part. Returns when it is done and the vector may be written again; all errors of
-// Channels.
+// Plays this rank's part once. Who plays it often makes a Player instead. Returns when it is done and the
+// memory may be written again; all errors of Channels.
 void play(const Score& score, Channels& channels, const Channels::Describe& what, Deadline deadline);
 
 }  // namespace dear::transport

@@ -1,0 +1,350 @@
+#include "dear/transport/play.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/algorithm/algorithms.h"
+#include "dear/base/error.h"
+#include "dear/transport/shm/shm.h"
+#include "dear/transport/testing/ranks.h"
+
+// Programs on real numbers, small whole ones, so that any order of addition gives the same sum.
+namespace dear::transport {
+namespace {
+
+using algorithm::Collective;
+using algorithm::Program;
+using ::testing::Each;
+using testing::run_on_threads;
+
+constexpr std::int64_t kElement = sizeof(float);
+
+void add_up(std::span<const std::byte* const> sources, std::byte* out, std::int64_t bytes) {
+  ASSERT_EQ(bytes % kElement, 0);
+  for (std::int64_t i = 0; i < bytes; i += kElement) {
+    float sum = 0;
+    for (const std::byte* source : sources) {
+      float value = 0;
+      std::memcpy(&value, source + i, sizeof value);
+      sum += value;
+    }
+    std::memcpy(out + i, &sum, sizeof sum);
+  }
+}
+
+float value_of(int rank, std::int64_t i) { return static_cast<float>((i * 7 + rank * 5) % 23); }
+
+float sum_of(int ranks, std::int64_t i) {
+  float sum = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    sum += value_of(rank, i);
+  }
+  return sum;
+}
+
+// `elements` shared out among blocks as evenly as goes: some are empty when there are few.
+std::vector<ByteRange> even_blocks(int blocks, std::int64_t elements) {
+  std::vector<ByteRange> ranges;
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    ranges.push_back(
+        {.begin = elements * block / blocks * kElement, .end = elements * (block + 1) / blocks * kElement});
+  }
+  return ranges;
+}
+
+struct Case {
+  std::int64_t elements = 0;
+  std::int64_t segment_bytes = 64;
+};
+constexpr Case kCases[] = {{0, 64}, {1, 64}, {7, 1}, {64, 4096}, {1001, 24}, {1001, 4096}, {70'001, 8192}};
+
+class Playing {
+ public:
+  Playing(Channels& channels, const Program& program, const Case& with)
+      : channels_(channels),
+        program_(program),
+        blocks_(even_blocks(program.blocks, with.elements)),
+        mine_(static_cast<std::size_t>(with.elements)) {
+    for (std::int64_t i = 0; i < with.elements; ++i) {
+      mine_[static_cast<std::size_t>(i)] = value_of(channels.rank(), i);
+    }
+    score_ = {.program = &program,
+              .blocks = blocks_,
+              .element_bytes = kElement,
+              .segment_bytes = with.segment_bytes,
+              .performance = {.data = reinterpret_cast<std::byte*>(mine_.data()), .combine = add_up}};
+  }
+
+  void play() {
+    transport::play(
+        score_, channels_, [] { return "wait in a test"; }, Deadline::after(std::chrono::seconds(60)));
+  }
+
+  void expect_result() {
+    const int rank = channels_.rank();
+    const int ranks = channels_.size();
+    for (int block = 0; block < program_.blocks; ++block) {
+      const int owner = block * ranks / program_.blocks;
+      switch (program_.collective) {
+        case Collective::reduce_scatter:
+          if (owner == rank) {
+            expect_block(block, [&](std::int64_t i) { return sum_of(ranks, i); });
+          }
+          break;
+        case Collective::all_gather:
+          expect_block(block, [&](std::int64_t i) { return value_of(owner, i); });
+          break;
+        case Collective::broadcast:
+          expect_block(block, [&](std::int64_t i) { return value_of(program_.root, i); });
+          break;
+        case Collective::reduce:
+          if (rank != program_.root) {
+            break;
+          }
+          [[fallthrough]];
+        case Collective::all_reduce:
+          expect_block(block, [&](std::int64_t i) { return sum_of(ranks, i); });
+          break;
+        case Collective::all_to_all:
+          break;
+      }
+    }
+  }
+
+  template <typename Expected>
+  void expect_block(int block, const Expected& expected) {
+    const ByteRange& range = blocks_[static_cast<std::size_t>(block)];
+    for (std::int64_t i = range.begin / kElement; i < range.end / kElement; ++i) {
+      ASSERT_EQ(mine_[static_cast<std::size_t>(i)], expected(i))
+          << program_.name << " of " << mine_.size() << ", rank " << channels_.rank() << " of "
+          << program_.ranks << ", block " << block << ", element " << i;
+    }
+  }
+
+ private:
+  Channels& channels_;
+  const Program& program_;
+  std::vector<ByteRange> blocks_;
+  std::vector<float> mine_;
+  Score score_;
+};
+
+// Each of the programs one after another over the same channels.
+void expect_all(int ranks, const std::vector<Program>& programs) {
+  auto channels = make_shm_channels_threads(ranks);
+  const auto reports = run_on_threads(ranks, [&](int rank) {
+    const auto mine = std::move(channels[static_cast<std::size_t>(rank)]);
+    for (const Program& program : programs) {
+      for (const Case& one : kCases) {
+        Playing playing(*mine, program, one);
+        playing.play();
+        playing.expect_result();
+      }
+    }
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+class Programs : public ::testing::TestWithParam<int> {};
+
+TEST_P(Programs, OfEveryAlgorithmGiveThePlainSum) {
+  const int ranks = GetParam();
+  std::vector<Program> programs;
+  for (const algorithm::Algorithm& algorithm : algorithm::algorithms()) {
+    for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather,
+                                        Collective::all_reduce, Collective::broadcast, Collective::reduce}) {
+      if (algorithm::has(algorithm, collective)) {
+        programs.push_back(make_program(
+            algorithm, collective,
+            {.ranks = ranks, .root = collective == Collective::all_reduce ? 0 : ranks / 2, .blocks = 5}));
+      }
+    }
+  }
+  expect_all(ranks, programs);
+}
+
+TEST_P(Programs, OfTwoLevelsGiveThePlainSum) {
+  const int ranks = GetParam();
+  std::vector<Program> programs;
+  for (int nodes = 1; nodes <= ranks; ++nodes) {
+    if (ranks % nodes == 0) {
+      for (const Collective collective :
+           {Collective::reduce_scatter, Collective::all_gather, Collective::all_reduce}) {
+        programs.push_back(hierarchical(algorithm::find_algorithm("ring"),
+                                        algorithm::find_algorithm("halving-doubling"), collective, nodes,
+                                        ranks / nodes));
+      }
+    }
+  }
+  expect_all(ranks, programs);
+}
+
+// What a rank gets is where it belongs, and its own input is as it was.
+TEST_P(Programs, AllToAllGoesIntoItsOutput) {
+  const int ranks = GetParam();
+  const Program program =
+      make_program(algorithm::find_algorithm("pairwise"), Collective::all_to_all, {.ranks = ranks});
+  auto channels = make_shm_channels_threads(ranks);
+  const auto reports = run_on_threads(ranks, [&](int rank) {
+    const auto mine = std::move(channels[static_cast<std::size_t>(rank)]);
+    for (const std::int64_t each : {0, 1, 3, 5000}) {
+      std::vector<float> input(static_cast<std::size_t>(each * ranks));
+      std::vector<float> output(input.size(), -1);
+      for (std::size_t i = 0; i < input.size(); ++i) {
+        input[i] = value_of(rank, static_cast<std::int64_t>(i));
+      }
+      const std::vector<float> before = input;
+      std::vector<ByteRange> blocks = even_blocks(ranks, each * ranks);
+      blocks.insert(blocks.end(), blocks.begin(), blocks.begin() + ranks);
+      play(
+          {.program = &program,
+           .blocks = blocks,
+           .element_bytes = kElement,
+           .segment_bytes = 4096,
+           .performance = {.data = reinterpret_cast<std::byte*>(input.data()),
+                           .output = reinterpret_cast<std::byte*>(output.data())}},
+          *mine, [] { return "wait in a test"; }, Deadline::after(std::chrono::seconds(60)));
+      EXPECT_EQ(input, before);
+      for (std::int64_t i = 0; i < each * ranks; ++i) {
+        ASSERT_EQ(output[static_cast<std::size_t>(i)],
+                  value_of(static_cast<int>(i / each), rank * each + i % each));
+      }
+    }
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Programs, ::testing::Range(1, 10));
+
+// Blocks broadcast along random trees, some of them in the same rounds, in messages of several blocks; and
+// backwards, as sums.
+Program random_broadcast(int ranks, int blocks, std::mt19937& generator) {
+  Program program = empty_program("random broadcast", Collective::broadcast, ranks, blocks);
+  std::vector<std::vector<bool>> has(static_cast<std::size_t>(ranks),
+                                     std::vector<bool>(static_cast<std::size_t>(blocks)));
+  has[0].assign(static_cast<std::size_t>(blocks), true);
+  const auto lacks = [&](const std::vector<bool>& one) {
+    return std::find(one.begin(), one.end(), false) != one.end();
+  };
+  while (std::any_of(has.begin(), has.end(), lacks)) {
+    program.add_round();
+    const auto before = has;
+    for (int message = 0; message < 2 * ranks; ++message) {
+      const auto from = generator() % static_cast<unsigned>(ranks);
+      const auto to = generator() % static_cast<unsigned>(ranks);
+      std::vector<algorithm::Blocks> sent;
+      for (int block = 0; block < blocks; ++block) {
+        const auto at = static_cast<std::size_t>(block);
+        if (from != to && before[from][at] && !has[to][at] && generator() % 2 == 0) {
+          has[to][at] = true;
+          sent.push_back({.begin = block, .end = block + 1});
+        }
+      }
+      std::shuffle(sent.begin(), sent.end(), generator);
+      if (!sent.empty()) {
+        program.send(static_cast<int>(program.rounds.size()) - 1, static_cast<int>(from),
+                     static_cast<int>(to), sent);
+      }
+    }
+  }
+  return program;
+}
+
+TEST(Play, RandomPrograms) {
+  std::mt19937 generator(11);
+  for (int round = 0; round < 12; ++round) {
+    const int ranks = 2 + round % 4;
+    const Program forward = random_broadcast(ranks, 1 + round, generator);
+    const Program backward = reversed(forward, "random reduce");
+    expect_all(ranks, {forward, backward, concatenated(backward, forward, "random all-reduce")});
+  }
+}
+
+// ---- Direct reduce-scatter and heads, as plans.
+
+Performance on(std::vector<float>& numbers) {
+  return {.data = reinterpret_cast<std::byte*>(numbers.data()), .combine = add_up};
+}
+
+TEST(Plans, DirectReduceScatterThenAnAllGatherWithHeads) {
+  for (const int ranks : {1, 2, 3, 4, 7}) {
+    auto channels = make_shm_channels_threads(ranks);
+    const Program gather =
+        make_program(algorithm::find_algorithm("ring"), Collective::all_gather, {.ranks = ranks});
+    const auto reports = run_on_threads(ranks, [&](int rank) {
+      const auto mine = std::move(channels[static_cast<std::size_t>(rank)]);
+      Stage stage;
+      for (const Case& one : kCases) {
+        const std::vector<ByteRange> blocks = even_blocks(ranks, one.elements);
+        for (const bool whole : {false, true}) {
+          PlanBuilder builder(
+              {.rank = rank, .element_bytes = kElement, .segment_bytes = one.segment_bytes, .head_bytes = 8});
+          builder.add_direct_reduce_scatter(blocks);
+          if (whole) {
+            builder.add(gather, blocks);
+          }
+          Player player(builder.finish());
+          for (std::int64_t time = 0; time < 3; ++time) {
+            std::vector<float> numbers(static_cast<std::size_t>(one.elements));
+            for (std::int64_t i = 0; i < one.elements; ++i) {
+              numbers[static_cast<std::size_t>(i)] = value_of(rank, i);
+            }
+            const std::int64_t head = time * 100 + rank;
+            int heads = 0;
+            Performance performance = on(numbers);
+            performance.head = reinterpret_cast<const std::byte*>(&head);
+            performance.compare = [&](int peer, const std::byte* theirs) {
+              std::int64_t told = 0;
+              std::memcpy(&told, theirs, sizeof told);
+              EXPECT_EQ(told, time * 100 + peer);
+              ++heads;
+            };
+            player.play(
+                performance, *mine, stage, [] { return "wait in a test"; },
+                Deadline::after(std::chrono::seconds(60)));
+            EXPECT_EQ(heads, ranks - 1);
+            for (std::int64_t i = 0; i < one.elements; ++i) {
+              const ByteRange& own = blocks[static_cast<std::size_t>(rank)];
+              const bool summed = whole || (own.begin <= i * kElement && i * kElement < own.end);
+              ASSERT_EQ(numbers[static_cast<std::size_t>(i)], summed ? sum_of(ranks, i) : value_of(rank, i));
+            }
+          }
+        }
+      }
+    });
+    EXPECT_THAT(reports, Each("ok"));
+  }
+}
+
+TEST(Plans, StagingMemoryDoesNotGrowWithTheVector) {
+  const Program program =
+      make_program(algorithm::find_algorithm("ring"), Collective::all_reduce, {.ranks = 4});
+  const auto plan_of = [&](std::int64_t elements) {
+    return PlanBuilder({.rank = 1, .element_bytes = kElement, .segment_bytes = 4096})
+        .add(program, even_blocks(4, elements))
+        .finish();
+  };
+  const Plan small = plan_of(100'000);
+  const Plan large = plan_of(1'000'000);
+  EXPECT_EQ(large.slots, small.slots);
+  EXPECT_EQ(large.most_staged, small.most_staged);
+  EXPECT_EQ(large.most_packed, 0);
+}
+
+TEST(Plans, RefuseWhatDoesNotFit) {
+  const Program program =
+      make_program(algorithm::find_algorithm("ring"), Collective::all_gather, {.ranks = 3});
+  EXPECT_THROW(PlanBuilder({.rank = 0}).add(program, even_blocks(2, 10)), ConfigError);
+  EXPECT_THROW(PlanBuilder({.rank = 3}).add(program, even_blocks(3, 10)), ConfigError);
+  EXPECT_THROW(PlanBuilder({.rank = 0, .segment_bytes = 0}), ConfigError);
+}
+
+}  // namespace
+}  // namespace dear::transport
