@@ -19,7 +19,7 @@
 namespace dear::transport {
 namespace {
 
-constexpr auto kFarewell = std::chrono::seconds(10);
+constexpr auto kFarewell = std::chrono::hours(1);
 
 // [Note: MPI's thread] MPI_Init and MPI_Finalize wait for all ranks without an end, and MPI wants both from
 // one thread. So a thread of its own calls them, and whoever needs them waits for it as long as it likes;
