@@ -17,10 +17,10 @@ inline double now_seconds() { return seconds_of(SteadyClock::now()); }
 class Deadline {
  public:
   // A timeout that the clock cannot count to, such as an infinite one, is taken as a century.
-  static Deadline after(std::chrono::duration<double> timeout) {
+  static Deadline after(std::chrono::duration<double> timeout, SteadyTime from = SteadyClock::now()) {
     static constexpr std::chrono::duration<double> kCentury = std::chrono::hours(24 * 36'525);
-    return Deadline(SteadyClock::now() + std::chrono::duration_cast<SteadyClock::duration>(
-                                             timeout < kCentury ? timeout : kCentury));
+    return Deadline(
+        from + std::chrono::duration_cast<SteadyClock::duration>(timeout < kCentury ? timeout : kCentury));
   }
   explicit Deadline(SteadyTime at) : at_(at) {}
 

@@ -125,7 +125,9 @@ class Group::Lane {
     return state_->push(std::move(work), std::move(then));
   }
   // Nothing when other work is there, or results are delivered by the other thread.
-  std::optional<Timing> perform_here(const Work& work) { return state_->perform_here(work); }
+  std::optional<Timing> perform_here(const Work& work, SteadyTime now) {
+    return state_->perform_here(work, now);
+  }
   void abort(const std::string& reason) noexcept { state_->abort(reason); }
   [[nodiscard]] const Backend& backend() const { return *state_->backend; }
   void forbid_here() const { forbid_on_lane(state_.get()); }
@@ -148,8 +150,8 @@ class Group::Lane {
     void close();
     void run();
     void deliver_when_due();
-    std::optional<Timing> perform_here(const Work& work);
-    Outcome perform(const Work& work);
+    std::optional<Timing> perform_here(const Work& work, SteadyTime reached);
+    Outcome perform(const Work& work, SteadyTime reached);
     void deliver(Item& item, Outcome outcome);
     void fail(std::exception_ptr error);
     std::exception_ptr failed();
@@ -216,12 +218,12 @@ void Group::Lane::State::abort(const std::string& reason) noexcept {
   backend->abort(reason);
 }
 
-Outcome Group::Lane::State::perform(const Work& work) {
+Outcome Group::Lane::State::perform(const Work& work, SteadyTime reached) {
   Outcome outcome;
   outcome.error = failed();
   if (!outcome.error) {
     try {
-      outcome.timing = work(*backend, Deadline::after(timeout));
+      outcome.timing = work(*backend, Deadline::after(timeout, reached));
     } catch (...) {
       fail(std::current_exception());
       outcome.error = failed();  // an abort on this rank came first and says more than its consequence
@@ -262,7 +264,7 @@ void Group::Lane::State::run() {
       queue.pop_front();
       busy = true;
     }
-    Outcome outcome = perform(item.work);
+    Outcome outcome = perform(item.work, SteadyClock::now());
     if (!delivers_later) {
       deliver(item, std::move(outcome));
       const std::lock_guard lock(mutex);
@@ -276,7 +278,7 @@ void Group::Lane::State::run() {
   }
 }
 
-std::optional<Timing> Group::Lane::State::perform_here(const Work& work) {
+std::optional<Timing> Group::Lane::State::perform_here(const Work& work, SteadyTime reached) {
   {
     const std::lock_guard lock(mutex);
     if (failure) {
@@ -287,7 +289,7 @@ std::optional<Timing> Group::Lane::State::perform_here(const Work& work) {
     }
     busy = true;
   }
-  const Outcome outcome = perform(work);
+  const Outcome outcome = perform(work, reached);
   bool others = false;
   {
     const std::lock_guard lock(mutex);
@@ -364,8 +366,9 @@ Timing Group::perform(const Request& request) {
   lane_->forbid_here();
   Request timed = request;
   timed.asked = SteadyClock::now();
+  timed.waiting = Waiting::yielding;
   const auto work = [&timed](Backend& backend, Deadline deadline) { return backend.run(timed, deadline); };
-  if (const auto timing = lane_->perform_here(work)) {
+  if (const auto timing = lane_->perform_here(work, timed.asked)) {
     return *timing;
   }
   return issue(request).wait();

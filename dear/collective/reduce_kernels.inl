@@ -109,10 +109,26 @@ void pass_over(const T* const* sources, typename Element<T>::Sum* partial, T* ou
 }
 
 #if defined(__F16C__) && defined(__AVX2__)
-// Eight numbers at a time by the processor's own conversion; what is left one by one.
+// Eight numbers at a time; what is left one by one.
 struct Eight {
   static __m256 load(const Half* at) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+  }
+  static __m256 load(const BFloat16* at) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  // As narrow_to_bfloat16 does it.
+  static void store(BFloat16* at, __m256 value) {
+    const __m256i bits = _mm256_castps_si256(value);
+    const __m256i high = _mm256_srli_epi32(bits, 16);
+    const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+    const __m256i up = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    const __m256i quiet_nan = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
+    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
+    const __m256i wide = _mm256_blendv_epi8(_mm256_srli_epi32(up, 16), quiet_nan, is_nan);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at),
+                     _mm_packus_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1)));
   }
   static void store(Half* at, __m256 value) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
@@ -127,10 +143,10 @@ struct Eight {
   static __m256 apply(Min, __m256 a, __m256 b) { return choose<_CMP_LT_OQ>(a, b); }
 };
 
-template <typename Op, int N, Pass kPass>
-std::int64_t pass_by_eights(const Half* const* sources, float* partial, Half* out, std::int64_t count,
+template <typename T, typename Op, int N, Pass kPass>
+std::int64_t pass_by_eights(const T* const* sources, float* partial, T* out, std::int64_t count,
                             std::int64_t divisor) {
-  const Half* source[N];
+  const T* source[N];
   for (int n = 0; n < N; ++n) source[n] = sources[n];
   const __m256 by = _mm256_set1_ps(static_cast<float>(divisor));
   std::int64_t i = 0;
@@ -155,8 +171,8 @@ void pass(const T* const* sources, std::int64_t begin, typename Element<T>::Sum*
   for (int n = 0; n < N; ++n) from[n] = sources[n] + begin;
   std::int64_t done = 0;
 #if defined(__F16C__) && defined(__AVX2__)
-  if constexpr (std::is_same_v<T, Half>) {
-    done = pass_by_eights<Op, N, kPass>(from, partial, out + begin, count, divisor);
+  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+    done = pass_by_eights<T, Op, N, kPass>(from, partial, out + begin, count, divisor);
     for (int n = 0; n < N; ++n) from[n] += done;
   }
 #endif

@@ -20,6 +20,10 @@ enum class Operation : std::uint8_t {
 
 std::string name_of(Operation operation);  // "reduce-scatter"
 
+// How the thread that runs a collective waits, once a short spin has failed: asleep, or first for a moment by
+// yielding its processor, which is quicker where ranks share processors and nothing else is to be done there.
+enum class Waiting : std::uint8_t { asleep, yielding };
+
 // One collective as one rank asks for it. Peers compare operation, reduction, count, dtype, root and label.
 struct Request {
   Operation operation = Operation::barrier;
@@ -29,6 +33,7 @@ struct Request {
   int root = 0;             // broadcast only
   std::int64_t label = -1;  // the caller's number for it (a bucket); -1 for none
   SteadyTime asked{};       // when the caller asked for it: a Group says so; else as the backend comes to it
+  Waiting waiting = Waiting::asleep;
 };
 
 // ConfigError when no rank of a group of `ranks` could run it: a view outside its buffer or not on a multiple

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <time.h>
@@ -33,11 +34,16 @@ struct Control::Board {
   char message[2000];
 };
 
+// Each group of lines is read by the peers at one time: the count while they wait, one entry when all have
+// come.
 struct Control::Place {
+  struct Entry {
+    alignas(128) Announcement announcement;
+    alignas(16) std::byte note[kNoteBytes];
+  };
   alignas(128) std::atomic<std::uint64_t> phase;  // barriers that the rank entered
   std::atomic<bool> left;
-  Announcement announcements[2];
-  alignas(64) std::byte notes[2][kNoteBytes];
+  Entry entries[2];
 };
 
 namespace {
@@ -48,6 +54,7 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
 constexpr std::uint32_t kFailed = 1;
 constexpr std::uint32_t kRing = 2;
 constexpr auto kSpin = std::chrono::microseconds(10);
+constexpr auto kYield = std::chrono::microseconds(200);
 constexpr int kSpinsBetweenClocks = 32;
 constexpr auto kFirstLook = std::chrono::milliseconds(5);
 constexpr auto kNextLooks = std::chrono::milliseconds(50);
@@ -102,10 +109,12 @@ void Control::leave() noexcept {
 Control::Place& Control::place(int rank) const { return places_[rank]; }
 
 Announcement& Control::announcement(int rank, std::uint64_t sequence) const {
-  return place(rank).announcements[sequence % 2];
+  return place(rank).entries[sequence % 2].announcement;
 }
 
-std::byte* Control::note(int rank, std::uint64_t sequence) const { return place(rank).notes[sequence % 2]; }
+std::byte* Control::note(int rank, std::uint64_t sequence) const {
+  return place(rank).entries[sequence % 2].note;
+}
 
 // Looks at the next ranks first: those before this one are read by everybody else just now.
 bool Control::all_here() const {
@@ -118,7 +127,7 @@ bool Control::all_here() const {
   return true;
 }
 
-void Control::barrier(const Describe& what, Deadline deadline) {
+void Control::barrier(const Describe& what, Deadline deadline, Waiting waiting) {
   if ((board_->bell.load(std::memory_order_acquire) & kFailed) != 0) {
     throw_failure();
   }
@@ -131,9 +140,10 @@ void Control::barrier(const Describe& what, Deadline deadline) {
     }
     return;
   }
-  if (!may_spin_ || !spin()) {
-    sleep_until_all_here(what, deadline);
+  if ((may_spin_ && spin()) || (waiting == Waiting::yielding && yield())) {
+    return;
   }
+  sleep_until_all_here(what, deadline);
 }
 
 bool Control::spin() const {
@@ -144,6 +154,17 @@ bool Control::spin() const {
         return true;
       }
       relax();
+    }
+  } while (SteadyClock::now() < end);
+  return false;
+}
+
+bool Control::yield() const {
+  const SteadyTime end = SteadyClock::now() + kYield;
+  do {
+    sched_yield();
+    if (all_here()) {
+      return true;
     }
   } while (SteadyClock::now() < end);
   return false;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dear/base/deadline.h"
+#include "dear/collective/request.h"
 #include "dear/transport/shm/peers.h"
 #include "dear/transport/shm/segment.h"
 
@@ -57,7 +58,7 @@ class Control {
   // Waits for all ranks to call it as often as this one. What they wrote before is visible after. Throws the
   // group's failure; a TransportError when a rank that is waited for died or left, a TimeoutError at the
   // deadline: these become the group's failure.
-  void barrier(const Describe& what, Deadline deadline);
+  void barrier(const Describe& what, Deadline deadline, Waiting waiting = Waiting::asleep);
 
   // Peers that still wait for this rank, or will, are told that it left.
   void leave() noexcept;
@@ -65,7 +66,7 @@ class Control {
   // One place for a rank and the parity of a sequence. Written before a barrier, read by all between it and
   // the next one; a rank is never more than one sequence ahead of a reader.
   [[nodiscard]] Announcement& announcement(int rank, std::uint64_t sequence) const;
-  // kNoteBytes beside it, under the same rule; aligned to a cache line.
+  // kNoteBytes beside it, under the same rule; aligned to 16 bytes.
   [[nodiscard]] std::byte* note(int rank, std::uint64_t sequence) const;
 
   // Makes this the group's failure, unless there is one, and wakes all. The peers throw it as it stands.
@@ -79,6 +80,7 @@ class Control {
   [[nodiscard]] Place& place(int rank) const;
   [[nodiscard]] bool all_here() const;
   [[nodiscard]] bool spin() const;
+  [[nodiscard]] bool yield() const;
   void sleep_until_all_here(const Describe& what, Deadline deadline);
   [[nodiscard]] std::vector<int> missing() const;
   void fail_if_gone(const std::vector<int>& absent, const Describe& what);

@@ -5,6 +5,7 @@
 #include <exception>
 #include <limits>
 #include <mutex>
+#include <typeinfo>
 #include <unistd.h>
 #include <utility>
 
@@ -22,7 +23,7 @@ namespace dear::collective {
 namespace {
 
 // The parts of all ranks lie side by side in one segment, `stride` bytes apart.
-struct ShmRegion : Buffer::Region {
+struct ShmRegion final : Buffer::Region {
   std::shared_ptr<Segment> segment;
   std::weak_ptr<Control> control;  // whose group it belongs to
   std::int64_t stride = 0;
@@ -104,8 +105,10 @@ class Shm final : public Backend {
     if (!view.buffer.region()) {
       return {};
     }
-    const auto* region = dynamic_cast<const ShmRegion*>(view.buffer.region().get());
-    if (region == nullptr || region->control.lock() != control_) {
+    const Buffer::Region& known = *view.buffer.region();
+    const auto* region = typeid(known) == typeid(ShmRegion) ? static_cast<const ShmRegion*>(&known) : nullptr;
+    if (region == nullptr || region->control.owner_before(control_) ||
+        control_.owner_before(region->control)) {
       throw ConfigError(
           "a collective was given a buffer of another group: allocate it with the group that uses it");
     }
@@ -115,7 +118,7 @@ class Shm final : public Backend {
   // Puts down what this rank is about to do, under the next sequence.
   Announcement& say(const Announcement& mine);
   // Waits for the others and compares. Returns the moment from which all were there.
-  Timing enter(Announcement& mine, const Control::Describe& what, Deadline deadline);
+  Timing enter(Announcement& mine, const Control::Describe& what, Deadline deadline, Waiting waiting);
   Buffer allocate_on_all(std::int64_t bytes, Deadline deadline);
   Timing run_on_all(const Request& request, Deadline deadline);
   void all_reduce(const Side& side, const Control::Describe& what, Deadline deadline);
@@ -138,10 +141,10 @@ Announcement& Shm::say(const Announcement& mine) {
   return said;
 }
 
-Timing Shm::enter(Announcement& mine, const Control::Describe& what, Deadline deadline) {
+Timing Shm::enter(Announcement& mine, const Control::Describe& what, Deadline deadline, Waiting waiting) {
   mine.arrival_nanoseconds = nanoseconds_of(SteadyClock::now());
   if (mine.asked_nanoseconds == 0) mine.asked_nanoseconds = mine.arrival_nanoseconds;
-  control_->barrier(what, deadline);
+  control_->barrier(what, deadline, waiting);
   std::int64_t arrived = 0;
   std::int64_t asked = 0;
   bool alike = true;
@@ -169,7 +172,7 @@ Buffer Shm::allocate_on_all(std::int64_t bytes, Deadline deadline) {
   const auto what = [&] {
     return fmt::format("wait in collective {}, allocation of {} bytes", sequence_, bytes);
   };
-  enter(say(announce_allocation(bytes)), what, deadline);
+  enter(say(announce_allocation(bytes)), what, deadline, Waiting::asleep);
 
   auto region = std::make_shared<ShmRegion>();
   const std::int64_t page = sysconf(_SC_PAGESIZE);
@@ -226,7 +229,7 @@ Timing Shm::run_on_all(const Request& request, Deadline deadline) {
                   static_cast<std::size_t>(range.count()));
     }
   }
-  Timing timing = enter(mine, what, deadline);
+  Timing timing = enter(mine, what, deadline, request.waiting);
   if (request.operation != Operation::barrier && request.view.count > 0) {
     for (int rank = 0; rank < size_; ++rank) {
       parts_[static_cast<std::size_t>(rank)] = small ? control_->note(rank, sequence_) : view.of(rank);
@@ -242,7 +245,7 @@ Timing Shm::run_on_all(const Request& request, Deadline deadline) {
     } else {
       request.operation == Operation::all_reduce ? all_reduce(side, what, deadline) : move(side);
       // Until all are through, a peer may still read what the caller would write.
-      control_->barrier(what, deadline);
+      control_->barrier(what, deadline, request.waiting);
     }
   }
   timing.end = SteadyClock::now();
@@ -258,7 +261,7 @@ void Shm::all_reduce(const Side& side, const Control::Describe& what, Deadline d
   for (std::int64_t begin = 0; begin < count; begin += stretch) {
     const Range whole{.begin = begin, .end = std::min(begin + stretch, count)};
     reduce_piece(side, whole);
-    control_->barrier(what, deadline);
+    control_->barrier(what, deadline, side.request.waiting);
     copy_pieces(side, whole, Stores::cached);
   }
 }
