@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -75,7 +76,49 @@ TEST(Init, RefusesOtherHosts) {
     init();
   });
   EXPECT_THAT(reports, Each(AllOf(HasSubstr("ConfigError: torchrun started 2 of 4 ranks on this host"),
-                                  HasSubstr("not supported yet"))));
+                                  HasSubstr("start them with mpirun"))));
+}
+
+TEST(Init, SaysOnceWhichBackendItChoseAndWhy) {
+  const std::string rendezvous = fresh_rendezvous();
+  const auto reports = run_in_processes(2, [&](int rank) {
+    become(rank, 2, rendezvous);
+    std::vector<std::string> said;
+    const Group group = init({.say = [&](const std::string& sentence) { said.push_back(sentence); }});
+    const std::vector<std::string> expected = {"backend shm: all 2 ranks met in this host's memory"};
+    EXPECT_EQ(said, rank == 0 ? expected : std::vector<std::string>());
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+TEST(Init, TakesTheBackendThatIsAskedFor) {
+  const std::string rendezvous = fresh_rendezvous();
+  const auto reports = run_in_processes(2, [&](int rank) {
+    become(rank, 2, rendezvous);
+    std::string said;
+    const Group group =
+        init({.backend = "shm", .reproducible = true, .say = [&](const std::string& sentence) {
+                said = sentence;
+              }});
+    EXPECT_EQ(group.description(), "shm, 2 ranks on this host");
+    EXPECT_EQ(said, rank == 0 ? "backend shm: as asked for (shm, 2 ranks on this host)" : "");
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+TEST(Init, RefusesABackendThatIsNoneOrCannotServe) {
+  const auto reports = run_in_processes(1, [](int) {
+    become(0, 2, "x");
+    EXPECT_THAT(collective::testing::report_of([] { init({.backend = "ethernet"}); }),
+                HasSubstr("ConfigError: there is no backend 'ethernet'; choose one of single, shm"));
+    EXPECT_THAT(collective::testing::report_of([] { init({.backend = "single"}); }),
+                HasSubstr("ConfigError: backend single is for one rank, and torchrun started 2"));
+    setenv("LOCAL_RANK", "0", 1);
+    setenv("LOCAL_WORLD_SIZE", "1", 1);
+    EXPECT_THAT(collective::testing::report_of([] { init({.backend = "shm"}); }),
+                HasSubstr("ConfigError: backend shm is for ranks on one host"));
+  });
+  EXPECT_THAT(reports, Each("ok"));
 }
 
 TEST(Init, RefusesABadEnvironment) {

@@ -1,0 +1,175 @@
+#include "dear/collective/backends.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/base/error.h"
+#include "dear/collective/mpi/mpi.h"
+#include "dear/collective/shm/shm.h"
+#include "dear/collective/single/single.h"
+#include "dear/transport/mpi/mpi.h"
+
+namespace dear {
+namespace {
+
+std::string nothing_missing() { return ""; }
+
+std::unique_ptr<Backend> make_single(const Placement& placement) {
+  if (placement.environment.size != 1) {
+    throw ConfigError(fmt::format(
+        "backend single is for one rank, and {} started {}: leave the choice to DeAR, or name another",
+        placement.environment.launcher, placement.environment.size));
+  }
+  return collective::make_single();
+}
+
+std::unique_ptr<Backend> make_shm(const Placement& placement) {
+  const LaunchEnvironment& environment = placement.environment;
+  if (environment.local_size != environment.size) {
+    throw ConfigError(
+        fmt::format("backend shm is for ranks on one host, and {} started {} of {} here: use another backend",
+                    environment.launcher, environment.local_size, environment.size));
+  }
+  return collective::make_shm({.rendezvous = environment.rendezvous,
+                               .rank = environment.rank,
+                               .size = environment.size,
+                               .deadline = placement.deadline});
+}
+
+std::unique_ptr<transport::Mpi> open_mpi(const Placement& placement) {
+  const LaunchEnvironment& environment = placement.environment;
+  auto mpi = transport::open_mpi(
+      {.implementation = collective::mpi_of_launcher(environment.launcher), .deadline = placement.deadline});
+  if (mpi->size() != environment.size || mpi->rank() != environment.rank) {
+    throw ConfigError(fmt::format(
+        "{} says rank {} of {}, and {} says rank {} of {}: start all ranks with one mpirun of this MPI",
+        mpi->description(), mpi->rank(), mpi->size(), environment.launcher, environment.rank,
+        environment.size));
+  }
+  return mpi;
+}
+
+std::string mpi_missing() {
+  return transport::mpi_implementations().empty()
+             ? "DeAR was built without MPI: install libopenmpi-dev or libmpich-dev and build it again"
+             : "";
+}
+
+std::unique_ptr<Backend> make_mpi(const Placement& placement) {
+  return collective::make_mpi(open_mpi(placement), {.reproducible = placement.reproducible});
+}
+
+std::string counted(int ranks) { return fmt::format("{} {}", ranks, ranks == 1 ? "rank" : "ranks"); }
+
+// The text that rank 0 has, on all ranks: under one launcher each host may have a name of its own for the
+// job.
+std::string text_of_rank_0(transport::Mpi& mpi, const std::string& text, Deadline deadline) {
+  constexpr transport::Tag kTag = 1;
+  std::array<char, 512> message{};
+  std::memcpy(message.data(), text.data(), std::min(text.size(), message.size() - 1));
+  std::vector<transport::Transfer> transfers;
+  const auto add = [&](transport::Transfer::Direction direction, int peer) {
+    transfers.push_back({.direction = direction,
+                         .peer = peer,
+                         .tag = kTag,
+                         .data = reinterpret_cast<std::byte*>(message.data()),
+                         .bytes = static_cast<std::int64_t>(message.size())});
+  };
+  if (mpi.rank() != 0) {
+    add(transport::Transfer::Direction::receive, 0);
+  }
+  for (int peer = 1; mpi.rank() == 0 && peer < mpi.size(); ++peer) {
+    add(transport::Transfer::Direction::send, peer);
+  }
+  for (transport::Transfer& transfer : transfers) {
+    mpi.start(transfer);
+  }
+  while (!std::all_of(transfers.begin(), transfers.end(), [](const auto& one) { return one.done; })) {
+    mpi.wait([] { return "wait for the name of the job"; }, deadline);
+  }
+  return message.data();
+}
+
+BackendChoice choose_over_mpi(const Placement& placement) {
+  std::unique_ptr<transport::Mpi> mpi = open_mpi(placement);
+  const bool one_host =
+      std::all_of(mpi->hosts().begin(), mpi->hosts().end(), [](int host) { return host == 0; });
+  if (!one_host) {
+    const std::string reason = collective::describe(*mpi);
+    return {.name = "mpi",
+            .reason = reason,
+            .backend = collective::make_mpi(std::move(mpi), {.reproducible = placement.reproducible})};
+  }
+  Placement together = placement;
+  together.environment.rendezvous =
+      text_of_rank_0(*mpi, placement.environment.rendezvous, placement.deadline);
+  together.environment.local_rank = placement.environment.rank;
+  together.environment.local_size = placement.environment.size;
+  return {.name = "shm",
+          .reason = fmt::format("{} over {} are all on this host", counted(mpi->size()), mpi->description()),
+          .backend = make_shm(together)};
+}
+
+BackendChoice choose(const Placement& placement) {
+  const LaunchEnvironment& environment = placement.environment;
+  if (environment.size == 1) {
+    return {.name = "single", .reason = "there is one rank", .backend = make_single(placement)};
+  }
+  if (environment.local_size == environment.size) {
+    std::unique_ptr<Backend> backend = make_shm(placement);
+    return {.name = "shm",
+            .reason = fmt::format("all {} met in this host's memory", counted(environment.size)),
+            .backend = std::move(backend)};
+  }
+  if (environment.launcher != "Open MPI" && environment.launcher != "MPICH") {
+    throw ConfigError(fmt::format(
+        "{} started {} of {} ranks on this host: ranks on several hosts are carried by MPI, start them "
+        "with mpirun",
+        environment.launcher, environment.local_size, environment.size));
+  }
+  return choose_over_mpi(placement);
+}
+
+}  // namespace
+
+const std::vector<BackendEntry>& backends() {
+  static const std::vector<BackendEntry> kTable = {
+      {"single", "one rank, nothing to send", nothing_missing, make_single},
+      {"shm", "ranks of one host on shared memory", nothing_missing, make_shm},
+      {"mpi", "ranks on any hosts, over the MPI that started them", mpi_missing, make_mpi},
+  };
+  return kTable;
+}
+
+const BackendEntry& find_backend(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const BackendEntry& entry : backends()) {
+    if (entry.name == name) {
+      return entry;
+    }
+    names.push_back(entry.name);
+  }
+  throw ConfigError(fmt::format("there is no backend '{}'; choose one of {}", name, fmt::join(names, ", ")));
+}
+
+BackendChoice choose_backend(std::string_view name, const Placement& placement) {
+  if (name.empty()) {
+    return choose(placement);
+  }
+  const BackendEntry& entry = find_backend(name);
+  if (const std::string missing = entry.missing(); !missing.empty()) {
+    throw ConfigError(missing);
+  }
+  std::unique_ptr<Backend> backend = entry.make(placement);
+  const std::string description = backend->description();
+  return {.name = std::string(name),
+          .reason = fmt::format("as asked for ({})", description),
+          .backend = std::move(backend)};
+}
+
+}  // namespace dear

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "dear/collective/programs/choice.h"
+#include "dear/collective/request.h"
+
+namespace dear::collective {
+
+// In the place of an algorithm's name: the collective as MPI itself has it.
+inline constexpr const char* kMpisOwn = "mpi";
+std::string describe(const Way& way);  // "ring in segments of 64 KiB", "MPI's own"
+
+// Sizes of vectors are told apart by powers of four: class k holds those of up to largest_of(k) bytes.
+inline constexpr int kSizeClasses = 11;
+std::int64_t largest_of(int size_class);  // 64 B, 256 B, ..., 64 MiB
+int size_class_of(std::int64_t bytes);    // the last one holds all that are larger
+
+// Which way for which operation and size. The same on all ranks.
+class Choices {
+ public:
+  void set(Operation operation, int size_class, Way way);
+  // nullptr where nothing was chosen.
+  [[nodiscard]] const Way* find(Operation operation, std::int64_t bytes) const;
+  [[nodiscard]] std::string summary() const;  // "all-gather: pairwise in whole blocks up to 4 KiB, ..."
+
+  // As text of a file. `key` says for what it was found out; parse() gives nothing for another key, another
+  // form, or what it does not know.
+  [[nodiscard]] std::string format(const std::string& key) const;
+  static std::optional<Choices> parse(const std::string& text, const std::string& key);
+
+ private:
+  using BySize = std::array<std::optional<Way>, kSizeClasses>;
+  std::map<Operation, BySize> by_operation_;
+};
+
+}  // namespace dear::collective
