@@ -8,11 +8,13 @@
 #include <gtest/gtest.h>
 
 #include "dear/collective/group.h"
+#include "dear/collective/programs/programs.h"
 #include "dear/collective/shaped/shaped.h"
 #include "dear/collective/shm/shm.h"
 #include "dear/collective/single/single.h"
 #include "dear/collective/testing/conformance.h"
 #include "dear/collective/testing/ranks.h"
+#include "dear/transport/shm/shm.h"
 
 // The suite of testing/conformance.h on the backends that this folder has.
 namespace dear::collective {
@@ -30,6 +32,13 @@ std::vector<std::unique_ptr<Backend>> make_threads(int size, const std::string& 
     std::vector<std::unique_ptr<Backend>> one;
     one.push_back(make_single());
     return one;
+  }
+  if (kind == "programs" || kind == "reproducible") {
+    std::vector<std::unique_ptr<Backend>> backends;
+    for (auto& channels : transport::make_shm_channels_threads(size)) {
+      backends.push_back(make_program_backend(std::move(channels), {.reproducible = kind == "reproducible"}));
+    }
+    return backends;
   }
   std::vector<std::unique_ptr<Backend>> backends = make_shm_threads(size);
   if (kind == "shaped") {
@@ -70,14 +79,18 @@ TEST_P(Collectives, MoveExactly) {
 TEST_P(Collectives, RunInIssueOrder) {
   EXPECT_THAT(run([](Group& group) { testing::check_in_flight(group); }), Each("ok"));
 }
-TEST_P(Collectives, AddInRankOrder) {
-  EXPECT_THAT(run([](Group& group) { testing::check_rounding(group); }), Each("ok"));
+TEST_P(Collectives, RoundAlike) {
+  const testing::ConformanceOptions options{.order = GetParam().kind == "programs" ? testing::Order::fixed
+                                                                                   : testing::Order::ranks};
+  EXPECT_THAT(run([&](Group& group) { testing::check_rounding(group, options); }), Each("ok"));
 }
 
 std::vector<World> worlds() {
   std::vector<World> all{{"single", 1}};
   for (int size = 1; size <= 8; ++size) {
     all.push_back({"threads", size});
+    all.push_back({"programs", size});
+    all.push_back({"reproducible", size});
   }
   for (const int size : {1, 2, 3, 4, 8}) {
     all.push_back({"processes", size});

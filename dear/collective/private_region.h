@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstdint>
+
+#include "dear/collective/buffer.h"
+
+namespace dear::collective {
+
+// Memory of this process alone: zeroed, aligned to a page. ConfigError for a negative size, TransportError
+// naming the size and the remedy when it cannot be had.
+Buffer allocate_private(std::int64_t bytes);
+
+}  // namespace dear::collective

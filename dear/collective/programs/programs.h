@@ -1,0 +1,30 @@
+#pragma once
+
+#include <memory>
+
+#include "dear/collective/backend.h"
+#include "dear/collective/programs/choice.h"
+#include "dear/transport/channels.h"
+
+// Collectives of our own over any channels: programs of `algorithm`, played on memory.
+namespace dear::collective {
+
+struct ProgramOptions {
+  // Sums in the order of ranks, half precision rounded once: bit for bit what shared memory gives, whatever
+  // the channels and the choice. Otherwise the order is that of the algorithm chosen, the same in every run.
+  bool reproducible = false;
+  // How each collective travels, the same on all ranks. Where this is empty, or a way without a name, the
+  // alpha-beta model of `link` decides; where an order of addition is asked for that a way does not have, its
+  // sums are "direct" instead.
+  Choose choose{};
+  Link link{.alpha_seconds = 2e-6, .beta_seconds_per_byte = 2e-10};
+};
+
+// A backend of all ranks of the channels; any memory serves as its buffers. Allocating is a collective that
+// moves nothing. What peers ask for is compared by whoever exchanges messages; the first failure ends the
+// channels on all ranks. Of a Timing only `end` knows of the peers. A reduce-scatter by an algorithm of the
+// table works on a copy, which takes as much memory again as the largest such vector.
+std::unique_ptr<Backend> make_program_backend(std::unique_ptr<transport::Channels> channels,
+                                              ProgramOptions options = {});
+
+}  // namespace dear::collective
