@@ -244,6 +244,9 @@ LaunchEnvironment read_launch_environment(const GetVariable& get) {
   if (const auto rendezvous = variables.text("DEAR_RENDEZVOUS")) {
     found.rendezvous = "given " + *rendezvous;
   }
+  found.master_address = variables.text("MASTER_ADDR").value_or("");
+  found.master_port = variables.number("MASTER_PORT").value_or(0);
+  found.network_interface = variables.text("GLOO_SOCKET_IFNAME").value_or("");
   return found;
 }
 

@@ -14,6 +14,11 @@ struct LaunchEnvironment {
   int local_size = 1;
   std::string launcher;    // "dear launch", "torchrun", "Open MPI", "MPICH", "Slurm", or "none"
   std::string rendezvous;  // the same for all ranks of this job on this host, and for no other job
+  // For engines that meet at an address (a TCP store of c10d), "" and 0 where nobody said one: MASTER_ADDR,
+  // MASTER_PORT. And the interface that Gloo shall use, "" for the one that leads there: GLOO_SOCKET_IFNAME.
+  std::string master_address{};
+  int master_port = 0;
+  std::string network_interface{};
 };
 
 // The one place that reads the environment. `get` is getenv, or a test's. Understands, first match wins:

@@ -78,6 +78,19 @@ TEST(Environment, UnderstandsTorchrun) {
   EXPECT_NE(read(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "run2"}})).rendezvous, found.rendezvous);
 }
 
+TEST(Environment, TakesTheMeetingAddressWithAnyLauncher) {
+  const LaunchEnvironment torchrun = read(kTorchrun);
+  EXPECT_EQ(torchrun.master_address, "node7");
+  EXPECT_EQ(torchrun.master_port, 29500);
+  const LaunchEnvironment mpi = read(
+      with(kOpenMpi, {{"MASTER_ADDR", "node1"}, {"MASTER_PORT", "4711"}, {"GLOO_SOCKET_IFNAME", "eth1"}}));
+  EXPECT_EQ(mpi.master_address, "node1");
+  EXPECT_EQ(mpi.master_port, 4711);
+  EXPECT_EQ(mpi.network_interface, "eth1");
+  EXPECT_EQ(read(kOpenMpi).master_address, "");
+  EXPECT_EQ(read(kOpenMpi).master_port, 0);
+}
+
 TEST(Environment, KnowsItsOwnLauncherByTheRunId) {
   EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "dear-1-2"}})).launcher, "dear launch");
 }

@@ -1,0 +1,202 @@
+#include "dear/train/c10d/c10d_channels.h"
+
+#include <map>
+#include <mutex>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/base/error.h"
+#include "dear/train/c10d/last_words.h"
+#include "dear/train/c10d/line.h"
+
+namespace dear::train {
+namespace {
+
+using transport::Transfer;
+
+// How long a rank that ends waits for peers to hear of it. Those that are alive take milliseconds.
+constexpr std::chrono::duration<double> kFarewell = std::chrono::milliseconds(500);
+
+class C10dChannels final : public transport::Channels {
+ public:
+  explicit C10dChannels(ProcessGroup group)
+      : group_(std::move(group)),
+        last_words_(group_, [this](int peer, LastWords::Kind kind, const std::string& text) {
+          hear(peer, kind, text);
+        }) {}
+  ~C10dChannels() override {
+    if (!bulletin_.failure()) last_words_.leave(Deadline::after(kFarewell));
+    quiesce();
+  }
+
+  [[nodiscard]] int rank() const override { return group_->getRank(); }
+  [[nodiscard]] int size() const override { return group_->getSize(); }
+  [[nodiscard]] std::string description() const override { return "c10d " + engine_of(group_); }
+
+  void start(Transfer& transfer) override {
+    throw_if_failed();
+    try {
+      line_of(transfer).start(transfer);
+    } catch (const Error&) {
+      fail(std::current_exception());
+    } catch (const std::exception& error) {
+      broken(transfer.peer, error.what());
+    }
+    throw_if_failed();
+  }
+
+  bool progress() override {
+    const bool any = bulletin_.collect();
+    if (!any) throw_if_failed();
+    return any;
+  }
+
+  void wait(const Describe& what, Deadline deadline) override {
+    if (bulletin_.wait(deadline)) return;
+    throw_if_failed();
+    fail(std::make_exception_ptr(TimeoutError(say_late(what()))));
+    throw_if_failed();
+  }
+
+  void abort(const std::string& reason) noexcept override {
+    try {
+      fail(std::make_exception_ptr(TransportError(reason)));
+      quiesce();
+    } catch (const std::exception&) {  // no memory for a message
+    }
+  }
+
+ private:
+  Line& line_of(const Transfer& transfer) {
+    const int peer = transfer.peer;
+    if (has_left(peer)) throw TransportError(say_left(peer));
+    const std::lock_guard lock(mutex_);
+    if (closed_) throw TransportError(fmt::format("rank {} has closed its channels", rank()));
+    std::unique_ptr<Line>& line = lines_[{peer, transfer.direction, transfer.tag}];
+    if (!line) {
+      line = std::make_unique<Line>(group_, peer, transfer.direction, bulletin_,
+                                    [this, peer](const std::string& why) { broken(peer, why); });
+    }
+    return *line;
+  }
+
+  // On a thread of last_words_.
+  void hear(int peer, LastWords::Kind kind, const std::string& text) {
+    switch (kind) {
+      case LastWords::Kind::failed:
+        return bulletin_.fail(std::make_exception_ptr(TransportError(text)));
+      case LastWords::Kind::lost:
+        return bulletin_.fail(std::make_exception_ptr(TransportError(say_lost(peer, text))));
+      case LastWords::Kind::left:
+        break;
+    }
+    {
+      const std::lock_guard lock(left_mutex_);
+      left_.insert(peer);
+    }
+    for (Line* line : lines()) {
+      if (line->peer() == peer) line->expect_no_more();
+    }
+  }
+
+  // What the engine says first may be a consequence: the peer's own last word comes before it.
+  void broken(int peer, const std::string& why) {
+    last_words_.wait_for(peer, Deadline::after(kFarewell));
+    fail(std::make_exception_ptr(TransportError(has_left(peer) ? say_left(peer) : say_lost(peer, why))));
+  }
+
+  bool has_left(int peer) {
+    const std::lock_guard lock(left_mutex_);
+    return left_.count(peer) != 0;
+  }
+
+  // They stay until this object goes.
+  std::vector<Line*> lines() {
+    const std::lock_guard lock(mutex_);
+    std::vector<Line*> all;
+    for (const auto& [key, line] : lines_) all.push_back(line.get());
+    return all;
+  }
+
+  void fail(std::exception_ptr error) { bulletin_.fail(std::move(error)); }
+
+  void throw_if_failed() {
+    if (const std::exception_ptr failure = bulletin_.failure()) {
+      quiesce();
+      std::rethrow_exception(failure);
+    }
+  }
+
+  // Nothing touches a transfer afterwards, so its owner may let go of it.
+  void quiesce() noexcept {
+    const std::lock_guard once(quiescing_);
+    if (quiet_) return;
+    quiet_ = true;
+    if (const std::exception_ptr failure = bulletin_.failure()) tell_peers(failure);
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    for (Line* line : lines()) line->stop();
+  }
+
+  void tell_peers(const std::exception_ptr& failure) noexcept {
+    try {
+      std::rethrow_exception(failure);
+    } catch (const std::exception& error) {
+      last_words_.say_failed(error.what(), Deadline::after(kFarewell));
+    }
+  }
+
+  [[nodiscard]] std::string say_left(int peer) const {
+    return fmt::format(
+        "rank {} left before rank {} was done with it: every rank must issue the same collectives", peer,
+        rank());
+  }
+  [[nodiscard]] std::string say_lost(int peer, const std::string& why) const {
+    return fmt::format("rank {} lost its connection to rank {} ({}): see whether that rank ended, and why",
+                       rank(), peer, first_line(why));
+  }
+  [[nodiscard]] std::string say_late(const std::string& what) {
+    std::set<int> senders;
+    std::set<int> receivers;
+    for (const Line* line : lines()) {
+      if (!line->busy()) continue;
+      (line->direction() == Transfer::Direction::receive ? senders : receivers).insert(line->peer());
+    }
+    const std::set<int>& late = senders.empty() ? receivers : senders;
+    return fmt::format(
+        "rank {} gave up its {}: nothing came from rank {} in time (if a rank is stopped, let it "
+        "continue; if it is slow, give a longer timeout)",
+        rank(), what, fmt::join(late, ", "));
+  }
+  static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+  const ProcessGroup group_;
+  Bulletin bulletin_;
+
+  std::mutex mutex_;
+  std::map<std::tuple<int, Transfer::Direction, transport::Tag>, std::unique_ptr<Line>> lines_;
+  bool closed_ = false;
+
+  std::mutex left_mutex_;
+  std::set<int> left_;
+
+  std::mutex quiescing_;
+  bool quiet_ = false;
+
+  LastWords last_words_;  // last: its threads use all of the above
+};
+
+}  // namespace
+
+std::unique_ptr<transport::Channels> make_c10d_channels(ProcessGroup group) {
+  return std::make_unique<C10dChannels>(std::move(group));
+}
+
+}  // namespace dear::train

@@ -1,0 +1,187 @@
+#include "dear/transport/testing/channels.h"
+
+#include <array>
+#include <functional>
+#include <numeric>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/error.h"
+#include "dear/train/c10d/c10d_channels.h"
+#include "dear/train/c10d/gloo_in_test.h"
+
+namespace dear::train {
+namespace {
+
+using collective::testing::run_on_threads;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using transport::Channels;
+using transport::Transfer;
+
+using Bytes = std::vector<std::byte>;
+
+Bytes bytes_of(std::int64_t count, int seed) {
+  Bytes bytes(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 251 + seed);
+  return bytes;
+}
+
+void wait_for(Channels& channels, std::initializer_list<const Transfer*> transfers,
+              Deadline deadline = Deadline::after(std::chrono::seconds(60))) {
+  for (const Transfer* transfer : transfers) {
+    while (!transfer->done) channels.wait([] { return "wait in a test"; }, deadline);
+  }
+}
+
+Transfer send(int peer, transport::Tag tag, Bytes& bytes) {
+  return {Transfer::Direction::send, peer, tag, bytes.data(), static_cast<std::int64_t>(bytes.size())};
+}
+Transfer receive(int peer, transport::Tag tag, Bytes& bytes) {
+  return {Transfer::Direction::receive, peer, tag, bytes.data(), static_cast<std::int64_t>(bytes.size())};
+}
+
+std::vector<std::string> run(int size, const std::function<void(Channels&)>& body) {
+  std::vector<ProcessGroup> groups = testing::gloo_threads(size);
+  return run_on_threads(size, [&](int rank) {
+    const auto channels = make_c10d_channels(std::move(groups[static_cast<std::size_t>(rank)]));
+    body(*channels);
+  });
+}
+
+TEST(C10dChannels, CarryMessagesOfEverySizeInOrder) {
+  const auto reports = run(3, [](Channels& channels) {
+    constexpr std::array<std::int64_t, 9> kSizes{0, 1, 247, 248, 249, 4096, 1, 3'000'017, 0};
+    const int next = (channels.rank() + 1) % 3;
+    const int previous = (channels.rank() + 2) % 3;
+    std::vector<Bytes> sent;
+    std::vector<Bytes> received;
+    for (std::size_t i = 0; i < kSizes.size(); ++i) {
+      sent.push_back(bytes_of(kSizes[i], channels.rank() + static_cast<int>(i)));
+      received.emplace_back(static_cast<std::size_t>(kSizes[i]));
+    }
+    std::vector<Transfer> transfers;
+    transfers.reserve(2 * kSizes.size());
+    for (std::size_t i = 0; i < kSizes.size(); ++i) {
+      channels.start(transfers.emplace_back(send(next, 5, sent[i])));
+      channels.start(transfers.emplace_back(receive(previous, 5, received[i])));
+    }
+    for (const Transfer& transfer : transfers) wait_for(channels, {&transfer});
+    for (std::size_t i = 0; i < kSizes.size(); ++i) {
+      EXPECT_EQ(received[i], bytes_of(kSizes[i], previous + static_cast<int>(i))) << "message " << i;
+    }
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+TEST(C10dChannels, TellTagsApart) {
+  const auto reports = run(2, [](Channels& channels) {
+    Bytes first = bytes_of(1000, 1);
+    Bytes second = bytes_of(1000, 2);
+    if (channels.rank() == 0) {
+      Transfer one = send(1, 1, first);
+      Transfer two = send(1, transport::kMostTag, second);
+      channels.start(one);
+      channels.start(two);
+      wait_for(channels, {&one, &two});
+      return;
+    }
+    Bytes got(1000);
+    Transfer two = receive(0, transport::kMostTag, got);
+    channels.start(two);
+    wait_for(channels, {&two});
+    EXPECT_EQ(got, second);
+    Transfer one = receive(0, 1, got);
+    channels.start(one);
+    wait_for(channels, {&one});
+    EXPECT_EQ(got, first);
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+TEST(C10dChannels, DoWhatEveryChannelDoes) {
+  for (const int size : {2, 3, 4}) EXPECT_THAT(run(size, transport::testing::check_channels), Each("ok"));
+  EXPECT_THAT(run(2, transport::testing::check_wrong_length), Each("ok"));
+}
+
+TEST(C10dChannels, AnotherLengthIsAnErrorThatNamesBothOnEveryRank) {
+  for (const auto& [sent, expected] :
+       std::vector<std::pair<int, int>>{{8, 16}, {5000, 16}, {16, 5000}, {5000, 6000}}) {
+    const auto reports = run(3, [sent = sent, expected = expected](Channels& channels) {
+      Bytes bytes(static_cast<std::size_t>(channels.rank() == 0 ? sent : expected));
+      if (channels.rank() < 2) {
+        Transfer transfer = channels.rank() == 0 ? send(1, 3, bytes) : receive(0, 3, bytes);
+        channels.start(transfer);
+        wait_for(channels, {&transfer});
+      }
+      Bytes answer(4);
+      Transfer never = receive((channels.rank() + 1) % 3, 4, answer);
+      channels.start(never);
+      wait_for(channels, {&never});
+    });
+    EXPECT_THAT(reports,
+                Each(AllOf(StartsWith("TransportError: rank 1 received"), HasSubstr(std::to_string(sent)),
+                           HasSubstr(std::to_string(expected)), HasSubstr("rank 0"))));
+  }
+}
+
+TEST(C10dChannels, TheDeadlineNamesWhoIsMissing) {
+  const auto reports = run(3, [](Channels& channels) {
+    Bytes bytes(300);
+    if (channels.rank() == 1)
+      return channels.wait([] { return "wait"; }, Deadline::after(std::chrono::seconds(60)));
+    Transfer never = receive(1, 4, bytes);
+    channels.start(never);
+    wait_for(channels, {&never},
+             Deadline::after(std::chrono::duration<double>(channels.rank() == 0 ? 0.05 : 60)));
+  });
+  EXPECT_THAT(reports[0],
+              AllOf(StartsWith("TimeoutError: rank 0 gave up its wait in a test"), HasSubstr("rank 1")));
+  EXPECT_THAT(reports[1], StartsWith("TransportError: rank 0 gave up its wait in a test"));
+  EXPECT_THAT(reports[2], StartsWith("TransportError: rank 0 gave up its wait in a test"));
+}
+
+TEST(C10dChannels, AbortReachesAllWithItsReason) {
+  const auto reports = run(3, [](Channels& channels) {
+    Bytes bytes(300);
+    if (channels.rank() == 2) channels.abort("rank 2 failed: it was asked to");
+    Transfer never = receive((channels.rank() + 1) % 3, 4, bytes);
+    channels.start(never);
+    wait_for(channels, {&never});
+  });
+  EXPECT_THAT(reports, Each("TransportError: rank 2 failed: it was asked to"));
+}
+
+TEST(C10dChannels, WhoLeavesHurtsOnlyThoseWhoStillNeedIt) {
+  const auto reports = run(3, [](Channels& channels) {
+    Bytes bytes(70'000);
+    if (channels.rank() == 0) {
+      Transfer transfer = send(1, 1, bytes);
+      channels.start(transfer);
+      return wait_for(channels, {&transfer});
+    }
+    if (channels.rank() == 1) {
+      Transfer transfer = receive(0, 1, bytes);
+      channels.start(transfer);
+      wait_for(channels, {&transfer});
+      Transfer more = send(2, 1, bytes);
+      channels.start(more);
+      return wait_for(channels, {&more});
+    }
+    Transfer transfer = receive(1, 1, bytes);
+    channels.start(transfer);
+    wait_for(channels, {&transfer});
+    Transfer never = receive(0, 1, bytes);
+    channels.start(never);
+    wait_for(channels, {&never});
+  });
+  EXPECT_EQ(reports[0], "ok");
+  EXPECT_EQ(reports[1], "ok");
+  EXPECT_THAT(reports[2], StartsWith("TransportError: rank 0 left"));
+}
+
+}  // namespace
+}  // namespace dear::train

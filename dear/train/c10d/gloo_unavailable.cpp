@@ -1,0 +1,13 @@
+#include "dear/base/error.h"
+#include "dear/train/c10d/gloo.h"
+
+namespace dear::train {
+
+ProcessGroup make_gloo(const GlooOptions& /*options*/) {
+  throw ConfigError(
+      "this DeAR was built without Gloo: install its headers (Debian's libgloo-dev) and a libtorch with it, "
+      "and "
+      "build again, or choose another backend");
+}
+
+}  // namespace dear::train

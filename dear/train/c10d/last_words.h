@@ -1,0 +1,69 @@
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dear/base/deadline.h"
+#include "dear/train/c10d/process_group.h"
+
+namespace dear::train {
+
+// [Note: last words] Each rank keeps one receive from every other open for one message, the last that it will
+// send: that it leaves, or that it failed, and why. So a failure reaches all ranks at once. The engine ends
+// this receive also when the connection breaks, which is how a death is noticed: Gloo tells nothing to
+// messages that are half through. A rank that leaves waits for a last word from each peer in return, since
+// Gloo has no place for a message whose receive is gone.
+class LastWords {
+ public:
+  enum class Kind : std::uint8_t { left, failed, lost };
+  // Called once for a peer at most, on a thread of its own. `text` says why it failed, or what the engine
+  // says of the broken connection.
+  using Listener = std::function<void(int peer, Kind kind, const std::string& text)>;
+
+  LastWords(ProcessGroup group, Listener listener);
+  LastWords(const LastWords&) = delete;
+  LastWords& operator=(const LastWords&) = delete;
+  // Connections to ranks that have not said their last word break.
+  ~LastWords();
+
+  // Each rank says one last word to a peer: the first of these calls counts.
+  // Returns when the words are on their way, or at the deadline: then all connections break.
+  void say_failed(const std::string& why, Deadline deadline) noexcept;
+  // Returns when all peers have said theirs, or at the deadline.
+  void leave(Deadline deadline) noexcept;
+
+  // Returns when this peer has said its last word, or at the deadline; whether it has.
+  bool wait_for(int rank, Deadline deadline) noexcept;
+
+ private:
+  struct Word;
+  struct Peer {
+    int rank = 0;
+    std::unique_ptr<Word> heard;
+    Work hearing;
+    std::unique_ptr<Word> said;  // null before it is said
+    Work saying;
+    bool is_through = false;  // has said its last word
+    std::thread thread;
+  };
+
+  void close() noexcept;
+  void listen(Peer& peer);
+  void say(Peer& peer, Kind kind, const std::string& text) noexcept;
+  void conclude(Peer& peer, Kind kind, const std::string& text);
+
+  const ProcessGroup group_;
+  const Watcher watcher_;
+  const Listener listener_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<Peer>> peers_;  // without this rank
+  std::atomic<bool> closing_ = false;
+};
+
+}  // namespace dear::train

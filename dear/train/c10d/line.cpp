@@ -1,0 +1,155 @@
+#include "dear/train/c10d/line.h"
+
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/collective/prompt_thread.h"
+
+namespace dear::train {
+
+using transport::Transfer;
+
+Line::Line(ProcessGroup group, int peer, Transfer::Direction direction, Bulletin& bulletin, Broken broken)
+    : group_(std::move(group)),
+      peer_(peer),
+      direction_(direction),
+      watcher_(group_),
+      bulletin_(bulletin),
+      broken_(std::move(broken)) {
+  try {
+    thread_ = std::thread([this] {
+      collective::make_this_thread_prompt();
+      run();
+    });
+  } catch (const std::system_error& error) {
+    throw TransportError(fmt::format("rank {} cannot start a thread for messages of rank {}: {}",
+                                     group_->getRank(), peer_, error.what()));
+  }
+}
+
+Work Line::post(void* data, std::int64_t bytes, int tag) {
+  std::vector<at::Tensor> tensors{bytes_at(data, bytes)};
+  return direction_ == Transfer::Direction::send ? group_->send(tensors, peer_, tag)
+                                                 : group_->recv(tensors, peer_, tag);
+}
+
+void Line::start(Transfer& transfer) {
+  Item item{.transfer = &transfer};
+  {
+    const std::lock_guard lock(mutex_);
+    if (!spare_.empty()) {
+      item.frame = std::move(spare_.back());
+      spare_.pop_back();
+    }
+  }
+  if (!item.frame) item.frame = std::make_unique<Frame>();
+  const bool is_inline = transfer.bytes <= kInlineBytes;
+  if (direction_ == Transfer::Direction::send) {
+    item.frame->bytes = transfer.bytes;
+    if (is_inline && transfer.bytes > 0) {
+      std::memcpy(item.frame->content.data(), transfer.data, static_cast<std::size_t>(transfer.bytes));
+    }
+  }
+  item.frame_work = post(item.frame.get(), sizeof(Frame), frame_tag(transfer.tag));
+  if (!is_inline) {
+    item.content_work = post(transfer.data, transfer.bytes, content_tag(transfer.tag, transfer.bytes));
+  }
+  const std::lock_guard lock(mutex_);
+  items_.push_back(std::move(item));
+  if (interrupted_) interrupt(items_.back());
+  changed_.notify_one();
+}
+
+bool Line::busy() const {
+  const std::lock_guard lock(mutex_);
+  return !items_.empty();
+}
+
+void Line::run() {
+  for (;;) {
+    Item* item = nullptr;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return stopping_ || !items_.empty(); });
+      if (stopping_) return;
+      item = &items_.front();  // stays in place while others are appended
+    }
+    try {
+      if (!finish(*item)) return;
+    } catch (const Error&) {
+      bulletin_.fail(std::current_exception());
+      return;
+    } catch (const std::exception& error) {
+      if (!stopping_) broken_(error.what());
+      return;
+    }
+    Transfer& transfer = *item->transfer;
+    {
+      const std::lock_guard lock(mutex_);
+      spare_.push_back(std::move(item->frame));
+      items_.pop_front();
+    }
+    bulletin_.complete(transfer);
+  }
+}
+
+bool Line::finish(Item& item) {
+  if (!await(item.frame_work)) return false;
+  const Transfer& transfer = *item.transfer;
+  if (direction_ == Transfer::Direction::receive) {
+    if (item.frame->bytes != transfer.bytes) {
+      throw TransportError(
+          fmt::format("rank {} received a message of {} bytes from rank {} where it expected {} (tag {}): "
+                      "every rank must "
+                      "issue the same collectives in the same order",
+                      group_->getRank(), item.frame->bytes, peer_, transfer.bytes, transfer.tag));
+    }
+    if (!item.content_work && transfer.bytes > 0) {
+      std::memcpy(transfer.data, item.frame->content.data(), static_cast<std::size_t>(transfer.bytes));
+    }
+  }
+  return !item.content_work || await(item.content_work);
+}
+
+bool Line::await(const Work& work) {
+  while (!watcher_.wait(work, interrupted_)) {
+    if (stopping_) return false;
+    if (no_more_) return watcher_.must_be_complete(work);
+  }
+  return true;
+}
+
+void Line::interrupt(const Item& item) const {
+  watcher_.interrupt(item.frame_work);
+  if (item.content_work) watcher_.interrupt(item.content_work);
+}
+
+void Line::interrupt_all() {
+  const std::lock_guard lock(mutex_);
+  interrupted_ = true;
+  for (const Item& item : items_) interrupt(item);
+  changed_.notify_one();
+}
+
+void Line::expect_no_more() {
+  no_more_ = true;
+  interrupt_all();
+}
+
+void Line::stop() {
+  stopping_ = true;
+  interrupt_all();
+  if (thread_.joinable()) thread_.join();
+  const std::lock_guard lock(mutex_);
+  for (Item& item : items_) {
+    watcher_.abandon(std::move(item.content_work));
+    watcher_.abandon(std::move(item.frame_work));
+    if (!watcher_.forgets_memory()) static_cast<void>(item.frame.release());
+  }
+  items_.clear();
+}
+
+}  // namespace dear::train
