@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/cli/bench/bench_command.h"
 #include "dear/cli/exit_status.h"
 #include "dear/cli/launch_command.h"
 #include "dear/cli/simulate_command.h"
@@ -22,7 +23,7 @@ namespace {
 
 // In the order of `dear --help`.
 constexpr std::array kCommands{add_train_command, add_launch_command, add_simulate_command,
-                               add_trace_command};
+                               add_trace_command, add_bench_command};
 
 // The innermost command that the arguments name.
 const CLI::App& chosen(const CLI::App& app) {

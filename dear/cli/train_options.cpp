@@ -1,11 +1,7 @@
 #include "dear/cli/train_options.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <filesystem>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,6 +10,7 @@
 #include "dear/base/units.h"
 #include "dear/cli/cores.h"
 #include "dear/cli/launcher.h"
+#include "dear/cli/output_path.h"
 #include "dear/schedule/policy/policy.h"
 
 namespace dear::cli {
@@ -92,41 +89,6 @@ int checked_workers(const TrainOptions& options, const LaunchEnvironment& enviro
   return environment.size;
 }
 
-// What can be known of a file that is written at the end: better now than after the training.
-std::string checked_output(std::string_view option, const std::optional<std::string>& given) {
-  if (!given) {
-    return "";
-  }
-  const auto refuse = [&](const std::string& reason) {
-    throw ConfigError(fmt::format("{}: cannot write '{}': {}", option, *given, reason));
-  };
-  if (given->empty()) {
-    throw ConfigError(fmt::format("{} is empty; name a file", option));
-  }
-  std::error_code ignored;
-  const std::filesystem::path target = std::filesystem::weakly_canonical(*given, ignored);
-  struct stat status {};
-  const bool exists = stat(given->c_str(), &status) == 0;
-  if (exists && S_ISDIR(status.st_mode)) {
-    refuse("it is a folder; name a file in it");
-  }
-  const bool replaced = !exists || S_ISREG(status.st_mode);  // else written to as it is: a pipe, a terminal
-  const std::string folder = target.has_parent_path() ? target.parent_path().string() : ".";
-  if (exists && access(given->c_str(), W_OK) != 0) {
-    refuse(with_errno("not allowed", errno));
-  }
-  if (replaced && stat(folder.c_str(), &status) != 0) {
-    refuse(with_errno(fmt::format("its folder '{}' cannot be used", folder), errno));
-  }
-  if (replaced && !S_ISDIR(status.st_mode)) {
-    refuse(fmt::format("'{}' is no folder", folder));
-  }
-  if (replaced && access(folder.c_str(), W_OK | X_OK) != 0) {
-    refuse(with_errno(fmt::format("its folder '{}' cannot be written to", folder), errno));
-  }
-  return *given;
-}
-
 void refuse_shared_outputs(const TrainSettings& settings) {
   if ((!settings.trace.empty() && (settings.trace == settings.json || settings.trace == settings.profile)) ||
       (!settings.json.empty() && settings.json == settings.profile)) {
@@ -200,9 +162,9 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   }
   settings.sample = options.sample.value_or(settings.compare ? 200 : 0);
   check_range("--sample", settings.sample, 0, kMostOfAny);
-  settings.trace = checked_output("--trace", options.trace);
-  settings.json = checked_output("--json", options.json);
-  settings.profile = checked_output("--profile", options.profile);
+  settings.trace = checked_output_path("--trace", options.trace);
+  settings.json = checked_output_path("--json", options.json);
+  settings.profile = checked_output_path("--profile", options.profile);
   refuse_shared_outputs(settings);
   return settings;
 }

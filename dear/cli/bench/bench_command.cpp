@@ -1,0 +1,168 @@
+#include "dear/cli/bench/bench_command.h"
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "dear/base/atomic_file.h"
+#include "dear/base/units.h"
+#include "dear/cli/bench/collective_options.h"
+#include "dear/cli/bench/link_fit.h"
+#include "dear/cli/bench/plot.h"
+#include "dear/cli/bench/report.h"
+#include "dear/cli/bench/worker.h"
+#include "dear/cli/cores.h"
+#include "dear/cli/exit_status.h"
+
+namespace dear::cli {
+namespace {
+
+using namespace bench;  // NOLINT(google-build-using-namespace): this file is the bench's face
+
+constexpr const char* kName = "dear bench collective";
+
+void show_progress(std::int64_t bytes) {
+  if (::isatty(STDERR_FILENO) != 0) {
+    fmt::print(stderr, "\r\033[Kmeasuring {} ", format_bytes(bytes));
+  }
+}
+void end_progress() {
+  if (::isatty(STDERR_FILENO) != 0) {
+    fmt::print(stderr, "\r\033[K");
+  }
+}
+
+void write_outputs(const CollectiveSettings& settings, const ContestOutcome& outcome) {
+  if (!settings.json.empty()) {
+    write_file_atomically(settings.json, results_json(outcome.results));
+  }
+  if (!settings.plot.empty() && !outcome.results.empty()) {
+    const std::string title = fmt::format("{}, {}, {} ranks", name_of(settings.contest.operation),
+                                          dear::name_of(settings.contest.dtype), settings.contest.ranks);
+    write_file_atomically(settings.plot, bandwidth_plot(outcome.results, title));
+  }
+  if (!settings.cluster.empty() && !outcome.results.empty()) {
+    const Cluster cluster = fit_cluster(outcome.results, settings.contest.operation);
+    write_cluster(cluster, settings.cluster);
+    fmt::print("\n{}", fit_text(cluster));
+  }
+}
+
+void run_collective(const CollectiveOptions& options) {
+  const CollectiveSettings settings = check(options, read_launch_environment(), this_installation());
+  Circumstances circumstances{.cores = static_cast<int>(usable_cores().size()),
+                              .load_before = load_of_last_minute(),
+                              .program = "dear " DEAR_VERSION};
+  ContestOutcome outcome = hold_contest(settings.contest, show_progress);
+  end_progress();
+  circumstances.load_after = load_of_last_minute();
+  outcome.notes.insert(outcome.notes.begin(), settings.notes.begin(), settings.notes.end());
+
+  fmt::print("{}\n{}\n{}", heading(settings.contest), result_table(outcome.results),
+             circumstances_text(settings.contest, outcome, circumstances));
+  write_outputs(settings, outcome);
+  if (!outcome.failures.empty()) {
+    std::fflush(stdout);
+    fmt::print(stderr, "{}", failures_text(outcome.failures, kName));
+    throw ExitStatus{kExitFailure};
+  }
+}
+
+std::string names(bool rivals) {
+  std::string text;
+  for (const Contestant& contestant : contestants()) {
+    if (contestant.rival == rivals) {
+      text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", contestant.name, contestant.summary);
+    }
+  }
+  return text;
+}
+
+std::string operation_names() {
+  std::string text;
+  for (const MeasuredOperation operation : measured_operations()) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", name_of(operation));
+  }
+  return text;
+}
+
+void add_collective(CLI::App& parent) {
+  CLI::App* const command =
+      parent.add_subcommand("collective", "Measure collectives of several backends, and rivals, in one run");
+  const auto options = std::make_shared<CollectiveOptions>();
+  const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
+    return command->add_option(name, value, help)->type_name(type)->capture_default_str();
+  };
+  const auto add_list = [&](const char* name, auto& value, const std::string& help, const char* type) {
+    return add(name, value, help, type)->delimiter(',')->allow_extra_args(false);
+  };
+  add("--ranks", options->ranks, "Ranks of each contestant, on this host", "N");
+  add_list("--sizes", options->sizes,
+           "Bytes of the vector on each rank: sizes, or FIRST..LAST for each fourfold between",
+           "SIZE[,SIZE...]")
+      ->default_str("4B..64MiB");
+  add_list("--backend", options->backends, "What to measure: " + names(false), "NAME[,NAME...]")
+      ->default_str("shm");
+  add("--operation", options->operation, operation_names(), "NAME");
+  add("--dtype", options->dtype, "fp32, fp64, fp16, bf16, int32, int64, or uint8", "NAME");
+  add("--repeat", options->repeat, "Repetitions at each size; every contestant has one in turn", "N");
+  add_list("--rivals", options->rivals,
+           "What to compare with: " + names(true) + ", or none (default: those there are)", "NAME[,NAME...]");
+  add("--json", options->json, "Write the results to FILE", "FILE");
+  add("--plot", options->plot, "Draw bus bandwidth against size, as SVG", "FILE");
+  add("--cluster", options->cluster,
+      "Fit alpha and beta to the first backend, and write the cluster file that `dear simulate --network` "
+      "reads",
+      "FILE");
+  add("--timeout", options->timeout, "How long to wait for each measurement", "TIME");
+  command->add_flag_callback(
+      "--no-bind", [options] { options->bind = false; }, "Leave ranks where the system puts them");
+  command->add_flag_callback(
+      "--bind", [options] { options->bind = true; },
+      "Keep each rank on its part of the cores (default: where every rank can have one)");
+  command->footer(
+      "Every result is verified, on every rank and at each size. Times are from the first rank's start to "
+      "the\n"
+      "last rank's end; algbw is bytes over median, busbw what the busiest link carries, as nccl-tests "
+      "defines\n"
+      "it (all-reduce, and the pair: 2 (n-1)/n; reduce-scatter, all-gather, all-to-all: (n-1)/n; broadcast: "
+      "1).\n"
+      "The exit code is 1 when a contestant fails or computes wrongly; the others are measured all the "
+      "same.");
+  command->callback([options] { run_collective(*options); });
+}
+
+// What the bench starts as its ranks; not for users.
+void add_worker(CLI::App& parent) {
+  CLI::App* const command = parent.add_subcommand("worker", "A rank of a bench")->group("");
+  struct Words {
+    WorkerOptions options;
+    std::string timeout;
+  };
+  const auto words = std::make_shared<Words>();
+  command->add_option("--contestant", words->options.contestant)->required();
+  command->add_option("--control", words->options.control)->required();
+  command->add_option("--timeout", words->timeout)->required();
+  command->add_flag("--bind", words->options.bind);
+  command->callback([words] {
+    words->options.timeout = std::chrono::duration<double>(parse_seconds(words->timeout));
+    run_worker(words->options);
+  });
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app) {
+  CLI::App* const command =
+      app.add_subcommand("bench", "Measure parts of DeAR beside rivals")->require_subcommand(1);
+  add_collective(*command);
+  add_worker(*command);
+}
+
+}  // namespace dear::cli

@@ -1,0 +1,220 @@
+#include "dear/cli/bench/collective_options.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/base/error.h"
+#include "dear/base/units.h"
+#include "dear/cli/cores.h"
+#include "dear/cli/output_path.h"
+#include "dear/transport/shm/memory.h"
+
+namespace dear::cli::bench {
+namespace {
+
+constexpr std::int64_t kMostRanks = 128;  // as many as shared memory carries
+constexpr std::int64_t kMostRepeats = 100'000;
+constexpr std::int64_t kLargestSize = 16 * kGiB;
+
+// Gives an error that a parser throws the option's name.
+template <typename Parse>
+auto parse_option(std::string_view option, Parse parse) {
+  try {
+    return parse();
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}: {}", option, error.what()));
+  }
+}
+
+void check_range(std::string_view option, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value < least || value > most) {
+    throw ConfigError(fmt::format("{} is {}, but must be from {} to {}", option, value, least, most));
+  }
+}
+
+std::vector<std::string_view> names_of(bool rivals) {
+  std::vector<std::string_view> names;
+  for (const Contestant& contestant : contestants()) {
+    if (contestant.rival == rivals) {
+      names.push_back(contestant.name);
+    }
+  }
+  return names;
+}
+
+const Contestant& find_named(std::string_view option, const std::string& name, bool rival) {
+  for (const Contestant& contestant : contestants()) {
+    if (contestant.name == name && contestant.rival == rival) {
+      return contestant;
+    }
+  }
+  throw ConfigError(fmt::format("{}: there is no '{}'; choose from {}{}", option, name,
+                                fmt::join(names_of(rival), ", "), rival ? ", or none" : ""));
+}
+
+// Why it cannot take part; "" with the entrant complete when it can.
+std::string complete(Entrant& entrant, const Installation& installation) {
+  const Contestant& contestant = *entrant.contestant;
+  if (std::string why = contestant.missing(); !why.empty() || contestant.starter == Starter::bench) {
+    return why;
+  }
+  const std::string implementation = contestant.starter == Starter::openmpi ? "openmpi" : "mpich";
+  entrant.launcher = installation.find_mpi_launcher(implementation);
+  return entrant.launcher
+             ? ""
+             : fmt::format("no launcher of it was found (mpirun.{0}, mpiexec.{0}, mpirun or mpiexec)",
+                           implementation);
+}
+
+void add_by_name(CollectiveSettings& settings, const std::vector<std::string>& names, std::string_view option,
+                 bool rivals, const Installation& installation) {
+  for (const std::string& name : names) {
+    Entrant entrant{.contestant = &find_named(option, name, rivals)};
+    for (const Entrant& other : settings.contest.entrants) {
+      if (other.contestant == entrant.contestant) {
+        throw ConfigError(fmt::format("{} names {} twice", option, name));
+      }
+    }
+    if (const std::string why = complete(entrant, installation); !why.empty()) {
+      throw ConfigError(fmt::format("{}: {} cannot take part: {}", option, name, why));
+    }
+    settings.contest.entrants.push_back(std::move(entrant));
+  }
+}
+
+void add_every_rival(CollectiveSettings& settings, const Installation& installation) {
+  for (const std::string_view name : names_of(true)) {
+    Entrant entrant{.contestant = &find_contestant(name)};
+    if (entrant.contestant->only_copies && settings.contest.operation == MeasuredOperation::barrier) {
+      continue;
+    }
+    if (const std::string why = complete(entrant, installation); why.empty()) {
+      settings.contest.entrants.push_back(std::move(entrant));
+    } else {
+      settings.notes.push_back(fmt::format("{} does not take part: {}", name, why));
+    }
+  }
+}
+
+void add_entrants(CollectiveSettings& settings, const CollectiveOptions& options,
+                  const Installation& installation) {
+  add_by_name(settings, options.backends, "--backend", false, installation);
+  const bool none = options.rivals == std::vector<std::string>{"none"};
+  if (options.rivals.empty()) {
+    add_every_rival(settings, installation);
+  } else if (!none) {
+    add_by_name(settings, options.rivals, "--rivals", true, installation);
+  }
+}
+
+void check_memory(const ContestSettings& contest, const Installation& installation) {
+  // A vector on each rank, and for some what it is copied or sent to.
+  const std::int64_t most = *std::max_element(contest.sizes.begin(), contest.sizes.end());
+  const auto vectors = static_cast<double>(2 * contest.entrants.size()) * contest.ranks;
+  if (vectors * static_cast<double>(most) > static_cast<double>(installation.available_bytes)) {
+    throw ConfigError(
+        fmt::format("--sizes: vectors of {} on {} ranks of {} contestants need up to {:.1f} GiB, but {} are "
+                    "available; give "
+                    "smaller sizes, or name fewer --rivals",
+                    format_bytes(most), contest.ranks, contest.entrants.size(),
+                    vectors * static_cast<double>(most) / static_cast<double>(kGiB),
+                    format_bytes(installation.available_bytes)));
+  }
+}
+
+void check_outputs(CollectiveSettings& settings, const CollectiveOptions& options) {
+  const ContestSettings& contest = settings.contest;
+  settings.json = checked_output_path("--json", options.json);
+  settings.plot = checked_output_path("--plot", options.plot);
+  settings.cluster = checked_output_path("--cluster", options.cluster);
+  const std::vector<std::string> given{settings.json, settings.plot, settings.cluster};
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (!given[i].empty() && std::count(given.begin(), given.end(), given[i]) > 1) {
+      throw ConfigError("--json, --plot and --cluster name the same file; give each its own");
+    }
+  }
+  if (!settings.plot.empty() && contest.operation == MeasuredOperation::barrier) {
+    throw ConfigError("--plot draws times against sizes, and a barrier has none; leave it out");
+  }
+  if (settings.cluster.empty()) {
+    return;
+  }
+  if (contest.operation == MeasuredOperation::barrier || contest.sizes.size() < 2) {
+    throw ConfigError("--cluster fits alpha and beta, which takes two or more sizes; give more --sizes");
+  }
+  if (contest.ranks < 2) {
+    throw ConfigError("--cluster fits times between ranks, and one rank sends nothing; give more --ranks");
+  }
+}
+
+}  // namespace
+
+std::vector<std::int64_t> parse_sizes(const std::vector<std::string>& texts) {
+  std::vector<std::int64_t> sizes;
+  for (const std::string& text : texts) {
+    const std::size_t dots = text.find("..");
+    const std::int64_t first = parse_bytes(std::string_view(text).substr(0, dots));
+    const std::int64_t last =
+        dots == std::string::npos ? first : parse_bytes(std::string_view(text).substr(dots + 2));
+    if (first > last) {
+      throw ConfigError(fmt::format("'{}' begins above its end; put the smaller size first", text));
+    }
+    if (last > kLargestSize) {
+      throw ConfigError(
+          fmt::format("'{}' is more than {}; give a smaller size", text, format_bytes(kLargestSize)));
+    }
+    for (std::int64_t size = first; size < last; size *= 4) {
+      sizes.push_back(size);
+    }
+    sizes.push_back(last);
+  }
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
+}
+
+CollectiveSettings check(const CollectiveOptions& options, const LaunchEnvironment& environment,
+                         const Installation& installation) {
+  CollectiveSettings settings;
+  ContestSettings& contest = settings.contest;
+  if (environment.size > 1) {
+    throw ConfigError(fmt::format(
+        "{} has started {} ranks, but this command starts its own; run it once, without a launcher",
+        environment.launcher, environment.size));
+  }
+  check_range("--ranks", options.ranks, 1, kMostRanks);
+  check_range("--repeat", options.repeat, 1, kMostRepeats);
+  contest.ranks = static_cast<int>(options.ranks);
+  contest.repeat = static_cast<int>(options.repeat);
+  contest.operation =
+      parse_option("--operation", [&] { return parse_measured_operation(options.operation); });
+  contest.dtype = parse_option("--dtype", [&] { return parse_dtype(options.dtype); });
+  if (contest.dtype == DType::u8 && reduces(contest.operation)) {
+    throw ConfigError(
+        "--dtype: sums of uint8 overflow, so there are none; choose another dtype or operation");
+  }
+  contest.sizes = parse_option("--sizes", [&] { return parse_sizes(options.sizes); });
+  if (contest.operation == MeasuredOperation::barrier) {
+    contest.sizes = {0};
+  }
+  const double timeout = parse_option("--timeout", [&] { return parse_seconds(options.timeout); });
+  if (timeout <= 0) {
+    throw ConfigError("--timeout is 0, but must be longer; 60s is the default");
+  }
+  contest.timeout = std::chrono::duration<double>(timeout);
+  contest.bind = options.bind.value_or(contest.ranks <= installation.cores);
+  check_outputs(settings, options);
+  add_entrants(settings, options, installation);
+  check_memory(contest, installation);
+  return settings;
+}
+
+Installation this_installation() {
+  return {.cores = static_cast<int>(usable_cores().size()),
+          .available_bytes = transport::available_memory(),
+          .find_mpi_launcher = find_mpi_launcher};
+}
+
+}  // namespace dear::cli::bench

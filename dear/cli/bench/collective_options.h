@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dear/cli/bench/contest.h"
+#include "dear/collective/environment.h"
+
+namespace dear::cli::bench {
+
+// What the user wrote for `dear bench collective`, as text where only we know its form.
+struct CollectiveOptions {
+  std::int64_t ranks = 2;
+  std::vector<std::string> sizes{"4B..64MiB"};
+  std::vector<std::string> backends{"shm"};
+  std::string operation = "reduce-scatter+all-gather";
+  std::string dtype = "fp32";
+  std::int64_t repeat = 15;
+  std::vector<std::string> rivals{};  // those that there are
+  std::optional<std::string> json{};
+  std::optional<std::string> plot{};
+  std::optional<std::string> cluster{};
+  std::string timeout = "60s";
+  std::optional<bool> bind{};  // where every rank can have a core
+};
+
+// What the machine has, as far as options depend on it.
+struct Installation {
+  int cores = 1;
+  std::int64_t available_bytes = 0;  // of memory
+  std::function<std::optional<MpiLauncher>(const std::string& implementation)> find_mpi_launcher;
+};
+Installation this_installation();
+
+// The same, checked and complete: nothing in it can be refused any more.
+struct CollectiveSettings {
+  ContestSettings contest;
+  std::vector<std::string> notes;   // rivals that are left out, and why
+  std::string json, plot, cluster;  // "" for none
+};
+
+// ConfigError, one sentence that names the option, for the first value that cannot be used, and for a
+// contestant that was asked for and is not there. Looks at the file system, changes nothing.
+CollectiveSettings check(const CollectiveOptions& options, const LaunchEnvironment& environment,
+                         const Installation& installation);
+
+// "4KiB", or "4B..64MiB": the first, four times as much and so on, and the last.
+std::vector<std::int64_t> parse_sizes(const std::vector<std::string>& texts);
+
+}  // namespace dear::cli::bench

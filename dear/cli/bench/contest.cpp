@@ -1,0 +1,216 @@
+#include "dear/cli/bench/contest.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/cli/bench/crew.h"
+
+namespace dear::cli::bench {
+namespace {
+
+// Long enough for the clock and the start of all ranks not to count.
+constexpr double kLeastRepetitionSeconds = 2e-3;
+constexpr double kMostBatch = 10'000;
+
+// One line of the results: a contestant and an operation.
+struct Entry {
+  std::size_t crew;
+  MeasuredOperation operation;
+  int batch = 1;
+  std::vector<double> seconds{};
+  bool verified = false;
+  bool refused = false;
+};
+
+// The time of one operation in each repetition.
+std::vector<double> seconds_of(const std::vector<Reply>& replies, int batch) {
+  std::vector<double> seconds;
+  for (std::size_t i = 0; i < replies.front().spans.size(); ++i) {
+    Span whole = replies.front().spans[i];
+    for (const Reply& reply : replies) {
+      const Span& span = reply.spans.at(i);
+      whole.begin_seconds = std::min(whole.begin_seconds, span.begin_seconds);
+      whole.end_seconds = std::max(whole.end_seconds, span.end_seconds);
+    }
+    seconds.push_back((whole.end_seconds - whole.begin_seconds) / batch);
+  }
+  return seconds;
+}
+
+class Contest {
+ public:
+  explicit Contest(const ContestSettings& settings) : settings_(settings) {
+    const std::int64_t most = *std::max_element(settings.sizes.begin(), settings.sizes.end());
+    for (const Entrant& entrant : settings.entrants) {
+      const std::size_t number = crews_.size();
+      crews_.push_back(std::make_unique<Crew>(
+          *entrant.contestant,
+          CrewOptions{.ranks = settings.ranks,
+                      .bind = settings.bind,
+                      .prepare_bytes = most,
+                      .output_bytes = settings.operation == MeasuredOperation::all_to_all ? most : 0,
+                      .timeout = settings.timeout,
+                      .launcher = entrant.launcher}));
+      entries_.push_back({.crew = number, .operation = settings.operation});
+      // What the pair takes the place of.
+      if (entrant.contestant->rival && !entrant.contestant->only_copies &&
+          settings.operation == MeasuredOperation::pair) {
+        entries_.push_back({.crew = number, .operation = MeasuredOperation::all_reduce});
+      }
+    }
+  }
+
+  ContestOutcome hold(const std::function<void(std::int64_t)>& progress) {
+    // One after another: while ranks meet, their engines may keep every core busy.
+    for (std::size_t crew = 0; crew < crews_.size(); ++crew) {
+      attempt(crew,
+              [&] { outcome_.descriptions.emplace_back(name_of_crew(crew), crews_[crew]->wait_ready()); });
+    }
+    for (const std::int64_t bytes : settings_.sizes) {
+      progress(bytes);
+      measure(bytes);
+    }
+    for (std::size_t crew = 0; crew < crews_.size(); ++crew) {
+      attempt(crew, [&] { crews_[crew]->dismiss(); });
+    }
+    return std::move(outcome_);
+  }
+
+ private:
+  [[nodiscard]] std::string name_of_crew(std::size_t crew) const {
+    return std::string(settings_.entrants[crew].contestant->name);
+  }
+
+  // Does it unless this crew has failed already. False when it has.
+  template <typename Do>
+  bool attempt(std::size_t crew, Do action) {
+    if (!crews_[crew]) {
+      return false;
+    }
+    try {
+      action();
+      return true;
+    } catch (const Error& error) {
+      outcome_.failures.push_back(
+          {.contestant = name_of_crew(crew), .reason = error.what(), .output = crews_[crew]->output()});
+      crews_[crew].reset();
+      return false;
+    }
+  }
+
+  void measure(std::int64_t bytes) {
+    for (Entry& entry : entries_) {
+      entry.seconds.clear();
+      attempt(entry.crew, [&] { prepare(entry, bytes); });
+    }
+    for (int round = 0; round < settings_.repeat; ++round) {
+      for (Entry& entry : entries_) {
+        if (!entry.refused) {
+          attempt(entry.crew, [&] {
+            const auto seconds =
+                seconds_of(crews_[entry.crew]->ask(order(entry, bytes, {.unmeasured = 1, .repetitions = 1})),
+                           entry.batch);
+            entry.seconds.insert(entry.seconds.end(), seconds.begin(), seconds.end());
+          });
+        }
+      }
+    }
+    for (const Entry& entry : entries_) {
+      if (!entry.refused && crews_[entry.crew]) {
+        outcome_.results.push_back({.backend = name_of_crew(entry.crew),
+                                    .operation = entry.operation,
+                                    .dtype = settings_.dtype,
+                                    .ranks = settings_.ranks,
+                                    .bytes = bytes,
+                                    .seconds = quantiles_of(entry.seconds),
+                                    .verified = entry.verified});
+      }
+    }
+  }
+
+  // Verifies, and finds how many operations make a repetition.
+  void prepare(Entry& entry, std::int64_t bytes) {
+    if (entry.refused) {
+      return;
+    }
+    Crew& crew = *crews_[entry.crew];
+    Command verify = order(entry, bytes, {});
+    verify.kind = Command::Kind::verify;
+    entry.verified = true;
+    const std::vector<Reply> replies = crew.ask(verify);
+    for (std::size_t rank = 0; rank < replies.size(); ++rank) {
+      const Reply& reply = replies[rank];
+      if (reply.kind == Reply::Kind::refused) {
+        outcome_.notes.push_back(fmt::format("{} is not measured at {}: {}", name_of_crew(entry.crew),
+                                             name_of(entry.operation), reply.text));
+        entry.refused = true;
+        return;
+      }
+      if (reply.kind == Reply::Kind::wrong && entry.verified) {
+        entry.verified = false;
+        outcome_.failures.push_back(
+            {.contestant = name_of_crew(entry.crew),
+             .reason = fmt::format("the result of {} at {} bytes is wrong: on rank {}, {}",
+                                   name_of(entry.operation), bytes, rank, reply.text)});
+      }
+    }
+    entry.batch = batch_of(entry, bytes);
+  }
+
+  // In few steps, since a short batch seems longer than it is: ranks start a moment after each other.
+  int batch_of(Entry entry, std::int64_t bytes) {
+    entry.batch = 1;
+    for (int step = 0; step < 4; ++step) {
+      const auto seconds = seconds_of(
+          crews_[entry.crew]->ask(order(entry, bytes, {.unmeasured = 1, .repetitions = 3})), entry.batch);
+      const double shortest = std::max(*std::min_element(seconds.begin(), seconds.end()), 1e-9);
+      if (shortest * entry.batch >= kLeastRepetitionSeconds) {
+        break;
+      }
+      entry.batch =
+          static_cast<int>(std::clamp(std::ceil(kLeastRepetitionSeconds / shortest), 1.0, kMostBatch));
+    }
+    return entry.batch;
+  }
+
+  struct Times {
+    int unmeasured = 0;
+    int repetitions = 0;
+  };
+  [[nodiscard]] Command order(const Entry& entry, std::int64_t bytes, Times times) const {
+    return {.kind = Command::Kind::measure,
+            .operation = entry.operation,
+            .dtype = settings_.dtype,
+            .bytes = bytes,
+            .unmeasured = times.unmeasured,
+            .repetitions = times.repetitions,
+            .batch = entry.batch};
+  }
+
+  const ContestSettings& settings_;
+  std::vector<std::unique_ptr<Crew>> crews_;  // empty where one has failed
+  std::vector<Entry> entries_;
+  ContestOutcome outcome_;
+};
+
+}  // namespace
+
+double Result::algorithm_bandwidth() const {
+  return seconds.median > 0 ? static_cast<double>(bytes) / seconds.median : 0;
+}
+
+double Result::bus_bandwidth() const {
+  const double factor = find_contestant(backend).only_copies ? 1 : bus_factor(operation, ranks);
+  return factor * algorithm_bandwidth();
+}
+
+ContestOutcome hold_contest(const ContestSettings& settings,
+                            const std::function<void(std::int64_t bytes)>& progress) {
+  return Contest(settings).hold(progress);
+}
+
+}  // namespace dear::cli::bench

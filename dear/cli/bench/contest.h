@@ -1,0 +1,75 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dear/base/dtype.h"
+#include "dear/cli/bench/contestant.h"
+#include "dear/cli/bench/measured_operation.h"
+#include "dear/cli/bench/mpi_launcher.h"
+#include "dear/cli/bench/statistics.h"
+
+namespace dear::cli::bench {
+
+struct Entrant {
+  const Contestant* contestant = nullptr;
+  std::optional<MpiLauncher> launcher{};  // where MPI starts it
+};
+
+struct ContestSettings {
+  std::vector<Entrant> entrants;  // the first is what the others are compared with
+  MeasuredOperation operation = MeasuredOperation::pair;
+  DType dtype = DType::f32;
+  int ranks = 2;
+  std::vector<std::int64_t> sizes;  // bytes of a rank's vector; of a barrier, 0 alone
+  int repeat = 15;
+  std::chrono::duration<double> timeout = std::chrono::seconds(60);
+  bool bind = false;
+};
+
+// One contestant at one operation and size.
+struct Result {
+  std::string backend;
+  MeasuredOperation operation = MeasuredOperation::pair;
+  DType dtype = DType::f32;
+  int ranks = 0;
+  std::int64_t bytes = 0;
+  Quantiles seconds;  // of one operation, over the repetitions
+  bool verified = false;
+
+  [[nodiscard]] double algorithm_bandwidth() const;  // bytes over seconds; 0 for a barrier
+  // See bus_factor. A plain copy has its own bandwidth.
+  [[nodiscard]] double bus_bandwidth() const;
+};
+
+struct Failure {
+  std::string contestant;
+  std::string reason;
+  std::string output;  // the end of what its ranks wrote to standard output and error
+};
+
+struct ContestOutcome {
+  std::vector<Result> results;                                    // by size, then as entered
+  std::vector<std::pair<std::string, std::string>> descriptions;  // of each contestant that came
+  std::vector<std::string> notes;                                 // what could not be measured, and why
+  std::vector<Failure> failures;
+};
+
+// Measures all of them in one run. Each contestant has its own ranks, which live throughout and sleep while
+// others are measured. At each size every contestant is verified once; then they take turns, as often as is
+// asked for, so that what else happens on the machine hits all alike. In a turn all ranks start together,
+// once without and once with the clock. A repetition lasts from the first rank's begin to the last rank's
+// end; for small sizes it is a batch of operations, and its time is divided by their number.
+//
+// A contestant that fails, hangs, or computes wrongly does not stop the others. `progress` is called with a
+// size before it is measured.
+ContestOutcome hold_contest(const ContestSettings& settings,
+                            const std::function<void(std::int64_t bytes)>& progress);
+
+}  // namespace dear::cli::bench

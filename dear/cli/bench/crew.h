@@ -1,0 +1,81 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dear/base/deadline.h"
+#include "dear/cli/bench/connection.h"
+#include "dear/cli/bench/contestant.h"
+#include "dear/cli/bench/mpi_launcher.h"
+#include "dear/cli/bench/protocol.h"
+#include "dear/cli/keeper.h"
+#include "dear/cli/rank_process.h"
+
+namespace dear::cli::bench {
+
+struct CrewOptions {
+  int ranks = 2;
+  bool bind = false;                        // each rank keeps to its part of the cores
+  std::int64_t prepare_bytes = 0;           // of the largest vector there will be
+  std::int64_t output_bytes = 0;            // of the largest output; 0 for none
+  std::chrono::duration<double> timeout{};  // for each answer, and for all ranks to come
+  std::optional<MpiLauncher> launcher{};    // of a contestant that MPI starts
+};
+
+// The ranks of one contestant, as processes of this command. They live until the crew is gone, and sleep
+// while nothing is asked of them. Used by one thread.
+//
+// After an error of any method the crew is good for nothing but output() and its end.
+class Crew {
+ public:
+  Crew(const Contestant& contestant, const CrewOptions& options);  // starts them; does not wait
+  // Whatever is left of the ranks, and of what started them, is dead afterwards.
+  ~Crew();
+  Crew(const Crew&) = delete;
+  Crew& operator=(const Crew&) = delete;
+
+  [[nodiscard]] const Contestant& contestant() const { return contestant_; }
+
+  // Returns when all ranks have met, with the engine's description of itself.
+  std::string wait_ready();
+  // The answers to a measurement or verification, one from each rank. TransportError for a rank that failed
+  // or ended, TimeoutError naming the ranks that did not answer in time.
+  std::vector<Reply> ask(const Command& command);
+  // Lets the ranks end by themselves.
+  void dismiss();
+
+  // The end of what the ranks have written to their standard output and error up to now.
+  const std::string& output();
+
+ private:
+  struct Rank {
+    std::optional<Connection> connection;
+    FileDescriptor pidfd;
+    std::optional<Reply> reply;
+  };
+
+  void await_replies(Deadline deadline);
+  void wait_for_something(Deadline deadline);
+  void welcome_newcomer();
+  void hear(Rank& rank, int number);
+  [[nodiscard]] std::vector<int> silent_ranks() const;
+  [[nodiscard]] std::string how_it_ended(int rank) const;
+  void collect_output();
+  void await_processes(Deadline deadline);
+
+  const Contestant& contestant_;
+  const CrewOptions options_;
+  ControlListener listener_;
+  FileDescriptor gate_;
+  std::vector<Rank> ranks_;
+  std::string output_;
+  std::vector<std::unique_ptr<RankProcess>> processes_;  // the ranks, or what starts them
+  std::vector<bool> ended_;                              // of the processes
+  std::unique_ptr<Keeper> keeper_;  // after the processes: gone before they are reaped (keeper.h)
+};
+
+}  // namespace dear::cli::bench

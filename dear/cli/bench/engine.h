@@ -1,0 +1,49 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "dear/base/dtype.h"
+#include "dear/cli/bench/measured_operation.h"
+#include "dear/collective/shard.h"
+
+namespace dear::cli::bench {
+
+// One operation on vectors of so many elements.
+struct Work {
+  MeasuredOperation operation = MeasuredOperation::pair;
+  DType dtype = DType::f32;
+  std::int64_t count = 0;
+};
+
+// What carries collectives in a rank of the bench: a backend of DeAR's or a rival. Used by one thread.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  [[nodiscard]] virtual std::string description() const = 0;
+  // Why it cannot do this at all ("MPI adds no fp16"); "" when it can.
+  [[nodiscard]] virtual std::string refusal(MeasuredOperation, DType) const { return ""; }
+  // Counts must be a multiple of this.
+  [[nodiscard]] virtual int granularity(MeasuredOperation) const { return 1; }
+  // The part of a vector of `count` elements that is `rank`'s between reduce-scatter and all-gather.
+  [[nodiscard]] virtual Range shard(const Work& work, int rank) const = 0;
+
+  // Collective, once. Afterwards data() and output() have that many bytes, until the engine is gone. Only an
+  // all-to-all needs an output.
+  virtual void prepare(std::int64_t bytes, std::int64_t output_bytes) = 0;
+  [[nodiscard]] virtual std::byte* data() const = 0;
+  [[nodiscard]] virtual std::byte* output() const = 0;
+
+  // On the vector in data(), in place; an all-to-all and a plain copy write to output() instead. Returns when
+  // this rank's result is complete.
+  virtual void run(const Work& work) = 0;
+};
+
+struct EngineOptions {
+  std::chrono::duration<double> timeout;  // for each wait
+};
+
+}  // namespace dear::cli::bench

@@ -1,0 +1,65 @@
+#include "dear/cli/bench/group_engine.h"
+
+#include <utility>
+
+namespace dear::cli::bench {
+namespace {
+
+class GroupEngine : public Engine {
+ public:
+  explicit GroupEngine(Group group) : group_(std::move(group)) {}
+
+  [[nodiscard]] std::string description() const override { return group_.description(); }
+  [[nodiscard]] int granularity(MeasuredOperation operation) const override {
+    return operation == MeasuredOperation::all_to_all ? group_.size() : 1;
+  }
+  [[nodiscard]] Range shard(const Work& work, int rank) const override {
+    return shard_of(work.count, work.dtype, group_.size(), rank);
+  }
+  void prepare(std::int64_t bytes, std::int64_t output_bytes) override {
+    data_ = group_.allocate(bytes);
+    if (output_bytes > 0) {
+      output_ = group_.allocate(output_bytes);
+    }
+  }
+  [[nodiscard]] std::byte* data() const override { return data_.data(); }
+  [[nodiscard]] std::byte* output() const override { return output_.data(); }
+
+  void run(const Work& work) override {
+    Request request{.view = {.buffer = data_, .count = work.count, .dtype = work.dtype}};
+    const auto perform = [&](Operation operation) {
+      request.operation = operation;
+      group_.perform(request);
+    };
+    switch (work.operation) {
+      case MeasuredOperation::pair:
+        perform(Operation::reduce_scatter);
+        return perform(Operation::all_gather);
+      case MeasuredOperation::reduce_scatter:
+        return perform(Operation::reduce_scatter);
+      case MeasuredOperation::all_gather:
+        return perform(Operation::all_gather);
+      case MeasuredOperation::all_reduce:
+        return perform(Operation::all_reduce);
+      case MeasuredOperation::broadcast:
+        return perform(Operation::broadcast);
+      case MeasuredOperation::all_to_all:
+        request.output = {.buffer = output_, .count = work.count, .dtype = work.dtype};
+        return perform(Operation::all_to_all);
+      case MeasuredOperation::barrier:
+        request.view = {};
+        return perform(Operation::barrier);
+    }
+  }
+
+ private:
+  Group group_;
+  Buffer data_;
+  Buffer output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> make_group_engine(const Group& group) { return std::make_unique<GroupEngine>(group); }
+
+}  // namespace dear::cli::bench

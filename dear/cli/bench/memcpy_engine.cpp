@@ -1,0 +1,33 @@
+#include "dear/cli/bench/memcpy_engine.h"
+
+#include <cstring>
+
+#include "dear/cli/bench/private_memory.h"
+
+namespace dear::cli::bench {
+namespace {
+
+class MemcpyEngine : public Engine {
+ public:
+  [[nodiscard]] std::string description() const override { return "each rank copies its vector once"; }
+  [[nodiscard]] Range shard(const Work& work, int) const override { return {0, work.count}; }
+  void prepare(std::int64_t bytes, std::int64_t) override {
+    data_ = allocate_private(bytes);
+    output_ = allocate_private(bytes);
+  }
+  [[nodiscard]] std::byte* data() const override { return data_.get(); }
+  [[nodiscard]] std::byte* output() const override { return output_.get(); }
+  void run(const Work& work) override {
+    std::memcpy(output_.get(), data_.get(), static_cast<std::size_t>(work.count * size_of(work.dtype)));
+  }
+
+ private:
+  PrivateMemory data_;
+  PrivateMemory output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> make_memcpy_engine() { return std::make_unique<MemcpyEngine>(); }
+
+}  // namespace dear::cli::bench

@@ -1,0 +1,110 @@
+#include "dear/cli/bench/report.h"
+
+#include <cstdlib>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "dear/base/units.h"
+#include "dear/cli/table.h"
+
+namespace dear::cli::bench {
+namespace {
+
+// With more of it, medians of what shares cores with it say little.
+constexpr double kBusyLoad = 0.5;
+
+std::string gigabytes(double bytes_per_second) { return fmt::format("{:.3f}", bytes_per_second / 1e9); }
+std::string microseconds(double seconds) { return fmt::format("{:.2f}", seconds * 1e6); }
+
+// How many times as long as the first one of its size it took.
+std::string multiple(const Result& result, const Result& first) {
+  return first.seconds.median > 0 ? fmt::format("{:.2f}", result.seconds.median / first.seconds.median) : "-";
+}
+
+}  // namespace
+
+std::string heading(const ContestSettings& settings) {
+  return fmt::format("{} of {}, {} {}{}, medians of {} repetitions taken in turns\n",
+                     name_of(settings.operation), name_of(settings.dtype), settings.ranks,
+                     settings.ranks == 1 ? "rank" : "ranks", settings.bind ? " bound to their cores" : "",
+                     settings.repeat);
+}
+
+std::string result_table(const std::vector<Result>& results) {
+  if (results.empty()) {
+    return "";
+  }
+  Table table({"size", "backend", "operation", "median us", "p10", "p90", "algbw GB/s", "busbw GB/s",
+               "verified", "x " + results.front().backend},
+              {.left_columns = 3});
+  const Result* first = nullptr;
+  for (const Result& result : results) {
+    const bool next_size = first == nullptr || first->bytes != result.bytes;
+    first = next_size ? &result : first;
+    table.add({next_size ? format_bytes(result.bytes) : "", result.backend,
+               std::string(name_of(result.operation)), microseconds(result.seconds.median),
+               microseconds(result.seconds.p10), microseconds(result.seconds.p90),
+               gigabytes(result.algorithm_bandwidth()), gigabytes(result.bus_bandwidth()),
+               result.verified ? "yes" : "NO", multiple(result, *first)});
+  }
+  return table.to_string();
+}
+
+std::string circumstances_text(const ContestSettings& settings, const ContestOutcome& outcome,
+                               const Circumstances& circumstances) {
+  std::string text;
+  for (const auto& [contestant, description] : outcome.descriptions) {
+    text += fmt::format("{}: {}\n", contestant, description);
+  }
+  for (const std::string& note : outcome.notes) {
+    text += fmt::format("note: {}\n", note);
+  }
+  text += fmt::format("{} on {} cores, ranks {}; load {:.2f} before, {:.2f} after\n", circumstances.program,
+                      circumstances.cores,
+                      !settings.bind                          ? "not bound"
+                      : settings.ranks <= circumstances.cores ? "bound to cores of their own"
+                                                              : "bound, several to a core",
+                      circumstances.load_before, circumstances.load_after);
+  if (circumstances.load_before > kBusyLoad) {
+    text += "note: the machine was busy before the run began; measure on an idle one for numbers to quote\n";
+  }
+  return text;
+}
+
+std::string failures_text(const std::vector<Failure>& failures, const std::string& who) {
+  std::string text;
+  for (const Failure& failure : failures) {
+    text += fmt::format("{}: {}: {}\n", who, failure.contestant, failure.reason);
+    std::istringstream lines(failure.output);
+    for (std::string line; std::getline(lines, line);) {
+      text += fmt::format("  {} | {}\n", failure.contestant, line);
+    }
+  }
+  return text;
+}
+
+std::string results_json(const std::vector<Result>& results) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Result& result : results) {
+    list.push_back(
+        {{"backend", result.backend},
+         {"operation", name_of(result.operation)},
+         {"dtype", name_of(result.dtype)},
+         {"ranks", result.ranks},
+         {"bytes", result.bytes},
+         {"seconds",
+          {{"median", result.seconds.median}, {"p10", result.seconds.p10}, {"p90", result.seconds.p90}}},
+         {"busbw_bytes_per_second", result.bus_bandwidth()},
+         {"verified", result.verified}});
+  }
+  return list.dump(2) + "\n";
+}
+
+double load_of_last_minute() {
+  double load = 0;
+  return ::getloadavg(&load, 1) == 1 ? load : 0;
+}
+
+}  // namespace dear::cli::bench
