@@ -19,26 +19,27 @@ namespace {
 
 std::string nothing_missing() { return ""; }
 
-std::unique_ptr<Backend> make_single(const Placement& placement) {
+MadeBackend make_single(const Placement& placement) {
   if (placement.environment.size != 1) {
     throw ConfigError(fmt::format(
         "backend single is for one rank, and {} started {}: leave the choice to DeAR, or name another",
         placement.environment.launcher, placement.environment.size));
   }
-  return collective::make_single();
+  return {.backend = collective::make_single(), .note = ""};
 }
 
-std::unique_ptr<Backend> make_shm(const Placement& placement) {
+MadeBackend make_shm(const Placement& placement) {
   const LaunchEnvironment& environment = placement.environment;
   if (environment.local_size != environment.size) {
     throw ConfigError(
         fmt::format("backend shm is for ranks on one host, and {} started {} of {} here: use another backend",
                     environment.launcher, environment.local_size, environment.size));
   }
-  return collective::make_shm({.rendezvous = environment.rendezvous,
-                               .rank = environment.rank,
-                               .size = environment.size,
-                               .deadline = placement.deadline});
+  return {.backend = collective::make_shm({.rendezvous = environment.rendezvous,
+                                           .rank = environment.rank,
+                                           .size = environment.size,
+                                           .deadline = placement.deadline}),
+          .note = ""};
 }
 
 std::unique_ptr<transport::Mpi> open_mpi(const Placement& placement) {
@@ -60,9 +61,14 @@ std::string mpi_missing() {
              : "";
 }
 
-std::unique_ptr<Backend> make_mpi(const Placement& placement) {
-  return collective::make_mpi(open_mpi(placement), {.reproducible = placement.reproducible});
+MadeBackend over(std::unique_ptr<transport::Mpi> mpi, const Placement& placement) {
+  auto made = collective::make_mpi(std::move(mpi), {.reproducible = placement.reproducible,
+                                                    .cache_folder = placement.environment.cache_folder,
+                                                    .deadline = placement.deadline});
+  return {.backend = std::move(made.backend), .note = "; " + made.ways};
 }
+
+MadeBackend make_mpi(const Placement& placement) { return over(open_mpi(placement), placement); }
 
 std::string counted(int ranks) { return fmt::format("{} {}", ranks, ranks == 1 ? "rank" : "ranks"); }
 
@@ -101,9 +107,8 @@ BackendChoice choose_over_mpi(const Placement& placement) {
       std::all_of(mpi->hosts().begin(), mpi->hosts().end(), [](int host) { return host == 0; });
   if (!one_host) {
     const std::string reason = collective::describe(*mpi);
-    return {.name = "mpi",
-            .reason = reason,
-            .backend = collective::make_mpi(std::move(mpi), {.reproducible = placement.reproducible})};
+    MadeBackend made = over(std::move(mpi), placement);
+    return {.name = "mpi", .reason = reason + made.note, .backend = std::move(made.backend)};
   }
   Placement together = placement;
   together.environment.rendezvous =
@@ -112,16 +117,16 @@ BackendChoice choose_over_mpi(const Placement& placement) {
   together.environment.local_size = placement.environment.size;
   return {.name = "shm",
           .reason = fmt::format("{} over {} are all on this host", counted(mpi->size()), mpi->description()),
-          .backend = make_shm(together)};
+          .backend = make_shm(together).backend};
 }
 
 BackendChoice choose(const Placement& placement) {
   const LaunchEnvironment& environment = placement.environment;
   if (environment.size == 1) {
-    return {.name = "single", .reason = "there is one rank", .backend = make_single(placement)};
+    return {.name = "single", .reason = "there is one rank", .backend = make_single(placement).backend};
   }
   if (environment.local_size == environment.size) {
-    std::unique_ptr<Backend> backend = make_shm(placement);
+    std::unique_ptr<Backend> backend = make_shm(placement).backend;
     return {.name = "shm",
             .reason = fmt::format("all {} met in this host's memory", counted(environment.size)),
             .backend = std::move(backend)};
@@ -146,30 +151,32 @@ const std::vector<BackendEntry>& backends() {
   return kTable;
 }
 
-const BackendEntry& find_backend(std::string_view name) {
+const BackendEntry& find_backend(std::string_view name, const BackendTable& more) {
   std::vector<std::string_view> names;
-  for (const BackendEntry& entry : backends()) {
-    if (entry.name == name) {
-      return entry;
+  for (const BackendTable* table : {&backends(), &more}) {
+    for (const BackendEntry& entry : *table) {
+      if (entry.name == name) {
+        return entry;
+      }
+      names.push_back(entry.name);
     }
-    names.push_back(entry.name);
   }
   throw ConfigError(fmt::format("there is no backend '{}'; choose one of {}", name, fmt::join(names, ", ")));
 }
 
-BackendChoice choose_backend(std::string_view name, const Placement& placement) {
+BackendChoice choose_backend(std::string_view name, const Placement& placement, const BackendTable& more) {
   if (name.empty()) {
     return choose(placement);
   }
-  const BackendEntry& entry = find_backend(name);
+  const BackendEntry& entry = find_backend(name, more);
   if (const std::string missing = entry.missing(); !missing.empty()) {
     throw ConfigError(missing);
   }
-  std::unique_ptr<Backend> backend = entry.make(placement);
-  const std::string description = backend->description();
+  MadeBackend made = entry.make(placement);
+  const std::string description = made.backend->description();
   return {.name = std::string(name),
-          .reason = fmt::format("as asked for ({})", description),
-          .backend = std::move(backend)};
+          .reason = fmt::format("as asked for ({}){}", description, made.note),
+          .backend = std::move(made.backend)};
 }
 
 }  // namespace dear

@@ -19,16 +19,23 @@ struct Placement {
   bool reproducible = false;  // sums in the order of ranks, to the bit the same on every backend that can
 };
 
+struct MadeBackend {
+  std::unique_ptr<Backend> backend;
+  std::string note;  // what a user may want to know of it, to stand behind its name; or ""
+};
+
 struct BackendEntry {
   std::string_view name;
   std::string_view summary;
   // "" where it can be had; else what is missing and how to get it.
   std::string (*missing)();
   // All errors of a backend's start: ConfigError where it cannot be had or cannot serve these ranks.
-  std::unique_ptr<Backend> (*make)(const Placement& placement);
+  MadeBackend (*make)(const Placement& placement);
 };
 const std::vector<BackendEntry>& backends();
-const BackendEntry& find_backend(std::string_view name);  // ConfigError that lists them all
+// `more`: backends of folders above this one (those of c10d, in train). ConfigError that lists them all.
+using BackendTable = std::vector<BackendEntry>;
+const BackendEntry& find_backend(std::string_view name, const BackendTable& more = {});
 
 // The backend for these ranks, and why, in a sentence: "all 4 ranks are on this host".
 struct BackendChoice {
@@ -38,6 +45,7 @@ struct BackendChoice {
 };
 // By name, or, for "", the fastest that reaches all ranks. Where they run is tested and not believed: ranks
 // share memory when they met in it, or said over MPI that they run in one place.
-BackendChoice choose_backend(std::string_view name, const Placement& placement);
+BackendChoice choose_backend(std::string_view name, const Placement& placement,
+                             const BackendTable& more = {});
 
 }  // namespace dear

@@ -247,6 +247,8 @@ LaunchEnvironment read_launch_environment(const GetVariable& get) {
   found.master_address = variables.text("MASTER_ADDR").value_or("");
   found.master_port = variables.number("MASTER_PORT").value_or(0);
   found.network_interface = variables.text("GLOO_SOCKET_IFNAME").value_or("");
+  const auto home = variables.text("HOME");
+  found.cache_folder = variables.text("XDG_CACHE_HOME").value_or(home ? *home + "/.cache" : "");
   return found;
 }
 

@@ -19,6 +19,8 @@ struct LaunchEnvironment {
   std::string master_address{};
   int master_port = 0;
   std::string network_interface{};
+  // Where programs of this user remember things: XDG_CACHE_HOME, or HOME/.cache; "" for nowhere.
+  std::string cache_folder{};
 };
 
 // The one place that reads the environment. `get` is getenv, or a test's. Understands, first match wins:

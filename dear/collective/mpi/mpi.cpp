@@ -1,12 +1,136 @@
 #include "dear/collective/mpi/mpi.h"
 
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
 #include "dear/base/error.h"
+#include "dear/collective/mpi/borrowed_channels.h"
+#include "dear/collective/mpi/own.h"
+#include "dear/collective/mpi/remembered.h"
+#include "dear/collective/programs/heading.h"
+#include "dear/collective/programs/programs.h"
 
 namespace dear::collective {
+namespace {
 
-std::unique_ptr<Backend> make_mpi(std::unique_ptr<transport::Mpi> /*mpi*/,
-                                  const MpiBackendOptions& /*options*/) {
-  throw ConfigError("the backend mpi is still to come: use another");
+// Programs carry all collectives but those for which MPI's own were chosen.
+class OverMpi final : public Backend {
+ public:
+  OverMpi(std::unique_ptr<transport::Mpi> mpi, const MpiBackendOptions& options)
+      : mpi_(std::move(mpi)), own_(*mpi_) {
+    const bool ordered = options.reproducible || mpi_->size() < kManyRanks;
+    programs_ = make_program_backend(
+        std::make_unique<BorrowedChannels>(*mpi_),
+        {.reproducible = ordered, .choose = [this](const Errand& errand) { return way_of(errand); }});
+    if (mpi_->size() > 1) {
+      headings_ = programs_->allocate(kHeading * mpi_->size(), options.deadline);
+      remembered_ = remember_or_measure(*mpi_, *programs_, options.cache_folder, options.deadline);
+    }
+    // What was said up to now went by the model; from now on the choices count for the same plans as well.
+    programs_ = make_program_backend(
+        std::make_unique<BorrowedChannels>(*mpi_),
+        {.reproducible = ordered, .choose = [this](const Errand& errand) { return way_of(errand); }});
+    chosen_ = true;
+  }
+
+  [[nodiscard]] int rank() const override { return mpi_->rank(); }
+  [[nodiscard]] int size() const override { return mpi_->size(); }
+  [[nodiscard]] std::string description() const override { return "mpi, " + describe(*mpi_); }
+  [[nodiscard]] std::string ways() const {
+    return mpi_->size() > 1 ? fmt::format("ways {} ({})", remembered_.origin, remembered_.choices.summary())
+                            : "nothing to send";
+  }
+
+  Buffer allocate(std::int64_t bytes, Deadline deadline) override {
+    Buffer buffer;
+    guarded([&] { buffer = programs_->allocate(bytes, deadline); });
+    return buffer;
+  }
+
+  Timing run(const Request& request, Deadline deadline) override {
+    Timing timing;
+    guarded([&] {
+      if (goes_by_mpis_own(request)) {
+        timing = run_by_mpi(request, deadline);
+      } else {
+        timing = programs_->run(request, deadline);
+      }
+    });
+    return timing;
+  }
+
+  void abort(const std::string& reason) noexcept override { programs_->abort(reason); }
+
+ private:
+  static constexpr std::int64_t kHeading = 64;
+  static_assert(sizeof(Heading) <= kHeading);
+
+  // An error of MPI's own collectives is this rank's for good as well.
+  template <typename Function>
+  void guarded(Function&& function) {
+    if (error_) {
+      std::rethrow_exception(error_);
+    }
+    try {
+      function();
+    } catch (const std::exception& error) {
+      error_ = std::current_exception();
+      abort(error.what());
+      throw;
+    }
+  }
+
+  Way way_of(const Errand& errand) const {
+    const Way* const way = chosen_ ? remembered_.choices.find(errand.operation, errand.bytes) : nullptr;
+    return way != nullptr && way->algorithm != kMpisOwn ? *way : Way{};
+  }
+
+  bool goes_by_mpis_own(const Request& request) const {
+    const Way* const way =
+        remembered_.choices.find(request.operation, request.view.count * size_of(request.view.dtype));
+    return way != nullptr && way->algorithm == kMpisOwn && own_.can(request);
+  }
+
+  // MPI compares nothing, and a difference would end in a crash: so the ranks do it before.
+  Timing run_by_mpi(const Request& request, Deadline deadline) {
+    Timing timing{.begin = SteadyClock::now()};
+    timing.asked = request.asked == SteadyTime{} ? timing.begin : request.asked;
+    const Heading mine = heading_of(++sequence_, request);
+    std::memcpy(headings_.data() + kHeading * rank(), &mine, sizeof mine);
+    programs_->run({.operation = Operation::all_gather,
+                    .view = {.buffer = headings_, .count = kHeading * size(), .dtype = DType::u8},
+                    .label = request.label},
+                   deadline);
+    for (int peer = 0; peer < size(); ++peer) {
+      Heading theirs;
+      std::memcpy(&theirs, headings_.data() + kHeading * peer, sizeof theirs);
+      throw_on_mismatch(mine, rank(), theirs, peer);
+    }
+    own_.run(
+        request, [&] { return fmt::format("wait in {}", dear::describe(request)); }, deadline);
+    timing.end = SteadyClock::now();
+    return timing;
+  }
+
+  std::unique_ptr<Backend> programs_;  // its memory outlives the channels: messages may be on their way
+  std::unique_ptr<transport::Mpi> mpi_;
+  MpisOwn own_;
+  Remembered remembered_;
+  bool chosen_ = false;
+  std::exception_ptr error_;
+  std::uint64_t sequence_ = 0;  // collectives that MPI's own carried
+  Buffer headings_;
+};
+
+}  // namespace
+
+MpiBackend make_mpi(std::unique_ptr<transport::Mpi> mpi, const MpiBackendOptions& options) {
+  auto backend = std::make_unique<OverMpi>(std::move(mpi), options);
+  std::string ways = backend->ways();
+  return {.backend = std::move(backend), .ways = std::move(ways)};
 }
 
 }  // namespace dear::collective

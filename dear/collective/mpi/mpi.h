@@ -6,7 +6,8 @@
 #include "dear/collective/backend.h"
 #include "dear/transport/mpi/mpi.h"
 
-// Ranks on any hosts that an MPI reaches.
+// Ranks on any hosts that an MPI reaches: programs of ours over MPI's messages, and MPI's own collectives
+// where they are faster and give the same bits.
 namespace dear::collective {
 
 // The MPI of that launcher ("Open MPI", "MPICH"); under another one, or none, the only one that DeAR was
@@ -14,10 +15,22 @@ namespace dear::collective {
 std::string mpi_of_launcher(const std::string& launcher);
 
 struct MpiBackendOptions {
-  bool reproducible = false;  // sums in the order of ranks
+  // From kManyRanks on sums go in the order of ranks only where this asks for it; below they always do, which
+  // costs nothing.
+  bool reproducible = false;
+  // Where it is remembered which ways are the fastest; "" for nowhere.
+  std::string cache_folder{};
+  Deadline deadline;
 };
+inline constexpr int kManyRanks = 17;
 
-std::unique_ptr<Backend> make_mpi(std::unique_ptr<transport::Mpi> mpi, const MpiBackendOptions& options);
+struct MpiBackend {
+  std::unique_ptr<Backend> backend;
+  std::string ways;  // which way each collective takes, and how that was found out
+};
+// Which way a collective takes is measured, in about a second, unless it is remembered of the same MPI, ranks
+// and hosts. All ranks call it.
+MpiBackend make_mpi(std::unique_ptr<transport::Mpi> mpi, const MpiBackendOptions& options);
 
 // "Open MPI 4.1.4, 4 ranks on 2 hosts"
 std::string describe(const transport::Mpi& mpi);

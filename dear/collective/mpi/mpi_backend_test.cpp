@@ -1,0 +1,107 @@
+// Run by an mpirun on several ranks: mpi_backend_test IMPLEMENTATION. Every rank runs every test, in the same
+// order.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/atomic_file.h"
+#include "dear/base/error.h"
+#include "dear/collective/exchange.h"
+#include "dear/collective/init.h"
+#include "dear/collective/mpi/mpi.h"
+#include "dear/collective/testing/conformance.h"
+
+namespace dear::collective {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string implementation;
+
+Deadline patience() { return Deadline::after(std::chrono::seconds(60)); }
+
+MpiBackend make(const std::string& cache_folder = "") {
+  return make_mpi(transport::open_mpi({.implementation = implementation, .deadline = patience()}),
+                  {.cache_folder = cache_folder, .deadline = patience()});
+}
+
+TEST(MpiBackend, DoesWhatEveryBackendDoes) {
+  MpiBackend made = make();
+  EXPECT_THAT(made.backend->description(), StartsWith("mpi, "));
+  Group group(std::move(made.backend), {.timeout = std::chrono::seconds(60)});
+  testing::check_group(group);
+}
+
+// As `dear train --backend mpi` does it.
+TEST(MpiBackend, IsThereByName) {
+  setenv("XDG_CACHE_HOME", "/proc/nowhere", 1);  // the tests leave nothing behind in the user's
+  std::string said;
+  Group group = init({.backend = "mpi", .say = [&](const std::string& sentence) { said = sentence; }});
+  EXPECT_EQ(said.empty(), group.rank() != 0 || group.size() == 1) << said;
+  agree(group, "number of ranks", std::to_string(group.size()));
+}
+
+class Remembering : public ::testing::Test {
+ protected:
+  // Of rank 0; only that one is read and written.
+  Remembering() { std::filesystem::remove_all(folder_); }
+  ~Remembering() override { std::filesystem::remove_all(folder_); }
+
+  [[nodiscard]] std::string file() const {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_)) {
+      if (entry.path().extension() == ".json") {
+        return entry.path();
+      }
+    }
+    return "";
+  }
+
+  const std::string folder_ =
+      (std::filesystem::temp_directory_path() / ("dear-mpi-test-" + std::to_string(getpid()))).string();
+};
+
+TEST_F(Remembering, WhatWasMeasuredServesTheNextTime) {
+  const std::string first = make(folder_).ways;
+  const std::string second = make(folder_).ways;
+  if (first == "nothing to send") {  // one rank
+    return;
+  }
+  EXPECT_THAT(first, HasSubstr("measured in"));
+  EXPECT_THAT(second, HasSubstr("remembered in"));
+  EXPECT_EQ(first.substr(first.find(" (reduce-scatter:")), second.substr(second.find(" (reduce-scatter:")));
+}
+
+TEST_F(Remembering, ABrokenFileIsMeasuredAnew) {
+  if (make(folder_).ways == "nothing to send") {
+    return;
+  }
+  if (std::filesystem::exists(folder_)) {
+    write_file_atomically(file(), "{");
+  }
+  EXPECT_THAT(make(folder_).ways, HasSubstr("measured in"));
+}
+
+TEST_F(Remembering, AFolderThatCannotBeWrittenIsNoError) {
+  MpiBackend made = make("/proc/nowhere");
+  if (made.backend->size() > 1 && made.backend->rank() == 0) {
+    EXPECT_THAT(made.ways, HasSubstr("not remembered: "));
+  }
+}
+
+}  // namespace
+}  // namespace dear::collective
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleMock(&argc, argv);
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: mpi_backend_test IMPLEMENTATION\n");
+    return 2;
+  }
+  dear::collective::implementation = argv[1];
+  return RUN_ALL_TESTS();
+}

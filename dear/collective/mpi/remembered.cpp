@@ -1,0 +1,107 @@
+#include "dear/collective/mpi/remembered.h"
+
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/base/atomic_file.h"
+#include "dear/base/digest.h"
+#include "dear/base/error.h"
+#include "dear/base/units.h"
+#include "dear/collective/mpi/measure.h"
+
+namespace dear::collective {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string name_of_machine() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// All that the fastest way may depend on.
+std::string key_of(const transport::Mpi& mpi) {
+  return fmt::format("{}; {} processors on {}; ranks on hosts {}", mpi.description(),
+                     sysconf(_SC_NPROCESSORS_ONLN), name_of_machine(), fmt::join(mpi.hosts(), " "));
+}
+
+std::string file_for(const std::string& folder, const std::string& key) {
+  return folder.empty() ? ""
+                        : fs::path(folder) / "dear" / fmt::format("mpi-{}.json", Digest().add(key).hex());
+}
+
+std::optional<std::string> read(const std::string& file) {
+  try {
+    return read_file(file);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// Why it could not be written, or "".
+std::string write(const std::string& file, const std::string& text) {
+  std::error_code error;
+  fs::create_directories(fs::path(file).parent_path(), error);
+  try {
+    write_file_atomically(file, text);
+  } catch (const Error& failure) {
+    return failure.what();
+  }
+  return "";
+}
+
+// Rank 0's text, on every rank.
+std::string text_of_rank_0(Backend& talk, const std::string& text, Deadline deadline) {
+  Buffer length = talk.allocate(sizeof(std::int64_t), deadline);
+  auto bytes = static_cast<std::int64_t>(text.size());
+  std::memcpy(length.data(), &bytes, sizeof bytes);
+  const auto broadcast = [&](const Buffer& buffer, std::int64_t count) {
+    talk.run(
+        {.operation = Operation::broadcast, .view = {.buffer = buffer, .count = count, .dtype = DType::u8}},
+        deadline);
+  };
+  broadcast(length, sizeof bytes);
+  std::memcpy(&bytes, length.data(), sizeof bytes);
+  Buffer content = talk.allocate(bytes, deadline);
+  if (talk.rank() == 0 && bytes > 0) {
+    std::memcpy(content.data(), text.data(), text.size());
+  }
+  broadcast(content, bytes);
+  return {reinterpret_cast<const char*>(content.data()), static_cast<std::size_t>(bytes)};
+}
+
+}  // namespace
+
+Remembered remember_or_measure(transport::Mpi& mpi, Backend& talk, const std::string& cache_folder,
+                               Deadline deadline) {
+  const bool first = talk.rank() == 0;
+  const std::string key = text_of_rank_0(talk, key_of(mpi), deadline);
+  const std::string file = file_for(cache_folder, key);
+  std::string known;
+  if (first && !file.empty()) {
+    if (const auto text = read(file); text && Choices::parse(*text, key)) {
+      known = *text;
+    }
+  }
+  known = text_of_rank_0(talk, known, deadline);
+  if (const auto choices = Choices::parse(known, key)) {
+    return {.choices = *choices, .origin = fmt::format("remembered in {}", file)};
+  }
+  const double begin = now_seconds();
+  Remembered found{.choices = measure(mpi, {.deadline = deadline}), .origin = ""};
+  found.origin = fmt::format("measured in {}", format_seconds(now_seconds() - begin));
+  if (first && !file.empty()) {
+    const std::string failure = write(file, found.choices.format(key));
+    found.origin += failure.empty() ? fmt::format(" and remembered in {}", file)
+                                    : fmt::format(" and not remembered: {}", failure);
+  }
+  return found;
+}
+
+}  // namespace dear::collective

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+#include "dear/collective/backend.h"
+#include "dear/collective/mpi/choices.h"
+#include "dear/transport/mpi/mpi.h"
+
+namespace dear::collective {
+
+// The choices of all ranks, and where they are from.
+struct Remembered {
+  Choices choices;
+  std::string origin;  // "measured in 0.8 s and remembered in FILE", "remembered in FILE"
+};
+
+// Rank 0 looks into its cache folder; what is found there of this MPI, these ranks and hosts serves all.
+// Otherwise they measure, and rank 0 writes it down. A file that is broken, foreign or cannot be written
+// changes nothing but the origin. `talk` carries what the ranks say to each other about it.
+Remembered remember_or_measure(transport::Mpi& mpi, Backend& talk, const std::string& cache_folder,
+                               Deadline deadline);
+
+}  // namespace dear::collective
