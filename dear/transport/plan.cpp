@@ -141,11 +141,21 @@ struct PlanBuilder::Impl {
     }
   }
 
+  // What follows a head waits for it: where ranks disagree it may have any length, and only the head says
+  // why.
+  void will_receive(int number) {
+    plan.receives.push_back(number);
+    const auto [first, is_first] = heads.try_emplace(at(number).peer, number);
+    if (!is_first && first->second >= 0 && at(first->second).head) {
+      edges.emplace_back(std::exchange(first->second, -1), number);
+    }
+  }
+
   int stage(int from, const std::vector<Piece>& part, bool head) {
     const int number = node(Node::Kind::stage, from, {});
     at(number).bytes = bytes_of(part);
     at(number).head = head;
-    plan.receives.push_back(number);
+    will_receive(number);
     if (!head) {
       plan.most_staged = std::max(plan.most_staged, at(number).bytes);
     }
@@ -175,7 +185,7 @@ struct PlanBuilder::Impl {
       if (!add && !cut.head && part.size() == 1) {
         const int number = node(Node::Kind::receive, transfer.peer, part);
         writes(number, part);
-        plan.receives.push_back(number);
+        will_receive(number);
         continue;
       }
       const int staged = stage(transfer.peer, part, cut.head);
@@ -196,6 +206,7 @@ struct PlanBuilder::Impl {
   std::map<int, int> places;  // in plan.peers
   std::set<int> greeted_to;
   std::set<int> greeted_from;
+  std::map<int, int> heads;  // by peer; -1 when something waits for it
   Hazards vector;
   Hazards output;
   Hazards::Edges edges;

@@ -1,0 +1,313 @@
+#include "dear/collective/programs/programs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/algorithm/algorithms.h"
+#include "dear/base/error.h"
+#include "dear/collective/half.h"
+#include "dear/collective/programs/heading.h"
+#include "dear/collective/shm/shm.h"
+#include "dear/collective/testing/conformance.h"
+#include "dear/collective/testing/ranks.h"
+#include "dear/transport/shaped/shaped.h"
+#include "dear/transport/shm/shm.h"
+
+namespace dear::collective {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using testing::run_on_threads;
+using ::testing::StartsWith;
+
+std::vector<std::unique_ptr<Backend>> over_shm(int size, const ProgramOptions& options = {}) {
+  std::vector<std::unique_ptr<Backend>> backends;
+  for (auto& channels : transport::make_shm_channels_threads(size)) {
+    backends.push_back(make_program_backend(std::move(channels), options));
+  }
+  return backends;
+}
+
+// ---- Every way that there is.
+
+class Ways : public ::testing::TestWithParam<int> {};
+
+TEST_P(Ways, GiveTheSameValues) {
+  const int size = GetParam();
+  const testing::ConformanceOptions options{.dtypes = {DType::f32, DType::bf16, DType::i64},
+                                            .reductions = {Reduction::sum, Reduction::average},
+                                            .counts = {17, 1000},
+                                            .order = testing::Order::fixed};
+  std::vector<std::string> names = {"direct", "gather"};
+  for (const algorithm::Algorithm& one : algorithm::algorithms()) {
+    names.emplace_back(one.name);
+  }
+  for (const std::string& name : names) {
+    // Where an algorithm lacks a collective, the model decides.
+    const Choose choose = [&](const Errand& errand) {
+      for (Way& way : ways(errand)) {
+        if (way.algorithm == name || (way.algorithm == "direct" && way.then == name)) {
+          way.segment_bytes = 512;
+          return way;
+        }
+      }
+      return Way{};
+    };
+    EXPECT_THAT(run_on_threads(over_shm(size, {.choose = choose}), {},
+                               [&](Group& group) { testing::check_group(group, options); }),
+                Each("ok"))
+        << name;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, Ways, ::testing::Values(1, 2, 3, 4, 6, 8));
+
+TEST(Programs, AlsoOverAModelledNetwork) {
+  const Network network{.name = "a test's", .link = {.alpha_seconds = 1e-6, .beta_seconds_per_byte = 1e-11}};
+  std::vector<std::unique_ptr<Backend>> backends;
+  for (auto& channels : transport::make_shm_channels_threads(3)) {
+    backends.push_back(make_program_backend(transport::make_shaped_channels(std::move(channels), network)));
+  }
+  EXPECT_EQ(backends[0]->description(),
+            "programs over shared memory over a modelled network, a test's, 3 ranks");
+  const testing::ConformanceOptions options{
+      .dtypes = {DType::f32}, .counts = {1000}, .order = testing::Order::fixed};
+  EXPECT_THAT(
+      run_on_threads(std::move(backends), {}, [&](Group& group) { testing::check_group(group, options); }),
+      Each("ok"));
+}
+
+// ---- Bits.
+
+// Numbers of many magnitudes, as this type stores them.
+void fill_at_random(const View& view, int rank) {
+  std::mt19937 generator(static_cast<unsigned>(77 + rank));
+  std::uniform_real_distribution<float> exponent(-8, 8);
+  for (std::int64_t i = 0; i < view.count; ++i) {
+    const float value = (generator() % 2 == 0 ? -1.0F : 1.0F) * std::exp2(exponent(generator));
+    std::byte* at = view.buffer.data() + view.offset_bytes + i * size_of(view.dtype);
+    switch (view.dtype) {
+      case DType::f16: {
+        const Half narrow = narrow_to_half(value);
+        std::memcpy(at, &narrow, sizeof narrow);
+        break;
+      }
+      case DType::bf16: {
+        const BFloat16 narrow = narrow_to_bfloat16(value);
+        std::memcpy(at, &narrow, sizeof narrow);
+        break;
+      }
+      case DType::i32: {
+        const auto whole = static_cast<std::int32_t>(value * 5e6F);
+        std::memcpy(at, &whole, sizeof whole);
+        break;
+      }
+      default:
+        std::memcpy(at, &value, sizeof value);
+    }
+  }
+}
+
+// What every rank holds after sums and averages of several sizes and types.
+std::vector<std::vector<std::byte>> results_of(std::vector<std::unique_ptr<Backend>> backends) {
+  std::vector<std::vector<std::byte>> results(backends.size());
+  EXPECT_THAT(
+      run_on_threads(std::move(backends), {},
+                     [&](Group& group) {
+                       const Buffer buffer = group.allocate(400'000);
+                       std::vector<std::byte>& all = results[static_cast<std::size_t>(group.rank())];
+                       for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::i32}) {
+                         for (const Reduction reduction : {Reduction::sum, Reduction::average}) {
+                           for (const std::int64_t count : {3, 1001, 20'001}) {
+                             const View view{.buffer = buffer, .count = count, .dtype = dtype};
+                             fill_at_random(view, group.rank());
+                             group.all_reduce(view, reduction).wait();
+                             all.insert(all.end(), buffer.data(), buffer.data() + count * size_of(dtype));
+                             fill_at_random(view, group.rank());
+                             group.reduce_scatter(view, reduction).wait();
+                             all.insert(all.end(), buffer.data(), buffer.data() + count * size_of(dtype));
+                           }
+                         }
+                       }
+                     }),
+      Each("ok"));
+  return results;
+}
+
+TEST(Reproducible, GivesTheBitsOfSharedMemoryWhateverTheChoice) {
+  for (const int size : {2, 3, 5, 8}) {
+    const auto expected = results_of(make_shm_threads(size));
+    EXPECT_TRUE(results_of(over_shm(size, {.reproducible = true})) == expected) << size;
+    for (const char* name : {"gather", "direct", "halving-doubling", "double-tree"}) {
+      const Choose choose = [&](const Errand&) { return Way{.algorithm = name, .segment_bytes = 4096}; };
+      const auto only_sums = [&](const Errand& errand) {
+        return errand.operation == Operation::reduce_scatter || errand.operation == Operation::all_reduce
+                   ? choose(errand)
+                   : Way{};
+      };
+      EXPECT_TRUE(results_of(over_shm(size, {.reproducible = true, .choose = only_sums})) == expected)
+          << size << " " << name;
+    }
+  }
+}
+
+TEST(Reproducible, CostsNothingOnTwoRanks) {
+  EXPECT_TRUE(results_of(over_shm(2)) == results_of(make_shm_threads(2)));
+}
+
+TEST(Programs, GiveTheSameBitsInEveryRun) { EXPECT_TRUE(results_of(over_shm(6)) == results_of(over_shm(6))); }
+
+// ---- The choice.
+
+TEST(Choice, FollowsTheModel) {
+  const Link slow_start{.alpha_seconds = 1e-4, .beta_seconds_per_byte = 1e-10};
+  const auto name = [&](Operation operation, std::int64_t bytes, int ranks, bool exact) {
+    return choose_by_model({.operation = operation, .bytes = bytes, .ranks = ranks, .exact = exact},
+                           slow_start)
+        .algorithm;
+  };
+  EXPECT_EQ(name(Operation::all_reduce, 8, 8, false), "gather");
+  EXPECT_EQ(name(Operation::all_reduce, 1 << 16, 8, false), "gather");
+  EXPECT_EQ(name(Operation::all_reduce, 1 << 20, 8, false), "halving-doubling");
+  EXPECT_EQ(name(Operation::all_reduce, 1 << 20, 8, true), "direct");
+  EXPECT_EQ(name(Operation::all_reduce, std::int64_t{1} << 34, 8, false), "direct");
+  EXPECT_EQ(name(Operation::reduce_scatter, 1 << 28, 8, false), "direct");
+  EXPECT_EQ(name(Operation::all_gather, 100, 8, false), "halving-doubling");
+  EXPECT_EQ(name(Operation::all_gather, 100, 7, false), "bruck");
+  EXPECT_EQ(name(Operation::all_gather, std::int64_t{1} << 34, 7, false), "ring");
+  EXPECT_EQ(name(Operation::broadcast, 1 << 28, 4, false), "ring");
+}
+
+TEST(Choice, OfSomethingUnknownIsAnErrorThatListsWhatThereIs) {
+  const auto reports = run_on_threads(
+      over_shm(3, {.choose =
+                       [](const Errand& errand) {
+                         return Way{.algorithm = errand.operation == Operation::all_gather ? "star" : ""};
+                       }}),
+      {}, [](Group& group) {
+        const Buffer buffer = group.allocate(100);
+        group.all_gather({.buffer = buffer, .count = 25}).wait();
+      });
+  EXPECT_THAT(reports, Each(HasSubstr("there is no algorithm 'star'; choose one of ring")));
+}
+
+// ---- Ranks that ask for different things.
+
+TEST(Mismatches, AreNamedAlikeOnBothSides) {
+  Request reduce{.operation = Operation::all_reduce, .label = 3};
+  reduce.view.count = 100;
+  Request longer = reduce;
+  longer.view.count = 101;
+  const auto report = [&](int mine, int theirs) {
+    return testing::report_of([&] {
+      throw_on_mismatch(heading_of(5, mine == 0 ? reduce : longer), mine,
+                        heading_of(5, theirs == 0 ? reduce : longer), theirs);
+    });
+  };
+  EXPECT_EQ(report(0, 2),
+            "MismatchError: collective 5: rank 2 asks for all-reduce of 101 fp32, sum (label 3), rank 0 for "
+            "all-reduce of 100 fp32, sum (label 3): every rank must issue the same collectives in the same "
+            "order");
+  EXPECT_EQ(report(2, 0), report(0, 2));
+  EXPECT_EQ(
+      testing::report_of([&] { throw_on_mismatch(heading_of(5, reduce), 1, heading_of(6, reduce), 0); }),
+      "MismatchError: rank 1 asks for all-reduce of 100 fp32, sum (label 3) as collective 5, rank 0 for "
+      "all-reduce of 100 fp32, sum (label 3) as collective 6: every rank must issue the same collectives "
+      "in the same order");
+  EXPECT_EQ(
+      testing::report_of([&] { throw_on_mismatch(heading_of(5, reduce), 1, heading_of(5, reduce), 0); }),
+      "ok");
+}
+
+struct Slip {
+  std::string name;
+  std::function<void(Group&, const Buffer&)> instead;
+};
+void PrintTo(const Slip& slip, std::ostream* out) { *out << slip.name; }
+
+class Slips : public ::testing::TestWithParam<Slip> {};
+
+// One rank asks for something else than the others: all fail at once, nobody hangs.
+TEST_P(Slips, AreFoundOnEveryRank) {
+  for (const int size : {2, 3, 4}) {
+    for (int culprit = 0; culprit < size; ++culprit) {
+      const auto reports = run_on_threads(over_shm(size), {}, [&](Group& group) {
+        const Buffer buffer = group.allocate(400'000);
+        const Buffer output = group.allocate(400'000);
+        for (int round = 0; round < 3; ++round) {
+          if (group.rank() == culprit && round == 1) {
+            GetParam().instead(group, buffer);
+          } else {
+            group.all_reduce({.buffer = buffer, .count = 60'000}, Reduction::sum).wait();
+          }
+        }
+        for (int round = 0; round < 3; ++round) {
+          group.barrier().wait();
+        }
+      });
+      EXPECT_THAT(reports, Each(HasSubstr("every rank must issue the same collectives in the same order")));
+      EXPECT_THAT(reports, Each(AnyOf(StartsWith("MismatchError: "), StartsWith("TransportError: rank "))));
+      EXPECT_THAT(reports, ::testing::Contains(StartsWith("MismatchError: ")));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    OfOneRank, Slips,
+    ::testing::Values(
+        Slip{"Nothing", [](Group&, const Buffer&) {}},
+        Slip{"Shorter",
+             [](Group& group, const Buffer& buffer) {
+               group.all_reduce({.buffer = buffer, .count = 100}, Reduction::sum).wait();
+             }},
+        Slip{"Empty",
+             [](Group& group, const Buffer& buffer) {
+               group.all_reduce({.buffer = buffer, .count = 0}, Reduction::sum).wait();
+             }},
+        Slip{"OtherReduction",
+             [](Group& group, const Buffer& buffer) {
+               group.all_reduce({.buffer = buffer, .count = 60'000}, Reduction::max).wait();
+             }},
+        Slip{"OtherType",
+             [](Group& group, const Buffer& buffer) {
+               group.all_reduce({.buffer = buffer, .count = 60'000, .dtype = DType::i32}, Reduction::sum)
+                   .wait();
+             }},
+        Slip{"Barrier", [](Group& group, const Buffer&) { group.barrier().wait(); }},
+        Slip{"Gather",
+             [](Group& group, const Buffer& buffer) {
+               group.all_gather({.buffer = buffer, .count = 60'000}).wait();
+             }},
+        Slip{"Allocation", [](Group& group, const Buffer&) { static_cast<void>(group.allocate(8)); }}),
+    [](const auto& test) { return test.param.name; });
+
+TEST(Programs, AnAbortReachesThePeersInItsOwnWords) {
+  const auto reports = run_on_threads(over_shm(3), {}, [](Group& group) {
+    group.barrier().wait();
+    if (group.rank() == 2) {
+      group.abort("the disk is full");
+    }
+    group.barrier().wait();
+  });
+  EXPECT_THAT(reports, Each("TransportError: rank 2 failed: the disk is full"));
+}
+
+TEST(Programs, AnImpossibleAllocationFailsOnAllRanks) {
+  const auto reports = run_on_threads(over_shm(3), {}, [](Group& group) {
+    static_cast<void>(group.allocate(group.rank() == 1 ? std::int64_t{1} << 50 : 100));
+  });
+  EXPECT_THAT(reports, Each(HasSubstr("cannot allocate")));
+}
+
+}  // namespace
+}  // namespace dear::collective
