@@ -1,28 +1,81 @@
 #include "dear/cli/bench/contestant.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
+#include "dear/cli/bench/gloo_engine.h"
 #include "dear/cli/bench/group_engine.h"
 #include "dear/cli/bench/memcpy_engine.h"
+#include "dear/cli/bench/mpi_engine.h"
 #include "dear/collective/init.h"
+#include "dear/transport/mpi/mpi.h"
 
 namespace dear::cli::bench {
 namespace {
 
-std::unique_ptr<Engine> open_shm(const EngineOptions& options) {
-  return make_group_engine(init({.timeout = options.timeout}));
+std::unique_ptr<Engine> open_group(const std::string& backend, const EngineOptions& options) {
+  // The bench says itself what it measures.
+  return make_group_engine(init({.timeout = options.timeout, .backend = backend, .say = [](const auto&) {}}));
 }
+std::unique_ptr<Engine> open_shm(const EngineOptions& options) { return open_group("shm", options); }
+// That of the launcher that started this process.
+std::unique_ptr<Engine> open_mpi_backend(const EngineOptions& options) { return open_group("mpi", options); }
+std::unique_ptr<Engine> open_openmpi(const EngineOptions& options) {
+  return open_mpi_engine("openmpi", options);
+}
+std::unique_ptr<Engine> open_mpich(const EngineOptions& options) { return open_mpi_engine("mpich", options); }
 std::unique_ptr<Engine> open_memcpy(const EngineOptions&) { return make_memcpy_engine(); }
 
 std::string never_missing() { return ""; }
+std::string module_missing(const std::string& implementation) {
+  const auto built = transport::mpi_implementations();
+  return std::find(built.begin(), built.end(), implementation) != built.end()
+             ? ""
+             : fmt::format("this `dear` was built without {0}; install lib{0}-dev and build it again",
+                           implementation);
+}
+std::string openmpi_missing() { return module_missing("openmpi"); }
+std::string mpich_missing() { return module_missing("mpich"); }
 
 }  // namespace
 
 const std::vector<Contestant>& contestants() {
   static const std::vector<Contestant> kTable{
       {.name = "shm", .summary = "DeAR on shared memory", .open = open_shm, .missing = never_missing},
+      {.name = "mpi-openmpi",
+       .summary = "DeAR over Open MPI",
+       .starter = Starter::openmpi,
+       .open = open_mpi_backend,
+       .missing = openmpi_missing},
+      {.name = "mpi-mpich",
+       .summary = "DeAR over MPICH",
+       .starter = Starter::mpich,
+       .open = open_mpi_backend,
+       .missing = mpich_missing},
+      {.name = "c10d-gloo",
+       .summary = "DeAR over libtorch's Gloo",
+       .open = open_c10d_gloo_engine,
+       .missing = c10d_gloo_missing},
+      {.name = "openmpi",
+       .summary = "Open MPI's own collectives",
+       .starter = Starter::openmpi,
+       .rival = true,
+       .open = open_openmpi,
+       .missing = openmpi_missing},
+      {.name = "mpich",
+       .summary = "MPICH's own collectives",
+       .starter = Starter::mpich,
+       .rival = true,
+       .open = open_mpich,
+       .missing = mpich_missing},
+      {.name = "gloo",
+       .summary = "Gloo's own collectives, through libtorch",
+       .rival = true,
+       .open = open_gloo_engine,
+       .missing = gloo_missing},
       {.name = "memcpy",
        .summary = "each rank copies its vector once: the floor",
        .rival = true,

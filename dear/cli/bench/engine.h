@@ -31,14 +31,17 @@ class Engine {
   // The part of a vector of `count` elements that is `rank`'s between reduce-scatter and all-gather.
   [[nodiscard]] virtual Range shard(const Work& work, int rank) const = 0;
 
+  // Where that part of this rank lies after a reduce-scatter.
+  [[nodiscard]] virtual const std::byte* reduced_shard(const Work& work) const = 0;
+
   // Collective, once. Afterwards data() and output() have that many bytes, until the engine is gone. Only an
   // all-to-all needs an output.
   virtual void prepare(std::int64_t bytes, std::int64_t output_bytes) = 0;
   [[nodiscard]] virtual std::byte* data() const = 0;
   [[nodiscard]] virtual std::byte* output() const = 0;
 
-  // On the vector in data(), in place; an all-to-all and a plain copy write to output() instead. Returns when
-  // this rank's result is complete.
+  // On the vector in data(), in place but for the shard of a reduce-scatter; an all-to-all and a plain copy
+  // write to output() instead. Returns when this rank's result is complete.
   virtual void run(const Work& work) = 0;
 };
 

@@ -16,6 +16,9 @@ class GroupEngine : public Engine {
   [[nodiscard]] Range shard(const Work& work, int rank) const override {
     return shard_of(work.count, work.dtype, group_.size(), rank);
   }
+  [[nodiscard]] const std::byte* reduced_shard(const Work& work) const override {
+    return data() + shard(work, group_.rank()).begin * size_of(work.dtype);
+  }
   void prepare(std::int64_t bytes, std::int64_t output_bytes) override {
     data_ = group_.allocate(bytes);
     if (output_bytes > 0) {

@@ -11,6 +11,7 @@ class MemcpyEngine : public Engine {
  public:
   [[nodiscard]] std::string description() const override { return "each rank copies its vector once"; }
   [[nodiscard]] Range shard(const Work& work, int) const override { return {0, work.count}; }
+  [[nodiscard]] const std::byte* reduced_shard(const Work&) const override { return nullptr; }
   void prepare(std::int64_t bytes, std::int64_t) override {
     data_ = allocate_private(bytes);
     output_ = allocate_private(bytes);

@@ -133,10 +133,8 @@ class Rank {
       case MeasuredOperation::pair:
       case MeasuredOperation::all_reduce:
         return contents.differs_from_sum(engine_->data(), all);
-      case MeasuredOperation::reduce_scatter: {
-        const Range mine = engine_->shard(work, rank_);
-        return contents.differs_from_sum(at(engine_->data(), work, mine.begin), mine);
-      }
+      case MeasuredOperation::reduce_scatter:
+        return contents.differs_from_sum(engine_->reduced_shard(work), engine_->shard(work, rank_));
       case MeasuredOperation::broadcast:
         return contents.differs_from_rank(engine_->data(), all, 0);
       case MeasuredOperation::all_gather:
