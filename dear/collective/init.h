@@ -4,9 +4,9 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <string>
 
 #include "dear/cluster/network.h"
+#include "dear/collective/backends.h"
 #include "dear/collective/group.h"
 
 namespace dear {
@@ -18,6 +18,8 @@ struct InitOptions {
   std::optional<Network> network{};
   // One of backends(); "" for the fastest that reaches all ranks.
   std::string backend{};
+  // Backends beside those, of folders that this one does not know: train::c10d_backends().
+  BackendTable more_backends{};
   // Sums in the order of ranks, so that results are the same bits on every backend that can. `shm` always
   // does; ARCHITECTURE.md says what it costs elsewhere.
   bool reproducible = false;

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <arpa/inet.h>
+#include <future>
 #include <netdb.h>
 #include <sys/socket.h>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,6 +17,7 @@
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
 #include "dear/base/file_descriptor.h"
+#include "dear/collective/prompt_thread.h"
 
 namespace dear::train {
 namespace {
@@ -127,7 +128,16 @@ void wait_for_all(const Store& store, const GlooOptions& options, const char* wh
   }
 }
 
+std::shared_ptr<::gloo::transport::Device> make_device(const GlooOptions& options,
+                                                       const std::string& address) {
+  return options.interface_name.empty()
+             ? ::c10d::ProcessGroupGloo::createDeviceForHostname(address)
+             : ::c10d::ProcessGroupGloo::createDeviceForInterface(options.interface_name);
+}
+
 }  // namespace
+
+std::string gloo_missing() { return ""; }
 
 ProcessGroup make_gloo(const GlooOptions& options) {
   check(options);
@@ -139,11 +149,13 @@ ProcessGroup make_gloo(const GlooOptions& options) {
     wait_for_all(store, options, "here", deadline);
     auto gloo = ::c10d::ProcessGroupGloo::Options::create(left(deadline));
     gloo->threads = 1;  // for collectives of its own, which we do not use
-    gloo->devices.push_back(options.interface_name.empty()
-                                ? ::c10d::ProcessGroupGloo::createDeviceForHostname(address)
-                                : ::c10d::ProcessGroupGloo::createDeviceForInterface(options.interface_name));
-    ProcessGroup group =
-        c10::make_intrusive<::c10d::ProcessGroupGloo>(store, options.rank, options.size, std::move(gloo));
+    // Gloo's own threads inherit how they are scheduled from the one that makes them.
+    const ProcessGroup group =
+        std::async(std::launch::async, [&]() -> ProcessGroup {
+          collective::make_this_thread_prompt();
+          gloo->devices.push_back(make_device(options, address));
+          return c10::make_intrusive<::c10d::ProcessGroupGloo>(store, options.rank, options.size, gloo);
+        }).get();
     // The store goes with rank 0, which must not leave while others still read from it.
     say(store, options, "connected");
     if (options.rank == 0) wait_for_all(store, options, "connected", deadline);

@@ -18,6 +18,9 @@ struct GlooOptions {
   std::chrono::duration<double> timeout = std::chrono::seconds(120);  // for all ranks to come
 };
 
+// "" where this build has Gloo; else what is missing.
+std::string gloo_missing();
+
 // A process group of c10d on Gloo: TCP between any hosts. TimeoutError naming the ranks that did not come;
 // TransportError when the address cannot be opened or reached; ConfigError when this build has no Gloo.
 ProcessGroup make_gloo(const GlooOptions& options);

@@ -3,11 +3,12 @@
 
 namespace dear::train {
 
-ProcessGroup make_gloo(const GlooOptions& /*options*/) {
-  throw ConfigError(
-      "this DeAR was built without Gloo: install its headers (Debian's libgloo-dev) and a libtorch with it, "
-      "and "
-      "build again, or choose another backend");
+std::string gloo_missing() {
+  return "this DeAR was built without Gloo: install its headers (Debian's libgloo-dev) and a libtorch with "
+         "it, "
+         "and build again, or choose another backend";
 }
+
+ProcessGroup make_gloo(const GlooOptions& /*options*/) { throw ConfigError(gloo_missing()); }
 
 }  // namespace dear::train

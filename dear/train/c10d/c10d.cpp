@@ -1,0 +1,57 @@
+#include "dear/train/c10d/c10d.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/base/units.h"
+#include "dear/collective/programs/programs.h"
+#include "dear/collective/single/single.h"
+#include "dear/train/c10d/c10d_channels.h"
+#include "dear/train/c10d/gloo.h"
+
+namespace dear::train {
+namespace {
+
+// A message is handed between three threads on each side: long ones keep the wire busy meanwhile.
+constexpr std::int64_t kSegmentBytes = 512 * kKiB;
+
+MadeBackend make_gloo_backend(const Placement& placement) {
+  const LaunchEnvironment& environment = placement.environment;
+  return {.backend = make_c10d(make_gloo({.rank = environment.rank,
+                                          .size = environment.size,
+                                          .master_address = environment.master_address,
+                                          .master_port = environment.master_port,
+                                          .interface_name = environment.network_interface,
+                                          .timeout = placement.deadline.remaining()}),
+                               {.reproducible = placement.reproducible}),
+          .note = ""};
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_c10d(ProcessGroup process_group, const C10dOptions& options) {
+  if (!process_group) throw ConfigError("there is no process group to make a group on: it is null");
+  if (process_group->getSize() == 1) return collective::make_single();
+  collective::Choose choose = [link = options.link](const collective::Errand& errand) {
+    collective::Way way = choose_by_model(errand, link);
+    way.segment_bytes = kSegmentBytes;
+    return way;
+  };
+  return collective::make_program_backend(
+      make_c10d_channels(std::move(process_group)),
+      {.reproducible = options.reproducible, .choose = std::move(choose), .link = options.link});
+}
+
+Group group_on(ProcessGroup process_group, const C10dOptions& options) {
+  return Group(make_c10d(std::move(process_group), options), {.timeout = options.timeout});
+}
+
+const BackendTable& c10d_backends() {
+  static const BackendTable kTable = {
+      {"c10d-gloo", "ranks on any hosts, over libtorch's Gloo (TCP)", gloo_missing, make_gloo_backend}};
+  return kTable;
+}
+
+}  // namespace dear::train
