@@ -310,7 +310,8 @@ Plan PlanBuilder::finish() {
   plan.dependents.resize(impl_->edges.size());
   for (const auto& [before, after] : impl_->edges) {
     Node& node = impl_->at(before);
-    plan.dependents[static_cast<std::size_t>(node.first_dependent + node.dependents++)] = after;
+    const int at = node.first_dependent + node.dependents++;
+    plan.dependents[static_cast<std::size_t>(at)] = after;
   }
   plan.slots = plan.most_staged > 0 ? std::max(4, 2 * plan.slots) : 0;
   return std::move(plan);

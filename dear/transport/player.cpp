@@ -74,6 +74,10 @@ struct Player::Impl {
     return std::span(plan.pieces)
         .subspan(static_cast<std::size_t>(of.first_piece), static_cast<std::size_t>(of.pieces));
   }
+  std::span<const int> sources_of(const Node& local) const {
+    return std::span(plan.sources)
+        .subspan(static_cast<std::size_t>(local.first_source), static_cast<std::size_t>(local.sources));
+  }
   std::byte* memory(const Piece& piece) const {
     return (piece.in_output ? now->output : now->data) + piece.offset;
   }
@@ -255,8 +259,9 @@ void Player::Impl::finish(int number) {
     const Node& done = node(ready.back());
     ready.pop_back();
     --unfinished;
-    for (int i = 0; i < done.dependents; ++i) {
-      const int after = plan.dependents[static_cast<std::size_t>(done.first_dependent + i)];
+    for (const int after : std::span(plan.dependents)
+                               .subspan(static_cast<std::size_t>(done.first_dependent),
+                                        static_cast<std::size_t>(done.dependents))) {
       if (--waits[static_cast<std::size_t>(after)] > 0) {
         continue;
       }
@@ -275,8 +280,7 @@ void Player::Impl::run(const Node& local) {
   } else {
     scatter(local);
   }
-  for (int i = 0; i < local.sources; ++i) {
-    const int source = plan.sources[static_cast<std::size_t>(local.first_source + i)];
+  for (const int source : sources_of(local)) {
     if (source != Plan::kOwn && !node(source).head) {
       free_slots.push_back(staged_at[static_cast<std::size_t>(source)]);
     }
@@ -287,8 +291,7 @@ void Player::Impl::combine(const Node& local) {
   std::int64_t at = 0;
   for (const Piece& piece : pieces(local)) {
     sources.clear();
-    for (int i = 0; i < local.sources; ++i) {
-      const int source = plan.sources[static_cast<std::size_t>(local.first_source + i)];
+    for (const int source : sources_of(local)) {
       sources.push_back(source == Plan::kOwn ? memory(piece)
                                              : staged_at[static_cast<std::size_t>(source)] + at);
     }
@@ -298,7 +301,7 @@ void Player::Impl::combine(const Node& local) {
 }
 
 void Player::Impl::scatter(const Node& local) {
-  const int source = plan.sources[static_cast<std::size_t>(local.first_source)];
+  const int source = sources_of(local).front();
   const std::byte* from = staged_at[static_cast<std::size_t>(source)];
   for (const Piece& piece : pieces(local)) {
     std::memcpy(memory(piece), from, static_cast<std::size_t>(piece.bytes));

@@ -20,7 +20,7 @@ namespace dear::collective {
 namespace {
 
 // Plans that are kept. A training step has a few for each of its buckets.
-constexpr std::size_t kMostPlans = 1024;
+constexpr std::size_t kMostPlans = 256;
 
 using Where = Prepared::Where;
 
@@ -124,7 +124,8 @@ class Programs final : public Backend {
 };
 
 Way Programs::way_of(const Errand& errand) const {
-  Way way = options_.choose ? options_.choose(errand) : Way{};
+  const bool one_way = errand.operation == Operation::barrier || errand.operation == Operation::all_to_all;
+  Way way = options_.choose && !one_way ? options_.choose(errand) : Way{};
   if (way.algorithm.empty()) {
     way = choose_by_model(errand, options_.link);
   }
