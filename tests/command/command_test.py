@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 DEAR = ""
 
@@ -58,11 +59,11 @@ class General(Command):
         self.assertRegex(self.succeed("--version"), r"^dear \d+\.\d+\.\d+")
 
     def test_lists_its_commands(self):
-        for command in ("train", "launch", "simulate", "trace"):
+        for command in ("train", "launch", "simulate", "trace", "bench"):
             self.assertIn(f"\n  {command} ", self.succeed("--help"))
 
     def test_every_command_has_help(self):
-        for command in (["train"], ["launch"], ["simulate"], ["trace"], ["trace", "summary"]):
+        for command in (["train"], ["launch"], ["simulate"], ["trace"], ["trace", "summary"], ["bench"], ["bench", "collective"]):
             self.assertIn("--help", self.succeed(*command, "--help"))
 
     def test_refuses_what_it_does_not_know(self):
@@ -70,6 +71,7 @@ class General(Command):
         self.refuse("teleport", naming="teleport", command="dear")
         self.refuse("--fast", naming="--fast", command="dear")
         self.refuse("trace", naming="subcommand", command="dear trace")
+        self.refuse("bench", naming="subcommand", command="dear bench")
 
 
 class Simulate(Command):
@@ -140,6 +142,72 @@ class TraceSummary(Command):
         self.refuse("trace", "summary", naming="FILE", command="dear trace summary")
         self.refuse("trace", "summary", "none.json", naming="none.json", command="dear trace summary")
         self.refuse("trace", "summary", "model.json", naming="model.json", command="dear trace summary")
+
+
+BENCH = ["bench", "collective", "--ranks", "2", "--sizes", "4B,64KiB", "--repeat", "2"]
+
+
+class BenchCollective(Command):
+    def test_measures_backends_and_rivals_and_writes_what_is_asked_for(self):
+        files = ["--json", "out.json", "--plot", "out.svg", "--cluster", "cluster.json"]
+        output = self.succeed(*BENCH, "--rivals", "memcpy", *files)
+        lines = output.splitlines()
+        header = next(i for i, line in enumerate(lines) if line.startswith("size"))
+        self.assertIn("busbw GB/s", lines[header])
+        self.assertEqual(len({len(line) for line in lines[header : header + 5]}), 1, "columns are not aligned")
+        self.assertIn("load", output)
+        self.assertIn("alpha", output)
+
+        with open(self.path("out.json"), encoding="utf-8") as file:
+            results = json.load(file)
+        self.assertEqual(
+            [(r["backend"], r["operation"], r["dtype"], r["ranks"], r["bytes"], r["verified"]) for r in results],
+            [
+                (backend, "reduce-scatter+all-gather", "fp32", 2, size, True)
+                for size in (4, 65536)
+                for backend in ("shm", "memcpy")
+            ],
+        )
+        for result in results:
+            seconds = result["seconds"]
+            self.assertEqual(set(seconds), {"median", "p10", "p90"})
+            self.assertTrue(0 < seconds["p10"] <= seconds["median"] <= seconds["p90"])
+            self.assertAlmostEqual(result["busbw_bytes_per_second"] * seconds["median"] / result["bytes"], 1)
+            self.assertEqual(len(result), 8)
+
+        svg = xml.etree.ElementTree.parse(self.path("out.svg")).getroot()
+        self.assertEqual(svg.tag, "{http://www.w3.org/2000/svg}svg")
+        self.assertEqual(len(svg.findall("{http://www.w3.org/2000/svg}polyline")), 2)
+
+        modelled = self.succeed("simulate", "--model", "model.json", "--network", "cluster.json", "--ranks", "4")
+        self.assertIn("shm, 2 ranks", modelled)
+
+    def test_measures_other_operations_and_dtypes(self):
+        output = self.succeed(*BENCH, "--operation", "all-to-all", "--dtype", "uint8", "--rivals", "none")
+        self.assertIn("all-to-all of uint8", output)
+        self.assertNotIn("memcpy", output)
+
+    def test_refuses_wrong_options_and_values_before_it_measures(self):
+        def refuse(*arguments, naming):
+            self.refuse(*BENCH, *arguments, naming=naming, command="dear bench collective")
+
+        self.refuse("bench", "collective", "--ranks", "0", naming="--ranks", command="dear bench collective")
+        self.refuse("bench", "collective", "--ranks", "two", naming="two", command="dear bench collective")
+        self.refuse("bench", "collective", "--sizes", "big", naming="'big'", command="dear bench collective")
+        refuse("--backend", "pigeon", naming="pigeon")
+        refuse("--rivals", "pigeon", naming="pigeon")
+        refuse("--operation", "gather", naming="gather")
+        refuse("--dtype", "fp8", naming="fp8")
+        refuse("--json", "no/such/folder.json", naming="no/such/folder.json")
+        refuse("--cluster", ".", naming="folder")
+        refuse("--colour", "blue", naming="--colour")
+
+    def test_refuses_files_that_are_no_clusters(self):
+        self.write("cluster.json", '{"format": "dear-cluster", "version": 1, "name": "x", "ranks": 2, "link": {}}')
+        network = ["--network", "cluster.json", "--ranks", "2"]
+        self.refuse(
+            "simulate", "--model", "model.json", *network, naming="link.alpha_seconds: missing", command="dear simulate"
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #include "dear/cli/bench/collective_options.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -186,6 +187,7 @@ CollectiveSettings check(const CollectiveOptions& options, const LaunchEnvironme
   }
   check_range("--ranks", options.ranks, 1, kMostRanks);
   check_range("--repeat", options.repeat, 1, kMostRepeats);
+  contest.program = installation.program;
   contest.ranks = static_cast<int>(options.ranks);
   contest.repeat = static_cast<int>(options.repeat);
   contest.operation =
@@ -212,7 +214,8 @@ CollectiveSettings check(const CollectiveOptions& options, const LaunchEnvironme
 }
 
 Installation this_installation() {
-  return {.cores = static_cast<int>(usable_cores().size()),
+  return {.program = std::filesystem::read_symlink("/proc/self/exe").string(),
+          .cores = static_cast<int>(usable_cores().size()),
           .available_bytes = transport::available_memory(),
           .find_mpi_launcher = find_mpi_launcher};
 }

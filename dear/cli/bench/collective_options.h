@@ -29,6 +29,7 @@ struct CollectiveOptions {
 
 // What the machine has, as far as options depend on it.
 struct Installation {
+  std::string program;  // the path of this command
   int cores = 1;
   std::int64_t available_bytes = 0;  // of memory
   std::function<std::optional<MpiLauncher>(const std::string& implementation)> find_mpi_launcher;

@@ -49,7 +49,8 @@ class Contest {
       const std::size_t number = crews_.size();
       crews_.push_back(std::make_unique<Crew>(
           *entrant.contestant,
-          CrewOptions{.ranks = settings.ranks,
+          CrewOptions{.program = settings.program,
+                      .ranks = settings.ranks,
                       .bind = settings.bind,
                       .prepare_bytes = most,
                       .output_bytes = settings.operation == MeasuredOperation::all_to_all ? most : 0,

@@ -23,6 +23,7 @@ struct Entrant {
 };
 
 struct ContestSettings {
+  std::string program;            // the `dear` command, which ranks are
   std::vector<Entrant> entrants;  // the first is what the others are compared with
   MeasuredOperation operation = MeasuredOperation::pair;
   DType dtype = DType::f32;

@@ -4,7 +4,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <filesystem>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -27,11 +26,9 @@ constexpr std::chrono::seconds kTimeToExplain{3};
 // From the death of the ranks to that of what started them, which tidies up.
 constexpr std::chrono::seconds kTimeToTidyUp{3};
 
-std::string this_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
-
 std::vector<std::string> worker_command(const Contestant& contestant, const CrewOptions& options,
                                         const std::string& control) {
-  std::vector<std::string> words{this_program(),
+  std::vector<std::string> words{options.program,
                                  "bench",
                                  "worker",
                                  "--contestant",
@@ -70,6 +67,7 @@ std::vector<std::string> environment_of_launcher(const Job& job) {
 Crew::Crew(const Contestant& contestant, const CrewOptions& options)
     : contestant_(contestant),
       options_(options),
+      time_to_answer_(options.timeout + kTimeToExplain),
       gate_(StartingGate::make_memory()),
       ranks_(static_cast<std::size_t>(options.ranks)),
       keeper_(std::make_unique<Keeper>()) {
@@ -107,16 +105,20 @@ Crew::~Crew() {
 }
 
 std::string Crew::wait_ready() {
-  await_replies(Deadline::after(options_.timeout + kTimeToExplain));
+  await_replies(Deadline::after(time_to_answer_));
   return ranks_.front().reply->text;
 }
 
 std::vector<Reply> Crew::ask(const Command& command) {
-  for (Rank& rank : ranks_) {
-    rank.reply.reset();
-    rank.connection->send(to_text(command));
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    ranks_[i].reply.reset();
+    try {
+      ranks_[i].connection->send(to_text(command));
+    } catch (const TransportError&) {  // the rank has closed its side
+      throw TransportError(how_it_ended(static_cast<int>(i)));
+    }
   }
-  await_replies(Deadline::after(options_.timeout + kTimeToExplain));
+  await_replies(Deadline::after(time_to_answer_));
   std::vector<Reply> replies;
   for (Rank& rank : ranks_) {
     replies.push_back(std::move(*rank.reply));
@@ -155,7 +157,7 @@ void Crew::await_replies(Deadline deadline) {
     if (deadline.expired()) {
       throw TimeoutError(fmt::format(
           "rank {} did not answer within {:g} s; where that is too short, give a longer --timeout",
-          fmt::join(silent, ", "), options_.timeout.count()));
+          fmt::join(silent, ", "), time_to_answer_.count()));
     }
     wait_for_something(deadline);
   }

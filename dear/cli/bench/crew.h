@@ -18,6 +18,7 @@
 namespace dear::cli::bench {
 
 struct CrewOptions {
+  std::string program;  // the `dear` command, which its ranks are
   int ranks = 2;
   bool bind = false;                        // each rank keeps to its part of the cores
   std::int64_t prepare_bytes = 0;           // of the largest vector there will be
@@ -45,6 +46,8 @@ class Crew {
   // The answers to a measurement or verification, one from each rank. TransportError for a rank that failed
   // or ended, TimeoutError naming the ranks that did not answer in time.
   std::vector<Reply> ask(const Command& command);
+  // How long ranks may take to answer from now on; at first, the timeout and a little to say what failed.
+  void expect_answers_within(std::chrono::duration<double> time) { time_to_answer_ = time; }
   // Lets the ranks end by themselves.
   void dismiss();
 
@@ -69,6 +72,7 @@ class Crew {
 
   const Contestant& contestant_;
   const CrewOptions options_;
+  std::chrono::duration<double> time_to_answer_;
   ControlListener listener_;
   FileDescriptor gate_;
   std::vector<Rank> ranks_;

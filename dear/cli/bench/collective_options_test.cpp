@@ -1,0 +1,156 @@
+#include "dear/cli/bench/collective_options.h"
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/error.h"
+
+namespace dear::cli::bench {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::ThrowsMessage;
+
+// A machine with four cores, much memory and no MPI.
+Installation bare() {
+  return {.program = "dear",
+          .cores = 4,
+          .available_bytes = std::int64_t{1} << 40,
+          .find_mpi_launcher = [](const std::string&) { return std::optional<MpiLauncher>(); }};
+}
+
+CollectiveSettings check_alone(const CollectiveOptions& options) {
+  return check(options, LaunchEnvironment{}, bare());
+}
+
+std::vector<std::string> names_of(const CollectiveSettings& settings) {
+  std::vector<std::string> names;
+  for (const Entrant& entrant : settings.contest.entrants) {
+    names.emplace_back(entrant.contestant->name);
+  }
+  return names;
+}
+
+TEST(CollectiveOptions, TheDefaultsAreComplete) {
+  const CollectiveSettings settings = check_alone({});
+  EXPECT_EQ(settings.contest.ranks, 2);
+  EXPECT_EQ(settings.contest.operation, MeasuredOperation::pair);
+  EXPECT_EQ(settings.contest.dtype, DType::f32);
+  EXPECT_EQ(settings.contest.sizes.front(), 4);
+  EXPECT_EQ(settings.contest.sizes.back(), 64 << 20);
+  EXPECT_EQ(settings.contest.timeout.count(), 60);
+  EXPECT_TRUE(settings.contest.bind);
+  EXPECT_EQ(settings.contest.entrants.front().contestant->name, "shm");
+  EXPECT_THAT(names_of(settings), Contains("memcpy"));
+  EXPECT_EQ(settings.json, "");
+}
+
+TEST(CollectiveOptions, SizesAreListsAndRanges) {
+  EXPECT_THAT(parse_sizes({"4KiB"}), ElementsAre(4096));
+  EXPECT_THAT(parse_sizes({"1MiB", "4B", "1MiB"}), ElementsAre(4, 1 << 20));
+  EXPECT_THAT(parse_sizes({"4B..64B"}), ElementsAre(4, 16, 64));
+  EXPECT_THAT(parse_sizes({"4B..100B"}), ElementsAre(4, 16, 64, 100));
+  EXPECT_THAT(parse_sizes({"5B..5B", "1KiB"}), ElementsAre(5, 1024));
+  EXPECT_EQ(parse_sizes({"4B..256MiB"}).size(), 14U);
+}
+
+TEST(CollectiveOptions, RanksAreBoundWhereEachCanHaveACore) {
+  EXPECT_TRUE(check_alone({.ranks = 4}).contest.bind);
+  EXPECT_FALSE(check_alone({.ranks = 5}).contest.bind);
+  EXPECT_TRUE(check_alone({.ranks = 5, .bind = true}).contest.bind);
+  EXPECT_FALSE(check_alone({.ranks = 2, .bind = false}).contest.bind);
+}
+
+TEST(CollectiveOptions, RivalsThatAreNotThereAreNoted) {
+  const CollectiveSettings settings = check_alone({});
+  EXPECT_THAT(names_of(settings), Not(Contains("mpich")));
+  EXPECT_THAT(settings.notes, Contains(HasSubstr("mpich does not take part: ")));
+  EXPECT_THAT(settings.notes, Contains(HasSubstr("openmpi does not take part: ")));
+}
+
+TEST(CollectiveOptions, RivalsMayBeNamedOrNone) {
+  EXPECT_THAT(names_of(check_alone({.rivals = {"none"}})), ElementsAre("shm"));
+  EXPECT_THAT(names_of(check_alone({.rivals = {"memcpy"}})), ElementsAre("shm", "memcpy"));
+  EXPECT_TRUE(check_alone({.rivals = {"memcpy"}}).notes.empty());
+}
+
+TEST(CollectiveOptions, ABarrierHasNoSizesAndNothingToCopy) {
+  const CollectiveSettings settings = check_alone({.operation = "barrier"});
+  EXPECT_THAT(settings.contest.sizes, ElementsAre(0));
+  EXPECT_THAT(names_of(settings), Not(Contains("memcpy")));
+}
+
+TEST(CollectiveOptions, BytesAreMovedButNotAdded) {
+  EXPECT_EQ(check_alone({.operation = "all-gather", .dtype = "uint8"}).contest.dtype, DType::u8);
+}
+
+TEST(CollectiveOptions, RunsOnceAndNotUnderALauncher) {
+  EXPECT_THAT([] { check({}, {.rank = 1, .size = 2, .local_size = 2, .launcher = "torchrun"}, bare()); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("torchrun"), HasSubstr("without a launcher"))));
+}
+
+TEST(CollectiveOptions, MemoryIsCheckedBefore) {
+  Installation small = bare();
+  small.available_bytes = 100 << 20;
+  EXPECT_NO_THROW(check({.sizes = {"1MiB"}}, LaunchEnvironment{}, small));
+  EXPECT_THAT(
+      [&] { check({.sizes = {"64MiB"}}, LaunchEnvironment{}, small); },
+      ThrowsMessage<ConfigError>(AllOf(HasSubstr("--sizes"), HasSubstr("64 MiB"), HasSubstr("100 MiB"))));
+}
+
+struct Refusal {
+  std::string name;
+  CollectiveOptions options;
+  std::vector<std::string> naming;
+};
+class RefusedCollectiveOptions : public ::testing::TestWithParam<Refusal> {};
+TEST_P(RefusedCollectiveOptions, AreNamed) {
+  try {
+    check_alone(GetParam().options);
+    FAIL() << "not refused";
+  } catch (const ConfigError& error) {
+    for (const std::string& part : GetParam().naming) {
+      EXPECT_THAT(error.what(), HasSubstr(part));
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(
+    Options, RefusedCollectiveOptions,
+    ::testing::Values(
+        Refusal{"ranks0", {.ranks = 0}, {"--ranks is 0", "1 to 128"}},
+        Refusal{"ranksmany", {.ranks = 129}, {"--ranks is 129"}},
+        Refusal{"repeat0", {.repeat = 0}, {"--repeat is 0"}},
+        Refusal{"sizeunit", {.sizes = {"4"}}, {"--sizes: ", "'4'"}},
+        Refusal{"sizeempty", {.sizes = {""}}, {"--sizes: "}},
+        Refusal{"sizeback", {.sizes = {"8MiB..4B"}}, {"--sizes: '8MiB..4B' begins above its end"}},
+        Refusal{"sizeopen", {.sizes = {"4B.."}}, {"--sizes: "}},
+        Refusal{"sizehuge", {.sizes = {"4B..17GiB"}}, {"--sizes: ", "16 GiB"}},
+        Refusal{"backend", {.backends = {"pigeon"}}, {"--backend: there is no 'pigeon'", "shm, mpi-openmpi"}},
+        Refusal{"rivalasbackend", {.backends = {"memcpy"}}, {"--backend: there is no 'memcpy'"}},
+        Refusal{"twice", {.backends = {"shm", "shm"}}, {"--backend names shm twice"}},
+        Refusal{"mpi", {.backends = {"mpi-mpich"}}, {"--backend: mpi-mpich cannot take part: "}},
+        Refusal{"rival", {.rivals = {"nccl"}}, {"--rivals: there is no 'nccl'", "or none"}},
+        Refusal{"absent", {.rivals = {"memcpy", "openmpi"}}, {"--rivals: openmpi cannot take part: "}},
+        Refusal{"operation", {.operation = "gather"}, {"--operation: there is no operation 'gather'"}},
+        Refusal{"dtype", {.dtype = "fp8"}, {"--dtype: unknown dtype 'fp8'"}},
+        Refusal{"bytes", {.dtype = "uint8"}, {"--dtype: sums of uint8"}},
+        Refusal{"timeout", {.timeout = "soon"}, {"--timeout: 'soon'"}},
+        Refusal{"timeout0", {.timeout = "0s"}, {"--timeout is 0"}},
+        Refusal{
+            "json", {.json = "/no/such/folder/x.json"}, {"--json: cannot write '/no/such/folder/x.json'"}},
+        Refusal{"plot", {.plot = "/"}, {"--plot: cannot write '/': it is a folder"}},
+        Refusal{"same", {.json = "/tmp/x", .cluster = "/tmp/x"}, {"name the same file"}},
+        Refusal{"plotbarrier", {.operation = "barrier", .plot = "/tmp/x"}, {"--plot", "barrier"}},
+        Refusal{"onesize", {.sizes = {"4B"}, .cluster = "/tmp/x"}, {"--cluster", "two or more sizes"}},
+        Refusal{"onerank", {.ranks = 1, .cluster = "/tmp/x"}, {"--cluster", "more --ranks"}}),
+    [](const auto& tested) { return tested.param.name; });
+
+}  // namespace
+}  // namespace dear::cli::bench

@@ -1,0 +1,209 @@
+#include "dear/cli/bench/crew.h"
+
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/error.h"
+#include "dear/cli/bench/contest.h"
+#include "dear/cli/launched_command.h"
+
+// Contestants as processes: measured, killed and stopped.
+namespace dear::cli::bench {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// The processes that are ranks of this test, oldest first.
+std::vector<pid_t> rank_processes() {
+  std::istringstream children(text_of(fmt::format("/proc/self/task/{}/children", ::getpid())));
+  std::vector<pid_t> ranks;
+  for (pid_t child = 0; children >> child;) {
+    if (text_of(fmt::format("/proc/{}/cmdline", child)).find("worker") != std::string::npos) {
+      ranks.push_back(child);
+    }
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+CrewOptions two_ranks() {
+  return {
+      .program = DEAR_COMMAND, .ranks = 2, .prepare_bytes = 1 << 16, .timeout = std::chrono::seconds(100)};
+}
+
+constexpr Command kMeasure{.kind = Command::Kind::measure, .bytes = 4096, .unmeasured = 1, .repetitions = 3};
+constexpr Command kVerify{.kind = Command::Kind::verify, .bytes = 4096};
+
+TEST(Crew, AnswersFromEveryRankAndLeavesNothing) {
+  Lifeline lifeline;
+  {
+    Crew crew(find_contestant("shm"), two_ranks());
+    EXPECT_THAT(crew.wait_ready(), HasSubstr("2 ranks"));
+    for (const Reply& reply : crew.ask(kVerify)) {
+      EXPECT_EQ(reply.kind, Reply::Kind::right) << reply.text;
+    }
+    const std::vector<Reply> replies = crew.ask(kMeasure);
+    ASSERT_EQ(replies.size(), 2U);
+    for (const Reply& reply : replies) {
+      ASSERT_EQ(reply.spans.size(), 3U);
+      for (const Span& span : reply.spans) {
+        EXPECT_LT(span.begin_seconds, span.end_seconds);
+      }
+    }
+    // No rank ends a collective before the other has begun it.
+    EXPECT_LT(replies[0].spans[2].begin_seconds, replies[1].spans[2].end_seconds);
+    crew.dismiss();
+    EXPECT_EQ(crew.output(), "");
+  }
+  lifeline.wait_for_all_to_end();
+}
+
+TEST(Crew, EndsWithItsRanksAtWork) {
+  Lifeline lifeline;
+  { const Crew crew(find_contestant("shm"), two_ranks()); }  // before they came
+  {
+    Crew crew(find_contestant("memcpy"), two_ranks());
+    crew.wait_ready();  // not dismissed
+  }
+  lifeline.wait_for_all_to_end();
+}
+
+TEST(Crew, AKilledRankIsNamed) {
+  Lifeline lifeline;
+  {
+    Crew crew(find_contestant("memcpy"), two_ranks());
+    crew.wait_ready();
+    const std::vector<pid_t> ranks = rank_processes();
+    ASSERT_EQ(ranks.size(), 2U);
+    ::kill(ranks[1], SIGKILL);
+    EXPECT_THAT([&] { crew.ask(kMeasure); },
+                ThrowsMessage<TransportError>(HasSubstr("rank 1 was killed by signal 9")));
+  }
+  lifeline.wait_for_all_to_end();
+}
+
+TEST(Crew, AStoppedRankIsNamedAtTheDeadline) {
+  Lifeline lifeline;
+  {
+    Crew crew(find_contestant("memcpy"), two_ranks());
+    crew.wait_ready();
+    crew.expect_answers_within(std::chrono::duration<double>(0.01));
+    const std::vector<pid_t> ranks = rank_processes();
+    ASSERT_EQ(ranks.size(), 2U);
+    ::kill(ranks[0], SIGSTOP);
+    ::kill(ranks[1], SIGSTOP);
+    EXPECT_THAT(
+        [&] { crew.ask(kMeasure); },
+        ThrowsMessage<TimeoutError>(AllOf(HasSubstr("rank 0, 1 did not answer"), HasSubstr("--timeout"))));
+  }
+  lifeline.wait_for_all_to_end();
+}
+
+TEST(Crew, AProgramThatIsNoneIsAnErrorOfUse) {
+  CrewOptions options = two_ranks();
+  options.program = "/no/such/dear";
+  EXPECT_THAT([&] { Crew(find_contestant("shm"), options); },
+              ThrowsMessage<ConfigError>(HasSubstr("/no/such/dear")));
+}
+
+TEST(Crew, RanksThatFailToStartSayWhy) {
+  Lifeline lifeline;
+  {
+    CrewOptions options = two_ranks();
+    options.program = "/bin/false";
+    Crew crew(find_contestant("shm"), options);
+    EXPECT_THAT([&] { crew.wait_ready(); }, ThrowsMessage<TransportError>(HasSubstr("exited with code 1")));
+  }
+  lifeline.wait_for_all_to_end();
+}
+
+ContestSettings settings_of(const std::vector<std::string>& names, MeasuredOperation operation) {
+  ContestSettings settings{.program = DEAR_COMMAND,
+                           .operation = operation,
+                           .ranks = 3,
+                           .sizes = {4, 1000, 1 << 16},
+                           .repeat = 2,
+                           .timeout = std::chrono::seconds(100)};
+  for (const std::string& name : names) {
+    settings.entrants.push_back({.contestant = &find_contestant(name)});
+  }
+  return settings;
+}
+
+class ContestOfEachOperation : public ::testing::TestWithParam<MeasuredOperation> {};
+TEST_P(ContestOfEachOperation, MeasuresAndVerifiesAllSizes) {
+  ContestSettings settings = settings_of({"shm", "memcpy"}, GetParam());
+  if (GetParam() == MeasuredOperation::barrier) {
+    settings.sizes = {0};
+  }
+  std::vector<std::int64_t> seen;
+  const ContestOutcome outcome = hold_contest(settings, [&](std::int64_t bytes) { seen.push_back(bytes); });
+  EXPECT_EQ(seen, settings.sizes);
+  EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
+  EXPECT_EQ(outcome.descriptions.size(), 2U);
+  ASSERT_EQ(outcome.results.size(), 2 * settings.sizes.size());
+  for (const Result& result : outcome.results) {
+    EXPECT_TRUE(result.verified);
+    EXPECT_GT(result.seconds.median, 0);
+    EXPECT_LE(result.seconds.p10, result.seconds.p90);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, ContestOfEachOperation, ::testing::ValuesIn(measured_operations()),
+                         [](const auto& tested) {
+                           std::string name(name_of(tested.param));
+                           std::replace_if(
+                               name.begin(), name.end(),
+                               [](char letter) { return letter == '-' || letter == '+'; }, '_');
+                           return name;
+                         });
+
+TEST(Contest, EveryDtypeIsVerified) {
+  for (const DType dtype : {DType::f64, DType::f16, DType::bf16, DType::i32, DType::i64}) {
+    ContestSettings settings = settings_of({"shm"}, MeasuredOperation::pair);
+    settings.dtype = dtype;
+    settings.sizes = {1000};
+    const ContestOutcome outcome = hold_contest(settings, [](std::int64_t) {});
+    ASSERT_EQ(outcome.results.size(), 1U);
+    EXPECT_TRUE(outcome.results.front().verified) << dear::name_of(dtype);
+  }
+}
+
+// One is killed while the contest is under way; the other's results are complete.
+TEST(Contest, GoesOnWithoutAContestantThatFails) {
+  Lifeline lifeline;
+  const ContestSettings settings = settings_of({"shm", "memcpy"}, MeasuredOperation::pair);
+  const ContestOutcome outcome = hold_contest(settings, [&](std::int64_t bytes) {
+    if (bytes == 1000) {
+      ::kill(rank_processes().back(), SIGKILL);  // the last rank of the second
+    }
+  });
+  ASSERT_EQ(outcome.failures.size(), 1U);
+  EXPECT_EQ(outcome.failures.front().contestant, "memcpy");
+  const auto of = [&](const std::string& backend) {
+    return std::count_if(outcome.results.begin(), outcome.results.end(),
+                         [&](const Result& result) { return result.backend == backend; });
+  };
+  EXPECT_EQ(of("shm"), 3);
+  EXPECT_EQ(of("memcpy"), 1);
+  lifeline.wait_for_all_to_end();
+}
+
+}  // namespace
+}  // namespace dear::cli::bench
