@@ -19,8 +19,9 @@ constexpr int kLooks = 4;
 // A way that is slower than the fastest by this is not looked at again.
 constexpr double kHopeless = 1.5;
 constexpr double kWorthIt = 0.95;
-// So that the clock does not count.
-int repetitions(std::int64_t bytes) { return bytes <= 4096 ? 10 : bytes <= 64 * 1024 ? 3 : 1; }
+// So often in a row that the clock does not count.
+constexpr double kLongEnough = 100e-6;
+constexpr int kMostInARow = 20;
 
 std::vector<Way> candidates(const Errand& errand) {
   std::vector<Way> all;
@@ -115,8 +116,7 @@ class Measurement {
 
   bool out_of_time() { return greatest({now_seconds() - begin_}).front() > options_.budget.count(); }
 
-  void look(Trial& trial, const Request& request) {
-    const int times = repetitions(request.view.count * size_of(request.view.dtype));
+  void look(Trial& trial, const Request& request, int times) {
     bench_->run({.operation = Operation::barrier}, options_.deadline);
     const double begin = now_seconds();
     for (int i = 0; i < times; ++i) {
@@ -138,11 +138,12 @@ class Measurement {
       trials.push_back(std::make_unique<Trial>(mpi_, Way{.algorithm = kMpisOwn}));
     }
     std::vector<double> slowest;
+    int times = 1;
     for (int round = 0; round < kLooks; ++round) {
       std::vector<double> mine;
       for (auto& trial : trials) {
         if (!trial->hopeless) {
-          look(*trial, request);
+          look(*trial, request, times);
         }
         std::vector<double>& seconds = trial->seconds;
         if (round == 1) {
@@ -152,8 +153,15 @@ class Measurement {
         std::sort(sorted.begin(), sorted.end());
         mine.push_back(sorted[sorted.size() / 2]);
       }
+      mine.push_back(now_seconds() - begin_);
       slowest = greatest(mine);
+      const double spent = slowest.back();
+      slowest.pop_back();
       const double fastest = *std::min_element(slowest.begin(), slowest.end());
+      times = static_cast<int>(std::clamp(kLongEnough / fastest, 1.0, static_cast<double>(kMostInARow)));
+      if (spent > options_.budget.count()) {
+        break;
+      }
       for (std::size_t i = 0; i < trials.size(); ++i) {
         trials[i]->hopeless = round > 0 && slowest[i] > kHopeless * fastest;
       }

@@ -10,17 +10,18 @@
 #include "dear/collective/mpi/borrowed_channels.h"
 #include "dear/collective/mpi/own.h"
 #include "dear/collective/mpi/remembered.h"
+#include "dear/collective/mpi/small.h"
 #include "dear/collective/programs/heading.h"
 #include "dear/collective/programs/programs.h"
 
 namespace dear::collective {
 namespace {
 
-// Programs carry all collectives but those for which MPI's own were chosen.
+// Small vectors have a way of their own; programs carry the rest, but those for which MPI's own were chosen.
 class OverMpi final : public Backend {
  public:
   OverMpi(std::unique_ptr<transport::Mpi> mpi, const MpiBackendOptions& options)
-      : mpi_(std::move(mpi)), own_(*mpi_) {
+      : mpi_(std::move(mpi)), small_(*mpi_), own_(*mpi_) {
     const bool ordered = options.reproducible || mpi_->size() < kManyRanks;
     programs_ = make_program_backend(
         std::make_unique<BorrowedChannels>(*mpi_),
@@ -53,7 +54,9 @@ class OverMpi final : public Backend {
   Timing run(const Request& request, Deadline deadline) override {
     Timing timing;
     guarded([&] {
-      if (goes_by_mpis_own(request)) {
+      if (small_.can(request)) {
+        timing = run_small(request, deadline);
+      } else if (goes_by_mpis_own(request)) {
         timing = run_by_mpi(request, deadline);
       } else {
         timing = programs_->run(request, deadline);
@@ -94,10 +97,25 @@ class OverMpi final : public Backend {
     return way != nullptr && way->algorithm == kMpisOwn && own_.can(request);
   }
 
+  static Timing begun(const Request& request) {
+    const SteadyTime begin = SteadyClock::now();
+    return {.begin = begin, .asked = request.asked == SteadyTime{} ? begin : request.asked};
+  }
+
+  Timing run_small(const Request& request, Deadline deadline) {
+    Timing timing = begun(request);
+    ++sequence_;
+    const auto what = [&] {
+      return fmt::format("wait in collective {}, {}", sequence_, dear::describe(request));
+    };
+    small_.run(request, sequence_, what, deadline);
+    timing.end = SteadyClock::now();
+    return timing;
+  }
+
   // MPI compares nothing, and a difference would end in a crash: so the ranks do it before.
   Timing run_by_mpi(const Request& request, Deadline deadline) {
-    Timing timing{.begin = SteadyClock::now()};
-    timing.asked = request.asked == SteadyTime{} ? timing.begin : request.asked;
+    Timing timing = begun(request);
     const Heading mine = heading_of(++sequence_, request);
     std::memcpy(headings_.data() + kHeading * rank(), &mine, sizeof mine);
     programs_->run({.operation = Operation::all_gather,
@@ -117,11 +135,12 @@ class OverMpi final : public Backend {
 
   std::unique_ptr<Backend> programs_;  // its memory outlives the channels: messages may be on their way
   std::unique_ptr<transport::Mpi> mpi_;
+  SmallCollectives small_;
   MpisOwn own_;
   Remembered remembered_;
   bool chosen_ = false;
   std::exception_ptr error_;
-  std::uint64_t sequence_ = 0;  // collectives that MPI's own carried
+  std::uint64_t sequence_ = 0;  // collectives without programs
   Buffer headings_;
 };
 

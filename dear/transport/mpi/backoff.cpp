@@ -32,7 +32,9 @@ void Backoff::pause(Deadline deadline) {
   if (!slept()) {
     since_ = now;
   }
-  const auto sleep = std::clamp<std::chrono::nanoseconds>((now - since_) / 8, kFirstSleep, kLongestSleep);
+  const auto waited = now - since_;
+  const auto early = std::clamp<std::chrono::nanoseconds>(waited / 8, kFirstSleep, kShortSleep);
+  const auto sleep = std::clamp<std::chrono::nanoseconds>(waited / 50, early, kLongestSleep);
   const auto time = std::min<std::chrono::nanoseconds>(sleep, deadline.remaining());
   const timespec left{.tv_sec = 0, .tv_nsec = static_cast<long>(time.count())};
   nanosleep(&left, nullptr);

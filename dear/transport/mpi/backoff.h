@@ -8,11 +8,13 @@
 namespace dear::transport {
 
 // How a thread waits for what nobody wakes it for: between two looks it does nothing at first, then lets
-// other threads run, then sleeps, ever longer up to kLongestSleep. So what comes soon is met at once, and a
-// long wait takes little of a processor.
+// other threads run, then sleeps. For as long as a message may take, sleeps are short: what MPI has to do in
+// between must not keep the wire waiting. From then on they are a fiftieth of the time waited, so that a long
+// wait takes little of a processor.
 class Backoff {
  public:
   static constexpr auto kFirstSleep = std::chrono::microseconds(5);
+  static constexpr auto kShortSleep = std::chrono::microseconds(100);
   static constexpr auto kLongestSleep = std::chrono::microseconds(2000);
 
   // Looks without anything between them are for ranks that have a processor each.

@@ -11,7 +11,7 @@
 namespace dear::transport {
 
 // Changes with every change of the table, so that a module of another build is not called.
-inline constexpr int kMpiBindingRevision = 1;
+inline constexpr int kMpiBindingRevision = 2;
 
 // Two worlds of messages that never mix.
 enum class MpiLane : std::int32_t { data, control };
@@ -48,6 +48,8 @@ struct MpiBinding {
 
   // Messages of up to 2^31 - 1 bytes. The cookie comes back with the completion.
   int (*send)(const void* data, int bytes, int peer, int tag, MpiLane lane, void* cookie);
+  // For what is small: `done` becomes 1 when the message is out already; then the cookie does not come back.
+  int (*send_small)(const void* data, int bytes, int peer, int tag, MpiLane lane, void* cookie, int* done);
   int (*receive)(void* data, int bytes, int peer, int tag, MpiLane lane, void* cookie);
   // Moves on what it can, and forgets the requests that it reports. The list stays until the next call.
   int (*poll)(const MpiCompletion** completions, int* count);

@@ -35,6 +35,15 @@ struct MpiCollective {
   int root = 0;
 };
 
+// What one rank sends to another in an exchange, and gets from it.
+struct Letter {
+  const std::byte* out = nullptr;
+  std::int64_t bytes = 0;
+  std::byte* in = nullptr;
+  std::int64_t room = 0;      // for what comes; a longer letter is a TransportError
+  std::int64_t received = 0;  // set by the exchange
+};
+
 class Mpi : public Channels {
  public:
   // "openmpi", "mpich"
@@ -42,6 +51,10 @@ class Mpi : public Channels {
   // By rank, the number of its host, counted from 0 as ranks first name one. Ranks of one number can share
   // memory (see host_key.h): each has said where it runs.
   [[nodiscard]] virtual const std::vector<int>& hosts() const = 0;
+  // A letter to every other rank and one from each, at once and of any length up to the room: the quickest
+  // way for what is small. By rank; one's own is left alone. In order with the transfers of the same tag.
+  virtual void exchange(std::vector<Letter>& letters, Tag tag, const Describe& what, Deadline deadline) = 0;
+
   // Whether MPI has it: no sums of fp16 and bf16.
   [[nodiscard]] virtual bool supports(const MpiCollective& collective) const = 0;
   // By MPI's nonblocking collective, looked after as wait() looks after transfers; TimeoutError at the

@@ -123,7 +123,7 @@ void MpiChannels::start_piece(Transfer& transfer, std::int64_t from, std::int64_
   const MpiBinding& mpi = *world_.binding;
   std::byte* const data = transfer.data + from;
   const int length = static_cast<int>(bytes);
-  const int tag = static_cast<int>(transfer.tag);
+  const int tag = static_cast<int>(transfer.tag & ~kOrShorter);
   if (transfer.direction == Transfer::Direction::send) {
     check(mpi.send(data, length, transfer.peer, tag, MpiLane::data, &transfer), "send a message");
   } else {
@@ -170,7 +170,9 @@ bool MpiChannels::finish(const MpiCompletion& completion) {
     bytes = pieces.bytes;
     pieces_.erase(&transfer);
   }
-  if (transfer.direction == Transfer::Direction::receive && bytes != transfer.bytes) {
+  if ((transfer.tag & kOrShorter) != 0) {
+    transfer.bytes = bytes;
+  } else if (transfer.direction == Transfer::Direction::receive && bytes != transfer.bytes) {
     throw_wrong_length(transfer, completion);
   }
   transfer.done = true;
@@ -185,7 +187,48 @@ void MpiChannels::throw_wrong_length(const Transfer& transfer, const MpiCompleti
   throw TransportError(
       fmt::format("rank {} sent {} bytes where rank {} expects {} (tag {}): every rank must issue the same "
                   "collectives",
-                  transfer.peer, length, rank(), transfer.bytes, transfer.tag));
+                  transfer.peer, length, rank(), transfer.bytes, transfer.tag & ~kOrShorter));
+}
+
+void MpiChannels::exchange(std::vector<Letter>& letters, Tag tag, const Describe& what, Deadline deadline) {
+  guarded([&] {
+    const MpiBinding& mpi = *world_.binding;
+    exchanged_.resize(2 * letters.size());
+    // Out first: a peer may be waiting.
+    for (int i = 1; i < size(); ++i) {
+      const int peer = (rank() + i) % size();
+      const Letter& letter = letters[static_cast<std::size_t>(peer)];
+      Transfer& sent = exchanged_[2 * static_cast<std::size_t>(peer)];
+      sent = {Transfer::Direction::send, peer, tag, const_cast<std::byte*>(letter.out), letter.bytes};
+      int done = 0;
+      check(mpi.send_small(letter.out, static_cast<int>(letter.bytes), peer, static_cast<int>(tag),
+                           MpiLane::data, &sent, &done),
+            "send a message");
+      sent.done = done != 0;
+    }
+    for (int i = 1; i < size(); ++i) {
+      const int peer = (rank() + i) % size();
+      const Letter& letter = letters[static_cast<std::size_t>(peer)];
+      Transfer& received = exchanged_[2 * static_cast<std::size_t>(peer) + 1];
+      received = {Transfer::Direction::receive, peer, tag | kOrShorter, letter.in, letter.room};
+      start_piece(received, 0, letter.room);
+    }
+    const auto all_through = [&] {
+      poll();
+      for (int peer = 0; peer < size(); ++peer) {
+        const auto* const pair = &exchanged_[2 * static_cast<std::size_t>(peer)];
+        if (peer != rank() && !(pair[0].done && pair[1].done)) {
+          return false;
+        }
+      }
+      return true;
+    };
+    wait_until(all_through, what, deadline);
+    for (int peer = 0; peer < size(); ++peer) {
+      const auto at = static_cast<std::size_t>(peer);
+      letters[at].received = peer != rank() ? exchanged_[2 * at + 1].bytes : 0;
+    }
+  });
 }
 
 // ---- Waiting.

@@ -40,6 +40,7 @@ class MpiChannels final : public Mpi {
   void wait(const Describe& what, Deadline deadline) override;
   void abort(const std::string& reason) noexcept override;
 
+  void exchange(std::vector<Letter>& letters, Tag tag, const Describe& what, Deadline deadline) override;
   [[nodiscard]] bool supports(const MpiCollective& collective) const override;
   void run(const MpiCollective& collective, const Describe& what, Deadline deadline) override;
   void run_blocking(const MpiCollective& collective) override;
@@ -77,6 +78,9 @@ class MpiChannels final : public Mpi {
   void start_piece(Transfer& transfer, std::int64_t from, std::int64_t bytes);
   bool poll();
   bool finish(const MpiCompletion& completion);
+
+  // In the tag of a transfer whose message may be shorter; the transfer's bytes become those that came.
+  static constexpr Tag kOrShorter = Tag{1} << 31;
   [[noreturn]] void throw_wrong_length(const Transfer& transfer, const MpiCompletion& completion) const;
 
   void wait_until(const std::function<bool()>& look, const Describe& what, Deadline deadline);
@@ -101,7 +105,8 @@ class MpiChannels final : public Mpi {
   std::unordered_map<const Transfer*, Pieces> pieces_;
   std::vector<SteadyTime> left_;  // by rank: since when it is known to have left; the epoch if it has not
   Notice outgoing_;
-  std::vector<std::byte> shard_;  // of a reduce-scatter in place
+  std::vector<std::byte> shard_;     // of a reduce-scatter in place
+  std::vector<Transfer> exchanged_;  // sends and receives by turns
   std::uint32_t looks_ = 0;
 
   std::mutex reason_mutex_;

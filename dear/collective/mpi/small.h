@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dear/collective/programs/heading.h"
+#include "dear/collective/request.h"
+#include "dear/transport/mpi/mpi.h"
+
+namespace dear::collective {
+
+// Collectives on vectors so small that the number of messages is all that counts: one to each rank and one
+// from each, with the heading and the data together, and sums in the order of ranks.
+class SmallCollectives {
+ public:
+  explicit SmallCollectives(transport::Mpi& mpi);
+
+  [[nodiscard]] bool can(const Request& request) const;
+  // `sequence` counts these collectives, on all ranks alike.
+  void run(const Request& request, std::uint64_t sequence, const transport::Channels::Describe& what,
+           Deadline deadline);
+
+ private:
+  [[nodiscard]] std::byte* out(int peer);
+  [[nodiscard]] std::byte* in(int peer);
+
+  transport::Mpi& mpi_;
+  int rank_;
+  int size_;
+  std::vector<std::byte> memory_;
+  std::vector<transport::Letter> letters_;
+  std::vector<const std::byte*> sources_;
+};
+
+}  // namespace dear::collective
