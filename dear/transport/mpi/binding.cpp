@@ -223,27 +223,32 @@ int take_control(void* data, int room, int* peer, std::int64_t* bytes) {
   return error;
 }
 
-// MPI_Finalize spins until all ranks have come to it, so they meet before, asleep. Notices that nobody took
-// are complained of.
-int finalize() {
-  const MPI_Comm lane = lane_of(MpiLane::control);
+// MPI_Finalize spins until all ranks have come to it, and complains of messages that nobody took; so they are
+// taken, and the ranks meet before it.
+int finalize(int (*goes_on)(const void* message, std::int64_t bytes), int* ended) {
+  *ended = 0;
+  std::vector<std::byte> message(1 << 16);
   MPI_Request met = MPI_REQUEST_NULL;
-  int done = 0;
-  for (int error = MPI_Ibarrier(lane, &met); done == 0; error = MPI_Test(&met, &done, MPI_STATUS_IGNORE)) {
-    if (error != MPI_SUCCESS) {
-      return error;
+  int error = MPI_Ibarrier(lane_of(MpiLane::control), &met);
+  for (int done = 0; error == MPI_SUCCESS && done == 0;) {
+    error = MPI_Test(&met, &done, MPI_STATUS_IGNORE);
+    for (std::int64_t bytes = 0; error == MPI_SUCCESS && bytes >= 0;) {
+      int peer = 0;
+      error = take_control(message.data(), static_cast<int>(message.size()), &peer, &bytes);
+      if (bytes >= 0 && goes_on(message.data(), bytes) == 0) {
+        return MPI_SUCCESS;
+      }
     }
-    const timespec look{.tv_sec = 0, .tv_nsec = 1'000'000};
-    nanosleep(&look, nullptr);
-  }
-  std::vector<std::byte> notice(1 << 16);
-  for (std::int64_t bytes = 0; bytes >= 0;) {
-    int peer = 0;
-    if (take_control(notice.data(), static_cast<int>(notice.size()), &peer, &bytes) != MPI_SUCCESS) {
-      break;
+    if (done == 0) {
+      const timespec look{.tv_sec = 0, .tv_nsec = 1'000'000};
+      nanosleep(&look, nullptr);
     }
   }
-  return MPI_Finalize();
+  if (error == MPI_SUCCESS) {
+    error = MPI_Finalize();
+    *ended = 1;
+  }
+  return error;
 }
 
 // ---- Collectives.

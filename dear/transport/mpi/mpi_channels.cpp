@@ -39,7 +39,7 @@ MpiChannels::MpiChannels(const MpiWorld& world)
 MpiChannels::~MpiChannels() {
   const std::lock_guard lock(turn_);
   if (!error_ && !aborted_) {
-    tell_peers(NoticeKind::left, "");
+    tell_peers(Notice::Kind::left, "");
   }
   int unfinished = 0;
   static_cast<void>(world_.binding->outstanding(&unfinished));

@@ -11,6 +11,7 @@
 
 #include "dear/transport/mpi/backoff.h"
 #include "dear/transport/mpi/mpi.h"
+#include "dear/transport/mpi/notice.h"
 #include "dear/transport/mpi/process.h"
 #include "dear/transport/shm/peers.h"
 
@@ -46,13 +47,6 @@ class MpiChannels final : public Mpi {
   void run_blocking(const MpiCollective& collective) override;
 
  private:
-  // What a rank tells all others outside of the order of messages.
-  enum class NoticeKind : std::uint32_t { aborted, left };
-  struct Notice {
-    NoticeKind kind = NoticeKind::left;
-    std::uint32_t session = 0;
-    char text[1500] = "";
-  };
   // A transfer of more bytes than a message of MPI holds travels as several.
   struct Pieces {
     int left = 0;
@@ -93,7 +87,7 @@ class MpiChannels final : public Mpi {
 
   void look_for_abort();
   void take_notices();
-  void tell_peers(NoticeKind kind, const std::string& text) noexcept;
+  void tell_peers(Notice::Kind kind, const std::string& text) noexcept;
 
   MpiWorld world_;
   std::vector<int> hosts_;

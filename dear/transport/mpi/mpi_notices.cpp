@@ -24,7 +24,7 @@ void MpiChannels::abort(const std::string& reason) noexcept {
   // Whoever waits has the turn, and looks up soon.
   const std::unique_lock turn(turn_, kTellingTakes);
   if (turn) {
-    tell_peers(NoticeKind::aborted, reason_);
+    tell_peers(Notice::Kind::aborted, reason_);
   }
 }
 
@@ -37,7 +37,7 @@ void MpiChannels::look_for_abort() {
     const std::lock_guard lock(reason_mutex_);
     reason = reason_;
   }
-  tell_peers(NoticeKind::aborted, reason);
+  tell_peers(Notice::Kind::aborted, reason);
   throw TransportError(reason);
 }
 
@@ -53,7 +53,7 @@ void MpiChannels::take_notices() {
     if (bytes != sizeof notice || notice.session != world_.session) {
       continue;
     }
-    if (notice.kind == NoticeKind::aborted) {
+    if (notice.kind == Notice::Kind::aborted) {
       notice.text[sizeof notice.text - 1] = '\0';
       throw TransportError(notice.text);
     }
@@ -63,7 +63,7 @@ void MpiChannels::take_notices() {
 
 // Once. Lets MPI move the messages on for a moment: nobody may call it afterwards. A peer that is gone does
 // not take its own.
-void MpiChannels::tell_peers(NoticeKind kind, const std::string& text) noexcept {
+void MpiChannels::tell_peers(Notice::Kind kind, const std::string& text) noexcept {
   if (std::exchange(told_, true)) {
     return;
   }

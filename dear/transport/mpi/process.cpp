@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <pthread.h>
 #include <signal.h>
@@ -15,6 +16,7 @@
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
+#include "dear/transport/mpi/notice.h"
 
 namespace dear::transport {
 namespace {
@@ -48,6 +50,16 @@ std::string words_of(const MpiBinding& binding, int error) {
   return text;
 }
 
+// Who failed does not come to a farewell.
+int goes_on(const void* message, std::int64_t bytes) {
+  Notice notice;
+  if (bytes != sizeof notice) {
+    return 1;
+  }
+  std::memcpy(&notice, message, sizeof notice);
+  return notice.kind != Notice::Kind::aborted ? 1 : 0;
+}
+
 void live(Life& life) {
   MpiWorld world = life.world;
   int serialized = 0;
@@ -60,9 +72,10 @@ void live(Life& life) {
   life.changed.notify_all();
   life.changed.wait(lock, [&] { return life.phase == Life::Phase::ending; });
   lock.unlock();
-  world.binding->finalize();
+  int ended = 0;
+  world.binding->finalize(goes_on, &ended);
   lock.lock();
-  life.phase = Life::Phase::ended;
+  life.phase = ended != 0 ? Life::Phase::ended : Life::Phase::failed;
   life.changed.notify_all();
 }
 
@@ -77,7 +90,8 @@ void end(int status, void* /*unused*/) {
   if (mpi.phase == Life::Phase::started && !mpi.lost) {
     mpi.phase = Life::Phase::ending;
     mpi.changed.notify_all();
-    if (mpi.changed.wait_for(lock, kFarewell, [&] { return mpi.phase == Life::Phase::ended; })) {
+    mpi.changed.wait_for(lock, kFarewell, [&] { return mpi.phase != Life::Phase::ending; });
+    if (mpi.phase == Life::Phase::ended) {
       return;
     }
   }

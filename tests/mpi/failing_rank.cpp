@@ -1,0 +1,85 @@
+// One rank of a job in which something goes wrong, for failures_test.py:
+//   failing_rank FOLDER TIMEOUT_SECONDS VICTIM ACTION AFTER
+// runs collectives over MPI. After so many of them the rank VICTIM does ACTION: kill, stop, leave, mismatch;
+// or it is absent from the beginning. Whoever survives writes what it met to FOLDER/RANK.
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <unistd.h>
+
+#include "dear/base/atomic_file.h"
+#include "dear/base/error.h"
+#include "dear/collective/environment.h"
+#include "dear/collective/init.h"
+
+namespace {
+
+using namespace dear;
+
+std::string kind_of(const std::exception& error) {
+  if (dynamic_cast<const TimeoutError*>(&error) != nullptr) return "TimeoutError";
+  if (dynamic_cast<const MismatchError*>(&error) != nullptr) return "MismatchError";
+  if (dynamic_cast<const TransportError*>(&error) != nullptr) return "TransportError";
+  return "error";
+}
+
+enum class After { go_on, leave, mismatch };
+
+After act(const std::string& action) {
+  if (action == "kill") {
+    raise(SIGKILL);
+  } else if (action == "stop") {
+    raise(SIGSTOP);
+  } else if (action == "leave") {
+    return After::leave;
+  } else if (action == "mismatch") {
+    return After::mismatch;
+  }
+  return After::go_on;
+}
+
+void run(double timeout, bool victim, const std::string& action, int after) {
+  Group group =
+      init({.timeout = std::chrono::duration<double>(timeout), .backend = "mpi", .say = [](const auto&) {}});
+  constexpr std::int64_t kMostElements = 300'000;
+  Buffer buffer = group.allocate(kMostElements * 4);
+  for (int i = 0;; ++i) {
+    // From one element to all, small and large in turn.
+    std::int64_t count = std::max<std::int64_t>(1, kMostElements >> (3 * (i % 7)));
+    if (victim && i == after) {
+      const After then = act(action);
+      if (then == After::leave) return;
+      if (then == After::mismatch) count = count > 1 ? count - 1 : 2;
+    }
+    group.reduce_scatter({.buffer = buffer, .count = count}, Reduction::sum);
+    group.all_gather({.buffer = buffer, .count = count}).wait();
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 6) {
+    std::fprintf(stderr, "usage: failing_rank FOLDER TIMEOUT_SECONDS VICTIM ACTION AFTER\n");
+    return 2;
+  }
+  const std::string folder = argv[1];
+  const std::string action = argv[4];
+  const int rank = read_launch_environment().rank;
+  const bool victim = rank == std::atoi(argv[3]);
+  if (victim && action == "absent") {
+    for (;;) pause();
+  }
+  std::string report = "ended";
+  try {
+    run(std::atof(argv[2]), victim, action, std::atoi(argv[5]));
+  } catch (const std::exception& error) {
+    report = kind_of(error) + ": " + error.what();
+  }
+  write_file_atomically(folder + "/" + std::to_string(rank), report);
+  return report == "ended" ? 0 : 1;
+}

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Ranks over MPI that are killed, stopped, absent, or ask for something else: what the others meet.
+
+  failures_test.py MPIRUN FAILING_RANK IMPLEMENTATION [--trials N]
+
+Each trial is a job of its own, under an mpirun that is told to let the survivors live. Without --trials: each action
+once, at a fixed place. With it: N of them at random, seeded."""
+
+import argparse
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+TIMEOUT = 3  # seconds, of the ranks
+LIMIT = 120  # of a trial, before it counts as hung
+
+# So that one rank's end is not the end of all: that is what is tried here.
+SURVIVE = {"openmpi": ["--enable-recovery"], "mpich": ["-disable-auto-cleanup"]}
+
+
+def processes_of(folder):
+    """Processes with the folder in their command line."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and folder.encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            pass
+    return found
+
+
+def shared_memory():
+    return {entry.name for entry in pathlib.Path("/dev/shm").iterdir()}
+
+
+def wait_for(condition):
+    end = time.monotonic() + LIMIT
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+class Trial:
+    """One job. `reports`: by survivor, what it met."""
+
+    def __init__(self, ranks, action, victim, after):
+        self.what = f"{action} of rank {victim} of {ranks} after {after}"
+        self.survivors = [rank for rank in range(ranks) if rank != victim or action in ("leave", "mismatch")]
+        before = shared_memory()
+        with tempfile.TemporaryDirectory(prefix="dear-mpi-failures-") as folder:
+            # What it says of the end of ranks is of no interest.
+            job = subprocess.Popen(
+                [ARGS.mpirun, ARGS.implementation, str(ranks)]
+                + SURVIVE[ARGS.implementation]
+                + [ARGS.failing_rank, folder, str(TIMEOUT), str(victim), action, str(after)],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+                env={**os.environ, "XDG_CACHE_HOME": f"{folder}/cache"})
+            try:
+                self.reports = self.collect(folder)
+            finally:
+                self.left = self.end(job, folder)
+        self.segments = shared_memory() - before
+
+    def collect(self, folder):
+        paths = {rank: pathlib.Path(folder) / str(rank) for rank in self.survivors}
+        wait_for(lambda: all(path.exists() for path in paths.values()))
+        return {rank: path.read_text() if path.exists() else "nothing: hung" for rank, path in paths.items()}
+
+    def end(self, job, folder):
+        """What is left of the job when it has had time to end."""
+        # Ranks that were stopped or never came are ours to end, and mpirun's only after they are gone.
+        wait_for(lambda: not [pid for pid in processes_of(folder) if self.is_survivor(pid, folder)])
+        for pid in processes_of(folder):
+            if self.is_rank(pid):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            job.wait(20)
+        except subprocess.TimeoutExpired:
+            job.terminate()
+            try:
+                job.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(job.pid, signal.SIGKILL)
+                job.wait()
+        wait_for(lambda: not processes_of(folder))
+        return processes_of(folder)
+
+    @staticmethod
+    def is_rank(pid):
+        try:
+            return os.path.samefile(f"/proc/{pid}/exe", ARGS.failing_rank)
+        except OSError:
+            return False
+
+    def is_survivor(self, pid, folder):
+        """A rank that has reported and should end by itself."""
+        try:
+            environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+        except OSError:
+            return False
+        match = re.search(r"(?:OMPI_COMM_WORLD_RANK|PMI_RANK)=(\d+)", environment)
+        return self.is_rank(pid) and bool(match) and int(match.group(1)) in self.survivors
+
+
+class Failures(unittest.TestCase):
+    def try_it(self, ranks, action, victim, after):
+        trial = Trial(ranks, action, victim, after)
+        self.assertEqual(trial.left, [], trial.what)
+        self.assertEqual(trial.segments, set(), trial.what)
+        for rank, report in trial.reports.items():
+            self.assertRegex(report, r"^(Transport|Timeout|Mismatch)Error: .", f"{trial.what}, rank {rank}")
+        return trial.reports
+
+    def test_a_rank_that_dies_is_named(self):
+        for reports in (self.try_it(2, "kill", 1, 10), self.try_it(4, "kill", 0, 3)):
+            self.assertRegex(" ".join(reports.values()), r"rank [01] \(pid \d+\) died while others wait in collective")
+
+    def test_a_rank_that_is_stopped_is_named_with_the_remedy(self):
+        reports = self.try_it(2, "stop", 1, 5)
+        self.assertRegex(reports[0], r"TimeoutError: rank 1 \(pid (\d+)\) did not come .* kill -CONT \1")
+
+    def test_a_rank_that_does_not_come_is_waited_for_in_vain(self):
+        reports = self.try_it(2, "absent", 1, 0)
+        self.assertIn("TimeoutError: MPI did not start within", reports[0])
+
+    def test_a_rank_that_asks_for_something_else_is_told_so(self):
+        for after in (6, 7):  # small, large
+            reports = self.try_it(2, "mismatch", 1, after)
+            self.assertRegex(" ".join(reports.values()), "every rank must issue the same collectives")
+
+    def test_a_rank_that_leaves_is_named(self):
+        trial = Trial(2, "leave", 1, 8)
+        self.assertEqual(trial.left, [])
+        self.assertIn("TransportError: rank 1", trial.reports[0])
+        self.assertIn("left the group", trial.reports[0])
+
+
+class Trials(Failures):
+    def test_random(self):
+        generator = random.Random(20260101)
+        for trial in range(ARGS.trials):
+            ranks = generator.randint(2, 4)
+            action = generator.choice(["kill", "kill", "stop", "absent"])
+            reports = self.try_it(ranks, action, generator.randrange(ranks), generator.randrange(60))
+            print(f"trial {trial}: {ranks} ranks, {action}: {sorted(reports.items())[0][1][:110]}", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("mpirun")
+    parser.add_argument("failing_rank")
+    parser.add_argument("implementation")
+    parser.add_argument("--trials", type=int, default=0)
+    ARGS, rest = parser.parse_known_args()
+    suite = unittest.defaultTestLoader
+    names = ["Trials.test_random"] if ARGS.trials else ["Failures"]
+    result = unittest.TextTestRunner(verbosity=2).run(suite.loadTestsFromNames(names, sys.modules[__name__]))
+    sys.exit(not result.wasSuccessful())
