@@ -85,7 +85,7 @@ Store open_store(const GlooOptions& options, Deadline deadline) {
   store.port = static_cast<std::uint16_t>(options.master_port);
   store.isServer = options.rank == 0;
   store.waitWorkers = false;  // it would say only that some are missing
-  store.timeout = left(deadline);
+  store.timeout = std::chrono::ceil<std::chrono::seconds>(left(deadline));  // it counts in whole ones
   try {
     return c10::make_intrusive<::c10d::TCPStore>(options.master_address, store);
   } catch (const std::exception& error) {
@@ -109,6 +109,19 @@ void say(const Store& store, const GlooOptions& options, const char* what) {
   store->set(key(what, options.rank), std::vector<std::uint8_t>{1});
 }
 
+// None when the store cannot be asked any more.
+std::vector<int> missing_in(const Store& store, const GlooOptions& options, const char* what) {
+  std::vector<int> missing;
+  try {
+    for (int rank = 0; rank < options.size; ++rank) {
+      if (!store->check({key(what, rank)})) missing.push_back(rank);
+    }
+  } catch (const std::exception&) {
+    missing.clear();
+  }
+  return missing;
+}
+
 // Returns when every rank has said `what` in the store.
 void wait_for_all(const Store& store, const GlooOptions& options, const char* what, Deadline deadline) {
   std::vector<std::string> keys;
@@ -116,9 +129,11 @@ void wait_for_all(const Store& store, const GlooOptions& options, const char* wh
   try {
     store->wait(keys, left(deadline));
   } catch (const std::exception& error) {
-    std::vector<int> missing;
-    for (int rank = 0; rank < options.size; ++rank) {
-      if (!store->check({key(what, rank)})) missing.push_back(rank);
+    const std::vector<int> missing = missing_in(store, options, what);
+    if (missing.empty()) {
+      throw TransportError(fmt::format(
+          "rank {} lost the meeting place of rank 0 ({}): that rank ended or gave up, see what it printed",
+          options.rank, first_line(error)));
     }
     throw TimeoutError(fmt::format(
         "rank {}: of {} ranks, {} {} did not come in {:.3g} s: start them all, with the same MASTER_ADDR, "
