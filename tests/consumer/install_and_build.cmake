@@ -9,6 +9,7 @@ run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${WORK}/build -G ${GENERATOR} -D CMAKE_BU
     -D CMAKE_PREFIX_PATH=${WORK}/prefix -D CMAKE_CXX_COMPILER=${COMPILER} -D CMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER})
 run(${CMAKE_COMMAND} --build ${WORK}/build)
 run(${WORK}/build/plan)
+run(${WORK}/prefix/bin/dear launch -n 2 ${WORK}/build/all_reduce)
 if(EXISTS ${WORK}/build/train)
   run(${WORK}/build/train)
 endif()
