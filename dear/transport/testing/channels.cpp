@@ -150,9 +150,9 @@ void check_channels(Channels& channels) {
 
 void check_wrong_length(Channels& channels) {
   Mailbag bag(channels);
-  bag.receive(1 - channels.rank(), 0, 0, 100);
-  bag.send(1 - channels.rank(), 0, 0, channels.rank() == 0 ? 100 : 104);
   const std::string report = report_of([&] {
+    bag.receive(1 - channels.rank(), 0, 0, 100);
+    bag.send(1 - channels.rank(), 0, 0, channels.rank() == 0 ? 100 : 104);
     bag.finish();
     // Only rank 0 expects something else; rank 1 learns of it.
     bag.receive(1 - channels.rank(), 0, 1, 1);
