@@ -8,7 +8,6 @@
 #include <optional>
 #include <poll.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -17,6 +16,7 @@
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
 #include "dear/cli/cores.h"
+#include "dear/cli/held_signals.h"
 #include "dear/cli/keeper.h"
 #include "dear/cli/line_prefixer.h"
 #include "dear/cli/pipe.h"
@@ -24,41 +24,6 @@
 
 namespace dear::cli {
 namespace {
-
-// The signals that are passed on, held back from this thread and readable from a file instead.
-class HeldSignals {
- public:
-  HeldSignals() {
-    ::sigemptyset(&held_);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-      ::sigaddset(&held_, signal);
-    }
-    ::pthread_sigmask(SIG_BLOCK, &held_, &before_);
-    file_ = FileDescriptor(::signalfd(-1, &held_, SFD_CLOEXEC | SFD_NONBLOCK));
-    if (!file_.is_open()) {
-      const int error = errno;
-      ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-      throw TransportError(with_errno("cannot watch for signals (signalfd)", error));
-    }
-  }
-  ~HeldSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  HeldSignals(const HeldSignals&) = delete;
-  HeldSignals& operator=(const HeldSignals&) = delete;
-
-  [[nodiscard]] int fd() const { return file_.get(); }
-  [[nodiscard]] const sigset_t& before() const { return before_; }
-  [[nodiscard]] std::optional<int> next() const {
-    signalfd_siginfo info{};
-    return ::read(file_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)
-               ? std::optional<int>(static_cast<int>(info.ssi_signo))
-               : std::nullopt;
-  }
-
- private:
-  sigset_t held_{};
-  sigset_t before_{};
-  FileDescriptor file_;
-};
 
 // Room for three files a rank, for as long as it lives.
 class OpenFileLimit {

@@ -1,5 +1,6 @@
 #include "dear/cli/bench/bench_command.h"
 
+#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -13,6 +14,7 @@
 #include "dear/base/atomic_file.h"
 #include "dear/base/units.h"
 #include "dear/cli/bench/collective_options.h"
+#include "dear/cli/bench/crew.h"
 #include "dear/cli/bench/link_fit.h"
 #include "dear/cli/bench/plot.h"
 #include "dear/cli/bench/report.h"
@@ -38,6 +40,20 @@ void end_progress() {
   }
 }
 
+// A signal ends this process as it would have without us, but only after the ranks.
+ContestOutcome hold_until_signalled(const ContestSettings& settings) {
+  int signal = 0;
+  try {
+    const HeldSignals signals;
+    return hold_contest(settings, signals, show_progress);
+  } catch (const Interrupted& interrupted) {
+    signal = interrupted.signal;
+  }
+  end_progress();
+  std::raise(signal);
+  throw ExitStatus{128 + signal};  // where it is ignored
+}
+
 void write_outputs(const CollectiveSettings& settings, const ContestOutcome& outcome) {
   if (!settings.json.empty()) {
     write_file_atomically(settings.json, results_json(outcome.results));
@@ -59,7 +75,7 @@ void run_collective(const CollectiveOptions& options) {
   Circumstances circumstances{.cores = static_cast<int>(usable_cores().size()),
                               .load_before = load_of_last_minute(),
                               .program = "dear " DEAR_VERSION};
-  ContestOutcome outcome = hold_contest(settings.contest, show_progress);
+  ContestOutcome outcome = hold_until_signalled(settings.contest);
   end_progress();
   circumstances.load_after = load_of_last_minute();
   outcome.notes.insert(outcome.notes.begin(), settings.notes.begin(), settings.notes.end());

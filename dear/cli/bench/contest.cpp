@@ -43,7 +43,7 @@ std::vector<double> seconds_of(const std::vector<Reply>& replies, int batch) {
 
 class Contest {
  public:
-  explicit Contest(const ContestSettings& settings) : settings_(settings) {
+  Contest(const ContestSettings& settings, const HeldSignals& signals) : settings_(settings) {
     const std::int64_t most = *std::max_element(settings.sizes.begin(), settings.sizes.end());
     for (const Entrant& entrant : settings.entrants) {
       const std::size_t number = crews_.size();
@@ -55,7 +55,8 @@ class Contest {
                       .prepare_bytes = most,
                       .output_bytes = settings.operation == MeasuredOperation::all_to_all ? most : 0,
                       .timeout = settings.timeout,
-                      .launcher = entrant.launcher}));
+                      .launcher = entrant.launcher},
+          signals));
       entries_.push_back({.crew = number, .operation = settings.operation});
       // What the pair takes the place of.
       if (entrant.contestant->rival && !entrant.contestant->only_copies &&
@@ -209,9 +210,9 @@ double Result::bus_bandwidth() const {
   return factor * algorithm_bandwidth();
 }
 
-ContestOutcome hold_contest(const ContestSettings& settings,
+ContestOutcome hold_contest(const ContestSettings& settings, const HeldSignals& signals,
                             const std::function<void(std::int64_t bytes)>& progress) {
-  return Contest(settings).hold(progress);
+  return Contest(settings, signals).hold(progress);
 }
 
 }  // namespace dear::cli::bench

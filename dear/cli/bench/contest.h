@@ -14,6 +14,7 @@
 #include "dear/cli/bench/measured_operation.h"
 #include "dear/cli/bench/mpi_launcher.h"
 #include "dear/cli/bench/statistics.h"
+#include "dear/cli/held_signals.h"
 
 namespace dear::cli::bench {
 
@@ -69,8 +70,8 @@ struct ContestOutcome {
 // end; for small sizes it is a batch of operations, and its time is divided by their number.
 //
 // A contestant that fails, hangs, or computes wrongly does not stop the others. `progress` is called with a
-// size before it is measured.
-ContestOutcome hold_contest(const ContestSettings& settings,
+// size before it is measured. Interrupted (crew.h) when a signal comes, after all ranks have been ended.
+ContestOutcome hold_contest(const ContestSettings& settings, const HeldSignals& signals,
                             const std::function<void(std::int64_t bytes)>& progress);
 
 }  // namespace dear::cli::bench

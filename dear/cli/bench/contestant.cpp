@@ -17,12 +17,17 @@ namespace dear::cli::bench {
 namespace {
 
 std::unique_ptr<Engine> open_group(const std::string& backend, const EngineOptions& options) {
-  // The bench says itself what it measures.
-  return make_group_engine(init({.timeout = options.timeout, .backend = backend, .say = [](const auto&) {}}));
+  return make_group_engine(init({.timeout = options.timeout,
+                                 .backend = backend,
+                                 .more_backends = torch_backends(),
+                                 .say = [](const auto&) {}}));  // the bench says itself what it measures
 }
 std::unique_ptr<Engine> open_shm(const EngineOptions& options) { return open_group("shm", options); }
 // That of the launcher that started this process.
 std::unique_ptr<Engine> open_mpi_backend(const EngineOptions& options) { return open_group("mpi", options); }
+std::unique_ptr<Engine> open_c10d_gloo(const EngineOptions& options) {
+  return open_group("c10d-gloo", options);
+}
 std::unique_ptr<Engine> open_openmpi(const EngineOptions& options) {
   return open_mpi_engine("openmpi", options);
 }
@@ -57,8 +62,8 @@ const std::vector<Contestant>& contestants() {
        .missing = mpich_missing},
       {.name = "c10d-gloo",
        .summary = "DeAR over libtorch's Gloo",
-       .open = open_c10d_gloo_engine,
-       .missing = c10d_gloo_missing},
+       .open = open_c10d_gloo,
+       .missing = gloo_missing},
       {.name = "openmpi",
        .summary = "Open MPI's own collectives",
        .starter = Starter::openmpi,

@@ -43,10 +43,11 @@ std::vector<std::string> worker_command(const Contestant& contestant, const Crew
   return words;
 }
 
-RankProgram program_of(std::vector<std::string> command, std::vector<std::string> environment) {
+RankProgram program_of(std::vector<std::string> command, std::vector<std::string> environment,
+                       const HeldSignals& signals) {
   RankProgram program{
       .command = std::move(command), .environment = std::move(environment), .piped_output = true};
-  ::sigemptyset(&program.signal_mask);
+  program.signal_mask = signals.before();
   ::getrlimit(RLIMIT_NOFILE, &program.open_files);
   return program;
 }
@@ -62,12 +63,19 @@ std::vector<std::string> environment_of_launcher(const Job& job) {
   return entries;
 }
 
+// Now, or before `patience` is over.
+bool has_ended(const RankProcess& process, std::chrono::milliseconds patience = {}) {
+  pollfd ended{.fd = process.pidfd(), .events = POLLIN, .revents = 0};
+  return ::poll(&ended, 1, static_cast<int>(patience.count())) > 0;
+}
+
 }  // namespace
 
-Crew::Crew(const Contestant& contestant, const CrewOptions& options)
+Crew::Crew(const Contestant& contestant, const CrewOptions& options, const HeldSignals& signals)
     : contestant_(contestant),
       options_(options),
       time_to_answer_(options.timeout + kTimeToExplain),
+      signals_(signals),
       gate_(StartingGate::make_memory()),
       ranks_(static_cast<std::size_t>(options.ranks)),
       keeper_(std::make_unique<Keeper>()) {
@@ -78,12 +86,13 @@ Crew::Crew(const Contestant& contestant, const CrewOptions& options)
     launch.push_back(std::to_string(options.ranks));
     launch.insert(launch.end(), command.begin(), command.end());
     processes_.push_back(
-        std::make_unique<RankProcess>(program_of(launch, environment_of_launcher(job)), *keeper_));
+        std::make_unique<RankProcess>(program_of(launch, environment_of_launcher(job), signals), *keeper_));
   } else {
     const std::vector<std::string> inherited = inherited_environment();
     for (int rank = 0; rank < options.ranks; ++rank) {
       auto environment = rank_environment(job, rank, inherited, {{"DEAR_RENDEZVOUS", job.run_id}});
-      processes_.push_back(std::make_unique<RankProcess>(program_of(command, environment), *keeper_));
+      processes_.push_back(
+          std::make_unique<RankProcess>(program_of(command, environment, signals), *keeper_));
     }
   }
   ended_.resize(processes_.size());
@@ -130,7 +139,15 @@ void Crew::dismiss() {
   for (const Rank& rank : ranks_) {
     rank.connection->send(to_text(Command{.kind = Command::Kind::end}));
   }
-  await_processes(Deadline::after(kTimeToTidyUp));
+  await_processes(Deadline::after(time_to_answer_));
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    if (!has_ended(*processes_[i])) {
+      throw TimeoutError(fmt::format("{} did not end when told to", name_of_process(static_cast<int>(i))));
+    }
+    if (processes_[i]->ending().failed()) {
+      throw TransportError(how_it_ended(static_cast<int>(i)));
+    }
+  }
 }
 
 const std::string& Crew::output() {
@@ -176,10 +193,14 @@ void Crew::wait_for_something(Deadline deadline) {
       files.push_back({.fd = fd, .events = POLLIN, .revents = 0});
     }
   }
+  files.push_back({.fd = signals_.fd(), .events = POLLIN, .revents = 0});
   const auto left = deadline.remaining();
   const timespec timeout{.tv_sec = left.count() / 1'000'000'000, .tv_nsec = left.count() % 1'000'000'000};
   if (::ppoll(files.data(), files.size(), &timeout, nullptr) < 0 && errno != EINTR) {
     throw TransportError(with_errno("cannot wait for the ranks of a bench", errno));
+  }
+  if (const std::optional<int> signal = signals_.next()) {
+    throw Interrupted{*signal};
   }
   collect_output();
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -236,15 +257,16 @@ void Crew::hear(Rank& rank, int number) {
 
 std::string Crew::how_it_ended(int rank) const {
   const RankProcess& process = *processes_[options_.launcher ? 0 : static_cast<std::size_t>(rank)];
-  const std::string who = options_.launcher ? fmt::format("{} of {}", options_.launcher->command.front(),
-                                                          options_.launcher->version)
-                                            : fmt::format("rank {}", rank);
-  pollfd ended{.fd = process.pidfd(), .events = POLLIN, .revents = 0};
   // Its socket closes a moment before it has ended.
-  if (::poll(&ended, 1, 1000) > 0) {
-    return fmt::format("{} {}", who, process.ending().to_string());
-  }
-  return fmt::format("rank {} ended", rank);
+  return has_ended(process, std::chrono::seconds(1))
+             ? fmt::format("{} {}", name_of_process(rank), process.ending().to_string())
+             : fmt::format("rank {} ended", rank);
+}
+
+std::string Crew::name_of_process(int rank) const {
+  return options_.launcher
+             ? fmt::format("{} of {}", options_.launcher->command.front(), options_.launcher->version)
+             : fmt::format("rank {}", rank);
 }
 
 void Crew::collect_output() {
@@ -272,11 +294,10 @@ void Crew::await_processes(Deadline deadline) {
   while (!deadline.expired()) {
     std::vector<pollfd> files;
     for (const auto& process : processes_) {
-      pollfd ended{.fd = process->pidfd(), .events = POLLIN, .revents = 0};
-      if (::poll(&ended, 1, 0) > 0) {
+      if (has_ended(*process)) {
         continue;
       }
-      files.push_back(ended);
+      files.push_back({.fd = process->pidfd(), .events = POLLIN, .revents = 0});
       files.push_back({.fd = process->output.get(), .events = POLLIN, .revents = 0});
       files.push_back({.fd = process->error.get(), .events = POLLIN, .revents = 0});
     }

@@ -12,10 +12,16 @@
 #include "dear/cli/bench/contestant.h"
 #include "dear/cli/bench/mpi_launcher.h"
 #include "dear/cli/bench/protocol.h"
+#include "dear/cli/held_signals.h"
 #include "dear/cli/keeper.h"
 #include "dear/cli/rank_process.h"
 
 namespace dear::cli::bench {
+
+// Thrown, by no name of an error, when one of the held signals has come.
+struct Interrupted {
+  int signal = 0;
+};
 
 struct CrewOptions {
   std::string program;  // the `dear` command, which its ranks are
@@ -30,10 +36,12 @@ struct CrewOptions {
 // The ranks of one contestant, as processes of this command. They live until the crew is gone, and sleep
 // while nothing is asked of them. Used by one thread.
 //
+// SIGINT, SIGTERM and SIGHUP interrupt every wait, so that ranks and what started them are ended in order.
 // After an error of any method the crew is good for nothing but output() and its end.
 class Crew {
  public:
-  Crew(const Contestant& contestant, const CrewOptions& options);  // starts them; does not wait
+  // Starts them; does not wait.
+  Crew(const Contestant& contestant, const CrewOptions& options, const HeldSignals& signals);
   // Whatever is left of the ranks, and of what started them, is dead afterwards.
   ~Crew();
   Crew(const Crew&) = delete;
@@ -48,7 +56,8 @@ class Crew {
   std::vector<Reply> ask(const Command& command);
   // How long ranks may take to answer from now on; at first, the timeout and a little to say what failed.
   void expect_answers_within(std::chrono::duration<double> time) { time_to_answer_ = time; }
-  // Lets the ranks end by themselves.
+  // Lets the ranks end by themselves. TransportError for one that fails at that, TimeoutError for one that
+  // does not end.
   void dismiss();
 
   // The end of what the ranks have written to their standard output and error up to now.
@@ -67,12 +76,14 @@ class Crew {
   void hear(Rank& rank, int number);
   [[nodiscard]] std::vector<int> silent_ranks() const;
   [[nodiscard]] std::string how_it_ended(int rank) const;
+  [[nodiscard]] std::string name_of_process(int rank) const;
   void collect_output();
   void await_processes(Deadline deadline);
 
   const Contestant& contestant_;
   const CrewOptions options_;
   std::chrono::duration<double> time_to_answer_;
+  const HeldSignals& signals_;
   ControlListener listener_;
   FileDescriptor gate_;
   std::vector<Rank> ranks_;

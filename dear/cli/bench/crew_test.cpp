@@ -48,13 +48,18 @@ CrewOptions two_ranks() {
       .program = DEAR_COMMAND, .ranks = 2, .prepare_bytes = 1 << 16, .timeout = std::chrono::seconds(100)};
 }
 
+class CrewOfTwo : public ::testing::Test {
+ protected:
+  const HeldSignals signals;
+};
+
 constexpr Command kMeasure{.kind = Command::Kind::measure, .bytes = 4096, .unmeasured = 1, .repetitions = 3};
 constexpr Command kVerify{.kind = Command::Kind::verify, .bytes = 4096};
 
-TEST(Crew, AnswersFromEveryRankAndLeavesNothing) {
+TEST_F(CrewOfTwo, AnswersFromEveryRankAndLeavesNothing) {
   Lifeline lifeline;
   {
-    Crew crew(find_contestant("shm"), two_ranks());
+    Crew crew(find_contestant("shm"), two_ranks(), signals);
     EXPECT_THAT(crew.wait_ready(), HasSubstr("2 ranks"));
     for (const Reply& reply : crew.ask(kVerify)) {
       EXPECT_EQ(reply.kind, Reply::Kind::right) << reply.text;
@@ -75,20 +80,20 @@ TEST(Crew, AnswersFromEveryRankAndLeavesNothing) {
   lifeline.wait_for_all_to_end();
 }
 
-TEST(Crew, EndsWithItsRanksAtWork) {
+TEST_F(CrewOfTwo, EndsWithItsRanksAtWork) {
   Lifeline lifeline;
-  { const Crew crew(find_contestant("shm"), two_ranks()); }  // before they came
+  { const Crew crew(find_contestant("shm"), two_ranks(), signals); }  // before they came
   {
-    Crew crew(find_contestant("memcpy"), two_ranks());
+    Crew crew(find_contestant("memcpy"), two_ranks(), signals);
     crew.wait_ready();  // not dismissed
   }
   lifeline.wait_for_all_to_end();
 }
 
-TEST(Crew, AKilledRankIsNamed) {
+TEST_F(CrewOfTwo, AKilledRankIsNamed) {
   Lifeline lifeline;
   {
-    Crew crew(find_contestant("memcpy"), two_ranks());
+    Crew crew(find_contestant("memcpy"), two_ranks(), signals);
     crew.wait_ready();
     const std::vector<pid_t> ranks = rank_processes();
     ASSERT_EQ(ranks.size(), 2U);
@@ -99,10 +104,10 @@ TEST(Crew, AKilledRankIsNamed) {
   lifeline.wait_for_all_to_end();
 }
 
-TEST(Crew, AStoppedRankIsNamedAtTheDeadline) {
+TEST_F(CrewOfTwo, AStoppedRankIsNamedAtTheDeadline) {
   Lifeline lifeline;
   {
-    Crew crew(find_contestant("memcpy"), two_ranks());
+    Crew crew(find_contestant("memcpy"), two_ranks(), signals);
     crew.wait_ready();
     crew.expect_answers_within(std::chrono::duration<double>(0.01));
     const std::vector<pid_t> ranks = rank_processes();
@@ -116,20 +121,35 @@ TEST(Crew, AStoppedRankIsNamedAtTheDeadline) {
   lifeline.wait_for_all_to_end();
 }
 
-TEST(Crew, AProgramThatIsNoneIsAnErrorOfUse) {
+TEST_F(CrewOfTwo, AProgramThatIsNoneIsAnErrorOfUse) {
   CrewOptions options = two_ranks();
   options.program = "/no/such/dear";
-  EXPECT_THAT([&] { Crew(find_contestant("shm"), options); },
+  EXPECT_THAT([&] { Crew(find_contestant("shm"), options, signals); },
               ThrowsMessage<ConfigError>(HasSubstr("/no/such/dear")));
 }
 
-TEST(Crew, RanksThatFailToStartSayWhy) {
+TEST_F(CrewOfTwo, RanksThatFailToStartSayWhy) {
   Lifeline lifeline;
   {
     CrewOptions options = two_ranks();
     options.program = "/bin/false";
-    Crew crew(find_contestant("shm"), options);
+    Crew crew(find_contestant("shm"), options, signals);
     EXPECT_THAT([&] { crew.wait_ready(); }, ThrowsMessage<TransportError>(HasSubstr("exited with code 1")));
+  }
+  lifeline.wait_for_all_to_end();
+}
+
+TEST_F(CrewOfTwo, ASignalInterruptsTheWait) {
+  Lifeline lifeline;
+  {
+    Crew crew(find_contestant("memcpy"), two_ranks(), signals);
+    ::pthread_kill(::pthread_self(), SIGTERM);
+    try {
+      crew.wait_ready();
+      FAIL() << "not interrupted";
+    } catch (const Interrupted& interrupted) {
+      EXPECT_EQ(interrupted.signal, SIGTERM);
+    }
   }
   lifeline.wait_for_all_to_end();
 }
@@ -154,7 +174,8 @@ TEST_P(ContestOfEachOperation, MeasuresAndVerifiesAllSizes) {
     settings.sizes = {0};
   }
   std::vector<std::int64_t> seen;
-  const ContestOutcome outcome = hold_contest(settings, [&](std::int64_t bytes) { seen.push_back(bytes); });
+  const ContestOutcome outcome =
+      hold_contest(settings, HeldSignals(), [&](std::int64_t bytes) { seen.push_back(bytes); });
   EXPECT_EQ(seen, settings.sizes);
   EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
   EXPECT_EQ(outcome.descriptions.size(), 2U);
@@ -179,7 +200,7 @@ TEST(Contest, EveryDtypeIsVerified) {
     ContestSettings settings = settings_of({"shm"}, MeasuredOperation::pair);
     settings.dtype = dtype;
     settings.sizes = {1000};
-    const ContestOutcome outcome = hold_contest(settings, [](std::int64_t) {});
+    const ContestOutcome outcome = hold_contest(settings, HeldSignals(), [](std::int64_t) {});
     ASSERT_EQ(outcome.results.size(), 1U);
     EXPECT_TRUE(outcome.results.front().verified) << dear::name_of(dtype);
   }
@@ -189,7 +210,7 @@ TEST(Contest, EveryDtypeIsVerified) {
 TEST(Contest, GoesOnWithoutAContestantThatFails) {
   Lifeline lifeline;
   const ContestSettings settings = settings_of({"shm", "memcpy"}, MeasuredOperation::pair);
-  const ContestOutcome outcome = hold_contest(settings, [&](std::int64_t bytes) {
+  const ContestOutcome outcome = hold_contest(settings, HeldSignals(), [&](std::int64_t bytes) {
     if (bytes == 1000) {
       ::kill(rank_processes().back(), SIGKILL);  // the last rank of the second
     }

@@ -4,15 +4,18 @@
 #include <string>
 
 #include "dear/cli/bench/engine.h"
+#include "dear/collective/backends.h"
 
+// What needs libtorch: one source, and a stub for builds without it.
 namespace dear::cli::bench {
 
-// Gloo's own collectives through libtorch, as a program on c10d calls them; and DeAR's over Gloo's messages.
-// ConfigError in a build without them.
+// Gloo's own collectives through libtorch, as a program on c10d calls them. ConfigError in a build without
+// it.
 std::unique_ptr<Engine> open_gloo_engine(const EngineOptions& options);
-std::unique_ptr<Engine> open_c10d_gloo_engine(const EngineOptions& options);
-// Why this build lacks them; "" when it does not.
+// Why this build lacks it; "" when it does not.
 std::string gloo_missing();
-std::string c10d_gloo_missing();
+
+// Further backends of DeAR's, for init().
+const BackendTable& torch_backends();
 
 }  // namespace dear::cli::bench

@@ -4,11 +4,14 @@
 namespace dear::cli::bench {
 
 std::string gloo_missing() {
-  return "this `dear` was built without libtorch's Gloo; build it with DEAR_TORCH=ON and Gloo's headers";
+  return "this `dear` was built without libtorch; install it and build with DEAR_TORCH=ON";
 }
-std::string c10d_gloo_missing() { return gloo_missing(); }
 
 std::unique_ptr<Engine> open_gloo_engine(const EngineOptions&) { throw ConfigError(gloo_missing()); }
-std::unique_ptr<Engine> open_c10d_gloo_engine(const EngineOptions&) { throw ConfigError(gloo_missing()); }
+
+const BackendTable& torch_backends() {
+  static const BackendTable kNone;
+  return kNone;
+}
 
 }  // namespace dear::cli::bench

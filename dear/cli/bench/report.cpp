@@ -43,8 +43,10 @@ std::string result_table(const std::vector<Result>& results) {
   for (const Result& result : results) {
     const bool next_size = first == nullptr || first->bytes != result.bytes;
     first = next_size ? &result : first;
-    table.add({next_size ? format_bytes(result.bytes) : "", result.backend,
-               std::string(name_of(result.operation)), microseconds(result.seconds.median),
+    table.add({!next_size          ? ""
+               : result.bytes == 0 ? "-"
+                                   : format_bytes(result.bytes),
+               result.backend, std::string(name_of(result.operation)), microseconds(result.seconds.median),
                microseconds(result.seconds.p10), microseconds(result.seconds.p90),
                gigabytes(result.algorithm_bandwidth()), gigabytes(result.bus_bandwidth()),
                result.verified ? "yes" : "NO", multiple(result, *first)});

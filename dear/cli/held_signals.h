@@ -1,0 +1,28 @@
+#pragma once
+
+#include <csignal>
+#include <optional>
+
+#include "dear/base/file_descriptor.h"
+
+namespace dear::cli {
+
+// SIGINT, SIGTERM and SIGHUP, held back from this thread while it lives, and readable from a file instead.
+class HeldSignals {
+ public:
+  HeldSignals();  // TransportError
+  ~HeldSignals();
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+
+  [[nodiscard]] int fd() const { return file_.get(); }              // readable when there is one
+  [[nodiscard]] const sigset_t& before() const { return before_; }  // this thread's mask, for its children
+  [[nodiscard]] std::optional<int> next() const;
+
+ private:
+  sigset_t held_{};
+  sigset_t before_{};
+  FileDescriptor file_;
+};
+
+}  // namespace dear::cli
