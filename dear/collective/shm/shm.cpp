@@ -45,7 +45,7 @@ struct SharedView {
 
 std::int64_t nanoseconds_of(SteadyTime time) { return time.time_since_epoch() / std::chrono::nanoseconds(1); }
 
-class Shm final : public Backend {
+class Shm final : public SharedMemory {
  public:
   Shm(std::shared_ptr<Segment> board, Peers peers, std::unique_ptr<SegmentChannel> channel, int rank,
       int size)
@@ -78,6 +78,22 @@ class Shm final : public Backend {
   Timing run(const Request& request, Deadline deadline) override {
     Timing timing;
     guarded([&] { timing = run_on_all(request, deadline); });
+    return timing;
+  }
+
+  [[nodiscard]] std::byte* part_of(const Buffer& buffer, int rank) const override {
+    const SharedView whole = share({.buffer = buffer});
+    return whole.region != nullptr ? whole.of(rank) : nullptr;
+  }
+
+  Timing meet_for(const Request& request, Deadline deadline) override {
+    Timing timing;
+    guarded([&] {
+      const auto what = [&] {
+        return fmt::format("wait in collective {}, {}", sequence_, describe(request));
+      };
+      timing = enter(say_of(request), what, deadline, request.waiting);
+    });
     return timing;
   }
 
@@ -117,6 +133,7 @@ class Shm final : public Backend {
 
   // Puts down what this rank is about to do, under the next sequence.
   Announcement& say(const Announcement& mine);
+  Announcement& say_of(const Request& request);
   // Waits for the others and compares. Returns the moment from which all were there.
   Timing enter(Announcement& mine, const Control::Describe& what, Deadline deadline, Waiting waiting);
   Buffer allocate_on_all(std::int64_t bytes, Deadline deadline);
@@ -211,6 +228,15 @@ Buffer Shm::allocate_on_all(std::int64_t bytes, Deadline deadline) {
   return Buffer(std::move(region));
 }
 
+Announcement& Shm::say_of(const Request& request) {
+  const SharedView view = share(request.view);
+  const SharedView output = share(request.output);
+  Announcement& mine = say(announce(request, view.region != nullptr ? view.region->number : 0,
+                                    output.region != nullptr ? output.region->number : 0));
+  mine.asked_nanoseconds = nanoseconds_of(request.asked);
+  return mine;
+}
+
 // [Note: small collectives] What fits beside the announcement is brought there, so that the peers have it
 // with the barrier on which the collective begins, and nobody waits for its end: the place is used again two
 // sequences later, and nobody gets there before all have come to the next one and are through with this.
@@ -218,9 +244,7 @@ Timing Shm::run_on_all(const Request& request, Deadline deadline) {
   const auto what = [&] { return fmt::format("wait in collective {}, {}", sequence_, describe(request)); };
   const SharedView view = share(request.view);
   const SharedView output = share(request.output);
-  Announcement& mine = say(announce(request, view.region != nullptr ? view.region->number : 0,
-                                    output.region != nullptr ? output.region->number : 0));
-  mine.asked_nanoseconds = nanoseconds_of(request.asked);
+  Announcement& mine = say_of(request);
   const bool small = request.view.count * view.element <= Control::kNoteBytes;
   if (small) {
     const Range range = brought_bytes(request, rank_, size_);
@@ -302,7 +326,7 @@ void check_size(int size) {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_shm(const ShmOptions& options) {
+std::unique_ptr<SharedMemory> make_shm(const ShmOptions& options) {
   check_size(options.size);
   if (options.rank < 0 || options.rank >= options.size) {
     throw ConfigError(fmt::format("there is no rank {} among {} ranks", options.rank, options.size));
@@ -314,15 +338,23 @@ std::unique_ptr<Backend> make_shm(const ShmOptions& options) {
   return backend;
 }
 
-std::vector<std::unique_ptr<Backend>> make_shm_threads(int size) {
+std::vector<std::unique_ptr<SharedMemory>> make_shared_memory_threads(int size) {
   check_size(size);
   const auto board = Segment::create(Control::bytes_for(size), "the ranks' meeting place");
   board->close_file();
   const auto shelf = std::make_shared<ThreadChannel::Shelf>();
-  std::vector<std::unique_ptr<Backend>> backends;
+  std::vector<std::unique_ptr<SharedMemory>> backends;
   for (int rank = 0; rank < size; ++rank) {
     backends.push_back(
         std::make_unique<Shm>(board, Peers(), std::make_unique<ThreadChannel>(shelf, size), rank, size));
+  }
+  return backends;
+}
+
+std::vector<std::unique_ptr<Backend>> make_shm_threads(int size) {
+  std::vector<std::unique_ptr<Backend>> backends;
+  for (auto& backend : make_shared_memory_threads(size)) {
+    backends.push_back(std::move(backend));
   }
   return backends;
 }
