@@ -12,6 +12,7 @@
 #include "dear/collective/mpi/mpi.h"
 #include "dear/collective/shm/shm.h"
 #include "dear/collective/single/single.h"
+#include "dear/collective/two_level/two_level.h"
 #include "dear/transport/mpi/mpi.h"
 
 namespace dear {
@@ -101,12 +102,49 @@ std::string text_of_rank_0(transport::Mpi& mpi, const std::string& text, Deadlin
   return message.data();
 }
 
+// The ranks of one host meet under the name of the job and the number of the host.
+MadeBackend two_level_over(std::unique_ptr<transport::Mpi> mpi, const collective::TwoLevelShape& shape,
+                           const Placement& placement) {
+  const std::string job = text_of_rank_0(*mpi, placement.environment.rendezvous, placement.deadline);
+  const int rank = mpi->rank();
+  const int host = mpi->hosts()[static_cast<std::size_t>(rank)];
+  auto inside = collective::make_shm({.rendezvous = fmt::format("{} host {}", job, host),
+                                      .rank = rank % shape.ranks_per_host,
+                                      .size = shape.ranks_per_host,
+                                      .deadline = placement.deadline});
+  return {.backend = collective::make_two_level(std::move(inside), std::move(mpi), shape), .note = ""};
+}
+
+MadeBackend make_two_level(const Placement& placement) {
+  if (placement.reproducible) {
+    throw ConfigError(
+        "backend two-level adds up inside hosts first, not in the order of ranks: use mpi for reproducible "
+        "sums");
+  }
+  std::unique_ptr<transport::Mpi> mpi = open_mpi(placement);
+  const auto shape = collective::two_level_shape(mpi->hosts());
+  if (!shape) {
+    throw ConfigError(
+        fmt::format("backend two-level is for hosts with equally many ranks each, two or more, rank by rank, "
+                    "and these are "
+                    "{}: use mpi, or start the ranks host by host",
+                    collective::describe(*mpi)));
+  }
+  return two_level_over(std::move(mpi), *shape, placement);
+}
+
 BackendChoice choose_over_mpi(const Placement& placement) {
   std::unique_ptr<transport::Mpi> mpi = open_mpi(placement);
   const bool one_host =
       std::all_of(mpi->hosts().begin(), mpi->hosts().end(), [](int host) { return host == 0; });
   if (!one_host) {
     const std::string reason = collective::describe(*mpi);
+    const auto shape = collective::two_level_shape(mpi->hosts());
+    if (shape && !placement.reproducible) {
+      return {.name = "two-level",
+              .reason = reason + ", which share memory inside hosts",
+              .backend = two_level_over(std::move(mpi), *shape, placement).backend};
+    }
     MadeBackend made = over(std::move(mpi), placement);
     return {.name = "mpi", .reason = reason + made.note, .backend = std::move(made.backend)};
   }
@@ -147,6 +185,7 @@ const std::vector<BackendEntry>& backends() {
       {"single", "one rank, nothing to send", nothing_missing, make_single},
       {"shm", "ranks of one host on shared memory", nothing_missing, make_shm},
       {"mpi", "ranks on any hosts, over the MPI that started them", mpi_missing, make_mpi},
+      {"two-level", "shared memory inside hosts, MPI across", mpi_missing, make_two_level},
   };
   return kTable;
 }
