@@ -51,12 +51,12 @@ class C10dChannels final : public transport::Channels {
   }
 
   bool progress() override {
-    const bool any = bulletin_.collect();
-    if (!any) throw_if_failed();
-    return any;
+    throw_if_failed();
+    return bulletin_.collect();
   }
 
   void wait(const Describe& what, Deadline deadline) override {
+    throw_if_failed();
     if (bulletin_.wait(deadline)) return;
     throw_if_failed();
     fail(std::make_exception_ptr(TimeoutError(say_late(what()))));
