@@ -1,10 +1,13 @@
 #include "dear/collective/mpi/measure.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "dear/base/units.h"
 #include "dear/collective/mpi/borrowed_channels.h"
 #include "dear/collective/mpi/own.h"
 #include "dear/collective/programs/programs.h"
@@ -12,8 +15,13 @@
 namespace dear::collective {
 namespace {
 
-constexpr std::array kOperations = {Operation::all_gather, Operation::reduce_scatter, Operation::all_reduce};
-constexpr std::array<std::int64_t, 4> kSegments = {8 * 1024, 32 * 1024, 128 * 1024, 1024 * 1024};
+constexpr std::array<std::int64_t, 4> kSegments = {8 * kKiB, 32 * kKiB, 128 * kKiB, kMiB};
+// Size classes in the order in which they are worth knowing: where time runs out, the others go as the
+// nearest.
+constexpr std::array kOrder = {8, 6, 4, 5, 7, 9, 3, 2, 1, 0, 10};
+static_assert(kOrder.size() == kSizeClasses);
+// All contributions in full cost less than a second round up to here.
+constexpr std::int64_t kMostGathered = 4 * kKiB;
 // The first look at a way may meet memory and connections that are cold.
 constexpr int kLooks = 4;
 // A way that is slower than the fastest by this is not looked at again.
@@ -24,20 +32,39 @@ constexpr double kLongEnough = 100e-6;
 constexpr int kMostInARow = 20;
 
 std::vector<Way> candidates(const Errand& errand) {
+  const std::int64_t part = errand.bytes / errand.ranks;
   std::vector<Way> all;
   for (const Way& way : ways(errand)) {
-    // Between two ranks there is one way to take, whatever its name.
-    const std::string& gather = errand.operation == Operation::all_gather ? way.algorithm : way.then;
-    if (errand.ranks == 2 && !gather.empty() && gather != "pairwise") {
+    // Between two ranks there is one way to take, whatever its name; and what is large is not sent twice.
+    if (errand.operation == Operation::all_gather && errand.ranks == 2 && way.algorithm != "pairwise") {
+      continue;
+    }
+    if (way.algorithm == "gather" && errand.bytes > kMostGathered) {
       continue;
     }
     for (const std::int64_t segment : kSegments) {
-      if (segment == kSegments.front() || segment / 4 < errand.bytes / errand.ranks) {
-        all.push_back({.algorithm = way.algorithm, .then = way.then, .segment_bytes = segment});
+      const bool too_many = segment * 64 < part;
+      const bool no_cut = segment / 4 >= part && segment != kSegments.front();
+      if (!too_many && !no_cut) {
+        all.push_back({.algorithm = way.algorithm, .segment_bytes = segment});
       }
     }
   }
   return all;
+}
+
+// An all-reduce is the one after the other, or, small, all contributions on every rank.
+Way all_reduce_of(const Way& reduce_scatter, const Way& all_gather, std::int64_t bytes) {
+  if (bytes <= kMostGathered) {
+    return {.algorithm = "gather"};
+  }
+  if (reduce_scatter.algorithm == kMpisOwn && all_gather.algorithm == kMpisOwn) {
+    return {.algorithm = kMpisOwn};
+  }
+  const Way& cut = reduce_scatter.algorithm == kMpisOwn ? all_gather : reduce_scatter;
+  return {.algorithm = "direct",
+          .then = all_gather.algorithm == kMpisOwn ? "ring" : all_gather.algorithm,
+          .segment_bytes = cut.segment_bytes};
 }
 
 // One way to carry a collective, as it will be carried.
@@ -80,25 +107,45 @@ class Measurement {
 
   Choices run() {
     Buffer vector = bench_->allocate(largest_of(kSizeClasses - 1), options_.deadline);
-    for (int size_class = 0; size_class < kSizeClasses; ++size_class) {
-      const std::int64_t bytes = largest_of(size_class) / (64 * mpi_.size()) * 64 * mpi_.size();
-      for (const Operation operation : kOperations) {
-        const Request request{.operation = operation,
-                              .view = {.buffer = vector, .count = std::max<std::int64_t>(bytes, 64) / 4}};
-        const Way* const before =
-            size_class > 0 ? choices_.find(operation, largest_of(size_class - 1)) : nullptr;
-        if (before != nullptr && out_of_time()) {
-          choices_.set(operation, size_class, Way(*before));
-        } else {
-          choices_.set(operation, size_class, best(request));
-        }
+    std::array<std::optional<Pair>, kSizeClasses> found;
+    for (const int size_class : kOrder) {
+      const std::int64_t line = 64 * mpi_.size();
+      const std::int64_t bytes = std::max(line, largest_of(size_class) / line * line);
+      const View view{.buffer = vector, .count = bytes / 4};
+      if (bytes > vector.bytes() || (size_class != kOrder.front() && out_of_time())) {
+        continue;
       }
+      found[static_cast<std::size_t>(size_class)] = {
+          .reduce_scatter = best({.operation = Operation::reduce_scatter, .view = view}),
+          .all_gather = best({.operation = Operation::all_gather, .view = view})};
     }
-    return std::move(choices_);
+    Choices choices;
+    for (int size_class = 0; size_class < kSizeClasses; ++size_class) {
+      const Pair& pair = nearest(found, size_class);
+      choices.set(Operation::reduce_scatter, size_class, pair.reduce_scatter);
+      choices.set(Operation::all_gather, size_class, pair.all_gather);
+      choices.set(Operation::all_reduce, size_class,
+                  all_reduce_of(pair.reduce_scatter, pair.all_gather, largest_of(size_class)));
+    }
+    return choices;
   }
 
  private:
   static constexpr std::int64_t kMostNumbers = 256;
+
+  struct Pair {
+    Way reduce_scatter;
+    Way all_gather;
+  };
+  static const Pair& nearest(const std::array<std::optional<Pair>, kSizeClasses>& found, int size_class) {
+    for (int distance = 0;; ++distance) {
+      for (const int at : {size_class + distance, size_class - distance}) {
+        if (at >= 0 && at < kSizeClasses && found[static_cast<std::size_t>(at)]) {
+          return *found[static_cast<std::size_t>(at)];
+        }
+      }
+    }
+  }
 
   // What the ranks measured, the greatest of each; so all of them go on alike.
   std::vector<double> greatest(const std::vector<double>& mine) {
@@ -179,7 +226,6 @@ class Measurement {
   MeasureOptions options_;
   std::unique_ptr<Backend> bench_;
   Buffer numbers_;
-  Choices choices_;
   double begin_ = now_seconds();
 };
 

@@ -9,15 +9,13 @@
 namespace dear::collective {
 
 struct MeasureOptions {
-  std::chrono::duration<double> budget =
-      std::chrono::seconds(1);  // sizes beyond it go as the last one before
-  Deadline deadline;            // for every wait
+  std::chrono::duration<double> budget = std::chrono::seconds(1);  // sizes beyond it go as the nearest
+  Deadline deadline;                                               // for every wait
 };
 
-// Tries, with vectors of fp32, the ways of a reduce-scatter, an all-gather and an all-reduce, the last cut
-// into sums in the order of ranks: small vectors first. A way is judged by the slowest rank's median, and
-// takes the place of the one that goes without measuring where it is a twentieth faster. Every rank finds the
-// same.
+// Tries, with vectors of fp32, the ways of a reduce-scatter, whose sums go in the order of ranks, and of an
+// all-gather; an all-reduce follows from them. A way is judged by the slowest rank's median, and takes the
+// place of an earlier one where it is a twentieth faster. Every rank finds the same.
 Choices measure(transport::Mpi& mpi, const MeasureOptions& options);
 
 }  // namespace dear::collective
