@@ -30,11 +30,13 @@
 #include "dear/cli/train_options.h"
 #include "dear/cli/train_report.h"
 #include "dear/cli/train_run.h"
+#include "dear/collective/backends.h"
 #include "dear/collective/environment.h"
 #include "dear/collective/exchange.h"
 #include "dear/collective/init.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/trace/chrome.h"
+#include "dear/train/c10d/c10d.h"
 #include "dear/workload/workload_file.h"
 
 namespace dear::cli {
@@ -88,13 +90,15 @@ std::string heading(const TrainSettings& settings, const Corpus& corpus) {
 // What must be the same on all ranks, also when each was started with a command of its own.
 std::string common_settings(const TrainSettings& settings, const Corpus& corpus) {
   return fmt::format(
-      "policies {}, fusion {}, network {}, steps {}, batch {}, layers {}, width {}, heads {}, context {}, "
+      "policies {}, fusion {}, network {}, backend {}, reproducible {}, steps {}, batch {}, layers {}, width "
+      "{}, heads {}, context {}, "
       "seed {}, "
       "optimiser {}, lr {}, data {}, trace {}, profile {}",
       fmt::join(settings.policies, " "), settings.fusion.text(),
-      settings.network ? settings.network->name : "real", settings.steps, settings.batch, settings.layers,
-      settings.width, settings.heads, settings.context, settings.seed, settings.optimizer,
-      settings.learning_rate, Digest().add(corpus.text).hex(), !settings.trace.empty(),
+      settings.network ? settings.network->name : "real",
+      settings.backend.empty() ? "chosen" : settings.backend, settings.reproducible, settings.steps,
+      settings.batch, settings.layers, settings.width, settings.heads, settings.context, settings.seed,
+      settings.optimizer, settings.learning_rate, Digest().add(corpus.text).hex(), !settings.trace.empty(),
       !settings.profile.empty());
 }
 
@@ -175,12 +179,17 @@ void report(const TrainSettings& settings, const std::vector<TrainResult>& runs,
 
 void run_rank(const TrainSettings& settings, const Corpus& corpus) {
   set_compute_threads(settings.threads);
-  Group group =
-      init({.timeout = std::chrono::duration<double>(settings.timeout_seconds), .network = settings.network});
+  std::string choice;
+  Group group = init({.timeout = std::chrono::duration<double>(settings.timeout_seconds),
+                      .network = settings.network,
+                      .backend = settings.backend,
+                      .more_backends = train::c10d_backends(),
+                      .reproducible = settings.reproducible,
+                      .say = [&](const std::string& sentence) { choice = sentence + "\n"; }});
   try {
     agree(group, "command", common_settings(settings, corpus));
     if (group.rank() == 0) {
-      say(heading(settings, corpus) + "\n");
+      say(heading(settings, corpus) + choice + "\n");
     }
     const std::vector<TrainResult> runs = run_policies(settings, corpus, group);
     std::optional<Trace> trace;
@@ -209,7 +218,7 @@ void run_rank(const TrainSettings& settings, const Corpus& corpus) {
 
 void run_as_rank(const TrainOptions& options, const LaunchEnvironment& environment) {
   try {
-    const TrainSettings settings = check(options, environment, this_host());
+    const TrainSettings settings = check(options, environment, this_host(), train::c10d_backends());
     run_rank(settings, read_corpus(settings.data, settings.context + 2));
   } catch (const std::exception& error) {
     fail_as_rank(environment.rank, error);
@@ -222,7 +231,7 @@ void run_train_command(const TrainOptions& options) {
     run_as_rank(options, environment);
     return;
   }
-  const TrainSettings settings = check(options, environment, this_host());
+  const TrainSettings settings = check(options, environment, this_host(), train::c10d_backends());
   const Corpus corpus = read_corpus(settings.data, settings.context + 2);
   if (settings.workers == 1) {
     run_rank(settings, corpus);
@@ -259,6 +268,11 @@ void add_train_command(CLI::App& app) {
   add("--network", options->network,
       "model a network: " + names_in(network_presets()) +
           ", bandwidth=1gbit,latency=50us, or a cluster file (default: the real one)");
+  add("--backend", options->backend,
+      "what carries collectives: " + names_in(backends()) + ", " + names_in(train::c10d_backends()) +
+          " (default: the fastest that reaches all ranks)");
+  command->add_flag("--reproducible", options->reproducible,
+                    "add up in the order of ranks on every backend, so that results are the same bits");
   add("--steps", options->steps, "optimiser steps");
   add("--batch", options->batch, "samples in a step, per worker");
   add("--layers", options->layers, "transformer blocks");

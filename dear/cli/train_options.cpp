@@ -11,6 +11,7 @@
 #include "dear/cli/cores.h"
 #include "dear/cli/launcher.h"
 #include "dear/cli/output_path.h"
+#include "dear/collective/backends.h"
 #include "dear/schedule/policy/policy.h"
 
 namespace dear::cli {
@@ -109,7 +110,8 @@ const std::vector<OptimizerChoice>& optimizers() {
   return kTable;
 }
 
-TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, const Host& host) {
+TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, const Host& host,
+                    const BackendTable& more_backends) {
   TrainSettings settings;
   settings.data = options.data;
   settings.workers = checked_workers(options, environment);
@@ -119,6 +121,11 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   if (options.network) {
     settings.network = parse_option("--network", [&] { return parse_network(*options.network); });
   }
+  if (!options.backend.empty()) {
+    parse_option("--backend", [&] { return find_backend(options.backend, more_backends).name; });
+  }
+  settings.backend = options.backend;
+  settings.reproducible = options.reproducible;
   check_range("--steps", options.steps, 1, kMostSteps);
   check_range("--batch", options.batch, 1, kMostOfAny);
   check_range("--layers", options.layers, 1, kMostOfAny);

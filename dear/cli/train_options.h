@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dear/cluster/network.h"
+#include "dear/collective/backends.h"
 #include "dear/collective/environment.h"
 #include "dear/fusion/grouping.h"
 
@@ -20,6 +21,8 @@ struct TrainOptions {
   std::optional<std::string> compare{};   // "serial,wfbp,dear"
   std::string fusion = "25MiB";
   std::optional<std::string> network{};
+  std::string backend{};  // "" for the fastest that reaches all ranks
+  bool reproducible = false;
   std::int64_t steps = 400;
   std::int64_t batch = 8;  // samples per worker
   std::int64_t layers = 4;
@@ -59,6 +62,8 @@ struct TrainSettings {
   std::vector<std::string> policies;  // one, unless `compare`
   Fusion fusion;
   std::optional<Network> network;
+  std::string backend;
+  bool reproducible = false;
   std::int64_t steps = 0;
   std::int64_t batch = 0;
   std::int64_t layers = 0;
@@ -78,7 +83,8 @@ struct TrainSettings {
 };
 
 // ConfigError, one sentence that names the option, for the first value that cannot be used. Looks at the file
-// system (can the output files be written?), changes nothing.
-TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, const Host& host);
+// system (can the output files be written?), changes nothing. `more_backends`: see InitOptions.
+TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, const Host& host,
+                    const BackendTable& more_backends = {});
 
 }  // namespace dear::cli

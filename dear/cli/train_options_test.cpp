@@ -28,6 +28,17 @@ TrainSettings check_alone(const TrainOptions& options) {
   return check(options, LaunchEnvironment{}, {.cores = 4});
 }
 
+TEST(TrainOptions, TheBackendIsOneOfTheTable) {
+  EXPECT_EQ(check_alone({}).backend, "");
+  EXPECT_FALSE(check_alone({}).reproducible);
+  const TrainSettings settings = check_alone({.backend = "mpi", .reproducible = true});
+  EXPECT_EQ(settings.backend, "mpi");
+  EXPECT_TRUE(settings.reproducible);
+  EXPECT_THAT([] { check_alone({.backend = "ethernet"}); },
+              ThrowsMessage<ConfigError>(
+                  AllOf(HasSubstr("--backend: there is no backend 'ethernet'"), HasSubstr("shm, mpi"))));
+}
+
 TEST(TrainOptions, TheDefaultsAreComplete) {
   const TrainSettings settings = check_alone({});
   EXPECT_EQ(settings.workers, 1);

@@ -19,7 +19,7 @@ import time
 import unittest
 
 TIMEOUT = 3  # seconds, of the ranks
-LIMIT = 120  # of a trial, before it counts as hung
+LIMIT = 60  # of a trial, before it counts as hung
 
 # So that one rank's end is not the end of all: that is what is tried here.
 SURVIVE = {"openmpi": ["--enable-recovery"], "mpich": ["-disable-auto-cleanup"]}
@@ -38,7 +38,14 @@ def processes_of(folder):
 
 
 def shared_memory():
-    return {entry.name for entry in pathlib.Path("/dev/shm").iterdir()}
+    """Files in /dev/shm that no process uses."""
+    used = set()
+    for maps in pathlib.Path("/proc").glob("[0-9]*/maps"):
+        try:
+            used |= set(re.findall(r"/dev/shm/(\S+)", maps.read_text()))
+        except OSError:
+            pass
+    return {entry.name for entry in pathlib.Path("/dev/shm").iterdir()} - used
 
 
 def wait_for(condition):
@@ -69,6 +76,7 @@ class Trial:
                 self.reports = self.collect(job, folder)
             finally:
                 self.left = self.end(job, folder)
+        wait_for(lambda: not shared_memory() - before)
         self.segments = shared_memory() - before
 
     def collect(self, job, folder):
