@@ -13,8 +13,8 @@ namespace dear::cli::bench {
 namespace {
 
 // Long enough for the clock and the start of all ranks not to count.
-constexpr double kLeastRepetitionSeconds = 2e-3;
-constexpr double kMostBatch = 10'000;
+constexpr double kLeastRepetitionSeconds = 1e-3;
+constexpr double kMostBatch = 1000;
 
 // One line of the results: a contestant and an operation.
 struct Entry {
@@ -169,12 +169,11 @@ class Contest {
     for (int step = 0; step < 4; ++step) {
       const auto seconds = seconds_of(
           crews_[entry.crew]->ask(order(entry, bytes, {.unmeasured = 1, .repetitions = 3})), entry.batch);
-      const double shortest = std::max(*std::min_element(seconds.begin(), seconds.end()), 1e-9);
-      if (shortest * entry.batch >= kLeastRepetitionSeconds) {
+      const double usual = std::max(quantiles_of(seconds).median, 1e-9);
+      if (usual * entry.batch >= kLeastRepetitionSeconds) {
         break;
       }
-      entry.batch =
-          static_cast<int>(std::clamp(std::ceil(kLeastRepetitionSeconds / shortest), 1.0, kMostBatch));
+      entry.batch = static_cast<int>(std::clamp(std::ceil(kLeastRepetitionSeconds / usual), 1.0, kMostBatch));
     }
     return entry.batch;
   }

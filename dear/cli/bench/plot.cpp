@@ -136,9 +136,9 @@ class Picture {
   }
 
   void draw_axes() {
-    // At most a dozen labels: every power of two that many have in common.
+    // Few enough for labels not to touch.
     double factor = 2;
-    while (std::log(bytes_.high / bytes_.low) / std::log(factor) > 12) {
+    while (std::log(bytes_.high / bytes_.low) / std::log(factor) > 8) {
       factor *= 2;
     }
     for (double bytes = bytes_.low; bytes <= bytes_.high * 1.0001; bytes *= factor) {
