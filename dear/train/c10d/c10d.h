@@ -20,8 +20,8 @@ struct C10dOptions {
 
 // Any process group that can send and receive memory of the host (Gloo, MPI, UCC) as a group, by programs of
 // our own: reduce-scatters too, which Gloo does not have. Collective: every rank calls it. The process group
-// carries nothing else while the group lives, and ends with it after a failure. ConfigError for one that
-// cannot send.
+// carries nothing else while the group lives, and ends with it after a failure. ConfigError for one of
+// NCCL, which carries only memory of GPUs (collective/nccl/nccl.h).
 //
 //   auto gloo = ...;  // as for DistributedDataParallel
 //   dear::Group group = dear::train::group_on(gloo);
