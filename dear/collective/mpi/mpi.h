@@ -15,8 +15,8 @@ namespace dear::collective {
 std::string mpi_of_launcher(const std::string& launcher);
 
 struct MpiBackendOptions {
-  // From kManyRanks on sums go in the order of ranks only where this asks for it; below they always do, which
-  // costs nothing.
+  // Sums in the order of ranks. On one host they always go so, below kManyRanks: there it costs nothing.
+  // Across hosts large ones otherwise go around a ring.
   bool reproducible = false;
   // Where it is remembered which ways are the fastest; "" for nowhere.
   std::string cache_folder{};

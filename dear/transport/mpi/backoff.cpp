@@ -13,12 +13,17 @@ Backoff::~Backoff() {
   }
 }
 
+// By time and not by looks: one over TCP takes twenty times as long as one over shared memory.
 void Backoff::pause(Deadline deadline) {
-  ++pauses_;
-  if (pauses_ <= spins_) {
+  const SteadyTime now = SteadyClock::now();
+  if (begin_ == SteadyTime{}) {
+    begin_ = now;
+  }
+  const auto waited = now - begin_;
+  if (waited < kSpin && processors_ == Processors::own) {
     return;
   }
-  if (pauses_ <= spins_ + kYields) {
+  if (waited < kYield) {
     sched_yield();
     return;
   }
@@ -28,21 +33,12 @@ void Backoff::pause(Deadline deadline) {
     slack_ = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
     prctl(PR_SET_TIMERSLACK, kSlackNanoseconds, 0, 0, 0);
   }
-  const SteadyTime now = SteadyClock::now();
-  if (!slept()) {
-    since_ = now;
-  }
-  const auto waited = now - since_;
-  const auto early = std::clamp<std::chrono::nanoseconds>(waited / 8, kFirstSleep, kShortSleep);
+  slept_ = true;
+  const auto early = std::clamp<std::chrono::nanoseconds>((waited - kYield) / 8, kFirstSleep, kShortSleep);
   const auto sleep = std::clamp<std::chrono::nanoseconds>(waited / 50, early, kLongestSleep);
   const auto time = std::min<std::chrono::nanoseconds>(sleep, deadline.remaining());
   const timespec left{.tv_sec = 0, .tv_nsec = static_cast<long>(time.count())};
   nanosleep(&left, nullptr);
-}
-
-void Backoff::restart() {
-  pauses_ = 0;
-  since_ = {};
 }
 
 }  // namespace dear::transport

@@ -13,31 +13,29 @@ namespace dear::transport {
 // wait takes little of a processor.
 class Backoff {
  public:
+  static constexpr auto kSpin = std::chrono::microseconds(30);
+  static constexpr auto kYield = std::chrono::microseconds(120);
   static constexpr auto kFirstSleep = std::chrono::microseconds(5);
   static constexpr auto kShortSleep = std::chrono::microseconds(100);
   static constexpr auto kLongestSleep = std::chrono::microseconds(2000);
 
   // Looks without anything between them are for ranks that have a processor each.
   enum class Processors : std::uint8_t { own, shared };
-  explicit Backoff(Processors processors) : spins_(processors == Processors::own ? kSpins : 0) {}
+  explicit Backoff(Processors processors) : processors_(processors) {}
   Backoff(const Backoff&) = delete;
   Backoff& operator=(const Backoff&) = delete;
   ~Backoff();
 
   // Between two looks.
   void pause(Deadline deadline);
-  // Something moved.
-  void restart();
   // Whether it has come to sleeping: then there is time for dearer looks.
-  [[nodiscard]] bool slept() const { return since_ != SteadyTime{}; }
+  [[nodiscard]] bool slept() const { return slept_; }
 
  private:
-  static constexpr int kSpins = 300;
-  static constexpr int kYields = 300;
-  int spins_;
-  int pauses_ = 0;
-  SteadyTime since_{};  // the first sleep of this wait; the epoch before it
-  int slack_ = -1;      // the thread's own, while ours is in force
+  Processors processors_;
+  SteadyTime begin_{};  // of the first pause
+  bool slept_ = false;
+  int slack_ = -1;  // the thread's own, while ours is in force
 };
 
 }  // namespace dear::transport

@@ -41,12 +41,18 @@ MpiChannels::~MpiChannels() {
   if (!error_ && !aborted_) {
     tell_peers(Notice::Kind::left, "");
   }
-  int unfinished = 0;
-  static_cast<void>(world_.binding->outstanding(&unfinished));
-  if (unfinished > 0) {
+  int count = 0;
+  void* const* const cookies = world_.binding->outstanding(&count);
+  const auto notices = std::count(cookies, cookies + count, nullptr);
+  const bool lost = error_ || aborted_ || notices < count;
+  if (notices > 0) {
+    // A peer is slow to take it, and MPI will read it until then.
+    static_cast<void>(outgoing_.release());
+  }
+  if (lost) {
     world_.binding->cancel_receives();
   }
-  give_back_mpi(error_ || aborted_ || unfinished > 0 ? MpiState::lost : MpiState::whole);
+  give_back_mpi(lost ? MpiState::lost : MpiState::whole);
 }
 
 // ---- The first exchange.

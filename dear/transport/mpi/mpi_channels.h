@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -98,7 +99,7 @@ class MpiChannels final : public Mpi {
   std::exception_ptr error_;
   std::unordered_map<const Transfer*, Pieces> pieces_;
   std::vector<SteadyTime> left_;  // by rank: since when it is known to have left; the epoch if it has not
-  Notice outgoing_;
+  std::unique_ptr<Notice> outgoing_ = std::make_unique<Notice>();
   std::vector<std::byte> shard_;     // of a reduce-scatter in place
   std::vector<Transfer> exchanged_;  // sends and receives by turns
   std::uint32_t looks_ = 0;

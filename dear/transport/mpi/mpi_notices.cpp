@@ -67,7 +67,7 @@ void MpiChannels::tell_peers(Notice::Kind kind, const std::string& text) noexcep
   if (std::exchange(told_, true)) {
     return;
   }
-  Notice& notice = outgoing_;
+  Notice& notice = *outgoing_;
   notice.kind = kind;
   notice.session = world_.session;
   const std::size_t length = std::min(text.size(), sizeof notice.text - 1);
