@@ -169,11 +169,19 @@ class C10dChannels final : public transport::Channels {
       if (!line->busy()) continue;
       (line->direction() == Transfer::Direction::receive ? senders : receivers).insert(line->peer());
     }
-    const std::set<int>& late = senders.empty() ? receivers : senders;
-    return fmt::format(
-        "rank {} gave up its {}: nothing came from rank {} in time (if a rank is stopped, let it "
-        "continue; if it is slow, give a longer timeout)",
-        rank(), what, fmt::join(late, ", "));
+    const std::string start = fmt::format("rank {} gave up its {}: ", rank(), what);
+    // Who is waited for may itself wait for another.
+    const std::vector<int> silent = last_words_.silent_ranks(Deadline::after(kFarewell));
+    if (!silent.empty()) {
+      return start + fmt::format(
+                         "no sign of life from rank {} (if it is stopped, let it continue; see whether its "
+                         "host can be reached)",
+                         fmt::join(silent, ", "));
+    }
+    return start + fmt::format(
+                       "nothing came from rank {} in time, which is alive (if it is slow, give a longer "
+                       "timeout)",
+                       fmt::join(senders.empty() ? receivers : senders, ", "));
   }
   static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 

@@ -13,7 +13,7 @@
 namespace dear::train {
 
 struct LastWords::Word {
-  Kind kind = Kind::left;
+  Message message = Message::left;
   std::uint32_t length = 0;
   std::array<char, 1016> text{};
 };
@@ -26,8 +26,7 @@ LastWords::LastWords(ProcessGroup group, Listener listener)
     auto peer = std::make_unique<Peer>();
     peer->rank = rank;
     peer->heard = std::make_unique<Word>();
-    std::vector<at::Tensor> tensors{bytes_at(peer->heard.get(), sizeof(Word))};
-    peer->hearing = group_->recv(tensors, rank, kLastWordsTag);
+    open_ear(*peer);
     peers_.push_back(std::move(peer));
   }
   try {
@@ -44,36 +43,71 @@ LastWords::LastWords(ProcessGroup group, Listener listener)
 LastWords::~LastWords() { close(); }
 
 void LastWords::close() noexcept {
-  closing_ = true;
-  for (const auto& peer : peers_) watcher_.interrupt(peer->hearing);
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+    for (const auto& peer : peers_) watcher_.interrupt(peer->hearing);
+  }
   for (const auto& peer : peers_) {
     if (peer->thread.joinable()) peer->thread.join();
   }
   for (const auto& peer : peers_) {
     if (watcher_.forgets_memory()) continue;
     watcher_.abandon(std::move(peer->hearing));
-    watcher_.abandon(std::move(peer->saying));
     static_cast<void>(peer->heard.release());
-    static_cast<void>(peer->said.release());
+    for (Said& said : peer->said) {
+      watcher_.abandon(std::move(said.work));
+      static_cast<void>(said.word.release());
+    }
   }
+}
+
+void LastWords::open_ear(Peer& peer) {
+  std::vector<at::Tensor> tensors{bytes_at(peer.heard.get(), sizeof(Word))};
+  peer.hearing = group_->recv(tensors, peer.rank, kLastWordsTag);
 }
 
 void LastWords::listen(Peer& peer) {
   try {
-    while (!watcher_.wait(peer.hearing, closing_)) {
-      if (!closing_) continue;
-      // Nobody will be here to receive it: the peer must learn that now.
-      watcher_.must_be_complete(peer.hearing);
-      return;
+    while (hear(peer)) {
+      const std::lock_guard lock(mutex_);
+      open_ear(peer);
+      if (closing_) watcher_.interrupt(peer.hearing);
     }
   } catch (const std::exception& error) {
     if (!closing_) conclude(peer, Kind::lost, error.what());
-    return;
+  }
+}
+
+// Whether there will be more to hear.
+bool LastWords::hear(Peer& peer) {
+  while (!watcher_.wait(peer.hearing, closing_)) {
+    if (!closing_) continue;
+    // Nobody will be here to receive it: the peer must learn that now.
+    watcher_.must_be_complete(peer.hearing);
+    return false;
   }
   const std::string text(peer.heard->text.data(),
                          std::min<std::size_t>(peer.heard->length, peer.heard->text.size()));
-  if (peer.heard->kind == Kind::left) say(peer, Kind::left, "");
-  conclude(peer, peer.heard->kind, text);
+  switch (peer.heard->message) {
+    case Message::ask:
+      say(peer, Message::answer, "");
+      return true;
+    case Message::answer: {
+      const std::lock_guard lock(mutex_);
+      peer.has_answered = true;
+      changed_.notify_all();
+      return true;
+    }
+    case Message::left:
+      say(peer, Message::left, "");
+      conclude(peer, Kind::left, text);
+      return false;
+    case Message::failed:
+      conclude(peer, Kind::failed, text);
+      return false;
+  }
+  return false;
 }
 
 void LastWords::conclude(Peer& peer, Kind kind, const std::string& text) {
@@ -83,35 +117,50 @@ void LastWords::conclude(Peer& peer, Kind kind, const std::string& text) {
   changed_.notify_all();
 }
 
-void LastWords::say(Peer& peer, Kind kind, const std::string& text) noexcept {
+void LastWords::say(Peer& peer, Message message, const std::string& text) noexcept {
   const std::lock_guard lock(mutex_);
-  if (peer.said) return;
+  if (peer.has_my_last_word) return;
+  peer.has_my_last_word = message == Message::left || message == Message::failed;
   try {
-    peer.said = std::make_unique<Word>();
-    peer.said->kind = kind;
-    peer.said->length = static_cast<std::uint32_t>(std::min(text.size(), peer.said->text.size()));
-    std::memcpy(peer.said->text.data(), text.data(), peer.said->length);
-    std::vector<at::Tensor> tensors{bytes_at(peer.said.get(), sizeof(Word))};
-    peer.saying = group_->send(tensors, peer.rank, kLastWordsTag);
+    Said& said = peer.said.emplace_back();
+    said.word = std::make_unique<Word>();
+    said.word->message = message;
+    said.word->length = static_cast<std::uint32_t>(std::min(text.size(), said.word->text.size()));
+    std::memcpy(said.word->text.data(), text.data(), said.word->length);
+    std::vector<at::Tensor> tensors{bytes_at(said.word.get(), sizeof(Word))};
+    said.work = group_->send(tensors, peer.rank, kLastWordsTag);
   } catch (const std::exception&) {  // it is gone, and needs no word
+    if (!peer.said.empty() && !peer.said.back().work) peer.said.pop_back();
   }
 }
 
 void LastWords::say_failed(const std::string& why, Deadline deadline) noexcept {
-  for (const auto& peer : peers_) say(*peer, Kind::failed, why);
+  for (const auto& peer : peers_) say(*peer, Message::failed, why);
   for (const auto& peer : peers_) {
     Work saying;
     {
       const std::lock_guard lock(mutex_);
-      saying = peer->saying;
+      if (!peer->said.empty()) saying = peer->said.back().work;
     }
     if (saying) watcher_.wait_until(saying, deadline);
   }
 }
 
 void LastWords::leave(Deadline deadline) noexcept {
-  for (const auto& peer : peers_) say(*peer, Kind::left, "");
+  for (const auto& peer : peers_) say(*peer, Message::left, "");
   for (const auto& peer : peers_) wait_for(peer->rank, deadline);
+}
+
+std::vector<int> LastWords::silent_ranks(Deadline deadline) noexcept {
+  for (const auto& peer : peers_) say(*peer, Message::ask, "");
+  std::vector<int> silent;
+  std::unique_lock lock(mutex_);
+  for (const auto& peer : peers_) {
+    const bool speaks =
+        changed_.wait_until(lock, deadline.at(), [&] { return peer->has_answered || peer->is_through; });
+    if (!speaks) silent.push_back(peer->rank);
+  }
+  return silent;
 }
 
 bool LastWords::wait_for(int rank, Deadline deadline) noexcept {

@@ -17,7 +17,8 @@ namespace dear::train {
 // send: that it leaves, or that it failed, and why. So a failure reaches all ranks at once. The engine ends
 // this receive also when the connection breaks, which is how a death is noticed: Gloo tells nothing to
 // messages that are half through. A rank that leaves waits for a last word from each peer in return, since
-// Gloo has no place for a message whose receive is gone.
+// Gloo has no place for a message whose receive is gone. Before that a rank may ask whether a peer is there;
+// the thread that listens answers, so a rank that does not is stopped, or has no way to us.
 class LastWords {
  public:
   enum class Kind : std::uint8_t { left, failed, lost };
@@ -37,24 +38,35 @@ class LastWords {
   // Returns when all peers have said theirs, or at the deadline.
   void leave(Deadline deadline) noexcept;
 
+  // The ranks that give no answer by the deadline, though they have not said their last word.
+  std::vector<int> silent_ranks(Deadline deadline) noexcept;
+
   // Returns when this peer has said its last word, or at the deadline; whether it has.
   bool wait_for(int rank, Deadline deadline) noexcept;
 
  private:
+  enum class Message : std::uint8_t { ask, answer, left, failed };
   struct Word;
+  struct Said {
+    std::unique_ptr<Word> word;
+    Work work;
+  };
   struct Peer {
     int rank = 0;
     std::unique_ptr<Word> heard;
     Work hearing;
-    std::unique_ptr<Word> said;  // null before it is said
-    Work saying;
+    std::vector<Said> said;
+    bool has_my_last_word = false;
+    bool has_answered = false;
     bool is_through = false;  // has said its last word
     std::thread thread;
   };
 
   void close() noexcept;
+  void open_ear(Peer& peer);
   void listen(Peer& peer);
-  void say(Peer& peer, Kind kind, const std::string& text) noexcept;
+  bool hear(Peer& peer);
+  void say(Peer& peer, Message message, const std::string& text) noexcept;
   void conclude(Peer& peer, Kind kind, const std::string& text);
 
   const ProcessGroup group_;
