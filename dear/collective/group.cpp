@@ -151,7 +151,8 @@ class Group::Lane {
     void run();
     void deliver_when_due();
     std::optional<Timing> perform_here(const Work& work, SteadyTime reached);
-    Outcome perform(const Work& work, SteadyTime reached);
+    Outcome perform(const Work& work, SteadyTime reached);  // unless the group has failed
+    Outcome attempt(const Work& work, SteadyTime reached);
     void deliver(Item& item, Outcome outcome);
     void fail(std::exception_ptr error);
     std::exception_ptr failed();
@@ -219,15 +220,19 @@ void Group::Lane::State::abort(const std::string& reason) noexcept {
 }
 
 Outcome Group::Lane::State::perform(const Work& work, SteadyTime reached) {
+  if (std::exception_ptr error = failed()) {
+    return {.error = std::move(error)};
+  }
+  return attempt(work, reached);
+}
+
+Outcome Group::Lane::State::attempt(const Work& work, SteadyTime reached) {
   Outcome outcome;
-  outcome.error = failed();
-  if (!outcome.error) {
-    try {
-      outcome.timing = work(*backend, Deadline::after(timeout, reached));
-    } catch (...) {
-      fail(std::current_exception());
-      outcome.error = failed();  // an abort on this rank came first and says more than its consequence
-    }
+  try {
+    outcome.timing = work(*backend, Deadline::after(timeout, reached));
+  } catch (...) {
+    fail(std::current_exception());
+    outcome.error = failed();  // an abort on this rank came first and says more than its consequence
   }
   return outcome;
 }
@@ -289,7 +294,7 @@ std::optional<Timing> Group::Lane::State::perform_here(const Work& work, SteadyT
     }
     busy = true;
   }
-  const Outcome outcome = perform(work, reached);
+  const Outcome outcome = attempt(work, reached);
   bool others = false;
   {
     const std::lock_guard lock(mutex);
@@ -361,16 +366,18 @@ Pending Group::issue(const Request& request, Continuation then) {
                   std::move(then)));
 }
 
-Timing Group::perform(const Request& request) {
+Timing Group::perform(Request request) {
   validate(request, size());
   lane_->forbid_here();
-  Request timed = request;
-  timed.asked = SteadyClock::now();
-  timed.waiting = Waiting::yielding;
-  const auto work = [&timed](Backend& backend, Deadline deadline) { return backend.run(timed, deadline); };
-  if (const auto timing = lane_->perform_here(work, timed.asked)) {
+  request.asked = SteadyClock::now();
+  request.waiting = Waiting::yielding;
+  const auto work = [&request](Backend& backend, Deadline deadline) {
+    return backend.run(request, deadline);
+  };
+  if (const auto timing = lane_->perform_here(work, request.asked)) {
     return *timing;
   }
+  request.waiting = Waiting::asleep;
   return issue(request).wait();
 }
 

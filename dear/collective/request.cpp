@@ -11,20 +11,20 @@ bool reduces(Operation operation) {
   return operation == Operation::reduce_scatter || operation == Operation::all_reduce;
 }
 
-void validate_view(const View& view, const char* name, const std::string& what) {
+void validate_view(const Request& request, const View& view, const char* name) {
   const std::int64_t element = size_of(view.dtype);
   if (view.count < 0 || view.offset_bytes < 0) {
-    throw ConfigError(fmt::format("{}: the {} has count {} and offset {}: neither may be negative", what,
-                                  name, view.count, view.offset_bytes));
+    throw ConfigError(fmt::format("{}: the {} has count {} and offset {}: neither may be negative",
+                                  describe(request), name, view.count, view.offset_bytes));
   }
   if (view.offset_bytes % element != 0) {
     throw ConfigError(fmt::format("{}: the {} starts at byte {}, which is no multiple of the element size {}",
-                                  what, name, view.offset_bytes, element));
+                                  describe(request), name, view.offset_bytes, element));
   }
   const std::int64_t room = view.buffer.bytes();
   if (view.offset_bytes > room || view.count > (room - view.offset_bytes) / element) {
     throw ConfigError(fmt::format("{}: the {} ends outside its buffer of {} bytes ({} elements from byte {})",
-                                  what, name, room, view.count, view.offset_bytes));
+                                  describe(request), name, room, view.count, view.offset_bytes));
   }
 }
 
@@ -69,31 +69,31 @@ void validate(const Request& request, int ranks) {
   if (request.operation == Operation::barrier) {
     return;
   }
-  const std::string what = describe(request);
-  validate_view(request.view, "view", what);
+  validate_view(request, request.view, "view");
   if (reduces(request.operation) && request.view.dtype == DType::u8 &&
       (request.reduction == Reduction::sum || request.reduction == Reduction::average)) {
-    throw ConfigError(what + ": bytes are moved and compared, never added; use int32 to count");
+    throw ConfigError(describe(request) + ": bytes are moved and compared, never added; use int32 to count");
   }
   if (request.operation == Operation::broadcast && (request.root < 0 || request.root >= ranks)) {
-    throw ConfigError(fmt::format("{}: there is no such root among {} ranks", what, ranks));
+    throw ConfigError(fmt::format("{}: there is no such root among {} ranks", describe(request), ranks));
   }
   if (request.operation != Operation::all_to_all) {
     return;
   }
-  validate_view(request.output, "output", what);
+  validate_view(request, request.output, "output");
   if (request.view.count % ranks != 0) {
-    throw ConfigError(fmt::format("{}: the count must be a multiple of the {} ranks", what, ranks));
+    throw ConfigError(
+        fmt::format("{}: the count must be a multiple of the {} ranks", describe(request), ranks));
   }
   if (request.output.count != request.view.count || request.output.dtype != request.view.dtype) {
-    throw ConfigError(fmt::format("{}: the output has {} {}: it must match the view", what,
+    throw ConfigError(fmt::format("{}: the output has {} {}: it must match the view", describe(request),
                                   request.output.count, name_of(request.output.dtype)));
   }
   const std::int64_t bytes = request.view.count * size_of(request.view.dtype);
   const bool apart = request.view.offset_bytes + bytes <= request.output.offset_bytes ||
                      request.output.offset_bytes + bytes <= request.view.offset_bytes;
   if (bytes > 0 && request.view.buffer.region() == request.output.buffer.region() && !apart) {
-    throw ConfigError(what + ": the output overlaps the view; give it a place of its own");
+    throw ConfigError(describe(request) + ": the output overlaps the view; give it a place of its own");
   }
 }
 
