@@ -295,14 +295,10 @@ std::optional<Timing> Group::Lane::State::perform_here(const Work& work, SteadyT
     busy = true;
   }
   const Outcome outcome = attempt(work, reached);
-  bool others = false;
   {
     const std::lock_guard lock(mutex);
     busy = false;
-    others = closed || !queue.empty();
-  }
-  if (others) {
-    changed.notify_one();
+    if (closed || !queue.empty()) changed.notify_one();
   }
   if (outcome.error) {
     std::rethrow_exception(outcome.error);
