@@ -22,8 +22,8 @@ namespace dear::cli {
 namespace {
 
 // In the order of `dear --help`.
-constexpr std::array kCommands{add_train_command, add_launch_command, add_simulate_command,
-                               add_trace_command, add_bench_command};
+constexpr std::array kCommands{add_train_command, add_launch_command, add_simulate_command, add_trace_command,
+                               add_bench_command};
 
 // The innermost command that the arguments name.
 const CLI::App& chosen(const CLI::App& app) {

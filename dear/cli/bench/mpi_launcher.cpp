@@ -4,7 +4,7 @@
 #include <array>
 #include <chrono>
 #include <poll.h>
-#include <regex>
+#include <sstream>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ struct Implementation {
   std::string title;
   std::vector<std::string> programs;  // first those that only this implementation has
   std::vector<std::string> options;
-  std::string version;  // in what the launcher prints: the number is the first group
+  std::vector<std::string> before_version;  // what stands before it in what the launcher prints, in order
 };
 
 // Ranks share cores where they must, and bind themselves; in a container everyone is root.
@@ -32,12 +32,12 @@ const std::vector<Implementation>& implementations() {
        .title = "Open MPI",
        .programs = {"mpirun.openmpi", "mpiexec.openmpi", "mpirun", "mpiexec"},
        .options = {"--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n"},
-       .version = R"(\(Open MPI\) (\S+))"},
+       .before_version = {"(Open MPI)"}},
       {.name = "mpich",
        .title = "MPICH",
        .programs = {"mpiexec.mpich", "mpirun.mpich", "mpiexec", "mpirun"},
        .options = {"-n"},
-       .version = R"(HYDRA build details:\s*Version:\s*(\S+))"}};
+       .before_version = {"HYDRA build details:", "Version:"}}};
   return kTable;
 }
 
@@ -77,11 +77,17 @@ std::string output_of(const std::vector<std::string>& command) {
 
 std::string mpi_version_in(const std::string& implementation, const std::string& printed) {
   const Implementation& known = find_implementation(implementation);
-  std::smatch found;
-  if (!std::regex_search(printed, found, std::regex(known.version))) {
-    return "";
+  std::size_t at = 0;
+  for (const std::string& words : known.before_version) {
+    at = printed.find(words, at);
+    if (at == std::string::npos) {
+      return "";
+    }
+    at += words.size();
   }
-  return fmt::format("{} {}", known.title, found[1].str());
+  std::string version;
+  std::istringstream(printed.substr(at)) >> version;
+  return version.empty() ? "" : fmt::format("{} {}", known.title, version);
 }
 
 std::optional<MpiLauncher> find_mpi_launcher(const std::string& implementation) {

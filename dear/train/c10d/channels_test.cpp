@@ -2,6 +2,7 @@
 
 #include <array>
 #include <functional>
+#include <future>
 #include <numeric>
 
 #include <gmock/gmock.h>
@@ -156,7 +157,10 @@ TEST(C10dChannels, AbortReachesAllWithItsReason) {
 }
 
 TEST(C10dChannels, WhoLeavesHurtsOnlyThoseWhoStillNeedIt) {
-  const auto reports = run(3, [](Channels& channels) {
+  // Rank 1 has seen that its last message has arrived.
+  std::promise<void> seen;
+  const auto rank_1_is_done = seen.get_future().share();
+  const auto reports = run(3, [&](Channels& channels) {
     Bytes bytes(70'000);
     if (channels.rank() == 0) {
       Transfer transfer = send(1, 1, bytes);
@@ -169,11 +173,13 @@ TEST(C10dChannels, WhoLeavesHurtsOnlyThoseWhoStillNeedIt) {
       wait_for(channels, {&transfer});
       Transfer more = send(2, 1, bytes);
       channels.start(more);
-      return wait_for(channels, {&more});
+      wait_for(channels, {&more});
+      return seen.set_value();
     }
     Transfer transfer = receive(1, 1, bytes);
     channels.start(transfer);
     wait_for(channels, {&transfer});
+    rank_1_is_done.wait();
     Transfer never = receive(0, 1, bytes);
     channels.start(never);
     wait_for(channels, {&never});
