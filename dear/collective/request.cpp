@@ -97,4 +97,10 @@ void validate(const Request& request, int ranks) {
   }
 }
 
+Timing begin_now(const Request& request) {
+  const bool just_asked = request.asked != SteadyTime{} && request.waiting == Waiting::yielding;
+  const SteadyTime begin = just_asked ? request.asked : SteadyClock::now();
+  return {.begin = begin, .asked = request.asked == SteadyTime{} ? begin : request.asked};
+}
+
 }  // namespace dear

@@ -53,4 +53,8 @@ struct Timing {
   SteadyTime asked{};
 };
 
+// Of a collective that begins now, as far as this rank alone knows. The clock costs as much as a small
+// message does, so it is not read again where the thread that asked is the one that runs it.
+Timing begin_now(const Request& request);
+
 }  // namespace dear

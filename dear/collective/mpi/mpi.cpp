@@ -112,13 +112,8 @@ class OverMpi final : public Backend {
     return way != nullptr && way->algorithm == kMpisOwn && own_.can(request);
   }
 
-  static Timing begun(const Request& request) {
-    const SteadyTime begin = SteadyClock::now();
-    return {.begin = begin, .asked = request.asked == SteadyTime{} ? begin : request.asked};
-  }
-
   Timing run_small(const Request& request, Deadline deadline) {
-    Timing timing = begun(request);
+    Timing timing = begin_now(request);
     ++sequence_;
     const auto what = [&] {
       return fmt::format("wait in collective {}, {}", sequence_, dear::describe(request));
@@ -130,7 +125,7 @@ class OverMpi final : public Backend {
 
   // MPI compares nothing, and a difference would end in a crash: so the ranks do it before.
   Timing run_by_mpi(const Request& request, Deadline deadline) {
-    Timing timing = begun(request);
+    Timing timing = begin_now(request);
     const Heading mine = heading_of(++sequence_, request);
     std::memcpy(headings_.data() + kHeading * rank(), &mine, sizeof mine);
     programs_->run({.operation = Operation::all_gather,

@@ -53,8 +53,10 @@ void SmallCollectives::run(const Request& request, std::uint64_t sequence,
   std::byte* const vector = view.count > 0 ? view.buffer.data() + view.offset_bytes : nullptr;
   const bool whole = request.operation == Operation::all_reduce;
   const bool gathers = request.operation == Operation::all_gather;
+  const std::int64_t block = whole ? view.count : shard_of(view.count, view.dtype, size_, 0).count();
   const auto part = [&](int rank) {
-    return whole ? Range{.begin = 0, .end = view.count} : shard_of(view.count, view.dtype, size_, rank);
+    const std::int64_t begin = whole ? 0 : std::min(view.count, rank * block);
+    return Range{.begin = begin, .end = std::min(view.count, begin + block)};
   };
   const Heading mine = heading_of(sequence, request);
   for (int peer = 0; peer < size_; ++peer) {

@@ -59,8 +59,7 @@ class Programs final : public Backend {
   }
 
   Timing run(const Request& request, Deadline deadline) override {
-    Timing timing{.begin = SteadyClock::now()};
-    timing.asked = request.asked == SteadyTime{} ? timing.begin : request.asked;
+    Timing timing = begin_now(request);
     guarded([&] {
       ++sequence_;
       const auto what = [&] {

@@ -9,18 +9,12 @@
 #include <time.h>
 #include <vector>
 
-#include <climits>
-
-#include "dear/base/dtype.h"
-#include "dear/base/reduction.h"
-#include "dear/transport/mpi/mpi.h"
+#include "dear/transport/mpi/binding_collectives.h"
 
 // Compiled once for each implementation of MPI, which cmake names in DEAR_MPI_IMPLEMENTATION. Nothing else
 // of DeAR is linked into it.
 namespace dear::transport {
 namespace {
-
-using Operation = MpiCollective::Operation;
 
 // What MPI keeps for the process it runs in.
 struct State {
@@ -33,8 +27,7 @@ struct State {
   std::vector<int> indices;
   std::vector<MPI_Status> statuses;
   std::vector<MpiCompletion> completions;
-  MPI_Request collective = MPI_REQUEST_NULL;
-  std::vector<int> counts;
+  std::vector<MPI_Request> exchanged;
 };
 State state;
 
@@ -65,6 +58,7 @@ int initialize(int* rank, int* size, int* serialized) {
   }
   MPI_Comm_rank(MPI_COMM_WORLD, &state.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &state.size);
+  use_for_collectives(state.lanes[static_cast<int>(MpiLane::data)], state.size);
   *rank = state.rank;
   *size = state.size;
   *serialized = provided >= MPI_THREAD_SERIALIZED ? 1 : 0;
@@ -109,18 +103,6 @@ int send(const void* data, int bytes, int peer, int tag, MpiLane lane, void* coo
   return error;
 }
 
-int send_small(const void* data, int bytes, int peer, int tag, MpiLane lane, void* cookie, int* done) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  int error = MPI_Isend(data, bytes, MPI_BYTE, peer, tag, lane_of(lane), &request);
-  if (error == MPI_SUCCESS) {
-    error = MPI_Test(&request, done, MPI_STATUS_IGNORE);
-  }
-  if (error == MPI_SUCCESS && *done == 0) {
-    keep(request, cookie);
-  }
-  return error;
-}
-
 int receive(void* data, int bytes, int peer, int tag, MpiLane lane, void* cookie) {
   MPI_Request request = MPI_REQUEST_NULL;
   const int error = MPI_Irecv(data, bytes, MPI_BYTE, peer, tag, lane_of(lane), &request);
@@ -128,6 +110,24 @@ int receive(void* data, int bytes, int peer, int tag, MpiLane lane, void* cookie
     keep(request, cookie);
   }
   return error;
+}
+
+void make_room_for(std::size_t requests) {
+  if (state.statuses.size() < requests) {
+    state.indices.resize(2 * requests);
+    state.statuses.resize(2 * requests);
+    state.completions.resize(2 * requests);
+  }
+}
+
+MpiCompletion completion_of(void* cookie, const MPI_Status& status, int error) {
+  int bytes = 0;
+  MPI_Get_count(&status, MPI_BYTE, &bytes);
+  int kind = MPI_SUCCESS;
+  if (error != MPI_SUCCESS) {
+    MPI_Error_class(error, &kind);
+  }
+  return {.cookie = cookie, .bytes = bytes, .error = error, .truncated = kind == MPI_ERR_TRUNCATE ? 1 : 0};
 }
 
 int poll(const MpiCompletion** completions, int* count) {
@@ -138,11 +138,7 @@ int poll(const MpiCompletion** completions, int* count) {
     int flag = 0;
     return MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, lane_of(MpiLane::control), &flag, MPI_STATUS_IGNORE);
   }
-  if (state.statuses.size() < looked_at) {
-    state.indices.resize(2 * looked_at);
-    state.statuses.resize(2 * looked_at);
-    state.completions.resize(2 * looked_at);
-  }
+  make_room_for(looked_at);
   int done = 0;
   int error = MPI_SUCCESS;
   if (looked_at == 1) {  // the quicker form
@@ -165,17 +161,8 @@ int poll(const MpiCompletion** completions, int* count) {
   }
   for (int i = 0; i < done; ++i) {
     const MPI_Status& status = state.statuses[i];
-    int bytes = 0;
-    MPI_Get_count(&status, MPI_BYTE, &bytes);
-    int failure = error == MPI_ERR_IN_STATUS ? status.MPI_ERROR : MPI_SUCCESS;
-    int kind = MPI_SUCCESS;
-    if (failure != MPI_SUCCESS) {
-      MPI_Error_class(failure, &kind);
-    }
-    state.completions[i] = {.cookie = state.cookies[state.indices[i]],
-                            .bytes = bytes,
-                            .error = failure,
-                            .truncated = kind == MPI_ERR_TRUNCATE ? 1 : 0};
+    state.completions[i] = completion_of(state.cookies[state.indices[i]], status,
+                                         error == MPI_ERR_IN_STATUS ? status.MPI_ERROR : MPI_SUCCESS);
   }
   // From the back, so that the last one, which fills the gap, is no completed one. The order of those that
   // stay matters to nobody.
@@ -192,6 +179,49 @@ int poll(const MpiCompletion** completions, int* count) {
   *completions = state.completions.data();
   *count = done;
   return MPI_SUCCESS;
+}
+
+// Requests that are through within the looks are never kept, which is what makes this the quick way.
+int exchange(MpiLetter* letters, int count, int tag, int looks, int* through,
+             const MpiCompletion** completions, int* completed) {
+  *through = 0;
+  *completed = 0;
+  const MPI_Comm lane = lane_of(MpiLane::data);
+  const auto each = static_cast<std::size_t>(count);
+  std::vector<MPI_Request>& requests = state.exchanged;
+  requests.assign(2 * each, MPI_REQUEST_NULL);
+  make_room_for(2 * each);
+  int error = MPI_SUCCESS;
+  // A message that finds its receive is copied once.
+  for (std::size_t i = 0; i < each && error == MPI_SUCCESS; ++i) {
+    error =
+        MPI_Irecv(letters[i].in, letters[i].room, MPI_BYTE, letters[i].peer, tag, lane, &requests[each + i]);
+  }
+  for (std::size_t i = 0; i < each && error == MPI_SUCCESS; ++i) {
+    error = MPI_Isend(letters[i].out, letters[i].bytes, MPI_BYTE, letters[i].peer, tag, lane, &requests[i]);
+  }
+  for (int look = 0; look < looks && *through == 0 && error == MPI_SUCCESS; ++look) {
+    error = MPI_Testall(2 * count, requests.data(), through, state.statuses.data());
+  }
+  if (error == MPI_SUCCESS && *through != 0) {
+    for (std::size_t i = 0; i < each; ++i) {
+      MPI_Get_count(&state.statuses[each + i], MPI_BYTE, &letters[i].came);
+    }
+    return MPI_SUCCESS;
+  }
+  *through = 0;
+  *completions = state.completions.data();
+  for (std::size_t i = 0; i < 2 * each; ++i) {
+    void* const cookie = i < each ? letters[i].sending : letters[i - each].receiving;
+    const MPI_Status& status = state.statuses[i];
+    if (error == MPI_ERR_IN_STATUS && status.MPI_ERROR != MPI_ERR_PENDING) {
+      state.completions[static_cast<std::size_t>((*completed)++)] =
+          completion_of(cookie, status, status.MPI_ERROR);
+    } else if (requests[i] != MPI_REQUEST_NULL) {
+      keep(requests[i], cookie);
+    }
+  }
+  return error == MPI_ERR_IN_STATUS ? MPI_SUCCESS : error;
 }
 
 void* const* outstanding(int* count) {
@@ -251,103 +281,6 @@ int finalize(int (*goes_on)(const void* message, std::int64_t bytes), int* ended
   return error;
 }
 
-// ---- Collectives.
-
-struct Type {
-  MPI_Datatype type = MPI_BYTE;
-  int per_element = 1;  // of `type`
-  bool can_be_reduced = true;
-};
-
-Type type_of(std::int32_t dtype) {
-  switch (static_cast<DType>(dtype)) {
-    case DType::f32:
-      return {.type = MPI_FLOAT};
-    case DType::f64:
-      return {.type = MPI_DOUBLE};
-    case DType::i32:
-      return {.type = MPI_INT32_T};
-    case DType::i64:
-      return {.type = MPI_INT64_T};
-    case DType::u8:
-      return {.type = MPI_UINT8_T};
-    case DType::f16:
-    case DType::bf16:
-      break;
-  }
-  return {.type = MPI_BYTE, .per_element = 2, .can_be_reduced = false};
-}
-
-MPI_Op operator_of(std::int32_t reduction) {
-  switch (static_cast<Reduction>(reduction)) {
-    case Reduction::max:
-      return MPI_MAX;
-    case Reduction::min:
-      return MPI_MIN;
-    case Reduction::sum:
-    case Reduction::average:
-      break;
-  }
-  return MPI_SUM;
-}
-
-bool reduces(const MpiCall& call) {
-  const auto operation = static_cast<Operation>(call.operation);
-  return operation == Operation::reduce_scatter || operation == Operation::all_reduce;
-}
-
-int has(const MpiCall* call) {
-  const Type type = type_of(call->dtype);
-  if (static_cast<std::int64_t>(call->count) * type.per_element > INT_MAX) {
-    return 0;
-  }
-  const bool averages = static_cast<Reduction>(call->reduction) == Reduction::average;
-  return !reduces(*call) || (type.can_be_reduced && !averages) ? 1 : 0;
-}
-
-// Both forms of a collective, with and without a request.
-int issue(const MpiCall& call, MPI_Request* request) {
-  const MPI_Comm lane = lane_of(MpiLane::data);
-  const Type type = type_of(call.dtype);
-  const int all = static_cast<int>(call.count) * type.per_element;
-  const int block = all / state.size;
-  const MPI_Op op = operator_of(call.reduction);
-  auto* const data = static_cast<std::byte*>(call.data);
-  void* const data_or_output = call.output != nullptr ? call.output : call.data;
-  switch (static_cast<Operation>(call.operation)) {
-    case Operation::barrier:
-      return request != nullptr ? MPI_Ibarrier(lane, request) : MPI_Barrier(lane);
-    case Operation::reduce_scatter: {
-      // With counts: Open MPI's form for equal blocks reduces all of it to one rank first.
-      state.counts.assign(static_cast<std::size_t>(state.size), block);
-      return request != nullptr
-                 ? MPI_Ireduce_scatter(data, call.output, state.counts.data(), type.type, op, lane, request)
-                 : MPI_Reduce_scatter(data, call.output, state.counts.data(), type.type, op, lane);
-    }
-    case Operation::all_gather: {
-      const bool in_place = call.output == nullptr;
-      const void* const own = in_place ? MPI_IN_PLACE : call.output;
-      return request != nullptr ? MPI_Iallgather(own, block, type.type, data, block, type.type, lane, request)
-                                : MPI_Allgather(own, block, type.type, data, block, type.type, lane);
-    }
-    case Operation::all_reduce:
-      return request != nullptr ? MPI_Iallreduce(MPI_IN_PLACE, data, all, type.type, op, lane, request)
-                                : MPI_Allreduce(MPI_IN_PLACE, data, all, type.type, op, lane);
-    case Operation::broadcast:
-      return request != nullptr ? MPI_Ibcast(data, all, type.type, call.root, lane, request)
-                                : MPI_Bcast(data, all, type.type, call.root, lane);
-    case Operation::all_to_all:
-      return request != nullptr
-                 ? MPI_Ialltoall(data, block, type.type, data_or_output, block, type.type, lane, request)
-                 : MPI_Alltoall(data, block, type.type, data_or_output, block, type.type, lane);
-  }
-  return MPI_ERR_OP;
-}
-
-int begin(const MpiCall* call) { return issue(*call, &state.collective); }
-int test(int* done) { return MPI_Test(&state.collective, done, MPI_STATUS_IGNORE); }
-int perform(const MpiCall* call) { return issue(*call, nullptr); }
-
 constexpr MpiBinding kBinding = {.revision = kMpiBindingRevision,
                                  .implementation = DEAR_MPI_IMPLEMENTATION,
                                  .initialize = initialize,
@@ -355,16 +288,16 @@ constexpr MpiBinding kBinding = {.revision = kMpiBindingRevision,
                                  .describe_version = describe_version,
                                  .describe_error = describe_error,
                                  .send = send,
-                                 .send_small = send_small,
                                  .receive = receive,
                                  .poll = poll,
+                                 .exchange = exchange,
                                  .outstanding = outstanding,
                                  .cancel_receives = cancel_receives,
                                  .take_control = take_control,
-                                 .has = has,
-                                 .begin = begin,
-                                 .test = test,
-                                 .perform = perform};
+                                 .has = has_collective,
+                                 .begin = begin_collective,
+                                 .test = test_collective,
+                                 .perform = perform_collective};
 
 }  // namespace
 }  // namespace dear::transport

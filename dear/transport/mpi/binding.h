@@ -11,7 +11,7 @@
 namespace dear::transport {
 
 // Changes with every change of the table, so that a module of another build is not called.
-inline constexpr int kMpiBindingRevision = 3;
+inline constexpr int kMpiBindingRevision = 4;
 
 // Two worlds of messages that never mix.
 enum class MpiLane : std::int32_t { data, control };
@@ -35,6 +35,18 @@ struct MpiCall {
   void* output = nullptr;
 };
 
+// What goes to a peer and comes from it, under two cookies.
+struct MpiLetter {
+  const void* out = nullptr;
+  void* in = nullptr;
+  std::int32_t bytes = 0;
+  std::int32_t room = 0;
+  std::int32_t peer = 0;
+  std::int32_t came = 0;  // bytes, once through
+  void* sending = nullptr;
+  void* receiving = nullptr;
+};
+
 struct MpiBinding {
   int revision = 0;
   const char* implementation = nullptr;  // "openmpi"
@@ -50,11 +62,14 @@ struct MpiBinding {
 
   // Messages of up to 2^31 - 1 bytes. The cookie comes back with the completion.
   int (*send)(const void* data, int bytes, int peer, int tag, MpiLane lane, void* cookie);
-  // For what is small: `done` becomes 1 when the message is out already; then the cookie does not come back.
-  int (*send_small)(const void* data, int bytes, int peer, int tag, MpiLane lane, void* cookie, int* done);
   int (*receive)(void* data, int bytes, int peer, int tag, MpiLane lane, void* cookie);
   // Moves on what it can, and forgets the requests that it reports. The list stays until the next call.
   int (*poll)(const MpiCompletion** completions, int* count);
+  // All letters at once, on the data lane, with `looks` looks at them. `through` becomes 1 when all have come
+  // and gone by then; if not, each cookie comes back: in `completions` where MPI found an error, else from
+  // poll().
+  int (*exchange)(MpiLetter* letters, int count, int tag, int looks, int* through,
+                  const MpiCompletion** completions, int* completed);
   // The cookies of the requests that are not complete.
   void* const* (*outstanding)(int* count);
   // Takes back the receives that no message has met yet.

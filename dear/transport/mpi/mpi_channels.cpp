@@ -22,6 +22,8 @@ constexpr Tag kHello = kMostTag + 1;
 // What a rank sent before it left may still be on its way when the word of its leaving is here.
 constexpr auto kLastWords = std::chrono::milliseconds(200);
 constexpr std::uint32_t kLooksBetweenNotices = 256;
+// Some microseconds of looks in one call, for what is on its way already.
+constexpr int kLooksAtOnce = 64;
 
 // What ranks say of themselves when they meet.
 struct Hello {
@@ -198,41 +200,50 @@ void MpiChannels::throw_wrong_length(const Transfer& transfer, const MpiCompleti
 
 void MpiChannels::exchange(std::vector<Letter>& letters, Tag tag, const Describe& what, Deadline deadline) {
   guarded([&] {
-    const MpiBinding& mpi = *world_.binding;
     exchanged_.resize(2 * letters.size());
-    // Out first: a peer may be waiting.
+    envelopes_.clear();
     for (int i = 1; i < size(); ++i) {
       const int peer = (rank() + i) % size();
       const Letter& letter = letters[static_cast<std::size_t>(peer)];
-      Transfer& sent = exchanged_[2 * static_cast<std::size_t>(peer)];
-      sent = {Transfer::Direction::send, peer, tag, const_cast<std::byte*>(letter.out), letter.bytes};
-      int done = 0;
-      check(mpi.send_small(letter.out, static_cast<int>(letter.bytes), peer, static_cast<int>(tag),
-                           MpiLane::data, &sent, &done),
-            "send a message");
-      sent.done = done != 0;
+      Transfer* const pair = &exchanged_[2 * static_cast<std::size_t>(peer)];
+      pair[0] = {Transfer::Direction::send, peer, tag, const_cast<std::byte*>(letter.out), letter.bytes};
+      pair[1] = {Transfer::Direction::receive, peer, tag | kOrShorter, letter.in, letter.room};
+      envelopes_.push_back({.out = letter.out,
+                            .in = letter.in,
+                            .bytes = static_cast<std::int32_t>(letter.bytes),
+                            .room = static_cast<std::int32_t>(letter.room),
+                            .peer = peer,
+                            .sending = &pair[0],
+                            .receiving = &pair[1]});
     }
-    for (int i = 1; i < size(); ++i) {
-      const int peer = (rank() + i) % size();
-      const Letter& letter = letters[static_cast<std::size_t>(peer)];
-      Transfer& received = exchanged_[2 * static_cast<std::size_t>(peer) + 1];
-      received = {Transfer::Direction::receive, peer, tag | kOrShorter, letter.in, letter.room};
-      start_piece(received, 0, letter.room);
-    }
-    const auto all_through = [&] {
-      poll();
-      for (int peer = 0; peer < size(); ++peer) {
-        const auto* const pair = &exchanged_[2 * static_cast<std::size_t>(peer)];
-        if (peer != rank() && !(pair[0].done && pair[1].done)) {
-          return false;
-        }
+    const int looks = processors_ == Backoff::Processors::own ? kLooksAtOnce : 1;
+    int through = 0;
+    const MpiCompletion* completions = nullptr;
+    int completed = 0;
+    check(world_.binding->exchange(envelopes_.data(), static_cast<int>(envelopes_.size()),
+                                   static_cast<int>(tag), looks, &through, &completions, &completed),
+          "exchange messages");
+    if (through != 0) {
+      for (const MpiLetter& one : envelopes_) {
+        letters[static_cast<std::size_t>(one.peer)].received = one.came;
       }
-      return true;
+      return;
+    }
+    for (int i = 0; i < completed; ++i) {
+      finish(completions[i]);
+    }
+    const auto done = [&](const MpiLetter& one) {
+      const auto* const pair = &exchanged_[2 * static_cast<std::size_t>(one.peer)];
+      return pair[0].done && pair[1].done;
     };
-    wait_until(all_through, what, deadline);
-    for (int peer = 0; peer < size(); ++peer) {
-      const auto at = static_cast<std::size_t>(peer);
-      letters[at].received = peer != rank() ? exchanged_[2 * at + 1].bytes : 0;
+    const auto all_done = [&] {
+      poll();
+      return std::all_of(envelopes_.begin(), envelopes_.end(), done);
+    };
+    wait_until(all_done, what, deadline);
+    for (const MpiLetter& one : envelopes_) {
+      const auto peer = static_cast<std::size_t>(one.peer);
+      letters[peer].received = exchanged_[2 * peer + 1].bytes;
     }
   });
 }

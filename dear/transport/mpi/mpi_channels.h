@@ -101,7 +101,8 @@ class MpiChannels final : public Mpi {
   std::vector<SteadyTime> left_;  // by rank: since when it is known to have left; the epoch if it has not
   std::unique_ptr<Notice> outgoing_ = std::make_unique<Notice>();
   std::vector<std::byte> shard_;     // of a reduce-scatter in place
-  std::vector<Transfer> exchanged_;  // sends and receives by turns
+  std::vector<Transfer> exchanged_;  // by rank, the send and the receive
+  std::vector<MpiLetter> envelopes_;
   std::uint32_t looks_ = 0;
 
   std::mutex reason_mutex_;
