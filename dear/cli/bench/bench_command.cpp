@@ -15,6 +15,7 @@
 #include "dear/base/units.h"
 #include "dear/cli/bench/collective_options.h"
 #include "dear/cli/bench/crew.h"
+#include "dear/cli/bench/launched.h"
 #include "dear/cli/bench/link_fit.h"
 #include "dear/cli/bench/plot.h"
 #include "dear/cli/bench/report.h"
@@ -71,11 +72,20 @@ void write_outputs(const CollectiveSettings& settings, const ContestOutcome& out
 }
 
 void run_collective(const CollectiveOptions& options) {
-  const CollectiveSettings settings = check(options, read_launch_environment(), this_installation());
+  const LaunchEnvironment environment = read_launch_environment();
+  const CollectiveSettings settings = check(options, environment, this_installation());
   Circumstances circumstances{.cores = static_cast<int>(usable_cores().size()),
                               .load_before = load_of_last_minute(),
                               .program = "dear " DEAR_VERSION};
-  ContestOutcome outcome = hold_until_signalled(settings.contest);
+  ContestOutcome outcome = settings.contest.launched
+                               ? hold_launched_contest(settings.contest, environment, show_progress)
+                               : hold_until_signalled(settings.contest);
+  if (environment.rank != 0) {  // rank 0 speaks for all
+    if (!outcome.failures.empty()) {
+      throw ExitStatus{kExitFailure};
+    }
+    return;
+  }
   end_progress();
   circumstances.load_after = load_of_last_minute();
   outcome.notes.insert(outcome.notes.begin(), settings.notes.begin(), settings.notes.end());
@@ -90,9 +100,9 @@ void run_collective(const CollectiveOptions& options) {
   }
 }
 
-std::string names(bool rivals) {
+std::string names(const std::vector<Contestant>& table, bool rivals) {
   std::string text;
-  for (const Contestant& contestant : contestants()) {
+  for (const Contestant& contestant : table) {
     if (contestant.rival == rivals) {
       text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", contestant.name, contestant.summary);
     }
@@ -118,18 +128,24 @@ void add_collective(CLI::App& parent) {
   const auto add_list = [&](const char* name, auto& value, const std::string& help, const char* type) {
     return add(name, value, help, type)->delimiter(',')->allow_extra_args(false);
   };
-  add("--ranks", options->ranks, "Ranks of each contestant, on this host", "N");
+  add("--ranks", options->ranks,
+      "Ranks of each contestant, on this host; under a launcher, those that it started", "N")
+      ->default_str("2");
   add_list("--sizes", options->sizes,
            "Bytes of the vector on each rank: sizes, or FIRST..LAST for each fourfold between",
            "SIZE[,SIZE...]")
       ->default_str("4B..64MiB");
-  add_list("--backend", options->backends, "What to measure: " + names(false), "NAME[,NAME...]")
+  add_list("--backend", options->backends,
+           "What to measure: " + names(contestants(), false) +
+               "; under a launcher: " + names(launched_backends(), false),
+           "NAME[,NAME...]")
       ->default_str("shm");
   add("--operation", options->operation, operation_names(), "NAME");
   add("--dtype", options->dtype, "fp32, fp64, fp16, bf16, int32, int64, or uint8", "NAME");
   add("--repeat", options->repeat, "Repetitions at each size; every contestant has one in turn", "N");
   add_list("--rivals", options->rivals,
-           "What to compare with: " + names(true) + ", or none (default: those there are)", "NAME[,NAME...]");
+           "What to compare with: " + names(contestants(), true) + ", or none (default: those there are)",
+           "NAME[,NAME...]");
   add("--json", options->json, "Write the results to FILE", "FILE");
   add("--plot", options->plot, "Draw bus bandwidth against size, as SVG", "FILE");
   add("--cluster", options->cluster,
@@ -149,6 +165,9 @@ void add_collective(CLI::App& parent) {
       "defines\n"
       "it (all-reduce, and the pair: 2 (n-1)/n; reduce-scatter, all-gather, all-to-all: (n-1)/n; broadcast: "
       "1).\n"
+      "Under a launcher (mpirun -n 8 dear bench collective) each process is a rank, on whatever hosts; a "
+      "repetition\n"
+      "is then as long as on the rank where it is longest, and a failure ends the run.\n"
       "The exit code is 1 when a contestant fails or computes wrongly; the others are measured all the "
       "same.");
   command->callback([options] { run_collective(*options); });

@@ -8,6 +8,7 @@
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
+#include "dear/cli/bench/launched.h"
 #include "dear/cli/cores.h"
 #include "dear/cli/output_path.h"
 #include "dear/transport/shm/memory.h"
@@ -35,29 +36,38 @@ void check_range(std::string_view option, std::int64_t value, std::int64_t least
   }
 }
 
-std::vector<std::string_view> names_of(bool rivals) {
-  std::vector<std::string_view> names;
-  for (const Contestant& contestant : contestants()) {
+// What an option may name: backends of DeAR's, or rivals.
+std::vector<const Contestant*> choices(bool rivals, bool launched) {
+  std::vector<const Contestant*> found;
+  for (const Contestant& contestant : rivals || !launched ? contestants() : launched_backends()) {
     if (contestant.rival == rivals) {
-      names.push_back(contestant.name);
+      found.push_back(&contestant);
     }
   }
-  return names;
+  return found;
 }
 
-const Contestant& find_named(std::string_view option, const std::string& name, bool rival) {
-  for (const Contestant& contestant : contestants()) {
-    if (contestant.name == name && contestant.rival == rival) {
-      return contestant;
+const Contestant& find_named(std::string_view option, const std::string& name, bool rival, bool launched) {
+  std::vector<std::string_view> names;
+  for (const Contestant* contestant : choices(rival, launched)) {
+    if (contestant->name == name) {
+      return *contestant;
     }
+    names.push_back(contestant->name);
   }
   throw ConfigError(fmt::format("{}: there is no '{}'; choose from {}{}", option, name,
-                                fmt::join(names_of(rival), ", "), rival ? ", or none" : ""));
+                                fmt::join(names, ", "), rival ? ", or none" : ""));
 }
 
 // Why it cannot take part; "" with the entrant complete when it can.
-std::string complete(Entrant& entrant, const Installation& installation) {
+std::string complete(Entrant& entrant, const LaunchEnvironment& environment,
+                     const Installation& installation) {
   const Contestant& contestant = *entrant.contestant;
+  if (environment.size > 1) {
+    return contestant.rival                ? unfit(contestant, environment)
+           : contestant.missing != nullptr ? contestant.missing()
+                                           : "";
+  }
   if (std::string why = contestant.missing(); !why.empty() || contestant.starter == Starter::bench) {
     return why;
   }
@@ -69,57 +79,71 @@ std::string complete(Entrant& entrant, const Installation& installation) {
                            implementation);
 }
 
-void add_by_name(CollectiveSettings& settings, const std::vector<std::string>& names, std::string_view option,
-                 bool rivals, const Installation& installation) {
-  for (const std::string& name : names) {
-    Entrant entrant{.contestant = &find_named(option, name, rivals)};
-    for (const Entrant& other : settings.contest.entrants) {
-      if (other.contestant == entrant.contestant) {
-        throw ConfigError(fmt::format("{} names {} twice", option, name));
+// Those whom the options name, and rivals whom nobody named where they can be had.
+class Registration {
+ public:
+  Registration(CollectiveSettings& settings, const LaunchEnvironment& environment,
+               const Installation& installation)
+      : settings_(settings), environment_(environment), installation_(installation) {}
+
+  void add_all(const CollectiveOptions& options) {
+    const bool launched = settings_.contest.launched;
+    add_by_name(
+        !options.backends.empty() ? options.backends : std::vector<std::string>{launched ? "auto" : "shm"},
+        "--backend", false);
+    const bool none = options.rivals == std::vector<std::string>{"none"};
+    if (options.rivals.empty()) {
+      add_every_rival();
+    } else if (!none) {
+      add_by_name(options.rivals, "--rivals", true);
+    }
+  }
+
+ private:
+  void add_by_name(const std::vector<std::string>& names, std::string_view option, bool rivals) {
+    for (const std::string& name : names) {
+      Entrant entrant{.contestant = &find_named(option, name, rivals, settings_.contest.launched)};
+      for (const Entrant& other : settings_.contest.entrants) {
+        if (other.contestant == entrant.contestant) {
+          throw ConfigError(fmt::format("{} names {} twice", option, name));
+        }
+      }
+      if (const std::string why = complete(entrant, environment_, installation_); !why.empty()) {
+        throw ConfigError(fmt::format("{}: {} cannot take part: {}", option, name, why));
+      }
+      settings_.contest.entrants.push_back(std::move(entrant));
+    }
+  }
+
+  void add_every_rival() {
+    for (const Contestant* rival : choices(true, settings_.contest.launched)) {
+      Entrant entrant{.contestant = rival};
+      if (rival->only_copies && settings_.contest.operation == MeasuredOperation::barrier) {
+        continue;
+      }
+      if (const std::string why = complete(entrant, environment_, installation_); why.empty()) {
+        settings_.contest.entrants.push_back(std::move(entrant));
+      } else {
+        settings_.notes.push_back(fmt::format("{} does not take part: {}", rival->name, why));
       }
     }
-    if (const std::string why = complete(entrant, installation); !why.empty()) {
-      throw ConfigError(fmt::format("{}: {} cannot take part: {}", option, name, why));
-    }
-    settings.contest.entrants.push_back(std::move(entrant));
   }
-}
 
-void add_every_rival(CollectiveSettings& settings, const Installation& installation) {
-  for (const std::string_view name : names_of(true)) {
-    Entrant entrant{.contestant = &find_contestant(name)};
-    if (entrant.contestant->only_copies && settings.contest.operation == MeasuredOperation::barrier) {
-      continue;
-    }
-    if (const std::string why = complete(entrant, installation); why.empty()) {
-      settings.contest.entrants.push_back(std::move(entrant));
-    } else {
-      settings.notes.push_back(fmt::format("{} does not take part: {}", name, why));
-    }
-  }
-}
+  CollectiveSettings& settings_;
+  const LaunchEnvironment& environment_;
+  const Installation& installation_;
+};
 
-void add_entrants(CollectiveSettings& settings, const CollectiveOptions& options,
-                  const Installation& installation) {
-  add_by_name(settings, options.backends, "--backend", false, installation);
-  const bool none = options.rivals == std::vector<std::string>{"none"};
-  if (options.rivals.empty()) {
-    add_every_rival(settings, installation);
-  } else if (!none) {
-    add_by_name(settings, options.rivals, "--rivals", true, installation);
-  }
-}
-
-void check_memory(const ContestSettings& contest, const Installation& installation) {
+void check_memory(const ContestSettings& contest, int ranks_here, const Installation& installation) {
   // A vector on each rank, and for some what it is copied or sent to.
   const std::int64_t most = *std::max_element(contest.sizes.begin(), contest.sizes.end());
-  const auto vectors = static_cast<double>(2 * contest.entrants.size()) * contest.ranks;
+  const auto vectors = static_cast<double>(2 * contest.entrants.size()) * ranks_here;
   if (vectors * static_cast<double>(most) > static_cast<double>(installation.available_bytes)) {
     throw ConfigError(
         fmt::format("--sizes: vectors of {} on {} ranks of {} contestants need up to {:.1f} GiB, but {} are "
                     "available; give "
                     "smaller sizes, or name fewer --rivals",
-                    format_bytes(most), contest.ranks, contest.entrants.size(),
+                    format_bytes(most), ranks_here, contest.entrants.size(),
                     vectors * static_cast<double>(most) / static_cast<double>(kGiB),
                     format_bytes(installation.available_bytes)));
   }
@@ -180,15 +204,17 @@ CollectiveSettings check(const CollectiveOptions& options, const LaunchEnvironme
                          const Installation& installation) {
   CollectiveSettings settings;
   ContestSettings& contest = settings.contest;
-  if (environment.size > 1) {
+  contest.launched = environment.size > 1;
+  const std::int64_t ranks = options.ranks.value_or(contest.launched ? environment.size : 2);
+  check_range("--ranks", ranks, 1, contest.launched ? environment.size : kMostRanks);
+  if (contest.launched && (ranks != environment.size || options.bind.value_or(false))) {
     throw ConfigError(fmt::format(
-        "{} has started {} ranks, but this command starts its own; run it once, without a launcher",
-        environment.launcher, environment.size));
+        "{} is for ranks that this command starts itself, and {} has started {}: leave it out",
+        ranks != environment.size ? "--ranks" : "--bind", environment.launcher, environment.size));
   }
-  check_range("--ranks", options.ranks, 1, kMostRanks);
   check_range("--repeat", options.repeat, 1, kMostRepeats);
   contest.program = installation.program;
-  contest.ranks = static_cast<int>(options.ranks);
+  contest.ranks = static_cast<int>(ranks);
   contest.repeat = static_cast<int>(options.repeat);
   contest.operation =
       parse_option("--operation", [&] { return parse_measured_operation(options.operation); });
@@ -206,10 +232,12 @@ CollectiveSettings check(const CollectiveOptions& options, const LaunchEnvironme
     throw ConfigError("--timeout is 0, but must be longer; 60s is the default");
   }
   contest.timeout = std::chrono::duration<double>(timeout);
-  contest.bind = options.bind.value_or(contest.ranks <= installation.cores);
-  check_outputs(settings, options);
-  add_entrants(settings, options, installation);
-  check_memory(contest, installation);
+  contest.bind = options.bind.value_or(!contest.launched && contest.ranks <= installation.cores);
+  if (environment.rank == 0) {  // which is the one that writes
+    check_outputs(settings, options);
+  }
+  Registration(settings, environment, installation).add_all(options);
+  check_memory(contest, contest.launched ? environment.local_size : contest.ranks, installation);
   return settings;
 }
 

@@ -13,9 +13,9 @@ namespace dear::cli::bench {
 
 // What the user wrote for `dear bench collective`, as text where only we know its form.
 struct CollectiveOptions {
-  std::int64_t ranks = 2;
+  std::optional<std::int64_t> ranks{};  // 2; under a launcher those that it started
   std::vector<std::string> sizes{"4B..64MiB"};
-  std::vector<std::string> backends{"shm"};
+  std::vector<std::string> backends{};  // shm; under a launcher DeAR's choice
   std::string operation = "reduce-scatter+all-gather";
   std::string dtype = "fp32";
   std::int64_t repeat = 15;
@@ -24,7 +24,8 @@ struct CollectiveOptions {
   std::optional<std::string> plot{};
   std::optional<std::string> cluster{};
   std::string timeout = "60s";
-  std::optional<bool> bind{};  // where every rank can have a core
+  std::optional<bool>
+      bind{};  // where every rank can have a core; what a launcher started is left where it is
 };
 
 // What the machine has, as far as options depend on it.

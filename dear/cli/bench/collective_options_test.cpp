@@ -91,9 +91,39 @@ TEST(CollectiveOptions, BytesAreMovedButNotAdded) {
   EXPECT_EQ(check_alone({.operation = "all-gather", .dtype = "uint8"}).contest.dtype, DType::u8);
 }
 
-TEST(CollectiveOptions, RunsOnceAndNotUnderALauncher) {
-  EXPECT_THAT([] { check({}, {.rank = 1, .size = 2, .local_size = 2, .launcher = "torchrun"}, bare()); },
-              ThrowsMessage<ConfigError>(AllOf(HasSubstr("torchrun"), HasSubstr("without a launcher"))));
+LaunchEnvironment launched_by(const std::string& launcher) {
+  return {.rank = 1, .size = 4, .local_rank = 1, .local_size = 2, .launcher = launcher};
+}
+
+TEST(CollectiveOptions, UnderALauncherItsRanksTakePart) {
+  const CollectiveSettings settings = check({}, launched_by("torchrun"), bare());
+  EXPECT_TRUE(settings.contest.launched);
+  EXPECT_EQ(settings.contest.ranks, 4);
+  EXPECT_FALSE(settings.contest.bind);
+  EXPECT_THAT(names_of(settings), ElementsAre("auto", "memcpy"));
+  EXPECT_THAT(settings.notes, Contains(HasSubstr("mpich does not take part: ")));
+}
+
+TEST(CollectiveOptions, UnderALauncherBackendsHaveTheirOwnNames) {
+  const CollectiveOptions options{.backends = {"two-level"}, .rivals = {"none"}};
+  EXPECT_THAT(names_of(check(options, launched_by("Open MPI"), bare())), ElementsAre("two-level"));
+  EXPECT_THAT([] { check({.backends = {"mpi-openmpi"}}, launched_by("Open MPI"), bare()); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("no 'mpi-openmpi'"), HasSubstr("auto, shm, mpi"))));
+}
+
+TEST(CollectiveOptions, WhatTheLauncherHasSettledIsRefused) {
+  const auto check_launched = [](const CollectiveOptions& options) {
+    check(options, launched_by("Open MPI"), bare());
+  };
+  EXPECT_THAT([&] { check_launched({.ranks = 3}); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("--ranks"), HasSubstr("Open MPI has started 4"))));
+  EXPECT_THAT([&] { check_launched({.bind = true}); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("--bind"), HasSubstr("Open MPI has started 4"))));
+}
+
+TEST(CollectiveOptions, AnotherMpiThanThatOfTheLauncherIsRefused) {
+  EXPECT_THAT([] { check({.rivals = {"mpich"}}, launched_by("Slurm"), bare()); },
+              ThrowsMessage<ConfigError>(HasSubstr("--rivals: mpich cannot take part: ")));
 }
 
 TEST(CollectiveOptions, MemoryIsCheckedBefore) {

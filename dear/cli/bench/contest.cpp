@@ -18,7 +18,7 @@ constexpr double kMostBatch = 1000;
 
 // One line of the results: a contestant and an operation.
 struct Entry {
-  std::size_t crew;
+  std::size_t team;
   MeasuredOperation operation;
   int batch = 1;
   std::vector<double> seconds{};
@@ -43,63 +43,56 @@ std::vector<double> seconds_of(const std::vector<Reply>& replies, int batch) {
 
 class Contest {
  public:
-  Contest(const ContestSettings& settings, const HeldSignals& signals) : settings_(settings) {
-    const std::int64_t most = *std::max_element(settings.sizes.begin(), settings.sizes.end());
+  Contest(const ContestSettings& settings, const MakeTeam& make_team) : settings_(settings) {
     for (const Entrant& entrant : settings.entrants) {
-      const std::size_t number = crews_.size();
-      crews_.push_back(std::make_unique<Crew>(
-          *entrant.contestant,
-          CrewOptions{.program = settings.program,
-                      .ranks = settings.ranks,
-                      .bind = settings.bind,
-                      .prepare_bytes = most,
-                      .output_bytes = settings.operation == MeasuredOperation::all_to_all ? most : 0,
-                      .timeout = settings.timeout,
-                      .launcher = entrant.launcher},
-          signals));
-      entries_.push_back({.crew = number, .operation = settings.operation});
+      const std::size_t number = teams_.size();
+      teams_.push_back(make_team(entrant));
+      entries_.push_back({.team = number, .operation = settings.operation});
       // What the pair takes the place of.
       if (entrant.contestant->rival && !entrant.contestant->only_copies &&
           settings.operation == MeasuredOperation::pair) {
-        entries_.push_back({.crew = number, .operation = MeasuredOperation::all_reduce});
+        entries_.push_back({.team = number, .operation = MeasuredOperation::all_reduce});
       }
     }
   }
 
   ContestOutcome hold(const std::function<void(std::int64_t)>& progress) {
     // One after another: while ranks meet, their engines may keep every core busy.
-    for (std::size_t crew = 0; crew < crews_.size(); ++crew) {
-      attempt(crew,
-              [&] { outcome_.descriptions.emplace_back(name_of_crew(crew), crews_[crew]->wait_ready()); });
+    for (std::size_t team = 0; team < teams_.size(); ++team) {
+      attempt(team,
+              [&] { outcome_.descriptions.emplace_back(name_of_team(team), teams_[team]->wait_ready()); });
     }
     for (const std::int64_t bytes : settings_.sizes) {
       progress(bytes);
       measure(bytes);
     }
-    for (std::size_t crew = 0; crew < crews_.size(); ++crew) {
-      attempt(crew, [&] { crews_[crew]->dismiss(); });
+    for (std::size_t team = 0; team < teams_.size(); ++team) {
+      attempt(team, [&] { teams_[team]->dismiss(); });
     }
     return std::move(outcome_);
   }
 
  private:
-  [[nodiscard]] std::string name_of_crew(std::size_t crew) const {
-    return std::string(settings_.entrants[crew].contestant->name);
+  [[nodiscard]] std::string name_of_team(std::size_t team) const {
+    return std::string(settings_.entrants[team].contestant->name);
   }
 
-  // Does it unless this crew has failed already. False when it has.
+  // Does it unless this team has failed already. False when it has.
   template <typename Do>
-  bool attempt(std::size_t crew, Do action) {
-    if (!crews_[crew]) {
+  bool attempt(std::size_t team, Do action) {
+    if (!teams_[team]) {
       return false;
     }
     try {
       action();
       return true;
     } catch (const Error& error) {
+      if (settings_.launched) {
+        throw;
+      }
       outcome_.failures.push_back(
-          {.contestant = name_of_crew(crew), .reason = error.what(), .output = crews_[crew]->output()});
-      crews_[crew].reset();
+          {.contestant = name_of_team(team), .reason = error.what(), .output = teams_[team]->output()});
+      teams_[team].reset();
       return false;
     }
   }
@@ -107,14 +100,14 @@ class Contest {
   void measure(std::int64_t bytes) {
     for (Entry& entry : entries_) {
       entry.seconds.clear();
-      attempt(entry.crew, [&] { prepare(entry, bytes); });
+      attempt(entry.team, [&] { prepare(entry, bytes); });
     }
     for (int round = 0; round < settings_.repeat; ++round) {
       for (Entry& entry : entries_) {
         if (!entry.refused) {
-          attempt(entry.crew, [&] {
+          attempt(entry.team, [&] {
             const auto seconds =
-                seconds_of(crews_[entry.crew]->ask(order(entry, bytes, {.unmeasured = 1, .repetitions = 1})),
+                seconds_of(teams_[entry.team]->ask(order(entry, bytes, {.unmeasured = 1, .repetitions = 1})),
                            entry.batch);
             entry.seconds.insert(entry.seconds.end(), seconds.begin(), seconds.end());
           });
@@ -122,14 +115,15 @@ class Contest {
       }
     }
     for (const Entry& entry : entries_) {
-      if (!entry.refused && crews_[entry.crew]) {
-        outcome_.results.push_back({.backend = name_of_crew(entry.crew),
+      if (!entry.refused && teams_[entry.team]) {
+        outcome_.results.push_back({.backend = name_of_team(entry.team),
                                     .operation = entry.operation,
                                     .dtype = settings_.dtype,
                                     .ranks = settings_.ranks,
                                     .bytes = bytes,
                                     .seconds = quantiles_of(entry.seconds),
-                                    .verified = entry.verified});
+                                    .verified = entry.verified,
+                                    .copies = settings_.entrants[entry.team].contestant->only_copies});
       }
     }
   }
@@ -139,15 +133,15 @@ class Contest {
     if (entry.refused) {
       return;
     }
-    Crew& crew = *crews_[entry.crew];
+    Team& team = *teams_[entry.team];
     Command verify = order(entry, bytes, {});
     verify.kind = Command::Kind::verify;
     entry.verified = true;
-    const std::vector<Reply> replies = crew.ask(verify);
+    const std::vector<Reply> replies = team.ask(verify);
     for (std::size_t rank = 0; rank < replies.size(); ++rank) {
       const Reply& reply = replies[rank];
       if (reply.kind == Reply::Kind::refused) {
-        outcome_.notes.push_back(fmt::format("{} is not measured at {}: {}", name_of_crew(entry.crew),
+        outcome_.notes.push_back(fmt::format("{} is not measured at {}: {}", name_of_team(entry.team),
                                              name_of(entry.operation), reply.text));
         entry.refused = true;
         return;
@@ -155,7 +149,7 @@ class Contest {
       if (reply.kind == Reply::Kind::wrong && entry.verified) {
         entry.verified = false;
         outcome_.failures.push_back(
-            {.contestant = name_of_crew(entry.crew),
+            {.contestant = name_of_team(entry.team),
              .reason = fmt::format("the result of {} at {} bytes is wrong: on rank {}, {}",
                                    name_of(entry.operation), bytes, rank, reply.text)});
       }
@@ -168,7 +162,7 @@ class Contest {
     entry.batch = 1;
     for (int step = 0; step < 4; ++step) {
       const auto seconds = seconds_of(
-          crews_[entry.crew]->ask(order(entry, bytes, {.unmeasured = 1, .repetitions = 3})), entry.batch);
+          teams_[entry.team]->ask(order(entry, bytes, {.unmeasured = 1, .repetitions = 3})), entry.batch);
       const double usual = std::max(quantiles_of(seconds).median, 1e-9);
       if (usual * entry.batch >= kLeastRepetitionSeconds) {
         break;
@@ -193,7 +187,7 @@ class Contest {
   }
 
   const ContestSettings& settings_;
-  std::vector<std::unique_ptr<Crew>> crews_;  // empty where one has failed
+  std::vector<std::unique_ptr<Team>> teams_;  // empty where one has failed
   std::vector<Entry> entries_;
   ContestOutcome outcome_;
 };
@@ -205,13 +199,31 @@ double Result::algorithm_bandwidth() const {
 }
 
 double Result::bus_bandwidth() const {
-  const double factor = find_contestant(backend).only_copies ? 1 : bus_factor(operation, ranks);
+  const double factor = copies ? 1 : bus_factor(operation, ranks);
   return factor * algorithm_bandwidth();
+}
+
+ContestOutcome hold_contest_among(const ContestSettings& settings, const MakeTeam& make_team,
+                                  const std::function<void(std::int64_t bytes)>& progress) {
+  return Contest(settings, make_team).hold(progress);
 }
 
 ContestOutcome hold_contest(const ContestSettings& settings, const HeldSignals& signals,
                             const std::function<void(std::int64_t bytes)>& progress) {
-  return Contest(settings, signals).hold(progress);
+  const std::int64_t most = *std::max_element(settings.sizes.begin(), settings.sizes.end());
+  const auto make_crew = [&](const Entrant& entrant) {
+    return std::make_unique<Crew>(
+        *entrant.contestant,
+        CrewOptions{.program = settings.program,
+                    .ranks = settings.ranks,
+                    .bind = settings.bind,
+                    .prepare_bytes = most,
+                    .output_bytes = settings.operation == MeasuredOperation::all_to_all ? most : 0,
+                    .timeout = settings.timeout,
+                    .launcher = entrant.launcher},
+        signals);
+  };
+  return hold_contest_among(settings, make_crew, progress);
 }
 
 }  // namespace dear::cli::bench

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "dear/cli/bench/measured_operation.h"
 #include "dear/cli/bench/mpi_launcher.h"
 #include "dear/cli/bench/statistics.h"
+#include "dear/cli/bench/team.h"
 #include "dear/cli/held_signals.h"
 
 namespace dear::cli::bench {
@@ -24,7 +26,7 @@ struct Entrant {
 };
 
 struct ContestSettings {
-  std::string program;            // the `dear` command, which ranks are
+  std::string program;            // the `dear` command, which the bench starts as its ranks
   std::vector<Entrant> entrants;  // the first is what the others are compared with
   MeasuredOperation operation = MeasuredOperation::pair;
   DType dtype = DType::f32;
@@ -33,6 +35,7 @@ struct ContestSettings {
   int repeat = 15;
   std::chrono::duration<double> timeout = std::chrono::seconds(60);
   bool bind = false;
+  bool launched = false;  // a launcher has started the ranks: this process is one of them
 };
 
 // One contestant at one operation and size.
@@ -44,6 +47,7 @@ struct Result {
   std::int64_t bytes = 0;
   Quantiles seconds;  // of one operation, over the repetitions
   bool verified = false;
+  bool copies = false;  // each rank for itself
 
   [[nodiscard]] double algorithm_bandwidth() const;  // bytes over seconds; 0 for a barrier
   // See bus_factor. A plain copy has its own bandwidth.
@@ -73,5 +77,11 @@ struct ContestOutcome {
 // size before it is measured. Interrupted (crew.h) when a signal comes, after all ranks have been ended.
 ContestOutcome hold_contest(const ContestSettings& settings, const HeldSignals& signals,
                             const std::function<void(std::int64_t bytes)>& progress);
+
+// The same with ranks that run already. Where every rank holds the contest, the first failure ends it: it is
+// thrown, since ranks may differ in what they saw of it.
+using MakeTeam = std::function<std::unique_ptr<Team>(const Entrant& entrant)>;
+ContestOutcome hold_contest_among(const ContestSettings& settings, const MakeTeam& make_team,
+                                  const std::function<void(std::int64_t bytes)>& progress);
 
 }  // namespace dear::cli::bench

@@ -11,7 +11,7 @@
 #include "dear/cli/bench/connection.h"
 #include "dear/cli/bench/contestant.h"
 #include "dear/cli/bench/mpi_launcher.h"
-#include "dear/cli/bench/protocol.h"
+#include "dear/cli/bench/team.h"
 #include "dear/cli/held_signals.h"
 #include "dear/cli/keeper.h"
 #include "dear/cli/rank_process.h"
@@ -37,31 +37,27 @@ struct CrewOptions {
 // while nothing is asked of them. Used by one thread.
 //
 // SIGINT, SIGTERM and SIGHUP interrupt every wait, so that ranks and what started them are ended in order.
-// After an error of any method the crew is good for nothing but output() and its end.
-class Crew {
+class Crew final : public Team {
  public:
   // Starts them; does not wait.
   Crew(const Contestant& contestant, const CrewOptions& options, const HeldSignals& signals);
   // Whatever is left of the ranks, and of what started them, is dead afterwards.
-  ~Crew();
+  ~Crew() override;
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
 
   [[nodiscard]] const Contestant& contestant() const { return contestant_; }
 
-  // Returns when all ranks have met, with the engine's description of itself.
-  std::string wait_ready();
-  // The answers to a measurement or verification, one from each rank. TransportError for a rank that failed
-  // or ended, TimeoutError naming the ranks that did not answer in time.
-  std::vector<Reply> ask(const Command& command);
+  // TransportError for a rank that failed or ended, TimeoutError naming the ranks that did not answer in
+  // time.
+  std::string wait_ready() override;
+  std::vector<Reply> ask(const Command& command) override;
   // How long ranks may take to answer from now on; at first, the timeout and a little to say what failed.
   void expect_answers_within(std::chrono::duration<double> time) { time_to_answer_ = time; }
-  // Lets the ranks end by themselves. TransportError for one that fails at that, TimeoutError for one that
-  // does not end.
-  void dismiss();
+  // TransportError for a rank that fails at its end, TimeoutError for one that does not end.
+  void dismiss() override;
 
-  // The end of what the ranks have written to their standard output and error up to now.
-  const std::string& output();
+  const std::string& output() override;
 
  private:
   struct Rank {

@@ -47,6 +47,7 @@ class Engine {
 
 struct EngineOptions {
   std::chrono::duration<double> timeout;  // for each wait
+  int port_offset = 0;  // several engines of one process that meet at the master's port take one each
 };
 
 }  // namespace dear::cli::bench

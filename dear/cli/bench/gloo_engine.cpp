@@ -99,11 +99,13 @@ std::string gloo_missing() { return train::gloo_missing(); }
 
 std::unique_ptr<Engine> open_gloo_engine(const EngineOptions& options) {
   const LaunchEnvironment environment = read_launch_environment();
-  return std::make_unique<GlooEngine>(train::make_gloo({.rank = environment.rank,
-                                                        .size = environment.size,
-                                                        .master_address = environment.master_address,
-                                                        .master_port = environment.master_port,
-                                                        .timeout = options.timeout}));
+  return std::make_unique<GlooEngine>(
+      train::make_gloo({.rank = environment.rank,
+                        .size = environment.size,
+                        .master_address = environment.master_address,
+                        .master_port = environment.master_port + options.port_offset,
+                        .interface_name = environment.network_interface,
+                        .timeout = options.timeout}));
 }
 
 const BackendTable& torch_backends() { return train::c10d_backends(); }

@@ -16,7 +16,7 @@ using In = MpiCollective::Operation;
 
 class MpiEngine : public Engine {
  public:
-  explicit MpiEngine(std::unique_ptr<transport::Mpi> mpi) : mpi_(std::move(mpi)) {}
+  explicit MpiEngine(std::shared_ptr<transport::Mpi> mpi) : mpi_(std::move(mpi)) {}
 
   [[nodiscard]] std::string description() const override {
     return mpi_->description() + ", its own collectives";
@@ -74,7 +74,7 @@ class MpiEngine : public Engine {
   }
 
  private:
-  std::unique_ptr<transport::Mpi> mpi_;
+  std::shared_ptr<transport::Mpi> mpi_;
   PrivateMemory data_;
   PrivateMemory shard_;
   PrivateMemory output_;
@@ -83,6 +83,10 @@ class MpiEngine : public Engine {
 }  // namespace
 
 std::unique_ptr<Engine> open_mpi_engine(const std::string& implementation, const EngineOptions& options) {
+  // A group of this process may be on it; it outlives the engines of a bench.
+  if (transport::Mpi* const shared = transport::mpi_in_use()) {
+    return std::make_unique<MpiEngine>(std::shared_ptr<transport::Mpi>(shared, [](transport::Mpi*) {}));
+  }
   return std::make_unique<MpiEngine>(
       transport::open_mpi({.implementation = implementation, .deadline = Deadline::after(options.timeout)}));
 }

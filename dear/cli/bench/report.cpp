@@ -65,7 +65,8 @@ std::string circumstances_text(const ContestSettings& settings, const ContestOut
   }
   text += fmt::format("{} on {} cores, ranks {}; load {:.2f} before, {:.2f} after\n", circumstances.program,
                       circumstances.cores,
-                      !settings.bind                          ? "not bound"
+                      settings.launched                       ? "where their launcher put them"
+                      : !settings.bind                        ? "not bound"
                       : settings.ranks <= circumstances.cores ? "bound to cores of their own"
                                                               : "bound, several to a core",
                       circumstances.load_before, circumstances.load_after);

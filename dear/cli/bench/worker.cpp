@@ -1,6 +1,5 @@
 #include "dear/cli/bench/worker.h"
 
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -12,9 +11,9 @@
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
 #include "dear/cli/bench/connection.h"
-#include "dear/cli/bench/contents.h"
 #include "dear/cli/bench/contestant.h"
 #include "dear/cli/bench/protocol.h"
+#include "dear/cli/bench/responder.h"
 #include "dear/cli/bench/starting_gate.h"
 #include "dear/cli/cores.h"
 #include "dear/cli/exit_status.h"
@@ -48,18 +47,19 @@ class Rank {
     Connection::Message welcome = next();
     gate_ = std::make_unique<StartingGate>(std::move(welcome.file), size_);
     engine_ = contestant_.open({.timeout = options_.timeout});
+    Responder responder(
+        *engine_, {.rank = rank_, .size = size_, .only_copies = contestant_.only_copies, .meet = [this] {
+                     gate_->wait(Deadline::after(options_.timeout));
+                   }});
     const Command first = parse_command(welcome.text);
-    const std::int64_t rounding =
-        std::int64_t{8} * size_;  // counts are rounded up to a multiple of the ranks
-    engine_->prepare(first.prepare_bytes + rounding,
-                     first.output_bytes > 0 ? first.output_bytes + rounding : 0);
+    responder.prepare(first.prepare_bytes, first.output_bytes);
     tell({.kind = Reply::Kind::ready, .text = engine_->description()});
     while (true) {
       const Command command = parse_command(next().text);
       if (command.kind == Command::Kind::end) {
         return;
       }
-      tell(answer(command));
+      tell(responder.answer(command));
     }
   }
 
@@ -72,101 +72,6 @@ class Rank {
     return std::move(*message);
   }
   void tell(const Reply& reply) const { connection_.send(to_text(reply)); }
-
-  Reply answer(const Command& command) {
-    if (const std::string why = engine_->refusal(command.operation, command.dtype); !why.empty()) {
-      return {.kind = Reply::Kind::refused, .text = why};
-    }
-    const Work work{.operation = command.operation, .dtype = command.dtype, .count = count_of(command)};
-    return command.kind == Command::Kind::verify ? verify(work) : measure(command, work);
-  }
-
-  std::int64_t count_of(const Command& command) const {
-    if (command.operation == MeasuredOperation::barrier) {
-      return 0;
-    }
-    const std::int64_t unit = size_of(command.dtype) * engine_->granularity(command.operation);
-    return (command.bytes + unit - 1) / unit * engine_->granularity(command.operation);
-  }
-
-  // Zeros stay zeros however often they are added.
-  Reply measure(const Command& command, const Work& work) {
-    std::memset(engine_->data(), 0, static_cast<std::size_t>(work.count * size_of(work.dtype)));
-    Reply reply{.kind = Reply::Kind::spans};
-    for (int i = -command.unmeasured; i < command.repetitions; ++i) {
-      gate_->wait(Deadline::after(options_.timeout));
-      const double begin = now_seconds();
-      for (int j = 0; j < command.batch; ++j) {
-        engine_->run(work);
-      }
-      const double end = now_seconds();
-      if (i >= 0) {
-        reply.spans.push_back({.begin_seconds = begin, .end_seconds = end});
-      }
-    }
-    // Whoever answers first wakes the coordinator, which may take the core of one that is not done.
-    gate_->wait(Deadline::after(options_.timeout));
-    return reply;
-  }
-
-  Reply verify(const Work& work) {
-    const Contents contents(work.dtype, size_);
-    contents.fill(engine_->data(), {0, work.count}, rank_);
-    if (engine_->output() != nullptr) {
-      std::memset(engine_->output(), 0xff, static_cast<std::size_t>(work.count * size_of(work.dtype)));
-    }
-    gate_->wait(Deadline::after(options_.timeout));
-    engine_->run(work);
-    const std::optional<std::string> difference = first_difference(contents, work);
-    // A rank that goes on must not write into what another still reads.
-    gate_->wait(Deadline::after(options_.timeout));
-    return difference ? Reply{.kind = Reply::Kind::wrong, .text = *difference}
-                      : Reply{.kind = Reply::Kind::right};
-  }
-
-  std::optional<std::string> first_difference(const Contents& contents, const Work& work) const {
-    const Range all{0, work.count};
-    if (contestant_.only_copies) {
-      return contents.differs_from_rank(engine_->output(), all, rank_);
-    }
-    switch (work.operation) {
-      case MeasuredOperation::pair:
-      case MeasuredOperation::all_reduce:
-        return contents.differs_from_sum(engine_->data(), all);
-      case MeasuredOperation::reduce_scatter:
-        return contents.differs_from_sum(engine_->reduced_shard(work), engine_->shard(work, rank_));
-      case MeasuredOperation::broadcast:
-        return contents.differs_from_rank(engine_->data(), all, 0);
-      case MeasuredOperation::all_gather:
-        return of_each_peer([&](int peer) {
-          const Range theirs = engine_->shard(work, peer);
-          return contents.differs_from_rank(at(engine_->data(), work, theirs.begin), theirs, peer);
-        });
-      case MeasuredOperation::all_to_all:
-        // Block q of the output is what rank q had in its block of this rank's number.
-        return of_each_peer([&](int peer) {
-          const std::int64_t block = work.count / size_;
-          return contents.differs_from_rank(at(engine_->output(), work, peer * block),
-                                            {rank_ * block, (rank_ + 1) * block}, peer);
-        });
-      case MeasuredOperation::barrier:
-        break;
-    }
-    return std::nullopt;
-  }
-
-  static const std::byte* at(const std::byte* vector, const Work& work, std::int64_t element) {
-    return vector + element * size_of(work.dtype);
-  }
-  template <typename Difference>
-  std::optional<std::string> of_each_peer(Difference difference) const {
-    for (int peer = 0; peer < size_; ++peer) {
-      if (auto found = difference(peer)) {
-        return found;
-      }
-    }
-    return std::nullopt;
-  }
 
   const WorkerOptions& options_;
   const Contestant& contestant_;

@@ -74,7 +74,7 @@ class OverMpi final : public Backend {
 
  private:
   static constexpr std::int64_t kLarge = 256 * kKiB;
-  static constexpr std::int64_t kRingSegment = 256 * kKiB;
+  static constexpr std::int64_t kRingSegment = 32 * kKiB;
   static constexpr std::int64_t kHeading = 64;
   static_assert(sizeof(Heading) <= kHeading);
 

@@ -77,4 +77,8 @@ struct MpiOptions {
 // TimeoutError where ranks did not come.
 std::unique_ptr<Mpi> open_mpi(const MpiOptions& options);
 
+// What open_mpi() opened and is still there; null for nothing. For benches, which compare what a group does
+// with what the MPI below it does, while the group is idle.
+Mpi* mpi_in_use();
+
 }  // namespace dear::transport

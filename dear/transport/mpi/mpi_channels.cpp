@@ -25,6 +25,8 @@ constexpr std::uint32_t kLooksBetweenNotices = 256;
 // Some microseconds of looks in one call, for what is on its way already.
 constexpr int kLooksAtOnce = 64;
 
+std::atomic<Mpi*> in_use = nullptr;
+
 // What ranks say of themselves when they meet.
 struct Hello {
   std::uint64_t host = 0;
@@ -36,9 +38,14 @@ struct Hello {
 MpiChannels::MpiChannels(const MpiWorld& world)
     : world_(world),
       hosts_(static_cast<std::size_t>(world.size)),
-      left_(static_cast<std::size_t>(world.size)) {}
+      left_(static_cast<std::size_t>(world.size)) {
+  in_use = this;
+}
+
+Mpi* mpi_in_use() { return in_use; }
 
 MpiChannels::~MpiChannels() {
+  in_use = nullptr;
   const std::lock_guard lock(turn_);
   if (!error_ && !aborted_) {
     tell_peers(Notice::Kind::left, "");

@@ -1,0 +1,116 @@
+#include "dear/cli/bench/responder.h"
+
+#include <cstring>
+#include <utility>
+
+#include "dear/base/deadline.h"
+
+namespace dear::cli::bench {
+namespace {
+
+const std::byte* at(const std::byte* vector, const Work& work, std::int64_t element) {
+  return vector + element * size_of(work.dtype);
+}
+template <typename Difference>
+std::optional<std::string> of_each_peer(int size, Difference difference) {
+  for (int peer = 0; peer < size; ++peer) {
+    if (auto found = difference(peer)) {
+      return found;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Responder::Responder(Engine& engine, Place place) : engine_(engine), place_(std::move(place)) {}
+
+void Responder::prepare(std::int64_t bytes, std::int64_t output_bytes) {
+  const std::int64_t rounding =
+      std::int64_t{8} * place_.size;  // counts are rounded up to a multiple of the ranks
+  engine_.prepare(bytes + rounding, output_bytes > 0 ? output_bytes + rounding : 0);
+}
+
+Reply Responder::answer(const Command& command) {
+  if (const std::string why = engine_.refusal(command.operation, command.dtype); !why.empty()) {
+    return {.kind = Reply::Kind::refused, .text = why};
+  }
+  const Work work{.operation = command.operation, .dtype = command.dtype, .count = count_of(command)};
+  return command.kind == Command::Kind::verify ? verify(work) : measure(command, work);
+}
+
+std::int64_t Responder::count_of(const Command& command) const {
+  if (command.operation == MeasuredOperation::barrier) {
+    return 0;
+  }
+  const std::int64_t unit = size_of(command.dtype) * engine_.granularity(command.operation);
+  return (command.bytes + unit - 1) / unit * engine_.granularity(command.operation);
+}
+
+// Zeros stay zeros however often they are added.
+Reply Responder::measure(const Command& command, const Work& work) {
+  std::memset(engine_.data(), 0, static_cast<std::size_t>(work.count * size_of(work.dtype)));
+  Reply reply{.kind = Reply::Kind::spans};
+  for (int i = -command.unmeasured; i < command.repetitions; ++i) {
+    place_.meet();
+    const double begin = now_seconds();
+    for (int j = 0; j < command.batch; ++j) {
+      engine_.run(work);
+    }
+    const double end = now_seconds();
+    if (i >= 0) {
+      reply.spans.push_back({.begin_seconds = begin, .end_seconds = end});
+    }
+  }
+  // Whoever answers first wakes the coordinator, which may take the core of one that is not done.
+  place_.meet();
+  return reply;
+}
+
+Reply Responder::verify(const Work& work) {
+  const Contents contents(work.dtype, place_.size);
+  contents.fill(engine_.data(), {0, work.count}, place_.rank);
+  if (engine_.output() != nullptr) {
+    std::memset(engine_.output(), 0xff, static_cast<std::size_t>(work.count * size_of(work.dtype)));
+  }
+  place_.meet();
+  engine_.run(work);
+  const std::optional<std::string> difference = first_difference(contents, work);
+  // A rank that goes on must not write into what another still reads.
+  place_.meet();
+  return difference ? Reply{.kind = Reply::Kind::wrong, .text = *difference}
+                    : Reply{.kind = Reply::Kind::right};
+}
+
+std::optional<std::string> Responder::first_difference(const Contents& contents, const Work& work) const {
+  const Range all{0, work.count};
+  if (place_.only_copies) {
+    return contents.differs_from_rank(engine_.output(), all, place_.rank);
+  }
+  switch (work.operation) {
+    case MeasuredOperation::pair:
+    case MeasuredOperation::all_reduce:
+      return contents.differs_from_sum(engine_.data(), all);
+    case MeasuredOperation::reduce_scatter:
+      return contents.differs_from_sum(engine_.reduced_shard(work), engine_.shard(work, place_.rank));
+    case MeasuredOperation::broadcast:
+      return contents.differs_from_rank(engine_.data(), all, 0);
+    case MeasuredOperation::all_gather:
+      return of_each_peer(place_.size, [&](int peer) {
+        const Range theirs = engine_.shard(work, peer);
+        return contents.differs_from_rank(at(engine_.data(), work, theirs.begin), theirs, peer);
+      });
+    case MeasuredOperation::all_to_all:
+      // Block q of the output is what rank q had in its block of this rank's number.
+      return of_each_peer(place_.size, [&](int peer) {
+        const std::int64_t block = work.count / place_.size;
+        return contents.differs_from_rank(at(engine_.output(), work, peer * block),
+                                          {place_.rank * block, (place_.rank + 1) * block}, peer);
+      });
+    case MeasuredOperation::barrier:
+      break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace dear::cli::bench

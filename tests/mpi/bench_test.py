@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""`dear bench collective` as the ranks of an mpirun.
+
+  bench_test.py DEAR MPIRUN IMPLEMENTATION"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+RANKS = 3
+BENCH = ["bench", "collective", "--sizes", "4B,64KiB", "--repeat", "2", "--timeout", "30s"]
+PAIR = "reduce-scatter+all-gather"
+
+
+class Launched(unittest.TestCase):
+    dear = mpirun = implementation = ""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def run_bench(self, *options):
+        command = [self.mpirun, self.implementation, str(RANKS), self.dear, *BENCH, *options]
+        environment = {**os.environ, "XDG_CACHE_HOME": self.folder}
+        return subprocess.run(
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=240, check=False
+        )
+
+    def results(self, *options):
+        ended = self.run_bench(*options, "--json", "results.json")
+        self.assertEqual(ended.returncode, 0, ended)
+        self.assertEqual(ended.stdout.count("medians of 2 repetitions"), 1, ended.stdout)
+        with open(os.path.join(self.folder, "results.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def test_the_mpi_below_is_a_rival(self):
+        results = self.results("--backend", "mpi", "--rivals", f"{self.implementation},memcpy")
+        self.assertEqual(
+            [(row["backend"], row["operation"]) for row in results],
+            2 * [("mpi", PAIR), (self.implementation, PAIR), (self.implementation, "all-reduce"), ("memcpy", PAIR)],
+        )
+        for row in results:
+            self.assertTrue(row["verified"], row)
+            self.assertEqual(row["ranks"], RANKS)
+            self.assertGreater(row["seconds"]["median"], 0)
+
+    def test_the_choice_is_measured_and_fitted(self):
+        results = self.results("--rivals", "none", "--cluster", "here.json")
+        self.assertEqual([row["backend"] for row in results], ["auto", "auto"])
+        with open(os.path.join(self.folder, "here.json"), encoding="utf-8") as file:
+            self.assertIn("alpha", file.read())
+
+    def test_bad_options_end_all_ranks(self):
+        for options, naming in (
+            (["--ranks", "2"], "--ranks is for ranks that this command starts itself"),
+            (["--backend", "pigeon"], "--backend: there is no 'pigeon'"),
+            (["--rivals", "gloo", "--backend", "mpi"], "--rivals: gloo cannot take part: "),
+        ):
+            ended = self.run_bench(*options)
+            self.assertNotEqual(ended.returncode, 0)
+            self.assertIn(naming, ended.stdout + ended.stderr)
+
+
+if __name__ == "__main__":
+    Launched.dear, Launched.mpirun, Launched.implementation = sys.argv[1:4]
+    unittest.main(argv=sys.argv[:1])
