@@ -105,5 +105,17 @@ INSTANTIATE_TEST_SUITE_P(Backends, Collectives, ::testing::ValuesIn(worlds()), [
   return fmt::format("{}{}", test.param.kind, test.param.size);
 });
 
+class WaitingRanks : public Collectives {};
+TEST_P(WaitingRanks, SleepUntilTheLastHasCome) {
+  const int waiting_here = GetParam().kind == "processes" ? 1 : GetParam().size - 1;
+  EXPECT_THAT(run([&](Group& group) { testing::check_waiting(group, waiting_here); }), Each("ok"));
+}
+INSTANTIATE_TEST_SUITE_P(Backends, WaitingRanks,
+                         ::testing::Values(World{"threads", 4}, World{"processes", 2}, World{"processes", 4},
+                                           World{"programs", 4}, World{"shaped", 2}),
+                         [](const auto& test) {
+                           return fmt::format("{}{}", test.param.kind, test.param.size);
+                         });
+
 }  // namespace
 }  // namespace dear::collective

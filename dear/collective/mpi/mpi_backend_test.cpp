@@ -35,6 +35,9 @@ TEST(MpiBackend, DoesWhatEveryBackendDoes) {
   EXPECT_THAT(made.backend->description(), StartsWith("mpi, "));
   Group group(std::move(made.backend), {.timeout = std::chrono::seconds(60)});
   testing::check_group(group);
+  if (group.size() > 1) {
+    testing::check_waiting(group);
+  }
 }
 
 // As `dear train --backend mpi` does it.

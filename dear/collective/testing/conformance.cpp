@@ -1,13 +1,17 @@
 #include "dear/collective/testing/conformance.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <random>
 #include <string>
+#include <thread>
 
 #include <gtest/gtest.h>
 
+#include "dear/base/deadline.h"
 #include "dear/base/error.h"
 #include "dear/collective/half.h"
 
@@ -234,6 +238,13 @@ void check_repetition(Group& group) {
   }
 }
 
+// What this process has used, its threads together.
+double processor_seconds() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
 }  // namespace
 
 void check_reductions(Group& group, const ConformanceOptions& options) {
@@ -322,6 +333,22 @@ void check_rounding(Group& group, const ConformanceOptions& options) {
   if (options.order == Order::ranks) {
     check_order_of_ranks(group);
   }
+}
+
+void check_waiting(Group& group, int ranks_here) {
+  constexpr auto kLate = std::chrono::seconds(1);
+  group.barrier().wait();
+  const double waited_from = now_seconds();
+  const double used_before = processor_seconds();
+  if (group.rank() == 0) {
+    std::this_thread::sleep_for(kLate);
+  }
+  group.barrier().wait();
+  const double waited = now_seconds() - waited_from;
+  const double used = processor_seconds() - used_before;
+  EXPECT_GE(waited, 0.9 * std::chrono::duration<double>(kLate).count());
+  EXPECT_LT(used, 0.05 * waited * ranks_here) << "rank " << group.rank();
+  group.barrier().wait();
 }
 
 void check_group(Group& group, const ConformanceOptions& options) {

@@ -55,6 +55,7 @@ TEST(GlooProcesses, DoEveryCollective) {
                                  check_group(group, {.dtypes = {DType::f32, DType::bf16},
                                                      .counts = {17, 300'001},
                                                      .order = collective::testing::Order::fixed});
+                                 collective::testing::check_waiting(group);
                                }),
               Each("ok"));
 }
