@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/base/first_error.h"
 #include "dear/base/units.h"
 #include "dear/collective/mpi/borrowed_channels.h"
 #include "dear/collective/mpi/own.h"
@@ -80,17 +80,8 @@ class OverMpi final : public Backend {
 
   // An error of MPI's own collectives is this rank's for good as well.
   template <typename Function>
-  void guarded(Function&& function) {
-    if (error_) {
-      std::rethrow_exception(error_);
-    }
-    try {
-      function();
-    } catch (const std::exception& error) {
-      error_ = std::current_exception();
-      abort(error.what());
-      throw;
-    }
+  void guarded(const Function& function) {
+    error_.guard(function, [this](const std::exception& error) { abort(error.what()); });
   }
 
   // [Note: sums across hosts] All ranks sending to all at once, as the order of ranks wants it, gets less out
@@ -150,7 +141,7 @@ class OverMpi final : public Backend {
   Remembered remembered_;
   bool chosen_ = false;
   bool goes_around_ = false;  // see [Note: sums across hosts]
-  std::exception_ptr error_;
+  FirstError error_;
   std::uint64_t sequence_ = 0;  // collectives without programs
   Buffer headings_;
 };

@@ -1,10 +1,10 @@
-#include <exception>
 #include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/base/first_error.h"
 #include "dear/base/units.h"
 #include "dear/collective/nccl/arrangement.h"
 #include "dear/collective/nccl/communicator.h"
@@ -33,15 +33,10 @@ class Nccl final : public DeviceBackend {
   // The first error is this rank's for good, and ends what is on the device.
   template <typename Function>
   auto guarded(const Function& function) {
-    if (error_) std::rethrow_exception(error_);
-    try {
-      return function();
-    } catch (const std::exception& error) {
-      error_ = std::current_exception();
+    return error_.guard(function, [this](const std::exception& error) {
       communicator_.abort(error.what());
       communicator_.end();
-      throw;
-    }
+    });
   }
 
  public:
@@ -112,7 +107,7 @@ class Nccl final : public DeviceBackend {
   OwnedEvent done_;
   NcclRegion headings_;
   std::uint64_t sequence_ = 0;
-  std::exception_ptr error_;
+  FirstError error_;
 };
 
 std::byte* Nccl::memory_of(const View& view) const {

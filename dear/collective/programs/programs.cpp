@@ -1,7 +1,6 @@
 #include "dear/collective/programs/programs.h"
 
 #include <cstring>
-#include <exception>
 #include <map>
 #include <utility>
 #include <vector>
@@ -9,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/base/first_error.h"
 #include "dear/collective/private_region.h"
 #include "dear/collective/programs/heading.h"
 #include "dear/collective/programs/prepare.h"
@@ -84,17 +84,8 @@ class Programs final : public Backend {
 
   // The first error is this rank's for good, and the peers learn of it unless they have one already.
   template <typename Function>
-  void guarded(Function&& function) {
-    if (error_) {
-      std::rethrow_exception(error_);
-    }
-    try {
-      function();
-    } catch (const std::exception& error) {
-      error_ = std::current_exception();
-      abort(error.what());
-      throw;
-    }
+  void guarded(const Function& function) {
+    error_.guard(function, [this](const std::exception& error) { abort(error.what()); });
   }
 
   void meet(const Heading& heading, const Describe& what, Deadline deadline);
@@ -114,7 +105,7 @@ class Programs final : public Backend {
   ProgramOptions options_;
   int rank_;
   int size_;
-  std::exception_ptr error_;
+  FirstError error_;
   std::uint64_t sequence_ = 0;  // collectives entered, allocations included
   std::map<Recipe, Kept> plans_;
   transport::Stage stage_;                         // of the plans

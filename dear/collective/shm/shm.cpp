@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <limits>
 #include <mutex>
 #include <typeinfo>
@@ -12,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/base/first_error.h"
 #include "dear/base/units.h"
 #include "dear/collective/shm/control.h"
 #include "dear/collective/shm/meeting.h"
@@ -104,17 +104,8 @@ class Shm final : public SharedMemory {
  private:
   // The first error is this rank's for good, and the peers learn of it unless they have one already.
   template <typename Function>
-  void guarded(Function&& function) {
-    if (error_) {
-      std::rethrow_exception(error_);
-    }
-    try {
-      function();
-    } catch (const std::exception& error) {
-      error_ = std::current_exception();
-      abort(error.what());
-      throw;
-    }
+  void guarded(const Function& function) {
+    error_.guard(function, [this](const std::exception& error) { abort(error.what()); });
   }
 
   SharedView share(const View& view) const {
@@ -144,7 +135,7 @@ class Shm final : public SharedMemory {
   int size_;
   std::shared_ptr<Control> control_;
   std::unique_ptr<SegmentChannel> channel_;
-  std::exception_ptr error_;
+  FirstError error_;
   std::uint64_t sequence_ = 0;           // collectives entered, allocations included
   std::uint64_t buffers_ = 0;            // allocated
   std::vector<const std::byte*> parts_;  // of the collective at work, by rank

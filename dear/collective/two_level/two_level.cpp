@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/base/first_error.h"
 #include "dear/collective/programs/programs.h"
 #include "dear/collective/reduce.h"
 #include "dear/collective/reduce_kernels.h"
@@ -69,17 +69,10 @@ class TwoLevel final : public Backend {
 
   // The first error is this rank's for good, and the peers inside and across learn of it.
   template <typename Function>
-  void guarded(Function&& function) {
-    if (error_) {
-      std::rethrow_exception(error_);
-    }
-    try {
-      function();
-    } catch (const std::exception& error) {
-      error_ = std::current_exception();
+  void guarded(const Function& function) {
+    error_.guard(function, [this](const std::exception& error) {
       abort(fmt::format("rank {} of the whole group: {}", rank(), error.what()));
-      throw;
-    }
+    });
   }
 
   void carry(const Request& request, Deadline deadline) {
@@ -145,7 +138,7 @@ class TwoLevel final : public Backend {
   int locals_;
   std::string description_;
   Buffer scratch_;
-  std::exception_ptr error_;
+  FirstError error_;
 };
 
 void TwoLevel::add_up_inside(const Request& request, const View& scratch) const {

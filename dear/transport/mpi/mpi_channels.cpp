@@ -47,13 +47,13 @@ Mpi* mpi_in_use() { return in_use; }
 MpiChannels::~MpiChannels() {
   in_use = nullptr;
   const std::lock_guard lock(turn_);
-  if (!error_ && !aborted_) {
+  if (!error_.has_come() && !aborted_) {
     tell_peers(Notice::Kind::left, "");
   }
   int count = 0;
   void* const* const cookies = world_.binding->outstanding(&count);
   const auto notices = std::count(cookies, cookies + count, nullptr);
-  const bool lost = error_ || aborted_ || notices < count;
+  const bool lost = error_.has_come() || aborted_ || notices < count;
   if (notices > 0) {
     // A peer is slow to take it, and MPI will read it until then.
     static_cast<void>(outgoing_.release());

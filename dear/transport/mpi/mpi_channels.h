@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "dear/base/first_error.h"
 #include "dear/transport/mpi/backoff.h"
 #include "dear/transport/mpi/mpi.h"
 #include "dear/transport/mpi/notice.h"
@@ -56,18 +57,14 @@ class MpiChannels final : public Mpi {
 
   // Under the lock. The first error is this object's for good: MPI says little of what still works after one.
   template <typename Function>
-  auto guarded(Function&& function) {
+  auto guarded(const Function& function) {
     const std::lock_guard lock(turn_);
-    if (error_) {
-      std::rethrow_exception(error_);
-    }
-    try {
-      look_for_abort();
-      return function();
-    } catch (const std::exception&) {
-      error_ = std::current_exception();
-      throw;
-    }
+    return error_.guard(
+        [&] {
+          look_for_abort();
+          return function();
+        },
+        [](const std::exception&) {});
   }
   void check(int error, const char* doing) const;
   void start_piece(Transfer& transfer, std::int64_t from, std::int64_t bytes);
@@ -96,7 +93,7 @@ class MpiChannels final : public Mpi {
   Backoff::Processors processors_ = Backoff::Processors::shared;
 
   std::timed_mutex turn_;
-  std::exception_ptr error_;
+  FirstError error_;
   std::unordered_map<const Transfer*, Pieces> pieces_;
   std::vector<SteadyTime> left_;  // by rank: since when it is known to have left; the epoch if it has not
   std::unique_ptr<Notice> outgoing_ = std::make_unique<Notice>();
