@@ -15,7 +15,6 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
-#include "dear/base/units.h"
 
 namespace dear::collective {
 
@@ -223,31 +222,15 @@ void Control::fail_if_gone(const std::vector<int>& absent, const Describe& what)
     if (place(rank).phase.load(std::memory_order_acquire) >= phase_) {
       continue;
     }
-    fail(FailureKind::transport,
-         left ? fmt::format("{} left the group while others {}: every rank must issue the same collectives",
-                            peers_.name(rank), what())
-              : fmt::format("{} died while others {}: its own output says why", peers_.name(rank), what()));
+    fail(FailureKind::transport, peers_.is_gone(rank, left, what()));
   }
 }
 
 void Control::fail_late(const std::vector<int>& absent, const Describe& what, SteadyTime since) {
-  std::vector<std::string> names;
-  std::vector<std::string> stopped;
-  for (const int rank : absent) {
-    names.push_back(peers_.name(rank));
-    if (peers_.stopped(rank)) {
-      stopped.push_back(fmt::format("kill -CONT {}", peers_.pid(rank)));
-    }
+  const std::string message = peers_.are_late(absent, now_seconds() - seconds_of(since), what());
+  if (!all_here()) {
+    fail(FailureKind::timeout, message);
   }
-  if (all_here()) {
-    return;
-  }
-  const std::string advice =
-      stopped.empty() ? "stuck or slower than that (raise the timeout if it is only slow)"
-                      : fmt::format("stopped by a signal (continue with: {})", fmt::join(stopped, "; "));
-  fail(FailureKind::timeout,
-       fmt::format("{} did not come within {} while others {}: {}", fmt::join(names, ", "),
-                   format_seconds(seconds_of(SteadyClock::now()) - seconds_of(since)), what(), advice));
 }
 
 void Control::post_failure(FailureKind kind, const std::string& message) noexcept {

@@ -10,7 +10,6 @@
 
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
-#include "dear/base/units.h"
 #include "dear/transport/host_key.h"
 
 namespace dear::transport {
@@ -320,30 +319,13 @@ void MpiChannels::look_for_trouble(const Describe& what, SteadyTime since) {
       if (poll()) {
         return;
       }
-      throw TransportError(
-          gone ? fmt::format("{} left the group while others {}: every rank must issue the same collectives",
-                             peers_.name(peer), what())
-               : fmt::format("{} died while others {}: its own output says why", peers_.name(peer), what()));
+      throw TransportError(peers_.is_gone(peer, gone, what()));
     }
   }
 }
 
 void MpiChannels::fail_late(const Describe& what, SteadyTime since) {
-  std::vector<std::string> names;
-  std::vector<std::string> stopped;
-  for (const int peer : awaited()) {
-    names.push_back(peers_.name(peer));
-    if (peers_.stopped(peer)) {
-      stopped.push_back(fmt::format("kill -CONT {}", peers_.pid(peer)));
-    }
-  }
-  const std::string advice =
-      stopped.empty() ? "stuck or slower than that (raise the timeout if it is only slow)"
-                      : fmt::format("stopped by a signal (continue with: {})", fmt::join(stopped, "; "));
-  throw TimeoutError(fmt::format("{} did not come within {} while others {}: {}",
-                                 names.empty() ? "a rank" : fmt::format("{}", fmt::join(names, ", ")),
-                                 format_seconds(seconds_of(SteadyClock::now()) - seconds_of(since)), what(),
-                                 advice));
+  throw TimeoutError(peers_.are_late(awaited(), now_seconds() - seconds_of(since), what()));
 }
 
 }  // namespace dear::transport

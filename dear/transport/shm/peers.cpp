@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
+#include "dear/base/units.h"
 
 namespace dear::transport {
 namespace {
@@ -67,6 +68,31 @@ bool Peers::stopped(int rank) const {
   }
   const char state = text[end_of_name + 2];
   return state == 'T' || state == 't';
+}
+
+std::string Peers::is_gone(int rank, bool left, const std::string& what) const {
+  return left ? fmt::format("{} left the group while others {}: every rank must issue the same collectives",
+                            name(rank), what)
+              : fmt::format("{} died while others {}: its own output says why", name(rank), what);
+}
+
+std::string Peers::are_late(const std::vector<int>& ranks, double waited_seconds,
+                            const std::string& what) const {
+  std::vector<std::string> names;
+  std::vector<std::string> stopped_ones;
+  for (const int rank : ranks) {
+    names.push_back(name(rank));
+    if (stopped(rank)) {
+      stopped_ones.push_back(fmt::format("kill -CONT {}", pid(rank)));
+    }
+  }
+  const std::string advice =
+      stopped_ones.empty()
+          ? "stuck or slower than that (raise the timeout if it is only slow)"
+          : fmt::format("stopped by a signal (continue with: {})", fmt::join(stopped_ones, "; "));
+  return fmt::format("{} did not come within {} while others {}: {}",
+                     names.empty() ? "a rank" : fmt::format("{}", fmt::join(names, ", ")),
+                     format_seconds(waited_seconds), what, advice);
 }
 
 std::string list_ranks(const std::vector<int>& ranks) {

@@ -21,6 +21,12 @@ class Peers {
   [[nodiscard]] bool ended(int rank) const;
   [[nodiscard]] bool stopped(int rank) const;  // by a signal or a debugger
 
+  // What the others say of a rank that will not come any more, and of ranks that did not come in time; `what`
+  // they do themselves: "wait in collective 3".
+  [[nodiscard]] std::string is_gone(int rank, bool left, const std::string& what) const;
+  [[nodiscard]] std::string are_late(const std::vector<int>& ranks, double waited_seconds,
+                                     const std::string& what) const;
+
  private:
   struct Process {
     FileDescriptor file;

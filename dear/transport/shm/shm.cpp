@@ -232,30 +232,12 @@ std::vector<int> ShmChannels::gone() {
 }
 
 void ShmChannels::fail_gone(int peer, const Describe& what) const {
-  board_.fail(
-      ChannelBoard::FailureKind::transport,
-      board_.has_left(peer)
-          ? fmt::format("{} left the group while others {}: every rank must issue the same collectives",
-                        peers_.name(peer), what())
-          : fmt::format("{} died while others {}: its own output says why", peers_.name(peer), what()));
+  board_.fail(ChannelBoard::FailureKind::transport, peers_.is_gone(peer, board_.has_left(peer), what()));
 }
 
 void ShmChannels::fail_late(const Describe& what, SteadyTime since) {
-  std::vector<std::string> names;
-  std::vector<std::string> stopped;
-  for (const int peer : awaited()) {
-    names.push_back(peers_.name(peer));
-    if (peers_.stopped(peer)) {
-      stopped.push_back(fmt::format("kill -CONT {}", peers_.pid(peer)));
-    }
-  }
-  const std::string advice =
-      stopped.empty() ? "stuck or slower than that (raise the timeout if it is only slow)"
-                      : fmt::format("stopped by a signal (continue with: {})", fmt::join(stopped, "; "));
-  board_.fail(
-      ChannelBoard::FailureKind::timeout,
-      fmt::format("{} did not come within {} while others {}: {}", fmt::join(names, ", "),
-                  format_seconds(seconds_of(SteadyClock::now()) - seconds_of(since)), what(), advice));
+  const double waited = now_seconds() - seconds_of(since);
+  board_.fail(ChannelBoard::FailureKind::timeout, peers_.are_late(awaited(), waited, what()));
 }
 
 }  // namespace

@@ -1,0 +1,135 @@
+#include "dear/document/json_field.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/base/error.h"
+
+namespace dear {
+namespace {
+
+std::string describe(const Json& value) {
+  if (value.is_null()) return "null";
+  if (value.is_number()) return value.dump();
+  const std::string_view type = value.type_name();
+  const bool vowel = type.starts_with('a') || type.starts_with('o');
+  return fmt::format("{} {}", vowel ? "an" : "a", type);
+}
+
+bool holds(const std::vector<std::string_view>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+void JsonField::fail(const std::string& why) const {
+  throw ConfigError(path_.empty() ? fmt::format("{}: {}", source_, why)
+                                  : fmt::format("{}: {}: {}", source_, path_, why));
+}
+
+void JsonField::refuse(std::string_view expected) const {
+  fail(fmt::format("expected {}, found {}", expected, describe(*value_)));
+}
+
+JsonField JsonField::at(const Json& value, std::string_view name) const {
+  return {value, source_, path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name)};
+}
+
+void JsonField::expect_members(const std::vector<std::string_view>& required,
+                               const std::vector<std::string_view>& optional) const {
+  if (!value_->is_object()) refuse("an object");
+  for (const std::string_view name : required) {
+    if (!value_->contains(name)) at(*value_, name).fail("missing: add it");
+  }
+  for (const auto& item : value_->items()) {
+    if (!holds(required, item.key()) && !holds(optional, item.key())) {
+      at(item.value(), item.key())
+          .fail(fmt::format("unknown: expected only {}{}{}", fmt::join(required, ", "),
+                            optional.empty() ? "" : ", ", fmt::join(optional, ", ")));
+    }
+  }
+}
+
+JsonField JsonField::member(std::string_view name) const { return at(value_->at(name), name); }
+
+std::vector<JsonField> JsonField::elements() const {
+  if (!value_->is_array()) refuse("an array");
+  std::vector<JsonField> fields;
+  fields.reserve(value_->size());
+  for (const Json& element : *value_) {
+    fields.emplace_back(element, source_, fmt::format("{}[{}]", path_, fields.size()));
+  }
+  return fields;
+}
+
+std::string JsonField::text() const {
+  if (!value_->is_string()) refuse("a string");
+  return value_->get<std::string>();
+}
+
+double JsonField::number() const {
+  if (!value_->is_number()) refuse("a number");
+  return value_->get<double>();
+}
+
+double JsonField::number_from_0() const {
+  if (!value_->is_number() || !std::isfinite(value_->get<double>()) || value_->get<double>() < 0) {
+    refuse("a number, 0 or more");
+  }
+  return value_->get<double>();
+}
+
+std::int64_t JsonField::integer() const {
+  const bool beyond = value_->is_number_unsigned() &&
+                      value_->get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()};
+  if (!value_->is_number_integer() || beyond) refuse("an integer");
+  return value_->get<std::int64_t>();
+}
+
+std::int64_t JsonField::integer(std::int64_t least, std::int64_t most) const {
+  const bool fits = value_->is_number_integer() && value_->get<double>() < 0x1p62 &&
+                    value_->get<std::int64_t>() >= least && value_->get<std::int64_t>() <= most;
+  if (!fits) refuse(fmt::format("a whole number from {} to {}", least, most));
+  return value_->get<std::int64_t>();
+}
+
+std::uint32_t JsonField::index() const {
+  const bool fits = value_->is_number_unsigned() &&
+                    value_->get<std::uint64_t>() <= std::numeric_limits<std::uint32_t>::max();
+  if (!fits) refuse("an index from 0");
+  return value_->get<std::uint32_t>();
+}
+
+Json parse_json_file(std::string_view text, const std::string& source, const JsonFormat& format) {
+  Json document;
+  try {
+    document = Json::parse(text);
+  } catch (const Json::exception& error) {
+    // "[json.exception.parse_error.101] parse error at line 3, column 5: ..."
+    const std::string_view message = error.what();
+    const std::size_t tag_end = message.find("] ");
+    throw ConfigError(fmt::format("{}: {}: correct the JSON", source,
+                                  tag_end == std::string_view::npos ? message : message.substr(tag_end + 2)));
+  }
+  const JsonField root(document, source);
+  if (!document.is_object() || !document.contains("format") || document["format"] != format.name) {
+    root.fail(
+        fmt::format("not a {}: it must be a JSON object with \"format\": \"{}\"", format.kind, format.name));
+  }
+  if (!document.contains("version")) {
+    root.fail(fmt::format("version: missing: add \"version\": {}", format.version));
+  }
+  if (const std::int64_t version = root.member("version").integer(); version != format.version) {
+    root.member("version").fail(fmt::format(
+        "found {}, but this build reads version {}: write the file anew with this build, or use the "
+        "build that wrote it",
+        version, format.version));
+  }
+  return document;
+}
+
+}  // namespace dear
