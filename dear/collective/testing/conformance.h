@@ -36,8 +36,8 @@ void check_in_flight(Group& group, const ConformanceOptions& options = {});
 // The sums of numbers that cannot be added without rounding.
 void check_rounding(Group& group, const ConformanceOptions& options = {});
 
-// Rank 0 comes late, and the others use less than a twentieth of a processor each until then: `ranks_here` of them
-// in this process. Of a group of two or more.
+// Rank 0 comes late, and the others use less than a twentieth of a processor each until then: `ranks_here` of
+// them in this process. Of a group of two or more.
 void check_waiting(Group& group, int ranks_here = 1);
 
 // All but the last.
