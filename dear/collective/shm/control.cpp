@@ -2,19 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <sys/sysinfo.h>
-#include <time.h>
 #include <unistd.h>
 #include <utility>
 
-#include <climits>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "dear/base/error.h"
+#include "dear/transport/shm/futex.h"
 
 namespace dear::collective {
 
@@ -47,8 +40,10 @@ struct Control::Place {
 
 namespace {
 
-static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
-              std::atomic<std::uint32_t>::is_always_lock_free);
+using transport::enough_processors_for;
+using transport::relax;
+using transport::sleep_on;
+using transport::wake_all;
 
 constexpr std::uint32_t kFailed = 1;
 constexpr std::uint32_t kRing = 2;
@@ -57,26 +52,6 @@ constexpr auto kYield = std::chrono::microseconds(200);
 constexpr int kSpinsBetweenClocks = 32;
 constexpr auto kFirstLook = std::chrono::milliseconds(5);
 constexpr auto kNextLooks = std::chrono::milliseconds(50);
-
-void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#endif
-}
-
-// Not the private kind: the word is shared between processes. Returns early at will; the caller looks again.
-void sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t value, std::chrono::nanoseconds at_most) {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(at_most);
-  const timespec time{.tv_sec = seconds.count(), .tv_nsec = (at_most - seconds).count()};
-  syscall(SYS_futex, &word, FUTEX_WAIT, value, &time, nullptr, 0);
-}
-
-void wake_all(std::atomic<std::uint32_t>& word) {
-  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
-
-// Counted for the host: a rank that is bound to a processor of its own leaves the others theirs.
-bool enough_processors_for(int ranks) { return get_nprocs() >= ranks; }
 
 constexpr std::int64_t kPlacesAt = 4096;
 

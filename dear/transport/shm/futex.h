@@ -24,7 +24,8 @@ inline void relax() {
 #endif
 }
 
-// While the word has this value, at most so long. Returns early at will; the caller looks again.
+// While the word has this value, at most so long. Not the private kind: processes share the word. Returns
+// early at will; the caller looks again.
 inline void sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t value,
                      std::chrono::nanoseconds at_most) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(at_most);
