@@ -17,9 +17,10 @@ namespace {
 
 constexpr std::array<std::int64_t, 4> kSegments = {8 * kKiB, 32 * kKiB, 128 * kKiB, kMiB};
 // Size classes in the order in which they are worth knowing: where time runs out, the others go as the
-// nearest.
-constexpr std::array kOrder = {8, 6, 4, 5, 7, 9, 3, 2, 1, 0, 10};
-static_assert(kOrder.size() == kSizeClasses);
+// nearest. On a wire what is large takes longest, and little can be told of it from what is small.
+using Order = std::array<int, kSizeClasses>;
+constexpr Order kOrder = {8, 6, 4, 5, 7, 9, 3, 2, 1, 0, 10};
+constexpr Order kOrderAcrossHosts = {9, 6, 7, 4, 8, 5, 3, 2, 1, 0, 10};
 // All contributions in full cost less than a second round up to here.
 constexpr std::int64_t kMostGathered = 4 * kKiB;
 // The first look at a way may meet memory and connections that are cold.
@@ -27,18 +28,21 @@ constexpr int kLooks = 4;
 // A way that is slower than the fastest by this is not looked at again.
 constexpr double kHopeless = 1.5;
 constexpr double kWorthIt = 0.95;
-// On a wire times differ more from look to look than ways do from each other.
-constexpr double kWorthItAcrossHosts = 0.85;
+constexpr double kBudgetSeconds = 1;
+constexpr int kLooksAcrossHosts = 7;
+constexpr double kBudgetSecondsAcrossHosts = 5;
+constexpr std::int64_t kLeastSegmentAcrossHosts = 32 * kKiB;
 // So often in a row that the clock does not count.
 constexpr double kLongEnough = 100e-6;
 constexpr int kMostInARow = 20;
 
-// The first is what the others have to beat: across hosts neighbours in a ring, in segments that are reduced
-// or passed on while the next are on the wire.
-std::vector<Way> candidates(const Errand& errand, bool across_hosts) {
+std::vector<Way> candidates(const Errand& errand, bool across_hosts, bool sums_go_around) {
   const std::int64_t part = errand.bytes / errand.ranks;
+  // What neighbours do is the best that a wire offers; the others would only take time that looks need.
+  const bool around = errand.bytes > kLargestSumInOrder &&
+                      (errand.operation == Operation::reduce_scatter ? sums_go_around : across_hosts);
   std::vector<Way> all;
-  for (const Way& way : ways(errand)) {
+  for (const Way& way : around ? std::vector<Way>{{.algorithm = kAround}} : ways(errand)) {
     // Between two ranks there is one way to take, whatever its name; and what is large is not sent twice.
     if (errand.operation == Operation::all_gather && errand.ranks == 2 && way.algorithm != "pairwise") {
       continue;
@@ -47,17 +51,13 @@ std::vector<Way> candidates(const Errand& errand, bool across_hosts) {
       continue;
     }
     for (const std::int64_t segment : kSegments) {
-      const bool too_many = segment * 64 < part;
+      const bool too_many =
+          across_hosts ? segment < std::min(kLeastSegmentAcrossHosts, part) : segment * 64 < part;
       const bool no_cut = segment / 4 >= part && segment != kSegments.front();
       if (!too_many && !no_cut) {
         all.push_back({.algorithm = way.algorithm, .segment_bytes = segment});
       }
     }
-  }
-  if (across_hosts) {
-    std::stable_partition(all.begin(), all.end(), [](const Way& way) {
-      return way.algorithm == "ring" && way.segment_bytes == kSegments[1];
-    });
   }
   return all;
 }
@@ -81,9 +81,9 @@ class Trial {
  public:
   Trial(transport::Mpi& mpi, Way way) : way_(std::move(way)), own_(mpi) {
     if (way_.algorithm != kMpisOwn) {
-      programs_ =
-          make_program_backend(std::make_unique<BorrowedChannels>(mpi),
-                               {.reproducible = true, .choose = [this](const Errand&) { return way_; }});
+      programs_ = make_program_backend(
+          std::make_unique<BorrowedChannels>(mpi),
+          {.reproducible = way_.algorithm != kAround, .choose = [this](const Errand&) { return way_; }});
     }
   }
   void run(const Request& request, Deadline deadline) {
@@ -116,25 +116,31 @@ class Measurement {
 
   Choices run() {
     Buffer vector = bench_->allocate(largest_of(kSizeClasses - 1), options_.deadline);
-    std::array<std::optional<Pair>, kSizeClasses> found;
-    for (const int size_class : kOrder) {
+    Found reduce_scatters;
+    Found all_gathers;
+    const Order& order = across_hosts_ ? kOrderAcrossHosts : kOrder;
+    for (const int size_class : order) {
       const std::int64_t line = 64 * mpi_.size();
       const std::int64_t bytes = std::max(line, largest_of(size_class) / line * line);
       const View view{.buffer = vector, .count = bytes / 4};
-      if (bytes > vector.bytes() || (size_class != kOrder.front() && out_of_time())) {
+      if (bytes > vector.bytes() || (size_class != order.front() && out_of_time())) {
         continue;
       }
-      found[static_cast<std::size_t>(size_class)] = {
-          .reduce_scatter = best({.operation = Operation::reduce_scatter, .view = view}),
-          .all_gather = best({.operation = Operation::all_gather, .view = view})};
+      const auto at = static_cast<std::size_t>(size_class);
+      reduce_scatters[at] = best({.operation = Operation::reduce_scatter, .view = view});
+      all_gathers[at] = best({.operation = Operation::all_gather, .view = view});
     }
+    const int split = options_.sums_go_around ? size_class_of(kLargestSumInOrder) + 1 : 0;
     Choices choices;
     for (int size_class = 0; size_class < kSizeClasses; ++size_class) {
-      const Pair& pair = nearest(found, size_class);
-      choices.set(Operation::reduce_scatter, size_class, pair.reduce_scatter);
-      choices.set(Operation::all_gather, size_class, pair.all_gather);
+      const bool large = size_class >= split;
+      const Way reduce_scatter =
+          nearest(reduce_scatters, size_class, large ? split : 0, large ? kSizeClasses : split);
+      const Way all_gather = nearest(all_gathers, size_class, 0, kSizeClasses);
+      choices.set(Operation::reduce_scatter, size_class, reduce_scatter);
+      choices.set(Operation::all_gather, size_class, all_gather);
       choices.set(Operation::all_reduce, size_class,
-                  all_reduce_of(pair.reduce_scatter, pair.all_gather, largest_of(size_class)));
+                  all_reduce_of(reduce_scatter, all_gather, largest_of(size_class)));
     }
     return choices;
   }
@@ -142,18 +148,17 @@ class Measurement {
  private:
   static constexpr std::int64_t kMostNumbers = 256;
 
-  struct Pair {
-    Way reduce_scatter;
-    Way all_gather;
-  };
-  static const Pair& nearest(const std::array<std::optional<Pair>, kSizeClasses>& found, int size_class) {
-    for (int distance = 0;; ++distance) {
+  using Found = std::array<std::optional<Way>, kSizeClasses>;
+  // Of the size classes from `begin` to before `end`; where none was measured, what needs no measurement.
+  static Way nearest(const Found& found, int size_class, int begin, int end) {
+    for (int distance = 0; distance < kSizeClasses; ++distance) {
       for (const int at : {size_class + distance, size_class - distance}) {
-        if (at >= 0 && at < kSizeClasses && found[static_cast<std::size_t>(at)]) {
+        if (at >= begin && at < end && found[static_cast<std::size_t>(at)]) {
           return *found[static_cast<std::size_t>(at)];
         }
       }
     }
+    return {.algorithm = "direct"};
   }
 
   // What the ranks measured, the greatest of each; so all of them go on alike.
@@ -170,7 +175,7 @@ class Measurement {
     return all;
   }
 
-  bool out_of_time() { return greatest({now_seconds() - begin_}).front() > options_.budget.count(); }
+  bool out_of_time() { return greatest({now_seconds() - begin_}).front() > budget_seconds_; }
 
   void look(Trial& trial, const Request& request, int times) {
     bench_->run({.operation = Operation::barrier}, options_.deadline);
@@ -187,7 +192,7 @@ class Measurement {
                         .bytes = request.view.count * size_of(request.view.dtype),
                         .ranks = mpi_.size(),
                         .exact = true};
-    for (Way& way : candidates(errand, across_hosts_)) {
+    for (Way& way : candidates(errand, across_hosts_, options_.sums_go_around)) {
       trials.push_back(std::make_unique<Trial>(mpi_, std::move(way)));
     }
     if (MpisOwn(mpi_).can(request)) {
@@ -195,7 +200,7 @@ class Measurement {
     }
     std::vector<double> slowest;
     int times = 1;
-    for (int round = 0; round < kLooks; ++round) {
+    for (int round = 0; round < looks_; ++round) {
       std::vector<double> mine;
       for (auto& trial : trials) {
         if (!trial->hopeless) {
@@ -215,7 +220,7 @@ class Measurement {
       slowest.pop_back();
       const double fastest = *std::min_element(slowest.begin(), slowest.end());
       times = static_cast<int>(std::clamp(kLongEnough / fastest, 1.0, static_cast<double>(kMostInARow)));
-      if (spent > options_.budget.count()) {
+      if (spent > budget_seconds_) {
         break;
       }
       for (std::size_t i = 0; i < trials.size(); ++i) {
@@ -224,7 +229,7 @@ class Measurement {
     }
     std::size_t best = 0;
     for (std::size_t i = 1; i < trials.size(); ++i) {
-      if (slowest[i] < (across_hosts_ ? kWorthItAcrossHosts : kWorthIt) * slowest[best]) {
+      if (slowest[i] < kWorthIt * slowest[best]) {
         best = i;
       }
     }
@@ -233,7 +238,9 @@ class Measurement {
 
   transport::Mpi& mpi_;
   MeasureOptions options_;
-  bool across_hosts_ = *std::max_element(mpi_.hosts().begin(), mpi_.hosts().end()) > 0;
+  const bool across_hosts_ = *std::max_element(mpi_.hosts().begin(), mpi_.hosts().end()) > 0;
+  const int looks_ = across_hosts_ ? kLooksAcrossHosts : kLooks;
+  const double budget_seconds_ = across_hosts_ ? kBudgetSecondsAcrossHosts : kBudgetSeconds;
   std::unique_ptr<Backend> bench_;
   Buffer numbers_;
   double begin_ = now_seconds();

@@ -33,7 +33,8 @@ class OverMpi final : public Backend {
         {.reproducible = ordered, .choose = [this](const Errand& errand) { return way_of(errand); }});
     if (mpi_->size() > 1) {
       headings_ = programs_->allocate(kHeading * mpi_->size(), options.deadline);
-      remembered_ = remember_or_measure(*mpi_, *programs_, options.cache_folder, options.deadline);
+      remembered_ = remember_or_measure(*mpi_, *programs_, options.cache_folder,
+                                        {.sums_go_around = goes_around_, .deadline = options.deadline});
     }
     // What was said up to now went by the model; from now on the choices count for the same plans as well.
     programs_ = make_program_backend(
@@ -73,8 +74,6 @@ class OverMpi final : public Backend {
   void abort(const std::string& reason) noexcept override { programs_->abort(reason); }
 
  private:
-  static constexpr std::int64_t kLarge = 256 * kKiB;
-  static constexpr std::int64_t kRingSegment = 32 * kKiB;
   static constexpr std::int64_t kHeading = 64;
   static_assert(sizeof(Heading) <= kHeading);
 
@@ -84,16 +83,16 @@ class OverMpi final : public Backend {
     error_.guard(function, [this](const std::exception& error) { abort(error.what()); });
   }
 
-  // [Note: sums across hosts] All ranks sending to all at once, as the order of ranks wants it, gets less out
-  // of a wire than neighbours do. By a rule and not by measurement, since the order of a sum shows in its
-  // last bit.
+  // See [Note: sums across hosts] in measure.h.
   Way way_of(const Errand& errand) const {
     const bool adds =
         errand.operation == Operation::reduce_scatter || errand.operation == Operation::all_reduce;
-    if (goes_around_ && adds && !errand.exact && errand.bytes >= kLarge) {
-      return {.algorithm = "ring", .segment_bytes = kRingSegment};
+    const bool around = goes_around_ && adds && !errand.exact && errand.bytes > kLargestSumInOrder;
+    const Operation measured = around ? Operation::reduce_scatter : errand.operation;
+    const Way* const way = chosen_ ? remembered_.choices.find(measured, errand.bytes) : nullptr;
+    if (around) {
+      return way != nullptr && way->algorithm == kAround ? *way : Way{.algorithm = kAround};
     }
-    const Way* const way = chosen_ ? remembered_.choices.find(errand.operation, errand.bytes) : nullptr;
     return way != nullptr && way->algorithm != kMpisOwn ? *way : Way{};
   }
 
@@ -140,7 +139,7 @@ class OverMpi final : public Backend {
   MpisOwn own_;
   Remembered remembered_;
   bool chosen_ = false;
-  bool goes_around_ = false;  // see [Note: sums across hosts]
+  bool goes_around_ = false;  // large sums, see way_of()
   FirstError error_;
   std::uint64_t sequence_ = 0;  // collectives without programs
   Buffer headings_;

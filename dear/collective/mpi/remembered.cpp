@@ -26,9 +26,10 @@ std::string name_of_machine() {
 }
 
 // All that the fastest way may depend on.
-std::string key_of(const transport::Mpi& mpi) {
-  return fmt::format("{}; {} processors on {}; ranks on hosts {}", mpi.description(),
-                     sysconf(_SC_NPROCESSORS_ONLN), name_of_machine(), fmt::join(mpi.hosts(), " "));
+std::string key_of(const transport::Mpi& mpi, const MeasureOptions& options) {
+  return fmt::format("{}; {} processors on {}; ranks on hosts {}{}", mpi.description(),
+                     sysconf(_SC_NPROCESSORS_ONLN), name_of_machine(), fmt::join(mpi.hosts(), " "),
+                     options.sums_go_around ? "; large sums go around" : "");
 }
 
 std::string file_for(const std::string& folder, const std::string& key) {
@@ -79,9 +80,10 @@ std::string text_of_rank_0(Backend& talk, const std::string& text, Deadline dead
 }  // namespace
 
 Remembered remember_or_measure(transport::Mpi& mpi, Backend& talk, const std::string& cache_folder,
-                               Deadline deadline) {
+                               const MeasureOptions& options) {
+  const Deadline deadline = options.deadline;
   const bool first = talk.rank() == 0;
-  const std::string key = text_of_rank_0(talk, key_of(mpi), deadline);
+  const std::string key = text_of_rank_0(talk, key_of(mpi, options), deadline);
   const std::string file = file_for(cache_folder, key);
   std::string known;
   if (first && !file.empty()) {
@@ -94,7 +96,7 @@ Remembered remember_or_measure(transport::Mpi& mpi, Backend& talk, const std::st
     return {.choices = *choices, .origin = fmt::format("remembered in {}", file)};
   }
   const double begin = now_seconds();
-  Remembered found{.choices = measure(mpi, {.deadline = deadline}), .origin = ""};
+  Remembered found{.choices = measure(mpi, options), .origin = ""};
   found.origin = fmt::format("measured in {}", format_seconds(now_seconds() - begin));
   if (first && !file.empty()) {
     const std::string failure = write(file, found.choices.format(key));

@@ -4,6 +4,7 @@
 
 #include "dear/collective/backend.h"
 #include "dear/collective/mpi/choices.h"
+#include "dear/collective/mpi/measure.h"
 #include "dear/transport/mpi/mpi.h"
 
 namespace dear::collective {
@@ -18,6 +19,6 @@ struct Remembered {
 // Otherwise they measure, and rank 0 writes it down. A file that is broken, foreign or cannot be written
 // changes nothing but the origin. `talk` carries what the ranks say to each other about it.
 Remembered remember_or_measure(transport::Mpi& mpi, Backend& talk, const std::string& cache_folder,
-                               Deadline deadline);
+                               const MeasureOptions& options);
 
 }  // namespace dear::collective
