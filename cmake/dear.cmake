@@ -53,20 +53,9 @@ function(dear_program name)
   endforeach()
 endfunction()
 
-# GoogleTest's headers, compiled once for all tests.
-function(dear_gtest_header)
-  if(NOT TARGET dear_gtest)
-    file(WRITE ${CMAKE_BINARY_DIR}/gtest_header.cpp.new "")
-    configure_file(${CMAKE_BINARY_DIR}/gtest_header.cpp.new ${CMAKE_BINARY_DIR}/gtest_header.cpp COPYONLY)
-    add_library(dear_gtest OBJECT ${CMAKE_BINARY_DIR}/gtest_header.cpp)
-    target_link_libraries(dear_gtest PRIVATE dear_warnings GTest::gmock GTest::gtest_main)
-    target_precompile_headers(dear_gtest PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
-  endif()
-endfunction()
-
 # dear_test(NAME SOURCES ... USES ...): a GoogleTest program `NAME`, every case of it known to ctest.
 #   SEQUENTIAL  one thread runs all that it tests, so that ThreadSanitizer has nothing to say of it
-#   HEADER      the library whose precompiled header it is compiled with, in place of GoogleTest's
+#   HEADER      the library whose precompiled header it is compiled with
 function(dear_test name)
   cmake_parse_arguments(ARG "SEQUENTIAL" "TIMEOUT;HEADER" "SOURCES;USES;LIBRARIES;LABELS" ${ARGN})
   if(NOT DEAR_TESTS OR (ARG_SEQUENTIAL AND DEAR_SANITIZE MATCHES thread))
@@ -83,9 +72,6 @@ function(dear_test name)
   if(ARG_HEADER)
     target_compile_options(${name} PRIVATE -fPIC)  # as the header was
     target_precompile_headers(${name} REUSE_FROM ${ARG_HEADER})
-  else()
-    dear_gtest_header()
-    target_precompile_headers(${name} REUSE_FROM dear_gtest)
   endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
@@ -103,8 +89,6 @@ function(dear_mpi_test name)
     set(ARG_TIMEOUT 120)
   endif()
   dear_program(${name} SOURCES ${ARG_SOURCES} USES ${ARG_USES} LIBRARIES GTest::gmock GTest::gtest ${ARG_LIBRARIES})
-  dear_gtest_header()
-  target_precompile_headers(${name} REUSE_FROM dear_gtest)
   foreach(implementation IN LISTS implementations)
     add_dependencies(${name} dear_mpi_${implementation})
     foreach(ranks IN LISTS ARG_RANKS)
