@@ -14,8 +14,9 @@
 namespace dear::train {
 namespace {
 
-// A message is handed between three threads on each side: long ones keep the wire busy meanwhile.
-constexpr std::int64_t kSegmentBytes = 256 * kKiB;
+// A message is handed between three threads on each side: long ones keep the wire busy meanwhile. Between 4
+// hosts at 1 Gb/s a reduce-scatter of 64 MiB takes 530 ms in segments of 256 KiB, and 470 in these.
+constexpr std::int64_t kSegmentBytes = kMiB;
 // From here on sums go round a ring. Sent straight to their owners, the messages of all peers meet at one
 // port of the switch, and TCP loses what that port cannot hold: between 4 hosts at 1 Gb/s a tenth of the
 // rate.
