@@ -8,9 +8,6 @@
 namespace dear::transport {
 
 Backoff::~Backoff() {
-  if (begin_ != SteadyTime{}) {
-    habit_.learn(SteadyClock::now() - begin_);
-  }
   if (slack_ >= 0) {
     prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(slack_), 0, 0, 0);
   }
@@ -23,11 +20,10 @@ void Backoff::pause(Deadline deadline) {
     begin_ = now;
   }
   const auto waited = now - begin_;
-  const bool at_once = habit_.sleeps_at_once();
-  if (waited < kSpin && processors_ == Processors::own && !at_once) {
+  if (waited < kSpin && processors_ == Processors::own) {
     return;
   }
-  if (waited < kYield && !at_once) {
+  if (waited < kYield) {
     sched_yield();
     return;
   }
@@ -38,8 +34,7 @@ void Backoff::pause(Deadline deadline) {
     prctl(PR_SET_TIMERSLACK, kSlackNanoseconds, 0, 0, 0);
   }
   slept_ = true;
-  const auto early = std::clamp<std::chrono::nanoseconds>(
-      (waited - kYield) / 8, at_once ? kFirstSleepAtOnce : kFirstSleep, kShortSleep);
+  const auto early = std::clamp<std::chrono::nanoseconds>((waited - kYield) / 8, kFirstSleep, kShortSleep);
   const auto sleep = std::clamp<std::chrono::nanoseconds>(waited / 50, early, kLongestSleep);
   const auto time = std::min<std::chrono::nanoseconds>(sleep, deadline.remaining());
   const timespec left{.tv_sec = 0, .tv_nsec = static_cast<long>(time.count())};

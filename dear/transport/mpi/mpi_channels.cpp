@@ -264,7 +264,7 @@ void MpiChannels::wait_until(const std::function<bool()>& look, const Describe& 
   if (look()) {
     return;
   }
-  Backoff backoff(processors_, habit_);
+  Backoff backoff(processors_);
   SteadyTime since{};
   for (;;) {
     backoff.pause(deadline);

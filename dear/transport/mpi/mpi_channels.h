@@ -91,7 +91,6 @@ class MpiChannels final : public Mpi {
   std::vector<int> hosts_;
   Peers peers_;  // those of this host can be watched
   Backoff::Processors processors_ = Backoff::Processors::shared;
-  Backoff::Habit habit_;
 
   std::timed_mutex turn_;
   FirstError error_;

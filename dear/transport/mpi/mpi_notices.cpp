@@ -88,7 +88,7 @@ void MpiChannels::tell_peers(Notice::Kind kind, const std::string& text) noexcep
     return std::find(cookies, cookies + count, nullptr) != cookies + count;
   };
   const Deadline patience = Deadline::after(kTellingTakes);
-  Backoff backoff(processors_, habit_);
+  Backoff backoff(processors_);
   while (on_its_way() && !patience.expired()) {
     backoff.pause(patience);
   }
