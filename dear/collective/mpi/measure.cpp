@@ -10,6 +10,7 @@
 #include "dear/base/units.h"
 #include "dear/collective/mpi/borrowed_channels.h"
 #include "dear/collective/mpi/own.h"
+#include "dear/collective/mpi/small.h"
 #include "dear/collective/programs/programs.h"
 
 namespace dear::collective {
@@ -79,7 +80,7 @@ Way all_reduce_of(const Way& reduce_scatter, const Way& all_gather, std::int64_t
 // One way to carry a collective, as it will be carried.
 class Trial {
  public:
-  Trial(transport::Mpi& mpi, Way way) : way_(std::move(way)), own_(mpi) {
+  Trial(transport::Mpi& mpi, Way way) : way_(std::move(way)), letters_(mpi), own_(mpi) {
     if (way_.algorithm != kMpisOwn) {
       programs_ = make_program_backend(
           std::make_unique<BorrowedChannels>(mpi),
@@ -90,8 +91,11 @@ class Trial {
     if (programs_) {
       programs_->run(request, deadline);
     } else {
-      own_.run(
-          request, [] { return "measure MPI's own collectives"; }, deadline);
+      const auto what = [] { return "measure MPI's own collectives"; };
+      if (letters_.can_compare()) {  // which is a part of it
+        letters_.compare(request, ++sequence_, what, deadline);
+      }
+      own_.run(request, what, deadline);
     }
   }
   [[nodiscard]] const Way& way() const { return way_; }
@@ -101,6 +105,8 @@ class Trial {
 
  private:
   Way way_;
+  SmallCollectives letters_;
+  std::uint64_t sequence_ = 0;
   MpisOwn own_;
   std::unique_ptr<Backend> programs_;
 };

@@ -116,7 +116,20 @@ class OverMpi final : public Backend {
   // MPI compares nothing, and a difference would end in a crash: so the ranks do it before.
   Timing run_by_mpi(const Request& request, Deadline deadline) {
     Timing timing = begin_now(request);
-    const Heading mine = heading_of(++sequence_, request);
+    ++sequence_;
+    const auto what = [&] { return fmt::format("wait in {}", dear::describe(request)); };
+    if (small_.can_compare()) {
+      small_.compare(request, sequence_, what, deadline);
+    } else {
+      compare_headings(request, deadline);
+    }
+    own_.run(request, what, deadline);
+    timing.end = SteadyClock::now();
+    return timing;
+  }
+
+  void compare_headings(const Request& request, Deadline deadline) {
+    const Heading mine = heading_of(sequence_, request);
     std::memcpy(headings_.data() + kHeading * rank(), &mine, sizeof mine);
     programs_->run({.operation = Operation::all_gather,
                     .view = {.buffer = headings_, .count = kHeading * size(), .dtype = DType::u8},
@@ -127,10 +140,6 @@ class OverMpi final : public Backend {
       std::memcpy(&theirs, headings_.data() + kHeading * peer, sizeof theirs);
       throw_on_mismatch(mine, rank(), theirs, peer);
     }
-    own_.run(
-        request, [&] { return fmt::format("wait in {}", dear::describe(request)); }, deadline);
-    timing.end = SteadyClock::now();
-    return timing;
   }
 
   std::unique_ptr<Backend> programs_;  // its memory outlives the channels: messages may be on their way

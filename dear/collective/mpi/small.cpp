@@ -30,8 +30,10 @@ SmallCollectives::SmallCollectives(transport::Mpi& mpi) : mpi_(mpi), rank_(mpi.r
 std::byte* SmallCollectives::out(int peer) { return memory_.data() + 2 * peer * kRoom; }
 std::byte* SmallCollectives::in(int peer) { return out(peer) + kRoom; }
 
+bool SmallCollectives::can_compare() const { return size_ >= 2 && size_ <= kMostRanks; }
+
 bool SmallCollectives::can(const Request& request) const {
-  if (size_ > kMostRanks || size_ < 2) {
+  if (!can_compare()) {
     return false;
   }
   const View& view = request.view;
@@ -44,6 +46,32 @@ bool SmallCollectives::can(const Request& request) const {
     default:
       return false;
   }
+}
+
+void SmallCollectives::exchange(const Heading& mine, const transport::Channels::Describe& what,
+                                Deadline deadline) {
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer != rank_) {
+      std::memcpy(out(peer), &mine, sizeof mine);
+    }
+  }
+  mpi_.exchange(letters_, 0, what, deadline);
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer != rank_) {
+      Heading theirs;
+      std::memcpy(&theirs, in(peer), sizeof theirs);
+      throw_on_mismatch(mine, rank_, theirs, peer);
+    }
+  }
+}
+
+void SmallCollectives::compare(const Request& request, std::uint64_t sequence,
+                               const transport::Channels::Describe& what, Deadline deadline) {
+  for (int peer = 0; peer < size_; ++peer) {
+    letters_[static_cast<std::size_t>(peer)] = {
+        .out = out(peer), .bytes = kData, .in = in(peer), .room = kRoom};
+  }
+  exchange(heading_of(sequence, request), what, deadline);
 }
 
 void SmallCollectives::run(const Request& request, std::uint64_t sequence,
@@ -65,7 +93,6 @@ void SmallCollectives::run(const Request& request, std::uint64_t sequence,
     }
     const Range sent = part(gathers ? rank_ : peer);
     std::byte* const letter = out(peer);
-    std::memcpy(letter, &mine, sizeof mine);
     if (sent.count() > 0) {
       std::memcpy(letter + kData, vector + sent.begin * element,
                   static_cast<std::size_t>(sent.count() * element));
@@ -73,14 +100,7 @@ void SmallCollectives::run(const Request& request, std::uint64_t sequence,
     letters_[static_cast<std::size_t>(peer)] = {
         .out = letter, .bytes = kData + sent.count() * element, .in = in(peer), .room = kRoom};
   }
-  mpi_.exchange(letters_, 0, what, deadline);
-  for (int peer = 0; peer < size_; ++peer) {
-    if (peer != rank_) {
-      Heading theirs;
-      std::memcpy(&theirs, in(peer), sizeof theirs);
-      throw_on_mismatch(mine, rank_, theirs, peer);
-    }
-  }
+  exchange(mine, what, deadline);
   if (gathers) {
     for (int peer = 0; peer < size_; ++peer) {
       const Range shard = part(peer);

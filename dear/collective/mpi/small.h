@@ -20,7 +20,15 @@ class SmallCollectives {
   void run(const Request& request, std::uint64_t sequence, const transport::Channels::Describe& what,
            Deadline deadline);
 
+  // Only compares what the ranks ask for, of any size. Throws what a collective would; for as many ranks as
+  // run() is.
+  [[nodiscard]] bool can_compare() const;
+  void compare(const Request& request, std::uint64_t sequence, const transport::Channels::Describe& what,
+               Deadline deadline);
+
  private:
+  // Sends the letters that are written, behind `mine` in each, and compares those that come.
+  void exchange(const Heading& mine, const transport::Channels::Describe& what, Deadline deadline);
   [[nodiscard]] std::byte* out(int peer);
   [[nodiscard]] std::byte* in(int peer);
 
