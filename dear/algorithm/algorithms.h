@@ -10,6 +10,7 @@ namespace dear::algorithm {
 // Makers of programs for any number of ranks. Those of all-gathers have one block for each rank, those of
 // broadcasts from rank 0 as many as are asked for, or as many as ranks where the algorithm shares them out.
 Program ring_all_gather(int ranks);
+Program ring_reduce_scatter(int ranks);
 Program doubling_all_gather(int ranks);
 Program pairwise_all_gather(int ranks);
 Program bruck_all_gather(int ranks);
@@ -21,12 +22,14 @@ Program double_tree_broadcast(int ranks, int blocks);
 Program pairwise_all_to_all(int ranks);
 
 // A way to carry collectives, as the literature names it. An all-gather read backwards is its reduce-scatter,
-// a broadcast read backwards its reduce; the two halves together are its all-reduce.
+// a broadcast read backwards its reduce, unless it has one of its own; the two halves together are its
+// all-reduce.
 struct Algorithm {
   std::string_view name;
   std::string_view summary;
   std::string_view source;
   Program (*all_gather)(int ranks) = nullptr;  // nullptr for what it does not have
+  Program (*reduce_scatter)(int ranks) = nullptr;  // its own
   Program (*broadcast)(int ranks, int blocks) = nullptr;
   Program (*all_to_all)(int ranks) = nullptr;
 };

@@ -54,6 +54,12 @@ void Program::send(int round, int from, int to, std::vector<Blocks> sent) {
   parts.at(static_cast<std::size_t>(from)).sends.push_back({.peer = to, .blocks = std::move(sent)});
 }
 
+void Program::send_to_be_added(int round, int from, int to, std::vector<Blocks> sent) {
+  std::vector<Part>& parts = rounds.at(static_cast<std::size_t>(round));
+  parts.at(static_cast<std::size_t>(to)).reduces.push_back({.peer = from, .blocks = sent});
+  parts.at(static_cast<std::size_t>(from)).sends.push_back({.peer = to, .blocks = std::move(sent)});
+}
+
 Program empty_program(std::string name, Collective collective, int ranks, int blocks) {
   return {.name = std::move(name),
           .collective = collective,

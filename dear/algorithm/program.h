@@ -63,6 +63,7 @@ struct Program {
   std::vector<Part>& add_round();
   // In `round`, which exists.
   void send(int round, int from, int to, std::vector<Blocks> blocks);
+  void send_to_be_added(int round, int from, int to, std::vector<Blocks> blocks);
 };
 
 // Without a round yet; its root is rank 0.

@@ -39,6 +39,7 @@ const std::vector<Algorithm>& algorithms() {
        .summary = "neighbours pass blocks around; every link carries as little as can be, in P - 1 rounds",
        .source = "Patarasuk and Yuan 2009, doi:10.1016/j.jpdc.2008.09.002",
        .all_gather = ring_all_gather,
+       .reduce_scatter = ring_reduce_scatter,
        .broadcast = chain_broadcast},
       {.name = "halving-doubling",
        .summary =
@@ -112,11 +113,17 @@ Program make_program(const Algorithm& algorithm, Collective collective, const Sh
     return program;
   };
   const std::string name = full_name(algorithm, collective);
+  const auto scatter = [&] {
+    Program program =
+        algorithm.reduce_scatter != nullptr ? algorithm.reduce_scatter(shape.ranks) : reversed(gather(), name);
+    program.name = name;
+    return program;
+  };
   switch (collective) {
     case Collective::all_gather:
       return gather();
     case Collective::reduce_scatter:
-      return reversed(gather(), name);
+      return scatter();
     case Collective::broadcast:
       return broadcast(shape.root);
     case Collective::reduce:
@@ -126,7 +133,10 @@ Program make_program(const Algorithm& algorithm, Collective collective, const Sh
     case Collective::all_reduce:
       break;
   }
-  const Program second = algorithm.all_gather != nullptr ? gather() : broadcast(0);
+  if (algorithm.all_gather != nullptr) {
+    return concatenated(scatter(), gather(), name);
+  }
+  const Program second = broadcast(0);
   return concatenated(reversed(second, name), second, name);
 }
 

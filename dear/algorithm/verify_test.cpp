@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(
                [](Program& p) { p.rounds.push_back(p.rounds.back()); }, "adds a contribution to block"},
         Spoilt{"TheWrongSum", Collective::reduce_scatter,
                [](Program& p) { p.rounds[0][0].reduces[0].blocks = {{.begin = 0, .end = 1}}; },
-               "in round 0: rank 0 adds what belongs to block 2 to block 0, from rank 1"},
+               "in round 0: rank 0 adds what belongs to block 1 to block 0, from rank 2"},
         Spoilt{"NothingToSend", Collective::all_gather,
                [](Program& p) { p.rounds[0][1].sends[0].blocks = {{.begin = 0, .end = 1}}; },
                "in round 0: rank 1 sends block 0 to rank 2 before it holds anything"},

@@ -94,8 +94,8 @@ struct PlanBuilder::Impl {
     std::vector<Cut> all;
     std::int64_t at = 0;
     if (first) {
-      const std::int64_t room = kHeadRoom / options.element_bytes * options.element_bytes;
-      at = std::min(bytes, room);
+      // Only a whole message that is not cut: so the segments of all rounds have the same borders.
+      at = bytes <= std::min(kHeadRoom, segment) ? bytes : 0;
       all.push_back({.begin = 0, .end = at, .head = true});
     }
     for (; at < bytes; at += segment) {
@@ -115,6 +115,7 @@ struct PlanBuilder::Impl {
     made.bytes = bytes_of(pieces);
     plan.pieces.insert(plan.pieces.end(), pieces.begin(), pieces.end());
     plan.nodes.push_back(made);
+    round_of.push_back(round);
     return static_cast<int>(plan.nodes.size()) - 1;
   }
   Node& at(int number) { return plan.nodes[static_cast<std::size_t>(number)]; }
@@ -200,9 +201,15 @@ struct PlanBuilder::Impl {
     }
   }
 
+  void count_dependents();
+  void pass_on();
+  [[nodiscard]] int most_in_passing() const;
+
   PlanOptions options;
   std::int64_t segment = 1;
   Plan plan;
+  int round = 0;
+  std::vector<int> round_of;     // by node
   std::map<int, int> places;  // in plan.peers
   std::set<int> greeted_to;
   std::set<int> greeted_from;
@@ -246,6 +253,7 @@ PlanBuilder& PlanBuilder::add(const algorithm::Program& program, const std::vect
     for (const algorithm::Transfer& transfer : part.reduces) {
       impl_->take(transfer, pieces_of(transfer, blocks, program.blocks), true);
     }
+    ++impl_->round;
   }
   return *this;
 }
@@ -295,11 +303,10 @@ PlanBuilder& PlanBuilder::add_direct_reduce_scatter(const std::vector<ByteRange>
   return *this;
 }
 
-Plan PlanBuilder::finish() {
-  Plan& plan = impl_->plan;
-  for (const auto& [before, after] : impl_->edges) {
-    ++impl_->at(before).dependents;
-    ++impl_->at(after).waits_for;
+void PlanBuilder::Impl::count_dependents() {
+  for (const auto& [before, after] : edges) {
+    ++at(before).dependents;
+    ++at(after).waits_for;
   }
   int place = 0;
   for (Node& node : plan.nodes) {
@@ -307,14 +314,72 @@ Plan PlanBuilder::finish() {
     place += node.dependents;
     node.dependents = 0;
   }
-  plan.dependents.resize(impl_->edges.size());
-  for (const auto& [before, after] : impl_->edges) {
-    Node& node = impl_->at(before);
-    const int at = node.first_dependent + node.dependents++;
-    plan.dependents[static_cast<std::size_t>(at)] = after;
+  plan.dependents.resize(edges.size());
+  for (const auto& [before, after] : edges) {
+    Node& node = at(before);
+    const int in_list = node.first_dependent + node.dependents++;
+    plan.dependents[static_cast<std::size_t>(in_list)] = after;
   }
-  plan.slots = plan.most_staged > 0 ? std::max(4, 2 * plan.slots) : 0;
+}
+
+// Of a sum with one reader, a send of just that, memory need not know.
+void PlanBuilder::Impl::pass_on() {
+  const auto piece = [&](const Node& node) -> const Piece& {
+    return plan.pieces[static_cast<std::size_t>(node.first_piece)];
+  };
+  for (Node& sum : plan.nodes) {
+    if (sum.kind != Node::Kind::combine || sum.pieces != 1 || sum.sources != 2 || sum.dependents != 1) {
+      continue;
+    }
+    Node& reader = at(plan.dependents[static_cast<std::size_t>(sum.first_dependent)]);
+    if (reader.kind != Node::Kind::send || reader.pieces != 1 || reader.dependents != 0 ||
+        piece(reader) != piece(sum)) {
+      continue;
+    }
+    sum.in_passing = reader.in_passing = true;
+    reader.first_source = sum.first_source + 1;  // behind the rank's own
+    reader.sources = 1;
+  }
+}
+
+// Slots that may be held when all messages of earlier rounds are through: those of sums that this round
+// receives, and of those that it sends.
+int PlanBuilder::Impl::most_in_passing() const {
+  std::vector<int> held(static_cast<std::size_t>(round) + 1);
+  for (std::size_t number = 0; number < plan.nodes.size(); ++number) {
+    const Node& sent = plan.nodes[number];
+    if (sent.kind != Node::Kind::send || !sent.in_passing) {
+      continue;
+    }
+    const auto stage = static_cast<std::size_t>(plan.sources[static_cast<std::size_t>(sent.first_source)]);
+    for (int one = plan.nodes[stage].head ? round + 1 : round_of[stage]; one <= round_of[number]; ++one) {
+      ++held[static_cast<std::size_t>(one)];
+    }
+  }
+  return *std::max_element(held.begin(), held.end());
+}
+
+Plan PlanBuilder::finish() {
+  Plan& plan = impl_->plan;
+  impl_->count_dependents();
+  if (impl_->options.adds_in_passing) {
+    impl_->pass_on();
+    plan.slots_in_passing = impl_->most_in_passing();
+  }
+  plan.slots = plan.most_staged > 0 ? std::max(4, 2 * plan.slots) + plan.slots_in_passing : 0;
   return std::move(plan);
+}
+
+bool Plan::writes_only(const ByteRange& range) const {
+  return std::all_of(nodes.begin(), nodes.end(), [&](const Node& node) {
+    if (node.kind == Node::Kind::send || node.kind == Node::Kind::stage || node.in_passing) {
+      return true;
+    }
+    const auto first = pieces.begin() + node.first_piece;
+    return std::all_of(first, first + node.pieces, [&](const Piece& piece) {
+      return piece.in_output || (range.begin <= piece.offset && piece.offset + piece.bytes <= range.end);
+    });
+  });
 }
 
 }  // namespace dear::transport

@@ -23,6 +23,7 @@ struct Piece {
   std::int64_t offset = 0;
   std::int64_t bytes = 0;
   bool in_output = false;
+  friend bool operator==(const Piece&, const Piece&) = default;
 };
 
 struct PlanOptions {
@@ -32,6 +33,9 @@ struct PlanOptions {
   // The first message of each pair of ranks has heads: so many bytes of the caller's, told to the peer ahead
   // of everything else, and room for a small payload, whatever the payload's length. 0: no heads.
   std::int64_t head_bytes = 0;
+  // What is added up only to be sent on, in one piece and once, is added up in staging memory and the vector
+  // keeps this rank's contribution. That takes staging memory for what two rounds receive.
+  bool adds_in_passing = false;
 };
 
 // [Note: plans] The work is a graph. A node is a message on its way out or in, or something done to memory;
@@ -55,6 +59,8 @@ struct Plan {
     };
     Kind kind = Kind::send;
     bool head = false;  // of send and stage: a first message
+    // Of a combine: the sum stays where its one stage is. Of a send: it takes such a sum, not its piece.
+    bool in_passing = false;
     int peer = 0;       // place in `peers`
     int first_piece = 0;
     int pieces = 0;
@@ -63,7 +69,7 @@ struct Plan {
     int first_dependent = 0;
     int dependents = 0;
     int first_source = 0;
-    int sources = 0;
+    int sources = 0;  // of combine and scatter; of a send in passing the one stage
   };
 
   static constexpr int kOwn = -1;
@@ -80,9 +86,13 @@ struct Plan {
   std::int64_t most_staged = 0;  // bytes of a stage that is no head
   std::int64_t most_packed = 0;  // bytes of a send of several pieces that is no head
   int slots = 0;                 // of staging memory: enough for the sources of any combine, and more
+  int slots_in_passing = 0;      // of these, for sums on their way
+
+  // Whether nothing else of the vector is written.
+  [[nodiscard]] bool writes_only(const ByteRange& range) const;
 };
 
-// Room for payload in a head.
+// Room in a head for the payload of a message, if all of it fits and is one segment.
 inline constexpr std::int64_t kHeadRoom = 192;
 
 // Makes a plan of one part after another, each on the results of the ones before. ConfigError for what does

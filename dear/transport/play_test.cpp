@@ -13,57 +13,23 @@
 #include "dear/algorithm/algorithms.h"
 #include "dear/base/error.h"
 #include "dear/transport/shm/shm.h"
+#include "dear/transport/testing/numbers.h"
 #include "dear/transport/testing/ranks.h"
 
-// Programs on real numbers, small whole ones, so that any order of addition gives the same sum.
+// Programs on real numbers.
 namespace dear::transport {
 namespace {
 
 using algorithm::Collective;
 using algorithm::Program;
 using ::testing::Each;
+using testing::Case;
+using testing::even_blocks;
+using testing::kCases;
+using testing::kElement;
 using testing::run_on_threads;
-
-constexpr std::int64_t kElement = sizeof(float);
-
-void add_up(std::span<const std::byte* const> sources, std::byte* out, std::int64_t bytes) {
-  ASSERT_EQ(bytes % kElement, 0);
-  for (std::int64_t i = 0; i < bytes; i += kElement) {
-    float sum = 0;
-    for (const std::byte* source : sources) {
-      float value = 0;
-      std::memcpy(&value, source + i, sizeof value);
-      sum += value;
-    }
-    std::memcpy(out + i, &sum, sizeof sum);
-  }
-}
-
-float value_of(int rank, std::int64_t i) { return static_cast<float>((i * 7 + rank * 5) % 23); }
-
-float sum_of(int ranks, std::int64_t i) {
-  float sum = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    sum += value_of(rank, i);
-  }
-  return sum;
-}
-
-// `elements` shared out among blocks as evenly as goes: some are empty when there are few.
-std::vector<ByteRange> even_blocks(int blocks, std::int64_t elements) {
-  std::vector<ByteRange> ranges;
-  for (std::int64_t block = 0; block < blocks; ++block) {
-    ranges.push_back(
-        {.begin = elements * block / blocks * kElement, .end = elements * (block + 1) / blocks * kElement});
-  }
-  return ranges;
-}
-
-struct Case {
-  std::int64_t elements = 0;
-  std::int64_t segment_bytes = 64;
-};
-constexpr Case kCases[] = {{0, 64}, {1, 64}, {7, 1}, {64, 4096}, {1001, 24}, {1001, 4096}, {70'001, 8192}};
+using testing::sum_of;
+using testing::value_of;
 
 class Playing {
  public:
@@ -79,7 +45,7 @@ class Playing {
               .blocks = blocks_,
               .element_bytes = kElement,
               .segment_bytes = with.segment_bytes,
-              .performance = {.data = reinterpret_cast<std::byte*>(mine_.data()), .combine = add_up}};
+              .performance = {.data = reinterpret_cast<std::byte*>(mine_.data()), .combine = testing::add_up}};
   }
 
   void play() {
@@ -265,85 +231,6 @@ TEST(Play, RandomPrograms) {
     const Program backward = reversed(forward, "random reduce");
     expect_all(ranks, {forward, backward, concatenated(backward, forward, "random all-reduce")});
   }
-}
-
-// ---- Direct reduce-scatter and heads, as plans.
-
-Performance on(std::vector<float>& numbers) {
-  return {.data = reinterpret_cast<std::byte*>(numbers.data()), .combine = add_up};
-}
-
-TEST(Plans, DirectReduceScatterThenAnAllGatherWithHeads) {
-  for (const int ranks : {1, 2, 3, 4, 7}) {
-    auto channels = make_shm_channels_threads(ranks);
-    const Program gather =
-        make_program(algorithm::find_algorithm("ring"), Collective::all_gather, {.ranks = ranks});
-    const auto reports = run_on_threads(ranks, [&](int rank) {
-      const auto mine = std::move(channels[static_cast<std::size_t>(rank)]);
-      Stage stage;
-      for (const Case& one : kCases) {
-        const std::vector<ByteRange> blocks = even_blocks(ranks, one.elements);
-        for (const bool whole : {false, true}) {
-          PlanBuilder builder(
-              {.rank = rank, .element_bytes = kElement, .segment_bytes = one.segment_bytes, .head_bytes = 8});
-          builder.add_direct_reduce_scatter(blocks);
-          if (whole) {
-            builder.add(gather, blocks);
-          }
-          Player player(builder.finish());
-          for (std::int64_t time = 0; time < 3; ++time) {
-            std::vector<float> numbers(static_cast<std::size_t>(one.elements));
-            for (std::int64_t i = 0; i < one.elements; ++i) {
-              numbers[static_cast<std::size_t>(i)] = value_of(rank, i);
-            }
-            const std::int64_t head = time * 100 + rank;
-            int heads = 0;
-            Performance performance = on(numbers);
-            performance.head = reinterpret_cast<const std::byte*>(&head);
-            performance.compare = [&](int peer, const std::byte* theirs) {
-              std::int64_t told = 0;
-              std::memcpy(&told, theirs, sizeof told);
-              EXPECT_EQ(told, time * 100 + peer);
-              ++heads;
-            };
-            player.play(
-                performance, *mine, stage, [] { return "wait in a test"; },
-                Deadline::after(std::chrono::seconds(60)));
-            EXPECT_EQ(heads, ranks - 1);
-            for (std::int64_t i = 0; i < one.elements; ++i) {
-              const ByteRange& own = blocks[static_cast<std::size_t>(rank)];
-              const bool summed = whole || (own.begin <= i * kElement && i * kElement < own.end);
-              ASSERT_EQ(numbers[static_cast<std::size_t>(i)], summed ? sum_of(ranks, i) : value_of(rank, i));
-            }
-          }
-        }
-      }
-    });
-    EXPECT_THAT(reports, Each("ok"));
-  }
-}
-
-TEST(Plans, StagingMemoryDoesNotGrowWithTheVector) {
-  const Program program =
-      make_program(algorithm::find_algorithm("ring"), Collective::all_reduce, {.ranks = 4});
-  const auto plan_of = [&](std::int64_t elements) {
-    return PlanBuilder({.rank = 1, .element_bytes = kElement, .segment_bytes = 4096})
-        .add(program, even_blocks(4, elements))
-        .finish();
-  };
-  const Plan small = plan_of(100'000);
-  const Plan large = plan_of(1'000'000);
-  EXPECT_EQ(large.slots, small.slots);
-  EXPECT_EQ(large.most_staged, small.most_staged);
-  EXPECT_EQ(large.most_packed, 0);
-}
-
-TEST(Plans, RefuseWhatDoesNotFit) {
-  const Program program =
-      make_program(algorithm::find_algorithm("ring"), Collective::all_gather, {.ranks = 3});
-  EXPECT_THROW(PlanBuilder({.rank = 0}).add(program, even_blocks(2, 10)), ConfigError);
-  EXPECT_THROW(PlanBuilder({.rank = 3}).add(program, even_blocks(3, 10)), ConfigError);
-  EXPECT_THROW(PlanBuilder({.rank = 0, .segment_bytes = 0}), ConfigError);
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ struct Player::Impl {
     slot_bytes = whole_lines(plan.most_staged);
     pack_bytes = whole_lines(plan.most_packed);
     head_bytes = plan.head_bytes > 0 ? plan.head_bytes + kHeadRoom : 0;
-    posted.resize(std::max(kReceivesAtOnce, static_cast<std::size_t>(plan.slots)));
+    posted.resize(std::max(kReceivesAtOnce, static_cast<std::size_t>(plan.slots - plan.slots_in_passing)));
     staged_at.resize(plan.nodes.size());
     ready.reserve(plan.nodes.size());
   }
@@ -74,12 +74,22 @@ struct Player::Impl {
     return std::span(plan.pieces)
         .subspan(static_cast<std::size_t>(of.first_piece), static_cast<std::size_t>(of.pieces));
   }
-  std::span<const int> sources_of(const Node& local) const {
+  std::span<const int> sources_of(const Node& of) const {
     return std::span(plan.sources)
-        .subspan(static_cast<std::size_t>(local.first_source), static_cast<std::size_t>(local.sources));
+        .subspan(static_cast<std::size_t>(of.first_source), static_cast<std::size_t>(of.sources));
   }
   std::byte* memory(const Piece& piece) const {
     return (piece.in_output ? now->output : now->data) + piece.offset;
+  }
+  // What a send takes that has this piece.
+  const std::byte* sent_from(const Node& send, const Piece& piece) const {
+    return send.in_passing ? staged_at[static_cast<std::size_t>(sources_of(send).front())] : memory(piece);
+  }
+  // Nobody reads any more what was staged there.
+  void free_slot(int stage) {
+    if (!node(stage).head) {
+      free_slots.push_back(staged_at[static_cast<std::size_t>(stage)]);
+    }
   }
 
   // Staging memory: heads in, heads out, packing memory by peer, slots.
@@ -130,7 +140,6 @@ struct Player::Impl {
   void run(const Node& local);
   void combine(const Node& local);
   void scatter(const Node& local);
-  void release(const Node& local);
 
   Plan plan;
   std::vector<int> waits_at_first;
@@ -172,7 +181,8 @@ void Player::Impl::start_sends(std::size_t peer) {
                      .data = nullptr,
                      .bytes = one.head ? head_bytes : one.bytes};
     if (!one.head && one.pieces == 1) {
-      sent.transfer.data = memory(pieces(one).front());
+      // Channels only read it.
+      sent.transfer.data = const_cast<std::byte*>(sent_from(one, pieces(one).front()));
     } else {
       std::byte* into = one.head ? head_out(one.peer) : packing(one.peer);
       sent.transfer.data = into;
@@ -182,7 +192,7 @@ void Player::Impl::start_sends(std::size_t peer) {
         std::memset(into + one.bytes, 0, static_cast<std::size_t>(kHeadRoom - one.bytes));
       }
       for (const Piece& piece : pieces(one)) {
-        std::memcpy(into, memory(piece), static_cast<std::size_t>(piece.bytes));
+        std::memcpy(into, sent_from(one, piece), static_cast<std::size_t>(piece.bytes));
         into += piece.bytes;
       }
       lane.packing |= packed;
@@ -233,6 +243,9 @@ void Player::Impl::harvest() {
       lane.drop();
       const Node& one = node(number);
       lane.packing = lane.packing && (one.head || one.pieces < 2);
+      if (one.in_passing) {
+        free_slot(sources_of(one).front());
+      }
       finish(number);
     }
   }
@@ -280,9 +293,12 @@ void Player::Impl::run(const Node& local) {
   } else {
     scatter(local);
   }
+  if (local.in_passing) {
+    return;
+  }
   for (const int source : sources_of(local)) {
-    if (source != Plan::kOwn && !node(source).head) {
-      free_slots.push_back(staged_at[static_cast<std::size_t>(source)]);
+    if (source != Plan::kOwn) {
+      free_slot(source);
     }
   }
 }
@@ -295,7 +311,9 @@ void Player::Impl::combine(const Node& local) {
       sources.push_back(source == Plan::kOwn ? memory(piece)
                                              : staged_at[static_cast<std::size_t>(source)] + at);
     }
-    now->combine(sources, memory(piece), piece.bytes);
+    std::byte* into =
+        local.in_passing ? staged_at[static_cast<std::size_t>(sources_of(local).back())] : memory(piece);
+    now->combine(sources, into, piece.bytes);
     at += piece.bytes;
   }
 }

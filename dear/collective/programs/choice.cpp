@@ -15,7 +15,7 @@ namespace {
 
 using algorithm::Collective;
 
-// Beyond it the copy that a reduce-scatter by an algorithm works on costs more than rounds saved.
+// Beyond it the copy that a reduce-scatter by most algorithms works on costs more than rounds saved.
 constexpr std::int64_t kMostCopied = kMiB;
 // Beyond it memory for all contributions in full is not taken.
 constexpr std::int64_t kMostGathered = kMiB;

@@ -116,10 +116,13 @@ Prepared prepare(const Recipe& recipe, const Way& way, int rank, int ranks, std:
   } else {
     blocks = shards(recipe, program.blocks);
   }
-  const bool copied = recipe.operation == Operation::reduce_scatter && ranks > 1;
+  const bool scatters = recipe.operation == Operation::reduce_scatter && ranks > 1;
+  options.adds_in_passing = scatters;
+  transport::Plan plan = PlanBuilder(options).add(program, blocks).finish();
+  const bool copied = scatters && !plan.writes_only(blocks[static_cast<std::size_t>(rank)]);
   return {.where = copied ? Prepared::Where::on_copy : Prepared::Where::in_place,
           .way = way,
-          .player = transport::Player(PlanBuilder(options).add(program, blocks).finish())};
+          .player = transport::Player(std::move(plan))};
 }
 
 }  // namespace dear::collective

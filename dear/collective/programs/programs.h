@@ -23,7 +23,7 @@ struct ProgramOptions {
 // A backend of all ranks of the channels; any memory serves as its buffers. Allocating is a collective that
 // moves nothing. What peers ask for is compared by whoever exchanges messages; the first failure ends the
 // channels on all ranks. Of a Timing only `end` knows of the peers. A reduce-scatter by an algorithm of the
-// table works on a copy, which takes as much memory again as the largest such vector.
+// table but the ring works on a copy, which takes as much memory again as the largest such vector.
 std::unique_ptr<Backend> make_program_backend(std::unique_ptr<transport::Channels> channels,
                                               ProgramOptions options = {});
 
