@@ -28,7 +28,7 @@ struct Algorithm {
   std::string_view name;
   std::string_view summary;
   std::string_view source;
-  Program (*all_gather)(int ranks) = nullptr;  // nullptr for what it does not have
+  Program (*all_gather)(int ranks) = nullptr;      // nullptr for what it does not have
   Program (*reduce_scatter)(int ranks) = nullptr;  // its own
   Program (*broadcast)(int ranks, int blocks) = nullptr;
   Program (*all_to_all)(int ranks) = nullptr;

@@ -114,8 +114,8 @@ Program make_program(const Algorithm& algorithm, Collective collective, const Sh
   };
   const std::string name = full_name(algorithm, collective);
   const auto scatter = [&] {
-    Program program =
-        algorithm.reduce_scatter != nullptr ? algorithm.reduce_scatter(shape.ranks) : reversed(gather(), name);
+    Program program = algorithm.reduce_scatter != nullptr ? algorithm.reduce_scatter(shape.ranks)
+                                                          : reversed(gather(), name);
     program.name = name;
     return program;
   };

@@ -209,7 +209,7 @@ struct PlanBuilder::Impl {
   std::int64_t segment = 1;
   Plan plan;
   int round = 0;
-  std::vector<int> round_of;     // by node
+  std::vector<int> round_of;  // by node
   std::map<int, int> places;  // in plan.peers
   std::set<int> greeted_to;
   std::set<int> greeted_from;

@@ -61,7 +61,7 @@ struct Plan {
     bool head = false;  // of send and stage: a first message
     // Of a combine: the sum stays where its one stage is. Of a send: it takes such a sum, not its piece.
     bool in_passing = false;
-    int peer = 0;       // place in `peers`
+    int peer = 0;  // place in `peers`
     int first_piece = 0;
     int pieces = 0;
     std::int64_t bytes = 0;  // of all pieces

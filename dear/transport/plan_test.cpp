@@ -20,8 +20,8 @@ namespace {
 
 using algorithm::Collective;
 using algorithm::Program;
-using ::testing::Each;
 using testing::Case;
+using ::testing::Each;
 using testing::even_blocks;
 using testing::kCases;
 using testing::kElement;

@@ -22,8 +22,8 @@ namespace {
 
 using algorithm::Collective;
 using algorithm::Program;
-using ::testing::Each;
 using testing::Case;
+using ::testing::Each;
 using testing::even_blocks;
 using testing::kCases;
 using testing::kElement;
@@ -41,11 +41,12 @@ class Playing {
     for (std::int64_t i = 0; i < with.elements; ++i) {
       mine_[static_cast<std::size_t>(i)] = value_of(channels.rank(), i);
     }
-    score_ = {.program = &program,
-              .blocks = blocks_,
-              .element_bytes = kElement,
-              .segment_bytes = with.segment_bytes,
-              .performance = {.data = reinterpret_cast<std::byte*>(mine_.data()), .combine = testing::add_up}};
+    score_ = {
+        .program = &program,
+        .blocks = blocks_,
+        .element_bytes = kElement,
+        .segment_bytes = with.segment_bytes,
+        .performance = {.data = reinterpret_cast<std::byte*>(mine_.data()), .combine = testing::add_up}};
   }
 
   void play() {
