@@ -46,23 +46,24 @@ Json to_value(const FitRecord& fit) {
 
 }  // namespace
 
-Cluster parse_cluster(std::string_view json, const std::string& name_of_source) {
+FlatCluster parse_cluster(std::string_view json, const std::string& name_of_source) {
   const Json document = parse_json_file(json, name_of_source, kFormat);
   const JsonField root(document, name_of_source);
   root.expect_members({"format", "version", "name", "ranks", "link"}, {"fit"});
   const JsonField link = root.member("link");
   link.expect_members({"alpha_seconds", "beta_seconds_per_byte"});
-  Cluster cluster{.name = root.member("name").text(),
-                  .ranks = static_cast<int>(root.member("ranks").integer(1, kMostRanks)),
-                  .link = {.alpha_seconds = link.member("alpha_seconds").number_from_0(),
-                           .beta_seconds_per_byte = link.member("beta_seconds_per_byte").number_from_0()}};
+  FlatCluster cluster{
+      .name = root.member("name").text(),
+      .ranks = static_cast<int>(root.member("ranks").integer(1, kMostRanks)),
+      .link = {.alpha_seconds = link.member("alpha_seconds").number_from_0(),
+               .beta_seconds_per_byte = link.member("beta_seconds_per_byte").number_from_0()}};
   if (root.has("fit")) cluster.fit = read_fit(root.member("fit"));
   return cluster;
 }
 
-Cluster read_cluster(const std::string& path) { return parse_cluster(read_file(path), path); }
+FlatCluster read_cluster(const std::string& path) { return parse_cluster(read_file(path), path); }
 
-std::string to_json(const Cluster& cluster) {
+std::string to_json(const FlatCluster& cluster) {
   Json json{{"format", kFormat.name},
             {"version", kFormat.version},
             {"name", cluster.name},
@@ -78,7 +79,7 @@ std::string to_json(const Cluster& cluster) {
   }
 }
 
-void write_cluster(const Cluster& cluster, const std::string& path) {
+void write_cluster(const FlatCluster& cluster, const std::string& path) {
   write_file_atomically(path, to_json(cluster));
 }
 

@@ -36,7 +36,7 @@ struct FitRecord {
   friend bool operator==(const FitRecord&, const FitRecord&) = default;
 };
 
-struct Cluster {
+struct FlatCluster {
   std::string name;
   int ranks = 1;
   Link link;
@@ -45,11 +45,11 @@ struct Cluster {
 
 // ConfigError "FILE: link.alpha_seconds: expected a number, found a string: ..." (with the line for a syntax
 // error).
-Cluster read_cluster(const std::string& path);
-Cluster parse_cluster(std::string_view json, const std::string& name_of_source);
+FlatCluster read_cluster(const std::string& path);
+FlatCluster parse_cluster(std::string_view json, const std::string& name_of_source);
 
 // Atomically; ConfigError when it cannot be written.
-void write_cluster(const Cluster& cluster, const std::string& path);
-std::string to_json(const Cluster& cluster);
+void write_cluster(const FlatCluster& cluster, const std::string& path);
+std::string to_json(const FlatCluster& cluster);
 
 }  // namespace dear

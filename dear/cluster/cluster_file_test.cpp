@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using ::testing::ThrowsMessage;
 
-const Cluster kMeasured{
+const FlatCluster kMeasured{
     .name = "shm, 2 ranks",
     .ranks = 2,
     .link = {.alpha_seconds = 0.1 + 0.2, .beta_seconds_per_byte = 1e-10 / 3},
@@ -33,7 +33,7 @@ const Cluster kMeasured{
 TEST(ClusterFile, WhatIsWrittenIsRead) {
   const std::string path = testing::TempDir() + "round_trip_cluster.json";
   write_cluster(kMeasured, path);
-  const Cluster read = read_cluster(path);
+  const FlatCluster read = read_cluster(path);
   EXPECT_EQ(read.name, kMeasured.name);
   EXPECT_EQ(read.ranks, kMeasured.ranks);
   EXPECT_EQ(read.link.alpha_seconds, kMeasured.link.alpha_seconds);
@@ -47,7 +47,7 @@ constexpr const char* kByHand = R"({"format": "dear-cluster", "version": 1, "nam
   "link": {"alpha_seconds": 5e-05, "beta_seconds_per_byte": 8e-09}})";
 
 TEST(ClusterFile, MayBeWrittenByHandWithoutAFit) {
-  const Cluster cluster = parse_cluster(kByHand, "x");
+  const FlatCluster cluster = parse_cluster(kByHand, "x");
   EXPECT_EQ(cluster.ranks, 16);
   EXPECT_EQ(cluster.link.alpha_seconds, 5e-5);
   EXPECT_FALSE(cluster.fit);
@@ -71,7 +71,7 @@ TEST(ClusterFile, IsANetwork) {
 }
 
 TEST(ClusterFile, NamesThatAreNotUtf8AreRefused) {
-  EXPECT_THAT([] { to_json(Cluster{.name = "\xff"}); }, ThrowsMessage<ConfigError>(HasSubstr("UTF-8")));
+  EXPECT_THAT([] { to_json(FlatCluster{.name = "\xff"}); }, ThrowsMessage<ConfigError>(HasSubstr("UTF-8")));
 }
 
 struct Fault {

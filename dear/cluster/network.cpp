@@ -90,7 +90,7 @@ Network parse_network(std::string_view text) {
     if (preset.name == text) return {.name = std::string(text), .link = preset.link};
   }
   if (names_file(text)) {
-    const Cluster cluster = read_cluster(std::string(text));
+    const FlatCluster cluster = read_cluster(std::string(text));
     return {.name = cluster.name, .link = cluster.link};
   }
   if (text.find('=') == std::string_view::npos) refuse(text, "there is no such preset");

@@ -24,6 +24,7 @@ struct Layer {
   std::vector<TensorId> tensors;  // those its forward reads; a tied tensor stands in several layers
   double forward_seconds = 0;
   double backward_seconds = 0;
+  std::int64_t activation_bytes = 0;  // what its forward keeps for its backward, on one rank; 0: not known
 };
 
 // Layers, tensors and times of one training job: what fusion, policies and the simulator need to know of a
@@ -33,6 +34,8 @@ struct Workload {
   std::vector<Tensor> tensors;
   std::vector<Layer> layers;
   double update_seconds = 0;  // the optimiser's time to update every parameter on one rank
+  // Of state that is not trained and that replicas keep alike, such as running means.
+  std::int64_t buffer_bytes = 0;
 
   [[nodiscard]] std::int64_t bytes() const;       // of all tensors, each once
   [[nodiscard]] double forward_seconds() const;   // f

@@ -36,7 +36,7 @@ Model model_of(MeasuredOperation operation) {
 
 }  // namespace
 
-Cluster fit_cluster(const std::vector<Result>& results, MeasuredOperation operation) {
+FlatCluster fit_cluster(const std::vector<Result>& results, MeasuredOperation operation) {
   const Model model = model_of(operation);
   std::vector<cost::Sample> samples;
   std::vector<const Result*> measured;
@@ -67,7 +67,7 @@ Cluster fit_cluster(const std::vector<Result>& results, MeasuredOperation operat
           .fit = std::move(record)};
 }
 
-std::string fit_text(const Cluster& cluster) {
+std::string fit_text(const FlatCluster& cluster) {
   const FitRecord& fit = *cluster.fit;
   const double beta = cluster.link.beta_seconds_per_byte;
   std::string text = fmt::format(

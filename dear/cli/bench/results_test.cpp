@@ -165,7 +165,7 @@ TEST(FitCluster, FindsTheLinkOfTheFirstContestant) {
         result("shm", MeasuredOperation::pair, bytes, cost::ring_all_reduce_seconds(link, 4, bytes)));
     results.push_back(result("openmpi", MeasuredOperation::pair, bytes, 7));
   }
-  const Cluster cluster = fit_cluster(results, MeasuredOperation::pair);
+  const FlatCluster cluster = fit_cluster(results, MeasuredOperation::pair);
   EXPECT_NEAR(cluster.link.alpha_seconds / link.alpha_seconds, 1, 1e-9);
   EXPECT_NEAR(cluster.link.beta_seconds_per_byte / link.beta_seconds_per_byte, 1, 1e-9);
   EXPECT_EQ(cluster.ranks, 4);
