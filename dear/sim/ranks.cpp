@@ -1,0 +1,109 @@
+#include "dear/sim/ranks.h"
+
+#include <queue>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+
+namespace dear::sim {
+namespace {
+
+struct End {
+  double at_seconds;
+  std::uint64_t number;  // those of one instant come as they were begun
+  Visit visit;
+  bool operator>(const End& other) const {
+    return at_seconds != other.at_seconds ? at_seconds > other.at_seconds : number > other.number;
+  }
+};
+
+class Run {
+ public:
+  Run(const Schedule& schedule, std::int64_t iterations, int ranks,
+      const std::function<double(int, Instance)>& own_seconds, NetworkModel& network)
+      : schedule_(schedule),
+        own_seconds_(own_seconds),
+        network_(network),
+        frontiers_(static_cast<std::size_t>(ranks), Frontier(schedule, {.iterations = iterations})),
+        begin_seconds_(schedule.steps().size()) {
+    result_.commit_seconds.resize(static_cast<std::size_t>(ranks));
+  }
+
+  RanksResult finish() && {
+    for (int rank = 0; rank < static_cast<int>(frontiers_.size()); ++rank) {
+      released_ = frontier(rank).start();
+      begin(rank, 0);
+    }
+    std::vector<Visit> through;
+    while (unfinished_ > 0) {
+      const double own = ends_.empty() ? NetworkModel::kNever : ends_.top().at_seconds;
+      const double network = network_.next_seconds();
+      if (own == NetworkModel::kNever && network == NetworkModel::kNever)
+        throw Error(
+            "the simulation waits for a step to end, but none is running: ranks wait for each other "
+            "in different collectives");
+      if (own <= network) {
+        const Visit visit = ends_.top().visit;
+        ends_.pop();
+        complete(visit, own);
+        continue;
+      }
+      through.clear();
+      network_.advance(through);
+      for (const Visit& visit : through) complete(visit, network);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  Frontier& frontier(int rank) { return frontiers_[static_cast<std::size_t>(rank)]; }
+
+  // What `released_` lists.
+  void begin(int rank, double now) {
+    for (const Instance& which : released_) {
+      ++unfinished_;
+      const Step& step = schedule_.steps()[which.step];
+      if (rank == 0) begin_seconds_[which.step] = now;
+      if (const auto* what = std::get_if<Communicate>(&step.work)) {
+        network_.enter({which, rank}, *what, now);
+      } else {
+        ends_.push({now + own_seconds_(rank, which), begun_++, {which, rank}});
+      }
+    }
+  }
+
+  void complete(const Visit& visit, double now) {
+    --unfinished_;
+    const auto [which, rank] = visit;
+    if (rank == 0) result_.spans.push_back({which, begin_seconds_[which.step], now});
+    if (which.step == schedule_.commit())
+      result_.commit_seconds[static_cast<std::size_t>(rank)].push_back(now);
+    released_.clear();
+    frontier(rank).complete(which.step, released_);
+    begin(rank, now);
+  }
+
+  const Schedule& schedule_;
+  const std::function<double(int, Instance)>& own_seconds_;
+  NetworkModel& network_;
+  std::vector<Frontier> frontiers_;
+  std::vector<double> begin_seconds_;  // of rank 0
+  std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
+  std::uint64_t begun_ = 0;
+  std::size_t unfinished_ = 0;  // visits under way
+  std::vector<Instance> released_;
+  RanksResult result_;
+};
+
+}  // namespace
+
+RanksResult drive_ranks(const Schedule& schedule, std::int64_t iterations, int ranks,
+                        const std::function<double(int rank, Instance which)>& own_seconds,
+                        NetworkModel& network) {
+  if (ranks < 1) throw ConfigError(fmt::format("a simulation of {} ranks is none: give at least 1", ranks));
+  return Run(schedule, iterations, ranks, own_seconds, network).finish();
+}
+
+}  // namespace dear::sim

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "dear/exec/drive.h"
+#include "dear/schedule/schedule.h"
+#include "dear/sim/network_model.h"
+
+namespace dear::sim {
+
+// What several ranks do when they run one schedule over one network. A rank's own steps (compute and update
+// lanes) take what `own_seconds` says; its collectives end when the network says so.
+struct RanksResult {
+  // [rank][iteration]: when its commit ended.
+  std::vector<std::vector<double>> commit_seconds;
+  std::vector<StepSpan> spans;  // of rank 0, in order of completion
+};
+RanksResult drive_ranks(const Schedule& schedule, std::int64_t iterations, int ranks,
+                        const std::function<double(int rank, Instance which)>& own_seconds,
+                        NetworkModel& network);
+
+}  // namespace dear::sim

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "dear/cluster/cluster.h"
+#include "dear/schedule/schedule.h"
+#include "dear/sim/network_model.h"
+
+namespace dear::sim {
+
+// In what ranks differ from each other, and iterations from each other.
+struct Variation {
+  // By how much each rank is slower than the workload says: one entry for each rank that is simulated.
+  std::vector<double> slowdowns = {1};
+  // Standard deviation of every step on the compute and update lanes, as a part of its time: each rank, step
+  // and iteration draws a factor from a log-normal distribution with the mean 1. 0 draws nothing.
+  double jitter = 0;
+  std::uint64_t seed = 1;
+  int repetitions = 1;  // each with draws of its own
+};
+
+// [Note: folding] Ranks that compute alike enter all collectives at the same times. Where a collective ends
+// on all of them at once, one of them stands for all; so of P ranks there remain as many as there are
+// slowdowns. That holds in closed form and without jitter, and only there: in a network that is played block
+// by block ranks end at times of their own, and with jitter none is like another.
+std::vector<double> folded_slowdowns(const std::vector<Straggler>& stragglers, int ranks);
+std::vector<double> all_slowdowns(const std::vector<Straggler>& stragglers, int ranks);
+
+// The mean of repetitions, and half the width of its confidence interval of 95 % (Student's t); 0 for one
+// repetition, which tells nothing of spread.
+struct Estimate {
+  double seconds = 0;
+  double half_width_seconds = 0;
+};
+Estimate estimate(const std::vector<double>& samples);
+
+// Seconds of an iteration in steady state, from commit to commit of the rank that is last, over the second
+// half of the iterations; one value for each repetition. `step_seconds` by StepId; every repetition has a
+// network of its own.
+using MakeNetwork = std::function<std::unique_ptr<NetworkModel>(int ranks)>;
+std::vector<double> iteration_samples(const Schedule& schedule, const std::vector<double>& step_seconds,
+                                      const Variation& variation, const MakeNetwork& make_network,
+                                      std::int64_t iterations);
+
+// The factor that one step draws.
+double jitter_factor(const Variation& variation, int repetition, int rank, Instance which);
+
+}  // namespace dear::sim
