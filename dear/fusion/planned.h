@@ -1,0 +1,36 @@
+#pragma once
+
+#include "dear/cost/collective_times.h"
+#include "dear/fusion/grouping.h"
+#include "dear/workload/workload.h"
+
+namespace dear {
+
+// What the collectives of a bucket run under.
+enum class Overlap : std::uint8_t {
+  all_reduce,  // its all-reduce under the rest of backward
+  decoupled    // its reduce-scatter under the rest of backward, its all-gather under the next forward
+};
+
+// Buckets of unequal sizes, with the borders that make the iteration shortest: small ones where nothing hides
+// them, at the first layers, whose all-gather nothing precedes, and at the last, whose gradients the idle
+// wire waits for; large ones where start-up would add up. Buckets are layers that follow each other, as
+// everywhere; each dtype has its own. ConfigError for a workload that validate() refuses.
+//
+// [Note: borders] Dynamic programming over borders, front to back, on the closed recursion of a step with
+// fixed times t(m) of collectives and no time for updates. For buckets 0, 1, ... in forward order, ready_k
+// the end of the backward of the first layer of bucket k:
+//   reduce-scatters go back to front, so the last one ends at max over k of (ready_k + sum of t over 0..k);
+//   all-gathers follow front to back without a gap; the layers of bucket k begin when it is there and the
+//   layers before are done.
+// Of two beginnings with one border, the one that is not later in any of these (sum of reduce-scatters, last
+// end, sum of all-gathers, end of forward) is kept; at most 64 others beside it, those that promise most.
+// With all-reduces alone the earlier end is always better, and a single number is enough. The smaller
+// problem is that of MG-WFBP (Shi et al. 2019, arXiv 1811.11141).
+Grouping group_planned(const Workload& workload, const cost::CollectiveTimes& times, Overlap overlap);
+
+// The iteration that the recursion gives for any grouping whose buckets are layers that follow each other.
+double recursive_iteration_seconds(const Workload& workload, const Grouping& grouping,
+                                   const cost::CollectiveTimes& times, Overlap overlap);
+
+}  // namespace dear
