@@ -1,15 +1,16 @@
 #include "dear/cli/bench/plot.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
+#include "dear/drawing/svg.h"
 
 namespace dear::cli::bench {
 namespace {
@@ -22,9 +23,8 @@ constexpr double kRight = 660;
 constexpr double kTop = 56;
 constexpr double kBottom = 490;
 
-// Told apart by most eyes, also without red and green (Okabe and Ito 2008).
-constexpr std::array<std::string_view, 8> kColours{"#0072b2", "#d55e00", "#009e73", "#cc79a7",
-                                                   "#e69f00", "#56b4e9", "#000000", "#999999"};
+using drawing::Anchor;
+using drawing::kColours;
 
 struct Point {
   double bytes;
@@ -34,26 +34,6 @@ struct Line {
   std::string name;
   std::vector<Point> points;
 };
-
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char letter : text) {
-    switch (letter) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      default:
-        result += letter;
-    }
-  }
-  return result;
-}
 
 std::vector<Line> lines_of(const std::vector<Result>& results) {
   std::vector<Line> lines;
@@ -88,7 +68,8 @@ struct Axis {
 class Picture {
  public:
   Picture(const std::vector<Line>& lines, const std::string& title)
-      : bytes_{.low = 1e300, .high = 0, .begin = kLeft, .end = kRight},
+      : svg_(kWidth, kHeight, title),
+        bytes_{.low = 1e300, .high = 0, .begin = kLeft, .end = kRight},
         bandwidth_{.low = 1e300, .high = 0, .begin = kBottom, .end = kTop} {
     for (const Line& line : lines) {
       for (const Point& point : line.points) {
@@ -105,36 +86,16 @@ class Picture {
     // Whole decades, so that the labels frame the lines.
     bandwidth_.low = std::pow(10, std::floor(std::log10(bandwidth_.low)));
     bandwidth_.high = std::pow(10, std::ceil(std::log10(bandwidth_.high * 1.0001)));
-    begin(title);
+    svg_.text(kLeft, 30, title, {.size = 16});
     draw_axes();
     for (std::size_t i = 0; i < lines.size(); ++i) {
       draw(lines[i], kColours.at(i % kColours.size()), i >= kColours.size());
     }
     name_lines(lines);
-    text_ += "</svg>\n";
   }
-  [[nodiscard]] const std::string& text() const { return text_; }
+  [[nodiscard]] std::string text() && { return std::move(svg_).finish(); }
 
  private:
-  void begin(const std::string& title) {
-    text_ = fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
-        "font-family=\"sans-serif\" font-size=\"13\">\n<title>{2}</title>\n"
-        "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
-        kWidth, kHeight, escaped(title));
-    write(kLeft, 30, "start", title, "font-size=\"16\"");
-  }
-
-  void write(double x, double y, std::string_view anchor, std::string_view words,
-             std::string_view attributes = "") {
-    text_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" {}>{}</text>\n", x, y, anchor,
-                         attributes, escaped(words));
-  }
-  void stroke(double x1, double y1, double x2, double y2, std::string_view colour) {
-    text_ += fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\"/>\n",
-                         x1, y1, x2, y2, colour);
-  }
-
   void draw_axes() {
     // Few enough for labels not to touch.
     double factor = 2;
@@ -142,35 +103,32 @@ class Picture {
       factor *= 2;
     }
     for (double bytes = bytes_.low; bytes <= bytes_.high * 1.0001; bytes *= factor) {
-      stroke(bytes_.at(bytes), kTop, bytes_.at(bytes), kBottom, "#e4e4e4");
-      write(bytes_.at(bytes), kBottom + 20, "middle", format_bytes(static_cast<std::int64_t>(bytes)));
+      svg_.line(bytes_.at(bytes), kTop, bytes_.at(bytes), kBottom, "#e4e4e4");
+      svg_.text(bytes_.at(bytes), kBottom + 20, format_bytes(static_cast<std::int64_t>(bytes)),
+                {.anchor = Anchor::middle});
     }
     for (double decade = bandwidth_.low; decade <= bandwidth_.high * 1.0001; decade *= 10) {
-      stroke(kLeft, bandwidth_.at(decade), kRight, bandwidth_.at(decade), "#c8c8c8");
-      write(kLeft - 8, bandwidth_.at(decade) + 4, "end", fmt::format("{:g}", decade / 1e9));
+      svg_.line(kLeft, bandwidth_.at(decade), kRight, bandwidth_.at(decade), "#c8c8c8");
+      svg_.text(kLeft - 8, bandwidth_.at(decade) + 4, fmt::format("{:g}", decade / 1e9),
+                {.anchor = Anchor::end});
       for (int part = 2; part < 10 && decade * part < bandwidth_.high; ++part) {
-        stroke(kLeft, bandwidth_.at(decade * part), kRight, bandwidth_.at(decade * part), "#f0f0f0");
+        svg_.line(kLeft, bandwidth_.at(decade * part), kRight, bandwidth_.at(decade * part), "#f0f0f0");
       }
     }
-    stroke(kLeft, kBottom, kRight, kBottom, "black");
-    stroke(kLeft, kTop, kLeft, kBottom, "black");
-    write((kLeft + kRight) / 2, kBottom + 48, "middle", "size of the vector on each rank");
-    const double middle = (kTop + kBottom) / 2;
-    write(22, middle, "middle", "bus bandwidth, GB/s",
-          fmt::format("transform=\"rotate(-90 22 {:.1f})\"", middle));
+    svg_.line(kLeft, kBottom, kRight, kBottom).line(kLeft, kTop, kLeft, kBottom);
+    svg_.text((kLeft + kRight) / 2, kBottom + 48, "size of the vector on each rank",
+              {.anchor = Anchor::middle});
+    svg_.text(22, (kTop + kBottom) / 2, "bus bandwidth, GB/s", {.anchor = Anchor::middle, .upwards = true});
   }
 
   void draw(const Line& line, std::string_view colour, bool dashed) {
-    std::string points;
+    std::vector<std::pair<double, double>> points;
     for (const Point& point : line.points) {
-      points += fmt::format("{}{:.1f},{:.1f}", points.empty() ? "" : " ", bytes_.at(point.bytes),
-                            bandwidth_.at(point.bandwidth));
+      points.emplace_back(bytes_.at(point.bytes), bandwidth_.at(point.bandwidth));
     }
-    text_ += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{}/>\n",
-                         points, colour, dashed ? " stroke-dasharray=\"6 3\"" : "");
-    for (const Point& point : line.points) {
-      text_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>\n",
-                           bytes_.at(point.bytes), bandwidth_.at(point.bandwidth), colour);
+    svg_.polyline(points, colour, dashed);
+    for (const auto& [x, y] : points) {
+      svg_.circle(x, y, 3, colour);
     }
   }
 
@@ -186,18 +144,15 @@ class Picture {
     double y = kTop + 10;
     for (const std::size_t i : order) {
       const std::string_view colour = kColours.at(i % kColours.size());
-      text_ += fmt::format(
-          "<line x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{2:.1f}\" y2=\"{1:.1f}\" stroke=\"{3}\" "
-          "stroke-width=\"2\"{4}/>\n",
-          kRight + 20, y - 4, kRight + 44, colour, i >= kColours.size() ? " stroke-dasharray=\"6 3\"" : "");
-      write(kRight + 52, y, "start", lines[i].name);
+      svg_.polyline({{kRight + 20, y - 4}, {kRight + 44, y - 4}}, colour, i >= kColours.size());
+      svg_.text(kRight + 52, y, lines[i].name);
       y += 22;
     }
   }
 
+  drawing::Svg svg_;
   Axis bytes_;
   Axis bandwidth_;
-  std::string text_;
 };
 
 }  // namespace

@@ -147,7 +147,7 @@ TEST(Plot, IsAPictureWithALineForEachContestantAndOperation) {
   for (std::size_t at = svg.find("<polyline"); at != std::string::npos; at = svg.find("<polyline", at + 1)) {
     ++lines;
   }
-  EXPECT_EQ(lines, 3U);
+  EXPECT_EQ(lines, 6U);
 }
 
 TEST(Plot, TakesASingleSizeAndRefusesNone) {

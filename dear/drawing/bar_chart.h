@@ -1,0 +1,34 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace dear::drawing {
+
+// A value made of two parts, one after the other, and a mark on the same scale.
+struct Bar {
+  std::string label;
+  double first = 0;
+  double second = 0;
+  double mark = 0;  // none where it is 0
+};
+
+// Bars that are compared with each other: they share a scale of their own.
+struct BarPanel {
+  std::string title;
+  std::vector<Bar> bars;
+};
+
+struct BarChartText {
+  std::string title;
+  std::string first;  // what the parts and the mark are, for the legend
+  std::string second;
+  std::string mark;
+  std::function<std::string(double)> format;  // of a value
+};
+
+// Panels of horizontal bars, two or three beside each other. ConfigError when there is no bar.
+std::string bar_chart(const std::vector<BarPanel>& panels, const BarChartText& text);
+
+}  // namespace dear::drawing

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// Pictures as SVG that need nothing but themselves to be shown.
+namespace dear::drawing {
+
+// Told apart by most eyes, also without red and green (Okabe and Ito 2008).
+inline constexpr std::array<std::string_view, 8> kColours{"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                                          "#e69f00", "#56b4e9", "#000000", "#999999"};
+
+enum class Anchor { start, middle, end };
+
+struct TextStyle {
+  Anchor anchor = Anchor::start;
+  int size = 13;
+  bool upwards = false;  // turned by a right angle
+  std::string_view colour = "black";
+};
+
+// A white sheet of points that things are drawn on, from the top left corner; later ones cover earlier ones.
+class Svg {
+ public:
+  Svg(double width, double height, std::string_view title);
+
+  Svg& text(double x, double y, std::string_view words, const TextStyle& style = {});
+  Svg& line(double x1, double y1, double x2, double y2, std::string_view colour = "black", double width = 1);
+  // A tooltip shows `hint` where it is not empty.
+  Svg& rectangle(double x, double y, double width, double height, std::string_view colour,
+                 std::string_view hint = "");
+  Svg& circle(double x, double y, double radius, std::string_view colour);
+  Svg& polyline(const std::vector<std::pair<double, double>>& points, std::string_view colour,
+                bool dashed = false);
+
+  [[nodiscard]] std::string finish() &&;
+
+ private:
+  std::string text_;
+};
+
+}  // namespace dear::drawing
