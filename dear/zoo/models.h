@@ -28,8 +28,8 @@ struct Model {
 
 // The five models of the study of DeAR (arXiv 2302.12445), as it had them: fp32, images with a side of 224
 // (for Inception-v4 too, whose paper has 299), sequences of 64, on one RTX 2080 Ti. And others that people
-// ask about, with a batch that fits into 16 GB and a usual size of sample; the largest fit into no device
-// whole.
+// ask about, with samples of a usual size and a batch that trains in 16 GB in fp32, or of one where none
+// does.
 const std::vector<Model>& models();
 const Model& find_model(std::string_view name);  // ConfigError that lists them all
 

@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(Study, ModelOfTheStudy,
                                            Study{"bert-base", "BERT-Base", 105, 206, 110'111'042},
                                            Study{"bert-large", "BERT-Large", 201, 398, 336'232'258}));
 
-// Counts of torchvision 0.15 and transformers 4.30, tied tensors once.
+// Parameters as torchvision's weights state them (num_params), or the checkpoints named; tied tensors once.
 struct Published {
   const char* name;
   std::int64_t tensors;
@@ -116,10 +116,9 @@ TEST(Models, CostWhatTorchvisionSays) {
   }
 }
 
-// Szegedy et al. give none; of its 299-pixel version 12.3 thousand million multiply-adds are usually quoted
-// (Bianco et al. 2018, arXiv 1810.00736, figure 1).
-TEST(Models, InceptionV4CostsTwiceAsMuchAtItsOwnSize) {
-  EXPECT_NEAR(find_model("inception-v4").make(299).forward_flops() / 2e9, 12.3, 0.1);
+// https://huggingface.co/timm/inception_v4.tf_in1k: 12.3 thousand million at 299.
+TEST(Models, InceptionV4CostsWhatTimmSaysAtItsOwnSize) {
+  EXPECT_NEAR(find_model("inception-v4").make(299).forward_flops() / 2e9, 12.3, 0.05);
 }
 
 TEST(Models, AreFoundByName) {
