@@ -31,13 +31,14 @@ Architecture::Layer& Builder::start(std::string name) {
   return last();
 }
 
-// The gradient of the weights costs what forward does, that of the input again; the first layer's input has
-// none.
+// Each gradient costs what forward does: that of the weights (or of one factor, where there are none) and
+// that of the input, which the first layer's input has not.
 void Builder::multiply(Kind kind, double flops, double moved, double weights) {
   const Work work{.kind = kind, .flops = flops, .moved = moved, .weights = weights};
+  const bool of_samples = weights > 0 && architecture_.layers.size() == 1;
   last().forward.push_back(work);
-  if (architecture_.layers.size() > 1) last().backward.push_back(work);
   last().backward.push_back(work);
+  if (!of_samples) last().backward.push_back(work);
 }
 
 void Builder::move(double forward, double backward, double weights) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -13,6 +14,17 @@ namespace {
 
 // Of one tensor's bytes: gradient, parameter and momentum read, parameter and momentum written.
 constexpr double kUpdateTransfers = 5;
+
+// Below these no count of bytes leaves 63 bits.
+constexpr std::int64_t kMostSamples = 1 << 20;
+constexpr std::int64_t kMostSize = 1 << 17;
+
+void expect_up_to(std::string_view what, std::int64_t value, std::int64_t most) {
+  if (value < 0 || value > most) {
+    throw ConfigError(fmt::format("a {} of {} cannot be: choose one from 1 to {}, or 0 for the model's own",
+                                  what, value, most));
+  }
+}
 
 // Tensors in the order of first use; those that are tied are found by name.
 void add_tensors(const Architecture::Layer& from, DType dtype, std::map<std::string, TensorId>& ids,
@@ -85,12 +97,8 @@ Scale scale_of(const Workload& workload, const Model& model, const Device& devic
 }  // namespace
 
 Workload make_workload(const Model& model, const Device& device, const WorkloadOptions& options) {
-  if (options.batch < 0 || options.size < 0) {
-    throw ConfigError(
-        fmt::format("a batch of {} samples of size {} cannot be: give numbers above zero, or 0 "
-                    "for what '{}' has of its own",
-                    options.batch, options.size, model.name));
-  }
+  expect_up_to("batch", options.batch, kMostSamples);
+  expect_up_to("size", options.size, kMostSize);
   WorkloadOptions complete = options;
   if (complete.batch == 0) complete.batch = model.batch;
   if (complete.size == 0) complete.size = model.size;
