@@ -43,6 +43,19 @@ TEST(JsonFile, SaysWhatIsWrongWithItsFormat) {
                   ::testing::HasSubstr("m.json: version: found 3, but this build reads version 2: ")));
 }
 
+TEST(JsonFile, IsReadInOlderVersionsWhereTheFormatSaysSo) {
+  const auto parse_version = [](int version) {
+    return parse_json_file(R"({"format": "dear-menu", "version": )" + std::to_string(version) + "}", "m.json",
+                           {.name = "dear-menu", .version = 4, .kind = "menu", .oldest = 2});
+  };
+  for (const int version : {2, 3, 4}) EXPECT_EQ(parse_version(version).at("version"), version);
+  for (const int version : {1, 5}) {
+    EXPECT_THAT([&] { parse_version(version); },
+                ThrowsMessage<ConfigError>(::testing::HasSubstr("found " + std::to_string(version) +
+                                                                ", but this build reads versions 2 to 4: ")));
+  }
+}
+
 TEST(JsonField, ReadsWhatIsThere) {
   const Json document = parse(
       R"({"format": "dear-menu", "version": 2, "dish": {"name": "soup", "price": 1.5, "parts": [3, 4], "left": -7}})");

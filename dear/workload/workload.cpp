@@ -38,6 +38,14 @@ void validate_tensors(const Workload& workload) {
   }
 }
 
+// Takes `bytes` off those that are left below 2^63.
+void validate_bytes(std::int64_t bytes, const std::string& what, std::int64_t& bytes_left) {
+  if (bytes < 0 || bytes > bytes_left) {
+    throw ConfigError(fmt::format("{} is {}: give bytes, 0 or more, below 2^63 in all", what, bytes));
+  }
+  bytes_left -= bytes;
+}
+
 // Adds the layer's tensors to `used`, the number of tensors met so far.
 void validate_tensors_of(const Workload& workload, std::size_t l, std::size_t& used) {
   const Layer& layer = workload.layers[l];
@@ -90,6 +98,9 @@ void validate(const Workload& workload) {
   }
   validate_seconds(workload.update_seconds, fmt::format("update_seconds of workload '{}'", workload.name));
   validate_tensors(workload);
+  std::int64_t bytes_left = std::numeric_limits<std::int64_t>::max();
+  validate_bytes(workload.buffer_bytes, fmt::format("buffer_bytes of workload '{}'", workload.name),
+                 bytes_left);
   std::size_t used = 0;
   for (std::size_t l = 0; l < workload.layers.size(); ++l) {
     const Layer& layer = workload.layers[l];
@@ -97,6 +108,8 @@ void validate(const Workload& workload) {
     validate_seconds(layer.forward_seconds, fmt::format("forward_seconds of layer {} ('{}')", l, layer.name));
     validate_seconds(layer.backward_seconds,
                      fmt::format("backward_seconds of layer {} ('{}')", l, layer.name));
+    validate_bytes(layer.activation_bytes, fmt::format("activation_bytes of layer {} ('{}')", l, layer.name),
+                   bytes_left);
     validate_tensors_of(workload, l, used);
   }
   if (used < workload.tensors.size()) {

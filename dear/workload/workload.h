@@ -44,7 +44,7 @@ struct Workload {
 
 // ConfigError naming the offending layer or tensor unless: there is a layer; names are not empty; every
 // tensor is positive in size and used by some layer; tensors are numbered by first use; times are finite and
-// not negative.
+// not negative; bytes are not negative and below 2^63 in all.
 void validate(const Workload& workload);
 
 }  // namespace dear

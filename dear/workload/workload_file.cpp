@@ -9,7 +9,7 @@
 namespace dear {
 namespace {
 
-constexpr JsonFormat kFormat = {.name = "dear-workload", .version = 1, .kind = "workload file"};
+constexpr JsonFormat kFormat = {.name = "dear-workload", .version = 2, .kind = "workload file", .oldest = 1};
 
 Tensor read_tensor(const JsonField& field) {
   field.expect_members({"name", "elements", "dtype"});
@@ -24,13 +24,21 @@ Tensor read_tensor(const JsonField& field) {
   return tensor;
 }
 
-Layer read_layer(const JsonField& field) {
-  field.expect_members({"name", "tensors", "forward_seconds", "backward_seconds"});
+// A member that version 2 added and does not require.
+std::vector<std::string_view> added(std::string_view name, std::int64_t version) {
+  if (version < 2) return {};
+  return {name};
+}
+
+Layer read_layer(const JsonField& field, std::int64_t version) {
+  field.expect_members({"name", "tensors", "forward_seconds", "backward_seconds"},
+                       added("activation_bytes", version));
   Layer layer;
   layer.name = field.member("name").text();
   for (const JsonField& index : field.member("tensors").elements()) layer.tensors.push_back(index.index());
   layer.forward_seconds = field.member("forward_seconds").number();
   layer.backward_seconds = field.member("backward_seconds").number();
+  if (field.has("activation_bytes")) layer.activation_bytes = field.member("activation_bytes").integer();
   return layer;
 }
 
@@ -46,14 +54,17 @@ std::string lines_of(const std::vector<Json>& items) {
 Workload parse_workload(std::string_view json, const std::string& name_of_source) {
   const Json document = parse_json_file(json, name_of_source, kFormat);
   const JsonField root(document, name_of_source);
-  root.expect_members({"format", "version", "name", "update_seconds", "tensors", "layers"});
+  const std::int64_t version = root.member("version").integer();
+  root.expect_members({"format", "version", "name", "update_seconds", "tensors", "layers"},
+                      added("buffer_bytes", version));
   Workload workload;
   workload.name = root.member("name").text();
   workload.update_seconds = root.member("update_seconds").number();
+  if (root.has("buffer_bytes")) workload.buffer_bytes = root.member("buffer_bytes").integer();
   for (const JsonField& tensor : root.member("tensors").elements())
     workload.tensors.push_back(read_tensor(tensor));
   for (const JsonField& layer : root.member("layers").elements())
-    workload.layers.push_back(read_layer(layer));
+    workload.layers.push_back(read_layer(layer, version));
   try {
     validate(workload);
   } catch (const ConfigError& error) {
@@ -76,14 +87,15 @@ std::string to_json(const Workload& workload) {
     layers.push_back({{"name", layer.name},
                       {"tensors", layer.tensors},
                       {"forward_seconds", layer.forward_seconds},
-                      {"backward_seconds", layer.backward_seconds}});
+                      {"backward_seconds", layer.backward_seconds},
+                      {"activation_bytes", layer.activation_bytes}});
   }
   try {
     return fmt::format(
         "{{\n  \"format\": \"{}\",\n  \"version\": {},\n  \"name\": {},\n  \"update_seconds\": {},\n"
-        "  \"tensors\": {},\n  \"layers\": {}\n}}\n",
+        "  \"buffer_bytes\": {},\n  \"tensors\": {},\n  \"layers\": {}\n}}\n",
         kFormat.name, kFormat.version, Json(workload.name).dump(), Json(workload.update_seconds).dump(),
-        lines_of(tensors), lines_of(layers));
+        workload.buffer_bytes, lines_of(tensors), lines_of(layers));
   } catch (const Json::type_error&) {
     throw ConfigError(fmt::format("a name in workload '{}' is not UTF-8: rename it", workload.name));
   }

@@ -19,15 +19,16 @@ using ::testing::ThrowsMessage;
 
 constexpr const char* kFile = R"({
   "format": "dear-workload",
-  "version": 1,
+  "version": 2,
   "name": "small",
   "update_seconds": 0.001,
+  "buffer_bytes": 520,
   "tensors": [
     {"name": "embedding.weight", "elements": 4096, "dtype": "fp32"},
     {"name": "head.bias", "elements": 7, "dtype": "bf16"}
   ],
   "layers": [
-    {"name": "embedding", "tensors": [0], "forward_seconds": 0.0001, "backward_seconds": 0.1},
+    {"name": "embedding", "tensors": [0], "forward_seconds": 0.0001, "backward_seconds": 0.1, "activation_bytes": 65536},
     {"name": "head", "tensors": [1, 0], "forward_seconds": 1, "backward_seconds": 0.30000000000000004}
   ]
 }
@@ -36,6 +37,7 @@ constexpr const char* kFile = R"({
 void expect_same(const Workload& a, const Workload& b) {
   EXPECT_EQ(a.name, b.name);
   EXPECT_EQ(a.update_seconds, b.update_seconds);
+  EXPECT_EQ(a.buffer_bytes, b.buffer_bytes);
   ASSERT_EQ(a.tensors.size(), b.tensors.size());
   for (std::size_t t = 0; t < a.tensors.size(); ++t) {
     EXPECT_EQ(a.tensors[t].name, b.tensors[t].name);
@@ -48,15 +50,34 @@ void expect_same(const Workload& a, const Workload& b) {
     EXPECT_EQ(a.layers[l].tensors, b.layers[l].tensors);
     EXPECT_EQ(a.layers[l].forward_seconds, b.layers[l].forward_seconds);
     EXPECT_EQ(a.layers[l].backward_seconds, b.layers[l].backward_seconds);
+    EXPECT_EQ(a.layers[l].activation_bytes, b.layers[l].activation_bytes);
   }
 }
 
 TEST(WorkloadFile, IsReadAsWritten) {
   const Workload workload = parse_workload(kFile, "small.json");
-  expect_same(workload, {.name = "small",
-                         .tensors = {{"embedding.weight", 4096, DType::f32}, {"head.bias", 7, DType::bf16}},
-                         .layers = {{"embedding", {0}, 0.0001, 0.1}, {"head", {1, 0}, 1.0, 0.1 + 0.2}},
-                         .update_seconds = 0.001});
+  expect_same(workload,
+              {.name = "small",
+               .tensors = {{"embedding.weight", 4096, DType::f32}, {"head.bias", 7, DType::bf16}},
+               .layers = {{"embedding", {0}, 0.0001, 0.1, 65536}, {"head", {1, 0}, 1.0, 0.1 + 0.2, 0}},
+               .update_seconds = 0.001,
+               .buffer_bytes = 520});
+}
+
+TEST(WorkloadFile, OfVersion1IsStillRead) {
+  const Workload workload = parse_workload(
+      R"({"format": "dear-workload", "version": 1, "name": "old", "update_seconds": 0.5,
+          "tensors": [], "layers": [{"name": "relu", "tensors": [], "forward_seconds": 1,
+                                     "backward_seconds": 2}]})",
+      "old.json");
+  expect_same(workload,
+              {.name = "old", .tensors = {}, .layers = {{"relu", {}, 1, 2}}, .update_seconds = 0.5});
+}
+
+TEST(WorkloadFile, IsWrittenWithItsBytesEvenWhereTheyAreNotKnown) {
+  EXPECT_THAT(to_json({.name = "none", .tensors = {}, .layers = {{"relu", {}, 0, 0}}}),
+              AllOf(HasSubstr("\"version\": 2,"), HasSubstr("\"buffer_bytes\": 0,"),
+                    HasSubstr("\"activation_bytes\":0}")));
 }
 
 TEST(WorkloadFile, SurvivesARoundTripBitForBit) {
@@ -110,16 +131,31 @@ TEST_P(FaultyFile, IsRefusedWithThePlace) {
       << text;
 }
 
+constexpr const char* kHead = R"("version": 2,
+  "name": "small",
+  "update_seconds": 0.001,
+  "buffer_bytes": 520)";
+
 INSTANTIATE_TEST_SUITE_P(
     Faults, FaultyFile,
     ::testing::Values(
-        Fault{"4096,", "4096;", "f.json: parse error at line 7, column"},
+        Fault{"4096,", "4096;", "f.json: parse error at line 8, column"},
         Fault{kFile, "", "parse error at line 1"}, Fault{"0.0001", "1e999", "number overflow"},
         Fault{kFile, "[1]", "not a workload file"},
         Fault{"dear-workload", "dear-trace", "not a workload file"},
-        Fault{"\"version\": 1,", "", "f.json: version: missing"},
-        Fault{"\"version\": 1", "\"version\": 2", "f.json: version: found 2, but this build reads version 1"},
-        Fault{"\"version\": 1", "\"version\": \"1\"", "f.json: version: expected an integer, found a string"},
+        Fault{"\"version\": 2,", "", "f.json: version: missing"},
+        Fault{"\"version\": 2", "\"version\": 3",
+              "f.json: version: found 3, but this build reads versions 1 to 2"},
+        Fault{"\"version\": 2", "\"version\": 0", "f.json: version: found 0, but this build reads versions"},
+        Fault{"\"version\": 2", "\"version\": 1", "f.json: buffer_bytes: unknown"},
+        Fault{kHead, "\"version\": 1, \"name\": \"small\", \"update_seconds\": 0.001",
+              "f.json: layers[0].activation_bytes: unknown: expected only name, tensors, forward_seconds"},
+        Fault{"520", "520.5", "f.json: buffer_bytes: expected an integer, found 520.5"},
+        Fault{"520", "-520", "f.json: buffer_bytes of workload 'small' is -520"},
+        Fault{"65536", "\"64 KiB\"",
+              "f.json: layers[0].activation_bytes: expected an integer, found a string"},
+        Fault{"65536", "-1", "f.json: activation_bytes of layer 0 ('embedding') is -1"},
+        Fault{"\"version\": 2", "\"version\": \"1\"", "f.json: version: expected an integer, found a string"},
         Fault{"\"update_seconds\": 0.001,", "", "f.json: update_seconds: missing"},
         Fault{"\"name\": \"small\"", "\"name\": null", "f.json: name: expected a string, found null"},
         Fault{"\"name\": \"small\"", "\"name\": \"s\", \"ranks\": 4", "f.json: ranks: unknown"},

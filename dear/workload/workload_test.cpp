@@ -88,6 +88,16 @@ INSTANTIATE_TEST_SUITE_P(
               "forward_seconds of layer 0 ('embed')"},
         Fault{"infinite backward", [](Workload& w) { w.layers[2].backward_seconds = kInfinity; },
               "backward_seconds of layer 2 ('head')"},
+        Fault{"negative activation", [](Workload& w) { w.layers[2].activation_bytes = -1; },
+              "activation_bytes of layer 2 ('head') is -1"},
+        Fault{"huge activation",
+              [](Workload& w) {
+                w.buffer_bytes = 1;
+                w.layers[1].activation_bytes = kMost;
+              },
+              "activation_bytes of layer 1 ('relu')"},
+        Fault{"negative buffer", [](Workload& w) { w.buffer_bytes = -8; },
+              "buffer_bytes of workload 'tied' is -8"},
         Fault{"update not a number", [](Workload& w) { w.update_seconds = kNan; },
               "update_seconds of workload 'tied'"}),
     [](const auto& fault) {

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// What a neural network is before a device runs it: its layers, the shapes of their tensors, and the work and
+// memory of one sample. Counted from shapes alone, so that a pencil can check it.
+namespace dear::zoo {
+
+// Which part of a device bounds a kernel, and how near to its peak it comes.
+enum class Kind : std::uint8_t { convolution, matmul, memory };
+
+// One kernel. A multiply-add counts as two operations; those of memory-bound kernels (norms, activations,
+// pools, copies) hide under their transfers and count as none.
+struct Work {
+  Kind kind = Kind::memory;
+  double flops = 0;    // a sample
+  double moved = 0;    // elements of activations read and written, a sample
+  double weights = 0;  // elements of parameters, or of their gradients, read or written, a batch
+};
+
+struct Architecture {
+  struct Parameter {
+    std::string name;
+    std::int64_t elements = 0;
+  };
+
+  // A module with parameters of its own, or one that reads a tied one. Work without parameters (pools,
+  // attention, activations, the loss) stands with the layer before it: it may run before the parameters of
+  // the next are there, and in backward it comes before the gradients of that layer.
+  struct Layer {
+    std::string name;
+    std::vector<Parameter> parameters;  // its own, in the order of their registration
+    std::vector<std::string> tied;      // parameters of earlier layers that it reads as well
+    std::vector<Work> forward;
+    std::vector<Work> backward;
+    // What forward keeps for backward, a sample: elements of the activations' type, and bytes of masks and
+    // indices, whose size no type changes. Each stored once, as eager PyTorch does, where activations work in
+    // place if the published code lets them.
+    std::int64_t kept_elements = 0;
+    std::int64_t kept_bytes = 0;
+    std::int64_t buffer_bytes = 0;  // running means and variances, in fp32 whatever the type of parameters
+  };
+
+  std::vector<Layer> layers;  // in forward order
+
+  [[nodiscard]] std::int64_t parameters() const;  // elements of all, tied ones once
+  [[nodiscard]] std::int64_t tensors() const;
+  [[nodiscard]] double forward_flops() const;  // a sample
+  [[nodiscard]] std::int64_t kept_elements() const;
+  [[nodiscard]] std::int64_t kept_bytes() const;
+  [[nodiscard]] std::int64_t buffer_bytes() const;
+};
+
+double flops(const std::vector<Work>& work);
+
+}  // namespace dear::zoo

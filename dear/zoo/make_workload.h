@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "dear/base/dtype.h"
+#include "dear/workload/workload.h"
+#include "dear/zoo/device.h"
+#include "dear/zoo/models.h"
+
+namespace dear::zoo {
+
+struct WorkloadOptions {
+  std::int64_t batch = 0;    // samples on one rank; 0: the model's own
+  std::int64_t size = 0;     // of a sample (Model::size); 0: the model's own
+  DType dtype = DType::f32;  // of parameters, gradients and activations
+  // Of an iteration measured on this device with this batch, size and type: forward, backward and update.
+  std::optional<double> iteration_seconds = {};
+  double forward_share = 1.0 / 3;  // of these
+};
+
+// One rank's training of the model on the device. Times are spread over layers, and over forward and
+// backward, by the device's roofline, then scaled: to `iteration_seconds`; without it, in fp32 on the device
+// where the model was measured, by what that measurement says of the roofline (so that it comes out as
+// measured with the model's own batch and size, and in proportion with others); else not at all. The update
+// is stochastic gradient descent with momentum: gradient, parameter and momentum are read, two of them
+// written.
+//
+// ConfigError for a batch or size that cannot be, a dtype that the device does not train in, an iteration
+// that is shorter than its update and forward.
+Workload make_workload(const Model& model, const Device& device, const WorkloadOptions& options = {});
+
+}  // namespace dear::zoo
