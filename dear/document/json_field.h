@@ -48,9 +48,10 @@ class JsonField {
 
 // What a file of ours says of itself in "format" and "version".
 struct JsonFormat {
-  std::string_view name;     // "dear-workload"
-  std::int64_t version = 1;  // that this build reads
-  std::string_view kind;     // "workload file"
+  std::string_view name;          // "dear-workload"
+  std::int64_t version = 1;       // that this build writes
+  std::int64_t oldest = version;  // that it still reads, and all between
+  std::string_view kind;          // "workload file"
 };
 
 // The document of a file of this format; a `source` stands for it in messages.

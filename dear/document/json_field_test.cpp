@@ -43,6 +43,20 @@ TEST(JsonFile, SaysWhatIsWrongWithItsFormat) {
                   ::testing::HasSubstr("m.json: version: found 3, but this build reads version 2: ")));
 }
 
+TEST(JsonFile, OlderVersionsAreReadWhereTheFormatSaysSo) {
+  constexpr JsonFormat kLongKept = {.name = "dear-menu", .version = 4, .oldest = 3, .kind = "menu"};
+  const auto parse_version = [&](int version) {
+    const Json menu{{"format", "dear-menu"}, {"version", version}};
+    return parse_json_file(menu.dump(), "m.json", kLongKept)["version"];
+  };
+  EXPECT_EQ(parse_version(3), 3);
+  EXPECT_EQ(parse_version(4), 4);
+  for (const int version : {2, 5}) {
+    EXPECT_THAT([&] { parse_version(version); },
+                ThrowsMessage<ConfigError>(::testing::HasSubstr("this build reads versions 3 to 4: ")));
+  }
+}
+
 TEST(JsonField, ReadsWhatIsThere) {
   const Json document = parse(
       R"({"format": "dear-menu", "version": 2, "dish": {"name": "soup", "price": 1.5, "parts": [3, 4], "left": -7}})");
