@@ -1,8 +1,12 @@
 #include "dear/cluster/cluster.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "dear/base/error.h"
 
@@ -10,6 +14,8 @@ namespace dear {
 namespace {
 
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 30;
+
+constexpr std::array<std::string_view, 3> kWirings = {"ring", "switched", "full-mesh"};  // as in Wiring
 
 void validate(const Dimension& dimension, const std::string& where) {
   if (dimension.name.empty()) throw ConfigError(where + " has no name: give it one");
@@ -35,24 +41,64 @@ void validate(const Dimension& dimension, const std::string& where) {
                                   name_of(dimension.wiring)));
 }
 
+// "1 to 4 or a multiple of 4 up to 64"
+std::string numbers_of_ranks(const Cluster& cluster) {
+  std::string text = "1";
+  int inside = 1;
+  for (const Dimension& dimension : cluster.dimensions) {
+    if (dimension.size == 1) continue;
+    text += inside == 1 ? fmt::format(" to {}", dimension.size)
+                        : fmt::format(" or a multiple of {} up to {}", inside, inside * dimension.size);
+    inside *= dimension.size;
+  }
+  return text;
+}
+
 }  // namespace
 
-std::string name_of(Wiring wiring) {
-  switch (wiring) {
-    case Wiring::ring:
-      return "ring";
-    case Wiring::switched:
-      return "switched";
-    case Wiring::full_mesh:
-      break;
-  }
-  return "full-mesh";
+std::string name_of(Wiring wiring) { return std::string(kWirings.at(static_cast<std::size_t>(wiring))); }
+
+Wiring find_wiring(std::string_view name) {
+  const auto* const found = std::find(kWirings.begin(), kWirings.end(), name);
+  if (found == kWirings.end())
+    throw ConfigError(
+        fmt::format("there is no wiring '{}'; choose one of {}", name, fmt::join(kWirings, ", ")));
+  return static_cast<Wiring>(found - kWirings.begin());
 }
 
 int Cluster::ranks() const {
   int product = 1;
   for (const Dimension& dimension : dimensions) product *= dimension.size;
   return product;
+}
+
+Cluster flat_cluster(const Network& network, int ranks) {
+  Cluster cluster{.name = network.name,
+                  .dimensions = {{.name = "network", .size = ranks, .link = network.link}}};
+  validate(cluster);
+  return cluster;
+}
+
+Cluster with_ranks(const Cluster& cluster, int ranks) {
+  Cluster part = cluster;
+  if (part.dimensions.size() == 1) part.dimensions.front().size = ranks;
+  std::vector<Dimension> filled;
+  int members = ranks;
+  for (Dimension& dimension : part.dimensions) {
+    const int size = std::min(dimension.size, members);
+    if (size < 1 || members % size != 0) break;
+    members /= size;
+    dimension.size = size;
+    if (size > 1) filled.push_back(dimension);
+  }
+  if (members != 1)
+    throw ConfigError(fmt::format("cluster '{}' has no part of {} ranks: give {}", cluster.name, ranks,
+                                  numbers_of_ranks(cluster)));
+  if (filled.empty()) filled.push_back(part.dimensions.front());
+  part.dimensions = std::move(filled);
+  std::erase_if(part.stragglers, [&](const Straggler& straggler) { return straggler.rank >= ranks; });
+  validate(part);
+  return part;
 }
 
 void validate(const Cluster& cluster) {

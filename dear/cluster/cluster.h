@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "dear/cluster/fit_record.h"
 #include "dear/cluster/network.h"
 
 namespace dear {
@@ -14,29 +17,32 @@ enum class Wiring : std::uint8_t {
   switched,  // each has a link to a switch that carries whatever its ports can
   full_mesh  // each has a link to every other
 };
-std::string name_of(Wiring wiring);  // "ring", "switched", "full-mesh"
+std::string name_of(Wiring wiring);         // "ring", "switched", "full-mesh"
+Wiring find_wiring(std::string_view name);  // ConfigError that lists them all
 
 // One level of a cluster's network. The members of the innermost are ranks; those of each further one are
-// groups of the level below: GPUs in a node, nodes on a rail, pods on a spine.
+// groups of the level below. It is named after what it makes of them: a node of ranks, a rail of nodes, a
+// spine of pods.
 struct Dimension {
   std::string name;
   int size = 1;  // members of one group
   Wiring wiring = Wiring::switched;
-  // One link of a member: alpha of a message that crosses this dimension (from rank to rank, all of it), beta
-  // of one link.
+  // Alpha of a message that crosses this dimension, all the way from rank to rank, and beta of one link.
   Link link;
-  // Links of one member into this dimension, shared by the ranks in it: 1 network card for a node, or as many
-  // as it has ranks.
+  // Links of one member into this dimension, which all ranks in the member share: 1 network card for a whole
+  // node, or as many as it has ranks. In a ring or a full mesh, so many to each neighbour.
   int links = 1;
-  // Of what the members' links could send into the switch, the reciprocal of the part that it carries at
-  // once: 1 for one that blocks nothing. At least 1; of a switched dimension alone.
+  // How many times as much all members together could send into the switch as it carries at once: 1 for a
+  // switch that never blocks. At least 1; more than 1 on a switched dimension alone.
   double oversubscription = 1;
+  friend bool operator==(const Dimension&, const Dimension&) = default;
 };
 
 // A rank that computes slower than the others: its times are multiplied by `slowdown`, at least 1.
 struct Straggler {
   int rank = 0;
   double slowdown = 1;
+  friend bool operator==(const Straggler&, const Straggler&) = default;
 };
 
 // The machines that a job runs on. Ranks are numbered inside out: those of a node are neighbours.
@@ -45,9 +51,20 @@ struct Cluster {
   std::vector<Dimension> dimensions;  // innermost first; at least one
   std::string device{};               // as the table of devices names it; "" when nothing is known
   std::vector<Straggler> stragglers{};
+  std::optional<FitRecord> fit{};  // where the innermost link comes from
 
   [[nodiscard]] int ranks() const;  // the product of all sizes
+  friend bool operator==(const Cluster&, const Cluster&) = default;
 };
+
+// Ranks on one switch that never blocks, each with a link of its own.
+Cluster flat_cluster(const Network& network, int ranks);
+
+// The first `ranks` ranks of a cluster: inner dimensions are filled first, those that hold one member alone
+// fall away, and so do stragglers that are not among them. A cluster of one dimension may also grow.
+// ConfigError naming the numbers that there are for one that would leave a group partly filled, or that is
+// more than the cluster has.
+Cluster with_ranks(const Cluster& cluster, int ranks);
 
 // ConfigError naming what is wrong: no dimension, a size or number of links below 1, a link that is negative
 // or not finite, an oversubscription below 1 or on something else than a switch, a straggler that is not

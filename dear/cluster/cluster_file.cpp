@@ -1,5 +1,8 @@
 #include "dear/cluster/cluster_file.h"
 
+#include <filesystem>
+#include <system_error>
+
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
 #include "dear/document/json_field.h"
@@ -7,8 +10,38 @@
 namespace dear {
 namespace {
 
-constexpr JsonFormat kFormat = {.name = "dear-cluster", .version = 1, .kind = "cluster file"};
-constexpr std::int64_t kMostRanks = 1 << 20;
+constexpr JsonFormat kFormat = {.name = "dear-cluster", .version = 2, .oldest = 1, .kind = "cluster file"};
+constexpr std::int64_t kMost = 1 << 30;  // ranks, members and links
+
+int read_count(const JsonField& field, std::int64_t least = 1) {
+  return static_cast<int>(field.integer(least, kMost));
+}
+
+Link read_link(const JsonField& field) {
+  field.expect_members({"alpha_seconds", "beta_seconds_per_byte"});
+  return {.alpha_seconds = field.member("alpha_seconds").number_from_0(),
+          .beta_seconds_per_byte = field.member("beta_seconds_per_byte").number_from_0()};
+}
+
+Dimension read_dimension(const JsonField& field) {
+  field.expect_members({"name", "size", "link"}, {"wiring", "links", "oversubscription"});
+  Dimension dimension{.name = field.member("name").text(),
+                      .size = read_count(field.member("size")),
+                      .link = read_link(field.member("link"))};
+  if (field.has("wiring")) {
+    const JsonField wiring = field.member("wiring");
+    try {
+      dimension.wiring = find_wiring(wiring.text());
+    } catch (const ConfigError& error) {
+      wiring.fail(error.what());
+    }
+  }
+  if (field.has("links")) dimension.links = read_count(field.member("links"));
+  if (field.has("oversubscription")) {
+    dimension.oversubscription = field.member("oversubscription").number_from_0();
+  }
+  return dimension;
+}
 
 FitRecord read_fit(const JsonField& field) {
   field.expect_members(
@@ -44,33 +77,63 @@ Json to_value(const FitRecord& fit) {
           {"samples", std::move(samples)}};
 }
 
-}  // namespace
-
-FlatCluster parse_cluster(std::string_view json, const std::string& name_of_source) {
-  const Json document = parse_json_file(json, name_of_source, kFormat);
-  const JsonField root(document, name_of_source);
+Cluster read_flat(const JsonField& root) {
   root.expect_members({"format", "version", "name", "ranks", "link"}, {"fit"});
-  const JsonField link = root.member("link");
-  link.expect_members({"alpha_seconds", "beta_seconds_per_byte"});
-  FlatCluster cluster{
-      .name = root.member("name").text(),
-      .ranks = static_cast<int>(root.member("ranks").integer(1, kMostRanks)),
-      .link = {.alpha_seconds = link.member("alpha_seconds").number_from_0(),
-               .beta_seconds_per_byte = link.member("beta_seconds_per_byte").number_from_0()}};
-  if (root.has("fit")) cluster.fit = read_fit(root.member("fit"));
+  return flat_cluster({.name = root.member("name").text(), .link = read_link(root.member("link"))},
+                      read_count(root.member("ranks")));
+}
+
+Cluster read_dimensions(const JsonField& root) {
+  root.expect_members({"format", "version", "name", "dimensions"}, {"device", "stragglers", "fit"});
+  Cluster cluster{.name = root.member("name").text(), .dimensions = {}};
+  for (const JsonField& dimension : root.member("dimensions").elements()) {
+    cluster.dimensions.push_back(read_dimension(dimension));
+  }
+  if (root.has("device")) cluster.device = root.member("device").text();
+  if (root.has("stragglers")) {
+    for (const JsonField& straggler : root.member("stragglers").elements()) {
+      straggler.expect_members({"rank", "slowdown"});
+      cluster.stragglers.push_back({.rank = read_count(straggler.member("rank"), 0),
+                                    .slowdown = straggler.member("slowdown").number_from_0()});
+    }
+  }
   return cluster;
 }
 
-FlatCluster read_cluster(const std::string& path) { return parse_cluster(read_file(path), path); }
+}  // namespace
 
-std::string to_json(const FlatCluster& cluster) {
-  Json json{{"format", kFormat.name},
-            {"version", kFormat.version},
-            {"name", cluster.name},
-            {"ranks", cluster.ranks},
-            {"link",
-             {{"alpha_seconds", cluster.link.alpha_seconds},
-              {"beta_seconds_per_byte", cluster.link.beta_seconds_per_byte}}}};
+Cluster parse_cluster(std::string_view json, const std::string& name_of_source) {
+  const Json document = parse_json_file(json, name_of_source, kFormat);
+  const JsonField root(document, name_of_source);
+  Cluster cluster = root.member("version").integer() == 1 ? read_flat(root) : read_dimensions(root);
+  if (root.has("fit")) cluster.fit = read_fit(root.member("fit"));
+  try {
+    validate(cluster);
+  } catch (const ConfigError& error) {
+    root.fail(error.what());
+  }
+  return cluster;
+}
+
+Cluster read_cluster(const std::string& path) { return parse_cluster(read_file(path), path); }
+
+std::string to_json(const Cluster& cluster) {
+  Json json{{"format", kFormat.name}, {"version", kFormat.version}, {"name", cluster.name}};
+  if (!cluster.device.empty()) json["device"] = cluster.device;
+  json["dimensions"] = Json::array();
+  for (const Dimension& dimension : cluster.dimensions) {
+    json["dimensions"].push_back({{"name", dimension.name},
+                                  {"size", dimension.size},
+                                  {"wiring", name_of(dimension.wiring)},
+                                  {"links", dimension.links},
+                                  {"oversubscription", dimension.oversubscription},
+                                  {"link",
+                                   {{"alpha_seconds", dimension.link.alpha_seconds},
+                                    {"beta_seconds_per_byte", dimension.link.beta_seconds_per_byte}}}});
+  }
+  for (const Straggler& straggler : cluster.stragglers) {
+    json["stragglers"].push_back({{"rank", straggler.rank}, {"slowdown", straggler.slowdown}});
+  }
   if (cluster.fit) json["fit"] = to_value(*cluster.fit);
   try {
     return json.dump(2) + "\n";
@@ -79,8 +142,13 @@ std::string to_json(const FlatCluster& cluster) {
   }
 }
 
-void write_cluster(const FlatCluster& cluster, const std::string& path) {
+void write_cluster(const Cluster& cluster, const std::string& path) {
   write_file_atomically(path, to_json(cluster));
+}
+
+bool names_file(std::string_view text) {
+  std::error_code ignored;
+  return text.ends_with(".json") || std::filesystem::is_regular_file(text, ignored);
 }
 
 }  // namespace dear

@@ -1,55 +1,35 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "dear/cluster/network.h"
+#include "dear/cluster/cluster.h"
 
 // Cluster files: what is known of the machines that a job runs on. JSON, versioned.
-//   {"format": "dear-cluster", "version": 1, "name": "two ranks on one host", "ranks": 2,
-//    "link": {"alpha_seconds": 5e-05, "beta_seconds_per_byte": 8e-09},
+//   {"format": "dear-cluster", "version": 2, "name": "two racks", "device": "rtx2080ti",
+//    "dimensions": [{"name": "node", "size": 4, "wiring": "switched", "links": 1, "oversubscription": 1,
+//                    "link": {"alpha_seconds": 5e-06, "beta_seconds_per_byte": 8e-11}}, ...],
+//    "stragglers": [{"rank": 3, "slowdown": 1.5}],
 //    "fit": {"backend": "shm", "operation": "all-reduce", "dtype": "fp32", "model": "ring",
 //            "rms_residual": 0.1, "worst_residual": 0.2,
 //            "samples": [{"bytes": 4, "seconds": 0.0001, "modelled_seconds": 0.0001}, ...]}}
-// "ranks" are those that were measured; any number can be simulated. "fit" says where the link comes from and
-// may be left out; every other field is required, and no further one is allowed.
+// The fields are those of Cluster (cluster.h). "name", "dimensions", and of a dimension "name", "size" and
+// "link" are required, and so is every field of a link, a straggler and a fit; others have the defaults of
+// the structs, and no further one is allowed.
+//
+// A file of version 1 has "ranks" and one "link" instead of dimensions: they make one switched dimension.
 namespace dear {
 
-// How the link was found: measured times, and those that the model gives for it.
-struct FitRecord {
-  struct Sample {
-    std::int64_t bytes = 0;
-    double seconds = 0;
-    double modelled_seconds = 0;
-    friend bool operator==(const Sample&, const Sample&) = default;
-  };
-  std::string backend;
-  std::string operation;
-  std::string dtype;
-  std::string model;
-  double rms_residual = 0;    // of the relative residuals
-  double worst_residual = 0;  // the largest without its sign
-  std::vector<Sample> samples;
-  friend bool operator==(const FitRecord&, const FitRecord&) = default;
-};
-
-struct FlatCluster {
-  std::string name;
-  int ranks = 1;
-  Link link;
-  std::optional<FitRecord> fit{};
-};
-
-// ConfigError "FILE: link.alpha_seconds: expected a number, found a string: ..." (with the line for a syntax
-// error).
-FlatCluster read_cluster(const std::string& path);
-FlatCluster parse_cluster(std::string_view json, const std::string& name_of_source);
+// ConfigError "FILE: dimensions[0].link.alpha_seconds: expected a number, 0 or more, found a string" (with
+// the line for a syntax error).
+Cluster read_cluster(const std::string& path);
+Cluster parse_cluster(std::string_view json, const std::string& name_of_source);
 
 // Atomically; ConfigError when it cannot be written.
-void write_cluster(const FlatCluster& cluster, const std::string& path);
-std::string to_json(const FlatCluster& cluster);
+void write_cluster(const Cluster& cluster, const std::string& path);
+std::string to_json(const Cluster& cluster);
+
+// Whether a description can only be meant as a file: there is one of that name, or it ends in ".json".
+bool names_file(std::string_view text);
 
 }  // namespace dear

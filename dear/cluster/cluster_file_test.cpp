@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/cluster/presets.h"
 
 namespace dear {
 namespace {
@@ -17,10 +18,19 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using ::testing::ThrowsMessage;
 
-const FlatCluster kMeasured{
-    .name = "shm, 2 ranks",
-    .ranks = 2,
-    .link = {.alpha_seconds = 0.1 + 0.2, .beta_seconds_per_byte = 1e-10 / 3},
+const Cluster kMeasured{
+    .name = "shm, 2 nodes",
+    .dimensions = {{.name = "node",
+                    .size = 2,
+                    .wiring = Wiring::full_mesh,
+                    .link = {.alpha_seconds = 0.1 + 0.2, .beta_seconds_per_byte = 1e-10 / 3}},
+                   {.name = "rail",
+                    .size = 2,
+                    .link = {.alpha_seconds = 1, .beta_seconds_per_byte = 2},
+                    .links = 2,
+                    .oversubscription = 1.5}},
+    .device = "rtx2080ti",
+    .stragglers = {{.rank = 3, .slowdown = 1.25}},
     .fit = FitRecord{.backend = "shm",
                      .operation = "all-reduce",
                      .dtype = "fp32",
@@ -33,24 +43,39 @@ const FlatCluster kMeasured{
 TEST(ClusterFile, WhatIsWrittenIsRead) {
   const std::string path = testing::TempDir() + "round_trip_cluster.json";
   write_cluster(kMeasured, path);
-  const FlatCluster read = read_cluster(path);
-  EXPECT_EQ(read.name, kMeasured.name);
-  EXPECT_EQ(read.ranks, kMeasured.ranks);
-  EXPECT_EQ(read.link.alpha_seconds, kMeasured.link.alpha_seconds);
-  EXPECT_EQ(read.link.beta_seconds_per_byte, kMeasured.link.beta_seconds_per_byte);
-  EXPECT_EQ(read.fit, kMeasured.fit);
+  const Cluster read = read_cluster(path);
+  EXPECT_EQ(read, kMeasured);
   EXPECT_EQ(to_json(read), to_json(kMeasured));
   std::filesystem::remove(path);
 }
 
-constexpr const char* kByHand = R"({"format": "dear-cluster", "version": 1, "name": "by hand", "ranks": 16,
+TEST(ClusterFile, EveryPresetIsReadAsItWasWritten) {
+  for (const ClusterPreset& preset : clusters()) {
+    EXPECT_EQ(parse_cluster(to_json(preset.cluster), "x"), preset.cluster);
+  }
+}
+
+TEST(ClusterFile, WrittenByHandSaysOnlyWhatIsSpecial) {
+  const Cluster cluster = parse_cluster(
+      R"({"format": "dear-cluster", "version": 2, "name": "x", "dimensions": [
+        {"name": "node", "size": 8, "link": {"alpha_seconds": 1, "beta_seconds_per_byte": 2}}]})",
+      "x");
+  const Cluster expected{
+      .name = "x",
+      .dimensions = {{.name = "node", .size = 8, .link = {.alpha_seconds = 1, .beta_seconds_per_byte = 2}}}};
+  EXPECT_EQ(cluster, expected);
+}
+
+constexpr const char* kVersion1 = R"({"format": "dear-cluster", "version": 1, "name": "by hand", "ranks": 16,
   "link": {"alpha_seconds": 5e-05, "beta_seconds_per_byte": 8e-09}})";
 
-TEST(ClusterFile, MayBeWrittenByHandWithoutAFit) {
-  const FlatCluster cluster = parse_cluster(kByHand, "x");
-  EXPECT_EQ(cluster.ranks, 16);
-  EXPECT_EQ(cluster.link.alpha_seconds, 5e-5);
-  EXPECT_FALSE(cluster.fit);
+TEST(ClusterFile, OfVersion1IsOneSwitch) {
+  const Network network{.name = "by hand", .link = {.alpha_seconds = 5e-5, .beta_seconds_per_byte = 8e-9}};
+  EXPECT_EQ(parse_cluster(kVersion1, "x"), flat_cluster(network, 16));
+  std::string text = kVersion1;
+  text.replace(text.find("16"), 2, "0");
+  EXPECT_THAT([&] { parse_cluster(text, "c.json"); },
+              ThrowsMessage<ConfigError>(HasSubstr("c.json: ranks: expected a whole number from 1 to ")));
 }
 
 TEST(ClusterFile, IsANetwork) {
@@ -58,7 +83,7 @@ TEST(ClusterFile, IsANetwork) {
   // Also where the name of the file looks like a description.
   for (const std::string name : {"cluster.json", "a=b", "plain"}) {
     const std::string path = folder + name;
-    std::ofstream(path) << kByHand;
+    std::ofstream(path) << kVersion1;
     const Network network = parse_network(path);
     EXPECT_EQ(network.name, "by hand");
     EXPECT_EQ(network.link.beta_seconds_per_byte, 8e-9);
@@ -70,8 +95,23 @@ TEST(ClusterFile, IsANetwork) {
               ThrowsMessage<ConfigError>(HasSubstr("there is no such preset")));
 }
 
+TEST(ClusterFile, IsANetworkOnlyWhereRanksShareNothing) {
+  const std::string path = testing::TempDir() + "not_flat.json";
+  Cluster cluster = kMeasured;
+  write_cluster(cluster, path);
+  EXPECT_THAT([&] { parse_network(path); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("'shm, 2 nodes' has 2 dimensions"),
+                                               HasSubstr("give one whose ranks stand on one switch"))));
+  cluster.stragglers.clear();
+  cluster.dimensions.pop_back();
+  write_cluster(cluster, path);
+  EXPECT_THAT([&] { parse_network(path); }, ThrowsMessage<ConfigError>(HasSubstr("has a full-mesh")));
+  std::filesystem::remove(path);
+}
+
 TEST(ClusterFile, NamesThatAreNotUtf8AreRefused) {
-  EXPECT_THAT([] { to_json(FlatCluster{.name = "\xff"}); }, ThrowsMessage<ConfigError>(HasSubstr("UTF-8")));
+  EXPECT_THAT([] { to_json(Cluster{.name = "\xff", .dimensions = {}}); },
+              ThrowsMessage<ConfigError>(HasSubstr("UTF-8")));
 }
 
 struct Fault {
@@ -91,19 +131,29 @@ TEST_P(FaultyClusterFile, IsRefusedWithThePlaceAndTheRemedy) {
 INSTANTIATE_TEST_SUITE_P(
     Files, FaultyClusterFile,
     ::testing::Values(
-        Fault{"\"version\": 1,", "\"version\": 1,,", "line 3"},
+        Fault{"\"version\": 2,", "\"version\": 2,,", "line 3"},
         Fault{"dear-cluster", "dear-workload", "not a cluster file"},
-        Fault{"\"version\": 1,", "", "version: missing: add \"version\": 1"},
-        Fault{"\"version\": 1", "\"version\": 2", "version: found 2, but this build reads version 1"},
-        Fault{"\"version\": 1", "\"version\": \"1\"", "version: expected an integer, found a string"},
-        Fault{"\"ranks\": 2,", "", "ranks: missing: add it"},
-        Fault{"\"ranks\": 2", "\"ranks\": 0", "ranks: expected a whole number from 1 to 1048576, found 0"},
-        Fault{"\"ranks\": 2", "\"ranks\": 1e300", "ranks: expected a whole number"},
-        Fault{"\"ranks\": 2", "\"ranks\": 18446744073709551615", "ranks: expected a whole number"},
-        Fault{"\"ranks\": 2", "\"ranks\": 2, \"racks\": 1", "racks: unknown: expected only format, "},
-        Fault{"\"shm, 2 ranks\"", "7", "name: expected a string, found 7"},
+        Fault{"\"version\": 2,", "", "version: missing: add \"version\": 2"},
+        Fault{"\"version\": 2", "\"version\": 3", "version: found 3, but this build reads versions 1 to 2"},
+        Fault{"\"version\": 2", "\"version\": \"2\"", "version: expected an integer, found a string"},
+        Fault{"\"version\": 2", "\"version\": 1", "ranks: missing: add it"},
+        Fault{"\"size\": 2,", "", "dimensions[0].size: missing: add it"},
+        Fault{"\"size\": 2", "\"size\": 0",
+              "dimensions[0].size: expected a whole number from 1 to 1073741824, found 0"},
+        Fault{"\"size\": 2", "\"size\": 1e300", "dimensions[0].size: expected a whole number"},
+        Fault{"\"size\": 2", "\"size\": 18446744073709551615", "size: expected a whole number"},
+        Fault{"\"size\": 2", "\"size\": 1073741824", "more than 1073741824 ranks"},
+        Fault{"\"size\": 2", "\"size\": 1", "has no rank 3 to be a straggler"},
+        Fault{"\"size\": 2", "\"size\": 2, \"racks\": 1", "racks: unknown: expected only name, size"},
+        Fault{"\"full-mesh\"", "\"torus\"",
+              "dimensions[0].wiring: there is no wiring 'torus'; choose one of ring, switched, full-mesh"},
+        Fault{"\"links\": 2", "\"links\": 0", "dimensions[1].links: expected a whole number"},
+        Fault{"1.5", "0.5", "dimension 1 of cluster 'shm, 2 nodes' 'rail' is oversubscribed 0.5 times"},
+        Fault{"\"slowdown\": 1.25", "\"slowdown\": 0.9", "straggler 3"},
+        Fault{"\"rank\": 3", "\"rank\": -1", "stragglers[0].rank: expected a whole number from 0 to"},
+        Fault{"\"shm, 2 nodes\"", "7", "name: expected a string, found 7"},
         Fault{"\"alpha_seconds\": 0.3", "\"alpha_seconds\": -0.3",
-              "link.alpha_seconds: expected a number, 0 or more, found -0.3"},
+              "dimensions[0].link.alpha_seconds: expected a number, 0 or more, found -0.3"},
         Fault{"\"beta_seconds_per_byte\"", "\"beta\"", "link.beta_seconds_per_byte: missing"},
         Fault{"\"bytes\": 1048576", "\"bytes\": \"1MiB\"", "fit.samples[1].bytes: expected a whole number"},
         Fault{"\"model\": \"ring\"", "\"model\": null", "fit.model: expected a string, found null"}));

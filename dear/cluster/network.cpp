@@ -1,8 +1,6 @@
 #include "dear/cluster/network.h"
 
-#include <filesystem>
 #include <optional>
-#include <system_error>
 
 #include <fmt/format.h>
 
@@ -61,10 +59,17 @@ Link parse_link(std::string_view text) {
   return {.alpha_seconds = *latency_seconds, .beta_seconds_per_byte = beta_of(*bits_per_second)};
 }
 
-// One that is there, or, so that it is missed by its name, one that cannot be anything else.
-bool names_file(std::string_view text) {
-  std::error_code ignored;
-  return text.ends_with(".json") || std::filesystem::is_regular_file(text, ignored);
+// Of a cluster whose ranks share nothing.
+Link only_link(const Cluster& cluster) {
+  const Dimension& network = cluster.dimensions.front();
+  if (cluster.dimensions.size() > 1 || network.wiring != Wiring::switched)
+    throw ConfigError(fmt::format(
+        "cluster '{}' has {}: as a network, give one whose ranks stand on one switch", cluster.name,
+        cluster.dimensions.size() > 1 ? fmt::format("{} dimensions", cluster.dimensions.size())
+                                      : "a " + name_of(network.wiring)));
+  return {
+      .alpha_seconds = network.link.alpha_seconds,
+      .beta_seconds_per_byte = network.link.beta_seconds_per_byte / network.links * network.oversubscription};
 }
 
 }  // namespace
@@ -90,8 +95,8 @@ Network parse_network(std::string_view text) {
     if (preset.name == text) return {.name = std::string(text), .link = preset.link};
   }
   if (names_file(text)) {
-    const FlatCluster cluster = read_cluster(std::string(text));
-    return {.name = cluster.name, .link = cluster.link};
+    const Cluster cluster = read_cluster(std::string(text));
+    return {.name = cluster.name, .link = only_link(cluster)};
   }
   if (text.find('=') == std::string_view::npos) refuse(text, "there is no such preset");
   return {.name = std::string(text), .link = parse_link(text)};

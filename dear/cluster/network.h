@@ -11,6 +11,7 @@ namespace dear {
 struct Link {
   double alpha_seconds = 0;
   double beta_seconds_per_byte = 0;
+  friend bool operator==(const Link&, const Link&) = default;
 };
 
 // A flat network: every rank has one such link, and no two ranks share one.
@@ -27,8 +28,8 @@ struct NetworkPreset {
 const std::vector<NetworkPreset>& network_presets();
 
 // "1gbit", "10gbe", "100gbib", "bandwidth=1gbit,latency=50us" (both keys required, in either order), or the
-// path of a cluster file (cluster_file.h). ConfigError naming the part that is wrong and the presets there
-// are.
+// path of a cluster file (cluster_file.h) with ranks on one switch. ConfigError naming the part that is wrong
+// and the presets there are.
 Network parse_network(std::string_view text);
 
 }  // namespace dear

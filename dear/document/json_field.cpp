@@ -125,12 +125,13 @@ Json parse_json_file(std::string_view text, const std::string& source, const Jso
   }
   if (const std::int64_t version = root.member("version").integer();
       version < format.oldest || version > format.version) {
+    const std::string readable = format.oldest == format.version
+                                     ? fmt::format("version {}", format.version)
+                                     : fmt::format("versions {} to {}", format.oldest, format.version);
     root.member("version").fail(fmt::format(
-        "found {}, but this build reads version{}: write the file anew with this build, or use the build "
-        "that wrote it",
-        version,
-        format.oldest < format.version ? fmt::format("s {} to {}", format.oldest, format.version)
-                                       : fmt::format(" {}", format.version)));
+        "found {}, but this build reads {}: write the file anew with this build, or use the build that wrote "
+        "it",
+        version, readable));
   }
   return document;
 }

@@ -50,12 +50,11 @@ class JsonField {
 struct JsonFormat {
   std::string_view name;          // "dear-workload"
   std::int64_t version = 1;       // that this build writes
+  std::int64_t oldest = version;  // that it still reads, and all between
   std::string_view kind;          // "workload file"
-  std::int64_t oldest = version;  // that this build still reads
 };
 
-// The document of a file of this format, in one of the versions that are read; a `source` stands for it in
-// messages.
+// The document of a file of this format; a `source` stands for it in messages.
 Json parse_json_file(std::string_view text, const std::string& source, const JsonFormat& format);
 
 }  // namespace dear

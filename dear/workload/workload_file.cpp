@@ -9,7 +9,7 @@
 namespace dear {
 namespace {
 
-constexpr JsonFormat kFormat = {.name = "dear-workload", .version = 2, .kind = "workload file", .oldest = 1};
+constexpr JsonFormat kFormat = {.name = "dear-workload", .version = 2, .oldest = 1, .kind = "workload file"};
 
 Tensor read_tensor(const JsonField& field) {
   field.expect_members({"name", "elements", "dtype"});

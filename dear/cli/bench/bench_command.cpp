@@ -65,7 +65,7 @@ void write_outputs(const CollectiveSettings& settings, const ContestOutcome& out
     write_file_atomically(settings.plot, bandwidth_plot(outcome.results, title));
   }
   if (!settings.cluster.empty() && !outcome.results.empty()) {
-    const FlatCluster cluster = fit_cluster(outcome.results, settings.contest.operation);
+    const Cluster cluster = fit_cluster(outcome.results, settings.contest.operation);
     write_cluster(cluster, settings.cluster);
     fmt::print("\n{}", fit_text(cluster));
   }

@@ -36,7 +36,7 @@ Model model_of(MeasuredOperation operation) {
 
 }  // namespace
 
-FlatCluster fit_cluster(const std::vector<Result>& results, MeasuredOperation operation) {
+Cluster fit_cluster(const std::vector<Result>& results, MeasuredOperation operation) {
   const Model model = model_of(operation);
   std::vector<cost::Sample> samples;
   std::vector<const Result*> measured;
@@ -61,19 +61,19 @@ FlatCluster fit_cluster(const std::vector<Result>& results, MeasuredOperation op
                               .seconds = samples[i].seconds,
                               .modelled_seconds = cost::modelled_seconds(fit.link, samples[i])});
   }
-  return {.name = fmt::format("{}, {} ranks", first.backend, first.ranks),
-          .ranks = first.ranks,
-          .link = fit.link,
-          .fit = std::move(record)};
+  Cluster cluster = flat_cluster(
+      {.name = fmt::format("{}, {} ranks", first.backend, first.ranks), .link = fit.link}, first.ranks);
+  cluster.fit = std::move(record);
+  return cluster;
 }
 
-std::string fit_text(const FlatCluster& cluster) {
+std::string fit_text(const Cluster& cluster) {
   const FitRecord& fit = *cluster.fit;
-  const double beta = cluster.link.beta_seconds_per_byte;
+  const auto& [alpha, beta] = cluster.dimensions.front().link;
   std::string text = fmt::format(
       "{} as a {}: alpha {}, beta {:.4g} s/byte{}; residuals {:.0f} % in the mean square, {:.0f} % at "
       "worst\n",
-      fit.backend, fit.model, format_seconds(cluster.link.alpha_seconds), beta,
+      fit.backend, fit.model, format_seconds(alpha), beta,
       beta > 0 ? fmt::format(" ({:.3g} GB/s)", 1e-9 / beta) : "", 100 * fit.rms_residual,
       100 * fit.worst_residual);
   for (const FitRecord::Sample& sample : fit.samples) {

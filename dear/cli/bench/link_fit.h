@@ -11,9 +11,9 @@ namespace dear::cli::bench {
 // The cluster that would show the first contestant's times, were its ranks on links of their own: alpha and
 // beta of the operation's formula in cost/ring.h, fitted to the medians. ConfigError where they cannot be
 // found: fewer than two sizes measured, one rank, a barrier.
-FlatCluster fit_cluster(const std::vector<Result>& results, MeasuredOperation operation);
+Cluster fit_cluster(const std::vector<Result>& results, MeasuredOperation operation);
 
 // What was found, with its residuals.
-std::string fit_text(const FlatCluster& cluster);
+std::string fit_text(const Cluster& cluster);
 
 }  // namespace dear::cli::bench

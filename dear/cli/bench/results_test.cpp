@@ -165,10 +165,12 @@ TEST(FitCluster, FindsTheLinkOfTheFirstContestant) {
         result("shm", MeasuredOperation::pair, bytes, cost::ring_all_reduce_seconds(link, 4, bytes)));
     results.push_back(result("openmpi", MeasuredOperation::pair, bytes, 7));
   }
-  const FlatCluster cluster = fit_cluster(results, MeasuredOperation::pair);
-  EXPECT_NEAR(cluster.link.alpha_seconds / link.alpha_seconds, 1, 1e-9);
-  EXPECT_NEAR(cluster.link.beta_seconds_per_byte / link.beta_seconds_per_byte, 1, 1e-9);
-  EXPECT_EQ(cluster.ranks, 4);
+  const Cluster cluster = fit_cluster(results, MeasuredOperation::pair);
+  ASSERT_EQ(cluster.dimensions.size(), 1U);
+  const Link& found = cluster.dimensions.front().link;
+  EXPECT_NEAR(found.alpha_seconds / link.alpha_seconds, 1, 1e-9);
+  EXPECT_NEAR(found.beta_seconds_per_byte / link.beta_seconds_per_byte, 1, 1e-9);
+  EXPECT_EQ(cluster.ranks(), 4);
   ASSERT_TRUE(cluster.fit);
   EXPECT_EQ(cluster.fit->backend, "shm");
   EXPECT_EQ(cluster.fit->operation, "reduce-scatter+all-gather");
