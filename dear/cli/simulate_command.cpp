@@ -17,6 +17,7 @@
 #include "dear/base/units.h"
 #include "dear/cli/table.h"
 #include "dear/cluster/network.h"
+#include "dear/cost/collective_times.h"
 #include "dear/fusion/grouping.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/sim/simulate.h"
@@ -56,7 +57,8 @@ std::vector<Case> simulate_all(const SimulateArguments& arguments, const Workloa
     const Network network = parse_network(text);
     for (const int ranks : arguments.ranks) {
       for (const Policy* policy : chosen) {
-        const Schedule schedule = policy->make(workload, grouping);
+        const Schedule schedule =
+            make_schedule(*policy, workload, grouping, cost::ring_times(network.link, ranks));
         cases.push_back({policy, network, ranks,
                          sim::simulate(schedule, workload, grouping, network.link,
                                        {.ranks = ranks, .iterations = arguments.iterations})});
@@ -119,8 +121,9 @@ void run_simulate(const SimulateArguments& arguments) {
   }
   if (!arguments.trace.empty()) {
     const auto& [policy, network, ranks, result] = cases.front();
-    write_chrome_trace(sim::to_trace(policy->make(workload, grouping), workload, result, network, ranks),
-                       arguments.trace);
+    const Schedule schedule =
+        make_schedule(*policy, workload, grouping, cost::ring_times(network.link, ranks));
+    write_chrome_trace(sim::to_trace(schedule, workload, result, network, ranks), arguments.trace);
   }
 
   fmt::print("{}: {} layers, {} of parameters, {} {} (fusion {})\n", workload.name, workload.layers.size(),

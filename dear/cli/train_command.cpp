@@ -260,7 +260,7 @@ void add_train_command(CLI::App& app) {
   add("--data", options->data, "file, or folder with files, whose characters to learn");
   add("--workers", options->workers, "ranks on this host (default 1; under a launcher: all of its ranks)");
   add("--policy", options->policy,
-      "how to overlap communication: " + names_in(policies()) + " (default dear)");
+      "how to overlap communication: " + names_in(training_policies()) + " (default dear)");
   add("--compare", options->compare, "policies to run one after another on the same data: serial,wfbp,dear");
   add("--fusion", options->fusion,
       "how to group tensors: a size such as 25MiB, first=1MiB,25MiB for a first bucket of its own size, "

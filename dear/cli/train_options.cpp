@@ -58,7 +58,7 @@ std::vector<std::string> checked_policies(const TrainOptions& options) {
   std::vector<std::string> names =
       options.compare ? split_at_commas(*options.compare) : std::vector{options.policy.value_or("dear")};
   for (const std::string& name : names) {
-    parse_option(option, [&] { return find_policy(name).name; });
+    parse_option(option, [&] { return find_training_policy(name).name; });
   }
   return names;
 }

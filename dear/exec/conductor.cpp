@@ -9,6 +9,32 @@
 
 namespace dear {
 
+namespace {
+
+// The books know one reduction and one publication of a bucket, both between one forward and the next.
+void require_runnable(const Schedule& schedule) {
+  for (const Step& step : schedule.steps()) {
+    const auto* work = std::get_if<Communicate>(&step.work);
+    if (work == nullptr) continue;
+    if (work->payload == Payload::buffers || work->payload == Payload::parameters_again ||
+        !work->piece.whole())
+      throw ScheduleError(
+          fmt::format("policy {} can only be simulated, for a program cannot run its step \"{}\": choose one "
+                      "that trains",
+                      schedule.policy(), name_of(step.work)));
+  }
+  for (const Edge& edge : schedule.edges())
+    if (edge.back > 0 && std::holds_alternative<Update>(schedule.steps()[edge.from].work) &&
+        std::holds_alternative<Communicate>(schedule.steps()[edge.to].work))
+      throw ScheduleError(
+          fmt::format("policy {} can only be simulated, for a program cannot run its step \"{}\" in the "
+                      "iteration after \"{}\": choose one that trains",
+                      schedule.policy(), name_of(schedule.steps()[edge.to].work),
+                      name_of(schedule.steps()[edge.from].work)));
+}
+
+}  // namespace
+
 Conductor::Conductor(const Schedule& schedule, Side& network, Side& update, Updater inline_update,
                      Options options)
     : schedule_(schedule),
@@ -22,6 +48,7 @@ Conductor::Conductor(const Schedule& schedule, Side& network, Side& update, Upda
       issued_(schedule.steps().size()),
       parameters_pending_(std::make_unique<std::atomic<int>[]>(schedule.bucket_count())),
       gradients_busy_(std::make_unique<std::atomic<int>[]>(schedule.bucket_count())) {
+  require_runnable(schedule);
   for (StepId id = 0; id < schedule.steps().size(); ++id) {
     const auto* communicate = std::get_if<Communicate>(&schedule.steps()[id].work);
     if (communicate && communicate->op != CollectiveOp::all_gather) reduction_of_[communicate->bucket] = id;

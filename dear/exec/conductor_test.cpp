@@ -40,7 +40,7 @@ struct HandRun {
   explicit HandRun(const std::string& policy, int layers = 2, Conductor::Options options = {})
       : workload(workload_of(layers)),
         grouping(group(workload, PerLayer{})),
-        schedule(find_policy(policy).make(workload, grouping)),
+        schedule(make_schedule(find_policy(policy), workload, grouping)),
         conductor(
             schedule, network, update, [this](const Update& work) { inline_updates.push_back(work.bucket); },
             options) {}
@@ -104,7 +104,7 @@ TEST(Conductor, CommitFlushesLayersWithoutGradient) {
 TEST(Conductor, SerialRunsUpdatesInTheCommit) {
   const Workload workload = workload_of(2);
   const Grouping grouping = group(workload, PerLayer{});
-  const Schedule schedule = find_policy("serial").make(workload, grouping);
+  const Schedule schedule = make_schedule(find_policy("serial"), workload, grouping);
   std::vector<std::string> log;
   HandSide nothing;
   Conductor* conductor = nullptr;
@@ -149,7 +149,7 @@ TEST(Conductor, ASideThatRefusesIsAFailure) {
   } refusing;
   const Workload workload = workload_of(2);
   const Grouping grouping = group(workload, PerLayer{});
-  const Schedule schedule = find_policy("dear").make(workload, grouping);
+  const Schedule schedule = make_schedule(find_policy("dear"), workload, grouping);
   HandSide update;
   Conductor conductor(schedule, refusing, update, {}, {});
   EXPECT_THROW(conductor.backward_done(1), TransportError);
@@ -196,7 +196,7 @@ TEST_P(ConductorThreads, RunsManyIterationsWithoutLosingAStep) {
   constexpr int kIterations = 200;
   const Workload workload = workload_of(kLayers);
   const Grouping grouping = group(workload, PerLayer{});
-  const Schedule schedule = find_policy(GetParam()).make(workload, grouping);
+  const Schedule schedule = make_schedule(find_policy(GetParam()), workload, grouping);
   struct Threaded : Side {
     SerialLane lane;
     std::function<void(StepId)> end;

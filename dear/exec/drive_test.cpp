@@ -73,7 +73,7 @@ TEST(Drive, SpansGoFromReleaseToEndInOrderOfEnd) {
     testing::Random random(seed);
     const Workload workload = testing::random_workload(random, 6);
     const Grouping grouping = testing::random_grouping(random, workload);
-    const Schedule schedule = policies()[random.below(policies().size())].make(workload, grouping);
+    const Schedule schedule = make_schedule(policies()[random.below(policies().size())], workload, grouping);
     ShuffledCompletions completions(seed);
     RecordingSide side(completions);
     const std::vector<StepSpan> spans = drive(schedule, 5, {side, side, side}, completions);

@@ -128,6 +128,36 @@ Grouping group(const Workload& workload, AllInOne) {
   return group_units(workload, [](const Bucket&, std::size_t, const Unit&) { return false; });
 }
 
+Grouping group_backward(const Workload& workload, const Closes& closes) {
+  validate(workload);
+  struct Open {
+    Bucket bucket;
+    std::size_t index = 0;
+  };
+  std::map<DType, Open> open;
+  std::vector<Bucket> buckets;
+  for (auto t = static_cast<TensorId>(workload.tensors.size()); t-- > 0;) {
+    const Tensor& tensor = workload.tensors[t];
+    auto& [bucket, index] = open[tensor.dtype];
+    bucket.dtype = tensor.dtype;
+    if (!bucket.tensors.empty() && closes(bucket, index, t)) {
+      buckets.push_back(std::exchange(bucket, {.tensors = {}, .bytes = 0, .dtype = tensor.dtype}));
+      ++index;
+    }
+    bucket.tensors.push_back(t);
+    bucket.bytes += tensor.bytes();
+  }
+  for (auto& [dtype, last] : open) buckets.push_back(std::move(last.bucket));
+  return {workload, std::move(buckets)};
+}
+
+std::vector<LayerId> owner_of(const Workload& workload) {
+  std::vector<LayerId> owners(workload.tensors.size());
+  for (auto layer = static_cast<LayerId>(workload.layers.size()); layer-- > 0;)
+    for (const TensorId tensor : workload.layers[layer].tensors) owners[tensor] = layer;
+  return owners;
+}
+
 Fusion Fusion::parse(std::string_view text) {
   static constexpr std::string_view kFirst = "first=";
   Fusion fusion;

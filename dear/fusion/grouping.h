@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,6 +52,15 @@ struct AllInOne {};
 Grouping group(const Workload& workload, const BySize& rule);
 Grouping group(const Workload& workload, PerLayer rule);
 Grouping group(const Workload& workload, AllInOne rule);
+
+// Tensor by tensor in the order of backward, from the last to the first: `closes(bucket, index, next)` says
+// whether `bucket`, which is not empty and the one of number `index` of its dtype, ends before tensor `next`.
+// In `bucket` the tensor put in last stands last. ConfigError for a workload that validate() refuses.
+using Closes = std::function<bool(const Bucket& bucket, std::size_t index, TensorId next)>;
+Grouping group_backward(const Workload& workload, const Closes& closes);
+
+// By tensor: the layer that uses it first, whose backward completes its gradient.
+std::vector<LayerId> owner_of(const Workload& workload);
 
 // What a user writes for it: "25MiB", "first=1MiB,25MiB" (a first bucket of its own size), "layer", "all".
 class Fusion {

@@ -21,7 +21,9 @@ struct AddWork {
     digest.add(3)
         .add(static_cast<std::uint64_t>(work.op))
         .add(static_cast<std::uint64_t>(work.payload))
-        .add(work.bucket);
+        .add(work.bucket)
+        .add(static_cast<std::uint64_t>(work.piece.begin))
+        .add(static_cast<std::uint64_t>(work.piece.end));
   }
   void operator()(const Update& work) const {
     digest.add(4).add(static_cast<std::uint64_t>(work.scope)).add(work.bucket);

@@ -15,12 +15,18 @@ namespace dear {
 //  - a layer without exactly one forward and one backward; not exactly one commit or compute lane
 //  - a forward, backward or commit off the compute lane, a collective off a network lane, an update on one
 //  - a backward that may run before its forward; a commit that may come before a backward
-//  - a bucket whose gradients are reduced never or twice: once is one all-reduce, or a reduce-scatter that is
-//    completed by one all-gather, of the gradients or, after an update of the shard, of the parameters
+//  - a bucket whose gradients are reduced never or twice: once is one all-reduce, or several that carry all of
+//    its bytes in pieces, or a reduce-scatter that is completed by one all-gather, of the gradients or, after
+//    an update of the shard, of the parameters
 //  - an update before its reduction, before the commit, missing, or twice; a whole update from a mere
 //    reduce-scatter; an update of a shard whose parameters are not gathered
 //  - a reduction before every layer that uses one of the bucket's tensors has ended its backward
-//  - a forward that may run before the parameters that it reads are whole in the iteration before
+//  - a forward that may run before the parameters that it reads are whole: the update of the iteration before
+//    comes first, and between the two the all-gather, in either iteration
+//  - parameters gathered again without a first time, before a forward that reads them has ended, or after a
+//    backward that does
+//  - a broadcast of something else than buffers, twice, after a forward that reads them, or before one of the
+//    iteration before has ended
 //  - a gradient that a backward may write while the iteration before still reads it (update -> next backward)
 // "Before" is judged by paths over edges and lane order, with the iterations that they cross counted.
 class ScheduleBuilder {

@@ -41,8 +41,43 @@ bool may_stand_on(const Work& work, LaneKind kind) {
 
 // The steps that concern one bucket, by kind.
 struct BucketSteps {
-  std::vector<StepId> reductions, gradient_gathers, parameter_gathers, updates;
+  std::vector<StepId> reductions, gradient_gathers, parameter_gathers, again, updates;
 };
+
+// Whether steps come before others. Mostly an edge or a lane says so; only where none does are paths searched,
+// which keeps a check as cheap as the schedule is long.
+class Order {
+ public:
+  explicit Order(const Schedule& schedule)
+      : schedule_(schedule), precedence_(schedule.steps().size(), edges_with_lanes(schedule)) {}
+
+  // `from` of so many iterations earlier ends before `to` begins: an edge or a lane says so.
+  bool stated(StepId from, StepId to, std::uint8_t iterations) const {
+    const bool same_lane = schedule_.steps()[from].lane == schedule_.steps()[to].lane;
+    return (same_lane && (iterations > 0 || from < to)) || precedence_.has_edge(from, to, iterations);
+  }
+  // Some path says so.
+  bool before(StepId from, StepId to, std::uint8_t iterations) {
+    if (stated(from, to, iterations)) return true;
+    if (crossings_.empty() || from != searched_) {
+      searched_ = from;
+      crossings_ = precedence_.crossings_from(from);
+    }
+    return crossings_[to] <= iterations;
+  }
+
+ private:
+  const Schedule& schedule_;
+  Precedence precedence_;
+  StepId searched_ = 0;
+  std::vector<std::uint8_t> crossings_;  // from it; empty before the first search
+};
+
+// Whether the publisher gathers what the iteration before has updated: it does not follow the update in its
+// own.
+bool gathers_ahead(Order& order, StepId update, StepId publisher) {
+  return update != publisher && !order.before(update, publisher, 0) && order.before(update, publisher, 1);
+}
 
 }  // namespace
 
@@ -70,10 +105,9 @@ void ScheduleCheck::structure() const {
     if (const auto* update = std::get_if<Update>(&work))
       refuse_unknown("bucket", update->bucket, grouping_.size());
     if (const auto* communicate = std::get_if<Communicate>(&work)) {
-      refuse_unknown("bucket", communicate->bucket, grouping_.size());
-      if (communicate->payload == Payload::parameters && communicate->op != CollectiveOp::all_gather)
-        refuse(schedule_, "{} would add up parameters: parameters are only gathered",
-               describe(schedule_, step));
+      if (communicate->payload != Payload::buffers)
+        refuse_unknown("bucket", communicate->bucket, grouping_.size());
+      collective(step);
     }
     const Lane& lane = schedule_.lanes()[steps[step].lane];
     if (!may_stand_on(work, lane.kind))
@@ -98,6 +132,24 @@ void ScheduleCheck::structure() const {
            "iteration",
            names, describe(schedule_, cycle.front()));
   }
+}
+
+void ScheduleCheck::collective(StepId step) const {
+  const auto& work = std::get<Communicate>(schedule_.steps()[step].work);
+  const bool buffers = work.payload == Payload::buffers, gradients = work.payload == Payload::gradients;
+  if (buffers != (work.op == CollectiveOp::broadcast))
+    refuse(schedule_, "{} does not exist: buffers, and nothing else, are broadcast",
+           describe(schedule_, step));
+  if (!buffers && !gradients && work.op != CollectiveOp::all_gather)
+    refuse(schedule_, "{} would add up parameters: parameters are only gathered", describe(schedule_, step));
+  if (work.piece.whole()) return;
+  if (work.op != CollectiveOp::all_reduce)
+    refuse(schedule_, "{} leaves no shard of the bucket: only all-reduces may come in pieces",
+           describe(schedule_, step));
+  const std::int64_t bytes = grouping_.buckets()[work.bucket].bytes;
+  if (work.piece.begin < 0 || work.piece.begin >= std::min(work.piece.end, bytes))
+    refuse(schedule_, "{} carries nothing: give it some of the bucket's {} bytes", describe(schedule_, step),
+           bytes);
 }
 
 ScheduleCheck::Program ScheduleCheck::program() const {
@@ -125,25 +177,50 @@ ScheduleCheck::Program ScheduleCheck::program() const {
   return program;
 }
 
+// The reductions carry every byte once.
+void ScheduleCheck::coverage(BucketId bucket, std::vector<StepId> reductions) const {
+  const auto piece_of = [&](StepId step) { return std::get<Communicate>(schedule_.steps()[step].work).piece; };
+  std::stable_sort(reductions.begin(), reductions.end(),
+                   [&](StepId a, StepId b) { return piece_of(a).begin < piece_of(b).begin; });
+  const std::int64_t bytes = grouping_.buckets()[bucket].bytes;
+  std::int64_t covered = 0;
+  const auto require_covered = [&](std::int64_t up_to) {
+    if (covered < up_to)
+      refuse(schedule_, "bytes {} to {} of bucket {} are never reduced: add an all-reduce of them", covered,
+             up_to, bucket);
+  };
+  for (std::size_t i = 0; i < reductions.size(); ++i) {
+    const auto [begin, end] = piece_of(reductions[i]);
+    if (begin < covered)
+      refuse(schedule_, "bucket {} is reduced twice, by {} and {}: keep one", bucket,
+             describe(schedule_, reductions[i - 1]), describe(schedule_, reductions[i]));
+    require_covered(begin);
+    covered = std::min(end, bytes);
+  }
+  require_covered(bytes);
+}
+
 std::vector<ScheduleCheck::Passage> ScheduleCheck::passages() const {
   std::vector<BucketSteps> by_bucket(grouping_.size());
   for (StepId step = 0; step < schedule_.steps().size(); ++step) {
     const Work& work = schedule_.steps()[step].work;
     if (const auto* update = std::get_if<Update>(&work)) by_bucket[update->bucket].updates.push_back(step);
-    if (const auto* communicate = std::get_if<Communicate>(&work)) {
-      BucketSteps& steps = by_bucket[communicate->bucket];
-      if (communicate->op != CollectiveOp::all_gather)
-        steps.reductions.push_back(step);
-      else if (communicate->payload == Payload::gradients)
-        steps.gradient_gathers.push_back(step);
-      else
-        steps.parameter_gathers.push_back(step);
-    }
+    const auto* communicate = std::get_if<Communicate>(&work);
+    if (communicate == nullptr || communicate->payload == Payload::buffers) continue;
+    BucketSteps& steps = by_bucket[communicate->bucket];
+    if (communicate->op != CollectiveOp::all_gather)
+      steps.reductions.push_back(step);
+    else if (communicate->payload == Payload::gradients)
+      steps.gradient_gathers.push_back(step);
+    else if (communicate->payload == Payload::parameters)
+      steps.parameter_gathers.push_back(step);
+    else
+      steps.again.push_back(step);
   }
 
   std::vector<Passage> passages;
   for (BucketId bucket = 0; bucket < grouping_.size(); ++bucket) {
-    const auto& [reductions, gradient_gathers, parameter_gathers, updates] = by_bucket[bucket];
+    const auto& [reductions, gradient_gathers, parameter_gathers, again, updates] = by_bucket[bucket];
     const auto refuse_twice = [&](const std::vector<StepId>& steps, const char* what) {
       if (steps.size() > 1)
         refuse(schedule_, "bucket {} is {} twice, by {} and {}: keep one", bucket, what,
@@ -152,13 +229,14 @@ std::vector<ScheduleCheck::Passage> ScheduleCheck::passages() const {
     if (reductions.empty())
       refuse(schedule_, "the gradients of bucket {} are never reduced: add an all-reduce or a reduce-scatter",
              bucket);
-    refuse_twice(reductions, "reduced");
+    coverage(bucket, reductions);
     if (updates.empty())
       refuse(schedule_, "bucket {} is never updated: add an update after its reduction", bucket);
     refuse_twice(updates, "updated");
     std::vector<StepId> gathers = gradient_gathers;
     gathers.insert(gathers.end(), parameter_gathers.begin(), parameter_gathers.end());
     refuse_twice(gathers, "gathered");
+    refuse_twice(again, "gathered again");
 
     const StepId reduction = reductions.front(), update = updates.front();
     const bool shard = std::get<Update>(schedule_.steps()[update].work).scope == UpdateScope::shard;
@@ -177,24 +255,25 @@ std::vector<ScheduleCheck::Passage> ScheduleCheck::passages() const {
     if (scattered && shard && parameter_gathers.empty())
       refuse(schedule_, "{} leaves other shards stale: gather parameters after it",
              describe(schedule_, update));
-    passages.push_back({.reduction = reduction,
-                        .reduced = gradient_gathers.empty() ? reduction : gradient_gathers.front(),
+    if (!again.empty() && parameter_gathers.empty())
+      refuse(schedule_, "{} has no first time: gather parameters for the forward too",
+             describe(schedule_, again.front()));
+    const auto the_one = [](const std::vector<StepId>& steps) {
+      return steps.empty() ? std::nullopt : std::optional(steps.front());
+    };
+    passages.push_back({.reductions = reductions,
+                        .gathered = the_one(gradient_gathers),
                         .update = update,
-                        .publisher = parameter_gathers.empty() ? update : parameter_gathers.front()});
+                        .publisher = the_one(parameter_gathers).value_or(update),
+                        .again = the_one(again)});
   }
   return passages;
 }
 
 void ScheduleCheck::precedence(const Program& program, const std::vector<Passage>& passages) const {
-  const Precedence precedence(schedule_.steps().size(), edges_with_lanes(schedule_));
-  StepId from = 0;
-  std::vector<std::uint8_t> crossings;
-  const auto starting = [&](StepId step) {
-    from = step;
-    crossings = precedence.crossings_from(step);
-  };
-  const auto require_before = [&](StepId to, std::uint8_t iterations, const char* because) {
-    if (from == to || crossings[to] <= iterations) return;
+  Order order(schedule_);
+  const auto require_before = [&](StepId from, StepId to, std::uint8_t iterations, const char* because) {
+    if (from == to || order.before(from, to, iterations)) return;
     refuse(schedule_, "{} may run before {}{} has ended, but {}: add an edge between them",
            describe(schedule_, to), describe(schedule_, from),
            iterations == 0 ? "" : " of the iteration before", because);
@@ -209,30 +288,50 @@ void ScheduleCheck::precedence(const Program& program, const std::vector<Passage
   }
 
   for (LayerId layer = 0; layer < workload_.layers.size(); ++layer) {
-    starting(program.forward[layer]);
-    require_before(program.backward[layer], 0, "a backward needs what its forward kept");
-    starting(program.backward[layer]);
-    require_before(program.commit, 0, "gradients are final at the commit");
-    for (const BucketId bucket : buckets_of_layer[layer])
-      require_before(passages[bucket].reduction, 0, "it reduces gradients that this backward adds to");
+    const StepId backward = program.backward[layer];
+    require_before(program.forward[layer], backward, 0, "a backward needs what its forward kept");
+    require_before(backward, program.commit, 0, "gradients are final at the commit");
+    for (const BucketId bucket : buckets_of_layer[layer]) {
+      const std::vector<StepId>& reductions = passages[bucket].reductions;
+      for (const StepId reduction : reductions)
+        if (reduction == reductions.front() || !order.before(reductions.front(), reduction, 0))
+          require_before(backward, reduction, 0, "it reduces gradients that this backward adds to");
+    }
   }
-  starting(program.commit);
   for (const Passage& passage : passages)
-    require_before(passage.update, 0, "an update needs the options of the commit");
+    require_before(program.commit, passage.update, 0, "an update needs the options of the commit");
   for (BucketId bucket = 0; bucket < grouping_.size(); ++bucket) {
-    const Passage& passage = passages[bucket];
-    starting(passage.reduction);
-    require_before(passage.reduced, 0, "it gathers what this reduces");
-    starting(passage.reduced);
-    require_before(passage.update, 0, "an update needs reduced gradients");
-    starting(passage.update);
-    require_before(passage.publisher, 0, "it gathers what this updates");
-    for (const LayerId layer : layers_of_bucket[bucket])
-      require_before(program.backward[layer], 1, "it would write to gradients that are still read");
-    starting(passage.publisher);
-    for (const LayerId layer : layers_of_bucket[bucket])
-      require_before(program.forward[layer], 1, "it reads parameters that are not whole before");
+    const auto& [reductions, gathered, update, publisher, again] = passages[bucket];
+    for (const StepId reduction : reductions) {
+      if (gathered) require_before(reduction, *gathered, 0, "it gathers what this reduces");
+      if (!gathered) require_before(reduction, update, 0, "an update needs reduced gradients");
+    }
+    if (gathered) require_before(*gathered, update, 0, "an update needs reduced gradients");
+    const bool ahead = gathers_ahead(order, update, publisher);
+    require_before(update, publisher, ahead ? 1 : 0, "it gathers what this updates");
+    for (const LayerId layer : layers_of_bucket[bucket]) {
+      const StepId forward = program.forward[layer], backward = program.backward[layer];
+      require_before(update, backward, 1, "it would write to gradients that are still read");
+      require_before(publisher, forward, ahead ? 0 : 1, "it reads parameters that are not whole before");
+      if (!again) continue;
+      require_before(forward, *again, 0, "parameters are dropped after it, to be gathered again");
+      require_before(*again, backward, 0, "it reads parameters that are gathered again for it");
+    }
   }
+
+  std::vector<StepId> broadcasts;
+  for (StepId step = 0; step < schedule_.steps().size(); ++step) {
+    const auto* work = std::get_if<Communicate>(&schedule_.steps()[step].work);
+    if (work != nullptr && work->payload == Payload::buffers) broadcasts.push_back(step);
+  }
+  if (broadcasts.size() > 1)
+    refuse(schedule_, "{} and {} do the same work: keep one", describe(schedule_, broadcasts[0]),
+           describe(schedule_, broadcasts[1]));
+  for (const StepId broadcast : broadcasts)
+    for (const StepId forward : program.forward) {
+      require_before(broadcast, forward, 0, "it reads the buffers that rank 0 sends");
+      require_before(forward, broadcast, 1, "it would overwrite buffers that are still read");
+    }
 }
 
 }  // namespace dear

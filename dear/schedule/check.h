@@ -1,5 +1,8 @@
 #pragma once
 
+#include <optional>
+#include <vector>
+
 #include "dear/fusion/grouping.h"
 #include "dear/schedule/schedule.h"
 #include "dear/workload/workload.h"
@@ -19,15 +22,21 @@ class ScheduleCheck {
     StepId commit = 0;
   };
   [[nodiscard]] Program program() const;
-  // How a bucket's gradients become new parameters: reduction, [all-gather of gradients], update, [all-gather
-  // of parameters]. Steps that its form lacks repeat the one before.
+  // How a bucket's gradients become new parameters: reductions, [all-gather of gradients], update, [all-gather
+  // of parameters]; and [their all-gather for the backward].
   struct Passage {
-    StepId reduction = 0, reduced = 0, update = 0, publisher = 0;
+    std::vector<StepId> reductions;  // one, or one for each piece
+    std::optional<StepId> gathered;
+    StepId update = 0, publisher = 0;  // the same without an all-gather of parameters
+    std::optional<StepId> again;
   };
   [[nodiscard]] std::vector<Passage> passages() const;  // by bucket
   void precedence(const Program& program, const std::vector<Passage>& passages) const;
 
  private:
+  void collective(StepId step) const;
+  void coverage(BucketId bucket, std::vector<StepId> reductions) const;
+
   const Schedule& schedule_;
   const Workload& workload_;
   const Grouping& grouping_;

@@ -6,6 +6,7 @@ namespace dear {
 
 Precedence::Precedence(std::size_t step_count, const std::vector<Edge>& edges) : successors_(step_count) {
   for (const Edge& edge : edges) successors_[edge.from].push_back({edge.to, edge.back});
+  for (std::vector<Successor>& successors : successors_) std::sort(successors.begin(), successors.end());
 }
 
 std::vector<std::uint8_t> Precedence::crossings_from(StepId from) const {
@@ -25,6 +26,12 @@ std::vector<std::uint8_t> Precedence::crossings_from(StepId from) const {
     open.swap(next);
   }
   return crossings;
+}
+
+bool Precedence::has_edge(StepId from, StepId to, std::uint32_t iterations) const {
+  const std::vector<Successor>& successors = successors_[from];
+  const auto found = std::lower_bound(successors.begin(), successors.end(), Successor{to, 0});
+  return found != successors.end() && found->to == to && found->back <= iterations;
 }
 
 std::vector<StepId> Precedence::order_within_iteration() const {

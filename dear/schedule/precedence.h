@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -21,6 +22,9 @@ class Precedence {
   static constexpr std::uint8_t kBeyond = 2;
   [[nodiscard]] std::vector<std::uint8_t> crossings_from(StepId from) const;
 
+  // Whether an edge alone leads from one step to the other and crosses at most so many iterations.
+  [[nodiscard]] bool has_edge(StepId from, StepId to, std::uint32_t iterations) const;
+
   // Each step after all those that it waits for in its own iteration; steps on or behind a cycle are left
   // out.
   [[nodiscard]] std::vector<StepId> order_within_iteration() const;
@@ -31,8 +35,9 @@ class Precedence {
   struct Successor {
     StepId to;
     std::uint32_t back;
+    friend auto operator<=>(const Successor&, const Successor&) = default;
   };
-  std::vector<std::vector<Successor>> successors_;
+  std::vector<std::vector<Successor>> successors_;  // ascending
 };
 
 }  // namespace dear

@@ -24,7 +24,8 @@ class Schedule {
   [[nodiscard]] StepId forward_of(LayerId layer) const { return forward_of_.at(layer); }
   [[nodiscard]] StepId backward_of(LayerId layer) const { return backward_of_.at(layer); }
   [[nodiscard]] StepId commit() const { return commit_; }
-  // The step after which the bucket's parameters are whole: its all-gather of parameters, else its update.
+  // The step after which the bucket's parameters are whole: its all-gather of parameters (at the end of the
+  // iteration, or at the beginning of the next), else its update.
   [[nodiscard]] StepId publisher_of(BucketId bucket) const { return publisher_of_.at(bucket); }
   // The update of the bucket: the last step that reads its gradients.
   [[nodiscard]] StepId update_of(BucketId bucket) const { return update_of_.at(bucket); }

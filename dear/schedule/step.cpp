@@ -1,17 +1,38 @@
 #include "dear/schedule/step.h"
 
+#include <string_view>
+
 #include <fmt/format.h>
 
 namespace dear {
 namespace {
+
+std::string_view name_of(Payload payload) {
+  switch (payload) {
+    case Payload::gradients:
+      return "gradients";
+    case Payload::parameters:
+      return "parameters";
+    case Payload::parameters_again:
+      return "parameters again";
+    case Payload::buffers:
+      break;
+  }
+  return "buffers";
+}
 
 struct NameOf {
   std::string operator()(const Forward& work) const { return fmt::format("forward {}", work.layer); }
   std::string operator()(const Backward& work) const { return fmt::format("backward {}", work.layer); }
   std::string operator()(const Commit&) const { return "commit"; }
   std::string operator()(const Communicate& work) const {
-    return fmt::format("{} of {}, bucket {}", name_of(work.op),
-                       work.payload == Payload::gradients ? "gradients" : "parameters", work.bucket);
+    if (work.payload == Payload::buffers) return fmt::format("{} of buffers", name_of(work.op));
+    const std::string name =
+        fmt::format("{} of {}, bucket {}", name_of(work.op), name_of(work.payload), work.bucket);
+    const auto& [begin, end] = work.piece;
+    if (work.piece.whole()) return name;
+    if (end == Piece{}.end) return fmt::format("{}, bytes from {}", name, begin);
+    return fmt::format("{}, bytes {} to {}", name, begin, end);
   }
   std::string operator()(const Update& work) const {
     return fmt::format("update of {}, bucket {}", work.scope == UpdateScope::shard ? "shard" : "whole",
@@ -28,9 +49,11 @@ std::string name_of(CollectiveOp op) {
     case CollectiveOp::all_gather:
       return "all-gather";
     case CollectiveOp::all_reduce:
+      return "all-reduce";
+    case CollectiveOp::broadcast:
       break;
   }
-  return "all-reduce";
+  return "broadcast";
 }
 
 std::string name_of(const Work& work) { return std::visit(NameOf{}, work); }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <variant>
 #include <vector>
@@ -13,8 +14,13 @@ namespace dear {
 // program calls step(): from then on gradients are final and the optimiser's options (the learning rate) are
 // those of this iteration. Updates wait for it; reductions of gradients need not.
 
-enum class CollectiveOp : std::uint8_t { reduce_scatter, all_gather, all_reduce };
-enum class Payload : std::uint8_t { gradients, parameters };
+enum class CollectiveOp : std::uint8_t { reduce_scatter, all_gather, all_reduce, broadcast };
+enum class Payload : std::uint8_t {
+  gradients,
+  parameters,        // for the next forward of their layers
+  parameters_again,  // for the backward, where ranks have dropped them after the forward
+  buffers            // of the whole workload (Workload::buffer_bytes), from rank 0; of no bucket
+};
 enum class UpdateScope : std::uint8_t { shard, whole };
 
 struct Forward {
@@ -24,10 +30,18 @@ struct Backward {
   LayerId layer;
 };
 struct Commit {};
+// Those bytes of a bucket that one of several collectives carries; by default all of them.
+struct Piece {
+  std::int64_t begin = 0;
+  std::int64_t end = std::numeric_limits<std::int64_t>::max();  // or the bucket's end, if that is before
+  [[nodiscard]] bool whole() const { return *this == Piece{}; }
+  friend bool operator==(const Piece&, const Piece&) = default;
+};
 struct Communicate {
   CollectiveOp op;
   Payload payload;
-  BucketId bucket;
+  BucketId bucket = 0;
+  Piece piece{};
 };
 struct Update {
   UpdateScope scope;
@@ -60,9 +74,10 @@ struct Lane {
   std::vector<StepId> steps;
 };
 
-// "reduce-scatter", "all-gather", "all-reduce"
+// "reduce-scatter", "all-gather", "all-reduce", "broadcast"
 std::string name_of(CollectiveOp op);
-// "forward 3", "reduce-scatter of gradients, bucket 2", "update of shard, bucket 0"
+// "forward 3", "reduce-scatter of gradients, bucket 2", "all-reduce of gradients, bucket 2, bytes 0 to 4096",
+// "broadcast of buffers", "update of shard, bucket 0"
 std::string name_of(const Work& work);
 
 }  // namespace dear

@@ -33,7 +33,7 @@ TEST(Properties, RandomJobs) {
     const int ranks = 1 + static_cast<int>(random.below(8));
     for (const Policy& policy : policies()) {
       SCOPED_TRACE(::testing::Message() << "seed " << seed << ", policy " << policy.name);
-      const Schedule schedule = policy.make(workload, grouping);
+      const Schedule schedule = make_schedule(policy, workload, grouping);
       const Result result = simulate(schedule, workload, grouping, link, {.ranks = ranks, .iterations = 64});
       const std::vector<double> seconds = step_seconds(schedule, workload, grouping, link, ranks);
       const double critical = critical_cycle(schedule, seconds).seconds;
@@ -54,7 +54,7 @@ TEST(Properties, SchedulesLikeNoPolicy) {
     const Workload workload = dear::testing::random_workload(random, 6);
     const Grouping grouping = dear::testing::random_grouping(random, workload);
     const Policy& policy = policies()[random.below(policies().size())];
-    const Schedule schedule = dear::testing::with_random_edges(random, policy.make(workload, grouping),
+    const Schedule schedule = dear::testing::with_random_edges(random, make_schedule(policy, workload, grouping),
                                                                workload, grouping, 1 + random.below(8));
     const Link link{.alpha_seconds = random.unit() * 1e-4, .beta_seconds_per_byte = random.unit() * 1e-8};
     const Result result = simulate(schedule, workload, grouping, link, {.ranks = 4, .iterations = 240});
@@ -91,7 +91,7 @@ TEST(Properties, RegularJobsReachTheBoundButForOneBucket) {
       const Link link{.alpha_seconds = 0, .beta_seconds_per_byte = r / (1.5 * 4000 * n)};
       const auto part = [n](double x, double y) { return std::max(x, y) + std::min(x, y) / n; };
       const auto iteration = [&](std::string_view policy) {
-        const Schedule schedule = find_policy(policy).make(workload, grouping);
+        const Schedule schedule = make_schedule(find_policy(policy), workload, grouping);
         return simulate(schedule, workload, grouping, link, {.ranks = 4}).iteration_seconds;
       };
       EXPECT_NEAR(iteration("serial"), f + b + r, 1e-9 * (f + b + r));

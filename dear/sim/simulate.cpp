@@ -7,7 +7,7 @@
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
-#include "dear/cost/ring.h"
+#include "dear/schedule/collective.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/sim/event_queue.h"
 
@@ -17,28 +17,19 @@ namespace {
 struct SecondsOf {
   const Workload& workload;
   const Grouping& grouping;
-  const Link& link;
-  int ranks;
+  const cost::CollectiveTimes& times;
+  double overhead_seconds;  // of each collective
 
   double operator()(const Forward& work) const { return workload.layers[work.layer].forward_seconds; }
   double operator()(const Backward& work) const { return workload.layers[work.layer].backward_seconds; }
   double operator()(const Commit&) const { return 0; }
   double operator()(const Communicate& work) const {
-    const std::int64_t bytes = grouping.buckets()[work.bucket].bytes;
-    switch (work.op) {
-      case CollectiveOp::reduce_scatter:
-        return cost::ring_reduce_scatter_seconds(link, ranks, bytes);
-      case CollectiveOp::all_gather:
-        return cost::ring_all_gather_seconds(link, ranks, bytes);
-      case CollectiveOp::all_reduce:
-        break;
-    }
-    return cost::ring_all_reduce_seconds(link, ranks, bytes);
+    return overhead_seconds + dear::seconds_of(work, workload, grouping, times);
   }
   double operator()(const Update& work) const {
     const double share =
         static_cast<double>(grouping.buckets()[work.bucket].bytes) / static_cast<double>(workload.bytes());
-    return workload.update_seconds * share / (work.scope == UpdateScope::shard ? ranks : 1);
+    return workload.update_seconds * share / (work.scope == UpdateScope::shard ? times.ranks : 1);
   }
 };
 
@@ -62,12 +53,25 @@ struct Appearance {
   }
   NameAndActivity operator()(const Commit&) const { return {"commit", Activity::other}; }
   NameAndActivity operator()(const Communicate& work) const {
-    return {fmt::format("{} bucket {}", name_of(work.op), work.bucket), Activity::communication};
+    const auto& [begin, end] = work.piece;
+    std::string name = work.payload == Payload::buffers
+                           ? fmt::format("{} buffers", name_of(work.op))
+                           : fmt::format("{} bucket {}", name_of(work.op), work.bucket);
+    if (work.payload == Payload::parameters_again) name += " again";
+    if (!work.piece.whole()) name += fmt::format(", bytes {} to {}", begin, end);
+    return {std::move(name), Activity::communication};
   }
   NameAndActivity operator()(const Update& work) const {
     return {fmt::format("update bucket {}", work.bucket), Activity::update};
   }
 };
+
+// Null for a schedule of your own.
+const Policy* policy_of(const Schedule& schedule) {
+  const auto found = std::find_if(policies().begin(), policies().end(),
+                                  [&](const Policy& policy) { return policy.name == schedule.policy(); });
+  return found == policies().end() ? nullptr : &*found;
+}
 
 std::string describe(const Network& network) {
   const Link& link = network.link;
@@ -86,13 +90,20 @@ std::string describe(const Network& network) {
 }  // namespace
 
 std::vector<double> step_seconds(const Schedule& schedule, const Workload& workload, const Grouping& grouping,
-                                 const Link& link, int ranks) {
-  require_ranks(ranks);
-  const SecondsOf seconds_of{workload, grouping, link, ranks};
+                                 const cost::CollectiveTimes& times) {
+  require_ranks(times.ranks);
+  const Policy* policy = policy_of(schedule);
+  const bool overhead = policy != nullptr && policy->overhead_seconds != nullptr;
+  const SecondsOf seconds_of{workload, grouping, times, overhead ? policy->overhead_seconds(times) : 0};
   std::vector<double> seconds;
   seconds.reserve(schedule.steps().size());
   for (const Step& step : schedule.steps()) seconds.push_back(std::visit(seconds_of, step.work));
   return seconds;
+}
+
+std::vector<double> step_seconds(const Schedule& schedule, const Workload& workload, const Grouping& grouping,
+                                 const Link& link, int ranks) {
+  return step_seconds(schedule, workload, grouping, cost::ring_times(link, ranks));
 }
 
 Result simulate(const Schedule& schedule, const Workload& workload, const Grouping& grouping,
@@ -110,9 +121,9 @@ Result simulate(const Schedule& schedule, const Workload& workload, const Groupi
     if (kind == LaneKind::compute) result.compute_seconds += seconds[step];
     if (kind == LaneKind::network) result.r_seconds += seconds[step];
   }
-  for (const Policy& policy : policies())
-    if (policy.name == schedule.policy())
-      result.bound_seconds = policy.bound(result.f_seconds, result.b_seconds, result.r_seconds);
+  if (const Policy* policy = policy_of(schedule))
+    result.bound_seconds =
+        policy->bound(result.f_seconds, result.b_seconds, result.r_seconds / policy->traffic);
 
   EventQueue events;
   VirtualSide side(seconds, events);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "dear/cluster/network.h"
+#include "dear/cost/collective_times.h"
 #include "dear/exec/drive.h"
 #include "dear/fusion/grouping.h"
 #include "dear/schedule/schedule.h"
@@ -12,8 +13,11 @@
 
 namespace dear::sim {
 
-// Seconds of each step, indexed by StepId: layers from the workload, collectives as rings on a flat network,
-// updates as update_seconds shared among buckets by bytes (and among ranks, for a shard).
+// Seconds of each step, indexed by StepId: layers from the workload, collectives by `times` (or as rings on a
+// flat network) with what the schedule's policy adds to each, updates as update_seconds shared among buckets by
+// bytes (and among ranks, for a shard).
+std::vector<double> step_seconds(const Schedule& schedule, const Workload& workload, const Grouping& grouping,
+                                 const cost::CollectiveTimes& times);
 std::vector<double> step_seconds(const Schedule& schedule, const Workload& workload, const Grouping& grouping,
                                  const Link& link, int ranks);
 

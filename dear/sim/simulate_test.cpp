@@ -87,7 +87,7 @@ struct Golden {
   Schedule schedule;
   Result result;
   explicit Golden(std::string_view policy)
-      : schedule(find_policy(policy).make(workload, grouping)),
+      : schedule(make_schedule(find_policy(policy), workload, grouping)),
         result(simulate(schedule, workload, grouping, kGoldenLink, {.ranks = 2, .iterations = 8})) {}
   Timeline iteration(std::int64_t i) const { return timeline(schedule, result, i); }
 };

@@ -38,7 +38,7 @@ DataParallel::Impl::Impl(torch::nn::Module& model, torch::optim::Optimizer& opti
                          DataParallelOptions options)
     : group_(std::move(group)), optimizer_(optimizer), options_(std::move(options)) {
   const train::Unobserved unobserved;
-  find_policy(options_.policy);
+  find_training_policy(options_.policy);
   train::ElementwiseOptimizer::require_supported(optimizer);
   scanned_ = train::scan(model, optimizer);
   train::require_alike(group_, model, optimizer, scanned_);

@@ -23,7 +23,7 @@ enum class BufferSync : std::uint8_t {
 };
 
 struct DataParallelOptions {
-  std::string policy = "dear";  // one of policies(), see schedule/policy/policy.h
+  std::string policy = "dear";  // one of training_policies(), see schedule/policy/policy.h
   Fusion fusion = {};           // how tensors are grouped into buckets
   BufferSync buffers = BufferSync::at_synchronize;
   bool record_trace = false;  // spans of layers, waits, updates and collectives; costs about 2 us an operator

@@ -38,7 +38,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
     : group_(std::move(group)), parameters_(parameters), workload_(describe(parameters, order, layer_of)) {
   const Unobserved unobserved;
   grouping_ = std::make_unique<Grouping>(options.fusion(workload_));
-  schedule_ = std::make_unique<Schedule>(find_policy(options.policy).make(workload_, *grouping_));
+  schedule_ = std::make_unique<Schedule>(make_schedule(find_policy(options.policy), workload_, *grouping_));
   agree(group_, "schedule", fmt::format("{} {:016x}", schedule_->policy(), schedule_->digest()));
 
   std::vector<std::uint32_t> rule_of;  // by TensorId

@@ -118,7 +118,7 @@ TEST_P(SameDigest, ForEveryPolicyAndGrouping) {
   const auto [ranks, index] = GetParam();
   const auto& [name, make] = optimizers()[index];
   const std::string expected = train_digest({.ranks = ranks, .policy = "serial", .fusion = "all"}, make);
-  for (const Policy& policy : policies()) {
+  for (const Policy& policy : training_policies()) {
     for (const std::string fusion : {"layer", "1MiB", "first=64KiB,1MiB", "25MiB", "all"}) {
       const Training run{.ranks = ranks, .policy = std::string(policy.name), .fusion = fusion};
       EXPECT_EQ(train_digest(run, make), expected)

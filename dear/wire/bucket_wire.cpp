@@ -1,8 +1,9 @@
 #include "dear/wire/bucket_wire.h"
 
-#include <stdexcept>
 #include <utility>
 #include <variant>
+
+#include "dear/base/error.h"
 
 namespace dear {
 namespace {
@@ -15,8 +16,10 @@ Operation operation_of(CollectiveOp op) {
       return Operation::all_gather;
     case CollectiveOp::all_reduce:
       return Operation::all_reduce;
+    case CollectiveOp::broadcast:
+      break;
   }
-  throw std::logic_error("unknown collective");
+  throw ScheduleError("a schedule that broadcasts buffers cannot run: it can only be simulated");
 }
 
 }  // namespace

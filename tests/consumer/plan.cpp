@@ -17,7 +17,7 @@ int main() {
   const dear::Network network = dear::parse_network("1gbit");
   const dear::Grouping grouping = dear::group(workload, dear::PerLayer{});
   const auto iteration = [&](const char* policy) {
-    const dear::Schedule schedule = dear::find_policy(policy).make(workload, grouping);
+    const dear::Schedule schedule = dear::make_schedule(dear::find_policy(policy), workload, grouping);
     return dear::sim::simulate(schedule, workload, grouping, network.link, {.ranks = 4}).iteration_seconds;
   };
   const double serial = iteration("serial");

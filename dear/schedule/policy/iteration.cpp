@@ -10,7 +10,8 @@ Iteration::Iteration(const Workload& workload, const Grouping& grouping, std::st
     : builder_(workload, grouping, std::move(policy)),
       compute_(builder_.lane("compute", LaneKind::compute)),
       network_(builder_.lane("network", LaneKind::network)),
-      layers_of_bucket_(grouping.size()) {
+      layers_of_bucket_(grouping.size()),
+      first_piece_(grouping.size()) {
   const auto layers = static_cast<LayerId>(workload.layers.size());
   for (LayerId layer = 0; layer < layers; ++layer) {
     forward_.push_back(builder_.add(Forward{layer}, compute_));
@@ -38,9 +39,30 @@ std::vector<BucketId> Iteration::backward_order() const {
   return order;
 }
 
-StepId Iteration::reduce(CollectiveOp op, BucketId bucket) {
-  const StepId step = builder_.add(Communicate{op, Payload::gradients, bucket}, network_);
-  for (const LayerId layer : layers_of_bucket_[bucket]) builder_.edge(backward_[layer], step);
+void Iteration::broadcast_buffers() {
+  broadcast_ = builder_.add(Communicate{CollectiveOp::broadcast, Payload::buffers}, network_);
+  builder_.edge(commit_, *broadcast_, 1);
+  for (const StepId forward : forward_) builder_.edge(*broadcast_, forward).edge(forward, *broadcast_, 1);
+}
+
+void Iteration::gather_under_forward() {
+  for (const BucketId bucket : forward_order()) {
+    gathers_.push_back(
+        builder_.add(Communicate{CollectiveOp::all_gather, Payload::parameters, bucket}, network_));
+    for (const LayerId layer : users(bucket)) builder_.edge(gathers_[bucket], forward_[layer]);
+    const LayerId reached = bucket == 0 ? 0 : users(bucket - 1).front();
+    if (reached > 0) builder_.edge(forward_[reached - 1], gathers_[bucket]);
+  }
+}
+
+StepId Iteration::reduce(CollectiveOp op, BucketId bucket, Piece piece) {
+  const StepId step = builder_.add(Communicate{op, Payload::gradients, bucket, piece}, network_);
+  if (std::optional<StepId>& first = first_piece_[bucket]) {
+    builder_.edge(*first, step);
+  } else {
+    first = step;
+    for (const LayerId layer : layers_of_bucket_[bucket]) builder_.edge(backward_[layer], step);
+  }
   return step;
 }
 
@@ -50,10 +72,19 @@ StepId Iteration::gather(Payload payload, BucketId bucket, StepId after) {
   return step;
 }
 
+void Iteration::gather_again(BucketId bucket, std::optional<LayerId> after) {
+  const StepId step =
+      builder_.add(Communicate{CollectiveOp::all_gather, Payload::parameters_again, bucket}, network_);
+  builder_.edge(after ? backward_[*after] : forward_.back(), step);
+  for (const LayerId layer : users(bucket))
+    builder_.edge(forward_[layer], step).edge(step, backward_[layer]);
+}
+
 StepId Iteration::update(UpdateScope scope, BucketId bucket, LaneId lane, StepId after) {
   const StepId step = builder_.add(Update{scope, bucket}, lane);
   builder_.edge(after, step).edge(commit_, step);
   for (const LayerId layer : layers_of_bucket_[bucket]) builder_.edge(step, backward_[layer], 1);
+  if (broadcast_) builder_.edge(step, *broadcast_, 1);
   return step;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,14 +27,31 @@ class Iteration {
   // that uses it first, and buckets are numbered by that layer.
   [[nodiscard]] std::vector<BucketId> backward_order() const;
 
-  // A collective on the bucket's gradients, after the backward of every layer that uses the bucket.
-  StepId reduce(CollectiveOp op, BucketId bucket);
+  // Rank 0's buffers, before the first forward; call it first. After the forwards and all updates of the
+  // iteration before: the broadcast is a part of the forward.
+  void broadcast_buffers();
+  // All-gathers before the forwards that need them, by bucket, in forward order: each is issued when the
+  // forward reaches the layers of the bucket before it. Call it before any reduction, and
+  // `parameters_from` with each update later.
+  void gather_under_forward();
+  void parameters_from(StepId update, BucketId bucket) { builder_.edge(update, gathers_[bucket], 1); }
+
+  // A collective on the bucket's gradients, after the backward of every layer that uses the bucket. Pieces of
+  // one bucket follow its first.
+  StepId reduce(CollectiveOp op, BucketId bucket, Piece piece = {});
   StepId gather(Payload payload, BucketId bucket, StepId after);
+  // The parameters once more, between the forwards and the backwards that use them, when the backward has
+  // ended those of `after` (the whole forward when there is none) and all layers behind it.
+  void gather_again(BucketId bucket, std::optional<LayerId> after);
   // After `after` and the commit; before the next backward writes to the gradients that it reads.
   StepId update(UpdateScope scope, BucketId bucket, LaneId lane, StepId after);
   // The parameters are whole after `publisher`: the next forward of every layer that uses the bucket waits
   // for it.
   void publish(BucketId bucket, StepId publisher);
+  // Every forward of the next iteration comes after the step.
+  void next_forward_after(StepId step) { builder_.edge(step, forward_.front(), 1); }
+  // Layers that use the bucket, ascending.
+  [[nodiscard]] const std::vector<LayerId>& users(BucketId bucket) const { return layers_of_bucket_[bucket]; }
   void edge(StepId from, StepId to) { builder_.edge(from, to); }
 
   [[nodiscard]] Schedule build() && { return std::move(builder_).build(); }
@@ -44,6 +62,9 @@ class Iteration {
   std::vector<StepId> forward_, backward_;  // by layer
   StepId commit_;
   std::vector<std::vector<LayerId>> layers_of_bucket_;
+  std::vector<std::optional<StepId>> first_piece_;  // by bucket
+  std::vector<StepId> gathers_;                     // by bucket
+  std::optional<StepId> broadcast_;
 };
 
 }  // namespace dear

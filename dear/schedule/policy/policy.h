@@ -4,33 +4,69 @@
 #include <string_view>
 #include <vector>
 
+#include "dear/cost/collective_times.h"
 #include "dear/fusion/grouping.h"
 #include "dear/schedule/schedule.h"
 #include "dear/workload/workload.h"
 
 namespace dear {
 
+// Of what a rank keeps only its shard between iterations.
+struct Residence {
+  bool optimizer_sharded = false;
+  bool gradients_sharded = false;
+  bool parameters_sharded = false;
+};
+
 // How a policy turns a workload and a grouping into a schedule, and what it can reach at best.
+//
+// [Note: orders found at run time] Some systems choose the order of collectives, or what travels together,
+// while they run. Here it is found when the schedule or the grouping is made, by playing one backward pass
+// with the workload's times and those of the collectives, and fixed then: what they would settle on if every
+// iteration took the same time.
 struct Policy {
   std::string_view name;
-  std::string_view summary;  // one line
-  std::string_view source;   // paper or system, with DOI or arXiv number
-  Schedule (*make)(const Workload& workload, const Grouping& grouping);
+  std::string_view summary;         // one line
+  std::string_view source;          // paper or system, with DOI or arXiv number
+  std::string_view leaves_out = {};  // what of the original is not modelled
+  bool trains = false;              // DataParallel runs it; any other is simulated alone
+  Residence residence = {};
+  double traffic = 1;  // all bytes that it sends, as a multiple of one all-reduce of everything
+  Schedule (*make)(const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes& times);
+  // As its authors group tensors when nobody asks for something else.
+  Grouping (*usual_grouping)(const Workload& workload, const cost::CollectiveTimes& times);
   // Closed form for the iteration time when buckets are infinitely fine: f, b forward and backward, r the
   // all-reduce of everything, all in seconds.
   double (*bound)(double f, double b, double r);
+  // What each of its collectives takes beyond its transfer; nothing when null.
+  double (*overhead_seconds)(const cost::CollectiveTimes& times) = nullptr;
 };
 
 const std::vector<Policy>& policies();             // the one table
 const Policy& find_policy(std::string_view name);  // ConfigError naming those there are
+// The same for a policy that is to train. ConfigError also for one that can only be simulated.
+const Policy& find_training_policy(std::string_view name);
+std::vector<Policy> training_policies();
+
+// Times that are not given are 0.
+Schedule make_schedule(const Policy& policy, const Workload& workload, const Grouping& grouping,
+                       const cost::CollectiveTimes& times = {});
+
+// What no synchronous policy can go below when nothing but the network and the computation themselves count,
+// and what training with gradients that are one iteration old reaches: max(f + b, r).
+double stale_gradient_floor(double f, double b, double r);
 
 // [Note: lanes of the policies]
-// serial, wfbp: updates stand on the compute lane, after the commit: step() waits for each reduction and
-// updates. dear, dear-replicated: updates stand on a lane of their own, so that they overlap with the next
-// forward.
-Schedule make_serial(const Workload& workload, const Grouping& grouping);
-Schedule make_wfbp(const Workload& workload, const Grouping& grouping);
-Schedule make_dear_replicated(const Workload& workload, const Grouping& grouping);
-Schedule make_dear(const Workload& workload, const Grouping& grouping);
+// dear, dear-replicated, bytescheduler and us-byte: updates stand on a lane of their own, so that they overlap
+// with the next forward. All others: on the compute lane, after the commit: step() waits for each reduction
+// and updates.
+Schedule make_serial(const Workload& workload, const Grouping& grouping,
+                     const cost::CollectiveTimes& times = {});
+Schedule make_wfbp(const Workload& workload, const Grouping& grouping,
+                   const cost::CollectiveTimes& times = {});
+Schedule make_dear_replicated(const Workload& workload, const Grouping& grouping,
+                              const cost::CollectiveTimes& times = {});
+Schedule make_dear(const Workload& workload, const Grouping& grouping,
+                   const cost::CollectiveTimes& times = {});
 
 }  // namespace dear

@@ -102,7 +102,7 @@ TEST(Policy, DataDependenciesHoldWithoutTheComputeLanesOrder) {
     const Grouping grouping = testing::random_grouping(random, workload);
     for (const Policy& policy : policies()) {
       SCOPED_TRACE(policy.name);
-      const Schedule schedule = policy.make(workload, grouping);
+      const Schedule schedule = make_schedule(policy, workload, grouping);
       const Precedence precedence(schedule.steps().size(), edges_with_lanes(schedule, {.compute = true}));
       const std::vector<std::uint8_t> after_commit = precedence.crossings_from(schedule.commit());
       for (LayerId layer = 0; layer < workload.layers.size(); ++layer)
@@ -150,14 +150,14 @@ TEST(Policy, HundredsOfLayersInBucketsOfTheirOwn) {
   }
   ASSERT_EQ(workload.tensors.size(), 600U);
   const Grouping grouping = group(workload, PerLayer{});
-  for (const Policy& policy : policies()) EXPECT_EQ(policy.make(workload, grouping).bucket_count(), 400U);
+  for (const Policy& policy : policies()) EXPECT_EQ(make_schedule(policy, workload, grouping).bucket_count(), 400U);
 }
 
 TEST(Policy, AWorkloadWithoutTensorsCommunicatesNothing) {
   const Workload workload{.name = "bare", .tensors = {}, .layers = {{.name = "only", .tensors = {}}}};
   const Grouping grouping(workload, {});
   for (const Policy& policy : policies()) {
-    const Schedule schedule = policy.make(workload, grouping);
+    const Schedule schedule = make_schedule(policy, workload, grouping);
     EXPECT_EQ(schedule.bucket_count(), 0U);
     EXPECT_TRUE(steps_on(schedule, LaneKind::network).empty());
   }
@@ -212,7 +212,7 @@ TEST(Policy, TableFindsPoliciesByName) {
     EXPECT_FALSE(policy.summary.empty());
     EXPECT_FALSE(policy.source.empty());
     const Workload workload = three_layers();
-    EXPECT_EQ(policy.make(workload, group(workload, AllInOne{})).policy(), policy.name);
+    EXPECT_EQ(make_schedule(policy, workload, group(workload, AllInOne{})).policy(), policy.name);
   }
   try {
     (void)find_policy("ddp");

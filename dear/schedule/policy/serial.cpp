@@ -1,9 +1,8 @@
-#include "dear/schedule/policy/iteration.h"
-#include "dear/schedule/policy/policy.h"
+#include "dear/schedule/policy/rows.h"
 
 namespace dear {
 
-Schedule make_serial(const Workload& workload, const Grouping& grouping) {
+Schedule make_serial(const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes&) {
   Iteration iteration(workload, grouping, "serial");
   std::vector<StepId> reduced(grouping.size());
   for (const BucketId bucket : iteration.backward_order()) {
@@ -14,6 +13,16 @@ Schedule make_serial(const Workload& workload, const Grouping& grouping) {
     iteration.publish(
         bucket, iteration.update(UpdateScope::whole, bucket, iteration.compute_lane(), reduced[bucket]));
   return std::move(iteration).build();
+}
+
+Policy serial_policy() {
+  return {.name = "serial",
+          .summary = "all-reduce after backward, nothing overlapped",
+          .source = "synchronous SGD: Chen et al. 2016, arXiv 1604.00981",
+          .trains = true,
+          .make = make_serial,
+          .usual_grouping = by_size,
+          .bound = [](double f, double b, double r) { return f + b + r; }};
 }
 
 }  // namespace dear

@@ -1,57 +1,60 @@
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
-#include "dear/schedule/policy/policy.h"
+#include "dear/schedule/policy/rows.h"
 
 namespace dear {
 namespace {
 
-double serial_bound(double f, double b, double r) { return f + b + r; }
-double wfbp_bound(double f, double b, double r) { return f + std::max(b, r); }
-// Half of the all-reduce hides under the backward, half under the next forward.
-double decoupled_bound(double f, double b, double r) { return std::max(f, r / 2) + std::max(b, r / 2); }
+std::string names_of(const std::vector<Policy>& table) {
+  std::vector<std::string_view> names;
+  for (const Policy& policy : table) names.push_back(policy.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
 
 }  // namespace
 
 const std::vector<Policy>& policies() {
   static const std::vector<Policy> kTable = {
-      {.name = "serial",
-       .summary = "all-reduce after backward, nothing overlapped",
-       .source = "synchronous SGD: Chen et al. 2016, arXiv 1604.00981",
-       .make = make_serial,
-       .bound = serial_bound},
-      {.name = "wfbp",
-       .summary = "wait-free backpropagation: all-reduce of each bucket under the rest of backward",
-       .source = "Poseidon: Zhang et al., USENIX ATC 2017, arXiv 1706.03292",
-       .make = make_wfbp,
-       .bound = wfbp_bound},
-      {.name = "dear-replicated",
-       .summary =
-           "reduce-scatter under backward, all-gather of gradients under the next forward, whole update",
-       .source = "DeAR: Zhang et al., ICDCS 2023, arXiv 2302.12445",
-       .make = make_dear_replicated,
-       .bound = decoupled_bound},
-      {.name = "dear",
-       .summary = "reduce-scatter under backward, update of the shard, all-gather of parameters under the "
-                  "next forward",
-       .source = "DeAR: Zhang et al., ICDCS 2023, arXiv 2302.12445; ZeRO: Rajbhandari et al. 2020, arXiv "
-                 "1910.02054",
-       .make = make_dear,
-       .bound = decoupled_bound},
-  };
+      serial_policy(),        wfbp_policy(),    mg_wfbp_policy(), horovod_policy(),
+      ddp_policy(),           bytescheduler_policy(), us_byte_policy(), zero_1_policy(),
+      megatron_policy(),      fsdp_policy(),    dear_replicated_policy(), dear_policy()};
   return kTable;
+}
+
+std::vector<Policy> training_policies() {
+  std::vector<Policy> table;
+  std::copy_if(policies().begin(), policies().end(), std::back_inserter(table),
+               [](const Policy& policy) { return policy.trains; });
+  return table;
 }
 
 const Policy& find_policy(std::string_view name) {
   for (const Policy& policy : policies())
     if (policy.name == name) return policy;
-  std::vector<std::string_view> names;
-  for (const Policy& policy : policies()) names.push_back(policy.name);
-  throw ConfigError(
-      fmt::format("no policy is called \"{}\": choose one of {}", name, fmt::join(names, ", ")));
+  throw ConfigError(fmt::format("no policy is called \"{}\": choose one of {}", name, names_of(policies())));
 }
+
+const Policy& find_training_policy(std::string_view name) {
+  for (const Policy& policy : policies()) {
+    if (policy.name != name) continue;
+    if (policy.trains) return policy;
+    throw ConfigError(fmt::format("policy \"{}\" can only be simulated: to train, choose one of {}", name,
+                                  names_of(training_policies())));
+  }
+  throw ConfigError(
+      fmt::format("no policy is called \"{}\": choose one of {}", name, names_of(training_policies())));
+}
+
+Schedule make_schedule(const Policy& policy, const Workload& workload, const Grouping& grouping,
+                       const cost::CollectiveTimes& times) {
+  return policy.make(workload, grouping, times);
+}
+
+double stale_gradient_floor(double f, double b, double r) { return std::max(f + b, r); }
 
 }  // namespace dear
