@@ -73,8 +73,7 @@ const Policy* policy_of(const Schedule& schedule) {
   return found == policies().end() ? nullptr : &*found;
 }
 
-std::string describe(const Network& network) {
-  const Link& link = network.link;
+std::string describe(const Link& link) {
   std::string bandwidth = "unlimited bandwidth";
   if (link.beta_seconds_per_byte > 0) {
     constexpr std::array kPrefixes = {"", "k", "M", "G", "T"};
@@ -83,8 +82,7 @@ std::string describe(const Network& network) {
     for (; bits_per_second >= 999.9995 && prefix + 1 < kPrefixes.size(); ++prefix) bits_per_second /= 1000;
     bandwidth = fmt::format("{:.4g} {}b/s", bits_per_second, kPrefixes[prefix]);
   }
-  return fmt::format("modelled: {} (alpha {}, {})", network.name, format_seconds(link.alpha_seconds),
-                     bandwidth);
+  return fmt::format("alpha {}, {}", format_seconds(link.alpha_seconds), bandwidth);
 }
 
 }  // namespace
@@ -142,15 +140,27 @@ Result simulate(const Schedule& schedule, const Workload& workload, const Groupi
   return result;
 }
 
-Trace to_trace(const Schedule& schedule, const Workload& workload, const Result& result,
-               const Network& network, int ranks) {
+std::string describe(const Network& network) {
+  return fmt::format("modelled: {} ({})", network.name, describe(network.link));
+}
+
+std::string describe(const Cluster& cluster) {
+  std::string dimensions;
+  for (const Dimension& dimension : cluster.dimensions)
+    dimensions += fmt::format("{}{} x {}: {}", dimensions.empty() ? "" : "; ", dimension.size, dimension.name,
+                              describe(dimension.link));
+  return fmt::format("modelled: {} ({})", cluster.name, dimensions);
+}
+
+Trace to_trace(const Schedule& schedule, const Workload& workload, const std::vector<StepSpan>& spans,
+               const std::string& network, int ranks) {
   require_ranks(ranks);
   Trace trace;
   trace.title =
       fmt::format("dear simulate, policy {}, {} rank{}", schedule.policy(), ranks, ranks == 1 ? "" : "s");
-  trace.network = describe(network);
-  trace.spans.reserve(result.spans.size());
-  for (const StepSpan& span : result.spans) {
+  trace.network = network;
+  trace.spans.reserve(spans.size());
+  for (const StepSpan& span : spans) {
     const Step& step = schedule.steps().at(span.which.step);
     auto [name, activity] = std::visit(Appearance{workload}, step.work);
     trace.spans.push_back({.rank = 0,

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "dear/cluster/cluster.h"
 #include "dear/cluster/network.h"
 #include "dear/cost/collective_times.h"
 #include "dear/exec/drive.h"
@@ -14,8 +15,8 @@
 namespace dear::sim {
 
 // Seconds of each step, indexed by StepId: layers from the workload, collectives by `times` (or as rings on a
-// flat network) with what the schedule's policy adds to each, updates as update_seconds shared among buckets by
-// bytes (and among ranks, for a shard).
+// flat network) with what the schedule's policy adds to each, updates as update_seconds shared among buckets
+// by bytes (and among ranks, for a shard).
 std::vector<double> step_seconds(const Schedule& schedule, const Workload& workload, const Grouping& grouping,
                                  const cost::CollectiveTimes& times);
 std::vector<double> step_seconds(const Schedule& schedule, const Workload& workload, const Grouping& grouping,
@@ -38,8 +39,11 @@ struct Options {
 Result simulate(const Schedule& schedule, const Workload& workload, const Grouping& grouping,
                 const Link& link, const Options& options);
 
-// As any executor writes it, rank 0 standing for all: they are alike.
-Trace to_trace(const Schedule& schedule, const Workload& workload, const Result& result,
-               const Network& network, int ranks);
+// As any executor writes it, rank 0 standing for all; `network` says how it was modelled, see describe().
+Trace to_trace(const Schedule& schedule, const Workload& workload, const std::vector<StepSpan>& spans,
+               const std::string& network, int ranks);
+std::string describe(const Network& network);  // "modelled: 1gbit (alpha 50 us, 1 Gb/s)"
+// "modelled: NAME (4 x node: alpha 5 us, 96 Gb/s; 16 x spine: ...)"
+std::string describe(const Cluster& cluster);
 
 }  // namespace dear::sim

@@ -268,7 +268,7 @@ TEST(Simulate, RefusesTooFewIterationsOrRanks) {
 TEST(ToTrace, LooksAsAnyExecutorsTrace) {
   const Golden golden("dear");
   const Network network{.name = "1gbit", .link = {.alpha_seconds = 50e-6, .beta_seconds_per_byte = 8e-9}};
-  const Trace trace = to_trace(golden.schedule, golden.workload, golden.result, network, 2);
+  const Trace trace = to_trace(golden.schedule, golden.workload, golden.result.spans, describe(network), 2);
   EXPECT_EQ(trace.title, "dear simulate, policy dear, 2 ranks");
   EXPECT_EQ(trace.network, "modelled: 1gbit (alpha 50 us, 1 Gb/s)");
   ASSERT_EQ(trace.spans.size(), golden.result.spans.size());
@@ -298,7 +298,8 @@ TEST(ToTrace, LooksAsAnyExecutorsTrace) {
 TEST(ToTrace, SaysHowTheNetworkWasModelled) {
   const Golden golden("wfbp");
   const auto network = [&](const Link& link) {
-    return to_trace(golden.schedule, golden.workload, golden.result, {.name = "own", .link = link}, 1)
+    return to_trace(golden.schedule, golden.workload, golden.result.spans,
+                    describe(Network{.name = "own", .link = link}), 1)
         .network;
   };
   EXPECT_EQ(network({.alpha_seconds = 0.002, .beta_seconds_per_byte = 8 / 2.5e9}),

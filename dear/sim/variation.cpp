@@ -6,6 +6,7 @@
 #include <numbers>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -94,20 +95,21 @@ double jitter_factor(const Variation& variation, int repetition, int rank, Insta
   return std::exp(std::sqrt(variance) * normal - variance / 2);
 }
 
-std::vector<double> iteration_samples(const Schedule& schedule, const std::vector<double>& step_seconds,
-                                      const Variation& variation, const MakeNetwork& make_network,
-                                      std::int64_t iterations) {
+Samples iteration_samples(const Schedule& schedule, const std::vector<double>& step_seconds,
+                          const Variation& variation, const MakeNetwork& make_network,
+                          std::int64_t iterations) {
   validate(variation, iterations);
   const int ranks = static_cast<int>(variation.slowdowns.size());
-  std::vector<double> samples;
+  Samples samples;
   for (int repetition = 0; repetition < variation.repetitions; ++repetition) {
     const std::unique_ptr<NetworkModel> network = make_network(ranks);
     const auto own_seconds = [&](int rank, Instance which) {
       return step_seconds[which.step] * variation.slowdowns[static_cast<std::size_t>(rank)] *
              jitter_factor(variation, repetition, rank, which);
     };
-    const RanksResult run = drive_ranks(schedule, iterations, ranks, own_seconds, *network);
-    samples.push_back(steady_iteration(run.commit_seconds, iterations));
+    RanksResult run = drive_ranks(schedule, iterations, ranks, own_seconds, *network);
+    samples.iteration_seconds.push_back(steady_iteration(run.commit_seconds, iterations));
+    if (repetition == 0) samples.spans = std::move(run.spans);
   }
   return samples;
 }

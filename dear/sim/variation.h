@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dear/cluster/cluster.h"
+#include "dear/exec/drive.h"
 #include "dear/schedule/schedule.h"
 #include "dear/sim/network_model.h"
 
@@ -37,13 +38,17 @@ struct Estimate {
 };
 Estimate estimate(const std::vector<double>& samples);
 
-// Seconds of an iteration in steady state, from commit to commit of the rank that is last, over the second
-// half of the iterations; one value for each repetition. `step_seconds` by StepId; every repetition has a
-// network of its own.
+struct Samples {
+  // Of an iteration in steady state, from commit to commit of the rank that is last, over the second half of
+  // the iterations; one value for each repetition.
+  std::vector<double> iteration_seconds;
+  std::vector<StepSpan> spans;  // of rank 0 in the first repetition
+};
+// `step_seconds` by StepId; every repetition has a network of its own.
 using MakeNetwork = std::function<std::unique_ptr<NetworkModel>(int ranks)>;
-std::vector<double> iteration_samples(const Schedule& schedule, const std::vector<double>& step_seconds,
-                                      const Variation& variation, const MakeNetwork& make_network,
-                                      std::int64_t iterations);
+Samples iteration_samples(const Schedule& schedule, const std::vector<double>& step_seconds,
+                          const Variation& variation, const MakeNetwork& make_network,
+                          std::int64_t iterations);
 
 // The factor that one step draws.
 double jitter_factor(const Variation& variation, int repetition, int rank, Instance which);

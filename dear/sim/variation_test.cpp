@@ -35,7 +35,7 @@ std::vector<double> samples_of(std::string_view policy, const Variation& variati
   const Grouping grouping = group(workload, PerLayer{});
   const Schedule schedule = find_policy(policy).make(workload, grouping);
   const std::vector<double> seconds = step_seconds(schedule, workload, grouping, kLink, 2);
-  return iteration_samples(schedule, seconds, variation, closed_form(seconds), 16);
+  return iteration_samples(schedule, seconds, variation, closed_form(seconds), 16).iteration_seconds;
 }
 
 TEST(Variation, OneRankStandsForAllThatAreAlike) {
@@ -50,7 +50,8 @@ TEST(Variation, OneRankStandsForAllThatAreAlike) {
     const std::vector<Straggler> stragglers = {{.rank = 1, .slowdown = 1.5}, {.rank = 3, .slowdown = 1.5}};
     const auto of = [&](std::vector<double> slowdowns) {
       return iteration_samples(schedule, seconds, {.slowdowns = std::move(slowdowns)}, closed_form(seconds),
-                               40)[0];
+                               40)
+          .iteration_seconds[0];
     };
     EXPECT_DOUBLE_EQ(of({1}), one.iteration_seconds);
     EXPECT_DOUBLE_EQ(of({1, 1, 1, 1}), one.iteration_seconds);

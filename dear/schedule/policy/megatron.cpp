@@ -30,12 +30,15 @@ Schedule make_megatron(const Workload& workload, const Grouping& grouping, const
 
 Policy megatron_policy() {
   return {.name = "megatron",
-          .summary = "reduce-scatter under backward, update of the shard, all-gather of the next bucket under "
-                     "the forward of each",
-          .source = "Megatron-Core, distributed optimiser with overlapped reduce-scatter and all-gather: "
-                    "Narayanan et al., SC 2021, arXiv 2104.04473",
+          .summary =
+              "reduce-scatter under backward, update of the shard, all-gather of the next bucket under "
+              "the forward of each",
+          .source =
+              "Megatron-Core, distributed optimiser with overlapped reduce-scatter and all-gather: "
+              "Narayanan et al., SC 2021, arXiv 2104.04473",
           .leaves_out = "data parallelism alone; gradients travel in the dtype of the parameters",
           .residence = {.optimizer_sharded = true},
+          .decoupled = true,
           .make = make_megatron,
           .usual_grouping = by_elements,
           .bound = decoupled_bound};

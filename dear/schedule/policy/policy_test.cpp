@@ -150,7 +150,8 @@ TEST(Policy, HundredsOfLayersInBucketsOfTheirOwn) {
   }
   ASSERT_EQ(workload.tensors.size(), 600U);
   const Grouping grouping = group(workload, PerLayer{});
-  for (const Policy& policy : policies()) EXPECT_EQ(make_schedule(policy, workload, grouping).bucket_count(), 400U);
+  for (const Policy& policy : policies())
+    EXPECT_EQ(make_schedule(policy, workload, grouping).bucket_count(), 400U);
 }
 
 TEST(Policy, AWorkloadWithoutTensorsCommunicatesNothing) {

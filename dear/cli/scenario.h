@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+
+#include "dear/cluster/cluster.h"
+#include "dear/workload/workload.h"
+
+namespace dear::cli {
+
+// Which jobs on which machines: the options that `simulate` and `plan` share.
+struct ScenarioOptions {
+  std::vector<std::string> models;
+  std::vector<std::string> clusters;
+  std::vector<int> ranks;        // empty: all that the cluster has
+  std::string device;            // "": the cluster's, else the one that the model was measured on
+  std::int64_t batch = 0;        // 0: the model's own
+  std::int64_t sample_size = 0;  // likewise
+  std::string dtype = "fp32";
+
+  void add_to(CLI::App& command);
+};
+
+// One job on one machine.
+struct Scenario {
+  Workload workload;
+  Cluster cluster;     // of as many ranks as take part
+  std::string origin;  // of the times: "built for rtx2080ti, 64 samples", "read from FILE"
+};
+
+// Every model on every cluster with every number of ranks, clusters and ranks innermost. ConfigError for what
+// there is not.
+std::vector<Scenario> scenarios(const ScenarioOptions& options);
+
+}  // namespace dear::cli

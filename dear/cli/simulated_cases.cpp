@@ -1,0 +1,131 @@
+#include "dear/cli/simulated_cases.h"
+
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "dear/base/units.h"
+#include "dear/cli/table.h"
+#include "dear/drawing/bar_chart.h"
+#include "dear/sim/simulate.h"
+
+namespace dear::cli {
+namespace {
+
+std::string quotient(double a, double b, int digits) {
+  return b > 0 ? fmt::format("{:.{}f}", a / b, digits) : "-";
+}
+
+std::string text_of(const sim::Estimate& estimate) {
+  const std::string seconds = format_seconds(estimate.seconds);
+  return estimate.half_width_seconds > 0
+             ? fmt::format("{} +- {}", seconds, format_seconds(estimate.half_width_seconds))
+             : seconds;
+}
+
+}  // namespace
+
+std::vector<Case> simulate(const std::vector<Scenario>& scenarios, const CaseOptions& options) {
+  std::vector<Case> cases;
+  for (const Scenario& scenario : scenarios) {
+    const cost::CollectiveTimes times = cost::times_on(scenario.cluster, options.times);
+    for (const Policy* policy : options.policies) {
+      Grouping grouping = options.fusion.resolve(*policy, scenario.workload, times);
+      sim::Evaluation evaluation =
+          sim::evaluate(*policy, scenario.workload, grouping, scenario.cluster, times, options.evaluate);
+      cases.push_back({.scenario = &scenario,
+                       .policy = policy,
+                       .fusion = options.fusion.text(),
+                       .grouping = std::move(grouping),
+                       .times = times,
+                       .evaluation = std::move(evaluation)});
+    }
+  }
+  return cases;
+}
+
+void print_scenarios(const std::vector<Scenario>& scenarios) {
+  std::set<std::string> said;
+  for (const Scenario& scenario : scenarios) {
+    const Workload& workload = scenario.workload;
+    std::string line = fmt::format("{}: {} layers, {} of parameters, forward {}, backward {} ({})\n",
+                                   workload.name, workload.layers.size(), format_bytes(workload.bytes()),
+                                   format_seconds(workload.forward_seconds()),
+                                   format_seconds(workload.backward_seconds()), scenario.origin);
+    if (said.insert(line).second) fmt::print("{}", line);
+  }
+}
+
+std::string table_of(const std::vector<Case>& cases, std::size_t policies) {
+  Table table({"model", "cluster", "policy", "ranks", "buckets", "iteration", "compute", "exposed comm.",
+               "bound", "ratio to bound", "memory", "speed-up"},
+              {.left_columns = 3});
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const Case& one = cases[i];
+    const sim::Evaluation& evaluation = one.evaluation;
+    const double first = cases[i - i % policies].evaluation.iteration.seconds;
+    table.add({one.scenario->workload.name, one.scenario->cluster.name, std::string(one.policy->name),
+               std::to_string(one.scenario->cluster.ranks()), std::to_string(one.grouping.size()),
+               text_of(evaluation.iteration), format_seconds(evaluation.compute_seconds),
+               format_seconds(evaluation.exposed_communication_seconds),
+               format_seconds(evaluation.bound_seconds),
+               quotient(evaluation.iteration.seconds, evaluation.bound_seconds, 3),
+               format_bytes(evaluation.memory.total()), quotient(first, evaluation.iteration.seconds, 2)});
+  }
+  return table.to_string();
+}
+
+std::string to_json(const std::vector<Case>& cases) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Case& one : cases) {
+    const sim::Evaluation& evaluation = one.evaluation;
+    nlohmann::ordered_json row{{"model", one.scenario->workload.name},
+                               {"cluster", one.scenario->cluster.name},
+                               {"ranks", one.scenario->cluster.ranks()},
+                               {"policy", one.policy->name},
+                               {"fusion", one.fusion},
+                               {"iteration_seconds", evaluation.iteration.seconds},
+                               {"compute_seconds", evaluation.compute_seconds},
+                               {"exposed_communication_seconds", evaluation.exposed_communication_seconds},
+                               {"bound_seconds", evaluation.bound_seconds},
+                               {"memory_bytes", evaluation.memory.total()}};
+    if (evaluation.iteration.half_width_seconds > 0)
+      row["iteration_seconds_half_width"] = evaluation.iteration.half_width_seconds;
+    list.push_back(std::move(row));
+  }
+  return list.dump(2) + "\n";
+}
+
+std::string plot(const std::vector<Case>& cases, const std::string& title) {
+  std::vector<drawing::BarPanel> panels;
+  const Scenario* current = nullptr;
+  for (const Case& one : cases) {
+    if (one.scenario != current) {
+      current = one.scenario;
+      panels.push_back({.title = fmt::format("{} on {}, {} ranks", current->workload.name,
+                                             current->cluster.name, current->cluster.ranks()),
+                        .bars = {}});
+    }
+    const sim::Evaluation& evaluation = one.evaluation;
+    panels.back().bars.push_back(
+        {.label = std::string(one.policy->name),
+         .first = evaluation.iteration.seconds - evaluation.exposed_communication_seconds,
+         .second = evaluation.exposed_communication_seconds,
+         .mark = evaluation.bound_seconds});
+  }
+  return drawing::bar_chart(panels, {.title = title,
+                                     .first = "computation",
+                                     .second = "exposed communication",
+                                     .mark = "bound of the policy",
+                                     .format = format_seconds});
+}
+
+Trace trace_of(const Case& one) {
+  const Schedule schedule = make_schedule(*one.policy, one.scenario->workload, one.grouping, one.times);
+  return sim::to_trace(schedule, one.scenario->workload, one.evaluation.spans,
+                       sim::describe(one.scenario->cluster), one.scenario->cluster.ranks());
+}
+
+}  // namespace dear::cli

@@ -1,0 +1,39 @@
+#include "dear/cli/study_command.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "dear/base/atomic_file.h"
+#include "dear/base/error.h"
+#include "dear/cli/study.h"
+
+namespace dear::cli {
+
+void add_study_command(CLI::App& app) {
+  auto folder = std::make_shared<std::string>("docs/study");
+  CLI::App* const study = app.add_subcommand("study", "Simulate whole studies");
+  study->require_subcommand(1);
+  CLI::App* const paper = study->add_subcommand(
+      "paper", "The five models, two networks and 16 to 64 ranks of DeAR's paper, by every policy");
+  paper->add_option("--out", *folder, "Folder to write to: README.md, pictures, results.json")
+      ->type_name("FOLDER")
+      ->capture_default_str();
+  paper->callback([folder] {
+    std::error_code error;
+    std::filesystem::create_directories(*folder, error);
+    if (error) throw ConfigError(fmt::format("cannot make the folder {}: {}", *folder, error.message()));
+    for (const StudyFile& file : study_of_the_paper()) {
+      const std::string path = (std::filesystem::path(*folder) / file.name).string();
+      write_file_atomically(path, file.content);
+      fmt::print("{}\n", path);
+    }
+  });
+}
+
+}  // namespace dear::cli

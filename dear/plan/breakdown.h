@@ -1,0 +1,29 @@
+#pragma once
+
+#include "dear/cluster/cluster.h"
+#include "dear/cost/cluster_times.h"
+#include "dear/sim/evaluate.h"
+
+namespace dear::plan {
+
+// Where the seconds of an iteration go; they add up to it.
+struct Breakdown {
+  double compute = 0;
+  // What the policy leaves uncovered even with infinitely fine buckets and no start-up: its bound on a
+  // network of bandwidth alone, over computation.
+  double overlap = 0;
+  // What buckets of this size change of that: nothing hides the first and the last. Below 0 where the bound
+  // counts a part of computation that this schedule has somewhere else.
+  double fusion = 0;
+  double start_up = 0;  // what the alpha of messages adds, negotiation by messages included
+};
+
+// By simulating once more, without alpha. `evaluation` is that of the same case.
+Breakdown break_down(const Policy& policy, const Workload& workload, const Grouping& grouping,
+                     const Cluster& cluster, const cost::ClusterTimesOptions& times,
+                     const sim::EvaluateOptions& options, const sim::Evaluation& evaluation);
+
+// The same cluster with every alpha and beta multiplied.
+Cluster scaled(Cluster cluster, double alpha, double beta);
+
+}  // namespace dear::plan

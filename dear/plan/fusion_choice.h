@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "dear/cost/collective_times.h"
+#include "dear/fusion/grouping.h"
+#include "dear/schedule/policy/policy.h"
+#include "dear/workload/workload.h"
+
+namespace dear::plan {
+
+// How a simulation groups tensors: as Fusion has it, or "usual": by the settings that the policy's own system
+// comes with, or "planned": unequal buckets with the best borders (fusion/planned.h) for policies that take
+// any grouping.
+class FusionChoice {
+ public:
+  FusionChoice() = default;                          // usual
+  static FusionChoice parse(std::string_view text);  // ConfigError with the forms there are
+  [[nodiscard]] Grouping resolve(const Policy& policy, const Workload& workload,
+                                 const cost::CollectiveTimes& times) const;
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  enum class Kind { usual, planned, given };
+  Kind kind_ = Kind::usual;
+  Fusion given_;
+  std::string text_ = "usual";
+};
+
+}  // namespace dear::plan

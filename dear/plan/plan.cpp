@@ -1,0 +1,177 @@
+#include "dear/plan/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/units.h"
+#include "dear/plan/fusion_choice.h"
+
+namespace dear::plan {
+namespace {
+
+constexpr std::array kFusions = {"usual", "planned", "1MiB",   "2MiB",   "4MiB",  "8MiB", "16MiB",
+                                 "32MiB", "64MiB",   "128MiB", "256MiB", "layer", "all"};
+// Differences below it are none: models are not that exact.
+constexpr double kSame = 0.01;
+
+class Planner {
+ public:
+  Planner(const Workload& workload, const Cluster& cluster, const Options& options)
+      : workload_(workload),
+        cluster_(cluster),
+        options_(options),
+        times_of_(cluster, options.times),
+        times_(cost::times_on(cluster, options.times)) {}
+
+  Row best_of(const Policy& policy) const {
+    std::vector<std::vector<Bucket>> tried;
+    std::optional<Row> best;
+    for (const char* const text : kFusions) {
+      Grouping grouping = FusionChoice::parse(text).resolve(policy, workload_, times_);
+      const auto same = [&](const std::vector<Bucket>& other) {
+        return std::equal(other.begin(), other.end(), grouping.buckets().begin(), grouping.buckets().end(),
+                          [](const Bucket& a, const Bucket& b) { return a.tensors == b.tensors; });
+      };
+      if (std::any_of(tried.begin(), tried.end(), same)) continue;
+      tried.push_back(grouping.buckets());
+      sim::Evaluation evaluation =
+          sim::evaluate(policy, workload_, grouping, cluster_, times_, options_.evaluate);
+      // Of what is as good the first: the usual one needs no explanation.
+      if (best && evaluation.iteration.seconds >= best->evaluation.iteration.seconds * (1 - 1e-6)) continue;
+      best = Row{.policy = &policy,
+                 .fusion = text,
+                 .grouping = std::move(grouping),
+                 .algorithm = {},
+                 .evaluation = std::move(evaluation),
+                 .breakdown = {},
+                 .why = {}};
+    }
+    describe(*best);
+    return std::move(*best);
+  }
+
+  Sensitivity change(const Row& row, std::string what, const Workload& workload, const Cluster& cluster,
+                     double samples) const {
+    const double seconds = sim::evaluate(*row.policy, workload, row.grouping, cluster,
+                                         cost::times_on(cluster, options_.times), options_.evaluate)
+                               .iteration.seconds;
+    return {.change = std::move(what),
+            .iteration_seconds = seconds,
+            .speed_up = samples * row.evaluation.iteration.seconds / seconds};
+  }
+
+  std::vector<Sensitivity> sensitivities(const Row& row) const {
+    Workload larger = workload_;
+    for (Layer& layer : larger.layers) {
+      layer.forward_seconds *= 2;
+      layer.backward_seconds *= 2;
+      layer.activation_bytes *= 2;
+    }
+    Workload faster = workload_;
+    for (Layer& layer : faster.layers) {
+      layer.forward_seconds /= 2;
+      layer.backward_seconds /= 2;
+    }
+    faster.update_seconds /= 2;
+    return {change(row, "twice the bandwidth", workload_, scaled(cluster_, 1, 0.5), 1),
+            change(row, "half the latency", workload_, scaled(cluster_, 0.5, 1), 1),
+            change(row, "twice the samples a rank", larger, cluster_, 2),
+            change(row, "devices twice as fast", faster, cluster_, 1)};
+  }
+
+ private:
+  void describe(Row& row) const {
+    row.breakdown = break_down(*row.policy, workload_, row.grouping, cluster_, options_.times,
+                               options_.evaluate, row.evaluation);
+    std::int64_t largest = 0;
+    for (const Bucket& bucket : row.grouping.buckets()) largest = std::max(largest, bucket.bytes);
+    row.algorithm = times_of_
+                        .choose(row.policy->decoupled ? algorithm::Collective::reduce_scatter
+                                                      : algorithm::Collective::all_reduce,
+                                largest)
+                        .algorithm;
+    const Breakdown& parts = row.breakdown;
+    const double seconds = row.evaluation.iteration.seconds;
+    if (seconds - parts.compute < kSame * seconds) {
+      row.why = "nothing: communication hides under computation";
+      return;
+    }
+    const std::array reasons = {
+        std::pair{parts.overlap, "bandwidth: it cannot hide that much under computation"},
+        std::pair{parts.fusion, "buckets at the ends, which nothing hides"},
+        std::pair{parts.start_up, "start-up of messages"}};
+    const auto& [most, reason] = *std::max_element(reasons.begin(), reasons.end());
+    row.why = fmt::format("{} ({} of {} that wait)", reason, format_seconds(most),
+                          format_seconds(seconds - parts.compute));
+  }
+
+  const Workload& workload_;
+  const Cluster& cluster_;
+  const Options& options_;
+  const cost::ClusterTimes times_of_;
+  const cost::CollectiveTimes times_;
+};
+
+std::string percent(double part) { return fmt::format("{:.0f} %", 100 * part); }
+
+// Of the rows that train what the model learns with nothing else changed, the first that is as good as
+// `best`.
+std::vector<std::string> verdict_on(const std::vector<Row>& rows, double floor_seconds) {
+  std::vector<std::string> verdict;
+  const Row& best = rows.front();
+  const double seconds = best.evaluation.iteration.seconds;
+  verdict.push_back(fmt::format("Use {} with fusion {}: {} an iteration, {} of it computation.",
+                                best.policy->name, best.fusion, format_seconds(seconds),
+                                percent(best.breakdown.compute / seconds)));
+  const auto find = [&](std::string_view name) {
+    return std::find_if(rows.begin(), rows.end(), [&](const Row& row) { return row.policy->name == name; });
+  };
+  const auto dear = find("dear");
+  const auto wfbp = find("wfbp");
+  if (dear != rows.end() && wfbp != rows.end()) {
+    const double of_dear = dear->evaluation.iteration.seconds;
+    const double of_wfbp = wfbp->evaluation.iteration.seconds;
+    if (of_dear < of_wfbp * (1 - kSame)) {
+      verdict.push_back(
+          fmt::format("DeAR gains {} over wait-free backpropagation here.", percent(of_wfbp / of_dear - 1)));
+    } else if (of_dear > of_wfbp * (1 + kSame)) {
+      verdict.push_back(
+          fmt::format("DeAR is not the answer here: it is {} slower than wait-free backpropagation, because "
+                      "the forward pass is too short for half of the communication.",
+                      percent(of_dear / of_wfbp - 1)));
+    } else {
+      verdict.push_back(
+          "DeAR is not needed here: wait-free backpropagation is as fast, because backward hides all that "
+          "can "
+          "be hidden.");
+    }
+  }
+  if (best.evaluation.iteration.seconds < floor_seconds * (1 + kSame))
+    verdict.emplace_back("No schedule can be faster: this is max(f + b, r).");
+  return verdict;
+}
+
+}  // namespace
+
+Answer plan(const Workload& workload, const Cluster& cluster, const Options& options) {
+  std::vector<const Policy*> chosen = options.policies;
+  if (chosen.empty())
+    for (const Policy& policy : policies()) chosen.push_back(&policy);
+  const Planner planner(workload, cluster, options);
+  Answer answer;
+  for (const Policy* policy : chosen) answer.rows.push_back(planner.best_of(*policy));
+  std::stable_sort(answer.rows.begin(), answer.rows.end(), [](const Row& one, const Row& other) {
+    return one.evaluation.iteration.seconds < other.evaluation.iteration.seconds;
+  });
+  const Row& best = answer.rows.front();
+  answer.floor_seconds =
+      stale_gradient_floor(best.evaluation.f_seconds, best.evaluation.b_seconds, best.evaluation.r_seconds);
+  answer.sensitivities = planner.sensitivities(best);
+  answer.verdict = verdict_on(answer.rows, answer.floor_seconds);
+  return answer;
+}
+
+}  // namespace dear::plan

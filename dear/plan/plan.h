@@ -1,0 +1,53 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dear/cluster/cluster.h"
+#include "dear/cost/cluster_times.h"
+#include "dear/plan/breakdown.h"
+#include "dear/schedule/policy/policy.h"
+#include "dear/sim/evaluate.h"
+#include "dear/workload/workload.h"
+
+namespace dear::plan {
+
+struct Options {
+  std::vector<const Policy*> policies{};  // to choose from; all when empty
+  sim::EvaluateOptions evaluate{};
+  cost::ClusterTimesOptions times{};
+};
+
+// The best that one policy does.
+struct Row {
+  const Policy* policy = nullptr;
+  std::string fusion;  // "usual", "25MiB", "planned"
+  Grouping grouping;
+  std::string algorithm;  // of the collectives of its largest bucket
+  sim::Evaluation evaluation;
+  Breakdown breakdown;
+  std::string why;  // what keeps it from computing all the time
+};
+
+// What a change of the machine or of the job would make of the best row, its grouping kept.
+struct Sensitivity {
+  std::string change;
+  double iteration_seconds = 0;
+  double speed_up = 0;  // of samples per second
+};
+
+struct Answer {
+  std::vector<Row> rows;  // the fastest first
+  // max(f + b, r) for the best row's r: what gradients one iteration old would reach.
+  double floor_seconds = 0;
+  std::vector<Sensitivity> sensitivities;
+  std::vector<std::string> verdict;  // sentences: what to use, and whether DeAR is the answer
+};
+
+// Searches policies and, for each, groupings: its usual one, sizes from 1 MiB to 256 MiB, a bucket for each
+// layer, all in one, and planned borders (fusion/planned.h). Collectives go by `times`, each bucket by the
+// quickest algorithm unless one is asked for. As many ranks as the cluster has. ConfigError for what cannot
+// be.
+Answer plan(const Workload& workload, const Cluster& cluster, const Options& options = {});
+
+}  // namespace dear::plan

@@ -1,0 +1,3 @@
+#include "dear/plan/plan.h"
+
+#include <gtest/gtest.h>

@@ -1,0 +1,55 @@
+#include "dear/sim/fabric_network.h"
+
+#include <utility>
+
+namespace dear::sim {
+namespace {
+
+class OneFlow final : public fabric::Rounds {
+ public:
+  OneFlow(int ranks, double share) : ranks_(ranks), share_(share) {}
+
+  [[nodiscard]] int ranks() const override { return ranks_; }
+  [[nodiscard]] int rounds() const override { return ranks_ > 1 ? 1 : 0; }
+  void exchange(int, int rank, fabric::Exchange& into) const override {
+    into.sends.assign({{.peer = (rank + 1) % ranks_, .share = share_}});
+    into.receives.assign({{.peer = (rank + ranks_ - 1) % ranks_, .share = share_}});
+  }
+
+ private:
+  int ranks_;
+  double share_;
+};
+
+}  // namespace
+
+std::shared_ptr<const fabric::Rounds> one_flow_rounds(algorithm::Collective collective, int ranks) {
+  const int halves = collective == algorithm::Collective::all_reduce ? 2 : 1;
+  return std::make_shared<OneFlow>(ranks, static_cast<double>(halves * (ranks - 1)) / ranks);
+}
+
+void FabricNetwork::enter(const Visit& visit, const Communicate& what, double now_seconds) {
+  const auto [place, is_first] = open_.try_emplace(visit.which);
+  Open& open = place->second;
+  if (is_first) {
+    Transport transport = transport_of_(what);
+    open = {.id = traffic_.open(std::move(transport.rounds), transport.bytes),
+            .start_up_seconds = transport.start_up_seconds};
+    instances_.emplace(open.id, visit.which);
+  }
+  traffic_.enter(open.id, visit.rank, now_seconds + open.start_up_seconds);
+}
+
+double FabricNetwork::next_seconds() { return traffic_.next_seconds().value_or(kNever); }
+
+void FabricNetwork::advance(std::vector<Visit>& through) {
+  for (const fabric::Completion& completion : traffic_.advance(traffic_.next_seconds().value_or(0))) {
+    const auto instance = instances_.find(completion.collective);
+    through.push_back({instance->second, completion.member});
+    if (!completion.last) continue;
+    open_.erase(instance->second);
+    instances_.erase(instance);
+  }
+}
+
+}  // namespace dear::sim

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+#include "dear/fusion/grouping.h"
+#include "dear/schedule/policy/policy.h"
+#include "dear/workload/workload.h"
+
+namespace dear::sim {
+
+// What a rank keeps during training, in bytes; without what a framework's allocator and libraries take.
+struct Memory {
+  std::int64_t parameters = 0;
+  std::int64_t gradients = 0;
+  std::int64_t optimizer = 0;
+  std::int64_t activations = 0;  // 0 where the workload does not know
+  std::int64_t buffers = 0;
+
+  [[nodiscard]] std::int64_t total() const {
+    return parameters + gradients + optimizer + activations + buffers;
+  }
+};
+
+// `optimizer_states` are values of fp32 that the optimiser keeps for each parameter: 1 for momentum, 2 for
+// Adam; a parameter of half precision has a copy in fp32 besides. Of what `residence` says to be sharded a
+// rank keeps its P-th part; of sharded parameters and gradients, besides, the largest buckets that are whole
+// at once: two of parameters (one in use, one that is being gathered), one of gradients.
+Memory memory_of(const Workload& workload, const Grouping& grouping, const Residence& residence, int ranks,
+                 int optimizer_states);
+
+}  // namespace dear::sim
