@@ -11,7 +11,7 @@
 namespace dear {
 namespace {
 
-Link link_of(double alpha_seconds, double bytes_per_second) {
+constexpr Link link_of(double alpha_seconds, double bytes_per_second) {
   return {.alpha_seconds = alpha_seconds, .beta_seconds_per_byte = 1 / bytes_per_second};
 }
 
@@ -23,9 +23,9 @@ constexpr double kGbit = 1e9 / 8;
 // message over NVLink, 2.5 us over PCIe, 4.0 us over the network. So are the 235 GB/s over the NVLink of an
 // A100, of nominally 300. For an H100 it is the 370 GB/s of 450 that its authors name as usual
 // (github.com/NVIDIA/nccl-tests/issues/212). PCIe 3.0 x16 and cards have their nominal bandwidth.
-const Link kPcie3 = link_of(2.5e-6, 15.75 * kGB);
-const Link kNvlinkA100 = link_of(1.9e-6, 235 * kGB);
-const Link kNvlinkH100 = link_of(1.9e-6, 370 * kGB);
+constexpr Link kPcie3 = link_of(2.5e-6, 15.75 * kGB);
+constexpr Link kNvlinkA100 = link_of(1.9e-6, 235 * kGB);
+constexpr Link kNvlinkH100 = link_of(1.9e-6, 370 * kGB);
 
 // The cluster of arXiv 2302.12445: 16 nodes, each with 4 GPUs and one card. What is known of its network was
 // seen by rings over all 64 GPUs, which go through each card once in each direction: it is the link of a
