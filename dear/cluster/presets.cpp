@@ -63,6 +63,24 @@ Cluster sites(std::string name, double gbits) {
                          {.name = "wide-area", .size = 4, .link = link_of(30e-3, gbits * kGbit)}}};
 }
 
+Cluster find_whole(std::string_view text, std::optional<int> ranks) {
+  std::vector<std::string_view> names;
+  for (const ClusterPreset& preset : clusters()) {
+    if (preset.cluster.name == text) return preset.cluster;
+    names.push_back(preset.cluster.name);
+  }
+  if (names_file(text)) return read_cluster(std::string(text));
+  try {
+    const Network network = parse_network(text);
+    if (ranks) return flat_cluster(network, *ranks);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}, or one of the clusters {}", error.what(), fmt::join(names, ", ")));
+  }
+  throw ConfigError(
+      fmt::format("network '{}' is for any number of ranks: say how many, or use one of the clusters {}",
+                  text, fmt::join(names, ", ")));
+}
+
 }  // namespace
 
 const std::vector<ClusterPreset>& clusters() {
@@ -91,28 +109,6 @@ const std::vector<ClusterPreset>& clusters() {
        .cluster = sites("geo-10gbit-32", 10)}};
   return kClusters;
 }
-
-namespace {
-
-Cluster find_whole(std::string_view text, std::optional<int> ranks) {
-  std::vector<std::string_view> names;
-  for (const ClusterPreset& preset : clusters()) {
-    if (preset.cluster.name == text) return preset.cluster;
-    names.push_back(preset.cluster.name);
-  }
-  if (names_file(text)) return read_cluster(std::string(text));
-  try {
-    const Network network = parse_network(text);
-    if (ranks) return flat_cluster(network, *ranks);
-  } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("{}, or one of the clusters {}", error.what(), fmt::join(names, ", ")));
-  }
-  throw ConfigError(
-      fmt::format("network '{}' is for any number of ranks: say how many, or use one of the clusters {}",
-                  text, fmt::join(names, ", ")));
-}
-
-}  // namespace
 
 Cluster find_cluster(std::string_view text, std::optional<int> ranks) {
   const Cluster cluster = find_whole(text, ranks);

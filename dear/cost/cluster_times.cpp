@@ -114,7 +114,7 @@ Choice parse(std::string_view algorithm, std::size_t dimensions) {
   return choice;
 }
 
-// Those that are the fastest for some size.
+// Without those that another one beats or equals at every size.
 Ways without_worse(Ways ways) {
   std::stable_sort(ways.begin(), ways.end(), [](const Way& a, const Way& b) {
     return a.start_up != b.start_up ? a.start_up < b.start_up : a.per_byte < b.per_byte;

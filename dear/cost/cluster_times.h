@@ -28,7 +28,7 @@
 //   direct            one round, 1/n of the bytes on each link. Full mesh only
 // A hierarchical broadcast goes from the outermost dimension inwards: as a chain where it is a ring, else as
 // a scatter and an all-gather. Chains and trees are pipelined: as in ring.h, only their first segment pays
-// for start-ups. Where rounds follow each other, as in cost/program_time.h, so they do here.
+// for start-ups. All else takes, on a flat network, what program_time.h plays message by message.
 namespace dear::cost {
 
 struct ClusterTimesOptions {
