@@ -61,9 +61,9 @@ struct Cluster {
 Cluster flat_cluster(const Network& network, int ranks);
 
 // The first `ranks` ranks of a cluster: inner dimensions are filled first, those that hold one member alone
-// fall away, and so do stragglers that are not among them. A cluster of one dimension may also grow.
-// ConfigError naming the numbers that there are for one that would leave a group partly filled, or that is
-// more than the cluster has.
+// fall away, and so do stragglers that are not among them. The name stays. A cluster of one dimension may
+// also grow. ConfigError naming the numbers that there are for one that would leave a group partly filled, or
+// that is more than the cluster has.
 Cluster with_ranks(const Cluster& cluster, int ranks);
 
 // ConfigError naming what is wrong: no dimension, a size or number of links below 1, a link that is negative

@@ -11,7 +11,7 @@
 namespace dear {
 namespace {
 
-Link link_of(double alpha_seconds, double bytes_per_second) {
+constexpr Link link_of(double alpha_seconds, double bytes_per_second) {
   return {.alpha_seconds = alpha_seconds, .beta_seconds_per_byte = 1 / bytes_per_second};
 }
 
@@ -23,9 +23,9 @@ constexpr double kGbit = 1e9 / 8;
 // message over NVLink, 2.5 us over PCIe, 4.0 us over the network. So are the 235 GB/s over the NVLink of an
 // A100, of nominally 300. For an H100 it is the 370 GB/s of 450 that its authors name as usual
 // (github.com/NVIDIA/nccl-tests/issues/212). PCIe 3.0 x16 and cards have their nominal bandwidth.
-const Link kPcie3 = link_of(2.5e-6, 15.75 * kGB);
-const Link kNvlinkA100 = link_of(1.9e-6, 235 * kGB);
-const Link kNvlinkH100 = link_of(1.9e-6, 370 * kGB);
+constexpr Link kPcie3 = link_of(2.5e-6, 15.75 * kGB);
+constexpr Link kNvlinkA100 = link_of(1.9e-6, 235 * kGB);
+constexpr Link kNvlinkH100 = link_of(1.9e-6, 370 * kGB);
 
 // The cluster of arXiv 2302.12445: 16 nodes, each with 4 GPUs and one card. What is known of its network was
 // seen by rings over all 64 GPUs, which go through each card once in each direction: it is the link of a
@@ -63,6 +63,24 @@ Cluster sites(std::string name, double gbits) {
                          {.name = "wide-area", .size = 4, .link = link_of(30e-3, gbits * kGbit)}}};
 }
 
+Cluster find_whole(std::string_view text, std::optional<int> ranks) {
+  std::vector<std::string_view> names;
+  for (const ClusterPreset& preset : clusters()) {
+    if (preset.cluster.name == text) return preset.cluster;
+    names.push_back(preset.cluster.name);
+  }
+  if (names_file(text)) return read_cluster(std::string(text));
+  try {
+    const Network network = parse_network(text);
+    if (ranks) return flat_cluster(network, *ranks);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}, or one of the clusters {}", error.what(), fmt::join(names, ", ")));
+  }
+  throw ConfigError(
+      fmt::format("network '{}' is for any number of ranks: say how many, or use one of the clusters {}",
+                  text, fmt::join(names, ", ")));
+}
+
 }  // namespace
 
 const std::vector<ClusterPreset>& clusters() {
@@ -91,28 +109,6 @@ const std::vector<ClusterPreset>& clusters() {
        .cluster = sites("geo-10gbit-32", 10)}};
   return kClusters;
 }
-
-namespace {
-
-Cluster find_whole(std::string_view text, std::optional<int> ranks) {
-  std::vector<std::string_view> names;
-  for (const ClusterPreset& preset : clusters()) {
-    if (preset.cluster.name == text) return preset.cluster;
-    names.push_back(preset.cluster.name);
-  }
-  if (names_file(text)) return read_cluster(std::string(text));
-  try {
-    const Network network = parse_network(text);
-    if (ranks) return flat_cluster(network, *ranks);
-  } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("{}, or one of the clusters {}", error.what(), fmt::join(names, ", ")));
-  }
-  throw ConfigError(
-      fmt::format("network '{}' is for any number of ranks: say how many, or use one of the clusters {}",
-                  text, fmt::join(names, ", ")));
-}
-
-}  // namespace
 
 Cluster find_cluster(std::string_view text, std::optional<int> ranks) {
   const Cluster cluster = find_whole(text, ranks);

@@ -43,14 +43,13 @@ struct Attention {
   std::int64_t heads = 0;
   std::int64_t head_width = 0;
   std::int64_t key_heads = 0;  // of keys and values: fewer than heads where queries share them; 0: as many
-  // One kernel that keeps no probabilities (Dao et al. 2022, arXiv 2205.14135).
-  bool fused = false;
-  bool dropout = false;  // of the probabilities
+  bool fused = false;          // one kernel that keeps no probabilities (Dao et al. 2022, arXiv 2205.14135)
+  bool dropout = false;        // of the probabilities
 };
 
 // Builds an Architecture layer by layer, in forward order. All sizes are of one sample; `positions` are the
 // places of a sequence to which a layer is applied. What a layer makes is kept for backward, once, unless it
-// is said otherwise. Those without a name add their work to the last layer.
+// is said otherwise. Functions without a name add their work to the last layer.
 class Builder {
  public:
   // ConfigError where the window is larger than the padded image.
@@ -76,10 +75,9 @@ class Builder {
   void relu(std::int64_t elements);         // in place
   void add(std::int64_t elements);          // in place; in backward the sum of two gradients
   void gelu(std::int64_t elements);
-  void gate(std::int64_t elements);  // silu(a) * b
-  void dropout(
-      std::int64_t elements);          // keeps a mask, a byte an element; its output is counted by the caller
-  void rotate(std::int64_t elements);  // rotary positions; what was not rotated is not kept
+  void gate(std::int64_t elements);     // silu(a) * b
+  void dropout(std::int64_t elements);  // keeps a mask of bytes; its output is counted by the caller
+  void rotate(std::int64_t elements);   // rotary positions; what was not rotated is not kept
   void attention(const Attention& attention);
   void cross_entropy(std::int64_t elements);  // of logits, whose place in memory its logarithms take
 

@@ -17,9 +17,9 @@ struct Arithmetic {
 };
 
 // One accelerator as a roofline (Williams et al. 2009, doi:10.1145/1498765.1498785). A kernel takes as long
-// as its operations or its transfers, whichever is longer, after a launch. This says how time spreads over
-// the layers of a model well, and how long an iteration takes to within a third: where that was measured, let
-// make_workload scale to it.
+// as its operations or its transfers, whichever is longer, after a launch. That is meant to say how time
+// spreads over the layers of a model; of how long an iteration takes it gives an idea. Where that was
+// measured, let make_workload scale to it.
 struct Device {
   std::string_view name;
   std::string_view summary;
@@ -27,8 +27,8 @@ struct Device {
   Arithmetic single;        // fp32, without shortened mantissas
   Arithmetic half;          // fp16 and bf16 on matrix units, sums in fp32
   double bytes_per_second = 0;
-  double memory_efficiency = 0;
-  double launch_seconds = 0;  // of a kernel
+  double memory_efficiency = 0.8;
+  double launch_seconds = 5e-6;  // of a kernel
   std::int64_t memory_bytes = 0;
 };
 
