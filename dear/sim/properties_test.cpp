@@ -54,8 +54,8 @@ TEST(Properties, SchedulesLikeNoPolicy) {
     const Workload workload = dear::testing::random_workload(random, 6);
     const Grouping grouping = dear::testing::random_grouping(random, workload);
     const Policy& policy = policies()[random.below(policies().size())];
-    const Schedule schedule = dear::testing::with_random_edges(random, make_schedule(policy, workload, grouping),
-                                                               workload, grouping, 1 + random.below(8));
+    const Schedule schedule = dear::testing::with_random_edges(
+        random, make_schedule(policy, workload, grouping), workload, grouping, 1 + random.below(8));
     const Link link{.alpha_seconds = random.unit() * 1e-4, .beta_seconds_per_byte = random.unit() * 1e-8};
     const Result result = simulate(schedule, workload, grouping, link, {.ranks = 4, .iterations = 240});
     const double critical =

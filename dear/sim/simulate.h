@@ -14,8 +14,8 @@
 namespace dear::sim {
 
 // Seconds of each step, indexed by StepId: layers from the workload, collectives by `times` (or as rings on a
-// flat network) with what the schedule's policy adds to each, updates as update_seconds shared among buckets by
-// bytes (and among ranks, for a shard).
+// flat network) with what the schedule's policy adds to each, updates as update_seconds shared among buckets
+// by bytes (and among ranks, for a shard).
 std::vector<double> step_seconds(const Schedule& schedule, const Workload& workload, const Grouping& grouping,
                                  const cost::CollectiveTimes& times);
 std::vector<double> step_seconds(const Schedule& schedule, const Workload& workload, const Grouping& grouping,

@@ -7,7 +7,8 @@ namespace dear {
 std::vector<double> backward_ends(const Workload& workload) {
   std::vector<double> ends(workload.layers.size());
   double now = 0;
-  for (std::size_t layer = ends.size(); layer-- > 0;) ends[layer] = now += workload.layers[layer].backward_seconds;
+  for (std::size_t layer = ends.size(); layer-- > 0;)
+    ends[layer] = now += workload.layers[layer].backward_seconds;
   return ends;
 }
 

@@ -46,8 +46,7 @@ std::vector<Transfer> by_priority(const Workload& workload, const Grouping& grou
       const std::int64_t begin = sent[bucket], all = grouping.buckets()[bucket].bytes;
       const std::int64_t bytes = std::min(kPartitionBytes, all - begin);
       transfers.push_back({bucket, bytes == all ? Piece{} : Piece{begin, begin + bytes}});
-      network_free =
-          std::max(now, network_free) + seconds_of(CollectiveOp::all_reduce, bytes, times);
+      network_free = std::max(now, network_free) + seconds_of(CollectiveOp::all_reduce, bytes, times);
       in_flight.push_back({network_free, bytes});
       credit -= bytes;
       sent[bucket] += bytes;
@@ -78,10 +77,12 @@ Schedule make_in_order(Iteration iteration, const std::vector<Transfer>& transfe
 
 Policy bytescheduler_policy() {
   return {.name = "bytescheduler",
-          .summary = "tensors in partitions of 4 MB, those nearest to the input first, 16 MB on their way at once",
+          .summary =
+              "tensors in partitions of 4 MB, those nearest to the input first, 16 MB on their way at once",
           .source = "ByteScheduler: Peng et al., SOSP 2019, doi:10.1145/3341301.3359642",
-          .leaves_out = "priorities are played when the schedule is made and then fixed; partition and credit "
-                        "are not tuned; nothing is negotiated between ranks",
+          .leaves_out =
+              "priorities are played when the schedule is made and then fixed; partition and credit "
+              "are not tuned; nothing is negotiated between ranks",
           .make =
               [](const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes& times) {
                 return make_in_order({workload, grouping, "bytescheduler"},

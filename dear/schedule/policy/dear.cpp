@@ -20,10 +20,12 @@ Schedule make_dear(const Workload& workload, const Grouping& grouping, const cos
 
 Policy dear_policy() {
   return {.name = "dear",
-          .summary = "reduce-scatter under backward, update of the shard, all-gather of parameters under the "
-                     "next forward",
-          .source = "DeAR: Zhang et al., ICDCS 2023, arXiv 2302.12445; ZeRO: Rajbhandari et al. 2020, arXiv "
-                    "1910.02054",
+          .summary =
+              "reduce-scatter under backward, update of the shard, all-gather of parameters under the "
+              "next forward",
+          .source =
+              "DeAR: Zhang et al., ICDCS 2023, arXiv 2302.12445; ZeRO: Rajbhandari et al. 2020, arXiv "
+              "1910.02054",
           .trains = true,
           .residence = {.optimizer_sharded = true},
           .make = make_dear,

@@ -6,7 +6,8 @@ namespace dear {
 // and every rank updates everything. All-gathers follow all reduce-scatters on the network lane. They also
 // follow the commit: they write gradients, which must not change under a program that reads them between
 // backward and step.
-Schedule make_dear_replicated(const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes&) {
+Schedule make_dear_replicated(const Workload& workload, const Grouping& grouping,
+                              const cost::CollectiveTimes&) {
   Iteration iteration(workload, grouping, "dear-replicated");
   const LaneId updates = iteration.add_update_lane();
   std::vector<StepId> scattered(grouping.size());

@@ -44,11 +44,13 @@ Schedule make_fsdp(const Workload& workload, const Grouping& grouping, const cos
 
 Policy fsdp_policy() {
   return {.name = "fsdp",
-          .summary = "parameters, gradients and state sharded: all-gather before forward and before backward, "
-                     "reduce-scatter after it",
+          .summary =
+              "parameters, gradients and state sharded: all-gather before forward and before backward, "
+              "reduce-scatter after it",
           .source = "PyTorch FSDP: Zhao et al., VLDB 2023, arXiv 2304.11277",
-          .leaves_out = "the last unit is gathered again too; units are chosen by size; one network lane for "
-                        "gathers and reductions",
+          .leaves_out =
+              "the last unit is gathered again too; units are chosen by size; one network lane for "
+              "gathers and reductions",
           .residence = {.optimizer_sharded = true, .gradients_sharded = true, .parameters_sharded = true},
           .traffic = 1.5,
           .make = make_fsdp,

@@ -76,8 +76,7 @@ void Iteration::gather_again(BucketId bucket, std::optional<LayerId> after) {
   const StepId step =
       builder_.add(Communicate{CollectiveOp::all_gather, Payload::parameters_again, bucket}, network_);
   builder_.edge(after ? backward_[*after] : forward_.back(), step);
-  for (const LayerId layer : users(bucket))
-    builder_.edge(forward_[layer], step).edge(step, backward_[layer]);
+  for (const LayerId layer : users(bucket)) builder_.edge(forward_[layer], step).edge(step, backward_[layer]);
 }
 
 StepId Iteration::update(UpdateScope scope, BucketId bucket, LaneId lane, StepId after) {

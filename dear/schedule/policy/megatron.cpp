@@ -30,10 +30,12 @@ Schedule make_megatron(const Workload& workload, const Grouping& grouping, const
 
 Policy megatron_policy() {
   return {.name = "megatron",
-          .summary = "reduce-scatter under backward, update of the shard, all-gather of the next bucket under "
-                     "the forward of each",
-          .source = "Megatron-Core, distributed optimiser with overlapped reduce-scatter and all-gather: "
-                    "Narayanan et al., SC 2021, arXiv 2104.04473",
+          .summary =
+              "reduce-scatter under backward, update of the shard, all-gather of the next bucket under "
+              "the forward of each",
+          .source =
+              "Megatron-Core, distributed optimiser with overlapped reduce-scatter and all-gather: "
+              "Narayanan et al., SC 2021, arXiv 2104.04473",
           .leaves_out = "data parallelism alone; gradients travel in the dtype of the parameters",
           .residence = {.optimizer_sharded = true},
           .make = make_megatron,

@@ -26,10 +26,10 @@ struct Residence {
 // iteration took the same time.
 struct Policy {
   std::string_view name;
-  std::string_view summary;         // one line
-  std::string_view source;          // paper or system, with DOI or arXiv number
+  std::string_view summary;          // one line
+  std::string_view source;           // paper or system, with DOI or arXiv number
   std::string_view leaves_out = {};  // what of the original is not modelled
-  bool trains = false;              // DataParallel runs it; any other is simulated alone
+  bool trains = false;               // DataParallel runs it; any other is simulated alone
   Residence residence = {};
   double traffic = 1;  // all bytes that it sends, as a multiple of one all-reduce of everything
   Schedule (*make)(const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes& times);
@@ -57,9 +57,9 @@ Schedule make_schedule(const Policy& policy, const Workload& workload, const Gro
 double stale_gradient_floor(double f, double b, double r);
 
 // [Note: lanes of the policies]
-// dear, dear-replicated, bytescheduler and us-byte: updates stand on a lane of their own, so that they overlap
-// with the next forward. All others: on the compute lane, after the commit: step() waits for each reduction
-// and updates.
+// dear, dear-replicated, bytescheduler and us-byte: updates stand on a lane of their own, so that they
+// overlap with the next forward. All others: on the compute lane, after the commit: step() waits for each
+// reduction and updates.
 Schedule make_serial(const Workload& workload, const Grouping& grouping,
                      const cost::CollectiveTimes& times = {});
 Schedule make_wfbp(const Workload& workload, const Grouping& grouping,

@@ -6,7 +6,8 @@
 #include "dear/schedule/policy/iteration.h"
 #include "dear/schedule/policy/policy.h"
 
-// The rows of the table, each made by its policy's file; and what several rows share. For the table's own use.
+// The rows of the table, each made by its policy's file; and what several rows share. For the table's own
+// use.
 namespace dear {
 
 Policy serial_policy();
@@ -22,12 +23,12 @@ Policy fsdp_policy();
 Policy dear_replicated_policy();
 Policy dear_policy();
 
-// Wait-free backpropagation: each bucket is all-reduced under the rest of the backward, and the step waits for
-// all of them.
+// Wait-free backpropagation: each bucket is all-reduced under the rest of the backward, and the step waits
+// for all of them.
 Schedule make_wait_free(Iteration iteration);
 
-// All-reduces of buckets, or of pieces of them, in this order; updates beside the computation, and each forward
-// waits for its own buckets alone.
+// All-reduces of buckets, or of pieces of them, in this order; updates beside the computation, and each
+// forward waits for its own buckets alone.
 struct Transfer {
   BucketId bucket;
   Piece piece;

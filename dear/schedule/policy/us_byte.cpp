@@ -61,19 +61,20 @@ std::vector<Transfer> in_two_phases(const Workload& workload, const Grouping& gr
 }  // namespace
 
 Policy us_byte_policy() {
-  return {.name = "us-byte",
-          .summary = "blocks of unequal size: whole tensors, cut where the backward ends, then in forward order",
-          .source = "US-Byte: Gao et al., TPDS 2024, doi:10.1109/TPDS.2023.3331372",
-          .leaves_out = "a greedy choice of the blocks under the backward instead of the paper's algorithm; one "
-                        "block at a time on the network; played when the schedule is made and then fixed",
-          .make =
-              [](const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes& times) {
-                return make_in_order({workload, grouping, "us-byte"},
-                                     in_two_phases(workload, grouping, times));
-              },
-          .usual_grouping = [](const Workload& workload,
-                               const cost::CollectiveTimes&) { return group(workload, PerLayer{}); },
-          .bound = overlapped_bound};
+  return {
+      .name = "us-byte",
+      .summary = "blocks of unequal size: whole tensors, cut where the backward ends, then in forward order",
+      .source = "US-Byte: Gao et al., TPDS 2024, doi:10.1109/TPDS.2023.3331372",
+      .leaves_out =
+          "a greedy choice of the blocks under the backward instead of the paper's algorithm; one "
+          "block at a time on the network; played when the schedule is made and then fixed",
+      .make =
+          [](const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes& times) {
+            return make_in_order({workload, grouping, "us-byte"}, in_two_phases(workload, grouping, times));
+          },
+      .usual_grouping = [](const Workload& workload,
+                           const cost::CollectiveTimes&) { return group(workload, PerLayer{}); },
+      .bound = overlapped_bound};
 }
 
 }  // namespace dear

@@ -3,8 +3,8 @@
 namespace dear {
 namespace {
 
-// All updates come before the first all-gather, which is of the bucket that is updated last; and every forward
-// follows the last.
+// All updates come before the first all-gather, which is of the bucket that is updated last; and every
+// forward follows the last.
 Schedule make_zero_1(const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes&) {
   Iteration iteration(workload, grouping, "zero-1");
   std::vector<StepId> scattered(grouping.size()), updated(grouping.size());
@@ -25,8 +25,9 @@ Schedule make_zero_1(const Workload& workload, const Grouping& grouping, const c
 
 Policy zero_1_policy() {
   return {.name = "zero-1",
-          .summary = "reduce-scatter under backward, update of the shard, all-gather of parameters before the "
-                     "next forward",
+          .summary =
+              "reduce-scatter under backward, update of the shard, all-gather of parameters before the "
+              "next forward",
           .source = "ZeRO: Rajbhandari et al. 2020, arXiv 1910.02054",
           .leaves_out = "buckets are those of the other policies: the usual size is not the paper's",
           .residence = {.optimizer_sharded = true},
