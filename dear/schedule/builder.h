@@ -15,7 +15,8 @@ namespace dear {
 //  - a layer without exactly one forward and one backward; not exactly one commit or compute lane
 //  - a forward, backward or commit off the compute lane, a collective off a network lane, an update on one
 //  - a backward that may run before its forward; a commit that may come before a backward
-//  - a bucket whose gradients are reduced never or twice: once is one all-reduce, or several that carry all of
+//  - a bucket whose gradients are reduced never or twice: once is one all-reduce, or several that carry all
+//  of
 //    its bytes in pieces, or a reduce-scatter that is completed by one all-gather, of the gradients or, after
 //    an update of the shard, of the parameters
 //  - an update before its reduction, before the commit, missing, or twice; a whole update from a mere

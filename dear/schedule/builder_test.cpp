@@ -398,5 +398,181 @@ TEST(Builder, JudgesBeforeByPathsOverLanes) {
   EXPECT_NO_THROW((void)pieces.build());
 }
 
+// Bucket 0 has 32 bytes. Every reduction comes before the update.
+void reduce_in(Pieces& pieces, const std::vector<Communicate>& reductions) {
+  pieces.program();
+  const StepId updated = pieces.builder.add(Update{UpdateScope::whole, 0}, pieces.updates);
+  pieces.builder.edge(4, updated);
+  pieces.publish(updated);
+  for (const Communicate& work : reductions) pieces.builder.edge(pieces.reduce(work), updated);
+}
+Communicate piece(std::int64_t begin, std::int64_t end) {
+  return {CollectiveOp::all_reduce, Payload::gradients, 0, {begin, end}};
+}
+
+TEST(Builder, AcceptsPiecesThatCarryEveryByteOnce) {
+  Pieces pieces;
+  reduce_in(pieces, {piece(16, 32), piece(0, 4), piece(4, 16)});
+  const Schedule schedule = pieces.build();
+  EXPECT_EQ(name_of(schedule.steps()[6].work), "all-reduce of gradients, bucket 0, bytes 16 to 32");
+  Pieces other;
+  reduce_in(other, {piece(16, 32), piece(0, 8), piece(8, 16)});
+  EXPECT_NE(other.build().digest(), schedule.digest());
+}
+
+TEST(Builder, AcceptsPiecesThatFollowOneAnother) {
+  Pieces pieces;
+  pieces.program();
+  const StepId first = pieces.reduce(piece(0, 16));
+  const StepId second = pieces.builder.add(piece(16, Piece{}.end), pieces.network);
+  pieces.builder.edge(first, second);
+  const StepId updated = pieces.update(UpdateScope::whole, first);
+  pieces.builder.edge(second, updated);
+  pieces.publish(updated);
+  EXPECT_EQ(name_of(pieces.build().steps()[second].work), "all-reduce of gradients, bucket 0, bytes from 16");
+}
+
+TEST(Builder, RefusesPiecesThatAreNoPartition) {
+  const auto refused = [](const std::vector<Communicate>& reductions, const char* message) {
+    SCOPED_TRACE(message);
+    Pieces pieces;
+    reduce_in(pieces, reductions);
+    expect_refused(pieces, HasSubstr(message));
+  };
+  refused({piece(0, 16)}, "bytes 16 to 32 of bucket 0 are never reduced: add an all-reduce of them");
+  refused({piece(0, 8), piece(16, 32)}, "bytes 8 to 16 of bucket 0 are never reduced");
+  refused({piece(4, 32)}, "bytes 0 to 4 of bucket 0 are never reduced");
+  refused(
+      {piece(0, 20), piece(16, 32)},
+      "bucket 0 is reduced twice, by step 6 (all-reduce of gradients, bucket 0, bytes 0 to 20) and step 7");
+  refused({Pieces::all_reduce(), piece(16, 32)}, "bucket 0 is reduced twice");
+  refused({piece(0, 32), piece(8, 8)},
+          "step 7 (all-reduce of gradients, bucket 0, bytes 8 to 8) carries nothing");
+  refused({piece(0, 32), piece(32, 40)}, "carries nothing: give it some of the bucket's 32 bytes");
+  refused({piece(-4, 32)}, "carries nothing");
+  refused({{CollectiveOp::reduce_scatter, Payload::gradients, 0, {0, 16}}, piece(16, 32)},
+          "step 6 (reduce-scatter of gradients, bucket 0, bytes 0 to 16) leaves no shard of the bucket");
+}
+
+TEST(Builder, RefusesAPieceThatNothingWaitsForOrThatWaitsForNothing) {
+  Pieces early;  // the second piece stands on a lane of its own, before any gradient
+  early.program();
+  const LaneId own = early.builder.lane("second network", LaneKind::network);
+  const StepId first = early.reduce(piece(0, 16));
+  const StepId second = early.builder.add(piece(16, 32), own);
+  const StepId updated = early.update(UpdateScope::whole, first);
+  early.builder.edge(second, updated);
+  early.publish(updated);
+  expect_refused(early, HasSubstr("step 6 (all-reduce of gradients, bucket 0, bytes 16 to 32) may run before "
+                                  "step 3 (backward 0) has ended"));
+  Pieces late;
+  late.program();
+  const StepId reduced = late.reduce(piece(0, 16));
+  late.reduce(piece(16, 32));
+  late.publish(late.update(UpdateScope::whole, reduced));
+  expect_refused(late, HasSubstr("step 7 (update of whole, bucket 0) may run before step 6 (all-reduce of "
+                                 "gradients, bucket 0, bytes 16 to 32) has ended"));
+}
+
+// Gathers at the beginning of the iteration, before the forwards of both layers, what the last has updated;
+// and again before the backwards, where asked for.
+struct Sharded : Pieces {
+  StepId gathered = 0, again = 0, updated = 0;
+  explicit Sharded(bool twice) {
+    program();
+    gathered = builder.add(gather(Payload::parameters), network);
+    if (twice) again = builder.add(gather(Payload::parameters_again), network);
+    updated = update(UpdateScope::shard, reduce(reduce_scatter()));
+    builder.edge(updated, 2, 1).edge(updated, 3, 1);
+  }
+};
+
+TEST(Builder, AcceptsParametersGatheredInTheNextIteration) {
+  Sharded once(false);
+  once.builder.edge(once.updated, once.gathered, 1).edge(once.gathered, 0);
+  EXPECT_EQ(once.build().publisher_of(0), once.gathered);
+  Sharded twice(true);
+  twice.builder.edge(twice.updated, twice.gathered, 1).edge(twice.gathered, 0);
+  twice.builder.edge(1, twice.again).edge(twice.again, 2);
+  const Schedule schedule = twice.build();
+  EXPECT_EQ(schedule.publisher_of(0), twice.gathered);
+  EXPECT_EQ(name_of(schedule.steps()[twice.again].work), "all-gather of parameters again, bucket 0");
+}
+
+TEST(Builder, RefusesParametersGatheredTooEarlyOrTooLate) {
+  Sharded late(false);  // the forwards of the iteration after
+  late.builder.edge(late.updated, late.gathered, 1).edge(late.gathered, 0, 1);
+  expect_refused(late,
+                 HasSubstr("step 0 (forward 0) may run before step 5 (all-gather of parameters, bucket 0) "
+                           "has ended, but it reads parameters that are not whole before"));
+  Sharded early(false);  // without what the iteration before has updated
+  early.builder.edge(early.updated, early.gathered, 2).edge(early.gathered, 0);
+  expect_refused(early,
+                 HasSubstr("step 5 (all-gather of parameters, bucket 0) may run before step 7 (update of "
+                           "shard, bucket 0) has ended"));
+}
+
+TEST(Builder, RefusesParametersGatheredAgainAtTheWrongTime) {
+  const auto refused = [](auto change, const char* message) {
+    SCOPED_TRACE(message);
+    Sharded sharded(true);
+    sharded.builder.edge(sharded.updated, sharded.gathered, 1).edge(sharded.gathered, 0);
+    change(sharded);
+    expect_refused(sharded, HasSubstr(message));
+  };
+  refused([](Sharded& one) { one.builder.edge(0, one.again).edge(one.again, 2); },
+          "step 6 (all-gather of parameters again, bucket 0) may run before step 1 (forward 1) has ended");
+  refused([](Sharded& one) { one.builder.edge(1, one.again).edge(one.again, 3); },
+          "step 2 (backward 1) may run before step 6 (all-gather of parameters again, bucket 0) has ended");
+  refused(
+      [](Sharded& one) {
+        one.builder.edge(1, one.again).edge(one.again, 2);
+        one.builder.add(Pieces::gather(Payload::parameters_again), one.network);
+      },
+      "bucket 0 is gathered again twice, by step 6");
+  Pieces alone;
+  alone.program();
+  alone.builder.add(Pieces::gather(Payload::parameters_again), alone.network);
+  alone.publish(alone.update(UpdateScope::whole, alone.reduce(Pieces::all_reduce())));
+  expect_refused(alone, HasSubstr("step 5 (all-gather of parameters again, bucket 0) has no first time"));
+}
+
+TEST(Builder, BroadcastsBuffersBetweenForwards) {
+  const auto with = [](Pieces& pieces, const std::vector<Communicate>& broadcasts) {
+    pieces.program();
+    for (const Communicate& work : broadcasts) pieces.builder.add(work, pieces.network);  // step 5
+    pieces.publish(pieces.update(UpdateScope::whole, pieces.reduce(Pieces::all_reduce())));
+  };
+  const Communicate buffers{CollectiveOp::broadcast, Payload::buffers};
+  Pieces good;
+  with(good, {buffers});
+  good.builder.edge(5, 0).edge(1, 5, 1);
+  EXPECT_EQ(name_of(good.build().steps()[5].work), "broadcast of buffers");
+  Pieces late;
+  with(late, {buffers});
+  late.builder.edge(5, 1).edge(1, 5, 1);
+  expect_refused(late,
+                 HasSubstr("step 0 (forward 0) may run before step 5 (broadcast of buffers) has ended"));
+  Pieces early;  // on a lane of its own, where it follows nothing but itself
+  const LaneId own = early.builder.lane("second network", LaneKind::network);
+  with(early, {});
+  early.builder.add(buffers, own);
+  early.builder.edge(7, 0);
+  expect_refused(early, HasSubstr("step 7 (broadcast of buffers) may run before step 0 (forward 0) of the "
+                                  "iteration before has ended"));
+  Pieces twice;
+  with(twice, {buffers, buffers});
+  twice.builder.edge(5, 0).edge(6, 0).edge(1, 5, 1).edge(1, 6, 1);
+  expect_refused(twice,
+                 HasSubstr("step 5 (broadcast of buffers) and step 6 (broadcast of buffers) do the same"));
+  for (const Communicate& none : {Communicate{CollectiveOp::broadcast, Payload::gradients, 0},
+                                  Communicate{CollectiveOp::all_reduce, Payload::buffers},
+                                  Communicate{CollectiveOp::broadcast, Payload::parameters, 0}}) {
+    Pieces pieces;
+    with(pieces, {none});
+    expect_refused(pieces, HasSubstr("does not exist: buffers, and nothing else, are broadcast"));
+  }
+}
+
 }  // namespace
 }  // namespace dear

@@ -44,8 +44,8 @@ struct BucketSteps {
   std::vector<StepId> reductions, gradient_gathers, parameter_gathers, again, updates;
 };
 
-// Whether steps come before others. Mostly an edge or a lane says so; only where none does are paths searched,
-// which keeps a check as cheap as the schedule is long.
+// Whether steps come before others. Mostly an edge or a lane says so; only where none does are paths
+// searched, which keeps a check as cheap as the schedule is long.
 class Order {
  public:
   explicit Order(const Schedule& schedule)
@@ -179,7 +179,9 @@ ScheduleCheck::Program ScheduleCheck::program() const {
 
 // The reductions carry every byte once.
 void ScheduleCheck::coverage(BucketId bucket, std::vector<StepId> reductions) const {
-  const auto piece_of = [&](StepId step) { return std::get<Communicate>(schedule_.steps()[step].work).piece; };
+  const auto piece_of = [&](StepId step) {
+    return std::get<Communicate>(schedule_.steps()[step].work).piece;
+  };
   std::stable_sort(reductions.begin(), reductions.end(),
                    [&](StepId a, StepId b) { return piece_of(a).begin < piece_of(b).begin; });
   const std::int64_t bytes = grouping_.buckets()[bucket].bytes;

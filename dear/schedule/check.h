@@ -22,8 +22,8 @@ class ScheduleCheck {
     StepId commit = 0;
   };
   [[nodiscard]] Program program() const;
-  // How a bucket's gradients become new parameters: reductions, [all-gather of gradients], update, [all-gather
-  // of parameters]; and [their all-gather for the backward].
+  // How a bucket's gradients become new parameters: reductions, [all-gather of gradients], update,
+  // [all-gather of parameters]; and [their all-gather for the backward].
   struct Passage {
     std::vector<StepId> reductions;  // one, or one for each piece
     std::optional<StepId> gathered;

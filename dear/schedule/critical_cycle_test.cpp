@@ -57,8 +57,8 @@ TEST(CriticalCycle, EqualsBruteForceOnRandomSchedules) {
     const Workload workload = testing::random_workload(random, 3);
     const Grouping grouping = testing::random_grouping(random, workload);
     const Policy& policy = policies()[random.below(policies().size())];
-    const Schedule schedule = testing::with_random_edges(random, policy.make(workload, grouping), workload,
-                                                         grouping, random.below(6));
+    const Schedule schedule = testing::with_random_edges(random, make_schedule(policy, workload, grouping),
+                                                         workload, grouping, random.below(6));
     // Small whole numbers make ties frequent.
     const bool ties = random.below(2) == 0;
     std::vector<double> seconds;
