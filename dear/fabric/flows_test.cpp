@@ -164,10 +164,11 @@ void expect_max_min_fair(Flows& flows, const Plain& plain) {
   for (LinkId link = 0; link < used.size(); ++link)
     EXPECT_LE(used[link], plain.capacities[link] * (1 + 1e-9));
   for (const auto& [id, flow] : plain.flows) {
+    const double rate = flows.rate(id);
     EXPECT_TRUE(std::any_of(flow.links.begin(), flow.links.end(),
                             [&](LinkId link) {
                               return used[link] >= plain.capacities[link] * (1 - 1e-9) &&
-                                     flows.rate(id) >= fastest[link] * (1 - 1e-9);
+                                     rate >= fastest[link] * (1 - 1e-9);
                             }))
         << "flow " << id << " could be faster";
   }

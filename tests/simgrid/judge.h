@@ -1,11 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "dear/algorithm/program.h"
 #include "dear/cluster/cluster.h"
 
-// How long a program takes by SimGrid (Casanova et al. 2014, doi:10.1016/j.jpdc.2014.06.008), with an actor
+// When programs end by SimGrid (Casanova et al. 2014, doi:10.1016/j.jpdc.2014.06.008), with an actor
 // for each rank and its raw flow model, CM02: no window of TCP, no factors, no traffic of acknowledgements.
 namespace dear::judge {
 
@@ -16,14 +17,21 @@ struct Platform {
   int ranks_per_node = 1;
   Link inside{};
   Link across{};
+  int links_per_node = 1;
   double oversubscription = 1;  // of the switch between nodes
 };
 
 Cluster cluster_of(const Platform& platform);  // the same, as DeAR describes it
 
-// `block_bytes` for each block. Runs in a process of its own, since SimGrid knows one simulation in each;
-// throws std::runtime_error when that fails.
-double simgrid_seconds(const algorithm::Program& program, const Platform& platform,
-                       std::uint64_t block_bytes);
+struct Job {
+  algorithm::Program program;
+  std::uint64_t block_bytes = 0;        // of each block
+  std::vector<int> ranks{};             // of its members; empty: all
+  std::vector<double> enter_seconds{};  // of its members; empty: 0
+};
+
+// When each of some jobs ends that share a platform. Runs in a process of its own, since SimGrid knows one
+// simulation in each; throws std::runtime_error when that fails.
+std::vector<double> simgrid_seconds(const std::vector<Job>& jobs, const Platform& platform);
 
 }  // namespace dear::judge
