@@ -30,19 +30,21 @@ struct PlanArguments {
 };
 
 void print(const plan::Answer& answer) {
-  Table table({"policy", "fusion", "collectives", "buckets", "iteration", "exposed comm.", "bound", "memory",
-               "what is waited for"},
+  Table table({"policy", "fusion", "collectives", "buckets", "iteration", "exposed comm.", "bound", "memory"},
               {.left_columns = 3});
   for (const plan::Row& row : answer.rows) {
     const sim::Evaluation& evaluation = row.evaluation;
     table.add({std::string(row.policy->name), row.fusion, row.algorithm, std::to_string(row.grouping.size()),
                format_seconds(evaluation.iteration.seconds),
                format_seconds(evaluation.exposed_communication_seconds),
-               format_seconds(evaluation.bound_seconds), format_bytes(evaluation.memory.total()), row.why});
+               format_seconds(evaluation.bound_seconds), format_bytes(evaluation.memory.total())});
   }
   fmt::print("{}\n", table.to_string());
+  Table reasons({"policy", "what it waits for"}, {.left_columns = 2});
+  for (const plan::Row& row : answer.rows) reasons.add({std::string(row.policy->name), row.why});
+  fmt::print("{}\n", reasons.to_string());
   for (const std::string& sentence : answer.verdict) fmt::print("{}\n", sentence);
-  fmt::print("\nWith {} as it is, and\n", answer.rows.front().policy->name);
+  fmt::print("\nWith {} as it is, and\n", answer.rows[answer.best].policy->name);
   for (const plan::Sensitivity& change : answer.sensitivities)
     fmt::print("  {:<24} {:>9} an iteration, {:.2f} times the samples a second\n", change.change + ":",
                format_seconds(change.iteration_seconds), change.speed_up);

@@ -117,15 +117,13 @@ class Planner {
 
 std::string percent(double part) { return fmt::format("{:.0f} %", 100 * part); }
 
-// Of the rows that train what the model learns with nothing else changed, the first that is as good as
-// `best`.
-std::vector<std::string> verdict_on(const std::vector<Row>& rows, double floor_seconds) {
-  std::vector<std::string> verdict;
-  const Row& best = rows.front();
+std::vector<std::string> verdict_on(const Answer& answer) {
+  const std::vector<Row>& rows = answer.rows;
+  const Row& best = rows[answer.best];
   const double seconds = best.evaluation.iteration.seconds;
-  verdict.push_back(fmt::format("Use {} with fusion {}: {} an iteration, {} of it computation.",
-                                best.policy->name, best.fusion, format_seconds(seconds),
-                                percent(best.breakdown.compute / seconds)));
+  std::vector<std::string> verdict = {
+      fmt::format("Use {} with fusion {}: {} an iteration, {} of it computation.", best.policy->name,
+                  best.fusion, format_seconds(seconds), percent(best.breakdown.compute / seconds))};
   const auto find = [&](std::string_view name) {
     return std::find_if(rows.begin(), rows.end(), [&](const Row& row) { return row.policy->name == name; });
   };
@@ -149,7 +147,7 @@ std::vector<std::string> verdict_on(const std::vector<Row>& rows, double floor_s
           "be hidden.");
     }
   }
-  if (best.evaluation.iteration.seconds < floor_seconds * (1 + kSame))
+  if (seconds < answer.floor_seconds * (1 + kSame))
     verdict.emplace_back("No schedule can be faster: this is max(f + b, r).");
   return verdict;
 }
@@ -166,11 +164,17 @@ Answer plan(const Workload& workload, const Cluster& cluster, const Options& opt
   std::stable_sort(answer.rows.begin(), answer.rows.end(), [](const Row& one, const Row& other) {
     return one.evaluation.iteration.seconds < other.evaluation.iteration.seconds;
   });
-  const Row& best = answer.rows.front();
+  // Of those that are as fast as the fastest, one that `dear train` runs.
+  const double enough = answer.rows.front().evaluation.iteration.seconds * (1 + kSame);
+  const auto trains = std::find_if(answer.rows.begin(), answer.rows.end(), [&](const Row& row) {
+    return row.policy->trains && row.evaluation.iteration.seconds <= enough;
+  });
+  if (trains != answer.rows.end()) answer.best = static_cast<std::size_t>(trains - answer.rows.begin());
+  const Row& best = answer.rows[answer.best];
   answer.floor_seconds =
       stale_gradient_floor(best.evaluation.f_seconds, best.evaluation.b_seconds, best.evaluation.r_seconds);
   answer.sensitivities = planner.sensitivities(best);
-  answer.verdict = verdict_on(answer.rows, answer.floor_seconds);
+  answer.verdict = verdict_on(answer);
   return answer;
 }
 

@@ -29,7 +29,7 @@ struct Row {
   std::string why;  // what keeps it from computing all the time
 };
 
-// What a change of the machine or of the job would make of the best row, its grouping kept.
+// What a change of the machine or of the job would make of the row to use, its grouping kept.
 struct Sensitivity {
   std::string change;
   double iteration_seconds = 0;
@@ -38,7 +38,9 @@ struct Sensitivity {
 
 struct Answer {
   std::vector<Row> rows;  // the fastest first
-  // max(f + b, r) for the best row's r: what gradients one iteration old would reach.
+  // Which of them to use: the fastest, or one within a hundredth of it that `dear train` runs.
+  std::size_t best = 0;
+  // max(f + b, r) for that row's r: what gradients one iteration old would reach.
   double floor_seconds = 0;
   std::vector<Sensitivity> sensitivities;
   std::vector<std::string> verdict;  // sentences: what to use, and whether DeAR is the answer
