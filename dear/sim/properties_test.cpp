@@ -116,15 +116,15 @@ TEST(Properties, RegularJobsReachTheBoundButForOneBucket) {
       const double f = 1, b = 2, r = r_over_b * b;
       Workload workload{.name = "regular", .tensors = {}, .layers = {}};
       for (LayerId layer = 0; layer < n; ++layer) {
-        workload.tensors.push_back({.name = fmt::format("t{}", layer), .elements = 1000});
+        workload.tensors.push_back({.name = fmt::format("t{}", layer), .elements = 4'000'000});
         workload.layers.push_back({.name = fmt::format("l{}", layer),
                                    .tensors = {layer},
                                    .forward_seconds = f / n,
                                    .backward_seconds = b / n});
       }
       const Grouping grouping = group(workload, PerLayer{});
-      // Three rounds of a quarter, twice: 1.5 times the bytes.
-      const Link link{.alpha_seconds = 0, .beta_seconds_per_byte = r / (1.5 * 4000 * n)};
+      // Three rounds of a quarter, twice: 1.5 times the bytes. A layer's are all of ByteScheduler's credit.
+      const Link link{.alpha_seconds = 0, .beta_seconds_per_byte = r / (1.5 * 16e6 * n)};
       const auto part = [n](double x, double y) { return std::max(x, y) + std::min(x, y) / n; };
       const auto iteration = [&](std::string_view policy) {
         const Schedule schedule =
