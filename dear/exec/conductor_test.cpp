@@ -101,6 +101,30 @@ TEST(Conductor, CommitFlushesLayersWithoutGradient) {
               ::testing::ElementsAre(HasSubstr("bucket 2"), HasSubstr("bucket 1"), HasSubstr("bucket 0")));
 }
 
+TEST(Conductor, RefusesSchedulesThatCanOnlyBeSimulated) {
+  Workload workload = workload_of(2);
+  workload.tensors[1].elements = 2 * kMiB;  // two partitions
+  workload.buffer_bytes = 8;
+  const Grouping grouping = group(workload, PerLayer{});
+  const auto refusal = [&](const char* policy) {
+    const Schedule schedule = make_schedule(find_policy(policy), workload, grouping);
+    HandSide network, update;
+    try {
+      const Conductor conductor(schedule, network, update, nullptr, {});
+    } catch (const ScheduleError& error) {
+      return std::string(error.what());
+    }
+    return std::string("taken");
+  };
+  EXPECT_THAT(refusal("ddp"), HasSubstr("policy ddp can only be simulated, for a program cannot run its step "
+                                        "\"broadcast of buffers\""));
+  EXPECT_THAT(refusal("bytescheduler"), HasSubstr("bucket 1, bytes 0 to 4000000"));
+  EXPECT_THAT(refusal("fsdp"), HasSubstr("\"all-gather of parameters again, bucket"));
+  EXPECT_THAT(refusal("megatron"), HasSubstr("\"all-gather of parameters, bucket 1\" in the iteration after "
+                                             "\"update of shard, bucket 1\""));
+  for (const Policy& policy : training_policies()) EXPECT_EQ(refusal(policy.name.data()), "taken");
+}
+
 TEST(Conductor, SerialRunsUpdatesInTheCommit) {
   const Workload workload = workload_of(2);
   const Grouping grouping = group(workload, PerLayer{});

@@ -74,9 +74,11 @@ class Order {
 };
 
 // Whether the publisher gathers what the iteration before has updated: it does not follow the update in its
-// own.
-bool gathers_ahead(Order& order, StepId update, StepId publisher) {
-  return update != publisher && !order.before(update, publisher, 0) && order.before(update, publisher, 1);
+// own. `forward` is one that reads it. What edges say is looked at first, for a search costs all of them.
+bool gathers_ahead(Order& order, StepId update, StepId publisher, StepId forward) {
+  if (update == publisher || order.stated(update, publisher, 0)) return false;
+  if (order.stated(update, publisher, 1) && order.stated(publisher, forward, 0)) return true;
+  return !order.before(update, publisher, 0) && order.before(update, publisher, 1);
 }
 
 }  // namespace
@@ -309,7 +311,8 @@ void ScheduleCheck::precedence(const Program& program, const std::vector<Passage
       if (!gathered) require_before(reduction, update, 0, "an update needs reduced gradients");
     }
     if (gathered) require_before(*gathered, update, 0, "an update needs reduced gradients");
-    const bool ahead = gathers_ahead(order, update, publisher);
+    const bool ahead =
+        gathers_ahead(order, update, publisher, program.forward[layers_of_bucket[bucket].front()]);
     require_before(update, publisher, ahead ? 1 : 0, "it gathers what this updates");
     for (const LayerId layer : layers_of_bucket[bucket]) {
       const StepId forward = program.forward[layer], backward = program.backward[layer];

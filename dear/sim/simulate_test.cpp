@@ -47,7 +47,8 @@ std::string short_name(const Work& work) {
     const std::map<CollectiveOp, const char*> names = {{CollectiveOp::reduce_scatter, "RS"},
                                                        {CollectiveOp::all_gather, "AG"},
                                                        {CollectiveOp::all_reduce, "AR"}};
-    return fmt::format("{}{}", names.at(communicate->op), communicate->bucket);
+    return fmt::format("{}{}{}", names.at(communicate->op), communicate->bucket,
+                       communicate->payload == Payload::parameters_again ? " again" : "");
   }
   return "C";
 }
@@ -199,6 +200,41 @@ TEST(Golden, Dear) {
   EXPECT_NEAR(golden.result.bound_seconds, 6 + 8, 1e-9);
 }
 
+// RS2 6 to 9, RS1 10 to 12, RS0 to 13. Updates of shards on the compute lane: U2 12 to 15, U1 to 17, U0
+// to 18. All-gathers follow: AG0 18 to 19, AG1 to 21, AG2 to 24, when the next forward begins.
+TEST(Golden, Zero1) {
+  const Golden golden("zero-1");
+  const Timeline first = with(first_compute(), {{"RS2", {6, 9}},
+                                                {"RS1", {10, 12}},
+                                                {"RS0", {12, 13}},
+                                                {"U2", {12, 15}},
+                                                {"U1", {15, 17}},
+                                                {"U0", {17, 18}},
+                                                {"AG0", {18, 19}},
+                                                {"AG1", {19, 21}},
+                                                {"AG2", {21, 24}}});
+  for (const std::int64_t i : {0, 1, 7})
+    expect_timeline(golden.iteration(i), shifted(first, 24.0 * static_cast<double>(i)));
+  EXPECT_NEAR(golden.result.bound_seconds, 4 + 8 + 6, 1e-9);
+}
+
+// AG0 0 to 1, AG1 1 to 3, and AG2, which waits for F0 alone, 3 to 6: F0 1 to 2, F1 3 to 5, F2 6 to 7. Again
+// AG2 7 to 10, AG1 to 12, and AG0, which waits for B2 (10 to 12), to 13; B1 12 to 16. RS2 13 to 16; B0 16
+// to 18. RS1 16 to 18, RS0 to 19. U2 18 to 21, U1 to 23, U0 to 24.
+TEST(Golden, Fsdp) {
+  const Golden golden("fsdp");
+  const Timeline first = {
+      {"AG0", {0, 1}},         {"AG1", {1, 3}},   {"AG2", {3, 6}},        {"F0", {1, 2}},
+      {"F1", {3, 5}},          {"F2", {6, 7}},    {"AG2 again", {7, 10}}, {"AG1 again", {10, 12}},
+      {"AG0 again", {12, 13}}, {"B2", {10, 12}},  {"B1", {12, 16}},       {"B0", {16, 18}},
+      {"C", {18, 18}},         {"RS2", {13, 16}}, {"RS1", {16, 18}},      {"RS0", {18, 19}},
+      {"U2", {18, 21}},        {"U1", {21, 23}},  {"U0", {23, 24}}};
+  for (const std::int64_t i : {0, 1, 7})
+    expect_timeline(golden.iteration(i), shifted(first, 24.0 * static_cast<double>(i)));
+  EXPECT_NEAR(golden.result.r_seconds, 18, 1e-9);
+  EXPECT_NEAR(golden.result.bound_seconds, 6 + 12, 1e-9);
+}
+
 // One bucket hides nothing under backward: RS 12 to 18, U 18 to 24, AG 24 to 30, and the next forward
 // from 30.
 TEST(Golden, DearInOneBucket) {
@@ -231,6 +267,58 @@ TEST(StepSeconds, AreRingsOnTheNetworkAndSharesOfTheUpdate) {
       EXPECT_DOUBLE_EQ(of_wfbp[step],
                        cost::ring_all_reduce_seconds(link, 4, grouping.buckets()[work->bucket].bytes));
     }
+}
+
+TEST(StepSeconds, OfPiecesAndBuffersAreOfTheirBytes) {
+  Workload workload = golden_workload();
+  workload.buffer_bytes = 32;
+  const Grouping grouping = group(workload, PerLayer{});
+  const cost::CollectiveTimes times{
+      .ranks = 2,
+      .reduce_scatter = [](std::int64_t bytes) { return 2.0 * static_cast<double>(bytes); },
+      .all_gather = [](std::int64_t bytes) { return 3.0 * static_cast<double>(bytes); },
+      .all_reduce = [](std::int64_t bytes) { return 5.0 * static_cast<double>(bytes); },
+      .broadcast = [](std::int64_t bytes) { return 7.0 * static_cast<double>(bytes); },
+      .message_seconds = 1000};
+  const auto seconds_by_name = [&](const Schedule& schedule) {
+    std::map<std::string, double> seconds;
+    const std::vector<double> of_step = step_seconds(schedule, workload, grouping, times);
+    for (StepId step = 0; step < of_step.size(); ++step)
+      seconds[name_of(schedule.steps()[step].work)] = of_step[step];
+    return seconds;
+  };
+  const auto ddp = seconds_by_name(make_schedule(find_policy("ddp"), workload, grouping, times));
+  EXPECT_EQ(ddp.at("broadcast of buffers"), 7 * 32);
+  EXPECT_EQ(ddp.at("all-reduce of gradients, bucket 1"), 5 * 16);
+  const auto fsdp = seconds_by_name(make_schedule(find_policy("fsdp"), workload, grouping, times));
+  EXPECT_EQ(fsdp.at("reduce-scatter of gradients, bucket 2"), 2 * 24);
+  EXPECT_EQ(fsdp.at("all-gather of parameters, bucket 2"), 3 * 24);
+  EXPECT_EQ(fsdp.at("all-gather of parameters again, bucket 2"), 3 * 24);
+  // Two ranks: rank 0 is told by one message what is ready and answers with another.
+  const auto horovod = seconds_by_name(make_schedule(find_policy("horovod"), workload, grouping, times));
+  EXPECT_EQ(horovod.at("all-reduce of gradients, bucket 1"), 2 * 1000 + 5 * 16);
+
+  const Schedule wfbp = make_wfbp(workload, grouping);
+  ScheduleBuilder cut(workload, grouping, "own");
+  for (const Lane& lane : wfbp.lanes()) cut.lane(lane.name, lane.kind);
+  LaneId network = 0;
+  StepId first = 0;
+  for (const Step& step : wfbp.steps()) {
+    Work work = step.work;
+    if (auto* all_reduce = std::get_if<Communicate>(&work); all_reduce && all_reduce->bucket == 1) {
+      all_reduce->piece = {0, 4};
+      network = step.lane;
+      first = cut.add(work, step.lane);
+    } else {
+      cut.add(work, step.lane);
+    }
+  }
+  for (const Edge& edge : wfbp.edges()) cut.edge(edge.from, edge.to, edge.back);
+  const StepId rest = cut.add(Communicate{CollectiveOp::all_reduce, Payload::gradients, 1, {4, 16}}, network);
+  cut.edge(first, rest).edge(rest, wfbp.update_of(1));
+  const auto pieces = seconds_by_name(std::move(cut).build());
+  EXPECT_EQ(pieces.at("all-reduce of gradients, bucket 1, bytes 0 to 4"), 5 * 4);
+  EXPECT_EQ(pieces.at("all-reduce of gradients, bucket 1, bytes 4 to 16"), 5 * 12);
 }
 
 TEST(Simulate, OneRankSpendsNothingOnTheNetwork) {

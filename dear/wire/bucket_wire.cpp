@@ -1,5 +1,6 @@
 #include "dear/wire/bucket_wire.h"
 
+#include <stdexcept>
 #include <utility>
 #include <variant>
 
@@ -19,7 +20,7 @@ Operation operation_of(CollectiveOp op) {
     case CollectiveOp::broadcast:
       break;
   }
-  throw ScheduleError("a schedule that broadcasts buffers cannot run: it can only be simulated");
+  throw std::logic_error("a collective that is on no bucket");
 }
 
 }  // namespace
@@ -32,6 +33,9 @@ BucketWire::BucketWire(Group group, std::vector<Flat> buckets, Completed complet
 
 void BucketWire::start(Instance which, const Step& step) {
   const auto& work = std::get<Communicate>(step.work);
+  if (work.payload == Payload::buffers || !work.piece.whole())
+    throw ScheduleError("no bucket can do \"" + name_of(step.work) +
+                        "\": run a policy whose collectives are of whole buckets");
   const Flat& flat = buckets_.at(work.bucket);
   const Request request{.operation = operation_of(work.op),
                         .view = work.payload == Payload::gradients ? flat.gradients : flat.parameters,

@@ -99,5 +99,14 @@ TEST(BucketWire, AFailedCollectiveIsReported) {
   });
 }
 
+TEST(BucketWire, RefusesWhatIsNotOfAWholeBucket) {
+  on_two_ranks([](int, Rank& rank) {
+    for (const Communicate& work :
+         {Communicate{CollectiveOp::broadcast, Payload::buffers},
+          Communicate{CollectiveOp::all_reduce, Payload::gradients, 0, {.begin = 0, .end = 4}}})
+      EXPECT_THROW(rank.wire.start({.step = 7, .iteration = 0}, {.work = work, .lane = 0}), ScheduleError);
+  });
+}
+
 }  // namespace
 }  // namespace dear
