@@ -72,7 +72,8 @@ class World {
     const int to_node = to / platform_.ranks_per_node;
     const auto card = [&](int rank) {
       const int number = rank % platform_.ranks_per_node % platform_.links_per_node;
-      return static_cast<std::size_t>(rank / platform_.ranks_per_node * platform_.links_per_node + number);
+      const int before = rank / platform_.ranks_per_node * platform_.links_per_node;
+      return static_cast<std::size_t>(before) + static_cast<std::size_t>(number);
     };
     std::vector<s4u::LinkInRoute> links;
     if (!rank_up_.empty()) links.emplace_back(rank_up_.at(static_cast<std::size_t>(from)));
