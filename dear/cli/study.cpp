@@ -30,6 +30,7 @@ std::string milliseconds(double seconds) { return fmt::format("{:.1f}", 1e3 * se
 class Study {
  public:
   Study() {
+    options_.times.algorithm = "ring";
     for (const Policy& policy : policies()) options_.policies.push_back(&policy);
     for (const auto& [cluster, title, reported] : kNetworks) {
       ScenarioOptions scenario_options;
