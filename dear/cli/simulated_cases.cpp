@@ -110,7 +110,8 @@ std::string plot(const std::vector<Case>& cases, const std::string& title) {
     }
     const sim::Evaluation& evaluation = one.evaluation;
     panels.back().bars.push_back(
-        {.label = std::string(one.policy->name),
+        {.label = one.fusion == "usual" ? std::string(one.policy->name)
+                                        : fmt::format("{}, {}", one.policy->name, one.fusion),
          .first = evaluation.iteration.seconds - evaluation.exposed_communication_seconds,
          .second = evaluation.exposed_communication_seconds,
          .mark = evaluation.bound_seconds});

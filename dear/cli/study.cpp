@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -24,6 +24,8 @@ constexpr std::array kRanks = {16, 32, 64};
 // With which the paper compares itself.
 constexpr std::array kComparedInThePaper = {"wfbp", "mg-wfbp", "horovod", "ddp", "bytescheduler"};
 constexpr const char* kOurs = "dear-replicated";  // the paper's own form
+// With borders that are sought, as the paper tunes its buckets; and what that alone does for others.
+constexpr std::array kPlanned = {"wfbp", "dear-replicated"};
 
 std::string milliseconds(double seconds) { return fmt::format("{:.1f}", 1e3 * seconds); }
 
@@ -39,6 +41,13 @@ class Study {
       scenario_options.ranks.assign(kRanks.begin(), kRanks.end());
       scenarios_.push_back(scenarios(scenario_options));
       cases_.push_back(simulate(scenarios_.back(), options_));
+      CaseOptions planned = options_;
+      planned.policies.clear();
+      for (const char* const name : kPlanned) planned.policies.push_back(&find_policy(name));
+      planned.fusion = plan::FusionChoice::parse("planned");
+      for (Case& one : simulate(scenarios_.back(), planned)) cases_.back().push_back(std::move(one));
+      std::stable_sort(cases_.back().begin(), cases_.back().end(),
+                       [](const Case& one, const Case& other) { return one.scenario < other.scenario; });
     }
   }
 
@@ -57,10 +66,10 @@ class Study {
 
  private:
   [[nodiscard]] const Case& find(std::size_t network, std::string_view model, int ranks,
-                                 std::string_view policy) const {
+                                 std::string_view policy, std::string_view fusion = "usual") const {
     return *std::find_if(cases_[network].begin(), cases_[network].end(), [&](const Case& one) {
       return one.scenario->workload.name == model && one.scenario->cluster.ranks() == ranks &&
-             one.policy->name == policy;
+             one.policy->name == policy && one.fusion == fusion;
     });
   }
 
@@ -91,15 +100,17 @@ std::vector<std::string> with_models(std::vector<std::string> cells) {
 
 std::string Study::times(std::size_t network, int ranks) const {
   std::string text = header(with_models({fmt::format("P = {}", ranks)}));
-  for (const Policy* policy : options_.policies) {
-    text += fmt::format("| {} |", policy->name);
+  const auto row = [&](std::string_view policy, std::string_view fusion) {
+    text += fmt::format("| {}{} |", policy, fusion == "usual" ? "" : ", planned buckets");
     for (const char* const model : kModels) {
-      const sim::Evaluation& evaluation = find(network, model, ranks, policy->name).evaluation;
+      const sim::Evaluation& evaluation = find(network, model, ranks, policy, fusion).evaluation;
       text += fmt::format(" {} ({}) |", milliseconds(evaluation.iteration.seconds),
                           milliseconds(evaluation.bound_seconds));
     }
     text += "\n";
-  }
+  };
+  for (const Policy* policy : options_.policies) row(policy->name, "usual");
+  for (const char* const policy : kPlanned) row(policy, "planned");
   text += "| max(f + b, r) |";
   for (const char* const model : kModels) {
     const sim::Evaluation& dear = find(network, model, ranks, kOurs).evaluation;
@@ -136,7 +147,7 @@ std::string Study::gains(std::size_t network) const {
     text += fmt::format("| {} |", rival);
     for (const char* const model : kModels) {
       const double theirs = find(network, model, kRanks.back(), rival).evaluation.iteration.seconds;
-      const double ours = find(network, model, kRanks.back(), kOurs).evaluation.iteration.seconds;
+      const double ours = find(network, model, kRanks.back(), kOurs, "planned").evaluation.iteration.seconds;
       const double gain = theirs / ours - 1;
       text += fmt::format(" {:+.0f} % |", 100 * gain);
       if (gain > most) {
@@ -151,7 +162,7 @@ std::string Study::gains(std::size_t network) const {
   text += "| the fastest of them |";
   double most_over_best = -1;
   for (const char* const model : kModels) {
-    const double ours = find(network, model, kRanks.back(), kOurs).evaluation.iteration.seconds;
+    const double ours = find(network, model, kRanks.back(), kOurs, "planned").evaluation.iteration.seconds;
     const double gain = best_rival.at(model) / ours - 1;
     most_over_best = std::max(most_over_best, gain);
     text += fmt::format(" {:+.0f} % |", 100 * gain);
@@ -159,24 +170,29 @@ std::string Study::gains(std::size_t network) const {
   text += "\n| the bound: (f + max(b, r)) / (max(f, r/2) + max(b, r/2)) |";
   double most_by_bounds = 0;
   for (const char* const model : kModels) {
-    const sim::Evaluation& dear = find(network, model, kRanks.back(), kOurs).evaluation;
+    const sim::Evaluation& dear = find(network, model, kRanks.back(), kOurs, "planned").evaluation;
     const double ratio = find_policy("wfbp").bound(dear.f_seconds, dear.b_seconds, dear.r_seconds) /
                          find_policy(kOurs).bound(dear.f_seconds, dear.b_seconds, dear.r_seconds);
     most_by_bounds = std::max(most_by_bounds, ratio - 1);
     text += fmt::format(" {:+.0f} % |", 100 * (ratio - 1));
   }
   text += fmt::format(
-      "\n\nThe paper reports up to {:.0f} % on this network. Here the largest gain over one of its rivals is "
-      "{:.0f} % ({}), and {:.0f} % over the fastest of them; hiding more of the communication, with "
-      "infinitely "
-      "fine buckets, gives at most {:.0f} % (last line). {}\n\n",
+      "\n\nThe paper reports up to {:.0f} % over the state of the art on this network. Here the largest gain "
+      "over "
+      "one of its rivals is {:.0f} % ({}), and over the fastest of them {:.0f} %. Hiding more of the "
+      "communication "
+      "gives at most {:.0f} % (last line); the rest is what rivals lose by fusion and start-up, which the "
+      "table "
+      "above takes apart. {}\n\n",
       100 * kNetworks[network].reported, 100 * most, where, 100 * most_over_best, 100 * most_by_bounds,
-      most >= kNetworks[network].reported
-          ? "So gains as large as those reported are there, against a rival whose own start-up costs, fusion "
-            "or negotiation make the difference; overlap alone does not reach them."
-          : "So no policy modelled here leaves that much: what is reported beyond comes from what these "
-            "models "
-            "leave out (see \"What is left out\"), not from overlap, fusion or start-up as they have it.");
+      most_over_best >= kNetworks[network].reported
+          ? "A gain as large as the one reported is there even over the fastest rival."
+      : most >= kNetworks[network].reported ? "So a gain as large as the one reported is there over some "
+                                              "rival with its usual settings, but over the "
+                                              "fastest one no model of the network gives it."
+                                            : "No policy modelled here leaves as much as is reported: what "
+                                              "is beyond comes from what these models "
+                                              "leave out.");
   return text;
 }
 
@@ -210,7 +226,7 @@ std::string Study::report() const {
         "fine buckets (overlap), what buckets of this size change of it (fusion), and what the alpha of "
         "messages and negotiation add (start-up).\n\n";
     text += breakdowns(network);
-    text += "### What DeAR gains, P = 64\n\n";
+    text += "### What DeAR with planned buckets gains, P = 64\n\n";
     text += gains(network);
   }
   text += "## What is left out\n\n| policy | source | not modelled |\n|---|---|---|\n";

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kMargin = 24;
 constexpr double kHead = 76;  // title and legend
-constexpr double kLabels = 116;
+constexpr double kLabels = 156;
 constexpr double kField = 210;
 constexpr double kValues = 70;
 constexpr double kPanel = kLabels + kField + kValues;
