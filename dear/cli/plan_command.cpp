@@ -88,6 +88,7 @@ void run_plan(const PlanArguments& arguments) {
   print_scenarios(all);
   fmt::print("Everything below is modelled: no computation and no communication took place.\n");
   for (const Scenario& scenario : all) {
+    options.memory_bytes = scenario.memory_bytes;
     const plan::Answer answer = plan::plan(scenario.workload, scenario.cluster, options);
     fmt::print("\n{} on {}, {} ranks\n\n", scenario.workload.name, scenario.cluster.name,
                scenario.cluster.ranks());

@@ -23,6 +23,7 @@ constexpr std::string_view kUsualDevice = "a100";
 
 struct Job {
   Workload workload;
+  std::int64_t memory_bytes = 0;
   std::string origin;
 };
 
@@ -54,6 +55,7 @@ Job job_of(const ScenarioOptions& options, const std::string& text, const Cluste
       model, device, {.batch = batch, .size = options.sample_size, .dtype = parse_dtype(options.dtype)});
   const bool measured = model.measured && model.measured->device == device.name;
   return {.workload = std::move(workload),
+          .memory_bytes = device.memory_bytes,
           .origin = fmt::format("{} samples a rank on {}, {}", batch, device.name,
                                 measured ? "scaled to a measured iteration" : "by its roofline")};
 }
@@ -124,8 +126,11 @@ std::vector<Scenario> scenarios(const ScenarioOptions& options) {
       if (sizes.empty()) sizes.emplace_back();
       for (const std::optional<int>& ranks : sizes) {
         const Cluster cluster = find_cluster(text, ranks);
-        auto [workload, origin] = job_of(options, model, cluster);
-        all.push_back({.workload = std::move(workload), .cluster = cluster, .origin = std::move(origin)});
+        auto [workload, memory_bytes, origin] = job_of(options, model, cluster);
+        all.push_back({.workload = std::move(workload),
+                       .cluster = cluster,
+                       .memory_bytes = memory_bytes,
+                       .origin = std::move(origin)});
       }
     }
   }

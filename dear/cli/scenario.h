@@ -28,8 +28,9 @@ struct ScenarioOptions {
 // One job on one machine.
 struct Scenario {
   Workload workload;
-  Cluster cluster;     // of as many ranks as take part
-  std::string origin;  // of the times: "built for rtx2080ti, 64 samples", "read from FILE"
+  Cluster cluster;                // of as many ranks as take part
+  std::int64_t memory_bytes = 0;  // of a rank's device; 0: not known
+  std::string origin;             // of the times: "built for rtx2080ti, 64 samples", "read from FILE"
 };
 
 // Every model on every cluster with every number of ranks, clusters and ranks innermost. ConfigError for what

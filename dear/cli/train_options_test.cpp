@@ -128,6 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"no_workers", {.workers = 0}, {"--workers is 0", "from 1 to"}},
         Refusal{"too_many_workers", {.workers = 100000}, {"--workers is 100000"}},
         Refusal{"policy", {.policy = "fastest"}, {"--policy", "fastest", "dear-replicated"}},
+        Refusal{"policy_only_simulated", {.policy = "ddp"}, {"--policy", "\"ddp\" can only be simulated"}},
         Refusal{"compare", {.compare = "serial,fastest"}, {"--compare", "fastest", "wfbp"}},
         Refusal{"compare_empty_name", {.compare = "serial,"}, {"--compare", "wfbp"}},
         Refusal{"policy_and_compare", {.policy = "dear", .compare = "dear"}, {"--policy", "--compare"}},

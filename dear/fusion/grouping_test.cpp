@@ -259,5 +259,39 @@ INSTANTIATE_TEST_SUITE_P(Texts, RefusedFusion,
                                            "first=,25MiB", "25MiB,first=1MiB", "1MiB,25MiB",
                                            "first=1MiB,25MiB,2MiB", "first=layer,all", "layer,all"));
 
+// Tensors 0 to 4 of 4, 8, 4, 8, 4 bytes; 1 and 3 are of another dtype. Tensor 0 is tied to the last layer.
+Workload mixed_and_tied() {
+  return {.name = "mixed and tied",
+          .tensors = {{.name = "a", .elements = 1},
+                      {.name = "b", .elements = 1, .dtype = DType::f64},
+                      {.name = "c", .elements = 1},
+                      {.name = "d", .elements = 1, .dtype = DType::f64},
+                      {.name = "e", .elements = 1}},
+          .layers = {{.name = "first", .tensors = {0, 1}},
+                     {.name = "second", .tensors = {2, 3}},
+                     {.name = "third", .tensors = {0, 4}}}};
+}
+
+TEST(GroupBackward, GoesFromTheLastTensorToTheFirst) {
+  std::vector<TensorId> asked;
+  const auto two_of_a_dtype = [&](const Bucket& bucket, std::size_t index, TensorId next) {
+    asked.push_back(next);
+    EXPECT_GT(bucket.tensors.back(), next);
+    EXPECT_EQ(index, 0U);
+    return bucket.tensors.size() == 2;
+  };
+  const Grouping grouping = group_backward(mixed_and_tied(), two_of_a_dtype);
+  EXPECT_EQ(asked, (std::vector<TensorId>{2, 1, 0}));  // 4 and 3 begin the buckets of their dtypes
+  ASSERT_EQ(grouping.size(), 3U);
+  EXPECT_EQ(grouping.buckets()[0].tensors, (std::vector<TensorId>{0}));
+  EXPECT_EQ(grouping.buckets()[1].tensors, (std::vector<TensorId>{1, 3}));
+  EXPECT_EQ(grouping.buckets()[1].bytes, 16);
+  EXPECT_EQ(grouping.buckets()[2].tensors, (std::vector<TensorId>{2, 4}));
+}
+
+TEST(OwnerOf, IsTheLayerThatUsesATensorFirst) {
+  EXPECT_EQ(owner_of(mixed_and_tied()), (std::vector<LayerId>{0, 0, 1, 1, 2}));
+}
+
 }  // namespace
 }  // namespace dear

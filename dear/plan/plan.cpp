@@ -115,15 +115,38 @@ class Planner {
   const cost::CollectiveTimes times_;
 };
 
+bool fits(const Row& row, std::int64_t memory_bytes) {
+  return memory_bytes == 0 || row.evaluation.memory.total() <= memory_bytes;
+}
+
+// See Answer::best.
+std::size_t choose(const std::vector<Row>& rows, std::int64_t memory_bytes) {
+  const auto first =
+      std::find_if(rows.begin(), rows.end(), [&](const Row& row) { return fits(row, memory_bytes); });
+  if (first == rows.end()) return 0;
+  const double enough = first->evaluation.iteration.seconds * (1 + kSame);
+  const auto trains = std::find_if(first, rows.end(), [&](const Row& row) {
+    return row.policy->trains && fits(row, memory_bytes) && row.evaluation.iteration.seconds <= enough;
+  });
+  return static_cast<std::size_t>((trains != rows.end() ? trains : first) - rows.begin());
+}
+
 std::string percent(double part) { return fmt::format("{:.0f} %", 100 * part); }
 
-std::vector<std::string> verdict_on(const Answer& answer) {
+std::vector<std::string> verdict_on(const Answer& answer, std::int64_t memory_bytes) {
   const std::vector<Row>& rows = answer.rows;
   const Row& best = rows[answer.best];
   const double seconds = best.evaluation.iteration.seconds;
   std::vector<std::string> verdict = {
       fmt::format("Use {} with fusion {}: {} an iteration, {} of it computation.", best.policy->name,
                   best.fusion, format_seconds(seconds), percent(best.breakdown.compute / seconds))};
+  if (!fits(best, memory_bytes)) {
+    verdict.push_back(fmt::format("No policy fits into the {} of a rank: the model has to be cut as well.",
+                                  format_bytes(memory_bytes)));
+  } else if (!fits(rows.front(), memory_bytes)) {
+    verdict.push_back(
+        fmt::format("Those that are faster do not fit into the {} of a rank.", format_bytes(memory_bytes)));
+  }
   const auto find = [&](std::string_view name) {
     return std::find_if(rows.begin(), rows.end(), [&](const Row& row) { return row.policy->name == name; });
   };
@@ -164,17 +187,12 @@ Answer plan(const Workload& workload, const Cluster& cluster, const Options& opt
   std::stable_sort(answer.rows.begin(), answer.rows.end(), [](const Row& one, const Row& other) {
     return one.evaluation.iteration.seconds < other.evaluation.iteration.seconds;
   });
-  // Of those that are as fast as the fastest, one that `dear train` runs.
-  const double enough = answer.rows.front().evaluation.iteration.seconds * (1 + kSame);
-  const auto trains = std::find_if(answer.rows.begin(), answer.rows.end(), [&](const Row& row) {
-    return row.policy->trains && row.evaluation.iteration.seconds <= enough;
-  });
-  if (trains != answer.rows.end()) answer.best = static_cast<std::size_t>(trains - answer.rows.begin());
+  answer.best = choose(answer.rows, options.memory_bytes);
   const Row& best = answer.rows[answer.best];
   answer.floor_seconds =
       stale_gradient_floor(best.evaluation.f_seconds, best.evaluation.b_seconds, best.evaluation.r_seconds);
   answer.sensitivities = planner.sensitivities(best);
-  answer.verdict = verdict_on(answer);
+  answer.verdict = verdict_on(answer, options.memory_bytes);
   return answer;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct Options {
   std::vector<const Policy*> policies{};  // to choose from; all when empty
   sim::EvaluateOptions evaluate{};
   cost::ClusterTimesOptions times{};
+  std::int64_t memory_bytes = 0;  // that a rank has; 0: not known
 };
 
 // The best that one policy does.
@@ -38,7 +40,8 @@ struct Sensitivity {
 
 struct Answer {
   std::vector<Row> rows;  // the fastest first
-  // Which of them to use: the fastest, or one within a hundredth of it that `dear train` runs.
+  // Which of them to use: of those that fit into memory (of all, if none does) the fastest, or one within a
+  // hundredth of it that `dear train` runs.
   std::size_t best = 0;
   // max(f + b, r) for that row's r: what gradients one iteration old would reach.
   double floor_seconds = 0;

@@ -16,6 +16,7 @@
 namespace dear::sim {
 namespace {
 
+constexpr double kRounding = 1e-9;
 constexpr std::array kDetails{Detail::closed_form, Detail::flows, Detail::blocks};
 
 algorithm::Collective collective_of(CollectiveOp op) {
@@ -135,8 +136,9 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
   }
   evaluation.r_seconds /= policy.traffic;
   evaluation.bound_seconds = policy.bound(evaluation.f_seconds, evaluation.b_seconds, evaluation.r_seconds);
-  evaluation.exposed_communication_seconds =
-      std::max(0.0, evaluation.iteration.seconds - evaluation.compute_seconds);
+  // Less is rounding.
+  const double exposed = evaluation.iteration.seconds - evaluation.compute_seconds;
+  if (exposed > kRounding * evaluation.iteration.seconds) evaluation.exposed_communication_seconds = exposed;
   return evaluation;
 }
 

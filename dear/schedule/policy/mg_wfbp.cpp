@@ -10,10 +10,10 @@ namespace {
 // Two all-reduces and the one of both end so much apart that it is no rounding.
 constexpr double kGain = 1e-9;
 
-// Layer by layer in the order of backward: a layer's gradients join those that wait before them when one
-// all-reduce of all is through sooner than two. That is the paper's rule, "if they are ready less than one
-// start-up after the others could begin", for times of any form.
-std::vector<bool> ends_of_merges(const Workload& workload, const cost::CollectiveTimes& times) {
+// By layer: whether it begins a bucket in the order of backward. A layer's gradients join those that wait
+// before them when one all-reduce of all is through sooner than two. For alpha-beta times that is the paper's
+// condition, that they are ready less than one start-up after the others could begin.
+std::vector<bool> begin_buckets(const Workload& workload, const cost::CollectiveTimes& times) {
   const std::vector<LayerId> owners = owner_of(workload);
   const std::vector<double> ready = backward_ends(workload);
   std::vector<std::int64_t> bytes(workload.layers.size(), 0);
@@ -43,7 +43,7 @@ std::vector<bool> ends_of_merges(const Workload& workload, const cost::Collectiv
 Grouping merged(const Workload& workload, const cost::CollectiveTimes& times) {
   validate(workload);
   const std::vector<LayerId> owners = owner_of(workload);
-  const std::vector<bool> begins = ends_of_merges(workload, times);
+  const std::vector<bool> begins = begin_buckets(workload, times);
   return group_backward(workload, [&](const Bucket& bucket, std::size_t, TensorId next) {
     const LayerId last = owners[bucket.tensors.back()];
     return std::any_of(begins.begin() + owners[next], begins.begin() + last, [](bool b) { return b; });

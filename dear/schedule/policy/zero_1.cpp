@@ -24,17 +24,17 @@ Schedule make_zero_1(const Workload& workload, const Grouping& grouping, const c
 }  // namespace
 
 Policy zero_1_policy() {
-  return {.name = "zero-1",
-          .summary =
-              "reduce-scatter under backward, update of the shard, all-gather of parameters before the "
-              "next forward",
-          .source = "ZeRO: Rajbhandari et al. 2020, arXiv 1910.02054",
-          .leaves_out = "buckets are those of the other policies: the usual size is not the paper's",
-          .residence = {.optimizer_sharded = true},
-          .decoupled = true,
-          .make = make_zero_1,
-          .usual_grouping = by_size,
-          .bound = [](double f, double b, double r) { return f + std::max(b, r / 2) + r / 2; }};
+  return {
+      .name = "zero-1",
+      .summary =
+          "reduce-scatter under backward, update of the shard, all-gather of parameters before the "
+          "next forward",
+      .source = "ZeRO: Rajbhandari et al. 2020, arXiv 1910.02054",
+      .leaves_out = "buckets of 25 MiB instead of DeepSpeed's 500 million elements, which would hide nothing",
+      .residence = {.optimizer_sharded = true},
+      .make = make_zero_1,
+      .usual_grouping = by_size,
+      .bound = [](double f, double b, double r) { return f + std::max(b, r / 2) + r / 2; }};
 }
 
 }  // namespace dear
