@@ -17,6 +17,9 @@ namespace dear::sim {
 namespace {
 
 constexpr double kRounding = 1e-9;
+// What a laptop does in minutes and holds in memory: steps of all simulated ranks, and messages.
+constexpr double kMostSteps = 1e7;
+constexpr double kMostMessages = 2e9;
 constexpr std::array kDetails{Detail::closed_form, Detail::flows, Detail::blocks};
 
 algorithm::Collective collective_of(CollectiveOp op) {
@@ -31,6 +34,28 @@ algorithm::Collective collective_of(CollectiveOp op) {
       break;
   }
   return algorithm::Collective::broadcast;
+}
+
+void refuse_what_takes_too_long(const Schedule& schedule, std::size_t members,
+                                const EvaluateOptions& options) {
+  const auto ranks = static_cast<double>(members);
+  const double steps = ranks * static_cast<double>(schedule.steps().size());
+  if (steps > kMostSteps)
+    throw ConfigError(
+        fmt::format("{} ranks of {} steps each are too many to simulate one by one: give fewer ranks, or "
+                    "closed-form without jitter, where one stands for all",
+                    members, schedule.steps().size()));
+  if (options.detail != Detail::blocks) return;
+  double collectives = 0;
+  for (const Step& step : schedule.steps())
+    collectives += schedule.lanes()[step.lane].kind == LaneKind::network ? 1 : 0;
+  const double messages =
+      ranks * ranks * collectives * static_cast<double>(options.iterations) * options.repetitions;
+  if (messages > kMostMessages)
+    throw ConfigError(
+        fmt::format("about {:.1g} messages are too many: give fewer ranks, larger buckets, fewer "
+                    "iterations or repetitions, or flows instead of blocks",
+                    messages));
 }
 
 // The cluster's links, and what collectives put on them.
@@ -111,6 +136,8 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
                             .jitter = options.jitter,
                             .seed = options.seed,
                             .repetitions = options.repetitions};
+
+  refuse_what_takes_too_long(schedule, variation.slowdowns.size(), options);
 
   std::unique_ptr<Wires> wires;
   MakeNetwork make_network = [&](int members) {
