@@ -23,8 +23,8 @@ using TransportOf = std::function<Transport(const Communicate& what)>;
 // the next one at once.
 std::shared_ptr<const fabric::Rounds> one_flow_rounds(algorithm::Collective collective, int ranks);
 
-// Collectives as messages that share links: of one lane with another, of this job with others that were put
-// on the same traffic. Ranks enter one by one and leave one by one.
+// Collectives as messages that share links, those of one lane with another's. Ranks enter one by one and
+// leave one by one.
 class FabricNetwork final : public NetworkModel {
  public:
   // The topology outlives the model.

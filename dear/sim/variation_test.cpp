@@ -33,7 +33,7 @@ MakeNetwork closed_form(const std::vector<double>& seconds) {
 std::vector<double> samples_of(std::string_view policy, const Variation& variation) {
   const Workload workload = two_layers();
   const Grouping grouping = group(workload, PerLayer{});
-  const Schedule schedule = find_policy(policy).make(workload, grouping);
+  const Schedule schedule = make_schedule(find_policy(policy), workload, grouping);
   const std::vector<double> seconds = step_seconds(schedule, workload, grouping, kLink, 2);
   return iteration_samples(schedule, seconds, variation, closed_form(seconds), 16).iteration_seconds;
 }
@@ -44,7 +44,7 @@ TEST(Variation, OneRankStandsForAllThatAreAlike) {
     dear::testing::Random random(seed);
     const Workload workload = dear::testing::random_workload(random, 8);
     const Grouping grouping = dear::testing::random_grouping(random, workload);
-    const Schedule schedule = find_policy(seed % 2 == 0 ? "dear" : "wfbp").make(workload, grouping);
+    const Schedule schedule = make_schedule(find_policy(seed % 2 == 0 ? "dear" : "wfbp"), workload, grouping);
     const std::vector<double> seconds = step_seconds(schedule, workload, grouping, kLink, 4);
     const Result one = simulate(schedule, workload, grouping, kLink, {.ranks = 4, .iterations = 40});
     const std::vector<Straggler> stragglers = {{.rank = 1, .slowdown = 1.5}, {.rank = 3, .slowdown = 1.5}};
