@@ -83,7 +83,8 @@ TEST(Evaluate, ClosedFormIsTheSimulationOfOneRank) {
 TEST(Evaluate, DetailsAgreeWhereARingSharesNothing) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     Random random(seed);
-    const Workload workload = dear::testing::random_workload(random, 5);
+    Workload workload = dear::testing::random_workload(random, 5);
+    workload.buffer_bytes = static_cast<std::int64_t>(random.below(2) * 100'000);
     const Grouping grouping = dear::testing::random_grouping(random, workload);
     const Link card{.alpha_seconds = random.unit() * 1e-4,
                     .beta_seconds_per_byte = 1e-10 + random.unit() * 1e-8};
@@ -92,7 +93,10 @@ TEST(Evaluate, DetailsAgreeWhereARingSharesNothing) {
     const int size = 2 + static_cast<int>(random.below(4));
     Cluster cluster = flat(size, card);
     if (seed % 3 == 1) cluster = nodes(2 + static_cast<int>(random.below(3)), size, inside, card);
-    if (seed % 3 == 2) cluster.dimensions[0].oversubscription = 1 + random.unit() * 7;
+    if (seed % 3 == 2) {
+      cluster.dimensions[0].oversubscription = 1 + random.unit() * 7;
+      workload.buffer_bytes = 0;  // the chain of a broadcast has one message less than the ring
+    }
     for (const Policy& policy : policies()) {
       SCOPED_TRACE(::testing::Message() << "seed " << seed << ", policy " << policy.name);
       const double expected = evaluate_ring(policy.name, workload, grouping, cluster).iteration.seconds;

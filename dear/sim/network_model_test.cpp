@@ -127,6 +127,16 @@ TEST(FabricNetwork, OneFlowCarriesWhatARingDoes) {
     }
   }
   EXPECT_EQ(one_flow_rounds(Collective::all_reduce, 1)->rounds(), 0);
+  const auto chain = one_flow_rounds(Collective::broadcast, 3);
+  const auto exchange_of = [&](int rank) {
+    fabric::Exchange exchange;
+    chain->exchange(0, rank, exchange);
+    return exchange;
+  };
+  EXPECT_THAT(exchange_of(0).sends, ElementsAre(fabric::Message{.peer = 1, .share = 1}));
+  EXPECT_TRUE(exchange_of(0).receives.empty());
+  EXPECT_THAT(exchange_of(2).receives, ElementsAre(fabric::Message{.peer = 1, .share = 1}));
+  EXPECT_TRUE(exchange_of(2).sends.empty());
 }
 
 // Two layers, forward 1 + 1 and backward 1 + 1, all-reduces of 3 s each: the first iteration commits at 4.
