@@ -1,3 +1,278 @@
 #include "dear/plan/plan.h"
 
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "dear/base/error.h"
+#include "dear/plan/fusion_choice.h"
+#include "dear/schedule/testing/random_job.h"
+
+namespace dear::plan {
+namespace {
+
+using dear::testing::Random;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int kLayers = 64;
+constexpr int kRanks = 4;
+constexpr std::int64_t kLayerBytes = 4 << 20;
+
+// 64 equal layers of 4 MiB; f and b seconds of forward and backward in all.
+Workload even_job(double f, double b) {
+  Workload workload{.name = "even", .tensors = {}, .layers = {}};
+  for (LayerId layer = 0; layer < kLayers; ++layer) {
+    workload.tensors.push_back({.name = fmt::format("t{}", layer), .elements = kLayerBytes / 4});
+    workload.layers.push_back({.name = fmt::format("l{}", layer),
+                               .tensors = {layer},
+                               .forward_seconds = f / kLayers,
+                               .backward_seconds = b / kLayers});
+  }
+  return workload;
+}
+
+// On which a ring takes r seconds for all bytes, and 6 times alpha for each all-reduce.
+Cluster cluster_of(double r, double alpha_seconds = 0) {
+  const double bytes = 1.5 * kLayers * kLayerBytes;
+  return flat_cluster(
+      {.name = "own", .link = {.alpha_seconds = alpha_seconds, .beta_seconds_per_byte = r / bytes}}, kRanks);
+}
+
+Options with(std::initializer_list<const char*> names) {
+  Options options;
+  for (const char* name : names) options.policies.push_back(&find_policy(name));
+  return options;
+}
+
+const Row& row_of(const Answer& answer, std::string_view policy) {
+  return *std::find_if(answer.rows.begin(), answer.rows.end(),
+                       [&](const Row& row) { return row.policy->name == policy; });
+}
+
+Workload random_job(Random& random) {
+  Workload workload = dear::testing::random_workload(random, 10);
+  for (Tensor& tensor : workload.tensors) tensor.dtype = DType::f32;
+  return workload;
+}
+
+Cluster random_cluster(Random& random) {
+  return flat_cluster(
+      {.name = "random",
+       .link = {.alpha_seconds = random.unit() * 3e-4, .beta_seconds_per_byte = random.unit() * 1e-8}},
+      2 + static_cast<int>(random.below(7)));
+}
+
+// r is nothing beside the backward: all of it hides there already.
+TEST(Verdict, SaysWhereDearIsNotNeeded) {
+  const Answer answer = plan(even_job(1, 2), cluster_of(0.01));
+  EXPECT_THAT(answer.verdict, Contains(HasSubstr("DeAR is not needed here")));
+  EXPECT_THAT(answer.verdict, Contains(HasSubstr("No schedule can be faster")));
+  EXPECT_NEAR(answer.floor_seconds, 3, 1e-9);
+  EXPECT_TRUE(answer.rows[answer.best].policy->trains);
+}
+
+// f = 0.5, b = 4, r = 2. wfbp hides everything: 4.5. DeAR has half of r left for a forward that is
+// shorter: 5.
+TEST(Verdict, SaysWhereDearIsNotTheAnswer) {
+  const Answer answer = plan(even_job(0.5, 4), cluster_of(2), with({"wfbp", "dear"}));
+  EXPECT_THAT(answer.verdict, Contains(HasSubstr("DeAR is not the answer here")));
+  EXPECT_THAT(answer.verdict, Contains(HasSubstr("Use wfbp")));
+  EXPECT_EQ(answer.rows[answer.best].policy->name, "wfbp");
+  EXPECT_NEAR(row_of(answer, "wfbp").evaluation.iteration.seconds, 4.5, 0.1);
+  EXPECT_NEAR(row_of(answer, "dear").evaluation.iteration.seconds, 5, 0.1);
+}
+
+// f = 1, b = 2, r = 2b: wfbp 1 + 4, DeAR 2 + 2, but for the part of a bucket.
+TEST(Verdict, SaysWhatDearGains) {
+  const Answer answer = plan(even_job(1, 2), cluster_of(4), with({"serial", "wfbp", "dear"}));
+  EXPECT_THAT(answer.verdict, Contains(HasSubstr("Use dear")));
+  EXPECT_THAT(answer.verdict, Contains(HasSubstr("DeAR gains 24 % over wait-free backpropagation")));
+  EXPECT_THAT(answer.verdict, Not(Contains(HasSubstr("No schedule can be faster"))));
+  EXPECT_EQ(answer.rows[answer.best].policy->name, "dear");
+  EXPECT_NEAR(answer.floor_seconds, 4, 1e-9);
+}
+
+// 6 x 0.2 s for each all-reduce and half a second for the bytes; or the bytes alone.
+TEST(Plan, StartUpAsksForFewerBuckets) {
+  for (const char* const policy : {"wfbp", "dear"}) {
+    const Answer start_up = plan(even_job(1, 2), cluster_of(0.5, 0.2), with({policy}));
+    const Answer bytes = plan(even_job(1, 2), cluster_of(4), with({policy}));
+    EXPECT_LT(2 * start_up.rows[0].grouping.size(), bytes.rows[0].grouping.size()) << policy;
+    EXPECT_GT(start_up.rows[0].breakdown.start_up, 0);
+    EXPECT_NEAR(bytes.rows[0].breakdown.start_up, 0, 1e-9);
+  }
+  const Answer serial = plan(even_job(1, 2), cluster_of(0.5, 0.2), with({"serial"}));
+  EXPECT_EQ(serial.rows[0].grouping.size(), 1U);
+  EXPECT_THAT(serial.rows[0].why, HasSubstr("start-up of messages"));
+}
+
+TEST(Plan, IsSortedAndCompleteAndAddsUp) {
+  for (std::uint64_t seed = 0; seed < 25; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const Workload workload = random_job(random);
+    const Cluster cluster = random_cluster(random);
+    const Answer answer = plan(workload, cluster);
+    ASSERT_EQ(answer.rows.size(), policies().size());
+    EXPECT_TRUE(std::is_sorted(answer.rows.begin(), answer.rows.end(), [](const Row& a, const Row& b) {
+      return a.evaluation.iteration.seconds < b.evaluation.iteration.seconds;
+    }));
+    std::set<std::string_view> names;
+    for (const Row& row : answer.rows) {
+      SCOPED_TRACE(row.policy->name);
+      names.insert(row.policy->name);
+      const double seconds = row.evaluation.iteration.seconds;
+      const Breakdown& parts = row.breakdown;
+      EXPECT_NEAR(parts.compute + parts.overlap + parts.fusion + parts.start_up, seconds, 1e-9 * seconds);
+      EXPECT_GE(parts.compute, 0);
+      EXPECT_GE(parts.overlap, 0);
+      EXPECT_FALSE(row.why.empty());
+      EXPECT_FALSE(row.algorithm.empty());
+      // The row is what that grouping gives.
+      const cost::CollectiveTimes times = cost::times_on(cluster);
+      EXPECT_EQ(sim::evaluate(*row.policy, workload, row.grouping, cluster, times).iteration.seconds,
+                seconds);
+    }
+    EXPECT_EQ(names.size(), policies().size());
+    EXPECT_LE(answer.rows[answer.best].evaluation.iteration.seconds,
+              answer.rows[0].evaluation.iteration.seconds * 1.01);
+  }
+}
+
+// No other of its sizes is better, and its own system's settings are not either.
+TEST(Plan, FindsTheBestGrouping) {
+  for (std::uint64_t seed = 0; seed < 25; ++seed) {
+    Random random(seed);
+    const Workload workload = random_job(random);
+    const Cluster cluster = random_cluster(random);
+    const cost::CollectiveTimes times = cost::times_on(cluster);
+    for (const Row& row : plan(workload, cluster).rows) {
+      for (const char* const text : {"usual", "planned", "1MiB", "4MiB", "layer", "all"}) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed << ", " << row.policy->name << ", " << text);
+        const Grouping other = FusionChoice::parse(text).resolve(*row.policy, workload, times);
+        EXPECT_LE(row.evaluation.iteration.seconds * (1 - 1e-6),
+                  sim::evaluate(*row.policy, workload, other, cluster, times).iteration.seconds);
+      }
+    }
+  }
+}
+
+TEST(Sensitivities, MoveTheRightWay) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const Answer answer = plan(random_job(random), random_cluster(random), with({"serial", "wfbp", "dear"}));
+    const double now = answer.rows[answer.best].evaluation.iteration.seconds;
+    ASSERT_EQ(answer.sensitivities.size(), 4U);
+    const Sensitivity& bandwidth = answer.sensitivities[0];
+    const Sensitivity& latency = answer.sensitivities[1];
+    const Sensitivity& samples = answer.sensitivities[2];
+    const Sensitivity& devices = answer.sensitivities[3];
+    EXPECT_EQ(bandwidth.change, "twice the bandwidth");
+    EXPECT_EQ(latency.change, "half the latency");
+    EXPECT_EQ(samples.change, "twice the samples a rank");
+    EXPECT_EQ(devices.change, "devices twice as fast");
+    for (const Sensitivity& faster : {bandwidth, latency, devices}) {
+      EXPECT_LE(faster.iteration_seconds, now * (1 + 1e-9)) << faster.change;
+      EXPECT_GE(faster.iteration_seconds, now / 2 * (1 - 1e-9)) << faster.change;
+      EXPECT_NEAR(faster.speed_up, now / faster.iteration_seconds, 1e-9) << faster.change;
+    }
+    EXPECT_GE(samples.iteration_seconds, now * (1 - 1e-9));
+    EXPECT_LE(samples.iteration_seconds, 2 * now * (1 + 1e-9));
+    EXPECT_NEAR(samples.speed_up, 2 * now / samples.iteration_seconds, 1e-9);
+  }
+}
+
+// serial, f = 1, b = 2, a ring of r = 3 + 6 x 0.5 in one bucket: 9.
+TEST(Sensitivities, ByPencil) {
+  Options options = with({"serial"});
+  options.times.algorithm = "ring";
+  const Answer answer = plan(even_job(1, 2), cluster_of(3, 0.5), options);
+  const Row& row = answer.rows[0];
+  EXPECT_EQ(row.grouping.size(), 1U);
+  EXPECT_EQ(row.algorithm, "ring");
+  EXPECT_NEAR(row.evaluation.iteration.seconds, 9, 1e-9);
+  EXPECT_NEAR(row.breakdown.compute, 3, 1e-9);
+  EXPECT_NEAR(row.breakdown.overlap, 3, 1e-9);
+  EXPECT_NEAR(row.breakdown.fusion, 0, 1e-9);
+  EXPECT_NEAR(row.breakdown.start_up, 3, 1e-9);
+  EXPECT_NEAR(answer.sensitivities[0].iteration_seconds, 7.5, 1e-9);  // bandwidth
+  EXPECT_NEAR(answer.sensitivities[1].iteration_seconds, 7.5, 1e-9);  // latency
+  EXPECT_NEAR(answer.sensitivities[2].iteration_seconds, 12, 1e-9);   // samples
+  EXPECT_NEAR(answer.sensitivities[3].iteration_seconds, 7.5, 1e-9);  // devices
+}
+
+// By simulation, where updates take no time: what the recursion of fusion/planned.h is about.
+TEST(Planned, IsNoWorseThanAnyThreshold) {
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+    Random random(seed);
+    Workload workload = random_job(random);
+    workload.update_seconds = 0;
+    const Cluster cluster = random_cluster(random);
+    const cost::CollectiveTimes times = cost::times_on(cluster);
+    for (const char* const name : {"wfbp", "dear"}) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", " << name);
+      const Policy& policy = find_policy(name);
+      const auto seconds = [&](const Grouping& grouping) {
+        return sim::evaluate(policy, workload, grouping, cluster, times, {.iterations = 32})
+            .iteration.seconds;
+      };
+      const double planned = seconds(FusionChoice::parse("planned").resolve(policy, workload, times));
+      std::set<std::int64_t> thresholds = {1, workload.bytes() + 1};
+      for (int i = 0; i < 20; ++i)
+        thresholds.insert(1 +
+                          static_cast<std::int64_t>(random.unit() * static_cast<double>(workload.bytes())));
+      for (const std::int64_t threshold : thresholds)
+        EXPECT_LE(planned, seconds(group(workload, BySize{.threshold_bytes = threshold})) * (1 + 1e-6))
+            << threshold;
+    }
+  }
+}
+
+TEST(FusionChoice, TakesWhatIsWritten) {
+  const Workload workload = even_job(1, 2);
+  const cost::CollectiveTimes times = cost::times_on(cluster_of(4));
+  const auto buckets = [&](const char* text, const char* policy = "wfbp") {
+    const FusionChoice choice = FusionChoice::parse(text);
+    EXPECT_EQ(choice.text(), text);
+    return choice.resolve(find_policy(policy), workload, times).size();
+  };
+  EXPECT_EQ(buckets("layer"), 64U);
+  EXPECT_EQ(buckets("all"), 1U);
+  EXPECT_EQ(buckets("9MiB"), 32U);
+  EXPECT_EQ(buckets("usual"), find_policy("wfbp").usual_grouping(workload, times).size());
+  EXPECT_EQ(buckets("usual", "ddp"), find_policy("ddp").usual_grouping(workload, times).size());
+  EXPECT_NE(buckets("usual", "ddp"), buckets("usual"));
+  EXPECT_GT(buckets("planned"), 1U);
+  EXPECT_EQ(FusionChoice().text(), "usual");
+  try {
+    (void)FusionChoice::parse("often");
+    FAIL() << "there is no such grouping";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("or usual, or planned"));
+  }
+}
+
+TEST(Scaled, MultipliesEveryLink) {
+  Cluster cluster = cluster_of(1, 2);
+  cluster.dimensions.push_back(
+      {.name = "outer", .size = 2, .link = {.alpha_seconds = 5, .beta_seconds_per_byte = 3}});
+  const Cluster half = scaled(cluster, 0.5, 0.25);
+  EXPECT_EQ(half.dimensions[0].link.alpha_seconds, 1);
+  EXPECT_EQ(half.dimensions[1].link, (Link{.alpha_seconds = 2.5, .beta_seconds_per_byte = 0.75}));
+  EXPECT_EQ(scaled(cluster, 1, 1), cluster);
+}
+
+TEST(Plan, RefusesWhatCannotBe) {
+  EXPECT_THROW(plan(even_job(1, 2), Cluster{.name = "none", .dimensions = {}}), ConfigError);
+  EXPECT_THROW(plan(Workload{}, cluster_of(1)), ConfigError);
+}
+
+}  // namespace
+}  // namespace dear::plan

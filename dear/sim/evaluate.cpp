@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "dear/algorithm/algorithms.h"
 #include "dear/base/error.h"
 #include "dear/schedule/collective.h"
 #include "dear/sim/fabric_network.h"
@@ -80,17 +79,17 @@ class Wires {
     const int ranks = topology_.ranks();
     Transport transport{.bytes = static_cast<double>(bytes_of(what, workload_, grouping_)),
                         .start_up_seconds = overhead_seconds_};
-    if (detail_ == Detail::flows && what.op != CollectiveOp::broadcast) {
-      transport.rounds = one_flow_rounds(collective, ranks);
-      // Of the rounds' latencies the flow itself has one.
-      const int rounds = (what.op == CollectiveOp::all_reduce ? 2 : 1) * (ranks - 1);
-      double latency = 0;
-      for (int rank = 0; rank < ranks; ++rank)
-        latency = std::max(latency, topology_.latency_seconds(rank, (rank + 1) % ranks));
-      transport.start_up_seconds += std::max(0, rounds - 1) * latency;
-    } else {
-      transport.rounds = fabric::make_rounds(algorithm::find_algorithm("ring"), collective, {.ranks = ranks});
+    if (detail_ == Detail::blocks && what.op != CollectiveOp::broadcast) {
+      transport.rounds = fabric::ring_rounds(collective, ranks);
+      return transport;
     }
+    transport.rounds = one_flow_rounds(collective, ranks);
+    // Of the rounds' latencies the flow itself has one.
+    const int rounds = (what.op == CollectiveOp::all_reduce ? 2 : 1) * (ranks - 1);
+    double latency = 0;
+    for (int rank = 0; rank < ranks; ++rank)
+      latency = std::max(latency, topology_.latency_seconds(rank, (rank + 1) % ranks));
+    transport.start_up_seconds += std::max(0, rounds - 1) * latency;
     return transport;
   }
 

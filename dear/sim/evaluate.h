@@ -20,7 +20,7 @@ namespace dear::sim {
 enum class Detail : std::uint8_t {
   closed_form,  // formulas; see ClosedFormNetwork
   flows,        // each rank's bytes as one flow around the ring, sharing links max-min fairly
-  blocks        // every message of the ring's rounds
+  blocks        // every message of the ring's rounds; a broadcast, which is pipelined, as flows
 };
 std::string name_of(Detail detail);          // "closed-form", "flows", "blocks"
 Detail parse_detail(std::string_view text);  // ConfigError that lists them

@@ -7,25 +7,29 @@ namespace {
 
 class OneFlow final : public fabric::Rounds {
  public:
-  OneFlow(int ranks, double share) : ranks_(ranks), share_(share) {}
+  OneFlow(int ranks, double share, bool closed) : ranks_(ranks), share_(share), closed_(closed) {}
 
   [[nodiscard]] int ranks() const override { return ranks_; }
   [[nodiscard]] int rounds() const override { return ranks_ > 1 ? 1 : 0; }
   void exchange(int, int rank, fabric::Exchange& into) const override {
-    into.sends.assign({{.peer = (rank + 1) % ranks_, .share = share_}});
-    into.receives.assign({{.peer = (rank + ranks_ - 1) % ranks_, .share = share_}});
+    into.sends.clear();
+    into.receives.clear();
+    if (closed_ || rank + 1 < ranks_) into.sends.push_back({.peer = (rank + 1) % ranks_, .share = share_});
+    if (closed_ || rank > 0) into.receives.push_back({.peer = (rank + ranks_ - 1) % ranks_, .share = share_});
   }
 
  private:
   int ranks_;
   double share_;
+  bool closed_;  // the last rank sends to the first
 };
 
 }  // namespace
 
 std::shared_ptr<const fabric::Rounds> one_flow_rounds(algorithm::Collective collective, int ranks) {
+  if (collective == algorithm::Collective::broadcast) return std::make_shared<OneFlow>(ranks, 1, false);
   const int halves = collective == algorithm::Collective::all_reduce ? 2 : 1;
-  return std::make_shared<OneFlow>(ranks, static_cast<double>(halves * (ranks - 1)) / ranks);
+  return std::make_shared<OneFlow>(ranks, static_cast<double>(halves * (ranks - 1)) / ranks, true);
 }
 
 void FabricNetwork::enter(const Visit& visit, const Communicate& what, double now_seconds) {

@@ -19,12 +19,12 @@ struct Transport {
 };
 using TransportOf = std::function<Transport(const Communicate& what)>;
 
-// A reduce-scatter, all-gather or all-reduce as one round: each rank sends all that it sends around a ring to
-// the next one at once.
+// A collective as one round: each rank sends all that it sends around a ring to the next one at once; in a
+// broadcast, which is a chain from rank 0, the whole vector.
 std::shared_ptr<const fabric::Rounds> one_flow_rounds(algorithm::Collective collective, int ranks);
 
-// Collectives as messages that share links: of one lane with another, of this job with others that were put
-// on the same traffic. Ranks enter one by one and leave one by one.
+// Collectives as messages that share links, those of one lane with another's. Ranks enter one by one and
+// leave one by one.
 class FabricNetwork final : public NetworkModel {
  public:
   // The topology outlives the model.

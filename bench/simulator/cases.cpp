@@ -1,0 +1,163 @@
+// bench_simulator [MOST_RANKS]: how long simulations take, and what they need.
+//
+//   policies   every policy on 64 ranks, BERT-Large                         at most   2 s in all
+//   folded     131,072 GPUs, one rank standing for all                      at most   5 s
+//   blocks     every message of every rank: ResNet-50, dear, 25 MiB,        at most  60 s and 2 GiB
+//              4 iterations, 64 to MOST_RANKS (1024) ranks                          with 1024 ranks
+//   layers     100 to 3200 layers, a bucket each, dear
+//
+// Verifies the first two and the last against the critical cycle of each schedule, blocks against the closed
+// form of a ring; a wrong result is a failure, a slow one is only said.
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+#include <sys/resource.h>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "dear/base/units.h"
+#include "dear/cluster/presets.h"
+#include "dear/cost/cluster_times.h"
+#include "dear/schedule/critical_cycle.h"
+#include "dear/schedule/policy/policy.h"
+#include "dear/sim/evaluate.h"
+#include "dear/sim/simulate.h"
+#include "dear/zoo/make_workload.h"
+#include "dear/zoo/models.h"
+
+namespace {
+
+using dear::Cluster;
+using dear::Grouping;
+using dear::Policy;
+using dear::Workload;
+
+// How much of what was done in how long.
+struct Measured {
+  double seconds = 0;
+  double events = 0;
+  bool right = true;
+};
+
+double peak_mib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+bool near(double value, double expected) { return std::abs(value - expected) <= 1e-7 * expected; }
+
+bool print(const std::string& name, const Measured& measured, double limit_seconds) {
+  const bool slow = limit_seconds > 0 && measured.seconds > limit_seconds;
+  fmt::print("{:<44} {:>9.3f} {:>12.0f} {:>10.2f} {:>9.0f} {}{}\n", name, measured.seconds, measured.events,
+             measured.events / measured.seconds / 1e6, peak_mib(), measured.right ? "" : "WRONG ",
+             slow ? fmt::format("slower than {} s", limit_seconds) : "");
+  return measured.right;
+}
+
+// Making the schedule included.
+template <typename Simulate>
+double seconds_of(Simulate simulate) {
+  const auto begin = std::chrono::steady_clock::now();
+  simulate();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+Measured closed_form(const Policy& policy, const Workload& workload, const Grouping& grouping,
+                     const Cluster& cluster) {
+  const dear::cost::CollectiveTimes times = dear::cost::times_on(cluster);
+  dear::sim::Evaluation evaluation;
+  Measured measured;
+  measured.seconds = seconds_of([&] {
+    evaluation = dear::sim::evaluate(policy, workload, grouping, cluster, times, {.iterations = 64});
+  });
+  measured.events = static_cast<double>(evaluation.spans.size());
+  const dear::Schedule schedule = make_schedule(policy, workload, grouping, times);
+  const double critical =
+      critical_cycle(schedule, dear::sim::step_seconds(schedule, workload, grouping, times)).seconds;
+  measured.right = near(evaluation.iteration.seconds, critical);
+  return measured;
+}
+
+Workload model(const char* name, const Cluster& cluster) {
+  return dear::zoo::make_workload(dear::zoo::find_model(name), dear::zoo::find_device(cluster.device));
+}
+
+bool all_policies() {
+  const Cluster cluster = dear::find_cluster("10gbe-64");
+  const Workload workload = model("bert-large", cluster);
+  const dear::cost::CollectiveTimes times = dear::cost::times_on(cluster);
+  Measured all;
+  for (const Policy& policy : dear::policies()) {
+    const auto one = closed_form(policy, workload, policy.usual_grouping(workload, times), cluster);
+    all.seconds += one.seconds;
+    all.events += one.events;
+    all.right = all.right && one.right;
+  }
+  return print("policies: bert-large, 64 ranks, all", all, 2);
+}
+
+bool folded(const char* name) {
+  const Cluster cluster = dear::find_cluster("h100-400gbit-131072");
+  const Workload workload = model(name, cluster);
+  const Policy& dear = dear::find_policy("dear");
+  const Grouping grouping = dear.usual_grouping(workload, dear::cost::times_on(cluster));
+  return print(fmt::format("folded: {}, 131072 ranks, dear", name),
+               closed_form(dear, workload, grouping, cluster), 5);
+}
+
+// The stream of a ring goes through one card of a node, so that others do not count.
+Cluster with_one_link(Cluster cluster) {
+  for (dear::Dimension& dimension : cluster.dimensions) dimension.links = 1;
+  return cluster;
+}
+
+bool blocks(int ranks) {
+  const Cluster cluster = dear::find_cluster("dgx-h100-400gbit-1024", ranks);
+  const Workload workload = model("resnet50", cluster);
+  const Grouping grouping = group(workload, dear::BySize{.threshold_bytes = 25 * dear::kMiB});
+  const Policy& dear = dear::find_policy("dear");
+  const dear::cost::CollectiveTimes times =
+      dear::cost::times_on(with_one_link(cluster), {.algorithm = "ring"});
+  dear::sim::EvaluateOptions options{.detail = dear::sim::Detail::blocks, .iterations = 4};
+  dear::sim::Evaluation played;
+  Measured measured;
+  measured.seconds =
+      seconds_of([&] { played = evaluate(dear, workload, grouping, cluster, times, options); });
+  const double messages_a_ring = static_cast<double>(ranks) * (ranks - 1);
+  measured.events = 2 * messages_a_ring * static_cast<double>(grouping.size() * 4);
+  options.detail = dear::sim::Detail::closed_form;
+  measured.right = near(played.iteration.seconds,
+                        evaluate(dear, workload, grouping, cluster, times, options).iteration.seconds);
+  return print(fmt::format("blocks: resnet50, {} ranks, dear", ranks), measured, ranks == 1024 ? 60 : 0);
+}
+
+bool layers(dear::LayerId count) {
+  Workload workload{.name = "even", .tensors = {}, .layers = {}};
+  for (dear::LayerId layer = 0; layer < count; ++layer) {
+    workload.tensors.push_back({.name = fmt::format("t{}", layer), .elements = 1'000'000});
+    workload.layers.push_back({.name = fmt::format("l{}", layer),
+                               .tensors = {layer},
+                               .forward_seconds = 1e-3,
+                               .backward_seconds = 2e-3});
+  }
+  const Cluster cluster = dear::find_cluster("10gbe", 16);
+  return print(fmt::format("layers: {}, a bucket each, dear", count),
+               closed_form(dear::find_policy("dear"), workload, group(workload, dear::PerLayer{}), cluster),
+               0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int most_ranks = argc > 1 ? std::atoi(argv[1]) : 1024;
+  fmt::print("{:<44} {:>9} {:>12} {:>10} {:>9}\n", "simulation", "seconds", "steps", "million/s", "peak MiB");
+  bool right = all_policies();
+  for (const char* const name : {"gpt2-xl", "llama-70b"}) right = folded(name) && right;
+  for (dear::LayerId count = 100; count <= 3200; count *= 2) right = layers(count) && right;
+  fmt::print("{:<44} {:>9} {:>12}\n", "", "", "messages");
+  for (int ranks = 64; ranks <= most_ranks; ranks *= 2) right = blocks(ranks) && right;
+  return right ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,71 @@
+#include "dear/cli/study.h"
+
+#include <set>
+#include <stdexcept>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace dear::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+class OfThePaper : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { files_ = study_of_the_paper(); }
+  static const std::string& content(const std::string& name) {
+    for (const StudyFile& file : files_)
+      if (file.name == name) return file.content;
+    throw std::out_of_range(name);
+  }
+  static std::vector<StudyFile> files_;
+};
+std::vector<StudyFile> OfThePaper::files_;
+
+TEST_F(OfThePaper, IsTheSameTwice) {
+  const std::vector<StudyFile> again = study_of_the_paper();
+  ASSERT_EQ(files_.size(), 4U);
+  ASSERT_EQ(again.size(), files_.size());
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    EXPECT_EQ(again[i].name, files_[i].name);
+    EXPECT_EQ(again[i].content, files_[i].content) << files_[i].name;
+  }
+}
+
+TEST_F(OfThePaper, NamesEveryPolicyModelAndNetwork) {
+  const std::string& report = content("README.md");
+  for (const Policy& policy : policies()) {
+    EXPECT_THAT(report, HasSubstr("| " + std::string(policy.name) + " |"));
+    EXPECT_THAT(report, HasSubstr(std::string(policy.source)));
+  }
+  for (const char* const model : {"resnet50", "densenet201", "inception-v4", "bert-base", "bert-large"})
+    EXPECT_THAT(report, HasSubstr(model));
+  EXPECT_THAT(report, HasSubstr("(10gbe-64.svg)"));
+  EXPECT_THAT(report, HasSubstr("(100gbib-64.svg)"));
+  EXPECT_THAT(report, HasSubstr("up to 83 %"));
+  EXPECT_THAT(report, HasSubstr("up to 15 %"));
+  EXPECT_THAT(content("10gbe-64.svg"), HasSubstr("<svg"));
+  EXPECT_THAT(content("100gbib-64.svg"), HasSubstr("bert-large on 100gbib-64, 64 ranks"));
+}
+
+// Five models, two networks, three numbers of ranks; nothing is below its bound or its computation.
+TEST_F(OfThePaper, HasAllNumbers) {
+  const auto list = nlohmann::json::parse(content("results.json"));
+  EXPECT_EQ(list.size(), 5 * 2 * 3 * policies().size());
+  std::set<std::string> cases;
+  for (const auto& row : list) {
+    cases.insert(row.at("model").get<std::string>() + row.at("cluster").get<std::string>() +
+                 row.at("ranks").dump() + row.at("policy").get<std::string>());
+    EXPECT_GE(row.at("iteration_seconds").get<double>(), row.at("bound_seconds").get<double>() * (1 - 1e-9))
+        << row.dump();
+    EXPECT_GE(row.at("iteration_seconds").get<double>(), row.at("compute_seconds").get<double>() * (1 - 1e-9))
+        << row.dump();
+  }
+  EXPECT_EQ(cases.size(), list.size());
+}
+
+}  // namespace
+}  // namespace dear::cli

@@ -1,0 +1,221 @@
+#include "dear/sim/evaluate.h"
+
+#include <algorithm>
+#include <array>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/error.h"
+#include "dear/cost/cluster_times.h"
+#include "dear/schedule/testing/random_job.h"
+#include "dear/sim/simulate.h"
+
+namespace dear::sim {
+namespace {
+
+using dear::testing::Random;
+using ::testing::HasSubstr;
+
+constexpr std::array kDetails = {Detail::closed_form, Detail::flows, Detail::blocks};
+constexpr double kRelative = 1e-9;
+
+// Seconds: two layers, forward 1 + 1, backward 2 + 2, a bucket each; on two ranks a reduce-scatter or
+// all-gather of one takes 1, an all-reduce 2.
+Workload two_layers() {
+  return {.name = "two",
+          .tensors = {{.name = "a", .elements = 2}, {.name = "b", .elements = 2}},
+          .layers = {{.name = "first", .tensors = {0}, .forward_seconds = 1, .backward_seconds = 2},
+                     {.name = "second", .tensors = {1}, .forward_seconds = 1, .backward_seconds = 2}}};
+}
+
+Cluster flat(int ranks, const Link& link) { return flat_cluster({.name = "flat", .link = link}, ranks); }
+
+// Ranks of a node share one card, which is the slower link in every respect.
+Cluster nodes(int nodes, int ranks, const Link& inside, const Link& card) {
+  return {.name = "nodes",
+          .dimensions = {{.name = "node", .size = ranks, .link = inside},
+                         {.name = "network", .size = nodes, .link = card}}};
+}
+
+Evaluation evaluate_ring(std::string_view policy, const Workload& workload, const Grouping& grouping,
+                         const Cluster& cluster, const EvaluateOptions& options = {}) {
+  return evaluate(find_policy(policy), workload, grouping, cluster,
+                  cost::times_on(cluster, {.algorithm = "ring"}), options);
+}
+
+Evaluation pencil(std::string_view policy, Cluster cluster, const EvaluateOptions& options = {}) {
+  const Workload workload = two_layers();
+  return evaluate_ring(policy, workload, group(workload, PerLayer{}), cluster, options);
+}
+Cluster pencil_cluster(int ranks = 2) { return flat(ranks, {.beta_seconds_per_byte = 0.25}); }
+
+TEST(Evaluate, ClosedFormIsTheSimulationOfOneRank) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    Random random(seed);
+    Workload workload = dear::testing::random_workload(random, 8);
+    workload.buffer_bytes = static_cast<std::int64_t>(random.below(2) * 100'000);
+    const Grouping grouping = dear::testing::random_grouping(random, workload);
+    const Link link{.alpha_seconds = random.unit() * 1e-4, .beta_seconds_per_byte = random.unit() * 1e-8};
+    const int ranks = 1 + static_cast<int>(random.below(9));
+    for (const Policy& policy : policies()) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", policy " << policy.name);
+      const cost::CollectiveTimes times = cost::ring_times(link, ranks);
+      const Result one = simulate(make_schedule(policy, workload, grouping, times), workload, grouping, link,
+                                  {.ranks = ranks, .iterations = 16});
+      const Evaluation all = evaluate(policy, workload, grouping, flat(ranks, link), times);
+      EXPECT_DOUBLE_EQ(all.iteration.seconds, one.iteration_seconds);
+      EXPECT_DOUBLE_EQ(all.compute_seconds, one.compute_seconds);
+      EXPECT_DOUBLE_EQ(all.exposed_communication_seconds, one.exposed_communication_seconds);
+      EXPECT_DOUBLE_EQ(all.bound_seconds, one.bound_seconds);
+      EXPECT_DOUBLE_EQ(all.r_seconds * policy.traffic, one.r_seconds);
+      EXPECT_EQ(all.iteration.half_width_seconds, 0);
+      ASSERT_EQ(all.spans.size(), one.spans.size());
+      EXPECT_NEAR(all.spans.back().end_seconds, one.spans.back().end_seconds,
+                  kRelative * one.spans.back().end_seconds);
+    }
+  }
+}
+
+// A ring puts a message on each link at a time. So nothing is shared, and all three details agree: on a flat
+// network; on nodes whose ranks share a card, since one stream alone crosses it; on a switch that carries
+// less than its ports, since all messages of a round cross it.
+TEST(Evaluate, DetailsAgreeWhereARingSharesNothing) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    Random random(seed);
+    Workload workload = dear::testing::random_workload(random, 5);
+    workload.buffer_bytes = static_cast<std::int64_t>(random.below(2) * 100'000);
+    const Grouping grouping = dear::testing::random_grouping(random, workload);
+    const Link card{.alpha_seconds = random.unit() * 1e-4,
+                    .beta_seconds_per_byte = 1e-10 + random.unit() * 1e-8};
+    const Link inside{.alpha_seconds = card.alpha_seconds * random.unit(),
+                      .beta_seconds_per_byte = card.beta_seconds_per_byte * random.unit()};
+    const int size = 2 + static_cast<int>(random.below(4));
+    Cluster cluster = flat(size, card);
+    if (seed % 3 == 1) cluster = nodes(2 + static_cast<int>(random.below(3)), size, inside, card);
+    if (seed % 3 == 2) {
+      cluster.dimensions[0].oversubscription = 1 + random.unit() * 7;
+      workload.buffer_bytes = 0;  // the chain of a broadcast has one message less than the ring
+    }
+    for (const Policy& policy : policies()) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", policy " << policy.name);
+      const double expected = evaluate_ring(policy.name, workload, grouping, cluster).iteration.seconds;
+      for (const Detail detail : {Detail::flows, Detail::blocks}) {
+        SCOPED_TRACE(name_of(detail));
+        EXPECT_NEAR(
+            evaluate_ring(policy.name, workload, grouping, cluster, {.detail = detail}).iteration.seconds,
+            expected, 1e-6 * expected);
+      }
+    }
+  }
+}
+
+// Whether ranks that are alike are simulated one by one or one for all.
+TEST(Evaluate, FoldingChangesNothing) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    Random random(seed);
+    const Workload workload = dear::testing::random_workload(random, 6);
+    const Grouping grouping = dear::testing::random_grouping(random, workload);
+    Cluster cluster = flat(6, {.alpha_seconds = random.unit() * 1e-4, .beta_seconds_per_byte = 1e-9});
+    const double slow = 1 + random.unit();
+    cluster.stragglers = {{.rank = 1, .slowdown = slow}, {.rank = 4, .slowdown = slow}};
+    if (random.below(2) == 0) cluster.stragglers.push_back({.rank = 2, .slowdown = 1 + random.unit()});
+    const cost::CollectiveTimes times = cost::times_on(cluster);
+    for (const Policy& policy : policies()) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", policy " << policy.name);
+      const Schedule schedule = make_schedule(policy, workload, grouping, times);
+      const std::vector<double> seconds = step_seconds(schedule, workload, grouping, times);
+      const Samples all = iteration_samples(
+          schedule, seconds, {.slowdowns = all_slowdowns(cluster.stragglers, 6)},
+          [&](int ranks) { return std::make_unique<ClosedFormNetwork>(seconds, ranks); }, 16);
+      EXPECT_DOUBLE_EQ(evaluate(policy, workload, grouping, cluster, times).iteration.seconds,
+                       all.iteration_seconds.front());
+    }
+  }
+}
+
+// serial: 6 of computation, 4 of all-reduces. A rank twice as slow computes for 12, and the others wait. In
+// the messages of a ring of two the one that comes later sets the time too.
+TEST(Evaluate, TheSlowestRankIsWhoseSecondsCount) {
+  Cluster cluster = pencil_cluster();
+  cluster.stragglers = {{.rank = 1, .slowdown = 2}};
+  for (const Detail detail : kDetails) {
+    SCOPED_TRACE(name_of(detail));
+    const Evaluation even = pencil("serial", pencil_cluster(), {.detail = detail});
+    EXPECT_NEAR(even.iteration.seconds, 10, 1e-9);
+    EXPECT_NEAR(even.exposed_communication_seconds, 4, 1e-9);
+    const Evaluation uneven = pencil("serial", cluster, {.detail = detail});
+    EXPECT_NEAR(uneven.iteration.seconds, 16, 1e-9);
+    EXPECT_NEAR(uneven.compute_seconds, 12, 1e-9);
+    EXPECT_NEAR(uneven.exposed_communication_seconds, 4, 1e-9);
+    EXPECT_NEAR(uneven.f_seconds, 4, 1e-9);
+    EXPECT_NEAR(uneven.b_seconds, 8, 1e-9);
+    EXPECT_NEAR(uneven.r_seconds, 4, 1e-9);
+    EXPECT_NEAR(uneven.bound_seconds, 16, 1e-9);
+  }
+}
+
+// Forward 2 + backward 4. wfbp: the second bucket (2 s) hides under the backward of the first layer, the
+// first one hides under nothing: 8. dear: of four halves of 1 s, RS1 and AG1 hide, RS0 and AG0 do not: 8 too.
+TEST(Evaluate, EveryDetailByPencil) {
+  for (const Detail detail : kDetails) {
+    SCOPED_TRACE(name_of(detail));
+    EXPECT_NEAR(pencil("wfbp", pencil_cluster(), {.detail = detail}).iteration.seconds, 8, 1e-9);
+    EXPECT_NEAR(pencil("dear", pencil_cluster(), {.detail = detail}).iteration.seconds, 8, 1e-9);
+  }
+}
+
+TEST(Evaluate, OneRankNeedsNoNetworkInAnyDetail) {
+  for (const Policy& policy : policies()) {
+    for (const Detail detail : kDetails) {
+      SCOPED_TRACE(::testing::Message() << policy.name << ", " << name_of(detail));
+      const Evaluation alone = pencil(policy.name, pencil_cluster(1), {.detail = detail});
+      EXPECT_NEAR(alone.iteration.seconds, 6, 1e-12);
+      EXPECT_EQ(alone.r_seconds, 0);
+      EXPECT_NEAR(alone.exposed_communication_seconds, 0, 1e-12);
+    }
+  }
+}
+
+TEST(Evaluate, BuffersAreBroadcastInEveryDetail) {
+  Workload workload = two_layers();
+  workload.buffer_bytes = 4;
+  const Grouping grouping = group(workload, PerLayer{});
+  for (const Detail detail : kDetails) {
+    SCOPED_TRACE(name_of(detail));
+    // 4 bytes at 4 bytes a second from one rank to the other, before the forward.
+    EXPECT_NEAR(
+        evaluate_ring("ddp", workload, grouping, pencil_cluster(), {.detail = detail}).iteration.seconds, 9,
+        1e-9);
+  }
+}
+
+// Of 60 intervals of 95 %, each from ten repetitions, 57 should hold the mean; fewer than 52 would be one in
+// a hundred thousand.
+TEST(Evaluate, IntervalsHoldTheMeanOfManyMore) {
+  const EvaluateOptions many{.jitter = 0.2, .repetitions = 3000, .seed = 1'000'000};
+  const double mean = pencil("dear", pencil_cluster(), many).iteration.seconds;
+  int hold = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const Estimate few =
+        pencil("dear", pencil_cluster(), {.jitter = 0.2, .repetitions = 10, .seed = seed}).iteration;
+    EXPECT_GT(few.half_width_seconds, 0);
+    if (std::abs(few.seconds - mean) <= few.half_width_seconds) ++hold;
+  }
+  EXPECT_GE(hold, 52);
+  EXPECT_LT(hold, 60);
+  EXPECT_GT(mean, pencil("dear", pencil_cluster()).iteration.seconds);
+}
+
+TEST(Evaluate, DetailsHaveNames) {
+  for (const Detail detail : kDetails) EXPECT_EQ(parse_detail(name_of(detail)), detail);
+  try {
+    (void)parse_detail("packets");
+    FAIL() << "there is no such detail";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("'packets': choose one of closed-form, flows, blocks"));
+  }
+}
+
+}  // namespace
+}  // namespace dear::sim
