@@ -17,6 +17,7 @@
 #include "dear/cli/simulated_cases.h"
 #include "dear/cli/table.h"
 #include "dear/plan/plan.h"
+#include "dear/schedule/schedule_file.h"
 
 namespace dear::cli {
 namespace {
@@ -27,6 +28,7 @@ struct PlanArguments {
   std::string algorithm = "auto";
   int optimizer_states = 1;
   std::string json;
+  std::string schedule;
 };
 
 void print(const plan::Answer& answer) {
@@ -78,12 +80,29 @@ nlohmann::ordered_json to_json(const plan::Answer& answer, const Scenario& scena
           {"verdict", answer.verdict}};
 }
 
+void write_schedule(const plan::Row& row, const Scenario& scenario, const std::string& path) {
+  write_schedule_file({.model = scenario.workload.name,
+                       .cluster = scenario.cluster.name,
+                       .ranks = scenario.cluster.ranks(),
+                       .policy = std::string(row.policy->name),
+                       .buckets = names_in(scenario.workload, row.grouping)},
+                      path);
+  fmt::print("\nschedule of {}: {} (for --schedule of {}dear simulate)\n", row.policy->name, path,
+             row.policy->trains ? "dear train and " : "");
+}
+
 void run_plan(const PlanArguments& arguments) {
   plan::Options options{.policies = {},
                         .evaluate = {.optimizer_states = arguments.optimizer_states},
                         .times = {.algorithm = arguments.algorithm}};
   for (const std::string& name : arguments.policies) options.policies.push_back(&find_policy(name));
   const std::vector<Scenario> all = scenarios(arguments.scenarios);
+  if (!arguments.schedule.empty() && all.size() != 1) {
+    throw ConfigError(
+        fmt::format("--schedule writes one schedule and {} were asked for: give one --model, --cluster and "
+                    "number of --ranks",
+                    all.size()));
+  }
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   print_scenarios(all);
   fmt::print("Everything below is modelled: no computation and no communication took place.\n");
@@ -93,6 +112,7 @@ void run_plan(const PlanArguments& arguments) {
     fmt::print("\n{} on {}, {} ranks\n\n", scenario.workload.name, scenario.cluster.name,
                scenario.cluster.ranks());
     print(answer);
+    if (!arguments.schedule.empty()) write_schedule(answer.rows[answer.best], scenario, arguments.schedule);
     list.push_back(to_json(answer, scenario));
   }
   if (!arguments.json.empty()) write_file_atomically(arguments.json, list.dump(2) + "\n");
@@ -122,6 +142,12 @@ void add_plan_command(CLI::App& app) {
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--json", arguments->json, "Write the answer to FILE")->type_name("FILE");
+  command
+      ->add_option(
+          "--schedule", arguments->schedule,
+          "Write the policy and the buckets to use to FILE, for --schedule of train and simulate (one "
+          "model on one cluster only)")
+      ->type_name("FILE");
   command->callback([arguments] { run_plan(*arguments); });
 }
 

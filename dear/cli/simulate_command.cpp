@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "dear/base/units.h"
 #include "dear/cli/scenario.h"
 #include "dear/cli/simulated_cases.h"
+#include "dear/schedule/schedule_file.h"
 #include "dear/sim/simulate.h"
 #include "dear/trace/chrome.h"
 
@@ -24,8 +26,9 @@ namespace {
 
 struct SimulateArguments {
   ScenarioOptions scenarios;
-  std::vector<std::string> policies{"serial", "wfbp", "dear"};
-  std::string fusion = "usual";
+  std::vector<std::string> policies;  // when empty: serial, wfbp, dear
+  std::optional<std::string> fusion;  // usual
+  std::string schedule;
   std::string detail = "closed-form";
   std::string algorithm = "auto";
   sim::EvaluateOptions evaluate;
@@ -34,13 +37,29 @@ struct SimulateArguments {
   std::string plot;
 };
 
+// Policies and how they group tensors.
+void choose(const SimulateArguments& arguments, CaseOptions& options) {
+  if (!arguments.schedule.empty()) {
+    if (!arguments.policies.empty() || arguments.fusion)
+      throw ConfigError("--schedule names a policy and its buckets: leave --policy and --fusion out");
+    ScheduleFile file = read_schedule_file(arguments.schedule);
+    options.policies.push_back(&find_policy(file.policy));
+    options.fusion = plan::FusionChoice(Fusion(std::move(file.buckets)));
+    return;
+  }
+  options.fusion = plan::FusionChoice::parse(arguments.fusion.value_or("usual"));
+  const std::vector<std::string> usual{"serial", "wfbp", "dear"};
+  for (const std::string& name : arguments.policies.empty() ? usual : arguments.policies)
+    options.policies.push_back(&find_policy(name));
+}
+
 void run_simulate(const SimulateArguments& arguments) {
   CaseOptions options{.policies = {},
-                      .fusion = plan::FusionChoice::parse(arguments.fusion),
+                      .fusion = {},
                       .evaluate = arguments.evaluate,
                       .times = {.algorithm = arguments.algorithm}};
   options.evaluate.detail = sim::parse_detail(arguments.detail);
-  for (const std::string& name : arguments.policies) options.policies.push_back(&find_policy(name));
+  choose(arguments, options);
   const std::vector<Scenario> all = scenarios(arguments.scenarios);
   const std::size_t count = all.size() * options.policies.size();
   if (!arguments.trace.empty() && count != 1) {
@@ -77,7 +96,13 @@ void add_simulate_command(CLI::App& app) {
                    "How tensors are grouped: usual (as each policy's own system does), planned (the best "
                    "borders), a size, layer, or all")
       ->type_name("SPEC")
-      ->capture_default_str();
+      ->default_str("usual");
+  command
+      ->add_option(
+          "--schedule", arguments->schedule,
+          "Policy and buckets from a file that `dear plan --schedule` wrote, instead of --policy and "
+          "--fusion")
+      ->type_name("FILE");
   command
       ->add_option("--algorithm", arguments->algorithm,
                    "How collectives travel: auto (the quickest for each size), ring, double-tree, or "

@@ -264,7 +264,9 @@ void add_train_command(CLI::App& app) {
   add("--compare", options->compare, "policies to run one after another on the same data: serial,wfbp,dear");
   add("--fusion", options->fusion,
       "how to group tensors: a size such as 25MiB, first=1MiB,25MiB for a first bucket of its own size, "
-      "layer, or all");
+      "layer, or all (default 25MiB)");
+  add("--schedule", options->schedule,
+      "policy and buckets from a file that dear plan --schedule wrote, instead of --policy and --fusion");
   add("--network", options->network,
       "model a network: " + names_in(network_presets()) +
           ", bandwidth=1gbit,latency=50us, or a cluster file (default: the real one)");

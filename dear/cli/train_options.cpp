@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,6 +14,7 @@
 #include "dear/cli/output_path.h"
 #include "dear/collective/backends.h"
 #include "dear/schedule/policy/policy.h"
+#include "dear/schedule/schedule_file.h"
 
 namespace dear::cli {
 namespace {
@@ -61,6 +63,26 @@ std::vector<std::string> checked_policies(const TrainOptions& options) {
     parse_option(option, [&] { return find_training_policy(name).name; });
   }
   return names;
+}
+
+// Policies, and how they group tensors.
+void choose_policies(const TrainOptions& options, TrainSettings& settings) {
+  if (!options.schedule) {
+    settings.policies = checked_policies(options);
+    if (options.fusion) {
+      settings.fusion = parse_option("--fusion", [&] { return Fusion::parse(*options.fusion); });
+    }
+    return;
+  }
+  if (options.policy || options.compare || options.fusion) {
+    throw ConfigError(
+        "--schedule names a policy and its buckets: leave --policy, --compare and --fusion out");
+  }
+  ScheduleFile file = parse_option("--schedule", [&] { return read_schedule_file(*options.schedule); });
+  parse_option(fmt::format("--schedule: {}", *options.schedule),
+               [&] { return find_training_policy(file.policy).name; });
+  settings.policies = {file.policy};
+  settings.fusion = Fusion(std::move(file.buckets));
 }
 
 const OptimizerChoice& checked_optimizer(const std::string& name) {
@@ -116,8 +138,7 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   settings.data = options.data;
   settings.workers = checked_workers(options, environment);
   settings.compare = options.compare.has_value();
-  settings.policies = checked_policies(options);
-  settings.fusion = parse_option("--fusion", [&] { return Fusion::parse(options.fusion); });
+  choose_policies(options, settings);
   if (options.network) {
     settings.network = parse_option("--network", [&] { return parse_network(*options.network); });
   }

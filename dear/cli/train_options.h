@@ -19,7 +19,8 @@ struct TrainOptions {
   std::optional<std::int64_t> workers{};  // 1, or as many as the launcher started
   std::optional<std::string> policy{};    // dear
   std::optional<std::string> compare{};   // "serial,wfbp,dear"
-  std::string fusion = "25MiB";
+  std::optional<std::string> fusion{};    // 25MiB
+  std::optional<std::string> schedule{};  // a file with policy and buckets, instead of the three
   std::optional<std::string> network{};
   std::string backend{};  // "" for the fastest that reaches all ranks
   bool reproducible = false;

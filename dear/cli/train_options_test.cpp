@@ -89,6 +89,53 @@ TEST(TrainOptions, CompareNamesPoliciesInOrder) {
   EXPECT_EQ(check_alone({.compare = "dear", .sample = 0}).sample, 0);
 }
 
+constexpr const char* kSchedule = R"({"format": "dear-schedule", "version": 1, "model": "m", "cluster": "c",
+  "ranks": 2, "policy": "wfbp", "buckets": [["a"], ["b", "c"]]})";
+
+class TrainOptionsSchedule : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = ::testing::TempDir() + "schedule-XXXXXX";
+    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
+    write(kSchedule);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  [[nodiscard]] std::string path() const { return folder_ + "/plan.json"; }
+  void write(const std::string& text) const { std::ofstream(path()) << text; }
+
+ private:
+  std::string folder_;
+};
+
+TEST_F(TrainOptionsSchedule, GivesThePolicyAndTheBuckets) {
+  const TrainSettings settings = check_alone({.schedule = path()});
+  EXPECT_FALSE(settings.compare);
+  EXPECT_THAT(settings.policies, ElementsAre("wfbp"));
+  EXPECT_EQ(settings.fusion.text(), path());
+  const Workload workload{
+      .name = "m", .tensors = {{"a", 1}, {"b", 1}, {"c", 1}}, .layers = {{"all", {0, 1, 2}, 0, 0}}};
+  EXPECT_EQ(settings.fusion(workload).buckets()[1].tensors, (std::vector<TensorId>{1, 2}));
+}
+
+TEST_F(TrainOptionsSchedule, StandsAlone) {
+  const auto message = HasSubstr("--schedule names a policy and its buckets: leave --policy");
+  for (const TrainOptions& options : {TrainOptions{.policy = "wfbp", .schedule = path()},
+                                      TrainOptions{.compare = "dear", .schedule = path()},
+                                      TrainOptions{.fusion = "25MiB", .schedule = path()}})
+    EXPECT_THAT([&] { check_alone(options); }, ThrowsMessage<ConfigError>(message));
+}
+
+TEST_F(TrainOptionsSchedule, NeedsAFileWithAPolicyThatTrains) {
+  EXPECT_THAT([] { check_alone({.schedule = "none.json"}); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("--schedule: "), HasSubstr("none.json"))));
+  std::string text = kSchedule;
+  text.replace(text.find("wfbp"), 4, "fsdp");
+  write(text);
+  EXPECT_THAT([&] { check_alone({.schedule = path()}); },
+              ThrowsMessage<ConfigError>(
+                  AllOf(HasSubstr("--schedule: " + path()), HasSubstr("\"fsdp\" can only be simulated"))));
+}
+
 TEST(TrainOptions, EveryOptimizerOfTheTableIsAccepted) {
   for (const OptimizerChoice& choice : optimizers()) {
     const TrainSettings settings = check_alone({.optimizer = std::string(choice.name)});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -61,6 +62,19 @@ Grouping group_units(const Workload& workload, Closes closes) {
     bucket.tensors.insert(bucket.tensors.end(), unit.tensors.begin(), unit.tensors.end());
   }
   return {workload, std::move(buckets)};
+}
+
+std::unordered_map<std::string_view, TensorId> tensors_by_name(const Workload& workload) {
+  std::unordered_map<std::string_view, TensorId> found;
+  for (TensorId t = 0; t < workload.tensors.size(); ++t) {
+    const auto [other, is_new] = found.emplace(workload.tensors[t].name, t);
+    if (!is_new) {
+      throw ConfigError(
+          fmt::format("tensors {} and {} of workload '{}' are both named '{}': give each a name of its own",
+                      other->second, t, workload.name, other->first));
+    }
+  }
+  return found;
 }
 
 }  // namespace
@@ -128,6 +142,40 @@ Grouping group(const Workload& workload, AllInOne) {
   return group_units(workload, [](const Bucket&, std::size_t, const Unit&) { return false; });
 }
 
+Grouping group(const Workload& workload, const ByName& rule) {
+  validate(workload);
+  const auto tensors = tensors_by_name(workload);
+  std::vector<Bucket> buckets(rule.buckets.size());
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    for (std::size_t i = 0; i < rule.buckets[b].size(); ++i) {
+      const std::string& name = rule.buckets[b][i];
+      const auto tensor = tensors.find(name);
+      if (tensor == tensors.end()) {
+        throw ConfigError(fmt::format(
+            "{}: buckets[{}][{}]: workload '{}' has no tensor '{}': use buckets that were made for "
+            "this model",
+            rule.source, b, i, workload.name, name));
+      }
+      buckets[b].tensors.push_back(tensor->second);
+    }
+  }
+  try {
+    return {workload, std::move(buckets)};
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}: buckets: {}", rule.source, error.what()));
+  }
+}
+
+ByName names_in(const Workload& workload, const Grouping& grouping) {
+  tensors_by_name(workload);
+  ByName names{.buckets = {}};
+  for (const Bucket& bucket : grouping.buckets()) {
+    std::vector<std::string>& of_bucket = names.buckets.emplace_back();
+    for (const TensorId t : bucket.tensors) of_bucket.push_back(workload.tensors[t].name);
+  }
+  return names;
+}
+
 Grouping group_backward(const Workload& workload, const Closes& closes) {
   validate(workload);
   struct Open {
@@ -163,40 +211,34 @@ Fusion Fusion::parse(std::string_view text) {
   Fusion fusion;
   fusion.text_ = text;
   if (text == "layer") {
-    fusion.kind_ = Kind::per_layer;
+    fusion.rule_ = PerLayer{};
     return fusion;
   }
   if (text == "all") {
-    fusion.kind_ = Kind::all;
+    fusion.rule_ = AllInOne{};
     return fusion;
   }
+  BySize by_size;
   try {
     std::string_view size = text;
     if (text.starts_with(kFirst)) {
       const std::size_t comma = std::min(text.find(','), text.size());
-      fusion.by_size_.first_bytes = parse_bytes(text.substr(kFirst.size(), comma - kFirst.size()));
+      by_size.first_bytes = parse_bytes(text.substr(kFirst.size(), comma - kFirst.size()));
       size = text.substr(std::min(comma + 1, text.size()));
     }
-    fusion.by_size_.threshold_bytes = parse_bytes(size);
+    by_size.threshold_bytes = parse_bytes(size);
   } catch (const ConfigError& error) {
     throw ConfigError(fmt::format(
         "fusion '{}': {}; use a bucket size such as 25MiB, first=1MiB,25MiB for a first bucket of "
         "its own size, layer for a bucket a layer, or all for one bucket",
         text, error.what()));
   }
+  fusion.rule_ = by_size;
   return fusion;
 }
 
 Grouping Fusion::operator()(const Workload& workload) const {
-  switch (kind_) {
-    case Kind::by_size:
-      return group(workload, by_size_);
-    case Kind::per_layer:
-      return group(workload, PerLayer{});
-    case Kind::all:
-      return group(workload, AllInOne{});
-  }
-  throw ConfigError(fmt::format("fusion '{}' is of no kind that there is", text_));
+  return std::visit([&](const auto& rule) { return group(workload, rule); }, rule_);
 }
 
 }  // namespace dear

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "dear/base/dtype.h"
@@ -46,12 +48,22 @@ struct BySize {
 };
 struct PerLayer {};
 struct AllInOne {};
+// As someone has listed them, in any order, by the names of tensors.
+struct ByName {
+  std::vector<std::vector<std::string>> buckets;
+  std::string source = "by name";  // stands for the list in messages: a file
+};
 
-// Where dtypes are mixed, each dtype is grouped by itself. ConfigError for a workload that validate() refuses
-// and for a threshold below one byte.
+// Where dtypes are mixed, each dtype is grouped by itself. ConfigError for a workload that validate()
+// refuses, for a threshold below one byte, and for a list of names ("FILE: buckets[2][0]: ...") that is no
+// grouping of the workload or where two tensors have one name.
 Grouping group(const Workload& workload, const BySize& rule);
 Grouping group(const Workload& workload, PerLayer rule);
 Grouping group(const Workload& workload, AllInOne rule);
+Grouping group(const Workload& workload, const ByName& rule);
+
+// The names that give this grouping again. ConfigError where two tensors have one name.
+ByName names_in(const Workload& workload, const Grouping& grouping);
 
 // Tensor by tensor in the order of backward, from the last to the first: `closes(bucket, index, next)` says
 // whether `bucket`, which is not empty and the one of number `index` of its dtype, ends before tensor `next`.
@@ -62,19 +74,19 @@ Grouping group_backward(const Workload& workload, const Closes& closes);
 // By tensor: the layer that uses it first, whose backward completes its gradient.
 std::vector<LayerId> owner_of(const Workload& workload);
 
-// What a user writes for it: "25MiB", "first=1MiB,25MiB" (a first bucket of its own size), "layer", "all".
+// What a user writes for it: "25MiB", "first=1MiB,25MiB" (a first bucket of its own size), "layer", "all"; or
+// a list of names, whose text is its source.
 class Fusion {
  public:
-  Fusion() = default;                          // 25MiB
+  Fusion() = default;  // 25MiB
+  explicit Fusion(ByName buckets) : text_(buckets.source), rule_(std::move(buckets)) {}
   static Fusion parse(std::string_view text);  // ConfigError with the forms there are
   [[nodiscard]] Grouping operator()(const Workload& workload) const;
   [[nodiscard]] const std::string& text() const { return text_; }
 
  private:
-  enum class Kind { by_size, per_layer, all };
-  Kind kind_ = Kind::by_size;
-  BySize by_size_;
   std::string text_ = "25MiB";
+  std::variant<BySize, PerLayer, AllInOne, ByName> rule_;
 };
 
 }  // namespace dear

@@ -147,6 +147,55 @@ TEST(GroupingConstructor, RefusesWhatIsNoPartition) {
       ThrowsMessage<ConfigError>(AllOf(HasSubstr("mixes uint8"), HasSubstr("fp16 of tensor 1"))));
 }
 
+Workload named(const std::vector<std::string>& names) {
+  Workload workload = bytes_of_layers(std::vector<std::int64_t>(names.size(), 10));
+  for (std::size_t t = 0; t < names.size(); ++t) workload.tensors[t].name = names[t];
+  return workload;
+}
+
+TEST(GroupByName, FindsTensorsInAnyOrder) {
+  const Workload workload = named({"a", "b", "c", "d"});
+  const Grouping grouping = group(workload, ByName{.buckets = {{"d", "b"}, {"a"}, {"c"}}});
+  EXPECT_THAT(tensors_of(grouping), ElementsAre(TensorIds{0}, TensorIds{1, 3}, TensorIds{2}));
+  EXPECT_THAT(names_in(workload, grouping).buckets,
+              ElementsAre(ElementsAre("a"), ElementsAre("b", "d"), ElementsAre("c")));
+}
+
+struct FaultyNames {
+  std::vector<std::vector<std::string>> buckets;
+  std::string message;
+};
+class RefusedNames : public ::testing::TestWithParam<FaultyNames> {};
+TEST_P(RefusedNames, NameTheSourceAndTheTensor) {
+  Workload workload = named({"a", "b", "c"});
+  workload.tensors[2].dtype = DType::f16;
+  const ByName names{.buckets = GetParam().buckets, .source = "plan.json"};
+  EXPECT_THAT([&] { group(workload, names); },
+              ThrowsMessage<ConfigError>("plan.json: " + GetParam().message));
+}
+INSTANTIATE_TEST_SUITE_P(
+    Lists, RefusedNames,
+    ::testing::Values(
+        FaultyNames{
+            {{"a", "b"}, {"x"}},
+            "buckets[1][0]: workload 'layers' has no tensor 'x': use buckets that were made for this model"},
+        FaultyNames{{{"a"}, {"c"}}, "buckets: tensor 1 ('b') is in no bucket: put it into one"},
+        FaultyNames{{}, "buckets: tensor 0 ('a') is in no bucket: put it into one"},
+        FaultyNames{{{"a", "b"}, {"c"}, {"b"}},
+                    "buckets: tensor 1 ('b') is in a bucket twice: put it into one bucket once"},
+        FaultyNames{{{"a", "b"}, {}, {"c"}}, "buckets: bucket 1 is empty: leave it out"},
+        FaultyNames{
+            {{"a"}, {"c", "b"}},
+            "buckets: bucket 1 mixes uint8 of tensor 1 ('b') with fp16 of tensor 2 ('c'): give each dtype "
+            "buckets of its own"}));
+
+TEST(RefusedNames, AreThoseOfTwoTensors) {
+  const Workload workload = named({"a", "b", "a"});
+  const auto message = "tensors 0 and 2 of workload 'layers' are both named 'a': give each a name of its own";
+  EXPECT_THAT([&] { group(workload, ByName{.buckets = {{"a", "b"}}}); }, ThrowsMessage<ConfigError>(message));
+  EXPECT_THAT([&] { names_in(workload, group(workload, AllInOne{})); }, ThrowsMessage<ConfigError>(message));
+}
+
 // Up to 30 layers of up to 4 new tensors of up to 3 dtypes; a third of the layers tie an earlier tensor.
 Workload random_workload(std::mt19937& random) {
   const auto up_to = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most + 1)); };
@@ -238,6 +287,13 @@ TEST(FusionText, StandsForItsGrouping) {
   EXPECT_EQ(Fusion::parse("layer")(workload).size(), 6U);
   EXPECT_EQ(Fusion::parse("all")(workload).size(), 1U);
   EXPECT_EQ(Fusion::parse("first=1MiB,25MiB").text(), "first=1MiB,25MiB");
+}
+
+TEST(FusionText, IsTheSourceOfNames) {
+  const Workload workload = named({"a", "b", "c"});
+  const Fusion fusion(ByName{.buckets = {{"a", "c"}, {"b"}}, .source = "plan.json"});
+  EXPECT_EQ(fusion.text(), "plan.json");
+  EXPECT_THAT(tensors_of(fusion(workload)), ElementsAre(TensorIds{0, 2}, TensorIds{1}));
 }
 
 TEST(FusionText, DefaultsTo25MiB) {

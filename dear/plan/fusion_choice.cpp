@@ -15,13 +15,11 @@ FusionChoice FusionChoice::parse(std::string_view text) {
     choice.kind_ = Kind::planned;
     return choice;
   }
-  choice.kind_ = Kind::given;
   try {
-    choice.given_ = Fusion::parse(text);
+    return FusionChoice(Fusion::parse(text));
   } catch (const ConfigError& error) {
     throw ConfigError(fmt::format("{}; or usual, or planned", error.what()));
   }
-  return choice;
 }
 
 Grouping FusionChoice::resolve(const Policy& policy, const Workload& workload,

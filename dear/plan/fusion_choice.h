@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "dear/cost/collective_times.h"
 #include "dear/fusion/grouping.h"
@@ -15,7 +16,8 @@ namespace dear::plan {
 // any grouping.
 class FusionChoice {
  public:
-  FusionChoice() = default;                          // usual
+  FusionChoice() = default;  // usual
+  explicit FusionChoice(Fusion given) : kind_(Kind::given), given_(std::move(given)), text_(given_.text()) {}
   static FusionChoice parse(std::string_view text);  // ConfigError with the forms there are
   [[nodiscard]] Grouping resolve(const Policy& policy, const Workload& workload,
                                  const cost::CollectiveTimes& times) const;

@@ -137,6 +137,62 @@ class Simulate(Command):
         refuse(*model, *rest, "--json", "no/such/folder.json", naming="no/such/folder.json")
 
 
+PLAN = ["plan", *SIMULATE[1:]]
+
+
+class ScheduleFile(Command):
+    def read_json(self, name):
+        with open(self.path(name), encoding="utf-8") as file:
+            return json.load(file)
+
+    def test_what_is_planned_is_what_is_simulated(self):
+        output = self.succeed(*PLAN, "--schedule", "schedule.json", "--json", "plan.json")
+        schedule = self.read_json("schedule.json")
+        self.assertEqual((schedule["model"], schedule["cluster"], schedule["ranks"]), ("four layers", "1gbit", 4))
+        names = [name for bucket in schedule["buckets"] for name in bucket]
+        self.assertEqual(names, [tensor["name"] for tensor in WORKLOAD["tensors"]])
+        self.assertIn(f"schedule of {schedule['policy']}: schedule.json", output)
+
+        self.succeed(*SIMULATE, "--schedule", "schedule.json", "--json", "out.json")
+        (simulated,) = self.read_json("out.json")
+        (answer,) = self.read_json("plan.json")
+        (row,) = (row for row in answer["rows"] if row["policy"] == schedule["policy"])
+        self.assertEqual(row["buckets"], len(schedule["buckets"]))
+        self.assertEqual((simulated["policy"], simulated["fusion"]), (row["policy"], "schedule.json"))
+        self.assertEqual(simulated["iteration_seconds"], row["iteration_seconds"])
+
+    def test_buckets_are_those_of_the_file(self):
+        schedule = {"format": "dear-schedule", "version": 1, "model": "m", "cluster": "c", "ranks": 2, "policy": "wfbp"}
+        seconds = []
+        for buckets in ([[0], [1], [2], [3]], [[0, 1, 2, 3]]):
+            named = [[f"weight.{i}" for i in bucket] for bucket in buckets]
+            self.write("by_hand.json", json.dumps(schedule | {"buckets": named}))
+            fusion = "layer" if len(buckets) == 4 else "all"
+            self.succeed(*SIMULATE, "--schedule", "by_hand.json", "--json", "by_hand.out")
+            self.succeed(*SIMULATE, "--policy", "wfbp", "--fusion", fusion, "--json", "same.out")
+            seconds += [self.read_json(name)[0]["iteration_seconds"] for name in ("by_hand.out", "same.out")]
+        self.assertEqual(seconds[0::2], seconds[1::2])
+        self.assertLess(seconds[0], seconds[2])
+
+    def test_refusals(self):
+        def refuse(*arguments, naming):
+            self.refuse(*arguments, naming=naming, command=f"dear {arguments[0]}")
+
+        refuse(*PLAN, "--ranks", "8", "--schedule", "s.json", naming="--schedule writes one schedule and 2 were")
+        refuse(*PLAN, "--network", "10gbe", "--schedule", "s.json", naming="--schedule")
+        self.assertFalse(os.path.exists(self.path("s.json")))
+        refuse(*SIMULATE, "--schedule", "none.json", naming="none.json")
+        refuse(*SIMULATE, "--schedule", "model.json", naming="model.json: not a schedule file")
+        self.succeed(*PLAN, "--schedule", "s.json")
+        for option, value in (("--policy", "dear"), ("--fusion", "layer")):
+            refuse(*SIMULATE, "--schedule", "s.json", option, value, naming="leave --policy and --fusion out")
+        with open(self.path("s.json"), encoding="utf-8") as file:
+            text = file.read()
+        self.write("s.json", text.replace("weight.3", "weight.4"))
+        refuse(*SIMULATE, "--schedule", "s.json", naming="s.json: buckets[")
+        refuse(*SIMULATE, "--schedule", "s.json", naming="workload 'four layers' has no tensor 'weight.4'")
+
+
 class TraceSummary(Command):
     def test_refuses_what_is_no_trace(self):
         self.refuse("trace", "summary", naming="FILE", command="dear trace summary")

@@ -1,5 +1,6 @@
 """What `dear train` prints and writes, and what it refuses."""
 
+import json
 import os
 
 import dear_processes
@@ -58,6 +59,24 @@ class Outputs(Case):
         self.assertEqual([prediction["policy"] for prediction in predictions], POLICIES)
         for prediction in predictions:
             self.assertGreaterEqual(prediction["iteration_seconds"], prediction["compute_seconds"])
+
+    def test_the_loop_of_profile_plan_and_train(self):
+        usual = self.results("--workers", 2, "--profile", "profile.json", "--policy", "serial")
+        tensors = [tensor["name"] for tensor in self.read_json("profile.json")["tensors"]]
+        plan = ["plan", "--model", "profile.json", "--cluster", "1gbit", "--ranks", "2", "--policy", ",".join(POLICIES)]
+        self.dear(*plan, "--schedule", "schedule.json")
+        schedule = self.read_json("schedule.json")
+        self.assertEqual([name for bucket in schedule["buckets"] for name in bucket], tensors)
+        planned = self.results("--workers", 2, "--schedule", "schedule.json")
+        self.check_run(planned, policy=schedule["policy"], workers=2, fusion="schedule.json", digest=usual["digest"])
+
+        by_hand = schedule | {"policy": "dear", "buckets": [tensors[1::2], tensors[::2]]}
+        self.write("by_hand.json", json.dumps(by_hand))
+        run = self.results("--workers", 2, "--schedule", "by_hand.json", "--trace", "trace.json")
+        self.check_run(run, policy="dear", fusion="by_hand.json", digest=usual["digest"])
+        names = {event["name"] for event in self.read_json("trace.json")["traceEvents"]}
+        gathered = {name for name in names if name.startswith("all-gather of parameters, bucket ")}
+        self.assertEqual(len(gathered), 2, gathered)
 
     def test_one_worker(self):
         self.check_run(self.results(), policy="dear", workers=1, steps=4, network="")
@@ -137,6 +156,20 @@ class Refusals(Case):
         self.write("short.txt", "To be, or not")
         self.refuse("--data", "short.txt", naming=["--data", "short.txt", "13 characters", "18", "--context"])
         self.refuse("--data", "tmp", naming=["--data", "tmp"])
+
+    def test_schedules(self):
+        self.refuse("--schedule", "none.json", naming=["--schedule", "none.json", "No such file"])
+        self.refuse("--schedule", "text.txt", naming=["--schedule", "text.txt"])
+        schedule = {"format": "dear-schedule", "version": 1, "model": "m", "cluster": "c", "ranks": 2, "policy": "dear"}
+        self.write("s.json", json.dumps(schedule | {"buckets": [["none.weight"]]}))
+        for option, value in (("--policy", "dear"), ("--compare", "dear"), ("--fusion", "all")):
+            self.refuse("--schedule", "s.json", option, value, naming=["--schedule", "leave --policy"])
+        ended = self.end(self.train("--workers", 2, "--schedule", "s.json"))
+        self.assertEqual(ended.returncode, 2, ended)
+        self.assertIn("s.json: buckets[0][0]: ", ended.stderr)
+        self.assertIn("'none.weight'", ended.stderr)
+        self.write("s.json", json.dumps(schedule | {"policy": "fsdp", "buckets": [["none.weight"]]}))
+        self.refuse("--schedule", "s.json", naming=["--schedule", "s.json", "fsdp", "can only be simulated", *POLICIES])
 
     def test_output_files(self):
         for option in ("--json", "--trace", "--profile"):

@@ -1,0 +1,69 @@
+#include "dear/schedule/schedule_file.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/atomic_file.h"
+#include "dear/base/error.h"
+#include "dear/document/json_field.h"
+#include "dear/schedule/policy/policy.h"
+
+namespace dear {
+namespace {
+
+constexpr JsonFormat kFormat = {.name = "dear-schedule", .version = 1, .kind = "schedule file"};
+constexpr std::int64_t kMostRanks = 1 << 30;
+
+std::string read_policy(const JsonField& field) {
+  const std::string name = field.text();
+  try {
+    find_policy(name);
+  } catch (const ConfigError& error) {
+    field.fail(error.what());
+  }
+  return name;
+}
+
+}  // namespace
+
+ScheduleFile parse_schedule_file(std::string_view json, const std::string& name_of_source) {
+  const Json document = parse_json_file(json, name_of_source, kFormat);
+  const JsonField root(document, name_of_source);
+  root.expect_members({"format", "version", "model", "cluster", "ranks", "policy", "buckets"});
+  ScheduleFile file{.model = root.member("model").text(),
+                    .cluster = root.member("cluster").text(),
+                    .ranks = static_cast<int>(root.member("ranks").integer(1, kMostRanks)),
+                    .policy = read_policy(root.member("policy")),
+                    .buckets = {.buckets = {}, .source = name_of_source}};
+  for (const JsonField& bucket : root.member("buckets").elements()) {
+    std::vector<std::string>& names = file.buckets.buckets.emplace_back();
+    for (const JsonField& name : bucket.elements()) names.push_back(name.text());
+  }
+  return file;
+}
+
+ScheduleFile read_schedule_file(const std::string& path) {
+  return parse_schedule_file(read_file(path), path);
+}
+
+std::string to_json(const ScheduleFile& file) {
+  try {
+    std::string lines;  // a bucket a line: readable, and a change shows as one line
+    for (const std::vector<std::string>& bucket : file.buckets.buckets)
+      lines += (lines.empty() ? "\n    " : ",\n    ") + Json(bucket).dump();
+    return fmt::format(
+        "{{\n  \"format\": \"{}\",\n  \"version\": {},\n  \"model\": {},\n  \"cluster\": {},\n"
+        "  \"ranks\": {},\n  \"policy\": {},\n  \"buckets\": [{}\n  ]\n}}\n",
+        kFormat.name, kFormat.version, Json(file.model).dump(), Json(file.cluster).dump(), file.ranks,
+        Json(file.policy).dump(), lines);
+  } catch (const Json::type_error&) {
+    throw ConfigError(fmt::format("a name in the schedule for '{}' is not UTF-8: rename it", file.model));
+  }
+}
+
+void write_schedule_file(const ScheduleFile& file, const std::string& path) {
+  write_file_atomically(path, to_json(file));
+}
+
+}  // namespace dear
