@@ -79,9 +79,9 @@ class Simulate(Command):
         output = self.succeed(*SIMULATE, "--policy", "serial,wfbp,dear", "--fusion", "layer")
         self.assertIn("modelled", output)
         lines = output.splitlines()
-        header = next(i for i, line in enumerate(lines) if line.startswith("policy"))
+        header = next(i for i, line in enumerate(lines) if line.startswith("model "))
         rows = [line.split() for line in lines[header + 1 :]]
-        self.assertEqual([row[:3] for row in rows], [[p, "1gbit", "4"] for p in ("serial", "wfbp", "dear")])
+        self.assertEqual([row[2:5] for row in rows], [["1gbit", p, "4"] for p in ("serial", "wfbp", "dear")])
         speed_ups = [float(row[-1]) for row in rows]
         self.assertEqual(speed_ups[0], 1)
         self.assertEqual(speed_ups, sorted(speed_ups))
@@ -124,7 +124,7 @@ class Simulate(Command):
         self.write("broken.json", "{")
         refuse("--model", "broken.json", *rest, naming="broken.json")
         model = ["--model", "model.json"]
-        refuse(*model, "--ranks", "4", naming="--network")
+        refuse(*model, "--ranks", "4", naming="--cluster")
         refuse(*model, "--network", "carrier-pigeon", "--ranks", "4", naming="carrier-pigeon")
         refuse(*model, "--network", "1gbit", "--ranks", "0", naming="--ranks")
         refuse(*model, "--network", "1gbit", "--ranks", "many", naming="many")
