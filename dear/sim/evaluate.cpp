@@ -16,6 +16,7 @@ namespace dear::sim {
 namespace {
 
 constexpr std::array kDetails{Detail::closed_form, Detail::flows, Detail::blocks};
+constexpr double kRounding = 1e-12;  // of sums of times, as a part of them
 
 algorithm::Collective collective_of(CollectiveOp op) {
   switch (op) {
@@ -134,8 +135,8 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
   }
   evaluation.r_seconds /= policy.traffic;
   evaluation.bound_seconds = policy.bound(evaluation.f_seconds, evaluation.b_seconds, evaluation.r_seconds);
-  evaluation.exposed_communication_seconds =
-      std::max(0.0, evaluation.iteration.seconds - evaluation.compute_seconds);
+  const double exposed = evaluation.iteration.seconds - evaluation.compute_seconds;
+  if (exposed > kRounding * evaluation.iteration.seconds) evaluation.exposed_communication_seconds = exposed;
   return evaluation;
 }
 
