@@ -69,6 +69,23 @@ TEST(Traffic, JobsOnOtherRanksDoNotMeet) {
   EXPECT_DOUBLE_EQ(ended.at(second), 3 * (1 + 2));
 }
 
+// Two nodes of two ranks with one card each, 1 s a message and 10 bytes a second; a job on the first ranks of
+// both, another on the second ones. 20 bytes each way take 1 + 2 s alone, and 1 + 4 s with the other job.
+TEST(Traffic, JobsOnOtherRanksMeetInTheCardOfTheirNode) {
+  const Topology network(
+      {.name = "nodes",
+       .dimensions = {
+           {.name = "node", .size = 2, .link = {}},
+           {.name = "card", .size = 2, .link = {.alpha_seconds = 1, .beta_seconds_per_byte = 0.1}}}});
+  for (const bool alone : {true, false}) {
+    Traffic traffic(network);
+    const CollectiveId first = traffic.open(ring(2), 40, {0, 2});
+    enter_all(traffic, first, 2, 0);
+    if (!alone) enter_all(traffic, traffic.open(ring(2), 40, {1, 3}), 2, 0);
+    EXPECT_DOUBLE_EQ(ends(traffic).at(first), alone ? 3 : 5);
+  }
+}
+
 // Who drives a simulation does not know beforehand when a rank will come.
 TEST(Traffic, GoesNoFurtherThanAskedAndTakesWhoComes) {
   const Topology network = flat(2, 1, 0.1);

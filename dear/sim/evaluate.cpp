@@ -15,7 +15,7 @@
 namespace dear::sim {
 namespace {
 
-constexpr double kRounding = 1e-9;
+constexpr double kRounding = 1e-9;  // of sums of times, as a part of them
 // What a laptop does in minutes and holds in memory: steps of all simulated ranks, and messages.
 constexpr double kMostSteps = 1e7;
 constexpr double kMostMessages = 2e9;

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -59,7 +60,7 @@ class General(Command):
         self.assertRegex(self.succeed("--version"), r"^dear \d+\.\d+\.\d+")
 
     def test_lists_its_commands(self):
-        for command in ("train", "launch", "simulate", "trace", "bench"):
+        for command in ("train", "launch", "simulate", "plan", "study", "models", "clusters", "trace", "bench"):
             self.assertIn(f"\n  {command} ", self.succeed("--help"))
 
     def test_every_command_has_help(self):
@@ -79,9 +80,10 @@ class Simulate(Command):
         output = self.succeed(*SIMULATE, "--policy", "serial,wfbp,dear", "--fusion", "layer")
         self.assertIn("modelled", output)
         lines = output.splitlines()
-        header = next(i for i, line in enumerate(lines) if line.startswith("model "))
-        rows = [line.split() for line in lines[header + 1 :]]
-        self.assertEqual([row[2:5] for row in rows], [["1gbit", p, "4"] for p in ("serial", "wfbp", "dear")])
+        header = next(i for i, line in enumerate(lines) if line.startswith("model"))
+        rows = [re.split("  +", line) for line in lines[header + 1 :]]
+        expected = [["four layers", "1gbit", policy, "4"] for policy in ("serial", "wfbp", "dear")]
+        self.assertEqual([row[:4] for row in rows], expected)
         speed_ups = [float(row[-1]) for row in rows]
         self.assertEqual(speed_ups[0], 1)
         self.assertEqual(speed_ups, sorted(speed_ups))
@@ -191,6 +193,49 @@ class ScheduleFile(Command):
         self.write("s.json", text.replace("weight.3", "weight.4"))
         refuse(*SIMULATE, "--schedule", "s.json", naming="s.json: buckets[")
         refuse(*SIMULATE, "--schedule", "s.json", naming="workload 'four layers' has no tensor 'weight.4'")
+
+
+class Plan(Command):
+    def test_says_what_to_use_and_why(self):
+        out = self.succeed("plan", "--model", "model.json", "--cluster", "1gbit", "--ranks", "4", "--json", "plan.json")
+        self.assertIn("Everything below is modelled", out)
+        with open(self.path("plan.json"), encoding="utf-8") as file:
+            (answer,) = json.load(file)
+        self.assertEqual((answer["model"], answer["cluster"], answer["ranks"]), ("four layers", "1gbit", 4))
+        seconds = [row["iteration_seconds"] for row in answer["rows"]]
+        self.assertEqual(seconds, sorted(seconds))
+        self.assertEqual(len(seconds), 12)
+        for row in answer["rows"]:
+            parts = [row[part + "_seconds"] for part in ("compute", "overlap", "fusion", "start_up")]
+            self.assertAlmostEqual(sum(parts), row["iteration_seconds"])
+            self.assertIn(row["policy"], out)
+        for sentence in answer["verdict"]:
+            self.assertIn(sentence, out)
+        self.assertEqual(len(answer["sensitivities"]), 4)
+
+    def test_refuses_wrong_options(self):
+        for arguments, naming in (
+            (["--network", "1gbit", "--ranks", "4"], "--model"),
+            (["--model", "model.json", "--cluster", "10gbe-64", "--ranks", "6"], "no part of 6 ranks"),
+            (["--model", "model.json", "--cluster", "10gbe-64", "--policy", "best"], "best"),
+            (["--model", "model.json", "--cluster", "10gbe-64", "--batch", "8"], "a workload file"),
+        ):
+            self.refuse("plan", *arguments, naming=naming, command="dear plan")
+
+    def test_lists_models_and_clusters(self):
+        models = self.succeed("models")
+        for name in ("resnet50", "bert-large", "rtx2080ti", "h100"):
+            self.assertIn(name, models)
+        clusters = self.succeed("clusters")
+        for name in ("10gbe-64", "h100-400gbit-131072", "131072"):
+            self.assertIn(name, clusters)
+
+    def test_writes_the_study_of_the_paper(self):
+        written = self.succeed("study", "paper", "--out", "paper").split()
+        self.assertEqual(sorted(os.listdir(self.path("paper"))), sorted(os.path.basename(path) for path in written))
+        with open(self.path("paper/README.md"), encoding="utf-8") as file:
+            self.assertTrue(file.read().startswith("# The study of DeAR's paper, simulated"))
+        xml.etree.ElementTree.parse(self.path("paper/10gbe-64.svg"))
 
 
 class TraceSummary(Command):
