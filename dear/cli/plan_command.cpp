@@ -25,8 +25,7 @@ namespace {
 struct PlanArguments {
   ScenarioOptions scenarios;
   std::vector<std::string> policies;
-  std::string algorithm = "auto";
-  int optimizer_states = 1;
+  ModelOptions model;
   std::string json;
   std::string schedule;
 };
@@ -93,8 +92,8 @@ void write_schedule(const plan::Row& row, const Scenario& scenario, const std::s
 
 void run_plan(const PlanArguments& arguments) {
   plan::Options options{.policies = {},
-                        .evaluate = {.optimizer_states = arguments.optimizer_states},
-                        .times = {.algorithm = arguments.algorithm}};
+                        .evaluate = {.optimizer_states = arguments.model.optimizer_states},
+                        .times = {.algorithm = arguments.model.algorithm}};
   for (const std::string& name : arguments.policies) options.policies.push_back(&find_policy(name));
   const std::vector<Scenario> all = scenarios(arguments.scenarios);
   if (!arguments.schedule.empty() && all.size() != 1) {
@@ -129,18 +128,7 @@ void add_plan_command(CLI::App& app) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("NAME[,NAME...]");
-  command
-      ->add_option("--algorithm", arguments->algorithm,
-                   "How collectives travel: auto (the quickest for each size), ring, double-tree, or "
-                   "hierarchical")
-      ->type_name("NAME")
-      ->capture_default_str();
-  command
-      ->add_option("--optimizer-states", arguments->optimizer_states,
-                   "Values that the optimiser keeps for each parameter: 1 for momentum, 2 for Adam")
-      ->check(CLI::Range(0, 8))
-      ->type_name("N")
-      ->capture_default_str();
+  arguments->model.add_to(*command);
   command->add_option("--json", arguments->json, "Write the answer to FILE")->type_name("FILE");
   command
       ->add_option(

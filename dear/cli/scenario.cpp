@@ -118,6 +118,21 @@ void ScenarioOptions::add_to(CLI::App& command) {
       ->capture_default_str();
 }
 
+void ModelOptions::add_to(CLI::App& command) {
+  command
+      .add_option("--algorithm", algorithm,
+                  "How collectives travel: auto (the quickest for each size), ring, double-tree, or "
+                  "hierarchical")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command
+      .add_option("--optimizer-states", optimizer_states,
+                  "Values that the optimiser keeps for each parameter: 1 for momentum, 2 for Adam")
+      ->check(CLI::Range(0, 8))
+      ->type_name("N")
+      ->capture_default_str();
+}
+
 std::vector<Scenario> scenarios(const ScenarioOptions& options) {
   std::vector<Scenario> all;
   for (const std::string& model : options.models) {

@@ -25,6 +25,14 @@ struct ScenarioOptions {
   void add_to(CLI::App& command);
 };
 
+// How they are modelled: likewise.
+struct ModelOptions {
+  std::string algorithm = "auto";  // see cost::ClusterTimesOptions
+  int optimizer_states = 1;        // see sim::memory_of()
+
+  void add_to(CLI::App& command);
+};
+
 // One job on one machine.
 struct Scenario {
   Workload workload;

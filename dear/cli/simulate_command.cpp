@@ -30,7 +30,7 @@ struct SimulateArguments {
   std::optional<std::string> fusion;  // usual
   std::string schedule;
   std::string detail = "closed-form";
-  std::string algorithm = "auto";
+  ModelOptions model;
   sim::EvaluateOptions evaluate;
   std::string json;
   std::string trace;
@@ -57,7 +57,8 @@ void run_simulate(const SimulateArguments& arguments) {
   CaseOptions options{.policies = {},
                       .fusion = {},
                       .evaluate = arguments.evaluate,
-                      .times = {.algorithm = arguments.algorithm}};
+                      .times = {.algorithm = arguments.model.algorithm}};
+  options.evaluate.optimizer_states = arguments.model.optimizer_states;
   options.evaluate.detail = sim::parse_detail(arguments.detail);
   choose(arguments, options);
   const std::vector<Scenario> all = scenarios(arguments.scenarios);
@@ -103,12 +104,7 @@ void add_simulate_command(CLI::App& app) {
           "Policy and buckets from a file that `dear plan --schedule` wrote, instead of --policy and "
           "--fusion")
       ->type_name("FILE");
-  command
-      ->add_option("--algorithm", arguments->algorithm,
-                   "How collectives travel: auto (the quickest for each size), ring, double-tree, or "
-                   "hierarchical")
-      ->type_name("NAME")
-      ->capture_default_str();
+  arguments->model.add_to(*command);
   command
       ->add_option("--detail", arguments->detail,
                    "closed-form, flows (bytes of each rank share links), or blocks (every message of a ring)")
@@ -131,12 +127,6 @@ void add_simulate_command(CLI::App& app) {
       ->check(CLI::Range(1, 10'000))
       ->type_name("N");
   command->add_option("--seed", arguments->evaluate.seed, "Of the jitter")->type_name("N");
-  command
-      ->add_option("--optimizer-states", arguments->evaluate.optimizer_states,
-                   "Values that the optimiser keeps for each parameter: 1 for momentum, 2 for Adam")
-      ->check(CLI::Range(0, 8))
-      ->type_name("N")
-      ->capture_default_str();
   command->add_option("--json", arguments->json, "Write the results to FILE")->type_name("FILE");
   command->add_option("--plot", arguments->plot, "Draw the results, as SVG")->type_name("FILE");
   command

@@ -278,7 +278,8 @@ class BenchCollective(Command):
 
         svg = xml.etree.ElementTree.parse(self.path("out.svg")).getroot()
         self.assertEqual(svg.tag, "{http://www.w3.org/2000/svg}svg")
-        self.assertEqual(len(svg.findall("{http://www.w3.org/2000/svg}polyline")), 2)
+        lines = svg.findall("{http://www.w3.org/2000/svg}polyline")
+        self.assertEqual(len(lines), 2 * 2)  # each once more in the legend
 
         modelled = self.succeed("simulate", "--model", "model.json", "--network", "cluster.json", "--ranks", "4")
         self.assertIn("shm, 2 ranks", modelled)
