@@ -197,26 +197,21 @@ std::string Study::gains(std::size_t network) const {
 }
 
 std::string Study::report() const {
-  std::string text =
-      "# The study of DeAR's paper, simulated\n\n"
-      "Five models on 16 nodes with 4 RTX 2080 Ti each, as in Zhang et al., ICDCS 2023 (arXiv 2302.12445), "
-      "by "
-      "every policy with the settings that its own system comes with. Written by `dear study paper`; the "
-      "same "
-      "bytes every time. Nothing here was measured but what the paper and its code publish: one-GPU "
-      "iterations "
-      "of the five models, and the effective bandwidth and start-up time of the networks. Times of layers "
-      "are "
-      "spread over these iterations by a roofline of the device, forward being about a third. Collectives "
-      "take "
-      "the quickest of ring, halving-doubling, double tree and hierarchical algorithms for each bucket, "
-      "whatever "
-      "the policy, so that policies are compared and not libraries.\n\n"
-      "Milliseconds an iteration; in brackets the policy's bound: infinitely fine buckets, the same "
-      "collectives. "
-      "A bound counts no updates and no start-up beyond that in r. `dear-replicated` is the paper's own "
-      "form, "
-      "`dear` updates shards.\n\n";
+  std::string text = R"(# The study of DeAR's paper, simulated
+
+Five models on 16 nodes with 4 RTX 2080 Ti each, as in Zhang et al., ICDCS 2023 (arXiv 2302.12445), by every
+policy with the settings that its own system comes with. Written by `dear study paper`; the same bytes every
+time. Nothing here was measured but what the paper and its code publish: one-GPU iterations of the five models,
+and the effective bandwidth and start-up time of the networks. Times of layers are spread over these iterations
+by a roofline of the device, forward being about a third. Collectives of all policies are rings over all ranks,
+as in the paper's analysis, so that policies are compared and not libraries.
+
+Milliseconds an iteration; in brackets the policy's bound: infinitely fine buckets, the same collectives. A bound
+counts no updates, and start-up as it is in r, which grows with the number of buckets. `dear-replicated` is the
+paper's own form, `dear` updates shards. The paper tunes DeAR's bucket size; here borders are sought by dynamic
+programming (planned buckets), for wait-free backpropagation as well, since that is not what tells the two apart.
+
+)";
   for (std::size_t network = 0; network < kNetworks.size(); ++network) {
     text += fmt::format("## {}\n\n![{}]({}.svg)\n\n", kNetworks[network].title, kNetworks[network].title,
                         kNetworks[network].cluster);
