@@ -161,14 +161,16 @@ std::vector<std::string> verdict_on(const Answer& answer, std::int64_t memory_by
           fmt::format("DeAR gains {} over wait-free backpropagation here.", percent(of_wfbp / of_dear - 1)));
     } else if (of_dear > of_wfbp * (1 + kSame)) {
       verdict.push_back(
-          fmt::format("DeAR is not the answer here: it is {} slower than wait-free backpropagation, because "
-                      "the forward pass is too short for half of the communication.",
-                      percent(of_dear / of_wfbp - 1)));
+          fmt::format("DeAR is not the answer here: it is {} slower than wait-free backpropagation{}.",
+                      percent(of_dear / of_wfbp - 1),
+                      dear->evaluation.r_seconds / 2 > dear->evaluation.f_seconds
+                          ? ", because the forward pass is too short for half of the communication"
+                          : ""));
     } else {
-      verdict.push_back(
-          "DeAR is not needed here: wait-free backpropagation is as fast, because backward hides all that "
-          "can "
-          "be hidden.");
+      verdict.push_back(fmt::format("DeAR is not needed here: wait-free backpropagation is as fast{}.",
+                                    wfbp->evaluation.r_seconds <= wfbp->evaluation.b_seconds
+                                        ? ", because the backward pass is long enough for all communication"
+                                        : ""));
     }
   }
   if (seconds < answer.floor_seconds * (1 + kSame))
