@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -99,6 +100,24 @@ TEST(Verdict, SaysWhatDearGains) {
 }
 
 // 6 x 0.2 s for each all-reduce and half a second for the bytes; or the bytes alone.
+// 256 MiB of parameters, as much of gradients and of momentum: `dear` keeps 576 MiB, `fsdp` a quarter of all
+// and what is whole at once. r = b, so sharding everything costs time.
+TEST(Verdict, MindsTheMemoryOfARank) {
+  Options options = with({"dear", "fsdp"});
+  const auto best_in = [&](std::int64_t mebibytes) {
+    options.memory_bytes = mebibytes << 20;
+    Answer answer = plan(even_job(1, 2), cluster_of(2), options);
+    EXPECT_EQ(answer.rows.front().policy->name, "dear");
+    return std::pair(std::string(answer.rows[answer.best].policy->name), answer.verdict);
+  };
+  EXPECT_EQ(best_in(0).first, "dear");
+  EXPECT_EQ(best_in(576).first, "dear");
+  const auto [smaller, sentences] = best_in(575);
+  EXPECT_EQ(smaller, "fsdp");
+  EXPECT_THAT(sentences, Contains(HasSubstr("faster do not fit into the 575 MiB")));
+  EXPECT_THAT(best_in(100).second, Contains(HasSubstr("No policy fits into the 100 MiB")));
+}
+
 TEST(Plan, StartUpAsksForFewerBuckets) {
   for (const char* const policy : {"wfbp", "dear"}) {
     const Answer start_up = plan(even_job(1, 2), cluster_of(0.5, 0.2), with({policy}));
