@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include "dear/base/blocked_signals.h"
 #include "dear/base/error.h"
 #include "dear/cli/launcher.h"
 #include "dear/cli/pipe.h"
@@ -47,16 +48,13 @@ namespace {
 Keeper::Keeper() {
   Pipe pipe = make_pipe();
   // With every signal blocked the child cannot be ended by one meant for the launcher's process group.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  pid_ = ::fork();
-  const int error = errno;
-  if (pid_ == 0) {
-    keep(pipe.read.get());
+  int error = 0;
+  {
+    const BlockedSignals blocked;
+    pid_ = ::fork();
+    error = errno;
+    if (pid_ == 0) keep(pipe.read.get());
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid_ < 0) {
     throw TransportError(with_errno("cannot start the process that watches over the ranks", error));
   }

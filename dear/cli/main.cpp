@@ -16,18 +16,22 @@
 #include "dear/cli/launch_command.h"
 #include "dear/cli/list_commands.h"
 #include "dear/cli/plan_command.h"
+#include "dear/cli/profile_command.h"
+#include "dear/cli/replay_command.h"
 #include "dear/cli/simulate_command.h"
 #include "dear/cli/study_command.h"
 #include "dear/cli/trace_command.h"
 #include "dear/cli/train_command.h"
+#include "dear/cli/tune_command.h"
 
 namespace dear::cli {
 namespace {
 
 // In the order of `dear --help`.
-constexpr std::array kCommands{add_train_command,    add_launch_command, add_simulate_command,
-                               add_plan_command,     add_study_command,  add_models_command,
-                               add_clusters_command, add_trace_command,  add_bench_command};
+constexpr std::array kCommands{add_train_command,    add_launch_command,   add_profile_command,
+                               add_replay_command,   add_simulate_command, add_plan_command,
+                               add_tune_command,     add_study_command,    add_models_command,
+                               add_clusters_command, add_trace_command,    add_bench_command};
 
 // The innermost command that the arguments name.
 const CLI::App& chosen(const CLI::App& app) {

@@ -101,6 +101,10 @@ void ScenarioOptions::add_to(CLI::App& command) {
       ->allow_extra_args(false)
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N[,N...]");
+  add_job_to(command);
+}
+
+void ScenarioOptions::add_job_to(CLI::App& command) {
   command
       .add_option("--device", device,
                   "Device that a model by name is built for; default: the cluster's, or the one on which the "
@@ -133,6 +137,10 @@ void ModelOptions::add_to(CLI::App& command) {
       ->capture_default_str();
 }
 
+Workload read_job(const ScenarioOptions& options, const std::string& model) {
+  return job_of(options, model, Cluster{}).workload;
+}
+
 std::vector<Scenario> scenarios(const ScenarioOptions& options) {
   std::vector<Scenario> all;
   for (const std::string& model : options.models) {
@@ -140,7 +148,8 @@ std::vector<Scenario> scenarios(const ScenarioOptions& options) {
       std::vector<std::optional<int>> sizes(options.ranks.begin(), options.ranks.end());
       if (sizes.empty()) sizes.emplace_back();
       for (const std::optional<int>& ranks : sizes) {
-        const Cluster cluster = find_cluster(text, ranks);
+        const Cluster cluster =
+            find_cluster(text, ranks ? std::optional(*ranks * options.jobs) : std::nullopt);
         auto [workload, memory_bytes, origin] = job_of(options, model, cluster);
         all.push_back({.workload = std::move(workload),
                        .cluster = cluster,

@@ -16,13 +16,16 @@ namespace dear::cli {
 struct ScenarioOptions {
   std::vector<std::string> models;
   std::vector<std::string> clusters;
-  std::vector<int> ranks;        // empty: all that the cluster has
+  std::vector<int> ranks;        // of a job; empty: all that the cluster has
+  int jobs = 1;                  // that share the cluster
   std::string device;            // "": the cluster's, else the one that the model was measured on
   std::int64_t batch = 0;        // 0: the model's own
   std::int64_t sample_size = 0;  // likewise
   std::string dtype = "fp32";
 
   void add_to(CLI::App& command);
+  void add_job_to(
+      CLI::App& command);  // those alone that say how a model is built: device, batch, size, dtype
 };
 
 // How they are modelled: likewise.
@@ -36,10 +39,14 @@ struct ModelOptions {
 // One job on one machine.
 struct Scenario {
   Workload workload;
-  Cluster cluster;                // of as many ranks as take part
+  Cluster cluster;                // of as many ranks as take part, those of all jobs
   std::int64_t memory_bytes = 0;  // of a rank's device; 0: not known
   std::string origin;             // of the times: "built for rtx2080ti, 64 samples", "read from FILE"
 };
+
+// The job of a model by name, or of a workload file, on whatever cluster: of the options, those that describe
+// a job count. ConfigError as below.
+Workload read_job(const ScenarioOptions& options, const std::string& model);
 
 // Every model on every cluster with every number of ranks, clusters and ranks innermost. ConfigError for what
 // there is not.

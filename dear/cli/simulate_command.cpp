@@ -30,6 +30,7 @@ struct SimulateArguments {
   std::optional<std::string> fusion;  // usual
   std::string schedule;
   std::string detail = "closed-form";
+  std::string placement = "spread";
   ModelOptions model;
   sim::EvaluateOptions evaluate;
   std::string json;
@@ -60,6 +61,13 @@ void run_simulate(const SimulateArguments& arguments) {
                       .times = {.algorithm = arguments.model.algorithm}};
   options.evaluate.optimizer_states = arguments.model.optimizer_states;
   options.evaluate.detail = sim::parse_detail(arguments.detail);
+  // Closed forms have names for ways on clusters; blocks, for programs.
+  if (options.evaluate.detail != sim::Detail::closed_form) {
+    if (arguments.model.algorithm != "auto") options.evaluate.program = arguments.model.algorithm;
+    options.times.algorithm = "ring";
+  }
+  options.evaluate.jobs = {.count = arguments.scenarios.jobs,
+                           .placement = sim::parse_placement(arguments.placement)};
   choose(arguments, options);
   const std::vector<Scenario> all = scenarios(arguments.scenarios);
   const std::size_t count = all.size() * options.policies.size();
@@ -106,8 +114,24 @@ void add_simulate_command(CLI::App& app) {
       ->type_name("FILE");
   arguments->model.add_to(*command);
   command
-      ->add_option("--detail", arguments->detail,
-                   "closed-form, flows (bytes of each rank share links), or blocks (every message of a ring)")
+      ->add_option(
+          "--detail", arguments->detail,
+          "closed-form, flows (bytes of each rank share links), or blocks (every message of a ring, or of "
+          "the program that --algorithm names: halving-doubling, pairwise, bruck, or two of them as in "
+          "hierarchical:ring,halving-doubling)")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command
+      ->add_option("--jobs", arguments->scenarios.jobs,
+                   "Equal jobs that share the cluster's links, each of --ranks ranks; with flows or blocks")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--placement", arguments->placement,
+          "Of several jobs: spread (ranks dealt out one by one, so that jobs share nodes), or packed "
+          "(each on neighbouring ranks)")
       ->type_name("NAME")
       ->capture_default_str();
   command

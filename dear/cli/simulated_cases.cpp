@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/cli/table.h"
 #include "dear/drawing/bar_chart.h"
@@ -25,12 +26,21 @@ std::string text_of(const sim::Estimate& estimate) {
              : seconds;
 }
 
+Cluster cluster_of_one_job(const Cluster& cluster, int jobs) {
+  if (cluster.ranks() % jobs != 0)
+    throw ConfigError(fmt::format(
+        "the {} ranks of {} cannot be shared among {} equal jobs: say with --ranks how many each has",
+        cluster.ranks(), cluster.name, jobs));
+  return with_ranks(cluster, cluster.ranks() / jobs);
+}
+
 }  // namespace
 
 std::vector<Case> simulate(const std::vector<Scenario>& scenarios, const CaseOptions& options) {
   std::vector<Case> cases;
   for (const Scenario& scenario : scenarios) {
-    const cost::CollectiveTimes times = cost::times_on(scenario.cluster, options.times);
+    const Cluster one_job = cluster_of_one_job(scenario.cluster, options.evaluate.jobs.count);
+    const cost::CollectiveTimes times = cost::times_on(one_job, options.times);
     for (const Policy* policy : options.policies) {
       Grouping grouping = options.fusion.resolve(*policy, scenario.workload, times);
       sim::Evaluation evaluation =
@@ -67,7 +77,7 @@ std::string table_of(const std::vector<Case>& cases, std::size_t policies) {
     const sim::Evaluation& evaluation = one.evaluation;
     const double first = cases[i - i % policies].evaluation.iteration.seconds;
     table.add({one.scenario->workload.name, one.scenario->cluster.name, std::string(one.policy->name),
-               std::to_string(one.scenario->cluster.ranks()), std::to_string(one.grouping.size()),
+               std::to_string(one.times.ranks), std::to_string(one.grouping.size()),
                text_of(evaluation.iteration), format_seconds(evaluation.compute_seconds),
                format_seconds(evaluation.exposed_communication_seconds),
                format_seconds(evaluation.bound_seconds),
@@ -83,7 +93,7 @@ std::string to_json(const std::vector<Case>& cases) {
     const sim::Evaluation& evaluation = one.evaluation;
     nlohmann::ordered_json row{{"model", one.scenario->workload.name},
                                {"cluster", one.scenario->cluster.name},
-                               {"ranks", one.scenario->cluster.ranks()},
+                               {"ranks", one.times.ranks},
                                {"policy", one.policy->name},
                                {"fusion", one.fusion},
                                {"iteration_seconds", evaluation.iteration.seconds},
@@ -105,7 +115,7 @@ std::string plot(const std::vector<Case>& cases, const std::string& title) {
     if (one.scenario != current) {
       current = one.scenario;
       panels.push_back({.title = fmt::format("{} on {}, {} ranks", current->workload.name,
-                                             current->cluster.name, current->cluster.ranks()),
+                                             current->cluster.name, one.times.ranks),
                         .bars = {}});
     }
     const sim::Evaluation& evaluation = one.evaluation;
@@ -126,7 +136,7 @@ std::string plot(const std::vector<Case>& cases, const std::string& title) {
 Trace trace_of(const Case& one) {
   const Schedule schedule = make_schedule(*one.policy, one.scenario->workload, one.grouping, one.times);
   return sim::to_trace(schedule, one.scenario->workload, one.evaluation.spans,
-                       sim::describe(one.scenario->cluster), one.scenario->cluster.ranks());
+                       sim::describe(one.scenario->cluster), one.times.ranks);
 }
 
 }  // namespace dear::cli

@@ -25,7 +25,7 @@ constexpr std::array kRanks = {16, 32, 64};
 constexpr std::array kComparedInThePaper = {"wfbp", "mg-wfbp", "horovod", "ddp", "bytescheduler"};
 constexpr const char* kOurs = "dear-replicated";  // the paper's own form
 // With borders that are sought, as the paper tunes its buckets; and what that alone does for others.
-constexpr std::array kPlanned = {"wfbp", "dear-replicated"};
+constexpr std::array kPlanned = {"wfbp", "dear-replicated", "dear-eager"};
 
 std::string milliseconds(double seconds) { return fmt::format("{:.1f}", 1e3 * seconds); }
 
@@ -204,12 +204,14 @@ policy with the settings that its own system comes with. Written by `dear study 
 time. Nothing here was measured but what the paper and its code publish: one-GPU iterations of the five models,
 and the effective bandwidth and start-up time of the networks. Times of layers are spread over these iterations
 by a roofline of the device, forward being about a third. Collectives of all policies are rings over all ranks,
-as in the paper's analysis, so that policies are compared and not libraries.
+as in the paper's analysis, so that policies are compared and not libraries; those of `hsdp`, which are of a node
+or of one rank in each, are rings of these.
 
 Milliseconds an iteration; in brackets the policy's bound: infinitely fine buckets, the same collectives. A bound
 counts no updates, and start-up as it is in r, which grows with the number of buckets. `dear-replicated` is the
-paper's own form, `dear` updates shards. The paper tunes DeAR's bucket size; here borders are sought by dynamic
-programming (planned buckets), for wait-free backpropagation as well, since that is not what tells the two apart.
+paper's own form, `dear` updates shards, `dear-eager` mixes the two halves in the best order that is found. The
+paper tunes DeAR's bucket size; here borders are sought (planned buckets), for wait-free backpropagation as well,
+since that is not what tells the two apart.
 
 )";
   for (std::size_t network = 0; network < kNetworks.size(); ++network) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -30,11 +29,13 @@
 #include "dear/cli/train_options.h"
 #include "dear/cli/train_report.h"
 #include "dear/cli/train_run.h"
+#include "dear/cli/worker.h"
 #include "dear/collective/backends.h"
 #include "dear/collective/environment.h"
 #include "dear/collective/exchange.h"
 #include "dear/collective/init.h"
 #include "dear/schedule/policy/policy.h"
+#include "dear/schedule/schedule_file.h"
 #include "dear/trace/chrome.h"
 #include "dear/train/c10d/c10d.h"
 #include "dear/workload/workload_file.h"
@@ -52,54 +53,34 @@ std::string names_in(const Table& table) {
 }
 
 constexpr std::int64_t kRecordedSteps = 20;
-constexpr const char* kBind = "--bind";
 
 void say(const std::string& text) { std::cout << text << std::flush; }
-
-// This command as it was given, for the ranks that the launcher starts, and binds where that was asked for.
-std::vector<std::string> own_command() {
-  std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) {
-    throw TransportError(
-        with_errno("cannot find the program to start as workers (/proc/self/exe)", error.value()));
-  }
-  std::vector<std::string> command;
-  const std::string line = read_file("/proc/self/cmdline");  // each argument is ended by a NUL
-  for (std::size_t begin = 0; begin < line.size();) {
-    const std::size_t end = std::min(line.find('\0', begin), line.size());
-    command.push_back(line.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  command.at(0) = program.string();
-  std::erase_if(command,
-                [](const std::string& word) { return word.starts_with(kBind); });  // also --bind=true
-  return command;
-}
 
 std::string heading(const TrainSettings& settings, const Corpus& corpus) {
   return fmt::format(
       "training a GPT of {} parameters ({} layers, width {}, context {}) on {} characters of {} kinds\n"
-      "{} worker{}, {} thread{} for each, {} characters in a step, optimiser {}, fusion {}\n",
+      "{} worker{}, {} thread{} for each, {} characters in a step, optimiser {}, fusion {}{}\n",
       with_separators(parameter_count(settings, corpus)), settings.layers, settings.width, settings.context,
       with_separators(static_cast<std::int64_t>(corpus.text.size())), corpus.vocabulary.size(),
       settings.workers, settings.workers == 1 ? "" : "s", settings.threads, settings.threads == 1 ? "" : "s",
-      with_separators(settings.characters_per_step()), settings.optimizer, settings.fusion.text());
+      with_separators(settings.characters_per_step()), settings.optimizer, settings.fusion_text(),
+      settings.one_copy ? ", one copy of the parameters" : "");
 }
 
 // What must be the same on all ranks, also when each was started with a command of its own.
 std::string common_settings(const TrainSettings& settings, const Corpus& corpus) {
   return fmt::format(
-      "policies {}, fusion {}, network {}, backend {}, reproducible {}, steps {}, batch {}, layers {}, width "
+      "policies {}, fusion {}, network {}, backend {}, reproducible {}, one copy {}, steps {}, batch {}, "
+      "layers {}, width "
       "{}, heads {}, context {}, "
       "seed {}, "
       "optimiser {}, lr {}, data {}, trace {}, profile {}",
-      fmt::join(settings.policies, " "), settings.fusion.text(),
+      fmt::join(settings.policies, " "), settings.fusion_text(),
       settings.network ? settings.network->name : "real",
-      settings.backend.empty() ? "chosen" : settings.backend, settings.reproducible, settings.steps,
-      settings.batch, settings.layers, settings.width, settings.heads, settings.context, settings.seed,
-      settings.optimizer, settings.learning_rate, Digest().add(corpus.text).hex(), !settings.trace.empty(),
-      !settings.profile.empty());
+      settings.backend.empty() ? "chosen" : settings.backend, settings.reproducible, settings.one_copy,
+      settings.steps, settings.batch, settings.layers, settings.width, settings.heads, settings.context,
+      settings.seed, settings.optimizer, settings.learning_rate, Digest().add(corpus.text).hex(),
+      !settings.trace.empty(), !settings.profile.empty());
 }
 
 std::vector<TrainResult> run_policies(const TrainSettings& settings, const Corpus& corpus,
@@ -112,6 +93,7 @@ std::vector<TrainResult> run_policies(const TrainSettings& settings, const Corpu
     TrainRun run{.policy = settings.policies[i],
                  .record_trace = recorded && !settings.compare,
                  .sample = last ? settings.sample : 0,
+                 .until_settled = settings.tune,
                  .on_step = {}};
     Progress progress(std::cout, {.label = run.policy,
                                   .steps = settings.steps,
@@ -137,6 +119,23 @@ std::vector<TrainResult> run_policies(const TrainSettings& settings, const Corpu
   return runs;
 }
 
+void write_tuning(const TrainSettings& settings, const TrainResult& run) {
+  const auto write = [](const char* what, const std::string& path, const auto& content) {
+    if (path.empty()) return;
+    write_file_atomically(path, content());
+    say(fmt::format("{}: {}\n", what, path));
+  };
+  write("trials and choice", settings.tuning_json, [&] { return to_json(run.tuning.value()); });
+  write("picture", settings.tuning_plot, [&] { return plot(run.tuning.value()); });
+  write("schedule of the choice, for dear train --schedule", settings.tuned_schedule, [&] {
+    return to_json(ScheduleFile{.model = run.tuning->model,
+                                .cluster = run.tuning->cluster,
+                                .ranks = run.workers,
+                                .policy = run.policy,
+                                .buckets = run.buckets.value()});
+  });
+}
+
 void write_files(const TrainSettings& settings, const std::vector<TrainResult>& runs,
                  const std::optional<Trace>& trace) {
   if (!settings.json.empty()) {
@@ -148,6 +147,7 @@ void write_files(const TrainSettings& settings, const std::vector<TrainResult>& 
     say(fmt::format("trace of policy {}, all ranks: {} (open it at https://ui.perfetto.dev)\n",
                     runs.back().policy, settings.trace));
   }
+  if (settings.tune) write_tuning(settings, runs.front());
   if (!settings.profile.empty()) {
     write_workload(runs.back().profile.value(), settings.profile);
     say(fmt::format("profile of policy {}, rank 0: {} (for dear simulate --model)\n", runs.back().policy,
@@ -158,6 +158,7 @@ void write_files(const TrainSettings& settings, const std::vector<TrainResult>& 
 void report(const TrainSettings& settings, const std::vector<TrainResult>& runs, const Group& group,
             const std::optional<Trace>& trace) {
   say("\n" + (settings.compare ? comparison_table(runs) : to_text(runs.front())));
+  if (settings.tune) say("\n" + table_of(runs.front().tuning.value()) + "\n");
   say(network_line(group.modelled_network(), group.description()));
   if (settings.sample > 0) {
     say(fmt::format("\n{} characters from the model trained last:\n{}\n\n", settings.sample,
@@ -205,25 +206,16 @@ void run_rank(const TrainSettings& settings, const Corpus& corpus) {
   }
 }
 
-// Says what went wrong under this rank's name: ranks share one standard error.
-[[noreturn]] void fail_as_rank(int rank, const std::exception& error) {
-  // Every rank throws the same of these.
-  if (rank == 0 || dynamic_cast<const MismatchError*>(&error) == nullptr) {
-    const std::string name = fmt::format("rank {}: ", rank);
-    const std::string_view message = error.what();
-    std::cerr << fmt::format("dear train: {}{}\n", message.starts_with(name) ? "" : name, message);
-  }
-  throw ExitStatus{dynamic_cast<const ConfigError*>(&error) != nullptr ? kExitWrongUsage : kExitFailure};
-}
-
 void run_as_rank(const TrainOptions& options, const LaunchEnvironment& environment) {
   try {
     const TrainSettings settings = check(options, environment, this_host(), train::c10d_backends());
     run_rank(settings, read_corpus(settings.data, settings.context + 2));
   } catch (const std::exception& error) {
-    fail_as_rank(environment.rank, error);
+    fail_as_rank(options.command, environment.rank, error);
   }
 }
+
+}  // namespace
 
 void run_train_command(const TrainOptions& options) {
   const LaunchEnvironment environment = read_launch_environment();
@@ -237,7 +229,7 @@ void run_train_command(const TrainOptions& options) {
     run_rank(settings, corpus);
     return;
   }
-  const Launcher launcher({.who = "dear train",
+  const Launcher launcher({.who = options.command,
                            .ranks = settings.workers,
                            .command = own_command(),
                            .environment = {},
@@ -248,52 +240,65 @@ void run_train_command(const TrainOptions& options) {
   }
 }
 
-}  // namespace
+void add_job_options(CLI::App& command, TrainOptions& options) {
+  const auto add = [&](const char* name, auto& value, const std::string& help) {
+    command.add_option(name, value, help)->capture_default_str();
+  };
+  add("--data", options.data, "file, or folder with files, whose characters to learn");
+  add("--workers", options.workers, "ranks on this host (default 1; under a launcher: all of its ranks)");
+  add("--policy", options.policy,
+      "how to overlap communication: " + names_in(training_policies()) + " (default dear)");
+  add("--tuning-cache", options.tuning_cache,
+      "file for what tuning learns: a later run of the same model, on as many ranks and the same network, "
+      "begins with it");
+  add("--network", options.network,
+      "model a network: " + names_in(network_presets()) +
+          ", bandwidth=1gbit,latency=50us, or a cluster file (default: the real one)");
+  add("--backend", options.backend,
+      "what carries collectives: " + names_in(backends()) + ", " + names_in(train::c10d_backends()) +
+          " (default: the fastest that reaches all ranks)");
+  command.add_flag("--reproducible", options.reproducible,
+                   "add up in the order of ranks on every backend, so that results are the same bits");
+  command.add_flag(
+      "--one-copy", options.one_copy,
+      "workers share one copy of the parameters in memory, so that their all-gather is a barrier; on "
+      "one host, on shared memory, with policy dear or dear-eager");
+  add("--steps", options.steps, options.tune ? "optimiser steps at most" : "optimiser steps");
+  add("--batch", options.batch, "samples in a step, per worker");
+  add("--layers", options.layers, "transformer blocks");
+  add("--width", options.width, "size of the hidden state");
+  add("--heads", options.heads, "attention heads; a divisor of the width");
+  add("--context", options.context, "characters in a sample");
+  add("--seed", options.seed, "of the first parameters, the batches and the generated text");
+  add("--lr", options.learning_rate, "learning rate (default by optimiser)");
+  add("--optimizer", options.optimizer, names_in(optimizers()) + "; sgd has momentum 0.9");
+  add("--threads", options.threads,
+      "per worker (default: OMP_NUM_THREADS, else the cores shared among the workers)");
+  command.add_flag(kBindOption, options.bind,
+                   "keep each worker on its part of the cores; for a host that has nothing else to do");
+  add("--trace", options.trace,
+      "write a Chrome/Perfetto trace of all ranks; with --compare, of some more steps of the last policy");
+  add("--timeout", options.timeout, "how long to wait for another rank");
+}
 
 void add_train_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("train", "train a small GPT on the characters of a text, with several workers");
   const auto options = std::make_shared<TrainOptions>();
+  add_job_options(*command, *options);
   const auto add = [&](const char* name, auto& value, const std::string& help) {
     command->add_option(name, value, help)->capture_default_str();
   };
-  add("--data", options->data, "file, or folder with files, whose characters to learn");
-  add("--workers", options->workers, "ranks on this host (default 1; under a launcher: all of its ranks)");
-  add("--policy", options->policy,
-      "how to overlap communication: " + names_in(training_policies()) + " (default dear)");
   add("--compare", options->compare, "policies to run one after another on the same data: serial,wfbp,dear");
   add("--fusion", options->fusion,
       "how to group tensors: a size such as 25MiB, first=1MiB,25MiB for a first bucket of its own size, "
-      "layer, or all (default 25MiB)");
+      "layer, all; planned: with the best borders for what the first steps take; auto, or auto=SIZE: tuned "
+      "while training, with that size at first (default auto)");
   add("--schedule", options->schedule,
       "policy and buckets from a file that dear plan --schedule wrote, instead of --policy and --fusion");
-  add("--network", options->network,
-      "model a network: " + names_in(network_presets()) +
-          ", bandwidth=1gbit,latency=50us, or a cluster file (default: the real one)");
-  add("--backend", options->backend,
-      "what carries collectives: " + names_in(backends()) + ", " + names_in(train::c10d_backends()) +
-          " (default: the fastest that reaches all ranks)");
-  command->add_flag("--reproducible", options->reproducible,
-                    "add up in the order of ranks on every backend, so that results are the same bits");
-  add("--steps", options->steps, "optimiser steps");
-  add("--batch", options->batch, "samples in a step, per worker");
-  add("--layers", options->layers, "transformer blocks");
-  add("--width", options->width, "size of the hidden state");
-  add("--heads", options->heads, "attention heads; a divisor of the width");
-  add("--context", options->context, "characters in a sample");
-  add("--seed", options->seed, "of the first parameters, the batches and the generated text");
-  add("--lr", options->learning_rate, "learning rate (default by optimiser)");
-  add("--optimizer", options->optimizer, names_in(optimizers()) + "; sgd has momentum 0.9");
-  add("--threads", options->threads,
-      "per worker (default: OMP_NUM_THREADS, else the cores shared among the workers)");
-  command->add_flag(kBind, options->bind,
-                    "keep each worker on its part of the cores; for a host that has nothing else to do");
-  add("--trace", options->trace,
-      "write a Chrome/Perfetto trace of all ranks; with --compare, of some more steps of the last policy");
   add("--json", options->json, "write losses, times and the digest of the parameters");
   add("--profile", options->profile,
       "write the measured workload, for dear simulate; with --compare, as for --trace");
-  add("--timeout", options->timeout, "how long to wait for another rank");
   add("--sample", options->sample, "characters to generate at the end (default 200 with --compare, else 0)");
   command->callback([options] { run_train_command(*options); });
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include "dear/cli/launcher.h"
 #include "dear/cli/output_path.h"
 #include "dear/collective/backends.h"
+#include "dear/schedule/one_copy.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/schedule/schedule_file.h"
 
@@ -65,13 +67,24 @@ std::vector<std::string> checked_policies(const TrainOptions& options) {
   return names;
 }
 
+constexpr std::string_view kAuto = "auto";
+
+void choose_buckets(std::string_view text, TrainSettings& settings) {
+  using Buckets = TrainSettings::Buckets;
+  const bool begins = text.substr(0, kAuto.size() + 1) == "auto=";
+  settings.buckets = begins || text == kAuto ? Buckets::tuned
+                     : text == "planned"     ? Buckets::planned
+                                             : Buckets::given;
+  if (text == kAuto || text == "planned") return;
+  const std::string_view fusion = begins ? text.substr(kAuto.size() + 1) : text;
+  settings.fusion = parse_option("--fusion", [&] { return Fusion::parse(fusion); });
+}
+
 // Policies, and how they group tensors.
 void choose_policies(const TrainOptions& options, TrainSettings& settings) {
   if (!options.schedule) {
     settings.policies = checked_policies(options);
-    if (options.fusion) {
-      settings.fusion = parse_option("--fusion", [&] { return Fusion::parse(*options.fusion); });
-    }
+    choose_buckets(options.fusion ? std::string_view(*options.fusion) : kAuto, settings);
     return;
   }
   if (options.policy || options.compare || options.fusion) {
@@ -82,6 +95,7 @@ void choose_policies(const TrainOptions& options, TrainSettings& settings) {
   parse_option(fmt::format("--schedule: {}", *options.schedule),
                [&] { return find_training_policy(file.policy).name; });
   settings.policies = {file.policy};
+  settings.buckets = TrainSettings::Buckets::given;
   settings.fusion = Fusion(std::move(file.buckets));
 }
 
@@ -113,13 +127,32 @@ int checked_workers(const TrainOptions& options, const LaunchEnvironment& enviro
 }
 
 void refuse_shared_outputs(const TrainSettings& settings) {
-  if ((!settings.trace.empty() && (settings.trace == settings.json || settings.trace == settings.profile)) ||
-      (!settings.json.empty() && settings.json == settings.profile)) {
-    throw ConfigError("--trace, --json and --profile name the same file; give each its own");
+  const std::vector<std::pair<std::string_view, const std::string*>> outputs = {
+      {"--trace", &settings.trace},
+      {"--json", &settings.json},
+      {"--profile", &settings.profile},
+      {"--tuning-cache", &settings.tuning_cache},
+      {"--json", &settings.tuning_json},
+      {"--plot", &settings.tuning_plot},
+      {"--schedule", &settings.tuned_schedule}};
+  std::map<std::string, std::string_view> option_of;
+  for (const auto& [option, path] : outputs) {
+    if (path->empty()) continue;
+    const auto [found, is_new] = option_of.emplace(*path, option);
+    if (!is_new)
+      throw ConfigError(
+          fmt::format("{} and {} name the same file; give each its own", found->second, option));
   }
 }
 
 }  // namespace
+
+std::string TrainSettings::fusion_text() const {
+  if (buckets == Buckets::planned) return "planned";
+  if (buckets == Buckets::given) return fusion.text();
+  const bool usual = fusion.text() == Fusion().text();
+  return usual ? std::string(kAuto) : fmt::format("{}={}", kAuto, fusion.text());
+}
 
 const std::vector<OptimizerChoice>& optimizers() {
   static const std::vector<OptimizerChoice> kTable = {
@@ -147,6 +180,15 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   }
   settings.backend = options.backend;
   settings.reproducible = options.reproducible;
+  settings.one_copy = options.one_copy;
+  if (settings.one_copy) {
+    for (const std::string& policy : settings.policies)
+      parse_option("--one-copy", [&] { return require_one_copy_policy(find_policy(policy)), 0; });
+    if (settings.network && settings.workers > 1)
+      throw ConfigError(
+          "--one-copy and --network exclude each other: ranks on a modelled network stand for hosts of their "
+          "own, which share no memory");
+  }
   check_range("--steps", options.steps, 1, kMostSteps);
   check_range("--batch", options.batch, 1, kMostOfAny);
   check_range("--layers", options.layers, 1, kMostOfAny);
@@ -193,6 +235,18 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   settings.trace = checked_output_path("--trace", options.trace);
   settings.json = checked_output_path("--json", options.json);
   settings.profile = checked_output_path("--profile", options.profile);
+  settings.tune = options.tune;
+  if (settings.tune && settings.workers == 1)
+    throw ConfigError(
+        "one worker alone has no buckets to tune: give --workers, or start it under a launcher");
+  settings.tuning_json = checked_output_path("--json", options.tuning_json);
+  settings.tuning_plot = checked_output_path("--plot", options.tuning_plot);
+  settings.tuned_schedule = checked_output_path("--schedule", options.tuned_schedule);
+  settings.tuning_cache = checked_output_path("--tuning-cache", options.tuning_cache);
+  if (!settings.tuning_cache.empty() && settings.buckets != TrainSettings::Buckets::tuned)
+    throw ConfigError(
+        fmt::format("--tuning-cache is for buckets that are tuned, and these are not: leave it, or {}, out",
+                    options.schedule ? "--schedule" : "--fusion"));
   refuse_shared_outputs(settings);
   return settings;
 }

@@ -13,17 +13,20 @@
 
 namespace dear::cli {
 
-// What the user wrote for `dear train`, as text where only we know its form.
+// What the user wrote for `dear train` or `dear tune training`, as text where only we know its form.
 struct TrainOptions {
+  std::string command = "dear train";
   std::string data = "/usr/share/common-licenses";
   std::optional<std::int64_t> workers{};  // 1, or as many as the launcher started
   std::optional<std::string> policy{};    // dear
   std::optional<std::string> compare{};   // "serial,wfbp,dear"
-  std::optional<std::string> fusion{};    // 25MiB
+  std::optional<std::string> fusion{};    // auto
   std::optional<std::string> schedule{};  // a file with policy and buckets, instead of the three
+  std::optional<std::string> tuning_cache{};
   std::optional<std::string> network{};
   std::string backend{};  // "" for the fastest that reaches all ranks
   bool reproducible = false;
+  bool one_copy = false;
   std::int64_t steps = 400;
   std::int64_t batch = 8;  // samples per worker
   std::int64_t layers = 4;
@@ -40,6 +43,9 @@ struct TrainOptions {
   std::optional<std::string> profile{};
   std::string timeout = "120s";
   std::optional<std::int64_t> sample{};  // 200 with --compare, else 0
+  // Of `dear tune training`, which ends when it has settled, and reports what it tried.
+  bool tune = false;
+  std::optional<std::string> tuning_json{}, tuning_plot{}, tuned_schedule{};
 };
 
 struct Host {
@@ -61,10 +67,18 @@ struct TrainSettings {
   int workers = 1;
   bool compare = false;
   std::vector<std::string> policies;  // one, unless `compare`
+  // How buckets are made: of these, of what the first steps took, or by trying, with these at first.
+  enum class Buckets : std::uint8_t { given, planned, tuned };
+  Buckets buckets = Buckets::tuned;
   Fusion fusion;
+  std::string tuning_cache;  // "" for none
+
+  // What was asked for: "25MiB", "planned", "auto", "auto=64KiB".
+  [[nodiscard]] std::string fusion_text() const;
   std::optional<Network> network;
   std::string backend;
   bool reproducible = false;
+  bool one_copy = false;  // of the parameters, for all workers
   std::int64_t steps = 0;
   std::int64_t batch = 0;
   std::int64_t layers = 0;
@@ -79,6 +93,8 @@ struct TrainSettings {
   std::string trace, json, profile;  // "" for none
   double timeout_seconds = 0;
   std::int64_t sample = 0;
+  bool tune = false;                                     // stop when tuning has settled, report it
+  std::string tuning_json, tuning_plot, tuned_schedule;  // "" for none
 
   [[nodiscard]] std::int64_t characters_per_step() const { return workers * batch * context; }
 };

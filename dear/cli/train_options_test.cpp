@@ -39,6 +39,38 @@ TEST(TrainOptions, TheBackendIsOneOfTheTable) {
                   AllOf(HasSubstr("--backend: there is no backend 'ethernet'"), HasSubstr("shm, mpi"))));
 }
 
+TEST(TrainOptions, OneCopyNeedsShardsAndARealNetwork) {
+  EXPECT_FALSE(check_alone({}).one_copy);
+  EXPECT_TRUE(check_alone({.workers = 2, .one_copy = true}).one_copy);
+  EXPECT_TRUE(check_alone({.workers = 2, .compare = "dear,dear-eager", .one_copy = true}).one_copy);
+  EXPECT_THAT([] { check_alone({.compare = "dear,wfbp", .one_copy = true}); },
+              ThrowsMessage<ConfigError>(
+                  AllOf(HasSubstr("--one-copy: policy wfbp updates whole buckets on every rank"),
+                        HasSubstr("train with dear or dear-eager, or without one copy"))));
+  EXPECT_THAT([] { check_alone({.workers = 2, .network = "1gbit", .one_copy = true}); },
+              ThrowsMessage<ConfigError>(HasSubstr("--one-copy and --network exclude each other")));
+}
+
+TEST(TrainOptions, BucketsAreGivenPlannedOrTuned) {
+  using Buckets = TrainSettings::Buckets;
+  struct Case {
+    std::optional<std::string> written;
+    Buckets buckets;
+    std::string fusion, text;
+  };
+  for (const Case& one :
+       {Case{std::nullopt, Buckets::tuned, "25MiB", "auto"}, Case{"auto", Buckets::tuned, "25MiB", "auto"},
+        Case{"auto=64KiB", Buckets::tuned, "64KiB", "auto=64KiB"},
+        Case{"planned", Buckets::planned, "25MiB", "planned"}, Case{"all", Buckets::given, "all", "all"}}) {
+    const TrainSettings settings = check_alone({.fusion = one.written});
+    EXPECT_EQ(settings.buckets, one.buckets) << one.text;
+    EXPECT_EQ(settings.fusion.text(), one.fusion);
+    EXPECT_EQ(settings.fusion_text(), one.text);
+  }
+  EXPECT_THAT([] { check_alone({.workers = 1, .tune = true}); },
+              ThrowsMessage<ConfigError>(HasSubstr("one worker alone has no buckets to tune")));
+}
+
 TEST(TrainOptions, TheDefaultsAreComplete) {
   const TrainSettings settings = check_alone({});
   EXPECT_EQ(settings.workers, 1);

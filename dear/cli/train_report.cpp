@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -21,7 +22,7 @@ double exposed_percent(const TrainResult& run) {
 
 Json json_of(const TrainResult& run) {
   const IterationTimes& times = run.times;
-  return {
+  Json json{
       {"policy", run.policy},
       {"workers", run.workers},
       {"steps", run.steps},
@@ -29,6 +30,7 @@ Json json_of(const TrainResult& run) {
       {"fusion", run.fusion},
       {"optimizer", run.optimizer},
       {"losses", run.losses},
+      {"step_seconds", run.step_seconds},
       {"iteration_seconds",
        {{"median", times.iteration_seconds.median},
         {"p10", times.iteration_seconds.p10},
@@ -38,6 +40,19 @@ Json json_of(const TrainResult& run) {
       {"characters_per_second", run.characters_per_second},
       {"digest", run.digest},
   };
+  if (run.tuning) json["tuning"] = document_of(*run.tuning);
+  return json;
+}
+
+std::string buckets_line(const TuningReport& tuning) {
+  if (tuning.trials.empty()) return "buckets: not tuned, the run was too short\n";
+  std::set<std::size_t> tried;
+  for (const tune::Observation& trial : tuning.trials) tried.insert(trial.candidate);
+  const std::size_t count = tuning.sizes.groupings[tuning.choice].size();
+  return fmt::format("buckets: {} ({} bucket{}), of {} kinds tried{}{}\n",
+                     tuning.sizes.candidates[tuning.choice].name, count, count == 1 ? "" : "s", tried.size(),
+                     tuning.settled ? "" : "; tuning had not settled",
+                     tuning.remark.empty() ? "" : "; what was learned is not kept: " + tuning.remark);
 }
 
 }  // namespace
@@ -63,11 +78,13 @@ std::string to_text(const TrainResult& run) {
   return fmt::format(
       "{}: loss {:.3f} at first, {:.3f} at last, in {} steps\n"
       "iteration: {} (p10 {}, p90 {}), {} characters/s, exposed communication {} ({:.1f} %)\n"
+      "{}"
       "parameters: SHA-256 {}\n",
       run.policy, run.losses.front(), run.losses.back(), run.steps,
       format_seconds(times.iteration_seconds.median), format_seconds(times.iteration_seconds.p10),
       format_seconds(times.iteration_seconds.p90), with_separators(std::llround(run.characters_per_second)),
-      format_seconds(times.exposed_communication_seconds), exposed_percent(run), run.digest);
+      format_seconds(times.exposed_communication_seconds), exposed_percent(run),
+      run.tuning ? buckets_line(*run.tuning) : "", run.digest);
 }
 
 std::string comparison_table(const std::vector<TrainResult>& runs) {

@@ -80,8 +80,8 @@ TEST(TrainReport, JsonOfOneRun) {
   const auto json = nlohmann::json::parse(to_json(run_of("dear", 0.5, 0.125, "c0ffee")));
   EXPECT_THAT(keys_of(json),
               UnorderedElementsAre("policy", "workers", "steps", "network", "fusion", "optimizer", "losses",
-                                   "iteration_seconds", "compute_seconds", "exposed_communication_seconds",
-                                   "characters_per_second", "digest"));
+                                   "step_seconds", "iteration_seconds", "compute_seconds",
+                                   "exposed_communication_seconds", "characters_per_second", "digest"));
   EXPECT_EQ(json.at("policy"), "dear");
   EXPECT_EQ(json.at("workers"), 4);
   EXPECT_EQ(json.at("steps"), 3);
@@ -91,6 +91,28 @@ TEST(TrainReport, JsonOfOneRun) {
   EXPECT_EQ(json.at("compute_seconds"), 0.375);
   EXPECT_EQ(json.at("exposed_communication_seconds"), 0.125);
   EXPECT_EQ(json.at("digest"), "c0ffee");
+}
+
+TEST(TrainReport, SaysWhatTuningChose) {
+  TrainResult run = run_of("dear", 0.5, 0.125, "c0ffee");
+  EXPECT_EQ(to_text(run).find("buckets:"), std::string::npos);
+  const Workload workload{.name = "two",
+                          .tensors = {{"a", 100'000, DType::f32}, {"b", 100'000, DType::f32}},
+                          .layers = {{.name = "first", .tensors = {0}}, {.name = "second", .tensors = {1}}}};
+  run.tuning = TuningReport{.where = "training", .sizes = size_candidates(workload), .settled = false};
+  EXPECT_THAT(to_text(run), HasSubstr("buckets: not tuned, the run was too short\n"));
+  run.tuning->choice = run.tuning->sizes.candidates.size() - 1;
+  run.tuning->trials = {{.candidate = 0, .seconds = 2}, {.candidate = run.tuning->choice, .seconds = 1}};
+  EXPECT_THAT(to_text(run), HasSubstr("buckets: all (1 bucket), of 2 kinds tried; tuning had not settled\n"));
+  run.tuning->settled = true;
+  run.tuning->remark = "no room";
+  EXPECT_THAT(to_text(run), HasSubstr("of 2 kinds tried; what was learned is not kept: no room\n"));
+  run.tuning->remark = "";
+  EXPECT_THAT(to_text(run), HasSubstr("buckets: all (1 bucket), of 2 kinds tried\n"));
+  const auto tuning = nlohmann::json::parse(to_json(run)).at("tuning");
+  EXPECT_EQ(tuning.at("choice").at("candidate"), "all");
+  EXPECT_EQ(tuning.at("trials").size(), 2U);
+  EXPECT_EQ(tuning.at("settled"), true);
 }
 
 TEST(TrainReport, JsonOfSeveralRunsIsAListOfTheSameObjects) {

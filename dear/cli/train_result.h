@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "dear/cli/tuning_report.h"
 #include "dear/trace/trace.h"
 #include "dear/workload/workload.h"
 
@@ -39,8 +40,11 @@ struct TrainResult {
   std::string optimizer;
   std::vector<double> losses;  // mean over ranks, per step
   IterationTimes times;
-  double characters_per_second = 0;  // of all workers, at the median iteration
-  std::string digest;                // SHA-256 of the final parameters
+  double characters_per_second = 0;      // of all workers, at the median iteration
+  std::string digest;                    // SHA-256 of the final parameters
+  std::optional<TuningReport> tuning{};  // of buckets that were tuned
+  std::optional<ByName> buckets{};       // those, in the end
+  std::vector<double> step_seconds{};    // of every iteration, between ends of step()
 
   std::string sample{};               // generated text; "" when none was asked for
   std::optional<Trace> trace{};       // of this rank, when recorded

@@ -3,51 +3,21 @@
 #include <algorithm>
 #include <cstring>
 #include <dlfcn.h>
-#include <functional>
-#include <map>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
 
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
 #include "dear/cli/gpt.h"
+#include "dear/cli/make_optimizer.h"
 #include "dear/collective/exchange.h"
 #include "dear/train/data_parallel.h"
 
 namespace dear::cli {
 namespace {
-
-using Parameters = std::vector<torch::Tensor>;
-using MakeOptimizer = std::unique_ptr<torch::optim::Optimizer> (*)(const Parameters& parameters,
-                                                                   double learning_rate);
-
-template <typename Optimizer, typename Options>
-std::unique_ptr<torch::optim::Optimizer> make(const Parameters& parameters, double learning_rate) {
-  return std::make_unique<Optimizer>(parameters, Options(learning_rate));
-}
-
-std::unique_ptr<torch::optim::Optimizer> make_sgd(const Parameters& parameters, double learning_rate) {
-  return std::make_unique<torch::optim::SGD>(parameters,
-                                             torch::optim::SGDOptions(learning_rate).momentum(0.9));
-}
-
-// By the names of optimizers().
-const std::map<std::string, MakeOptimizer, std::less<>> kMakeOptimizer = {
-    {"sgd", make_sgd},
-    {"adam", make<torch::optim::Adam, torch::optim::AdamOptions>},
-    {"adamw", make<torch::optim::AdamW, torch::optim::AdamWOptions>},
-    {"rmsprop", make<torch::optim::RMSprop, torch::optim::RMSpropOptions>},
-    {"adagrad", make<torch::optim::Adagrad, torch::optim::AdagradOptions>},
-};
 
 GptOptions gpt_options(const TrainSettings& settings, const Corpus& corpus) {
   return {.vocabulary = static_cast<std::int64_t>(corpus.vocabulary.size()),
@@ -91,6 +61,27 @@ std::string network_of(const Group& group) {
   return modelled.empty() ? "" : "modelled: " + modelled;
 }
 
+std::string name_of(const TrainSettings& settings) {
+  return fmt::format("gpt of {} layers, width {}, batch {}", settings.layers, settings.width, settings.batch);
+}
+
+TuningReport report_of(const TuningProgress& tuning, const TrainResult& run) {
+  TuningReport report{.model = "",
+                      .cluster = "",
+                      .ranks = run.workers,
+                      .policy = run.policy,
+                      .method = TuningOptions().method,
+                      .where = "training",
+                      .sizes = tuning.sizes,
+                      .choice = tuning.running,
+                      .settled = tuning.settled,
+                      .remark = tuning.cache_error,
+                      .expectations = tuning.expectations};
+  for (const tune::Trial& trial : tuning.trials)
+    report.trials.push_back({.candidate = trial.candidate, .seconds = trial.seconds});
+  return report;
+}
+
 std::string sample_text(Gpt model, const Corpus& corpus, std::int64_t count, std::uint64_t seed) {
   // A line's end, where there are lines: what follows is the start of one.
   const std::size_t newline = corpus.vocabulary.find('\n');
@@ -108,9 +99,16 @@ TrainResult train(const TrainSettings& settings, const TrainRun& run, const Corp
                   const Group& group) {
   const GptOptions shape = gpt_options(settings, corpus);
   Gpt model(shape);
-  const auto optimizer = kMakeOptimizer.at(settings.optimizer)(model->parameters(), settings.learning_rate);
+  const auto optimizer = make_optimizer(settings.optimizer, model->parameters(), settings.learning_rate);
+  using Buckets = TrainSettings::Buckets;
+  const bool tuned = settings.buckets == Buckets::tuned;
   DataParallel parallel(*model, *optimizer, group,
-                        {.policy = run.policy, .fusion = settings.fusion, .record_trace = run.record_trace});
+                        {.policy = run.policy,
+                         .fusion = tuned ? std::nullopt : std::optional(settings.fusion),
+                         .planned = settings.buckets == Buckets::planned,
+                         .one_copy = settings.one_copy,
+                         .tuning = {.start = settings.fusion, .cache = settings.tuning_cache},
+                         .record_trace = run.record_trace});
 
   std::vector<double> losses, iteration_seconds, exposed_seconds;
   const double begin = now_seconds();
@@ -131,19 +129,27 @@ TrainResult train(const TrainSettings& settings, const TrainRun& run, const Corp
     if (run.on_step) {
       run.on_step(step + 1, losses.back(), now - begin);
     }
+    if (run.until_settled && parallel.tuning() && parallel.tuning()->settled) break;
   }
   parallel.synchronize();
 
   TrainResult result{.policy = run.policy,
                      .workers = group.size(),
-                     .steps = settings.steps,
+                     .steps = static_cast<std::int64_t>(losses.size()),
                      .network = network_of(group),
-                     .fusion = settings.fusion.text(),
+                     .fusion = settings.fusion_text(),
                      .optimizer = settings.optimizer,
                      .losses = mean_over_ranks(group, losses),
                      .times = summarize_iterations(iteration_seconds, exposed_seconds),
                      .digest = parameter_digest(*model)};
   agree(group, "digest of the final parameters", result.digest);
+  result.step_seconds = iteration_seconds;
+  if (parallel.tuning() && group.rank() == 0) {
+    result.tuning = report_of(*parallel.tuning(), result);
+    result.tuning->model = name_of(settings);
+    result.tuning->cluster = settings.network ? settings.network->name : "the real network";
+    result.buckets = names_in(parallel.workload(), parallel.grouping());
+  }
   result.characters_per_second =
       static_cast<double>(settings.characters_per_step()) / result.times.iteration_seconds.median;
   if (run.record_trace) {
@@ -151,8 +157,7 @@ TrainResult train(const TrainSettings& settings, const TrainRun& run, const Corp
     result.trace->title = fmt::format("dear train, policy {}, {} ranks", run.policy, group.size());
     result.trace->network = result.network;
     result.profile = parallel.profile();
-    result.profile->name =
-        fmt::format("gpt of {} layers, width {}, batch {}", settings.layers, settings.width, settings.batch);
+    result.profile->name = name_of(settings);
   }
   if (run.sample > 0 && group.rank() == 0) {
     result.sample = sample_text(model, corpus, run.sample, settings.seed);

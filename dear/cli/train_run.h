@@ -16,9 +16,10 @@ using StepListener = std::function<void(std::int64_t done, double loss, double s
 
 struct TrainRun {
   std::string policy;
-  bool record_trace = false;  // fills TrainResult::trace and ::profile
-  std::int64_t sample = 0;    // characters to generate at the end
-  StepListener on_step;       // may be empty
+  bool record_trace = false;   // fills TrainResult::trace and ::profile
+  std::int64_t sample = 0;     // characters to generate at the end
+  bool until_settled = false;  // ends early, when tuning has settled
+  StepListener on_step;        // may be empty
 };
 
 // Trains a fresh model under one policy, on every rank of the group alike. Rank 0's result has the generated

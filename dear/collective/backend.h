@@ -25,6 +25,13 @@ class Backend {
   // rank.
   virtual Buffer allocate(std::int64_t bytes, Deadline deadline) = 0;
 
+  // Whether the ranks can share one memory; then every collective ends on no rank before all have come to it.
+  [[nodiscard]] virtual bool shares_memory() const { return false; }
+  // As allocate(), but the same memory on every rank: [Note: shared buffers]. By default it refuses.
+  virtual Buffer allocate_shared(std::int64_t bytes, Deadline deadline);
+  // ConfigError that says why nothing can be shared here, and what to do.
+  [[noreturn]] void refuse_to_share() const;
+
   // Returns when this rank's part is done and its buffers may be written again. After an error every further
   // call throws the same one, on this rank; the peers get a TransportError that names this rank and repeats
   // its message.

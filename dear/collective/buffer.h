@@ -19,6 +19,7 @@ class Buffer {
     virtual ~Region() = default;
     std::byte* data = nullptr;
     std::int64_t bytes = 0;
+    bool shared = false;  // one memory for all ranks
   };
 
   Buffer() = default;
@@ -26,6 +27,8 @@ class Buffer {
 
   [[nodiscard]] std::byte* data() const { return region_ ? region_->data : nullptr; }
   [[nodiscard]] std::int64_t bytes() const { return region_ ? region_->bytes : 0; }
+  // Of Group::allocate_shared(): see [Note: shared buffers].
+  [[nodiscard]] bool shared() const { return region_ && region_->shared; }
   [[nodiscard]] const std::shared_ptr<Region>& region() const { return region_; }
 
  private:

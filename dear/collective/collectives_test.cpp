@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dear/base/error.h"
 #include "dear/collective/group.h"
 #include "dear/collective/programs/programs.h"
 #include "dear/collective/shaped/shaped.h"
@@ -20,8 +21,11 @@
 namespace dear::collective {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using testing::GroupBody;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 Network fast_network() {
   return {.name = "a test's", .link = {.alpha_seconds = 1e-9, .beta_seconds_per_byte = 1e-15}};
@@ -83,6 +87,27 @@ TEST_P(Collectives, RoundAlike) {
   const testing::ConformanceOptions options{.order = GetParam().kind == "programs" ? testing::Order::fixed
                                                                                    : testing::Order::ranks};
   EXPECT_THAT(run([&](Group& group) { testing::check_rounding(group, options); }), Each("ok"));
+}
+
+TEST_P(Collectives, ShareOneMemoryOrSayThatTheyCannot) {
+  const std::string& kind = GetParam().kind;
+  if (kind == "single" || kind == "threads" || kind == "processes") {
+    EXPECT_THAT(run([](Group& group) { testing::check_shared_buffers(group); }), Each("ok"));
+    return;
+  }
+  const std::string why =
+      kind == "shaped" ? "stand for hosts of their own, which share no memory: leave the modelled network out"
+                       : "has no memory that all its ranks share: put them on one host with backend shm";
+  EXPECT_THAT(run([](Group& group) {
+                EXPECT_FALSE(group.shares_memory());
+                try {
+                  static_cast<void>(group.allocate_shared(64));
+                } catch (const ConfigError&) {
+                  group.barrier().wait();  // the group goes on
+                  throw;
+                }
+              }),
+              Each(AllOf(StartsWith("ConfigError: rank "), HasSubstr(why))));
 }
 
 std::vector<World> worlds() {

@@ -6,13 +6,13 @@
 #include <mutex>
 #include <optional>
 #include <pthread.h>
-#include <signal.h>
 #include <thread>
 #include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "dear/base/blocked_signals.h"
 #include "dear/base/error.h"
 #include "dear/collective/prompt_thread.h"
 
@@ -60,23 +60,17 @@ Timing wait_for(Ticket& ticket) {
   return ticket.outcome.timing;
 }
 
-// A thread that takes no signals: handlers of the program run on its own threads.
+// A thread that takes no signals.
 template <typename Function>
 std::thread quiet_thread(Function&& function) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread;
+  const BlockedSignals blocked;
   try {
-    thread = std::thread(std::forward<Function>(function));
+    std::thread thread(std::forward<Function>(function));
+    pthread_setname_np(thread.native_handle(), "dear-group");
+    return thread;
   } catch (const std::system_error& error) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw TransportError(fmt::format("cannot start the thread of a group: {}", error.what()));
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_setname_np(thread.native_handle(), "dear-group");
-  return thread;
 }
 
 }  // namespace
@@ -335,17 +329,24 @@ int Group::rank() const { return lane_->backend().rank(); }
 int Group::size() const { return lane_->backend().size(); }
 std::string Group::description() const { return lane_->backend().description(); }
 std::string Group::modelled_network() const { return lane_->backend().modelled_network(); }
+bool Group::shares_memory() const { return lane_->backend().shares_memory(); }
 std::chrono::duration<double> Group::timeout() const { return lane_->options.timeout; }
 
-Buffer Group::allocate(std::int64_t bytes) {
+Buffer Group::allocate(std::int64_t bytes) { return allocate_with(&Backend::allocate, bytes); }
+Buffer Group::allocate_shared(std::int64_t bytes) {
+  if (!shares_memory()) lane_->backend().refuse_to_share();
+  return allocate_with(&Backend::allocate_shared, bytes);
+}
+
+Buffer Group::allocate_with(Allocate allocate, std::int64_t bytes) {
   if (bytes < 0) {
     throw ConfigError(fmt::format("cannot allocate a buffer of {} bytes: the size is negative", bytes));
   }
   lane_->forbid_here();
   const auto buffer = std::make_shared<Buffer>();
   const auto ticket = lane_->push(
-      [bytes, buffer](Backend& backend, Deadline deadline) {
-        *buffer = backend.allocate(bytes, deadline);
+      [allocate, bytes, buffer](Backend& backend, Deadline deadline) {
+        *buffer = (backend.*allocate)(bytes, deadline);
         return Timing{};
       },
       {});

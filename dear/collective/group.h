@@ -60,6 +60,15 @@ class Group {
   // Waits for the peers to allocate as well. See Backend::allocate.
   [[nodiscard]] Buffer allocate(std::int64_t bytes);
 
+  // [Note: shared buffers] One memory for all ranks, where the group has that: a write of one rank is a write
+  // for all. An all-gather of such a buffer copies nothing: it ends on no rank before all have come to it,
+  // and what each wrote until then is seen by all after it. No other collective takes one (ConfigError), and
+  // who writes when is for the callers to agree on. ConfigError, on every rank, where nothing is shared.
+  [[nodiscard]] Buffer allocate_shared(std::int64_t bytes);
+  // Whether it can: all ranks on one host, on shared memory, no modelled network; a group of one rank too.
+  // Every collective of such a group ends on no rank before all have come to it.
+  [[nodiscard]] bool shares_memory() const;
+
   // In place. With n = view.count, rank r afterwards holds:
   //   reduce_scatter  the reduction in elements shard_of(n, dtype, size, r); the rest as it was
   //   all_gather      in elements shard_of(n, dtype, size, q), for every q, what rank q held there
@@ -90,6 +99,8 @@ class Group {
 
  private:
   class Lane;
+  using Allocate = Buffer (Backend::*)(std::int64_t, Deadline);
+  [[nodiscard]] Buffer allocate_with(Allocate allocate, std::int64_t bytes);
   std::shared_ptr<Lane> lane_;
 };
 

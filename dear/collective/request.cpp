@@ -70,6 +70,12 @@ void validate(const Request& request, int ranks) {
     return;
   }
   validate_view(request, request.view, "view");
+  if ((request.view.buffer.shared() && request.operation != Operation::all_gather) ||
+      request.output.buffer.shared()) {
+    throw ConfigError(
+        describe(request) +
+        ": all ranks share this buffer, and only an all-gather takes it: use one of allocate() for the rest");
+  }
   if (reduces(request.operation) && request.view.dtype == DType::u8 &&
       (request.reduction == Reduction::sum || request.reduction == Reduction::average)) {
     throw ConfigError(describe(request) + ": bytes are moved and compared, never added; use int32 to count");

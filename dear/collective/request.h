@@ -38,7 +38,7 @@ struct Request {
 
 // ConfigError when no rank of a group of `ranks` could run it: a view outside its buffer or not on a multiple
 // of its element size, an unknown root, a sum of bytes, blocks that do not come out even, or an output over
-// the input.
+// the input, or anything but an all-gather of a shared buffer.
 void validate(const Request& request, int ranks);
 
 // "reduce-scatter of 1000 fp32, sum (label 3)"

@@ -266,7 +266,9 @@ ChosenTime ClusterTimes::choose(Collective collective, std::int64_t bytes) const
   return {.seconds = way.seconds(static_cast<double>(bytes)), .algorithm = way.algorithm};
 }
 
-CollectiveTimes times_on(const Cluster& cluster, const ClusterTimesOptions& options) {
+namespace {
+
+CollectiveTimes times_of(const Cluster& cluster, const ClusterTimesOptions& options) {
   const auto times = std::make_shared<const ClusterTimes>(cluster, options);
   const auto of = [&](Collective collective) {
     return [times, collective](std::int64_t bytes) { return times->seconds(collective, bytes); };
@@ -282,6 +284,31 @@ CollectiveTimes times_on(const Cluster& cluster, const ClusterTimesOptions& opti
           .all_reduce = of(Collective::all_reduce),
           .broadcast = of(Collective::broadcast),
           .message_seconds = farthest};
+}
+
+// What the options of a whole cluster say for dimensions [begin, end) of those that count.
+ClusterTimesOptions for_part(const ClusterTimesOptions& options, std::size_t dimensions, std::size_t begin,
+                             std::size_t end) {
+  const std::vector<std::string_view> stages = parse(options.algorithm, dimensions).stages;
+  if (stages.empty() || options.algorithm == "auto" || options.algorithm == "hierarchical") return options;
+  const auto at = [&](std::size_t i) { return stages.begin() + static_cast<std::ptrdiff_t>(i); };
+  return {.algorithm = fmt::format("hierarchical:{}", fmt::join(at(begin), at(end), ","))};
+}
+
+}  // namespace
+
+CollectiveTimes times_on(const Cluster& cluster, const ClusterTimesOptions& options) {
+  CollectiveTimes times = times_of(cluster, options);
+  const std::vector<Dimension> dimensions = dimensions_that_count(cluster);
+  if (dimensions.size() < 2 || cluster.dimensions.front().size == 1) return times;
+  const auto part = [&](std::size_t begin, std::size_t end) {
+    const auto at = [&](std::size_t i) { return dimensions.begin() + static_cast<std::ptrdiff_t>(i); };
+    return times_of({.name = cluster.name, .dimensions = {at(begin), at(end)}},
+                    for_part(options, dimensions.size(), begin, end));
+  };
+  times.nodes = std::make_shared<const NodeTimes>(
+      NodeTimes{.inside = part(0, 1), .across = part(1, dimensions.size())});
+  return times;
 }
 
 }  // namespace dear::cost

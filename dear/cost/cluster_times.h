@@ -68,6 +68,9 @@ class ClusterTimes {
   std::vector<Way> broadcast_;  // and reduce
 };
 
+// A node is a group of the innermost dimension, if there are others: on a cluster of one dimension ranks have
+// a link of their own, and share nothing. The same algorithms are chosen from, as far as the options leave a
+// choice; one that is asked for by dimension goes by dimension.
 CollectiveTimes times_on(const Cluster& cluster, const ClusterTimesOptions& options = {});
 
 }  // namespace dear::cost

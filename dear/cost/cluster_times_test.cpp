@@ -322,5 +322,28 @@ TEST(RandomClusters, TheChosenIsTheFastestAndCanBeAskedFor) {
   }
 }
 
+// Inside a node of 4 ranks a half takes 3/4 of the bytes; across 8 nodes that share 2 links each, 7/8 of them
+// at half the beta, and an all-reduce twice that, however many ranks of a node take part.
+TEST(TimesOn, NodesAreTheInnermostDimension) {
+  const Cluster cluster{
+      .name = "nodes",
+      .dimensions = {{.name = "node", .size = 4, .link = {.alpha_seconds = 1, .beta_seconds_per_byte = 0.01}},
+                     {.name = "network",
+                      .size = 8,
+                      .link = {.alpha_seconds = 10, .beta_seconds_per_byte = 0.1},
+                      .links = 2}}};
+  for (const char* const algorithm : {"ring", "hierarchical:ring,ring"}) {
+    SCOPED_TRACE(algorithm);
+    const CollectiveTimes times = times_on(cluster, {.algorithm = algorithm});
+    EXPECT_EQ(times.ranks_of_node(), 4);
+    ASSERT_NE(times.nodes, nullptr);
+    EXPECT_DOUBLE_EQ(times.nodes->inside.all_gather(800), 3 * 1 + 0.75 * 800 * 0.01);
+    EXPECT_EQ(times.nodes->across.ranks, 8);
+    EXPECT_DOUBLE_EQ(times.nodes->across.all_reduce(800), 2 * (7 * 10 + 0.875 * 800 * 0.05));
+  }
+  EXPECT_EQ(times_on(flat_cluster({.name = "flat", .link = {}}, 8)).nodes, nullptr);
+  EXPECT_EQ(times_on(flat_cluster({.name = "flat", .link = {}}, 8)).ranks_of_node(), 1);
+}
+
 }  // namespace
 }  // namespace dear::cost

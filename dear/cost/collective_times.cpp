@@ -14,4 +14,6 @@ CollectiveTimes ring_times(const Link& link, int ranks) {
       .message_seconds = ranks > 1 ? link.alpha_seconds : 0};
 }
 
+int CollectiveTimes::ranks_of_node() const { return nodes ? nodes->inside.ranks : 1; }
+
 }  // namespace dear::cost

@@ -20,6 +20,7 @@ TEST(Svg, HoldsWhatWasDrawn) {
       .line(0, 0, 10, 10, "red", 2)
       .rectangle(1, 2, 3, 4, "blue", "a <hint>")
       .circle(5, 5, 3, "green")
+      .polygon({{0, 1}, {2, 3}, {4, 0}}, "#eee")
       .polyline({{0, 1}, {2, 3}}, "black", true);
   const std::string text = std::move(svg).finish();
   EXPECT_THAT(text, StartsWith("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"100\" height=\"50\""));
@@ -29,6 +30,7 @@ TEST(Svg, HoldsWhatWasDrawn) {
               HasSubstr("text-anchor=\"end\" font-size=\"10\" transform=\"rotate(-90 1.0 2.0)\">x &gt; y<"));
   EXPECT_THAT(text, HasSubstr("stroke=\"red\" stroke-width=\"2\"/>"));
   EXPECT_THAT(text, HasSubstr("fill=\"blue\"><title>a &lt;hint&gt;</title></rect>"));
+  EXPECT_THAT(text, HasSubstr("<polygon points=\"0.0,1.0 2.0,3.0 4.0,0.0\" fill=\"#eee\"/>"));
   EXPECT_THAT(text, HasSubstr("points=\"0.0,1.0 2.0,3.0\""));
   EXPECT_THAT(text, HasSubstr("stroke-dasharray"));
 }

@@ -37,6 +37,12 @@ std::string_view name_of(Anchor anchor) {
   return "end";
 }
 
+std::string list_of(const std::vector<std::pair<double, double>>& points) {
+  std::string list;
+  for (const auto& [x, y] : points) list += fmt::format("{}{:.1f},{:.1f}", list.empty() ? "" : " ", x, y);
+  return list;
+}
+
 }  // namespace
 
 Svg::Svg(double width, double height, std::string_view title) {
@@ -78,12 +84,15 @@ Svg& Svg::circle(double x, double y, double radius, std::string_view colour) {
   return *this;
 }
 
+Svg& Svg::polygon(const std::vector<std::pair<double, double>>& points, std::string_view colour) {
+  text_ += fmt::format("<polygon points=\"{}\" fill=\"{}\"/>\n", list_of(points), colour);
+  return *this;
+}
+
 Svg& Svg::polyline(const std::vector<std::pair<double, double>>& points, std::string_view colour,
                    bool dashed) {
-  std::string list;
-  for (const auto& [x, y] : points) list += fmt::format("{}{:.1f},{:.1f}", list.empty() ? "" : " ", x, y);
-  text_ += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{}/>\n", list,
-                       colour, dashed ? " stroke-dasharray=\"6 3\"" : "");
+  text_ += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{}/>\n",
+                       list_of(points), colour, dashed ? " stroke-dasharray=\"6 3\"" : "");
   return *this;
 }
 

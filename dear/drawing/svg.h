@@ -36,6 +36,8 @@ class Svg {
   Svg& polyline(const std::vector<std::pair<double, double>>& points, std::string_view colour,
                 bool dashed = false);
 
+  Svg& polygon(const std::vector<std::pair<double, double>>& points, std::string_view colour);
+
   [[nodiscard]] std::string finish() &&;
 
  private:

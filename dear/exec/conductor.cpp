@@ -17,7 +17,7 @@ void require_runnable(const Schedule& schedule) {
     const auto* work = std::get_if<Communicate>(&step.work);
     if (work == nullptr) continue;
     if (work->payload == Payload::buffers || work->payload == Payload::parameters_again ||
-        !work->piece.whole())
+        !work->piece.whole() || work->reach != Reach::all)
       throw ScheduleError(
           fmt::format("policy {} can only be simulated, for a program cannot run its step \"{}\": choose one "
                       "that trains",
@@ -46,6 +46,7 @@ Conductor::Conductor(const Schedule& schedule, Side& network, Side& update, Upda
       frontier_(schedule, {.free = {.compute = true, .network = true}}),
       last_progress_(SteadyClock::now()),
       issued_(schedule.steps().size()),
+      held_(schedule.bucket_count()),
       parameters_pending_(std::make_unique<std::atomic<int>[]>(schedule.bucket_count())),
       gradients_busy_(std::make_unique<std::atomic<int>[]>(schedule.bucket_count())) {
   require_runnable(schedule);
@@ -72,6 +73,10 @@ void Conductor::start_released(std::vector<Instance>& released) {
   try {
     for (const Instance& which : released) {
       if (kind_of(which.step) == LaneKind::update) start(which.step);
+      const auto* work = std::get_if<Communicate>(&schedule_.steps()[which.step].work);
+      if (work != nullptr && which.step == reduction_of_[work->bucket] && updates_ahead(work->bucket) &&
+          held_[work->bucket] == which.iteration)
+        hold(work->bucket, which.iteration);
     }
     for (NetworkLane& lane : network_lanes_) issue_in_order(lane);
   } catch (...) {
@@ -87,7 +92,7 @@ void Conductor::issue_in_order(NetworkLane& lane) {
     if (issued_[step] == frontier_.started(step)) return;  // not released yet
     lane.next = (lane.next + 1) % lane.steps.size();
     const BucketId bucket = std::get<Communicate>(schedule_.steps()[step].work).bucket;
-    if (step == reduction_of_[bucket]) {
+    if (step == reduction_of_[bucket] && !updates_ahead(bucket)) {
       gradients_busy_[bucket].fetch_add(1, std::memory_order_release);
       unsettled_.fetch_add(1, std::memory_order_release);
     }
@@ -112,6 +117,28 @@ void Conductor::settle(BucketId bucket) {
   unsettled_.fetch_sub(1, std::memory_order_release);
 }
 
+bool Conductor::updates_ahead(BucketId bucket) const {
+  return std::get<Update>(schedule_.steps()[schedule_.update_of(bucket)].work).options ==
+         OptionsOf::last_commit;
+}
+
+// Twice: until the commit, and until its update and its publisher are done.
+void Conductor::hold(BucketId bucket, std::int64_t iteration) {
+  held_[bucket] = iteration + 1;
+  parameters_pending_[bucket].fetch_add(2, std::memory_order_release);
+  gradients_busy_[bucket].fetch_add(2, std::memory_order_release);
+  pending_buckets_.fetch_add(2, std::memory_order_release);
+  unsettled_.fetch_add(4, std::memory_order_release);
+}
+
+void Conductor::require_committed(BucketId bucket, const char* what) const {
+  if (held_[bucket] <= iteration() || !updates_ahead(bucket)) return;
+  throw ScheduleError(fmt::format(
+      "rank {}: the {} of bucket {} are wanted between backward and step(), but policy {} changes "
+      "them there: look at them after step(), or train with policy dear",
+      options_.rank, what, bucket, schedule_.policy()));
+}
+
 void Conductor::finish(StepId step, std::vector<Instance>& released) {
   frontier_.complete(step, released);
   last_progress_ = SteadyClock::now();
@@ -126,7 +153,8 @@ void Conductor::finish(StepId step, std::vector<Instance>& released) {
   if (const auto* update = std::get_if<Update>(&work)) {
     end_of(update->bucket, true);
   } else if (const auto* communicate = std::get_if<Communicate>(&work)) {
-    end_of(communicate->bucket, step == reduction_of_[communicate->bucket]);
+    end_of(communicate->bucket,
+           step == reduction_of_[communicate->bucket] && !updates_ahead(communicate->bucket));
   }
 }
 
@@ -232,12 +260,13 @@ void Conductor::commit() {
            [&] { return frontier_.running(backward) || frontier_.done(backward) > iteration(); });
     }
     for (BucketId bucket = 0; bucket < schedule_.bucket_count(); ++bucket) {
-      parameters_pending_[bucket].fetch_add(1, std::memory_order_release);
-      gradients_busy_[bucket].fetch_add(1, std::memory_order_release);
+      const int change = held_[bucket] > iteration() ? -1 : 1;
+      held_[bucket] = iteration() + 1;
+      parameters_pending_[bucket].fetch_add(change, std::memory_order_release);
+      gradients_busy_[bucket].fetch_add(change, std::memory_order_release);
+      pending_buckets_.fetch_add(change, std::memory_order_release);
+      unsettled_.fetch_add(2 * change, std::memory_order_release);
     }
-    const int buckets = static_cast<int>(schedule_.bucket_count());
-    pending_buckets_.fetch_add(buckets, std::memory_order_release);
-    unsettled_.fetch_add(2 * buckets, std::memory_order_release);
     for (LayerId layer = 0; layer < schedule_.layer_count(); ++layer) {
       finish(schedule_.forward_of(layer), released);
     }
@@ -266,14 +295,21 @@ void Conductor::commit() {
   throw_if_failed();
 }
 
+bool Conductor::changes_now(BucketId bucket) const {
+  const Lock lock(mutex_);
+  return updates_ahead(bucket) && held_[bucket] > iteration();
+}
+
 void Conductor::wait_parameters(BucketId bucket) {
   Lock lock(mutex_);
+  require_committed(bucket, "parameters");
   wait(lock, fmt::format("the parameters of bucket {}", bucket), schedule_.publisher_of(bucket),
        [&] { return parameters_whole(bucket); });
 }
 
 void Conductor::wait_gradients(BucketId bucket) {
   Lock lock(mutex_);
+  require_committed(bucket, "gradients");
   wait(lock, fmt::format("the gradients of bucket {}", bucket), schedule_.update_of(bucket),
        [&] { return gradients_free(bucket); });
 }

@@ -27,6 +27,12 @@ namespace dear {
 // handed to it as soon as its data is there and its predecessor has been handed over, done or not: no thread
 // has to wake between two.
 //
+// [Note: buckets that change before the commit] Under a policy that updates ahead of the commit a bucket's
+// gradients are zeroed and its parameters overwritten while the program may still be in its backward. From
+// the moment in which its last gradient is there until commit() both are therefore neither whole nor free,
+// however far the lanes have come; who waits for them in between gets a ScheduleError, at once and every
+// time, for the lanes may need the rest of the backward to go on.
+//
 // Threads: methods marked [program] are called from one thread, the one that trains. completed() and failed()
 // come from any. After a failure nothing is started any more, and every [program] method throws it.
 class Conductor {
@@ -68,6 +74,8 @@ class Conductor {
   [[nodiscard]] bool all_parameters_whole() const {
     return pending_buckets_.load(std::memory_order_acquire) == 0;
   }
+  // Changed between the last commit and the next: see [Note: buckets that change before the commit].
+  [[nodiscard]] bool changes_now(BucketId bucket) const;
   // Wait for it; throw the failure, or a TimeoutError that names the step waited for. From any thread that
   // computes.
   void wait_parameters(BucketId bucket);
@@ -110,6 +118,9 @@ class Conductor {
   [[nodiscard]] LaneKind kind_of(StepId step) const;
   void finish(StepId step, std::vector<Instance>& released);
   void settle(BucketId bucket);
+  void hold(BucketId bucket, std::int64_t iteration);
+  void require_committed(BucketId bucket, const char* what) const;
+  [[nodiscard]] bool updates_ahead(BucketId bucket) const;
   template <typename Condition>
   void wait(Lock& lock, const std::string& what, StepId step, Condition condition);
   [[noreturn]] void throw_timeout(const std::string& what, StepId step) const;
@@ -130,6 +141,7 @@ class Conductor {
   SteadyTime last_progress_;
   Record record_;
   std::vector<std::int64_t> issued_;  // by step: iterations of it that a side was given
+  std::vector<std::int64_t> held_;    // by bucket: iterations in which it was pending and busy so far
   std::size_t at_work_ = 0;           // steps that a side was given and has not answered
 
   std::unique_ptr<std::atomic<int>[]> parameters_pending_, gradients_busy_;

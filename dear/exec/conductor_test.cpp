@@ -37,10 +37,11 @@ class HandSide : public Side {
 };
 
 struct HandRun {
-  explicit HandRun(const std::string& policy, int layers = 2, Conductor::Options options = {})
+  explicit HandRun(const std::string& policy, int layers = 2, Conductor::Options options = {},
+                   const cost::CollectiveTimes& times = {})
       : workload(workload_of(layers)),
         grouping(group(workload, PerLayer{})),
-        schedule(make_schedule(find_policy(policy), workload, grouping)),
+        schedule(make_schedule(find_policy(policy), workload, grouping, times)),
         conductor(
             schedule, network, update, [this](const Update& work) { inline_updates.push_back(work.bucket); },
             options) {}
@@ -90,6 +91,92 @@ TEST(Conductor, DearReducesUnderBackwardAndGathersUnderForward) {
   EXPECT_TRUE(run.conductor.idle());
 }
 
+// Of two layers, forward 1 and backward 2 each: the gather of bucket 1 goes between the reduce-scatters,
+// from 2.1 to 4.
+const cost::CollectiveTimes kGatherUnderBackward = {.reduce_scatter = [](std::int64_t) { return 0.1; },
+                                                    .all_gather = [](std::int64_t) { return 1.9; }};
+
+TEST(Conductor, DearEagerGathersUnderBackward) {
+  HandRun run("dear-eager", 2, {}, kGatherUnderBackward);
+  for (int iteration = 0; iteration < 2; ++iteration) {
+    EXPECT_TRUE(run.conductor.idle());
+    run.conductor.backward_done(1);
+    run.end(run.network);
+    run.end(run.update);  // while layer 0 still computes
+    run.end(run.network);
+    // As they are, they are those of no commit.
+    EXPECT_FALSE(run.conductor.parameters_whole(1));
+    EXPECT_FALSE(run.conductor.gradients_free(1));
+    EXPECT_TRUE(run.conductor.parameters_whole(0));
+    EXPECT_TRUE(run.conductor.gradients_free(0));
+    run.conductor.backward_done(0);
+    EXPECT_FALSE(run.conductor.parameters_whole(0));
+    run.conductor.commit();
+    EXPECT_TRUE(run.conductor.parameters_whole(1));
+    EXPECT_TRUE(run.conductor.gradients_free(1));
+    EXPECT_FALSE(run.conductor.parameters_whole(0));
+    run.end(run.network);
+    EXPECT_FALSE(run.conductor.gradients_free(0));
+    run.end(run.update);
+    EXPECT_TRUE(run.conductor.gradients_free(0));
+    EXPECT_FALSE(run.conductor.parameters_whole(0));
+    run.end(run.network);
+    EXPECT_TRUE(run.conductor.parameters_whole(0));
+  }
+  EXPECT_TRUE(run.conductor.idle());
+  EXPECT_THAT(
+      run.network.names,
+      ::testing::ElementsAre("reduce-scatter of gradients, bucket 1", "all-gather of parameters, bucket 1",
+                             "reduce-scatter of gradients, bucket 0", "all-gather of parameters, bucket 0",
+                             "reduce-scatter of gradients, bucket 1", "all-gather of parameters, bucket 1",
+                             "reduce-scatter of gradients, bucket 0", "all-gather of parameters, bucket 0"));
+}
+
+// However far the lanes are: the same program meets the same error every time, and none waits for ever.
+TEST(Conductor, DearEagerRefusesALookBetweenBackwardAndCommit) {
+  for (const int steps_done : {0, 1, 2, 3}) {
+    SCOPED_TRACE(steps_done);
+    HandRun run("dear-eager", 2, {.rank = 3}, kGatherUnderBackward);
+    run.conductor.backward_done(1);
+    if (steps_done > 0) run.end(run.network);
+    if (steps_done > 1) run.end(run.update);
+    if (steps_done > 2) run.end(run.network);
+    run.conductor.wait_parameters(0);  // its layer is not through yet
+    const auto message = [&](const auto& wait) {
+      try {
+        wait();
+      } catch (const ScheduleError& error) {
+        return std::string(error.what());
+      }
+      return std::string("waited");
+    };
+    EXPECT_EQ(
+        message([&] { run.conductor.wait_parameters(1); }),
+        "rank 3: the parameters of bucket 1 are wanted between backward and step(), but policy dear-eager "
+        "changes them there: look at them after step(), or train with policy dear");
+    EXPECT_THAT(message([&] { run.conductor.wait_gradients(1); }), HasSubstr("the gradients of bucket 1"));
+    EXPECT_THAT(message([&] { run.conductor.synchronize(); }), HasSubstr("bucket 1"));
+    EXPECT_EQ(run.conductor.failure(), nullptr);
+  }
+}
+
+TEST(Conductor, DearEagerFlushesAtTheCommit) {
+  HandRun run("dear-eager", 2, {}, kGatherUnderBackward);
+  run.conductor.backward_done(0);            // 1 was not used
+  EXPECT_TRUE(run.network.started.empty());  // the lane keeps its order on every rank
+  run.conductor.commit();
+  for (const BucketId bucket : {1, 0}) {
+    EXPECT_FALSE(run.conductor.parameters_whole(bucket));
+    run.end(run.network);
+    run.end(run.update);
+    run.end(run.network);
+    EXPECT_TRUE(run.conductor.parameters_whole(bucket));
+    EXPECT_TRUE(run.conductor.gradients_free(bucket));
+  }
+  EXPECT_TRUE(run.conductor.idle());
+  EXPECT_TRUE(run.conductor.all_parameters_whole());
+}
+
 TEST(Conductor, CommitFlushesLayersWithoutGradient) {
   HandRun run("dear", 3);
   run.conductor.backward_done(1);            // 2 was not used
@@ -122,6 +209,8 @@ TEST(Conductor, RefusesSchedulesThatCanOnlyBeSimulated) {
   EXPECT_THAT(refusal("fsdp"), HasSubstr("\"all-gather of parameters again, bucket"));
   EXPECT_THAT(refusal("megatron"), HasSubstr("\"all-gather of parameters, bucket 1\" in the iteration after "
                                              "\"update of shard, bucket 1\""));
+  EXPECT_THAT(refusal("hsdp"), HasSubstr("\"all-gather of parameters inside nodes, bucket 0\""));
+  EXPECT_EQ(refusal("dear-eager"), "taken");
   for (const Policy& policy : training_policies()) EXPECT_EQ(refusal(policy.name.data()), "taken");
 }
 
@@ -220,7 +309,7 @@ TEST_P(ConductorThreads, RunsManyIterationsWithoutLosingAStep) {
   constexpr int kIterations = 200;
   const Workload workload = workload_of(kLayers);
   const Grouping grouping = group(workload, PerLayer{});
-  const Schedule schedule = make_schedule(find_policy(GetParam()), workload, grouping);
+  const Schedule schedule = make_schedule(find_policy(GetParam()), workload, grouping, kGatherUnderBackward);
   struct Threaded : Side {
     SerialLane lane;
     std::function<void(StepId)> end;
@@ -246,8 +335,10 @@ TEST_P(ConductorThreads, RunsManyIterationsWithoutLosingAStep) {
     for (LayerId layer = kLayers; layer-- > 0;) {
       if (random() % 4 != 0) conductor.backward_done(layer);
     }
-    if (random() % 8 == 0) conductor.synchronize();
+    const bool synchronizes = random() % 8 == 0, ahead = GetParam() == "dear-eager";
+    if (synchronizes && !ahead) conductor.synchronize();
     conductor.commit();
+    if (synchronizes && ahead) conductor.synchronize();
   }
   conductor.synchronize();
   EXPECT_TRUE(conductor.idle());
@@ -267,7 +358,7 @@ TEST_P(ConductorThreads, RunsManyIterationsWithoutLosingAStep) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, ConductorThreads,
-                         ::testing::Values("serial", "wfbp", "dear-replicated", "dear"),
+                         ::testing::Values("serial", "wfbp", "dear-replicated", "dear", "dear-eager"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase(name, '-');

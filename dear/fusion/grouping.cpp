@@ -84,6 +84,11 @@ Grouping::Grouping(const Workload& workload, std::vector<Bucket> buckets)
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     Bucket& bucket = buckets_[b];
     if (bucket.tensors.empty()) throw ConfigError(fmt::format("bucket {} is empty: leave it out", b));
+    if (bucket.piece_bytes < 0)
+      throw ConfigError(
+          fmt::format("bucket {} cannot be cut into pieces of {} bytes: give a size above 0, or "
+                      "0 to leave it whole",
+                      b, bucket.piece_bytes));
     std::sort(bucket.tensors.begin(), bucket.tensors.end());
     bucket.bytes = 0;
     for (const TensorId t : bucket.tensors) {

@@ -21,13 +21,17 @@ struct Bucket {
   std::vector<TensorId> tensors;  // ascending
   std::int64_t bytes = 0;         // of the tensors, without padding
   DType dtype = DType::f32;
+  // The most that one collective carries of it, by policies that cut buckets so that nothing urgent waits for
+  // a large one; 0: all at once.
+  std::int64_t piece_bytes = 0;
 };
 
 // The partition of all tensors of a workload into buckets, in forward order of their first tensors.
 class Grouping {
  public:
   // Puts buckets, and the tensors in each, in order and fills in bytes and dtypes from the workload.
-  // ConfigError unless every tensor of the workload is in exactly one bucket and no bucket mixes dtypes.
+  // ConfigError unless every tensor of the workload is in exactly one bucket, no bucket mixes dtypes and no
+  // piece is negative.
   Grouping(const Workload& workload, std::vector<Bucket> buckets);
 
   [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }

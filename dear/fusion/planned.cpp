@@ -5,6 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "dear/fusion/eager_order.h"
+#include "dear/fusion/layer_units.h"
+#include "dear/fusion/parcels.h"
+#include "dear/fusion/planned_eager.h"
+
 namespace dear {
 namespace {
 
@@ -12,69 +17,9 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::size_t kMostLabels = 64;  // of one border
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
-// The smallest buckets there are, in forward order, and the time around them.
-struct Units {
-  explicit Units(const Workload& workload) : grouping(group(workload, PerLayer{})) {
-    const std::size_t count = grouping.size();
-    std::vector<LayerId> first_layer(count, static_cast<LayerId>(workload.layers.size()));
-    for (LayerId layer = static_cast<LayerId>(workload.layers.size()); layer-- > 0;)
-      for (const TensorId tensor : workload.layers[layer].tensors)
-        first_layer[grouping.bucket_of(tensor)] = layer;
-    std::vector<double> forward_before(workload.layers.size() + 1);
-    std::vector<double> backward_before(workload.layers.size() + 1);
-    for (std::size_t layer = 0; layer < workload.layers.size(); ++layer) {
-      forward_before[layer + 1] = forward_before[layer] + workload.layers[layer].forward_seconds;
-      backward_before[layer + 1] = backward_before[layer] + workload.layers[layer].backward_seconds;
-    }
-    backward = backward_before.back();
-    forward_end = forward_before.back();
-    bytes_before.push_back(0);
-    for (std::size_t unit = 0; unit < count; ++unit) {
-      bytes_before.push_back(bytes_before.back() + grouping.buckets()[unit].bytes);
-      ready.push_back(backward - backward_before[first_layer[unit]]);
-      forward_at.push_back(forward_before[first_layer[unit]]);
-    }
-    forward_at.push_back(forward_end);
-  }
-
-  [[nodiscard]] std::size_t count() const { return grouping.size(); }
-  // Units [begin, end) as one bucket.
-  [[nodiscard]] std::int64_t bytes(std::size_t begin, std::size_t end) const {
-    return bytes_before[end] - bytes_before[begin];
-  }
-  [[nodiscard]] double forward(std::size_t begin, std::size_t end) const {
-    return forward_at[end] - forward_at[begin];
-  }
-  [[nodiscard]] bool together(std::size_t begin, std::size_t next) const {
-    return grouping.buckets()[begin].dtype == grouping.buckets()[next].dtype;
-  }
-
-  Grouping grouping;
-  double backward = 0;
-  double forward_end = 0;
-  std::vector<std::int64_t> bytes_before;
-  std::vector<double> ready;       // when backward, begun at 0, has left the unit's gradients
-  std::vector<double> forward_at;  // when forward, begun at 0 and never waiting, reaches the unit
-};
-
-// Units [borders[i], borders[i + 1]) are a bucket.
-using Borders = std::vector<std::size_t>;
-
-Grouping join(const Workload& workload, const Units& units, const Borders& borders) {
-  std::vector<Bucket> buckets;
-  for (std::size_t i = 0; i + 1 < borders.size(); ++i) {
-    Bucket& bucket = buckets.emplace_back();
-    for (std::size_t unit = borders[i]; unit < borders[i + 1]; ++unit) {
-      const std::vector<TensorId>& tensors = units.grouping.buckets()[unit].tensors;
-      bucket.tensors.insert(bucket.tensors.end(), tensors.begin(), tensors.end());
-    }
-  }
-  return {workload, std::move(buckets)};
-}
-
 // ---- All-reduces: end[u] is the earliest end of those of units u and after; they go back to front.
 
-Borders borders_for_all_reduces(const Units& units, const cost::CollectiveTimes& times) {
+Borders borders_for_all_reduces(const LayerUnits& units, const cost::CollectiveTimes& times) {
   const std::size_t count = units.count();
   std::vector<double> end(count + 1, kInfinity);
   std::vector<std::size_t> next(count + 1, count);
@@ -114,7 +59,7 @@ struct Label {
 
 class Decoupled {
  public:
-  Decoupled(const Units& units, const cost::CollectiveTimes& times)
+  Decoupled(const LayerUnits& units, const cost::CollectiveTimes& times)
       : units_(units), times_(times), labels_(units.count() + 1) {
     labels_[0].push_back({.scattered = units.backward, .forward_end = units.forward_at[0]});
   }
@@ -192,7 +137,7 @@ class Decoupled {
     there.resize(kMostLabels);
   }
 
-  const Units& units_;
+  const LayerUnits& units_;
   const cost::CollectiveTimes& times_;
   std::vector<std::vector<Label>> labels_;  // by border
 };
@@ -200,16 +145,28 @@ class Decoupled {
 }  // namespace
 
 Grouping group_planned(const Workload& workload, const cost::CollectiveTimes& times, Overlap overlap) {
-  const Units units(workload);
+  const LayerUnits units(workload);
   if (units.count() == 0) return units.grouping;
-  return join(workload, units,
-              overlap == Overlap::all_reduce ? borders_for_all_reduces(units, times)
-                                             : Decoupled(units, times).best());
+  const auto joined = [&](const Borders& borders) { return join(workload, units, borders); };
+  switch (overlap) {
+    case Overlap::all_reduce:
+      return joined(borders_for_all_reduces(units, times));
+    case Overlap::decoupled:
+      return joined(Decoupled(units, times).best());
+    case Overlap::eager:
+      break;
+  }
+  return group_for_eager(workload, units, times,
+                         {borders_for_all_reduces(units, times), Decoupled(units, times).best()});
 }
 
 double recursive_iteration_seconds(const Workload& workload, const Grouping& grouping,
                                    const cost::CollectiveTimes& times, Overlap overlap) {
-  const Units units(workload);
+  if (overlap == Overlap::eager) {
+    const Parcels parcels = parcels_of(workload, grouping, times);
+    return eager_order(parcels.parcels, workload.forward_seconds() + workload.backward_seconds()).seconds;
+  }
+  const LayerUnits units(workload);
   Borders borders = {0};
   for (std::size_t unit = 1; unit < units.count(); ++unit) {
     const auto bucket = [&](std::size_t of) {
@@ -231,6 +188,29 @@ double recursive_iteration_seconds(const Workload& workload, const Grouping& gro
     end = std::max(end, units.ready[borders[i - 1]]) +
           times.all_reduce(units.bytes(borders[i - 1], borders[i]));
   return units.forward_end + std::max(units.backward, end);
+}
+
+double eager_floor_seconds(const Workload& workload, const cost::CollectiveTimes& times) {
+  const Grouping layers = group(workload, PerLayer{});
+  const double compute = workload.forward_seconds() + workload.backward_seconds();
+  const Parcels alone = parcels_of(workload, layers, times);
+  const std::int64_t all = workload.bytes();
+  const auto per_byte = [all](const cost::CollectiveTimes::Seconds& seconds) {
+    return (seconds(2 * all) - seconds(all)) / static_cast<double>(all);
+  };
+  std::vector<Parcel> parcels = alone.parcels;
+  for (BucketId layer = 0; layer < parcels.size(); ++layer) {
+    const auto bytes = static_cast<double>(layers.buckets()[layer].bytes);
+    parcels[layer].scatter = bytes * per_byte(times.reduce_scatter);
+    parcels[layer].gather = bytes * per_byte(times.all_gather);
+  }
+  double floor = compute;
+  for (std::size_t layer = 0; layer < parcels.size(); ++layer) {
+    const Parcel without = std::exchange(parcels[layer], alone.parcels[layer]);
+    floor = std::max(floor, least_seconds(parcels, compute));
+    parcels[layer] = without;
+  }
+  return floor;
 }
 
 }  // namespace dear

@@ -9,13 +9,15 @@ namespace dear {
 // What the collectives of a bucket run under.
 enum class Overlap : std::uint8_t {
   all_reduce,  // its all-reduce under the rest of backward
-  decoupled    // its reduce-scatter under the rest of backward, its all-gather under the next forward
+  decoupled,   // its reduce-scatter under the rest of backward, its all-gather under the next forward
+  eager        // both under both, in the best order (eager_order.h)
 };
 
 // Buckets of unequal sizes, with the borders that make the iteration shortest: small ones where nothing hides
 // them, at the first layers, whose all-gather nothing precedes, and at the last, whose gradients the idle
 // wire waits for; large ones where start-up would add up. Buckets are layers that follow each other, as
-// everywhere; each dtype has its own. ConfigError for a workload that validate() refuses.
+// everywhere; each dtype has its own. For an eager order large ones may be cut (Bucket::piece_bytes).
+// ConfigError for a workload that validate() refuses.
 //
 // [Note: borders] Dynamic programming over borders, front to back, on the closed recursion of a step with
 // fixed times t(m) of collectives and no time for updates. For buckets 0, 1, ... in forward order, ready_k
@@ -26,11 +28,21 @@ enum class Overlap : std::uint8_t {
 // Of two beginnings with one border, the one that is not later in any of these (sum of reduce-scatters, last
 // end, sum of all-gathers, end of forward) is kept; at most 64 others beside it, those that promise most.
 // With all-reduces alone the earlier end is always better, and a single number is enough. The smaller
-// problem is that of MG-WFBP (Shi et al. 2019, arXiv 1811.11141).
+// problem is that of MG-WFBP (Shi et al. 2019, arXiv 1811.11141). For an eager order there is no recursion
+// over borders: see [Note: borders of an eager order].
 Grouping group_planned(const Workload& workload, const cost::CollectiveTimes& times, Overlap overlap);
 
-// The iteration that the recursion gives for any grouping whose buckets are layers that follow each other.
+// The iteration that the recursion gives for any grouping whose buckets are layers that follow each other;
+// for an eager order, with updates of shards.
 double recursive_iteration_seconds(const Workload& workload, const Grouping& grouping,
                                    const cost::CollectiveTimes& times, Overlap overlap);
+
+// What no buckets and no order of their halves go below, for times of collectives that grow ever more slowly
+// with bytes: least_seconds() of a parcel for each layer, where each byte takes what one more takes in the
+// largest collective, and one layer, the worst for it, takes what it takes by itself; whatever bucket it
+// travels in, that one has a start-up. It is max(f + b, r) and what nothing can hide: the first layer's
+// halves after the backward and before the forward, the backward before the first bytes that count, the
+// forward after the last.
+double eager_floor_seconds(const Workload& workload, const cost::CollectiveTimes& times);
 
 }  // namespace dear

@@ -23,10 +23,16 @@ struct AddWork {
         .add(static_cast<std::uint64_t>(work.payload))
         .add(work.bucket)
         .add(static_cast<std::uint64_t>(work.piece.begin))
-        .add(static_cast<std::uint64_t>(work.piece.end));
+        .add(static_cast<std::uint64_t>(work.piece.end))
+        .add(static_cast<std::uint64_t>(work.reach));
   }
   void operator()(const Update& work) const {
-    digest.add(4).add(static_cast<std::uint64_t>(work.scope)).add(work.bucket);
+    digest.add(4)
+        .add(static_cast<std::uint64_t>(work.scope))
+        .add(work.bucket)
+        .add(static_cast<std::uint64_t>(work.piece.begin))
+        .add(static_cast<std::uint64_t>(work.piece.end))
+        .add(static_cast<std::uint64_t>(work.options));
   }
 };
 
@@ -99,9 +105,11 @@ Schedule ScheduleBuilder::build() && {
   draft_.forward_of_ = std::move(program.forward);
   draft_.backward_of_ = std::move(program.backward);
   draft_.commit_ = program.commit;
+  draft_.publishers_of_.resize(grouping_.size());
+  draft_.updates_of_.resize(grouping_.size());
   for (const ScheduleCheck::Passage& passage : passages) {
-    draft_.publisher_of_.push_back(passage.publisher);
-    draft_.update_of_.push_back(passage.update);
+    draft_.publishers_of_[passage.bucket].push_back(passage.publisher);
+    draft_.updates_of_[passage.bucket].push_back(passage.update);
   }
   draft_.digest_ = digest_of(draft_, workload_, grouping_);
   return std::move(draft_);

@@ -7,63 +7,16 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/schedule/testing/pieces.h"
 
 namespace dear {
 namespace {
 
+using dear::testing::expect_refused;
+using dear::testing::Pieces;
+using dear::testing::two_layers;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-Workload two_layers() {
-  return {.name = "two layers",
-          .tensors = {{.name = "a", .elements = 4}, {.name = "b", .elements = 4}},
-          .layers = {{.name = "first", .tensors = {0}}, {.name = "second", .tensors = {1}}}};
-}
-
-// A well-formed schedule of two layers in one bucket, put together piece by piece so that a test can leave
-// out, repeat or replace one.
-struct Pieces {
-  Workload workload = two_layers();
-  Grouping grouping = group(workload, AllInOne{});
-  ScheduleBuilder builder{workload, grouping, "test"};
-  LaneId compute = builder.lane("compute", LaneKind::compute);
-  LaneId network = builder.lane("network", LaneKind::network);
-  LaneId updates = builder.lane("update", LaneKind::update);
-
-  static Communicate reduce_scatter() { return {CollectiveOp::reduce_scatter, Payload::gradients, 0}; }
-  static Communicate all_reduce() { return {CollectiveOp::all_reduce, Payload::gradients, 0}; }
-  static Communicate gather(Payload payload) { return {CollectiveOp::all_gather, payload, 0}; }
-
-  // Steps 0 to 4: forward 0, forward 1, backward 1, backward 0, commit.
-  void program() {
-    for (const Work& work :
-         {Work{Forward{0}}, Work{Forward{1}}, Work{Backward{1}}, Work{Backward{0}}, Work{Commit{}}})
-      builder.add(work, compute);
-  }
-  // Step 5: its reduction, after the backward of both.
-  StepId reduce(Communicate work) {
-    const StepId step = builder.add(work, network);
-    builder.edge(2, step).edge(3, step);
-    return step;
-  }
-  StepId update(UpdateScope scope, StepId after) {
-    const StepId step = builder.add(Update{scope, 0}, updates);
-    builder.edge(after, step).edge(4, step);
-    return step;
-  }
-  void publish(StepId publisher) { builder.edge(publisher, 0, 1).edge(publisher, 1, 1); }
-  Schedule build() { return std::move(builder).build(); }
-};
-
-template <typename Matcher>
-void expect_refused(Pieces& pieces, const Matcher& message) {
-  try {
-    (void)pieces.build();
-    FAIL() << "the schedule was accepted";
-  } catch (const ScheduleError& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("schedule of policy test: "), message));
-  }
-}
 
 TEST(Builder, AcceptsEachFormOfPassage) {
   Pieces whole;
@@ -396,82 +349,6 @@ TEST(Builder, JudgesBeforeByPathsOverLanes) {
   const StepId updated = pieces.builder.add(Update{UpdateScope::whole, 0}, pieces.updates);
   pieces.builder.edge(reduced, updated).edge(updated, 0, 1);
   EXPECT_NO_THROW((void)pieces.build());
-}
-
-// Bucket 0 has 32 bytes. Every reduction comes before the update.
-void reduce_in(Pieces& pieces, const std::vector<Communicate>& reductions) {
-  pieces.program();
-  const StepId updated = pieces.builder.add(Update{UpdateScope::whole, 0}, pieces.updates);
-  pieces.builder.edge(4, updated);
-  pieces.publish(updated);
-  for (const Communicate& work : reductions) pieces.builder.edge(pieces.reduce(work), updated);
-}
-Communicate piece(std::int64_t begin, std::int64_t end) {
-  return {CollectiveOp::all_reduce, Payload::gradients, 0, {begin, end}};
-}
-
-TEST(Builder, AcceptsPiecesThatCarryEveryByteOnce) {
-  Pieces pieces;
-  reduce_in(pieces, {piece(16, 32), piece(0, 4), piece(4, 16)});
-  const Schedule schedule = pieces.build();
-  EXPECT_EQ(name_of(schedule.steps()[6].work), "all-reduce of gradients, bucket 0, bytes 16 to 32");
-  Pieces other;
-  reduce_in(other, {piece(16, 32), piece(0, 8), piece(8, 16)});
-  EXPECT_NE(other.build().digest(), schedule.digest());
-}
-
-TEST(Builder, AcceptsPiecesThatFollowOneAnother) {
-  Pieces pieces;
-  pieces.program();
-  const StepId first = pieces.reduce(piece(0, 16));
-  const StepId second = pieces.builder.add(piece(16, Piece{}.end), pieces.network);
-  pieces.builder.edge(first, second);
-  const StepId updated = pieces.update(UpdateScope::whole, first);
-  pieces.builder.edge(second, updated);
-  pieces.publish(updated);
-  EXPECT_EQ(name_of(pieces.build().steps()[second].work), "all-reduce of gradients, bucket 0, bytes from 16");
-}
-
-TEST(Builder, RefusesPiecesThatAreNoPartition) {
-  const auto refused = [](const std::vector<Communicate>& reductions, const char* message) {
-    SCOPED_TRACE(message);
-    Pieces pieces;
-    reduce_in(pieces, reductions);
-    expect_refused(pieces, HasSubstr(message));
-  };
-  refused({piece(0, 16)}, "bytes 16 to 32 of bucket 0 are never reduced: add an all-reduce of them");
-  refused({piece(0, 8), piece(16, 32)}, "bytes 8 to 16 of bucket 0 are never reduced");
-  refused({piece(4, 32)}, "bytes 0 to 4 of bucket 0 are never reduced");
-  refused(
-      {piece(0, 20), piece(16, 32)},
-      "bucket 0 is reduced twice, by step 6 (all-reduce of gradients, bucket 0, bytes 0 to 20) and step 7");
-  refused({Pieces::all_reduce(), piece(16, 32)}, "bucket 0 is reduced twice");
-  refused({piece(0, 32), piece(8, 8)},
-          "step 7 (all-reduce of gradients, bucket 0, bytes 8 to 8) carries nothing");
-  refused({piece(0, 32), piece(32, 40)}, "carries nothing: give it some of the bucket's 32 bytes");
-  refused({piece(-4, 32)}, "carries nothing");
-  refused({{CollectiveOp::reduce_scatter, Payload::gradients, 0, {0, 16}}, piece(16, 32)},
-          "step 6 (reduce-scatter of gradients, bucket 0, bytes 0 to 16) leaves no shard of the bucket");
-}
-
-TEST(Builder, RefusesAPieceThatNothingWaitsForOrThatWaitsForNothing) {
-  Pieces early;  // the second piece stands on a lane of its own, before any gradient
-  early.program();
-  const LaneId own = early.builder.lane("second network", LaneKind::network);
-  const StepId first = early.reduce(piece(0, 16));
-  const StepId second = early.builder.add(piece(16, 32), own);
-  const StepId updated = early.update(UpdateScope::whole, first);
-  early.builder.edge(second, updated);
-  early.publish(updated);
-  expect_refused(early, HasSubstr("step 6 (all-reduce of gradients, bucket 0, bytes 16 to 32) may run before "
-                                  "step 3 (backward 0) has ended"));
-  Pieces late;
-  late.program();
-  const StepId reduced = late.reduce(piece(0, 16));
-  late.reduce(piece(16, 32));
-  late.publish(late.update(UpdateScope::whole, reduced));
-  expect_refused(late, HasSubstr("step 7 (update of whole, bucket 0) may run before step 6 (all-reduce of "
-                                 "gradients, bucket 0, bytes 16 to 32) has ended"));
 }
 
 // Gathers at the beginning of the iteration, before the forwards of both layers, what the last has updated;

@@ -2,24 +2,13 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 
-#include <fmt/format.h>
-
-#include "dear/base/error.h"
 #include "dear/schedule/precedence.h"
+#include "dear/schedule/refusal.h"
 
 namespace dear {
 namespace {
-
-template <typename... Args>
-[[noreturn]] void refuse(const Schedule& schedule, fmt::format_string<Args...> format, Args&&... args) {
-  throw ScheduleError(fmt::format("schedule of policy {}: {}", schedule.policy(),
-                                  fmt::format(format, std::forward<Args>(args)...)));
-}
-
-std::string describe(const Schedule& schedule, StepId step) {
-  return fmt::format("step {} ({})", step, name_of(schedule.steps()[step].work));
-}
 
 std::string_view name_of(LaneKind kind) {
   switch (kind) {
@@ -38,11 +27,6 @@ bool may_stand_on(const Work& work, LaneKind kind) {
   if (std::holds_alternative<Update>(work)) return kind != LaneKind::network;
   return kind == LaneKind::compute;
 }
-
-// The steps that concern one bucket, by kind.
-struct BucketSteps {
-  std::vector<StepId> reductions, gradient_gathers, parameter_gathers, again, updates;
-};
 
 // Whether steps come before others. Mostly an edge or a lane says so; only where none does are paths
 // searched, which keeps a check as cheap as the schedule is long.
@@ -144,10 +128,17 @@ void ScheduleCheck::collective(StepId step) const {
            describe(schedule_, step));
   if (!buffers && !gradients && work.op != CollectiveOp::all_gather)
     refuse(schedule_, "{} would add up parameters: parameters are only gathered", describe(schedule_, step));
-  if (work.piece.whole()) return;
-  if (work.op != CollectiveOp::all_reduce)
-    refuse(schedule_, "{} leaves no shard of the bucket: only all-reduces may come in pieces",
+  if (work.reach == Reach::across && (!gradients || work.op != CollectiveOp::all_reduce))
+    refuse(schedule_, "{} does not exist: across nodes gradients of shards are added up, and nothing else",
            describe(schedule_, step));
+  if (work.reach == Reach::inside &&
+      (work.op == CollectiveOp::all_reduce || (gradients && work.op == CollectiveOp::all_gather)))
+    refuse(schedule_, "{} does not exist: inside nodes gradients are scattered, and parameters gathered",
+           describe(schedule_, step));
+  if (work.piece.whole()) return;
+  if (work.payload == Payload::parameters_again || (gradients && work.op == CollectiveOp::all_gather) ||
+      work.reach != Reach::all)
+    refuse(schedule_, "{} cannot come in pieces: let it carry the whole bucket", describe(schedule_, step));
   const std::int64_t bytes = grouping_.buckets()[work.bucket].bytes;
   if (work.piece.begin < 0 || work.piece.begin >= std::min(work.piece.end, bytes))
     refuse(schedule_, "{} carries nothing: give it some of the bucket's {} bytes", describe(schedule_, step),
@@ -179,101 +170,6 @@ ScheduleCheck::Program ScheduleCheck::program() const {
   return program;
 }
 
-// The reductions carry every byte once.
-void ScheduleCheck::coverage(BucketId bucket, std::vector<StepId> reductions) const {
-  const auto piece_of = [&](StepId step) {
-    return std::get<Communicate>(schedule_.steps()[step].work).piece;
-  };
-  std::stable_sort(reductions.begin(), reductions.end(),
-                   [&](StepId a, StepId b) { return piece_of(a).begin < piece_of(b).begin; });
-  const std::int64_t bytes = grouping_.buckets()[bucket].bytes;
-  std::int64_t covered = 0;
-  const auto require_covered = [&](std::int64_t up_to) {
-    if (covered < up_to)
-      refuse(schedule_, "bytes {} to {} of bucket {} are never reduced: add an all-reduce of them", covered,
-             up_to, bucket);
-  };
-  for (std::size_t i = 0; i < reductions.size(); ++i) {
-    const auto [begin, end] = piece_of(reductions[i]);
-    if (begin < covered)
-      refuse(schedule_, "bucket {} is reduced twice, by {} and {}: keep one", bucket,
-             describe(schedule_, reductions[i - 1]), describe(schedule_, reductions[i]));
-    require_covered(begin);
-    covered = std::min(end, bytes);
-  }
-  require_covered(bytes);
-}
-
-std::vector<ScheduleCheck::Passage> ScheduleCheck::passages() const {
-  std::vector<BucketSteps> by_bucket(grouping_.size());
-  for (StepId step = 0; step < schedule_.steps().size(); ++step) {
-    const Work& work = schedule_.steps()[step].work;
-    if (const auto* update = std::get_if<Update>(&work)) by_bucket[update->bucket].updates.push_back(step);
-    const auto* communicate = std::get_if<Communicate>(&work);
-    if (communicate == nullptr || communicate->payload == Payload::buffers) continue;
-    BucketSteps& steps = by_bucket[communicate->bucket];
-    if (communicate->op != CollectiveOp::all_gather)
-      steps.reductions.push_back(step);
-    else if (communicate->payload == Payload::gradients)
-      steps.gradient_gathers.push_back(step);
-    else if (communicate->payload == Payload::parameters)
-      steps.parameter_gathers.push_back(step);
-    else
-      steps.again.push_back(step);
-  }
-
-  std::vector<Passage> passages;
-  for (BucketId bucket = 0; bucket < grouping_.size(); ++bucket) {
-    const auto& [reductions, gradient_gathers, parameter_gathers, again, updates] = by_bucket[bucket];
-    const auto refuse_twice = [&](const std::vector<StepId>& steps, const char* what) {
-      if (steps.size() > 1)
-        refuse(schedule_, "bucket {} is {} twice, by {} and {}: keep one", bucket, what,
-               describe(schedule_, steps[0]), describe(schedule_, steps[1]));
-    };
-    if (reductions.empty())
-      refuse(schedule_, "the gradients of bucket {} are never reduced: add an all-reduce or a reduce-scatter",
-             bucket);
-    coverage(bucket, reductions);
-    if (updates.empty())
-      refuse(schedule_, "bucket {} is never updated: add an update after its reduction", bucket);
-    refuse_twice(updates, "updated");
-    std::vector<StepId> gathers = gradient_gathers;
-    gathers.insert(gathers.end(), parameter_gathers.begin(), parameter_gathers.end());
-    refuse_twice(gathers, "gathered");
-    refuse_twice(again, "gathered again");
-
-    const StepId reduction = reductions.front(), update = updates.front();
-    const bool shard = std::get<Update>(schedule_.steps()[update].work).scope == UpdateScope::shard;
-    const bool scattered =
-        std::get<Communicate>(schedule_.steps()[reduction].work).op == CollectiveOp::reduce_scatter;
-    if (!scattered && !gathers.empty())
-      refuse(schedule_, "{} repeats what {} has done: an all-reduce leaves nothing to gather",
-             describe(schedule_, gathers.front()), describe(schedule_, reduction));
-    if (!scattered && shard)
-      refuse(schedule_, "{} leaves other shards stale: after {} update the whole",
-             describe(schedule_, update), describe(schedule_, reduction));
-    if (scattered && !shard && gradient_gathers.empty())
-      refuse(schedule_,
-             "{} has only a shard of the gradients from {}: gather gradients before, or update the shard",
-             describe(schedule_, update), describe(schedule_, reduction));
-    if (scattered && shard && parameter_gathers.empty())
-      refuse(schedule_, "{} leaves other shards stale: gather parameters after it",
-             describe(schedule_, update));
-    if (!again.empty() && parameter_gathers.empty())
-      refuse(schedule_, "{} has no first time: gather parameters for the forward too",
-             describe(schedule_, again.front()));
-    const auto the_one = [](const std::vector<StepId>& steps) {
-      return steps.empty() ? std::nullopt : std::optional(steps.front());
-    };
-    passages.push_back({.reductions = reductions,
-                        .gathered = the_one(gradient_gathers),
-                        .update = update,
-                        .publisher = the_one(parameter_gathers).value_or(update),
-                        .again = the_one(again)});
-  }
-  return passages;
-}
-
 void ScheduleCheck::precedence(const Program& program, const std::vector<Passage>& passages) const {
   Order order(schedule_);
   const auto require_before = [&](StepId from, StepId to, std::uint8_t iterations, const char* because) {
@@ -295,20 +191,20 @@ void ScheduleCheck::precedence(const Program& program, const std::vector<Passage
     const StepId backward = program.backward[layer];
     require_before(program.forward[layer], backward, 0, "a backward needs what its forward kept");
     require_before(backward, program.commit, 0, "gradients are final at the commit");
-    for (const BucketId bucket : buckets_of_layer[layer]) {
-      const std::vector<StepId>& reductions = passages[bucket].reductions;
-      for (const StepId reduction : reductions)
-        if (reduction == reductions.front() || !order.before(reductions.front(), reduction, 0))
-          require_before(backward, reduction, 0, "it reduces gradients that this backward adds to");
-    }
   }
-  for (const Passage& passage : passages)
-    require_before(program.commit, passage.update, 0, "an update needs the options of the commit");
-  for (BucketId bucket = 0; bucket < grouping_.size(); ++bucket) {
-    const auto& [reductions, gathered, update, publisher, again] = passages[bucket];
+  for (const auto& [bucket, reductions, across, gathered, update, publisher, again] : passages) {
+    const auto& options = std::get<Update>(schedule_.steps()[update].work).options;
+    require_before(program.commit, update, options == OptionsOf::this_commit ? 0 : 1,
+                   "an update needs the options of the commit");
     for (const StepId reduction : reductions) {
+      if (reduction == reductions.front() || !order.before(reductions.front(), reduction, 0))
+        for (const LayerId layer : layers_of_bucket[bucket])
+          require_before(program.backward[layer], reduction, 0,
+                         "it reduces gradients that this backward adds to");
+      if (across) require_before(reduction, *across, 0, "it adds up what this has added inside nodes");
       if (gathered) require_before(reduction, *gathered, 0, "it gathers what this reduces");
-      if (!gathered) require_before(reduction, update, 0, "an update needs reduced gradients");
+      if (!gathered)
+        require_before(across.value_or(reduction), update, 0, "an update needs reduced gradients");
     }
     if (gathered) require_before(*gathered, update, 0, "an update needs reduced gradients");
     const bool ahead =

@@ -22,19 +22,32 @@ class ScheduleCheck {
     StepId commit = 0;
   };
   [[nodiscard]] Program program() const;
-  // How a bucket's gradients become new parameters: reductions, [all-gather of gradients], update,
-  // [all-gather of parameters]; and [their all-gather for the backward].
+  // How the gradients of a bucket, or of a piece of it that is scattered, become new parameters: reductions,
+  // [all-reduce of the shards across nodes], [all-gather of gradients], update, [all-gather of parameters];
+  // and [their all-gather for the backward].
   struct Passage {
-    std::vector<StepId> reductions;  // one, or one for each piece
+    BucketId bucket = 0;
+    std::vector<StepId> reductions;  // one, or one for each piece that is all-reduced
+    std::optional<StepId> across;
     std::optional<StepId> gathered;
     StepId update = 0, publisher = 0;  // the same without an all-gather of parameters
     std::optional<StepId> again;
   };
-  [[nodiscard]] std::vector<Passage> passages() const;  // by bucket
+  [[nodiscard]] std::vector<Passage> passages() const;  // by bucket, and pieces of one in their order
   void precedence(const Program& program, const std::vector<Passage>& passages) const;
 
  private:
+  // The steps that concern one bucket, by kind.
+  struct BucketSteps {
+    std::vector<StepId> reductions, across, gradient_gathers, parameter_gathers, again, updates;
+  };
   void collective(StepId step) const;
+  [[nodiscard]] std::vector<BucketSteps> steps_by_bucket() const;
+  // Of those steps the ones that carry or change the bytes that the reduce-scatter carries.
+  [[nodiscard]] BucketSteps part_of(const BucketSteps& steps, StepId reduction) const;
+  [[nodiscard]] Passage passage(BucketId bucket, const BucketSteps& steps) const;
+  void same_reach(const BucketSteps& steps) const;
+  [[nodiscard]] Piece piece_of(StepId step) const;
   void coverage(BucketId bucket, std::vector<StepId> reductions) const;
 
   const Schedule& schedule_;

@@ -19,16 +19,35 @@ const cost::CollectiveTimes::Seconds& times_of(CollectiveOp op, const cost::Coll
   return times.broadcast;
 }
 
+std::int64_t bytes_of(const Piece& piece, const Bucket& bucket) {
+  return std::min(piece.end, bucket.bytes) - piece.begin;
+}
+
 }  // namespace
 
 std::int64_t bytes_of(const Communicate& work, const Workload& workload, const Grouping& grouping) {
   if (work.payload == Payload::buffers) return workload.buffer_bytes;
-  return std::min(work.piece.end, grouping.buckets()[work.bucket].bytes) - work.piece.begin;
+  return bytes_of(work.piece, grouping.buckets()[work.bucket]);
 }
 
 double seconds_of(const Communicate& work, const Workload& workload, const Grouping& grouping,
                   const cost::CollectiveTimes& times) {
-  return seconds_of(work.op, bytes_of(work, workload, grouping), times);
+  const std::int64_t bytes = bytes_of(work, workload, grouping);
+  switch (work.reach) {
+    case Reach::inside:
+      return times.nodes ? seconds_of(work.op, bytes, times.nodes->inside) : 0;
+    case Reach::across:
+      return seconds_of(work.op, bytes, times.nodes ? times.nodes->across : times);
+    case Reach::all:
+      break;
+  }
+  return seconds_of(work.op, bytes, times);
+}
+
+double seconds_of(const Update& work, const Workload& workload, const Grouping& grouping, int shards) {
+  const std::int64_t bytes = bytes_of(work.piece, grouping.buckets()[work.bucket]);
+  const double share = static_cast<double>(bytes) / static_cast<double>(workload.bytes());
+  return workload.update_seconds * share / (work.scope == UpdateScope::shard ? shards : 1);
 }
 
 double seconds_of(CollectiveOp op, std::int64_t bytes, const cost::CollectiveTimes& times) {

@@ -10,9 +10,13 @@
 namespace dear {
 
 // What a collective of a schedule carries, and how long that takes: 0 for a kind that has no time in `times`.
+// Across nodes it is the bytes of all shards of a node, which travel at once.
 std::int64_t bytes_of(const Communicate& work, const Workload& workload, const Grouping& grouping);
 double seconds_of(const Communicate& work, const Workload& workload, const Grouping& grouping,
                   const cost::CollectiveTimes& times);
+// Of the workload's update_seconds what falls to the update: by bytes, and of a shard by the ranks that have
+// one each.
+double seconds_of(const Update& work, const Workload& workload, const Grouping& grouping, int shards);
 double seconds_of(CollectiveOp op, std::int64_t bytes, const cost::CollectiveTimes& times);
 
 }  // namespace dear

@@ -19,16 +19,23 @@ class Schedule {
   [[nodiscard]] const std::vector<Edge>& edges() const { return edges_; }
   [[nodiscard]] const std::vector<Lane>& lanes() const { return lanes_; }
   [[nodiscard]] std::size_t layer_count() const { return forward_of_.size(); }
-  [[nodiscard]] std::size_t bucket_count() const { return publisher_of_.size(); }
+  [[nodiscard]] std::size_t bucket_count() const { return publishers_of_.size(); }
 
   [[nodiscard]] StepId forward_of(LayerId layer) const { return forward_of_.at(layer); }
   [[nodiscard]] StepId backward_of(LayerId layer) const { return backward_of_.at(layer); }
   [[nodiscard]] StepId commit() const { return commit_; }
-  // The step after which the bucket's parameters are whole: its all-gather of parameters (at the end of the
-  // iteration, or at the beginning of the next), else its update.
-  [[nodiscard]] StepId publisher_of(BucketId bucket) const { return publisher_of_.at(bucket); }
-  // The update of the bucket: the last step that reads its gradients.
-  [[nodiscard]] StepId update_of(BucketId bucket) const { return update_of_.at(bucket); }
+  // The steps after which the bucket's parameters are whole, one for each piece of it: the all-gather of
+  // parameters (at the end of the iteration, or at the beginning of the next), else the update.
+  [[nodiscard]] const std::vector<StepId>& publishers_of(BucketId bucket) const {
+    return publishers_of_.at(bucket);
+  }
+  // The updates of the bucket, one for each piece: the last steps that read its gradients.
+  [[nodiscard]] const std::vector<StepId>& updates_of(BucketId bucket) const {
+    return updates_of_.at(bucket);
+  }
+  // The same of a bucket that is in one piece; of another one those of the first.
+  [[nodiscard]] StepId publisher_of(BucketId bucket) const { return publishers_of(bucket).front(); }
+  [[nodiscard]] StepId update_of(BucketId bucket) const { return updates_of(bucket).front(); }
 
   // One number for everything above and for the workload's tensors and their grouping. Equal on all ranks, or
   // they must not train together.
@@ -42,7 +49,8 @@ class Schedule {
   std::vector<Step> steps_;
   std::vector<Edge> edges_;
   std::vector<Lane> lanes_;
-  std::vector<StepId> forward_of_, backward_of_, publisher_of_, update_of_;
+  std::vector<StepId> forward_of_, backward_of_;
+  std::vector<std::vector<StepId>> publishers_of_, updates_of_;
   StepId commit_ = 0;
   std::uint64_t digest_ = 0;
 };

@@ -21,22 +21,36 @@ std::string_view name_of(Payload payload) {
   return "buffers";
 }
 
+std::string_view name_of(Reach reach) {
+  switch (reach) {
+    case Reach::inside:
+      return " inside nodes";
+    case Reach::across:
+      return " across nodes";
+    case Reach::all:
+      break;
+  }
+  return "";
+}
+
+std::string name_of(const Piece& piece) {
+  if (piece.whole()) return "";
+  if (piece.end == Piece{}.end) return fmt::format(", bytes from {}", piece.begin);
+  return fmt::format(", bytes {} to {}", piece.begin, piece.end);
+}
+
 struct NameOf {
   std::string operator()(const Forward& work) const { return fmt::format("forward {}", work.layer); }
   std::string operator()(const Backward& work) const { return fmt::format("backward {}", work.layer); }
   std::string operator()(const Commit&) const { return "commit"; }
   std::string operator()(const Communicate& work) const {
     if (work.payload == Payload::buffers) return fmt::format("{} of buffers", name_of(work.op));
-    const std::string name =
-        fmt::format("{} of {}, bucket {}", name_of(work.op), name_of(work.payload), work.bucket);
-    const auto& [begin, end] = work.piece;
-    if (work.piece.whole()) return name;
-    if (end == Piece{}.end) return fmt::format("{}, bytes from {}", name, begin);
-    return fmt::format("{}, bytes {} to {}", name, begin, end);
+    return fmt::format("{} of {}{}, bucket {}{}", name_of(work.op), name_of(work.payload),
+                       name_of(work.reach), work.bucket, name_of(work.piece));
   }
   std::string operator()(const Update& work) const {
-    return fmt::format("update of {}, bucket {}", work.scope == UpdateScope::shard ? "shard" : "whole",
-                       work.bucket);
+    return fmt::format("update of {}, bucket {}{}", work.scope == UpdateScope::shard ? "shard" : "whole",
+                       work.bucket, name_of(work.piece));
   }
 };
 

@@ -13,6 +13,13 @@ namespace dear {
 // [Note: commit] A training iteration is forward, backward, commit. The commit is the moment in which the
 // program calls step(): from then on gradients are final and the optimiser's options (the learning rate) are
 // those of this iteration. Updates wait for it; reductions of gradients need not.
+//
+// [Note: updates ahead of the commit] An update may be allowed not to wait for the commit of its iteration.
+// It then takes the options as they stood at the commit before, when it had returned to the program and the
+// program had called its forward and backward: so whoever runs it keeps the options that stand when the first
+// gradient arrives. What the program does between backward and step() comes too late for it: a new learning
+// rate, clipping by the norm of all gradients, a look at gradients or parameters. A program that does none of
+// these gets the same bits.
 
 enum class CollectiveOp : std::uint8_t { reduce_scatter, all_gather, all_reduce, broadcast };
 enum class Payload : std::uint8_t {
@@ -30,22 +37,36 @@ struct Backward {
   LayerId layer;
 };
 struct Commit {};
-// Those bytes of a bucket that one of several collectives carries; by default all of them.
+// Those bytes of a bucket that one of several collectives carries, or one of several updates changes; by
+// default all of them. A piece that is scattered has shards of its own: rank p owns the p-th part of it.
 struct Piece {
   std::int64_t begin = 0;
   std::int64_t end = std::numeric_limits<std::int64_t>::max();  // or the bucket's end, if that is before
   [[nodiscard]] bool whole() const { return *this == Piece{}; }
   friend bool operator==(const Piece&, const Piece&) = default;
 };
+// Which ranks take part. Where no two ranks share a node, `inside` is a rank alone and `across` is all.
+enum class Reach : std::uint8_t {
+  all,
+  inside,  // those of a node
+  across   // those that hold the same shard in every node; of the bucket each carries its shard
+};
 struct Communicate {
   CollectiveOp op;
   Payload payload;
   BucketId bucket = 0;
   Piece piece{};
+  Reach reach = Reach::all;
+};
+enum class OptionsOf : std::uint8_t {
+  this_commit,
+  last_commit  // see [Note: updates ahead of the commit]
 };
 struct Update {
   UpdateScope scope;
   BucketId bucket;
+  Piece piece{};
+  OptionsOf options = OptionsOf::this_commit;
 };
 using Work = std::variant<Forward, Backward, Commit, Communicate, Update>;
 
@@ -77,7 +98,7 @@ struct Lane {
 // "reduce-scatter", "all-gather", "all-reduce", "broadcast"
 std::string name_of(CollectiveOp op);
 // "forward 3", "reduce-scatter of gradients, bucket 2", "all-reduce of gradients, bucket 2, bytes 0 to 4096",
-// "broadcast of buffers", "update of shard, bucket 0"
+// "reduce-scatter of gradients inside nodes, bucket 1", "broadcast of buffers", "update of shard, bucket 0"
 std::string name_of(const Work& work);
 
 }  // namespace dear

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
 
 #include <fmt/format.h>
@@ -35,6 +36,17 @@ algorithm::Collective collective_of(CollectiveOp op) {
   return algorithm::Collective::broadcast;
 }
 
+int ranks_of_one_job(const Cluster& cluster, const EvaluateOptions& options) {
+  const int jobs = options.jobs.count;
+  if (jobs == 1) return cluster.ranks();
+  if (jobs < 1) throw ConfigError(fmt::format("{} jobs are none: give at least 1", jobs));
+  if (options.detail == Detail::closed_form)
+    throw ConfigError("closed forms know of no other jobs: simulate flows or blocks");
+  if (cluster.ranks() % jobs != 0)
+    throw ConfigError(fmt::format("{} ranks cannot be shared among {} equal jobs", cluster.ranks(), jobs));
+  return cluster.ranks() / jobs;
+}
+
 void refuse_what_takes_too_long(const Schedule& schedule, std::size_t members,
                                 const EvaluateOptions& options) {
   const auto ranks = static_cast<double>(members);
@@ -57,47 +69,91 @@ void refuse_what_takes_too_long(const Schedule& schedule, std::size_t members,
                     messages));
 }
 
+// Members of the innermost dimension that has several.
+int ranks_of_node(const Cluster& cluster) {
+  for (const Dimension& dimension : cluster.dimensions)
+    if (dimension.size > 1) return dimension.size;
+  return 1;
+}
+
+constexpr std::string_view kHierarchical = "hierarchical:";
+
+// ConfigError for a program that there is not, or that has no such collective.
+std::shared_ptr<const fabric::Rounds> rounds_of_program(std::string_view program,
+                                                        algorithm::Collective collective, int ranks,
+                                                        int ranks_of_node) {
+  if (!program.starts_with(kHierarchical))
+    return fabric::make_rounds(algorithm::find_algorithm(program), collective, {.ranks = ranks});
+  const std::string_view names = program.substr(kHierarchical.size());
+  const std::size_t comma = names.find(',');
+  if (comma == std::string_view::npos || ranks % ranks_of_node != 0)
+    throw ConfigError(fmt::format(
+        "'{}' is no program for {} ranks in nodes of {}: name one for inside and one for across whole nodes, "
+        "as in hierarchical:ring,halving-doubling",
+        program, ranks, ranks_of_node));
+  return fabric::rounds_of(algorithm::hierarchical(algorithm::find_algorithm(names.substr(0, comma)),
+                                                   algorithm::find_algorithm(names.substr(comma + 1)),
+                                                   collective, ranks / ranks_of_node, ranks_of_node));
+}
+
 // The cluster's links, and what collectives put on them.
 class Wires {
  public:
   Wires(const Cluster& cluster, const Policy& policy, const Workload& workload, const Grouping& grouping,
-        const cost::CollectiveTimes& times, Detail detail)
+        const cost::CollectiveTimes& times, const EvaluateOptions& options)
       : topology_(cluster),
         workload_(workload),
         grouping_(grouping),
         overhead_seconds_(policy.overhead_seconds != nullptr ? policy.overhead_seconds(times) : 0),
-        detail_(detail) {}
+        detail_(options.detail),
+        program_(options.program),
+        ranks_of_node_(ranks_of_node(cluster)),
+        jobs_(options.jobs) {}
 
   std::unique_ptr<NetworkModel> network() const {
-    return std::make_unique<FabricNetwork>(topology_,
-                                           [this](const Communicate& what) { return transport_of(what); });
+    return std::make_unique<FabricNetwork>(
+        topology_, [this](const Communicate& what) { return transport_of(what); }, jobs_);
   }
 
  private:
   Transport transport_of(const Communicate& what) const {
+    if (what.reach != Reach::all)
+      throw ConfigError(
+          fmt::format("\"{}\" is not of all ranks, and only closed-form knows such collectives: "
+                      "give that detail, or a policy that shards over all ranks",
+                      name_of(what)));
     const algorithm::Collective collective = collective_of(what.op);
-    const int ranks = topology_.ranks();
+    const int ranks = topology_.ranks() / jobs_.count;
     Transport transport{.bytes = static_cast<double>(bytes_of(what, workload_, grouping_)),
                         .start_up_seconds = overhead_seconds_};
     if (detail_ == Detail::blocks && what.op != CollectiveOp::broadcast) {
-      transport.rounds = fabric::ring_rounds(collective, ranks);
+      std::shared_ptr<const fabric::Rounds>& rounds = rounds_[collective];
+      if (!rounds) rounds = rounds_of_program(program_, collective, ranks, ranks_of_node_);
+      transport.rounds = rounds;
       return transport;
     }
     transport.rounds = one_flow_rounds(collective, ranks);
     // Of the rounds' latencies the flow itself has one.
     const int rounds = (what.op == CollectiveOp::all_reduce ? 2 : 1) * (ranks - 1);
     double latency = 0;
-    for (int rank = 0; rank < ranks; ++rank)
-      latency = std::max(latency, topology_.latency_seconds(rank, (rank + 1) % ranks));
+    for (int member = 0; member < ranks; ++member)
+      latency = std::max(latency, topology_.latency_seconds(rank_of(member), rank_of((member + 1) % ranks)));
     transport.start_up_seconds += std::max(0, rounds - 1) * latency;
     return transport;
   }
+
+  // Of the first job: the others are placed alike.
+  int rank_of(int member) const { return jobs_.rank_of(0, member, topology_.ranks()); }
 
   const fabric::Topology topology_;
   const Workload& workload_;
   const Grouping& grouping_;
   const double overhead_seconds_;
   const Detail detail_;
+  const std::string program_;
+  const int ranks_of_node_;
+  const Jobs jobs_;
+  mutable std::map<algorithm::Collective, std::shared_ptr<const fabric::Rounds>> rounds_;
 };
 
 }  // namespace
@@ -126,16 +182,21 @@ Detail parse_detail(std::string_view text) {
 Evaluation evaluate(const Policy& policy, const Workload& workload, const Grouping& grouping,
                     const Cluster& cluster, const cost::CollectiveTimes& times,
                     const EvaluateOptions& options) {
-  const int ranks = cluster.ranks();
+  const int ranks = ranks_of_one_job(cluster, options);
   const Schedule schedule = make_schedule(policy, workload, grouping, times);
   const std::vector<double> seconds = step_seconds(schedule, workload, grouping, times);
   const bool folds = options.detail == Detail::closed_form && options.jitter == 0;
-  const Variation variation{.slowdowns = folds ? folded_slowdowns(cluster.stragglers, ranks)
-                                               : all_slowdowns(cluster.stragglers, ranks),
+  const Variation variation{.slowdowns = folds ? folded_slowdowns(cluster.stragglers, cluster.ranks())
+                                               : all_slowdowns(cluster.stragglers, cluster.ranks()),
                             .jitter = options.jitter,
                             .seed = options.seed,
-                            .repetitions = options.repetitions};
+                            .repetitions = options.repetitions,
+                            .jobs = options.jobs};
 
+  if (options.jobs.count > 1 && options.program.starts_with(kHierarchical))
+    throw ConfigError("the ranks of several jobs are not whole nodes each: simulate a flat program");
+  if (options.detail == Detail::flows && options.program != "ring")
+    throw ConfigError("flows go around rings: simulate blocks to play another algorithm");
   refuse_what_takes_too_long(schedule, variation.slowdowns.size(), options);
 
   std::unique_ptr<Wires> wires;
@@ -143,7 +204,7 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
     return std::make_unique<ClosedFormNetwork>(seconds, members);
   };
   if (options.detail != Detail::closed_form) {
-    wires = std::make_unique<Wires>(cluster, policy, workload, grouping, times, options.detail);
+    wires = std::make_unique<Wires>(cluster, policy, workload, grouping, times, options);
     make_network = [&](int) { return wires->network(); };
   }
   Samples samples = iteration_samples(schedule, seconds, variation, make_network, options.iterations);
@@ -153,7 +214,9 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
       .iteration = estimate(samples.iteration_seconds),
       .f_seconds = slowest * workload.forward_seconds(),
       .b_seconds = slowest * workload.backward_seconds(),
-      .memory = memory_of(workload, grouping, policy.residence, ranks, options.optimizer_states),
+      .memory = memory_of(workload, grouping, policy.residence,
+                          policy.residence.shards == Reach::inside ? times.ranks_of_node() : ranks,
+                          options.optimizer_states),
       .spans = std::move(samples.spans)};
   for (StepId step = 0; step < seconds.size(); ++step) {
     const LaneKind kind = schedule.lanes()[schedule.steps()[step].lane].kind;
@@ -166,6 +229,17 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
   const double exposed = evaluation.iteration.seconds - evaluation.compute_seconds;
   if (exposed > kRounding * evaluation.iteration.seconds) evaluation.exposed_communication_seconds = exposed;
   return evaluation;
+}
+
+std::vector<double> iteration_seconds(const Policy& policy, const Workload& workload,
+                                      const std::vector<Grouping>& groupings, const Cluster& cluster,
+                                      const cost::CollectiveTimes& times) {
+  constexpr std::int64_t kIterations = 8;  // of which half warm up
+  std::vector<double> seconds;
+  for (const Grouping& grouping : groupings)
+    seconds.push_back(
+        evaluate(policy, workload, grouping, cluster, times, {.iterations = kIterations}).iteration.seconds);
+  return seconds;
 }
 
 }  // namespace dear::sim

@@ -10,6 +10,7 @@
 #include "dear/exec/drive.h"
 #include "dear/fusion/grouping.h"
 #include "dear/schedule/policy/policy.h"
+#include "dear/sim/jobs.h"
 #include "dear/sim/memory.h"
 #include "dear/sim/variation.h"
 #include "dear/workload/workload.h"
@@ -20,7 +21,7 @@ namespace dear::sim {
 enum class Detail : std::uint8_t {
   closed_form,  // formulas; see ClosedFormNetwork
   flows,        // each rank's bytes as one flow around the ring, sharing links max-min fairly
-  blocks        // every message of the ring's rounds; a broadcast, which is pipelined, as flows
+  blocks        // every message of a program's rounds; a broadcast, which is pipelined, as flows
 };
 std::string name_of(Detail detail);          // "closed-form", "flows", "blocks"
 Detail parse_detail(std::string_view text);  // ConfigError that lists them
@@ -32,6 +33,10 @@ struct EvaluateOptions {
   int repetitions = 1;
   std::uint64_t seed = 1;
   int optimizer_states = 1;  // see memory_of()
+  // What blocks are those of: an algorithm of algorithm/algorithms.h, or two of them, inside the innermost
+  // dimension and across: "hierarchical:ring,halving-doubling".
+  std::string program = "ring";
+  Jobs jobs{};  // like this one, that share the cluster: not in closed form
 };
 
 // What a policy gives on a machine, and what limits it there.
@@ -47,9 +52,15 @@ struct Evaluation {
 };
 
 // `times` are those of the cluster, and count where the detail is closed_form; the rest plays rings on its
-// links. As many ranks as the cluster has. ConfigError for what cannot be.
+// links. As many ranks as the cluster has, shared among the jobs: `times` are those of one job's. ConfigError
+// for what cannot be.
 Evaluation evaluate(const Policy& policy, const Workload& workload, const Grouping& grouping,
                     const Cluster& cluster, const cost::CollectiveTimes& times,
                     const EvaluateOptions& options = {});
+
+// Of each grouping in turn: seconds of an iteration in closed form, without jitter.
+std::vector<double> iteration_seconds(const Policy& policy, const Workload& workload,
+                                      const std::vector<Grouping>& groupings, const Cluster& cluster,
+                                      const cost::CollectiveTimes& times);
 
 }  // namespace dear::sim

@@ -99,6 +99,7 @@ TEST(Evaluate, DetailsAgreeWhereARingSharesNothing) {
       workload.buffer_bytes = 0;  // the chain of a broadcast has one message less than the ring
     }
     for (const Policy& policy : policies()) {
+      if (policy.residence.shards == Reach::inside) continue;  // closed form only
       SCOPED_TRACE(::testing::Message() << "seed " << seed << ", policy " << policy.name);
       const double expected = evaluate_ring(policy.name, workload, grouping, cluster).iteration.seconds;
       for (const Detail detail : {Detail::flows, Detail::blocks}) {
@@ -169,6 +170,7 @@ TEST(Evaluate, EveryDetailByPencil) {
 TEST(Evaluate, OneRankNeedsNoNetworkInAnyDetail) {
   for (const Policy& policy : policies()) {
     for (const Detail detail : kDetails) {
+      if (policy.residence.shards == Reach::inside && detail != Detail::closed_form) continue;
       SCOPED_TRACE(::testing::Message() << policy.name << ", " << name_of(detail));
       const Evaluation alone = pencil(policy.name, pencil_cluster(1), {.detail = detail});
       EXPECT_NEAR(alone.iteration.seconds, 6, 1e-12);
@@ -229,6 +231,51 @@ TEST(Evaluate, DetailsHaveNames) {
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("'packets': choose one of closed-form, flows, blocks"));
   }
+}
+
+// Where messages do not meet, a program played is its closed form.
+TEST(EvaluatePrograms, PlayedMessageByMessageTakeTheirClosedForms) {
+  Workload workload{.name = "one layer"};
+  workload.tensors.push_back({"weight", 1 << 20, DType::f32});
+  workload.layers.push_back(
+      {.name = "layer", .tensors = {0}, .forward_seconds = 1e-3, .backward_seconds = 2e-3});
+  const Grouping grouping = Fusion::parse("all")(workload);
+  const Cluster flat = flat_cluster({.name = "flat", .link = {5e-6, 1e-9}}, 8);
+  const Cluster nodes{.name = "nodes",
+                      .dimensions = {{.name = "node", .size = 4, .link = {2e-6, 1e-10}, .links = 1},
+                                     {.name = "spine", .size = 4, .link = {5e-6, 1e-9}, .links = 4}}};
+  struct Played {
+    const Cluster& cluster;
+    std::string program, closed_form;
+  };
+  for (const auto& [cluster, program, closed_form] :
+       {Played{flat, "ring", "ring"}, Played{flat, "halving-doubling", "hierarchical:halving-doubling"},
+        Played{flat, "bruck", "hierarchical:bruck"}, Played{flat, "pairwise", "ring"},
+        Played{nodes, "hierarchical:ring,halving-doubling", "hierarchical:ring,halving-doubling"}}) {
+    for (const std::string policy : {"dear", "serial"}) {
+      const auto times = cost::times_on(cluster, {.algorithm = closed_form});
+      const auto seconds = [&](Detail detail) {
+        return evaluate(find_policy(policy), workload, grouping, cluster, times,
+                        {.detail = detail, .program = program})
+            .iteration.seconds;
+      };
+      EXPECT_NEAR(seconds(Detail::blocks) / seconds(Detail::closed_form), 1, 1e-6)
+          << program << ", " << policy;
+    }
+  }
+  const auto refusal = [&](Detail detail, const std::string& program) {
+    try {
+      evaluate(find_policy("dear"), workload, grouping, flat, cost::times_on(flat),
+               {.detail = detail, .program = program});
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("taken");
+  };
+  EXPECT_THAT(refusal(Detail::flows, "bruck"), ::testing::HasSubstr("flows go around rings"));
+  EXPECT_THAT(refusal(Detail::blocks, "pigeon"), ::testing::HasSubstr("ring"));
+  EXPECT_THAT(refusal(Detail::blocks, "hierarchical:ring"),
+              ::testing::HasSubstr("inside and one for across"));
 }
 
 }  // namespace

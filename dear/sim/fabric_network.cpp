@@ -33,26 +33,31 @@ std::shared_ptr<const fabric::Rounds> one_flow_rounds(algorithm::Collective coll
 }
 
 void FabricNetwork::enter(const Visit& visit, const Communicate& what, double now_seconds) {
-  const auto [place, is_first] = open_.try_emplace(visit.which);
+  const Key key{visit.which, jobs_.job_of(visit.rank, ranks_)};
+  const auto [place, is_first] = open_.try_emplace(key);
   Open& open = place->second;
   if (is_first) {
     Transport transport = transport_of_(what);
-    open = {.id = traffic_.open(std::move(transport.rounds), transport.bytes),
+    std::vector<int> members(static_cast<std::size_t>(ranks_ / jobs_.count));
+    for (std::size_t i = 0; i < members.size(); ++i)
+      members[i] = jobs_.rank_of(key.second, static_cast<int>(i), ranks_);
+    open = {.id = traffic_.open(std::move(transport.rounds), transport.bytes, std::move(members)),
             .start_up_seconds = transport.start_up_seconds};
-    instances_.emplace(open.id, visit.which);
+    keys_.emplace(open.id, key);
   }
-  traffic_.enter(open.id, visit.rank, now_seconds + open.start_up_seconds);
+  traffic_.enter(open.id, jobs_.member_of(visit.rank, ranks_), now_seconds + open.start_up_seconds);
 }
 
 double FabricNetwork::next_seconds() { return traffic_.next_seconds().value_or(kNever); }
 
 void FabricNetwork::advance(std::vector<Visit>& through) {
   for (const fabric::Completion& completion : traffic_.advance(traffic_.next_seconds().value_or(0))) {
-    const auto instance = instances_.find(completion.collective);
-    through.push_back({instance->second, completion.member});
+    const auto key = keys_.find(completion.collective);
+    const auto& [which, job] = key->second;
+    through.push_back({which, jobs_.rank_of(job, completion.member, ranks_)});
     if (!completion.last) continue;
-    open_.erase(instance->second);
-    instances_.erase(instance);
+    open_.erase(key->second);
+    keys_.erase(key);
   }
 }
 

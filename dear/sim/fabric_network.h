@@ -3,10 +3,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "dear/fabric/rounds.h"
 #include "dear/fabric/topology.h"
 #include "dear/fabric/traffic.h"
+#include "dear/sim/jobs.h"
 #include "dear/sim/network_model.h"
 
 namespace dear::sim {
@@ -27,9 +29,9 @@ std::shared_ptr<const fabric::Rounds> one_flow_rounds(algorithm::Collective coll
 // leave one by one.
 class FabricNetwork final : public NetworkModel {
  public:
-  // The topology outlives the model.
-  FabricNetwork(const fabric::Topology& topology, TransportOf transport_of)
-      : traffic_(topology), transport_of_(std::move(transport_of)) {}
+  // The topology outlives the model. Its ranks are those of `jobs`; collectives are of one job's members.
+  FabricNetwork(const fabric::Topology& topology, TransportOf transport_of, Jobs jobs = {})
+      : traffic_(topology), ranks_(topology.ranks()), jobs_(jobs), transport_of_(std::move(transport_of)) {}
 
   void enter(const Visit& visit, const Communicate& what, double now_seconds) override;
   [[nodiscard]] double next_seconds() override;
@@ -42,10 +44,14 @@ class FabricNetwork final : public NetworkModel {
     fabric::CollectiveId id = 0;
     double start_up_seconds = 0;
   };
+  using Key = std::pair<Instance, int>;  // and the job
+
   fabric::Traffic traffic_;
+  int ranks_;
+  Jobs jobs_;
   TransportOf transport_of_;
-  std::map<Instance, Open> open_;
-  std::map<fabric::CollectiveId, Instance> instances_;
+  std::map<Key, Open> open_;
+  std::map<fabric::CollectiveId, Key> keys_;
 };
 
 }  // namespace dear::sim

@@ -6,11 +6,11 @@
 namespace dear::sim {
 namespace {
 
-std::int64_t shard(std::int64_t bytes, int ranks) { return (bytes + ranks - 1) / ranks; }
+std::int64_t shard(std::int64_t bytes, int shards) { return (bytes + shards - 1) / shards; }
 
 }  // namespace
 
-Memory memory_of(const Workload& workload, const Grouping& grouping, const Residence& residence, int ranks,
+Memory memory_of(const Workload& workload, const Grouping& grouping, const Residence& residence, int shards,
                  int optimizer_states) {
   std::vector<std::int64_t> largest(2);  // buckets
   for (const Bucket& bucket : grouping.buckets()) {
@@ -27,9 +27,9 @@ Memory memory_of(const Workload& workload, const Grouping& grouping, const Resid
   Memory memory{
       .parameters = whole, .gradients = whole, .optimizer = states, .buffers = workload.buffer_bytes};
   if (residence.parameters_sharded)
-    memory.parameters = std::min(whole, shard(whole, ranks) + largest[0] + largest[1]);
-  if (residence.gradients_sharded) memory.gradients = std::min(whole, shard(whole, ranks) + largest[0]);
-  if (residence.optimizer_sharded) memory.optimizer = shard(states, ranks);
+    memory.parameters = std::min(whole, shard(whole, shards) + largest[0] + largest[1]);
+  if (residence.gradients_sharded) memory.gradients = std::min(whole, shard(whole, shards) + largest[0]);
+  if (residence.optimizer_sharded) memory.optimizer = shard(states, shards);
   for (const Layer& layer : workload.layers) memory.activations += layer.activation_bytes;
   return memory;
 }

@@ -23,9 +23,9 @@ struct Memory {
 
 // `optimizer_states` are values of fp32 that the optimiser keeps for each parameter: 1 for momentum, 2 for
 // Adam; a parameter of half precision has a copy in fp32 besides. Of what `residence` says to be sharded a
-// rank keeps its P-th part; of sharded parameters and gradients, besides, the largest buckets that are whole
-// at once: two of parameters (one in use, one that is being gathered), one of gradients.
-Memory memory_of(const Workload& workload, const Grouping& grouping, const Residence& residence, int ranks,
+// rank keeps one of so many shards; of sharded parameters and gradients, besides, the largest buckets that
+// are whole at once: two of parameters (one in use, one that is being gathered), one of gradients.
+Memory memory_of(const Workload& workload, const Grouping& grouping, const Residence& residence, int shards,
                  int optimizer_states);
 
 }  // namespace dear::sim

@@ -31,10 +31,10 @@ class Run {
     result_.commit_seconds.resize(static_cast<std::size_t>(ranks));
   }
 
-  RanksResult finish() && {
+  RanksResult finish(const std::vector<double>& start_seconds) && {
     for (int rank = 0; rank < static_cast<int>(frontiers_.size()); ++rank) {
       released_ = frontier(rank).start();
-      begin(rank, 0);
+      begin(rank, start_seconds.empty() ? 0 : start_seconds[static_cast<std::size_t>(rank)]);
     }
     std::vector<Visit> through;
     while (unfinished_ > 0) {
@@ -101,9 +101,9 @@ class Run {
 
 RanksResult drive_ranks(const Schedule& schedule, std::int64_t iterations, int ranks,
                         const std::function<double(int rank, Instance which)>& own_seconds,
-                        NetworkModel& network) {
+                        NetworkModel& network, const std::vector<double>& start_seconds) {
   if (ranks < 1) throw ConfigError(fmt::format("a simulation of {} ranks is none: give at least 1", ranks));
-  return Run(schedule, iterations, ranks, own_seconds, network).finish();
+  return Run(schedule, iterations, ranks, own_seconds, network).finish(start_seconds);
 }
 
 }  // namespace dear::sim

@@ -17,8 +17,9 @@ struct RanksResult {
   std::vector<std::vector<double>> commit_seconds;
   std::vector<StepSpan> spans;  // of rank 0, in order of completion
 };
+// `start_seconds`, by rank: when its first step begins; 0 for all when empty.
 RanksResult drive_ranks(const Schedule& schedule, std::int64_t iterations, int ranks,
                         const std::function<double(int rank, Instance which)>& own_seconds,
-                        NetworkModel& network);
+                        NetworkModel& network, const std::vector<double>& start_seconds = {});
 
 }  // namespace dear::sim

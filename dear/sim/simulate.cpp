@@ -19,6 +19,7 @@ struct SecondsOf {
   const Grouping& grouping;
   const cost::CollectiveTimes& times;
   double overhead_seconds;  // of each collective
+  Reach shards;
 
   double operator()(const Forward& work) const { return workload.layers[work.layer].forward_seconds; }
   double operator()(const Backward& work) const { return workload.layers[work.layer].backward_seconds; }
@@ -27,9 +28,8 @@ struct SecondsOf {
     return overhead_seconds + dear::seconds_of(work, workload, grouping, times);
   }
   double operator()(const Update& work) const {
-    const double share =
-        static_cast<double>(grouping.buckets()[work.bucket].bytes) / static_cast<double>(workload.bytes());
-    return workload.update_seconds * share / (work.scope == UpdateScope::shard ? times.ranks : 1);
+    const bool inside = shards == Reach::inside;
+    return dear::seconds_of(work, workload, grouping, inside ? times.ranks_of_node() : times.ranks);
   }
 };
 
@@ -58,11 +58,15 @@ struct Appearance {
                            ? fmt::format("{} buffers", name_of(work.op))
                            : fmt::format("{} bucket {}", name_of(work.op), work.bucket);
     if (work.payload == Payload::parameters_again) name += " again";
+    if (work.reach == Reach::inside) name += " inside";
+    if (work.reach == Reach::across) name += " across";
     if (!work.piece.whole()) name += fmt::format(", bytes {} to {}", begin, end);
     return {std::move(name), Activity::communication};
   }
   NameAndActivity operator()(const Update& work) const {
-    return {fmt::format("update bucket {}", work.bucket), Activity::update};
+    std::string name = fmt::format("update bucket {}", work.bucket);
+    if (!work.piece.whole()) name += fmt::format(", bytes {} to {}", work.piece.begin, work.piece.end);
+    return {std::move(name), Activity::update};
   }
 };
 
@@ -92,7 +96,8 @@ std::vector<double> step_seconds(const Schedule& schedule, const Workload& workl
   require_ranks(times.ranks);
   const Policy* policy = policy_of(schedule);
   const bool overhead = policy != nullptr && policy->overhead_seconds != nullptr;
-  const SecondsOf seconds_of{workload, grouping, times, overhead ? policy->overhead_seconds(times) : 0};
+  const SecondsOf seconds_of{workload, grouping, times, overhead ? policy->overhead_seconds(times) : 0,
+                             policy != nullptr ? policy->residence.shards : Reach::all};
   std::vector<double> seconds;
   seconds.reserve(schedule.steps().size());
   for (const Step& step : schedule.steps()) seconds.push_back(std::visit(seconds_of, step.work));

@@ -32,15 +32,34 @@ constexpr std::array kStudent = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.36
                                  2.080,  2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042};
 constexpr double kNormal = 1.960;
 
-double steady_iteration(const std::vector<std::vector<double>>& commit_seconds, std::int64_t iterations) {
-  const auto last_commit = [&](std::int64_t iteration) {
+double steady_iteration(const std::vector<std::vector<double>>& commit_seconds, std::int64_t iterations,
+                        const Jobs& jobs) {
+  const auto ranks = static_cast<int>(commit_seconds.size());
+  const auto last_commit = [&](int job, std::int64_t iteration) {
     double latest = 0;
-    for (const std::vector<double>& of_rank : commit_seconds)
-      latest = std::max(latest, of_rank.at(static_cast<std::size_t>(iteration)));
+    for (int member = 0; member < ranks / jobs.count; ++member) {
+      const auto rank = static_cast<std::size_t>(jobs.rank_of(job, member, ranks));
+      latest = std::max(latest, commit_seconds[rank].at(static_cast<std::size_t>(iteration)));
+    }
     return latest;
   };
   const std::int64_t half = iterations / 2;
-  return (last_commit(iterations - 1) - last_commit(iterations - 1 - half)) / static_cast<double>(half);
+  double sum = 0;
+  for (int job = 0; job < jobs.count; ++job)
+    sum += last_commit(job, iterations - 1) - last_commit(job, iterations - 1 - half);
+  return sum / static_cast<double>(half * jobs.count);
+}
+
+std::vector<double> starts(const Schedule& schedule, const std::vector<double>& step_seconds,
+                           const Jobs& jobs, int ranks) {
+  std::vector<double> starts(static_cast<std::size_t>(ranks), 0);
+  double compute = 0;
+  for (StepId step = 0; step < step_seconds.size(); ++step)
+    if (schedule.lanes()[schedule.steps()[step].lane].kind == LaneKind::compute)
+      compute += step_seconds[step];
+  for (int rank = 0; rank < ranks; ++rank)
+    starts[static_cast<std::size_t>(rank)] = compute * jobs.job_of(rank, ranks) / jobs.count;
+  return starts;
 }
 
 void validate(const Variation& variation, std::int64_t iterations) {
@@ -107,8 +126,9 @@ Samples iteration_samples(const Schedule& schedule, const std::vector<double>& s
       return step_seconds[which.step] * variation.slowdowns[static_cast<std::size_t>(rank)] *
              jitter_factor(variation, repetition, rank, which);
     };
-    RanksResult run = drive_ranks(schedule, iterations, ranks, own_seconds, *network);
-    samples.iteration_seconds.push_back(steady_iteration(run.commit_seconds, iterations));
+    RanksResult run = drive_ranks(schedule, iterations, ranks, own_seconds, *network,
+                                  starts(schedule, step_seconds, variation.jobs, ranks));
+    samples.iteration_seconds.push_back(steady_iteration(run.commit_seconds, iterations, variation.jobs));
     if (repetition == 0) samples.spans = std::move(run.spans);
   }
   return samples;

@@ -8,6 +8,7 @@
 #include "dear/cluster/cluster.h"
 #include "dear/exec/drive.h"
 #include "dear/schedule/schedule.h"
+#include "dear/sim/jobs.h"
 #include "dear/sim/network_model.h"
 
 namespace dear::sim {
@@ -21,6 +22,7 @@ struct Variation {
   double jitter = 0;
   std::uint64_t seed = 1;
   int repetitions = 1;  // each with draws of its own
+  Jobs jobs{};          // that the simulated ranks are of
 };
 
 // [Note: folding] Ranks that compute alike enter all collectives at the same times. Where a collective ends
@@ -40,7 +42,8 @@ Estimate estimate(const std::vector<double>& samples);
 
 struct Samples {
   // Of an iteration in steady state, from commit to commit of the rank that is last, over the second half of
-  // the iterations; one value for each repetition.
+  // the iterations, the mean of all jobs; one value for each repetition. Jobs begin one after another, evenly
+  // over the computation of one iteration: in step they would meet on the network more often than jobs do.
   std::vector<double> iteration_seconds;
   std::vector<StepSpan> spans;  // of rank 0 in the first repetition
 };

@@ -21,9 +21,12 @@ torch::Tensor flat_tensor(const Buffer& buffer, const BucketLayout& layout) {
 
 }  // namespace
 
-BucketStorage::BucketStorage(const Group& group, BucketLayout layout)
+BucketStorage::BucketStorage(const Group& group, BucketLayout layout, Copies copies)
     : layout_(std::move(layout)),
-      parameter_buffer_(Group(group).allocate(layout_.bytes())),
+      copies_(copies),
+      own_(shard_of(layout_.elements, layout_.dtype, group.size(), group.rank())),
+      parameter_buffer_(copies == Copies::one_for_all ? Group(group).allocate_shared(layout_.bytes())
+                                                      : Group(group).allocate(layout_.bytes())),
       gradient_buffer_(Group(group).allocate(layout_.bytes())),
       parameters_(flat_tensor(parameter_buffer_, layout_)),
       gradients_(flat_tensor(gradient_buffer_, layout_)) {}
@@ -54,9 +57,28 @@ bool BucketStorage::holds_gradient(std::size_t index, const torch::Tensor& param
 
 void BucketStorage::restore_parameter(std::size_t index, torch::Tensor& parameter) {
   const torch::NoGradGuard no_grad;
+  if (copies_ == Copies::one_for_all) {
+    torch::Tensor values = parameter.detach();
+    if (!values.is_non_overlapping_and_dense()) values = values.contiguous();
+    torch::Tensor place = view(parameters_, index, values);
+    incoming_.push_back({layout_.placements[index].offset, values.as_strided({values.numel()}, {1})});
+    parameter.set_data(place);
+    return;
+  }
   torch::Tensor place = view(parameters_, index, parameter);
   place.copy_(parameter);
   parameter.set_data(place);
+}
+
+void BucketStorage::write_incoming() {
+  const torch::NoGradGuard no_grad;
+  for (const Incoming& one : incoming_) {
+    const std::int64_t begin = std::max(own_.begin, one.offset);
+    const std::int64_t end = std::min(own_.end, one.offset + one.values.numel());
+    if (begin < end)
+      parameters_.narrow(0, begin, end - begin).copy_(one.values.narrow(0, begin - one.offset, end - begin));
+  }
+  incoming_.clear();
 }
 
 void BucketStorage::restore_gradient(std::size_t index, torch::Tensor& parameter) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include <torch/types.h>
@@ -11,12 +12,15 @@
 
 namespace dear::train {
 
+// Of a bucket's parameters: each rank its own, or one for all, see [Note: one copy].
+enum class Copies : std::uint8_t { one_per_rank, one_for_all };
+
 // One bucket in memory: parameters and gradients, each one flat buffer of the group. The model's parameters
 // and their gradients become views into them, so nothing is copied on the way to the wire.
 class BucketStorage {
  public:
   // Allocates on the group: all ranks together, in the same order.
-  BucketStorage(const Group& group, BucketLayout layout);
+  BucketStorage(const Group& group, BucketLayout layout, Copies copies = Copies::one_per_rank);
 
   // Moves the parameter, and its gradient where it has one, into place `index` of the layout. The tensor
   // keeps its identity, shape and strides.
@@ -29,6 +33,10 @@ class BucketStorage {
   [[nodiscard]] bool holds_gradient(std::size_t index, const torch::Tensor& parameter) const;
   void restore_parameter(std::size_t index, torch::Tensor& parameter);
   void restore_gradient(std::size_t index, torch::Tensor& parameter);
+  // Of one copy for all, restore_parameter() and adopt() write nothing: a peer may be reading it. What they
+  // found waits here, and is written by this, as far as it is in this rank's shard: before an update of the
+  // bucket, while no rank reads it. Not at the same time as restore_parameter().
+  void write_incoming();
 
   // What an optimiser updates of `range`: vectors that fit a cache.
   [[nodiscard]] std::vector<ElementwiseOptimizer::FlatRun> runs(const Range& range) const;
@@ -45,7 +53,15 @@ class BucketStorage {
                                    const torch::Tensor& like) const;
   [[nodiscard]] const void* address(const Buffer& buffer, std::size_t index) const;
 
+  struct Incoming {
+    std::int64_t offset;  // in the bucket, in elements
+    torch::Tensor values;
+  };
+
   BucketLayout layout_;
+  Copies copies_;
+  Range own_;  // this rank's shard
+  std::vector<Incoming> incoming_;
   Buffer parameter_buffer_, gradient_buffer_;
   torch::Tensor parameters_, gradients_;
 };

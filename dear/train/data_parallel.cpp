@@ -32,6 +32,15 @@ class GradientHook : public torch::autograd::FunctionPostHook {
   std::function<void()> arrived_;
 };
 
+std::string choice_of_buckets(const DataParallelOptions& options) {
+  const std::string after = fmt::format("after {} steps", options.profile_steps);
+  if (options.planned) return "planned " + after;
+  if (options.fusion) return fmt::format("{}, profile {}", options.fusion->text(), after);
+  const TuningOptions& tuning = options.tuning;
+  return fmt::format("tuned {}, {} first, by {}, {}", after, tuning.start.text(), tuning.method,
+                     tuning.cache.empty() ? "no cache" : "with a cache");
+}
+
 }  // namespace
 
 DataParallel::Impl::Impl(torch::nn::Module& model, torch::optim::Optimizer& optimizer, Group group,
@@ -39,6 +48,7 @@ DataParallel::Impl::Impl(torch::nn::Module& model, torch::optim::Optimizer& opti
     : group_(std::move(group)), optimizer_(optimizer), options_(std::move(options)) {
   const train::Unobserved unobserved;
   find_training_policy(options_.policy);
+  agree_on_copies();
   train::ElementwiseOptimizer::require_supported(optimizer);
   scanned_ = train::scan(model, optimizer);
   train::require_alike(group_, model, optimizer, scanned_);
@@ -51,7 +61,19 @@ DataParallel::Impl::Impl(torch::nn::Module& model, torch::optim::Optimizer& opti
     buffer_broadcast_ = std::make_unique<train::TensorBroadcast>(group_, scanned_.buffers);
   }
   // Alone there is nothing to overlap with: updates run in step(), and no operator is ever observed.
-  if (group_.size() == 1) options_.policy = "serial";
+  if (group_.size() == 1) {
+    options_.policy = "serial";
+    options_.planned = false;
+  }
+  if (options_.profile_steps < 1)
+    throw ConfigError(
+        fmt::format("profile_steps is {}: at least 1 must be measured", options_.profile_steps));
+  agree(group_, "choice of buckets", choice_of_buckets(options_));
+  if (!options_.fusion && !options_.planned && group_.size() > 1)
+    tuning_ = std::make_unique<train::LiveTuning>(group_, options_.tuning, options_.policy);
+  fusion_ = options_.fusion.value_or(Fusion());
+  plans_ = options_.planned || tuning_ || find_policy(options_.policy).overlap == Overlap::eager;
+  recording_ = options_.record_trace || plans_;
 
   const std::size_t count = scanned_.trained.size();
   used_.resize(count);
@@ -69,6 +91,7 @@ DataParallel::Impl::Impl(torch::nn::Module& model, torch::optim::Optimizer& opti
 }
 
 DataParallel::Impl::~Impl() {
+  leave_one_copy();
   observation_.disable();
   for (const Hook& hook : hooks_) hook.accumulator->del_post_hook(hook.key);
 }
@@ -111,7 +134,7 @@ void DataParallel::Impl::touched(const at::Tensor& tensor) noexcept {
   const auto* place = engine->find(tensor.storage().unsafeGetStorageImpl());
   if (!place) return;
   try {
-    const bool timed = options_.record_trace && programs_thread() && !clock_.in_backward() &&
+    const bool timed = recording_ && programs_thread() && !clock_.in_backward() &&
                        place->kind == train::Engine::Kind::parameters;
     const auto parameter = timed ? index_of_.find(tensor.unsafeGetTensorImpl()) : index_of_.end();
     const bool next_layer =
@@ -123,11 +146,11 @@ void DataParallel::Impl::touched(const at::Tensor& tensor) noexcept {
     engine->conductor().keep_failure(std::current_exception());
   }
   // Another thread might find it idle just before step() makes it busy, and disable just after.
-  if (programs_thread() && !options_.record_trace && engine->conductor().idle()) observation_.disable();
+  if (programs_thread() && !recording_ && engine->conductor().idle()) observation_.disable();
 }
 
 void DataParallel::Impl::backward_node() noexcept {
-  if (programs_thread() && engine_ && options_.record_trace && !clock_.in_backward()) {
+  if (programs_thread() && engine_ && recording_ && !clock_.in_backward()) {
     clock_.backward_began(now_seconds());
   }
 }
@@ -137,10 +160,16 @@ void DataParallel::Impl::backward_node() noexcept {
 
 void DataParallel::Impl::backward_pass_began() {
   in_backward_pass_ = true;
+  if (!ahead_ && engine_->updates_ahead()) {
+    engine_->require_usable_parameters();
+    await_last_step();
+    engine_->capture_options(optimizer_);
+    ahead_ = true;
+  }
   torch::autograd::Engine::get_default_engine().queue_callback([this] { backward_pass_ended(); });
   // Within the pass nobody but the accumulators touches gradients, and those have their turn before a bucket
   // is sent.
-  if (!options_.record_trace && engine_->conductor().all_parameters_whole()) observation_.disable();
+  if (!recording_ && engine_->conductor().all_parameters_whole()) observation_.disable();
 }
 
 void DataParallel::Impl::backward_pass_ended() {
@@ -168,7 +197,7 @@ void DataParallel::Impl::gradient_arrived(std::size_t parameter) {
   if (deferrals_ > 0) return;
   throw_if_failed();
   if (++arrivals_[parameter] == expected_[parameter] && --missing_[layer] == 0) {
-    if (options_.record_trace) clock_.gradients_there(layer, now_seconds());
+    if (recording_) clock_.gradients_there(layer, now_seconds());
     engine_->conductor().backward_done(layer);
   }
 }
@@ -199,24 +228,33 @@ void DataParallel::Impl::agree_on_order(std::vector<std::size_t>& order, std::ve
 }
 
 void DataParallel::Impl::build() {
-  std::vector<std::size_t> order;
   std::vector<bool> used(scanned_.trained.size());
-  agree_on_order(order, used);
+  agree_on_order(order_, used);
 
-  layer_of_.resize(order.size());
+  layer_of_.resize(order_.size());
   std::map<std::pair<std::string, bool>, LayerId> layers;
-  for (const std::size_t i : order) {
+  for (const std::size_t i : order_) {
     const auto next = static_cast<LayerId>(layers.size());
     layer_of_[i] = layers.emplace(std::pair(scanned_.trained[i].module, used[i]), next).first->second;
   }
   layer_sizes_.assign(layers.size(), 0);
   for (const LayerId layer : layer_of_) ++layer_sizes_[layer];
 
-  engine_ = std::make_unique<train::Engine>(
-      group_, scanned_.trained, order, layer_of_, optimizer_,
-      train::Engine::Options{
-          .policy = options_.policy, .fusion = options_.fusion, .record = options_.record_trace});
+  if (tuning_) fusion_ = tuning_->start(train::Engine::describe(scanned_.trained, order_, layer_of_));
+  engine_ = make_engine();
   observed_engine_.store(engine_.get(), std::memory_order_release);
+}
+
+std::unique_ptr<train::Engine> DataParallel::Impl::make_engine() {
+  return std::make_unique<train::Engine>(group_, scanned_.trained, order_, layer_of_, optimizer_,
+                                         train::Engine::Options{.policy = options_.policy,
+                                                                .fusion = fusion_,
+                                                                .record = recording_,
+                                                                .one_copy = options_.one_copy,
+                                                                .profile = profile_,
+                                                                .before_reductions = [this] {
+                                                                  if (tuning_) tuning_->send();
+                                                                }});
 }
 
 void DataParallel::Impl::require_same_freezing() const {
@@ -259,7 +297,17 @@ void DataParallel::Impl::start_iteration() {
   }
   missing_ = layer_sizes_;
   gradients_since_step_ = false;
+  ahead_ = false;
   in_backward_pass_ = false;
+}
+
+// An update of the last step may still be running for a layer that no operator has read since.
+void DataParallel::Impl::await_last_step() {
+  Conductor& conductor = engine_->conductor();
+  for (BucketId bucket = 0; bucket < engine_->grouping().size(); ++bucket) {
+    if (!conductor.parameters_whole(bucket) && !conductor.changes_now(bucket))
+      conductor.wait_parameters(bucket);
+  }
 }
 
 void DataParallel::Impl::step() {
@@ -268,18 +316,25 @@ void DataParallel::Impl::step() {
   if (!engine_) {
     build();
   } else {
-    // An update of the last step may still be running for a layer that no operator has read since.
-    for (BucketId bucket = 0; bucket < engine_->grouping().size(); ++bucket) {
-      if (!engine_->conductor().parameters_whole(bucket)) engine_->conductor().wait_parameters(bucket);
-    }
+    await_last_step();
     take_over_replaced();
   }
-  engine_->capture_options(optimizer_);
-  if (options_.record_trace) clock_.next_iteration(now_seconds());
+  if (ahead_ && !engine_->has_options_of(optimizer_)) {
+    throw ConfigError(
+        fmt::format("rank {}: an option of the optimiser, such as its learning rate, was changed between "
+                    "backward and step(), where policy {} updates already: change it after step(), or train "
+                    "with policy dear",
+                    group_.rank(), options_.policy));
+  }
+  if (!ahead_) engine_->capture_options(optimizer_);
+  if (recording_) clock_.next_iteration(now_seconds());
   observation_.enable();
   engine_->conductor().commit();
-  if (!options_.record_trace && engine_->conductor().idle()) observation_.disable();
+  if (!recording_ && engine_->conductor().idle()) observation_.disable();
   start_iteration();
+  if (tuning_) tune();
+  // The first two steps are not like others: the one that learned, and the one after it.
+  if (plans_ && statistics().iterations == options_.profile_steps + 2) plan();
 }
 
 void DataParallel::Impl::synchronize() {
@@ -293,9 +348,9 @@ void DataParallel::Impl::synchronize() {
 
 DataParallelStatistics DataParallel::Impl::statistics() const {
   if (!engine_) return {};
-  return {.iterations = engine_->conductor().iteration(),
-          .exposed_seconds = engine_->conductor().exposed_seconds(),
-          .waits = engine_->conductor().wait_count(),
+  return {.iterations = earlier_.iterations + engine_->conductor().iteration(),
+          .exposed_seconds = earlier_.exposed_seconds + engine_->conductor().exposed_seconds(),
+          .waits = earlier_.waits + engine_->conductor().wait_count(),
           .parameter_bytes = engine_->parameter_bytes(),
           .buckets = engine_->grouping().size()};
 }
@@ -311,10 +366,12 @@ DataParallel::~DataParallel() = default;
 
 void DataParallel::step() { impl_->step(); }
 void DataParallel::synchronize() { impl_->synchronize(); }
+void DataParallel::regroup(Fusion fusion) { impl_->regroup(std::move(fusion)); }
 const Schedule& DataParallel::schedule() const { return impl_->engine().schedule(); }
 const Grouping& DataParallel::grouping() const { return impl_->engine().grouping(); }
 const Workload& DataParallel::workload() const { return impl_->engine().workload(); }
 DataParallelStatistics DataParallel::statistics() const { return impl_->statistics(); }
+const TuningProgress* DataParallel::tuning() const { return impl_->tuning(); }
 Trace DataParallel::trace() { return impl_->trace(); }
 Workload DataParallel::profile() { return impl_->profile(); }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <torch/nn/module.h>
@@ -11,6 +12,7 @@
 #include "dear/fusion/grouping.h"
 #include "dear/schedule/schedule.h"
 #include "dear/trace/trace.h"
+#include "dear/train/tuning.h"
 #include "dear/workload/workload.h"
 
 namespace dear {
@@ -24,8 +26,23 @@ enum class BufferSync : std::uint8_t {
 
 struct DataParallelOptions {
   std::string policy = "dear";  // one of training_policies(), see schedule/policy/policy.h
-  Fusion fusion = {};           // how tensors are grouped into buckets
+  // How tensors are grouped into buckets. Without it that is tuned while training: see `tuning`.
+  std::optional<Fusion> fusion{};
   BufferSync buffers = BufferSync::at_synchronize;
+  // Choose the borders of buckets by what was measured (fusion/planned.h); `fusion` is what runs before.
+  bool planned = false;
+  // All ranks share one copy of the parameters in memory, so their all-gather is a barrier: for ranks of one
+  // host, on shared memory, under policy dear or dear-eager (else ConfigError). Gradients and everything else
+  // stay each rank's own. A program may do all that it may do without, save writing into parameters in place,
+  // which is refused at the next step(): replace their values with set_data(), the same on every rank (as
+  // torch::load() does). Writes through data() or a raw pointer cannot be seen, and must not be. Afterwards,
+  // when the DataParallel is destroyed, each rank has its own parameters again, where memory suffices.
+  bool one_copy = false;
+  TuningOptions tuning{};  // of buckets that are neither given nor planned
+  // Steps that are measured, as with record_trace, before buckets are planned or tuned, or the order of a
+  // policy that goes by a profile (dear-eager) is made: afterwards rank 0's times and network make them, on
+  // all ranks.
+  int profile_steps = 10;
   bool record_trace = false;  // spans of layers, waits, updates and collectives; costs about 2 us an operator
 };
 
@@ -55,6 +72,11 @@ struct DataParallelStatistics {
 // Gradients are averaged over ranks. `model` and `optimizer` must outlive this object; options of the
 // optimiser's groups may be changed at any time, those at step() count. step(), synchronize(), backward() and
 // forward() are called from one thread. Every rank makes the same calls of ours in the same order.
+//
+// Which tensors travel together is tuned while training, unless it is given: other buckets are tried between
+// steps until the fastest is known, and again when iterations become slower or faster by themselves. What is
+// computed does not depend on it. Each change needs room, for its time, for a second set of buckets and for
+// the optimiser's state whole: give a fusion where memory is short.
 class DataParallel {
  public:
   // Copies rank 0's parameters and buffers to all ranks. MismatchError on every rank, naming the first tensor
@@ -92,12 +114,23 @@ class DataParallel {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
-  // Of the first step() on; ScheduleError before it.
+  // Puts tensors into other buckets, between a step() and the next backward: what training computes stays the
+  // same, bit for bit, and the optimiser's state moves along with the shards. Every rank calls it after the
+  // same step with the same fusion: MismatchError on each when not. Before the first step() it only replaces
+  // the option. Buckets that were tuned are tuned no more. ConfigError when a gradient of the next step is
+  // there already, or `fusion` fits no such model. After an error the old buckets stay. For its time it needs
+  // room for a second set of buckets, and for each vector of optimiser state whole.
+  void regroup(Fusion fusion);
+
+  // Of the first step() on; ScheduleError before it. Until the next regroup(), or the next step() where
+  // buckets are planned or tuned.
   [[nodiscard]] const Schedule& schedule() const;
   [[nodiscard]] const Grouping& grouping() const;
   [[nodiscard]] const Workload& workload() const;  // without times
 
   [[nodiscard]] DataParallelStatistics statistics() const;
+  // What was tried, on rank 0; null where nothing is tuned. Until the next step().
+  [[nodiscard]] const TuningProgress* tuning() const;
   // With record_trace only (else ConfigError): this rank's spans so far, and the workload with the median
   // times measured in them. Both call synchronize().
   [[nodiscard]] Trace trace();

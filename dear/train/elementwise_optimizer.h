@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -32,7 +33,23 @@ class ElementwiseOptimizer {
 
   // The options of `original` as they are now: those of the updates that follow. Not during an update.
   void capture_options(const torch::optim::Optimizer& original);
+  // Whether they are still those of `original`.
+  [[nodiscard]] bool has_options_of(const torch::optim::Optimizer& original) const;
   void update(BucketId bucket);
+
+  // What the optimiser remembers of an element from step to step: so many vectors at most (exp_avg, ...).
+  static constexpr std::size_t kStateVectors = 3;
+  struct StateOutline {
+    std::int64_t steps = 0;  // that were taken; 0 where the optimiser does not count them
+    std::array<bool, kStateVectors> has_vector{};  // which of them this class and these options keep
+  };
+  // Of the runs that this rank updates; nothing where it updates none, or before the first update.
+  [[nodiscard]] StateOutline outline() const;
+  // `flat` is a vector over the whole bucket, of which this rank's runs are read or written. Not during an
+  // update. write_state() is for one that has taken no steps yet.
+  void read_state(BucketId bucket, std::size_t vector, torch::Tensor& flat) const;
+  void write_state(const StateOutline& outline, BucketId bucket, std::size_t vector,
+                   const torch::Tensor& flat);
 
  private:
   std::unique_ptr<torch::optim::Optimizer> twin_;

@@ -10,11 +10,26 @@
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
+#include "dear/schedule/one_copy.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/train/operator_observer.h"
 #include "dear/train/torch_types.h"
 
 namespace dear::train {
+
+namespace {
+
+StepId first_reduction(const Schedule& schedule) {
+  for (const Lane& lane : schedule.lanes()) {
+    for (const StepId id : lane.steps) {
+      const auto* work = std::get_if<Communicate>(&schedule.steps()[id].work);
+      if (work && work->op != CollectiveOp::all_gather) return id;
+    }
+  }
+  return static_cast<StepId>(schedule.steps().size());  // one rank alone has none
+}
+
+}  // namespace
 
 Workload Engine::describe(const std::vector<TrainedParameter>& parameters,
                           const std::vector<std::size_t>& order, const std::vector<LayerId>& layer_of) {
@@ -32,39 +47,66 @@ Workload Engine::describe(const std::vector<TrainedParameter>& parameters,
   return workload;
 }
 
+void Engine::add_times(const Profile& profile, Workload& workload) {
+  for (std::size_t i = 0; i < workload.layers.size(); ++i) {
+    workload.layers[i].forward_seconds = profile.forward_seconds.at(i);
+    workload.layers[i].backward_seconds = profile.backward_seconds.at(i);
+  }
+  workload.update_seconds = profile.update_seconds;
+}
+
 Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std::vector<std::size_t>& order,
                const std::vector<LayerId>& layer_of, const torch::optim::Optimizer& optimizer,
                const Options& options)
-    : group_(std::move(group)), parameters_(parameters), workload_(describe(parameters, order, layer_of)) {
+    : group_(std::move(group)),
+      one_copy_(options.one_copy),
+      parameters_(parameters),
+      workload_(describe(parameters, order, layer_of)),
+      before_reductions_(options.before_reductions) {
   const Unobserved unobserved;
   grouping_ = std::make_unique<Grouping>(options.fusion(workload_));
-  schedule_ = std::make_unique<Schedule>(make_schedule(find_policy(options.policy), workload_, *grouping_));
+  cost::CollectiveTimes times;
+  Workload timed = workload_;
+  if (options.profile) {
+    add_times(*options.profile, timed);
+    times = cost::ring_times(options.profile->link, group_.size());
+  }
+  schedule_ =
+      std::make_unique<Schedule>(make_schedule(find_policy(options.policy), timed, *grouping_, times));
+  if (one_copy_) *schedule_ = with_one_copy(*schedule_, workload_, *grouping_);
   agree(group_, "schedule", fmt::format("{} {:016x}", schedule_->policy(), schedule_->digest()));
+
+  first_reduction_ = first_reduction(*schedule_);
 
   std::vector<std::uint32_t> rule_of;  // by TensorId
   for (const std::size_t i : order) rule_of.push_back(parameters[i].rule);
   locations_.resize(parameters.size());
   for (BucketId id = 0; id < grouping_->size(); ++id) {
     BucketStorage& bucket =
-        buckets_.emplace_back(group_, lay_out(grouping_->buckets()[id], workload_, rule_of));
+        buckets_.emplace_back(group_, lay_out(grouping_->buckets()[id], workload_, rule_of),
+                              one_copy_ ? Copies::one_for_all : Copies::one_per_rank);
     for (std::size_t index = 0; index < bucket.layout().placements.size(); ++index) {
       const std::size_t parameter = order[bucket.layout().placements[index].tensor];
       locations_[parameter] = {id, index};
       bucket.adopt(index, parameters[parameter].tensor);
     }
+    bucket.write_incoming();
     places_[bucket.parameter_storage()] = {id, Kind::parameters};
     places_[bucket.gradient_storage()] = {id, Kind::gradients};
+  }
+
+  if (one_copy_) {
+    group_.barrier().wait();  // each rank has written its shards: nobody reads the others before
+    remember_versions();
   }
 
   std::vector<std::vector<ElementwiseOptimizer::FlatRun>> runs;
   std::vector<BucketWire::Flat> flats;
   for (BucketId id = 0; id < buckets_.size(); ++id) {
     const BucketLayout& layout = buckets_[id].layout();
-    const auto& work = std::get<Update>(schedule_->steps()[schedule_->update_of(id)].work);
-    runs.push_back(
-        buckets_[id].runs(work.scope == UpdateScope::shard
-                              ? shard_of(layout.elements, layout.dtype, group_.size(), group_.rank())
-                              : Range{0, layout.elements}));
+    runs.push_back(buckets_[id].runs(
+        updates_shards(id) ? shard_of(layout.elements, layout.dtype, group_.size(), group_.rank())
+                           : Range{0, layout.elements}));
     flats.push_back(buckets_[id].flat());
   }
   optimizer_ = std::make_unique<ElementwiseOptimizer>(optimizer, std::move(runs));
@@ -73,7 +115,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
       [this](StepId step, double begin, double end) { conductor_->completed(step, begin, end); },
       [this](std::exception_ptr error) { conductor_->failed(std::move(error)); });
   conductor_ = std::make_unique<Conductor>(
-      *schedule_, *wire_, update_side_, [this](const Update& work) { update(work); },
+      *schedule_, network_side_, update_side_, [this](const Update& work) { update(work); },
       Conductor::Options{.rank = group_.rank(), .timeout = group_.timeout(), .record = options.record});
   const auto lanes = schedule_->lanes();
   if (std::any_of(lanes.begin(), lanes.end(),
@@ -99,8 +141,14 @@ Engine::~Engine() {
 
 void Engine::update(const Update& work) {
   const Unobserved unobserved;
+  buckets_[work.bucket].write_incoming();
   optimizer_->update(work.bucket);
   buckets_[work.bucket].zero_gradients();
+}
+
+void Engine::NetworkSide::start(Instance which, const Step& step) {
+  if (which.step == engine_.first_reduction_ && engine_.before_reductions_) engine_.before_reductions_();
+  engine_.wire_->start(which, step);
 }
 
 void Engine::UpdateSide::start(Instance which, const Step& step) {
@@ -122,6 +170,13 @@ void Engine::capture_options(const torch::optim::Optimizer& optimizer) {
   optimizer_->capture_options(optimizer);
 }
 
+bool Engine::updates_ahead() const {
+  return std::any_of(schedule_->steps().begin(), schedule_->steps().end(), [](const Step& step) {
+    const auto* update = std::get_if<Update>(&step.work);
+    return update != nullptr && update->options == OptionsOf::last_commit;
+  });
+}
+
 bool Engine::holds_gradient(std::size_t parameter) const {
   const auto [bucket, index] = locations_[parameter];
   return buckets_[bucket].holds_gradient(index, parameters_[parameter].tensor);
@@ -134,12 +189,14 @@ void Engine::restore_gradient(std::size_t parameter) {
 }
 
 void Engine::restore_parameters() {
+  require_usable_parameters();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto [bucket, index] = locations_[i];
     if (buckets_[bucket].holds_parameter(index, parameters_[i].tensor)) continue;
     const Unobserved unobserved;
     buckets_[bucket].restore_parameter(index, parameters_[i].tensor);
   }
+  if (one_copy_) remember_versions();
 }
 
 std::int64_t Engine::parameter_bytes() const {

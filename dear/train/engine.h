@@ -1,13 +1,17 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include <torch/optim/optimizer.h>
 
+#include "dear/cluster/network.h"
 #include "dear/collective/group.h"
 #include "dear/exec/conductor.h"
 #include "dear/exec/serial_lane.h"
@@ -25,10 +29,21 @@ namespace dear::train {
 // lane and the conductor that joins them.
 class Engine {
  public:
+  // What orders and borders are made from: the same on every rank.
+  struct Profile {
+    std::vector<double> forward_seconds, backward_seconds;  // by layer
+    double update_seconds = 0;                              // of all parameters on one rank
+    Link link;
+  };
   struct Options {
     std::string policy;
     Fusion fusion;
     bool record = false;
+    bool one_copy = false;  // of the parameters, for all ranks; the policy can, and the group shares memory
+    std::optional<Profile> profile{};
+    // Called once an iteration, at the same place among the collectives of every rank: before the first
+    // reduction is issued, on the thread that does. May issue one. None when it is empty.
+    std::function<void()> before_reductions{};
   };
   // `order`: indices into `parameters` by first use, the same on every rank; `layer_of[i]`: the layer of
   // parameters[i], numbered in forward order. Moves parameters and gradients into buckets: all ranks
@@ -36,17 +51,33 @@ class Engine {
   Engine(Group group, std::vector<TrainedParameter>& parameters, const std::vector<std::size_t>& order,
          const std::vector<LayerId>& layer_of, const torch::optim::Optimizer& optimizer,
          const Options& options);
+  static void add_times(const Profile& profile, Workload& workload);
+  // As the engine sees the parameters: layers and tensors in the order of their use, without times.
+  [[nodiscard]] static Workload describe(const std::vector<TrainedParameter>& parameters,
+                                         const std::vector<std::size_t>& order,
+                                         const std::vector<LayerId>& layer_of);
   ~Engine();  // aborts the group when the program is unwinding, else waits for what is at work
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   // [program]
   void capture_options(const torch::optim::Optimizer& optimizer);
+  // Under a policy that updates ahead of the commit, where options must stand when the first gradient
+  // arrives: [Note: updates ahead of the commit].
+  [[nodiscard]] bool updates_ahead() const;
+  [[nodiscard]] bool has_options_of(const torch::optim::Optimizer& optimizer) const {
+    return optimizer_->has_options_of(optimizer);
+  }
   // Parameter i's view, or its gradient's, was replaced since: take the values over. False, and nothing done,
   // for a gradient whose reduction has begun.
   [[nodiscard]] bool holds_gradient(std::size_t parameter) const;
   void restore_gradient(std::size_t parameter);
   void restore_parameters();
+  // ConfigError for a parameter that was replaced by one of another size, and, with one copy, for what would
+  // change it outside of an update: see [Note: written in place].
+  void require_usable_parameters() const;
+  // With one copy: gives this rank memory of its own again, as far as there is any. While nothing is at work.
+  void leave_one_copy();
 
   // Which bucket an operator's input belongs to.
   enum class Kind : std::uint8_t { parameters, gradients };
@@ -59,6 +90,16 @@ class Engine {
     return found == places_.end() ? nullptr : &found->second;
   }
   [[nodiscard]] BucketId bucket_of(std::size_t parameter) const { return locations_[parameter].bucket; }
+
+  // What the optimiser remembers, whole on every rank, whatever the buckets: for another engine on the same
+  // parameters. All ranks together, while nothing is at work; takes room for each vector of state.
+  struct OptimizerState {
+    ElementwiseOptimizer::StateOutline outline;
+    // [vector][parameter]: 1-D; empty for vectors that it does not keep
+    std::array<std::vector<torch::Tensor>, ElementwiseOptimizer::kStateVectors> vectors;
+  };
+  [[nodiscard]] OptimizerState optimizer_state();
+  void take_over(const OptimizerState& state);  // before the first update
 
   [[nodiscard]] Conductor& conductor() { return *conductor_; }
   [[nodiscard]] const Conductor& conductor() const { return *conductor_; }
@@ -80,13 +121,26 @@ class Engine {
    private:
     Engine& engine_;
   };
+  class NetworkSide : public Side {
+   public:
+    explicit NetworkSide(Engine& engine) : engine_(engine) {}
+    void start(Instance which, const Step& step) override;
+
+   private:
+    Engine& engine_;
+  };
   void update(const Update& work);
-  [[nodiscard]] static Workload describe(const std::vector<TrainedParameter>& parameters,
-                                         const std::vector<std::size_t>& order,
-                                         const std::vector<LayerId>& layer_of);
+  void remember_versions();
+  [[nodiscard]] bool updates_shards(BucketId bucket) const;
+  [[nodiscard]] const Placement& place_of(std::size_t parameter) const {
+    const auto [bucket, index] = locations_[parameter];
+    return buckets_[bucket].layout().placements[index];
+  }
 
   Group group_;
+  const bool one_copy_;
   std::vector<TrainedParameter>& parameters_;
+  std::vector<std::uint32_t> versions_;  // by parameter, with one copy
   Workload workload_;
   std::unique_ptr<Grouping> grouping_;
   std::unique_ptr<Schedule> schedule_;
@@ -95,6 +149,9 @@ class Engine {
   std::unordered_map<const void*, Place> places_;
   std::unique_ptr<ElementwiseOptimizer> optimizer_;
   UpdateSide update_side_{*this};
+  NetworkSide network_side_{*this};
+  std::function<void()> before_reductions_;
+  StepId first_reduction_ = 0;
   std::unique_ptr<BucketWire> wire_;
   std::unique_ptr<Conductor> conductor_;
   std::unique_ptr<SerialLane> update_lane_;  // last: ends first

@@ -1,5 +1,7 @@
 // Training with any schedule gives what synchronous SGD gives.
 
+#include <map>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -86,6 +88,9 @@ struct Training {
   int steps = 5;
   std::string policy = "dear";
   std::string fusion = "25MiB";
+  bool planned = false;
+  bool one_copy = false;
+  std::map<int, std::string> regroup = {};  // after so many steps, to this fusion
 };
 
 // Rank 0's parameters in the end; every rank's digest is checked against them.
@@ -97,12 +102,20 @@ std::string train_digest(const Training& run, const MakeOptimizer& make,
   run_all(run.ranks, [&](int rank, Group group) {
     Net& net = nets[rank];
     const auto optimizer = make(net);
-    DataParallel dp(*net, *optimizer, group, {.policy = run.policy, .fusion = Fusion::parse(run.fusion)});
+    DataParallel dp(*net, *optimizer, group,
+                    {.policy = run.policy,
+                     .fusion = Fusion::parse(run.fusion),
+                     .planned = run.planned,
+                     .one_copy = run.one_copy,
+                     .profile_steps = 2});
     for (int step = 0; step < run.steps; ++step) {
       const Batch batch = rows(step, rank * run.batch, run.batch, kFeatures);
       torch::mse_loss(net->forward(batch.inputs), batch.targets).backward();
       dp.step();
+      if (const auto found = run.regroup.find(step + 1); found != run.regroup.end())
+        dp.regroup(Fusion::parse(found->second));
     }
+    EXPECT_EQ(dp.statistics().iterations, run.steps);
     digests[rank] = parameter_digest(*net);
   });
   for (const std::string& digest : digests) EXPECT_EQ(digest, digests[0]);
@@ -140,6 +153,32 @@ INSTANTIATE_TEST_SUITE_P(Optimisers, SameDigest,
                                   std::to_string(std::get<0>(info.param));
                          });
 
+class OneCopy : public ::testing::TestWithParam<std::tuple<int, std::size_t>> {};
+
+TEST_P(OneCopy, ChangesNoBit) {
+  const auto [ranks, index] = GetParam();
+  const auto& [name, make] = optimizers()[index];
+  const std::string expected = train_digest({.ranks = ranks, .steps = 7, .fusion = "all"}, make);
+  for (const std::string policy : {"dear", "dear-eager"}) {
+    for (const std::string fusion : {"layer", "first=64KiB,1MiB", "all"}) {
+      Training run{.ranks = ranks, .steps = 7, .policy = policy, .fusion = fusion, .one_copy = true};
+      EXPECT_EQ(train_digest(run, make), expected) << name << ", " << policy << ", " << fusion;
+      run.regroup = {{1, "all"}, {3, "layer"}, {4, "1MiB"}};
+      EXPECT_EQ(train_digest(run, make), expected) << name << ", " << policy << ", regrouped from " << fusion;
+    }
+    EXPECT_EQ(
+        train_digest({.ranks = ranks, .steps = 7, .policy = policy, .planned = true, .one_copy = true}, make),
+        expected)
+        << name << ", " << policy << ", planned";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, OneCopy, ::testing::Combine(::testing::Values(1, 2, 3, 4), ::testing::Range<std::size_t>(0, 6)),
+    [](const auto& info) {
+      return optimizers()[std::get<1>(info.param)].first + "On" + std::to_string(std::get<0>(info.param));
+    });
+
 class Optimisers : public ::testing::TestWithParam<std::size_t> {};
 
 // One rank is plain libtorch, bit for bit: flat vectors change nothing.
@@ -168,6 +207,31 @@ TEST_P(Optimisers, ManyRanksAreOneWithTheWholeBatch) {
       EXPECT_TRUE(torch::allclose(shared[i], whole[i], 1e-3, 1e-4))
           << ranks << " ranks, tensor " << i << ", off by "
           << (shared[i] - whole[i]).abs().max().item<double>();
+    }
+  }
+}
+
+// State and parameters move to other shards, and nothing of a result changes.
+TEST_P(Optimisers, RegroupingChangesNoBit) {
+  const auto& make = optimizers()[GetParam()].second;
+  const std::map<int, std::string> regroup = {{1, "layer"}, {3, "all"}, {4, "first=64KiB,1MiB"}};
+  for (const int ranks : {1, 3}) {
+    const std::string expected = train_digest({.ranks = ranks, .steps = 7}, make);
+    for (const std::string policy : {"serial", "wfbp", "dear-replicated", "dear"}) {
+      EXPECT_EQ(train_digest({.ranks = ranks, .steps = 7, .policy = policy, .regroup = regroup}, make),
+                expected)
+          << ranks << " ranks, " << policy;
+    }
+  }
+}
+
+TEST_P(Optimisers, PlanningChangesNoBit) {
+  const auto& make = optimizers()[GetParam()].second;
+  for (const int ranks : {1, 2, 4}) {
+    const std::string expected = train_digest({.ranks = ranks, .steps = 8}, make);
+    for (const std::string policy : {"wfbp", "dear", "dear-eager"}) {
+      EXPECT_EQ(train_digest({.ranks = ranks, .steps = 8, .policy = policy, .planned = true}, make), expected)
+          << ranks << " ranks, " << policy;
     }
   }
 }

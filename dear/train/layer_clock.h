@@ -32,6 +32,7 @@ class LayerClock {
   [[nodiscard]] bool in_backward() const { return backward_mark_.has_value(); }
   [[nodiscard]] std::optional<LayerId> running() const { return running_; }
   [[nodiscard]] const std::vector<LayerSpan>& spans() const { return spans_; }
+  void forget_spans() { spans_.clear(); }
 
  private:
   std::vector<LayerSpan> spans_;

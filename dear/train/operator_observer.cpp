@@ -1,5 +1,6 @@
 #include "dear/train/operator_observer.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <dlfcn.h>
@@ -92,7 +93,10 @@ std::unique_ptr<at::ObserverContext> before_operator(const at::RecordFunction& f
     for_each_enabled([](Watcher& watcher) { watcher.backward_node(); });
     return nullptr;
   }
-  for (const c10::IValue& input : function.inputs()) touch(input);
+  // Called from a script, an operator shows the interpreter's whole stack, of which its inputs are the last.
+  const c10::ArrayRef<const c10::IValue> shown = function.inputs();
+  const std::size_t own = std::min(function.num_inputs(), shown.size());
+  for (const c10::IValue& input : shown.slice(shown.size() - own)) touch(input);
   return nullptr;
 }
 
@@ -118,9 +122,8 @@ Observation::Observation(Watcher& watcher) : watcher_(watcher) {
 }
 
 Observation::~Observation() {
-  disable();
+  retreat();
   Table& all = table();
-  wait_for_visitors(all.slots[slot_]);
   const std::lock_guard lock(all.mutex);
   all.slots[slot_].taken = false;
 }
@@ -141,6 +144,11 @@ void Observation::disable() {
   enabled_ = false;
   all.slots[slot_].enabled.store(nullptr);
   if (--all.enabled_count == 0) at::disableCallback(all.callback);
+}
+
+void Observation::retreat() {
+  disable();
+  wait_for_visitors(table().slots[slot_]);
 }
 
 Unobserved::Unobserved() : previous_(at::isRecordFunctionEnabled()) { at::enableRecordFunction(false); }

@@ -32,6 +32,8 @@ class Observation {
 
   void enable();
   void disable();
+  // Disables, and returns when no thread is inside the watcher any longer. Not from inside of it.
+  void retreat();
 
  private:
   Watcher& watcher_;

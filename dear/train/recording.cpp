@@ -25,10 +25,14 @@ void require_recording(bool record_trace) {
 Trace DataParallel::Impl::trace() {
   require_recording(options_.record_trace);
   synchronize();
+  return recorded();
+}
+
+Trace DataParallel::Impl::recorded() {
   const Schedule& schedule = engine().schedule();
   Trace trace{.title = fmt::format("policy {}, {} ranks", schedule.policy(), group_.size()),
               .network = group_.modelled_network().empty() ? "" : "modelled: " + group_.modelled_network(),
-              .spans = {}};
+              .spans = earlier_spans_};
   const int rank = group_.rank();
   for (const auto& span : clock_.spans()) {
     const StepId step = span.backward ? schedule.backward_of(span.layer) : schedule.forward_of(span.layer);
@@ -50,7 +54,7 @@ Trace DataParallel::Impl::trace() {
                            .lane = schedule.lanes()[step.lane].name,
                            .name = name_of(step.work),
                            .activity = network ? Activity::communication : Activity::update,
-                           .iteration = span.which.iteration,
+                           .iteration = earlier_.iterations + span.which.iteration,
                            .step = span.which.step,
                            .begin_seconds = span.begin_seconds,
                            .end_seconds = span.end_seconds});
@@ -60,7 +64,7 @@ Trace DataParallel::Impl::trace() {
                            .lane = "compute",
                            .name = "wait for " + wait.what,
                            .activity = Activity::wait,
-                           .iteration = wait.iteration,
+                           .iteration = earlier_.iterations + wait.iteration,
                            .step = -1,
                            .begin_seconds = wait.begin_seconds,
                            .end_seconds = wait.end_seconds});
@@ -73,30 +77,37 @@ Trace DataParallel::Impl::trace() {
 Workload DataParallel::Impl::profile() {
   require_recording(options_.record_trace);
   synchronize();
-  Workload workload = engine().workload();
-  const Conductor::Record record = engine_->conductor().record();
+  return measured();
+}
 
-  std::map<LayerId, train::ByIteration> forward, backward;
+void DataParallel::Impl::add_measurements(Measurements& all) const {
+  const Conductor::Record record = engine_->conductor().record();
   for (const auto& span : clock_.spans()) {
     double length = span.end_seconds - span.begin_seconds;
     for (const Conductor::Wait& wait : record.waits)
       length -= overlap(span.begin_seconds, span.end_seconds, wait);
-    (span.backward ? backward : forward)[span.layer][span.iteration] += std::max(0.0, length);
+    (span.backward ? all.backward : all.forward)[span.layer][span.iteration] += std::max(0.0, length);
   }
-  for (const auto& [layer, seconds] : train::share_of_pass(forward))
-    workload.layers[layer].forward_seconds = seconds;
-  for (const auto& [layer, seconds] : train::share_of_pass(backward))
-    workload.layers[layer].backward_seconds = seconds;
-
-  train::ByIteration updates;
-  bool sharded = false;
   for (const StepSpan& span : record.steps) {
     const auto* update = std::get_if<Update>(&engine_->schedule().steps()[span.which.step].work);
-    if (!update || span.which.iteration == 0) continue;
-    updates[span.which.iteration] += span.end_seconds - span.begin_seconds;
-    sharded = update->scope == UpdateScope::shard;
+    const std::int64_t iteration = earlier_.iterations + span.which.iteration;
+    if (!update || iteration == 0) continue;
+    all.updates[iteration] += span.end_seconds - span.begin_seconds;
+    all.sharded = update->scope == UpdateScope::shard;
   }
-  workload.update_seconds = train::median_of(updates) * (sharded ? group_.size() : 1);
+}
+
+Workload DataParallel::Impl::measured() {
+  Workload workload = engine().workload();
+  Measurements all = earlier_measurements_;
+  add_measurements(all);
+  for (const auto& [layer, seconds] : train::share_of_pass(all.forward))
+    workload.layers[layer].forward_seconds = seconds;
+  for (const auto& [layer, seconds] : train::share_of_pass(all.backward))
+    workload.layers[layer].backward_seconds = seconds;
+  workload.update_seconds = train::median_of(all.updates) * (all.sharded ? group_.size() : 1);
+  for (const torch::Tensor& buffer : scanned_.buffers)
+    workload.buffer_bytes += static_cast<std::int64_t>(buffer.nbytes());
   return workload;
 }
 

@@ -33,7 +33,7 @@ BucketWire::BucketWire(Group group, std::vector<Flat> buckets, Completed complet
 
 void BucketWire::start(Instance which, const Step& step) {
   const auto& work = std::get<Communicate>(step.work);
-  if (work.payload == Payload::buffers || !work.piece.whole())
+  if (work.payload == Payload::buffers || !work.piece.whole() || work.reach != Reach::all)
     throw ScheduleError("no bucket can do \"" + name_of(step.work) +
                         "\": run a policy whose collectives are of whole buckets");
   const Flat& flat = buckets_.at(work.bucket);

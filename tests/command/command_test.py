@@ -22,6 +22,7 @@ WORKLOAD = {
     ],
 }
 SIMULATE = ["simulate", "--model", "model.json", "--network", "1gbit", "--ranks", "4"]
+REPLAY = ["replay", "--model", "model.json", "--workers", "2", "--iterations", "4"]
 
 
 class Command(unittest.TestCase):
@@ -60,7 +61,7 @@ class General(Command):
         self.assertRegex(self.succeed("--version"), r"^dear \d+\.\d+\.\d+")
 
     def test_lists_its_commands(self):
-        for command in ("train", "launch", "simulate", "plan", "study", "models", "clusters", "trace", "bench"):
+        for command in ("train", "launch", "profile", "replay", "simulate", "plan", "tune", "study", "models", "clusters", "trace", "bench"):
             self.assertIn(f"\n  {command} ", self.succeed("--help"))
 
     def test_every_command_has_help(self):
@@ -204,7 +205,7 @@ class Plan(Command):
         self.assertEqual((answer["model"], answer["cluster"], answer["ranks"]), ("four layers", "1gbit", 4))
         seconds = [row["iteration_seconds"] for row in answer["rows"]]
         self.assertEqual(seconds, sorted(seconds))
-        self.assertEqual(len(seconds), 12)
+        self.assertEqual(len(seconds), 14)
         for row in answer["rows"]:
             parts = [row[part + "_seconds"] for part in ("compute", "overlap", "fusion", "start_up")]
             self.assertAlmostEqual(sum(parts), row["iteration_seconds"])
@@ -236,6 +237,81 @@ class Plan(Command):
         with open(self.path("paper/README.md"), encoding="utf-8") as file:
             self.assertTrue(file.read().startswith("# The study of DeAR's paper, simulated"))
         xml.etree.ElementTree.parse(self.path("paper/10gbe-64.svg"))
+
+
+TUNE = ["tune", *SIMULATE[1:]]
+
+
+class Tune(Command):
+    def test_tries_sizes_and_writes_what_it_found(self):
+        output = self.succeed(*TUNE, "--json", "tune.json", "--plot", "tune.svg", "--seed", "3")
+        self.assertIn("modelled", output)
+        with open(self.path("tune.json"), encoding="utf-8") as file:
+            tuned = json.load(file)
+        self.assertEqual((tuned["on"], tuned["policy"], tuned["method"], tuned["ranks"]), ("simulation", "dear", "bayesian", 4))
+        self.assertLessEqual(len(tuned["trials"]), 10)
+        self.assertIn(tuned["choice"]["candidate"], [trial["candidate"] for trial in tuned["trials"]])
+        self.assertGreaterEqual(tuned["choice"]["true_seconds"], tuned["optimum"]["true_seconds"])
+        xml.etree.ElementTree.parse(self.path("tune.svg"))
+
+    def test_methods_differ_and_a_seed_repeats_itself(self):
+        for method in ("bayesian", "grid", "random", "golden-section", "reference"):
+            arguments = [*TUNE, "--method", method, "--trials", "4", "--prior", "--planned"]
+            self.assertEqual(self.succeed(*arguments), self.succeed(*arguments))
+
+    def test_refuses_wrong_options(self):
+        def refuse(*arguments, naming):
+            self.refuse(*TUNE, *arguments, naming=naming, command="dear tune")
+
+        refuse("--method", "guessing", naming="guessing")
+        self.refuse("tune", "--cluster", "1gbit", naming="--model", command="dear tune")
+        self.refuse("tune", "--model", "resnet50", naming="--cluster", command="dear tune")
+        refuse("--policy", "hope", naming="hope")
+        refuse("--trials", "0", naming="--trials")
+        refuse("--noise", "-1", naming="--noise")
+        refuse("--network", "10gbe", naming="one job")
+        refuse("--json", "no/such/folder.json", naming="--json")
+        refuse("--plot", "", naming="--plot")
+
+
+class Replay(Command):
+    def test_measures_beside_what_is_simulated(self):
+        out = self.succeed(*REPLAY, "--network", "1gbit", "--fusion", "layer", "--json", "replay.json")
+        self.assertIn("Computation is timed, not done", out)
+        with open(self.path("replay.json"), encoding="utf-8") as file:
+            rows = json.load(file)
+        self.assertEqual([row["policy"] for row in rows], ["serial", "wfbp", "dear"])
+        for row in rows:
+            self.assertEqual((row["model"], row["ranks"], row["fusion"]), ("four layers", 2, "layer"))
+            self.assertGreaterEqual(row["iteration_seconds"]["median"], row["compute_seconds"] * (1 - 1e-9))
+            self.assertGreater(row["simulated_seconds"], 0)
+            self.assertIn("1gbit", row["network"])
+        self.assertAlmostEqual(rows[0]["compute_seconds"], 0.121)
+
+    def test_writes_a_trace_of_all_ranks(self):
+        self.succeed(*REPLAY, "--policy", "dear", "--trace", "trace.json")
+        summary = self.succeed("trace", "summary", "trace.json")
+        self.assertIn("dear replay, policy dear, 2 ranks", summary)
+        self.assertIn("iterations: 4", summary)
+
+    def test_takes_what_was_planned(self):
+        self.succeed("plan", "--model", "model.json", "--cluster", "1gbit", "--ranks", "2", "--policy", "dear",
+                     "--schedule", "s.json")
+        self.assertIn("dear", self.succeed(*REPLAY, "--schedule", "s.json"))
+
+    def test_refuses_what_cannot_be(self):
+        def refuse(*options, naming):
+            self.refuse(*REPLAY, *options, naming=naming, command="dear replay")
+
+        refuse("--policy", "fsdp", naming="can only be simulated")
+        refuse("--policy", "hope", naming="choose one of")
+        refuse("--backend", "pigeon", naming="no backend 'pigeon'")
+        refuse("--trace", "t.json", naming="give one --policy")
+        refuse("--policy", "dear", "--trace", "t.json", "--json", "t.json", naming="same file")
+        refuse("--schedule", "s.json", "--fusion", "all", naming="leave --policy and --fusion out")
+        refuse("--timeout", "0s", naming="--timeout is 0")
+        refuse("--predict", "nowhere", naming="nowhere")
+        refuse("--json", "no/such/folder.json", naming="cannot write")
 
 
 class TraceSummary(Command):

@@ -17,7 +17,7 @@ import uuid
 LIMIT = 200  # seconds for anything to happen; only a test that fails waits so long
 MARKER = "DEAR_TEST_MARKER"
 LAUNCHERS = ("DEAR_", "LOCAL_", "MASTER_", "TORCHELASTIC_", "GROUP_", "OMPI_", "PMI", "MPI_", "SLURM_")
-MPI_SEGMENTS = ("vader_segment", "sm_segment", "ucx_shm", "mpich_shm")  # of a test of MPI that runs beside this one
+MPI_SEGMENTS = ("vader_segment", "sm_segment", "ucx_shm", "mpich_")  # of a test of MPI that runs beside this one
 POLICIES = ["serial", "wfbp", "dear-replicated", "dear"]
 TINY = (
     "--data text.txt --layers 2 --width 32 --heads 2 --context 16 --batch 2 --steps 4 --threads 1 --sample 0".split()

@@ -77,6 +77,16 @@ class Buckets(Digests):
             self.succeed(self.start(dear_processes.dear, "train", *words, bind))
             self.assertEqual(self.read_json("bound.json")["digest"], self.results("--workers", 2)["digest"])
 
+    def test_one_copy_of_the_parameters(self):
+        for workers in (1, 2, 3):
+            for policy in ("dear", "dear-eager"):
+                plain = ["--workers", workers, "--policy", policy, "--steps", 20]
+                for fusion in ("layer", "auto"):
+                    words = options(*plain, "--fusion", fusion, "--json", "shared.json")
+                    self.succeed(self.start(dear_processes.dear, "train", *words, "--one-copy"))
+                    shared = self.read_json("shared.json")["digest"]
+                    self.assertEqual(shared, self.results(*plain)["digest"], (workers, policy, fusion))
+
     def test_it_depends_on_what_it_should(self):
         changes = ([], ["--seed", 2], ["--optimizer", "sgd"], ["--lr", 0.002], ["--batch", 3], ["--workers", 2])
         digests = [self.results(*change)["digest"] for change in changes]

@@ -2,12 +2,14 @@
 
 import json
 import os
+import xml.etree.ElementTree
 
 import dear_processes
 from dear_processes import POLICIES, Case, main
 
 KEYS = [
-    "policy", "workers", "steps", "network", "fusion", "optimizer", "losses", "iteration_seconds", "compute_seconds",
+    "policy", "workers", "steps", "network", "fusion", "optimizer", "losses", "step_seconds", "iteration_seconds",
+    "compute_seconds",
     "exposed_communication_seconds", "characters_per_second", "digest",
 ]  # fmt: skip
 
@@ -17,7 +19,9 @@ class Outputs(Case):
         return self.succeed(self.start(dear_processes.dear, *arguments))
 
     def check_run(self, run, **expected):
-        self.assertEqual(list(run), KEYS)
+        tuned = run["fusion"].startswith("auto") and run["workers"] > 1
+        self.assertEqual(list(run), KEYS + ["tuning"] * tuned)
+        self.assertEqual([type(seconds) for seconds in run["step_seconds"]], [float] * run["steps"])
         self.assertEqual({key: run[key] for key in expected}, expected)
         self.assertEqual([type(run[key]) for key in ("workers", "steps")], [int, int])
         self.assertEqual([type(loss) for loss in run["losses"]], [float] * run["steps"])
@@ -59,6 +63,27 @@ class Outputs(Case):
         self.assertEqual([prediction["policy"] for prediction in predictions], POLICIES)
         for prediction in predictions:
             self.assertGreaterEqual(prediction["iteration_seconds"], prediction["compute_seconds"])
+
+    def test_buckets_are_tuned_and_what_was_learned_is_read_again(self):
+        job = ["--workers", 2, "--network", "bandwidth=1gbit,latency=50us", "--layers", 4, "--width", 64, "--heads", 2]
+        job += ["--context", 16, "--batch", 2]
+        files = ["--json", "tuned.json", "--plot", "tuned.svg", "--schedule", "tuned_schedule.json"]
+        files += ["--tuning-cache", "cache.json"]
+        tune = ["tune", "training", "--data", "text.txt", *job, "--steps", 400, "--start", "64KiB", *files]
+        output = self.dear(*[str(word) for word in tune])
+        tuned = self.read_json("tuned.json")
+        self.assertEqual((tuned["on"], tuned["policy"], tuned["ranks"]), ("training", "dear", 2))
+        self.assertTrue(tuned["settled"], output)
+        self.assertIn(tuned["choice"]["candidate"], [trial["candidate"] for trial in tuned["trials"]])
+        self.assertIn(f"\nbuckets: {tuned['choice']['candidate']} (", output)
+        xml.etree.ElementTree.parse(self.path("tuned.svg"))
+        (learned,) = self.read_json("cache.json")["jobs"]
+        self.assertEqual(learned["choice"], tuned["choice"]["candidate"])
+
+        chosen = self.results(*job, "--steps", 15, "--schedule", "tuned_schedule.json")
+        again = self.results(*job, "--steps", 15, "--tuning-cache", "cache.json")
+        self.check_run(again, fusion="auto", digest=chosen["digest"])
+        self.assertEqual(len(self.read_json("tuned_schedule.json")["buckets"]), tuned["choice"]["buckets"])
 
     def test_the_loop_of_profile_plan_and_train(self):
         usual = self.results("--workers", 2, "--profile", "profile.json", "--policy", "serial")
@@ -136,6 +161,10 @@ class Refusals(Case):
         self.refuse("--compare", "serial,hope", naming=["--compare", "hope", *POLICIES])
         self.refuse("--compare", "serial,dear", "--policy", "dear", naming=["--compare", "--policy"])
         self.refuse("--fusion", "25", naming=["--fusion", "25", "MiB"])
+        self.refuse("--fusion", "auto=25", naming=["--fusion", "25", "MiB"])
+        self.refuse("--fusion", "25MiB", "--tuning-cache", "c.json", naming=["--tuning-cache", "--fusion"])
+        self.refuse("--tuning-cache", "/nowhere/c.json", naming=["--tuning-cache", "/nowhere"])
+        self.refuse("--tuning-cache", "c.json", "--json", "c.json", naming=["--tuning-cache", "--json", "same file"])
         self.refuse("--optimizer", "luck", naming=["--optimizer", "luck", "adamw"])
         self.refuse("--network", "carrier-pigeon", naming=["--network", "carrier-pigeon", "1gbit"])
         self.refuse("--network", "bandwidth=1gbit,latency=soon", naming=["--network", "soon"])

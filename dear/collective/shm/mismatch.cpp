@@ -10,7 +10,9 @@
 namespace dear::collective {
 namespace {
 
-constexpr std::uint8_t kAllocation = 255;  // beside the values of Operation
+// Beside the values of Operation.
+constexpr std::uint8_t kAllocation = 255;
+constexpr std::uint8_t kSharedAllocation = 254;
 
 auto key(const Announcement& one) {
   return std::tie(one.sequence, one.operation, one.count, one.dtype, one.reduction, one.root, one.label,
@@ -20,6 +22,9 @@ auto key(const Announcement& one) {
 std::string describe(const Announcement& one) {
   if (one.operation == kAllocation) {
     return fmt::format("an allocation of {} bytes", one.count);
+  }
+  if (one.operation == kSharedAllocation) {
+    return fmt::format("an allocation of {} bytes for all to share", one.count);
   }
   Request request{.operation = static_cast<Operation>(one.operation),
                   .reduction = static_cast<Reduction>(one.reduction),
@@ -71,6 +76,12 @@ Announcement announce_allocation(std::int64_t bytes) {
   Announcement mine;
   mine.operation = kAllocation;
   mine.count = bytes;
+  return mine;
+}
+
+Announcement announce_shared_allocation(std::int64_t bytes) {
+  Announcement mine = announce_allocation(bytes);
+  mine.operation = kSharedAllocation;
   return mine;
 }
 

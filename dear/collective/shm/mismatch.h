@@ -11,6 +11,7 @@ namespace dear::collective {
 // What a rank announces of a collective. Buffers are given by number, 0 for none.
 Announcement announce(const Request& request, std::uint64_t buffer, std::uint64_t output_buffer);
 Announcement announce_allocation(std::int64_t bytes);
+Announcement announce_shared_allocation(std::int64_t bytes);
 
 bool asks_the_same(const Announcement& one, const Announcement& other);
 

@@ -96,6 +96,16 @@ TEST(MismatchOf, Allocations) {
                   kRule));
 }
 
+TEST(MismatchOf, SharedAndPrivateAllocations) {
+  const auto reports = testing::run_on_threads(make_shm_threads(2), {}, [](Group& group) {
+    static_cast<void>(group.rank() == 0 ? group.allocate(64) : group.allocate_shared(64));
+  });
+  EXPECT_THAT(reports,
+              Each(std::string("MismatchError: collective 1: rank 1 asks for an allocation of 64 bytes "
+                               "for all to share, rank 0 for an allocation of 64 bytes") +
+                   kRule));
+}
+
 TEST(MismatchOf, IrrelevantFieldsIsNone) {
   const auto reports = testing::run_on_threads(make_shm_threads(2), {}, [](Group& group) {
     const Buffer buffer = group.allocate(64);

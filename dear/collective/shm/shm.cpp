@@ -22,7 +22,8 @@
 namespace dear::collective {
 namespace {
 
-// The parts of all ranks lie side by side in one segment, `stride` bytes apart.
+// The parts of all ranks lie side by side in one segment, `stride` bytes apart; those of a shared buffer are
+// one and the same, 0 apart.
 struct ShmRegion final : Buffer::Region {
   std::shared_ptr<Segment> segment;
   std::weak_ptr<Control> control;  // whose group it belongs to
@@ -71,7 +72,14 @@ class Shm final : public SharedMemory {
 
   Buffer allocate(std::int64_t bytes, Deadline deadline) override {
     Buffer buffer;
-    guarded([&] { buffer = allocate_on_all(bytes, deadline); });
+    guarded([&] { buffer = allocate_on_all(bytes, Parts::one_per_rank, deadline); });
+    return buffer;
+  }
+
+  [[nodiscard]] bool shares_memory() const override { return true; }
+  Buffer allocate_shared(std::int64_t bytes, Deadline deadline) override {
+    Buffer buffer;
+    guarded([&] { buffer = allocate_on_all(bytes, Parts::one_for_all, deadline); });
     return buffer;
   }
 
@@ -102,6 +110,8 @@ class Shm final : public SharedMemory {
   }
 
  private:
+  enum class Parts { one_per_rank, one_for_all };
+
   // The first error is this rank's for good, and the peers learn of it unless they have one already.
   template <typename Function>
   void guarded(const Function& function) {
@@ -127,7 +137,7 @@ class Shm final : public SharedMemory {
   Announcement& say_of(const Request& request);
   // Waits for the others and compares. Returns the moment from which all were there.
   Timing enter(Announcement& mine, const Control::Describe& what, Deadline deadline, Waiting waiting);
-  Buffer allocate_on_all(std::int64_t bytes, Deadline deadline);
+  Buffer allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline);
   Timing run_on_all(const Request& request, Deadline deadline);
   void all_reduce(const Side& side, const Control::Describe& what, Deadline deadline);
 
@@ -173,29 +183,31 @@ Timing Shm::enter(Announcement& mine, const Control::Describe& what, Deadline de
           .asked = SteadyTime(std::chrono::nanoseconds(asked))};
 }
 
-Buffer Shm::allocate_on_all(std::int64_t bytes, Deadline deadline) {
+Buffer Shm::allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline) {
+  const bool shared = parts == Parts::one_for_all;
   if (bytes < 0) {
     throw ConfigError(fmt::format("cannot allocate a buffer of {} bytes: the size is negative", bytes));
   }
   const auto what = [&] {
     return fmt::format("wait in collective {}, allocation of {} bytes", sequence_, bytes);
   };
-  enter(say(announce_allocation(bytes)), what, deadline, Waiting::asleep);
+  enter(say(shared ? announce_shared_allocation(bytes) : announce_allocation(bytes)), what, deadline,
+        Waiting::asleep);
 
   auto region = std::make_shared<ShmRegion>();
   const std::int64_t page = sysconf(_SC_PAGESIZE);
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
   const bool too_many = bytes > kMost / size_ - page;
-  region->stride = too_many ? 0 : std::max(page, (bytes + page - 1) / page * page);
-  const std::int64_t total = region->stride * size_;
+  const std::int64_t part = too_many ? 0 : std::max(page, (bytes + page - 1) / page * page);
+  const std::int64_t total = shared ? part : part * size_;
   if (rank_ == 0) {
     try {
       if (too_many) {
         throw TransportError(fmt::format("cannot allocate {} for each of {} ranks: no machine has as much",
                                          format_bytes(bytes), size_));
       }
-      region->segment = Segment::create(
-          total, fmt::format("a buffer of {} on each of {} ranks", format_bytes(bytes), size_));
+      region->segment = Segment::create(total, fmt::format("a buffer of {} {} {} ranks", format_bytes(bytes),
+                                                           shared ? "shared by" : "on each of", size_));
       channel_->give(region->segment);
       region->segment->close_file();
     } catch (const Error& error) {
@@ -213,6 +225,8 @@ Buffer Shm::allocate_on_all(std::int64_t bytes, Deadline deadline) {
   control_->barrier(what, deadline);
 
   region->control = control_;
+  region->stride = shared ? 0 : part;
+  region->shared = shared;
   region->number = ++buffers_;
   region->bytes = bytes;
   region->data = region->part_of(rank_);
@@ -231,13 +245,18 @@ Announcement& Shm::say_of(const Request& request) {
 // [Note: small collectives] What fits beside the announcement is brought there, so that the peers have it
 // with the barrier on which the collective begins, and nobody waits for its end: the place is used again two
 // sequences later, and nobody gets there before all have come to the next one and are through with this.
+//
+// What all ranks share is there when all have come, and nothing is moved: a copy of it made later, from a
+// note, could undo what its owner has written since.
 Timing Shm::run_on_all(const Request& request, Deadline deadline) {
   const auto what = [&] { return fmt::format("wait in collective {}, {}", sequence_, describe(request)); };
   const SharedView view = share(request.view);
   const SharedView output = share(request.output);
   Announcement& mine = say_of(request);
+  const bool moves =
+      request.operation != Operation::barrier && request.view.count > 0 && !request.view.buffer.shared();
   const bool small = request.view.count * view.element <= Control::kNoteBytes;
-  if (small) {
+  if (moves && small) {
     const Range range = brought_bytes(request, rank_, size_);
     if (range.count() > 0) {
       std::memcpy(control_->note(rank_, sequence_) + range.begin, view.of(rank_) + range.begin,
@@ -245,7 +264,7 @@ Timing Shm::run_on_all(const Request& request, Deadline deadline) {
     }
   }
   Timing timing = enter(mine, what, deadline, request.waiting);
-  if (request.operation != Operation::barrier && request.view.count > 0) {
+  if (moves) {
     for (int rank = 0; rank < size_; ++rank) {
       parts_[static_cast<std::size_t>(rank)] = small ? control_->note(rank, sequence_) : view.of(rank);
     }

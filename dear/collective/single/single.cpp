@@ -21,6 +21,13 @@ class Single final : public Backend {
     return allocate_private(bytes);
   }
 
+  [[nodiscard]] bool shares_memory() const override { return true; }
+  Buffer allocate_shared(std::int64_t bytes, Deadline deadline) override {
+    Buffer buffer = allocate(bytes, deadline);
+    buffer.region()->shared = true;
+    return buffer;
+  }
+
   // With one rank every reduction of a vector is that vector, so only all-to-all moves anything.
   Timing run(const Request& request, Deadline /*deadline*/) override {
     throw_if_aborted();

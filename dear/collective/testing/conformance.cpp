@@ -351,6 +351,45 @@ void check_waiting(Group& group, int ranks_here) {
   group.barrier().wait();
 }
 
+void check_shared_buffers(Group& group, const ConformanceOptions& options) {
+  ASSERT_TRUE(group.shares_memory());
+  const int ranks = group.size();
+  const int rank = group.rank();
+  std::vector<std::int64_t> counts = {0, 1, ranks - 1, ranks, ranks + 1};
+  counts.insert(counts.end(), options.counts.begin(), options.counts.end());
+  const std::int64_t most = *std::max_element(counts.begin(), counts.end());
+  const Buffer buffer = group.allocate_shared(kOffset + most * 8);
+  EXPECT_TRUE(buffer.shared());
+  for (const DType dtype : options.dtypes) {
+    for (const std::int64_t count : counts) {
+      const View view{.buffer = buffer, .offset_bytes = kOffset, .count = count, .dtype = dtype};
+      // Shards carry their owner's mark, and another one in each round: nothing of a round may come late.
+      for (int round = 0; round < 3; ++round) {
+        const Range own = shard_of(count, dtype, ranks, rank);
+        for (std::int64_t i = own.begin; i < own.end; ++i)
+          store(dtype, buffer.data() + kOffset + i * size_of(dtype), value_of(rank + round, i));
+        group.all_gather(view).wait();
+        expect_elements(view, "all-gather of what is shared",
+                        [&](std::int64_t i) { return value_of(owner_of(i, view, ranks) + round, i); });
+        group.barrier().wait();  // all have read, before the next round writes
+      }
+    }
+  }
+  // It is one memory: a write that no all-gather carries is seen as well.
+  if (rank == ranks - 1) store(DType::f32, buffer.data(), 42);
+  group.barrier().wait();
+  EXPECT_EQ(load(DType::f32, buffer.data()), 42);
+  const View view{.buffer = buffer, .count = ranks};
+  const Buffer own = group.allocate(ranks * 4);
+  EXPECT_THROW(group.all_reduce(view, Reduction::sum), ConfigError);
+  EXPECT_THROW(group.reduce_scatter(view, Reduction::sum), ConfigError);
+  EXPECT_THROW(group.broadcast(view, 0), ConfigError);
+  EXPECT_THROW(group.all_to_all(view, {.buffer = own, .count = ranks}), ConfigError);
+  EXPECT_THROW(group.all_to_all({.buffer = own, .count = ranks}, view), ConfigError);
+  EXPECT_THROW(static_cast<void>(group.allocate_shared(-1)), ConfigError);
+  group.barrier().wait();
+}
+
 void check_group(Group& group, const ConformanceOptions& options) {
   check_reductions(group, options);
   check_movements(group, options);

@@ -40,7 +40,10 @@ void check_rounding(Group& group, const ConformanceOptions& options = {});
 // them in this process. Of a group of two or more.
 void check_waiting(Group& group, int ranks_here = 1);
 
-// All but the last.
+// One memory for all: [Note: shared buffers]. Of a group that shares memory.
+void check_shared_buffers(Group& group, const ConformanceOptions& options = {});
+
+// All but the last two.
 void check_group(Group& group, const ConformanceOptions& options = {});
 
 }  // namespace dear::collective::testing

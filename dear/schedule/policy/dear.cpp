@@ -28,7 +28,7 @@ Policy dear_policy() {
               "1910.02054",
           .trains = true,
           .residence = {.optimizer_sharded = true},
-          .decoupled = true,
+          .overlap = Overlap::decoupled,
           .make = make_dear,
           .usual_grouping = by_size,
           .bound = decoupled_bound};

@@ -27,7 +27,7 @@ Policy dear_replicated_policy() {
               "reduce-scatter under backward, all-gather of gradients under the next forward, whole update",
           .source = "DeAR: Zhang et al., ICDCS 2023, arXiv 2302.12445",
           .trains = true,
-          .decoupled = true,
+          .overlap = Overlap::decoupled,
           .make = make_dear_replicated,
           .usual_grouping = by_size,
           .bound = decoupled_bound};

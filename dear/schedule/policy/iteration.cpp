@@ -45,50 +45,75 @@ void Iteration::broadcast_buffers() {
   for (const StepId forward : forward_) builder_.edge(*broadcast_, forward).edge(forward, *broadcast_, 1);
 }
 
-void Iteration::gather_under_forward() {
+void Iteration::gather_under_forward(Reach reach) {
   for (const BucketId bucket : forward_order()) {
-    gathers_.push_back(
-        builder_.add(Communicate{CollectiveOp::all_gather, Payload::parameters, bucket}, network_));
+    gathers_.push_back(builder_.add(
+        Communicate{CollectiveOp::all_gather, Payload::parameters, bucket, {}, reach}, network_));
     for (const LayerId layer : users(bucket)) builder_.edge(gathers_[bucket], forward_[layer]);
     const LayerId reached = bucket == 0 ? 0 : users(bucket - 1).front();
     if (reached > 0) builder_.edge(forward_[reached - 1], gathers_[bucket]);
   }
 }
 
-StepId Iteration::reduce(CollectiveOp op, BucketId bucket, Piece piece) {
-  const StepId step = builder_.add(Communicate{op, Payload::gradients, bucket, piece}, network_);
-  if (std::optional<StepId>& first = first_piece_[bucket]) {
+StepId Iteration::reduce(CollectiveOp op, BucketId bucket, Piece piece, Reach reach) {
+  const StepId step = builder_.add(Communicate{op, Payload::gradients, bucket, piece, reach}, network_);
+  std::optional<StepId>& first = first_piece_[bucket];
+  if (first && op == CollectiveOp::all_reduce) {
     builder_.edge(*first, step);
   } else {
     first = step;
-    for (const LayerId layer : layers_of_bucket_[bucket]) builder_.edge(backward_[layer], step);
+    after_backward(bucket, step);
   }
   return step;
 }
 
-StepId Iteration::gather(Payload payload, BucketId bucket, StepId after) {
-  const StepId step = builder_.add(Communicate{CollectiveOp::all_gather, payload, bucket}, network_);
+StepId Iteration::reduce_across(BucketId bucket, StepId after) {
+  const StepId step = builder_.add(
+      Communicate{CollectiveOp::all_reduce, Payload::gradients, bucket, {}, Reach::across}, network_);
   builder_.edge(after, step);
   return step;
 }
 
-void Iteration::gather_again(BucketId bucket, std::optional<LayerId> after) {
+StepId Iteration::gather(Payload payload, BucketId bucket, StepId after, Piece piece, Reach reach) {
   const StepId step =
-      builder_.add(Communicate{CollectiveOp::all_gather, Payload::parameters_again, bucket}, network_);
+      builder_.add(Communicate{CollectiveOp::all_gather, payload, bucket, piece, reach}, network_);
+  builder_.edge(after, step);
+  return step;
+}
+
+void Iteration::gather_again(BucketId bucket, std::optional<LayerId> after, Reach reach) {
+  const StepId step = builder_.add(
+      Communicate{CollectiveOp::all_gather, Payload::parameters_again, bucket, {}, reach}, network_);
   builder_.edge(after ? backward_[*after] : forward_.back(), step);
   for (const LayerId layer : users(bucket)) builder_.edge(forward_[layer], step).edge(step, backward_[layer]);
 }
 
 StepId Iteration::update(UpdateScope scope, BucketId bucket, LaneId lane, StepId after) {
-  const StepId step = builder_.add(Update{scope, bucket}, lane);
-  builder_.edge(after, step).edge(commit_, step);
-  for (const LayerId layer : layers_of_bucket_[bucket]) builder_.edge(step, backward_[layer], 1);
+  const StepId step = add_update({scope, bucket}, lane, after);
+  builder_.edge(commit_, step);
+  return step;
+}
+
+StepId Iteration::update_ahead(BucketId bucket, Piece piece, LaneId lane, StepId after) {
+  const StepId step = add_update({UpdateScope::shard, bucket, piece, OptionsOf::last_commit}, lane, after);
+  builder_.edge(commit_, step, 1);
+  return step;
+}
+
+StepId Iteration::add_update(const Update& update, LaneId lane, StepId after) {
+  const StepId step = builder_.add(update, lane);
+  builder_.edge(after, step);
+  for (const LayerId layer : users(update.bucket)) builder_.edge(step, backward_[layer], 1);
   if (broadcast_) builder_.edge(step, *broadcast_, 1);
   return step;
 }
 
+void Iteration::after_backward(BucketId bucket, StepId step) {
+  for (const LayerId layer : users(bucket)) builder_.edge(backward_[layer], step);
+}
+
 void Iteration::publish(BucketId bucket, StepId publisher) {
-  for (const LayerId layer : layers_of_bucket_[bucket]) builder_.edge(publisher, forward_[layer], 1);
+  for (const LayerId layer : users(bucket)) builder_.edge(publisher, forward_[layer], 1);
 }
 
 }  // namespace dear

@@ -33,18 +33,24 @@ class Iteration {
   // All-gathers before the forwards that need them, by bucket, in forward order: each is issued when the
   // forward reaches the layers of the bucket before it. Call it before any reduction, and
   // `parameters_from` with each update later.
-  void gather_under_forward();
+  void gather_under_forward(Reach reach = Reach::all);
   void parameters_from(StepId update, BucketId bucket) { builder_.edge(update, gathers_[bucket], 1); }
 
   // A collective on the bucket's gradients, after the backward of every layer that uses the bucket. Pieces of
-  // one bucket follow its first.
-  StepId reduce(CollectiveOp op, BucketId bucket, Piece piece = {});
-  StepId gather(Payload payload, BucketId bucket, StepId after);
+  // one bucket that are all-reduced follow its first.
+  StepId reduce(CollectiveOp op, BucketId bucket, Piece piece = {}, Reach reach = Reach::all);
+  // Of the shards that a reduction inside nodes has left.
+  StepId reduce_across(BucketId bucket, StepId after);
+  StepId gather(Payload payload, BucketId bucket, StepId after, Piece piece = {}, Reach reach = Reach::all);
   // The parameters once more, between the forwards and the backwards that use them, when the backward has
   // ended those of `after` (the whole forward when there is none) and all layers behind it.
-  void gather_again(BucketId bucket, std::optional<LayerId> after);
+  void gather_again(BucketId bucket, std::optional<LayerId> after, Reach reach = Reach::all);
   // After `after` and the commit; before the next backward writes to the gradients that it reads.
   StepId update(UpdateScope scope, BucketId bucket, LaneId lane, StepId after);
+  // The same for a piece of a shard, ahead of the commit: it waits for that of the iteration before.
+  StepId update_ahead(BucketId bucket, Piece piece, LaneId lane, StepId after);
+  // No gather writes parameters under a backward that reads them.
+  void after_backward(BucketId bucket, StepId step);
   // The parameters are whole after `publisher`: the next forward of every layer that uses the bucket waits
   // for it.
   void publish(BucketId bucket, StepId publisher);
@@ -62,6 +68,8 @@ class Iteration {
   std::vector<StepId> forward_, backward_;  // by layer
   StepId commit_;
   std::vector<std::vector<LayerId>> layers_of_bucket_;
+  StepId add_update(const Update& update, LaneId lane, StepId after);
+
   std::vector<std::optional<StepId>> first_piece_;  // by bucket
   std::vector<StepId> gathers_;                     // by bucket
   std::optional<StepId> broadcast_;

@@ -38,7 +38,7 @@ Policy megatron_policy() {
               "Narayanan et al., SC 2021, arXiv 2104.04473",
           .leaves_out = "data parallelism alone; gradients travel in the dtype of the parameters",
           .residence = {.optimizer_sharded = true},
-          .decoupled = true,
+          .overlap = Overlap::decoupled,
           .make = make_megatron,
           .usual_grouping = by_elements,
           .bound = decoupled_bound};

@@ -6,6 +6,7 @@
 
 #include "dear/cost/collective_times.h"
 #include "dear/fusion/grouping.h"
+#include "dear/fusion/planned.h"
 #include "dear/schedule/schedule.h"
 #include "dear/workload/workload.h"
 
@@ -13,6 +14,7 @@ namespace dear {
 
 // Of what a rank keeps only its shard between iterations.
 struct Residence {
+  Reach shards = Reach::all;  // over which ranks: all, or those inside a node
   bool optimizer_sharded = false;
   bool gradients_sharded = false;
   bool parameters_sharded = false;
@@ -31,8 +33,8 @@ struct Policy {
   std::string_view leaves_out = {};  // what of the original is not modelled
   bool trains = false;               // DataParallel runs it; any other is simulated alone
   Residence residence = {};
-  bool decoupled = false;  // it reduces by reduce-scatters and completes them by all-gathers later
-  double traffic = 1;      // all bytes that it sends, as a multiple of one all-reduce of everything
+  Overlap overlap = Overlap::all_reduce;  // for which buckets are planned
+  double traffic = 1;  // all bytes that it sends, as a multiple of one all-reduce of everything
   Schedule (*make)(const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes& times);
   // As its authors group tensors when nobody asks for something else.
   Grouping (*usual_grouping)(const Workload& workload, const cost::CollectiveTimes& times);
@@ -58,9 +60,9 @@ Schedule make_schedule(const Policy& policy, const Workload& workload, const Gro
 double stale_gradient_floor(double f, double b, double r);
 
 // [Note: lanes of the policies]
-// dear, dear-replicated, bytescheduler and us-byte: updates stand on a lane of their own, so that they
-// overlap with the next forward. All others: on the compute lane, after the commit: step() waits for each
-// reduction and updates.
+// dear, dear-replicated, dear-eager, bytescheduler and us-byte: updates stand on a lane of their own, so that
+// they overlap with the next forward. All others: on the compute lane, after the commit: step() waits for
+// each reduction and updates.
 Schedule make_serial(const Workload& workload, const Grouping& grouping,
                      const cost::CollectiveTimes& times = {});
 Schedule make_wfbp(const Workload& workload, const Grouping& grouping,
@@ -69,5 +71,21 @@ Schedule make_dear_replicated(const Workload& workload, const Grouping& grouping
                               const cost::CollectiveTimes& times = {});
 Schedule make_dear(const Workload& workload, const Grouping& grouping,
                    const cost::CollectiveTimes& times = {});
+// Synchronous SGD as all others: each forward waits for the parameters of its own layers, made from this
+// iteration's gradients. But reduce-scatters, updates and all-gathers go as the profile (times of layers in
+// the workload, `times`) lets them end soonest (fusion/eager_order.h), many of them under the backward.
+// Without a profile the order is that of dear.
+//
+// It gives up what needs all gradients, or the program, between backward and step(): clipping by the norm of
+// all gradients, a learning rate that changes there, reading or changing gradients or parameters there, a
+// second backward through the same graph. See [Note: updates ahead of the commit].
+//
+// The profile must be the same on all ranks, to the bit: rank 0's. On the same buckets no slower than dear
+// and, where an all-reduce takes what its halves take and updates take nothing, than wfbp, if times are those
+// of the profile. least_seconds() is what no order on these buckets goes below; where buckets are fine and
+// messages start at once, that is max(f + b, r) but for the first bucket, of which nothing hides either half,
+// and the ends: nothing can travel before the first backward, nor under the last forward.
+Schedule make_dear_eager(const Workload& workload, const Grouping& grouping,
+                         const cost::CollectiveTimes& times = {});
 
 }  // namespace dear

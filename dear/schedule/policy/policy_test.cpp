@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/fusion/parcels.h"
 #include "dear/schedule/precedence.h"
 #include "dear/schedule/testing/random_job.h"
 
@@ -92,6 +93,77 @@ TEST(Policy, DearLanes) {
   EXPECT_EQ(name_of(schedule.steps()[schedule.publisher_of(1)].work), "all-gather of parameters, bucket 1");
 }
 
+// Without a profile dear-eager has the order of dear, and no update waits for the commit.
+TEST(Policy, DearEagerWithoutAProfile) {
+  const Workload workload = three_layers();
+  const Grouping grouping = group(workload, PerLayer{});
+  const Schedule eager = make_dear_eager(workload, grouping), dear = make_dear(workload, grouping);
+  for (const LaneKind kind : {LaneKind::compute, LaneKind::network, LaneKind::update})
+    EXPECT_EQ(steps_on(eager, kind), steps_on(dear, kind));
+  for (const Edge& edge : eager.edges()) EXPECT_FALSE(edge.from == eager.commit() && edge.back == 0);
+}
+
+cost::CollectiveTimes halves_of(double scatter, double gather) {
+  return {.ranks = 2,
+          .reduce_scatter = [=](std::int64_t bytes) { return scatter * static_cast<double>(bytes); },
+          .all_gather = [=](std::int64_t bytes) { return gather * static_cast<double>(bytes); }};
+}
+
+// Backwards of 2 s and no forwards; of each layer the reduce-scatter takes 0.1 s and the all-gather 1.6 s. So
+// the gathers of 2 and 1 fill the backwards of 1 and 0.
+TEST(Policy, DearEagerGathersUnderTheBackward) {
+  Workload workload = three_layers();
+  for (Layer& layer : workload.layers) layer.backward_seconds = 2;
+  const Schedule schedule =
+      make_dear_eager(workload, group(workload, PerLayer{}), halves_of(0.1 / 16, 1.6 / 16));
+  EXPECT_THAT(steps_on(schedule, LaneKind::network),
+              ElementsAre("reduce-scatter of gradients, bucket 2", "all-gather of parameters, bucket 2",
+                          "reduce-scatter of gradients, bucket 1", "all-gather of parameters, bucket 1",
+                          "reduce-scatter of gradients, bucket 0", "all-gather of parameters, bucket 0"));
+  // A gather has an edge of its own from every backward that reads what it writes.
+  const StepId gather = schedule.publisher_of(2), backward = schedule.backward_of(2);
+  EXPECT_THAT(schedule.edges(), ::testing::Contains(Edge{backward, gather, 0}));
+}
+
+// The first layer's tensor is used again by the last: its gradient is complete when the first layer's
+// backward has ended, and the first forward needs it. So its reduce-scatter is the last and its gather waits
+// for nothing else.
+TEST(Policy, DearEagerKnowsTiedTensors) {
+  Workload workload = three_layers();
+  workload.layers[2].tensors = {0, 2};
+  for (Layer& layer : workload.layers) layer.backward_seconds = 2;
+  const Grouping grouping = group(workload, PerLayer{});
+  const cost::CollectiveTimes times = halves_of(0.1 / 16, 1.6 / 16);
+  const Parcels parcels = parcels_of(workload, grouping, times);
+  EXPECT_EQ(parcels.parcels[0].ready, 6);
+  EXPECT_EQ(parcels.parcels[2].ready, 2);
+  const Schedule schedule = make_dear_eager(workload, grouping, times);
+  EXPECT_EQ(steps_on(schedule, LaneKind::network)[4], "reduce-scatter of gradients, bucket 0");
+  const StepId gather = schedule.publisher_of(0);
+  for (const LayerId layer : {0U, 2U}) {
+    EXPECT_THAT(schedule.edges(), ::testing::Contains(Edge{schedule.backward_of(layer), gather, 0}));
+    EXPECT_THAT(schedule.edges(), ::testing::Contains(Edge{gather, schedule.forward_of(layer), 1}));
+  }
+}
+
+// Bucket 2 is in the way of bucket 0 unless it is cut, which costs nothing here.
+TEST(Policy, DearEagerCutsWhereThatHelps) {
+  Workload workload = three_layers();
+  workload.tensors[2].elements = 1000;
+  for (Layer& layer : workload.layers) layer.backward_seconds = 2;
+  workload.layers[0].forward_seconds = 50;
+  std::vector<Bucket> buckets = group(workload, PerLayer{}).buckets();
+  buckets[2].piece_bytes = 1024;
+  const Grouping grouping(workload, std::move(buckets));
+  const Schedule cut = make_dear_eager(workload, grouping, halves_of(0.01, 0.01));
+  EXPECT_EQ(cut.publishers_of(2).size(), 4U);
+  EXPECT_EQ(cut.publishers_of(1).size(), 1U);
+  // With a start-up of ten seconds it is left whole.
+  const auto slow = [](std::int64_t bytes) { return 10 + 0.01 * static_cast<double>(bytes); };
+  const Schedule whole = make_dear_eager(workload, grouping, {.reduce_scatter = slow, .all_gather = slow});
+  EXPECT_EQ(whole.publishers_of(2).size(), 1U);
+}
+
 // The live program keeps its own order on the compute lane, so what data depends on must not rest on that
 // order.
 TEST(Policy, DataDependenciesHoldWithoutTheComputeLanesOrder) {
@@ -123,7 +195,8 @@ TEST(Policy, DataDependenciesHoldWithoutTheComputeLanesOrder) {
               ASSERT_EQ(precedence.crossings_from(step)[schedule.backward_of(layer)], 0);
             }
           }
-          ASSERT_EQ(after_commit[update], 0);
+          const auto& options = std::get<Update>(schedule.steps()[update].work).options;
+          ASSERT_EQ(after_commit[update], options == OptionsOf::this_commit ? 0 : 1);
           // Gathered at the end of the iteration, or at the beginning of the next.
           ASSERT_EQ(precedence.crossings_from(update)[publisher] +
                         precedence.crossings_from(publisher)[schedule.forward_of(layer)],
@@ -232,13 +305,13 @@ TEST(Policy, TableFindsPoliciesByName) {
   EXPECT_THAT(
       message(find_policy, "hope"),
       HasSubstr("\"hope\": choose one of serial, wfbp, mg-wfbp, horovod, ddp, bytescheduler, us-byte, "
-                "zero-1, megatron, fsdp, dear-replicated, dear"));
+                "zero-1, megatron, fsdp, hsdp, dear-replicated, dear, dear-eager"));
   EXPECT_EQ(&find_training_policy("dear"), &find_policy("dear"));
   EXPECT_THAT(message(find_training_policy, "hope"),
               HasSubstr("\"hope\": choose one of serial, wfbp, dear-replicated, dear"));
   EXPECT_EQ(message(find_training_policy, "fsdp"),
             "policy \"fsdp\" can only be simulated: to train, choose one of serial, wfbp, dear-replicated, "
-            "dear");
+            "dear, dear-eager");
 }
 
 }  // namespace

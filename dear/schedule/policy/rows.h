@@ -20,12 +20,20 @@ Policy us_byte_policy();
 Policy zero_1_policy();
 Policy megatron_policy();
 Policy fsdp_policy();
+Policy hsdp_policy();
 Policy dear_replicated_policy();
 Policy dear_policy();
+Policy dear_eager_policy();
 
 // Wait-free backpropagation: each bucket is all-reduced under the rest of the backward, and the step waits
 // for all of them.
 Schedule make_wait_free(Iteration iteration);
+
+// A bucket is a unit. Its parameters are dropped after the forward of its layers and gathered again for their
+// backward. In both directions a unit is gathered while the one before it computes. Collectives of the
+// backward stand on the lane in the order in which that issues them; a gather comes before a reduction that
+// the same backward releases. With shards inside nodes a reduction is followed by its all-reduce across.
+Schedule make_sharded(Iteration iteration, std::size_t layer_count, Reach reach);
 
 // All-reduces of buckets, or of pieces of them, in this order; updates beside the computation, and each
 // forward waits for its own buckets alone.

@@ -19,10 +19,11 @@ std::string names_of(const std::vector<Policy>& table) {
 }  // namespace
 
 const std::vector<Policy>& policies() {
-  static const std::vector<Policy> kTable = {
-      serial_policy(),   wfbp_policy(),          mg_wfbp_policy(),         horovod_policy(),
-      ddp_policy(),      bytescheduler_policy(), us_byte_policy(),         zero_1_policy(),
-      megatron_policy(), fsdp_policy(),          dear_replicated_policy(), dear_policy()};
+  static const std::vector<Policy> kTable = {serial_policy(),  wfbp_policy(),      mg_wfbp_policy(),
+                                             horovod_policy(), ddp_policy(),       bytescheduler_policy(),
+                                             us_byte_policy(), zero_1_policy(),    megatron_policy(),
+                                             fsdp_policy(),    hsdp_policy(),      dear_replicated_policy(),
+                                             dear_policy(),    dear_eager_policy()};
   return kTable;
 }
 

@@ -20,7 +20,9 @@ struct C10dOptions {
 
 // Any process group that can send and receive memory of the host (Gloo, MPI, UCC) as a group, by programs of
 // our own: reduce-scatters too, which Gloo does not have. Collective: every rank calls it. The process group
-// carries nothing else while the group lives, and ends with it after a failure. ConfigError for one of
+// carries nothing else while the group lives, and ends with it after a failure. Where a C++ program makes a
+// Gloo of its own (not by make_gloo()), Gloo's threads raise SIGPIPE when a peer dies: ignore it, as Python
+// does. ConfigError for one of
 // NCCL, which carries only memory of GPUs (collective/nccl/nccl.h).
 //
 //   auto gloo = ...;  // as for DistributedDataParallel

@@ -19,8 +19,9 @@ namespace {
 
 using transport::Transfer;
 
-// How long a rank that ends waits for peers to hear of it. Those that are alive take milliseconds.
-constexpr std::chrono::duration<double> kFarewell = std::chrono::milliseconds(500);
+// How long a rank that ends waits for peers to hear of it. Those that are alive take milliseconds, on a busy
+// host more.
+constexpr std::chrono::duration<double> kFarewell = std::chrono::seconds(1);
 
 class C10dChannels final : public transport::Channels {
  public:

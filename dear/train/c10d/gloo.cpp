@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "dear/base/blocked_signals.h"
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
 #include "dear/base/file_descriptor.h"
@@ -164,10 +165,11 @@ ProcessGroup make_gloo(const GlooOptions& options) {
     wait_for_all(store, options, "here", deadline);
     auto gloo = ::c10d::ProcessGroupGloo::Options::create(left(deadline));
     gloo->threads = 1;  // for collectives of its own, which we do not use
-    // Gloo's own threads inherit how they are scheduled from the one that makes them.
+    // Gloo's own threads inherit how they are scheduled, and their signals, from the one that makes them.
     const ProcessGroup group =
         std::async(std::launch::async, [&]() -> ProcessGroup {
           collective::make_this_thread_prompt();
+          const BlockedSignals blocked;  // they write to connections whose other end may be gone
           gloo->devices.push_back(make_device(options, address));
           return c10::make_intrusive<::c10d::ProcessGroupGloo>(store, options.rank, options.size, gloo);
         }).get();

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/blocked_signals.h"
 #include "dear/base/error.h"
 #include "dear/train/c10d/message.h"
 
@@ -30,6 +31,7 @@ LastWords::LastWords(ProcessGroup group, Listener listener)
     peers_.push_back(std::move(peer));
   }
   try {
+    const BlockedSignals blocked;
     for (const auto& peer : peers_) {
       peer->thread = std::thread([this, at = peer.get()] { listen(*at); });
     }
@@ -63,8 +65,7 @@ void LastWords::close() noexcept {
 }
 
 void LastWords::open_ear(Peer& peer) {
-  std::vector<at::Tensor> tensors{bytes_at(peer.heard.get(), sizeof(Word))};
-  peer.hearing = group_->recv(tensors, peer.rank, kLastWordsTag);
+  peer.hearing = start_receive(group_, peer.heard.get(), sizeof(Word), peer.rank, kLastWordsTag);
 }
 
 void LastWords::listen(Peer& peer) {
@@ -104,6 +105,7 @@ bool LastWords::hear(Peer& peer) {
       conclude(peer, Kind::left, text);
       return false;
     case Message::failed:
+      say(peer, Message::left, "");  // it is heard
       conclude(peer, Kind::failed, text);
       return false;
   }
@@ -127,23 +129,16 @@ void LastWords::say(Peer& peer, Message message, const std::string& text) noexce
     said.word->message = message;
     said.word->length = static_cast<std::uint32_t>(std::min(text.size(), said.word->text.size()));
     std::memcpy(said.word->text.data(), text.data(), said.word->length);
-    std::vector<at::Tensor> tensors{bytes_at(said.word.get(), sizeof(Word))};
-    said.work = group_->send(tensors, peer.rank, kLastWordsTag);
+    said.work = start_send(group_, said.word.get(), sizeof(Word), peer.rank, kLastWordsTag);
   } catch (const std::exception&) {  // it is gone, and needs no word
     if (!peer.said.empty() && !peer.said.back().work) peer.said.pop_back();
   }
 }
 
+// A connection that closes takes what is still on its way with it, so the words have to be heard, not sent.
 void LastWords::say_failed(const std::string& why, Deadline deadline) noexcept {
   for (const auto& peer : peers_) say(*peer, Message::failed, why);
-  for (const auto& peer : peers_) {
-    Work saying;
-    {
-      const std::lock_guard lock(mutex_);
-      if (!peer->said.empty()) saying = peer->said.back().work;
-    }
-    if (saying) watcher_.wait_until(saying, deadline);
-  }
+  for (const auto& peer : peers_) wait_for(peer->rank, deadline);
 }
 
 void LastWords::leave(Deadline deadline) noexcept {

@@ -16,9 +16,10 @@ namespace dear::train {
 // [Note: last words] Each rank keeps one receive from every other open for one message, the last that it will
 // send: that it leaves, or that it failed, and why. So a failure reaches all ranks at once. The engine ends
 // this receive also when the connection breaks, which is how a death is noticed: Gloo tells nothing to
-// messages that are half through. A rank that leaves waits for a last word from each peer in return, since
-// Gloo has no place for a message whose receive is gone. Before that a rank may ask whether a peer is there;
-// the thread that listens answers, so a rank that does not is stopped, or has no way to us.
+// messages that are half through. A rank that leaves or failed waits for a last word from each peer in
+// return: Gloo has no place for a message whose receive is gone, and what has not arrived when a connection
+// closes never will. Before that a rank may ask whether a peer is there; the thread that listens answers, so
+// a rank that does not is stopped, or has no way to us.
 class LastWords {
  public:
   enum class Kind : std::uint8_t { left, failed, lost };
@@ -33,7 +34,7 @@ class LastWords {
   ~LastWords();
 
   // Each rank says one last word to a peer: the first of these calls counts.
-  // Returns when the words are on their way, or at the deadline: then all connections break.
+  // Returns when all peers have heard it, or are gone, or at the deadline.
   void say_failed(const std::string& why, Deadline deadline) noexcept;
   // Returns when all peers have said theirs, or at the deadline.
   void leave(Deadline deadline) noexcept;

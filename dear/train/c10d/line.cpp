@@ -31,9 +31,8 @@ Line::Line(ProcessGroup group, int peer, Transfer::Direction direction, Bulletin
 }
 
 Work Line::post(void* data, std::int64_t bytes, int tag) {
-  std::vector<at::Tensor> tensors{bytes_at(data, bytes)};
-  return direction_ == Transfer::Direction::send ? group_->send(tensors, peer_, tag)
-                                                 : group_->recv(tensors, peer_, tag);
+  const auto begin = direction_ == Transfer::Direction::send ? start_send : start_receive;
+  return begin(group_, data, bytes, peer_, tag);
 }
 
 void Line::start(Transfer& transfer) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "dear/base/blocked_signals.h"
+
 namespace dear::train {
 namespace {
 
@@ -13,10 +15,23 @@ constexpr std::chrono::milliseconds kNow{1};  // none at all would mean the engi
 constexpr std::chrono::microseconds kShortestNap{20};
 constexpr std::chrono::microseconds kLongestNap{2'000};
 
+// Only a view.
+std::vector<at::Tensor> bytes_at(void* data, std::int64_t bytes) {
+  return {at::from_blob(data, {bytes}, at::TensorOptions().dtype(at::kByte))};
+}
+
 }  // namespace
 
-at::Tensor bytes_at(void* data, std::int64_t bytes) {
-  return at::from_blob(data, {bytes}, at::TensorOptions().dtype(at::kByte));
+Work start_send(const ProcessGroup& group, void* data, std::int64_t bytes, int peer, int tag) {
+  std::vector<at::Tensor> tensors = bytes_at(data, bytes);
+  const BlockedSignals blocked;
+  return group->send(tensors, peer, tag);
+}
+
+Work start_receive(const ProcessGroup& group, void* data, std::int64_t bytes, int peer, int tag) {
+  std::vector<at::Tensor> tensors = bytes_at(data, bytes);
+  const BlockedSignals blocked;  // it says that it is ready, and so writes
+  return group->recv(tensors, peer, tag);
 }
 
 bool Watcher::wait(const Work& work, const std::atomic<bool>& interrupted) const {
@@ -33,22 +48,6 @@ void Watcher::interrupt(const Work& work) const noexcept {
   try {
     work->abort();
   } catch (const std::exception&) {  // it ended meanwhile
-  }
-}
-
-bool Watcher::wait_until(const Work& work, Deadline deadline) const noexcept {
-  try {
-    if (sleeps_) {
-      return work->wait(
-          std::max(kNow, std::chrono::duration_cast<std::chrono::milliseconds>(deadline.remaining())));
-    }
-    for (auto nap = kShortestNap; !work->isCompleted(); nap = std::min(2 * nap, kLongestNap)) {
-      if (deadline.expired()) return false;
-      std::this_thread::sleep_for(nap);
-    }
-    return work->wait();
-  } catch (const std::exception&) {
-    return false;
   }
 }
 

@@ -27,8 +27,10 @@ using Work = c10::intrusive_ptr<::c10d::Work>;
 
 inline std::string engine_of(const ProcessGroup& group) { return group->getBackendName(); }
 
-// Memory of ours as a tensor of bytes; only a view.
-at::Tensor bytes_at(void* data, std::int64_t bytes);
+// Begins to send or to receive memory of ours. Throws what the engine throws: a connection that broke is an
+// error, and no SIGPIPE.
+Work start_send(const ProcessGroup& group, void* data, std::int64_t bytes, int peer, int tag);
+Work start_receive(const ProcessGroup& group, void* data, std::int64_t bytes, int peer, int tag);
 
 // How to learn that a message has arrived. Of Gloo's, only a wait says it; it sleeps, and another thread can
 // end it. A wait whose time is over breaks all connections. Of other engines, isCompleted() says it.
@@ -40,8 +42,6 @@ class Watcher {
   bool wait(const Work& work, const std::atomic<bool>& interrupted) const;
   // Ends the wait of another thread for it, now or the next one; `interrupted` has been set.
   void interrupt(const Work& work) const noexcept;
-  // The same up to a deadline; false then, and for one that failed. With Gloo, connections break then.
-  bool wait_until(const Work& work, Deadline deadline) const noexcept;
   // Whether it is complete, for when it must be by now. If it is not, it never will be: with Gloo, this
   // breaks the connections to all ranks, and throws.
   bool must_be_complete(const Work& work) const;

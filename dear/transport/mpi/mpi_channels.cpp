@@ -1,6 +1,7 @@
 #include "dear/transport/mpi/mpi_channels.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <sys/sysinfo.h>
 #include <unistd.h>
@@ -21,6 +22,8 @@ constexpr Tag kHello = kMostTag + 1;
 // What a rank sent before it left may still be on its way when the word of its leaving is here.
 constexpr auto kLastWords = std::chrono::milliseconds(200);
 constexpr std::uint32_t kLooksBetweenNotices = 256;
+constexpr std::uint32_t kSleepsBetweenNotices = 8;
+constexpr std::uint32_t kSleepsBetweenTroubles = 64;  // a multiple of it
 // Some microseconds of looks in one call, for what is on its way already.
 constexpr int kLooksAtOnce = 64;
 
@@ -257,18 +260,39 @@ void MpiChannels::exchange(std::vector<Letter>& letters, Tag tag, const Describe
 // ---- Waiting.
 
 void MpiChannels::wait(const Describe& what, Deadline deadline) {
-  guarded([&] { wait_until([this] { return poll(); }, what, deadline); });
+  guarded([&] {
+    if (!poll()) {
+      wait_until([this] { return poll(); }, what, deadline, &usual_wait());
+    }
+  });
 }
 
-void MpiChannels::wait_until(const std::function<bool()>& look, const Describe& what, Deadline deadline) {
+// That for as many bytes as the next message from a peer has: the shortest on its way, by powers of two.
+UsualWait& MpiChannels::usual_wait() {
+  int count = 0;
+  void* const* const cookies = world_.binding->outstanding(&count);
+  std::int64_t shortest = kMostBytes;
+  for (int i = 0; i < count; ++i) {
+    if (cookies[i] != nullptr) {
+      shortest = std::min(shortest, static_cast<const Transfer*>(cookies[i])->bytes);
+    }
+  }
+  return usual_waits_[std::bit_width(static_cast<std::uint64_t>(shortest))];
+}
+
+void MpiChannels::wait_until(const std::function<bool()>& look, const Describe& what, Deadline deadline,
+                             UsualWait* usual) {
   if (look()) {
     return;
   }
-  Backoff backoff(processors_);
+  Backoff backoff(processors_, usual == nullptr ? std::chrono::nanoseconds{} : usual->time());
   SteadyTime since{};
   for (;;) {
     backoff.pause(deadline);
     if (look()) {
+      if (usual != nullptr) {
+        usual->learn(backoff.waited());
+      }
       return;
     }
     if (aborted_.load(std::memory_order_relaxed)) {
@@ -280,8 +304,10 @@ void MpiChannels::wait_until(const std::function<bool()>& look, const Describe& 
     if (since == SteadyTime{}) {
       since = SteadyClock::now();
     }
-    take_notices();
-    look_for_trouble(what, since);
+    if (++sleeps_ % kSleepsBetweenNotices == 0) {
+      take_notices();
+      look_for_trouble(what, since);
+    }
     if (deadline.expired() && !look()) {
       fail_late(what, since);
     }
@@ -308,8 +334,7 @@ std::vector<int> MpiChannels::awaited() const {
 // A rank that sent what it owed may end at once, so MPI is asked once more before it is blamed.
 void MpiChannels::look_for_trouble(const Describe& what, SteadyTime since) {
   constexpr auto kBeforeTheFirst = std::chrono::milliseconds(5);
-  constexpr std::uint32_t kSeldom = 64;
-  if (++looks_ % kSeldom != 0 || SteadyClock::now() - since < kBeforeTheFirst) {
+  if (sleeps_ % kSleepsBetweenTroubles != 0 || SteadyClock::now() - since < kBeforeTheFirst) {
     return;
   }
   for (const int peer : awaited()) {

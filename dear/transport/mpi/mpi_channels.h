@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -75,7 +76,9 @@ class MpiChannels final : public Mpi {
   static constexpr Tag kOrShorter = Tag{1} << 31;
   [[noreturn]] void throw_wrong_length(const Transfer& transfer, const MpiCompletion& completion) const;
 
-  void wait_until(const std::function<bool()>& look, const Describe& what, Deadline deadline);
+  UsualWait& usual_wait();
+  void wait_until(const std::function<bool()>& look, const Describe& what, Deadline deadline,
+                  UsualWait* usual = nullptr);
   [[nodiscard]] std::vector<int> awaited() const;
   void look_for_trouble(const Describe& what, SteadyTime since);
   [[noreturn]] void fail_late(const Describe& what, SteadyTime since);
@@ -100,7 +103,8 @@ class MpiChannels final : public Mpi {
   std::vector<std::byte> shard_;     // of a reduce-scatter in place
   std::vector<Transfer> exchanged_;  // by rank, the send and the receive
   std::vector<MpiLetter> envelopes_;
-  std::uint32_t looks_ = 0;
+  std::uint32_t looks_ = 0, sleeps_ = 0;
+  std::array<UsualWait, 32> usual_waits_;  // by the bits of a message's number of bytes
 
   std::mutex reason_mutex_;
   std::string reason_;  // of an abort on this rank

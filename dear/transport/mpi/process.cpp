@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/blocked_signals.h"
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/transport/mpi/notice.h"
@@ -100,20 +101,14 @@ void end(int status, void* /*unused*/) {
 }
 
 void start_thread(Life& mpi) {
-  // Signals are for the program's own threads.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockedSignals blocked;
   try {
     std::thread thread([&mpi] { live(mpi); });
     pthread_setname_np(thread.native_handle(), "dear-mpi");
     thread.detach();
   } catch (const std::system_error& error) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw TransportError(fmt::format("cannot start the thread that starts MPI: {}", error.what()));
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 }  // namespace

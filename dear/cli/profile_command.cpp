@@ -1,0 +1,136 @@
+#include "dear/cli/profile_command.h"
+
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/base/error.h"
+#include "dear/cli/launcher.h"
+#include "dear/cli/output_path.h"
+#include "dear/cli/profile_run.h"
+#include "dear/cli/train_options.h"
+#include "dear/cli/train_run.h"
+#include "dear/workload/workload_file.h"
+
+namespace dear::cli {
+namespace {
+
+constexpr std::size_t kShownLayers = 8;
+
+struct ProfileArguments {
+  ProfileSettings settings{.optimizer = "adamw"};
+  std::vector<std::string> inputs;
+  std::optional<int> threads;
+  std::optional<std::string> out, name;
+};
+
+std::vector<ModelInput> parse_inputs(const std::vector<std::string>& texts) {
+  std::vector<ModelInput> inputs;
+  for (const std::string& text : texts) {
+    try {
+      inputs.push_back(parse_model_input(text));
+    } catch (const ConfigError& error) {
+      throw ConfigError(fmt::format("--input: {}", error.what()));
+    }
+  }
+  return inputs;
+}
+
+// "resnet50, 8x3x224x224": times belong to a batch.
+std::string name_of(const ProfileArguments& arguments) {
+  if (arguments.name) return *arguments.name;
+  const std::string stem = std::filesystem::path(arguments.settings.model).stem().string();
+  return arguments.inputs.empty() ? stem : fmt::format("{}, {}", stem, fmt::join(arguments.inputs, ", "));
+}
+
+std::string heading(const ProfileSettings& settings, const std::string& name, int threads) {
+  return fmt::format("profile of {}: optimiser {}, {} thread{}, {} steps after {} to warm up\n", name,
+                     settings.optimizer, threads, threads == 1 ? "" : "s", settings.steps, settings.warm_up);
+}
+
+void run_profile_command(const ProfileArguments& arguments) {
+  ProfileSettings settings = arguments.settings;
+  settings.inputs = parse_inputs(arguments.inputs);
+  const std::string out = checked_output_path("--out", arguments.out);
+  const std::string name = name_of(arguments);
+  if (name.empty()) throw ConfigError("--name is empty; name the workload");
+  const Host host = this_host();
+  const int threads = arguments.threads.value_or(host.threads.value_or(host.cores));
+  set_compute_threads(threads);
+
+  ModelProfile measured = profile(settings);
+  measured.workload.name = name;
+  try {
+    write_workload(measured.workload, out);
+  } catch (const ConfigError& error) {
+    throw Error(error.what());  // the path was checked before: this is a failure while running
+  }
+  std::cout << heading(settings, name, threads) << to_text(measured, kShownLayers)
+            << fmt::format("\nworkload: {}\nnext: dear plan --model {} --cluster 10gbe-64\n", out, out)
+            << std::flush;
+}
+
+}  // namespace
+
+void add_profile_command(CLI::App& app) {
+  CLI::App* const command = app.add_subcommand(
+      "profile", "Measure a TorchScript model, layer by layer, for plan, simulate and replay");
+  const auto arguments = std::make_shared<ProfileArguments>();
+  ProfileSettings& settings = arguments->settings;
+  command->add_option("MODEL.pt", settings.model, "What torch.jit.save wrote of a scripted or traced model")
+      ->required();
+  command
+      ->add_option("--input", arguments->inputs,
+                   fmt::format("Shape, and perhaps type, of a tensor that forward takes, filled with random "
+                               "numbers; again for each further one: 8x3x224x224, 8x64:int64. Types: {}",
+                               fmt::join(input_dtypes(), ", ")))
+      ->allow_extra_args(false)
+      ->type_name("SHAPE[:TYPE]");
+  command->add_option("--out", arguments->out, "Write the workload to FILE")->required()->type_name("FILE");
+  command
+      ->add_option("--name", arguments->name,
+                   "Of the workload (default: the model's file and the shapes of its inputs)")
+      ->type_name("NAME");
+  std::vector<std::string> optimizer_names;
+  for (const OptimizerChoice& choice : optimizers()) optimizer_names.emplace_back(choice.name);
+  command->add_option("--optimizer", settings.optimizer, "Whose updates are measured")
+      ->check(CLI::IsMember(optimizer_names))
+      ->type_name("NAME")
+      ->capture_default_str();
+  constexpr std::int64_t kMostSteps = 1'000'000;
+  command->add_option("--steps", settings.steps, "Steps to measure; as many go before them unrecorded")
+      ->check(CLI::Range(std::int64_t{3}, kMostSteps))
+      ->type_name("K")
+      ->capture_default_str();
+  command->add_option("--warm-up", settings.warm_up, "Steps before those")
+      ->check(CLI::Range(std::int64_t{1}, kMostSteps))
+      ->type_name("K")
+      ->capture_default_str();
+  command
+      ->add_option("--threads", arguments->threads,
+                   "To compute with (default: OMP_NUM_THREADS, else the cores); as many as a rank will have")
+      ->check(CLI::Range(1, kMostRanks))
+      ->type_name("N");
+  command
+      ->add_option("--range", settings.range,
+                   "Integer inputs are below N: give the size of the vocabulary, so that an embedding is "
+                   "read as it will be")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--seed", settings.seed, "Of the inputs, the gradients and dropout")
+      ->type_name("N")
+      ->capture_default_str();
+  command->callback([arguments] { run_profile_command(*arguments); });
+}
+
+}  // namespace dear::cli

@@ -1,0 +1,337 @@
+#include "dear/cli/replay_command.h"
+
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "dear/base/atomic_file.h"
+#include "dear/base/digest.h"
+#include "dear/base/error.h"
+#include "dear/base/units.h"
+#include "dear/cli/exit_status.h"
+#include "dear/cli/launcher.h"
+#include "dear/cli/output_path.h"
+#include "dear/cli/scenario.h"
+#include "dear/cli/table.h"
+#include "dear/cli/trace_gather.h"
+#include "dear/cli/train_result.h"
+#include "dear/cli/worker.h"
+#include "dear/cluster/presets.h"
+#include "dear/collective/environment.h"
+#include "dear/collective/exchange.h"
+#include "dear/collective/init.h"
+#include "dear/cost/cluster_times.h"
+#include "dear/replay/replay.h"
+#include "dear/schedule/policy/policy.h"
+#include "dear/schedule/schedule_file.h"
+#include "dear/sim/evaluate.h"
+#include "dear/sim/simulate.h"
+#include "dear/trace/chrome.h"
+
+namespace dear::cli {
+namespace {
+
+struct ReplayArguments {
+  std::string model;
+  ScenarioOptions job;  // device, batch, size, dtype
+  std::optional<int> workers;
+  std::vector<std::string> policies;  // when empty: serial, wfbp, dear
+  std::optional<std::string> fusion;  // 25MiB
+  std::string schedule;
+  std::optional<std::string> network;
+  std::string backend;
+  std::string predict;
+  ReplayOptions options;
+  std::string timeout = "120s";
+  bool bind = false;
+  std::optional<std::string> json, trace;
+};
+
+// The same, checked.
+struct ReplaySettings {
+  int workers = 1;
+  Workload workload;
+  std::vector<const Policy*> policies;
+  Fusion fusion;
+  std::optional<Network> network;
+  std::optional<Cluster> predicted_on;
+  double timeout_seconds = 0;
+  std::string json, trace;
+};
+
+struct Run {
+  const Policy* policy = nullptr;
+  Spread iteration_seconds;
+  double compute_seconds = 0;
+  double predicted_seconds = 0;  // 0 when nothing was asked to predict it
+
+  [[nodiscard]] double exposed_seconds() const {
+    constexpr double kRounding = 1e-9;  // of sums of times, as a part of them
+    const double exposed = iteration_seconds.median - compute_seconds;
+    return exposed > kRounding * compute_seconds ? exposed : 0;
+  }
+};
+
+void choose(const ReplayArguments& arguments, ReplaySettings& settings) {
+  if (!arguments.schedule.empty()) {
+    if (!arguments.policies.empty() || arguments.fusion)
+      throw ConfigError("--schedule names a policy and its buckets: leave --policy and --fusion out");
+    ScheduleFile file = read_schedule_file(arguments.schedule);
+    settings.policies.push_back(&find_training_policy(file.policy));
+    settings.fusion = Fusion(std::move(file.buckets));
+    return;
+  }
+  if (arguments.fusion) settings.fusion = Fusion::parse(*arguments.fusion);
+  const std::vector<std::string> usual{"serial", "wfbp", "dear"};
+  for (const std::string& name : arguments.policies.empty() ? usual : arguments.policies)
+    settings.policies.push_back(&find_training_policy(name));
+}
+
+ReplaySettings check(const ReplayArguments& arguments, const LaunchEnvironment& environment) {
+  ReplaySettings settings;
+  if (environment.size > 1 && arguments.workers.value_or(environment.size) != environment.size)
+    throw ConfigError(
+        fmt::format("--workers is {}, but {} has started {} ranks; leave --workers out under a launcher",
+                    *arguments.workers, environment.launcher, environment.size));
+  if (environment.size > 1 && arguments.bind)
+    throw ConfigError(fmt::format(
+        "--bind places the workers that --workers starts, but {} has started these; let it place them",
+        environment.launcher));
+  settings.workers = environment.size > 1 ? environment.size : arguments.workers.value_or(2);
+  settings.workload = read_job(arguments.job, arguments.model);
+  choose(arguments, settings);
+  if (arguments.network) settings.network = parse_network(*arguments.network);
+  if (!arguments.backend.empty()) find_backend(arguments.backend, {});
+  const std::string& modelled =
+      arguments.predict.empty() && arguments.network ? *arguments.network : arguments.predict;
+  if (!modelled.empty()) settings.predicted_on = find_cluster(modelled, settings.workers);
+  settings.timeout_seconds = parse_seconds(arguments.timeout);
+  if (settings.timeout_seconds <= 0)
+    throw ConfigError("--timeout is 0, but must be longer; 120s is the default");
+  settings.json = checked_output_path("--json", arguments.json);
+  settings.trace = checked_output_path("--trace", arguments.trace);
+  if (!settings.trace.empty() && settings.trace == settings.json)
+    throw ConfigError("--trace and --json name the same file; give each its own");
+  if (!settings.trace.empty() && settings.policies.size() != 1)
+    throw ConfigError(
+        fmt::format("--trace writes one replay and {} policies were asked for: give one --policy",
+                    settings.policies.size()));
+  return settings;
+}
+
+// What must be the same on all ranks, also when each was started with a command of its own.
+std::string common_settings(const ReplaySettings& settings, const ReplayOptions& options) {
+  Digest job;
+  for (const Layer& layer : settings.workload.layers)
+    job.add(fmt::format("{} {} {}", layer.name, layer.forward_seconds, layer.backward_seconds));
+  for (const Tensor& tensor : settings.workload.tensors)
+    job.add(fmt::format("{} {} {}", tensor.name, tensor.elements, name_of(tensor.dtype)));
+  std::vector<std::string_view> names;
+  for (const Policy* policy : settings.policies) names.push_back(policy->name);
+  return fmt::format("policies {}, fusion {}, network {}, iterations {}, workload {}, trace {}",
+                     fmt::join(names, " "), settings.fusion.text(),
+                     settings.network ? settings.network->name : "real", options.iterations, job.hex(),
+                     !settings.trace.empty());
+}
+
+double predict(const ReplaySettings& settings, const Policy& policy, const Grouping& grouping) {
+  if (!settings.predicted_on) return 0;
+  const Cluster& cluster = *settings.predicted_on;
+  const auto times = cost::times_on(cluster, {.algorithm = "ring"});
+  return sim::evaluate(policy, settings.workload, grouping, cluster, times).iteration.seconds;
+}
+
+std::string to_json(const ReplaySettings& settings, const std::vector<Run>& runs, const Group& group) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const Run& run : runs) {
+    nlohmann::ordered_json row{{"model", settings.workload.name},
+                               {"ranks", group.size()},
+                               {"policy", run.policy->name},
+                               {"fusion", settings.fusion.text()},
+                               {"network", group.modelled_network()},
+                               {"backend", group.description()},
+                               {"iteration_seconds",
+                                {{"median", run.iteration_seconds.median},
+                                 {"p10", run.iteration_seconds.p10},
+                                 {"p90", run.iteration_seconds.p90}}},
+                               {"compute_seconds", run.compute_seconds},
+                               {"exposed_communication_seconds", run.exposed_seconds()}};
+    if (run.predicted_seconds > 0) row["simulated_seconds"] = run.predicted_seconds;
+    rows.push_back(std::move(row));
+  }
+  return rows.dump(2) + "\n";
+}
+
+void print(const ReplaySettings& settings, const std::vector<Run>& runs) {
+  std::vector<std::string> header{"policy",  "median iteration", "p10",     "p90",
+                                  "compute", "exposed comm.",    "speed-up"};
+  if (settings.predicted_on) header.insert(header.end(), {"simulated", "replayed / simulated"});
+  Table table(header, {});
+  for (const Run& run : runs) {
+    const Spread& seconds = run.iteration_seconds;
+    std::vector<std::string> row{
+        std::string(run.policy->name),
+        format_seconds(seconds.median),
+        format_seconds(seconds.p10),
+        format_seconds(seconds.p90),
+        format_seconds(run.compute_seconds),
+        format_seconds(run.exposed_seconds()),
+        fmt::format("{:.2f}", runs.front().iteration_seconds.median / seconds.median)};
+    if (settings.predicted_on) {
+      row.push_back(format_seconds(run.predicted_seconds));
+      row.push_back(fmt::format("{:.3f}", seconds.median / run.predicted_seconds));
+    }
+    table.add(std::move(row));
+  }
+  std::cout << table.to_string() << std::flush;
+}
+
+void run_rank(const ReplayArguments& arguments, const ReplaySettings& settings) {
+  std::string choice;
+  Group group = init({.timeout = std::chrono::duration<double>(settings.timeout_seconds),
+                      .network = settings.network,
+                      .backend = arguments.backend,
+                      .say = [&](const std::string& sentence) { choice = sentence + "\n"; }});
+  try {
+    agree(group, "command", common_settings(settings, arguments.options));
+    std::vector<Run> runs;
+    std::optional<Trace> trace;
+    for (const Policy* policy : settings.policies) {
+      const Grouping grouping = settings.fusion(settings.workload);
+      const Schedule schedule = make_schedule(*policy, settings.workload, grouping);
+      const Replayed run = replay(schedule, settings.workload, grouping, group, arguments.options);
+      // The first half warms up, as in a simulation.
+      const auto half = static_cast<std::ptrdiff_t>(run.iteration_seconds.size() / 2);
+      runs.push_back({.policy = policy,
+                      .iteration_seconds =
+                          spread_of({run.iteration_seconds.begin() + half, run.iteration_seconds.end()}),
+                      .compute_seconds = run.compute_seconds,
+                      .predicted_seconds = predict(settings, *policy, grouping)});
+      if (!settings.trace.empty()) {
+        Trace mine =
+            sim::to_trace(schedule, settings.workload, run.spans, group.modelled_network(), group.size());
+        mine.title = fmt::format("dear replay, policy {}, {} ranks", policy->name, group.size());
+        for (Span& span : mine.spans) span.rank = group.rank();
+        trace = gather_trace(group, mine);
+      }
+    }
+    if (group.rank() != 0) return;
+    std::cout << fmt::format(
+                     "replaying {}: forward {}, backward {}, {} of parameters on each of {} ranks\n{}",
+                     settings.workload.name, format_seconds(settings.workload.forward_seconds()),
+                     format_seconds(settings.workload.backward_seconds()),
+                     format_bytes(settings.workload.bytes()), group.size(), choice)
+              << "Computation is timed, not done; communication is real"
+              << (settings.network ? " and takes the time of the modelled network" : "") << ".\n\n";
+    print(settings, runs);
+    try {
+      if (!settings.json.empty()) write_file_atomically(settings.json, to_json(settings, runs, group));
+      if (trace) write_chrome_trace(*trace, settings.trace);
+    } catch (const ConfigError& error) {
+      throw Error(error.what());  // the paths were checked before: this is a failure while running
+    }
+  } catch (const std::exception& error) {
+    group.abort(error.what());  // the peers learn the reason at once
+    throw;
+  }
+}
+
+void run_replay_command(const ReplayArguments& arguments) {
+  const LaunchEnvironment environment = read_launch_environment();
+  if (environment.size > 1) {
+    try {
+      run_rank(arguments, check(arguments, environment));
+    } catch (const std::exception& error) {
+      fail_as_rank("dear replay", environment.rank, error);
+    }
+    return;
+  }
+  const ReplaySettings settings = check(arguments, environment);
+  if (settings.workers == 1) {
+    run_rank(arguments, settings);
+    return;
+  }
+  const Launcher launcher({.who = "dear replay",
+                           .ranks = settings.workers,
+                           .command = own_command(),
+                           .environment = {},
+                           .prefix = false,
+                           .bind = arguments.bind});
+  if (const int code = launcher.run(); code != 0) throw ExitStatus{code};
+}
+
+}  // namespace
+
+void add_replay_command(CLI::App& app) {
+  CLI::App* const command = app.add_subcommand(
+      "replay",
+      "Run a workload's communication for real, under several policies, with its computation timed");
+  const auto arguments = std::make_shared<ReplayArguments>();
+  command
+      ->add_option("--model", arguments->model,
+                   "Model by name (`dear models` lists them), or a workload file, as `dear profile` and "
+                   "`dear train --profile` write it")
+      ->required()
+      ->type_name("M");
+  arguments->job.add_job_to(*command);
+  command
+      ->add_option("--workers", arguments->workers,
+                   "Ranks on this host (default 2); under a launcher, those that it started")
+      ->check(CLI::Range(1, kMostRanks))
+      ->type_name("N");
+  command->add_option("--policy", arguments->policies, "Policies; speed-ups are over the first")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("NAME[,NAME...]")
+      ->default_str("serial,wfbp,dear");
+  command->add_option("--fusion", arguments->fusion, "How tensors are grouped: a size, layer, or all")
+      ->type_name("SPEC")
+      ->default_str("25MiB");
+  command
+      ->add_option(
+          "--schedule", arguments->schedule,
+          "Policy and buckets from a file that `dear plan --schedule` wrote, instead of --policy and "
+          "--fusion")
+      ->type_name("FILE");
+  command
+      ->add_option("--network", arguments->network,
+                   "Model a network, as in `dear train`; default: the real one")
+      ->type_name("NETWORK");
+  command
+      ->add_option("--backend", arguments->backend,
+                   "What carries collectives: single, shm, mpi, two-level (default: the fastest that reaches "
+                   "all ranks)")
+      ->type_name("NAME");
+  command
+      ->add_option(
+          "--predict", arguments->predict,
+          "Show beside it what `dear simulate` says for rings on this cluster, such as the file that "
+          "`dear bench collective --cluster` wrote (default: the modelled network)")
+      ->type_name("CLUSTER");
+  command->add_option("--iterations", arguments->options.iterations, "Iterations; the first half warms up")
+      ->check(CLI::Range(std::int64_t{4}, std::int64_t{1'000'000}))
+      ->type_name("K")
+      ->capture_default_str();
+  command->add_option("--timeout", arguments->timeout, "How long to wait for another rank")
+      ->type_name("TIME")
+      ->capture_default_str();
+  command->add_flag(kBindOption, arguments->bind, "Keep each worker on its part of the cores");
+  command->add_option("--json", arguments->json, "Write the results to FILE")->type_name("FILE");
+  command
+      ->add_option("--trace", arguments->trace, "Write a timeline of all ranks for https://ui.perfetto.dev")
+      ->type_name("FILE");
+  command->callback([arguments] { run_replay_command(*arguments); });
+}
+
+}  // namespace dear::cli

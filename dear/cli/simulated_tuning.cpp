@@ -1,0 +1,72 @@
+#include "dear/cli/simulated_tuning.h"
+
+#include <cmath>
+#include <utility>
+
+#include "dear/plan/fusion_choice.h"
+#include "dear/sim/evaluate.h"
+#include "dear/tune/observations.h"
+
+namespace dear::cli {
+void misjudge(Workload& workload, Cluster& cluster, double error, tune::Draws& draws) {
+  const auto factor = [&] { return std::pow(1 + error, 2 * draws.unit() - 1); };
+  for (Dimension& dimension : cluster.dimensions) {
+    dimension.link.alpha_seconds *= factor();
+    dimension.link.beta_seconds_per_byte *= factor();
+  }
+  const double all = factor();
+  for (Layer& layer : workload.layers) {
+    layer.forward_seconds *= all * factor();
+    layer.backward_seconds *= all * factor();
+  }
+}
+
+std::vector<double> simulated_seconds(const SizeCandidates& sizes, const Policy& policy,
+                                      const Workload& workload, const Cluster& cluster,
+                                      const cost::ClusterTimesOptions& times) {
+  return sim::iteration_seconds(policy, workload, sizes.groupings, cluster, cost::times_on(cluster, times));
+}
+
+double noisy_seconds(double seconds, double noise, int window, tune::Draws& draws) {
+  std::vector<double> iterations;
+  for (int i = 0; i < window; ++i)
+    iterations.push_back(seconds * std::exp(noise * draws.normal() - noise * noise / 2));
+  return tune::median(std::move(iterations));
+}
+
+TuningReport tune_simulated(const Scenario& scenario, const SimulatedTuningOptions& options) {
+  TuningReport report{.model = scenario.workload.name,
+                      .cluster = scenario.cluster.name,
+                      .ranks = scenario.cluster.ranks(),
+                      .policy = std::string(options.policy->name),
+                      .method = options.method,
+                      .where = "simulation",
+                      .sizes = size_candidates(scenario.workload)};
+  if (options.planned)
+    add_grouping(report.sizes, "planned",
+                 plan::FusionChoice::parse("planned").resolve(
+                     *options.policy, scenario.workload, cost::times_on(scenario.cluster, options.times)));
+  report.true_seconds =
+      simulated_seconds(report.sizes, *options.policy, scenario.workload, scenario.cluster, options.times);
+  tune::TunerOptions tuner_options{.trials = options.trials, .seed = options.seed};
+  tune::Draws draws(options.seed);
+  if (options.prior) {
+    Workload workload = scenario.workload;
+    Cluster cluster = scenario.cluster;
+    misjudge(workload, cluster, options.prior_error, draws);
+    tuner_options.prior.seconds =
+        simulated_seconds(report.sizes, *options.policy, workload, cluster, options.times);
+  }
+  const auto tuner = tune::find_method(options.method).make(report.sizes.candidates, tuner_options);
+  while (const auto candidate = tuner->suggest()) {
+    const double seconds =
+        noisy_seconds(report.true_seconds[*candidate], options.noise, options.window, draws);
+    tuner->observe(*candidate, seconds);
+    report.trials.push_back({.candidate = *candidate, .seconds = seconds});
+  }
+  report.choice = *tuner->best();
+  report.expectations = tuner->expectations();
+  return report;
+}
+
+}  // namespace dear::cli

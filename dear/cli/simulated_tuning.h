@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "dear/cli/scenario.h"
+#include "dear/cli/tuning_report.h"
+#include "dear/cluster/cluster.h"
+#include "dear/cost/cluster_times.h"
+#include "dear/schedule/policy/policy.h"
+#include "dear/tune/draws.h"
+#include "dear/workload/workload.h"
+
+namespace dear::cli {
+
+struct SimulatedTuningOptions {
+  const Policy* policy = nullptr;
+  std::string method = "bayesian";
+  int trials = 10;
+  int window = 10;      // iterations of a trial; it is their median
+  double noise = 0.05;  // of one iteration, log-normal
+  std::uint64_t seed = 1;
+  bool planned = false;  // planned buckets (fusion/planned.h) are a candidate, too
+  bool prior = false;    // from a simulation that was told wrong numbers, see misjudge()
+  double prior_error = 0.25;
+  cost::ClusterTimesOptions times;
+};
+
+// Tunes the bucket size of a job that is simulated, where the truth is known: it is in the report.
+// ConfigError for what a tuner or the simulator refuses.
+TuningReport tune_simulated(const Scenario& scenario, const SimulatedTuningOptions& options);
+
+// What a job and its cluster look like to somebody who measured them badly: each start-up time and each time
+// a byte is off by a factor between 1 / (1 + error) and 1 + error, all layers together by another, and each
+// layer's forward and backward by others.
+void misjudge(Workload& workload, Cluster& cluster, double error, tune::Draws& draws);
+
+// By candidate, seconds of an iteration. Simulated, in closed form.
+std::vector<double> simulated_seconds(const SizeCandidates& sizes, const Policy& policy,
+                                      const Workload& workload, const Cluster& cluster,
+                                      const cost::ClusterTimesOptions& times = {});
+
+// The median of so many iterations with noise around the truth.
+double noisy_seconds(double seconds, double noise, int window, tune::Draws& draws);
+
+}  // namespace dear::cli

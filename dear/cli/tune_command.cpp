@@ -1,0 +1,121 @@
+#include "dear/cli/tune_command.h"
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "dear/base/atomic_file.h"
+#include "dear/base/error.h"
+#include "dear/base/units.h"
+#include "dear/cli/output_path.h"
+#include "dear/cli/scenario.h"
+#include "dear/cli/simulated_cases.h"
+#include "dear/cli/simulated_tuning.h"
+#include "dear/cli/tune_training.h"
+#include "dear/cli/tuning_report.h"
+
+namespace dear::cli {
+namespace {
+
+struct TuneArguments {
+  ScenarioOptions scenarios;
+  ModelOptions model;
+  std::string policy = "dear";
+  SimulatedTuningOptions tuning;
+  std::optional<std::string> json;
+  std::optional<std::string> plot;
+};
+
+Scenario one_scenario(const ScenarioOptions& options) {
+  if (options.models.empty()) throw ConfigError("--model is required");
+  if (options.clusters.empty()) throw ConfigError("--cluster is required");
+  std::vector<Scenario> all = scenarios(options);
+  if (all.size() != 1)
+    throw ConfigError(
+        fmt::format("one job is tuned and {} were asked for: give one --model, --cluster and number of "
+                    "--ranks",
+                    all.size()));
+  return std::move(all.front());
+}
+
+void print(const TuningReport& report) {
+  fmt::print("{} candidates from {} to {}\n\n{}", report.sizes.candidates.size(),
+             report.sizes.candidates.front().name, report.sizes.candidates.back().name, table_of(report));
+  const std::size_t optimum = optimum_of(report);
+  fmt::print("\nThe choice is {}: {} an iteration. The fastest of all is {}: {}, {:.1f} % less.\n",
+             report.sizes.candidates[report.choice].name, format_seconds(report.true_seconds[report.choice]),
+             report.sizes.candidates[optimum].name, format_seconds(report.true_seconds[optimum]),
+             100 * (1 - report.true_seconds[optimum] / report.true_seconds[report.choice]));
+}
+
+void run_tune(const TuneArguments& arguments) {
+  const std::string json = checked_output_path("--json", arguments.json);
+  const std::string picture = checked_output_path("--plot", arguments.plot);
+  SimulatedTuningOptions options = arguments.tuning;
+  options.policy = &find_policy(arguments.policy);
+  options.times.algorithm = arguments.model.algorithm;
+  const Scenario scenario = one_scenario(arguments.scenarios);
+  const TuningReport report = tune_simulated(scenario, options);
+  if (!json.empty()) write_file_atomically(json, to_json(report));
+  if (!picture.empty()) write_file_atomically(picture, plot(report));
+  print_scenarios({scenario});
+  fmt::print("Everything below is modelled: no computation and no communication took place.\n\n");
+  print(report);
+}
+
+}  // namespace
+
+void add_tune_command(CLI::App& app) {
+  auto arguments = std::make_shared<TuneArguments>();
+  CLI::App* const command = app.add_subcommand(
+      "tune", "Find the bucket size of a job by trying some: of a simulated one, or of one that trains");
+  add_tune_training(*command);
+  arguments->scenarios.add_to(*command);
+  // `training` has a model and a network of its own.
+  command->get_option("--model")->required(false);
+  command->get_option("--cluster")->required(false);
+  command->add_option("--policy", arguments->policy, "Policy")->type_name("NAME")->capture_default_str();
+  arguments->model.add_to(*command);
+  SimulatedTuningOptions& tuning = arguments->tuning;
+  command->add_option("--method", tuning.method, "bayesian, grid, random, golden-section, or reference")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_option("--trials", tuning.trials, "Trials at most")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--window", tuning.window, "Iterations of a trial, which is their median")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--noise", tuning.noise, "Standard deviation of an iteration, as a part of its time")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("PART")
+      ->capture_default_str();
+  command->add_option("--seed", tuning.seed, "Of the noise, and of methods that draw")->type_name("N");
+  command->add_flag("--planned,!--no-planned", tuning.planned,
+                    "Buckets with planned borders are a candidate beside those by size");
+  command->add_flag("--prior,!--no-prior", tuning.prior,
+                    "Begin with what a simulation expects that was told wrong numbers");
+  command
+      ->add_option("--prior-error", tuning.prior_error,
+                   "How wrong they are: each start-up, bandwidth and layer's time by up to this part")
+      ->check(CLI::Range(0.0, 10.0))
+      ->type_name("PART")
+      ->capture_default_str();
+  command->add_option("--json", arguments->json, "Write trials and choice to FILE")->type_name("FILE");
+  command->add_option("--plot", arguments->plot, "Draw trials and what is expected of the rest, as SVG")
+      ->type_name("FILE");
+  command->callback([arguments, command] {
+    if (command->get_subcommands().empty()) run_tune(*arguments);
+  });
+}
+
+}  // namespace dear::cli

@@ -1,0 +1,121 @@
+#include "dear/replay/replay.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/cluster/network.h"
+#include "dear/collective/exchange.h"
+#include "dear/replay/real_time.h"
+#include "dear/sim/simulate.h"
+#include "dear/wire/bucket_wire.h"
+#include "dear/wire/layout.h"
+
+namespace dear {
+namespace {
+
+// Computation that lasts as long as it is said to.
+class SleptSide final : public Side {
+ public:
+  SleptSide(std::vector<double> seconds, RealTime& time) : seconds_(std::move(seconds)), time_(time) {}
+  void start(Instance which, const Step& /*step*/) override {
+    time_.end_at(which, time_.now_seconds() + seconds_[which.step]);
+  }
+
+ private:
+  std::vector<double> seconds_;  // by step
+  RealTime& time_;
+};
+
+// The group's side, with the iteration that a wire forgets.
+class RealNetwork final : public Side {
+ public:
+  RealNetwork(Group group, std::vector<BucketWire::Flat> buckets, std::size_t steps, RealTime& time)
+      : iteration_(steps),
+        time_(time),
+        wire_(
+            std::move(group), std::move(buckets),
+            [this](StepId step, double, double end) {
+              time_.ended({.step = step, .iteration = iteration_[step]}, end);
+            },
+            [this](std::exception_ptr error) { time_.failed(std::move(error)); }) {}
+
+  void start(Instance which, const Step& step) override {
+    iteration_[which.step] = which.iteration;
+    time_.expect_end();
+    try {
+      wire_.start(which, step);
+    } catch (...) {
+      time_.expect_no_end();
+      throw;
+    }
+  }
+
+ private:
+  std::vector<std::int64_t> iteration_;  // by step: the one under way
+  RealTime& time_;
+  BucketWire wire_;
+};
+
+std::vector<BucketWire::Flat> allocate(const Workload& workload, const Grouping& grouping, Group& group) {
+  const std::vector<std::uint32_t> one_rule(workload.tensors.size(), 0);
+  std::vector<BucketWire::Flat> flats;
+  for (const Bucket& bucket : grouping.buckets()) {
+    const BucketLayout layout = lay_out(bucket, workload, one_rule);
+    const auto view = [&] {
+      return View{.buffer = group.allocate(layout.bytes()), .count = layout.elements, .dtype = layout.dtype};
+    };
+    flats.push_back({.parameters = view(), .gradients = view()});
+  }
+  return flats;
+}
+
+// Compute and update steps alone; what the group does takes the time that it takes.
+std::vector<double> seconds_of_steps(const Schedule& schedule, const Workload& workload,
+                                     const Grouping& grouping, int ranks) {
+  return sim::step_seconds(schedule, workload, grouping, Link{}, ranks);
+}
+
+}  // namespace
+
+Replayed replay(const Schedule& schedule, const Workload& workload, const Grouping& grouping, Group group,
+                const ReplayOptions& options) {
+  if (options.iterations < 2)
+    throw ConfigError(
+        fmt::format("a replay of {} iterations has none to measure: give at least 2", options.iterations));
+  std::vector<double> seconds = seconds_of_steps(schedule, workload, grouping, group.size());
+  agree(group, "replay",
+        fmt::format("{} {:016x}, {} iterations", schedule.policy(), schedule.digest(), options.iterations));
+
+  Replayed result;
+  for (StepId step = 0; step < seconds.size(); ++step) {
+    if (schedule.lanes()[schedule.steps()[step].lane].kind == LaneKind::compute)
+      result.compute_seconds += seconds[step];
+  }
+  std::vector<BucketWire::Flat> flats = allocate(workload, grouping, group);
+  RealTime time;
+  SleptSide compute(std::move(seconds), time);
+  RealNetwork network(group, std::move(flats), schedule.steps().size(), time);
+  group.barrier().wait();
+  time.begin();
+  try {
+    result.spans = drive(schedule, options.iterations, {compute, compute, network}, time);
+  } catch (const std::exception& error) {
+    group.abort(error.what());
+    time.await_ends();  // the network's are told to it
+    throw;
+  }
+
+  double last = 0;
+  for (const StepSpan& span : result.spans) {
+    if (span.which.step != schedule.commit()) continue;
+    if (span.which.iteration > 0) result.iteration_seconds.push_back(span.end_seconds - last);
+    last = span.end_seconds;
+  }
+  return result;
+}
+
+}  // namespace dear

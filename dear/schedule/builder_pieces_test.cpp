@@ -1,0 +1,207 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/error.h"
+#include "dear/schedule/testing/pieces.h"
+
+// Buckets that travel in pieces, and those whose shards lie inside nodes.
+namespace dear {
+namespace {
+
+using dear::testing::expect_refused;
+using dear::testing::Pieces;
+using ::testing::HasSubstr;
+
+// Bucket 0 has 32 bytes. Every reduction comes before the update.
+void reduce_in(Pieces& pieces, const std::vector<Communicate>& reductions) {
+  pieces.program();
+  const StepId updated = pieces.builder.add(Update{UpdateScope::whole, 0}, pieces.updates);
+  pieces.builder.edge(4, updated);
+  pieces.publish(updated);
+  for (const Communicate& work : reductions) pieces.builder.edge(pieces.reduce(work), updated);
+}
+Communicate piece(std::int64_t begin, std::int64_t end) {
+  return {CollectiveOp::all_reduce, Payload::gradients, 0, {begin, end}};
+}
+
+TEST(Builder, AcceptsPiecesThatCarryEveryByteOnce) {
+  Pieces pieces;
+  reduce_in(pieces, {piece(16, 32), piece(0, 4), piece(4, 16)});
+  const Schedule schedule = pieces.build();
+  EXPECT_EQ(name_of(schedule.steps()[6].work), "all-reduce of gradients, bucket 0, bytes 16 to 32");
+  Pieces other;
+  reduce_in(other, {piece(16, 32), piece(0, 8), piece(8, 16)});
+  EXPECT_NE(other.build().digest(), schedule.digest());
+}
+
+TEST(Builder, AcceptsPiecesThatFollowOneAnother) {
+  Pieces pieces;
+  pieces.program();
+  const StepId first = pieces.reduce(piece(0, 16));
+  const StepId second = pieces.builder.add(piece(16, Piece{}.end), pieces.network);
+  pieces.builder.edge(first, second);
+  const StepId updated = pieces.update(UpdateScope::whole, first);
+  pieces.builder.edge(second, updated);
+  pieces.publish(updated);
+  EXPECT_EQ(name_of(pieces.build().steps()[second].work), "all-reduce of gradients, bucket 0, bytes from 16");
+}
+
+TEST(Builder, RefusesPiecesThatAreNoPartition) {
+  const auto refused = [](const std::vector<Communicate>& reductions, const char* message) {
+    SCOPED_TRACE(message);
+    Pieces pieces;
+    reduce_in(pieces, reductions);
+    expect_refused(pieces, HasSubstr(message));
+  };
+  refused({piece(0, 16)}, "bytes 16 to 32 of bucket 0 are never reduced: add an all-reduce of them");
+  refused({piece(0, 8), piece(16, 32)}, "bytes 8 to 16 of bucket 0 are never reduced");
+  refused({piece(4, 32)}, "bytes 0 to 4 of bucket 0 are never reduced");
+  refused(
+      {piece(0, 20), piece(16, 32)},
+      "bucket 0 is reduced twice, by step 6 (all-reduce of gradients, bucket 0, bytes 0 to 20) and step 7");
+  refused({Pieces::all_reduce(), piece(16, 32)}, "bucket 0 is reduced twice");
+  refused({piece(0, 32), piece(8, 8)},
+          "step 7 (all-reduce of gradients, bucket 0, bytes 8 to 8) carries nothing");
+  refused({piece(0, 32), piece(32, 40)}, "carries nothing: give it some of the bucket's 32 bytes");
+  refused({piece(-4, 32)}, "carries nothing");
+  refused({{CollectiveOp::reduce_scatter, Payload::gradients, 0, {0, 16}}, piece(16, 32)},
+          "bucket 0 is scattered in part: reduce all of its pieces in one way");
+}
+
+// Bucket 0 scattered, updated and gathered in two pieces that go by themselves.
+struct Scattered : Pieces {
+  Piece of_update{0, 16}, of_gather{0, 16};  // of the first
+  OptionsOf options = OptionsOf::this_commit;
+  bool after_last_commit = false;
+  Schedule made() {
+    program();
+    for (const Piece& piece : {Piece{0, 16}, Piece{16, 32}}) {
+      const bool first = piece.begin == 0;
+      const StepId scattered =
+          reduce({CollectiveOp::reduce_scatter, Payload::gradients, 0, piece, Reach::all});
+      const StepId updated =
+          builder.add(Update{UpdateScope::shard, 0, first ? of_update : piece, options}, updates);
+      builder.edge(scattered, updated).edge(updated, 2, 1).edge(updated, 3, 1);
+      if (options == OptionsOf::this_commit) builder.edge(4, updated);
+      if (after_last_commit) builder.edge(4, updated, 1);
+      const StepId gathered = builder.add(
+          Communicate{CollectiveOp::all_gather, Payload::parameters, 0, first ? of_gather : piece}, network);
+      builder.edge(updated, gathered).edge(gathered, 0, 1).edge(gathered, 1, 1);
+    }
+    return build();
+  }
+};
+
+TEST(Builder, AcceptsPiecesThatAreScatteredUpdatedAndGathered) {
+  Scattered pieces;
+  const Schedule schedule = pieces.made();
+  ASSERT_EQ(schedule.publishers_of(0).size(), 2U);
+  ASSERT_EQ(schedule.updates_of(0).size(), 2U);
+  EXPECT_EQ(name_of(schedule.steps()[schedule.updates_of(0)[1]].work),
+            "update of shard, bucket 0, bytes 16 to 32");
+  EXPECT_EQ(name_of(schedule.steps()[schedule.publishers_of(0)[0]].work),
+            "all-gather of parameters, bucket 0, bytes 0 to 16");
+}
+
+TEST(Builder, RefusesPiecesThatAreCutInDifferentWays) {
+  const auto refusal = [](Scattered& pieces) {
+    try {
+      (void)pieces.made();
+    } catch (const ScheduleError& error) {
+      return std::string(error.what());
+    }
+    return std::string("taken");
+  };
+  Scattered update, gather, both;
+  update.of_update = {0, 8};
+  EXPECT_THAT(refusal(update), HasSubstr("(update of shard, bucket 0, bytes 0 to 8) changes other bytes"));
+  gather.of_gather = {};
+  EXPECT_THAT(refusal(gather), HasSubstr("(all-gather of parameters, bucket 0) gathers other bytes"));
+  both.of_update = both.of_gather = {16, 32};
+  EXPECT_THAT(refusal(both), HasSubstr("bucket 0 is never updated"));
+}
+
+TEST(Builder, AnUpdateAheadOfTheCommitFollowsTheLastOne) {
+  Scattered ahead;
+  ahead.options = OptionsOf::last_commit;
+  const std::uint64_t digest = ahead.made().digest();  // the order of the compute lane says so
+  Scattered stated;
+  stated.options = OptionsOf::last_commit;
+  stated.after_last_commit = true;
+  EXPECT_NE(stated.made().digest(), digest);
+  Scattered behind;
+  EXPECT_NE(behind.made().digest(), digest);
+}
+
+// Bucket 0 scattered inside nodes, with everything that completes it but what is taken away.
+struct InNodes : Pieces {
+  Reach gather = Reach::inside;
+  int all_reduces = 1;
+  Communicate scatter{CollectiveOp::reduce_scatter, Payload::gradients, 0, {}, Reach::inside};
+  Communicate across{CollectiveOp::all_reduce, Payload::gradients, 0, {}, Reach::across};
+  Schedule made() {
+    program();
+    StepId reduced = reduce(scatter);
+    for (int i = 0; i < all_reduces; ++i) {
+      const StepId added = builder.add(across, network);
+      builder.edge(reduced, added);
+      reduced = added;
+    }
+    const StepId updated = update(UpdateScope::shard, reduced);
+    const StepId gathered =
+        builder.add(Communicate{CollectiveOp::all_gather, Payload::parameters, 0, {}, gather}, network);
+    builder.edge(updated, gathered);
+    publish(gathered);
+    return build();
+  }
+};
+
+TEST(Builder, ShardsInsideNodesAreAddedUpAcrossThem) {
+  InNodes whole;
+  EXPECT_EQ(name_of(whole.made().steps()[6].work), "all-reduce of gradients across nodes, bucket 0");
+  const auto expect = [](InNodes& steps, const char* message) {
+    try {
+      (void)steps.made();
+      ADD_FAILURE() << "taken: " << message;
+    } catch (const ScheduleError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(message));
+    }
+  };
+  InNodes alone, twice, elsewhere, too_much, wrong, again;
+  alone.all_reduces = 0;
+  expect(alone, "adds up inside nodes alone: add an all-reduce across them");
+  twice.all_reduces = 2;
+  expect(twice, "bucket 0 is added up across nodes twice");
+  elsewhere.gather = Reach::all;
+  expect(elsewhere, "gathers from other ranks than");
+  too_much.scatter.reach = Reach::all;
+  too_much.gather = Reach::all;
+  expect(too_much, "adds up again what");
+  wrong.across.op = CollectiveOp::reduce_scatter;
+  expect(wrong, "across nodes gradients of shards are added up, and nothing else");
+  again.scatter.op = CollectiveOp::all_reduce;
+  expect(again, "inside nodes gradients are scattered, and parameters gathered");
+}
+
+TEST(Builder, RefusesAPieceThatNothingWaitsForOrThatWaitsForNothing) {
+  Pieces early;  // the second piece stands on a lane of its own, before any gradient
+  early.program();
+  const LaneId own = early.builder.lane("second network", LaneKind::network);
+  const StepId first = early.reduce(piece(0, 16));
+  const StepId second = early.builder.add(piece(16, 32), own);
+  const StepId updated = early.update(UpdateScope::whole, first);
+  early.builder.edge(second, updated);
+  early.publish(updated);
+  expect_refused(early, HasSubstr("step 6 (all-reduce of gradients, bucket 0, bytes 16 to 32) may run before "
+                                  "step 3 (backward 0) has ended"));
+  Pieces late;
+  late.program();
+  const StepId reduced = late.reduce(piece(0, 16));
+  late.reduce(piece(16, 32));
+  late.publish(late.update(UpdateScope::whole, reduced));
+  expect_refused(late, HasSubstr("step 7 (update of whole, bucket 0) may run before step 6 (all-reduce of "
+                                 "gradients, bucket 0, bytes 16 to 32) has ended"));
+}
+
+}  // namespace
+}  // namespace dear

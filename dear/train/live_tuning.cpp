@@ -1,0 +1,192 @@
+#include "dear/train/live_tuning.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/digest.h"
+#include "dear/base/error.h"
+#include "dear/cluster/cluster.h"
+#include "dear/collective/exchange.h"
+#include "dear/cost/collective_times.h"
+#include "dear/fusion/planned.h"
+#include "dear/schedule/policy/policy.h"
+#include "dear/sim/evaluate.h"
+
+namespace dear::train {
+namespace {
+
+// The first is the one that learned, and the next is not like others either.
+constexpr std::int64_t kUnlike = 2;
+constexpr int kQuietIterations = 16;  // between words, once tuning has settled
+constexpr int kTrials = 20;           // at most; the budget and what is left to gain end them earlier
+constexpr double kPriorError = 0.1;   // of the simulator, beyond what is common to all buckets
+constexpr const char* kPlanned = "planned";
+
+std::string key_of(const Workload& workload, const std::string& policy, const Group& group) {
+  Digest digest;
+  for (const Tensor& tensor : workload.tensors)
+    digest.add(fmt::format("{} {} {}\n", tensor.name, tensor.elements, name_of(tensor.dtype)));
+  return fmt::format("{} tensors {}, policy {}, {} ranks, {}", workload.tensors.size(), digest.hex(), policy,
+                     group.size(), group.description());
+}
+
+std::optional<std::size_t> find(const SizeCandidates& sizes, const std::string& name) {
+  for (std::size_t i = 0; i < sizes.candidates.size(); ++i)
+    if (sizes.candidates[i].name == name) return i;
+  return std::nullopt;
+}
+
+}  // namespace
+
+LiveTuning::LiveTuning(Group group, TuningOptions options, std::string policy)
+    : group_(std::move(group)),
+      options_(std::move(options)),
+      policy_(std::move(policy)),
+      announcement_(group_) {
+  static_cast<void>(tune::find_method(options_.method));
+  if (options_.cache.empty()) return;
+  std::string error;
+  if (decides()) {
+    try {
+      tune::Cache::read(options_.cache).write(options_.cache);  // what cannot be kept is refused now
+    } catch (const Error& refused) {
+      error = refused.what();
+    }
+  }
+  error = all_gather_text(group_, error).front();
+  if (!error.empty()) throw ConfigError(error);
+}
+
+Fusion LiveTuning::start(const Workload& workload) {
+  workload_ = workload;
+  report_.sizes = size_candidates(workload);
+  if (options_.cache.empty()) return options_.start;
+  key_ = key_of(workload, policy_, group_);
+  tune::Cache known;
+  if (decides()) {
+    const tune::Cache all = tune::Cache::read(options_.cache);
+    if (const tune::Learned* const mine = all.find(key_)) known.put(key_, *mine);
+  }
+  known =
+      tune::Cache::parse(all_gather_text(group_, decides() ? known.to_json() : "").front(), options_.cache);
+  const tune::Learned* const learned = known.find(key_);
+  if (learned == nullptr) return options_.start;
+  learned_ = *learned;
+  if (!learned_.planned.empty())
+    add_grouping(report_.sizes, kPlanned, group(workload_, ByName{learned_.planned, options_.cache}));
+  const std::optional<std::size_t> choice = find(report_.sizes, learned_.choice);
+  return choice ? fusion_of(*choice) : options_.start;
+}
+
+Fusion LiveTuning::begin(const Workload& timed, const Link& link, const Grouping& running) {
+  const Policy& policy = find_policy(policy_);
+  const cost::CollectiveTimes times = cost::ring_times(link, group_.size());
+  if (learned_.planned.empty())
+    add_grouping(report_.sizes, kPlanned, group_planned(timed, times, policy.overlap));
+  report_.running = add_grouping(report_.sizes, "start", running);
+  if (decides()) {
+    const Cluster cluster = flat_cluster({.name = "measured", .link = link}, group_.size());
+    report_.predicted = sim::iteration_seconds(policy, timed, report_.sizes.groupings, cluster, times);
+    tune::SessionOptions session{
+        .method = options_.method,
+        .tuner = {.trials = kTrials, .prior = {.seconds = report_.predicted, .error = kPriorError}},
+        .budget_iterations = options_.budget_iterations};
+    for (const tune::Learned::Measured& measured : learned_.measured)
+      if (const std::optional<std::size_t> candidate = find(report_.sizes, measured.candidate))
+        session.learned.push_back({.candidate = *candidate, .seconds = measured.seconds});
+    session_ = std::make_unique<tune::Session>(report_.sizes.candidates, report_.running, std::move(session));
+    for (const double seconds : first_iterations_)
+      if (session_->state() == tune::State::baseline) session_->iteration(seconds);
+    update_report();
+  }
+  tunes_ = true;
+  const std::size_t first = decides() ? session_->current() : 0;
+  report_.running = std::stoul(all_gather_text(group_, std::to_string(first)).front());
+  until_words_ = 1;
+  promise();
+  return fusion_of(report_.running);
+}
+
+void LiveTuning::changed(double begin_seconds, double end_seconds) {
+  if (session_) session_->paid(end_seconds - begin_seconds);
+  report_.paid_seconds += end_seconds - begin_seconds;
+  iteration_began_ = end_seconds;
+}
+
+std::optional<Fusion> LiveTuning::iteration_ended(double now_seconds,
+                                                  const std::function<void()>& throw_if_failed) {
+  ++iterations_;
+  const std::optional<double> began = std::exchange(iteration_began_, now_seconds);
+  const double seconds = began ? now_seconds - *began : 0;
+  if (!tunes_) {
+    if (iterations_ > kUnlike) first_iterations_.push_back(seconds);
+    return std::nullopt;
+  }
+  look(seconds);
+  std::optional<Fusion> change;
+  if (--until_words_ == 0) {
+    const auto [candidate, iterations] = announcement_.receive(throw_if_failed);
+    until_words_ = static_cast<int>(iterations);
+    report_.settled = until_words_ == kQuietIterations;
+    if (static_cast<std::size_t>(candidate) != report_.running) {
+      report_.running = static_cast<std::size_t>(candidate);
+      change = fusion_of(report_.running);
+    }
+  }
+  if (until_words_ == 1) promise();
+  return change;
+}
+
+// What was decided already and is not in force yet ends what would be measured.
+void LiveTuning::look(double seconds) {
+  if (!session_ || session_->current() != report_.running) return;
+  const bool settled = session_->settled();
+  session_->iteration(seconds);
+  if (session_->trials().size() > report_.trials.size()) update_report();
+  if (session_->settled() && !settled) keep();
+}
+
+void LiveTuning::promise() {
+  if (!decides()) return announcement_.promise({});
+  const bool quiet = session_->settled() && session_->current() == report_.running;
+  announcement_.promise(
+      {static_cast<double>(session_->current()), static_cast<double>(quiet ? kQuietIterations : 1)});
+}
+
+// A session counts what it is told, and this the steps of training.
+void LiveTuning::update_report() {
+  for (std::size_t i = report_.trials.size(); i < session_->trials().size(); ++i) {
+    tune::Trial trial = session_->trials()[i];
+    trial.at_iteration = trial.state == tune::State::baseline ? kUnlike : iterations_ - trial.iterations;
+    report_.trials.push_back(trial);
+  }
+  report_.expectations = session_->expectations();
+}
+
+void LiveTuning::keep() {
+  if (options_.cache.empty()) return;
+  tune::Learned learned{
+      .choice = report_.sizes.candidates[session_->current()].name, .measured = {}, .planned = {}};
+  for (const tune::Observation& one : session_->learned())
+    learned.measured.push_back({report_.sizes.candidates[one.candidate].name, one.seconds});
+  if (const std::optional<std::size_t> planned = find(report_.sizes, kPlanned))
+    learned.planned = names_in(workload_, report_.sizes.groupings[*planned]).buckets;
+  try {
+    tune::Cache cache = tune::Cache::read(options_.cache);  // other jobs may have written meanwhile
+    cache.put(key_, std::move(learned));
+    cache.write(options_.cache);
+    report_.cache_error.clear();
+  } catch (const Error& error) {
+    report_.cache_error = error.what();
+  }
+}
+
+Fusion LiveTuning::fusion_of(std::size_t candidate) const {
+  ByName names = names_in(workload_, report_.sizes.groupings[candidate]);
+  names.source = report_.sizes.candidates[candidate].name;
+  return Fusion(std::move(names));
+}
+
+}  // namespace dear::train

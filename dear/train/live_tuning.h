@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dear/cluster/network.h"
+#include "dear/collective/group.h"
+#include "dear/fusion/grouping.h"
+#include "dear/fusion/size_candidates.h"
+#include "dear/train/announcement.h"
+#include "dear/train/tuning.h"
+#include "dear/tune/cache.h"
+#include "dear/tune/session.h"
+#include "dear/workload/workload.h"
+
+namespace dear::train {
+
+// [Note: live tuning] Rank 0 measures how long its iterations take, and its session decides what to try next;
+// all ranks change to it at the end of the same step, by DataParallel's regrouping. A decision made at the
+// end of one step travels with the next iteration ([Note: the word on the wire]), which therefore still runs
+// in the old buckets and is not measured. While candidates are tried every iteration carries a word; once
+// tuning has settled only every 16th does, so a drift is answered that much later.
+//
+// Candidates are the sizes that differ, and planned buckets. All ranks make the same list from rank 0's
+// measurements; what the simulator says of each, from the same numbers, is where the session begins.
+class LiveTuning {
+ public:
+  // All ranks together. ConfigError on every rank for a method that is not there, and a cache that rank 0
+  // cannot use.
+  LiveTuning(Group group, TuningOptions options, std::string policy);
+
+  // All ranks together, at the first step: what training begins with.
+  [[nodiscard]] Fusion start(const Workload& workload);
+
+  // All ranks together, after the first measured iterations: `timed` has rank 0's times on every rank, and
+  // `running` is in force. What to change to now.
+  [[nodiscard]] Fusion begin(const Workload& timed, const Link& link, const Grouping& running);
+  // The buckets were changed to what begin() or iteration_ended() said, between these times.
+  void changed(double begin_seconds, double end_seconds);
+
+  // [program] On every rank at the end of each step, from the first on; what to change to, all ranks alike.
+  [[nodiscard]] std::optional<Fusion> iteration_ended(double now_seconds,
+                                                      const std::function<void()>& throw_if_failed);
+  // Before the first reduction of every iteration.
+  void send() { announcement_.send(); }
+
+  [[nodiscard]] const TuningProgress& report() const { return report_; }
+
+ private:
+  [[nodiscard]] bool decides() const { return group_.rank() == 0; }
+  void look(double seconds);
+  void promise();
+  void update_report();
+  void keep();
+  [[nodiscard]] Fusion fusion_of(std::size_t candidate) const;
+
+  Group group_;
+  const TuningOptions options_;
+  const std::string policy_;
+  Announcement announcement_;
+
+  Workload workload_;  // without times
+  std::string key_;    // in the cache
+  tune::Learned learned_;
+  bool tunes_ = false;  // since begin()
+  std::int64_t iterations_ = 0;
+  int until_words_ = 0;  // so many iterations from now the next one ends that carries words
+  std::optional<double> iteration_began_;
+  std::vector<double> first_iterations_;  // before begin()
+
+  std::unique_ptr<tune::Session> session_;  // on rank 0
+  TuningProgress report_;
+};
+
+}  // namespace dear::train

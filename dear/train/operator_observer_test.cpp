@@ -1,0 +1,54 @@
+#include "dear/train/operator_observer.h"
+
+#include <vector>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+namespace dear::train {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Not;
+
+class Notes : public Watcher {
+ public:
+  void touched(const at::Tensor& tensor) noexcept override { seen.push_back(tensor.unsafeGetTensorImpl()); }
+  void throw_if_failed() override {}
+
+  std::vector<const c10::TensorImpl*> seen;
+};
+
+TEST(OperatorObserver, SeesTheInputsOfAnOperator) {
+  Notes notes;
+  Observation observation(notes);
+  const torch::Tensor left = torch::ones({2}), right = torch::ones({2});
+  observation.enable();
+  left.add(right);
+  observation.disable();
+  left.mul(right);
+  EXPECT_THAT(notes.seen, ElementsAre(left.unsafeGetTensorImpl(), right.unsafeGetTensorImpl()));
+}
+
+// A script's interpreter calls operators with the whole of its stack, of which theirs are the last.
+TEST(OperatorObserver, SeesNothingElseOfAScriptsStack) {
+  Notes notes;
+  Observation observation(notes);
+  const torch::Tensor waiting = torch::ones({2}), left = torch::ones({2}), right = torch::ones({2});
+  const auto add = c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor");
+  torch::jit::Stack stack{waiting, left, right, 1};
+  observation.enable();
+  add.callBoxed(&stack);
+  observation.disable();
+  ASSERT_EQ(stack.size(), 2);
+  EXPECT_TRUE(torch::equal(stack.back().toTensor(), torch::full({2}, 2.0)));
+  EXPECT_THAT(notes.seen, Contains(left.unsafeGetTensorImpl()));
+  EXPECT_THAT(notes.seen, Contains(right.unsafeGetTensorImpl()));
+  EXPECT_THAT(notes.seen, Not(Contains(waiting.unsafeGetTensorImpl())));
+}
+
+}  // namespace
+}  // namespace dear::train

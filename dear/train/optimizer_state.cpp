@@ -1,0 +1,86 @@
+// Optimiser state between two engines: Engine::optimizer_state() and take_over().
+
+#include <algorithm>
+#include <sstream>
+#include <variant>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/collective/exchange.h"
+#include "dear/train/engine.h"
+#include "dear/train/operator_observer.h"
+#include "dear/train/torch_types.h"
+
+namespace dear::train {
+namespace {
+
+// A rank that has nothing of a small bucket may remember nothing.
+ElementwiseOptimizer::StateOutline outline_of_all(const Group& group,
+                                                  ElementwiseOptimizer::StateOutline outline) {
+  const std::string mine = fmt::format("{} {:d}", outline.steps, fmt::join(outline.has_vector, " "));
+  for (const std::string& text : all_gather_text(group, mine)) {
+    std::istringstream words(text);
+    std::int64_t steps = 0;
+    words >> steps;
+    outline.steps = std::max(outline.steps, steps);
+    for (bool& has : outline.has_vector) {
+      bool theirs = false;
+      words >> theirs;
+      has = has || theirs;
+    }
+  }
+  return outline;
+}
+
+}  // namespace
+
+bool Engine::updates_shards(BucketId bucket) const {
+  const auto& work = std::get<Update>(schedule_->steps()[schedule_->update_of(bucket)].work);
+  return work.scope == UpdateScope::shard;
+}
+
+Engine::OptimizerState Engine::optimizer_state() {
+  const Unobserved unobserved;
+  const torch::NoGradGuard no_grad;
+  OptimizerState state{.outline = outline_of_all(group_, optimizer_->outline()), .vectors = {}};
+  for (std::size_t vector = 0; vector < state.vectors.size(); ++vector) {
+    if (!state.outline.has_vector[vector]) continue;
+    state.vectors[vector].resize(parameters_.size());
+    for (BucketId id = 0; id < buckets_.size(); ++id) {
+      const BucketLayout& layout = buckets_[id].layout();
+      const Buffer buffer = group_.allocate(layout.bytes());
+      torch::Tensor flat =
+          torch::from_blob(buffer.data(), {layout.elements}, torch::dtype(scalar_type_of(layout.dtype)));
+      optimizer_->read_state(id, vector, flat);
+      if (updates_shards(id))
+        group_.all_gather({.buffer = buffer, .count = layout.elements, .dtype = layout.dtype}).wait();
+      for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        if (locations_[i].bucket != id) continue;
+        const Placement& place = place_of(i);
+        state.vectors[vector][i] = flat.narrow(0, place.offset, place.elements).clone();
+      }
+    }
+  }
+  return state;
+}
+
+void Engine::take_over(const OptimizerState& state) {
+  const Unobserved unobserved;
+  const torch::NoGradGuard no_grad;
+  for (std::size_t vector = 0; vector < state.vectors.size(); ++vector) {
+    if (!state.outline.has_vector[vector]) continue;
+    for (BucketId id = 0; id < buckets_.size(); ++id) {
+      const BucketLayout& layout = buckets_[id].layout();
+      const torch::Tensor flat = torch::zeros({layout.elements}, torch::dtype(scalar_type_of(layout.dtype)));
+      for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        if (locations_[i].bucket != id) continue;
+        const Placement& place = place_of(i);
+        flat.narrow(0, place.offset, place.elements).copy_(state.vectors[vector][i]);
+      }
+      optimizer_->write_state(state.outline, id, vector, flat);
+    }
+  }
+}
+
+}  // namespace dear::train

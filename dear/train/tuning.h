@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dear/fusion/grouping.h"
+#include "dear/fusion/size_candidates.h"
+#include "dear/tune/session.h"
+#include "dear/tune/tuner.h"
+
+namespace dear {
+
+// How buckets are tuned while training.
+struct TuningOptions {
+  Fusion start = {};                // what runs until more is known
+  std::string method = "bayesian";  // of tune::methods()
+  // A file, read and written by rank 0, where each job finds again what it learned: by its tensors, policy,
+  // number of ranks and network. "" for none. Every rank gives the same.
+  std::string cache{};
+  // What trying may cost, in iterations of the best buckets: see tune::SessionOptions.
+  double budget_iterations = 16;
+};
+
+// What tuning did. Predictions, trials and expectations are there on rank 0 alone, which makes them.
+struct TuningProgress {
+  SizeCandidates sizes;                         // what could be tried; empty until the first step
+  std::vector<double> predicted;                // by candidate, seconds of an iteration in the simulator
+  std::vector<tune::Trial> trials;              // at_iteration counts from the first step of training
+  std::vector<tune::Expectation> expectations;  // by candidate
+  std::size_t running = 0;                      // the candidate in force
+  bool settled = false;                         // it is the choice, until a drift
+  double paid_seconds = 0;                      // for changes
+  std::string cache_error{};                    // why the cache could not be written; "" when it could
+};
+
+}  // namespace dear

@@ -1,0 +1,260 @@
+// Buckets that are tuned while training.
+
+#include <filesystem>
+#include <set>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/atomic_file.h"
+#include "dear/base/error.h"
+#include "dear/schedule/policy/policy.h"
+#include "dear/train/data_parallel.h"
+#include "dear/train/ranks_in_test.h"
+#include "dear/tune/cache.h"
+
+namespace dear {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using train::testing::groups_of;
+using train::testing::rows;
+using train::testing::run_all;
+using train::testing::run_each;
+using train::testing::what_of;
+
+constexpr std::int64_t kFeatures = 16;
+constexpr std::int64_t kWidth = 160;  // 100 KiB a layer
+
+torch::nn::Sequential make_net() {
+  torch::nn::Sequential net(torch::nn::Linear(kFeatures, kWidth), torch::nn::ReLU());
+  for (int i = 0; i < 4; ++i) net->push_back(torch::nn::Linear(kWidth, kWidth));
+  net->push_back(torch::nn::Linear(kWidth, 3));
+  const torch::NoGradGuard no_grad;
+  for (torch::Tensor& tensor : net->parameters())
+    tensor.copy_(0.05 * torch::sin(torch::arange(tensor.numel(), torch::kFloat32)).view_as(tensor));
+  return net;
+}
+
+struct Job {
+  explicit Job(const Group& group, DataParallelOptions options = {})
+      : rank(group.rank()),
+        net(make_net()),
+        adamw(net->parameters(), 1e-3),
+        parallel(*net, adamw, group, std::move(options)) {}
+  void step() {
+    const auto batch = rows(taken++, 2 * rank, 2, kFeatures);
+    torch::mse_loss(net->forward(batch.inputs), batch.targets).backward();
+    parallel.step();
+  }
+  void steps(int count) {
+    for (int i = 0; i < count; ++i) step();
+  }
+  int rank;
+  torch::nn::Sequential net;
+  torch::optim::AdamW adamw;
+  DataParallel parallel;
+  int taken = 0;
+};
+
+// Tries whatever there is, however long it takes.
+DataParallelOptions everything(const std::string& policy = "dear") {
+  return {.policy = policy,
+          .tuning = {.start = Fusion::parse("all"), .method = "grid", .budget_iterations = 1e9},
+          .profile_steps = 2};
+}
+
+std::string digest_of(const std::string& policy, int ranks, const DataParallelOptions& options, int steps) {
+  std::string digest;
+  run_all(ranks, [&](int rank, Group group) {
+    DataParallelOptions mine = options;
+    mine.policy = policy;
+    Job job(group, std::move(mine));
+    job.steps(steps);
+    job.parallel.synchronize();
+    if (rank != 0) return;
+    digest = parameter_digest(*job.net);
+    if (options.fusion || ranks == 1) return;
+    const TuningProgress& tuning = *job.parallel.tuning();
+    std::set<std::size_t> tried;
+    for (const tune::Trial& trial : tuning.trials) tried.insert(trial.candidate);
+    EXPECT_GE(tried.size(), 3U) << policy;
+    EXPECT_EQ(job.parallel.grouping().size(), tuning.sizes.groupings[tuning.running].size());
+    EXPECT_GT(tuning.paid_seconds, 0);
+  });
+  return digest;
+}
+
+TEST(Tuned, ChangesNoBit) {
+  constexpr int kSteps = 60;
+  for (const int ranks : {1, 2, 3}) {
+    const std::string expected = digest_of("serial", ranks, {.fusion = Fusion::parse("all")}, kSteps);
+    for (const Policy& policy : training_policies()) {
+      const std::string name(policy.name);
+      EXPECT_EQ(digest_of(name, ranks, everything(), kSteps), expected) << ranks << " ranks, " << name;
+    }
+  }
+}
+
+TEST(Tuned, IsWhatHappensUnlessBucketsAreGiven) {
+  run_all(2, [](int rank, Group group) {
+    Job job(group);
+    job.steps(12);
+    ASSERT_NE(job.parallel.tuning(), nullptr);
+    EXPECT_EQ(job.parallel.tuning()->predicted.empty(), rank != 0);
+    EXPECT_GT(job.parallel.tuning()->sizes.candidates.size(), 3U);
+    EXPECT_EQ(Job(group, {.fusion = Fusion::parse("all")}).parallel.tuning(), nullptr);
+    EXPECT_EQ(Job(group, {.planned = true}).parallel.tuning(), nullptr);
+  });
+  run_all(1, [](int, Group group) { EXPECT_EQ(Job(group).parallel.tuning(), nullptr); });
+}
+
+TEST(Tuned, SaysWhatWasTried) {
+  run_all(2, [](int rank, Group group) {
+    Job job(group, {.tuning = {.start = Fusion::parse("all")}, .profile_steps = 4, .record_trace = true});
+    job.step();
+    EXPECT_EQ(job.parallel.grouping().size(), 1U);
+    job.steps(399);
+    const TuningProgress& tuning = *job.parallel.tuning();
+    EXPECT_EQ(job.parallel.statistics().iterations, 400);
+    EXPECT_EQ(job.parallel.grouping().size(), tuning.sizes.groupings[tuning.running].size());
+    if (rank == 0) {
+      ASSERT_GE(tuning.trials.size(), 2U);
+      EXPECT_EQ(tuning.trials[0].at_iteration, 2);
+      EXPECT_EQ(tuning.trials[0].state, tune::State::baseline);
+      EXPECT_EQ(tuning.expectations.size(), tuning.sizes.candidates.size());
+    }
+    EXPECT_THAT(job.parallel.trace().spans,
+                Contains(AllOf(Field(&Span::name, StartsWith("tune: fusion ")), Field(&Span::rank, rank))));
+  });
+}
+
+// The step that changes buckets may be the last.
+TEST(Tuned, AProfileIsOfAllStepsWhateverTheirBuckets) {
+  for (const int steps : {4, 5, 30}) {
+    run_all(2, [&](int, Group group) {
+      DataParallelOptions options = everything();
+      options.record_trace = true;
+      Job job(group, options);
+      job.steps(steps);
+      const Workload profile = job.parallel.profile();
+      EXPECT_GT(profile.update_seconds, 0) << steps;
+      for (const Layer& layer : profile.layers) {
+        EXPECT_GT(layer.forward_seconds, 0) << steps << ", " << layer.name;
+        EXPECT_GT(layer.backward_seconds, 0) << steps << ", " << layer.name;
+      }
+    });
+  }
+}
+
+TEST(Tuned, RegroupEndsIt) {
+  run_all(2, [](int, Group group) {
+    Job job(group, everything());
+    job.steps(9);
+    EXPECT_NE(job.parallel.tuning(), nullptr);
+    job.parallel.regroup(Fusion::parse("all"));
+    EXPECT_EQ(job.parallel.tuning(), nullptr);
+    job.steps(20);
+    EXPECT_EQ(job.parallel.grouping().size(), 1U);
+    job.parallel.synchronize();
+    Job before(group, everything());
+    before.parallel.regroup(Fusion::parse("layer"));
+    before.steps(20);
+    EXPECT_EQ(before.parallel.grouping().size(), 6U);
+  });
+}
+
+std::string cache_in_a_temporary_folder() {
+  return (std::filesystem::temp_directory_path() / ("dear_tuning_test" + std::to_string(::getpid())))
+      .string();
+}
+
+TEST(Tuned, BeginsWithWhatTheCacheSays) {
+  const std::string path = cache_in_a_temporary_folder();
+  std::filesystem::remove(path);
+  DataParallelOptions options = everything();
+  options.tuning.cache = path;
+  run_all(2, [&](int rank, Group group) {
+    Job job(group, options);
+    job.steps(250);
+    if (rank != 0) return;
+    EXPECT_EQ(job.parallel.tuning()->cache_error, "");
+  });
+  // As if "planned" had won, with buckets that no plan would have.
+  std::string text = read_file(path);
+  const std::size_t at = text.find("\"choice\": \"");
+  ASSERT_NE(at, std::string::npos) << text;
+  const std::size_t end = text.find('"', at + 11);
+  text.replace(at + 11, end - at - 11, "planned");
+  const std::size_t planned = text.find("\"planned\": [");
+  ASSERT_NE(planned, std::string::npos) << text;
+  std::string names = "[\"0.weight\", \"0.bias\"], [";
+  for (int i = 2; i <= 6; ++i) names += fmt::format("{}\"{}.weight\", \"{}.bias\"", i == 2 ? "" : ", ", i, i);
+  text = text.substr(0, planned) + "\"planned\": [" + names + "]]}]}";
+  write_file_atomically(path, text);
+  run_all(2, [&](int, Group group) {
+    Job job(group, options);
+    job.step();
+    EXPECT_EQ(job.parallel.grouping().size(), 2U);
+    job.steps(20);
+  });
+  // Another policy is another job.
+  run_all(2, [&](int, Group group) {
+    DataParallelOptions other = options;
+    other.policy = "wfbp";
+    Job job(group, other);
+    job.step();
+    EXPECT_EQ(job.parallel.grouping().size(), 1U);
+  });
+  std::filesystem::remove(path);
+}
+
+TEST(Tuned, ACacheThatCannotBeUsedIsRefusedOnEveryRank) {
+  const std::string path = cache_in_a_temporary_folder();
+  write_file_atomically(path, "no cache\n");
+  for (const std::string& file : {path, std::string("/nowhere/at/all")}) {
+    const auto errors =
+        run_each(groups_of(3), [&](int, Group group) { Job job(group, {.tuning = {.cache = file}}); });
+    for (const std::exception_ptr& error : errors) {
+      EXPECT_THAT(what_of(error), HasSubstr(file));
+      EXPECT_THROW(std::rethrow_exception(error), ConfigError);
+    }
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(Tuned, DifferentlyOnRanksIsAMismatch) {
+  const auto errors = run_each(groups_of(2), [](int rank, Group group) {
+    DataParallelOptions options;
+    if (rank == 1) options.tuning.start = Fusion::parse("all");
+    Job job(group, options);
+  });
+  for (const std::exception_ptr& error : errors) {
+    EXPECT_THAT(what_of(error), AllOf(HasSubstr("choice of buckets"), HasSubstr("rank 1")));
+    EXPECT_THROW(std::rethrow_exception(error), MismatchError);
+  }
+  const auto unknown =
+      run_each(groups_of(2), [](int, Group group) { Job job(group, {.tuning = {.method = "guessing"}}); });
+  for (const std::exception_ptr& error : unknown) EXPECT_THAT(what_of(error), HasSubstr("guessing"));
+}
+
+TEST(Tuned, ARankThatFailsMeanwhileIsToldToTheOthers) {
+  const auto errors = run_each(groups_of(3), [](int rank, Group group) {
+    Job job(group, everything());
+    for (int i = 0; i < 200; ++i) {
+      if (rank == 1 && i == 13) throw Error("rank 1 had enough");
+      job.step();
+    }
+  });
+  EXPECT_EQ(what_of(errors[1]), "rank 1 had enough");
+  for (const int rank : {0, 2}) EXPECT_THROW(std::rethrow_exception(errors[rank]), TransportError) << rank;
+}
+
+}  // namespace
+}  // namespace dear

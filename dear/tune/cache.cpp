@@ -1,0 +1,92 @@
+#include "dear/tune/cache.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "dear/base/atomic_file.h"
+#include "dear/base/error.h"
+#include "dear/document/json_field.h"
+
+namespace dear::tune {
+namespace {
+
+constexpr JsonFormat kFormat{.name = "dear-tuning-cache", .kind = "tuning cache"};
+
+Learned::Measured measured_in(const JsonField& field) {
+  field.expect_members({"candidate", "seconds"});
+  const JsonField seconds = field.member("seconds");
+  if (!(seconds.number() > 0)) seconds.fail("expected a number above 0");
+  return {.candidate = field.member("candidate").text(), .seconds = seconds.number()};
+}
+
+Learned learned_in(const JsonField& job) {
+  Learned learned{.choice = job.member("choice").text(), .measured = {}, .planned = {}};
+  for (const JsonField& measured : job.member("measured").elements())
+    learned.measured.push_back(measured_in(measured));
+  for (const JsonField& bucket : job.member("planned").elements()) {
+    std::vector<std::string>& names = learned.planned.emplace_back();
+    for (const JsonField& name : bucket.elements()) names.push_back(name.text());
+  }
+  return learned;
+}
+
+Json json_of(const std::string& key, const Learned& learned) {
+  Json measured = Json::array();
+  for (const Learned::Measured& one : learned.measured)
+    measured.push_back({{"candidate", one.candidate}, {"seconds", one.seconds}});
+  return {{"key", key}, {"choice", learned.choice}, {"measured", measured}, {"planned", learned.planned}};
+}
+
+}  // namespace
+
+Cache Cache::read(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) && !error) return {};
+  return parse(read_file(path), path);
+}
+
+Cache Cache::parse(std::string_view text, const std::string& source) {
+  const Json document = parse_json_file(text, source, kFormat);
+  const JsonField root(document, source);
+  root.expect_members({"format", "version", "jobs"});
+  Cache cache;
+  for (const JsonField& job : root.member("jobs").elements()) {
+    job.expect_members({"key", "choice", "measured", "planned"});
+    cache.put(job.member("key").text(), learned_in(job));
+  }
+  return cache;
+}
+
+const Learned* Cache::find(std::string_view key) const {
+  const auto found =
+      std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& job) { return job.first == key; });
+  return found == jobs_.end() ? nullptr : &found->second;
+}
+
+void Cache::put(const std::string& key, Learned learned) {
+  const auto found =
+      std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& job) { return job.first == key; });
+  if (found == jobs_.end()) {
+    jobs_.emplace_back(key, std::move(learned));
+  } else {
+    found->second = std::move(learned);
+  }
+}
+
+std::string Cache::to_json() const {
+  Json jobs = Json::array();
+  for (const auto& [key, learned] : jobs_) jobs.push_back(json_of(key, learned));
+  try {
+    return Json{{"format", kFormat.name}, {"version", kFormat.version}, {"jobs", jobs}}.dump(1) + "\n";
+  } catch (const Json::type_error&) {
+    throw ConfigError(
+        "a name of a tensor or a network is not UTF-8 and cannot stand in a tuning cache: rename it");
+  }
+}
+
+void Cache::write(const std::string& path) const { write_file_atomically(path, to_json()); }
+
+}  // namespace dear::tune

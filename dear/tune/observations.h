@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "dear/tune/candidates.h"
+#include "dear/tune/tuner.h"
+
+namespace dear::tune {
+
+// The base of every tuner: what was observed, and how many of its suggestions are left. Suggestions are
+// made by `choose`, and counted when they were observed.
+class ObservingTuner : public Tuner {
+ public:
+  // ConfigErrors of Method::make.
+  ObservingTuner(const Candidates& candidates, const TunerOptions& options);
+
+  std::optional<std::size_t> suggest() final;
+  void observe(std::size_t candidate, double seconds) final;
+  // The lowest median; of several the first observed.
+  [[nodiscard]] std::optional<std::size_t> best() const override;
+
+ protected:
+  // The next one, when there are trials left.
+  virtual std::optional<std::size_t> choose() = 0;
+  virtual void learn() {}  // after every observation
+
+  [[nodiscard]] const Candidates& candidates() const { return candidates_; }
+  [[nodiscard]] const std::vector<Observation>& observations() const { return observations_; }
+  [[nodiscard]] std::size_t times_observed(std::size_t candidate) const;
+  [[nodiscard]] int trials_left() const { return trials_left_; }
+
+ private:
+  const Candidates& candidates_;
+  std::vector<Observation> observations_;
+  int trials_left_;
+  bool chosen_ = false;  // whether `suggestion_` is what choose() said since the last observation
+  std::optional<std::size_t> suggestion_;
+};
+
+// Goes through a list that stands before the first observation, without those that were observed otherwise.
+class ListedTuner : public ObservingTuner {
+ protected:
+  using ObservingTuner::ObservingTuner;
+  void set_order(std::vector<std::size_t> order) { order_ = std::move(order); }
+
+ private:
+  std::optional<std::size_t> choose() final;
+
+  std::vector<std::size_t> order_;
+  std::size_t next_ = 0;
+};
+
+// The candidates nearest to these places, each for one place alone, in the order of the places; fewer when
+// there are not so many.
+std::vector<std::size_t> nearest_candidates(const Candidates& candidates,
+                                            const std::vector<std::vector<double>>& places);
+
+double median(std::vector<double> values);  // of at least one
+
+}  // namespace dear::tune

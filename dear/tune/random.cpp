@@ -1,0 +1,30 @@
+#include <cstddef>
+#include <numeric>
+#include <utility>
+
+#include "dear/tune/draws.h"
+#include "dear/tune/observations.h"
+#include "dear/tune/ways.h"
+
+namespace dear::tune {
+namespace {
+
+class Random final : public ListedTuner {
+ public:
+  Random(const Candidates& candidates, const TunerOptions& options) : ListedTuner(candidates, options) {
+    std::vector<std::size_t> order(candidates.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    Draws draws(options.seed);
+    for (std::size_t left = order.size(); left > 1; --left)
+      std::swap(order[left - 1], order[draws.below(left)]);
+    set_order(std::move(order));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Tuner> make_random(const Candidates& candidates, const TunerOptions& options) {
+  return std::make_unique<Random>(candidates, options);
+}
+
+}  // namespace dear::tune

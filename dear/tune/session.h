@@ -1,0 +1,138 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dear/tune/candidates.h"
+#include "dear/tune/tuner.h"
+#include "dear/tune/window.h"
+
+// Tuning while training: what the one rank that decides is told, and answers. Pure: no clock, no thread, no
+// random number but from a seed, so the same times give the same answers.
+namespace dear::tune {
+
+enum class State : std::uint8_t {
+  baseline,   // measures what it started with
+  trials,     // measures what the tuner suggests
+  comparing,  // the winner is near what it started with: both are measured again, side by side
+  settled,    // the winner runs, and is watched
+  drifted     // it got slower or faster by itself: measures what it now takes, then tries again
+};
+std::string_view name_of(State state);
+
+enum class Outcome : std::uint8_t {
+  measured,  // as well as asked for
+  hopeless,  // given up early: plainly slower than the best
+  budget,    // cut short: trials have cost what they may
+  compared   // measured again, against another
+};
+std::string_view name_of(Outcome outcome);
+
+// One stay at one candidate, in order to measure it.
+struct Trial {
+  std::size_t candidate = 0;
+  double seconds = 0;             // of an iteration
+  double deviation_seconds = 0;   // of that, see Window
+  int iterations = 0;             // spent
+  std::int64_t at_iteration = 0;  // number of the first of them
+  State state = State::baseline;  // in which it was made
+  Outcome outcome = Outcome::measured;
+};
+
+struct SessionOptions {
+  std::string method = "bayesian";
+  TunerOptions tuner = {.trials = 20};
+  WindowOptions baseline{.least_iterations = 2, .most_iterations = 4, .precision = 0.02};
+  WindowOptions window;
+  // What all trials together may cost beyond as many iterations of the best so far, in iterations of it. A
+  // trial that goes beyond is cut short after its second iteration. Stalls do not count, nor does what the
+  // start takes, which would have run anyway; changes do, see paid().
+  double budget_iterations = 12;
+  // The winner is compared with the start again when it is not better by this part and three deviations.
+  double near = 0.05;
+  // Drift is when the median of so many iterations is off the settled one by this part and by five
+  // deviations, and that of the next as many is, too.
+  double drift = 0.1;
+  int drift_iterations = 10;
+  // Iterations between settling and tuning again because of drift: at least so many, and twice as many after
+  // each time that changed nothing.
+  int rest_iterations = 50;
+  // From an earlier run of the same job on the same machines, possibly somewhat wrong: tuning starts at what
+  // was best there.
+  std::vector<Observation> learned = {};
+  double learned_error = 0.02;  // as Prior::error
+  double drifted_error = 0.1;   // of what was known before a drift
+};
+
+// [Note: what a drift leaves] What was observed before is neither dropped nor kept: when the network changes,
+// each candidate changes by a factor of its own, but those that were poor for a reason mostly stay so. So the
+// expectations of the old model become the prior of the new one, which finds out a common factor and whether
+// differences grew, and corrects the rest by measurements. A cache of an earlier run enters in the same way.
+class Session {
+ public:
+  // `start` is the candidate that runs when the first iteration is told. ConfigErrors of Method::make, and
+  // for a start or a learned candidate that is not there.
+  Session(Candidates candidates, std::size_t start, SessionOptions options = {});
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // An iteration of current() has taken so long. The candidate that runs from the next iteration on, when it
+  // is another one. Seconds that are not finite and above 0 are passed over.
+  std::optional<std::size_t> iteration(double seconds);
+  // Changing to another candidate took so long, outside of all iterations.
+  void paid(double seconds);
+
+  [[nodiscard]] std::size_t current() const { return current_; }
+  [[nodiscard]] State state() const { return state_; }
+  [[nodiscard]] bool settled() const { return state_ == State::settled; }
+  [[nodiscard]] const Candidates& candidates() const { return candidates_; }
+  [[nodiscard]] const std::vector<Trial>& trials() const { return trials_; }  // all, oldest first
+  // What is worth remembering for the next run: medians, since the last drift.
+  [[nodiscard]] std::vector<Observation> learned() const;
+  // As Tuner::expectations, of the present tuner.
+  [[nodiscard]] std::vector<Expectation> expectations() const { return tuner_->expectations(); }
+  // What trials and changes have cost since the last drift, in iterations of the best.
+  [[nodiscard]] double spent_iterations() const;
+
+ private:
+  void begin(const Prior& prior, State state);
+  void open(std::size_t candidate, State state);
+  void close(Outcome outcome);
+  void after_trial();
+  void finish();
+  void settle(std::size_t candidate);
+  bool watch(double seconds);
+  [[nodiscard]] bool over_budget() const;
+  [[nodiscard]] std::optional<double> best_seconds() const;
+
+  const Candidates candidates_;
+  const SessionOptions options_;
+  std::unique_ptr<Tuner> tuner_;
+  State state_ = State::baseline;
+  std::size_t start_;  // what ran before tuning, or before the drift
+  std::size_t current_;
+  std::size_t winner_ = 0;
+  std::int64_t iterations_ = 0;
+  Window window_;
+  std::vector<Trial> trials_;
+  std::size_t first_trial_ = 0;  // since the last drift
+  double paid_seconds_ = 0;      // since then
+
+  std::optional<double> compared_start_seconds_;
+
+  std::optional<double> settled_seconds_;
+  double settled_noise_seconds_ = 0;
+  bool suspected_ = false;
+  std::deque<double> recent_;
+  std::int64_t settled_at_ = 0;
+  std::int64_t rest_iterations_;
+};
+
+}  // namespace dear::tune
