@@ -11,13 +11,14 @@ namespace dear {
 
 namespace {
 
-// The books know one reduction and one publication of a bucket, both between one forward and the next.
+// The books know a reduction and a publication of each piece of a bucket, both between one forward and the
+// next.
 void require_runnable(const Schedule& schedule) {
   for (const Step& step : schedule.steps()) {
     const auto* work = std::get_if<Communicate>(&step.work);
     if (work == nullptr) continue;
     if (work->payload == Payload::buffers || work->payload == Payload::parameters_again ||
-        !work->piece.whole() || work->reach != Reach::all)
+        work->reach != Reach::all)
       throw ScheduleError(
           fmt::format("policy {} can only be simulated, for a program cannot run its step \"{}\": choose one "
                       "that trains",
@@ -42,7 +43,7 @@ Conductor::Conductor(const Schedule& schedule, Side& network, Side& update, Upda
       update_(update),
       inline_update_(std::move(inline_update)),
       options_(options),
-      reduction_of_(schedule.bucket_count()),
+      reduces_(schedule.steps().size()),
       frontier_(schedule, {.free = {.compute = true, .network = true}}),
       last_progress_(SteadyClock::now()),
       issued_(schedule.steps().size()),
@@ -52,7 +53,7 @@ Conductor::Conductor(const Schedule& schedule, Side& network, Side& update, Upda
   require_runnable(schedule);
   for (StepId id = 0; id < schedule.steps().size(); ++id) {
     const auto* communicate = std::get_if<Communicate>(&schedule.steps()[id].work);
-    if (communicate && communicate->op != CollectiveOp::all_gather) reduction_of_[communicate->bucket] = id;
+    reduces_[id] = communicate != nullptr && communicate->op != CollectiveOp::all_gather;
   }
   for (const Lane& lane : schedule.lanes()) {
     if (lane.kind == LaneKind::network && !lane.steps.empty()) network_lanes_.push_back({lane.steps, 0});
@@ -73,10 +74,9 @@ void Conductor::start_released(std::vector<Instance>& released) {
   try {
     for (const Instance& which : released) {
       if (kind_of(which.step) == LaneKind::update) start(which.step);
-      const auto* work = std::get_if<Communicate>(&schedule_.steps()[which.step].work);
-      if (work != nullptr && which.step == reduction_of_[work->bucket] && updates_ahead(work->bucket) &&
-          held_[work->bucket] == which.iteration)
-        hold(work->bucket, which.iteration);
+      if (!reduces_[which.step]) continue;
+      const BucketId bucket = std::get<Communicate>(schedule_.steps()[which.step].work).bucket;
+      if (updates_ahead(bucket) && held_[bucket] == which.iteration) hold(bucket, which.iteration);
     }
     for (NetworkLane& lane : network_lanes_) issue_in_order(lane);
   } catch (...) {
@@ -92,7 +92,7 @@ void Conductor::issue_in_order(NetworkLane& lane) {
     if (issued_[step] == frontier_.started(step)) return;  // not released yet
     lane.next = (lane.next + 1) % lane.steps.size();
     const BucketId bucket = std::get<Communicate>(schedule_.steps()[step].work).bucket;
-    if (step == reduction_of_[bucket] && !updates_ahead(bucket)) {
+    if (reduces_[step] && !updates_ahead(bucket)) {
       gradients_busy_[bucket].fetch_add(1, std::memory_order_release);
       unsettled_.fetch_add(1, std::memory_order_release);
     }
@@ -122,13 +122,24 @@ bool Conductor::updates_ahead(BucketId bucket) const {
          OptionsOf::last_commit;
 }
 
-// Twice: until the commit, and until its update and its publisher are done.
+// Until its updates and its publishers are done, one for each piece.
+void Conductor::expect_steps(BucketId bucket) {
+  const auto publishers = static_cast<int>(schedule_.publishers_of(bucket).size());
+  const auto updates = static_cast<int>(schedule_.updates_of(bucket).size());
+  parameters_pending_[bucket].fetch_add(publishers, std::memory_order_release);
+  gradients_busy_[bucket].fetch_add(updates, std::memory_order_release);
+  pending_buckets_.fetch_add(publishers, std::memory_order_release);
+  unsettled_.fetch_add(publishers + updates, std::memory_order_release);
+}
+
+// And until the commit.
 void Conductor::hold(BucketId bucket, std::int64_t iteration) {
   held_[bucket] = iteration + 1;
-  parameters_pending_[bucket].fetch_add(2, std::memory_order_release);
-  gradients_busy_[bucket].fetch_add(2, std::memory_order_release);
-  pending_buckets_.fetch_add(2, std::memory_order_release);
-  unsettled_.fetch_add(4, std::memory_order_release);
+  parameters_pending_[bucket].fetch_add(1, std::memory_order_release);
+  gradients_busy_[bucket].fetch_add(1, std::memory_order_release);
+  pending_buckets_.fetch_add(1, std::memory_order_release);
+  unsettled_.fetch_add(2, std::memory_order_release);
+  expect_steps(bucket);
 }
 
 void Conductor::require_committed(BucketId bucket, const char* what) const {
@@ -145,7 +156,8 @@ void Conductor::finish(StepId step, std::vector<Instance>& released) {
   const Work& work = schedule_.steps()[step].work;
   const auto end_of = [&](BucketId bucket, bool ends_use_of_gradients) {
     if (ends_use_of_gradients) settle(bucket);
-    if (schedule_.publisher_of(bucket) != step) return;
+    const std::vector<StepId>& publishers = schedule_.publishers_of(bucket);
+    if (std::find(publishers.begin(), publishers.end(), step) == publishers.end()) return;
     parameters_pending_[bucket].fetch_sub(1, std::memory_order_release);
     pending_buckets_.fetch_sub(1, std::memory_order_release);
     unsettled_.fetch_sub(1, std::memory_order_release);
@@ -153,8 +165,7 @@ void Conductor::finish(StepId step, std::vector<Instance>& released) {
   if (const auto* update = std::get_if<Update>(&work)) {
     end_of(update->bucket, true);
   } else if (const auto* communicate = std::get_if<Communicate>(&work)) {
-    end_of(communicate->bucket,
-           step == reduction_of_[communicate->bucket] && !updates_ahead(communicate->bucket));
+    end_of(communicate->bucket, reduces_[step] && !updates_ahead(communicate->bucket));
   }
 }
 
@@ -200,7 +211,9 @@ void Conductor::throw_if_failed() const {
   if (auto error = failure()) std::rethrow_exception(error);
 }
 
-void Conductor::throw_timeout(const std::string& what, StepId step) const {
+void Conductor::throw_timeout(const std::string& what, std::span<const StepId> steps) const {
+  const StepId step = *std::min_element(
+      steps.begin(), steps.end(), [&](StepId a, StepId b) { return frontier_.done(a) < frontier_.done(b); });
   throw TimeoutError(fmt::format(
       "rank {}: waited {:.3g} s for {}, and nothing moved: '{}' of iteration {} has not ended. Is a peer "
       "stuck? A longer timeout helps only if it is merely slow.",
@@ -211,7 +224,8 @@ void Conductor::throw_timeout(const std::string& what, StepId step) const {
 // The group bounds each collective by its own timeout and reports the culprit; this bound is the backstop,
 // and allows a collective as long again before it speaks first.
 template <typename Condition>
-void Conductor::wait(Lock& lock, const std::string& what, StepId step, Condition condition) {
+void Conductor::wait(Lock& lock, const std::string& what, std::span<const StepId> steps,
+                     Condition condition) {
   if (failure_) std::rethrow_exception(failure_);
   if (condition()) return;
   const double begin = now_seconds();
@@ -223,7 +237,7 @@ void Conductor::wait(Lock& lock, const std::string& what, StepId step, Condition
     if (failure_) std::rethrow_exception(failure_);
     if (condition()) break;
     if (!moved && SteadyClock::now() >= std::max(last_progress_, entered) + patience)
-      throw_timeout(what, step);
+      throw_timeout(what, steps);
   }
   const double end = now_seconds();
   exposed_seconds_.store(exposed_seconds_.load(std::memory_order_relaxed) + (end - begin),
@@ -236,7 +250,7 @@ void Conductor::backward_done(LayerId layer) {
   const StepId step = schedule_.backward_of(layer);
   {
     Lock lock(mutex_);
-    wait(lock, fmt::format("the gradients of layer {}", layer), step,
+    wait(lock, fmt::format("the gradients of layer {}", layer), {&step, 1},
          [&] { return frontier_.running(step); });
     std::vector<Instance> released;
     finish(step, released);
@@ -254,18 +268,21 @@ void Conductor::commit() {
     for (LayerId layer = 0; layer < schedule_.layer_count(); ++layer) {
       const StepId forward = schedule_.forward_of(layer);
       const StepId backward = schedule_.backward_of(layer);
-      wait(lock, fmt::format("the parameters of layer {}", layer), forward,
+      wait(lock, fmt::format("the parameters of layer {}", layer), {&forward, 1},
            [&] { return frontier_.running(forward); });
-      wait(lock, fmt::format("the gradients of layer {}", layer), backward,
+      wait(lock, fmt::format("the gradients of layer {}", layer), {&backward, 1},
            [&] { return frontier_.running(backward) || frontier_.done(backward) > iteration(); });
     }
     for (BucketId bucket = 0; bucket < schedule_.bucket_count(); ++bucket) {
-      const int change = held_[bucket] > iteration() ? -1 : 1;
-      held_[bucket] = iteration() + 1;
-      parameters_pending_[bucket].fetch_add(change, std::memory_order_release);
-      gradients_busy_[bucket].fetch_add(change, std::memory_order_release);
-      pending_buckets_.fetch_add(change, std::memory_order_release);
-      unsettled_.fetch_add(2 * change, std::memory_order_release);
+      if (held_[bucket] <= iteration()) {
+        held_[bucket] = iteration() + 1;
+        expect_steps(bucket);
+        continue;
+      }
+      parameters_pending_[bucket].fetch_sub(1, std::memory_order_release);
+      gradients_busy_[bucket].fetch_sub(1, std::memory_order_release);
+      pending_buckets_.fetch_sub(1, std::memory_order_release);
+      unsettled_.fetch_sub(2, std::memory_order_release);
     }
     for (LayerId layer = 0; layer < schedule_.layer_count(); ++layer) {
       finish(schedule_.forward_of(layer), released);
@@ -285,7 +302,7 @@ void Conductor::commit() {
     const auto& update = std::get<Update>(schedule_.steps()[step].work);
     {
       Lock lock(mutex_);
-      wait(lock, fmt::format("the reduced gradients of bucket {}", update.bucket), step,
+      wait(lock, fmt::format("the reduced gradients of bucket {}", update.bucket), {&step, 1},
            [&] { return frontier_.running(step); });
     }
     const double begin = now_seconds();
@@ -303,14 +320,14 @@ bool Conductor::changes_now(BucketId bucket) const {
 void Conductor::wait_parameters(BucketId bucket) {
   Lock lock(mutex_);
   require_committed(bucket, "parameters");
-  wait(lock, fmt::format("the parameters of bucket {}", bucket), schedule_.publisher_of(bucket),
+  wait(lock, fmt::format("the parameters of bucket {}", bucket), schedule_.publishers_of(bucket),
        [&] { return parameters_whole(bucket); });
 }
 
 void Conductor::wait_gradients(BucketId bucket) {
   Lock lock(mutex_);
   require_committed(bucket, "gradients");
-  wait(lock, fmt::format("the gradients of bucket {}", bucket), schedule_.update_of(bucket),
+  wait(lock, fmt::format("the gradients of bucket {}", bucket), schedule_.updates_of(bucket),
        [&] { return gradients_free(bucket); });
 }
 

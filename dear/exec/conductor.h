@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,7 @@ class Conductor {
 
   // `network` and `update` must outlive this object; each start() must return at once and be answered, from
   // any thread, by one completed() or failed(), or throw, which is a failure.
+  // ScheduleError for a schedule that can only be simulated.
   Conductor(const Schedule& schedule, Side& network, Side& update, Updater inline_update, Options options);
 
   // [program] Every gradient of the layer is in its bucket. Once an iteration at most; a layer that was not
@@ -118,19 +120,20 @@ class Conductor {
   [[nodiscard]] LaneKind kind_of(StepId step) const;
   void finish(StepId step, std::vector<Instance>& released);
   void settle(BucketId bucket);
+  void expect_steps(BucketId bucket);
   void hold(BucketId bucket, std::int64_t iteration);
   void require_committed(BucketId bucket, const char* what) const;
   [[nodiscard]] bool updates_ahead(BucketId bucket) const;
   template <typename Condition>
-  void wait(Lock& lock, const std::string& what, StepId step, Condition condition);
-  [[noreturn]] void throw_timeout(const std::string& what, StepId step) const;
+  void wait(Lock& lock, const std::string& what, std::span<const StepId> steps, Condition condition);
+  [[noreturn]] void throw_timeout(const std::string& what, std::span<const StepId> steps) const;
 
   const Schedule& schedule_;
   Side& network_;
   Side& update_;
   Updater inline_update_;
   Options options_;
-  std::vector<StepId> reduction_of_;  // by bucket: the collective that first reads its gradients
+  std::vector<bool> reduces_;  // by step: a collective that first reads gradients, or a piece of them
   std::vector<NetworkLane> network_lanes_;
   std::vector<StepId> inline_updates_;  // on the compute lane, in order
 

@@ -1,5 +1,6 @@
 #include "dear/exec/conductor.h"
 
+#include <algorithm>
 #include <deque>
 #include <random>
 #include <thread>
@@ -25,6 +26,13 @@ Workload workload_of(int layers) {
   return workload;
 }
 
+// A bucket for each layer, cut into pieces unless their size is 0.
+Grouping in_pieces(const Workload& workload, std::int64_t piece_bytes) {
+  std::vector<Bucket> buckets = group(workload, PerLayer{}).buckets();
+  for (Bucket& bucket : buckets) bucket.piece_bytes = piece_bytes;
+  return {workload, std::move(buckets)};
+}
+
 // A side that a test moves by hand: what was started waits in a queue.
 class HandSide : public Side {
  public:
@@ -38,9 +46,9 @@ class HandSide : public Side {
 
 struct HandRun {
   explicit HandRun(const std::string& policy, int layers = 2, Conductor::Options options = {},
-                   const cost::CollectiveTimes& times = {})
+                   const cost::CollectiveTimes& times = {}, std::int64_t piece_bytes = 0)
       : workload(workload_of(layers)),
-        grouping(group(workload, PerLayer{})),
+        grouping(in_pieces(workload, piece_bytes)),
         schedule(make_schedule(find_policy(policy), workload, grouping, times)),
         conductor(
             schedule, network, update, [this](const Update& work) { inline_updates.push_back(work.bucket); },
@@ -132,6 +140,42 @@ TEST(Conductor, DearEagerGathersUnderBackward) {
                              "reduce-scatter of gradients, bucket 0", "all-gather of parameters, bucket 0"));
 }
 
+// Of 64 bytes each, in two pieces; without times they all go to the network in the order of their gradients.
+TEST(Conductor, ABucketInPiecesIsWholeWithItsLastPiece) {
+  HandRun run("dear-eager", 2, {}, {}, 32);
+  for (int iteration = 0; iteration < 2; ++iteration) {
+    EXPECT_TRUE(run.conductor.idle());
+    run.conductor.backward_done(1);
+    run.conductor.backward_done(0);
+    run.conductor.commit();
+    ASSERT_EQ(run.schedule.updates_of(1).size(), 2U);
+    const auto end_step = [&](HandSide& side, StepId step) {
+      const auto at = std::find_if(side.started.begin(), side.started.end(),
+                                   [&](const Instance& one) { return one.step == step; });
+      ASSERT_NE(at, side.started.end()) << name_of(run.schedule.steps()[step].work);
+      side.started.erase(at);
+      run.conductor.completed(step, 0, 1);
+    };
+    const std::vector<StepId>& updates = run.schedule.updates_of(1);
+    const std::vector<StepId>& gathers = run.schedule.publishers_of(1);
+    for (int i = 0; i < 4; ++i) run.end(run.network);  // all reduce-scatters
+    end_step(run.update, updates[0]);
+    EXPECT_FALSE(run.conductor.gradients_free(1));
+    end_step(run.update, updates[1]);
+    EXPECT_TRUE(run.conductor.gradients_free(1));
+    end_step(run.network, gathers[0]);
+    EXPECT_FALSE(run.conductor.parameters_whole(1));
+    while (!run.update.started.empty()) run.end(run.update);
+    EXPECT_FALSE(run.conductor.parameters_whole(1));
+    end_step(run.network, gathers[1]);
+    EXPECT_TRUE(run.conductor.parameters_whole(1));
+    EXPECT_FALSE(run.conductor.parameters_whole(0));
+    while (!run.network.started.empty()) run.end(run.network);
+    EXPECT_TRUE(run.conductor.parameters_whole(0));
+  }
+  EXPECT_TRUE(run.conductor.idle());
+}
+
 // However far the lanes are: the same program meets the same error every time, and none waits for ever.
 TEST(Conductor, DearEagerRefusesALookBetweenBackwardAndCommit) {
   for (const int steps_done : {0, 1, 2, 3}) {
@@ -205,12 +249,11 @@ TEST(Conductor, RefusesSchedulesThatCanOnlyBeSimulated) {
   };
   EXPECT_THAT(refusal("ddp"), HasSubstr("policy ddp can only be simulated, for a program cannot run its step "
                                         "\"broadcast of buffers\""));
-  EXPECT_THAT(refusal("bytescheduler"), HasSubstr("bucket 1, bytes 0 to 4000000"));
   EXPECT_THAT(refusal("fsdp"), HasSubstr("\"all-gather of parameters again, bucket"));
   EXPECT_THAT(refusal("megatron"), HasSubstr("\"all-gather of parameters, bucket 1\" in the iteration after "
                                              "\"update of shard, bucket 1\""));
   EXPECT_THAT(refusal("hsdp"), HasSubstr("\"all-gather of parameters inside nodes, bucket 0\""));
-  EXPECT_EQ(refusal("dear-eager"), "taken");
+  EXPECT_EQ(refusal("bytescheduler"), "taken");  // all-reduces of pieces
   for (const Policy& policy : training_policies()) EXPECT_EQ(refusal(policy.name.data()), "taken");
 }
 
@@ -302,14 +345,21 @@ TEST(Conductor, DrainWaitsForWhatIsAtWork) {
 
 // Real threads: whatever the timing, every iteration's steps run once and in an order that the schedule
 // allows.
-class ConductorThreads : public ::testing::TestWithParam<std::string> {};
+struct Threads {
+  std::string name;
+  std::string policy;
+  std::int64_t piece_bytes = 0;
+};
+class ConductorThreads : public ::testing::TestWithParam<Threads> {};
 
 TEST_P(ConductorThreads, RunsManyIterationsWithoutLosingAStep) {
   constexpr int kLayers = 5;
   constexpr int kIterations = 200;
   const Workload workload = workload_of(kLayers);
-  const Grouping grouping = group(workload, PerLayer{});
-  const Schedule schedule = make_schedule(find_policy(GetParam()), workload, grouping, kGatherUnderBackward);
+  const auto& [name, policy, piece_bytes] = GetParam();
+  const Grouping grouping = in_pieces(workload, piece_bytes);
+  const Schedule schedule = make_schedule(find_policy(policy), workload, grouping,
+                                          piece_bytes > 0 ? cost::CollectiveTimes{} : kGatherUnderBackward);
   struct Threaded : Side {
     SerialLane lane;
     std::function<void(StepId)> end;
@@ -335,7 +385,7 @@ TEST_P(ConductorThreads, RunsManyIterationsWithoutLosingAStep) {
     for (LayerId layer = kLayers; layer-- > 0;) {
       if (random() % 4 != 0) conductor.backward_done(layer);
     }
-    const bool synchronizes = random() % 8 == 0, ahead = GetParam() == "dear-eager";
+    const bool synchronizes = random() % 8 == 0, ahead = policy == "dear-eager";
     if (synchronizes && !ahead) conductor.synchronize();
     conductor.commit();
     if (synchronizes && ahead) conductor.synchronize();
@@ -358,12 +408,11 @@ TEST_P(ConductorThreads, RunsManyIterationsWithoutLosingAStep) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, ConductorThreads,
-                         ::testing::Values("serial", "wfbp", "dear-replicated", "dear", "dear-eager"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::erase(name, '-');
-                           return name;
-                         });
+                         ::testing::Values(Threads{"serial", "serial"}, Threads{"wfbp", "wfbp"},
+                                           Threads{"replicated", "dear-replicated"}, Threads{"dear", "dear"},
+                                           Threads{"eager", "dear-eager"},
+                                           Threads{"pieces", "dear-eager", 16}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace dear

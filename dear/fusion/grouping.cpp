@@ -13,6 +13,7 @@
 namespace dear {
 namespace {
 
+constexpr std::int64_t kMostPieces = 1024;  // of a bucket
 constexpr BucketId kNoBucket = std::numeric_limits<BucketId>::max();
 
 // What is never split: a layer's own tensors of one dtype.
@@ -114,6 +115,11 @@ Grouping::Grouping(const Workload& workload, std::vector<Bucket> buckets)
       bucket.bytes += tensor.bytes();
     }
     bucket.dtype = workload.tensors[bucket.tensors.front()].dtype;
+    if (bucket.piece_bytes > 0 && (bucket.bytes - 1) / bucket.piece_bytes >= kMostPieces)
+      throw ConfigError(fmt::format(
+          "bucket {} of {} bytes cannot be cut into pieces of {} bytes: give pieces of at least {} bytes, so "
+          "that there are {} at most",
+          b, bucket.bytes, bucket.piece_bytes, (bucket.bytes + kMostPieces - 1) / kMostPieces, kMostPieces));
   }
   const auto missing = std::find(bucket_of_.begin(), bucket_of_.end(), kNoBucket);
   if (missing != bucket_of_.end()) {
@@ -151,7 +157,13 @@ Grouping group(const Workload& workload, const ByName& rule) {
   validate(workload);
   const auto tensors = tensors_by_name(workload);
   std::vector<Bucket> buckets(rule.buckets.size());
+  if (!rule.piece_bytes.empty() && rule.piece_bytes.size() != buckets.size())
+    throw ConfigError(
+        fmt::format("{}: piece_bytes: {} sizes for {} buckets: give each bucket one, 0 for those "
+                    "that stay whole",
+                    rule.source, rule.piece_bytes.size(), buckets.size()));
   for (std::size_t b = 0; b < buckets.size(); ++b) {
+    if (!rule.piece_bytes.empty()) buckets[b].piece_bytes = rule.piece_bytes[b];
     for (std::size_t i = 0; i < rule.buckets[b].size(); ++i) {
       const std::string& name = rule.buckets[b][i];
       const auto tensor = tensors.find(name);
@@ -177,7 +189,10 @@ ByName names_in(const Workload& workload, const Grouping& grouping) {
   for (const Bucket& bucket : grouping.buckets()) {
     std::vector<std::string>& of_bucket = names.buckets.emplace_back();
     for (const TensorId t : bucket.tensors) of_bucket.push_back(workload.tensors[t].name);
+    names.piece_bytes.push_back(bucket.piece_bytes);
   }
+  const auto is_whole = [](std::int64_t bytes) { return bytes == 0; };
+  if (std::all_of(names.piece_bytes.begin(), names.piece_bytes.end(), is_whole)) names.piece_bytes.clear();
   return names;
 }
 

@@ -30,8 +30,8 @@ struct Bucket {
 class Grouping {
  public:
   // Puts buckets, and the tensors in each, in order and fills in bytes and dtypes from the workload.
-  // ConfigError unless every tensor of the workload is in exactly one bucket, no bucket mixes dtypes and no
-  // piece is negative.
+  // ConfigError unless every tensor of the workload is in exactly one bucket, no bucket mixes dtypes and none
+  // is cut into pieces of negative size, or into more than 1024.
   Grouping(const Workload& workload, std::vector<Bucket> buckets);
 
   [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }
@@ -55,7 +55,8 @@ struct AllInOne {};
 // As someone has listed them, in any order, by the names of tensors.
 struct ByName {
   std::vector<std::vector<std::string>> buckets;
-  std::string source = "by name";  // stands for the list in messages: a file
+  std::vector<std::int64_t> piece_bytes{};  // Bucket::piece_bytes, in the same order; or nothing
+  std::string source = "by name";           // stands for the list in messages: a file
 };
 
 // Where dtypes are mixed, each dtype is grouped by itself. ConfigError for a workload that validate()

@@ -68,7 +68,7 @@ std::vector<BucketWire::Flat> allocate(const Workload& workload, const Grouping&
     const auto view = [&] {
       return View{.buffer = group.allocate(layout.bytes()), .count = layout.elements, .dtype = layout.dtype};
     };
-    flats.push_back({.parameters = view(), .gradients = view()});
+    flats.push_back({.parameters = view(), .gradients = view(), .bucket_bytes = bucket.bytes});
   }
   return flats;
 }

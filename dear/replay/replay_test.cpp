@@ -177,16 +177,26 @@ TEST(Replay, AFailureOfOneRankEndsAll) {
   EXPECT_THAT(errors, Each(HasSubstr("rank 1 was told to stop")));
 }
 
+TEST(Replay, PlaysPiecesOfBuckets) {
+  Workload workload = make_workload(2, 1e-4);
+  workload.tensors[0].elements = 3'000'000;
+  const Grouping grouping = Fusion::parse("all")(workload);
+  const Schedule schedule = make_schedule(find_policy("bytescheduler"), workload, grouping);
+  ASSERT_GT(schedule.steps().size(), 2 * workload.layers.size() + 3);  // several all-reduces
+  const auto errors = on_two_ranks([&](int, Group& group) {
+    const Replayed replayed = replay(schedule, workload, grouping, group, {.iterations = 3});
+    EXPECT_THAT(replayed.iteration_seconds, SizeIs(2));
+    EXPECT_THAT(replayed.spans, SizeIs(3 * schedule.steps().size()));
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
 TEST(Replay, RefusesWhatItCannotPlay) {
   Group group(collective::make_single(), {});
   const Job job("dear");
   EXPECT_THROW(replay(job.schedule, job.workload, job.grouping, group, {.iterations = 1}), ConfigError);
-  const Job parts("bytescheduler", 1, 1e-6, "all");
-  Workload large = parts.workload;
-  large.tensors[0].elements = 10'000'000;
-  const Grouping grouping = Fusion::parse("all")(large);
-  const Schedule schedule = make_schedule(find_policy("bytescheduler"), large, grouping);
-  EXPECT_THROW(replay(schedule, large, grouping, group), ScheduleError);
+  const Job nodes("hsdp");
+  EXPECT_THROW(replay(nodes.schedule, nodes.workload, nodes.grouping, group), ScheduleError);
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ const ScheduleFile kPlanned{.model = "two \"layers\"",
 // By hand what kPlanned is.
 constexpr const char* kText = R"({
   "format": "dear-schedule",
-  "version": 1,
+  "version": 2,
   "model": "two \"layers\"",
   "cluster": "10gbe",
   "ranks": 64,
@@ -59,6 +59,24 @@ TEST(ScheduleFile, WhatIsWrittenIsRead) {
   std::filesystem::remove(path);
   EXPECT_THAT([&] { read_schedule_file(path); },
               ThrowsMessage<ConfigError>(AllOf(HasSubstr(path), HasSubstr("No such file"))));
+}
+
+TEST(ScheduleFile, KeepsPieces) {
+  ScheduleFile file = kPlanned;
+  file.buckets.piece_bytes = {0, 4096};
+  const std::string text = to_json(file);
+  EXPECT_THAT(text, HasSubstr("  ],\n  \"piece_bytes\": [0,4096]\n}\n"));
+  EXPECT_EQ(parse_schedule_file(text, "x").buckets.piece_bytes, file.buckets.piece_bytes);
+  EXPECT_EQ(to_json(parse_schedule_file(text, "x")), text);
+}
+
+TEST(ScheduleFile, OfVersion1IsRead) {
+  std::string text = kText;
+  text.replace(text.find("\"version\": 2"), 12, "\"version\": 1");
+  EXPECT_EQ(to_json(parse_schedule_file(text, "x")), kText);
+  text.replace(text.find("\"ranks\""), 0, "\"piece_bytes\": [0, 0], ");
+  EXPECT_THAT([&] { parse_schedule_file(text, "x"); },
+              ThrowsMessage<ConfigError>(HasSubstr("piece_bytes: unknown")));
 }
 
 TEST(ScheduleFile, TakesEveryPolicyThereIs) {
@@ -120,10 +138,13 @@ TEST_P(FaultyScheduleFile, IsRefusedWithThePlaceAndTheRemedy) {
 INSTANTIATE_TEST_SUITE_P(
     Files, FaultyScheduleFile,
     ::testing::Values(
-        Fault{"\"version\": 1,", "\"version\": 1,,", "line 3"},
+        Fault{"\"version\": 2,", "\"version\": 2,,", "line 3"},
         Fault{"dear-schedule", "dear-cluster", "not a schedule file"},
-        Fault{"\"version\": 1,", "", "version: missing: add \"version\": 1"},
-        Fault{"\"version\": 1", "\"version\": 2", "version: found 2, but this build reads version 1"},
+        Fault{"\"version\": 2,", "", "version: missing: add \"version\": 2"},
+        Fault{"\"version\": 2", "\"version\": 3", "version: found 3, but this build reads versions 1 to 2"},
+        Fault{"64", "64, \"piece_bytes\": [0]", "piece_bytes: 1 sizes for 2 buckets: give each bucket one"},
+        Fault{"64", "64, \"piece_bytes\": [0, -1]", "piece_bytes[1]: expected a whole number"},
+        Fault{"64", "64, \"piece_bytes\": 8", "piece_bytes: expected an array, found 8"},
         Fault{"\"model\"", "\"job\"", "model: missing: add it"},
         Fault{"\"cluster\": \"10gbe\"", "\"cluster\": null", "cluster: expected a string, found null"},
         Fault{"64", "0", "ranks: expected a whole number from 1 to 1073741824, found 0"},

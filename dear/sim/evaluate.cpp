@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -78,10 +79,11 @@ int ranks_of_node(const Cluster& cluster) {
 
 constexpr std::string_view kHierarchical = "hierarchical:";
 
-// ConfigError for a program that there is not, or that has no such collective.
+// ConfigError for a program that there is not, or that has no such collective. Inside nodes, or across them,
+// a hierarchical one is what it is there.
 std::shared_ptr<const fabric::Rounds> rounds_of_program(std::string_view program,
-                                                        algorithm::Collective collective, int ranks,
-                                                        int ranks_of_node) {
+                                                        algorithm::Collective collective, Reach reach,
+                                                        int ranks, int ranks_of_node) {
   if (!program.starts_with(kHierarchical))
     return fabric::make_rounds(algorithm::find_algorithm(program), collective, {.ranks = ranks});
   const std::string_view names = program.substr(kHierarchical.size());
@@ -91,6 +93,9 @@ std::shared_ptr<const fabric::Rounds> rounds_of_program(std::string_view program
         "'{}' is no program for {} ranks in nodes of {}: name one for inside and one for across whole nodes, "
         "as in hierarchical:ring,halving-doubling",
         program, ranks, ranks_of_node));
+  const std::string_view part = reach == Reach::inside ? names.substr(0, comma) : names.substr(comma + 1);
+  if (reach != Reach::all)
+    return fabric::make_rounds(algorithm::find_algorithm(part), collective, {.ranks = ranks});
   return fabric::rounds_of(algorithm::hierarchical(algorithm::find_algorithm(names.substr(0, comma)),
                                                    algorithm::find_algorithm(names.substr(comma + 1)),
                                                    collective, ranks / ranks_of_node, ranks_of_node));
@@ -108,42 +113,37 @@ class Wires {
         detail_(options.detail),
         program_(options.program),
         ranks_of_node_(ranks_of_node(cluster)),
-        jobs_(options.jobs) {}
+        teams_{.ranks = topology_.ranks(), .ranks_of_node = times.ranks_of_node(), .jobs = options.jobs} {}
 
   std::unique_ptr<NetworkModel> network() const {
     return std::make_unique<FabricNetwork>(
-        topology_, [this](const Communicate& what) { return transport_of(what); }, jobs_);
+        topology_, [this](const Communicate& what) { return transport_of(what); }, teams_);
   }
 
  private:
   Transport transport_of(const Communicate& what) const {
-    if (what.reach != Reach::all)
-      throw ConfigError(
-          fmt::format("\"{}\" is not of all ranks, and only closed-form knows such collectives: "
-                      "give that detail, or a policy that shards over all ranks",
-                      name_of(what)));
     const algorithm::Collective collective = collective_of(what.op);
-    const int ranks = topology_.ranks() / jobs_.count;
-    Transport transport{.bytes = static_cast<double>(bytes_of(what, workload_, grouping_)),
+    const Team team = teams_.of(what.reach, 0);  // the others are placed alike
+    // Of what all ranks of a node carry across at once each team has its shard.
+    const int teams = what.reach == Reach::across ? teams_.ranks_of_node : 1;
+    Transport transport{.bytes = static_cast<double>(bytes_of(what, workload_, grouping_)) / teams,
                         .start_up_seconds = overhead_seconds_};
     if (detail_ == Detail::blocks && what.op != CollectiveOp::broadcast) {
-      std::shared_ptr<const fabric::Rounds>& rounds = rounds_[collective];
-      if (!rounds) rounds = rounds_of_program(program_, collective, ranks, ranks_of_node_);
+      std::shared_ptr<const fabric::Rounds>& rounds = rounds_[{collective, what.reach}];
+      if (!rounds) rounds = rounds_of_program(program_, collective, what.reach, team.size, ranks_of_node_);
       transport.rounds = rounds;
       return transport;
     }
-    transport.rounds = one_flow_rounds(collective, ranks);
+    transport.rounds = one_flow_rounds(collective, team.size);
     // Of the rounds' latencies the flow itself has one.
-    const int rounds = (what.op == CollectiveOp::all_reduce ? 2 : 1) * (ranks - 1);
+    const int rounds = (what.op == CollectiveOp::all_reduce ? 2 : 1) * (team.size - 1);
     double latency = 0;
-    for (int member = 0; member < ranks; ++member)
-      latency = std::max(latency, topology_.latency_seconds(rank_of(member), rank_of((member + 1) % ranks)));
+    for (int member = 0; member < team.size; ++member)
+      latency = std::max(
+          latency, topology_.latency_seconds(team.rank_of(member), team.rank_of((member + 1) % team.size)));
     transport.start_up_seconds += std::max(0, rounds - 1) * latency;
     return transport;
   }
-
-  // Of the first job: the others are placed alike.
-  int rank_of(int member) const { return jobs_.rank_of(0, member, topology_.ranks()); }
 
   const fabric::Topology topology_;
   const Workload& workload_;
@@ -152,8 +152,8 @@ class Wires {
   const Detail detail_;
   const std::string program_;
   const int ranks_of_node_;
-  const Jobs jobs_;
-  mutable std::map<algorithm::Collective, std::shared_ptr<const fabric::Rounds>> rounds_;
+  const Teams teams_;
+  mutable std::map<std::pair<algorithm::Collective, Reach>, std::shared_ptr<const fabric::Rounds>> rounds_;
 };
 
 }  // namespace
@@ -193,6 +193,11 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
                             .repetitions = options.repetitions,
                             .jobs = options.jobs};
 
+  if (options.jobs.count > 1 && policy.residence.shards == Reach::inside)
+    throw ConfigError(fmt::format(
+        "the ranks of several jobs are not whole nodes each, and policy {} shards inside nodes: simulate one "
+        "job, or a policy that shards over all ranks",
+        policy.name));
   if (options.jobs.count > 1 && options.program.starts_with(kHierarchical))
     throw ConfigError("the ranks of several jobs are not whole nodes each: simulate a flat program");
   if (options.detail == Detail::flows && options.program != "ring")

@@ -99,7 +99,6 @@ TEST(Evaluate, DetailsAgreeWhereARingSharesNothing) {
       workload.buffer_bytes = 0;  // the chain of a broadcast has one message less than the ring
     }
     for (const Policy& policy : policies()) {
-      if (policy.residence.shards == Reach::inside) continue;  // closed form only
       SCOPED_TRACE(::testing::Message() << "seed " << seed << ", policy " << policy.name);
       const double expected = evaluate_ring(policy.name, workload, grouping, cluster).iteration.seconds;
       for (const Detail detail : {Detail::flows, Detail::blocks}) {
@@ -170,7 +169,6 @@ TEST(Evaluate, EveryDetailByPencil) {
 TEST(Evaluate, OneRankNeedsNoNetworkInAnyDetail) {
   for (const Policy& policy : policies()) {
     for (const Detail detail : kDetails) {
-      if (policy.residence.shards == Reach::inside && detail != Detail::closed_form) continue;
       SCOPED_TRACE(::testing::Message() << policy.name << ", " << name_of(detail));
       const Evaluation alone = pencil(policy.name, pencil_cluster(1), {.detail = detail});
       EXPECT_NEAR(alone.iteration.seconds, 6, 1e-12);

@@ -33,19 +33,20 @@ std::shared_ptr<const fabric::Rounds> one_flow_rounds(algorithm::Collective coll
 }
 
 void FabricNetwork::enter(const Visit& visit, const Communicate& what, double now_seconds) {
-  const Key key{visit.which, jobs_.job_of(visit.rank, ranks_)};
+  const Team team = teams_.of(what.reach, visit.rank);
+  const Key key{visit.which, team.first};
   const auto [place, is_first] = open_.try_emplace(key);
   Open& open = place->second;
   if (is_first) {
     Transport transport = transport_of_(what);
-    std::vector<int> members(static_cast<std::size_t>(ranks_ / jobs_.count));
-    for (std::size_t i = 0; i < members.size(); ++i)
-      members[i] = jobs_.rank_of(key.second, static_cast<int>(i), ranks_);
+    std::vector<int> members(static_cast<std::size_t>(team.size));
+    for (std::size_t i = 0; i < members.size(); ++i) members[i] = team.rank_of(static_cast<int>(i));
     open = {.id = traffic_.open(std::move(transport.rounds), transport.bytes, std::move(members)),
+            .team = team,
             .start_up_seconds = transport.start_up_seconds};
     keys_.emplace(open.id, key);
   }
-  traffic_.enter(open.id, jobs_.member_of(visit.rank, ranks_), now_seconds + open.start_up_seconds);
+  traffic_.enter(open.id, team.member_of(visit.rank), now_seconds + open.start_up_seconds);
 }
 
 double FabricNetwork::next_seconds() { return traffic_.next_seconds().value_or(kNever); }
@@ -53,10 +54,10 @@ double FabricNetwork::next_seconds() { return traffic_.next_seconds().value_or(k
 void FabricNetwork::advance(std::vector<Visit>& through) {
   for (const fabric::Completion& completion : traffic_.advance(traffic_.next_seconds().value_or(0))) {
     const auto key = keys_.find(completion.collective);
-    const auto& [which, job] = key->second;
-    through.push_back({which, jobs_.rank_of(job, completion.member, ranks_)});
+    const auto open = open_.find(key->second);
+    through.push_back({key->second.first, open->second.team.rank_of(completion.member)});
     if (!completion.last) continue;
-    open_.erase(key->second);
+    open_.erase(open);
     keys_.erase(key);
   }
 }

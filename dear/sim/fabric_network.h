@@ -8,8 +8,8 @@
 #include "dear/fabric/rounds.h"
 #include "dear/fabric/topology.h"
 #include "dear/fabric/traffic.h"
-#include "dear/sim/jobs.h"
 #include "dear/sim/network_model.h"
+#include "dear/sim/teams.h"
 
 namespace dear::sim {
 
@@ -29,9 +29,12 @@ std::shared_ptr<const fabric::Rounds> one_flow_rounds(algorithm::Collective coll
 // leave one by one.
 class FabricNetwork final : public NetworkModel {
  public:
-  // The topology outlives the model. Its ranks are those of `jobs`; collectives are of one job's members.
-  FabricNetwork(const fabric::Topology& topology, TransportOf transport_of, Jobs jobs = {})
-      : traffic_(topology), ranks_(topology.ranks()), jobs_(jobs), transport_of_(std::move(transport_of)) {}
+  // The topology outlives the model, and all its ranks are in `teams`, of which each has collectives of its
+  // own.
+  FabricNetwork(const fabric::Topology& topology, TransportOf transport_of, Teams teams)
+      : traffic_(topology), teams_(teams), transport_of_(std::move(transport_of)) {}
+  FabricNetwork(const fabric::Topology& topology, TransportOf transport_of)
+      : FabricNetwork(topology, std::move(transport_of), {.ranks = topology.ranks()}) {}
 
   void enter(const Visit& visit, const Communicate& what, double now_seconds) override;
   [[nodiscard]] double next_seconds() override;
@@ -42,13 +45,13 @@ class FabricNetwork final : public NetworkModel {
  private:
   struct Open {
     fabric::CollectiveId id = 0;
+    Team team{};
     double start_up_seconds = 0;
   };
-  using Key = std::pair<Instance, int>;  // and the job
+  using Key = std::pair<Instance, int>;  // and the first rank of the team
 
   fabric::Traffic traffic_;
-  int ranks_;
-  Jobs jobs_;
+  Teams teams_;
   TransportOf transport_of_;
   std::map<Key, Open> open_;
   std::map<fabric::CollectiveId, Key> keys_;

@@ -31,6 +31,11 @@ struct Pencil {
 TEST(Hsdp, ByPencil) {
   const Pencil pencil;
   const Evaluation hsdp = pencil.of("hsdp");
+  for (const Detail detail : {Detail::flows, Detail::blocks})
+    EXPECT_NEAR(pencil.of("hsdp", {.detail = detail}).iteration.seconds, hsdp.iteration.seconds, 1e-9);
+  EXPECT_NEAR(pencil.of("hsdp", {.detail = Detail::blocks, .program = "hierarchical:ring,halving-doubling"})
+                  .iteration.seconds,
+              hsdp.iteration.seconds, 1e-9);
   // Gather, forward, gather again, backward, reduce-scatter, all-reduce, update of one of two shards.
   EXPECT_DOUBLE_EQ(hsdp.iteration.seconds, 1 + 1 + 1 + 2 + 1 + 4 + 0.25);
   EXPECT_DOUBLE_EQ(hsdp.r_seconds, 7);
@@ -55,13 +60,21 @@ TEST(Hsdp, OnAFlatNetworkReplicates) {
   EXPECT_EQ(hsdp.memory.optimizer, 32);
 }
 
-TEST(Hsdp, InClosedFormOnly) {
+TEST(Hsdp, OfSeveralJobsHasNoNodes) {
   try {
-    (void)Pencil().of("hsdp", {.detail = Detail::flows});
+    (void)Pencil().of("hsdp", {.detail = Detail::flows, .jobs = {.count = 2}});
     FAIL() << "taken";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("inside nodes, bucket 0\" is not of all ranks"));
+    EXPECT_THAT(error.what(), HasSubstr("policy hsdp shards inside nodes: simulate one job"));
   }
+}
+
+// A rank that is late holds up its node inside, and its place in every node across.
+TEST(Hsdp, WaitsForWhoIsLate) {
+  Pencil pencil;
+  pencil.cluster.stragglers = {{.rank = 3, .slowdown = 2}};
+  for (const Detail detail : {Detail::flows, Detail::blocks})
+    EXPECT_NEAR(pencil.of("hsdp", {.detail = detail}).iteration.seconds, 1 + 2 + 1 + 4 + 1 + 4 + 0.5, 1e-9);
 }
 
 // Nodes of eight on NVLink, a card for each: fewer start-ups, and a third less between nodes.

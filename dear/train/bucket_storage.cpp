@@ -21,10 +21,11 @@ torch::Tensor flat_tensor(const Buffer& buffer, const BucketLayout& layout) {
 
 }  // namespace
 
-BucketStorage::BucketStorage(const Group& group, BucketLayout layout, Copies copies)
+BucketStorage::BucketStorage(const Group& group, BucketLayout layout, std::vector<Range> own, Copies copies)
     : layout_(std::move(layout)),
       copies_(copies),
-      own_(shard_of(layout_.elements, layout_.dtype, group.size(), group.rank())),
+      own_(std::move(own)),
+      incoming_(own_.size()),
       parameter_buffer_(copies == Copies::one_for_all ? Group(group).allocate_shared(layout_.bytes())
                                                       : Group(group).allocate(layout_.bytes())),
       gradient_buffer_(Group(group).allocate(layout_.bytes())),
@@ -61,7 +62,8 @@ void BucketStorage::restore_parameter(std::size_t index, torch::Tensor& paramete
     torch::Tensor values = parameter.detach();
     if (!values.is_non_overlapping_and_dense()) values = values.contiguous();
     torch::Tensor place = view(parameters_, index, values);
-    incoming_.push_back({layout_.placements[index].offset, values.as_strided({values.numel()}, {1})});
+    for (std::vector<Incoming>& of_part : incoming_)
+      of_part.push_back({layout_.placements[index].offset, values.as_strided({values.numel()}, {1})});
     parameter.set_data(place);
     return;
   }
@@ -70,15 +72,15 @@ void BucketStorage::restore_parameter(std::size_t index, torch::Tensor& paramete
   parameter.set_data(place);
 }
 
-void BucketStorage::write_incoming() {
+void BucketStorage::write_incoming(std::size_t part) {
   const torch::NoGradGuard no_grad;
-  for (const Incoming& one : incoming_) {
-    const std::int64_t begin = std::max(own_.begin, one.offset);
-    const std::int64_t end = std::min(own_.end, one.offset + one.values.numel());
+  for (const Incoming& one : incoming_[part]) {
+    const std::int64_t begin = std::max(own_[part].begin, one.offset);
+    const std::int64_t end = std::min(own_[part].end, one.offset + one.values.numel());
     if (begin < end)
       parameters_.narrow(0, begin, end - begin).copy_(one.values.narrow(0, begin - one.offset, end - begin));
   }
-  incoming_.clear();
+  incoming_[part].clear();
 }
 
 void BucketStorage::restore_gradient(std::size_t index, torch::Tensor& parameter) {
@@ -93,9 +95,9 @@ void BucketStorage::restore_gradient(std::size_t index, torch::Tensor& parameter
   parameter.mutable_grad() = place;
 }
 
-std::vector<ElementwiseOptimizer::FlatRun> BucketStorage::runs(const Range& range) const {
+std::vector<ElementwiseOptimizer::FlatRun> BucketStorage::runs(std::size_t part) const {
   std::vector<ElementwiseOptimizer::FlatRun> parts;
-  for (const Run& run : runs_within(layout_, range)) {
+  for (const Run& run : runs_within(layout_, own_[part])) {
     for (std::int64_t begin = run.range.begin; begin < run.range.end; begin += kLongestRun) {
       const std::int64_t count = std::min(kLongestRun, run.range.end - begin);
       parts.push_back({run.rule, parameters_.narrow(0, begin, count), gradients_.narrow(0, begin, count)});
@@ -104,14 +106,20 @@ std::vector<ElementwiseOptimizer::FlatRun> BucketStorage::runs(const Range& rang
   return parts;
 }
 
-void BucketStorage::zero_gradients() { std::memset(gradient_buffer_.data(), 0, layout_.bytes()); }
+void BucketStorage::zero_gradients(const Range& range) {
+  const std::int64_t size = size_of(layout_.dtype);
+  std::memset(gradient_buffer_.data() + range.begin * size, 0, range.count() * size);
+}
 
 BucketWire::Flat BucketStorage::flat() const {
+  std::int64_t elements = 0;
+  for (const Placement& placement : layout_.placements) elements += placement.elements;
   const View parameters{
       .buffer = parameter_buffer_, .offset_bytes = 0, .count = layout_.elements, .dtype = layout_.dtype};
   View gradients = parameters;
   gradients.buffer = gradient_buffer_;
-  return {.parameters = parameters, .gradients = gradients};
+  return {
+      .parameters = parameters, .gradients = gradients, .bucket_bytes = elements * size_of(layout_.dtype)};
 }
 
 const void* BucketStorage::parameter_storage() const { return parameters_.storage().unsafeGetStorageImpl(); }

@@ -19,8 +19,10 @@ enum class Copies : std::uint8_t { one_per_rank, one_for_all };
 // and their gradients become views into them, so nothing is copied on the way to the wire.
 class BucketStorage {
  public:
-  // Allocates on the group: all ranks together, in the same order.
-  BucketStorage(const Group& group, BucketLayout layout, Copies copies = Copies::one_per_rank);
+  // `own`: by part of the bucket that is updated at a time, what this rank updates of it. Allocates on the
+  // group: all ranks together, in the same order.
+  BucketStorage(const Group& group, BucketLayout layout, std::vector<Range> own,
+                Copies copies = Copies::one_per_rank);
 
   // Moves the parameter, and its gradient where it has one, into place `index` of the layout. The tensor
   // keeps its identity, shape and strides.
@@ -34,13 +36,13 @@ class BucketStorage {
   void restore_parameter(std::size_t index, torch::Tensor& parameter);
   void restore_gradient(std::size_t index, torch::Tensor& parameter);
   // Of one copy for all, restore_parameter() and adopt() write nothing: a peer may be reading it. What they
-  // found waits here, and is written by this, as far as it is in this rank's shard: before an update of the
-  // bucket, while no rank reads it. Not at the same time as restore_parameter().
-  void write_incoming();
+  // found waits here, and is written by this, as far as this rank updates it: before an update of the part,
+  // while no rank reads it. Not at the same time as restore_parameter().
+  void write_incoming(std::size_t part);
 
-  // What an optimiser updates of `range`: vectors that fit a cache.
-  [[nodiscard]] std::vector<ElementwiseOptimizer::FlatRun> runs(const Range& range) const;
-  void zero_gradients();
+  // What this rank's optimiser updates of the part: vectors that fit a cache.
+  [[nodiscard]] std::vector<ElementwiseOptimizer::FlatRun> runs(std::size_t part) const;
+  void zero_gradients(const Range& range);
 
   [[nodiscard]] const BucketLayout& layout() const { return layout_; }
   [[nodiscard]] BucketWire::Flat flat() const;
@@ -60,8 +62,8 @@ class BucketStorage {
 
   BucketLayout layout_;
   Copies copies_;
-  Range own_;  // this rank's shard
-  std::vector<Incoming> incoming_;
+  std::vector<Range> own_;                       // by part
+  std::vector<std::vector<Incoming>> incoming_;  // by part
   Buffer parameter_buffer_, gradient_buffer_;
   torch::Tensor parameters_, gradients_;
 };

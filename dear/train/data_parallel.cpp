@@ -161,8 +161,8 @@ void DataParallel::Impl::backward_node() noexcept {
 void DataParallel::Impl::backward_pass_began() {
   in_backward_pass_ = true;
   if (!ahead_ && engine_->updates_ahead()) {
-    engine_->require_usable_parameters();
     await_last_step();
+    engine_->restore_parameters();
     engine_->capture_options(optimizer_);
     ahead_ = true;
   }
@@ -277,6 +277,7 @@ void DataParallel::Impl::require_same_freezing() const {
 }
 
 void DataParallel::Impl::take_over_replaced() {
+  if (ahead_) engine_->require_held_parameters();
   engine_->restore_parameters();
   for (std::size_t i = 0; i < scanned_.trained.size(); ++i) {
     if (engine_->holds_gradient(i)) continue;

@@ -154,12 +154,12 @@ void ElementwiseOptimizer::require_supported(const Optimizer& original) {
 }
 
 ElementwiseOptimizer::ElementwiseOptimizer(const Optimizer& original,
-                                           std::vector<std::vector<FlatRun>> runs_by_bucket) {
+                                           std::vector<std::vector<FlatRun>> runs_by_part) {
   std::vector<OptimizerParamGroup> groups;
   for (const OptimizerParamGroup& group : original.param_groups()) {
     groups.emplace_back(std::vector<torch::Tensor>{}, group.options().clone());
   }
-  for (const auto& runs : runs_by_bucket) {
+  for (const auto& runs : runs_by_part) {
     auto& by_group = parameters_.emplace_back(groups.size());
     for (const FlatRun& run : runs) {
       torch::Tensor parameters = run.parameters;
@@ -193,9 +193,9 @@ bool ElementwiseOptimizer::has_options_of(const Optimizer& original) const {
                     });
 }
 
-void ElementwiseOptimizer::update(BucketId bucket) {
+void ElementwiseOptimizer::update(std::size_t part) {
   for (std::size_t i = 0; i < twin_->param_groups().size(); ++i) {
-    twin_->param_groups()[i].params() = parameters_.at(bucket)[i];
+    twin_->param_groups()[i].params() = parameters_.at(part)[i];
   }
   twin_->step();
 }
@@ -213,9 +213,9 @@ ElementwiseOptimizer::StateOutline ElementwiseOptimizer::outline() const {
 }
 
 // A run is a part of its bucket's flat vector, so it knows where it begins.
-void ElementwiseOptimizer::read_state(BucketId bucket, std::size_t vector, torch::Tensor& flat) const {
+void ElementwiseOptimizer::read_state(std::size_t part, std::size_t vector, torch::Tensor& flat) const {
   const Supported& access = *find(*twin_);
-  for (const auto& runs : parameters_.at(bucket)) {
+  for (const auto& runs : parameters_.at(part)) {
     for (const torch::Tensor& run : runs) {
       const auto state = twin_->state().find(key_of(run));
       if (state == twin_->state().end()) continue;
@@ -225,10 +225,10 @@ void ElementwiseOptimizer::read_state(BucketId bucket, std::size_t vector, torch
   }
 }
 
-void ElementwiseOptimizer::write_state(const StateOutline& outline, BucketId bucket, std::size_t vector,
+void ElementwiseOptimizer::write_state(const StateOutline& outline, std::size_t part, std::size_t vector,
                                        const torch::Tensor& flat) {
   const Supported& access = *find(*twin_);
-  for (const auto& runs : parameters_.at(bucket)) {
+  for (const auto& runs : parameters_.at(part)) {
     for (const torch::Tensor& run : runs) {
       std::unique_ptr<State>& state = twin_->state()[key_of(run)];
       Remembered remembered = state ? access.read(*state) : Remembered{};

@@ -1,13 +1,12 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include <torch/optim/optimizer.h>
-
-#include "dear/base/ids.h"
 
 namespace dear::train {
 
@@ -28,14 +27,15 @@ class ElementwiseOptimizer {
   // already.
   static void require_supported(const torch::optim::Optimizer& original);
 
+  // Parts are what is updated at a time: buckets, or pieces of them.
   ElementwiseOptimizer(const torch::optim::Optimizer& original,
-                       std::vector<std::vector<FlatRun>> runs_by_bucket);
+                       std::vector<std::vector<FlatRun>> runs_by_part);
 
   // The options of `original` as they are now: those of the updates that follow. Not during an update.
   void capture_options(const torch::optim::Optimizer& original);
   // Whether they are still those of `original`.
   [[nodiscard]] bool has_options_of(const torch::optim::Optimizer& original) const;
-  void update(BucketId bucket);
+  void update(std::size_t part);
 
   // What the optimiser remembers of an element from step to step: so many vectors at most (exp_avg, ...).
   static constexpr std::size_t kStateVectors = 3;
@@ -45,15 +45,15 @@ class ElementwiseOptimizer {
   };
   // Of the runs that this rank updates; nothing where it updates none, or before the first update.
   [[nodiscard]] StateOutline outline() const;
-  // `flat` is a vector over the whole bucket, of which this rank's runs are read or written. Not during an
-  // update. write_state() is for one that has taken no steps yet.
-  void read_state(BucketId bucket, std::size_t vector, torch::Tensor& flat) const;
-  void write_state(const StateOutline& outline, BucketId bucket, std::size_t vector,
+  // `flat` is a vector over the whole bucket of the part, of which this rank's runs are read or written. Not
+  // during an update. write_state() is for one that has taken no steps yet.
+  void read_state(std::size_t part, std::size_t vector, torch::Tensor& flat) const;
+  void write_state(const StateOutline& outline, std::size_t part, std::size_t vector,
                    const torch::Tensor& flat);
 
  private:
   std::unique_ptr<torch::optim::Optimizer> twin_;
-  // by bucket, then by parameter group
+  // by part, then by parameter group
   std::vector<std::vector<std::vector<torch::Tensor>>> parameters_;
 };
 

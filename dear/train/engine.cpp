@@ -81,16 +81,24 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
   std::vector<std::uint32_t> rule_of;  // by TensorId
   for (const std::size_t i : order) rule_of.push_back(parameters[i].rule);
   locations_.resize(parameters.size());
+  std::vector<std::vector<ElementwiseOptimizer::FlatRun>> runs;
+  std::vector<BucketWire::Flat> flats;
   for (BucketId id = 0; id < grouping_->size(); ++id) {
-    BucketStorage& bucket =
-        buckets_.emplace_back(group_, lay_out(grouping_->buckets()[id], workload_, rule_of),
-                              one_copy_ ? Copies::one_for_all : Copies::one_per_rank);
+    BucketLayout layout = lay_out(grouping_->buckets()[id], workload_, rule_of);
+    std::vector<Range> own;
+    for (const Part& part : add_parts(id, layout)) own.push_back(own_range(part));
+    BucketStorage& bucket = buckets_.emplace_back(group_, std::move(layout), std::move(own),
+                                                  one_copy_ ? Copies::one_for_all : Copies::one_per_rank);
     for (std::size_t index = 0; index < bucket.layout().placements.size(); ++index) {
       const std::size_t parameter = order[bucket.layout().placements[index].tensor];
       locations_[parameter] = {id, index};
       bucket.adopt(index, parameters[parameter].tensor);
     }
-    bucket.write_incoming();
+    for (std::size_t part = 0; part < schedule_->updates_of(id).size(); ++part) {
+      bucket.write_incoming(part);
+      runs.push_back(bucket.runs(part));
+    }
+    flats.push_back(bucket.flat());
     places_[bucket.parameter_storage()] = {id, Kind::parameters};
     places_[bucket.gradient_storage()] = {id, Kind::gradients};
   }
@@ -100,15 +108,6 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
     remember_versions();
   }
 
-  std::vector<std::vector<ElementwiseOptimizer::FlatRun>> runs;
-  std::vector<BucketWire::Flat> flats;
-  for (BucketId id = 0; id < buckets_.size(); ++id) {
-    const BucketLayout& layout = buckets_[id].layout();
-    runs.push_back(buckets_[id].runs(
-        updates_shards(id) ? shard_of(layout.elements, layout.dtype, group_.size(), group_.rank())
-                           : Range{0, layout.elements}));
-    flats.push_back(buckets_[id].flat());
-  }
   optimizer_ = std::make_unique<ElementwiseOptimizer>(optimizer, std::move(runs));
   wire_ = std::make_unique<BucketWire>(
       group_, std::move(flats),
@@ -139,11 +138,35 @@ Engine::~Engine() {
   conductor_->drain();
 }
 
+std::span<const Engine::Part> Engine::add_parts(BucketId bucket, const BucketLayout& layout) {
+  const std::size_t first = parts_.size();
+  for (const StepId step : schedule_->updates_of(bucket)) {
+    const auto& work = std::get<Update>(schedule_->steps()[step].work);
+    parts_.push_back({.bucket = bucket,
+                      .piece = work.piece,
+                      .index = parts_.size() - first,
+                      .elements = dear::part_of(work.piece, grouping_->buckets()[bucket].bytes,
+                                                layout.elements, layout.dtype),
+                      .scattered = work.scope == UpdateScope::shard});
+  }
+  return std::span(parts_).subspan(first);
+}
+
+Range Engine::own_range(const Part& part) const {
+  if (!part.scattered) return part.elements;
+  const Range shard =
+      shard_of(part.elements.count(), grouping_->buckets()[part.bucket].dtype, group_.size(), group_.rank());
+  return {part.elements.begin + shard.begin, part.elements.begin + shard.end};
+}
+
 void Engine::update(const Update& work) {
   const Unobserved unobserved;
-  buckets_[work.bucket].write_incoming();
-  optimizer_->update(work.bucket);
-  buckets_[work.bucket].zero_gradients();
+  const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& one) {
+    return one.bucket == work.bucket && one.piece == work.piece;
+  });
+  buckets_[work.bucket].write_incoming(part->index);
+  optimizer_->update(static_cast<std::size_t>(part - parts_.begin()));
+  buckets_[work.bucket].zero_gradients(part->elements);
 }
 
 void Engine::NetworkSide::start(Instance which, const Step& step) {
@@ -186,6 +209,17 @@ void Engine::restore_gradient(std::size_t parameter) {
   const Unobserved unobserved;
   const auto [bucket, index] = locations_[parameter];
   buckets_[bucket].restore_gradient(index, parameters_[parameter].tensor);
+}
+
+void Engine::require_held_parameters() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto [bucket, index] = locations_[i];
+    if (buckets_[bucket].holds_parameter(index, parameters_[i].tensor)) continue;
+    throw ConfigError(
+        fmt::format("rank {}: parameter '{}' was replaced between backward and step(), where policy {} "
+                    "updates already: replace it after step(), or train with policy dear",
+                    group_.rank(), parameters_[i].name, schedule_->policy()));
+  }
 }
 
 void Engine::restore_parameters() {

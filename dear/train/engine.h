@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -76,6 +77,8 @@ class Engine {
   // ConfigError for a parameter that was replaced by one of another size, and, with one copy, for what would
   // change it outside of an update: see [Note: written in place].
   void require_usable_parameters() const;
+  // ConfigError for a parameter that was replaced since updates ahead of the commit may have begun.
+  void require_held_parameters() const;
   // With one copy: gives this rank memory of its own again, as far as there is any. While nothing is at work.
   void leave_one_copy();
 
@@ -113,6 +116,14 @@ class Engine {
     BucketId bucket;
     std::size_t index;  // in the bucket's layout
   };
+  // What an update changes of a bucket.
+  struct Part {
+    BucketId bucket;
+    Piece piece;
+    std::size_t index;  // in the bucket
+    Range elements;     // of the flat buffer
+    bool scattered;     // each rank updates a shard of it
+  };
   class UpdateSide : public Side {
    public:
     explicit UpdateSide(Engine& engine) : engine_(engine) {}
@@ -129,9 +140,10 @@ class Engine {
    private:
     Engine& engine_;
   };
+  std::span<const Part> add_parts(BucketId bucket, const BucketLayout& layout);
+  [[nodiscard]] Range own_range(const Part& part) const;  // that this rank updates
   void update(const Update& work);
   void remember_versions();
-  [[nodiscard]] bool updates_shards(BucketId bucket) const;
   [[nodiscard]] const Placement& place_of(std::size_t parameter) const {
     const auto [bucket, index] = locations_[parameter];
     return buckets_[bucket].layout().placements[index];
@@ -145,6 +157,7 @@ class Engine {
   std::unique_ptr<Grouping> grouping_;
   std::unique_ptr<Schedule> schedule_;
   std::vector<Location> locations_;  // by parameter
+  std::vector<Part> parts_;          // those of a bucket side by side, buckets ascending
   std::vector<BucketStorage> buckets_;
   std::unordered_map<const void*, Place> places_;
   std::unique_ptr<ElementwiseOptimizer> optimizer_;

@@ -75,7 +75,10 @@ Fusion LiveTuning::start(const Workload& workload) {
   if (learned == nullptr) return options_.start;
   learned_ = *learned;
   if (!learned_.planned.empty())
-    add_grouping(report_.sizes, kPlanned, group(workload_, ByName{learned_.planned, options_.cache}));
+    add_grouping(report_.sizes, kPlanned,
+                 group(workload_, ByName{.buckets = learned_.planned,
+                                         .piece_bytes = learned_.planned_piece_bytes,
+                                         .source = options_.cache}));
   const std::optional<std::size_t> choice = find(report_.sizes, learned_.choice);
   return choice ? fusion_of(*choice) : options_.start;
 }
@@ -171,8 +174,11 @@ void LiveTuning::keep() {
       .choice = report_.sizes.candidates[session_->current()].name, .measured = {}, .planned = {}};
   for (const tune::Observation& one : session_->learned())
     learned.measured.push_back({report_.sizes.candidates[one.candidate].name, one.seconds});
-  if (const std::optional<std::size_t> planned = find(report_.sizes, kPlanned))
-    learned.planned = names_in(workload_, report_.sizes.groupings[*planned]).buckets;
+  if (const std::optional<std::size_t> planned = find(report_.sizes, kPlanned)) {
+    ByName names = names_in(workload_, report_.sizes.groupings[*planned]);
+    learned.planned = std::move(names.buckets);
+    learned.planned_piece_bytes = std::move(names.piece_bytes);
+  }
   try {
     tune::Cache cache = tune::Cache::read(options_.cache);  // other jobs may have written meanwhile
     cache.put(key_, std::move(learned));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <sstream>
-#include <variant>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -35,11 +34,6 @@ ElementwiseOptimizer::StateOutline outline_of_all(const Group& group,
 
 }  // namespace
 
-bool Engine::updates_shards(BucketId bucket) const {
-  const auto& work = std::get<Update>(schedule_->steps()[schedule_->update_of(bucket)].work);
-  return work.scope == UpdateScope::shard;
-}
-
 Engine::OptimizerState Engine::optimizer_state() {
   const Unobserved unobserved;
   const torch::NoGradGuard no_grad;
@@ -52,9 +46,17 @@ Engine::OptimizerState Engine::optimizer_state() {
       const Buffer buffer = group_.allocate(layout.bytes());
       torch::Tensor flat =
           torch::from_blob(buffer.data(), {layout.elements}, torch::dtype(scalar_type_of(layout.dtype)));
-      optimizer_->read_state(id, vector, flat);
-      if (updates_shards(id))
-        group_.all_gather({.buffer = buffer, .count = layout.elements, .dtype = layout.dtype}).wait();
+      for (std::size_t part = 0; part < parts_.size(); ++part) {
+        const auto& [bucket, piece, index, elements, scattered] = parts_[part];
+        if (bucket != id) continue;
+        optimizer_->read_state(part, vector, flat);
+        if (!scattered) continue;
+        const View view{.buffer = buffer,
+                        .offset_bytes = elements.begin * size_of(layout.dtype),
+                        .count = elements.count(),
+                        .dtype = layout.dtype};
+        group_.all_gather(view).wait();
+      }
       for (std::size_t i = 0; i < parameters_.size(); ++i) {
         if (locations_[i].bucket != id) continue;
         const Placement& place = place_of(i);
@@ -78,7 +80,8 @@ void Engine::take_over(const OptimizerState& state) {
         const Placement& place = place_of(i);
         flat.narrow(0, place.offset, place.elements).copy_(state.vectors[vector][i]);
       }
-      optimizer_->write_state(state.outline, id, vector, flat);
+      for (std::size_t part = 0; part < parts_.size(); ++part)
+        if (parts_[part].bucket == id) optimizer_->write_state(state.outline, part, vector, flat);
     }
   }
 }

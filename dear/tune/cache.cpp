@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -30,6 +31,11 @@ Learned learned_in(const JsonField& job) {
     std::vector<std::string>& names = learned.planned.emplace_back();
     for (const JsonField& name : bucket.elements()) names.push_back(name.text());
   }
+  const JsonField pieces = job.member("planned_piece_bytes");
+  for (const JsonField& bytes : pieces.elements())
+    learned.planned_piece_bytes.push_back(bytes.integer(0, std::numeric_limits<std::int64_t>::max()));
+  if (!learned.planned_piece_bytes.empty() && learned.planned_piece_bytes.size() != learned.planned.size())
+    pieces.fail("expected as many numbers as there are planned buckets, or none");
   return learned;
 }
 
@@ -37,7 +43,11 @@ Json json_of(const std::string& key, const Learned& learned) {
   Json measured = Json::array();
   for (const Learned::Measured& one : learned.measured)
     measured.push_back({{"candidate", one.candidate}, {"seconds", one.seconds}});
-  return {{"key", key}, {"choice", learned.choice}, {"measured", measured}, {"planned", learned.planned}};
+  return {{"key", key},
+          {"choice", learned.choice},
+          {"measured", measured},
+          {"planned", learned.planned},
+          {"planned_piece_bytes", learned.planned_piece_bytes}};
 }
 
 }  // namespace
@@ -54,7 +64,7 @@ Cache Cache::parse(std::string_view text, const std::string& source) {
   root.expect_members({"format", "version", "jobs"});
   Cache cache;
   for (const JsonField& job : root.member("jobs").elements()) {
-    job.expect_members({"key", "choice", "measured", "planned"});
+    job.expect_members({"key", "choice", "measured", "planned", "planned_piece_bytes"});
     cache.put(job.member("key").text(), learned_in(job));
   }
   return cache;

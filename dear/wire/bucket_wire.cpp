@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "dear/base/error.h"
+#include "dear/wire/layout.h"
 
 namespace dear {
 namespace {
@@ -33,12 +34,16 @@ BucketWire::BucketWire(Group group, std::vector<Flat> buckets, Completed complet
 
 void BucketWire::start(Instance which, const Step& step) {
   const auto& work = std::get<Communicate>(step.work);
-  if (work.payload == Payload::buffers || !work.piece.whole() || work.reach != Reach::all)
+  if (work.payload == Payload::buffers || work.reach != Reach::all)
     throw ScheduleError("no bucket can do \"" + name_of(step.work) +
-                        "\": run a policy whose collectives are of whole buckets");
+                        "\": run a policy whose collectives are of buckets, and of all ranks");
   const Flat& flat = buckets_.at(work.bucket);
+  View view = work.payload == Payload::gradients ? flat.gradients : flat.parameters;
+  const Range part = part_of(work.piece, flat.bucket_bytes, view.count, view.dtype);
+  view.offset_bytes += part.begin * size_of(view.dtype);
+  view.count = part.count();
   const Request request{.operation = operation_of(work.op),
-                        .view = work.payload == Payload::gradients ? flat.gradients : flat.parameters,
+                        .view = view,
                         .output = {},
                         .reduction = Reduction::average,
                         .root = 0,

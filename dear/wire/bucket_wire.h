@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <vector>
@@ -13,10 +14,11 @@ namespace dear {
 // group. Gradients are averaged over ranks.
 class BucketWire : public Side {
  public:
-  // The same views on every rank, by bucket.
+  // The same views on every rank, by bucket, as lay_out() makes them.
   struct Flat {
     View parameters;
     View gradients;
+    std::int64_t bucket_bytes = 0;  // without padding: what pieces are counted in
   };
   using Completed = std::function<void(StepId step, double begin_seconds, double end_seconds)>;
   using Failed = std::function<void(std::exception_ptr)>;

@@ -1,5 +1,6 @@
 #include "dear/wire/bucket_wire.h"
 
+#include <array>
 #include <future>
 #include <thread>
 
@@ -26,7 +27,8 @@ struct Rank {
   explicit Rank(std::unique_ptr<Backend> backend)
       : group(std::move(backend), {}),
         flat{.parameters = {group.allocate(kCount * 4), 0, kCount, DType::f32},
-             .gradients = {group.allocate(kCount * 4), 0, kCount, DType::f32}},
+             .gradients = {group.allocate(kCount * 4), 0, kCount, DType::f32},
+             .bucket_bytes = kCount * 4},
         wire(
             group, {flat},
             [this](StepId step, double, double) {
@@ -36,10 +38,10 @@ struct Rank {
               ended.set_value({0, std::move(error)});
             }) {}
 
-  Ended run(CollectiveOp op, Payload payload) {
+  Ended run(CollectiveOp op, Payload payload, Piece piece = {}) {
     ended = {};
     auto result = ended.get_future();
-    wire.start({.step = 7, .iteration = 0}, {.work = Communicate{op, payload, 0}, .lane = 0});
+    wire.start({.step = 7, .iteration = 0}, {.work = Communicate{op, payload, 0, piece}, .lane = 0});
     return result.get();
   }
 
@@ -87,6 +89,33 @@ TEST(BucketWire, AveragesGradientsAndGathersParameters) {
   });
 }
 
+// 100 elements, cut at byte 200: at the border of 64 bytes before it, element 48.
+TEST(BucketWire, MovesPiecesByThemselves) {
+  on_two_ranks([](int r, Rank& rank) {
+    const std::array<Range, 2> parts = {Range{0, 48}, Range{48, kCount}};
+    const std::array<Piece, 2> pieces = {Piece{0, 200}, Piece{.begin = 200}};
+    float* const gradients = floats(rank.flat.gradients);
+    float* const parameters = floats(rank.flat.parameters);
+    for (std::int64_t i = 0; i < kCount; ++i) gradients[i] = static_cast<float>(r == 0 ? i : 3 * i);
+    for (const std::size_t at : {1U, 0U}) {
+      SCOPED_TRACE(at);
+      const Range& part = parts.at(at);
+      EXPECT_FALSE(rank.run(CollectiveOp::reduce_scatter, Payload::gradients, pieces.at(at)).error);
+      const Range own = shard_of(part.count(), DType::f32, 2, r);
+      for (std::int64_t i = part.begin + own.begin; i < part.begin + own.end; ++i) {
+        EXPECT_EQ(gradients[i], 2.0F * static_cast<float>(i));
+        parameters[i] = static_cast<float>(i) + 0.5F;
+      }
+      if (at == 1U) {
+        EXPECT_EQ(gradients[47], r == 0 ? 47.0F : 141.0F);  // of the other piece: as it was
+      }
+      EXPECT_FALSE(rank.run(CollectiveOp::all_gather, Payload::parameters, pieces.at(at)).error);
+      for (std::int64_t i = part.begin; i < part.end; ++i)
+        EXPECT_EQ(parameters[i], static_cast<float>(i) + 0.5F);
+    }
+  });
+}
+
 TEST(BucketWire, AFailedCollectiveIsReported) {
   on_two_ranks([](int r, Rank& rank) {
     const auto op = r == 0 ? CollectiveOp::all_gather : CollectiveOp::all_reduce;
@@ -99,11 +128,11 @@ TEST(BucketWire, AFailedCollectiveIsReported) {
   });
 }
 
-TEST(BucketWire, RefusesWhatIsNotOfAWholeBucket) {
+TEST(BucketWire, RefusesWhatIsNotOfABucketOrNotOfAllRanks) {
   on_two_ranks([](int, Rank& rank) {
     for (const Communicate& work :
          {Communicate{CollectiveOp::broadcast, Payload::buffers},
-          Communicate{CollectiveOp::all_reduce, Payload::gradients, 0, {.begin = 0, .end = 4}}})
+          Communicate{CollectiveOp::all_reduce, Payload::gradients, 0, {}, Reach::across}})
       EXPECT_THROW(rank.wire.start({.step = 7, .iteration = 0}, {.work = work, .lane = 0}), ScheduleError);
   });
 }

@@ -6,6 +6,7 @@
 #include "dear/base/ids.h"
 #include "dear/collective/shard.h"
 #include "dear/fusion/grouping.h"
+#include "dear/schedule/step.h"
 #include "dear/workload/workload.h"
 
 namespace dear {
@@ -39,6 +40,11 @@ struct BucketLayout {
 // `rule_of[t]` is the update rule of tensor t; tensors of one rule lie together, in order of their ids.
 BucketLayout lay_out(const Bucket& bucket, const Workload& workload,
                      const std::vector<std::uint32_t>& rule_of);
+
+// Where a piece of a bucket of so many bytes lies in a flat buffer of so many elements (both as lay_out()
+// makes them): cut in the same proportion, at the 64-byte border before it. So pieces that carry every byte
+// of the bucket once carry every element of the buffer once; a piece of less than 64 bytes may be empty.
+Range part_of(const Piece& piece, std::int64_t bucket_bytes, std::int64_t elements, DType dtype);
 
 // The parts of the runs inside `range`, empty ones left out.
 std::vector<Run> runs_within(const BucketLayout& layout, const Range& range);

@@ -45,6 +45,35 @@ TEST(Layout, KeepsTensorsOfOneRuleTogether) {
   EXPECT_EQ(layout.runs[1].range, (Range{32, 64}));
 }
 
+// However the bucket is cut, and whatever its padding.
+TEST(Layout, PiecesPartitionTheBuffer) {
+  std::mt19937 random(8);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::int64_t> elements(1 + random() % 9);
+    for (auto& n : elements) n = 1 + random() % 500;
+    const Workload workload = workload_of(elements);
+    Bucket bucket{{}, 0, DType::f32};
+    for (TensorId id = 0; id < elements.size(); ++id) {
+      bucket.tensors.push_back(id);
+      bucket.bytes += elements[id] * 4;
+    }
+    const BucketLayout layout = lay_out(bucket, workload, std::vector<std::uint32_t>(elements.size(), 0));
+    const std::int64_t piece = 1 + random() % bucket.bytes;
+    std::int64_t covered = 0;
+    for (std::int64_t begin = 0; begin < bucket.bytes; begin += piece) {
+      const Range part =
+          part_of({begin, std::min(begin + piece, bucket.bytes)}, bucket.bytes, layout.elements, DType::f32);
+      ASSERT_EQ(part.begin, covered);
+      ASSERT_EQ(part.begin % 16, 0);
+      ASSERT_LE(part.begin, part.end);
+      ASSERT_LE(part.count() * 4, piece * layout.bytes() / bucket.bytes + 128);
+      covered = part.end;
+    }
+    ASSERT_EQ(covered, layout.elements);
+    EXPECT_EQ(part_of({}, bucket.bytes, layout.elements, DType::f32), (Range{0, layout.elements}));
+  }
+}
+
 TEST(Layout, ShardsPartitionTheRuns) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {

@@ -54,6 +54,11 @@ class Launched(unittest.TestCase):
         with open(os.path.join(self.folder, "here.json"), encoding="utf-8") as file:
             self.assertIn("alpha", file.read())
 
+    def test_sums_in_the_order_of_ranks(self):
+        for backend in ("mpi", "auto"):
+            results = self.results("--backend", backend, "--rivals", "none", "--reproducible")
+            self.assertEqual([row["verified"] for row in results], [True, True])
+
     def test_bad_options_end_all_ranks(self):
         for options, naming in (
             (["--ranks", "2"], "--ranks is for ranks that this command starts itself"),

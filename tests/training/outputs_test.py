@@ -95,13 +95,18 @@ class Outputs(Case):
         planned = self.results("--workers", 2, "--schedule", "schedule.json")
         self.check_run(planned, policy=schedule["policy"], workers=2, fusion="schedule.json", digest=usual["digest"])
 
-        by_hand = schedule | {"policy": "dear", "buckets": [tensors[1::2], tensors[::2]]}
-        self.write("by_hand.json", json.dumps(by_hand))
-        run = self.results("--workers", 2, "--schedule", "by_hand.json", "--trace", "trace.json")
-        self.check_run(run, policy="dear", fusion="by_hand.json", digest=usual["digest"])
-        names = {event["name"] for event in self.read_json("trace.json")["traceEvents"]}
-        gathered = {name for name in names if name.startswith("all-gather of parameters, bucket ")}
-        self.assertEqual(len(gathered), 2, gathered)
+        by_hand = schedule | {"policy": "dear", "buckets": [tensors[1::2], tensors[::2]], "piece_bytes": [0, 10000]}
+        for policy in ("dear", "dear-eager"):  # which cuts buckets
+            self.write("by_hand.json", json.dumps(by_hand | {"policy": policy}))
+            run = self.results("--workers", 2, "--schedule", "by_hand.json", "--trace", "trace.json")
+            self.check_run(run, policy=policy, fusion="by_hand.json", digest=usual["digest"])
+            names = {event["name"] for event in self.read_json("trace.json")["traceEvents"]}
+            gathered = {name for name in names if name.startswith("all-gather of parameters, bucket ")}
+            if policy == "dear":
+                self.assertEqual(len(gathered), 2, gathered)
+            else:
+                self.assertGreater(len(gathered), 2, gathered)
+                self.assertTrue(any(name.endswith(", bytes 0 to 10000") for name in gathered), gathered)
 
     def test_one_worker(self):
         self.check_run(self.results(), policy="dear", workers=1, steps=4, network="")

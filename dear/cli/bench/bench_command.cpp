@@ -146,6 +146,8 @@ void add_collective(CLI::App& parent) {
   add_list("--rivals", options->rivals,
            "What to compare with: " + names(contestants(), true) + ", or none (default: those there are)",
            "NAME[,NAME...]");
+  command->add_flag("--reproducible", options->reproducible,
+                    "DeAR's backends add in the order of ranks, to the same bits on each of them");
   add("--json", options->json, "Write the results to FILE", "FILE");
   add("--plot", options->plot, "Draw bus bandwidth against size, as SVG", "FILE");
   add("--cluster", options->cluster,
@@ -185,6 +187,7 @@ void add_worker(CLI::App& parent) {
   command->add_option("--control", words->options.control)->required();
   command->add_option("--timeout", words->timeout)->required();
   command->add_flag("--bind", words->options.bind);
+  command->add_flag("--reproducible", words->options.reproducible);
   command->callback([words] {
     words->options.timeout = std::chrono::duration<double>(parse_seconds(words->timeout));
     run_worker(words->options);

@@ -232,6 +232,7 @@ CollectiveSettings check(const CollectiveOptions& options, const LaunchEnvironme
     throw ConfigError("--timeout is 0, but must be longer; 60s is the default");
   }
   contest.timeout = std::chrono::duration<double>(timeout);
+  contest.reproducible = options.reproducible;
   contest.bind = options.bind.value_or(!contest.launched && contest.ranks <= installation.cores);
   if (environment.rank == 0) {  // which is the one that writes
     check_outputs(settings, options);

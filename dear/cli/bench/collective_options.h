@@ -20,6 +20,7 @@ struct CollectiveOptions {
   std::string dtype = "fp32";
   std::int64_t repeat = 15;
   std::vector<std::string> rivals{};  // those that there are
+  bool reproducible = false;          // of DeAR's backends: sums in the order of ranks
   std::optional<std::string> json{};
   std::optional<std::string> plot{};
   std::optional<std::string> cluster{};

@@ -47,6 +47,8 @@ TEST(CollectiveOptions, TheDefaultsAreComplete) {
   EXPECT_EQ(settings.contest.sizes.back(), 64 << 20);
   EXPECT_EQ(settings.contest.timeout.count(), 60);
   EXPECT_TRUE(settings.contest.bind);
+  EXPECT_FALSE(settings.contest.reproducible);
+  EXPECT_TRUE(check_alone({.reproducible = true}).contest.reproducible);
   EXPECT_EQ(settings.contest.entrants.front().contestant->name, "shm");
   EXPECT_THAT(names_of(settings), Contains("memcpy"));
   EXPECT_EQ(settings.json, "");

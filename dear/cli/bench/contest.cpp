@@ -217,6 +217,7 @@ ContestOutcome hold_contest(const ContestSettings& settings, const HeldSignals& 
         CrewOptions{.program = settings.program,
                     .ranks = settings.ranks,
                     .bind = settings.bind,
+                    .reproducible = settings.reproducible,
                     .prepare_bytes = most,
                     .output_bytes = settings.operation == MeasuredOperation::all_to_all ? most : 0,
                     .timeout = settings.timeout,

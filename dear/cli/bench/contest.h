@@ -35,7 +35,8 @@ struct ContestSettings {
   int repeat = 15;
   std::chrono::duration<double> timeout = std::chrono::seconds(60);
   bool bind = false;
-  bool launched = false;  // a launcher has started the ranks: this process is one of them
+  bool reproducible = false;  // see EngineOptions
+  bool launched = false;      // a launcher has started the ranks: this process is one of them
 };
 
 // One contestant at one operation and size.

@@ -20,6 +20,7 @@ std::unique_ptr<Engine> open_group(const std::string& backend, const EngineOptio
   return make_group_engine(init({.timeout = options.timeout,
                                  .backend = backend,
                                  .more_backends = torch_backends(),
+                                 .reproducible = options.reproducible,
                                  .say = [](const auto&) {}}));  // the bench says itself what it measures
 }
 std::unique_ptr<Engine> open_shm(const EngineOptions& options) { return open_group("shm", options); }

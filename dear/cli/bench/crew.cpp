@@ -40,6 +40,9 @@ std::vector<std::string> worker_command(const Contestant& contestant, const Crew
   if (options.bind) {
     words.emplace_back("--bind");
   }
+  if (options.reproducible) {
+    words.emplace_back("--reproducible");
+  }
   return words;
 }
 

@@ -47,7 +47,8 @@ class Engine {
 
 struct EngineOptions {
   std::chrono::duration<double> timeout;  // for each wait
-  int port_offset = 0;  // several engines of one process that meet at the master's port take one each
+  int port_offset = 0;        // several engines of one process that meet at the master's port take one each
+  bool reproducible = false;  // of DeAR's backends: InitOptions::reproducible
 };
 
 }  // namespace dear::cli::bench

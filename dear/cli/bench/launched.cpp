@@ -100,7 +100,8 @@ ContestOutcome hold_launched_contest(const ContestSettings& settings, const Laun
     } else {
       Group made = init({.timeout = settings.timeout,
                          .backend = std::string(contestant.name == kAuto ? "" : contestant.name),
-                         .more_backends = torch_backends()});
+                         .more_backends = torch_backends(),
+                         .reproducible = settings.reproducible});
       group = group ? group : made;
       engine = make_group_engine(made);
     }

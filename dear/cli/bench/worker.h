@@ -9,6 +9,7 @@ struct WorkerOptions {
   std::string contestant;                   // by its name in the table
   std::string control;                      // where the coordinator listens
   bool bind = false;                        // this rank keeps to its part of the cores
+  bool reproducible = false;                // see EngineOptions
   std::chrono::duration<double> timeout{};  // for each wait on the peers
 };
 

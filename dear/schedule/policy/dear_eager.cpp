@@ -10,7 +10,8 @@ struct Transport {
   EagerOrder order;
 };
 
-// In pieces where that is quicker than whole: a piece more is a start-up more.
+// In pieces where that is quicker than whole: a piece more is a start-up more. Where nothing is known of
+// times, as the grouping says.
 Transport best_transport(const Workload& workload, const Grouping& grouping,
                          const cost::CollectiveTimes& times) {
   const double compute = workload.forward_seconds() + workload.backward_seconds();
@@ -19,7 +20,9 @@ Transport best_transport(const Workload& workload, const Grouping& grouping,
     made.order = eager_order(made.parcels.parcels, compute);
     return made;
   };
-  Transport whole = with(Cutting::whole), pieces = with(Cutting::in_pieces);
+  Transport pieces = with(Cutting::in_pieces);
+  if (!times.reduce_scatter || compute == 0) return pieces;
+  Transport whole = with(Cutting::whole);
   return pieces.order.seconds < whole.order.seconds ? pieces : whole;
 }
 
