@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <random>
+#include <set>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -140,38 +141,37 @@ TEST(Conductor, DearEagerGathersUnderBackward) {
                              "reduce-scatter of gradients, bucket 0", "all-gather of parameters, bucket 0"));
 }
 
-// Of 64 bytes each, in two pieces; without times they all go to the network in the order of their gradients.
+// Of 64 bytes each, in two pieces. Whichever step ends first: a bucket's gradients are free with the last of
+// its updates, its parameters whole with the last of its gathers, and neither before the commit.
 TEST(Conductor, ABucketInPiecesIsWholeWithItsLastPiece) {
+  std::mt19937 random(5);
   HandRun run("dear-eager", 2, {}, {}, 32);
-  for (int iteration = 0; iteration < 2; ++iteration) {
+  for (int iteration = 0; iteration < 20; ++iteration) {
     EXPECT_TRUE(run.conductor.idle());
     run.conductor.backward_done(1);
     run.conductor.backward_done(0);
-    run.conductor.commit();
-    ASSERT_EQ(run.schedule.updates_of(1).size(), 2U);
-    const auto end_step = [&](HandSide& side, StepId step) {
-      const auto at = std::find_if(side.started.begin(), side.started.end(),
-                                   [&](const Instance& one) { return one.step == step; });
-      ASSERT_NE(at, side.started.end()) << name_of(run.schedule.steps()[step].work);
-      side.started.erase(at);
-      run.conductor.completed(step, 0, 1);
+    std::set<StepId> ended;
+    const auto all_of = [&](const std::vector<StepId>& steps) {
+      EXPECT_EQ(steps.size(), 2U);
+      return std::all_of(steps.begin(), steps.end(), [&](StepId step) { return ended.count(step) > 0; });
     };
-    const std::vector<StepId>& updates = run.schedule.updates_of(1);
-    const std::vector<StepId>& gathers = run.schedule.publishers_of(1);
-    for (int i = 0; i < 4; ++i) run.end(run.network);  // all reduce-scatters
-    end_step(run.update, updates[0]);
-    EXPECT_FALSE(run.conductor.gradients_free(1));
-    end_step(run.update, updates[1]);
-    EXPECT_TRUE(run.conductor.gradients_free(1));
-    end_step(run.network, gathers[0]);
-    EXPECT_FALSE(run.conductor.parameters_whole(1));
-    while (!run.update.started.empty()) run.end(run.update);
-    EXPECT_FALSE(run.conductor.parameters_whole(1));
-    end_step(run.network, gathers[1]);
-    EXPECT_TRUE(run.conductor.parameters_whole(1));
-    EXPECT_FALSE(run.conductor.parameters_whole(0));
-    while (!run.network.started.empty()) run.end(run.network);
-    EXPECT_TRUE(run.conductor.parameters_whole(0));
+    const int commits_after = static_cast<int>(random() % 12);
+    bool committed = false;
+    for (int steps = 0; steps < 12; ++steps) {
+      if (steps == commits_after) run.conductor.commit();
+      committed = committed || steps == commits_after;
+      HandSide& side = run.network.started.empty() || (!run.update.started.empty() && random() % 2 == 0)
+                           ? run.update
+                           : run.network;
+      ASSERT_FALSE(side.started.empty());
+      ended.insert(side.started.front().step);
+      run.end(side);
+      for (const BucketId bucket : {0U, 1U}) {
+        EXPECT_EQ(run.conductor.gradients_free(bucket), committed && all_of(run.schedule.updates_of(bucket)));
+        EXPECT_EQ(run.conductor.parameters_whole(bucket),
+                  committed && all_of(run.schedule.publishers_of(bucket)));
+      }
+    }
   }
   EXPECT_TRUE(run.conductor.idle());
 }

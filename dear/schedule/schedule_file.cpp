@@ -44,7 +44,7 @@ ScheduleFile parse_schedule_file(std::string_view json, const std::string& name_
     std::vector<std::string>& names = file.buckets.buckets.emplace_back();
     for (const JsonField& name : bucket.elements()) names.push_back(name.text());
   }
-  if (!document.contains("piece_bytes")) return file;
+  if (!root.has("piece_bytes")) return file;
   for (const JsonField& bytes : root.member("piece_bytes").elements())
     file.buckets.piece_bytes.push_back(bytes.integer(0, std::numeric_limits<std::int64_t>::max()));
   if (file.buckets.piece_bytes.size() != file.buckets.buckets.size())

@@ -31,6 +31,7 @@ Learned learned_in(const JsonField& job) {
     std::vector<std::string>& names = learned.planned.emplace_back();
     for (const JsonField& name : bucket.elements()) names.push_back(name.text());
   }
+  if (!job.has("planned_piece_bytes")) return learned;
   const JsonField pieces = job.member("planned_piece_bytes");
   for (const JsonField& bytes : pieces.elements())
     learned.planned_piece_bytes.push_back(bytes.integer(0, std::numeric_limits<std::int64_t>::max()));
@@ -43,11 +44,9 @@ Json json_of(const std::string& key, const Learned& learned) {
   Json measured = Json::array();
   for (const Learned::Measured& one : learned.measured)
     measured.push_back({{"candidate", one.candidate}, {"seconds", one.seconds}});
-  return {{"key", key},
-          {"choice", learned.choice},
-          {"measured", measured},
-          {"planned", learned.planned},
-          {"planned_piece_bytes", learned.planned_piece_bytes}};
+  Json json{{"key", key}, {"choice", learned.choice}, {"measured", measured}, {"planned", learned.planned}};
+  if (!learned.planned_piece_bytes.empty()) json["planned_piece_bytes"] = learned.planned_piece_bytes;
+  return json;
 }
 
 }  // namespace
@@ -64,7 +63,7 @@ Cache Cache::parse(std::string_view text, const std::string& source) {
   root.expect_members({"format", "version", "jobs"});
   Cache cache;
   for (const JsonField& job : root.member("jobs").elements()) {
-    job.expect_members({"key", "choice", "measured", "planned", "planned_piece_bytes"});
+    job.expect_members({"key", "choice", "measured", "planned"}, {"planned_piece_bytes"});
     cache.put(job.member("key").text(), learned_in(job));
   }
   return cache;

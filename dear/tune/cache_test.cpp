@@ -58,13 +58,10 @@ TEST(Cache, SaysWhatIsWrongWithAFile) {
   };
   refuses("3", "jobs");
   refuses(R"([{"key": "a"}])", "jobs[0]");
-  refuses(R"([{"key": "a", "choice": 1, "measured": [], "planned": [], "planned_piece_bytes": []}])",
-          "jobs[0].choice");
-  refuses(R"([{"key": "a", "choice": "x", "measured": [{"candidate": "x", "seconds": 0}], "planned": [],
-              "planned_piece_bytes": []}])",
+  refuses(R"([{"key": "a", "choice": 1, "measured": [], "planned": []}])", "jobs[0].choice");
+  refuses(R"([{"key": "a", "choice": "x", "measured": [{"candidate": "x", "seconds": 0}], "planned": []}])",
           "jobs[0].measured[0].seconds: expected a number above 0");
-  refuses(R"([{"key": "a", "choice": "x", "measured": [], "planned": [["a"], [2]],
-              "planned_piece_bytes": []}])",
+  refuses(R"([{"key": "a", "choice": "x", "measured": [], "planned": [["a"], [2]]}])",
           "jobs[0].planned[1][0]");
   refuses(
       R"([{"key": "a", "choice": "x", "measured": [], "planned": [["a"]], "planned_piece_bytes": [1, 2]}])",
