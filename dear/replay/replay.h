@@ -30,8 +30,8 @@ struct Replayed {
 //
 // Every rank of the group calls it with the same schedule, workload and grouping; a rank with other ones is a
 // MismatchError on each. Returns on all when the last iteration is done. ConfigError for too few iterations;
-// ScheduleError for a policy whose collectives are not of whole buckets; what the group throws when a rank
-// fails. One thread of the caller's and the group's.
+// ScheduleError for a policy with collectives of something else than buckets or their pieces, or not of all
+// ranks; what the group throws when a rank fails. One thread of the caller's and the group's.
 //
 // [Note: replayed time] A step that computes begins when the last step before it ended by its own times, not
 // when this thread got to know it, so that wake-ups, of some 50 us each, do not add up over hundreds of
