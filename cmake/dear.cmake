@@ -8,6 +8,9 @@ function(dear_library name)
   add_library(dear_${name} STATIC ${ARG_SOURCES})
   add_library(dear::${name} ALIAS dear_${name})
   set_target_properties(dear_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
+  if(DEAR_SANITIZE)
+    set_target_properties(dear_${name} PROPERTIES EXCLUDE_FROM_ALL ON)  # what no test needs is not built
+  endif()
   target_include_directories(dear_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
                                                  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(dear_${name} PUBLIC cxx_std_20)
@@ -55,9 +58,11 @@ endfunction()
 
 # dear_test(NAME SOURCES ... USES ...): a GoogleTest program `NAME`, every case of it known to ctest.
 #   SEQUENTIAL  one thread runs all that it tests, so that ThreadSanitizer has nothing to say of it
+#   TOGETHER    its cases share what takes long to make: one process runs them all
+#   SHARDS      under a sanitizer so many processes run its cases: each takes seconds to start there, with libtorch
 #   HEADER      the library whose precompiled header it is compiled with
 function(dear_test name)
-  cmake_parse_arguments(ARG "SEQUENTIAL" "TIMEOUT;HEADER" "SOURCES;USES;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SEQUENTIAL;TOGETHER" "TIMEOUT;HEADER;SHARDS" "SOURCES;USES;LIBRARIES" ${ARGN})
   if(NOT DEAR_TESTS OR (ARG_SEQUENTIAL AND DEAR_SANITIZE MATCHES thread))
     return()
   endif()
@@ -73,7 +78,20 @@ function(dear_test name)
     target_compile_options(${name} PRIVATE -fPIC)  # as the header was
     target_precompile_headers(${name} REUSE_FROM ${ARG_HEADER})
   endif()
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  if(ARG_TOGETHER)
+    add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  elseif(ARG_SHARDS AND DEAR_SANITIZE)
+    math(EXPR last "${ARG_SHARDS} - 1")
+    foreach(shard RANGE ${last})
+      add_test(NAME ${name}.${shard} COMMAND ${name})
+      # Longer than any other, so they begin first.
+      set_tests_properties(${name}.${shard} PROPERTIES TIMEOUT 900 COST 150
+                           ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${shard}")
+    endforeach()
+  else()
+    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  endif()
 endfunction()
 
 # dear_mpi_test(NAME RANKS 1 2 ... SOURCES ... USES ...): a GoogleTest program with a main() that takes the name of an MPI,

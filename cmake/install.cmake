@@ -13,7 +13,7 @@ install(TARGETS ${dear_libraries} dear_dear EXPORT dearTargets ARCHIVE DESTINATI
 install(EXPORT dearTargets NAMESPACE dear:: DESTINATION ${dear_package})
 install(TARGETS dear_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
-set(not_installed PATTERN "cli" EXCLUDE PATTERN "testing" EXCLUDE)
+set(not_installed PATTERN "cli" EXCLUDE PATTERN "testing" EXCLUDE PATTERN "*_in_test.h" EXCLUDE)
 if(NOT DEAR_TORCH)
   list(APPEND not_installed PATTERN "train" EXCLUDE)
 endif()

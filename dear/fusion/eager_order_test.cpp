@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dear/base/rounds_in_test.h"
 #include "dear/fusion/parcels.h"
 
 namespace dear {
@@ -89,7 +90,7 @@ EagerOrder in_pairs(std::size_t count) {
 
 TEST(EagerOrder, EveryTransferOnceAndInAPossibleOrder) {
   std::mt19937 random(1);
-  for (int round = 0; round < 500; ++round) {
+  for (int round = 0; round < testing::rounds(500); ++round) {
     const Job job = random_job(random, 1 + random() % 30, round % 2 == 0);
     const EagerOrder order = eager_order(job.parcels, job.compute_seconds);
     ASSERT_EQ(order.network.size(), 2 * job.parcels.size());
@@ -107,7 +108,7 @@ TEST(EagerOrder, EveryTransferOnceAndInAPossibleOrder) {
 TEST(EagerOrder, BetweenTheKnownOrdersAndTheLeast) {
   std::mt19937 random(2);
   int better = 0;
-  for (int round = 0; round < 5000; ++round) {
+  for (int round = 0; round < testing::rounds(5000); ++round) {
     const Job job = random_job(random, 1 + random() % 40, round % 2 == 0);
     const double seconds = eager_order(job.parcels, job.compute_seconds).seconds;
     const double phases = seconds_of(in_phases(job.parcels.size()), job.parcels, job.compute_seconds);
@@ -119,14 +120,14 @@ TEST(EagerOrder, BetweenTheKnownOrdersAndTheLeast) {
               std::min(phases, pairs) * (1 + kRelative));
     if (seconds < std::min(phases, pairs) * 0.99) ++better;
   }
-  EXPECT_GT(better, 1000);
+  EXPECT_GT(better, testing::rounds(1000));
 }
 
 // Updates of no time: the best of all orders is found. With updates between the halves the job is not quite
 // the one of Carlier's theorem.
 TEST(EagerOrder, NoOrderOfAFewParcelsIsBetter) {
   std::mt19937 random(3);
-  for (int round = 0; round < 400; ++round) {
+  for (int round = 0; round < testing::rounds(400); ++round) {
     const bool updates = round % 2 == 0;
     const Job job = random_job(random, 1 + round % 4, updates);
     const double best = best_of_all(job);

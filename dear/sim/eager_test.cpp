@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "dear/base/rounds_in_test.h"
 #include "dear/cluster/presets.h"
 #include "dear/cost/cluster_times.h"
 #include "dear/fusion/parcels.h"
@@ -31,7 +32,7 @@ double seconds_with(std::string_view policy, const Workload& workload, const Gro
 // has them whole on the compute lane and dear-eager between the halves.
 TEST(Eager, NeverSlowerThanDearOrWfbpOnTheSameBuckets) {
   int better = 0;
-  for (std::uint64_t seed = 0; seed < 4000; ++seed) {
+  for (std::uint64_t seed = 0; seed < testing::rounds(4000U); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     Workload workload = dear::testing::random_workload(random, 12);
@@ -58,7 +59,7 @@ TEST(Eager, NeverSlowerThanDearOrWfbpOnTheSameBuckets) {
     prompt.update_seconds = 0;
     ASSERT_GE(least, eager_floor_seconds(prompt, times) * (1 - kRelative));
   }
-  EXPECT_GT(better, 200);
+  EXPECT_GT(better, testing::rounds(200));
 }
 
 // Many equal layers at f : b : r = 1 : 2 : 3. dear's bound is max(1, 1.5) + max(2, 1.5), dear-eager's is

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/base/rounds_in_test.h"
 #include "dear/cost/cluster_times.h"
 #include "dear/schedule/testing/random_job.h"
 #include "dear/sim/simulate.h"
@@ -51,7 +52,7 @@ Evaluation pencil(std::string_view policy, Cluster cluster, const EvaluateOption
 Cluster pencil_cluster(int ranks = 2) { return flat(ranks, {.beta_seconds_per_byte = 0.25}); }
 
 TEST(Evaluate, ClosedFormIsTheSimulationOfOneRank) {
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+  for (std::uint64_t seed = 0; seed < testing::rounds(100U); ++seed) {
     Random random(seed);
     Workload workload = dear::testing::random_workload(random, 8);
     workload.buffer_bytes = static_cast<std::int64_t>(random.below(2) * 100'000);
@@ -82,7 +83,7 @@ TEST(Evaluate, ClosedFormIsTheSimulationOfOneRank) {
 // network; on nodes whose ranks share a card, since one stream alone crosses it; on a switch that carries
 // less than its ports, since all messages of a round cross it.
 TEST(Evaluate, DetailsAgreeWhereARingSharesNothing) {
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < testing::rounds(60U); ++seed) {
     Random random(seed);
     Workload workload = dear::testing::random_workload(random, 5);
     workload.buffer_bytes = static_cast<std::int64_t>(random.below(2) * 100'000);
@@ -113,7 +114,7 @@ TEST(Evaluate, DetailsAgreeWhereARingSharesNothing) {
 
 // Whether ranks that are alike are simulated one by one or one for all.
 TEST(Evaluate, FoldingChangesNothing) {
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+  for (std::uint64_t seed = 0; seed < testing::rounds(100U); ++seed) {
     Random random(seed);
     const Workload workload = dear::testing::random_workload(random, 6);
     const Grouping grouping = dear::testing::random_grouping(random, workload);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "dear/base/rounds_in_test.h"
 #include "dear/cost/cluster_times.h"
 #include "dear/schedule/testing/random_job.h"
 #include "dear/sim/evaluate.h"
@@ -46,7 +47,7 @@ Cluster scaled(Cluster cluster, double alpha, double beta) {
 // r is what the policy's bytes take in one piece, without start-up, by the quickest algorithm there is: less
 // than any schedule of its can spend.
 TEST(ManyJobs, NoPolicyIsFasterThanItsBytesAndItsComputation) {
-  for (std::uint64_t seed = 0; seed < 2500; ++seed) {
+  for (std::uint64_t seed = 0; seed < testing::rounds(2500U); ++seed) {
     Random random(seed);
     const Workload workload = dear::testing::random_workload(random, 5);
     const Grouping grouping = dear::testing::random_grouping(random, workload);
@@ -70,7 +71,7 @@ TEST(ManyJobs, NoPolicyIsFasterThanItsBytesAndItsComputation) {
 TEST(ManyJobs, DearAndWfbpStandAsTheirClosedFormsSay) {
   int dear_wins = 0;
   int wfbp_wins = 0;
-  for (std::uint64_t seed = 0; seed < 2500; ++seed) {
+  for (std::uint64_t seed = 0; seed < testing::rounds(2500U); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const auto n = static_cast<LayerId>(1 + random.below(20));
@@ -106,13 +107,13 @@ TEST(ManyJobs, DearAndWfbpStandAsTheirClosedFormsSay) {
     EXPECT_GT(dear.iteration.seconds, wfbp.iteration.seconds);
   }
   // Both are there.
-  EXPECT_GT(dear_wins, 500);
-  EXPECT_GT(wfbp_wins, 200);
+  EXPECT_GT(dear_wins, testing::rounds(500));
+  EXPECT_GT(wfbp_wins, testing::rounds(200));
 }
 
 // A schedule whose order is fixed is a graph of maxima and sums: no step ends later when others take less.
 TEST(ManyJobs, MoreBandwidthOrLessStartUpNeverSlowsAFixedOrder) {
-  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+  for (std::uint64_t seed = 0; seed < testing::rounds(2000U); ++seed) {
     Random random(seed);
     const Workload workload = dear::testing::random_workload(random, 5);
     const Grouping grouping = dear::testing::random_grouping(random, workload);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dear/base/rounds_in_test.h"
 #include "dear/exec/order_check.h"
 #include "dear/schedule/critical_cycle.h"
 #include "dear/schedule/policy/policy.h"
@@ -34,7 +35,7 @@ Workload random_job(Random& random, std::size_t max_layers) {
 // what the schedule's own collectives take; it takes a first layer with parameters, as another could run its
 // forward while reduce-scatters still go on.
 TEST(Properties, RandomJobs) {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < testing::rounds(200U); ++seed) {
     Random random(seed);
     const Workload workload = random_job(random, 12);
     const Grouping grouping = dear::testing::random_grouping(random, workload);
@@ -65,7 +66,7 @@ TEST(Properties, RandomJobs) {
 // What travels, in all-reduces of everything.
 TEST(Properties, EachPolicySendsItsTraffic) {
   const Link link{.alpha_seconds = 0, .beta_seconds_per_byte = 1e-8};
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+  for (std::uint64_t seed = 0; seed < testing::rounds(100U); ++seed) {
     Random random(seed);
     Workload workload = random_job(random, 8);
     workload.buffer_bytes = 0;
@@ -82,7 +83,7 @@ TEST(Properties, EachPolicySendsItsTraffic) {
 }
 
 TEST(Properties, SchedulesLikeNoPolicy) {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < testing::rounds(300U); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const Workload workload = random_job(random, 6);

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/base/rounds_in_test.h"
 #include "dear/tune/draws.h"
 
 namespace dear::tune {
@@ -77,7 +78,7 @@ TEST(Bayesian, BowlsWithNoiseInOneToThreeDimensions) {
   for (std::size_t dimensions = 1; dimensions <= 3; ++dimensions) {
     const Candidates candidates = grid(dimensions, dimensions == 1 ? 60 : dimensions == 2 ? 12 : 6);
     int near = 0;
-    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    for (std::uint64_t seed = 1; seed <= testing::rounds(20U); ++seed) {
       Draws draws(seed);
       std::vector<double> valley;
       for (std::size_t d = 0; d < dimensions; ++d) valley.push_back(draws.unit());

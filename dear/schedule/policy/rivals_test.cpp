@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dear/base/rounds_in_test.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/schedule/precedence.h"
 #include "dear/schedule/testing/random_job.h"
@@ -242,7 +243,7 @@ TEST(UsualGrouping, OfHorovod) {
 // Tied tensors, layers without any, several dtypes: each rule is a partition, and each policy has a schedule
 // for any of them.
 TEST(UsualGrouping, OfAnyJobMakesASchedule) {
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+  for (std::uint64_t seed = 0; seed < testing::rounds(100U); ++seed) {
     Random random(seed);
     Workload workload = testing::random_workload(random, 10);
     workload.buffer_bytes = static_cast<std::int64_t>(random.below(2));
