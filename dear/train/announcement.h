@@ -17,7 +17,7 @@ namespace dear::train {
 // of every rank, a few bytes are broadcast. At the end of that iteration they have long arrived.
 class Announcement {
  public:
-  using Words = std::array<double, 2>;
+  using Words = std::array<double, 3>;
 
   explicit Announcement(Group group);
 

@@ -84,18 +84,18 @@ Fusion LiveTuning::start(const Workload& workload) {
 }
 
 Fusion LiveTuning::begin(const Workload& timed, const Link& link, const Grouping& running) {
-  const Policy& policy = find_policy(policy_);
-  const cost::CollectiveTimes times = cost::ring_times(link, group_.size());
-  if (learned_.planned.empty())
-    add_grouping(report_.sizes, kPlanned, group_planned(timed, times, policy.overlap));
+  if (learned_.planned.empty()) {
+    const cost::CollectiveTimes times = cost::ring_times(link, group_.size());
+    add_grouping(report_.sizes, kPlanned, group_planned(timed, times, find_policy(policy_).overlap));
+  }
   report_.running = add_grouping(report_.sizes, "start", running);
+  predict(timed, link);
   if (decides()) {
-    const Cluster cluster = flat_cluster({.name = "measured", .link = link}, group_.size());
-    report_.predicted = sim::iteration_seconds(policy, timed, report_.sizes.groupings, cluster, times);
     tune::SessionOptions session{
         .method = options_.method,
         .tuner = {.trials = kTrials, .prior = {.seconds = report_.predicted, .error = kPriorError}},
-        .budget_iterations = options_.budget_iterations};
+        .budget_iterations = options_.budget_iterations,
+        .told_after_drift = true};
     for (const tune::Learned::Measured& measured : learned_.measured)
       if (const std::optional<std::size_t> candidate = find(report_.sizes, measured.candidate))
         session.learned.push_back({.candidate = *candidate, .seconds = measured.seconds});
@@ -112,50 +112,75 @@ Fusion LiveTuning::begin(const Workload& timed, const Link& link, const Grouping
   return fusion_of(report_.running);
 }
 
+void LiveTuning::predict(const Workload& timed, const Link& link) {
+  report_.networks.push_back({.at_iteration = iterations_, .link = link});
+  if (!decides()) return;
+  report_.predicted = sim::iteration_seconds(find_policy(policy_), timed, report_.sizes.groupings,
+                                             flat_cluster({.name = "measured", .link = link}, group_.size()),
+                                             cost::ring_times(link, group_.size()));
+}
+
+void LiveTuning::network_measured(const Workload& timed, const Link& link, double begin_seconds,
+                                  double end_seconds) {
+  predict(timed, link);
+  changed(begin_seconds, end_seconds);
+  if (!session_) return;
+  network_asked_ = false;
+  session_->expect({.seconds = report_.predicted, .error = kPriorError});
+  heard();
+}
+
 void LiveTuning::changed(double begin_seconds, double end_seconds) {
   if (session_) session_->paid(end_seconds - begin_seconds);
   report_.paid_seconds += end_seconds - begin_seconds;
   iteration_began_ = end_seconds;
 }
 
-std::optional<Fusion> LiveTuning::iteration_ended(double now_seconds,
-                                                  const std::function<void()>& throw_if_failed) {
+LiveTuning::Wanted LiveTuning::iteration_ended(double now_seconds,
+                                               const std::function<void()>& throw_if_failed) {
   ++iterations_;
   const std::optional<double> began = std::exchange(iteration_began_, now_seconds);
   const double seconds = began ? now_seconds - *began : 0;
   if (!tunes_) {
     if (iterations_ > kUnlike) first_iterations_.push_back(seconds);
-    return std::nullopt;
+    return {};
   }
   look(seconds);
-  std::optional<Fusion> change;
+  Wanted wanted;
   if (--until_words_ == 0) {
-    const auto [candidate, iterations] = announcement_.receive(throw_if_failed);
+    const auto [candidate, iterations, measure] = announcement_.receive(throw_if_failed);
+    wanted.measured_network = measure != 0;
     until_words_ = static_cast<int>(iterations);
     report_.settled = until_words_ == kQuietIterations;
     if (static_cast<std::size_t>(candidate) != report_.running) {
       report_.running = static_cast<std::size_t>(candidate);
-      change = fusion_of(report_.running);
+      wanted.fusion = fusion_of(report_.running);
     }
   }
   if (until_words_ == 1) promise();
-  return change;
+  return wanted;
 }
 
 // What was decided already and is not in force yet ends what would be measured.
 void LiveTuning::look(double seconds) {
   if (!session_ || session_->current() != report_.running) return;
-  const bool settled = session_->settled();
   session_->iteration(seconds);
+  heard();
+}
+
+void LiveTuning::heard() {
   if (session_->trials().size() > report_.trials.size()) update_report();
-  if (session_->settled() && !settled) keep();
+  if (session_->settled() && !kept_) keep();
+  kept_ = session_->settled();
 }
 
 void LiveTuning::promise() {
   if (!decides()) return announcement_.promise({});
   const bool quiet = session_->settled() && session_->current() == report_.running;
-  announcement_.promise(
-      {static_cast<double>(session_->current()), static_cast<double>(quiet ? kQuietIterations : 1)});
+  const bool ask = session_->waits() && !network_asked_;
+  if (ask) network_asked_ = true;
+  announcement_.promise({static_cast<double>(session_->current()),
+                         static_cast<double>(quiet ? kQuietIterations : 1), ask ? 1.0 : 0.0});
 }
 
 // A session counts what it is told, and this the steps of training.

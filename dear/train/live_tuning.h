@@ -26,6 +26,9 @@ namespace dear::train {
 // in the old buckets and is not measured. While candidates are tried every iteration carries a word; once
 // tuning has settled only every 16th does, so a drift is answered that much later.
 //
+// A drift may be the network's, and what other buckets take on another network is not seen in those that run:
+// so the words ask all ranks to measure it again, and the session is told what the simulator expects of it.
+//
 // Candidates are the sizes that differ, and planned buckets. All ranks make the same list from rank 0's
 // measurements; what the simulator says of each, from the same numbers, is where the session begins.
 class LiveTuning {
@@ -43,9 +46,14 @@ class LiveTuning {
   // The buckets were changed to what begin() or iteration_ended() said, between these times.
   void changed(double begin_seconds, double end_seconds);
 
-  // [program] On every rank at the end of each step, from the first on; what to change to, all ranks alike.
-  [[nodiscard]] std::optional<Fusion> iteration_ended(double now_seconds,
-                                                      const std::function<void()>& throw_if_failed);
+  struct Wanted {
+    std::optional<Fusion> fusion;   // to change to
+    bool measured_network = false;  // to measure the network, and to tell it to network_measured()
+  };
+  // [program] On every rank at the end of each step, from the first on; all ranks alike. Never both.
+  [[nodiscard]] Wanted iteration_ended(double now_seconds, const std::function<void()>& throw_if_failed);
+  // All ranks together: `timed` as for begin(), the network as rank 0 found it, between these times.
+  void network_measured(const Workload& timed, const Link& link, double begin_seconds, double end_seconds);
   // Before the first reduction of every iteration.
   void send() { announcement_.send(); }
 
@@ -54,8 +62,10 @@ class LiveTuning {
  private:
   [[nodiscard]] bool decides() const { return group_.rank() == 0; }
   void look(double seconds);
+  void heard();
   void promise();
   void update_report();
+  void predict(const Workload& timed, const Link& link);
   void keep();
   [[nodiscard]] Fusion fusion_of(std::size_t candidate) const;
 
@@ -74,6 +84,8 @@ class LiveTuning {
   std::vector<double> first_iterations_;  // before begin()
 
   std::unique_ptr<tune::Session> session_;  // on rank 0
+  bool network_asked_ = false;              // by words that are on their way
+  bool kept_ = false;                       // in the cache, since it settled
   TuningProgress report_;
 };
 

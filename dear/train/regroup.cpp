@@ -165,11 +165,17 @@ void DataParallel::Impl::plan() {
 }
 
 void DataParallel::Impl::tune() {
-  const std::optional<Fusion> next = tuning_->iteration_ended(now_seconds(), [this] { throw_if_failed(); });
-  if (!next) return;
+  const auto wanted = tuning_->iteration_ended(now_seconds(), [this] { throw_if_failed(); });
+  if (!wanted.fusion && !wanted.measured_network) return;
   const double begin = now_seconds();
   engine_->conductor().synchronize();
-  change_to(*next, begin);
+  if (wanted.measured_network) {
+    Workload timed = engine_->workload();
+    train::Engine::add_times(*profile_, timed);
+    profile_ = profile_of_rank_0(group_, timed, measure_link(group_));
+    tuning_->network_measured(timed, profile_->link, begin, now_seconds());
+  }
+  if (wanted.fusion) change_to(*wanted.fusion, begin);
 }
 
 void DataParallel::Impl::change_to(const Fusion& fusion, double begin_seconds) {

@@ -1,7 +1,10 @@
 // Buckets that are tuned while training.
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <set>
+#include <thread>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -151,6 +154,28 @@ TEST(Tuned, AProfileIsOfAllStepsWhateverTheirBuckets) {
       }
     });
   }
+}
+
+// From half-way on every rank takes longer, though its network does not: which all of them find out together.
+TEST(Tuned, ADriftHasTheNetworkMeasuredAgain) {
+  static constexpr int kEarlier = 200;
+  run_all(2, [](int rank, Group group) {
+    DataParallelOptions options{.tuning = {.start = Fusion::parse("all")}};
+    Job job(group, options);
+    for (int i = 0; i < 2 * kEarlier; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(i < kEarlier ? 4 : 16));
+      job.step();
+    }
+    const TuningProgress& tuning = *job.parallel.tuning();
+    ASSERT_GE(tuning.networks.size(), 2U);
+    EXPECT_GT(tuning.networks.back().at_iteration, kEarlier);
+    for (const MeasuredNetwork& network : tuning.networks) EXPECT_GT(network.link.beta_seconds_per_byte, 0);
+    EXPECT_EQ(job.parallel.grouping().size(), tuning.sizes.groupings[tuning.running].size());
+    if (rank != 0) return;
+    EXPECT_TRUE(std::any_of(tuning.trials.begin(), tuning.trials.end(), [](const tune::Trial& trial) {
+      return trial.state == tune::State::drifted && trial.at_iteration > kEarlier;
+    }));
+  });
 }
 
 TEST(Tuned, RegroupEndsIt) {

@@ -74,10 +74,14 @@ Session::Session(Candidates candidates, std::size_t start, SessionOptions option
 
 Session::~Session() = default;
 
-void Session::begin(const Prior& prior, State state) {
+void Session::make_tuner(const Prior& prior) {
   TunerOptions options = options_.tuner;
   options.prior = prior;
   tuner_ = find_method(options_.method).make(candidates_, options);
+}
+
+void Session::begin(const Prior& prior, State state) {
+  make_tuner(prior);
   first_trial_ = trials_.size();
   paid_seconds_ = 0;
   start_ = current_;
@@ -108,10 +112,12 @@ std::optional<std::size_t> Session::iteration(double seconds) {
         for (const Expectation& one : all) prior.seconds.push_back(one.seconds);
       }
       begin(prior, State::drifted);
+      waits_ = options_.told_after_drift;
     }
     return std::nullopt;
   }
   const Window::State state = window_.add(seconds);
+  if (waits_) return std::nullopt;
   if (state == Window::State::hopeless) {
     close(Outcome::hopeless);
   } else if (state_ == State::trials && over_budget()) {
@@ -120,6 +126,13 @@ std::optional<std::size_t> Session::iteration(double seconds) {
     close(state_ == State::comparing ? Outcome::compared : Outcome::measured);
   }
   return current_ == before ? std::nullopt : std::optional(current_);
+}
+
+void Session::expect(const Prior& prior) {
+  if (!waits_) throw ConfigError("nothing has drifted: what is to be expected is told by SessionOptions");
+  make_tuner(prior);
+  waits_ = false;
+  if (window_.state() == Window::State::enough) close(Outcome::measured);
 }
 
 void Session::paid(double seconds) {

@@ -22,7 +22,7 @@ enum class State : std::uint8_t {
   trials,     // measures what the tuner suggests
   comparing,  // the winner is near what it started with: both are measured again, side by side
   settled,    // the winner runs, and is watched
-  drifted     // it got slower or faster by itself: measures what it now takes, then tries again
+  drifted     // it got slower or faster by itself: measures what it now takes, then tries again, see expect()
 };
 std::string_view name_of(State state);
 
@@ -68,12 +68,17 @@ struct SessionOptions {
   std::vector<Observation> learned = {};
   double learned_error = 0.02;  // as Prior::error
   double drifted_error = 0.1;   // of what was known before a drift
+  // Somebody measures after a drift what the session cannot see, and says by expect() what is to be expected
+  // now: nothing is tried before.
+  bool told_after_drift = false;
 };
 
 // [Note: what a drift leaves] What was observed before is neither dropped nor kept: when the network changes,
 // each candidate changes by a factor of its own, but those that were poor for a reason mostly stay so. So the
 // expectations of the old model become the prior of the new one, which finds out a common factor and whether
 // differences grew, and corrects the rest by measurements. A cache of an earlier run enters in the same way.
+// Better than that is a model of what has changed: on half the bandwidth it is the small buckets' turn, which
+// no measurement at the old one tells.
 class Session {
  public:
   // `start` is the candidate that runs when the first iteration is told. ConfigErrors of Method::make, and
@@ -88,6 +93,12 @@ class Session {
   std::optional<std::size_t> iteration(double seconds);
   // Changing to another candidate took so long, outside of all iterations.
   void paid(double seconds);
+  // What is to be expected since the drift, in place of what was known before it: current() may be another
+  // candidate afterwards. ConfigError unless a drift was seen of which nothing was told yet, and for a prior
+  // that Method::make refuses.
+  void expect(const Prior& prior);
+  // Whether expect() is waited for.
+  [[nodiscard]] bool waits() const { return waits_; }
 
   [[nodiscard]] std::size_t current() const { return current_; }
   [[nodiscard]] State state() const { return state_; }
@@ -103,6 +114,7 @@ class Session {
 
  private:
   void begin(const Prior& prior, State state);
+  void make_tuner(const Prior& prior);
   void open(std::size_t candidate, State state);
   void close(Outcome outcome);
   void after_trial();
@@ -130,6 +142,7 @@ class Session {
   std::optional<double> settled_seconds_;
   double settled_noise_seconds_ = 0;
   bool suspected_ = false;
+  bool waits_ = false;
   std::deque<double> recent_;
   std::int64_t settled_at_ = 0;
   std::int64_t rest_iterations_;

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/base/rounds_in_test.h"
 #include "dear/tune/draws.h"
 
 namespace dear::tune {
@@ -67,7 +68,7 @@ TEST(Session, FindsTheValleyAndStays) {
 
 // Without noise nothing excuses an end that is slower than the start.
 TEST(Session, NeverEndsSlowerThanItBegan) {
-  for (std::uint64_t seed = 1; seed <= 80; ++seed) {
+  for (std::uint64_t seed = 1; seed <= testing::rounds(80U); ++seed) {
     Draws draws(seed);
     std::vector<double> times;
     for (int i = 0; i < 30; ++i) times.push_back(0.1 * std::exp(draws.unit()));  // as jagged as can be
@@ -81,7 +82,7 @@ TEST(Session, NeverEndsSlowerThanItBegan) {
 
 TEST(Session, WithNoiseItEndsNoSlowerThanNoiseTells) {
   int slower = 0;
-  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+  for (std::uint64_t seed = 1; seed <= testing::rounds(60U); ++seed) {
     Draws draws(seed);
     const double valley = draws.unit();
     const double depth = 0.5 * draws.unit();
@@ -101,7 +102,7 @@ TEST(Session, WithNoiseItEndsNoSlowerThanNoiseTells) {
 // 4.2 times as slow: the trials stay below what they may cost.
 TEST(Session, TrialsCostNoMoreThanTheyMay) {
   int expensive = 0;
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+  for (std::uint64_t seed = 1; seed <= testing::rounds(40U); ++seed) {
     for (const std::size_t start : {std::size_t{0}, std::size_t{40}, std::size_t{24}}) {
       Session session(line(41), start);
       double in_trials = 0;
@@ -169,7 +170,7 @@ TEST(Session, StallsAreIgnored) {
 
 // At iteration 400 all gets slower, and the valley moves: as when a network halves its speed.
 TEST(Session, DriftIsSeenAndTunedAgain) {
-  for (std::uint64_t seed = 1; seed <= 25; ++seed) {
+  for (std::uint64_t seed = 1; seed <= testing::rounds(25U); ++seed) {
     const auto later = [](std::size_t c) { return 0.5 * (1 + 2 * std::pow(at(c) - 0.2, 2)); };
     const auto seconds = [&](std::size_t c, int i) { return i < 400 ? bowl(at(c)) : later(c); };
     Session session(line(41), 20);
@@ -184,6 +185,35 @@ TEST(Session, DriftIsSeenAndTunedAgain) {
   }
 }
 
+// What is told after a drift leads where measurements before it did not.
+TEST(Session, WaitsToBeToldWhatADriftChanged) {
+  SessionOptions options;
+  options.told_after_drift = true;
+  const auto later = [](std::size_t c) { return 0.5 * (1 + 2 * std::pow(at(c) - 0.1, 2)); };
+  Session session(line(41), 20, options);
+  EXPECT_THROW(session.expect({}), ConfigError);
+  for (int i = 0; i < 700; ++i) {
+    session.iteration(i < 400 ? bowl(at(session.current())) : later(session.current()));
+    EXPECT_EQ(session.waits(), session.state() == State::drifted);
+    EXPECT_TRUE(!session.waits() || i >= 400);
+    if (!session.waits() || i < 500) continue;
+    // Until then nothing was tried.
+    EXPECT_NEAR(at(session.current()), 0.6, 0.08);
+    EXPECT_THROW(session.expect({.seconds = {1, 2, 3}}), ConfigError);
+    Prior prior;
+    for (std::size_t c = 0; c < 41; ++c) prior.seconds.push_back(3 * later(c));
+    session.expect(prior);
+    EXPECT_FALSE(session.waits());
+    EXPECT_EQ(session.current(), 4U);
+    EXPECT_THROW(session.expect(prior), ConfigError);
+  }
+  EXPECT_TRUE(session.settled());
+  EXPECT_EQ(session.current(), 4U);
+  EXPECT_EQ(std::count_if(session.trials().begin(), session.trials().end(),
+                          [](const Trial& trial) { return trial.state == State::drifted; }),
+            1);
+}
+
 TEST(Session, GettingFasterIsADriftToo) {
   Session session(line(41), 24);
   Job{.seconds = [](std::size_t c, int i) { return bowl(at(c)) * (i < 300 ? 1 : 0.7); }}.run(session, 600);
@@ -192,7 +222,7 @@ TEST(Session, GettingFasterIsADriftToo) {
 }
 
 TEST(Session, NoiseIsNoDrift) {
-  for (std::uint64_t seed = 1; seed <= 25; ++seed) {
+  for (std::uint64_t seed = 1; seed <= testing::rounds(25U); ++seed) {
     Session session(line(41), 24);
     Job{.seconds = [](std::size_t c, int) { return bowl(at(c)); }, .noise = 0.08, .seed = seed}.run(session,
                                                                                                     3000);
