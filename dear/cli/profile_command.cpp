@@ -18,7 +18,7 @@
 #include "dear/cli/output_path.h"
 #include "dear/cli/profile_run.h"
 #include "dear/cli/train_options.h"
-#include "dear/cli/train_run.h"
+#include "dear/cli/training_module.h"
 #include "dear/workload/workload_file.h"
 
 namespace dear::cli {
@@ -65,9 +65,9 @@ void run_profile_command(const ProfileArguments& arguments) {
   if (name.empty()) throw ConfigError("--name is empty; name the workload");
   const Host host = this_host();
   const int threads = arguments.threads.value_or(host.threads.value_or(host.cores));
-  set_compute_threads(threads);
+  training_module().set_compute_threads(threads);
 
-  ModelProfile measured = profile(settings);
+  ModelProfile measured = training_module().profile(settings);
   measured.workload.name = name;
   try {
     write_workload(measured.workload, out);

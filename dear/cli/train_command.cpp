@@ -29,6 +29,7 @@
 #include "dear/cli/train_options.h"
 #include "dear/cli/train_report.h"
 #include "dear/cli/train_run.h"
+#include "dear/cli/training_module.h"
 #include "dear/cli/worker.h"
 #include "dear/collective/backends.h"
 #include "dear/collective/environment.h"
@@ -37,7 +38,6 @@
 #include "dear/schedule/policy/policy.h"
 #include "dear/schedule/schedule_file.h"
 #include "dear/trace/chrome.h"
-#include "dear/train/c10d/c10d.h"
 #include "dear/workload/workload_file.h"
 
 namespace dear::cli {
@@ -60,11 +60,11 @@ std::string heading(const TrainSettings& settings, const Corpus& corpus) {
   return fmt::format(
       "training a GPT of {} parameters ({} layers, width {}, context {}) on {} characters of {} kinds\n"
       "{} worker{}, {} thread{} for each, {} characters in a step, optimiser {}, fusion {}{}\n",
-      with_separators(parameter_count(settings, corpus)), settings.layers, settings.width, settings.context,
-      with_separators(static_cast<std::int64_t>(corpus.text.size())), corpus.vocabulary.size(),
-      settings.workers, settings.workers == 1 ? "" : "s", settings.threads, settings.threads == 1 ? "" : "s",
-      with_separators(settings.characters_per_step()), settings.optimizer, settings.fusion_text(),
-      settings.one_copy ? ", one copy of the parameters" : "");
+      with_separators(training_module().parameter_count(settings, corpus)), settings.layers, settings.width,
+      settings.context, with_separators(static_cast<std::int64_t>(corpus.text.size())),
+      corpus.vocabulary.size(), settings.workers, settings.workers == 1 ? "" : "s", settings.threads,
+      settings.threads == 1 ? "" : "s", with_separators(settings.characters_per_step()), settings.optimizer,
+      settings.fusion_text(), settings.one_copy ? ", one copy of the parameters" : "");
 }
 
 // What must be the same on all ranks, also when each was started with a command of its own.
@@ -104,15 +104,15 @@ std::vector<TrainResult> run_policies(const TrainSettings& settings, const Corpu
         progress.update(done, loss, seconds);
       };
     }
-    runs.push_back(train(settings, run, corpus, group));
+    runs.push_back(training_module().train(settings, run, corpus, group));
   }
   if (recorded && settings.compare) {
     // Recording slows what it records, so what is compared is not recorded.
     TrainSettings shorter = settings;
     shorter.steps = std::min(settings.steps, kRecordedSteps);
-    TrainResult again =
-        train(shorter, {.policy = settings.policies.back(), .record_trace = true, .sample = 0, .on_step = {}},
-              corpus, group);
+    TrainResult again = training_module().train(
+        shorter, {.policy = settings.policies.back(), .record_trace = true, .sample = 0, .on_step = {}},
+        corpus, group);
     runs.back().trace = std::move(again.trace);
     runs.back().profile = std::move(again.profile);
   }
@@ -179,12 +179,12 @@ void report(const TrainSettings& settings, const std::vector<TrainResult>& runs,
 }
 
 void run_rank(const TrainSettings& settings, const Corpus& corpus) {
-  set_compute_threads(settings.threads);
+  training_module().set_compute_threads(settings.threads);
   std::string choice;
   Group group = init({.timeout = std::chrono::duration<double>(settings.timeout_seconds),
                       .network = settings.network,
                       .backend = settings.backend,
-                      .more_backends = train::c10d_backends(),
+                      .more_backends = training_backends(),
                       .reproducible = settings.reproducible,
                       .say = [&](const std::string& sentence) { choice = sentence + "\n"; }});
   try {
@@ -208,7 +208,7 @@ void run_rank(const TrainSettings& settings, const Corpus& corpus) {
 
 void run_as_rank(const TrainOptions& options, const LaunchEnvironment& environment) {
   try {
-    const TrainSettings settings = check(options, environment, this_host(), train::c10d_backends());
+    const TrainSettings settings = check(options, environment, this_host(), training_backends());
     run_rank(settings, read_corpus(settings.data, settings.context + 2));
   } catch (const std::exception& error) {
     fail_as_rank(options.command, environment.rank, error);
@@ -218,12 +218,13 @@ void run_as_rank(const TrainOptions& options, const LaunchEnvironment& environme
 }  // namespace
 
 void run_train_command(const TrainOptions& options) {
+  if (const std::string missing = training_missing(); !missing.empty()) throw ConfigError(missing);
   const LaunchEnvironment environment = read_launch_environment();
   if (environment.size > 1) {
     run_as_rank(options, environment);
     return;
   }
-  const TrainSettings settings = check(options, environment, this_host(), train::c10d_backends());
+  const TrainSettings settings = check(options, environment, this_host(), training_backends());
   const Corpus corpus = read_corpus(settings.data, settings.context + 2);
   if (settings.workers == 1) {
     run_rank(settings, corpus);
@@ -255,7 +256,7 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
       "model a network: " + names_in(network_presets()) +
           ", bandwidth=1gbit,latency=50us, or a cluster file (default: the real one)");
   add("--backend", options.backend,
-      "what carries collectives: " + names_in(backends()) + ", " + names_in(train::c10d_backends()) +
+      "what carries collectives: " + names_in(backends()) + ", " + names_in(training_backends()) +
           " (default: the fastest that reaches all ranks)");
   command.add_flag("--reproducible", options.reproducible,
                    "add up in the order of ranks on every backend, so that results are the same bits");

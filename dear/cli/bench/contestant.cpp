@@ -6,10 +6,10 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
-#include "dear/cli/bench/gloo_engine.h"
 #include "dear/cli/bench/group_engine.h"
 #include "dear/cli/bench/memcpy_engine.h"
 #include "dear/cli/bench/mpi_engine.h"
+#include "dear/cli/training_module.h"
 #include "dear/collective/init.h"
 #include "dear/transport/mpi/mpi.h"
 
@@ -19,7 +19,7 @@ namespace {
 std::unique_ptr<Engine> open_group(const std::string& backend, const EngineOptions& options) {
   return make_group_engine(init({.timeout = options.timeout,
                                  .backend = backend,
-                                 .more_backends = torch_backends(),
+                                 .more_backends = training_backends(),
                                  .reproducible = options.reproducible,
                                  .say = [](const auto&) {}}));  // the bench says itself what it measures
 }
@@ -33,6 +33,9 @@ std::unique_ptr<Engine> open_openmpi(const EngineOptions& options) {
   return open_mpi_engine("openmpi", options);
 }
 std::unique_ptr<Engine> open_mpich(const EngineOptions& options) { return open_mpi_engine("mpich", options); }
+std::unique_ptr<Engine> open_gloo(const EngineOptions& options) {
+  return training_module().make_gloo_engine(options);
+}
 std::unique_ptr<Engine> open_memcpy(const EngineOptions&) { return make_memcpy_engine(); }
 
 std::string never_missing() { return ""; }
@@ -80,7 +83,7 @@ const std::vector<Contestant>& contestants() {
       {.name = "gloo",
        .summary = "Gloo's own collectives, through libtorch",
        .rival = true,
-       .open = open_gloo_engine,
+       .open = open_gloo,
        .missing = gloo_missing},
       {.name = "memcpy",
        .summary = "each rank copies its vector once: the floor",

@@ -95,9 +95,7 @@ class GlooEngine : public Engine {
 
 }  // namespace
 
-std::string gloo_missing() { return train::gloo_missing(); }
-
-std::unique_ptr<Engine> open_gloo_engine(const EngineOptions& options) {
+std::unique_ptr<Engine> make_gloo_engine(const EngineOptions& options) {
   const LaunchEnvironment environment = read_launch_environment();
   return std::make_unique<GlooEngine>(
       train::make_gloo({.rank = environment.rank,
@@ -107,7 +105,5 @@ std::unique_ptr<Engine> open_gloo_engine(const EngineOptions& options) {
                         .interface_name = environment.network_interface,
                         .timeout = options.timeout}));
 }
-
-const BackendTable& torch_backends() { return train::c10d_backends(); }
 
 }  // namespace dear::cli::bench

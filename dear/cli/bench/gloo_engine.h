@@ -1,21 +1,13 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "dear/cli/bench/engine.h"
-#include "dear/collective/backends.h"
 
-// What needs libtorch: one source, and a stub for builds without it.
 namespace dear::cli::bench {
 
-// Gloo's own collectives through libtorch, as a program on c10d calls them. ConfigError in a build without
-// it.
-std::unique_ptr<Engine> open_gloo_engine(const EngineOptions& options);
-// Why this build lacks it; "" when it does not.
-std::string gloo_missing();
-
-// Further backends of DeAR's, for init().
-const BackendTable& torch_backends();
+// Gloo's own collectives through libtorch, as a program on c10d calls them. A part of the module that needs
+// libtorch (training_module.h). ConfigError where libtorch has no Gloo.
+std::unique_ptr<Engine> make_gloo_engine(const EngineOptions& options);
 
 }  // namespace dear::cli::bench

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "dear/cli/bench/gloo_engine.h"
 #include "dear/cli/bench/group_engine.h"
 #include "dear/cli/bench/responder.h"
+#include "dear/cli/training_module.h"
 #include "dear/collective/backends.h"
 #include "dear/collective/exchange.h"
 #include "dear/collective/init.h"
@@ -60,7 +60,7 @@ class LaunchedTeam final : public Team {
 const std::vector<Contestant>& launched_backends() {
   static const std::vector<Contestant> kTable = [] {
     std::vector<Contestant> all{{.name = kAuto, .summary = "what DeAR chooses for these ranks"}};
-    for (const BackendTable* table : {&backends(), &torch_backends()}) {
+    for (const BackendTable* table : {&backends(), &training_backends()}) {
       for (const BackendEntry& entry : *table) {
         if (entry.name == "single") continue;
         all.push_back({.name = entry.name, .summary = entry.summary, .missing = entry.missing});
@@ -80,7 +80,7 @@ std::string unfit(const Contestant& rival, const LaunchEnvironment& environment)
   if (of_mpi && environment.launcher != launcher) {
     return fmt::format("these ranks were started by {}, not by {}", environment.launcher, launcher);
   }
-  if (rival.open == open_gloo_engine && environment.master_port == 0) {
+  if (rival.name == "gloo" && environment.master_port == 0) {
     return "it meets at rank 0's address: set MASTER_ADDR and MASTER_PORT on all ranks";
   }
   return "";
@@ -100,7 +100,7 @@ ContestOutcome hold_launched_contest(const ContestSettings& settings, const Laun
     } else {
       Group made = init({.timeout = settings.timeout,
                          .backend = std::string(contestant.name == kAuto ? "" : contestant.name),
-                         .more_backends = torch_backends(),
+                         .more_backends = training_backends(),
                          .reproducible = settings.reproducible});
       group = group ? group : made;
       engine = make_group_engine(made);

@@ -8,6 +8,7 @@
 #include "dear/base/units.h"
 #include "dear/collective/programs/programs.h"
 #include "dear/collective/single/single.h"
+#include "dear/train/c10d/backend_names.h"
 #include "dear/train/c10d/c10d_channels.h"
 #include "dear/train/c10d/gloo.h"
 
@@ -64,8 +65,7 @@ Group group_on(ProcessGroup process_group, const C10dOptions& options) {
 }
 
 const BackendTable& c10d_backends() {
-  static const BackendTable kTable = {
-      {"c10d-gloo", "ranks on any hosts, over libtorch's Gloo (TCP)", gloo_missing, make_gloo_backend}};
+  static const BackendTable kTable = {{kGlooBackend, kGlooBackendSummary, gloo_missing, make_gloo_backend}};
   return kTable;
 }
 
