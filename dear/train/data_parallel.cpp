@@ -70,7 +70,8 @@ DataParallel::Impl::Impl(torch::nn::Module& model, torch::optim::Optimizer& opti
         fmt::format("profile_steps is {}: at least 1 must be measured", options_.profile_steps));
   agree(group_, "choice of buckets", choice_of_buckets(options_));
   if (!options_.fusion && !options_.planned && group_.size() > 1)
-    tuning_ = std::make_unique<train::LiveTuning>(group_, options_.tuning, options_.policy);
+    tuning_ =
+        std::make_unique<train::LiveTuning>(group_, options_.tuning, options_.policy, options_.one_copy);
   fusion_ = options_.fusion.value_or(Fusion());
   plans_ = options_.planned || tuning_ || find_policy(options_.policy).overlap == Overlap::eager;
   recording_ = options_.record_trace || plans_;

@@ -24,12 +24,12 @@ constexpr int kTrials = 20;           // at most; the budget and what is left to
 constexpr double kPriorError = 0.1;   // of the simulator, beyond what is common to all buckets
 constexpr const char* kPlanned = "planned";
 
-std::string key_of(const Workload& workload, const std::string& policy, const Group& group) {
+std::string key_of(const Workload& workload, const std::string& policy, bool one_copy, const Group& group) {
   Digest digest;
   for (const Tensor& tensor : workload.tensors)
     digest.add(fmt::format("{} {} {}\n", tensor.name, tensor.elements, name_of(tensor.dtype)));
-  return fmt::format("{} tensors {}, policy {}, {} ranks, {}", workload.tensors.size(), digest.hex(), policy,
-                     group.size(), group.description());
+  return fmt::format("{} tensors {}, policy {}{}, {} ranks, {}", workload.tensors.size(), digest.hex(),
+                     policy, one_copy ? " with one copy" : "", group.size(), group.description());
 }
 
 std::optional<std::size_t> find(const SizeCandidates& sizes, const std::string& name) {
@@ -40,10 +40,11 @@ std::optional<std::size_t> find(const SizeCandidates& sizes, const std::string& 
 
 }  // namespace
 
-LiveTuning::LiveTuning(Group group, TuningOptions options, std::string policy)
+LiveTuning::LiveTuning(Group group, TuningOptions options, std::string policy, bool one_copy)
     : group_(std::move(group)),
       options_(std::move(options)),
       policy_(std::move(policy)),
+      one_copy_(one_copy),
       announcement_(group_) {
   static_cast<void>(tune::find_method(options_.method));
   if (options_.cache.empty()) return;
@@ -63,7 +64,7 @@ Fusion LiveTuning::start(const Workload& workload) {
   workload_ = workload;
   report_.sizes = size_candidates(workload);
   if (options_.cache.empty()) return options_.start;
-  key_ = key_of(workload, policy_, group_);
+  key_ = key_of(workload, policy_, one_copy_, group_);
   tune::Cache known;
   if (decides()) {
     const tune::Cache all = tune::Cache::read(options_.cache);

@@ -35,7 +35,7 @@ class LiveTuning {
  public:
   // All ranks together. ConfigError on every rank for a method that is not there, and a cache that rank 0
   // cannot use.
-  LiveTuning(Group group, TuningOptions options, std::string policy);
+  LiveTuning(Group group, TuningOptions options, std::string policy, bool one_copy);
 
   // All ranks together, at the first step: what training begins with.
   [[nodiscard]] Fusion start(const Workload& workload);
@@ -72,6 +72,7 @@ class LiveTuning {
   Group group_;
   const TuningOptions options_;
   const std::string policy_;
+  const bool one_copy_;
   Announcement announcement_;
 
   Workload workload_;  // without times

@@ -237,14 +237,18 @@ TEST(Tuned, BeginsWithWhatTheCacheSays) {
     EXPECT_EQ(job.parallel.grouping().size(), 2U);
     job.steps(20);
   });
-  // Another policy is another job.
-  run_all(2, [&](int, Group group) {
-    DataParallelOptions other = options;
-    other.policy = "wfbp";
-    Job job(group, other);
-    job.step();
-    EXPECT_EQ(job.parallel.grouping().size(), 1U);
-  });
+  // Another policy is another job, and so is one whose ranks share a copy.
+  DataParallelOptions other_policy = options;
+  other_policy.policy = "wfbp";
+  DataParallelOptions one_copy = options;
+  one_copy.one_copy = true;
+  for (const DataParallelOptions& other : {other_policy, one_copy}) {
+    run_all(2, [&](int, Group group) {
+      Job job(group, other);
+      job.step();
+      EXPECT_EQ(job.parallel.grouping().size(), 1U);
+    });
+  }
   std::filesystem::remove(path);
 }
 
