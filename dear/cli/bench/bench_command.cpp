@@ -148,6 +148,11 @@ void add_collective(CLI::App& parent) {
            "NAME[,NAME...]");
   command->add_flag("--reproducible", options->reproducible,
                     "DeAR's backends add in the order of ranks, to the same bits on each of them");
+  add("--ahead", options->ahead,
+      "DeAR's backends issue so many operations before they wait for the first, as training does; times are "
+      "of "
+      "each",
+      "N");
   add("--json", options->json, "Write the results to FILE", "FILE");
   add("--plot", options->plot, "Draw bus bandwidth against size, as SVG", "FILE");
   add("--cluster", options->cluster,
@@ -188,6 +193,7 @@ void add_worker(CLI::App& parent) {
   command->add_option("--timeout", words->timeout)->required();
   command->add_flag("--bind", words->options.bind);
   command->add_flag("--reproducible", words->options.reproducible);
+  command->add_option("--ahead", words->options.ahead);
   command->callback([words] {
     words->options.timeout = std::chrono::duration<double>(parse_seconds(words->timeout));
     run_worker(words->options);

@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::int64_t kMostRanks = 128;  // as many as shared memory carries
 constexpr std::int64_t kMostRepeats = 100'000;
+constexpr std::int64_t kMostAhead = 256;
 constexpr std::int64_t kLargestSize = 16 * kGiB;
 
 // Gives an error that a parser throws the option's name.
@@ -233,6 +234,8 @@ CollectiveSettings check(const CollectiveOptions& options, const LaunchEnvironme
   }
   contest.timeout = std::chrono::duration<double>(timeout);
   contest.reproducible = options.reproducible;
+  check_range("--ahead", options.ahead, 1, kMostAhead);
+  contest.ahead = static_cast<int>(options.ahead);
   contest.bind = options.bind.value_or(!contest.launched && contest.ranks <= installation.cores);
   if (environment.rank == 0) {  // which is the one that writes
     check_outputs(settings, options);

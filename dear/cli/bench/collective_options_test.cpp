@@ -49,6 +49,8 @@ TEST(CollectiveOptions, TheDefaultsAreComplete) {
   EXPECT_TRUE(settings.contest.bind);
   EXPECT_FALSE(settings.contest.reproducible);
   EXPECT_TRUE(check_alone({.reproducible = true}).contest.reproducible);
+  EXPECT_EQ(settings.contest.ahead, 1);
+  EXPECT_EQ(check_alone({.ahead = 8}).contest.ahead, 8);
   EXPECT_EQ(settings.contest.entrants.front().contestant->name, "shm");
   EXPECT_THAT(names_of(settings), Contains("memcpy"));
   EXPECT_EQ(settings.json, "");
@@ -173,6 +175,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"operation", {.operation = "gather"}, {"--operation: there is no operation 'gather'"}},
         Refusal{"dtype", {.dtype = "fp8"}, {"--dtype: unknown dtype 'fp8'"}},
         Refusal{"bytes", {.dtype = "uint8"}, {"--dtype: sums of uint8"}},
+        Refusal{"ahead0", {.ahead = 0}, {"--ahead"}}, Refusal{"aheadmany", {.ahead = 100'000}, {"--ahead"}},
         Refusal{"timeout", {.timeout = "soon"}, {"--timeout: 'soon'"}},
         Refusal{"timeout0", {.timeout = "0s"}, {"--timeout is 0"}},
         Refusal{

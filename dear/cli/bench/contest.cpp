@@ -123,7 +123,8 @@ class Contest {
                                     .bytes = bytes,
                                     .seconds = quantiles_of(entry.seconds),
                                     .verified = entry.verified,
-                                    .copies = settings_.entrants[entry.team].contestant->only_copies});
+                                    .copies = settings_.entrants[entry.team].contestant->only_copies,
+                                    .ahead = ahead_of(entry)});
       }
     }
   }
@@ -159,7 +160,8 @@ class Contest {
 
   // In few steps, since a short batch seems longer than it is: ranks start a moment after each other.
   int batch_of(Entry entry, std::int64_t bytes) {
-    entry.batch = 1;
+    const int ahead = ahead_of(entry);
+    entry.batch = ahead;
     for (int step = 0; step < 4; ++step) {
       const auto seconds = seconds_of(
           teams_[entry.team]->ask(order(entry, bytes, {.unmeasured = 1, .repetitions = 3})), entry.batch);
@@ -168,8 +170,14 @@ class Contest {
         break;
       }
       entry.batch = static_cast<int>(std::clamp(std::ceil(kLeastRepetitionSeconds / usual), 1.0, kMostBatch));
+      entry.batch = (entry.batch + ahead - 1) / ahead * ahead;
     }
     return entry.batch;
+  }
+
+  // Rivals wait for each operation.
+  [[nodiscard]] int ahead_of(const Entry& entry) const {
+    return settings_.entrants[entry.team].contestant->rival ? 1 : settings_.ahead;
   }
 
   struct Times {
@@ -218,6 +226,7 @@ ContestOutcome hold_contest(const ContestSettings& settings, const HeldSignals& 
                     .ranks = settings.ranks,
                     .bind = settings.bind,
                     .reproducible = settings.reproducible,
+                    .ahead = settings.ahead,
                     .prepare_bytes = most,
                     .output_bytes = settings.operation == MeasuredOperation::all_to_all ? most : 0,
                     .timeout = settings.timeout,

@@ -36,6 +36,7 @@ struct ContestSettings {
   std::chrono::duration<double> timeout = std::chrono::seconds(60);
   bool bind = false;
   bool reproducible = false;  // see EngineOptions
+  int ahead = 1;              // likewise
   bool launched = false;      // a launcher has started the ranks: this process is one of them
 };
 
@@ -49,6 +50,7 @@ struct Result {
   Quantiles seconds;  // of one operation, over the repetitions
   bool verified = false;
   bool copies = false;  // each rank for itself
+  int ahead = 1;        // so many issued before the first was waited for
 
   [[nodiscard]] double algorithm_bandwidth() const;  // bytes over seconds; 0 for a barrier
   // See bus_factor. A plain copy has its own bandwidth.

@@ -21,7 +21,8 @@ std::unique_ptr<Engine> open_group(const std::string& backend, const EngineOptio
                                  .backend = backend,
                                  .more_backends = training_backends(),
                                  .reproducible = options.reproducible,
-                                 .say = [](const auto&) {}}));  // the bench says itself what it measures
+                                 .say = [](const auto&) {}}),  // the bench says itself what it measures
+                           options.ahead);
 }
 std::unique_ptr<Engine> open_shm(const EngineOptions& options) { return open_group("shm", options); }
 // That of the launcher that started this process.

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <csignal>
 #include <poll.h>
+#include <string>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -43,6 +44,7 @@ std::vector<std::string> worker_command(const Contestant& contestant, const Crew
   if (options.reproducible) {
     words.emplace_back("--reproducible");
   }
+  words.insert(words.end(), {"--ahead", std::to_string(options.ahead)});
   return words;
 }
 

@@ -28,6 +28,7 @@ struct CrewOptions {
   int ranks = 2;
   bool bind = false;                        // each rank keeps to its part of the cores
   bool reproducible = false;                // see EngineOptions
+  int ahead = 1;                            // likewise
   std::int64_t prepare_bytes = 0;           // of the largest vector there will be
   std::int64_t output_bytes = 0;            // of the largest output; 0 for none
   std::chrono::duration<double> timeout{};  // for each answer, and for all ranks to come

@@ -195,6 +195,22 @@ INSTANTIATE_TEST_SUITE_P(All, ContestOfEachOperation, ::testing::ValuesIn(measur
                            return name;
                          });
 
+// As training issues them; rivals wait for each of theirs.
+TEST(Contest, IssuesAhead) {
+  for (const MeasuredOperation operation : {MeasuredOperation::pair, MeasuredOperation::all_to_all}) {
+    ContestSettings settings = settings_of({"shm", "memcpy"}, operation);
+    settings.ahead = 4;
+    const ContestOutcome outcome = hold_contest(settings, HeldSignals(), [](std::int64_t) {});
+    EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
+    ASSERT_EQ(outcome.results.size(), 2 * settings.sizes.size());
+    for (const Result& result : outcome.results) {
+      EXPECT_TRUE(result.verified);
+      EXPECT_GT(result.seconds.median, 0);
+      EXPECT_EQ(result.ahead, result.backend == "shm" ? 4 : 1);
+    }
+  }
+}
+
 TEST(Contest, EveryDtypeIsVerified) {
   for (const DType dtype : {DType::f64, DType::f16, DType::bf16, DType::i32, DType::i64}) {
     ContestSettings settings = settings_of({"shm"}, MeasuredOperation::pair);

@@ -43,12 +43,17 @@ class Engine {
   // On the vector in data(), in place but for the shard of a reduce-scatter; an all-to-all and a plain copy
   // write to output() instead. Returns when this rank's result is complete.
   virtual void run(const Work& work) = 0;
+  // So many times.
+  virtual void run_batch(const Work& work, int batch) {
+    for (int i = 0; i < batch; ++i) run(work);
+  }
 };
 
 struct EngineOptions {
   std::chrono::duration<double> timeout;  // for each wait
   int port_offset = 0;        // several engines of one process that meet at the master's port take one each
   bool reproducible = false;  // of DeAR's backends: InitOptions::reproducible
+  int ahead = 1;  // of DeAR's backends: a batch has so many issued before it waits for the first of them
 };
 
 }  // namespace dear::cli::bench

@@ -1,13 +1,14 @@
 #include "dear/cli/bench/group_engine.h"
 
 #include <utility>
+#include <vector>
 
 namespace dear::cli::bench {
 namespace {
 
 class GroupEngine : public Engine {
  public:
-  explicit GroupEngine(Group group) : group_(std::move(group)) {}
+  GroupEngine(Group group, int ahead) : group_(std::move(group)), ahead_(ahead) {}
 
   [[nodiscard]] std::string description() const override { return group_.description(); }
   [[nodiscard]] int granularity(MeasuredOperation operation) const override {
@@ -29,10 +30,26 @@ class GroupEngine : public Engine {
   [[nodiscard]] std::byte* output() const override { return output_.data(); }
 
   void run(const Work& work) override {
+    carry_out(work, [this](const Request& request) { group_.perform(request); });
+  }
+  // A group runs what is issued one after another, so all of them may have the same vector.
+  void run_batch(const Work& work, int batch) override {
+    if (ahead_ == 1) return Engine::run_batch(work, batch);
+    for (int done = 0; done < batch;) {
+      std::vector<Pending> issued;
+      for (int i = 0; i < ahead_ && done < batch; ++i, ++done)
+        carry_out(work, [&](const Request& request) { issued.push_back(group_.issue(request)); });
+      for (Pending& pending : issued) pending.wait();
+    }
+  }
+
+ private:
+  template <typename Carry>
+  void carry_out(const Work& work, const Carry& carry) {
     Request request{.view = {.buffer = data_, .count = work.count, .dtype = work.dtype}};
     const auto perform = [&](Operation operation) {
       request.operation = operation;
-      group_.perform(request);
+      carry(request);
     };
     switch (work.operation) {
       case MeasuredOperation::pair:
@@ -55,14 +72,16 @@ class GroupEngine : public Engine {
     }
   }
 
- private:
   Group group_;
+  int ahead_;
   Buffer data_;
   Buffer output_;
 };
 
 }  // namespace
 
-std::unique_ptr<Engine> make_group_engine(const Group& group) { return std::make_unique<GroupEngine>(group); }
+std::unique_ptr<Engine> make_group_engine(const Group& group, int ahead) {
+  return std::make_unique<GroupEngine>(group, ahead);
+}
 
 }  // namespace dear::cli::bench

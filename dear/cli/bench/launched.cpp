@@ -103,7 +103,7 @@ ContestOutcome hold_launched_contest(const ContestSettings& settings, const Laun
                          .more_backends = training_backends(),
                          .reproducible = settings.reproducible});
       group = group ? group : made;
-      engine = make_group_engine(made);
+      engine = make_group_engine(made, settings.ahead);
     }
     auto team = std::make_unique<LaunchedTeam>(std::move(engine), *group, contestant.only_copies);
     team->prepare(most, output);

@@ -26,9 +26,10 @@ std::string multiple(const Result& result, const Result& first) {
 }  // namespace
 
 std::string heading(const ContestSettings& settings) {
-  return fmt::format("{} of {}, {} {}{}, medians of {} repetitions taken in turns\n",
+  return fmt::format("{} of {}, {} {}{}{}, medians of {} repetitions taken in turns\n",
                      name_of(settings.operation), name_of(settings.dtype), settings.ranks,
                      settings.ranks == 1 ? "rank" : "ranks", settings.bind ? " bound to their cores" : "",
+                     settings.ahead > 1 ? fmt::format(", {} issued ahead", settings.ahead) : "",
                      settings.repeat);
 }
 
@@ -101,6 +102,7 @@ std::string results_json(const std::vector<Result>& results) {
           {{"median", result.seconds.median}, {"p10", result.seconds.p10}, {"p90", result.seconds.p90}}},
          {"busbw_bytes_per_second", result.bus_bandwidth()},
          {"verified", result.verified}});
+    if (result.ahead > 1) list.back()["ahead"] = result.ahead;
   }
   return list.dump(2) + "\n";
 }

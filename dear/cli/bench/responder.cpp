@@ -54,9 +54,7 @@ Reply Responder::measure(const Command& command, const Work& work) {
   for (int i = -command.unmeasured; i < command.repetitions; ++i) {
     place_.meet();
     const double begin = now_seconds();
-    for (int j = 0; j < command.batch; ++j) {
-      engine_.run(work);
-    }
+    engine_.run_batch(work, command.batch);
     const double end = now_seconds();
     if (i >= 0) {
       reply.spans.push_back({.begin_seconds = begin, .end_seconds = end});
@@ -74,7 +72,7 @@ Reply Responder::verify(const Work& work) {
     std::memset(engine_.output(), 0xff, static_cast<std::size_t>(work.count * size_of(work.dtype)));
   }
   place_.meet();
-  engine_.run(work);
+  engine_.run_batch(work, 1);
   const std::optional<std::string> difference = first_difference(contents, work);
   // A rank that goes on must not write into what another still reads.
   place_.meet();

@@ -46,7 +46,8 @@ class Rank {
   void serve() {
     Connection::Message welcome = next();
     gate_ = std::make_unique<StartingGate>(std::move(welcome.file), size_);
-    engine_ = contestant_.open({.timeout = options_.timeout, .reproducible = options_.reproducible});
+    engine_ = contestant_.open(
+        {.timeout = options_.timeout, .reproducible = options_.reproducible, .ahead = options_.ahead});
     Responder responder(
         *engine_, {.rank = rank_, .size = size_, .only_copies = contestant_.only_copies, .meet = [this] {
                      gate_->wait(Deadline::after(options_.timeout));

@@ -10,6 +10,7 @@ struct WorkerOptions {
   std::string control;                      // where the coordinator listens
   bool bind = false;                        // this rank keeps to its part of the cores
   bool reproducible = false;                // see EngineOptions
+  int ahead = 1;                            // likewise
   std::chrono::duration<double> timeout{};  // for each wait on the peers
 };
 
