@@ -2,7 +2,7 @@
 
 #include "dear/base/error.h"
 #include "dear/base/module.h"
-#include "dear/train/c10d/backend_names.h"
+#include "dear/train/c10d/backends.h"
 
 namespace dear::cli {
 namespace {

@@ -25,7 +25,7 @@ struct TrainSettings;
 
 // What of the command needs libtorch, as a module of its own (libdear_training.so): libtorch takes half a
 // second to load, which no simulation should have to wait for. Each is the function of that name in
-// train_run.h, profile_run.h, train/c10d/c10d.h and bench/gloo_engine.h.
+// train_run.h, profile_run.h, train/c10d/backends.h and bench/gloo_engine.h.
 struct TrainingModule {
   TrainResult (*train)(const TrainSettings& settings, const TrainRun& run, const Corpus& corpus,
                        const Group& group);

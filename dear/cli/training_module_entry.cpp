@@ -6,7 +6,7 @@
 #include "dear/cli/profile_run.h"
 #include "dear/cli/train_run.h"
 #include "dear/cli/training_module.h"
-#include "dear/train/c10d/c10d.h"
+#include "dear/train/c10d/backends.h"
 
 extern "C" __attribute__((visibility("default"))) const dear::cli::TrainingModule* dear_training_module() {
   static constexpr dear::cli::TrainingModule kModule{.train = dear::cli::train,

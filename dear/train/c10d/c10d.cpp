@@ -8,7 +8,6 @@
 #include "dear/base/units.h"
 #include "dear/collective/programs/programs.h"
 #include "dear/collective/single/single.h"
-#include "dear/train/c10d/backend_names.h"
 #include "dear/train/c10d/c10d_channels.h"
 #include "dear/train/c10d/gloo.h"
 

@@ -3,8 +3,8 @@
 #include <chrono>
 
 #include "dear/cluster/network.h"
-#include "dear/collective/backends.h"
 #include "dear/collective/group.h"
+#include "dear/train/c10d/backends.h"
 #include "dear/train/c10d/process_group.h"
 
 // The process groups of libtorch (c10d) as groups of DeAR.
@@ -31,9 +31,5 @@ Group group_on(ProcessGroup process_group, const C10dOptions& options = {});
 
 // The same as a backend.
 std::unique_ptr<Backend> make_c10d(ProcessGroup process_group, const C10dOptions& options = {});
-
-// For dear::init({.backend = "c10d-gloo", .more_backends = c10d_backends()}): Gloo between the ranks of the
-// launcher, which meet at MASTER_ADDR and MASTER_PORT.
-const BackendTable& c10d_backends();
 
 }  // namespace dear::train

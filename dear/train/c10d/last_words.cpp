@@ -20,7 +20,7 @@ struct LastWords::Word {
 };
 
 LastWords::LastWords(ProcessGroup group, Listener listener)
-    : group_(std::move(group)), watcher_(group_), listener_(std::move(listener)) {
+    : group_(std::move(group)), waiter_(group_), listener_(std::move(listener)) {
   static_assert(sizeof(Word) == 1024);
   for (int rank = 0; rank < group_->getSize(); ++rank) {
     if (rank == group_->getRank()) continue;
@@ -48,17 +48,17 @@ void LastWords::close() noexcept {
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
-    for (const auto& peer : peers_) watcher_.interrupt(peer->hearing);
+    for (const auto& peer : peers_) waiter_.interrupt(peer->hearing);
   }
   for (const auto& peer : peers_) {
     if (peer->thread.joinable()) peer->thread.join();
   }
   for (const auto& peer : peers_) {
-    if (watcher_.forgets_memory()) continue;
-    watcher_.abandon(std::move(peer->hearing));
+    if (waiter_.forgets_memory()) continue;
+    waiter_.abandon(std::move(peer->hearing));
     static_cast<void>(peer->heard.release());
     for (Said& said : peer->said) {
-      watcher_.abandon(std::move(said.work));
+      waiter_.abandon(std::move(said.work));
       static_cast<void>(said.word.release());
     }
   }
@@ -73,7 +73,7 @@ void LastWords::listen(Peer& peer) {
     while (hear(peer)) {
       const std::lock_guard lock(mutex_);
       open_ear(peer);
-      if (closing_) watcher_.interrupt(peer.hearing);
+      if (closing_) waiter_.interrupt(peer.hearing);
     }
   } catch (const std::exception& error) {
     if (!closing_) conclude(peer, Kind::lost, error.what());
@@ -82,10 +82,10 @@ void LastWords::listen(Peer& peer) {
 
 // Whether there will be more to hear.
 bool LastWords::hear(Peer& peer) {
-  while (!watcher_.wait(peer.hearing, closing_)) {
+  while (!waiter_.wait(peer.hearing, closing_)) {
     if (!closing_) continue;
     // Nobody will be here to receive it: the peer must learn that now.
-    watcher_.must_be_complete(peer.hearing);
+    waiter_.must_be_complete(peer.hearing);
     return false;
   }
   const std::string text(peer.heard->text.data(),

@@ -71,7 +71,7 @@ class LastWords {
   void conclude(Peer& peer, Kind kind, const std::string& text);
 
   const ProcessGroup group_;
-  const Watcher watcher_;
+  const Waiter waiter_;
   const Listener listener_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -16,7 +16,7 @@ Line::Line(ProcessGroup group, int peer, Transfer::Direction direction, Bulletin
     : group_(std::move(group)),
       peer_(peer),
       direction_(direction),
-      watcher_(group_),
+      waiter_(group_),
       bulletin_(bulletin),
       broken_(std::move(broken)) {
   try {
@@ -114,16 +114,16 @@ bool Line::finish(Item& item) {
 }
 
 bool Line::await(const Work& work) {
-  while (!watcher_.wait(work, interrupted_)) {
+  while (!waiter_.wait(work, interrupted_)) {
     if (stopping_) return false;
-    if (no_more_) return watcher_.must_be_complete(work);
+    if (no_more_) return waiter_.must_be_complete(work);
   }
   return true;
 }
 
 void Line::interrupt(const Item& item) const {
-  watcher_.interrupt(item.frame_work);
-  if (item.content_work) watcher_.interrupt(item.content_work);
+  waiter_.interrupt(item.frame_work);
+  if (item.content_work) waiter_.interrupt(item.content_work);
 }
 
 void Line::interrupt_all() {
@@ -144,9 +144,9 @@ void Line::stop() {
   if (thread_.joinable()) thread_.join();
   const std::lock_guard lock(mutex_);
   for (Item& item : items_) {
-    watcher_.abandon(std::move(item.content_work));
-    watcher_.abandon(std::move(item.frame_work));
-    if (!watcher_.forgets_memory()) static_cast<void>(item.frame.release());
+    waiter_.abandon(std::move(item.content_work));
+    waiter_.abandon(std::move(item.frame_work));
+    if (!waiter_.forgets_memory()) static_cast<void>(item.frame.release());
   }
   items_.clear();
 }

@@ -59,7 +59,7 @@ class Line {
   const ProcessGroup group_;
   const int peer_;
   const transport::Transfer::Direction direction_;
-  const Watcher watcher_;
+  const Waiter waiter_;
   Bulletin& bulletin_;
   const Broken broken_;
 

@@ -34,7 +34,7 @@ Work start_receive(const ProcessGroup& group, void* data, std::int64_t bytes, in
   return group->recv(tensors, peer, tag);
 }
 
-bool Watcher::wait(const Work& work, const std::atomic<bool>& interrupted) const {
+bool Waiter::wait(const Work& work, const std::atomic<bool>& interrupted) const {
   if (sleeps_) return work->wait(kForever);
   for (auto nap = kShortestNap; !work->isCompleted(); nap = std::min(2 * nap, kLongestNap)) {
     if (interrupted.load(std::memory_order_acquire)) return false;
@@ -43,7 +43,7 @@ bool Watcher::wait(const Work& work, const std::atomic<bool>& interrupted) const
   return work->wait();
 }
 
-void Watcher::interrupt(const Work& work) const noexcept {
+void Waiter::interrupt(const Work& work) const noexcept {
   if (!sleeps_) return;
   try {
     work->abort();
@@ -51,12 +51,12 @@ void Watcher::interrupt(const Work& work) const noexcept {
   }
 }
 
-bool Watcher::must_be_complete(const Work& work) const {
+bool Waiter::must_be_complete(const Work& work) const {
   if (!sleeps_) return work->isCompleted() && work->wait();
   return work->wait(kNow);
 }
 
-void Watcher::abandon(Work work) const noexcept {
+void Waiter::abandon(Work work) const noexcept {
   if (!sleeps_) static_cast<void>(work.release());
 }
 

@@ -34,9 +34,9 @@ Work start_receive(const ProcessGroup& group, void* data, std::int64_t bytes, in
 
 // How to learn that a message has arrived. Of Gloo's, only a wait says it; it sleeps, and another thread can
 // end it. A wait whose time is over breaks all connections. Of other engines, isCompleted() says it.
-class Watcher {
+class Waiter {
  public:
-  explicit Watcher(const ProcessGroup& group) : sleeps_(engine_of(group) == "gloo") {}
+  explicit Waiter(const ProcessGroup& group) : sleeps_(engine_of(group) == "gloo") {}
 
   // Sleeps until it is complete. False once interrupted; throws what it failed with.
   bool wait(const Work& work, const std::atomic<bool>& interrupted) const;
