@@ -77,6 +77,8 @@ function(dear_test name)
   if(ARG_HEADER)
     target_compile_options(${name} PRIVATE -fPIC)  # as the header was
     target_precompile_headers(${name} REUSE_FROM ${ARG_HEADER})
+  elseif(DEAR_SANITIZE)
+    target_compile_options(${name} PRIVATE -O0)  # half the time to compile what a sanitizer makes of assertions
   endif()
   if(ARG_TOGETHER)
     add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
