@@ -166,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"sizeback", {.sizes = {"8MiB..4B"}}, {"--sizes: '8MiB..4B' begins above its end"}},
         Refusal{"sizeopen", {.sizes = {"4B.."}}, {"--sizes: "}},
         Refusal{"sizehuge", {.sizes = {"4B..17GiB"}}, {"--sizes: ", "16 GiB"}},
-        Refusal{"backend", {.backends = {"pigeon"}}, {"--backend: there is no 'pigeon'", "shm, mpi-openmpi"}},
+        Refusal{"backend", {.backends = {"pigeon"}}, {"--backend: there is no 'pigeon'", "shm-one-copy, mpi-openmpi"}},
         Refusal{"rivalasbackend", {.backends = {"memcpy"}}, {"--backend: there is no 'memcpy'"}},
         Refusal{"twice", {.backends = {"shm", "shm"}}, {"--backend names shm twice"}},
         Refusal{"mpi", {.backends = {"mpi-mpich"}}, {"--backend: mpi-mpich cannot take part: "}},

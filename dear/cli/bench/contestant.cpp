@@ -16,15 +16,20 @@
 namespace dear::cli::bench {
 namespace {
 
+Group group_over(const std::string& backend, const EngineOptions& options) {
+  return init({.timeout = options.timeout,
+               .backend = backend,
+               .more_backends = training_backends(),
+               .reproducible = options.reproducible,
+               .say = [](const auto&) {}});  // the bench says itself what it measures
+}
 std::unique_ptr<Engine> open_group(const std::string& backend, const EngineOptions& options) {
-  return make_group_engine(init({.timeout = options.timeout,
-                                 .backend = backend,
-                                 .more_backends = training_backends(),
-                                 .reproducible = options.reproducible,
-                                 .say = [](const auto&) {}}),  // the bench says itself what it measures
-                           options.ahead);
+  return make_group_engine(group_over(backend, options), options.ahead);
 }
 std::unique_ptr<Engine> open_shm(const EngineOptions& options) { return open_group("shm", options); }
+std::unique_ptr<Engine> open_shm_one_copy(const EngineOptions& options) {
+  return make_one_copy_engine(group_over("shm", options), options.ahead);
+}
 // That of the launcher that started this process.
 std::unique_ptr<Engine> open_mpi_backend(const EngineOptions& options) { return open_group("mpi", options); }
 std::unique_ptr<Engine> open_c10d_gloo(const EngineOptions& options) {
@@ -55,6 +60,10 @@ std::string mpich_missing() { return module_missing("mpich"); }
 const std::vector<Contestant>& contestants() {
   static const std::vector<Contestant> kTable{
       {.name = "shm", .summary = "DeAR on shared memory", .open = open_shm, .missing = never_missing},
+      {.name = "shm-one-copy",
+       .summary = "the same, with one copy of the parameters for all ranks",
+       .open = open_shm_one_copy,
+       .missing = never_missing},
       {.name = "mpi-openmpi",
        .summary = "DeAR over Open MPI",
        .starter = Starter::openmpi,

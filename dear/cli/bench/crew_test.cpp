@@ -211,6 +211,22 @@ TEST(Contest, IssuesAhead) {
   }
 }
 
+// Only parameters are shared: what is gathered, and nothing else.
+TEST(Contest, GathersOneCopyOfTheParameters) {
+  using enum MeasuredOperation;
+  for (const MeasuredOperation operation : {pair, reduce_scatter, all_gather}) {
+    const ContestSettings settings = settings_of({"shm-one-copy"}, operation);
+    const ContestOutcome outcome = hold_contest(settings, HeldSignals(), [](std::int64_t) {});
+    EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
+    ASSERT_EQ(outcome.results.size(), settings.sizes.size());
+    for (const Result& result : outcome.results) EXPECT_TRUE(result.verified) << name_of(operation);
+  }
+  const ContestOutcome refused =
+      hold_contest(settings_of({"shm-one-copy"}, broadcast), HeldSignals(), [](std::int64_t) {});
+  EXPECT_TRUE(refused.results.empty());
+  EXPECT_THAT(refused.notes, ::testing::Contains(HasSubstr("one copy of the parameters")));
+}
+
 TEST(Contest, EveryDtypeIsVerified) {
   for (const DType dtype : {DType::f64, DType::f16, DType::bf16, DType::i32, DType::i64}) {
     ContestSettings settings = settings_of({"shm"}, MeasuredOperation::pair);

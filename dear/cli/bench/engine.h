@@ -39,6 +39,8 @@ class Engine {
   virtual void prepare(std::int64_t bytes, std::int64_t output_bytes) = 0;
   [[nodiscard]] virtual std::byte* data() const = 0;
   [[nodiscard]] virtual std::byte* output() const = 0;
+  // Where the whole vector stands after an operation that ends with a gathering.
+  [[nodiscard]] virtual const std::byte* gathered() const { return data(); }
 
   // On the vector in data(), in place but for the shard of a reduce-scatter; an all-to-all and a plain copy
   // write to output() instead. Returns when this rank's result is complete.
@@ -47,6 +49,8 @@ class Engine {
   virtual void run_batch(const Work& work, int batch) {
     for (int i = 0; i < batch; ++i) run(work);
   }
+  // Once, for a look at the result: with what else belongs to it, but is not measured.
+  virtual void run_to_verify(const Work& work) { run_batch(work, 1); }
 };
 
 struct EngineOptions {

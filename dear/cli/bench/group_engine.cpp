@@ -1,5 +1,6 @@
 #include "dear/cli/bench/group_engine.h"
 
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -22,12 +23,14 @@ class GroupEngine : public Engine {
   }
   void prepare(std::int64_t bytes, std::int64_t output_bytes) override {
     data_ = group_.allocate(bytes);
+    gathered_ = data_;
     if (output_bytes > 0) {
       output_ = group_.allocate(output_bytes);
     }
   }
   [[nodiscard]] std::byte* data() const override { return data_.data(); }
   [[nodiscard]] std::byte* output() const override { return output_.data(); }
+  [[nodiscard]] const std::byte* gathered() const override { return gathered_.data(); }
 
   void run(const Work& work) override {
     carry_out(work, [this](const Request& request) { group_.perform(request); });
@@ -43,12 +46,18 @@ class GroupEngine : public Engine {
     }
   }
 
+ protected:
+  Group group_;
+  Buffer data_;
+  Buffer gathered_;  // what an all-gather is of
+
  private:
   template <typename Carry>
   void carry_out(const Work& work, const Carry& carry) {
-    Request request{.view = {.buffer = data_, .count = work.count, .dtype = work.dtype}};
+    Request request{.view = {.count = work.count, .dtype = work.dtype}};
     const auto perform = [&](Operation operation) {
       request.operation = operation;
+      request.view.buffer = operation == Operation::all_gather ? gathered_ : data_;
       carry(request);
     };
     switch (work.operation) {
@@ -67,21 +76,59 @@ class GroupEngine : public Engine {
         request.output = {.buffer = output_, .count = work.count, .dtype = work.dtype};
         return perform(Operation::all_to_all);
       case MeasuredOperation::barrier:
-        request.view = {};
         return perform(Operation::barrier);
     }
   }
 
-  Group group_;
   int ahead_;
-  Buffer data_;
   Buffer output_;
+};
+
+class OneCopyEngine final : public GroupEngine {
+ public:
+  using GroupEngine::GroupEngine;
+
+  [[nodiscard]] std::string description() const override {
+    return group_.description() + ", one copy of what is gathered";
+  }
+  [[nodiscard]] std::string refusal(MeasuredOperation operation, DType) const override {
+    using enum MeasuredOperation;
+    const bool can = operation == pair || operation == reduce_scatter || operation == all_gather;
+    return can ? "" : "with one copy of the parameters, they are all-gathered and nothing else";
+  }
+  void prepare(std::int64_t bytes, std::int64_t) override {
+    data_ = group_.allocate(bytes);
+    gathered_ = group_.allocate_shared(bytes);
+  }
+  void run_to_verify(const Work& work) override {
+    const auto run_one = [&](MeasuredOperation operation) {
+      run({.operation = operation, .dtype = work.dtype, .count = work.count});
+    };
+    if (work.operation != MeasuredOperation::all_gather) run_one(MeasuredOperation::reduce_scatter);
+    if (work.operation == MeasuredOperation::reduce_scatter) return;
+    update(work);
+    run_one(MeasuredOperation::all_gather);
+  }
+
+ private:
+  // Of plain SGD with a rate of -1, on parameters of 0.
+  void update(const Work& work) {
+    const Range own = shard(work, group_.rank());
+    if (own.count() == 0) return;
+    const std::int64_t begin = own.begin * size_of(work.dtype);
+    std::memcpy(gathered_.data() + begin, data_.data() + begin,
+                static_cast<std::size_t>(own.count() * size_of(work.dtype)));
+  }
 };
 
 }  // namespace
 
 std::unique_ptr<Engine> make_group_engine(const Group& group, int ahead) {
   return std::make_unique<GroupEngine>(group, ahead);
+}
+
+std::unique_ptr<Engine> make_one_copy_engine(const Group& group, int ahead) {
+  return std::make_unique<OneCopyEngine>(group, ahead);
 }
 
 }  // namespace dear::cli::bench

@@ -11,4 +11,9 @@ namespace dear::cli::bench {
 // training does, `ahead` of them are issued before the first is waited for.
 std::unique_ptr<Engine> make_group_engine(const Group& group, int ahead = 1);
 
+// Likewise, as training with one copy of the parameters uses a group that shares memory: gradients are
+// reduce-scattered, each rank's update writes its shard of the parameters, and those are all-gathered where
+// all ranks see them. The update is not measured: it writes as much without one copy.
+std::unique_ptr<Engine> make_one_copy_engine(const Group& group, int ahead = 1);
+
 }  // namespace dear::cli::bench

@@ -72,7 +72,7 @@ Reply Responder::verify(const Work& work) {
     std::memset(engine_.output(), 0xff, static_cast<std::size_t>(work.count * size_of(work.dtype)));
   }
   place_.meet();
-  engine_.run_batch(work, 1);
+  engine_.run_to_verify(work);
   const std::optional<std::string> difference = first_difference(contents, work);
   // A rank that goes on must not write into what another still reads.
   place_.meet();
@@ -88,7 +88,7 @@ std::optional<std::string> Responder::first_difference(const Contents& contents,
   switch (work.operation) {
     case MeasuredOperation::pair:
     case MeasuredOperation::all_reduce:
-      return contents.differs_from_sum(engine_.data(), all);
+      return contents.differs_from_sum(engine_.gathered(), all);
     case MeasuredOperation::reduce_scatter:
       return contents.differs_from_sum(engine_.reduced_shard(work), engine_.shard(work, place_.rank));
     case MeasuredOperation::broadcast:
@@ -96,7 +96,7 @@ std::optional<std::string> Responder::first_difference(const Contents& contents,
     case MeasuredOperation::all_gather:
       return of_each_peer(place_.size, [&](int peer) {
         const Range theirs = engine_.shard(work, peer);
-        return contents.differs_from_rank(at(engine_.data(), work, theirs.begin), theirs, peer);
+        return contents.differs_from_rank(at(engine_.gathered(), work, theirs.begin), theirs, peer);
       });
     case MeasuredOperation::all_to_all:
       // Block q of the output is what rank q had in its block of this rank's number.
