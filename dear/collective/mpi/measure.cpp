@@ -32,7 +32,7 @@ constexpr double kHopeless = 1.5;
 constexpr double kWorthIt = 0.95;
 constexpr double kBudgetSeconds = 1;
 constexpr int kLooksAcrossHosts = 7;
-constexpr double kBudgetSecondsAcrossHosts = 5;
+constexpr double kBudgetSecondsAcrossHosts = 10;
 constexpr std::int64_t kLeastSegmentAcrossHosts = 32 * kKiB;
 // So often in a row that the clock does not count; and across hosts, that what idle wires and queues take at
 // once does not.

@@ -22,7 +22,7 @@ struct MeasureOptions {
 
 // Tries, with vectors of fp32, the ways of a reduce-scatter and of an all-gather; an all-reduce follows from
 // them. A way is judged by the slowest rank's median, and takes the place of an earlier one where it is a
-// twentieth faster. Takes a second, across hosts five to ten; sizes for which there is no time go as the
+// twentieth faster. Takes a second, across hosts ten; sizes for which there is no time go as the
 // nearest. Every rank finds the same.
 Choices measure(transport::Mpi& mpi, const MeasureOptions& options);
 

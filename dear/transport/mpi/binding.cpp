@@ -255,13 +255,13 @@ int take_control(void* data, int room, int* peer, std::int64_t* bytes) {
 
 // MPI_Finalize spins until all ranks have come to it, and complains of messages that nobody took; so they are
 // taken, and the ranks meet before it.
-int finalize(int (*goes_on)(const void* message, std::int64_t bytes), int* ended) {
-  *ended = 0;
+int meet_to_end(int (*goes_on)(const void* message, std::int64_t bytes), int* met) {
+  *met = 0;
   std::vector<std::byte> message(1 << 16);
-  MPI_Request met = MPI_REQUEST_NULL;
-  int error = MPI_Ibarrier(lane_of(MpiLane::control), &met);
+  MPI_Request meeting = MPI_REQUEST_NULL;
+  int error = MPI_Ibarrier(lane_of(MpiLane::control), &meeting);
   for (int done = 0; error == MPI_SUCCESS && done == 0;) {
-    error = MPI_Test(&met, &done, MPI_STATUS_IGNORE);
+    error = MPI_Test(&meeting, &done, MPI_STATUS_IGNORE);
     for (std::int64_t bytes = 0; error == MPI_SUCCESS && bytes >= 0;) {
       int peer = 0;
       error = take_control(message.data(), static_cast<int>(message.size()), &peer, &bytes);
@@ -274,16 +274,16 @@ int finalize(int (*goes_on)(const void* message, std::int64_t bytes), int* ended
       nanosleep(&look, nullptr);
     }
   }
-  if (error == MPI_SUCCESS) {
-    error = MPI_Finalize();
-    *ended = 1;
-  }
+  *met = error == MPI_SUCCESS ? 1 : 0;
   return error;
 }
+
+int finalize() { return MPI_Finalize(); }
 
 constexpr MpiBinding kBinding = {.revision = kMpiBindingRevision,
                                  .implementation = DEAR_MPI_IMPLEMENTATION,
                                  .initialize = initialize,
+                                 .meet_to_end = meet_to_end,
                                  .finalize = finalize,
                                  .describe_version = describe_version,
                                  .describe_error = describe_error,

@@ -11,7 +11,7 @@
 namespace dear::transport {
 
 // Changes with every change of the table, so that a module of another build is not called.
-inline constexpr int kMpiBindingRevision = 4;
+inline constexpr int kMpiBindingRevision = 5;
 
 // Two worlds of messages that never mix.
 enum class MpiLane : std::int32_t { data, control };
@@ -54,8 +54,10 @@ struct MpiBinding {
   // Waits for all ranks to come, without an end. `serialized`: whether threads may call in turn.
   int (*initialize)(int* rank, int* size, int* serialized);
   // Waits for all ranks, asleep, while `goes_on` says 1 of every message of the control lane that comes.
-  // `ended` stays 0 where it said 0: then MPI must not be called again.
-  int (*finalize)(int (*goes_on)(const void* message, std::int64_t bytes), int* ended);
+  // `met` stays 0 where it said 0: then MPI must not be called again.
+  int (*meet_to_end)(int (*goes_on)(const void* message, std::int64_t bytes), int* met);
+  // When all have met. Some implementations never come back where a peer has gone on before.
+  int (*finalize)();
   // "Open MPI 4.1.4"
   void (*describe_version)(char* text, int room);
   void (*describe_error)(int error, char* text, int room);

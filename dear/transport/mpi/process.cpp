@@ -23,6 +23,9 @@ namespace dear::transport {
 namespace {
 
 constexpr auto kFarewell = std::chrono::hours(1);
+// Between the farewell and the end of MPI, when nobody has anything to say any more: MPICH over UCX was seen
+// to wait for ever there.
+constexpr auto kParting = std::chrono::seconds(10);
 
 // [Note: MPI's thread] MPI_Init and MPI_Finalize wait for all ranks without an end, and MPI wants both from
 // one thread. So a thread of its own calls them, and whoever needs them waits for it as long as it likes;
@@ -30,7 +33,7 @@ constexpr auto kFarewell = std::chrono::hours(1);
 struct Life {
   std::mutex mutex;
   std::condition_variable changed;
-  enum class Phase { none, starting, started, failed, ending, ended } phase = Phase::none;
+  enum class Phase { none, starting, started, failed, ending, parting, ended } phase = Phase::none;
   bool in_use = false;
   bool lost = false;
   pid_t process = 0;
@@ -73,10 +76,16 @@ void live(Life& life) {
   life.changed.notify_all();
   life.changed.wait(lock, [&] { return life.phase == Life::Phase::ending; });
   lock.unlock();
-  int ended = 0;
-  world.binding->finalize(goes_on, &ended);
+  int met = 0;
+  world.binding->meet_to_end(goes_on, &met);
   lock.lock();
-  life.phase = ended != 0 ? Life::Phase::ended : Life::Phase::failed;
+  life.phase = met != 0 ? Life::Phase::parting : Life::Phase::failed;
+  life.changed.notify_all();
+  if (met == 0) return;
+  lock.unlock();
+  world.binding->finalize();
+  lock.lock();
+  life.phase = Life::Phase::ended;
   life.changed.notify_all();
 }
 
@@ -92,6 +101,7 @@ void end(int status, void* /*unused*/) {
     mpi.phase = Life::Phase::ending;
     mpi.changed.notify_all();
     mpi.changed.wait_for(lock, kFarewell, [&] { return mpi.phase != Life::Phase::ending; });
+    mpi.changed.wait_for(lock, kParting, [&] { return mpi.phase != Life::Phase::parting; });
     if (mpi.phase == Life::Phase::ended) {
       return;
     }
