@@ -64,6 +64,7 @@ nlohmann::ordered_json to_json(const plan::Answer& answer, const Scenario& scena
                     {"overlap_seconds", row.breakdown.overlap},
                     {"fusion_seconds", row.breakdown.fusion},
                     {"start_up_seconds", row.breakdown.start_up},
+                    {"interference_seconds", row.breakdown.interference},
                     {"bound_seconds", evaluation.bound_seconds},
                     {"memory_bytes", evaluation.memory.total()},
                     {"why", row.why}});

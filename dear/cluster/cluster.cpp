@@ -118,6 +118,12 @@ void validate(const Cluster& cluster) {
       throw ConfigError(fmt::format("straggler {} of {} is {} times as slow: give 1 or more", straggler.rank,
                                     named, straggler.slowdown));
   }
+  const auto& [communication, computation] = cluster.interference;
+  if (!std::isfinite(communication) || !std::isfinite(computation) || communication < 1 || computation < 1)
+    throw ConfigError(fmt::format(
+        "on {} communication takes {} times as long beside computation, and computation {} times: give 1 or "
+        "more",
+        named, communication, computation));
 }
 
 }  // namespace dear

@@ -45,12 +45,22 @@ struct Straggler {
   friend bool operator==(const Straggler&, const Straggler&) = default;
 };
 
+// What communication and computation take from each other on a rank that does both: processors that handle
+// messages, memory bandwidth, or the multiprocessors that a GPU's collectives run on. Each takes so many
+// times as long while the other goes on, at least 1.
+struct Interference {
+  double communication = 1;
+  double computation = 1;
+  friend bool operator==(const Interference&, const Interference&) = default;
+};
+
 // The machines that a job runs on. Ranks are numbered inside out: those of a node are neighbours.
 struct Cluster {
   std::string name;
   std::vector<Dimension> dimensions;  // innermost first; at least one
   std::string device{};               // as the table of devices names it; "" when nothing is known
   std::vector<Straggler> stragglers{};
+  Interference interference{};
   std::optional<FitRecord> fit{};  // where the innermost link comes from
 
   [[nodiscard]] int ranks() const;  // the product of all sizes
@@ -68,7 +78,7 @@ Cluster with_ranks(const Cluster& cluster, int ranks);
 
 // ConfigError naming what is wrong: no dimension, a size or number of links below 1, a link that is negative
 // or not finite, an oversubscription below 1 or on something else than a switch, a straggler that is not
-// there or not slower, more than 2^30 ranks.
+// there or not slower, an interference below 1, more than 2^30 ranks.
 void validate(const Cluster& cluster);
 
 }  // namespace dear

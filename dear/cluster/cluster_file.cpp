@@ -84,7 +84,8 @@ Cluster read_flat(const JsonField& root) {
 }
 
 Cluster read_dimensions(const JsonField& root) {
-  root.expect_members({"format", "version", "name", "dimensions"}, {"device", "stragglers", "fit"});
+  root.expect_members({"format", "version", "name", "dimensions"},
+                      {"device", "stragglers", "interference", "fit"});
   Cluster cluster{.name = root.member("name").text(), .dimensions = {}};
   for (const JsonField& dimension : root.member("dimensions").elements()) {
     cluster.dimensions.push_back(read_dimension(dimension));
@@ -96,6 +97,12 @@ Cluster read_dimensions(const JsonField& root) {
       cluster.stragglers.push_back({.rank = read_count(straggler.member("rank"), 0),
                                     .slowdown = straggler.member("slowdown").number_from_0()});
     }
+  }
+  if (root.has("interference")) {
+    const JsonField interference = root.member("interference");
+    interference.expect_members({"communication", "computation"});
+    cluster.interference = {.communication = interference.member("communication").number_from_0(),
+                            .computation = interference.member("computation").number_from_0()};
   }
   return cluster;
 }
@@ -134,6 +141,9 @@ std::string to_json(const Cluster& cluster) {
   for (const Straggler& straggler : cluster.stragglers) {
     json["stragglers"].push_back({{"rank", straggler.rank}, {"slowdown", straggler.slowdown}});
   }
+  if (cluster.interference != Interference{})
+    json["interference"] = {{"communication", cluster.interference.communication},
+                            {"computation", cluster.interference.computation}};
   if (cluster.fit) json["fit"] = to_value(*cluster.fit);
   try {
     return json.dump(2) + "\n";

@@ -15,10 +15,11 @@ struct Breakdown {
   // What buckets of this size change of that: nothing hides the first and the last. Below 0 where the bound
   // counts a part of computation that this schedule has somewhere else.
   double fusion = 0;
-  double start_up = 0;  // what the alpha of messages adds, negotiation by messages included
+  double start_up = 0;      // what the alpha of messages adds, negotiation by messages included
+  double interference = 0;  // what communication and computation take from each other where both go on
 };
 
-// By simulating once more, without alpha. `evaluation` is that of the same case.
+// By simulating again, without interference and then without alpha. `evaluation` is that of the same case.
 Breakdown break_down(const Policy& policy, const Workload& workload, const Grouping& grouping,
                      const Cluster& cluster, const cost::ClusterTimesOptions& times,
                      const sim::EvaluateOptions& options, const sim::Evaluation& evaluation);

@@ -104,7 +104,9 @@ class Planner {
     const std::array reasons = {
         std::pair{parts.overlap, "bandwidth: it cannot hide that much under computation"},
         std::pair{parts.fusion, "buckets at the ends, which nothing hides"},
-        std::pair{parts.start_up, "start-up of messages"}};
+        std::pair{parts.start_up, "start-up of messages"},
+        std::pair{parts.interference,
+                  "interference: what communication and computation take from each other"}};
     const auto& [most, reason] = *std::max_element(reasons.begin(), reasons.end());
     row.why = fmt::format("{} ({} of {} that wait)", reason, format_seconds(most),
                           format_seconds(seconds - parts.compute));

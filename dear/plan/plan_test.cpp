@@ -131,12 +131,22 @@ TEST(Plan, StartUpAsksForFewerBuckets) {
   EXPECT_THAT(serial.rows[0].why, HasSubstr("start-up of messages"));
 }
 
+TEST(Plan, SaysWhatInterferenceTakes) {
+  Cluster cluster = cluster_of(1);
+  EXPECT_EQ(plan(even_job(1, 2), cluster, with({"wfbp"})).rows[0].breakdown.interference, 0);
+  cluster.interference = {.communication = 1.05, .computation = 1.9};
+  const Answer answer = plan(even_job(1, 2), cluster, with({"wfbp"}));
+  EXPECT_GT(answer.rows[0].breakdown.interference, 0.2);
+  EXPECT_THAT(answer.rows[0].why, HasSubstr("interference"));
+}
+
 TEST(Plan, IsSortedAndCompleteAndAddsUp) {
   for (std::uint64_t seed = 0; seed < 25; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const Workload workload = random_job(random);
-    const Cluster cluster = random_cluster(random);
+    Cluster cluster = random_cluster(random);
+    if (seed % 3 == 0) cluster.interference = {.communication = 1 + random.unit(), .computation = 1.2};
     const Answer answer = plan(workload, cluster);
     ASSERT_EQ(answer.rows.size(), policies().size());
     EXPECT_TRUE(std::is_sorted(answer.rows.begin(), answer.rows.end(), [](const Row& a, const Row& b) {
@@ -148,7 +158,8 @@ TEST(Plan, IsSortedAndCompleteAndAddsUp) {
       names.insert(row.policy->name);
       const double seconds = row.evaluation.iteration.seconds;
       const Breakdown& parts = row.breakdown;
-      EXPECT_NEAR(parts.compute + parts.overlap + parts.fusion + parts.start_up, seconds, 1e-9 * seconds);
+      EXPECT_NEAR(parts.compute + parts.overlap + parts.fusion + parts.start_up + parts.interference, seconds,
+                  1e-9 * seconds);
       EXPECT_GE(parts.compute, 0);
       EXPECT_GE(parts.overlap, 0);
       EXPECT_FALSE(row.why.empty());

@@ -191,13 +191,19 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
                             .jitter = options.jitter,
                             .seed = options.seed,
                             .repetitions = options.repetitions,
-                            .jobs = options.jobs};
+                            .jobs = options.jobs,
+                            .interference = cluster.interference};
 
   if (options.jobs.count > 1 && policy.residence.shards == Reach::inside)
     throw ConfigError(fmt::format(
         "the ranks of several jobs are not whole nodes each, and policy {} shards inside nodes: simulate one "
         "job, or a policy that shards over all ranks",
         policy.name));
+  if (options.jobs.count > 1 && cluster.interference != Interference{})
+    throw ConfigError(fmt::format(
+        "what communication and computation take from each other on cluster '{}' is known of one job alone: "
+        "simulate one, or a cluster without interference",
+        cluster.name));
   if (options.jobs.count > 1 && options.program.starts_with(kHierarchical))
     throw ConfigError("the ranks of several jobs are not whole nodes each: simulate a flat program");
   if (options.detail == Detail::flows && options.program != "ring")

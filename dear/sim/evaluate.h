@@ -42,7 +42,7 @@ struct EvaluateOptions {
 // What a policy gives on a machine, and what limits it there.
 struct Evaluation {
   Estimate iteration;
-  double compute_seconds = 0;                // of the slowest rank, on its compute lane
+  double compute_seconds = 0;  // of the slowest rank, on its compute lane, with nothing to interfere
   double exposed_communication_seconds = 0;  // iteration - compute
   double bound_seconds = 0;                  // of the policy, for this f, b and r
   double f_seconds = 0, b_seconds = 0;       // of the slowest rank

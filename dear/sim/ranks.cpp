@@ -1,11 +1,13 @@
 #include "dear/sim/ranks.h"
 
+#include <algorithm>
 #include <queue>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/sim/dilated_clock.h"
 
 namespace dear::sim {
 namespace {
@@ -22,10 +24,12 @@ struct End {
 class Run {
  public:
   Run(const Schedule& schedule, std::int64_t iterations, int ranks,
-      const std::function<double(int, Instance)>& own_seconds, NetworkModel& network)
+      const std::function<double(int, Instance)>& own_seconds, NetworkModel& network,
+      const Interference& interference)
       : schedule_(schedule),
         own_seconds_(own_seconds),
         network_(network),
+        interference_(interference),
         frontiers_(static_cast<std::size_t>(ranks), Frontier(schedule, {.iterations = iterations})),
         begin_seconds_(schedule.steps().size()) {
     result_.commit_seconds.resize(static_cast<std::size_t>(ranks));
@@ -38,21 +42,28 @@ class Run {
     }
     std::vector<Visit> through;
     while (unfinished_ > 0) {
-      const double own = ends_.empty() ? NetworkModel::kNever : ends_.top().at_seconds;
-      const double network = network_.next_seconds();
+      const bool computing = !ends_.empty();
+      const double next_of_network = network_.next_seconds();
+      const bool communicating = next_of_network != NetworkModel::kNever;
+      own_clock_.dilate(communicating ? interference_.computation : 1, now_);
+      network_clock_.dilate(computing ? interference_.communication : 1, now_);
+      const double own = computing ? own_clock_.when(ends_.top().at_seconds) : NetworkModel::kNever;
+      const double network = communicating ? network_clock_.when(next_of_network) : NetworkModel::kNever;
       if (own == NetworkModel::kNever && network == NetworkModel::kNever)
         throw Error(
             "the simulation waits for a step to end, but none is running: ranks wait for each other "
             "in different collectives");
+      now_ = std::max(now_, std::min(own, network));
       if (own <= network) {
         const Visit visit = ends_.top().visit;
         ends_.pop();
-        complete(visit, own);
+        complete(visit);
         continue;
       }
       through.clear();
+      network_seconds_ = next_of_network;
       network_.advance(through);
-      for (const Visit& visit : through) complete(visit, network);
+      for (const Visit& visit : through) complete(visit);
     }
     return std::move(result_);
   }
@@ -67,30 +78,34 @@ class Run {
       const Step& step = schedule_.steps()[which.step];
       if (rank == 0) begin_seconds_[which.step] = now;
       if (const auto* what = std::get_if<Communicate>(&step.work)) {
-        network_.enter({which, rank}, *what, now);
+        network_.enter({which, rank}, *what, std::max(network_seconds_, network_clock_.at(now)));
       } else {
-        ends_.push({now + own_seconds_(rank, which), begun_++, {which, rank}});
+        ends_.push({own_clock_.at(now) + own_seconds_(rank, which), begun_++, {which, rank}});
       }
     }
   }
 
-  void complete(const Visit& visit, double now) {
+  void complete(const Visit& visit) {
     --unfinished_;
     const auto [which, rank] = visit;
-    if (rank == 0) result_.spans.push_back({which, begin_seconds_[which.step], now});
+    if (rank == 0) result_.spans.push_back({which, begin_seconds_[which.step], now_});
     if (which.step == schedule_.commit())
-      result_.commit_seconds[static_cast<std::size_t>(rank)].push_back(now);
+      result_.commit_seconds[static_cast<std::size_t>(rank)].push_back(now_);
     released_.clear();
     frontier(rank).complete(which.step, released_);
-    begin(rank, now);
+    begin(rank, now_);
   }
 
   const Schedule& schedule_;
   const std::function<double(int, Instance)>& own_seconds_;
   NetworkModel& network_;
+  const Interference interference_;
+  double now_ = 0;
+  double network_seconds_ = 0;  // that the network has come to, on its clock
+  DilatedClock own_clock_, network_clock_;
   std::vector<Frontier> frontiers_;
-  std::vector<double> begin_seconds_;  // of rank 0
-  std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
+  std::vector<double> begin_seconds_;                                // of rank 0
+  std::priority_queue<End, std::vector<End>, std::greater<>> ends_;  // on the ranks' own clock
   std::uint64_t begun_ = 0;
   std::size_t unfinished_ = 0;  // visits under way
   std::vector<Instance> released_;
@@ -101,9 +116,10 @@ class Run {
 
 RanksResult drive_ranks(const Schedule& schedule, std::int64_t iterations, int ranks,
                         const std::function<double(int rank, Instance which)>& own_seconds,
-                        NetworkModel& network, const std::vector<double>& start_seconds) {
+                        NetworkModel& network, const std::vector<double>& start_seconds,
+                        const Interference& interference) {
   if (ranks < 1) throw ConfigError(fmt::format("a simulation of {} ranks is none: give at least 1", ranks));
-  return Run(schedule, iterations, ranks, own_seconds, network).finish(start_seconds);
+  return Run(schedule, iterations, ranks, own_seconds, network, interference).finish(start_seconds);
 }
 
 }  // namespace dear::sim

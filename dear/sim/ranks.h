@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "dear/cluster/cluster.h"
 #include "dear/exec/drive.h"
 #include "dear/schedule/schedule.h"
 #include "dear/sim/network_model.h"
@@ -17,9 +18,12 @@ struct RanksResult {
   std::vector<std::vector<double>> commit_seconds;
   std::vector<StepSpan> spans;  // of rank 0, in order of completion
 };
-// `start_seconds`, by rank: when its first step begins; 0 for all when empty.
+// `start_seconds`, by rank: when its first step begins; 0 for all when empty. With interference the network
+// is slower as long as any rank computes, since collectives go at the pace of the slowest, and all ranks
+// compute more slowly as long as anything is on the network: what ranks that do alike take from each other.
 RanksResult drive_ranks(const Schedule& schedule, std::int64_t iterations, int ranks,
                         const std::function<double(int rank, Instance which)>& own_seconds,
-                        NetworkModel& network, const std::vector<double>& start_seconds = {});
+                        NetworkModel& network, const std::vector<double>& start_seconds = {},
+                        const Interference& interference = {});
 
 }  // namespace dear::sim

@@ -154,6 +154,11 @@ std::string describe(const Cluster& cluster) {
   for (const Dimension& dimension : cluster.dimensions)
     dimensions += fmt::format("{}{} x {}: {}", dimensions.empty() ? "" : "; ", dimension.size, dimension.name,
                               describe(dimension.link));
+  const auto& [communication, computation] = cluster.interference;
+  if (cluster.interference != Interference{})
+    dimensions +=
+        fmt::format("; while both go on, communication takes {:.2f} and computation {:.2f} times as long",
+                    communication, computation);
   return fmt::format("modelled: {} ({})", cluster.name, dimensions);
 }
 
