@@ -153,6 +153,9 @@ void add_collective(CLI::App& parent) {
       "of "
       "each",
       "N");
+  command->add_flag("--interference", options->interference,
+                    "Measure the first backend once more while every rank multiplies matrices: what "
+                    "communication and computation take from each other, for the cluster file, too");
   add("--json", options->json, "Write the results to FILE", "FILE");
   add("--plot", options->plot, "Draw bus bandwidth against size, as SVG", "FILE");
   add("--cluster", options->cluster,

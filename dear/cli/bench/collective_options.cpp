@@ -236,6 +236,11 @@ CollectiveSettings check(const CollectiveOptions& options, const LaunchEnvironme
   contest.reproducible = options.reproducible;
   check_range("--ahead", options.ahead, 1, kMostAhead);
   contest.ahead = static_cast<int>(options.ahead);
+  contest.interference = options.interference;
+  if (contest.interference && contest.operation == MeasuredOperation::barrier) {
+    throw ConfigError(
+        "--interference is of operations that move bytes, and a barrier moves none; leave it out");
+  }
   contest.bind = options.bind.value_or(!contest.launched && contest.ranks <= installation.cores);
   if (environment.rank == 0) {  // which is the one that writes
     check_outputs(settings, options);

@@ -22,6 +22,7 @@ struct CollectiveOptions {
   std::vector<std::string> rivals{};  // those that there are
   bool reproducible = false;          // of DeAR's backends: sums in the order of ranks
   std::int64_t ahead = 1;             // of DeAR's backends, likewise: operations in flight
+  bool interference = false;          // measure the first backend while its ranks compute, too
   std::optional<std::string> json{};
   std::optional<std::string> plot{};
   std::optional<std::string> cluster{};

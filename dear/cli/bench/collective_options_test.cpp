@@ -51,6 +51,8 @@ TEST(CollectiveOptions, TheDefaultsAreComplete) {
   EXPECT_TRUE(check_alone({.reproducible = true}).contest.reproducible);
   EXPECT_EQ(settings.contest.ahead, 1);
   EXPECT_EQ(check_alone({.ahead = 8}).contest.ahead, 8);
+  EXPECT_FALSE(settings.contest.interference);
+  EXPECT_TRUE(check_alone({.interference = true}).contest.interference);
   EXPECT_EQ(settings.contest.entrants.front().contestant->name, "shm");
   EXPECT_THAT(names_of(settings), Contains("memcpy"));
   EXPECT_EQ(settings.json, "");
@@ -178,6 +180,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"dtype", {.dtype = "fp8"}, {"--dtype: unknown dtype 'fp8'"}},
         Refusal{"bytes", {.dtype = "uint8"}, {"--dtype: sums of uint8"}},
         Refusal{"ahead0", {.ahead = 0}, {"--ahead"}}, Refusal{"aheadmany", {.ahead = 100'000}, {"--ahead"}},
+        Refusal{"idle", {.operation = "barrier", .interference = true}, {"--interference", "leave it out"}},
         Refusal{"timeout", {.timeout = "soon"}, {"--timeout: 'soon'"}},
         Refusal{"timeout0", {.timeout = "0s"}, {"--timeout is 0"}},
         Refusal{

@@ -15,13 +15,17 @@ namespace {
 // Long enough for the clock and the start of all ranks not to count.
 constexpr double kLeastRepetitionSeconds = 1e-3;
 constexpr double kMostBatch = 1000;
+// While ranks compute besides: for the system's time slices not to count either.
+constexpr double kLeastComputingSeconds = 0.1;
 
 // One line of the results: a contestant and an operation.
 struct Entry {
   std::size_t team;
   MeasuredOperation operation;
+  bool computing = false;  // ranks compute meanwhile
   int batch = 1;
   std::vector<double> seconds{};
+  std::vector<double> slowdowns{};  // of what they compute
   bool verified = false;
   bool refused = false;
 };
@@ -41,6 +45,12 @@ std::vector<double> seconds_of(const std::vector<Reply>& replies, int batch) {
   return seconds;
 }
 
+double mean_slowdown(const std::vector<Reply>& replies) {
+  double sum = 0;
+  for (const Reply& reply : replies) sum += reply.slowdowns.at(0);
+  return sum / static_cast<double>(replies.size());
+}
+
 class Contest {
  public:
   Contest(const ContestSettings& settings, const MakeTeam& make_team) : settings_(settings) {
@@ -53,6 +63,9 @@ class Contest {
           settings.operation == MeasuredOperation::pair) {
         entries_.push_back({.team = number, .operation = MeasuredOperation::all_reduce});
       }
+    }
+    if (settings.interference) {
+      entries_.push_back({.team = 0, .operation = settings.operation, .computing = true});
     }
   }
 
@@ -100,16 +113,18 @@ class Contest {
   void measure(std::int64_t bytes) {
     for (Entry& entry : entries_) {
       entry.seconds.clear();
+      entry.slowdowns.clear();
       attempt(entry.team, [&] { prepare(entry, bytes); });
     }
     for (int round = 0; round < settings_.repeat; ++round) {
       for (Entry& entry : entries_) {
         if (!entry.refused) {
           attempt(entry.team, [&] {
-            const auto seconds =
-                seconds_of(teams_[entry.team]->ask(order(entry, bytes, {.unmeasured = 1, .repetitions = 1})),
-                           entry.batch);
+            const std::vector<Reply> replies =
+                teams_[entry.team]->ask(order(entry, bytes, {.unmeasured = 1, .repetitions = 1}));
+            const auto seconds = seconds_of(replies, entry.batch);
             entry.seconds.insert(entry.seconds.end(), seconds.begin(), seconds.end());
+            if (entry.computing) entry.slowdowns.push_back(mean_slowdown(replies));
           });
         }
       }
@@ -125,6 +140,8 @@ class Contest {
                                     .verified = entry.verified,
                                     .copies = settings_.entrants[entry.team].contestant->only_copies,
                                     .ahead = ahead_of(entry)});
+        if (entry.computing)
+          outcome_.results.back().computation_slowdown = quantiles_of(entry.slowdowns).median;
       }
     }
   }
@@ -142,8 +159,9 @@ class Contest {
     for (std::size_t rank = 0; rank < replies.size(); ++rank) {
       const Reply& reply = replies[rank];
       if (reply.kind == Reply::Kind::refused) {
-        outcome_.notes.push_back(fmt::format("{} is not measured at {}: {}", name_of_team(entry.team),
-                                             name_of(entry.operation), reply.text));
+        if (!entry.computing)
+          outcome_.notes.push_back(fmt::format("{} is not measured at {}: {}", name_of_team(entry.team),
+                                               name_of(entry.operation), reply.text));
         entry.refused = true;
         return;
       }
@@ -162,14 +180,15 @@ class Contest {
   int batch_of(Entry entry, std::int64_t bytes) {
     const int ahead = ahead_of(entry);
     entry.batch = ahead;
+    const double least = entry.computing ? kLeastComputingSeconds : kLeastRepetitionSeconds;
     for (int step = 0; step < 4; ++step) {
       const auto seconds = seconds_of(
           teams_[entry.team]->ask(order(entry, bytes, {.unmeasured = 1, .repetitions = 3})), entry.batch);
       const double usual = std::max(quantiles_of(seconds).median, 1e-9);
-      if (usual * entry.batch >= kLeastRepetitionSeconds) {
+      if (usual * entry.batch >= least) {
         break;
       }
-      entry.batch = static_cast<int>(std::clamp(std::ceil(kLeastRepetitionSeconds / usual), 1.0, kMostBatch));
+      entry.batch = static_cast<int>(std::clamp(std::ceil(least / usual), 1.0, kMostBatch));
       entry.batch = (entry.batch + ahead - 1) / ahead * ahead;
     }
     return entry.batch;
@@ -191,7 +210,8 @@ class Contest {
             .bytes = bytes,
             .unmeasured = times.unmeasured,
             .repetitions = times.repetitions,
-            .batch = entry.batch};
+            .batch = entry.batch,
+            .computing = entry.computing};
   }
 
   const ContestSettings& settings_;
@@ -201,6 +221,8 @@ class Contest {
 };
 
 }  // namespace
+
+std::string Result::label() const { return computation_slowdown ? backend + ", computing" : backend; }
 
 double Result::algorithm_bandwidth() const {
   return seconds.median > 0 ? static_cast<double>(bytes) / seconds.median : 0;

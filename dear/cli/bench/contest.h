@@ -37,6 +37,7 @@ struct ContestSettings {
   bool bind = false;
   bool reproducible = false;  // see EngineOptions
   int ahead = 1;              // likewise
+  bool interference = false;  // the first one is measured while its ranks compute, too
   bool launched = false;      // a launcher has started the ranks: this process is one of them
 };
 
@@ -51,7 +52,10 @@ struct Result {
   bool verified = false;
   bool copies = false;  // each rank for itself
   int ahead = 1;        // so many issued before the first was waited for
+  // Where the ranks computed meanwhile: how much longer computation took than without collectives.
+  std::optional<double> computation_slowdown{};
 
+  [[nodiscard]] std::string label() const;           // the backend, and whether it computed meanwhile
   [[nodiscard]] double algorithm_bandwidth() const;  // bytes over seconds; 0 for a barrier
   // See bus_factor. A plain copy has its own bandwidth.
   [[nodiscard]] double bus_bandwidth() const;

@@ -211,6 +211,26 @@ TEST(Contest, IssuesAhead) {
   }
 }
 
+TEST(Contest, MeasuresWhatComputationAndCommunicationTakeFromEachOther) {
+  ContestSettings settings = settings_of({"shm", "memcpy"}, MeasuredOperation::pair);
+  settings.sizes = {64, 65536};
+  settings.repeat = 2;
+  settings.interference = true;
+  const ContestOutcome outcome = hold_contest(settings, HeldSignals(), [](std::int64_t) {});
+  EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
+  ASSERT_EQ(outcome.results.size(), 6U);
+  int computing = 0;
+  for (const Result& result : outcome.results) {
+    EXPECT_TRUE(result.verified);
+    EXPECT_GT(result.seconds.median, 0);
+    if (!result.computation_slowdown) continue;
+    ++computing;
+    EXPECT_EQ(result.label(), "shm, computing");
+    EXPECT_GT(*result.computation_slowdown, 0);
+  }
+  EXPECT_EQ(computing, 2);
+}
+
 // Only parameters are shared: what is gathered, and nothing else.
 TEST(Contest, GathersOneCopyOfTheParameters) {
   using enum MeasuredOperation;

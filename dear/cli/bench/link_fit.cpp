@@ -1,9 +1,12 @@
 #include "dear/cli/bench/link_fit.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
+#include "dear/cli/bench/statistics.h"
 #include "dear/cost/fit.h"
 #include "dear/cost/ring.h"
 
@@ -34,6 +37,22 @@ Model model_of(MeasuredOperation operation) {
   throw ConfigError("alpha and beta cannot be fitted to a barrier: measure an operation that moves bytes");
 }
 
+// Medians over the sizes, of those that were measured while their ranks computed. What is quicker then was so
+// by chance.
+Interference interference_of(const std::vector<Result>& results, const std::vector<const Result*>& alone) {
+  std::vector<double> communication, computation;
+  for (const Result& result : results) {
+    if (!result.computation_slowdown) continue;
+    const auto other = std::find_if(alone.begin(), alone.end(),
+                                    [&](const Result* one) { return one->bytes == result.bytes; });
+    if (other == alone.end()) continue;
+    communication.push_back(result.seconds.median / (*other)->seconds.median);
+    computation.push_back(*result.computation_slowdown);
+  }
+  return {.communication = std::max(1.0, quantiles_of(communication).median),
+          .computation = std::max(1.0, quantiles_of(computation).median)};
+}
+
 }  // namespace
 
 Cluster fit_cluster(const std::vector<Result>& results, MeasuredOperation operation) {
@@ -41,7 +60,8 @@ Cluster fit_cluster(const std::vector<Result>& results, MeasuredOperation operat
   std::vector<cost::Sample> samples;
   std::vector<const Result*> measured;
   for (const Result& result : results) {
-    if (result.backend == results.front().backend && result.operation == operation) {
+    if (result.backend == results.front().backend && result.operation == operation &&
+        !result.computation_slowdown) {
       measured.push_back(&result);
       samples.push_back(
           cost::make_sample([&](const Link& link) { return model.seconds(link, result.ranks, result.bytes); },
@@ -64,6 +84,7 @@ Cluster fit_cluster(const std::vector<Result>& results, MeasuredOperation operat
   Cluster cluster = flat_cluster(
       {.name = fmt::format("{}, {} ranks", first.backend, first.ranks), .link = fit.link}, first.ranks);
   cluster.fit = std::move(record);
+  cluster.interference = interference_of(results, measured);
   return cluster;
 }
 
@@ -76,6 +97,11 @@ std::string fit_text(const Cluster& cluster) {
       fit.backend, fit.model, format_seconds(alpha), beta,
       beta > 0 ? fmt::format(" ({:.3g} GB/s)", 1e-9 / beta) : "", 100 * fit.rms_residual,
       100 * fit.worst_residual);
+  if (cluster.interference != Interference{})
+    text += fmt::format(
+        "interference: communication takes {:.2f} times as long while ranks compute, and computation {:.2f} "
+        "times\n",
+        cluster.interference.communication, cluster.interference.computation);
   for (const FitRecord::Sample& sample : fit.samples) {
     text += fmt::format("  {:>9}  measured {:>9}  modelled {:>9}  {:+.0f} %\n", format_bytes(sample.bytes),
                         format_seconds(sample.seconds), format_seconds(sample.modelled_seconds),

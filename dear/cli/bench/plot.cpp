@@ -42,8 +42,8 @@ std::vector<Line> lines_of(const std::vector<Result>& results) {
       continue;
     }
     const std::string name = result.operation == results.front().operation
-                                 ? result.backend
-                                 : fmt::format("{}, {}", result.backend, name_of(result.operation));
+                                 ? result.label()
+                                 : fmt::format("{}, {}", result.label(), name_of(result.operation));
     auto line =
         std::find_if(lines.begin(), lines.end(), [&](const Line& other) { return other.name == name; });
     if (line == lines.end()) {

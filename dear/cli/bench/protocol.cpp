@@ -53,7 +53,8 @@ std::string to_text(const Command& command) {
                {"bytes", command.bytes},
                {"unmeasured", command.unmeasured},
                {"repetitions", command.repetitions},
-               {"batch", command.batch}});
+               {"batch", command.batch},
+               {"computing", command.computing}});
 }
 
 std::string to_text(const Reply& reply) {
@@ -68,7 +69,8 @@ std::string to_text(const Reply& reply) {
                {"size", reply.size},
                {"text", reply.text},
                {"begins", begins},
-               {"ends", ends}});
+               {"ends", ends},
+               {"slowdowns", reply.slowdowns}});
 }
 
 Command parse_command(std::string_view text) {
@@ -81,7 +83,8 @@ Command parse_command(std::string_view text) {
                    .bytes = json.at("bytes"),
                    .unmeasured = json.at("unmeasured"),
                    .repetitions = json.at("repetitions"),
-                   .batch = json.at("batch")};
+                   .batch = json.at("batch"),
+                   .computing = json.at("computing")};
   });
 }
 
@@ -90,7 +93,8 @@ Reply parse_reply(std::string_view text) {
     Reply reply{.kind = find_kind<Reply::Kind>(kReplies, json.at("reply")),
                 .rank = json.at("rank"),
                 .size = json.at("size"),
-                .text = json.at("text")};
+                .text = json.at("text"),
+                .slowdowns = json.at("slowdowns")};
     const auto begins = json.at("begins").get<std::vector<double>>();
     const auto ends = json.at("ends").get<std::vector<double>>();
     if (begins.size() != ends.size()) {

@@ -23,6 +23,7 @@ struct Command {
   int unmeasured = 0;                                     // measure: repetitions before those that count
   int repetitions = 0;                                    // measure
   int batch = 1;                                          // measure: operations in a repetition
+  bool computing = false;                                 // measure: all ranks compute meanwhile
   friend bool operator==(const Command&, const Command&) = default;
 };
 
@@ -36,10 +37,11 @@ struct Span {
 struct Reply {
   enum class Kind : std::uint8_t { hello, ready, spans, right, wrong, refused, failed };
   Kind kind = Kind::failed;
-  int rank = 0;               // hello
-  int size = 0;               // hello
-  std::string text{};         // ready: the engine's description; wrong, refused, failed: why
-  std::vector<Span> spans{};  // spans: as many as repetitions
+  int rank = 0;                     // hello
+  int size = 0;                     // hello
+  std::string text{};               // ready: the engine's description; wrong, refused, failed: why
+  std::vector<Span> spans{};        // spans: as many as repetitions
+  std::vector<double> slowdowns{};  // spans: of the computation in each; empty when nothing computed
   friend bool operator==(const Reply&, const Reply&) = default;
 };
 

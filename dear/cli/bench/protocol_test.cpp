@@ -20,7 +20,8 @@ TEST(Protocol, CommandsAreReadAsTheyWereWritten) {
                         .bytes = std::int64_t{1} << 40,
                         .unmeasured = 1,
                         .repetitions = 7,
-                        .batch = 1000};
+                        .batch = 1000,
+                        .computing = true};
   EXPECT_EQ(parse_command(to_text(measure)), measure);
   const Command welcome{.kind = Command::Kind::welcome, .prepare_bytes = 4096, .output_bytes = 1};
   EXPECT_EQ(parse_command(to_text(welcome)), welcome);
@@ -35,7 +36,8 @@ TEST(Protocol, RepliesAreReadAsTheyWereWritten) {
   // A steady clock after a year, to the nanosecond and beyond.
   const Reply spans{.kind = Reply::Kind::spans,
                     .spans = {{.begin_seconds = 31536000.123456789, .end_seconds = 31536000.123456795},
-                              {.begin_seconds = 1.0 / 3, .end_seconds = 2.0 / 3}}};
+                              {.begin_seconds = 1.0 / 3, .end_seconds = 2.0 / 3}},
+                    .slowdowns = {1.0 / 3, 7}};
   EXPECT_EQ(parse_reply(to_text(spans)), spans);
 }
 

@@ -47,7 +47,7 @@ std::string result_table(const std::vector<Result>& results) {
     table.add({!next_size          ? ""
                : result.bytes == 0 ? "-"
                                    : format_bytes(result.bytes),
-               result.backend, std::string(name_of(result.operation)), microseconds(result.seconds.median),
+               result.label(), std::string(name_of(result.operation)), microseconds(result.seconds.median),
                microseconds(result.seconds.p10), microseconds(result.seconds.p90),
                gigabytes(result.algorithm_bandwidth()), gigabytes(result.bus_bandwidth()),
                result.verified ? "yes" : "NO", multiple(result, *first)});
@@ -103,6 +103,7 @@ std::string results_json(const std::vector<Result>& results) {
          {"busbw_bytes_per_second", result.bus_bandwidth()},
          {"verified", result.verified}});
     if (result.ahead > 1) list.back()["ahead"] = result.ahead;
+    if (result.computation_slowdown) list.back()["computation_slowdown"] = *result.computation_slowdown;
   }
   return list.dump(2) + "\n";
 }

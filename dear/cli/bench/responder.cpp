@@ -1,12 +1,18 @@
 #include "dear/cli/bench/responder.h"
 
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "dear/base/deadline.h"
+#include "dear/cli/bench/computation.h"
 
 namespace dear::cli::bench {
 namespace {
+
+// Of computation alone, which the rest is compared with: many times as long as the system lets a thread run
+// before it looks at others.
+constexpr std::chrono::milliseconds kAlone{100};
 
 const std::byte* at(const std::byte* vector, const Work& work, std::int64_t element) {
   return vector + element * size_of(work.dtype);
@@ -36,7 +42,9 @@ Reply Responder::answer(const Command& command) {
     return {.kind = Reply::Kind::refused, .text = why};
   }
   const Work work{.operation = command.operation, .dtype = command.dtype, .count = count_of(command)};
-  return command.kind == Command::Kind::verify ? verify(work) : measure(command, work);
+  return command.kind == Command::Kind::verify ? verify(work)
+         : command.computing                   ? measure_while_computing(command, work)
+                                               : measure(command, work);
 }
 
 std::int64_t Responder::count_of(const Command& command) const {
@@ -62,6 +70,36 @@ Reply Responder::measure(const Command& command, const Work& work) {
   }
   // Whoever answers first wakes the coordinator, which may take the core of one that is not done.
   place_.meet();
+  return reply;
+}
+
+// All ranks compute for a while, and go on with it while the collectives run.
+Reply Responder::measure_while_computing(const Command& command, const Work& work) {
+  std::memset(engine_.data(), 0, static_cast<std::size_t>(work.count * size_of(work.dtype)));
+  Reply reply{.kind = Reply::Kind::spans};
+  for (int i = 0; i < command.repetitions; ++i) {
+    const Computation computation;
+    struct Instant {
+      double seconds;
+      double products;
+    };
+    const auto now = [&] {
+      return Instant{.seconds = now_seconds(), .products = static_cast<double>(computation.products())};
+    };
+    place_.meet();
+    const Instant start = now();
+    std::this_thread::sleep_for(kAlone);
+    const Instant alone = now();
+    place_.meet();
+    const Instant begin = now();
+    engine_.run_batch(work, command.batch);
+    const Instant end = now();
+    reply.spans.push_back({.begin_seconds = begin.seconds, .end_seconds = end.seconds});
+    const double rate_alone = (alone.products - start.products) / (alone.seconds - start.seconds);
+    const double rate_beside = (end.products - begin.products) / (end.seconds - begin.seconds);
+    reply.slowdowns.push_back(rate_beside > 0 ? rate_alone / rate_beside : 0);
+    place_.meet();  // none stops computing before the last has communicated
+  }
   return reply;
 }
 

@@ -180,6 +180,29 @@ TEST(FitCluster, FindsTheLinkOfTheFirstContestant) {
   EXPECT_EQ(to_json(parse_cluster(to_json(cluster), "again")), to_json(cluster));
 }
 
+// The median over sizes of how much longer both take; the link is what was measured without.
+TEST(FitCluster, KnowsWhatRanksThatComputeTakeFromIt) {
+  const Link link{.alpha_seconds = 30e-6, .beta_seconds_per_byte = 0.5e-9};
+  std::vector<Result> results;
+  double slower = 1.2;
+  for (const std::int64_t bytes : {1 << 12, 1 << 16, 1 << 20}) {
+    const double seconds = cost::ring_all_reduce_seconds(link, 4, bytes);
+    results.push_back(result("shm", MeasuredOperation::pair, bytes, seconds));
+    results.push_back(result("shm", MeasuredOperation::pair, bytes, slower * seconds));
+    results.back().computation_slowdown = slower - 0.5;
+    slower += 0.2;
+  }
+  const Cluster cluster = fit_cluster(results, MeasuredOperation::pair);
+  EXPECT_NEAR(cluster.dimensions.front().link.beta_seconds_per_byte / link.beta_seconds_per_byte, 1, 1e-9);
+  EXPECT_EQ(cluster.fit->samples.size(), 3U);
+  EXPECT_NEAR(cluster.interference.communication, 1.4, 1e-9);
+  EXPECT_EQ(cluster.interference.computation, 1);  // what was quicker was so by chance
+  EXPECT_THAT(fit_text(cluster), HasSubstr("interference: communication takes 1.40 times"));
+  EXPECT_EQ(parse_cluster(to_json(cluster), "again"), cluster);
+  EXPECT_THAT(results_json(results), HasSubstr("\"computation_slowdown\": 0.7"));
+  EXPECT_THAT(result_table(results), HasSubstr("shm, computing"));
+}
+
 TEST(FitCluster, EveryOperationButABarrierHasAModel) {
   for (const MeasuredOperation operation : measured_operations()) {
     const std::vector<Result> results{result("shm", operation, 64, 1e-6),
