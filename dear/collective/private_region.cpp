@@ -7,6 +7,7 @@
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
+#include "dear/transport/shm/huge_pages.h"
 #include "dear/transport/shm/memory.h"
 
 namespace dear::collective {
@@ -20,8 +21,7 @@ struct PrivateRegion : Buffer::Region {
       return;
     }
     transport::require_memory(size, "a buffer");
-    void* memory = mmap(nullptr, static_cast<std::size_t>(size), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* memory = transport::map_for_huge_pages(-1, size);
     if (memory == MAP_FAILED) {
       throw TransportError(
           with_errno(fmt::format("cannot allocate {} for a buffer (use a smaller model or more memory)",

@@ -13,8 +13,8 @@ class MemcpyEngine : public Engine {
   [[nodiscard]] Range shard(const Work& work, int) const override { return {0, work.count}; }
   [[nodiscard]] const std::byte* reduced_shard(const Work&) const override { return nullptr; }
   void prepare(std::int64_t bytes, std::int64_t) override {
-    data_ = allocate_private(bytes);
-    output_ = allocate_private(bytes);
+    data_ = allocate_private(bytes, Pages::huge);  // it is to be the floor
+    output_ = allocate_private(bytes, Pages::huge);
   }
   [[nodiscard]] std::byte* data() const override { return data_.get(); }
   [[nodiscard]] std::byte* output() const override { return output_.get(); }

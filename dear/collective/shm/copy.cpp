@@ -24,10 +24,16 @@ std::int64_t cache_bytes() {
 
 #if defined(__SSE2__)
 constexpr std::int64_t kLine = 64;
+constexpr std::int64_t kLong = 64 * 1024;
 
-// One thread's stores fill memory as fast in pieces of 16 bytes as in longer ones: they are gathered to
-// lines.
-void stream(std::byte* to, const std::byte* from, std::int64_t bytes) {
+// One thread's loads and stores move lines as fast in pieces of 16 bytes as in longer ones.
+template <Stores stores>
+void store(__m128i* to, __m128i value) {
+  stores == Stores::streamed ? _mm_stream_si128(to, value) : _mm_store_si128(to, value);
+}
+
+template <Stores stores>
+void copy_lines(std::byte* to, const std::byte* from, std::int64_t bytes) {
   const std::int64_t head = std::min(
       bytes, (kLine - static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % kLine)) % kLine);
   std::memcpy(to, from, static_cast<std::size_t>(head));
@@ -39,12 +45,12 @@ void stream(std::byte* to, const std::byte* from, std::int64_t bytes) {
     const __m128i second = _mm_loadu_si128(source + 1);
     const __m128i third = _mm_loadu_si128(source + 2);
     const __m128i fourth = _mm_loadu_si128(source + 3);
-    _mm_stream_si128(target, first);
-    _mm_stream_si128(target + 1, second);
-    _mm_stream_si128(target + 2, third);
-    _mm_stream_si128(target + 3, fourth);
+    store<stores>(target, first);
+    store<stores>(target + 1, second);
+    store<stores>(target + 2, third);
+    store<stores>(target + 3, fourth);
   }
-  _mm_sfence();  // a release does not order streamed stores by itself
+  if constexpr (stores == Stores::streamed) _mm_sfence();  // a release does not order such stores by itself
   std::memcpy(to + at, from + at, static_cast<std::size_t>(bytes - at));
 }
 #endif
@@ -53,7 +59,7 @@ void stream(std::byte* to, const std::byte* from, std::int64_t bytes) {
 
 Stores stores_for(std::int64_t bytes) {
   static const std::int64_t cache = cache_bytes();
-  return bytes > cache / 2 ? Stores::streamed : Stores::cached;
+  return bytes > cache ? Stores::streamed : Stores::cached;
 }
 
 void copy(std::byte* to, const std::byte* from, std::int64_t bytes, Stores stores) {
@@ -61,9 +67,10 @@ void copy(std::byte* to, const std::byte* from, std::int64_t bytes, Stores store
     return;
   }
 #if defined(__SSE2__)
-  if (stores == Stores::streamed) {
-    return stream(to, from, bytes);
-  }
+  if (stores == Stores::streamed) return copy_lines<Stores::streamed>(to, from, bytes);
+  // From some size on, which it finds too low where it sees a part of the machine, memcpy streams by itself;
+  // what a peer has to read next is then in memory, not in a cache.
+  if (bytes >= kLong) return copy_lines<Stores::cached>(to, from, bytes);
 #else
   static_cast<void>(stores);
 #endif

@@ -11,6 +11,7 @@
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
+#include "dear/transport/shm/huge_pages.h"
 #include "dear/transport/shm/memory.h"
 
 namespace dear::transport {
@@ -35,8 +36,7 @@ void respect_file_size_limit(std::int64_t bytes, const std::string& purpose) {
 }  // namespace
 
 Segment::Segment(FileDescriptor file, std::int64_t bytes) : file_(std::move(file)), bytes_(bytes) {
-  void* memory =
-      mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
+  void* memory = map_for_huge_pages(file_.get(), bytes);
   if (memory == MAP_FAILED) {
     refuse(bytes, "a mapping", "too many mappings, or a limit on address space: see ulimit -v", errno);
   }
@@ -55,14 +55,16 @@ std::shared_ptr<Segment> Segment::create(std::int64_t bytes, const std::string& 
   if (fchmod(file.get(), S_IRUSR | S_IWUSR) != 0 || ftruncate(file.get(), bytes) != 0) {
     refuse(bytes, purpose, "the kernel refused the segment", errno);
   }
+  auto segment = std::shared_ptr<Segment>(new Segment(std::move(file), bytes));
+  make_huge_pages(segment->file(), segment->data(), bytes);
   int failed = 0;
   do {
-    failed = fallocate(file.get(), 0, 0, bytes);
+    failed = fallocate(segment->file(), 0, 0, bytes);
   } while (failed != 0 && errno == EINTR);
   if (failed != 0) {
     refuse(bytes, purpose, "use fewer ranks, a smaller model or more memory", errno);
   }
-  return std::shared_ptr<Segment>(new Segment(std::move(file), bytes));
+  return segment;
 }
 
 std::shared_ptr<Segment> Segment::map(FileDescriptor file, std::int64_t bytes) {
