@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kSmallest = 64;
 // Of the file; another number, another form, or another way of measuring.
-constexpr int kForm = 5;
+constexpr int kForm = 6;
 constexpr std::array kOperations = {Operation::barrier,    Operation::reduce_scatter, Operation::all_gather,
                                     Operation::all_reduce, Operation::broadcast,      Operation::all_to_all};
 

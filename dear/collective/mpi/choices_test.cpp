@@ -50,8 +50,8 @@ TEST(Choices, OfAnotherKeyOrFormAreNone) {
   const std::string text = some().format("a key");
   EXPECT_FALSE(Choices::parse(text, "another key"));
   for (const char* bad : {"", "no json", "[]", "{}", R"({"dear-mpi-choices": 1, "key": "a key", "ways": []})",
-                          R"({"dear-mpi-choices": 5, "key": "a key"})",
-                          R"({"dear-mpi-choices": 5, "key": "a key", "ways": [{"operation": 7}]})"}) {
+                          R"({"dear-mpi-choices": 6, "key": "a key"})",
+                          R"({"dear-mpi-choices": 6, "key": "a key", "ways": [{"operation": 7}]})"}) {
     EXPECT_FALSE(Choices::parse(bad, "a key")) << bad;
   }
   for (const auto& [from, to] : {std::pair{"all-gather", "all-scatter"},
