@@ -150,12 +150,13 @@ void add_collective(CLI::App& parent) {
                     "DeAR's backends add in the order of ranks, to the same bits on each of them");
   add("--ahead", options->ahead,
       "DeAR's backends issue so many operations before they wait for the first, as training does; times are "
-      "of "
-      "each",
-      "N");
+      "of each",
+      "N")
+      ->default_str("1");
   command->add_flag("--interference", options->interference,
                     "Measure the first backend once more while every rank multiplies matrices: what "
-                    "communication and computation take from each other, for the cluster file, too");
+                    "communication and computation take from each other, for the cluster file, too; with 16 "
+                    "operations in flight unless --ahead says otherwise");
   add("--json", options->json, "Write the results to FILE", "FILE");
   add("--plot", options->plot, "Draw bus bandwidth against size, as SVG", "FILE");
   add("--cluster", options->cluster,

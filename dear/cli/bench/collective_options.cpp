@@ -19,6 +19,7 @@ namespace {
 constexpr std::int64_t kMostRanks = 128;  // as many as shared memory carries
 constexpr std::int64_t kMostRepeats = 100'000;
 constexpr std::int64_t kMostAhead = 256;
+constexpr std::int64_t kAheadInTraining = 16;  // buckets of a backward pass, roughly
 constexpr std::int64_t kLargestSize = 16 * kGiB;
 
 // Gives an error that a parser throws the option's name.
@@ -234,13 +235,20 @@ CollectiveSettings check(const CollectiveOptions& options, const LaunchEnvironme
   }
   contest.timeout = std::chrono::duration<double>(timeout);
   contest.reproducible = options.reproducible;
-  check_range("--ahead", options.ahead, 1, kMostAhead);
-  contest.ahead = static_cast<int>(options.ahead);
   contest.interference = options.interference;
   if (contest.interference && contest.operation == MeasuredOperation::barrier) {
     throw ConfigError(
         "--interference is of operations that move bytes, and a barrier moves none; leave it out");
   }
+  const std::int64_t ahead = options.ahead.value_or(contest.interference ? kAheadInTraining : 1);
+  check_range("--ahead", ahead, 1, kMostAhead);
+  if (contest.interference && ahead == 1) {
+    throw ConfigError(
+        "--interference is of operations in flight beside a computation, and --ahead 1 waits for each; give "
+        "2 "
+        "or more");
+  }
+  contest.ahead = static_cast<int>(ahead);
   contest.bind = options.bind.value_or(!contest.launched && contest.ranks <= installation.cores);
   if (environment.rank == 0) {  // which is the one that writes
     check_outputs(settings, options);

@@ -19,10 +19,11 @@ struct CollectiveOptions {
   std::string operation = "reduce-scatter+all-gather";
   std::string dtype = "fp32";
   std::int64_t repeat = 15;
-  std::vector<std::string> rivals{};  // those that there are
-  bool reproducible = false;          // of DeAR's backends: sums in the order of ranks
-  std::int64_t ahead = 1;             // of DeAR's backends, likewise: operations in flight
-  bool interference = false;          // measure the first backend while its ranks compute, too
+  std::vector<std::string> rivals{};    // those that there are
+  bool reproducible = false;            // of DeAR's backends: sums in the order of ranks
+  std::optional<std::int64_t> ahead{};  // of DeAR's backends, likewise: operations in flight; 1, or, for
+                                        // interference, so many as training has
+  bool interference = false;            // measure the first backend while its ranks compute, too
   std::optional<std::string> json{};
   std::optional<std::string> plot{};
   std::optional<std::string> cluster{};

@@ -53,6 +53,8 @@ TEST(CollectiveOptions, TheDefaultsAreComplete) {
   EXPECT_EQ(check_alone({.ahead = 8}).contest.ahead, 8);
   EXPECT_FALSE(settings.contest.interference);
   EXPECT_TRUE(check_alone({.interference = true}).contest.interference);
+  EXPECT_EQ(check_alone({.interference = true}).contest.ahead, 16);
+  EXPECT_EQ(check_alone({.ahead = 2, .interference = true}).contest.ahead, 2);
   EXPECT_EQ(settings.contest.entrants.front().contestant->name, "shm");
   EXPECT_THAT(names_of(settings), Contains("memcpy"));
   EXPECT_EQ(settings.json, "");
@@ -181,6 +183,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"bytes", {.dtype = "uint8"}, {"--dtype: sums of uint8"}},
         Refusal{"ahead0", {.ahead = 0}, {"--ahead"}}, Refusal{"aheadmany", {.ahead = 100'000}, {"--ahead"}},
         Refusal{"idle", {.operation = "barrier", .interference = true}, {"--interference", "leave it out"}},
+        Refusal{"waiting", {.ahead = 1, .interference = true}, {"--interference", "give 2 or more"}},
         Refusal{"timeout", {.timeout = "soon"}, {"--timeout: 'soon'"}},
         Refusal{"timeout0", {.timeout = "0s"}, {"--timeout is 0"}},
         Refusal{

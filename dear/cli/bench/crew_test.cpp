@@ -215,6 +215,7 @@ TEST(Contest, MeasuresWhatComputationAndCommunicationTakeFromEachOther) {
   ContestSettings settings = settings_of({"shm", "memcpy"}, MeasuredOperation::pair);
   settings.sizes = {64, 65536};
   settings.repeat = 2;
+  settings.ahead = 4;
   settings.interference = true;
   const ContestOutcome outcome = hold_contest(settings, HeldSignals(), [](std::int64_t) {});
   EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
