@@ -58,8 +58,8 @@ void copy_lines(std::byte* to, const std::byte* from, std::int64_t bytes) {
 }  // namespace
 
 Stores stores_for(std::int64_t bytes) {
-  static const std::int64_t cache = cache_bytes();
-  return bytes > cache ? Stores::streamed : Stores::cached;
+  static const std::int64_t kCache = cache_bytes();
+  return bytes > kCache ? Stores::streamed : Stores::cached;
 }
 
 void copy(std::byte* to, const std::byte* from, std::int64_t bytes, Stores stores) {
