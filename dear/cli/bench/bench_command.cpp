@@ -153,10 +153,12 @@ void add_collective(CLI::App& parent) {
       "of each",
       "N")
       ->default_str("1");
-  command->add_flag("--interference", options->interference,
-                    "Measure the first backend once more while every rank multiplies matrices: what "
-                    "communication and computation take from each other, for the cluster file, too; with 16 "
-                    "operations in flight unless --ahead says otherwise");
+  command->add_flag(
+      "--interference", options->interference,
+      fmt::format("Measure the first backend once more while every rank multiplies matrices: what "
+                  "communication and computation take from each other, for the cluster file, "
+                  "too; with {} operations in flight unless --ahead says otherwise",
+                  kAheadInTraining));
   add("--json", options->json, "Write the results to FILE", "FILE");
   add("--plot", options->plot, "Draw bus bandwidth against size, as SVG", "FILE");
   add("--cluster", options->cluster,

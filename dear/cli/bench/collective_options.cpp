@@ -19,7 +19,6 @@ namespace {
 constexpr std::int64_t kMostRanks = 128;  // as many as shared memory carries
 constexpr std::int64_t kMostRepeats = 100'000;
 constexpr std::int64_t kMostAhead = 256;
-constexpr std::int64_t kAheadInTraining = 16;  // buckets of a backward pass, roughly
 constexpr std::int64_t kLargestSize = 16 * kGiB;
 
 // Gives an error that a parser throws the option's name.
@@ -244,9 +243,8 @@ CollectiveSettings check(const CollectiveOptions& options, const LaunchEnvironme
   check_range("--ahead", ahead, 1, kMostAhead);
   if (contest.interference && ahead == 1) {
     throw ConfigError(
-        "--interference is of operations in flight beside a computation, and --ahead 1 waits for each; give "
-        "2 "
-        "or more");
+        "--interference is of operations in flight beside a computation, and --ahead 1 waits for each; "
+        "give 2 or more");
   }
   contest.ahead = static_cast<int>(ahead);
   contest.bind = options.bind.value_or(!contest.launched && contest.ranks <= installation.cores);

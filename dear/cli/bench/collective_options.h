@@ -11,6 +11,8 @@
 
 namespace dear::cli::bench {
 
+constexpr std::int64_t kAheadInTraining = 16;  // buckets of a backward pass, roughly
+
 // What the user wrote for `dear bench collective`, as text where only we know its form.
 struct CollectiveOptions {
   std::optional<std::int64_t> ranks{};  // 2; under a launcher those that it started
@@ -22,7 +24,7 @@ struct CollectiveOptions {
   std::vector<std::string> rivals{};    // those that there are
   bool reproducible = false;            // of DeAR's backends: sums in the order of ranks
   std::optional<std::int64_t> ahead{};  // of DeAR's backends, likewise: operations in flight; 1, or, for
-                                        // interference, so many as training has
+                                        // interference, kAheadInTraining
   bool interference = false;            // measure the first backend while its ranks compute, too
   std::optional<std::string> json{};
   std::optional<std::string> plot{};

@@ -208,7 +208,7 @@ class Contest {
             .operation = entry.operation,
             .dtype = settings_.dtype,
             .bytes = bytes,
-            .unmeasured = times.unmeasured,
+            .unmeasured = entry.computing ? 0 : times.unmeasured,  // they are long, and follow others
             .repetitions = times.repetitions,
             .batch = entry.batch,
             .computing = entry.computing};

@@ -1,5 +1,6 @@
 #include "dear/cli/bench/responder.h"
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -77,7 +78,7 @@ Reply Responder::measure(const Command& command, const Work& work) {
 Reply Responder::measure_while_computing(const Command& command, const Work& work) {
   std::memset(engine_.data(), 0, static_cast<std::size_t>(work.count * size_of(work.dtype)));
   Reply reply{.kind = Reply::Kind::spans};
-  for (int i = 0; i < command.repetitions; ++i) {
+  for (int i = -command.unmeasured; i < command.repetitions; ++i) {
     const Computation computation;
     struct Instant {
       double seconds;
@@ -94,10 +95,13 @@ Reply Responder::measure_while_computing(const Command& command, const Work& wor
     const Instant begin = now();
     engine_.run_batch(work, command.batch);
     const Instant end = now();
-    reply.spans.push_back({.begin_seconds = begin.seconds, .end_seconds = end.seconds});
-    const double rate_alone = (alone.products - start.products) / (alone.seconds - start.seconds);
-    const double rate_beside = (end.products - begin.products) / (end.seconds - begin.seconds);
-    reply.slowdowns.push_back(rate_beside > 0 ? rate_alone / rate_beside : 0);
+    if (i >= 0) {
+      const double rate_alone = (alone.products - start.products) / (alone.seconds - start.seconds);
+      // Where none was finished, one nearly was.
+      const double rate_beside = std::max(1.0, end.products - begin.products) / (end.seconds - begin.seconds);
+      reply.spans.push_back({.begin_seconds = begin.seconds, .end_seconds = end.seconds});
+      reply.slowdowns.push_back(rate_alone / rate_beside);
+    }
     place_.meet();  // none stops computing before the last has communicated
   }
   return reply;
