@@ -10,7 +10,7 @@ namespace dear::collective {
 enum class Stores { cached, streamed };
 
 // What pays when the ranks of this host together work on `bytes`: streamed where the last cache cannot hold
-// them.
+// them beside anything else.
 Stores stores_for(std::int64_t bytes);
 
 // The two do not overlap. With streamed stores, visible to whoever sees a later release of this thread.

@@ -103,7 +103,8 @@ void move(const Side& side) {
 
 void reduce_piece(const Side& side, Range whole) { reduce_range(side, piece_of(side, whole, side.rank)); }
 
-void copy_pieces(const Side& side, Range whole, Stores stores) {
+void copy_pieces(const Side& side, Range whole) {
+  const Stores stores = stores_of(side);
   for (int step = 1; step < side.size; ++step) {
     const int peer = after(side, step);
     copy_range(side, peer, piece_of(side, whole, peer), stores);

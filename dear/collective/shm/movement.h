@@ -34,6 +34,6 @@ void move(const Side& side);
 // An all-reduce in two steps over elements [begin, end): each rank reduces its piece; when all have, each
 // copies the pieces of the others.
 void reduce_piece(const Side& side, Range whole);
-void copy_pieces(const Side& side, Range whole, Stores stores);
+void copy_pieces(const Side& side, Range whole);
 
 }  // namespace dear::collective

@@ -296,7 +296,7 @@ void Shm::all_reduce(const Side& side, const Control::Describe& what, Deadline d
     const Range whole{.begin = begin, .end = std::min(begin + stretch, count)};
     reduce_piece(side, whole);
     control_->barrier(what, deadline, side.request.waiting);
-    copy_pieces(side, whole, Stores::cached);
+    copy_pieces(side, whole);
   }
 }
 
