@@ -1,6 +1,7 @@
 #include "dear/base/deadline.h"
 
 #include <limits>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -31,6 +32,15 @@ TEST(Deadline, BeyondWhatTheClockCanCountIsFarAway) {
     EXPECT_FALSE(deadline.expired()) << seconds;
     EXPECT_GT(deadline.remaining(), 24h * 365) << seconds;
   }
+}
+
+TEST(RecentTime, IsOfTheSameClockAndNotLongAgo) {
+  const SteadyTime before = SteadyClock::now();
+  const SteadyTime recent = recent_time();
+  EXPECT_LE(recent, SteadyClock::now());
+  EXPECT_GE(recent, before - 2s);
+  std::this_thread::sleep_for(3 * kTick);
+  EXPECT_GT(recent_time(), recent);
 }
 
 TEST(SecondsOf, CountsFromTheEpochOfTheClock) {

@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <optional>
 #include <pthread.h>
 #include <thread>
 #include <unistd.h>
@@ -118,10 +117,8 @@ class Group::Lane {
   std::shared_ptr<Ticket> push(Work work, Continuation then) {
     return state_->push(std::move(work), std::move(then));
   }
-  // Nothing when other work is there, or results are delivered by the other thread.
-  std::optional<Timing> perform_here(const Work& work, SteadyTime now) {
-    return state_->perform_here(work, now);
-  }
+  // False when other work is there, or results are delivered by the other thread.
+  bool perform_here(const Request& request) { return state_->perform_here(request); }
   void abort(const std::string& reason) noexcept { state_->abort(reason); }
   [[nodiscard]] const Backend& backend() const { return *state_->backend; }
   void forbid_here() const { forbid_on_lane(state_.get()); }
@@ -144,9 +141,10 @@ class Group::Lane {
     void close();
     void run();
     void deliver_when_due();
-    std::optional<Timing> perform_here(const Work& work, SteadyTime reached);
+    bool perform_here(const Request& request);
     Outcome perform(const Work& work, SteadyTime reached);  // unless the group has failed
-    Outcome attempt(const Work& work, SteadyTime reached);
+    template <typename Doing>
+    Outcome attempt(const Doing& work, SteadyTime reached);
     void deliver(Item& item, Outcome outcome);
     void fail(std::exception_ptr error);
     std::exception_ptr failed();
@@ -158,7 +156,11 @@ class Group::Lane {
     std::deque<Item> queue;
     std::exception_ptr failure;  // the first; ends the group
     bool closed = false;
-    bool busy = false;  // a thread runs a collective
+
+    // A collective that nobody issued takes the turn without the lock above: it is short.
+    std::mutex turn;                  // held by the thread that runs a collective
+    std::atomic<int> unfinished = 0;  // of those issued
+    std::atomic<bool> failing = false;
 
     // [Note: deliveries] On a modelled network a collective is done before its time has come. A thread of its
     // own delivers outcomes when they are due, in order, while the first goes on with the next collective: so
@@ -183,6 +185,7 @@ std::shared_ptr<Ticket> Group::Lane::State::push(Work work, Continuation then) {
       std::rethrow_exception(failure);
     }
     queue.push_back({std::move(work), std::move(then), ticket});
+    ++unfinished;
   }
   changed.notify_one();
   return ticket;
@@ -200,6 +203,7 @@ void Group::Lane::State::fail(std::exception_ptr error) {
   const std::lock_guard lock(mutex);
   if (!failure) {
     failure = std::move(error);
+    failing = true;
   }
 }
 
@@ -220,7 +224,8 @@ Outcome Group::Lane::State::perform(const Work& work, SteadyTime reached) {
   return attempt(work, reached);
 }
 
-Outcome Group::Lane::State::attempt(const Work& work, SteadyTime reached) {
+template <typename Doing>
+Outcome Group::Lane::State::attempt(const Doing& work, SteadyTime reached) {
   Outcome outcome;
   try {
     outcome.timing = work(*backend, Deadline::after(timeout, reached));
@@ -253,7 +258,7 @@ void Group::Lane::State::run() {
     Item item;
     {
       std::unique_lock lock(mutex);
-      changed.wait(lock, [this] { return !busy && (closed || !queue.empty()); });
+      changed.wait(lock, [this] { return closed || !queue.empty(); });
       if (queue.empty()) {
         last_is_due = true;
         due_changed.notify_one();
@@ -261,43 +266,38 @@ void Group::Lane::State::run() {
       }
       item = std::move(queue.front());
       queue.pop_front();
-      busy = true;
     }
-    Outcome outcome = perform(item.work, SteadyClock::now());
+    Outcome outcome;
+    {
+      const std::lock_guard mine(turn);
+      outcome = perform(item.work, SteadyClock::now());
+    }
     if (!delivers_later) {
       deliver(item, std::move(outcome));
-      const std::lock_guard lock(mutex);
-      busy = false;
+      --unfinished;
       continue;
     }
     const std::lock_guard lock(mutex);
-    busy = false;
     due.emplace_back(std::move(item), std::move(outcome));
     due_changed.notify_one();
   }
 }
 
-std::optional<Timing> Group::Lane::State::perform_here(const Work& work, SteadyTime reached) {
-  {
-    const std::lock_guard lock(mutex);
-    if (failure) {
-      std::rethrow_exception(failure);
-    }
-    if (delivers_later || busy || !queue.empty()) {
-      return std::nullopt;
-    }
-    busy = true;
+bool Group::Lane::State::perform_here(const Request& request) {
+  if (failing) {
+    std::rethrow_exception(failed());
   }
-  const Outcome outcome = attempt(work, reached);
-  {
-    const std::lock_guard lock(mutex);
-    busy = false;
-    if (closed || !queue.empty()) changed.notify_one();
+  std::unique_lock mine(turn, std::defer_lock);
+  if (delivers_later || unfinished > 0 || !mine.try_lock() || unfinished > 0) {
+    return false;
   }
+  // The time is a recent one, and nothing is to end too early.
+  const auto run_it = [&](Backend& with, Deadline deadline) { return with.run(request, deadline); };
+  const Outcome outcome = attempt(run_it, request.asked + kTick);
   if (outcome.error) {
     std::rethrow_exception(outcome.error);
   }
-  return outcome.timing;
+  return true;
 }
 
 void Group::Lane::State::deliver_when_due() {
@@ -363,19 +363,16 @@ Pending Group::issue(const Request& request, Continuation then) {
                   std::move(then)));
 }
 
-Timing Group::perform(Request request) {
+void Group::perform(Request request) {
   validate(request, size());
   lane_->forbid_here();
-  request.asked = SteadyClock::now();
+  request.asked = recent_time();
   request.waiting = Waiting::yielding;
-  const auto work = [&request](Backend& backend, Deadline deadline) {
-    return backend.run(request, deadline);
-  };
-  if (const auto timing = lane_->perform_here(work, request.asked)) {
-    return *timing;
-  }
+  request.timed = false;
+  if (lane_->perform_here(request)) return;
   request.waiting = Waiting::asleep;
-  return issue(request).wait();
+  request.timed = true;
+  issue(request).wait();
 }
 
 Pending Group::reduce_scatter(const View& view, Reduction reduction) {

@@ -90,9 +90,9 @@ class Group {
   using Continuation = std::function<void(const Outcome&)>;
   Pending issue(const Request& request, Continuation then = {});
 
-  // The same as issue(request).wait(), with less delay: when nothing else is at work or waiting, the
-  // collective runs on the calling thread, and no other is woken. For small things that are needed at once.
-  Timing perform(Request request);
+  // Issues and waits, with less delay: when nothing else is at work or waiting, the collective runs on the
+  // calling thread, no other is woken, and no time is taken. For small things that are needed at once.
+  void perform(Request request);
 
   // Ends the group with this reason, here and on the peers.
   void abort(const std::string& reason) noexcept;

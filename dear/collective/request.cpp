@@ -104,9 +104,10 @@ void validate(const Request& request, int ranks) {
 }
 
 Timing begin_now(const Request& request) {
-  const bool just_asked = request.asked != SteadyTime{} && request.waiting == Waiting::yielding;
-  const SteadyTime begin = just_asked ? request.asked : SteadyClock::now();
+  const SteadyTime begin = request.timed ? SteadyClock::now() : request.asked;
   return {.begin = begin, .asked = request.asked == SteadyTime{} ? begin : request.asked};
 }
+
+SteadyTime end_now(const Request& request) { return request.timed ? SteadyClock::now() : request.asked; }
 
 }  // namespace dear

@@ -34,6 +34,8 @@ struct Request {
   std::int64_t label = -1;  // the caller's number for it (a bucket); -1 for none
   SteadyTime asked{};       // when the caller asked for it: a Group says so; else as the backend comes to it
   Waiting waiting = Waiting::asleep;
+  bool timed =
+      true;  // whether the caller reads the Timing; else none of it counts, and `asked` is a recent time
 };
 
 // ConfigError when no rank of a group of `ranks` could run it: a view outside its buffer or not on a multiple
@@ -54,7 +56,9 @@ struct Timing {
 };
 
 // Of a collective that begins now, as far as this rank alone knows. The clock costs as much as a small
-// message does, so it is not read again where the thread that asked is the one that runs it.
+// message does, so it is not read where nobody wants to know.
 Timing begin_now(const Request& request);
+// When one ends.
+SteadyTime end_now(const Request& request);
 
 }  // namespace dear

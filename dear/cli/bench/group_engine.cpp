@@ -33,7 +33,7 @@ class GroupEngine : public Engine {
   [[nodiscard]] const std::byte* gathered() const override { return gathered_.data(); }
 
   void run(const Work& work) override {
-    carry_out(work, [this](const Request& request) { group_.perform(request); });
+    carry_out(work, [this](Request&& request) { group_.perform(std::move(request)); });
   }
   // A group runs what is issued one after another, so all of them may have the same vector.
   void run_batch(const Work& work, int batch) override {
@@ -41,7 +41,7 @@ class GroupEngine : public Engine {
     for (int done = 0; done < batch;) {
       std::vector<Pending> issued;
       for (int i = 0; i < ahead_ && done < batch; ++i, ++done)
-        carry_out(work, [&](const Request& request) { issued.push_back(group_.issue(request)); });
+        carry_out(work, [&](Request&& request) { issued.push_back(group_.issue(request)); });
       for (Pending& pending : issued) pending.wait();
     }
   }
@@ -54,11 +54,9 @@ class GroupEngine : public Engine {
  private:
   template <typename Carry>
   void carry_out(const Work& work, const Carry& carry) {
-    Request request{.view = {.count = work.count, .dtype = work.dtype}};
     const auto perform = [&](Operation operation) {
-      request.operation = operation;
-      request.view.buffer = operation == Operation::all_gather ? gathered_ : data_;
-      carry(request);
+      const Buffer& buffer = operation == Operation::all_gather ? gathered_ : data_;
+      carry({.operation = operation, .view = {.buffer = buffer, .count = work.count, .dtype = work.dtype}});
     };
     switch (work.operation) {
       case MeasuredOperation::pair:
@@ -73,8 +71,9 @@ class GroupEngine : public Engine {
       case MeasuredOperation::broadcast:
         return perform(Operation::broadcast);
       case MeasuredOperation::all_to_all:
-        request.output = {.buffer = output_, .count = work.count, .dtype = work.dtype};
-        return perform(Operation::all_to_all);
+        return carry({.operation = Operation::all_to_all,
+                      .view = {.buffer = data_, .count = work.count, .dtype = work.dtype},
+                      .output = {.buffer = output_, .count = work.count, .dtype = work.dtype}});
       case MeasuredOperation::barrier:
         return perform(Operation::barrier);
     }

@@ -109,7 +109,7 @@ class OverMpi final : public Backend {
       return fmt::format("wait in collective {}, {}", sequence_, dear::describe(request));
     };
     small_.run(request, sequence_, what, deadline);
-    timing.end = SteadyClock::now();
+    timing.end = end_now(request);
     return timing;
   }
 
@@ -124,7 +124,7 @@ class OverMpi final : public Backend {
       compare_headings(request, deadline);
     }
     own_.run(request, what, deadline);
-    timing.end = SteadyClock::now();
+    timing.end = end_now(request);
     return timing;
   }
 

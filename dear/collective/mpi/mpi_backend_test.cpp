@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,6 +39,20 @@ TEST(MpiBackend, DoesWhatEveryBackendDoes) {
   if (group.size() > 1) {
     testing::check_waiting(group);
   }
+}
+
+// Parts of vectors around the lengths that one message, or all that are sent so, can hold.
+TEST(MpiBackend, CarriesWhatTakesSeveralMessages) {
+  Group group(make().backend, {.timeout = std::chrono::seconds(60)});
+  std::vector<std::int64_t> counts;
+  for (const std::int64_t each : {992, 1000, 1008, 2048, 2064, 4096, 8192, 8208}) {
+    counts.push_back(each * group.size());
+    counts.push_back(each * group.size() - 3);  // shards of several lengths
+  }
+  const testing::ConformanceOptions options{
+      .dtypes = {DType::f32, DType::i64}, .reductions = {Reduction::sum}, .counts = counts};
+  testing::check_reductions(group, options);
+  testing::check_movements(group, options);
 }
 
 // As `dear train --backend mpi` does it.

@@ -11,24 +11,45 @@ namespace {
 
 // From more ranks a tree of messages is quicker than one from each.
 constexpr int kMostRanks = 16;
-// The longest message. Beyond it memory is what counts, and programs are kinder to it.
+// The longest part of a vector that goes to a rank. Beyond it memory is what counts, and programs are kinder
+// to it; between hosts that is so from what one message of a network holds.
 constexpr std::int64_t kMostBytes = 4 * 1024;
-// A heading, and the data behind it at a place that suits every type.
-constexpr std::int64_t kData = 64;
-static_assert(sizeof(Heading) <= kData);
-constexpr std::int64_t kRoom = kData + kMostBytes;
+constexpr std::int64_t kMostBytesOnOneHost = 32 * 1024;
+// A heading, and the data right behind it: what is smallest shares a cache line with it.
+constexpr std::int64_t kData = sizeof(Heading);
+static_assert(kData % sizeof(double) == 0);
+
+// An MPI on one host asks the receiver before it sends what does not fit into a piece of the memory that it
+// has ready, which takes longer than several messages that do. Open MPI's pieces hold 4 KiB with its own
+// headers, MPICH's 8 KiB and a little.
+std::int64_t longest_message(const transport::Mpi& mpi, bool one_host) {
+  if (!one_host) return kData + kMostBytes;
+  return mpi.implementation() == "mpich" ? kData + 8 * 1024 : 4 * 1024 - 64;
+}
 
 }  // namespace
 
+// The peers behind this rank first, so that not all send to the same one at once.
 SmallCollectives::SmallCollectives(transport::Mpi& mpi) : mpi_(mpi), rank_(mpi.rank()), size_(mpi.size()) {
-  if (size_ <= kMostRanks) {
-    memory_.resize(static_cast<std::size_t>(2 * size_ * kRoom + kData));
-    letters_.resize(static_cast<std::size_t>(size_));
+  const bool one_host =
+      std::all_of(mpi.hosts().begin(), mpi.hosts().end(), [](int host) { return host == 0; });
+  most_bytes_ = one_host ? kMostBytesOnOneHost : kMostBytes;
+  piece_bytes_ = longest_message(mpi, one_host) - kData;
+  if (!can_compare()) {
+    return;
+  }
+  room_ = most_bytes_ + static_cast<std::int64_t>(sizeof(Line));
+  memory_.resize(static_cast<std::size_t>(2 * size_ * room_) / sizeof(Line));
+  for (int step = 1; step < size_; ++step) {
+    const int peer = (rank_ + step) % size_;
+    letters_.push_back({.peer = peer, .out = out(peer), .in = in(peer), .room = room_});
   }
 }
 
-std::byte* SmallCollectives::out(int peer) { return memory_.data() + 2 * peer * kRoom; }
-std::byte* SmallCollectives::in(int peer) { return out(peer) + kRoom; }
+std::byte* SmallCollectives::out(int peer) {
+  return reinterpret_cast<std::byte*>(memory_.data()) + 2 * peer * room_;
+}
+std::byte* SmallCollectives::in(int peer) { return out(peer) + room_; }
 
 bool SmallCollectives::can_compare() const { return size_ >= 2 && size_ <= kMostRanks; }
 
@@ -40,7 +61,8 @@ bool SmallCollectives::can(const Request& request) const {
   switch (request.operation) {
     case Operation::reduce_scatter:
     case Operation::all_gather:
-      return shard_of(view.count, view.dtype, size_, 0).count() * size_of(view.dtype) <= kMostBytes;
+      return view.count * size_of(view.dtype) <=
+             most_bytes_ * size_;  // shards are whole lines, and so is that
     case Operation::all_reduce:
       return view.count * size_of(view.dtype) * size_ <= kMostBytes;
     default:
@@ -50,30 +72,26 @@ bool SmallCollectives::can(const Request& request) const {
 
 void SmallCollectives::exchange(const Heading& mine, const transport::Channels::Describe& what,
                                 Deadline deadline) {
-  for (int peer = 0; peer < size_; ++peer) {
-    if (peer != rank_) {
-      std::memcpy(out(peer), &mine, sizeof mine);
-    }
+  for (const transport::Letter& letter : letters_) {
+    std::memcpy(out(letter.peer), &mine, sizeof mine);
   }
   mpi_.exchange(letters_, 0, what, deadline);
-  for (int peer = 0; peer < size_; ++peer) {
-    if (peer != rank_) {
-      Heading theirs;
-      std::memcpy(&theirs, in(peer), sizeof theirs);
-      throw_on_mismatch(mine, rank_, theirs, peer);
-    }
+  for (const transport::Letter& letter : letters_) {
+    Heading theirs;
+    std::memcpy(&theirs, letter.in, sizeof theirs);
+    throw_on_mismatch(mine, rank_, theirs, letter.peer);
   }
 }
 
 void SmallCollectives::compare(const Request& request, std::uint64_t sequence,
                                const transport::Channels::Describe& what, Deadline deadline) {
-  for (int peer = 0; peer < size_; ++peer) {
-    letters_[static_cast<std::size_t>(peer)] = {
-        .out = out(peer), .bytes = kData, .in = in(peer), .room = kRoom};
+  for (transport::Letter& letter : letters_) {
+    letter.bytes = kData;
   }
   exchange(heading_of(sequence, request), what, deadline);
 }
 
+// The first messages say what is asked for; what does not fit into them follows when all have said the same.
 void SmallCollectives::run(const Request& request, std::uint64_t sequence,
                            const transport::Channels::Describe& what, Deadline deadline) {
   const View& view = request.view;
@@ -82,31 +100,49 @@ void SmallCollectives::run(const Request& request, std::uint64_t sequence,
   const bool whole = request.operation == Operation::all_reduce;
   const bool gathers = request.operation == Operation::all_gather;
   const std::int64_t block = whole ? view.count : shard_of(view.count, view.dtype, size_, 0).count();
+  // In bytes: the part of the vector that belongs to a rank.
   const auto part = [&](int rank) {
     const std::int64_t begin = whole ? 0 : std::min(view.count, rank * block);
-    return Range{.begin = begin, .end = std::min(view.count, begin + block)};
+    return Range{.begin = begin * element, .end = std::min(view.count, begin + block) * element};
   };
-  const Heading mine = heading_of(sequence, request);
-  for (int peer = 0; peer < size_; ++peer) {
-    if (peer == rank_) {
-      continue;
+  const auto sent_to = [&](int peer) { return part(gathers ? rank_ : peer); };
+  const auto got_from = [&](int peer) { return part(gathers ? peer : rank_); };
+  std::int64_t longest = 0;
+  for (transport::Letter& letter : letters_) {
+    const Range sent = sent_to(letter.peer);
+    const std::int64_t first = std::min(sent.count(), piece_bytes_);
+    if (first > 0) {
+      std::memcpy(out(letter.peer) + kData, vector + sent.begin, static_cast<std::size_t>(first));
     }
-    const Range sent = part(gathers ? rank_ : peer);
-    std::byte* const letter = out(peer);
-    if (sent.count() > 0) {
-      std::memcpy(letter + kData, vector + sent.begin * element,
-                  static_cast<std::size_t>(sent.count() * element));
-    }
-    letters_[static_cast<std::size_t>(peer)] = {
-        .out = letter, .bytes = kData + sent.count() * element, .in = in(peer), .room = kRoom};
+    letter.bytes = kData + first;
+    longest = std::max({longest, sent.count(), got_from(letter.peer).count()});
   }
-  exchange(mine, what, deadline);
+  exchange(heading_of(sequence, request), what, deadline);
+  if (longest > piece_bytes_) {
+    rest_.clear();
+    for (const transport::Letter& letter : letters_) {
+      const Range sent = sent_to(letter.peer), got = got_from(letter.peer);
+      std::byte* const into = gathers ? vector + got.begin : letter.in + kData;
+      // As many each way, so that every letter has an answer.
+      for (std::int64_t at = piece_bytes_; at < std::max(sent.count(), got.count()); at += piece_bytes_) {
+        const auto left = [&](const Range& of) {
+          return std::clamp<std::int64_t>(of.count() - at, 0, piece_bytes_);
+        };
+        rest_.push_back({.peer = letter.peer,
+                         .out = vector + sent.begin + at,
+                         .bytes = left(sent),
+                         .in = into + at,
+                         .room = left(got)});
+      }
+    }
+    mpi_.exchange(rest_, 0, what, deadline);
+  }
   if (gathers) {
-    for (int peer = 0; peer < size_; ++peer) {
-      const Range shard = part(peer);
-      if (peer != rank_ && shard.count() > 0) {
-        std::memcpy(vector + shard.begin * element, in(peer) + kData,
-                    static_cast<std::size_t>(shard.count() * element));
+    for (const transport::Letter& letter : letters_) {
+      const Range shard = part(letter.peer);
+      const std::int64_t first = std::min(shard.count(), piece_bytes_);
+      if (first > 0) {
+        std::memcpy(vector + shard.begin, letter.in + kData, static_cast<std::size_t>(first));
       }
     }
     return;
@@ -115,12 +151,12 @@ void SmallCollectives::run(const Request& request, std::uint64_t sequence,
   if (reduced.count() == 0) {
     return;
   }
-  std::byte* const result = vector + reduced.begin * element;
+  std::byte* const result = vector + reduced.begin;
   sources_.clear();
   for (int rank = 0; rank < size_; ++rank) {
     sources_.push_back(rank == rank_ ? result : in(rank) + kData);
   }
-  reduce(view.dtype, request.reduction, sources_, result, reduced.count());
+  reduce(view.dtype, request.reduction, sources_, result, reduced.count() / element);
 }
 
 }  // namespace dear::collective

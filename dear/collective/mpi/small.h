@@ -35,8 +35,15 @@ class SmallCollectives {
   transport::Mpi& mpi_;
   int rank_;
   int size_;
-  std::vector<std::byte> memory_;
-  std::vector<transport::Letter> letters_;
+  std::int64_t most_bytes_ = 0;   // that go to a rank
+  std::int64_t piece_bytes_ = 0;  // of them in a message
+  std::int64_t room_ = 0;         // for what comes from a rank, and the heading
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> memory_;
+  std::vector<transport::Letter> letters_;  // one for each peer, with the heading
+  std::vector<transport::Letter> rest_;     // what does not fit into them
   std::vector<const std::byte*> sources_;
 };
 

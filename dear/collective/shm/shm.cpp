@@ -100,7 +100,7 @@ class Shm final : public SharedMemory {
       const auto what = [&] {
         return fmt::format("wait in collective {}, {}", sequence_, describe(request));
       };
-      timing = enter(say_of(request), what, deadline, request.waiting);
+      timing = enter(say_of(request), begin_now(request).begin, what, deadline, request.waiting);
     });
     return timing;
   }
@@ -136,7 +136,8 @@ class Shm final : public SharedMemory {
   Announcement& say(const Announcement& mine);
   Announcement& say_of(const Request& request);
   // Waits for the others and compares. Returns the moment from which all were there.
-  Timing enter(Announcement& mine, const Control::Describe& what, Deadline deadline, Waiting waiting);
+  Timing enter(Announcement& mine, SteadyTime now, const Control::Describe& what, Deadline deadline,
+               Waiting waiting);
   Buffer allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline);
   Timing run_on_all(const Request& request, Deadline deadline);
   void all_reduce(const Side& side, const Control::Describe& what, Deadline deadline);
@@ -159,8 +160,9 @@ Announcement& Shm::say(const Announcement& mine) {
   return said;
 }
 
-Timing Shm::enter(Announcement& mine, const Control::Describe& what, Deadline deadline, Waiting waiting) {
-  mine.arrival_nanoseconds = nanoseconds_of(SteadyClock::now());
+Timing Shm::enter(Announcement& mine, SteadyTime now, const Control::Describe& what, Deadline deadline,
+                  Waiting waiting) {
+  mine.arrival_nanoseconds = nanoseconds_of(now);
   if (mine.asked_nanoseconds == 0) mine.asked_nanoseconds = mine.arrival_nanoseconds;
   control_->barrier(what, deadline, waiting);
   std::int64_t arrived = 0;
@@ -191,8 +193,8 @@ Buffer Shm::allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline) 
   const auto what = [&] {
     return fmt::format("wait in collective {}, allocation of {} bytes", sequence_, bytes);
   };
-  enter(say(shared ? announce_shared_allocation(bytes) : announce_allocation(bytes)), what, deadline,
-        Waiting::asleep);
+  enter(say(shared ? announce_shared_allocation(bytes) : announce_allocation(bytes)), SteadyClock::now(),
+        what, deadline, Waiting::asleep);
 
   auto region = std::make_shared<ShmRegion>();
   const std::int64_t page = sysconf(_SC_PAGESIZE);
@@ -263,7 +265,7 @@ Timing Shm::run_on_all(const Request& request, Deadline deadline) {
                   static_cast<std::size_t>(range.count()));
     }
   }
-  Timing timing = enter(mine, what, deadline, request.waiting);
+  Timing timing = enter(mine, begin_now(request).begin, what, deadline, request.waiting);
   if (moves) {
     for (int rank = 0; rank < size_; ++rank) {
       parts_[static_cast<std::size_t>(rank)] = small ? control_->note(rank, sequence_) : view.of(rank);
@@ -282,7 +284,7 @@ Timing Shm::run_on_all(const Request& request, Deadline deadline) {
       control_->barrier(what, deadline, request.waiting);
     }
   }
-  timing.end = SteadyClock::now();
+  timing.end = end_now(request);
   return timing;
 }
 

@@ -11,7 +11,7 @@
 namespace dear::transport {
 
 // Changes with every change of the table, so that a module of another build is not called.
-inline constexpr int kMpiBindingRevision = 5;
+inline constexpr int kMpiBindingRevision = 6;
 
 // Two worlds of messages that never mix.
 enum class MpiLane : std::int32_t { data, control };
@@ -42,7 +42,6 @@ struct MpiLetter {
   std::int32_t bytes = 0;
   std::int32_t room = 0;
   std::int32_t peer = 0;
-  std::int32_t came = 0;  // bytes, once through
   void* sending = nullptr;
   void* receiving = nullptr;
 };
@@ -67,10 +66,10 @@ struct MpiBinding {
   int (*receive)(void* data, int bytes, int peer, int tag, MpiLane lane, void* cookie);
   // Moves on what it can, and forgets the requests that it reports. The list stays until the next call.
   int (*poll)(const MpiCompletion** completions, int* count);
-  // All letters at once, on the data lane, with `looks` looks at them. `through` becomes 1 when all have come
-  // and gone by then; if not, each cookie comes back: in `completions` where MPI found an error, else from
-  // poll().
-  int (*exchange)(MpiLetter* letters, int count, int tag, int looks, int* through,
+  // All letters at once, on the data lane, with `looks` looks at them, of which every one of number
+  // `yield_every` (0: none) lets other threads run. `through` becomes 1 when all have come and gone by then;
+  // if not, each cookie comes back: in `completions`, or later from poll().
+  int (*exchange)(const MpiLetter* letters, int count, int tag, int looks, int yield_every, int* through,
                   const MpiCompletion** completions, int* completed);
   // The cookies of the requests that are not complete.
   void* const* (*outstanding)(int* count);

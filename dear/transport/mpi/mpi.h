@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,11 +38,11 @@ struct MpiCollective {
 
 // What one rank sends to another in an exchange, and gets from it.
 struct Letter {
+  int peer = 0;
   const std::byte* out = nullptr;
   std::int64_t bytes = 0;
   std::byte* in = nullptr;
-  std::int64_t room = 0;      // for what comes; a longer letter is a TransportError
-  std::int64_t received = 0;  // set by the exchange
+  std::int64_t room = 0;  // for what comes; a longer letter is a TransportError, a shorter one says so itself
 };
 
 class Mpi : public Channels {
@@ -51,9 +52,10 @@ class Mpi : public Channels {
   // By rank, the number of its host, counted from 0 as ranks first name one. Ranks of one number can share
   // memory (see host_key.h): each has said where it runs.
   [[nodiscard]] virtual const std::vector<int>& hosts() const = 0;
-  // A letter to every other rank and one from each, at once and of any length up to the room: the quickest
-  // way for what is small. By rank; one's own is left alone. In order with the transfers of the same tag.
-  virtual void exchange(std::vector<Letter>& letters, Tag tag, const Describe& what, Deadline deadline) = 0;
+  // A letter to each of these ranks and one from each, at once and of any length up to the room: the quickest
+  // way for what is small. In order with the transfers of the same tag.
+  virtual void exchange(std::span<const Letter> letters, Tag tag, const Describe& what,
+                        Deadline deadline) = 0;
 
   // Whether MPI has it: no sums of fp16 and bf16.
   [[nodiscard]] virtual bool supports(const MpiCollective& collective) const = 0;

@@ -25,7 +25,9 @@ constexpr std::uint32_t kLooksBetweenNotices = 256;
 constexpr std::uint32_t kSleepsBetweenNotices = 8;
 constexpr std::uint32_t kSleepsBetweenTroubles = 64;  // a multiple of it
 // Some microseconds of looks in one call, for what is on its way already.
-constexpr int kLooksAtOnce = 64;
+constexpr int kLooksAtOnce = 256;
+// Open MPI lets others run by itself at each look where processors are shared, and twice is slower than once.
+constexpr int kLooksBetweenYields = 8;
 
 std::atomic<Mpi*> in_use = nullptr;
 
@@ -207,53 +209,46 @@ void MpiChannels::throw_wrong_length(const Transfer& transfer, const MpiCompleti
                   transfer.peer, length, rank(), transfer.bytes, transfer.tag & ~kOrShorter));
 }
 
-void MpiChannels::exchange(std::vector<Letter>& letters, Tag tag, const Describe& what, Deadline deadline) {
+void MpiChannels::exchange(std::span<const Letter> letters, Tag tag, const Describe& what,
+                           Deadline deadline) {
   guarded([&] {
     exchanged_.resize(2 * letters.size());
-    envelopes_.clear();
-    for (int i = 1; i < size(); ++i) {
-      const int peer = (rank() + i) % size();
-      const Letter& letter = letters[static_cast<std::size_t>(peer)];
-      Transfer* const pair = &exchanged_[2 * static_cast<std::size_t>(peer)];
-      pair[0] = {Transfer::Direction::send, peer, tag, const_cast<std::byte*>(letter.out), letter.bytes};
-      pair[1] = {Transfer::Direction::receive, peer, tag | kOrShorter, letter.in, letter.room};
-      envelopes_.push_back({.out = letter.out,
-                            .in = letter.in,
-                            .bytes = static_cast<std::int32_t>(letter.bytes),
-                            .room = static_cast<std::int32_t>(letter.room),
-                            .peer = peer,
-                            .sending = &pair[0],
-                            .receiving = &pair[1]});
+    envelopes_.resize(letters.size());
+    for (std::size_t i = 0; i < letters.size(); ++i) {
+      const Letter& letter = letters[i];
+      envelopes_[i] = {.out = letter.out,
+                       .in = letter.in,
+                       .bytes = static_cast<std::int32_t>(letter.bytes),
+                       .room = static_cast<std::int32_t>(letter.room),
+                       .peer = letter.peer,
+                       .sending = &exchanged_[2 * i],
+                       .receiving = &exchanged_[2 * i + 1]};
     }
-    const int looks = processors_ == Backoff::Processors::own ? kLooksAtOnce : 1;
+    const int yield_every = processors_ == Backoff::Processors::own ? 0 : kLooksBetweenYields;
     int through = 0;
     const MpiCompletion* completions = nullptr;
     int completed = 0;
     check(world_.binding->exchange(envelopes_.data(), static_cast<int>(envelopes_.size()),
-                                   static_cast<int>(tag), looks, &through, &completions, &completed),
+                                   static_cast<int>(tag), kLooksAtOnce, yield_every, &through, &completions,
+                                   &completed),
           "exchange messages");
     if (through != 0) {
-      for (const MpiLetter& one : envelopes_) {
-        letters[static_cast<std::size_t>(one.peer)].received = one.came;
-      }
       return;
+    }
+    for (std::size_t i = 0; i < letters.size(); ++i) {
+      const Letter& one = letters[i];
+      exchanged_[2 * i] = {Transfer::Direction::send, one.peer, tag, const_cast<std::byte*>(one.out),
+                           one.bytes};
+      exchanged_[2 * i + 1] = {Transfer::Direction::receive, one.peer, tag | kOrShorter, one.in, one.room};
     }
     for (int i = 0; i < completed; ++i) {
       finish(completions[i]);
     }
-    const auto done = [&](const MpiLetter& one) {
-      const auto* const pair = &exchanged_[2 * static_cast<std::size_t>(one.peer)];
-      return pair[0].done && pair[1].done;
-    };
     const auto all_done = [&] {
       poll();
-      return std::all_of(envelopes_.begin(), envelopes_.end(), done);
+      return std::all_of(exchanged_.begin(), exchanged_.end(), [](const Transfer& one) { return one.done; });
     };
     wait_until(all_done, what, deadline);
-    for (const MpiLetter& one : envelopes_) {
-      const auto peer = static_cast<std::size_t>(one.peer);
-      letters[peer].received = exchanged_[2 * peer + 1].bytes;
-    }
   });
 }
 

@@ -44,7 +44,7 @@ class MpiChannels final : public Mpi {
   void wait(const Describe& what, Deadline deadline) override;
   void abort(const std::string& reason) noexcept override;
 
-  void exchange(std::vector<Letter>& letters, Tag tag, const Describe& what, Deadline deadline) override;
+  void exchange(std::span<const Letter> letters, Tag tag, const Describe& what, Deadline deadline) override;
   [[nodiscard]] bool supports(const MpiCollective& collective) const override;
   void run(const MpiCollective& collective, const Describe& what, Deadline deadline) override;
   void run_blocking(const MpiCollective& collective) override;
@@ -101,7 +101,7 @@ class MpiChannels final : public Mpi {
   std::vector<SteadyTime> left_;  // by rank: since when it is known to have left; the epoch if it has not
   std::unique_ptr<Notice> outgoing_ = std::make_unique<Notice>();
   std::vector<std::byte> shard_;     // of a reduce-scatter in place
-  std::vector<Transfer> exchanged_;  // by rank, the send and the receive
+  std::vector<Transfer> exchanged_;  // of each letter the send and the receive
   std::vector<MpiLetter> envelopes_;
   std::uint32_t looks_ = 0, sleeps_ = 0;
   std::array<UsualWait, 32> usual_waits_;  // by the bits of a message's number of bytes
