@@ -10,21 +10,18 @@ namespace {
 
 struct Entry {
   DType dtype;
-  std::int64_t bytes;
   std::string_view name;
 };
 
-constexpr std::array<Entry, 7> kEntries{{{DType::f32, 4, "fp32"},
-                                         {DType::f64, 8, "fp64"},
-                                         {DType::f16, 2, "fp16"},
-                                         {DType::bf16, 2, "bf16"},
-                                         {DType::i32, 4, "int32"},
-                                         {DType::i64, 8, "int64"},
-                                         {DType::u8, 1, "uint8"}}};
+constexpr std::array<Entry, 7> kEntries{{{DType::f32, "fp32"},
+                                         {DType::f64, "fp64"},
+                                         {DType::f16, "fp16"},
+                                         {DType::bf16, "bf16"},
+                                         {DType::i32, "int32"},
+                                         {DType::i64, "int64"},
+                                         {DType::u8, "uint8"}}};
 
 }  // namespace
-
-std::int64_t size_of(DType dtype) { return kEntries.at(static_cast<std::size_t>(dtype)).bytes; }
 
 std::string_view name_of(DType dtype) { return kEntries.at(static_cast<std::size_t>(dtype)).name; }
 

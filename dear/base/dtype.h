@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -8,7 +10,11 @@ namespace dear {
 // Element types that travel in buckets. u8 is moved, and compared by max and min, never averaged.
 enum class DType : std::uint8_t { f32, f64, f16, bf16, i32, i64, u8 };
 
-std::int64_t size_of(DType dtype);         // bytes of one element
+// Bytes of one element: a power of two.
+constexpr std::int64_t size_of(DType dtype) {
+  constexpr std::array<std::int8_t, 7> kBytes = {4, 8, 2, 2, 4, 8, 1};
+  return kBytes.at(static_cast<std::size_t>(dtype));
+}
 std::string_view name_of(DType dtype);     // "fp32", "fp64", "fp16", "bf16", "int32", "int64", "uint8"
 DType parse_dtype(std::string_view name);  // ConfigError for any other name
 

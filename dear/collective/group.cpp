@@ -134,7 +134,9 @@ class Group::Lane {
 
   struct State {
     State(std::unique_ptr<Backend> with, std::chrono::duration<double> timeout)
-        : backend(std::move(with)), timeout(timeout), delivers_later(!backend->modelled_network().empty()) {}
+        : backend(std::move(with)),
+          timeout(std::chrono::duration_cast<std::chrono::nanoseconds>(timeout)),
+          delivers_later(!backend->modelled_network().empty()) {}
 
     std::shared_ptr<Ticket> push(Work work, Continuation then);
     void abort(const std::string& reason) noexcept;
@@ -150,7 +152,7 @@ class Group::Lane {
     std::exception_ptr failed();
 
     const std::unique_ptr<Backend> backend;
-    const std::chrono::duration<double> timeout;
+    const std::chrono::nanoseconds timeout;
     std::mutex mutex;
     std::condition_variable changed;
     std::deque<Item> queue;
@@ -228,7 +230,7 @@ template <typename Doing>
 Outcome Group::Lane::State::attempt(const Doing& work, SteadyTime reached) {
   Outcome outcome;
   try {
-    outcome.timing = work(*backend, Deadline::after(timeout, reached));
+    outcome.timing = work(*backend, Deadline(reached + timeout));
   } catch (...) {
     fail(std::current_exception());
     outcome.error = failed();  // an abort on this rank came first and says more than its consequence
