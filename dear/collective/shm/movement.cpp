@@ -1,6 +1,8 @@
 #include "dear/collective/shm/movement.h"
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "dear/collective/reduce.h"
 #include "dear/collective/shm/control.h"
@@ -56,9 +58,30 @@ void copy_blocks(const Side& side) {
   }
 }
 
-Range piece_of(const Side& side, Range whole, int rank) {
-  const Range piece = shard_of(whole.count(), side.request.view.dtype, side.size, rank);
-  return {.begin = whole.begin + piece.begin, .end = whole.begin + piece.end};
+void give_shard(const Side& side) {
+  const std::int64_t element = element_bytes(side);
+  const Range own = side.shard(side.rank);
+  for (int step = 1; step < side.size; ++step) {
+    copy(side.parts[static_cast<std::size_t>(after(side, step))] + own.begin * element,
+         side.out + own.begin * element, own.count() * element, stores_of(side));
+  }
+}
+
+// Block by block, so that what is written into the peers' parts is in the cache from reading them.
+void reduce_for_all(const Side& side) {
+  constexpr std::int64_t kBlockBytes = 8 * 1024;
+  const std::int64_t element = element_bytes(side);
+  const std::int64_t block = kBlockBytes / element;
+  const Range piece = side.shard(side.rank);
+  for (std::int64_t begin = piece.begin; begin < piece.end; begin += block) {
+    const Range range{.begin = begin, .end = std::min(begin + block, piece.end)};
+    reduce_range(side, range);
+    for (int step = 1; step < side.size; ++step) {
+      std::byte* const part = side.parts[static_cast<std::size_t>(after(side, step))];
+      std::memcpy(part + begin * element, side.out + begin * element,
+                  static_cast<std::size_t>(range.count() * element));
+    }
+  }
 }
 
 }  // namespace
@@ -101,13 +124,17 @@ void move(const Side& side) {
   }
 }
 
-void reduce_piece(const Side& side, Range whole) { reduce_range(side, piece_of(side, whole, side.rank)); }
-
-void copy_pieces(const Side& side, Range whole) {
-  const Stores stores = stores_of(side);
-  for (int step = 1; step < side.size; ++step) {
-    const int peer = after(side, step);
-    copy_range(side, peer, piece_of(side, whole, peer), stores);
+void move_in_views(const Side& side) {
+  switch (side.request.operation) {
+    case Operation::all_gather:
+      return give_shard(side);
+    case Operation::all_reduce:
+      return reduce_for_all(side);
+    case Operation::barrier:
+    case Operation::reduce_scatter:
+    case Operation::broadcast:
+    case Operation::all_to_all:
+      return move(side);
   }
 }
 

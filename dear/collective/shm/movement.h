@@ -16,7 +16,7 @@ struct Side {
   const Request& request;
   int rank;
   int size;
-  std::span<const std::byte* const> parts;  // what each rank brought, where this rank can read it
+  std::span<std::byte* const> parts;  // what each rank brought, where this rank can read it
   std::byte* out;  // this rank's part of the view, of an all-to-all that of the output; may be among `parts`
 
   [[nodiscard]] Range shard(int of) const {
@@ -27,13 +27,12 @@ struct Side {
 // What of a rank's view the others need: bytes of it. Nothing for a rank that brings nothing.
 Range brought_bytes(const Request& request, int rank, int size);
 
-// This rank's part of it, all at once: what was brought stays as it is meanwhile. An all-reduce is done in
-// full by each rank, so this is for few bytes, or for collectives of one step.
+// This rank's part of it: what was brought stays as it is, but for `out`. An all-reduce is done in full by
+// each rank.
 void move(const Side& side);
 
-// An all-reduce in two steps over elements [begin, end): each rank reduces its piece; when all have, each
-// copies the pieces of the others.
-void reduce_piece(const Side& side, Range whole);
-void copy_pieces(const Side& side, Range whole);
+// The same where parts are the views themselves: each rank writes what it has to give into all of them, since
+// a store need not wait for what a load must. Of an all-reduce each does a piece, which nobody else reads.
+void move_in_views(const Side& side);
 
 }  // namespace dear::collective

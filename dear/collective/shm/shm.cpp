@@ -140,16 +140,15 @@ class Shm final : public SharedMemory {
                Waiting waiting);
   Buffer allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline);
   Timing run_on_all(const Request& request, Deadline deadline);
-  void all_reduce(const Side& side, const Control::Describe& what, Deadline deadline);
 
   int rank_;
   int size_;
   std::shared_ptr<Control> control_;
   std::unique_ptr<SegmentChannel> channel_;
   FirstError error_;
-  std::uint64_t sequence_ = 0;           // collectives entered, allocations included
-  std::uint64_t buffers_ = 0;            // allocated
-  std::vector<const std::byte*> parts_;  // of the collective at work, by rank
+  std::uint64_t sequence_ = 0;     // collectives entered, allocations included
+  std::uint64_t buffers_ = 0;      // allocated
+  std::vector<std::byte*> parts_;  // of the collective at work, by rank
 };
 
 Announcement& Shm::say(const Announcement& mine) {
@@ -279,27 +278,13 @@ Timing Shm::run_on_all(const Request& request, Deadline deadline) {
     if (small) {
       move(side);
     } else {
-      request.operation == Operation::all_reduce ? all_reduce(side, what, deadline) : move(side);
+      move_in_views(side);
       // Until all are through, a peer may still read what the caller would write.
       control_->barrier(what, deadline, request.waiting);
     }
   }
   timing.end = end_now(request);
   return timing;
-}
-
-// Stretch by stretch, so that what is reduced is copied while the caches hold it. Nobody writes into a
-// stretch that another one reduces: its pieces are read by their owners only, and copied once they are done.
-void Shm::all_reduce(const Side& side, const Control::Describe& what, Deadline deadline) {
-  constexpr std::int64_t kPieceBytes = 256 * 1024;
-  const std::int64_t count = side.request.view.count;
-  const std::int64_t stretch = kPieceBytes / size_of(side.request.view.dtype) * size_;
-  for (std::int64_t begin = 0; begin < count; begin += stretch) {
-    const Range whole{.begin = begin, .end = std::min(begin + stretch, count)};
-    reduce_piece(side, whole);
-    control_->barrier(what, deadline, side.request.waiting);
-    copy_pieces(side, whole);
-  }
 }
 
 // Threads share the mapping itself. The last to take lets go of it: a buffer lives as long as its handles.
