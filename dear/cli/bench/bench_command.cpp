@@ -153,6 +153,9 @@ void add_collective(CLI::App& parent) {
       "of each",
       "N")
       ->default_str("1");
+  command->add_flag("--touch", options->touch,
+                    "Each rank writes its vector before each operation, and reads the result after it, as "
+                    "programs do; that takes part in the time");
   command->add_flag(
       "--interference", options->interference,
       fmt::format("Measure the first backend once more while every rank multiplies matrices: what "

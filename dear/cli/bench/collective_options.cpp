@@ -239,6 +239,15 @@ CollectiveSettings check(const CollectiveOptions& options, const LaunchEnvironme
     throw ConfigError(
         "--interference is of operations that move bytes, and a barrier moves none; leave it out");
   }
+  contest.touch = options.touch;
+  if (contest.touch && contest.operation == MeasuredOperation::barrier) {
+    throw ConfigError("--touch is of operations on vectors, and a barrier has none; leave it out");
+  }
+  if (contest.touch && (contest.interference || options.ahead.value_or(1) > 1 || options.cluster)) {
+    throw ConfigError(
+        "--touch is of one operation at a time, with what a program does around it in its time: leave out "
+        "--ahead, --interference and --cluster");
+  }
   const std::int64_t ahead = options.ahead.value_or(contest.interference ? kAheadInTraining : 1);
   check_range("--ahead", ahead, 1, kMostAhead);
   if (contest.interference && ahead == 1) {

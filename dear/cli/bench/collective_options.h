@@ -25,6 +25,7 @@ struct CollectiveOptions {
   bool reproducible = false;            // of DeAR's backends: sums in the order of ranks
   std::optional<std::int64_t> ahead{};  // of DeAR's backends, likewise: operations in flight; 1, or, for
                                         // interference, kAheadInTraining
+  bool touch = false;                   // vectors are written before each operation, and read after it
   bool interference = false;            // measure the first backend while its ranks compute, too
   std::optional<std::string> json{};
   std::optional<std::string> plot{};

@@ -51,6 +51,8 @@ TEST(CollectiveOptions, TheDefaultsAreComplete) {
   EXPECT_TRUE(check_alone({.reproducible = true}).contest.reproducible);
   EXPECT_EQ(settings.contest.ahead, 1);
   EXPECT_EQ(check_alone({.ahead = 8}).contest.ahead, 8);
+  EXPECT_FALSE(settings.contest.touch);
+  EXPECT_TRUE(check_alone({.touch = true}).contest.touch);
   EXPECT_FALSE(settings.contest.interference);
   EXPECT_TRUE(check_alone({.interference = true}).contest.interference);
   EXPECT_EQ(check_alone({.interference = true}).contest.ahead, 16);
@@ -184,6 +186,9 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"ahead0", {.ahead = 0}, {"--ahead"}}, Refusal{"aheadmany", {.ahead = 100'000}, {"--ahead"}},
         Refusal{"idle", {.operation = "barrier", .interference = true}, {"--interference", "leave it out"}},
         Refusal{"waiting", {.ahead = 1, .interference = true}, {"--interference", "give 2 or more"}},
+        Refusal{"untouched", {.operation = "barrier", .touch = true}, {"--touch", "leave it out"}},
+        Refusal{"touchedahead", {.ahead = 2, .touch = true}, {"--touch", "leave out --ahead"}},
+        Refusal{"touchedfit", {.touch = true, .cluster = "here.json"}, {"--touch", "--cluster"}},
         Refusal{"timeout", {.timeout = "soon"}, {"--timeout: 'soon'"}},
         Refusal{"timeout0", {.timeout = "0s"}, {"--timeout is 0"}},
         Refusal{

@@ -139,7 +139,8 @@ class Contest {
                                     .seconds = quantiles_of(entry.seconds),
                                     .verified = entry.verified,
                                     .copies = settings_.entrants[entry.team].contestant->only_copies,
-                                    .ahead = ahead_of(entry)});
+                                    .ahead = ahead_of(entry),
+                                    .touched = settings_.touch});
         if (entry.computing)
           outcome_.results.back().computation_slowdown = quantiles_of(entry.slowdowns).median;
       }
@@ -211,7 +212,8 @@ class Contest {
             .unmeasured = entry.computing ? 0 : times.unmeasured,  // they are long, and follow others
             .repetitions = times.repetitions,
             .batch = entry.batch,
-            .computing = entry.computing};
+            .computing = entry.computing,
+            .touching = settings_.touch};
   }
 
   const ContestSettings& settings_;

@@ -38,6 +38,7 @@ struct ContestSettings {
   bool reproducible = false;  // see EngineOptions
   int ahead = 1;              // likewise
   bool interference = false;  // the first one is measured while its ranks compute, too
+  bool touch = false;         // vectors are written before each operation, and read after it
   bool launched = false;      // a launcher has started the ranks: this process is one of them
 };
 
@@ -50,8 +51,9 @@ struct Result {
   std::int64_t bytes = 0;
   Quantiles seconds;  // of one operation, over the repetitions
   bool verified = false;
-  bool copies = false;  // each rank for itself
-  int ahead = 1;        // so many issued before the first was waited for
+  bool copies = false;   // each rank for itself
+  int ahead = 1;         // so many issued before the first was waited for
+  bool touched = false;  // with writing before and reading after
   // Where the ranks computed meanwhile: how much longer computation took than without collectives.
   std::optional<double> computation_slowdown{};
 

@@ -211,6 +211,20 @@ TEST(Contest, IssuesAhead) {
   }
 }
 
+TEST(Contest, MeasuresOperationsWithWhatProgramsDoAroundThem) {
+  for (const MeasuredOperation operation : {MeasuredOperation::pair, MeasuredOperation::all_to_all}) {
+    ContestSettings settings = settings_of({"shm", "shm-one-copy", "memcpy"}, operation);
+    settings.touch = true;
+    const ContestOutcome outcome = hold_contest(settings, HeldSignals(), [](std::int64_t) {});
+    EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
+    ASSERT_GE(outcome.results.size(), 2 * settings.sizes.size());
+    for (const Result& result : outcome.results) {
+      EXPECT_TRUE(result.touched);
+      EXPECT_GT(result.seconds.median, 0);
+    }
+  }
+}
+
 TEST(Contest, MeasuresWhatComputationAndCommunicationTakeFromEachOther) {
   ContestSettings settings = settings_of({"shm", "memcpy"}, MeasuredOperation::pair);
   settings.sizes = {64, 65536};

@@ -54,7 +54,8 @@ std::string to_text(const Command& command) {
                {"unmeasured", command.unmeasured},
                {"repetitions", command.repetitions},
                {"batch", command.batch},
-               {"computing", command.computing}});
+               {"computing", command.computing},
+               {"touching", command.touching}});
 }
 
 std::string to_text(const Reply& reply) {
@@ -84,7 +85,8 @@ Command parse_command(std::string_view text) {
                    .unmeasured = json.at("unmeasured"),
                    .repetitions = json.at("repetitions"),
                    .batch = json.at("batch"),
-                   .computing = json.at("computing")};
+                   .computing = json.at("computing"),
+                   .touching = json.at("touching")};
   });
 }
 

@@ -24,6 +24,7 @@ struct Command {
   int repetitions = 0;                                    // measure
   int batch = 1;                                          // measure: operations in a repetition
   bool computing = false;                                 // measure: all ranks compute meanwhile
+  bool touching = false;                                  // measure: with writing before and reading after
   friend bool operator==(const Command&, const Command&) = default;
 };
 

@@ -21,7 +21,8 @@ TEST(Protocol, CommandsAreReadAsTheyWereWritten) {
                         .unmeasured = 1,
                         .repetitions = 7,
                         .batch = 1000,
-                        .computing = true};
+                        .computing = true,
+                        .touching = true};
   EXPECT_EQ(parse_command(to_text(measure)), measure);
   const Command welcome{.kind = Command::Kind::welcome, .prepare_bytes = 4096, .output_bytes = 1};
   EXPECT_EQ(parse_command(to_text(welcome)), welcome);

@@ -26,11 +26,11 @@ std::string multiple(const Result& result, const Result& first) {
 }  // namespace
 
 std::string heading(const ContestSettings& settings) {
-  return fmt::format("{} of {}, {} {}{}{}, medians of {} repetitions taken in turns\n",
+  return fmt::format("{} of {}, {} {}{}{}{}, medians of {} repetitions taken in turns\n",
                      name_of(settings.operation), name_of(settings.dtype), settings.ranks,
                      settings.ranks == 1 ? "rank" : "ranks", settings.bind ? " bound to their cores" : "",
                      settings.ahead > 1 ? fmt::format(", {} issued ahead", settings.ahead) : "",
-                     settings.repeat);
+                     settings.touch ? ", vectors written before and read after" : "", settings.repeat);
 }
 
 std::string result_table(const std::vector<Result>& results) {
@@ -103,6 +103,7 @@ std::string results_json(const std::vector<Result>& results) {
          {"busbw_bytes_per_second", result.bus_bandwidth()},
          {"verified", result.verified}});
     if (result.ahead > 1) list.back()["ahead"] = result.ahead;
+    if (result.touched) list.back()["touched"] = true;
     if (result.computation_slowdown) list.back()["computation_slowdown"] = *result.computation_slowdown;
   }
   return list.dump(2) + "\n";

@@ -1,7 +1,9 @@
 #include "dear/cli/bench/responder.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -18,6 +20,21 @@ constexpr std::chrono::milliseconds kAlone{100};
 const std::byte* at(const std::byte* vector, const Work& work, std::int64_t element) {
   return vector + element * size_of(work.dtype);
 }
+
+// All of it, as fast as it comes.
+void read(const std::byte* data, std::int64_t bytes) {
+  constexpr std::int64_t kAtOnce = 8;
+  constexpr std::int64_t kWord = sizeof(std::uint64_t);
+  std::array<std::uint64_t, kAtOnce> sums{};
+  for (std::int64_t at = 0; at + kAtOnce * kWord <= bytes; at += kAtOnce * kWord) {
+    std::array<std::uint64_t, kAtOnce> words;
+    std::memcpy(words.data(), data + at, sizeof words);
+    for (std::size_t i = 0; i < words.size(); ++i) sums[i] += words[i];
+  }
+  volatile const std::uint64_t kept = std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
+  static_cast<void>(kept);
+}
+
 template <typename Difference>
 std::optional<std::string> of_each_peer(int size, Difference difference) {
   for (int peer = 0; peer < size; ++peer) {
@@ -63,7 +80,7 @@ Reply Responder::measure(const Command& command, const Work& work) {
   for (int i = -command.unmeasured; i < command.repetitions; ++i) {
     place_.meet();
     const double begin = now_seconds();
-    engine_.run_batch(work, command.batch);
+    command.touching ? run_touching(work, command.batch) : engine_.run_batch(work, command.batch);
     const double end = now_seconds();
     if (i >= 0) {
       reply.spans.push_back({.begin_seconds = begin, .end_seconds = end});
@@ -72,6 +89,16 @@ Reply Responder::measure(const Command& command, const Work& work) {
   // Whoever answers first wakes the coordinator, which may take the core of one that is not done.
   place_.meet();
   return reply;
+}
+
+void Responder::run_touching(const Work& work, int batch) {
+  const std::int64_t bytes = work.count * size_of(work.dtype);
+  const std::byte* const result = engine_.output() != nullptr ? engine_.output() : engine_.gathered();
+  for (int i = 0; i < batch; ++i) {
+    std::memset(engine_.data(), 0, static_cast<std::size_t>(bytes));
+    engine_.run(work);
+    read(result, bytes);
+  }
 }
 
 // All ranks compute for a while, and go on with it while the collectives run.

@@ -31,6 +31,7 @@ class Responder {
  private:
   [[nodiscard]] std::int64_t count_of(const Command& command) const;
   Reply measure(const Command& command, const Work& work);
+  void run_touching(const Work& work, int batch);
   Reply measure_while_computing(const Command& command, const Work& work);
   Reply verify(const Work& work);
   [[nodiscard]] std::optional<std::string> first_difference(const Contents& contents, const Work& work) const;
