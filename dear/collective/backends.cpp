@@ -135,8 +135,7 @@ MadeBackend make_two_level(const Placement& placement) {
 
 BackendChoice choose_over_mpi(const Placement& placement) {
   std::unique_ptr<transport::Mpi> mpi = open_mpi(placement);
-  const bool one_host =
-      std::all_of(mpi->hosts().begin(), mpi->hosts().end(), [](int host) { return host == 0; });
+  const bool one_host = transport::on_one_host(*mpi);
   if (!one_host) {
     const std::string reason = collective::describe(*mpi);
     const auto shape = collective::two_level_shape(mpi->hosts());

@@ -91,7 +91,8 @@ class Group {
   Pending issue(const Request& request, Continuation then = {});
 
   // Issues and waits, with less delay: when nothing else is at work or waiting, the collective runs on the
-  // calling thread, no other is woken, and no time is taken. For small things that are needed at once.
+  // calling thread, no other is woken, and nobody is told when it ran. For small things that are needed at
+  // once.
   void perform(Request request);
 
   // Ends the group with this reason, here and on the peers.

@@ -251,7 +251,7 @@ class Measurement {
 
   transport::Mpi& mpi_;
   MeasureOptions options_;
-  const bool across_hosts_ = *std::max_element(mpi_.hosts().begin(), mpi_.hosts().end()) > 0;
+  const bool across_hosts_ = !transport::on_one_host(mpi_);
   const int looks_ = across_hosts_ ? kLooksAcrossHosts : kLooks;
   const double budget_seconds_ = across_hosts_ ? kBudgetSecondsAcrossHosts : kBudgetSeconds;
   const double long_enough_ = across_hosts_ ? kLongEnoughAcrossHosts : kLongEnough;

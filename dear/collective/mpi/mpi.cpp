@@ -1,6 +1,5 @@
 #include "dear/collective/mpi/mpi.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -24,8 +23,7 @@ class OverMpi final : public Backend {
  public:
   OverMpi(std::unique_ptr<transport::Mpi> mpi, const MpiBackendOptions& options)
       : mpi_(std::move(mpi)), small_(*mpi_), own_(*mpi_) {
-    const bool one_host =
-        std::all_of(mpi_->hosts().begin(), mpi_->hosts().end(), [](int host) { return host == 0; });
+    const bool one_host = transport::on_one_host(*mpi_);
     const bool ordered = options.reproducible || mpi_->size() <= 2 || (one_host && mpi_->size() < kManyRanks);
     goes_around_ = !ordered && !one_host;
     programs_ = make_program_backend(

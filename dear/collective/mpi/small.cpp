@@ -31,8 +31,7 @@ std::int64_t longest_message(const transport::Mpi& mpi, bool one_host) {
 
 // The peers behind this rank first, so that not all send to the same one at once.
 SmallCollectives::SmallCollectives(transport::Mpi& mpi) : mpi_(mpi), rank_(mpi.rank()), size_(mpi.size()) {
-  const bool one_host =
-      std::all_of(mpi.hosts().begin(), mpi.hosts().end(), [](int host) { return host == 0; });
+  const bool one_host = transport::on_one_host(mpi);
   most_bytes_ = one_host ? kMostBytesOnOneHost : kMostBytes;
   piece_bytes_ = longest_message(mpi, one_host) - kData;
   if (!can_compare()) {

@@ -41,10 +41,9 @@ void copy_range(const Side& side, int from, Range range, Stores stores) {
 int after(const Side& side, int step) { return (side.rank + step) % side.size; }
 
 void copy_other_shards(const Side& side) {
-  const Stores stores = stores_of(side);
   for (int step = 1; step < side.size; ++step) {
     const int peer = after(side, step);
-    copy_range(side, peer, side.shard(peer), stores);
+    copy_range(side, peer, side.shard(peer), Stores::cached);
   }
 }
 

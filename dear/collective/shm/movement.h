@@ -28,7 +28,7 @@ struct Side {
 Range brought_bytes(const Request& request, int rank, int size);
 
 // This rank's part of it: what was brought stays as it is, but for `out`. An all-reduce is done in full by
-// each rank.
+// each rank: of those and of all-gathers this is for few bytes.
 void move(const Side& side);
 
 // The same where parts are the views themselves: each rank writes what it has to give into all of them, since

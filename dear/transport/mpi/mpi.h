@@ -67,6 +67,9 @@ class Mpi : public Channels {
   virtual void run_blocking(const MpiCollective& collective) = 0;
 };
 
+// Whether all its ranks can share memory.
+bool on_one_host(const Mpi& mpi);
+
 // The implementations that this build has modules for.
 std::vector<std::string> mpi_implementations();
 

@@ -48,6 +48,10 @@ MpiChannels::MpiChannels(const MpiWorld& world)
 
 Mpi* mpi_in_use() { return in_use; }
 
+bool on_one_host(const Mpi& mpi) {
+  return std::all_of(mpi.hosts().begin(), mpi.hosts().end(), [](int host) { return host == 0; });
+}
+
 MpiChannels::~MpiChannels() {
   in_use = nullptr;
   const std::lock_guard lock(turn_);
