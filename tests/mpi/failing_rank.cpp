@@ -1,7 +1,8 @@
 // One rank of a job in which something goes wrong, for failures_test.py:
 //   failing_rank FOLDER TIMEOUT_SECONDS VICTIM ACTION AFTER
-// runs collectives over MPI. After so many of them the rank VICTIM does ACTION: kill, stop, leave, mismatch;
-// or it is absent from the beginning. Whoever survives writes what it met to FOLDER/RANK.
+// runs collectives over MPI. After so many of them the rank VICTIM does ACTION: kill, stop, leave, mismatch,
+// label=NUMBER of the next one; or it is absent from the beginning. Whoever survives writes what it met to
+// FOLDER/RANK.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -9,6 +10,7 @@
 #include <cstdlib>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <unistd.h>
 
 #include "dear/base/atomic_file.h"
@@ -27,7 +29,8 @@ std::string kind_of(const std::exception& error) {
   return "error";
 }
 
-enum class After { go_on, leave, mismatch };
+enum class After { go_on, leave, mismatch, label };
+constexpr std::string_view kLabel = "label=";
 
 After act(const std::string& action) {
   if (action == "kill") {
@@ -38,6 +41,8 @@ After act(const std::string& action) {
     return After::leave;
   } else if (action == "mismatch") {
     return After::mismatch;
+  } else if (action.starts_with(kLabel)) {
+    return After::label;
   }
   return After::go_on;
 }
@@ -50,12 +55,15 @@ void run(double timeout, bool victim, const std::string& action, int after) {
   for (int i = 0;; ++i) {
     // From one element to all, small and large in turn.
     std::int64_t count = std::max<std::int64_t>(1, kMostElements >> (3 * (i % 7)));
+    std::int64_t label = -1;
     if (victim && i == after) {
       const After then = act(action);
       if (then == After::leave) return;
       if (then == After::mismatch) count = count > 1 ? count - 1 : 2;
+      if (then == After::label) label = std::atoll(action.c_str() + kLabel.size());
     }
-    group.reduce_scatter({.buffer = buffer, .count = count}, Reduction::sum);
+    group.issue(
+        {.operation = Operation::reduce_scatter, .view = {.buffer = buffer, .count = count}, .label = label});
     group.all_gather({.buffer = buffer, .count = count}).wait();
   }
 }

@@ -62,7 +62,8 @@ class Trial:
 
     def __init__(self, ranks, action, victim, after):
         self.what = f"{action} of rank {victim} of {ranks} after {after}"
-        self.survivors = [rank for rank in range(ranks) if rank != victim or action in ("leave", "mismatch")]
+        lives = re.match("leave|mismatch|label=", action)
+        self.survivors = [rank for rank in range(ranks) if rank != victim or lives]
         before = shared_memory()
         with tempfile.TemporaryDirectory(prefix="dear-mpi-failures-") as folder:
             # What it says of the end of ranks is of no interest.
@@ -152,6 +153,15 @@ class Failures(unittest.TestCase):
         for after in (6, 7):  # small, large
             reports = self.try_it(2, "mismatch", 1, after)
             self.assertRegex(" ".join(reports.values()), "every rank must issue the same collectives")
+
+    # A small message says all this in 8 bytes, but for labels that need more.
+    def test_labels_that_differ_are_named(self):
+        for label in (5, 1 << 40):
+            reports = self.try_it(2, f"label={label}", 1, 6)
+            for report in reports.values():
+                asked = "for reduce-scatter of 1 fp32, sum"
+                self.assertRegex(report, "^MismatchError: collective [0-9]+: ")
+                self.assertIn(f"rank 1 asks {asked} (label {label}), rank 0 {asked}:", report)
 
     def test_a_rank_that_leaves_is_named(self):
         trial = Trial(2, "leave", 1, 8)

@@ -15,16 +15,17 @@ constexpr int kMostRanks = 16;
 // to it; between hosts that is so from what one message of a network holds.
 constexpr std::int64_t kMostBytes = 4 * 1024;
 constexpr std::int64_t kMostBytesOnOneHost = 32 * 1024;
-// A heading, and the data right behind it: what is smallest shares a cache line with it.
-constexpr std::int64_t kData = sizeof(Heading);
-static_assert(kData % sizeof(double) == 0);
+// Data begins with a cache line, and the heading ends at it.
+constexpr std::int64_t kBeforeData = 64;
+constexpr std::int64_t kLongestHeading = sizeof(Heading);
+static_assert(kLongestHeading <= kBeforeData);
 
 // An MPI on one host asks the receiver before it sends what does not fit into a piece of the memory that it
 // has ready, which takes longer than several messages that do. Open MPI's pieces hold 4 KiB with its own
 // headers, MPICH's 8 KiB and a little.
 std::int64_t longest_message(const transport::Mpi& mpi, bool one_host) {
-  if (!one_host) return kData + kMostBytes;
-  return mpi.implementation() == "mpich" ? kData + 8 * 1024 : 4 * 1024 - 64;
+  if (!one_host) return kLongestHeading + kMostBytes;
+  return mpi.implementation() == "mpich" ? kLongestHeading + 8 * 1024 : 4 * 1024 - 64;
 }
 
 }  // namespace
@@ -33,22 +34,19 @@ std::int64_t longest_message(const transport::Mpi& mpi, bool one_host) {
 SmallCollectives::SmallCollectives(transport::Mpi& mpi) : mpi_(mpi), rank_(mpi.rank()), size_(mpi.size()) {
   const bool one_host = transport::on_one_host(mpi);
   most_bytes_ = one_host ? kMostBytesOnOneHost : kMostBytes;
-  piece_bytes_ = longest_message(mpi, one_host) - kData;
+  piece_bytes_ = longest_message(mpi, one_host) - kLongestHeading;
   if (!can_compare()) {
     return;
   }
-  room_ = most_bytes_ + static_cast<std::int64_t>(sizeof(Line));
+  room_ = kBeforeData + most_bytes_ + kLongestHeading;
+  room_ += -room_ & (kBeforeData - 1);  // whole lines
   memory_.resize(static_cast<std::size_t>(2 * size_ * room_) / sizeof(Line));
+  first_ = reinterpret_cast<std::byte*>(memory_.data()) + kBeforeData;
   for (int step = 1; step < size_; ++step) {
     const int peer = (rank_ + step) % size_;
-    letters_.push_back({.peer = peer, .out = out(peer), .in = in(peer), .room = room_});
+    letters_.push_back({.peer = peer});
   }
 }
-
-std::byte* SmallCollectives::out(int peer) {
-  return reinterpret_cast<std::byte*>(memory_.data()) + 2 * peer * room_;
-}
-std::byte* SmallCollectives::in(int peer) { return out(peer) + room_; }
 
 bool SmallCollectives::can_compare() const { return size_ >= 2 && size_ <= kMostRanks; }
 
@@ -71,21 +69,39 @@ bool SmallCollectives::can(const Request& request) const {
 
 void SmallCollectives::exchange(const Heading& mine, const transport::Channels::Describe& what,
                                 Deadline deadline) {
-  for (const transport::Letter& letter : letters_) {
-    std::memcpy(out(letter.peer), &mine, sizeof mine);
+  if (const std::optional<std::uint64_t> bits = packed(mine)) {
+    exchange_behind(*bits, mine, what, deadline);
+  } else {
+    exchange_behind(mine, mine, what, deadline);
+  }
+}
+
+template <typename Written>
+void SmallCollectives::exchange_behind(const Written& heading, const Heading& mine,
+                                       const transport::Channels::Describe& what, Deadline deadline) {
+  constexpr auto kLength = static_cast<std::int64_t>(sizeof heading);
+  for (transport::Letter& letter : letters_) {
+    std::byte* const begin = out(letter.peer) - kLength;
+    std::memcpy(begin, &heading, sizeof heading);
+    letter.out = begin;
+    letter.bytes += kLength;
+    letter.in = in(letter.peer) - kLength;
+    letter.room = most_bytes_ + kLongestHeading;
   }
   mpi_.exchange(letters_, 0, what, deadline);
   for (const transport::Letter& letter : letters_) {
-    Heading theirs;
+    Written theirs;
     std::memcpy(&theirs, letter.in, sizeof theirs);
-    throw_on_mismatch(mine, rank_, theirs, letter.peer);
+    if (!(theirs == heading)) {
+      throw_on_mismatch(mine, rank_, read_heading(letter.in, mine.sequence), letter.peer);
+    }
   }
 }
 
 void SmallCollectives::compare(const Request& request, std::uint64_t sequence,
                                const transport::Channels::Describe& what, Deadline deadline) {
   for (transport::Letter& letter : letters_) {
-    letter.bytes = kData;
+    letter.bytes = 0;
   }
   exchange(heading_of(sequence, request), what, deadline);
 }
@@ -111,9 +127,9 @@ void SmallCollectives::run(const Request& request, std::uint64_t sequence,
     const Range sent = sent_to(letter.peer);
     const std::int64_t first = std::min(sent.count(), piece_bytes_);
     if (first > 0) {
-      std::memcpy(out(letter.peer) + kData, vector + sent.begin, static_cast<std::size_t>(first));
+      std::memcpy(out(letter.peer), vector + sent.begin, static_cast<std::size_t>(first));
     }
-    letter.bytes = kData + first;
+    letter.bytes = first;
     longest = std::max({longest, sent.count(), got_from(letter.peer).count()});
   }
   exchange(heading_of(sequence, request), what, deadline);
@@ -121,7 +137,7 @@ void SmallCollectives::run(const Request& request, std::uint64_t sequence,
     rest_.clear();
     for (const transport::Letter& letter : letters_) {
       const Range sent = sent_to(letter.peer), got = got_from(letter.peer);
-      std::byte* const into = gathers ? vector + got.begin : letter.in + kData;
+      std::byte* const into = gathers ? vector + got.begin : in(letter.peer);
       // As many each way, so that every letter has an answer.
       for (std::int64_t at = piece_bytes_; at < std::max(sent.count(), got.count()); at += piece_bytes_) {
         const auto left = [&](const Range& of) {
@@ -141,7 +157,7 @@ void SmallCollectives::run(const Request& request, std::uint64_t sequence,
       const Range shard = part(letter.peer);
       const std::int64_t first = std::min(shard.count(), piece_bytes_);
       if (first > 0) {
-        std::memcpy(vector + shard.begin, letter.in + kData, static_cast<std::size_t>(first));
+        std::memcpy(vector + shard.begin, in(letter.peer), static_cast<std::size_t>(first));
       }
     }
     return;
@@ -153,7 +169,7 @@ void SmallCollectives::run(const Request& request, std::uint64_t sequence,
   std::byte* const result = vector + reduced.begin;
   sources_.clear();
   for (int rank = 0; rank < size_; ++rank) {
-    sources_.push_back(rank == rank_ ? result : in(rank) + kData);
+    sources_.push_back(rank == rank_ ? result : in(rank));
   }
   reduce(view.dtype, request.reduction, sources_, result, reduced.count() / element);
 }

@@ -27,22 +27,27 @@ class SmallCollectives {
                Deadline deadline);
 
  private:
-  // Sends the letters that are written, behind `mine` in each, and compares those that come.
+  // Puts `mine` ahead of the data of each letter, sends them, and compares those that come.
   void exchange(const Heading& mine, const transport::Channels::Describe& what, Deadline deadline);
-  [[nodiscard]] std::byte* out(int peer);
-  [[nodiscard]] std::byte* in(int peer);
+  template <typename Written>
+  void exchange_behind(const Written& heading, const Heading& mine, const transport::Channels::Describe& what,
+                       Deadline deadline);
+  // The data for a peer, and that from it.
+  [[nodiscard]] std::byte* out(int peer) { return first_ + 2 * peer * room_; }
+  [[nodiscard]] std::byte* in(int peer) { return out(peer) + room_; }
 
   transport::Mpi& mpi_;
   int rank_;
   int size_;
   std::int64_t most_bytes_ = 0;   // that go to a rank
   std::int64_t piece_bytes_ = 0;  // of them in a message
-  std::int64_t room_ = 0;         // for what comes from a rank, and the heading
+  std::int64_t room_ = 0;         // for a letter
   struct alignas(64) Line {
     std::byte bytes[64];
   };
   std::vector<Line> memory_;
-  std::vector<transport::Letter> letters_;  // one for each peer, with the heading
+  std::byte* first_ = nullptr;              // of it, behind the place of a heading
+  std::vector<transport::Letter> letters_;  // one for each peer, a heading and data
   std::vector<transport::Letter> rest_;     // what does not fit into them
   std::vector<const std::byte*> sources_;
 };

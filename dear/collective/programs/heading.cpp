@@ -1,5 +1,6 @@
 #include "dear/collective/programs/heading.h"
 
+#include <cstring>
 #include <string>
 
 #include <fmt/format.h>
@@ -29,7 +30,57 @@ std::string describe(const Heading& one) {
   return dear::describe(request);
 }
 
+// A field of a packed heading: its lowest bit, and how many it has.
+struct Field {
+  int begin;
+  int bits;
+  [[nodiscard]] constexpr std::uint64_t most() const { return (std::uint64_t{1} << bits) - 1; }
+  [[nodiscard]] constexpr bool fits(std::uint64_t value) const { return value <= most(); }
+  [[nodiscard]] constexpr std::uint64_t at_its_place(std::uint64_t value) const {
+    return (value & most()) << begin;
+  }
+  [[nodiscard]] constexpr std::uint64_t in(std::uint64_t bits) const { return (bits >> begin) & most(); }
+};
+constexpr Field kSequence = {0, 16};  // its last bits
+constexpr Field kCount = {16, 22};
+constexpr Field kLabel = {38, 17};  // plus 1, so that none is 0
+constexpr Field kOperation = {55, 3};
+constexpr Field kDType = {58, 3};
+constexpr Field kReduction = {61, 2};
+constexpr std::uint64_t kPacked = std::uint64_t{1} << 63;
+
 }  // namespace
+
+std::optional<std::uint64_t> packed(const Heading& heading) {
+  const auto count = static_cast<std::uint64_t>(heading.count);
+  const auto label = static_cast<std::uint64_t>(heading.label + 1);
+  if (!kCount.fits(count) || !kLabel.fits(label) || !kOperation.fits(heading.operation) ||
+      !kDType.fits(heading.dtype) || !kReduction.fits(heading.reduction) || heading.root != 0) {
+    return std::nullopt;
+  }
+  return kPacked | kSequence.at_its_place(heading.sequence) | kCount.at_its_place(count) |
+         kLabel.at_its_place(label) | kOperation.at_its_place(heading.operation) |
+         kDType.at_its_place(heading.dtype) | kReduction.at_its_place(heading.reduction);
+}
+
+Heading read_heading(const std::byte* message, std::uint64_t near) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, message, sizeof bits);
+  if ((bits & kPacked) == 0) {
+    Heading whole;
+    std::memcpy(&whole, message, sizeof whole);
+    return whole;
+  }
+  const auto ahead = static_cast<std::int16_t>(static_cast<std::uint16_t>(kSequence.in(bits)-near));
+  Heading heading;
+  heading.sequence = near + static_cast<std::uint64_t>(std::int64_t{ahead});
+  heading.count = static_cast<std::int64_t>(kCount.in(bits));
+  heading.label = static_cast<std::int64_t>(kLabel.in(bits)) - 1;
+  heading.operation = static_cast<std::uint8_t>(kOperation.in(bits));
+  heading.dtype = static_cast<std::uint8_t>(kDType.in(bits));
+  heading.reduction = static_cast<std::uint8_t>(kReduction.in(bits));
+  return heading;
+}
 
 Heading heading_of(std::uint64_t sequence, const Request& request) {
   Heading heading;

@@ -1,8 +1,10 @@
 #include "dear/collective/programs/programs.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -227,6 +229,37 @@ TEST(Mismatches, AreNamedAlikeOnBothSides) {
   EXPECT_EQ(
       testing::report_of([&] { throw_on_mismatch(heading_of(5, reduce), 1, heading_of(5, reduce), 0); }),
       "ok");
+}
+
+// Whatever of these fits is read as it was written, with the sequence that the sender had, ahead or behind.
+TEST(PackedHeadings, SayAllThatWholeOnesDo) {
+  int fits = 0;
+  for (const Operation operation : {Operation::barrier, Operation::reduce_scatter, Operation::all_to_all}) {
+    for (const std::int64_t count : {0L, 1L, 77L, (1L << 22) - 1, 1L << 22}) {
+      for (const std::int64_t label : {-1L, 0L, (1L << 17) - 2, (1L << 17) - 1, 1L << 40}) {
+        for (const std::uint64_t sequence : {0UL, 1UL, 65'535UL, 65'536UL, 123'456'789'012UL}) {
+          Request request{.operation = operation, .reduction = Reduction::min, .label = label};
+          request.view = {.count = count, .dtype = DType::u8};
+          const Heading heading = heading_of(sequence, request);
+          std::array<std::byte, sizeof heading> message{};
+          const std::optional<std::uint64_t> bits = packed(heading);
+          const bool has_room = heading.count < 1 << 22 && label < (1 << 17) - 1;
+          ASSERT_EQ(bits.has_value(), has_room) << describe(request);
+          if (bits) {
+            std::memcpy(message.data(), &*bits, sizeof *bits);
+            ++fits;
+          } else {
+            std::memcpy(message.data(), &heading, sizeof heading);
+          }
+          for (const std::int64_t away : {0, 1, -1, 32'767, -32'767}) {
+            EXPECT_EQ(read_heading(message.data(), sequence + static_cast<std::uint64_t>(away)), heading)
+                << describe(request) << ", " << away;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(fits, 100);
 }
 
 struct Slip {
