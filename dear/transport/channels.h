@@ -22,13 +22,14 @@ struct Transfer {
   Tag tag = 0;
   std::byte* data = nullptr;  // only read when it is sent
   std::int64_t bytes = 0;
-  bool done = false;  // set by the channels, in progress() and wait()
+  bool agreed = false;  // both ends have told each other what they send: channels need not compare lengths
+  bool done = false;    // set by the channels, in progress() and wait()
 };
 
 // One rank's channels to all others: tagged bytes in both directions. Nothing waits but wait(). Messages from
 // one rank to another with one tag arrive in the order in which they were started; a message of another
-// length than its receive expects is a TransportError that names both. A send may be done before the peer
-// receives.
+// length than its receive expects is a TransportError that names both (of agreed ones, it may also never
+// arrive). A send may be done before the peer receives.
 //
 // One thread at a time uses them; abort() may come from any. After a failure everything throws it.
 class Channels {

@@ -78,6 +78,7 @@ struct PlanBuilder::Impl {
     segment = std::max(options.element_bytes,
                        options.segment_bytes / options.element_bytes * options.element_bytes);
     plan.head_bytes = options.head_bytes;
+    plan.most_ahead_bytes = options.most_ahead_bytes;
   }
 
   int peer(int rank) {
@@ -142,10 +143,9 @@ struct PlanBuilder::Impl {
     }
   }
 
-  // What follows a head waits for it: where ranks disagree it may have any length, and only the head says
-  // why.
   void will_receive(int number) {
     plan.receives.push_back(number);
+    if (!options.heads_first) return;
     const auto [first, is_first] = heads.try_emplace(at(number).peer, number);
     if (!is_first && first->second >= 0 && at(first->second).head) {
       edges.emplace_back(std::exchange(first->second, -1), number);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -33,6 +34,11 @@ struct PlanOptions {
   // The first message of each pair of ranks has heads: so many bytes of the caller's, told to the peer ahead
   // of everything else, and room for a small payload, whatever the payload's length. 0: no heads.
   std::int64_t head_bytes = 0;
+  // Whether what follows a head is received only after it. Where ranks disagree it may have any length, so
+  // this is for channels on which a message meets a receive of another length.
+  bool heads_first = true;
+  // Receives are posted ahead for so many bytes, or for one message.
+  std::int64_t most_ahead_bytes = std::numeric_limits<std::int64_t>::max();
   // What is added up only to be sent on, in one piece and once, is added up in staging memory and the vector
   // keeps this rank's contribution. That takes staging memory for what two rounds receive.
   bool adds_in_passing = false;
@@ -83,6 +89,7 @@ struct Plan {
   std::vector<int> receives;            // receives and stages, in order
   std::vector<std::pair<Piece, Piece>> copies;  // from, to; before everything else
   std::int64_t head_bytes = 0;
+  std::int64_t most_ahead_bytes = 0;
   std::int64_t most_staged = 0;  // bytes of a stage that is no head
   std::int64_t most_packed = 0;  // bytes of a send of several pieces that is no head
   int slots = 0;                 // of staging memory: enough for the sources of any combine, and more

@@ -1,6 +1,11 @@
 #include "dear/transport/plan.h"
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -33,6 +38,77 @@ Performance on(std::vector<float>& numbers) {
   return {.data = reinterpret_cast<std::byte*>(numbers.data()), .combine = testing::add_up};
 }
 
+// Channels, and what receives are posted on them.
+class Watched final : public Channels {
+ public:
+  explicit Watched(std::unique_ptr<Channels> channels) : channels_(std::move(channels)) {}
+
+  [[nodiscard]] int rank() const override { return channels_->rank(); }
+  [[nodiscard]] int size() const override { return channels_->size(); }
+  [[nodiscard]] std::string description() const override { return channels_->description(); }
+  void start(Transfer& transfer) override {
+    channels_->start(transfer);
+    if (transfer.direction == Transfer::Direction::receive) {
+      ahead_ += transfer.bytes;
+      posted_.push_back(&transfer);
+      most_at_once = std::max(most_at_once, posted_.size());
+      if (posted_.size() > 1) most_bytes_ahead = std::max(most_bytes_ahead, ahead_);
+    }
+  }
+  bool progress() override { return channels_->progress(); }
+  void wait(const Describe& what, Deadline deadline) override {
+    channels_->wait(what, deadline);
+    std::erase_if(posted_, [this](const Transfer* one) {
+      ahead_ -= one->done ? one->bytes : 0;
+      return one->done;
+    });
+  }
+  void abort(const std::string& reason) noexcept override { channels_->abort(reason); }
+
+  std::int64_t most_bytes_ahead = 0;  // of several receives
+  std::size_t most_at_once = 0;
+
+ private:
+  std::unique_ptr<Channels> channels_;
+  std::vector<const Transfer*> posted_;
+  std::int64_t ahead_ = 0;
+};
+
+TEST(Plans, ReceivesArePostedAsFarAheadAsIsAsked) {
+  constexpr int kRanks = 4;
+  constexpr std::int64_t kElements = 40'000;
+  constexpr std::int64_t kSegment = 4096;
+  const Program program =
+      make_program(algorithm::find_algorithm("ring"), Collective::all_reduce, {.ranks = kRanks});
+  for (const std::int64_t most : {std::int64_t{1}, 2 * kSegment, std::numeric_limits<std::int64_t>::max()}) {
+    auto channels = make_shm_channels_threads(kRanks);
+    const auto reports = run_on_threads(kRanks, [&](int rank) {
+      Watched mine(std::move(channels[static_cast<std::size_t>(rank)]));
+      Stage stage;
+      Player player(PlanBuilder({.rank = rank,
+                                 .element_bytes = kElement,
+                                 .segment_bytes = kSegment,
+                                 .heads_first = false,
+                                 .most_ahead_bytes = most})
+                        .add(program, even_blocks(kRanks, kElements))
+                        .finish());
+      std::vector<float> numbers(static_cast<std::size_t>(kElements));
+      for (std::int64_t i = 0; i < kElements; ++i) {
+        numbers[static_cast<std::size_t>(i)] = value_of(rank, i);
+      }
+      player.play(
+          on(numbers), mine, stage, [] { return "wait in a test"; },
+          Deadline::after(std::chrono::seconds(60)));
+      for (std::int64_t i = 0; i < kElements; ++i) {
+        ASSERT_EQ(numbers[static_cast<std::size_t>(i)], sum_of(kRanks, i));
+      }
+      EXPECT_LE(mine.most_bytes_ahead, most);
+      EXPECT_EQ(mine.most_at_once, most == 1 ? 1U : most == 2 * kSegment ? 2U : 8U);
+    });
+    EXPECT_THAT(reports, Each("ok"));
+  }
+}
+
 TEST(Plans, DirectReduceScatterThenAnAllGatherWithHeads) {
   for (const int ranks : {1, 2, 3, 4, 7}) {
     auto channels = make_shm_channels_threads(ranks);
@@ -44,8 +120,12 @@ TEST(Plans, DirectReduceScatterThenAnAllGatherWithHeads) {
       for (const Case& one : kCases) {
         const std::vector<ByteRange> blocks = even_blocks(ranks, one.elements);
         for (const bool whole : {false, true}) {
-          PlanBuilder builder(
-              {.rank = rank, .element_bytes = kElement, .segment_bytes = one.segment_bytes, .head_bytes = 8});
+          PlanBuilder builder({.rank = rank,
+                               .element_bytes = kElement,
+                               .segment_bytes = one.segment_bytes,
+                               .head_bytes = 8,
+                               .heads_first = whole == (one.segment_bytes == 4096),
+                               .most_ahead_bytes = whole ? 1 : one.segment_bytes * 2});
           builder.add_direct_reduce_scatter(blocks);
           if (whole) {
             builder.add(gather, blocks);

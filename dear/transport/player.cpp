@@ -112,6 +112,7 @@ struct Player::Impl {
     waits = waits_at_first;
     unfinished = plan.nodes.size();
     next_receive = 0;
+    bytes_ahead = 0;
     for (Lane& lane : lanes) {
       lane.begin = lane.count = lane.next = 0;
       lane.packing = false;
@@ -156,6 +157,7 @@ struct Player::Impl {
   std::size_t next_receive = 0;
   std::vector<InFlight> posted;
   std::vector<std::size_t> active;  // of posted
+  std::int64_t bytes_ahead = 0;     // of these
   std::vector<std::size_t> idle;
   std::vector<std::byte*> staged_at;  // by node
   std::vector<std::byte*> free_slots;
@@ -179,7 +181,8 @@ void Player::Impl::start_sends(std::size_t peer) {
                      .peer = plan.peers[peer],
                      .tag = now->tag,
                      .data = nullptr,
-                     .bytes = one.head ? head_bytes : one.bytes};
+                     .bytes = one.head ? head_bytes : one.bytes,
+                     .agreed = head_bytes > 0 && !one.head};
     if (!one.head && one.pieces == 1) {
       // Channels only read it.
       sent.transfer.data = const_cast<std::byte*>(sent_from(one, pieces(one).front()));
@@ -207,7 +210,8 @@ void Player::Impl::start_receives() {
     const int number = plan.receives[next_receive];
     const Node& one = node(number);
     const bool needs_slot = one.kind == Kind::stage && !one.head;
-    if (waits[static_cast<std::size_t>(number)] > 0 || (needs_slot && free_slots.empty())) {
+    const bool far_ahead = !active.empty() && one.bytes > plan.most_ahead_bytes - bytes_ahead;
+    if (waits[static_cast<std::size_t>(number)] > 0 || (needs_slot && free_slots.empty()) || far_ahead) {
       return;
     }
     const std::size_t place = idle.back();
@@ -230,7 +234,9 @@ void Player::Impl::start_receives() {
                          .peer = plan.peers[static_cast<std::size_t>(one.peer)],
                          .tag = now->tag,
                          .data = into,
-                         .bytes = one.head ? head_bytes : one.bytes};
+                         .bytes = one.head ? head_bytes : one.bytes,
+                         .agreed = head_bytes > 0 && !one.head};
+    bytes_ahead += received.transfer.bytes;
     channels->start(received.transfer);
     ++next_receive;
   }
@@ -257,6 +263,7 @@ void Player::Impl::harvest() {
     }
     active.erase(active.begin() + static_cast<std::ptrdiff_t>(i));
     idle.push_back(place);
+    bytes_ahead -= posted[place].transfer.bytes;
     const int number = posted[place].node;
     if (const Node& one = node(number); one.head) {
       now->compare(plan.peers[static_cast<std::size_t>(one.peer)], head_in(one.peer));

@@ -62,11 +62,11 @@ int blocks_of(const std::string& algorithm) { return algorithm == "double-tree" 
 
 }  // namespace
 
-Prepared prepare(const Recipe& recipe, const Way& way, int rank, int ranks, std::int64_t head_bytes) {
+Prepared prepare(const Recipe& recipe, const Way& way, int ranks, transport::PlanOptions options) {
   const std::int64_t element = size_of(recipe.dtype);
   const std::int64_t bytes = recipe.count * element;
-  transport::PlanOptions options{
-      .rank = rank, .element_bytes = element, .segment_bytes = way.segment_bytes, .head_bytes = head_bytes};
+  options.element_bytes = element;
+  options.segment_bytes = way.segment_bytes;
   const auto table = [&](const std::string& name, Collective collective) {
     return make_program(algorithm::find_algorithm(name), collective,
                         {.ranks = ranks,
@@ -119,7 +119,7 @@ Prepared prepare(const Recipe& recipe, const Way& way, int rank, int ranks, std:
   const bool scatters = recipe.operation == Operation::reduce_scatter && ranks > 1;
   options.adds_in_passing = scatters;
   transport::Plan plan = PlanBuilder(options).add(program, blocks).finish();
-  const bool copied = scatters && !plan.writes_only(blocks[static_cast<std::size_t>(rank)]);
+  const bool copied = scatters && !plan.writes_only(blocks[static_cast<std::size_t>(options.rank)]);
   return {.where = copied ? Prepared::Where::on_copy : Prepared::Where::in_place,
           .way = way,
           .player = transport::Player(std::move(plan))};

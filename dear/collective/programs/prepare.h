@@ -33,7 +33,8 @@ struct Prepared {
   transport::Player player;
 };
 
-// `head_bytes`: see transport::PlanOptions. ConfigError for a way that there is not.
-Prepared prepare(const Recipe& recipe, const Way& way, int rank, int ranks, std::int64_t head_bytes);
+// `options` say which rank it is for, and how its messages follow each other; the recipe and the way decide
+// the rest of them. ConfigError for a way that there is not.
+Prepared prepare(const Recipe& recipe, const Way& way, int ranks, transport::PlanOptions options);
 
 }  // namespace dear::collective

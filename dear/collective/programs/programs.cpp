@@ -150,7 +150,11 @@ Prepared& Programs::prepared_for(const Request& request) {
                       .bytes = request.view.count * size_of(request.view.dtype),
                       .ranks = size_,
                       .exact = exact};
-  Prepared prepared = prepare(recipe, way_of(errand), rank_, size_, sizeof(Heading));
+  Prepared prepared = prepare(recipe, way_of(errand), size_,
+                              {.rank = rank_,
+                               .head_bytes = sizeof(Heading),
+                               .heads_first = !options_.lengths_apart,
+                               .most_ahead_bytes = options_.most_ahead_bytes});
   return plans_.emplace(recipe, Kept{.prepared = std::move(prepared), .used = sequence_})
       .first->second.prepared;
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 
 #include "dear/collective/backend.h"
@@ -18,6 +20,11 @@ struct ProgramOptions {
   // that a way does not have, its sums are "direct" instead.
   Choose choose{};
   Link link{.alpha_seconds = 2e-6, .beta_seconds_per_byte = 2e-10};
+  // On these channels an agreed message never meets a receive of another length: so receives are posted
+  // before it is known that the peers ask for the same.
+  bool lengths_apart = false;
+  // See transport::PlanOptions.
+  std::int64_t most_ahead_bytes = std::numeric_limits<std::int64_t>::max();
 };
 
 // A backend of all ranks of the channels; any memory serves as its buffers. Allocating is a collective that

@@ -17,6 +17,9 @@ namespace {
 // A message is handed between three threads on each side: long ones keep the wire busy meanwhile. Between 4
 // hosts at 1 Gb/s a reduce-scatter of 64 MiB takes 530 ms in segments of 256 KiB, and 470 in these.
 constexpr std::int64_t kSegmentBytes = kMiB;
+// Enough for a wire of 1 Gb/s. Each receive tells the sender that it is ready, and wakes it: more of them at
+// the start of a collective held up its first messages by milliseconds.
+constexpr std::int64_t kMostAheadBytes = 2 * kSegmentBytes;
 // From here on sums go round a ring. Sent straight to their owners, the messages of all peers meet at one
 // port of the switch, and TCP loses what that port cannot hold: between 4 hosts at 1 Gb/s a tenth of the
 // rate.
@@ -54,9 +57,12 @@ std::unique_ptr<Backend> make_c10d(ProcessGroup process_group, const C10dOptions
     way.segment_bytes = kSegmentBytes;
     return way;
   };
-  return collective::make_program_backend(
-      make_c10d_channels(std::move(process_group)),
-      {.reproducible = options.reproducible, .choose = std::move(choose), .link = options.link});
+  return collective::make_program_backend(make_c10d_channels(std::move(process_group)),
+                                          {.reproducible = options.reproducible,
+                                           .choose = std::move(choose),
+                                           .link = options.link,
+                                           .lengths_apart = true,
+                                           .most_ahead_bytes = kMostAheadBytes});
 }
 
 Group group_on(ProcessGroup process_group, const C10dOptions& options) {

@@ -37,22 +37,17 @@ Work Line::post(void* data, std::int64_t bytes, int tag) {
 
 void Line::start(Transfer& transfer) {
   Item item{.transfer = &transfer};
-  {
-    const std::lock_guard lock(mutex_);
-    if (!spare_.empty()) {
-      item.frame = std::move(spare_.back());
-      spare_.pop_back();
-    }
-  }
-  if (!item.frame) item.frame = std::make_unique<Frame>();
   const bool is_inline = transfer.bytes <= kInlineBytes;
-  if (direction_ == Transfer::Direction::send) {
-    item.frame->bytes = transfer.bytes;
-    if (is_inline && transfer.bytes > 0) {
-      std::memcpy(item.frame->content.data(), transfer.data, static_cast<std::size_t>(transfer.bytes));
+  if (is_inline || !transfer.agreed) {
+    item.frame = take_frame();
+    if (direction_ == Transfer::Direction::send) {
+      item.frame->bytes = transfer.bytes;
+      if (is_inline && transfer.bytes > 0) {
+        std::memcpy(item.frame->content.data(), transfer.data, static_cast<std::size_t>(transfer.bytes));
+      }
     }
+    item.frame_work = post(item.frame.get(), sizeof(Frame), frame_tag(transfer.tag));
   }
-  item.frame_work = post(item.frame.get(), sizeof(Frame), frame_tag(transfer.tag));
   if (!is_inline) {
     item.content_work = post(transfer.data, transfer.bytes, content_tag(transfer.tag, transfer.bytes));
   }
@@ -60,6 +55,14 @@ void Line::start(Transfer& transfer) {
   items_.push_back(std::move(item));
   if (interrupted_) interrupt(items_.back());
   changed_.notify_one();
+}
+
+std::unique_ptr<Frame> Line::take_frame() {
+  const std::lock_guard lock(mutex_);
+  if (spare_.empty()) return std::make_unique<Frame>();
+  std::unique_ptr<Frame> frame = std::move(spare_.back());
+  spare_.pop_back();
+  return frame;
 }
 
 bool Line::busy() const {
@@ -88,7 +91,7 @@ void Line::run() {
     Transfer& transfer = *item->transfer;
     {
       const std::lock_guard lock(mutex_);
-      spare_.push_back(std::move(item->frame));
+      if (item->frame) spare_.push_back(std::move(item->frame));
       items_.pop_front();
     }
     bulletin_.complete(transfer);
@@ -96,21 +99,23 @@ void Line::run() {
 }
 
 bool Line::finish(Item& item) {
-  if (!await(item.frame_work)) return false;
-  const Transfer& transfer = *item.transfer;
-  if (direction_ == Transfer::Direction::receive) {
-    if (item.frame->bytes != transfer.bytes) {
-      throw TransportError(
-          fmt::format("rank {} received a message of {} bytes from rank {} where it expected {} (tag {}): "
-                      "every rank must "
-                      "issue the same collectives in the same order",
-                      group_->getRank(), item.frame->bytes, peer_, transfer.bytes, transfer.tag));
-    }
-    if (!item.content_work && transfer.bytes > 0) {
-      std::memcpy(transfer.data, item.frame->content.data(), static_cast<std::size_t>(transfer.bytes));
-    }
+  if (item.frame_work) {
+    if (!await(item.frame_work)) return false;
+    if (direction_ == Transfer::Direction::receive) read(*item.frame, *item.transfer);
   }
   return !item.content_work || await(item.content_work);
+}
+
+void Line::read(const Frame& frame, const Transfer& transfer) const {
+  if (frame.bytes != transfer.bytes) {
+    throw TransportError(
+        fmt::format("rank {} received a message of {} bytes from rank {} where it expected {} (tag {}): "
+                    "every rank must issue the same collectives in the same order",
+                    group_->getRank(), frame.bytes, peer_, transfer.bytes, transfer.tag));
+  }
+  if (transfer.bytes > 0 && transfer.bytes <= kInlineBytes) {
+    std::memcpy(transfer.data, frame.content.data(), static_cast<std::size_t>(transfer.bytes));
+  }
 }
 
 bool Line::await(const Work& work) {
@@ -122,7 +127,7 @@ bool Line::await(const Work& work) {
 }
 
 void Line::interrupt(const Item& item) const {
-  waiter_.interrupt(item.frame_work);
+  if (item.frame_work) waiter_.interrupt(item.frame_work);
   if (item.content_work) waiter_.interrupt(item.content_work);
 }
 
@@ -144,8 +149,8 @@ void Line::stop() {
   if (thread_.joinable()) thread_.join();
   const std::lock_guard lock(mutex_);
   for (Item& item : items_) {
-    waiter_.abandon(std::move(item.content_work));
-    waiter_.abandon(std::move(item.frame_work));
+    if (item.content_work) waiter_.abandon(std::move(item.content_work));
+    if (item.frame_work) waiter_.abandon(std::move(item.frame_work));
     if (!waiter_.forgets_memory()) static_cast<void>(item.frame.release());
   }
   items_.clear();

@@ -45,12 +45,14 @@ class Line {
   struct Item {
     transport::Transfer* transfer = nullptr;
     std::unique_ptr<Frame> frame;
-    Work frame_work;
+    Work frame_work;    // null when there is no need for one
     Work content_work;  // null when the content is in the frame
   };
 
   void run();
+  std::unique_ptr<Frame> take_frame();
   bool finish(Item& item);
+  void read(const Frame& frame, const transport::Transfer& transfer) const;
   bool await(const Work& work);
   void interrupt(const Item& item) const;
   void interrupt_all();

@@ -6,10 +6,10 @@
 
 #include "dear/transport/channels.h"
 
-// [Note: messages over c10d] Gloo ends the process when a message is longer than its receive. So every
-// message is led by a frame of one size that says its length, and the receiver compares. What fits travels in
-// the frame; what does not follows at once, under a tag made of the length: two lengths never meet, and no
-// time is lost for a question. Engines keep the order of messages with one tag.
+// [Note: messages over c10d] Gloo ends the process when a message is longer than its receive. So a message is
+// led by a frame of one size that says its length, and the receiver compares. What fits travels in the frame;
+// what does not follows at once, under a tag made of the length: two lengths never meet, and no time is lost
+// for a question. What was agreed needs no frame then. Engines keep the order of messages with one tag.
 namespace dear::train {
 
 inline constexpr std::int64_t kInlineBytes = 248;
