@@ -22,7 +22,7 @@ struct Transfer {
   Tag tag = 0;
   std::byte* data = nullptr;  // only read when it is sent
   std::int64_t bytes = 0;
-  bool agreed = false;  // both ends have told each other what they send: channels need not compare lengths
+  bool agreed = false;  // both ends tell each other what they send: channels need not compare lengths
   bool done = false;    // set by the channels, in progress() and wait()
 };
 

@@ -71,7 +71,8 @@ Heading read_heading(const std::byte* message, std::uint64_t near) {
     std::memcpy(&whole, message, sizeof whole);
     return whole;
   }
-  const auto ahead = static_cast<std::int16_t>(static_cast<std::uint16_t>(kSequence.in(bits)-near));
+  const std::uint64_t last_bits = kSequence.in(bits);
+  const auto ahead = static_cast<std::int16_t>(last_bits - near);  // or behind
   Heading heading;
   heading.sequence = near + static_cast<std::uint64_t>(std::int64_t{ahead});
   heading.count = static_cast<std::int64_t>(kCount.in(bits));
