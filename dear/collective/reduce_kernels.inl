@@ -109,30 +109,60 @@ void pass_over(const T* const* sources, typename Element<T>::Sum* partial, T* ou
 }
 
 #if defined(__F16C__) && defined(__AVX2__)
-// Eight numbers at a time; what is left one by one.
-struct Eight {
-  static __m256 load(const Half* at) {
-    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+// As many numbers as are accumulated at a time, as fp32; what is left goes one by one.
+template <typename T>
+struct Vector;
+
+template <>
+struct Vector<Half> {
+  static constexpr int kParts = 1;  // of eight
+  __m256 parts[kParts];
+
+  static Vector load(const Half* at) {
+    return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)))};
   }
-  static __m256 load(const BFloat16* at) {
-    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  void store(Half* at) const {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm256_cvtps_ph(parts[0], _MM_FROUND_TO_NEAREST_INT));
+  }
+};
+
+// Those at even places and those at odd ones, which stand where an fp32 has its upper half: nothing has to be
+// moved between the lanes of a register, and a sum takes no longer than memory does.
+template <>
+struct Vector<BFloat16> {
+  static constexpr int kParts = 2;
+  __m256 parts[kParts];
+
+  static Vector load(const BFloat16* at) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(bits, 16)),
+            _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(~0xffff)))};
   }
   // As narrow_to_bfloat16 does it.
-  static void store(BFloat16* at, __m256 value) {
+  void store(BFloat16* at) const {
+    __m256i even = rounded(parts[0]), odd = rounded(parts[1]);
+    if (_mm256_movemask_ps(_mm256_cmp_ps(parts[0], parts[1], _CMP_UNORD_Q)) != 0) [[unlikely]] {
+      even = quiet_if_nan(parts[0], even);
+      odd = quiet_if_nan(parts[1], odd);
+    }
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(at),
+                        _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa));
+  }
+
+ private:
+  // Those of the upper half are the result.
+  static __m256i rounded(__m256 value) {
     const __m256i bits = _mm256_castps_si256(value);
-    const __m256i high = _mm256_srli_epi32(bits, 16);
-    const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
-    const __m256i up = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
-    const __m256i quiet_nan = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
-    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
-    const __m256i wide = _mm256_blendv_epi8(_mm256_srli_epi32(up, 16), quiet_nan, is_nan);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(at),
-                     _mm_packus_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1)));
+    const __m256i lowest = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), lowest);
   }
-  static void store(Half* at, __m256 value) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+  static __m256i quiet_if_nan(__m256 value, __m256i rounded) {
+    const __m256i quiet = _mm256_or_si256(_mm256_castps_si256(value), _mm256_set1_epi32(0x40 << 16));
+    return _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q)));
   }
+};
+
+struct Eight {
   static __m256 apply(Add, __m256 a, __m256 b) { return _mm256_add_ps(a, b); }
   template <int kComparison>
   static __m256 choose(__m256 a, __m256 b) {
@@ -144,21 +174,36 @@ struct Eight {
 };
 
 template <typename T, typename Op, int N, Pass kPass>
-std::int64_t pass_by_eights(const T* const* sources, float* partial, T* out, std::int64_t count,
-                            std::int64_t divisor) {
+std::int64_t pass_by_vectors(const T* const* sources, float* partial, T* out, std::int64_t count,
+                             std::int64_t divisor) {
+  constexpr int kParts = Vector<T>::kParts;
+  constexpr int kLength = 8 * kParts;
   const T* source[N];
   for (int n = 0; n < N; ++n) source[n] = sources[n];
   const __m256 by = _mm256_set1_ps(static_cast<float>(divisor));
   std::int64_t i = 0;
-  for (; i + 8 <= count; i += 8) {
+  for (; i + kLength <= count; i += kLength) {
     constexpr bool kFresh = kPass == Pass::only || kPass == Pass::first;
-    __m256 sum = kFresh ? Eight::load(source[0] + i) : _mm256_loadu_ps(partial + i);
-    for (int n = kFresh ? 1 : 0; n < N; ++n) sum = Eight::apply(Op{}, sum, Eight::load(source[n] + i));
-    if constexpr (kPass == Pass::first || kPass == Pass::middle) {
-      _mm256_storeu_ps(partial + i, sum);
+    Vector<T> sum;
+    if constexpr (kFresh) {
+      sum = Vector<T>::load(source[0] + i);
     } else {
-      Eight::store(out + i, divisor == 1 ? sum : _mm256_div_ps(sum, by));
+      for (int part = 0; part < kParts; ++part) sum.parts[part] = _mm256_loadu_ps(partial + i + 8 * part);
     }
+    for (int n = kFresh ? 1 : 0; n < N; ++n) {
+      const Vector<T> next = Vector<T>::load(source[n] + i);
+      for (int part = 0; part < kParts; ++part) {
+        sum.parts[part] = Eight::apply(Op{}, sum.parts[part], next.parts[part]);
+      }
+    }
+    if constexpr (kPass == Pass::first || kPass == Pass::middle) {
+      for (int part = 0; part < kParts; ++part) _mm256_storeu_ps(partial + i + 8 * part, sum.parts[part]);
+      continue;
+    }
+    if (divisor != 1) {
+      for (int part = 0; part < kParts; ++part) sum.parts[part] = _mm256_div_ps(sum.parts[part], by);
+    }
+    sum.store(out + i);
   }
   return i;
 }
@@ -172,7 +217,7 @@ void pass(const T* const* sources, std::int64_t begin, typename Element<T>::Sum*
   std::int64_t done = 0;
 #if defined(__F16C__) && defined(__AVX2__)
   if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
-    done = pass_by_eights<T, Op, N, kPass>(from, partial, out + begin, count, divisor);
+    done = pass_by_vectors<T, Op, N, kPass>(from, partial, out + begin, count, divisor);
     for (int n = 0; n < N; ++n) from[n] += done;
   }
 #endif

@@ -215,7 +215,7 @@ void expect_kernels_agree(DType dtype, Reduction reduction, int sources, std::in
 TEST(Reduce, GivesTheSameBitsOnEveryProcessor) {
   for (const Reduction reduction : {Reduction::sum, Reduction::average, Reduction::max, Reduction::min}) {
     for (const int sources : {1, 2, 3, 4, 5, 8, 9, 13}) {
-      for (const std::int64_t count : {1, 7, 8, 31, 2048, 4103}) {
+      for (const std::int64_t count : {1, 7, 8, 15, 16, 31, 2048, 4103}) {
         expect_kernels_agree<float>(DType::f32, reduction, sources, count);
         expect_kernels_agree<double>(DType::f64, reduction, sources, count);
         expect_kernels_agree<Half>(DType::f16, reduction, sources, count);
