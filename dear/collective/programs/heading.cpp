@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/collective/bit_field.h"
 
 namespace dear::collective {
 namespace {
@@ -30,23 +31,13 @@ std::string describe(const Heading& one) {
   return dear::describe(request);
 }
 
-// A field of a packed heading: its lowest bit, and how many it has.
-struct Field {
-  int begin;
-  int bits;
-  [[nodiscard]] constexpr std::uint64_t most() const { return (std::uint64_t{1} << bits) - 1; }
-  [[nodiscard]] constexpr bool fits(std::uint64_t value) const { return value <= most(); }
-  [[nodiscard]] constexpr std::uint64_t at_its_place(std::uint64_t value) const {
-    return (value & most()) << begin;
-  }
-  [[nodiscard]] constexpr std::uint64_t in(std::uint64_t bits) const { return (bits >> begin) & most(); }
-};
-constexpr Field kSequence = {0, 16};  // its last bits
-constexpr Field kCount = {16, 22};
-constexpr Field kLabel = {38, 17};  // plus 1, so that none is 0
-constexpr Field kOperation = {55, 3};
-constexpr Field kDType = {58, 3};
-constexpr Field kReduction = {61, 2};
+// Of a packed heading.
+constexpr BitField kSequence = {0, 16};  // its last bits
+constexpr BitField kCount = {16, 22};
+constexpr BitField kLabel = {38, 17};  // plus 1, so that none is 0
+constexpr BitField kOperation = {55, 3};
+constexpr BitField kDType = {58, 3};
+constexpr BitField kReduction = {61, 2};
 constexpr std::uint64_t kPacked = std::uint64_t{1} << 63;
 
 }  // namespace

@@ -11,13 +11,14 @@
 
 namespace dear::collective {
 
-// [Note: the barrier] Each rank counts the barriers that it entered in a line of its own, and a barrier is
-// complete for a rank when all counts are as high as its own: nobody writes what another one writes, so a
-// barrier costs each rank a read of every other's line. Who finds some missing spins for a moment, then
-// sleeps on `bell`. The last to come rings it, if anybody sleeps: counts and `sleepers` are in one total
-// order, so either the sleeper sees the last count or the last to come sees the sleeper. The lowest bit of
-// the bell says that the group failed. A completion counts before a failure: who got through a barrier is not
-// concerned with what a peer met later.
+// [Note: the barrier] Each rank counts the barriers that it entered in lines of its own, one for those of
+// even and one for those of odd number, so that what is said there can be read until the next one; and a
+// barrier is complete for a rank when all counts are as high as its own: nobody writes what another one
+// writes, so a barrier costs each rank a read of every other's line. Who finds some missing spins for a
+// moment, then sleeps on `bell`. The last to come rings it, if anybody sleeps: counts and `sleepers` are in
+// one total order, so either the sleeper sees the last count or the last to come sees the sleeper. The lowest
+// bit of the bell says that the group failed. A completion counts before a failure: who got through a barrier
+// is not concerned with what a peer met later.
 struct Control::Board {
   alignas(64) std::atomic<std::uint32_t> bell;
   alignas(64) std::atomic<std::uint32_t> sleepers;
@@ -26,15 +27,21 @@ struct Control::Board {
   char message[2000];
 };
 
-// Each group of lines is read by the peers at one time: the count while they wait, one entry when all have
-// come.
+// How many barriers the rank had entered, and what it says with that.
+struct Control::Arrival {
+  alignas(128) std::atomic<std::uint64_t> phase;
+  Brief brief;
+};
+
+// Each group of lines is read by the peers at one time: the arrival while they wait, one entry, if at all,
+// when all have come.
 struct Control::Place {
   struct Entry {
     alignas(128) Announcement announcement;
     alignas(16) std::byte note[kNoteBytes];
   };
-  alignas(128) std::atomic<std::uint64_t> phase;  // barriers that the rank entered
-  std::atomic<bool> left;
+  Arrival arrivals[2];
+  alignas(128) std::atomic<bool> left;
   Entry entries[2];
 };
 
@@ -59,6 +66,7 @@ constexpr std::int64_t kPlacesAt = 4096;
 
 std::int64_t Control::bytes_for(int ranks) {
   static_assert(sizeof(Board) <= kPlacesAt);
+  static_assert(sizeof(Arrival) == 128);  // two lines, which many processors bring together
   return kPlacesAt + ranks * static_cast<std::int64_t>(sizeof(Place));
 }
 
@@ -82,6 +90,12 @@ void Control::leave() noexcept {
 
 Control::Place& Control::place(int rank) const { return places_[rank]; }
 
+Control::Arrival& Control::arrival(int rank) const { return place(rank).arrivals[phase_ % 2]; }
+
+Control::Brief& Control::brief_for_next() const { return place(rank_).arrivals[(phase_ + 1) % 2].brief; }
+
+Control::Brief& Control::brief_of_last(int rank) const { return arrival(rank).brief; }
+
 Announcement& Control::announcement(int rank, std::uint64_t sequence) const {
   return place(rank).entries[sequence % 2].announcement;
 }
@@ -94,7 +108,7 @@ std::byte* Control::note(int rank, std::uint64_t sequence) const {
 bool Control::all_here() const {
   for (int step = 1; step < ranks_; ++step) {
     const int rank = rank_ + step < ranks_ ? rank_ + step : rank_ + step - ranks_;
-    if (place(rank).phase.load(std::memory_order_seq_cst) < phase_) {
+    if (arrival(rank).phase.load(std::memory_order_seq_cst) < phase_) {
       return false;
     }
   }
@@ -106,7 +120,7 @@ void Control::barrier(const Describe& what, Deadline deadline, Waiting waiting) 
     throw_failure();
   }
   ++phase_;
-  place(rank_).phase.store(phase_, std::memory_order_seq_cst);
+  arrival(rank_).phase.store(phase_, std::memory_order_seq_cst);
   if (all_here()) {
     if (board_->sleepers.load(std::memory_order_seq_cst) != 0) {
       board_->bell.fetch_add(kRing, std::memory_order_acq_rel);
@@ -180,7 +194,7 @@ void Control::sleep_until_all_here(const Describe& what, Deadline deadline) {
 std::vector<int> Control::missing() const {
   std::vector<int> absent;
   for (int rank = 0; rank < ranks_; ++rank) {
-    if (rank != rank_ && place(rank).phase.load(std::memory_order_acquire) < phase_) {
+    if (rank != rank_ && arrival(rank).phase.load(std::memory_order_acquire) < phase_) {
       absent.push_back(rank);
     }
   }
@@ -194,7 +208,7 @@ void Control::fail_if_gone(const std::vector<int>& absent, const Describe& what)
     if (!left && !peers_.ended(rank)) {
       continue;
     }
-    if (place(rank).phase.load(std::memory_order_acquire) >= phase_) {
+    if (arrival(rank).phase.load(std::memory_order_acquire) >= phase_) {
       continue;
     }
     fail(FailureKind::transport, peers_.is_gone(rank, left, what()));

@@ -37,6 +37,13 @@ struct Announcement {
   std::int64_t asked_nanoseconds = 0;
 };
 
+// The same in two words; `what` is 0 where they have no room for it. See gist_of().
+struct Gist {
+  std::uint64_t what = 0;
+  std::uint64_t where = 0;
+  friend bool operator==(const Gist&, const Gist&) = default;
+};
+
 // The segment in which the ranks of one host meet: a barrier, a board of announcements with room for small
 // data, and the one failure that ends the group. Each rank has an object of its own on the shared memory;
 // post_failure() may be called from any thread, the rest by one at a time.
@@ -44,6 +51,7 @@ class Control {
  public:
   static constexpr int kMaxRanks = 128;
   static constexpr std::int64_t kNoteBytes = 8192;
+  static constexpr std::int64_t kBriefBytes = 104;
   enum class FailureKind : std::uint32_t { transport, timeout };
 
   static std::int64_t bytes_for(int ranks);
@@ -69,6 +77,15 @@ class Control {
   // kNoteBytes beside it, under the same rule; aligned to 16 bytes.
   [[nodiscard]] std::byte* note(int rank, std::uint64_t sequence) const;
 
+  // What a rank says in the lines that the others read to see that it has come, and which therefore takes
+  // them no time. Written before a barrier, read by all between it and the next one.
+  struct Brief {
+    Gist gist;
+    alignas(8) std::byte data[kBriefBytes];
+  };
+  [[nodiscard]] Brief& brief_for_next() const;         // of this rank, for the next barrier
+  [[nodiscard]] Brief& brief_of_last(int rank) const;  // for the last one
+
   // Makes this the group's failure, unless there is one, and wakes all. The peers throw it as it stands.
   void post_failure(FailureKind kind, const std::string& message) noexcept;
   // Posts and throws the group's failure.
@@ -77,7 +94,9 @@ class Control {
  private:
   struct Board;
   struct Place;
+  struct Arrival;
   [[nodiscard]] Place& place(int rank) const;
+  [[nodiscard]] Arrival& arrival(int rank) const;  // at the last barrier that this rank entered
   [[nodiscard]] bool all_here() const;
   [[nodiscard]] bool spin() const;
   [[nodiscard]] bool yield() const;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/collective/bit_field.h"
 #include "dear/transport/shm/peers.h"
 
 namespace dear::collective {
@@ -13,6 +14,19 @@ namespace {
 // Beside the values of Operation.
 constexpr std::uint8_t kAllocation = 255;
 constexpr std::uint8_t kSharedAllocation = 254;
+
+// Of the first word of a gist, whose highest bit is set.
+constexpr BitField kCount = {0, 20};
+constexpr BitField kLabel = {20, 20};    // plus 1, so that none is 0
+constexpr BitField kSequence = {40, 8};  // its last bits
+constexpr BitField kRoot = {48, 7};
+constexpr BitField kOperation = {55, 3};
+constexpr BitField kDType = {58, 3};
+constexpr BitField kReduction = {61, 2};
+constexpr std::uint64_t kThere = std::uint64_t{1} << 63;
+// Of the second.
+constexpr BitField kBuffer = {0, 24};
+constexpr BitField kOffset = {24, 40};
 
 auto key(const Announcement& one) {
   return std::tie(one.sequence, one.operation, one.count, one.dtype, one.reduction, one.root, one.label,
@@ -45,6 +59,25 @@ std::string describe_place(const Announcement& one) {
 }
 
 }  // namespace
+
+Gist gist_of(const Announcement& one) {
+  const auto count = static_cast<std::uint64_t>(one.count);
+  const auto label = static_cast<std::uint64_t>(one.label + 1);
+  const auto root = static_cast<std::uint64_t>(one.root);
+  const auto offset = static_cast<std::uint64_t>(one.offset_bytes);
+  const bool has_room = kCount.fits(count) && kLabel.fits(label) && kRoot.fits(root) &&
+                        kOperation.fits(one.operation) && kDType.fits(one.dtype) &&
+                        kReduction.fits(one.reduction) && kBuffer.fits(one.buffer) && kOffset.fits(offset) &&
+                        one.output_buffer == 0 && one.output_offset_bytes == 0;
+  if (!has_room) {
+    return {};
+  }
+  return {.what = kThere | kCount.at_its_place(count) | kLabel.at_its_place(label) |
+                  kSequence.at_its_place(one.sequence) | kRoot.at_its_place(root) |
+                  kOperation.at_its_place(one.operation) | kDType.at_its_place(one.dtype) |
+                  kReduction.at_its_place(one.reduction),
+          .where = kBuffer.at_its_place(one.buffer) | kOffset.at_its_place(offset)};
+}
 
 bool asks_the_same(const Announcement& one, const Announcement& other) { return key(one) == key(other); }
 

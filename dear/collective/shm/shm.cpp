@@ -100,7 +100,8 @@ class Shm final : public SharedMemory {
       const auto what = [&] {
         return fmt::format("wait in collective {}, {}", sequence_, describe(request));
       };
-      timing = enter(say_of(request), begin_now(request).begin, what, deadline, request.waiting);
+      timing =
+          enter(say_of(request), begin_now(request).begin, request.timed, what, deadline, request.waiting);
     });
     return timing;
   }
@@ -135,9 +136,10 @@ class Shm final : public SharedMemory {
   // Puts down what this rank is about to do, under the next sequence.
   Announcement& say(const Announcement& mine);
   Announcement& say_of(const Request& request);
-  // Waits for the others and compares. Returns the moment from which all were there.
-  Timing enter(Announcement& mine, SteadyTime now, const Control::Describe& what, Deadline deadline,
-               Waiting waiting);
+  // Waits for the others and compares. Returns the moment from which all were there, if it is `timed`.
+  Timing enter(Announcement& mine, SteadyTime now, bool timed, const Control::Describe& what,
+               Deadline deadline, Waiting waiting);
+  [[nodiscard]] std::vector<Announcement> all_announcements() const;
   Buffer allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline);
   Timing run_on_all(const Request& request, Deadline deadline);
 
@@ -159,26 +161,39 @@ Announcement& Shm::say(const Announcement& mine) {
   return said;
 }
 
-Timing Shm::enter(Announcement& mine, SteadyTime now, const Control::Describe& what, Deadline deadline,
-                  Waiting waiting) {
+std::vector<Announcement> Shm::all_announcements() const {
+  std::vector<Announcement> all;
+  for (int rank = 0; rank < size_; ++rank) {
+    all.push_back(control_->announcement(rank, sequence_));
+  }
+  return all;
+}
+
+// The gists come with the barrier; the announcements are read where those differ or have no room, and for the
+// times in them.
+Timing Shm::enter(Announcement& mine, SteadyTime now, bool timed, const Control::Describe& what,
+                  Deadline deadline, Waiting waiting) {
   mine.arrival_nanoseconds = nanoseconds_of(now);
   if (mine.asked_nanoseconds == 0) mine.asked_nanoseconds = mine.arrival_nanoseconds;
+  const Gist gist = gist_of(mine);
+  control_->brief_for_next().gist = gist;
   control_->barrier(what, deadline, waiting);
-  std::int64_t arrived = 0;
-  std::int64_t asked = 0;
-  bool alike = true;
+  bool alike = gist.what != 0;
   for (int rank = 0; rank < size_; ++rank) {
-    const Announcement& theirs = control_->announcement(rank, sequence_);
-    alike = alike && asks_the_same(theirs, mine);
-    arrived = std::max(arrived, theirs.arrival_nanoseconds);
-    asked = std::max(asked, theirs.asked_nanoseconds);
+    alike = alike && control_->brief_of_last(rank).gist == gist;
   }
   if (!alike) {
-    std::vector<Announcement> all;
-    for (int rank = 0; rank < size_; ++rank) {
-      all.push_back(control_->announcement(rank, sequence_));
-    }
-    throw_on_mismatch(all);
+    throw_on_mismatch(all_announcements());
+  }
+  if (!timed) {
+    return {};
+  }
+  std::int64_t arrived = 0;
+  std::int64_t asked = 0;
+  for (int rank = 0; rank < size_; ++rank) {
+    const Announcement& theirs = control_->announcement(rank, sequence_);
+    arrived = std::max(arrived, theirs.arrival_nanoseconds);
+    asked = std::max(asked, theirs.asked_nanoseconds);
   }
   return {.begin = SteadyTime(std::chrono::nanoseconds(arrived)),
           .asked = SteadyTime(std::chrono::nanoseconds(asked))};
@@ -193,7 +208,7 @@ Buffer Shm::allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline) 
     return fmt::format("wait in collective {}, allocation of {} bytes", sequence_, bytes);
   };
   enter(say(shared ? announce_shared_allocation(bytes) : announce_allocation(bytes)), SteadyClock::now(),
-        what, deadline, Waiting::asleep);
+        false, what, deadline, Waiting::asleep);
 
   auto region = std::make_shared<ShmRegion>();
   const std::int64_t page = sysconf(_SC_PAGESIZE);
@@ -243,9 +258,10 @@ Announcement& Shm::say_of(const Request& request) {
   return mine;
 }
 
-// [Note: small collectives] What fits beside the announcement is brought there, so that the peers have it
-// with the barrier on which the collective begins, and nobody waits for its end: the place is used again two
-// sequences later, and nobody gets there before all have come to the next one and are through with this.
+// [Note: small collectives] What fits beside the announcement is brought there, and what is smaller still
+// beside the word that this rank has come, so that the peers have it with the barrier on which the collective
+// begins, and nobody waits for its end: the place is used again two sequences or barriers later, and nobody
+// gets there before all have come to the next one and are through with this.
 //
 // What all ranks share is there when all have come, and nothing is moved: a copy of it made later, from a
 // note, could undo what its owner has written since.
@@ -256,18 +272,22 @@ Timing Shm::run_on_all(const Request& request, Deadline deadline) {
   Announcement& mine = say_of(request);
   const bool moves =
       request.operation != Operation::barrier && request.view.count > 0 && !request.view.buffer.shared();
-  const bool small = request.view.count * view.element <= Control::kNoteBytes;
+  const std::int64_t bytes = request.view.count * view.element;
+  const bool small = bytes <= Control::kNoteBytes;
+  const bool tiny = bytes <= Control::kBriefBytes;
   if (moves && small) {
     const Range range = brought_bytes(request, rank_, size_);
     if (range.count() > 0) {
-      std::memcpy(control_->note(rank_, sequence_) + range.begin, view.of(rank_) + range.begin,
-                  static_cast<std::size_t>(range.count()));
+      std::byte* const to = tiny ? control_->brief_for_next().data : control_->note(rank_, sequence_);
+      std::memcpy(to + range.begin, view.of(rank_) + range.begin, static_cast<std::size_t>(range.count()));
     }
   }
-  Timing timing = enter(mine, begin_now(request).begin, what, deadline, request.waiting);
+  Timing timing = enter(mine, begin_now(request).begin, request.timed, what, deadline, request.waiting);
   if (moves) {
     for (int rank = 0; rank < size_; ++rank) {
-      parts_[static_cast<std::size_t>(rank)] = small ? control_->note(rank, sequence_) : view.of(rank);
+      parts_[static_cast<std::size_t>(rank)] = tiny    ? control_->brief_of_last(rank).data
+                                               : small ? control_->note(rank, sequence_)
+                                                       : view.of(rank);
     }
     const bool apart = request.operation == Operation::all_to_all;
     const Side side{.request = request,
