@@ -13,6 +13,11 @@ import unittest
 RANKS = 3
 BENCH = ["bench", "collective", "--sizes", "4B,64KiB", "--repeat", "2", "--timeout", "30s"]
 PAIR = "reduce-scatter+all-gather"
+# TCP between the ranks of one host, as it is between hosts.
+OVER_TCP = {
+    "openmpi": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self"},
+    "mpich": {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"},
+}
 
 
 class Launched(unittest.TestCase):
@@ -23,9 +28,9 @@ class Launched(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
 
-    def run_bench(self, *options):
+    def run_bench(self, *options, environment=()):
         command = [self.mpirun, self.implementation, str(RANKS), self.dear, *BENCH, *options]
-        environment = {**os.environ, "XDG_CACHE_HOME": self.folder}
+        environment = {**os.environ, "XDG_CACHE_HOME": self.folder, **dict(environment)}
         return subprocess.run(
             command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=240, check=False
         )
@@ -58,6 +63,11 @@ class Launched(unittest.TestCase):
         for backend in ("mpi", "auto"):
             results = self.results("--backend", backend, "--rivals", "none", "--reproducible")
             self.assertEqual([row["verified"] for row in results], [True, True])
+
+    def test_jobs_over_tcp_end_well(self):
+        for _ in range(10):
+            ended = self.run_bench("--backend", "mpi", "--rivals", "none", environment=OVER_TCP[self.implementation])
+            self.assertEqual(ended.returncode, 0, ended)
 
     def test_bad_options_end_all_ranks(self):
         for options, naming in (

@@ -23,8 +23,8 @@ namespace dear::transport {
 namespace {
 
 constexpr auto kFarewell = std::chrono::hours(1);
-// Between the farewell and the end of MPI, when nobody has anything to say any more: MPICH over UCX was seen
-// to wait for ever there.
+// Between the farewell and the end of MPI, when nobody has anything to say any more: MPI may wait for ever
+// there (binding.cpp, [Note: Still before the end]).
 constexpr auto kParting = std::chrono::seconds(10);
 
 // [Note: MPI's thread] MPI_Init and MPI_Finalize wait for all ranks without an end, and MPI wants both from
