@@ -278,7 +278,7 @@ TEST(GroupOfThreads, AbortReachesThePeers) {
 TEST(GroupOfThreads, GivesUpOnARankThatDoesNotCome) {
   std::promise<void> others_done;
   const auto reports =
-      run_on_threads(make_shm_threads(2), {.timeout = std::chrono::milliseconds(200)}, [&](Group& group) {
+      run_on_threads(make_shm_threads(2), {.timeout = std::chrono::seconds(1)}, [&](Group& group) {
         group.barrier().wait();
         if (group.rank() == 1) {
           return others_done.get_future().get();

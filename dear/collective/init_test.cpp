@@ -63,7 +63,7 @@ TEST(Init, NamesTheRanksThatDoNotCome) {
   const std::string rendezvous = fresh_rendezvous();
   const auto reports = run_in_processes(2, [&](int rank) {
     become(rank, 3, rendezvous);
-    init({.timeout = std::chrono::milliseconds(300)});
+    init({.timeout = std::chrono::seconds(1)});
   });
   EXPECT_THAT(reports, Each(HasSubstr("TimeoutError: rank 2 did not come within")));
 }
