@@ -57,12 +57,21 @@ void copy_blocks(const Side& side) {
   }
 }
 
+// From the end, as what a reduce-scatter or an update wrote last is still in a cache; and piece by piece, so
+// that each is fetched once for all peers.
 void give_shard(const Side& side) {
+  constexpr std::int64_t kPieceBytes = 64 * 1024;
   const std::int64_t element = element_bytes(side);
   const Range own = side.shard(side.rank);
-  for (int step = 1; step < side.size; ++step) {
-    copy(side.parts[static_cast<std::size_t>(after(side, step))] + own.begin * element,
-         side.out + own.begin * element, own.count() * element, stores_of(side));
+  const std::int64_t first = own.begin * element;
+  const std::int64_t bytes = own.count() * element;
+  const Stores stores = stores_of(side);
+  for (std::int64_t piece = (bytes - 1) / kPieceBytes; piece >= 0 && bytes > 0; --piece) {
+    const std::int64_t at = piece * kPieceBytes;
+    for (int step = 1; step < side.size; ++step) {
+      std::byte* const part = side.parts[static_cast<std::size_t>(after(side, step))];
+      copy(part + first + at, side.out + first + at, std::min(kPieceBytes, bytes - at), stores);
+    }
   }
 }
 
