@@ -1,8 +1,6 @@
 #include "dear/collective/backends.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,6 +8,7 @@
 
 #include "dear/base/error.h"
 #include "dear/collective/mpi/mpi.h"
+#include "dear/collective/mpi/talk.h"
 #include "dear/collective/shm/shm.h"
 #include "dear/collective/single/single.h"
 #include "dear/collective/two_level/two_level.h"
@@ -62,50 +61,27 @@ std::string mpi_missing() {
              : "";
 }
 
-MadeBackend over(std::unique_ptr<transport::Mpi> mpi, const Placement& placement) {
+MadeBackend over(std::unique_ptr<transport::Mpi> mpi, const Placement& placement, bool share_memory = true) {
   auto made = collective::make_mpi(std::move(mpi), {.reproducible = placement.reproducible,
                                                     .cache_folder = placement.environment.cache_folder,
+                                                    .share_memory = share_memory,
                                                     .deadline = placement.deadline});
   return {.backend = std::move(made.backend), .note = "; " + made.ways};
 }
 
 MadeBackend make_mpi(const Placement& placement) { return over(open_mpi(placement), placement); }
+MadeBackend make_mpi_messages(const Placement& placement) {
+  return over(open_mpi(placement), placement, false);
+}
 
 std::string counted(int ranks) { return fmt::format("{} {}", ranks, ranks == 1 ? "rank" : "ranks"); }
-
-// The text that rank 0 has, on all ranks: under one launcher each host may have a name of its own for the
-// job.
-std::string text_of_rank_0(transport::Mpi& mpi, const std::string& text, Deadline deadline) {
-  constexpr transport::Tag kTag = 1;
-  std::array<char, 512> message{};
-  std::memcpy(message.data(), text.data(), std::min(text.size(), message.size() - 1));
-  std::vector<transport::Transfer> transfers;
-  const auto add = [&](transport::Transfer::Direction direction, int peer) {
-    transfers.push_back({.direction = direction,
-                         .peer = peer,
-                         .tag = kTag,
-                         .data = reinterpret_cast<std::byte*>(message.data()),
-                         .bytes = static_cast<std::int64_t>(message.size())});
-  };
-  if (mpi.rank() != 0) {
-    add(transport::Transfer::Direction::receive, 0);
-  }
-  for (int peer = 1; mpi.rank() == 0 && peer < mpi.size(); ++peer) {
-    add(transport::Transfer::Direction::send, peer);
-  }
-  for (transport::Transfer& transfer : transfers) {
-    mpi.start(transfer);
-  }
-  while (!std::all_of(transfers.begin(), transfers.end(), [](const auto& one) { return one.done; })) {
-    mpi.wait([] { return "wait for the name of the job"; }, deadline);
-  }
-  return message.data();
-}
 
 // The ranks of one host meet under the name of the job and the number of the host.
 MadeBackend two_level_over(std::unique_ptr<transport::Mpi> mpi, const collective::TwoLevelShape& shape,
                            const Placement& placement) {
-  const std::string job = text_of_rank_0(*mpi, placement.environment.rendezvous, placement.deadline);
+  // Under one launcher each host may have a name of its own for the job.
+  const std::string job =
+      collective::text_of_rank_0(*mpi, placement.environment.rendezvous, placement.deadline);
   const int rank = mpi->rank();
   const int host = mpi->hosts()[static_cast<std::size_t>(rank)];
   auto inside = collective::make_shm({.rendezvous = fmt::format("{} host {}", job, host),
@@ -149,7 +125,7 @@ BackendChoice choose_over_mpi(const Placement& placement) {
   }
   Placement together = placement;
   together.environment.rendezvous =
-      text_of_rank_0(*mpi, placement.environment.rendezvous, placement.deadline);
+      collective::text_of_rank_0(*mpi, placement.environment.rendezvous, placement.deadline);
   together.environment.local_rank = placement.environment.rank;
   together.environment.local_size = placement.environment.size;
   return {.name = "shm",
@@ -184,6 +160,7 @@ const std::vector<BackendEntry>& backends() {
       {"single", "one rank, nothing to send", nothing_missing, make_single},
       {"shm", "ranks of one host on shared memory", nothing_missing, make_shm},
       {"mpi", "ranks on any hosts, over the MPI that started them", mpi_missing, make_mpi},
+      {"mpi-messages", "the same, all of it by messages on one host, too", mpi_missing, make_mpi_messages},
       {"two-level", "shared memory inside hosts, MPI across", mpi_missing, make_two_level},
   };
   return kTable;

@@ -1,8 +1,8 @@
 // One rank of a job in which something goes wrong, for failures_test.py:
-//   failing_rank FOLDER TIMEOUT_SECONDS VICTIM ACTION AFTER
-// runs collectives over MPI. After so many of them the rank VICTIM does ACTION: kill, stop, leave, mismatch,
-// label=NUMBER of the next one; or it is absent from the beginning. Whoever survives writes what it met to
-// FOLDER/RANK.
+//   failing_rank FOLDER BACKEND TIMEOUT_SECONDS VICTIM ACTION AFTER
+// runs collectives over MPI, on backend mpi or mpi-messages. After so many of them the rank VICTIM does
+// ACTION: kill, stop, leave, mismatch, count=NUMBER or label=NUMBER of the next one; or it is absent from the
+// beginning. Whoever survives writes what it met to FOLDER/RANK.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -29,8 +29,9 @@ std::string kind_of(const std::exception& error) {
   return "error";
 }
 
-enum class After { go_on, leave, mismatch, label };
+enum class After { go_on, leave, mismatch, count, label };
 constexpr std::string_view kLabel = "label=";
+constexpr std::string_view kCount = "count=";
 
 After act(const std::string& action) {
   if (action == "kill") {
@@ -43,13 +44,15 @@ After act(const std::string& action) {
     return After::mismatch;
   } else if (action.starts_with(kLabel)) {
     return After::label;
+  } else if (action.starts_with(kCount)) {
+    return After::count;
   }
   return After::go_on;
 }
 
-void run(double timeout, bool victim, const std::string& action, int after) {
-  Group group =
-      init({.timeout = std::chrono::duration<double>(timeout), .backend = "mpi", .say = [](const auto&) {}});
+void run(const std::string& backend, double timeout, bool victim, const std::string& action, int after) {
+  Group group = init(
+      {.timeout = std::chrono::duration<double>(timeout), .backend = backend, .say = [](const auto&) {}});
   constexpr std::int64_t kMostElements = 300'000;
   Buffer buffer = group.allocate(kMostElements * 4);
   for (int i = 0;; ++i) {
@@ -60,6 +63,7 @@ void run(double timeout, bool victim, const std::string& action, int after) {
       const After then = act(action);
       if (then == After::leave) return;
       if (then == After::mismatch) count = count > 1 ? count - 1 : 2;
+      if (then == After::count) count = std::atoll(action.c_str() + kCount.size());
       if (then == After::label) label = std::atoll(action.c_str() + kLabel.size());
     }
     group.issue(
@@ -71,21 +75,21 @@ void run(double timeout, bool victim, const std::string& action, int after) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 6) {
-    std::fprintf(stderr, "usage: failing_rank FOLDER TIMEOUT_SECONDS VICTIM ACTION AFTER\n");
+  if (argc != 7) {
+    std::fprintf(stderr, "usage: failing_rank FOLDER BACKEND TIMEOUT_SECONDS VICTIM ACTION AFTER\n");
     return 2;
   }
   const std::string folder = argv[1];
-  const std::string action = argv[4];
+  const std::string action = argv[5];
   const int rank = read_launch_environment().rank;
-  const bool victim = rank == std::atoi(argv[3]);
+  const bool victim = rank == std::atoi(argv[4]);
   std::signal(SIGUSR1, [](int) {});  // MPICH's mpiexec tells survivors of a death with it
   if (victim && action == "absent") {
     for (;;) pause();
   }
   std::string report = "ended";
   try {
-    run(std::atof(argv[2]), victim, action, std::atoi(argv[5]));
+    run(argv[2], std::atof(argv[3]), victim, action, std::atoi(argv[6]));
   } catch (const std::exception& error) {
     report = kind_of(error) + ": " + error.what();
   }

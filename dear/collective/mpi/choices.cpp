@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kSmallest = 64;
 // Of the file; another number, another form, or another way of measuring.
-constexpr int kForm = 6;
+constexpr int kForm = 7;
 constexpr std::array kOperations = {Operation::barrier,    Operation::reduce_scatter, Operation::all_gather,
                                     Operation::all_reduce, Operation::broadcast,      Operation::all_to_all};
 
@@ -28,7 +28,7 @@ std::optional<Operation> operation_called(const std::string& name) {
 
 // Of the ways for any number of ranks and order: what a file names must exist.
 bool is_known(Operation operation, const Way& way) {
-  if (way.algorithm == kMpisOwn) {
+  if (!is_program(way)) {
     return true;
   }
   const std::vector<Way> known =
@@ -44,9 +44,11 @@ bool same(const Way& a, const Way& b) {
 
 }  // namespace
 
+bool is_program(const Way& way) { return way.algorithm != kMpisOwn && way.algorithm != kSharedMemory; }
+
 std::string describe(const Way& way) {
-  if (way.algorithm == kMpisOwn) {
-    return "MPI's own";
+  if (!is_program(way)) {
+    return way.algorithm == kMpisOwn ? "MPI's own" : way.algorithm;
   }
   return fmt::format("{}{} in segments of {}", way.algorithm, way.then.empty() ? "" : " and " + way.then,
                      format_bytes(way.segment_bytes));

@@ -71,35 +71,38 @@ Way all_reduce_of(const Way& reduce_scatter, const Way& all_gather, std::int64_t
   if (bytes <= kMostGathered) {
     return {.algorithm = "gather"};
   }
-  if (reduce_scatter.algorithm == kMpisOwn && all_gather.algorithm == kMpisOwn) {
-    return {.algorithm = kMpisOwn};
+  if (reduce_scatter.algorithm == all_gather.algorithm && !is_program(all_gather)) {
+    return all_gather;
   }
-  const Way& cut = reduce_scatter.algorithm == kMpisOwn ? all_gather : reduce_scatter;
+  const Way& cut = is_program(reduce_scatter) ? reduce_scatter : all_gather;
   return {.algorithm = "direct",
-          .then = all_gather.algorithm == kMpisOwn ? "ring" : all_gather.algorithm,
+          .then = is_program(all_gather) ? all_gather.algorithm : "ring",
           .segment_bytes = cut.segment_bytes};
 }
 
 // One way to carry a collective, as it will be carried.
 class Trial {
  public:
-  Trial(transport::Mpi& mpi, Way way) : way_(std::move(way)), letters_(mpi), own_(mpi) {
-    if (way_.algorithm != kMpisOwn) {
+  Trial(transport::Mpi& mpi, HostMemory* memory, Way way)
+      : way_(std::move(way)), memory_(memory), letters_(mpi), own_(mpi) {
+    if (is_program(way_)) {
       programs_ = make_program_backend(
           std::make_unique<BorrowedChannels>(mpi),
           {.reproducible = way_.algorithm != kAround, .choose = [this](const Errand&) { return way_; }});
     }
   }
   void run(const Request& request, Deadline deadline) {
-    if (programs_) {
-      programs_->run(request, deadline);
-    } else {
-      const auto what = [] { return "measure MPI's own collectives"; };
-      if (letters_.can_compare()) {  // which is a part of it
-        letters_.compare(request, ++sequence_, what, deadline);
-      }
-      own_.run(request, what, deadline);
+    if (way_.algorithm == kSharedMemory) {
+      memory_->run(request, deadline);
+      return;
     }
+    const auto what = [] { return "measure MPI's own collectives"; };
+    if (memory_ != nullptr) {  // to compare is a part of it
+      memory_->compare(request, deadline);
+    } else if (!programs_ && letters_.can_compare()) {
+      letters_.compare(request, ++sequence_, what, deadline);
+    }
+    programs_ ? static_cast<void>(programs_->run(request, deadline)) : own_.run(request, what, deadline);
   }
   [[nodiscard]] const Way& way() const { return way_; }
 
@@ -108,6 +111,7 @@ class Trial {
 
  private:
   Way way_;
+  HostMemory* memory_;
   SmallCollectives letters_;
   std::uint64_t sequence_ = 0;
   MpisOwn own_;
@@ -132,6 +136,9 @@ class Measurement {
       const std::int64_t line = 64 * mpi_.size();
       const std::int64_t bytes = std::max(line, largest_of(size_class) / line * line);
       const View view{.buffer = vector, .count = bytes / 4};
+      if (options_.memory != nullptr && largest_of(size_class) <= HostMemory::kSmallBytes) {
+        continue;  // which has its way
+      }
       if (bytes > vector.bytes() || (size_class != order.front() && spent_seconds() > budget_seconds_)) {
         continue;
       }
@@ -205,11 +212,17 @@ class Measurement {
                         .bytes = request.view.count * size_of(request.view.dtype),
                         .ranks = mpi_.size(),
                         .exact = true};
+    const auto add = [&](Way way) {
+      trials.push_back(std::make_unique<Trial>(mpi_, options_.memory, std::move(way)));
+    };
+    if (options_.memory != nullptr && options_.memory->has_room_for(request)) {
+      add({.algorithm = kSharedMemory});
+    }
     for (Way& way : candidates(errand, across_hosts_, options_.sums_go_around)) {
-      trials.push_back(std::make_unique<Trial>(mpi_, std::move(way)));
+      add(std::move(way));
     }
     if (MpisOwn(mpi_).can(request)) {
-      trials.push_back(std::make_unique<Trial>(mpi_, Way{.algorithm = kMpisOwn}));
+      add({.algorithm = kMpisOwn});
     }
     std::vector<double> slowest;
     int times = 1;

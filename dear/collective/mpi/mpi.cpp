@@ -9,6 +9,7 @@
 #include "dear/base/first_error.h"
 #include "dear/base/units.h"
 #include "dear/collective/mpi/borrowed_channels.h"
+#include "dear/collective/mpi/host_memory.h"
 #include "dear/collective/mpi/own.h"
 #include "dear/collective/mpi/remembered.h"
 #include "dear/collective/mpi/small.h"
@@ -18,7 +19,8 @@
 namespace dear::collective {
 namespace {
 
-// Small vectors have a way of their own; programs carry the rest, but those for which MPI's own were chosen.
+// Small vectors go through the memory of the host or by letters; programs carry the rest, but those for which
+// something else was chosen.
 class OverMpi final : public Backend {
  public:
   OverMpi(std::unique_ptr<transport::Mpi> mpi, const MpiBackendOptions& options)
@@ -26,50 +28,64 @@ class OverMpi final : public Backend {
     const bool one_host = transport::on_one_host(*mpi_);
     const bool ordered = options.reproducible || mpi_->size() <= 2 || (one_host && mpi_->size() < kManyRanks);
     goes_around_ = !ordered && !one_host;
+    if (mpi_->size() > 1) {
+      if (one_host && options.share_memory) {
+        memory_ = HostMemory::share(*mpi_, options.deadline, no_memory_because_);
+      }
+      remembered_ = remember_or_measure(
+          *mpi_, options.cache_folder,
+          {.sums_go_around = goes_around_, .memory = memory_.get(), .deadline = options.deadline});
+    }
     programs_ = make_program_backend(
         std::make_unique<BorrowedChannels>(*mpi_),
         {.reproducible = ordered, .choose = [this](const Errand& errand) { return way_of(errand); }});
     if (mpi_->size() > 1) {
       headings_ = programs_->allocate(kHeading * mpi_->size(), options.deadline);
-      remembered_ = remember_or_measure(*mpi_, *programs_, options.cache_folder,
-                                        {.sums_go_around = goes_around_, .deadline = options.deadline});
     }
-    // What was said up to now went by the model; from now on the choices count for the same plans as well.
-    programs_ = make_program_backend(
-        std::make_unique<BorrowedChannels>(*mpi_),
-        {.reproducible = ordered, .choose = [this](const Errand& errand) { return way_of(errand); }});
-    chosen_ = true;
   }
 
   [[nodiscard]] int rank() const override { return mpi_->rank(); }
   [[nodiscard]] int size() const override { return mpi_->size(); }
   [[nodiscard]] std::string description() const override { return "mpi, " + describe(*mpi_); }
   [[nodiscard]] std::string ways() const {
-    return mpi_->size() > 1 ? fmt::format("ways {} ({})", remembered_.origin, remembered_.choices.summary())
-                            : "nothing to send";
+    if (mpi_->size() == 1) return "nothing to send";
+    std::string small;
+    if (memory_) {
+      small = fmt::format("up to {} through shared memory; ", format_bytes(HostMemory::kSmallBytes));
+    } else if (!no_memory_because_.empty()) {
+      small = fmt::format("no shared memory: {}; ", no_memory_because_);
+    }
+    return fmt::format("{}ways {} ({})", small, remembered_.origin, remembered_.choices.summary());
   }
 
   Buffer allocate(std::int64_t bytes, Deadline deadline) override {
     Buffer buffer;
-    guarded([&] { buffer = programs_->allocate(bytes, deadline); });
+    guarded([&] {
+      if (memory_) memory_->compare_allocation(bytes, deadline);
+      buffer = programs_->allocate(bytes, deadline);
+    });
     return buffer;
   }
 
   Timing run(const Request& request, Deadline deadline) override {
     Timing timing;
     guarded([&] {
-      if (small_.can(request)) {
-        timing = run_small(request, deadline);
+      if (memory_ ? goes_through_memory(request) : small_.can(request)) {
+        timing = memory_ ? memory_->run(request, deadline) : run_small(request, deadline);
       } else if (goes_by_mpis_own(request)) {
         timing = run_by_mpi(request, deadline);
       } else {
+        if (memory_) memory_->compare(request, deadline);
         timing = programs_->run(request, deadline);
       }
     });
     return timing;
   }
 
-  void abort(const std::string& reason) noexcept override { programs_->abort(reason); }
+  void abort(const std::string& reason) noexcept override {
+    programs_->abort(reason);
+    if (memory_) memory_->abort(reason);
+  }
 
  private:
   static constexpr std::int64_t kHeading = 64;
@@ -81,23 +97,32 @@ class OverMpi final : public Backend {
     error_.guard(function, [this](const std::exception& error) { abort(error.what()); });
   }
 
+  const Way* chosen_for(const Request& request) const {
+    return remembered_.choices.find(request.operation, request.view.count * size_of(request.view.dtype));
+  }
+
   // See [Note: sums across hosts] in measure.h.
   Way way_of(const Errand& errand) const {
     const bool adds =
         errand.operation == Operation::reduce_scatter || errand.operation == Operation::all_reduce;
     const bool around = goes_around_ && adds && !errand.exact && errand.bytes > kLargestSumInOrder;
     const Operation measured = around ? Operation::reduce_scatter : errand.operation;
-    const Way* const way = chosen_ ? remembered_.choices.find(measured, errand.bytes) : nullptr;
+    const Way* const way = remembered_.choices.find(measured, errand.bytes);
     if (around) {
       return way != nullptr && way->algorithm == kAround ? *way : Way{.algorithm = kAround};
     }
-    return way != nullptr && way->algorithm != kMpisOwn ? *way : Way{};
+    return way != nullptr && is_program(*way) ? *way : Way{};
   }
 
   bool goes_by_mpis_own(const Request& request) const {
-    const Way* const way =
-        remembered_.choices.find(request.operation, request.view.count * size_of(request.view.dtype));
+    const Way* const way = chosen_for(request);
     return way != nullptr && way->algorithm == kMpisOwn && own_.can(request);
+  }
+
+  bool goes_through_memory(const Request& request) const {
+    if (request.view.count * size_of(request.view.dtype) <= HostMemory::kSmallBytes) return true;
+    const Way* const way = chosen_for(request);
+    return way != nullptr && way->algorithm == kSharedMemory && memory_->has_room_for(request);
   }
 
   Timing run_small(const Request& request, Deadline deadline) {
@@ -116,7 +141,9 @@ class OverMpi final : public Backend {
     Timing timing = begin_now(request);
     ++sequence_;
     const auto what = [&] { return fmt::format("wait in {}", dear::describe(request)); };
-    if (small_.can_compare()) {
+    if (memory_) {
+      memory_->compare(request, deadline);
+    } else if (small_.can_compare()) {
       small_.compare(request, sequence_, what, deadline);
     } else {
       compare_headings(request, deadline);
@@ -142,10 +169,11 @@ class OverMpi final : public Backend {
 
   std::unique_ptr<Backend> programs_;  // its memory outlives the channels: messages may be on their way
   std::unique_ptr<transport::Mpi> mpi_;
+  std::unique_ptr<HostMemory> memory_;  // null between hosts
+  std::string no_memory_because_;
   SmallCollectives small_;
   MpisOwn own_;
   Remembered remembered_;
-  bool chosen_ = false;
   bool goes_around_ = false;  // large sums, see way_of()
   FirstError error_;
   std::uint64_t sequence_ = 0;  // collectives without programs

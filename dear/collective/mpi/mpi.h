@@ -7,7 +7,8 @@
 #include "dear/transport/mpi/mpi.h"
 
 // Ranks on any hosts that an MPI reaches: programs of ours over MPI's messages, and MPI's own collectives
-// where they are faster and give the same bits.
+// where they are faster and give the same bits. Where all are on one host, what is small goes through memory
+// that they share: see [Note: memory beside MPI].
 namespace dear::collective {
 
 // The MPI of that launcher ("Open MPI", "MPICH"); under another one, or none, the only one that DeAR was
@@ -20,6 +21,7 @@ struct MpiBackendOptions {
   bool reproducible = false;
   // Where it is remembered which ways are the fastest; "" for nowhere.
   std::string cache_folder{};
+  bool share_memory = true;  // on one host; false for everything by messages
   Deadline deadline;
 };
 inline constexpr int kManyRanks = 17;

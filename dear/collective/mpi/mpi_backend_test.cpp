@@ -26,13 +26,21 @@ std::string implementation;
 
 Deadline patience() { return Deadline::after(std::chrono::seconds(60)); }
 
-MpiBackend make(const std::string& cache_folder = "") {
+MpiBackend make(const std::string& cache_folder = "", bool share_memory = true) {
   return make_mpi(transport::open_mpi({.implementation = implementation, .deadline = patience()}),
-                  {.cache_folder = cache_folder, .deadline = patience()});
+                  {.cache_folder = cache_folder, .share_memory = share_memory, .deadline = patience()});
 }
 
-TEST(MpiBackend, DoesWhatEveryBackendDoes) {
-  MpiBackend made = make();
+// With memory beside MPI, and by messages alone.
+class MpiBackendTest : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(, MpiBackendTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "SharingMemory" : "ByMessages"; });
+
+TEST_P(MpiBackendTest, DoesWhatEveryBackendDoes) {
+  MpiBackend made = make("", GetParam());
+  EXPECT_EQ(made.ways.find("through shared memory") != std::string::npos,
+            GetParam() && made.backend->size() > 1)
+      << made.ways;
   EXPECT_THAT(made.backend->description(), StartsWith("mpi, "));
   Group group(std::move(made.backend), {.timeout = std::chrono::seconds(60)});
   testing::check_group(group);
@@ -41,11 +49,12 @@ TEST(MpiBackend, DoesWhatEveryBackendDoes) {
   }
 }
 
-// Parts of vectors around the lengths that one message, or all that are sent so, can hold.
-TEST(MpiBackend, CarriesWhatTakesSeveralMessages) {
-  Group group(make().backend, {.timeout = std::chrono::seconds(60)});
+// Parts of vectors around the lengths that one message, or all that are sent so, or the memory beside MPI can
+// hold.
+TEST_P(MpiBackendTest, CarriesWhatTakesSeveralMessages) {
+  Group group(make("", GetParam()).backend, {.timeout = std::chrono::seconds(60)});
   std::vector<std::int64_t> counts;
-  for (const std::int64_t each : {992, 1000, 1008, 2048, 2064, 4096, 8192, 8208}) {
+  for (const std::int64_t each : {992, 1000, 1008, 2048, 2064, 4096, 8192, 8208, 65'536, 262'144, 262'160}) {
     counts.push_back(each * group.size());
     counts.push_back(each * group.size() - 3);  // shards of several lengths
   }

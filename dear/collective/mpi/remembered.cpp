@@ -1,6 +1,5 @@
 #include "dear/collective/mpi/remembered.h"
 
-#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/collective/mpi/measure.h"
+#include "dear/collective/mpi/talk.h"
 
 namespace dear::collective {
 namespace {
@@ -27,9 +27,10 @@ std::string name_of_machine() {
 
 // All that the fastest way may depend on.
 std::string key_of(const transport::Mpi& mpi, const MeasureOptions& options) {
-  return fmt::format("{}; {} processors on {}; ranks on hosts {}{}", mpi.description(),
+  return fmt::format("{}; {} processors on {}; ranks on hosts {}{}{}", mpi.description(),
                      sysconf(_SC_NPROCESSORS_ONLN), name_of_machine(), fmt::join(mpi.hosts(), " "),
-                     options.sums_go_around ? "; large sums go around" : "");
+                     options.sums_go_around ? "; large sums go around" : "",
+                     options.memory != nullptr ? "; they share memory" : "");
 }
 
 std::string file_for(const std::string& folder, const std::string& key) {
@@ -57,33 +58,13 @@ std::string write(const std::string& file, const std::string& text) {
   return "";
 }
 
-// Rank 0's text, on every rank.
-std::string text_of_rank_0(Backend& talk, const std::string& text, Deadline deadline) {
-  Buffer length = talk.allocate(sizeof(std::int64_t), deadline);
-  auto bytes = static_cast<std::int64_t>(text.size());
-  std::memcpy(length.data(), &bytes, sizeof bytes);
-  const auto broadcast = [&](const Buffer& buffer, std::int64_t count) {
-    talk.run(
-        {.operation = Operation::broadcast, .view = {.buffer = buffer, .count = count, .dtype = DType::u8}},
-        deadline);
-  };
-  broadcast(length, sizeof bytes);
-  std::memcpy(&bytes, length.data(), sizeof bytes);
-  Buffer content = talk.allocate(bytes, deadline);
-  if (talk.rank() == 0 && bytes > 0) {
-    std::memcpy(content.data(), text.data(), text.size());
-  }
-  broadcast(content, bytes);
-  return {reinterpret_cast<const char*>(content.data()), static_cast<std::size_t>(bytes)};
-}
-
 }  // namespace
 
-Remembered remember_or_measure(transport::Mpi& mpi, Backend& talk, const std::string& cache_folder,
+Remembered remember_or_measure(transport::Mpi& mpi, const std::string& cache_folder,
                                const MeasureOptions& options) {
   const Deadline deadline = options.deadline;
-  const bool first = talk.rank() == 0;
-  const std::string key = text_of_rank_0(talk, key_of(mpi, options), deadline);
+  const bool first = mpi.rank() == 0;
+  const std::string key = text_of_rank_0(mpi, key_of(mpi, options), deadline);
   const std::string file = file_for(cache_folder, key);
   std::string known;
   if (first && !file.empty()) {
@@ -91,7 +72,7 @@ Remembered remember_or_measure(transport::Mpi& mpi, Backend& talk, const std::st
       known = *text;
     }
   }
-  known = text_of_rank_0(talk, known, deadline);
+  known = text_of_rank_0(mpi, known, deadline);
   if (const auto choices = Choices::parse(known, key)) {
     return {.choices = *choices, .origin = fmt::format("remembered in {}", file)};
   }

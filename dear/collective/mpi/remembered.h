@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "dear/collective/backend.h"
 #include "dear/collective/mpi/choices.h"
 #include "dear/collective/mpi/measure.h"
 #include "dear/transport/mpi/mpi.h"
@@ -17,8 +16,8 @@ struct Remembered {
 
 // Rank 0 looks into its cache folder; what is found there of this MPI, these ranks and hosts serves all.
 // Otherwise they measure, and rank 0 writes it down. A file that is broken, foreign or cannot be written
-// changes nothing but the origin. `talk` carries what the ranks say to each other about it.
-Remembered remember_or_measure(transport::Mpi& mpi, Backend& talk, const std::string& cache_folder,
+// changes nothing but the origin.
+Remembered remember_or_measure(transport::Mpi& mpi, const std::string& cache_folder,
                                const MeasureOptions& options);
 
 }  // namespace dear::collective

@@ -59,6 +59,7 @@ constexpr auto kYield = std::chrono::microseconds(200);
 constexpr int kSpinsBetweenClocks = 32;
 constexpr auto kFirstLook = std::chrono::milliseconds(5);
 constexpr auto kNextLooks = std::chrono::milliseconds(50);
+constexpr auto kMeanwhile = std::chrono::milliseconds(1);
 
 constexpr std::int64_t kPlacesAt = 4096;
 
@@ -70,11 +71,13 @@ std::int64_t Control::bytes_for(int ranks) {
   return kPlacesAt + ranks * static_cast<std::int64_t>(sizeof(Place));
 }
 
-Control::Control(std::shared_ptr<Segment> segment, Peers peers, int rank, int ranks)
+Control::Control(std::shared_ptr<Segment> segment, Peers peers, int rank, int ranks,
+                 std::function<void()> meanwhile)
     : segment_(std::move(segment)),
       peers_(std::move(peers)),
       rank_(rank),
       ranks_(ranks),
+      meanwhile_(std::move(meanwhile)),
       board_(reinterpret_cast<Board*>(segment_->data())),
       places_(reinterpret_cast<Place*>(segment_->data() + kPlacesAt)),
       may_spin_(enough_processors_for(ranks)),
@@ -168,7 +171,7 @@ void Control::sleep_until_all_here(const Describe& what, Deadline deadline) {
   };
   const Asleep asleep(board_->sleepers);
   const SteadyTime since = SteadyClock::now();
-  bool slept = false;
+  SteadyTime next_look = since + kFirstLook;
   for (;;) {
     const std::uint32_t bell = board_->bell.load(std::memory_order_acquire);
     if (all_here()) {
@@ -177,17 +180,23 @@ void Control::sleep_until_all_here(const Describe& what, Deadline deadline) {
     if ((bell & kFailed) != 0) {
       throw_failure();
     }
-    if (slept) {
-      const bool late = deadline.expired();
+    const SteadyTime now = SteadyClock::now();
+    const bool late = deadline.expired();
+    if (late || now >= next_look) {
       const std::vector<int> absent = missing();
       fail_if_gone(absent, what);
       if (late && !absent.empty()) {
         fail_late(absent, what, since);
       }
+      next_look = now + kNextLooks;
     }
-    const std::chrono::nanoseconds look = slept ? kNextLooks : kFirstLook;
-    sleep_on(board_->bell, bell, std::min(look, deadline.remaining()));
-    slept = true;
+    std::chrono::nanoseconds pause =
+        std::min<std::chrono::nanoseconds>(next_look - now, deadline.remaining());
+    if (meanwhile_) {
+      meanwhile_();
+      pause = std::min<std::chrono::nanoseconds>(pause, kMeanwhile);
+    }
+    sleep_on(board_->bell, bell, pause);
   }
 }
 

@@ -56,7 +56,9 @@ class Control {
 
   static std::int64_t bytes_for(int ranks);
 
-  Control(std::shared_ptr<Segment> segment, Peers peers, int rank, int ranks);
+  // `meanwhile`: see ShmOptions.
+  Control(std::shared_ptr<Segment> segment, Peers peers, int rank, int ranks,
+          std::function<void()> meanwhile = {});
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
 
@@ -111,6 +113,7 @@ class Control {
   Peers peers_;
   int rank_;
   int ranks_;
+  std::function<void()> meanwhile_;
   Board* board_;
   Place* places_;
   bool may_spin_;

@@ -49,10 +49,11 @@ std::int64_t nanoseconds_of(SteadyTime time) { return time.time_since_epoch() / 
 class Shm final : public SharedMemory {
  public:
   Shm(std::shared_ptr<Segment> board, Peers peers, std::unique_ptr<SegmentChannel> channel, int rank,
-      int size)
+      int size, std::function<void()> meanwhile = {})
       : rank_(rank),
         size_(size),
-        control_(std::make_shared<Control>(std::move(board), std::move(peers), rank, size)),
+        control_(
+            std::make_shared<Control>(std::move(board), std::move(peers), rank, size, std::move(meanwhile))),
         channel_(std::move(channel)),
         parts_(static_cast<std::size_t>(size)) {}
   Shm(const Shm&) = delete;
@@ -106,6 +107,10 @@ class Shm final : public SharedMemory {
     return timing;
   }
 
+  void meet_for_allocation(std::int64_t bytes, Deadline deadline) override {
+    guarded([&] { enter_allocation(announce_allocation(bytes), bytes, deadline); });
+  }
+
   void abort(const std::string& reason) noexcept override {
     control_->post_failure(Control::FailureKind::transport, fmt::format("rank {} failed: {}", rank_, reason));
   }
@@ -139,6 +144,8 @@ class Shm final : public SharedMemory {
   // Waits for the others and compares. Returns the moment from which all were there, if it is `timed`.
   Timing enter(Announcement& mine, SteadyTime now, bool timed, const Control::Describe& what,
                Deadline deadline, Waiting waiting);
+  [[nodiscard]] std::string waits_to_allocate(std::int64_t bytes) const;
+  void enter_allocation(const Announcement& mine, std::int64_t bytes, Deadline deadline);
   [[nodiscard]] std::vector<Announcement> all_announcements() const;
   Buffer allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline);
   Timing run_on_all(const Request& request, Deadline deadline);
@@ -199,17 +206,24 @@ Timing Shm::enter(Announcement& mine, SteadyTime now, bool timed, const Control:
           .asked = SteadyTime(std::chrono::nanoseconds(asked))};
 }
 
+std::string Shm::waits_to_allocate(std::int64_t bytes) const {
+  return fmt::format("wait in collective {}, allocation of {} bytes", sequence_, bytes);
+}
+
+void Shm::enter_allocation(const Announcement& mine, std::int64_t bytes, Deadline deadline) {
+  enter(
+      say(mine), SteadyClock::now(), false, [&] { return waits_to_allocate(bytes); }, deadline,
+      Waiting::asleep);
+}
+
 Buffer Shm::allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline) {
   const bool shared = parts == Parts::one_for_all;
   if (bytes < 0) {
     throw ConfigError(fmt::format("cannot allocate a buffer of {} bytes: the size is negative", bytes));
   }
-  const auto what = [&] {
-    return fmt::format("wait in collective {}, allocation of {} bytes", sequence_, bytes);
-  };
-  enter(say(shared ? announce_shared_allocation(bytes) : announce_allocation(bytes)), SteadyClock::now(),
-        false, what, deadline, Waiting::asleep);
+  enter_allocation(shared ? announce_shared_allocation(bytes) : announce_allocation(bytes), bytes, deadline);
 
+  const auto what = [&] { return waits_to_allocate(bytes); };
   auto region = std::make_shared<ShmRegion>();
   const std::int64_t page = sysconf(_SC_PAGESIZE);
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
@@ -349,8 +363,9 @@ std::unique_ptr<SharedMemory> make_shm(const ShmOptions& options) {
     throw ConfigError(fmt::format("there is no rank {} among {} ranks", options.rank, options.size));
   }
   Meeting meeting = meet(options);
-  auto backend = std::make_unique<Shm>(std::move(meeting.board), std::move(meeting.peers),
-                                       std::move(meeting.channel), options.rank, options.size);
+  auto backend =
+      std::make_unique<Shm>(std::move(meeting.board), std::move(meeting.peers), std::move(meeting.channel),
+                            options.rank, options.size, options.meanwhile);
   backend->meet(options.deadline);
   return backend;
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +22,8 @@ class SharedMemory : public Backend {
   // Waits for all ranks to come with the same request, and does nothing of it: MismatchError where they
   // differ.
   virtual Timing meet_for(const Request& request, Deadline deadline) = 0;
+  // Likewise to allocate as many bytes, wherever they do.
+  virtual void meet_for_allocation(std::int64_t bytes, Deadline deadline) = 0;
 };
 
 struct ShmOptions {
@@ -27,6 +31,9 @@ struct ShmOptions {
   int rank = 0;
   int size = 1;
   Deadline deadline;  // for all ranks to come
+  // Called every millisecond or so by a rank that waits for its peers longer than a moment, on its thread,
+  // for what has to go on meanwhile. What it throws is the rank's failure.
+  std::function<void()> meanwhile{};
 };
 
 // Meets the peers (processes or threads). TimeoutError naming the ranks that did not come; MismatchError when
