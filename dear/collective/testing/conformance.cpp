@@ -13,127 +13,10 @@
 
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
-#include "dear/collective/half.h"
+#include "dear/collective/testing/values.h"
 
 namespace dear::collective::testing {
 namespace {
-
-template <typename T>
-T read_as(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-
-double load(DType dtype, const std::byte* at) {
-  switch (dtype) {
-    case DType::f32:
-      return read_as<float>(at);
-    case DType::f64:
-      return read_as<double>(at);
-    case DType::f16:
-      return widen(read_as<Half>(at));
-    case DType::bf16:
-      return widen(read_as<BFloat16>(at));
-    case DType::i32:
-      return read_as<std::int32_t>(at);
-    case DType::i64:
-      return static_cast<double>(read_as<std::int64_t>(at));
-    case DType::u8:
-      return read_as<std::uint8_t>(at);
-  }
-  return 0;
-}
-
-template <typename T>
-void write_as(std::byte* at, T value) {
-  std::memcpy(at, &value, sizeof value);
-}
-
-void store(DType dtype, std::byte* at, double value) {
-  switch (dtype) {
-    case DType::f32:
-      return write_as(at, static_cast<float>(value));
-    case DType::f64:
-      return write_as(at, value);
-    case DType::f16:
-      return write_as(at, narrow_to_half(static_cast<float>(value)));
-    case DType::bf16:
-      return write_as(at, narrow_to_bfloat16(static_cast<float>(value)));
-    case DType::i32:
-      return write_as(at, static_cast<std::int32_t>(value));
-    case DType::i64:
-      return write_as(at, static_cast<std::int64_t>(value));
-    case DType::u8:
-      return write_as(at, static_cast<std::uint8_t>(value));
-  }
-}
-
-// Small whole numbers: every element type holds them and their sums exactly. They repeat after kPeriod
-// elements.
-constexpr std::int64_t kPeriod = 11;
-double value_of(int rank, std::int64_t i) { return static_cast<double>((i * 7 + rank * 3) % kPeriod); }
-
-double expected(DType dtype, Reduction reduction, int ranks, std::int64_t i) {
-  double sum = 0;
-  double largest = value_of(0, i);
-  double smallest = largest;
-  for (int rank = 0; rank < ranks; ++rank) {
-    sum += value_of(rank, i);
-    largest = std::max(largest, value_of(rank, i));
-    smallest = std::min(smallest, value_of(rank, i));
-  }
-  switch (reduction) {
-    case Reduction::sum:
-      return sum;
-    case Reduction::max:
-      return largest;
-    case Reduction::min:
-      return smallest;
-    case Reduction::average:
-      break;
-  }
-  const auto narrow_average = static_cast<float>(sum) / static_cast<float>(ranks);
-  switch (dtype) {
-    case DType::f64:
-      return sum / ranks;
-    case DType::f32:
-      return narrow_average;
-    case DType::f16:
-      return widen(narrow_to_half(narrow_average));
-    case DType::bf16:
-      return widen(narrow_to_bfloat16(narrow_average));
-    default:
-      return std::trunc(sum / ranks);
-  }
-}
-
-void fill(const View& view, int rank) {
-  const std::int64_t element = size_of(view.dtype);
-  for (std::int64_t i = 0; i < view.count; ++i) {
-    store(view.dtype, view.buffer.data() + view.offset_bytes + i * element, value_of(rank, i));
-  }
-}
-
-template <typename Expected>
-void expect_elements(const View& view, const std::string& what, const Expected& expected_at) {
-  const std::int64_t element = size_of(view.dtype);
-  for (std::int64_t i = 0; i < view.count; ++i) {
-    const double found = load(view.dtype, view.buffer.data() + view.offset_bytes + i * element);
-    ASSERT_EQ(found, expected_at(i)) << what << ", element " << i << " of " << view.count << " "
-                                     << name_of(view.dtype);
-  }
-}
-
-int owner_of(std::int64_t i, const View& view, int ranks) {
-  for (int rank = 0; rank < ranks; ++rank) {
-    const Range shard = shard_of(view.count, view.dtype, ranks, rank);
-    if (shard.begin <= i && i < shard.end) {
-      return rank;
-    }
-  }
-  return -1;
-}
 
 constexpr std::int64_t kOffset = 64;
 
@@ -263,9 +146,8 @@ void check_reductions(Group& group, const ConformanceOptions& options) {
       const auto reduced = [&](std::int64_t i) { return period[static_cast<std::size_t>(i % kPeriod)]; };
       fill(view, rank);
       group.reduce_scatter(view, reduction).wait();
-      const Range own = shard_of(view.count, view.dtype, ranks, rank);
-      expect_elements(view, "reduce-scatter, " + name_of(reduction), [&](std::int64_t i) {
-        return own.begin <= i && i < own.end ? reduced(i) : value_of(rank, i);
+      expect_shards(view, ranks, "reduce-scatter, " + name_of(reduction), [&](int owner, std::int64_t i) {
+        return owner == rank ? reduced(i) : value_of(rank, i);
       });
       fill(view, rank);
       group.all_reduce(view, reduction).wait();
@@ -280,8 +162,7 @@ void check_movements(Group& group, const ConformanceOptions& options) {
   for_each_view(group, options, [&](const View& view, const View& output) {
     fill(view, rank);
     group.all_gather(view).wait();
-    expect_elements(view, "all-gather",
-                    [&](std::int64_t i) { return value_of(owner_of(i, view, ranks), i); });
+    expect_shards(view, ranks, "all-gather", value_of);
 
     for (int root = 0; root < ranks; ++root) {
       fill(view, rank);
@@ -296,9 +177,10 @@ void check_movements(Group& group, const ConformanceOptions& options) {
     fill(view, rank);
     group.all_to_all(view, output).wait();
     const std::int64_t block = view.count / ranks;
-    expect_elements(output, "all-to-all", [&](std::int64_t i) {
-      return value_of(static_cast<int>(i / block), block * rank + i % block);
-    });
+    for (int peer = 0; peer < ranks; ++peer) {
+      expect_range(output, {.begin = block * peer, .end = block * (peer + 1)}, "all-to-all",
+                   [&](std::int64_t i) { return value_of(peer, block * rank + i - block * peer); });
+    }
   });
   group.barrier().wait();
 }
@@ -369,8 +251,8 @@ void check_shared_buffers(Group& group, const ConformanceOptions& options) {
         for (std::int64_t i = own.begin; i < own.end; ++i)
           store(dtype, buffer.data() + kOffset + i * size_of(dtype), value_of(rank + round, i));
         group.all_gather(view).wait();
-        expect_elements(view, "all-gather of what is shared",
-                        [&](std::int64_t i) { return value_of(owner_of(i, view, ranks) + round, i); });
+        expect_shards(view, ranks, "all-gather of what is shared",
+                      [&](int owner, std::int64_t i) { return value_of(owner + round, i); });
         group.barrier().wait();  // all have read, before the next round writes
       }
     }
