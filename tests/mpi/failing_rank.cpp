@@ -2,7 +2,8 @@
 //   failing_rank FOLDER BACKEND TIMEOUT_SECONDS VICTIM ACTION AFTER
 // runs collectives over MPI, on backend mpi or mpi-messages. After so many of them the rank VICTIM does
 // ACTION: kill, stop, leave, mismatch, count=NUMBER or label=NUMBER of the next one; or it is absent from the
-// beginning. Whoever survives writes what it met to FOLDER/RANK.
+// beginning, or comes late=SECONDS, and then all leave after so many. Whoever survives writes what it met to
+// FOLDER/RANK: "ended", or an error.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -32,6 +33,7 @@ std::string kind_of(const std::exception& error) {
 enum class After { go_on, leave, mismatch, count, label };
 constexpr std::string_view kLabel = "label=";
 constexpr std::string_view kCount = "count=";
+constexpr std::string_view kLate = "late=";
 
 After act(const std::string& action) {
   if (action == "kill") {
@@ -55,7 +57,7 @@ void run(const std::string& backend, double timeout, bool victim, const std::str
       {.timeout = std::chrono::duration<double>(timeout), .backend = backend, .say = [](const auto&) {}});
   constexpr std::int64_t kMostElements = 300'000;
   Buffer buffer = group.allocate(kMostElements * 4);
-  for (int i = 0;; ++i) {
+  for (int i = 0; i < after || !action.starts_with(kLate); ++i) {
     // From one element to all, small and large in turn.
     std::int64_t count = std::max<std::int64_t>(1, kMostElements >> (3 * (i % 7)));
     std::int64_t label = -1;
@@ -87,6 +89,8 @@ int main(int argc, char** argv) {
   if (victim && action == "absent") {
     for (;;) pause();
   }
+  if (victim && action.starts_with(kLate))
+    sleep(static_cast<unsigned>(std::atoi(action.c_str() + kLate.size())));
   std::string report = "ended";
   try {
     run(argv[2], std::atof(argv[3]), victim, action, std::atoi(argv[6]));
