@@ -162,6 +162,10 @@ void add_collective(CLI::App& parent) {
                   "communication and computation take from each other, for the cluster file, "
                   "too; with {} operations in flight unless --ahead says otherwise",
                   kAheadInTraining));
+  add("--late", options->late,
+      "Rank 0 begins each repetition so much after the others: what part of a core those use who wait, and "
+      "how long rank 0 takes then",
+      "TIME");
   add("--json", options->json, "Write the results to FILE", "FILE");
   add("--plot", options->plot, "Draw bus bandwidth against size, as SVG", "FILE");
   add("--cluster", options->cluster,

@@ -109,6 +109,10 @@ class Registration {
           throw ConfigError(fmt::format("{} names {} twice", option, name));
         }
       }
+      if (entrant.contestant->only_copies && settings_.contest.late_seconds > 0) {
+        throw ConfigError(
+            fmt::format("{}: {} waits for no other rank, so --late is not of it", option, name));
+      }
       if (const std::string why = complete(entrant, environment_, installation_); !why.empty()) {
         throw ConfigError(fmt::format("{}: {} cannot take part: {}", option, name, why));
       }
@@ -119,7 +123,8 @@ class Registration {
   void add_every_rival() {
     for (const Contestant* rival : choices(true, settings_.contest.launched)) {
       Entrant entrant{.contestant = rival};
-      if (rival->only_copies && settings_.contest.operation == MeasuredOperation::barrier) {
+      if (rival->only_copies &&
+          (settings_.contest.operation == MeasuredOperation::barrier || settings_.contest.late_seconds > 0)) {
         continue;
       }
       if (const std::string why = complete(entrant, environment_, installation_); why.empty()) {
@@ -134,6 +139,27 @@ class Registration {
   const LaunchEnvironment& environment_;
   const Installation& installation_;
 };
+
+void check_late(ContestSettings& contest, const CollectiveOptions& options) {
+  if (!options.late) return;
+  contest.late_seconds = parse_option("--late", [&] { return parse_seconds(*options.late); });
+  if (contest.late_seconds <= 0) {
+    throw ConfigError("--late is 0, but must be longer; 200ms is a good choice");
+  }
+  if (2 * contest.late_seconds > contest.timeout.count()) {
+    throw ConfigError(fmt::format(
+        "--late is {}, and ranks wait for {:g} s at most: give twice as long a --timeout, at least",
+        *options.late, contest.timeout.count()));
+  }
+  if (contest.ranks < 2) {
+    throw ConfigError("--late has ranks wait for another, and there is one alone: give more --ranks");
+  }
+  if (contest.touch || contest.interference || options.plot || options.cluster) {
+    throw ConfigError(
+        "--late is of ranks that do nothing but wait: leave out --touch, --interference, --plot and "
+        "--cluster");
+  }
+}
 
 void check_memory(const ContestSettings& contest, int ranks_here, const Installation& installation) {
   // A vector on each rank, and for some what it is copied or sent to.
@@ -248,6 +274,7 @@ CollectiveSettings check(const CollectiveOptions& options, const LaunchEnvironme
         "--touch is of one operation at a time, with what a program does around it in its time: leave out "
         "--ahead, --interference and --cluster");
   }
+  check_late(contest, options);
   const std::int64_t ahead = options.ahead.value_or(contest.interference ? kAheadInTraining : 1);
   check_range("--ahead", ahead, 1, kMostAhead);
   if (contest.interference && ahead == 1) {

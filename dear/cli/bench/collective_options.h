@@ -26,6 +26,7 @@ struct CollectiveOptions {
   std::optional<std::int64_t> ahead{};  // of DeAR's backends, likewise: operations in flight; 1, or, for
                                         // interference, kAheadInTraining
   bool touch = false;                   // vectors are written before each operation, and read after it
+  std::optional<std::string> late{};    // how much later than the others rank 0 begins
   bool interference = false;            // measure the first backend while its ranks compute, too
   std::optional<std::string> json{};
   std::optional<std::string> plot{};

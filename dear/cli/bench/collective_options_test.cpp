@@ -53,6 +53,10 @@ TEST(CollectiveOptions, TheDefaultsAreComplete) {
   EXPECT_EQ(check_alone({.ahead = 8}).contest.ahead, 8);
   EXPECT_FALSE(settings.contest.touch);
   EXPECT_TRUE(check_alone({.touch = true}).contest.touch);
+  EXPECT_EQ(settings.contest.late_seconds, 0);
+  const ContestSettings late = check_alone({.late = "200ms"}).contest;
+  EXPECT_EQ(late.late_seconds, 0.2);
+  for (const Entrant& entrant : late.entrants) EXPECT_FALSE(entrant.contestant->only_copies);
   EXPECT_FALSE(settings.contest.interference);
   EXPECT_TRUE(check_alone({.interference = true}).contest.interference);
   EXPECT_EQ(check_alone({.interference = true}).contest.ahead, 16);
@@ -186,6 +190,14 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"ahead0", {.ahead = 0}, {"--ahead"}}, Refusal{"aheadmany", {.ahead = 100'000}, {"--ahead"}},
         Refusal{"idle", {.operation = "barrier", .interference = true}, {"--interference", "leave it out"}},
         Refusal{"waiting", {.ahead = 1, .interference = true}, {"--interference", "give 2 or more"}},
+        Refusal{"notlate", {.late = "0s"}, {"--late is 0"}},
+        Refusal{"lateasnever", {.late = "soon"}, {"--late", "soon"}},
+        Refusal{"toolate", {.late = "20s", .timeout = "30s"}, {"--late is 20s", "30 s", "--timeout"}},
+        Refusal{"latealone", {.ranks = 1, .late = "1s"}, {"--late", "--ranks"}},
+        Refusal{"latetouched", {.touch = true, .late = "1s"}, {"--late", "leave out --touch"}},
+        Refusal{"lateplotted", {.late = "1s", .plot = "here.svg"}, {"--late", "--plot"}},
+        Refusal{
+            "latecopies", {.rivals = {"memcpy"}, .late = "1s"}, {"--rivals", "memcpy waits for no other"}},
         Refusal{"untouched", {.operation = "barrier", .touch = true}, {"--touch", "leave it out"}},
         Refusal{"touchedahead", {.ahead = 2, .touch = true}, {"--touch", "leave out --ahead"}},
         Refusal{"touchedfit", {.touch = true, .cluster = "here.json"}, {"--touch", "--cluster"}},

@@ -26,6 +26,7 @@ struct Entry {
   int batch = 1;
   std::vector<double> seconds{};
   std::vector<double> slowdowns{};  // of what they compute
+  std::vector<double> waiting_shares{};
   bool verified = false;
   bool refused = false;
 };
@@ -49,6 +50,19 @@ double mean_slowdown(const std::vector<Reply>& replies) {
   double sum = 0;
   for (const Reply& reply : replies) sum += reply.slowdowns.at(0);
   return sum / static_cast<double>(replies.size());
+}
+
+// Of the one repetition in each reply: how long the last rank to come took.
+double late_seconds_of(const std::vector<Reply>& replies, int batch) {
+  const Span& span = replies.front().spans.at(0);
+  return (span.end_seconds - span.begin_seconds) / batch;
+}
+
+double greatest_waiting_share(const std::vector<Reply>& replies) {
+  double greatest = 0;
+  for (std::size_t rank = 1; rank < replies.size(); ++rank)
+    greatest = std::max(greatest, replies[rank].processor_shares.at(0));
+  return greatest;
 }
 
 class Contest {
@@ -114,18 +128,13 @@ class Contest {
     for (Entry& entry : entries_) {
       entry.seconds.clear();
       entry.slowdowns.clear();
+      entry.waiting_shares.clear();
       attempt(entry.team, [&] { prepare(entry, bytes); });
     }
     for (int round = 0; round < settings_.repeat; ++round) {
       for (Entry& entry : entries_) {
         if (!entry.refused) {
-          attempt(entry.team, [&] {
-            const std::vector<Reply> replies =
-                teams_[entry.team]->ask(order(entry, bytes, {.unmeasured = 1, .repetitions = 1}));
-            const auto seconds = seconds_of(replies, entry.batch);
-            entry.seconds.insert(entry.seconds.end(), seconds.begin(), seconds.end());
-            if (entry.computing) entry.slowdowns.push_back(mean_slowdown(replies));
-          });
+          attempt(entry.team, [&] { take_turn(entry, bytes); });
         }
       }
     }
@@ -143,8 +152,26 @@ class Contest {
                                     .touched = settings_.touch});
         if (entry.computing)
           outcome_.results.back().computation_slowdown = quantiles_of(entry.slowdowns).median;
+        if (settings_.late_seconds > 0)
+          outcome_.results.back().waiting_share = quantiles_of(entry.waiting_shares).median;
       }
     }
+  }
+
+  void take_turn(Entry& entry, std::int64_t bytes) {
+    Command command = order(entry, bytes, {.unmeasured = 1, .repetitions = 1});
+    if (settings_.late_seconds > 0) {
+      command.unmeasured = 0;  // the wait is long enough to forget what was before
+      command.late_seconds = settings_.late_seconds;
+      const std::vector<Reply> replies = teams_[entry.team]->ask(command);
+      entry.seconds.push_back(late_seconds_of(replies, entry.batch));
+      entry.waiting_shares.push_back(greatest_waiting_share(replies));
+      return;
+    }
+    const std::vector<Reply> replies = teams_[entry.team]->ask(command);
+    const auto seconds = seconds_of(replies, entry.batch);
+    entry.seconds.insert(entry.seconds.end(), seconds.begin(), seconds.end());
+    if (entry.computing) entry.slowdowns.push_back(mean_slowdown(replies));
   }
 
   // Verifies, and finds how many operations make a repetition.

@@ -39,6 +39,7 @@ struct ContestSettings {
   int ahead = 1;              // likewise
   bool interference = false;  // the first one is measured while its ranks compute, too
   bool touch = false;         // vectors are written before each operation, and read after it
+  double late_seconds = 0;    // rank 0 begins each repetition so much after the others, which wait
   bool launched = false;      // a launcher has started the ranks: this process is one of them
 };
 
@@ -56,6 +57,9 @@ struct Result {
   bool touched = false;  // with writing before and reading after
   // Where the ranks computed meanwhile: how much longer computation took than without collectives.
   std::optional<double> computation_slowdown{};
+  // Where rank 0 came late: the part of a core that a waiting rank used from its begin to its end, of each
+  // repetition the rank's that used most, and of those the median. `seconds` are those of the late rank then.
+  std::optional<double> waiting_share{};
 
   [[nodiscard]] std::string label() const;           // the backend, and whether it computed meanwhile
   [[nodiscard]] double algorithm_bandwidth() const;  // bytes over seconds; 0 for a barrier

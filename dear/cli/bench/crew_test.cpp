@@ -225,6 +225,25 @@ TEST(Contest, MeasuresOperationsWithWhatProgramsDoAroundThem) {
   }
 }
 
+TEST(Contest, MeasuresWhatRanksUseThatWaitForALateOne) {
+  using enum MeasuredOperation;
+  for (const MeasuredOperation operation : {pair, broadcast, barrier}) {
+    ContestSettings settings = settings_of({"shm"}, operation);
+    if (operation == barrier) settings.sizes = {0};
+    settings.late_seconds = 0.2;
+    const ContestOutcome outcome = hold_contest(settings, HeldSignals(), [](std::int64_t) {});
+    EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
+    ASSERT_EQ(outcome.results.size(), settings.sizes.size());
+    for (const Result& result : outcome.results) {
+      EXPECT_TRUE(result.verified);
+      EXPECT_GT(result.seconds.median, 0);
+      ASSERT_TRUE(result.waiting_share.has_value());
+      EXPECT_GE(*result.waiting_share, 0);
+      EXPECT_LT(*result.waiting_share, 0.5);  // who spins, uses all of it
+    }
+  }
+}
+
 TEST(Contest, MeasuresWhatComputationAndCommunicationTakeFromEachOther) {
   ContestSettings settings = settings_of({"shm", "memcpy"}, MeasuredOperation::pair);
   settings.sizes = {64, 65536};

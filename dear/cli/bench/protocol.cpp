@@ -55,7 +55,8 @@ std::string to_text(const Command& command) {
                {"repetitions", command.repetitions},
                {"batch", command.batch},
                {"computing", command.computing},
-               {"touching", command.touching}});
+               {"touching", command.touching},
+               {"late_seconds", command.late_seconds}});
 }
 
 std::string to_text(const Reply& reply) {
@@ -71,7 +72,8 @@ std::string to_text(const Reply& reply) {
                {"text", reply.text},
                {"begins", begins},
                {"ends", ends},
-               {"slowdowns", reply.slowdowns}});
+               {"slowdowns", reply.slowdowns},
+               {"processor_shares", reply.processor_shares}});
 }
 
 Command parse_command(std::string_view text) {
@@ -86,7 +88,8 @@ Command parse_command(std::string_view text) {
                    .repetitions = json.at("repetitions"),
                    .batch = json.at("batch"),
                    .computing = json.at("computing"),
-                   .touching = json.at("touching")};
+                   .touching = json.at("touching"),
+                   .late_seconds = json.at("late_seconds")};
   });
 }
 
@@ -96,7 +99,8 @@ Reply parse_reply(std::string_view text) {
                 .rank = json.at("rank"),
                 .size = json.at("size"),
                 .text = json.at("text"),
-                .slowdowns = json.at("slowdowns")};
+                .slowdowns = json.at("slowdowns"),
+                .processor_shares = json.at("processor_shares")};
     const auto begins = json.at("begins").get<std::vector<double>>();
     const auto ends = json.at("ends").get<std::vector<double>>();
     if (begins.size() != ends.size()) {

@@ -25,6 +25,7 @@ struct Command {
   int batch = 1;                                          // measure: operations in a repetition
   bool computing = false;                                 // measure: all ranks compute meanwhile
   bool touching = false;                                  // measure: with writing before and reading after
+  double late_seconds = 0;                                // measure: rank 0 begins so much after the others
   friend bool operator==(const Command&, const Command&) = default;
 };
 
@@ -38,11 +39,12 @@ struct Span {
 struct Reply {
   enum class Kind : std::uint8_t { hello, ready, spans, right, wrong, refused, failed };
   Kind kind = Kind::failed;
-  int rank = 0;                     // hello
-  int size = 0;                     // hello
-  std::string text{};               // ready: the engine's description; wrong, refused, failed: why
-  std::vector<Span> spans{};        // spans: as many as repetitions
-  std::vector<double> slowdowns{};  // spans: of the computation in each; empty when nothing computed
+  int rank = 0;                            // hello
+  int size = 0;                            // hello
+  std::string text{};                      // ready: the engine's description; wrong, refused, failed: why
+  std::vector<Span> spans{};               // spans: as many as repetitions
+  std::vector<double> slowdowns{};         // spans: of the computation in each; empty when nothing computed
+  std::vector<double> processor_shares{};  // spans: of a core, by this process; empty when no rank was late
   friend bool operator==(const Reply&, const Reply&) = default;
 };
 

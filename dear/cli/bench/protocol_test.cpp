@@ -22,7 +22,8 @@ TEST(Protocol, CommandsAreReadAsTheyWereWritten) {
                         .repetitions = 7,
                         .batch = 1000,
                         .computing = true,
-                        .touching = true};
+                        .touching = true,
+                        .late_seconds = 1.0 / 3};
   EXPECT_EQ(parse_command(to_text(measure)), measure);
   const Command welcome{.kind = Command::Kind::welcome, .prepare_bytes = 4096, .output_bytes = 1};
   EXPECT_EQ(parse_command(to_text(welcome)), welcome);
@@ -38,7 +39,8 @@ TEST(Protocol, RepliesAreReadAsTheyWereWritten) {
   const Reply spans{.kind = Reply::Kind::spans,
                     .spans = {{.begin_seconds = 31536000.123456789, .end_seconds = 31536000.123456795},
                               {.begin_seconds = 1.0 / 3, .end_seconds = 2.0 / 3}},
-                    .slowdowns = {1.0 / 3, 7}};
+                    .slowdowns = {1.0 / 3, 7},
+                    .processor_shares = {0, 1.0 / 3}};
   EXPECT_EQ(parse_reply(to_text(spans)), spans);
 }
 

@@ -26,31 +26,46 @@ std::string multiple(const Result& result, const Result& first) {
 }  // namespace
 
 std::string heading(const ContestSettings& settings) {
-  return fmt::format("{} of {}, {} {}{}{}{}, medians of {} repetitions taken in turns\n",
-                     name_of(settings.operation), name_of(settings.dtype), settings.ranks,
-                     settings.ranks == 1 ? "rank" : "ranks", settings.bind ? " bound to their cores" : "",
-                     settings.ahead > 1 ? fmt::format(", {} issued ahead", settings.ahead) : "",
-                     settings.touch ? ", vectors written before and read after" : "", settings.repeat);
+  return fmt::format(
+      "{} of {}, {} {}{}{}{}{}, medians of {} repetitions taken in turns\n", name_of(settings.operation),
+      name_of(settings.dtype), settings.ranks, settings.ranks == 1 ? "rank" : "ranks",
+      settings.bind ? " bound to their cores" : "",
+      settings.ahead > 1 ? fmt::format(", {} issued ahead", settings.ahead) : "",
+      settings.touch ? ", vectors written before and read after" : "",
+      settings.late_seconds > 0
+          ? fmt::format(", rank 0 late by {:g} ms, whose times these are", 1e3 * settings.late_seconds)
+          : "",
+      settings.repeat);
 }
 
 std::string result_table(const std::vector<Result>& results) {
   if (results.empty()) {
     return "";
   }
-  Table table({"size", "backend", "operation", "median us", "p10", "p90", "algbw GB/s", "busbw GB/s",
-               "verified", "x " + results.front().backend},
-              {.left_columns = 3});
+  const bool waiting = results.front().waiting_share.has_value();
+  std::vector<std::string> heads{
+      "size", "backend",    "operation",  "median us", "p10",
+      "p90",  "algbw GB/s", "busbw GB/s", "verified",  "x " + results.front().backend};
+  if (waiting) heads.emplace_back("waiting, % of a core");
+  Table table(heads, {.left_columns = 3});
   const Result* first = nullptr;
   for (const Result& result : results) {
     const bool next_size = first == nullptr || first->bytes != result.bytes;
     first = next_size ? &result : first;
-    table.add({!next_size          ? ""
-               : result.bytes == 0 ? "-"
-                                   : format_bytes(result.bytes),
-               result.label(), std::string(name_of(result.operation)), microseconds(result.seconds.median),
-               microseconds(result.seconds.p10), microseconds(result.seconds.p90),
-               gigabytes(result.algorithm_bandwidth()), gigabytes(result.bus_bandwidth()),
-               result.verified ? "yes" : "NO", multiple(result, *first)});
+    std::vector<std::string> cells{!next_size          ? ""
+                                   : result.bytes == 0 ? "-"
+                                                       : format_bytes(result.bytes),
+                                   result.label(),
+                                   std::string(name_of(result.operation)),
+                                   microseconds(result.seconds.median),
+                                   microseconds(result.seconds.p10),
+                                   microseconds(result.seconds.p90),
+                                   gigabytes(result.algorithm_bandwidth()),
+                                   gigabytes(result.bus_bandwidth()),
+                                   result.verified ? "yes" : "NO",
+                                   multiple(result, *first)};
+    if (waiting) cells.push_back(fmt::format("{:.2f}", 100 * result.waiting_share.value()));
+    table.add(cells);
   }
   return table.to_string();
 }
@@ -104,6 +119,7 @@ std::string results_json(const std::vector<Result>& results) {
          {"verified", result.verified}});
     if (result.ahead > 1) list.back()["ahead"] = result.ahead;
     if (result.touched) list.back()["touched"] = true;
+    if (result.waiting_share) list.back()["waiting_core_share"] = *result.waiting_share;
     if (result.computation_slowdown) list.back()["computation_slowdown"] = *result.computation_slowdown;
   }
   return list.dump(2) + "\n";

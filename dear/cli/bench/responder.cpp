@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "dear/base/deadline.h"
+#include "dear/base/processor_time.h"
 #include "dear/cli/bench/computation.h"
 
 namespace dear::cli::bench {
@@ -62,6 +63,7 @@ Reply Responder::answer(const Command& command) {
   const Work work{.operation = command.operation, .dtype = command.dtype, .count = count_of(command)};
   return command.kind == Command::Kind::verify ? verify(work)
          : command.computing                   ? measure_while_computing(command, work)
+         : command.late_seconds > 0            ? measure_waiting(command, work)
                                                : measure(command, work);
 }
 
@@ -131,6 +133,29 @@ Reply Responder::measure_while_computing(const Command& command, const Work& wor
     }
     place_.meet();  // none stops computing before the last has communicated
   }
+  return reply;
+}
+
+// Rank 0 is late, and all others wait for it inside the operation.
+Reply Responder::measure_waiting(const Command& command, const Work& work) {
+  std::memset(engine_.data(), 0, static_cast<std::size_t>(work.count * size_of(work.dtype)));
+  Reply reply{.kind = Reply::Kind::spans};
+  for (int i = -command.unmeasured; i < command.repetitions; ++i) {
+    place_.meet();
+    if (place_.rank == 0) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(command.late_seconds));
+    }
+    const double used_before = processor_seconds();
+    const double begin = now_seconds();
+    engine_.run_batch(work, command.batch);
+    const double end = now_seconds();
+    const double used = processor_seconds() - used_before;
+    if (i >= 0) {
+      reply.spans.push_back({.begin_seconds = begin, .end_seconds = end});
+      reply.processor_shares.push_back(used / (end - begin));
+    }
+  }
+  place_.meet();
   return reply;
 }
 

@@ -33,6 +33,7 @@ class Responder {
   Reply measure(const Command& command, const Work& work);
   void run_touching(const Work& work, int batch);
   Reply measure_while_computing(const Command& command, const Work& work);
+  Reply measure_waiting(const Command& command, const Work& work);
   Reply verify(const Work& work);
   [[nodiscard]] std::optional<std::string> first_difference(const Contents& contents, const Work& work) const;
 

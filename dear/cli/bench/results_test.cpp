@@ -98,6 +98,18 @@ TEST(Report, JsonHasOneObjectForEachResult) {
   EXPECT_EQ(results_json({}), "[]\n");
 }
 
+TEST(Report, SaysWhatWaitingRanksUse) {
+  ContestSettings settings;
+  EXPECT_THAT(heading(settings), Not(HasSubstr("late")));
+  settings.late_seconds = 0.2;
+  EXPECT_THAT(heading(settings), HasSubstr("rank 0 late by 200 ms"));
+  std::vector<Result> results = some_results();
+  EXPECT_THAT(result_table(results), Not(HasSubstr("waiting")));
+  for (Result& result : results) result.waiting_share = 0.0125;
+  EXPECT_THAT(result_table(results), AllOf(HasSubstr("waiting, % of a core"), HasSubstr(" 1.25\n")));
+  EXPECT_EQ(nlohmann::json::parse(results_json(results))[0]["waiting_core_share"], 0.0125);
+}
+
 TEST(Report, SaysUnderWhichCircumstances) {
   ContestSettings settings{.ranks = 2, .bind = true};
   ContestOutcome outcome;

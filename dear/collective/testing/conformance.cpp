@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <ctime>
 #include <random>
 #include <string>
 #include <thread>
@@ -13,6 +12,7 @@
 
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
+#include "dear/base/processor_time.h"
 #include "dear/collective/testing/values.h"
 
 namespace dear::collective::testing {
@@ -119,13 +119,6 @@ void check_repetition(Group& group) {
     ASSERT_NEAR(load(DType::f32, buffer.data() + 4 * i), sums[at], rounding * magnitudes[at])
         << "element " << i;
   }
-}
-
-// What this process has used, its threads together.
-double processor_seconds() {
-  timespec used{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
 }  // namespace
