@@ -10,7 +10,7 @@
 #include "dear/algorithm/algorithms.h"
 #include "dear/base/error.h"
 
-namespace dear::algorithm {
+namespace dear::algorithm::verify_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -80,4 +80,4 @@ TEST(Verify, RefusesMoreRanksThanItCanTellApart) {
 }
 
 }  // namespace
-}  // namespace dear::algorithm
+}  // namespace dear::algorithm::verify_test

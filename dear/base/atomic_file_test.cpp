@@ -16,7 +16,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear {
+namespace dear::atomic_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -167,4 +167,4 @@ TEST_F(AtomicFile, ReadingRefusesWhatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::atomic_file_test

@@ -10,7 +10,7 @@
 
 #include "dear/base/file_descriptor.h"
 
-namespace dear {
+namespace dear::blocked_signals_test {
 namespace {
 
 bool is_blocked(int signal) {
@@ -70,4 +70,4 @@ TEST(BlockedSignals, OneThatWasPendingBeforeStays) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::blocked_signals_test

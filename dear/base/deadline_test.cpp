@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dear {
+namespace dear::deadline_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -49,4 +49,4 @@ TEST(SecondsOf, CountsFromTheEpochOfTheClock) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::deadline_test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dear {
+namespace dear::digest_test {
 namespace {
 
 // A plain FNV-1a over bytes, against the published vectors, so that the class can be checked against it.
@@ -44,4 +44,4 @@ TEST(Digest, HexHasSixteenDigits) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::digest_test

@@ -8,7 +8,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear {
+namespace dear::dtype_test {
 namespace {
 
 TEST(DTypes, HaveTheSizeAndNameOfTheirKind) {
@@ -39,4 +39,4 @@ TEST(DTypes, RefuseOtherNames) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::dtype_test

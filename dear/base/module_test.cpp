@@ -5,7 +5,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear {
+namespace dear::module_test {
 namespace {
 
 using ::testing::AllOf;
@@ -51,4 +51,4 @@ TEST(Module, SaysWhyOneCannotBeLoaded) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::module_test

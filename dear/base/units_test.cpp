@@ -8,7 +8,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear {
+namespace dear::units_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -129,4 +129,4 @@ TEST(FormatSeconds, RoundsUpIntoTheNextUnit) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::units_test

@@ -9,7 +9,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::cli {
+namespace dear::cli::cores_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -73,4 +73,4 @@ TEST(Cores, ThreadsOfTheEnvironment) {
 }
 
 }  // namespace
-}  // namespace dear::cli
+}  // namespace dear::cli::cores_test

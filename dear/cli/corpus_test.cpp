@@ -13,7 +13,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::cli {
+namespace dear::cli::corpus_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -180,4 +180,4 @@ TEST(Printable, InvalidUtf8IsReplacedByteByByte) {
 }
 
 }  // namespace
-}  // namespace dear::cli
+}  // namespace dear::cli::corpus_test

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
-namespace dear::cli {
+namespace dear::cli::gpt_test {
 namespace {
 
 constexpr GptOptions kSmall{.vocabulary = 11, .context = 8, .layers = 2, .width = 12, .heads = 3, .seed = 5};
@@ -172,4 +172,4 @@ TEST(Generate, OnlyTheContextCounts) {
 }
 
 }  // namespace
-}  // namespace dear::cli
+}  // namespace dear::cli::gpt_test

@@ -18,7 +18,7 @@
 #include "dear/cli/cores.h"
 #include "dear/cli/launched_command.h"
 
-namespace dear::cli {
+namespace dear::cli::launcher_test {
 namespace {
 
 using testing::Contains;
@@ -331,4 +331,4 @@ TEST(Launcher, RunsInsideAnotherProgramWithVariablesOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace dear::cli
+}  // namespace dear::cli::launcher_test

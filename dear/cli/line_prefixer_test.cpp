@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dear::cli {
+namespace dear::cli::line_prefixer_test {
 namespace {
 
 TEST(LinePrefixer, HoldsALineBackUntilItIsWhole) {
@@ -51,4 +51,4 @@ TEST(LinePrefixer, DoesNotDependOnHowBytesArrive) {
 }
 
 }  // namespace
-}  // namespace dear::cli
+}  // namespace dear::cli::line_prefixer_test

@@ -5,7 +5,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::cli {
+namespace dear::cli::model_input_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -54,4 +54,4 @@ TEST(ModelInput, RefusesOtherTypes) {
 }
 
 }  // namespace
-}  // namespace dear::cli
+}  // namespace dear::cli::model_input_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dear::cli {
+namespace dear::cli::profile_report_test {
 namespace {
 
 using ::testing::AllOf;
@@ -70,4 +70,4 @@ TEST(ProfileReport, SaysWhatIsNotTrained) {
 }
 
 }  // namespace
-}  // namespace dear::cli
+}  // namespace dear::cli::profile_report_test

@@ -12,7 +12,7 @@
 #include "dear/base/error.h"
 #include "dear/workload/workload_file.h"
 
-namespace dear::cli {
+namespace dear::cli::profile_run_test {
 namespace {
 
 using ::testing::AllOf;
@@ -295,4 +295,4 @@ TEST(Profile, RefusesWhatIsNoTorchScript) {
 }
 
 }  // namespace
-}  // namespace dear::cli
+}  // namespace dear::cli::profile_run_test

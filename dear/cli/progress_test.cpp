@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dear::cli {
+namespace dear::cli::progress_test {
 namespace {
 
 using ::testing::EndsWith;
@@ -61,4 +61,4 @@ TEST(Progress, TheFirstStepShowsAtOnceAndLongTimesHaveHours) {
 }
 
 }  // namespace
-}  // namespace dear::cli
+}  // namespace dear::cli::progress_test

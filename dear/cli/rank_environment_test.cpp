@@ -9,7 +9,7 @@
 
 #include "dear/base/file_descriptor.h"
 
-namespace dear::cli {
+namespace dear::cli::rank_environment_test {
 namespace {
 
 using testing::Contains;
@@ -63,4 +63,4 @@ TEST(DescribeJob, FindsAPortThatCanBeBoundAndANameOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace dear::cli
+}  // namespace dear::cli::rank_environment_test

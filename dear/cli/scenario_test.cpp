@@ -12,7 +12,7 @@
 #include "dear/cluster/cluster_file.h"
 #include "dear/workload/workload_file.h"
 
-namespace dear::cli {
+namespace dear::cli::scenario_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -146,4 +146,4 @@ TEST(Scenarios, RefuseRanksThatLeaveANodePartlyFilled) {
 }
 
 }  // namespace
-}  // namespace dear::cli
+}  // namespace dear::cli::scenario_test

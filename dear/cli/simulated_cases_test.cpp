@@ -10,7 +10,7 @@
 
 #include "dear/trace/trace.h"
 
-namespace dear::cli {
+namespace dear::cli::simulated_cases_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -137,4 +137,4 @@ TEST(SimulatedCases, HaveATimelineOfRankZero) {
 }
 
 }  // namespace
-}  // namespace dear::cli
+}  // namespace dear::cli::simulated_cases_test

@@ -9,7 +9,7 @@
 #include "dear/base/error.h"
 #include "dear/cluster/presets.h"
 
-namespace dear::cli {
+namespace dear::cli::simulated_tuning_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -68,4 +68,4 @@ TEST(SimulatedTuning, MisjudgingStaysWithinItsError) {
 }
 
 }  // namespace
-}  // namespace dear::cli
+}  // namespace dear::cli::simulated_tuning_test

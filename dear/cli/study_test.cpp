@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace dear::cli {
+namespace dear::cli::study_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -70,4 +70,4 @@ TEST_F(OfThePaper, HasAllNumbers) {
 }
 
 }  // namespace
-}  // namespace dear::cli
+}  // namespace dear::cli::study_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dear::cli {
+namespace dear::cli::table_test {
 namespace {
 
 TEST(Table, AlignsWordsLeftAndNumbersRight) {
@@ -23,4 +23,4 @@ TEST(Table, LeavesNoBlanksAtTheEndOfALine) {
 }
 
 }  // namespace
-}  // namespace dear::cli
+}  // namespace dear::cli::table_test

@@ -9,7 +9,7 @@
 
 #include "dear/collective/shm/shm.h"
 
-namespace dear::cli {
+namespace dear::cli::trace_gather_test {
 namespace {
 
 std::vector<Span> spans_of(int rank) {
@@ -74,4 +74,4 @@ TEST(TraceGather, EveryRankGetsTheSpansOfAllByRank) {
 }
 
 }  // namespace
-}  // namespace dear::cli
+}  // namespace dear::cli::trace_gather_test

@@ -12,7 +12,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::cli {
+namespace dear::cli::train_options_test {
 namespace {
 
 using ::testing::AllOf;
@@ -261,4 +261,4 @@ TEST_F(OutputFiles, ArePromisedButNotTouched) {
 TEST(TrainOptions, ThereIsACore) { EXPECT_GE(this_host().cores, 1); }
 
 }  // namespace
-}  // namespace dear::cli
+}  // namespace dear::cli::train_options_test

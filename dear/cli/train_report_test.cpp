@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace dear::cli {
+namespace dear::cli::train_report_test {
 namespace {
 
 using ::testing::AllOf;
@@ -135,4 +135,4 @@ TEST(TrainReport, ParametersAreComparedByDigest) {
 }
 
 }  // namespace
-}  // namespace dear::cli
+}  // namespace dear::cli::train_report_test

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dear::cli {
+namespace dear::cli::train_result_test {
 namespace {
 
 TEST(Spread, QuantilesInterpolateBetweenNeighbours) {
@@ -52,4 +52,4 @@ TEST(Iterations, ComputeIsAnIterationLessItsExposedCommunication) {
 }
 
 }  // namespace
-}  // namespace dear::cli
+}  // namespace dear::cli::train_result_test

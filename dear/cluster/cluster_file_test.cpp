@@ -10,7 +10,7 @@
 #include "dear/base/error.h"
 #include "dear/cluster/presets.h"
 
-namespace dear {
+namespace dear::cluster_file_test {
 namespace {
 
 using ::testing::AllOf;
@@ -169,4 +169,4 @@ TEST(FaultyClusterFile, EndsOrIsNoObject) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::cluster_file_test

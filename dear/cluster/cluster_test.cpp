@@ -9,7 +9,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear {
+namespace dear::cluster_test {
 namespace {
 
 using ::testing::AllOf;
@@ -120,4 +120,4 @@ TEST(WithRanks, AFlatClusterMayGrow) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::cluster_test

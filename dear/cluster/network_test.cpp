@@ -8,7 +8,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear {
+namespace dear::network_test {
 namespace {
 
 using ::testing::AllOf;
@@ -75,4 +75,4 @@ INSTANTIATE_TEST_SUITE_P(
                       Fault{"bandwidth=1gbit,latency=", "latency: '' cannot be used"}));
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::network_test

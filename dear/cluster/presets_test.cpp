@@ -11,7 +11,7 @@
 #include "dear/base/error.h"
 #include "dear/cluster/cluster_file.h"
 
-namespace dear {
+namespace dear::presets_test {
 namespace {
 
 using ::testing::AllOf;
@@ -92,4 +92,4 @@ TEST(FindCluster, ListsWhatThereIs) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::presets_test

@@ -20,7 +20,7 @@
 #include "dear/transport/shm/shm.h"
 
 // The suite of testing/conformance.h on the backends that this folder has.
-namespace dear::collective {
+namespace dear::collective::collectives_test {
 namespace {
 
 using ::testing::AllOf;
@@ -179,4 +179,4 @@ INSTANTIATE_TEST_SUITE_P(Backends, WaitingRanks,
                          });
 
 }  // namespace
-}  // namespace dear::collective
+}  // namespace dear::collective::collectives_test

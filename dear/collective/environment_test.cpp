@@ -7,7 +7,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear {
+namespace dear::environment_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -197,4 +197,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::environment_test

@@ -5,13 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/cache_line.h"
 #include "dear/base/error.h"
 
 namespace dear {
 namespace {
 
 // A cache line: with blocks of whole lines, shard r of the gathered vector is block r.
-constexpr std::int64_t kLine = 64;
 
 // Gathers one block of `block` bytes (a multiple of a line) from every rank.
 Buffer gather_blocks(Group group, const void* mine, std::int64_t bytes, std::int64_t block) {
@@ -27,14 +27,14 @@ Buffer gather_blocks(Group group, const void* mine, std::int64_t bytes, std::int
 
 std::vector<std::string> all_gather_text(const Group& group, const std::string& text) {
   const auto length = static_cast<std::int64_t>(text.size());
-  const Buffer gathered_lengths = gather_blocks(group, &length, sizeof length, kLine);
+  const Buffer gathered_lengths = gather_blocks(group, &length, sizeof length, kCacheLineBytes);
   std::vector<std::int64_t> lengths(static_cast<std::size_t>(group.size()));
   for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
-    std::memcpy(&lengths[rank], gathered_lengths.data() + kLine * static_cast<std::int64_t>(rank),
+    std::memcpy(&lengths[rank], gathered_lengths.data() + kCacheLineBytes * static_cast<std::int64_t>(rank),
                 sizeof length);
   }
   const std::int64_t longest = *std::max_element(lengths.begin(), lengths.end());
-  const std::int64_t block = (longest + kLine - 1) / kLine * kLine;
+  const std::int64_t block = whole_cache_lines(longest);
   const Buffer gathered = gather_blocks(group, text.data(), length, block);
   std::vector<std::string> texts;
   texts.reserve(lengths.size());

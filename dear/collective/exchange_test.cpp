@@ -7,7 +7,7 @@
 #include "dear/collective/single/single.h"
 #include "dear/collective/testing/ranks.h"
 
-namespace dear {
+namespace dear::exchange_test {
 namespace {
 
 using collective::make_shm_threads;
@@ -47,4 +47,4 @@ TEST(Agree, NamesTheFirstRankThatDiffersAndBothValuesOnEveryRank) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::exchange_test

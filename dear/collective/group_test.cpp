@@ -14,7 +14,7 @@
 #include "dear/collective/single/single.h"
 #include "dear/collective/testing/ranks.h"
 
-namespace dear {
+namespace dear::group_test {
 namespace {
 
 using collective::make_shm_threads;
@@ -392,4 +392,4 @@ TEST(GroupOfThreads, PerformsFromSeveralThreadsOneAfterTheOther) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::group_test

@@ -11,7 +11,7 @@
 #include "dear/collective/testing/ranks.h"
 #include "dear/transport/shm/memory.h"
 
-namespace dear {
+namespace dear::init_test {
 namespace {
 
 using collective::testing::fresh_rendezvous;
@@ -139,4 +139,4 @@ TEST(Memory, RefusesWhatIsNotThereAndSaysHowMuchIs) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::init_test

@@ -13,7 +13,7 @@
 #include "dear/collective/half.h"
 #include "dear/collective/reduce_kernels.h"
 
-namespace dear::collective {
+namespace dear::collective::reduce_test {
 namespace {
 
 constexpr std::uint32_t kPatterns = 1U << 16;
@@ -236,4 +236,4 @@ TEST(Reduce, ComparesBytesAndDoesNotAddThem) {
 }
 
 }  // namespace
-}  // namespace dear::collective
+}  // namespace dear::collective::reduce_test

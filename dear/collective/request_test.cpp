@@ -6,7 +6,7 @@
 #include "dear/base/error.h"
 #include "dear/collective/single/single.h"
 
-namespace dear {
+namespace dear::request_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -82,4 +82,4 @@ TEST(Describe, SaysWhatMatters) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::request_test

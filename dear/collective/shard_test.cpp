@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dear {
+namespace dear::shard_test {
 namespace {
 
 TEST(Shard, CoversTheVectorInOrderWithBlocksOfWholeLines) {
@@ -47,4 +47,4 @@ TEST(Shard, HoldsForVeryLongVectors) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::shard_test

@@ -13,7 +13,7 @@
 #include "dear/cost/program_time.h"
 #include "dear/cost/ring.h"
 
-namespace dear::cost {
+namespace dear::cost::cluster_times_test {
 namespace {
 
 using algorithm::Collective;
@@ -346,4 +346,4 @@ TEST(TimesOn, NodesAreTheInnermostDimension) {
 }
 
 }  // namespace
-}  // namespace dear::cost
+}  // namespace dear::cost::cluster_times_test

@@ -10,7 +10,7 @@
 #include "dear/base/error.h"
 #include "dear/cost/ring.h"
 
-namespace dear::cost {
+namespace dear::cost::fit_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -110,4 +110,4 @@ TEST(FitLink, RefusesWhatDoesNotTell) {
 }
 
 }  // namespace
-}  // namespace dear::cost
+}  // namespace dear::cost::fit_test

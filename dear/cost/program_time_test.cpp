@@ -8,7 +8,7 @@
 #include "dear/base/error.h"
 #include "dear/cost/ring.h"
 
-namespace dear::cost {
+namespace dear::cost::program_time_test {
 namespace {
 
 using algorithm::Collective;
@@ -77,4 +77,4 @@ TEST(ProgramTime, RefusesNegativeBytes) {
 }
 
 }  // namespace
-}  // namespace dear::cost
+}  // namespace dear::cost::program_time_test

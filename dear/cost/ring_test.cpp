@@ -5,7 +5,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::cost {
+namespace dear::cost::ring_test {
 namespace {
 
 constexpr Link kLink{.alpha_seconds = 1, .beta_seconds_per_byte = 0.5};
@@ -43,4 +43,4 @@ TEST(RingCosts, RefuseWhatHasNoMeaning) {
 }
 
 }  // namespace
-}  // namespace dear::cost
+}  // namespace dear::cost::ring_test

@@ -8,7 +8,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear {
+namespace dear::json_field_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -106,4 +106,4 @@ TEST(JsonField, RefusesNumbersOutOfRange) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::json_field_test

@@ -6,7 +6,7 @@
 #include "dear/drawing/bar_chart.h"
 #include "dear/drawing/svg.h"
 
-namespace dear::drawing {
+namespace dear::drawing::drawing_test {
 namespace {
 
 using ::testing::EndsWith;
@@ -61,4 +61,4 @@ TEST(BarChart, NothingToDraw) {
 }
 
 }  // namespace
-}  // namespace dear::drawing
+}  // namespace dear::drawing::drawing_test

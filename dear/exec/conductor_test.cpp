@@ -13,7 +13,7 @@
 #include "dear/exec/serial_lane.h"
 #include "dear/schedule/policy/policy.h"
 
-namespace dear {
+namespace dear::conductor_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -415,4 +415,4 @@ INSTANTIATE_TEST_SUITE_P(Policies, ConductorThreads,
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::conductor_test

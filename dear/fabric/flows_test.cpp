@@ -9,7 +9,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::fabric {
+namespace dear::fabric::flows_test {
 namespace {
 
 using testing::ElementsAre;
@@ -214,4 +214,4 @@ TEST(Flows, AreFairAndAsInAPlainSolutionOnRandomNetworks) {
 }
 
 }  // namespace
-}  // namespace dear::fabric
+}  // namespace dear::fabric::flows_test

@@ -6,7 +6,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::fabric {
+namespace dear::fabric::play_test {
 namespace {
 
 using algorithm::Collective;
@@ -171,4 +171,4 @@ TEST(Play, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace dear::fabric
+}  // namespace dear::fabric::play_test

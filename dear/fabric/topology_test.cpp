@@ -8,7 +8,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::fabric {
+namespace dear::fabric::topology_test {
 namespace {
 
 using testing::ElementsAre;
@@ -135,4 +135,4 @@ TEST(Topology, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace dear::fabric
+}  // namespace dear::fabric::topology_test

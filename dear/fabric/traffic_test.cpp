@@ -9,7 +9,7 @@
 #include "dear/base/error.h"
 #include "dear/fabric/play.h"
 
-namespace dear::fabric {
+namespace dear::fabric::traffic_test {
 namespace {
 
 using algorithm::Collective;
@@ -184,4 +184,4 @@ TEST(Traffic, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace dear::fabric
+}  // namespace dear::fabric::traffic_test

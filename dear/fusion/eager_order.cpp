@@ -10,7 +10,6 @@ namespace dear {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kGain = 1e-9;  // less is rounding
 // Branches tried, so that parcels times branches stay a matter of milliseconds.
 constexpr std::size_t kBranchesTimesParcels = 10'000;
 constexpr std::size_t kMostBranches = 200;
@@ -160,7 +159,7 @@ class Sequencer {
     }
     for (Job parcel = 0; parcel < count_; ++parcel) phases.push_back(count_ + parcel);
     EagerOrder dear = order_of(phases), wfbp = order_of(pairs);
-    return wfbp.seconds < dear.seconds * (1 - kGain) ? wfbp : dear;
+    return wfbp.seconds < dear.seconds * (1 - kLeastGain) ? wfbp : dear;
   }
 
   // See [Note: an order for the network].
@@ -170,16 +169,16 @@ class Sequencer {
     const std::size_t branches =
         std::clamp(kBranchesTimesParcels / std::max<std::size_t>(count_, 1), kFewestBranches, kMostBranches);
     for (std::size_t tried = 0; tried < branches && !open.empty(); ++tried) {
-      if (best.seconds <= least_of_all * (1 + kGain)) break;
+      if (best.seconds <= least_of_all * (1 + kLeastGain)) break;
       const Windows windows = std::move(open.back());
       open.pop_back();
-      if (least(windows) >= best.seconds * (1 - kGain)) continue;
+      if (least(windows) >= best.seconds * (1 - kLeastGain)) continue;
       const Sequence sequence = by_tails(windows);
       EagerOrder order = order_of(sequence.jobs);
-      if (order.seconds < best.seconds * (1 - kGain)) best = std::move(order);
+      if (order.seconds < best.seconds * (1 - kLeastGain)) best = std::move(order);
       branch(windows, sequence, open);
     }
-    return best.seconds > least_of_all * (1 + kGain) ? with_moves(std::move(best)) : best;
+    return best.seconds > least_of_all * (1 + kLeastGain) ? with_moves(std::move(best)) : best;
   }
 
  private:
@@ -195,7 +194,7 @@ class Sequencer {
            to <= std::min(from + kFarthestMove, size - 1); ++to) {
         EagerOrder moved = with_move(best.network, from, to);
         played += size;
-        if (moved.seconds >= best.seconds * (1 - kGain)) continue;
+        if (moved.seconds >= best.seconds * (1 - kLeastGain)) continue;
         best = std::move(moved);
         unchanged = 0;
       }

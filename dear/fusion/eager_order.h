@@ -5,6 +5,8 @@
 
 namespace dear {
 
+inline constexpr double kLeastGain = 1e-9;  // relative, of one order over another: less is rounding
+
 // What travels as one: a bucket, or a piece of it. In seconds.
 struct Parcel {
   double ready = 0;  // when its gradients are there, counted from the begin of the backward pass

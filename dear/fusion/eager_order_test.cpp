@@ -10,7 +10,7 @@
 #include "dear/base/rounds_in_test.h"
 #include "dear/fusion/parcels.h"
 
-namespace dear {
+namespace dear::eager_order_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -191,4 +191,4 @@ TEST(EagerOrder, OfNothingIsComputationAlone) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::eager_order_test

@@ -11,7 +11,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear {
+namespace dear::grouping_test {
 namespace {
 
 using ::testing::AllOf;
@@ -379,4 +379,4 @@ TEST(OwnerOf, IsTheLayerThatUsesATensorFirst) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::grouping_test

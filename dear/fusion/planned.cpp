@@ -13,7 +13,6 @@
 namespace dear {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::size_t kMostLabels = 64;  // of one border
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
@@ -21,7 +20,7 @@ constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
 Borders borders_for_all_reduces(const LayerUnits& units, const cost::CollectiveTimes& times) {
   const std::size_t count = units.count();
-  std::vector<double> end(count + 1, kInfinity);
+  std::vector<double> end(count + 1, std::numeric_limits<double>::infinity());
   std::vector<std::size_t> next(count + 1, count);
   end[count] = 0;
   for (std::size_t begin = count; begin-- > 0;) {

@@ -12,7 +12,6 @@
 namespace dear {
 namespace {
 
-constexpr double kGain = 1e-9;                     // less is rounding
 constexpr double kCutGain = 1e-3;                  // a piece more is an operation more, which no model counts
 constexpr std::size_t kImproved = 6;               // beginnings
 constexpr std::size_t kParcelsLooked = 1'200'000;  // at while borders move, in all
@@ -21,8 +20,8 @@ struct Score {
   double iteration = 0, network = 0;
   friend auto operator<=>(const Score&, const Score&) = default;
   [[nodiscard]] bool better_than(const Score& other) const {
-    if (iteration < other.iteration * (1 - kGain)) return true;
-    return iteration <= other.iteration * (1 + kGain) && network < other.network * (1 - kGain);
+    if (iteration < other.iteration * (1 - kLeastGain)) return true;
+    return iteration <= other.iteration * (1 + kLeastGain) && network < other.network * (1 - kLeastGain);
   }
 };
 

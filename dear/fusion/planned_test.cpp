@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dear {
+namespace dear::planned_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -41,7 +41,8 @@ cost::CollectiveTimes random_times(std::mt19937& random) {
 double best_of_all(const Workload& workload, const cost::CollectiveTimes& times, Overlap overlap) {
   const std::size_t count = workload.tensors.size();
   double best = 1e300;
-  for (std::uint32_t cuts = 0; cuts < (1U << (count - 1)); ++cuts) {
+  const std::size_t borders = count == 0 ? 0 : count - 1;
+  for (std::uint32_t cuts = 0; cuts < (1U << borders); ++cuts) {
     std::vector<Bucket> buckets(1);
     for (TensorId tensor = 0; tensor < count; ++tensor) {
       if (tensor > 0 && ((cuts >> (tensor - 1)) & 1U) != 0) buckets.emplace_back();
@@ -147,4 +148,4 @@ TEST(Planned, HundredsOfLayers) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::planned_test

@@ -7,7 +7,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear {
+namespace dear::size_candidates_test {
 namespace {
 
 // Tensors of 1 KiB, one a layer.
@@ -66,4 +66,4 @@ TEST(SizeCandidates, Refusals) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::size_candidates_test

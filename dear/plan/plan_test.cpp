@@ -13,7 +13,7 @@
 #include "dear/plan/fusion_choice.h"
 #include "dear/schedule/testing/random_job.h"
 
-namespace dear::plan {
+namespace dear::plan::plan_test {
 namespace {
 
 using dear::testing::Random;
@@ -305,4 +305,4 @@ TEST(Plan, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace dear::plan
+}  // namespace dear::plan::plan_test

@@ -15,7 +15,7 @@
 #include "dear/replay/real_time.h"
 #include "dear/schedule/policy/policy.h"
 
-namespace dear {
+namespace dear::replay_test {
 namespace {
 
 using ::testing::Each;
@@ -200,4 +200,4 @@ TEST(Replay, RefusesWhatItCannotPlay) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::replay_test

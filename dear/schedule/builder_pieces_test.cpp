@@ -5,7 +5,7 @@
 #include "dear/schedule/testing/pieces.h"
 
 // Buckets that travel in pieces, and those whose shards lie inside nodes.
-namespace dear {
+namespace dear::builder_pieces_test {
 namespace {
 
 using dear::testing::expect_refused;
@@ -204,4 +204,4 @@ TEST(Builder, RefusesAPieceThatNothingWaitsForOrThatWaitsForNothing) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::builder_pieces_test

@@ -9,7 +9,7 @@
 #include "dear/base/error.h"
 #include "dear/schedule/testing/pieces.h"
 
-namespace dear {
+namespace dear::builder_test {
 namespace {
 
 using dear::testing::expect_refused;
@@ -452,4 +452,4 @@ TEST(Builder, BroadcastsBuffersBetweenForwards) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::builder_test

@@ -9,7 +9,7 @@
 #include "dear/schedule/policy/policy.h"
 #include "dear/schedule/testing/random_job.h"
 
-namespace dear {
+namespace dear::critical_cycle_test {
 namespace {
 
 using testing::Random;
@@ -102,4 +102,4 @@ TEST(CriticalCycle, OfNoTimeIsNone) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::critical_cycle_test

@@ -7,10 +7,13 @@
 
 #include "dear/base/error.h"
 #include "dear/schedule/policy/policy.h"
+#include "dear/schedule/testing/pieces.h"
 #include "dear/schedule/testing/random_job.h"
 
-namespace dear {
+namespace dear::frontier_test {
 namespace {
+
+using testing::two_layers;
 
 using testing::Random;
 
@@ -76,12 +79,6 @@ void explore_all(const Schedule& schedule, const Frontier::Options& options, std
   }
   EXPECT_EQ(ends, 1U);
   states = seen.size();
-}
-
-Workload two_layers() {
-  return {.name = "two layers",
-          .tensors = {{.name = "a", .elements = 4}, {.name = "b", .elements = 4}},
-          .layers = {{.name = "first", .tensors = {0}}, {.name = "second", .tensors = {1}}}};
 }
 
 TEST(Frontier, ReleasesExactlyWhatMayRunInEveryReachableState) {
@@ -193,4 +190,4 @@ TEST(Frontier, RefusesEndsOfWhatIsNotRunning) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::frontier_test

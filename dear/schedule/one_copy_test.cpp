@@ -9,7 +9,7 @@
 #include "dear/schedule/precedence.h"
 #include "dear/schedule/testing/random_job.h"
 
-namespace dear {
+namespace dear::one_copy_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -89,4 +89,4 @@ TEST(OneCopy, RefusesUpdatesOfWholeBuckets) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::one_copy_test

@@ -13,7 +13,7 @@
 #include "dear/schedule/policy/policy.h"
 #include "dear/schedule/testing/random_job.h"
 
-namespace dear {
+namespace dear::schedule_file_test {
 namespace {
 
 using ::testing::AllOf;
@@ -163,4 +163,4 @@ TEST(FaultyScheduleFile, EndsOrIsNoObject) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::schedule_file_test

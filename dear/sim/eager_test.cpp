@@ -14,7 +14,7 @@
 #include "dear/zoo/make_workload.h"
 
 // dear-eager against its floor, and against the policies whose orders it mixes.
-namespace dear::sim {
+namespace dear::sim::eager_test {
 namespace {
 
 using dear::testing::Random;
@@ -146,4 +146,4 @@ TEST(Eager, PiecesLetTheUrgentBy) {
 }
 
 }  // namespace
-}  // namespace dear::sim
+}  // namespace dear::sim::eager_test

@@ -12,7 +12,7 @@
 #include "dear/schedule/testing/random_job.h"
 #include "dear/sim/simulate.h"
 
-namespace dear::sim {
+namespace dear::sim::evaluate_test {
 namespace {
 
 using dear::testing::Random;
@@ -278,4 +278,4 @@ TEST(EvaluatePrograms, PlayedMessageByMessageTakeTheirClosedForms) {
 }
 
 }  // namespace
-}  // namespace dear::sim
+}  // namespace dear::sim::evaluate_test

@@ -4,7 +4,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::sim {
+namespace dear::sim::event_queue_test {
 namespace {
 
 TEST(EventQueue, EndsComeInOrderOfTime) {
@@ -33,4 +33,4 @@ TEST(EventQueue, NothingToWaitForIsAnError) {
 }
 
 }  // namespace
-}  // namespace dear::sim
+}  // namespace dear::sim::event_queue_test

@@ -7,7 +7,7 @@
 #include "dear/sim/evaluate.h"
 #include "dear/zoo/make_workload.h"
 
-namespace dear::sim {
+namespace dear::sim::hsdp_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -97,4 +97,4 @@ TEST(Hsdp, BeatsFsdpOnNodesWithNvlink) {
 }
 
 }  // namespace
-}  // namespace dear::sim
+}  // namespace dear::sim::hsdp_test

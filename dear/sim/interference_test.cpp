@@ -14,7 +14,7 @@
 #include "dear/sim/ranks.h"
 
 // What communication and computation take from each other.
-namespace dear::sim {
+namespace dear::sim::interference_test {
 namespace {
 
 using dear::testing::Random;
@@ -140,4 +140,4 @@ TEST(Interference, IsNotKnownOfSeveralJobs) {
 }
 
 }  // namespace
-}  // namespace dear::sim
+}  // namespace dear::sim::interference_test

@@ -11,7 +11,7 @@
 #include "dear/schedule/policy/policy.h"
 #include "dear/sim/evaluate.h"
 
-namespace dear::sim {
+namespace dear::sim::jobs_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -106,4 +106,4 @@ TEST(Jobs, WhatCannotBeSharedIsRefused) {
 }
 
 }  // namespace
-}  // namespace dear::sim
+}  // namespace dear::sim::jobs_test

@@ -9,7 +9,7 @@
 #include "dear/sim/evaluate.h"
 
 // What holds for any job on any cluster, asked of thousands.
-namespace dear::sim {
+namespace dear::sim::many_jobs_test {
 namespace {
 
 using dear::testing::Random;
@@ -131,4 +131,4 @@ TEST(ManyJobs, MoreBandwidthOrLessStartUpNeverSlowsAFixedOrder) {
 }
 
 }  // namespace
-}  // namespace dear::sim
+}  // namespace dear::sim::many_jobs_test

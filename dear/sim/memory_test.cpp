@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dear::sim {
+namespace dear::sim::memory_test {
 namespace {
 
 // Bytes: buckets of 400, 800 and 40 (half precision), 1240 in all. With one state: 4 x (100 + 200) and, for
@@ -73,4 +73,4 @@ TEST(Memory, OfAJobWithoutParameters) {
 }
 
 }  // namespace
-}  // namespace dear::sim
+}  // namespace dear::sim::memory_test

@@ -11,7 +11,7 @@
 #include "dear/sim/fabric_network.h"
 #include "dear/sim/ranks.h"
 
-namespace dear::sim {
+namespace dear::sim::network_model_test {
 namespace {
 
 using algorithm::Collective;
@@ -172,4 +172,4 @@ TEST(DriveRanks, SaysWhenNothingCanGoOn) {
 }
 
 }  // namespace
-}  // namespace dear::sim
+}  // namespace dear::sim::network_model_test

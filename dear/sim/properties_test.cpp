@@ -12,7 +12,7 @@
 #include "dear/schedule/testing/random_job.h"
 #include "dear/sim/simulate.h"
 
-namespace dear::sim {
+namespace dear::sim::properties_test {
 namespace {
 
 using dear::testing::Random;
@@ -152,4 +152,4 @@ TEST(Properties, RegularJobsReachTheBoundButForOneBucket) {
 }
 
 }  // namespace
-}  // namespace dear::sim
+}  // namespace dear::sim::properties_test

@@ -13,7 +13,7 @@
 #include "dear/schedule/policy/policy.h"
 #include "dear/schedule/testing/random_job.h"
 
-namespace dear::sim {
+namespace dear::sim::simulate_test {
 namespace {
 
 using ::testing::Each;
@@ -398,4 +398,4 @@ TEST(ToTrace, SaysHowTheNetworkWasModelled) {
 }
 
 }  // namespace
-}  // namespace dear::sim
+}  // namespace dear::sim::simulate_test

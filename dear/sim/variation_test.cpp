@@ -11,7 +11,7 @@
 #include "dear/schedule/testing/random_job.h"
 #include "dear/sim/simulate.h"
 
-namespace dear::sim {
+namespace dear::sim::variation_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -119,4 +119,4 @@ TEST(Variation, RefusesWhatIsNone) {
 }
 
 }  // namespace
-}  // namespace dear::sim
+}  // namespace dear::sim::variation_test

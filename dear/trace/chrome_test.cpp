@@ -13,7 +13,7 @@
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
 
-namespace dear {
+namespace dear::chrome_test {
 namespace {
 
 using nlohmann::json;
@@ -163,4 +163,4 @@ TEST_F(ChromeFile, WithAFaultyEventIsRefusedWithItsPlace) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::chrome_test

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dear {
+namespace dear::summary_test {
 namespace {
 
 using ::testing::AllOf;
@@ -221,4 +221,4 @@ TEST(SummaryText, IsATable) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::summary_test

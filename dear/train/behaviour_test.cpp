@@ -12,7 +12,7 @@
 #include "dear/train/data_parallel.h"
 #include "dear/train/ranks_in_test.h"
 
-namespace dear {
+namespace dear::behaviour_test {
 namespace {
 
 using ::testing::AllOf;
@@ -483,4 +483,4 @@ TEST(Behaviour, ATraceShowsLayersAndRespectsTheSchedule) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::behaviour_test

@@ -113,7 +113,7 @@ void BucketStorage::zero_gradients(const Range& range) {
 
 BucketWire::Flat BucketStorage::flat() const {
   std::int64_t elements = 0;
-  for (const Placement& placement : layout_.placements) elements += placement.elements;
+  for (const TensorPlacement& placement : layout_.placements) elements += placement.elements;
   const View parameters{
       .buffer = parameter_buffer_, .offset_bytes = 0, .count = layout_.elements, .dtype = layout_.dtype};
   View gradients = parameters;

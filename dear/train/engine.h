@@ -144,7 +144,7 @@ class Engine {
   [[nodiscard]] Range own_range(const Part& part) const;  // that this rank updates
   void update(const Update& work);
   void remember_versions();
-  [[nodiscard]] const Placement& place_of(std::size_t parameter) const {
+  [[nodiscard]] const TensorPlacement& place_of(std::size_t parameter) const {
     const auto [bucket, index] = locations_[parameter];
     return buckets_[bucket].layout().placements[index];
   }

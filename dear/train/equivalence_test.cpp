@@ -9,7 +9,7 @@
 #include "dear/train/data_parallel.h"
 #include "dear/train/ranks_in_test.h"
 
-namespace dear {
+namespace dear::equivalence_test {
 namespace {
 
 using train::testing::Batch;
@@ -240,4 +240,4 @@ INSTANTIATE_TEST_SUITE_P(All, Optimisers, ::testing::Range<std::size_t>(0, 6),
                          [](const auto& info) { return optimizers()[info.param].first; });
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::equivalence_test

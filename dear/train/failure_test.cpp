@@ -9,7 +9,7 @@
 #include "dear/train/data_parallel.h"
 #include "dear/train/ranks_in_test.h"
 
-namespace dear {
+namespace dear::failure_test {
 namespace {
 
 using ::testing::AllOf;
@@ -259,4 +259,4 @@ TEST(Failure, AnErrorMetInsideAnOperatorStopsTheNextStep) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::failure_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dear::train {
+namespace dear::train::layer_clock_test {
 namespace {
 
 TEST(LayerClock, MeasuresForwardToTheNextLayerAndBackwardToTheLastGradient) {
@@ -52,4 +52,4 @@ TEST(ShareOfPass, KnowsLayersThatTookNoTimeOrWereNotThere) {
 }
 
 }  // namespace
-}  // namespace dear::train
+}  // namespace dear::train::layer_clock_test

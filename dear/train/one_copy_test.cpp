@@ -18,7 +18,7 @@
 #include "dear/train/ranks_in_test.h"
 #include "dear/transport/shm/shm.h"
 
-namespace dear {
+namespace dear::one_copy_test {
 namespace {
 
 using ::testing::AllOf;
@@ -444,4 +444,4 @@ TEST(OneCopyOfOneRank, IsWhatItHasAnyway) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::one_copy_test

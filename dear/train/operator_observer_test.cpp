@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-namespace dear::train {
+namespace dear::train::operator_observer_test {
 namespace {
 
 using ::testing::Contains;
@@ -51,4 +51,4 @@ TEST(OperatorObserver, SeesNothingElseOfAScriptsStack) {
 }
 
 }  // namespace
-}  // namespace dear::train
+}  // namespace dear::train::operator_observer_test

@@ -59,7 +59,7 @@ Engine::OptimizerState Engine::optimizer_state() {
       }
       for (std::size_t i = 0; i < parameters_.size(); ++i) {
         if (locations_[i].bucket != id) continue;
-        const Placement& place = place_of(i);
+        const TensorPlacement& place = place_of(i);
         state.vectors[vector][i] = flat.narrow(0, place.offset, place.elements).clone();
       }
     }
@@ -77,7 +77,7 @@ void Engine::take_over(const OptimizerState& state) {
       const torch::Tensor flat = torch::zeros({layout.elements}, torch::dtype(scalar_type_of(layout.dtype)));
       for (std::size_t i = 0; i < parameters_.size(); ++i) {
         if (locations_[i].bucket != id) continue;
-        const Placement& place = place_of(i);
+        const TensorPlacement& place = place_of(i);
         flat.narrow(0, place.offset, place.elements).copy_(state.vectors[vector][i]);
       }
       for (std::size_t part = 0; part < parts_.size(); ++part)

@@ -9,7 +9,7 @@
 #include "dear/train/data_parallel.h"
 #include "dear/train/ranks_in_test.h"
 
-namespace dear {
+namespace dear::pieces_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -198,4 +198,4 @@ TEST(BucketsInPieces, AreRefusedByTheMillion) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::pieces_test

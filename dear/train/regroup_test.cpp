@@ -9,7 +9,7 @@
 #include "dear/train/data_parallel.h"
 #include "dear/train/ranks_in_test.h"
 
-namespace dear {
+namespace dear::regroup_test {
 namespace {
 
 using ::testing::AllOf;
@@ -206,4 +206,4 @@ TEST(DearEager, RefusesALookAtGradientsBetweenBackwardAndStep) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::regroup_test

@@ -18,7 +18,7 @@
 #include "dear/train/ranks_in_test.h"
 #include "dear/tune/cache.h"
 
-namespace dear {
+namespace dear::tuning_test {
 namespace {
 
 using ::testing::AllOf;
@@ -294,4 +294,4 @@ TEST(Tuned, ARankThatFailsMeanwhileIsToldToTheOthers) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::tuning_test

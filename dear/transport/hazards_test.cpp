@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dear::transport {
+namespace dear::transport::hazards_test {
 namespace {
 
 using ::testing::IsEmpty;
@@ -89,4 +89,4 @@ TEST(Hazards, AreThoseOfTheDefinition) {
 }
 
 }  // namespace
-}  // namespace dear::transport
+}  // namespace dear::transport::hazards_test

@@ -20,7 +20,7 @@
 
 // Plans and their players where programs alone do not show what they do: direct reduce-scatters, heads, sums
 // in passing, staging memory.
-namespace dear::transport {
+namespace dear::transport::plan_test {
 namespace {
 
 using algorithm::Collective;
@@ -245,4 +245,4 @@ TEST(Plans, RefuseWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace dear::transport
+}  // namespace dear::transport::plan_test

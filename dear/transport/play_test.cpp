@@ -17,7 +17,7 @@
 #include "dear/transport/testing/ranks.h"
 
 // Programs on real numbers.
-namespace dear::transport {
+namespace dear::transport::play_test {
 namespace {
 
 using algorithm::Collective;
@@ -235,4 +235,4 @@ TEST(Play, RandomPrograms) {
 }
 
 }  // namespace
-}  // namespace dear::transport
+}  // namespace dear::transport::play_test

@@ -6,17 +6,16 @@
 #include <new>
 #include <utility>
 
+#include "dear/base/cache_line.h"
+
 namespace dear::transport {
 namespace {
 
 using Node = Plan::Node;
 using Kind = Node::Kind;
 
-constexpr std::int64_t kLine = 64;
 constexpr std::size_t kSendsAtOnce = 4;     // to one peer
 constexpr std::size_t kReceivesAtOnce = 8;  // over all, unless there are more slots
-
-std::int64_t whole_lines(std::int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
 struct InFlight {
   Transfer transfer;
@@ -45,15 +44,15 @@ std::byte* Stage::take(std::int64_t bytes) {
   if (bytes > bytes_) {
     memory_.reset();
     bytes_ = 0;
-    memory_.reset(
-        static_cast<std::byte*>(::operator new[](static_cast<std::size_t>(bytes), std::align_val_t{kLine})));
+    memory_.reset(static_cast<std::byte*>(
+        ::operator new[](static_cast<std::size_t>(bytes), std::align_val_t{kCacheLineBytes})));
     bytes_ = bytes;
   }
   return memory_.get();
 }
 
 void Stage::Free::operator()(std::byte* memory) const {
-  ::operator delete[](memory, std::align_val_t{kLine});
+  ::operator delete[](memory, std::align_val_t{kCacheLineBytes});
 }
 
 struct Player::Impl {
@@ -61,8 +60,8 @@ struct Player::Impl {
     for (const Node& node : plan.nodes) {
       waits_at_first.push_back(node.waits_for);
     }
-    slot_bytes = whole_lines(plan.most_staged);
-    pack_bytes = whole_lines(plan.most_packed);
+    slot_bytes = whole_cache_lines(plan.most_staged);
+    pack_bytes = whole_cache_lines(plan.most_packed);
     head_bytes = plan.head_bytes > 0 ? plan.head_bytes + kHeadRoom : 0;
     posted.resize(std::max(kReceivesAtOnce, static_cast<std::size_t>(plan.slots - plan.slots_in_passing)));
     staged_at.resize(plan.nodes.size());
@@ -94,12 +93,12 @@ struct Player::Impl {
 
   // Staging memory: heads in, heads out, packing memory by peer, slots.
   [[nodiscard]] std::int64_t stage_bytes() const {
-    return static_cast<std::int64_t>(plan.peers.size()) * (2 * whole_lines(head_bytes) + pack_bytes) +
+    return static_cast<std::int64_t>(plan.peers.size()) * (2 * whole_cache_lines(head_bytes) + pack_bytes) +
            plan.slots * slot_bytes;
   }
-  [[nodiscard]] std::byte* head_in(int peer) const { return staging + peer * whole_lines(head_bytes); }
+  [[nodiscard]] std::byte* head_in(int peer) const { return staging + peer * whole_cache_lines(head_bytes); }
   [[nodiscard]] std::byte* head_out(int peer) const {
-    return head_in(static_cast<int>(plan.peers.size())) + peer * whole_lines(head_bytes);
+    return head_in(static_cast<int>(plan.peers.size())) + peer * whole_cache_lines(head_bytes);
   }
   [[nodiscard]] std::byte* packing(int peer) const {
     return head_out(static_cast<int>(plan.peers.size())) + peer * pack_bytes;

@@ -9,7 +9,7 @@
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
 
-namespace dear::tune {
+namespace dear::tune::cache_test {
 namespace {
 
 using ::testing::AllOf;
@@ -76,4 +76,4 @@ TEST(Cache, ThatCannotBeWrittenIsAnError) {
 }
 
 }  // namespace
-}  // namespace dear::tune
+}  // namespace dear::tune::cache_test

@@ -7,7 +7,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::tune {
+namespace dear::tune::candidates_test {
 namespace {
 
 using ::testing::DoubleNear;
@@ -97,4 +97,4 @@ TEST(Candidates, Refusals) {
 }
 
 }  // namespace
-}  // namespace dear::tune
+}  // namespace dear::tune::candidates_test

@@ -8,7 +8,7 @@
 #include "dear/tune/draws.h"
 #include "dear/tune/expected_improvement.h"
 
-namespace dear::tune {
+namespace dear::tune::gaussian_process_test {
 namespace {
 
 constexpr double kClose = 1e-9;  // what the jitter may move
@@ -219,4 +219,4 @@ TEST(ExpectedImprovement, IsTheMeanOfDraws) {
 }
 
 }  // namespace
-}  // namespace dear::tune
+}  // namespace dear::tune::gaussian_process_test

@@ -15,7 +15,6 @@ namespace {
 
 constexpr double kDeviations = 3;       // that tell two measurements apart
 constexpr double kDriftDeviations = 5;  // that noise does not make
-constexpr double kOfMedian = 1.2533;    // standard error of a median over that of a mean
 constexpr std::int64_t kMostRest = 1 << 14;
 
 }  // namespace
@@ -223,7 +222,7 @@ bool Session::watch(double seconds) {
   recent_.pop_front();
   if (iterations_ - settled_at_ < rest_iterations_) return false;
   // Of the difference of two medians, one of them of twice as many.
-  const double deviation = kOfMedian * std::max(window.noise_seconds(), settled_noise_seconds_) *
+  const double deviation = kErrorOfMedian * std::max(window.noise_seconds(), settled_noise_seconds_) *
                            std::sqrt(1.5 / static_cast<double>(wanted));
   const double away = std::abs(window.seconds() - *settled_seconds_);
   if (away <= options_.drift * *settled_seconds_ || away <= kDriftDeviations * deviation) {

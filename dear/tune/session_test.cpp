@@ -10,7 +10,7 @@
 #include "dear/base/rounds_in_test.h"
 #include "dear/tune/draws.h"
 
-namespace dear::tune {
+namespace dear::tune::session_test {
 namespace {
 
 Candidates line(std::size_t count) {
@@ -341,4 +341,4 @@ TEST(Window, GivesUpWhatIsPlainlySlowerButNotForOneStall) {
 }
 
 }  // namespace
-}  // namespace dear::tune
+}  // namespace dear::tune::session_test

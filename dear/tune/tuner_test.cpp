@@ -12,7 +12,7 @@
 #include "dear/base/rounds_in_test.h"
 #include "dear/tune/draws.h"
 
-namespace dear::tune {
+namespace dear::tune::tuner_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -223,4 +223,4 @@ TEST(Tuner, Refusals) {
 }
 
 }  // namespace
-}  // namespace dear::tune
+}  // namespace dear::tune::tuner_test

@@ -9,7 +9,6 @@ namespace dear::tune {
 namespace {
 
 constexpr double kNormal = 1.4826;        // standard deviation over MAD, of a normal distribution
-constexpr double kOfMedian = 1.2533;      // standard error of a median over that of a mean
 constexpr double kLeastDeviation = 0.02;  // of a median of few, whose MAD may be 0 by chance
 
 double deviation(const std::vector<double>& values) {
@@ -72,7 +71,7 @@ double Window::noise_seconds() const {
 
 double Window::deviation_seconds() const {
   const std::vector<double> good = counted();
-  return good.size() < 2 ? 0 : kOfMedian * deviation(good) / std::sqrt(static_cast<double>(good.size()));
+  return good.size() < 2 ? 0 : kErrorOfMedian * deviation(good) / std::sqrt(static_cast<double>(good.size()));
 }
 
 }  // namespace dear::tune

@@ -6,6 +6,9 @@
 
 namespace dear::tune {
 
+// The standard error of a median over that of a mean, of a normal distribution.
+inline constexpr double kErrorOfMedian = 1.2533;
+
 struct WindowOptions {
   int settle_iterations = 1;  // after a change, which do not count
   int least_iterations = 3;   // that count

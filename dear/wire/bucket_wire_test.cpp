@@ -10,7 +10,7 @@
 #include "dear/base/error.h"
 #include "dear/collective/shm/shm.h"
 
-namespace dear {
+namespace dear::bucket_wire_test {
 namespace {
 
 constexpr std::int64_t kCount = 100;
@@ -138,4 +138,4 @@ TEST(BucketWire, RefusesWhatIsNotOfABucketOrNotOfAllRanks) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::bucket_wire_test

@@ -12,7 +12,7 @@
 namespace dear {
 
 // Where one tensor lies in a bucket's flat buffer, in elements.
-struct Placement {
+struct TensorPlacement {
   TensorId tensor;
   std::int64_t offset;
   std::int64_t elements;
@@ -31,7 +31,7 @@ struct Run {
 struct BucketLayout {
   DType dtype = DType::f32;
   std::int64_t elements = 0;  // padding included
-  std::vector<Placement> placements;
+  std::vector<TensorPlacement> placements;
   std::vector<Run> runs;  // ascending, covering [0, elements)
 
   [[nodiscard]] std::int64_t bytes() const { return elements * size_of(dtype); }

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dear {
+namespace dear::layout_test {
 namespace {
 
 Workload workload_of(const std::vector<std::int64_t>& elements) {
@@ -36,7 +36,7 @@ TEST(Layout, KeepsTensorsOfOneRuleTogether) {
   const Bucket bucket{{0, 1, 2, 3}, 256, DType::f32};
   const BucketLayout layout = lay_out(bucket, workload, {1, 0, 1, 0});
   std::vector<TensorId> order;
-  for (const Placement& placement : layout.placements) order.push_back(placement.tensor);
+  for (const TensorPlacement& placement : layout.placements) order.push_back(placement.tensor);
   EXPECT_THAT(order, ::testing::ElementsAre(1, 3, 0, 2));
   ASSERT_EQ(layout.runs.size(), 2U);
   EXPECT_EQ(layout.runs[0].rule, 0U);
@@ -104,4 +104,4 @@ TEST(Layout, ShardsPartitionTheRuns) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::layout_test

@@ -9,7 +9,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear {
+namespace dear::workload_file_test {
 namespace {
 
 using ::testing::AllOf;
@@ -179,4 +179,4 @@ INSTANTIATE_TEST_SUITE_P(
               "f.json: layers[1]: expected an object, found an array"}));
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::workload_file_test

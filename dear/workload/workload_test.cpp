@@ -10,7 +10,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear {
+namespace dear::workload_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -107,4 +107,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::workload_test

@@ -10,8 +10,8 @@
 namespace dear::zoo {
 namespace {
 
-constexpr std::int64_t kVocabulary = 30528;
-constexpr std::int64_t kPositions = 512;
+constexpr std::int64_t kBertVocabulary = 30528;
+constexpr std::int64_t kBertPositions = 512;
 constexpr std::int64_t kSegments = 2;
 
 // After a projection: what comes out is dropped out, added to the stream, and the sum kept.
@@ -40,11 +40,11 @@ void encoder_layer(Builder& net, const std::string& name, const Transformer& sha
 }  // namespace
 
 Architecture bert(const Transformer& shape, std::int64_t length) {
-  expect_length(length, kPositions);
+  expect_length(length, kBertPositions);
   const std::int64_t stream = length * shape.width;
   Builder net;
-  net.embedding("bert.embeddings.word_embeddings", length, kVocabulary, shape.width);
-  net.embedding("bert.embeddings.position_embeddings", length, kPositions, shape.width,
+  net.embedding("bert.embeddings.word_embeddings", length, kBertVocabulary, shape.width);
+  net.embedding("bert.embeddings.position_embeddings", length, kBertPositions, shape.width,
                 {.keep_output = false});
   net.add(stream);
   net.embedding("bert.embeddings.token_type_embeddings", length, kSegments, shape.width,
@@ -56,9 +56,9 @@ Architecture bert(const Transformer& shape, std::int64_t length) {
     encoder_layer(net, fmt::format("bert.encoder.layer.{}", layer), shape, length);
   }
   net.linear("bert.pooler.dense", 1, shape.width, shape.width);
-  net.tied_linear("cls.predictions", length, shape.width, kVocabulary,
+  net.tied_linear("cls.predictions", length, shape.width, kBertVocabulary,
                   "bert.embeddings.word_embeddings.weight", {.bias = true});
-  net.cross_entropy(length * kVocabulary);
+  net.cross_entropy(length * kBertVocabulary);
   net.linear("cls.predictions.transform.dense", length, shape.width, shape.width);
   net.gelu(stream);
   net.layer_norm("cls.predictions.transform.LayerNorm", length, shape.width);

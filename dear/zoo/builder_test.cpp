@@ -8,7 +8,7 @@
 #include "dear/base/error.h"
 #include "dear/zoo/families.h"
 
-namespace dear::zoo {
+namespace dear::zoo::builder_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -148,4 +148,4 @@ TEST(Families, SharedKeysShrinkTheirProjections) {
 }
 
 }  // namespace
-}  // namespace dear::zoo
+}  // namespace dear::zoo::builder_test

@@ -8,10 +8,10 @@
 namespace dear::zoo {
 namespace {
 
-constexpr std::int64_t kVocabulary = 50257;
-constexpr std::int64_t kPositions = 1024;
+constexpr std::int64_t kGpt2Vocabulary = 50257;
+constexpr std::int64_t kGpt2Positions = 1024;
 
-void block(Builder& net, const std::string& name, const Transformer& shape, std::int64_t length) {
+void gpt2_block(Builder& net, const std::string& name, const Transformer& shape, std::int64_t length) {
   const std::int64_t stream = length * shape.width;
   net.layer_norm(name + ".ln_1", length, shape.width);
   net.linear(name + ".attn.c_attn", length, shape.width, 3 * shape.width);
@@ -31,18 +31,18 @@ void block(Builder& net, const std::string& name, const Transformer& shape, std:
 }  // namespace
 
 Architecture gpt2(const Transformer& shape, std::int64_t length) {
-  expect_length(length, kPositions);
+  expect_length(length, kGpt2Positions);
   Builder net;
-  net.embedding("transformer.wte", length, kVocabulary, shape.width);
-  net.embedding("transformer.wpe", length, kPositions, shape.width, {.keep_output = false});
+  net.embedding("transformer.wte", length, kGpt2Vocabulary, shape.width);
+  net.embedding("transformer.wpe", length, kGpt2Positions, shape.width, {.keep_output = false});
   net.add(length * shape.width);
   net.dropout(length * shape.width);
   for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
-    block(net, fmt::format("transformer.h.{}", layer), shape, length);
+    gpt2_block(net, fmt::format("transformer.h.{}", layer), shape, length);
   }
   net.layer_norm("transformer.ln_f", length, shape.width);
-  net.tied_linear("lm_head", length, shape.width, kVocabulary, "transformer.wte.weight");
-  net.cross_entropy(length * kVocabulary);
+  net.tied_linear("lm_head", length, shape.width, kGpt2Vocabulary, "transformer.wte.weight");
+  net.cross_entropy(length * kGpt2Vocabulary);
   return std::move(net).take();
 }
 

@@ -9,9 +9,9 @@
 namespace dear::zoo {
 namespace {
 
-constexpr std::int64_t kVocabulary = 32000;
+constexpr std::int64_t kLlamaVocabulary = 32000;
 
-void block(Builder& net, const std::string& name, const Transformer& shape, std::int64_t length) {
+void llama_block(Builder& net, const std::string& name, const Transformer& shape, std::int64_t length) {
   const std::int64_t head_width = shape.width / shape.heads;
   const std::int64_t key_heads = shape.key_heads > 0 ? shape.key_heads : shape.heads;
   const std::int64_t key_width = key_heads * head_width;
@@ -42,13 +42,13 @@ void block(Builder& net, const std::string& name, const Transformer& shape, std:
 
 Architecture llama(const Transformer& shape, std::int64_t length) {
   Builder net;
-  net.embedding("model.embed_tokens", length, kVocabulary, shape.width);
+  net.embedding("model.embed_tokens", length, kLlamaVocabulary, shape.width);
   for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
-    block(net, fmt::format("model.layers.{}", layer), shape, length);
+    llama_block(net, fmt::format("model.layers.{}", layer), shape, length);
   }
   net.layer_norm("model.norm", length, shape.width, {.bias = false});
-  net.linear("lm_head", length, shape.width, kVocabulary, {.bias = false});
-  net.cross_entropy(length * kVocabulary);
+  net.linear("lm_head", length, shape.width, kLlamaVocabulary, {.bias = false});
+  net.cross_entropy(length * kLlamaVocabulary);
   return std::move(net).take();
 }
 

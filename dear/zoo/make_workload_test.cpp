@@ -7,7 +7,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::zoo {
+namespace dear::zoo::make_workload_test {
 namespace {
 
 using ::testing::AllOf;
@@ -187,4 +187,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& fault) { return fault.param.what; });
 
 }  // namespace
-}  // namespace dear::zoo
+}  // namespace dear::zoo::make_workload_test

@@ -11,7 +11,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::zoo {
+namespace dear::zoo::models_test {
 namespace {
 
 using ::testing::AllOf;
@@ -135,4 +135,4 @@ TEST(Models, AreFoundByName) {
 }
 
 }  // namespace
-}  // namespace dear::zoo
+}  // namespace dear::zoo::models_test

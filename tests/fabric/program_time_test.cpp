@@ -5,7 +5,7 @@
 #include "dear/algorithm/algorithms.h"
 #include "dear/fabric/play.h"
 
-namespace dear {
+namespace dear::program_time_test {
 namespace {
 
 using algorithm::Collective;
@@ -51,4 +51,4 @@ TEST(Fabric, TakesTheTimeOfTheCostModelWhereNothingIsShared) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::program_time_test

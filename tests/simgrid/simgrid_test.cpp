@@ -10,7 +10,7 @@
 #include "dear/fabric/play.h"
 #include "dear/fabric/traffic.h"
 
-namespace dear::judge {
+namespace dear::judge::simgrid_test {
 namespace {
 
 using algorithm::Collective;
@@ -127,4 +127,4 @@ TEST(SimGrid, AgreesOnJobsThatMeetAnyhow) {
 }
 
 }  // namespace
-}  // namespace dear::judge
+}  // namespace dear::judge::simgrid_test

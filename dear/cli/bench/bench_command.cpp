@@ -23,10 +23,8 @@
 #include "dear/cli/cores.h"
 #include "dear/cli/exit_status.h"
 
-namespace dear::cli {
+namespace dear::cli::bench {
 namespace {
-
-using namespace bench;  // NOLINT(google-build-using-namespace): this file is the bench's face
 
 constexpr const char* kName = "dear bench collective";
 
@@ -214,12 +212,15 @@ void add_worker(CLI::App& parent) {
 }
 
 }  // namespace
+}  // namespace dear::cli::bench
+
+namespace dear::cli {
 
 void add_bench_command(CLI::App& app) {
   CLI::App* const command =
       app.add_subcommand("bench", "Measure parts of DeAR beside rivals")->require_subcommand(1);
-  add_collective(*command);
-  add_worker(*command);
+  bench::add_collective(*command);
+  bench::add_worker(*command);
 }
 
 }  // namespace dear::cli

@@ -8,7 +8,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::cli::bench {
+namespace dear::cli::bench::collective_options_test {
 namespace {
 
 using ::testing::AllOf;
@@ -213,4 +213,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
-}  // namespace dear::cli::bench
+}  // namespace dear::cli::bench::collective_options_test

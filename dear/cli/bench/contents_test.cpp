@@ -8,7 +8,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::cli::bench {
+namespace dear::cli::bench::contents_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -92,4 +92,4 @@ TEST(Contents, ADifferenceIsFoundAndNamed) {
 }
 
 }  // namespace
-}  // namespace dear::cli::bench
+}  // namespace dear::cli::bench::contents_test

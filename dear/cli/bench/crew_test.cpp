@@ -18,7 +18,7 @@
 #include "dear/cli/launched_command.h"
 
 // Contestants as processes: measured, killed and stopped.
-namespace dear::cli::bench {
+namespace dear::cli::bench::crew_test {
 namespace {
 
 using ::testing::AllOf;
@@ -313,4 +313,4 @@ TEST(Contest, GoesOnWithoutAContestantThatFails) {
 }
 
 }  // namespace
-}  // namespace dear::cli::bench
+}  // namespace dear::cli::bench::crew_test

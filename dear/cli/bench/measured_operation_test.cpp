@@ -7,7 +7,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::cli::bench {
+namespace dear::cli::bench::measured_operation_test {
 namespace {
 
 using enum MeasuredOperation;
@@ -47,4 +47,4 @@ TEST(BusFactor, OfThePairIsThatOfItsHalves) {
 }
 
 }  // namespace
-}  // namespace dear::cli::bench
+}  // namespace dear::cli::bench::measured_operation_test

@@ -7,7 +7,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::cli::bench {
+namespace dear::cli::bench::protocol_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -65,4 +65,4 @@ TEST(Protocol, WhatIsNoMessageIsAnError) {
 }
 
 }  // namespace
-}  // namespace dear::cli::bench
+}  // namespace dear::cli::bench::protocol_test

@@ -15,7 +15,7 @@
 #include "dear/cost/ring.h"
 
 // What becomes of measured times: quantiles, bandwidths, the table, JSON, the picture and the fit.
-namespace dear::cli::bench {
+namespace dear::cli::bench::results_test {
 namespace {
 
 using ::testing::AllOf;
@@ -239,4 +239,4 @@ TEST(MpiVersion, IsReadFromWhatLaunchersPrint) {
 }
 
 }  // namespace
-}  // namespace dear::cli::bench
+}  // namespace dear::cli::bench::results_test

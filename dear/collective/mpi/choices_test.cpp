@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dear::collective {
+namespace dear::collective::choices_test {
 namespace {
 
 TEST(Choices, SizesAreToldApartByPowersOfFour) {
@@ -69,4 +69,4 @@ TEST(Choices, OfAnotherKeyOrFormAreNone) {
 }
 
 }  // namespace
-}  // namespace dear::collective
+}  // namespace dear::collective::choices_test

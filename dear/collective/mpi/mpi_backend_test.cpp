@@ -16,7 +16,7 @@
 #include "dear/collective/mpi/mpi.h"
 #include "dear/collective/testing/conformance.h"
 
-namespace dear::collective {
+namespace dear::collective::mpi_backend_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -121,7 +121,7 @@ TEST_F(Remembering, AFolderThatCannotBeWrittenIsNoError) {
 }
 
 }  // namespace
-}  // namespace dear::collective
+}  // namespace dear::collective::mpi_backend_test
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleMock(&argc, argv);
@@ -129,6 +129,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: mpi_backend_test IMPLEMENTATION\n");
     return 2;
   }
-  dear::collective::implementation = argv[1];
+  dear::collective::mpi_backend_test::implementation = argv[1];
   return RUN_ALL_TESTS();
 }

@@ -7,7 +7,7 @@
 #include "dear/collective/nccl/arrangement.h"
 #include "dear/collective/shard.h"
 
-namespace dear::collective {
+namespace dear::collective::nccl_test {
 namespace {
 
 using ::testing::AllOf;
@@ -64,4 +64,4 @@ TEST(Nccl, SaysWhatIsMissing) {
 }
 
 }  // namespace
-}  // namespace dear::collective
+}  // namespace dear::collective::nccl_test

@@ -17,7 +17,7 @@
 
 // Programs over channels between processes that are killed, stopped or leave: the others say so, and nothing
 // is left.
-namespace dear::collective {
+namespace dear::collective::failures_test {
 namespace {
 
 using ::testing::AllOf;
@@ -149,4 +149,4 @@ TEST_F(ProgramFailures, NoneAfterSuccessWhoeverLeavesFirst) {
 }
 
 }  // namespace
-}  // namespace dear::collective
+}  // namespace dear::collective::failures_test

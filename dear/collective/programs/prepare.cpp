@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dear/algorithm/algorithms.h"
+#include "dear/base/cache_line.h"
 #include "dear/base/units.h"
 #include "dear/collective/shard.h"
 
@@ -16,7 +17,6 @@ using algorithm::Program;
 using transport::ByteRange;
 using transport::PlanBuilder;
 
-constexpr std::int64_t kLine = 64;
 // What a direct reduce-scatter may have staged from all peers together: about a cache.
 constexpr std::int64_t kMostStaged = 512 * kKiB;
 constexpr std::int64_t kLeastSegment = 4 * kKiB;
@@ -86,7 +86,7 @@ Prepared prepare(const Recipe& recipe, const Way& way, int ranks, transport::Pla
         .player = transport::Player(PlanBuilder(options).add(program, blocks_apart(ranks, 1, 1)).finish())};
   }
   if (adds && way.algorithm == "gather") {
-    const std::int64_t stride = (bytes + kLine - 1) / kLine * kLine;
+    const std::int64_t stride = whole_cache_lines(bytes);
     const Program program = table("bruck", Collective::all_gather);
     return {.where = Prepared::Where::beside,
             .adds_in_one_pass = true,

@@ -24,7 +24,7 @@
 #include "dear/transport/shaped/shaped.h"
 #include "dear/transport/shm/shm.h"
 
-namespace dear::collective {
+namespace dear::collective::programs_test {
 namespace {
 
 using ::testing::AnyOf;
@@ -343,4 +343,4 @@ TEST(Programs, AnImpossibleAllocationFailsOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace dear::collective
+}  // namespace dear::collective::programs_test

@@ -11,7 +11,7 @@
 #include "dear/collective/testing/ranks.h"
 #include "dear/cost/ring.h"
 
-namespace dear::collective {
+namespace dear::collective::shaped_test {
 namespace {
 
 using ::testing::Each;
@@ -119,4 +119,4 @@ TEST(ShapedThreads, EndAtTheSameMomentOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace dear::collective
+}  // namespace dear::collective::shaped_test

@@ -8,6 +8,8 @@
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
+
+#include "dear/base/cache_line.h"
 #endif
 
 namespace dear::collective {
@@ -30,10 +32,9 @@ std::int64_t cache_bytes() {
 }
 
 #if defined(__SSE2__)
-constexpr std::int64_t kLine = 64;
 constexpr std::int64_t kLong = 64 * 1024;
 // What is asked for ahead of streamed stores. Beyond the end nothing is read: it is only asked for.
-constexpr std::int64_t kAhead = 16 * kLine;
+constexpr std::int64_t kAhead = 16 * kCacheLineBytes;
 
 // One thread's loads and stores move lines as fast in pieces of 16 bytes as in longer ones.
 template <Stores stores>
@@ -44,10 +45,12 @@ void store(__m128i* to, __m128i value) {
 template <Stores stores>
 void copy_lines(std::byte* to, const std::byte* from, std::int64_t bytes) {
   const std::int64_t head = std::min(
-      bytes, (kLine - static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % kLine)) % kLine);
+      bytes,
+      (kCacheLineBytes - static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % kCacheLineBytes)) %
+          kCacheLineBytes);
   std::memcpy(to, from, static_cast<std::size_t>(head));
   std::int64_t at = head;
-  for (; at + kLine <= bytes; at += kLine) {
+  for (; at + kCacheLineBytes <= bytes; at += kCacheLineBytes) {
     const auto* source = reinterpret_cast<const __m128i*>(from + at);
     auto* target = reinterpret_cast<__m128i*>(to + at);
     if constexpr (stores == Stores::streamed)

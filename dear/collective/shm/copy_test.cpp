@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dear::collective {
+namespace dear::collective::copy_test {
 namespace {
 
 constexpr std::byte kUntouched{0xee};
@@ -54,4 +54,4 @@ TEST(StoresFor, AreStreamedWhereTheCacheIsTooSmall) {
 }
 
 }  // namespace
-}  // namespace dear::collective
+}  // namespace dear::collective::copy_test

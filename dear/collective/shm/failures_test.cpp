@@ -17,7 +17,7 @@
 #include "dear/collective/testing/ranks.h"
 
 // Ranks as processes that are killed, stopped or leave: the others say so, and nothing is left.
-namespace dear::collective {
+namespace dear::collective::failures_test {
 namespace {
 
 using ::testing::AllOf;
@@ -274,4 +274,4 @@ TEST_F(Failures, AForkedChildIsNotTheRank) {
 }
 
 }  // namespace
-}  // namespace dear::collective
+}  // namespace dear::collective::failures_test

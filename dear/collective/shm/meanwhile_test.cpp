@@ -11,7 +11,7 @@
 #include "dear/collective/testing/ranks.h"
 
 // What goes on while a rank waits for its peers.
-namespace dear::collective {
+namespace dear::collective::meanwhile_test {
 namespace {
 
 using ::testing::AllOf;
@@ -68,4 +68,4 @@ TEST(Meanwhile, FailsTheGroupWithWhatItThrows) {
 }
 
 }  // namespace
-}  // namespace dear::collective
+}  // namespace dear::collective::meanwhile_test

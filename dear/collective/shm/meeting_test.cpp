@@ -11,7 +11,7 @@
 #include "dear/collective/shm/socket.h"
 #include "dear/collective/testing/ranks.h"
 
-namespace dear::collective {
+namespace dear::collective::meeting_test {
 namespace {
 
 using ::testing::AllOf;
@@ -204,4 +204,4 @@ TEST(Meeting, RefusesImpossibleRanks) {
 }
 
 }  // namespace
-}  // namespace dear::collective
+}  // namespace dear::collective::meeting_test

@@ -8,7 +8,7 @@
 #include "dear/collective/shm/shm.h"
 #include "dear/collective/testing/ranks.h"
 
-namespace dear::collective {
+namespace dear::collective::mismatch_test {
 namespace {
 
 using ::testing::Each;
@@ -205,4 +205,4 @@ TEST(MismatchOf, WhatNoGistHasRoomFor) {
 }
 
 }  // namespace
-}  // namespace dear::collective
+}  // namespace dear::collective::mismatch_test

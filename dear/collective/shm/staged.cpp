@@ -2,12 +2,12 @@
 
 #include <cstring>
 
+#include "dear/base/cache_line.h"
 #include "dear/collective/shm/movement.h"
 
 namespace dear::collective {
 namespace {
 
-constexpr std::int64_t kLine = 64;
 // Of an all-reduce: every rank adds up all of it, which takes one barrier. Beyond, each adds up its shard and
 // a second barrier lets the others have it.
 constexpr std::int64_t kMostAddedByAll = 8 * 1024;
@@ -40,7 +40,7 @@ Request without_buffers(const Request& request) {
 }
 
 Staged::Staged(SharedMemory& host, std::int64_t room_bytes, Deadline deadline)
-    : host_(host), room_bytes_((room_bytes + kLine - 1) / kLine * kLine) {
+    : host_(host), room_bytes_(whole_cache_lines(room_bytes)) {
   stage_ = host_.allocate(static_cast<std::int64_t>(stages_.size()) * room_bytes_, deadline);
   for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
     for (int rank = 0; rank < host_.size(); ++rank) {

@@ -13,7 +13,7 @@
 
 // 200 trials at random: a rank is killed, stopped, or comes late, at any moment of its work. Every survivor
 // ends within its deadline with a sentence about it, and nothing is left.
-namespace dear::collective {
+namespace dear::collective::trials_test {
 namespace {
 
 using ::testing::AllOf;
@@ -154,4 +154,4 @@ TEST_P(Trials, EndForEverySurvivorWithinItsDeadline) {
 INSTANTIATE_TEST_SUITE_P(Shards, Trials, ::testing::Range(0, kShards));
 
 }  // namespace
-}  // namespace dear::collective
+}  // namespace dear::collective::trials_test

@@ -11,7 +11,7 @@
 #include "dear/collective/testing/ranks.h"
 #include "dear/transport/shm/shm.h"
 
-namespace dear::collective {
+namespace dear::collective::two_level_test {
 namespace {
 
 using ::testing::AllOf;
@@ -96,4 +96,4 @@ TEST(TwoLevelShapes, HaveAPlaceForEachRank) {
 }
 
 }  // namespace
-}  // namespace dear::collective
+}  // namespace dear::collective::two_level_test

@@ -9,7 +9,7 @@
 #include "dear/schedule/precedence.h"
 #include "dear/schedule/testing/random_job.h"
 
-namespace dear {
+namespace dear::policy_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -315,4 +315,4 @@ TEST(Policy, TableFindsPoliciesByName) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::policy_test

@@ -9,7 +9,7 @@
 #include "dear/schedule/precedence.h"
 #include "dear/schedule/testing/random_job.h"
 
-namespace dear {
+namespace dear::rivals_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -280,4 +280,4 @@ TEST(Rivals, BoundsInClosedForm) {
 }
 
 }  // namespace
-}  // namespace dear
+}  // namespace dear::rivals_test

@@ -11,7 +11,7 @@
 #include "dear/collective/testing/conformance.h"
 #include "dear/train/c10d/gloo_in_test.h"
 
-namespace dear::train {
+namespace dear::train::c10d_test {
 namespace {
 
 using collective::testing::check_group;
@@ -104,4 +104,4 @@ TEST(C10d, IsUsefulToTheToolsOfGroups) {
 }
 
 }  // namespace
-}  // namespace dear::train
+}  // namespace dear::train::c10d_test

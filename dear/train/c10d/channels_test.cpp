@@ -12,7 +12,7 @@
 #include "dear/train/c10d/c10d_channels.h"
 #include "dear/train/c10d/gloo_in_test.h"
 
-namespace dear::train {
+namespace dear::train::channels_test {
 namespace {
 
 using collective::testing::run_on_threads;
@@ -192,4 +192,4 @@ TEST(C10dChannels, WhoLeavesHurtsOnlyThoseWhoStillNeedIt) {
 }
 
 }  // namespace
-}  // namespace dear::train
+}  // namespace dear::train::channels_test

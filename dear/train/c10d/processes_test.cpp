@@ -17,7 +17,7 @@
 #include "dear/train/c10d/gloo.h"
 
 // Gloo between processes, as launchers start them; and what happens when they end.
-namespace dear::train {
+namespace dear::train::processes_test {
 namespace {
 
 using collective::testing::check_group;
@@ -157,4 +157,4 @@ TEST(GlooProcesses, BadPlacesAreRefused) {
 }
 
 }  // namespace
-}  // namespace dear::train
+}  // namespace dear::train::processes_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dear::transport {
+namespace dear::transport::backoff_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -40,4 +40,4 @@ TEST(UsualWait, IsNeverBeyondTheLongest) {
 }
 
 }  // namespace
-}  // namespace dear::transport
+}  // namespace dear::transport::backoff_test

@@ -13,7 +13,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::transport {
+namespace dear::transport::mpi_test {
 namespace {
 
 using ::testing::AnyOf;
@@ -175,7 +175,7 @@ TEST_F(MpiTest, OneObjectUsesItAtATime) {
 }
 
 }  // namespace
-}  // namespace dear::transport
+}  // namespace dear::transport::mpi_test
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleMock(&argc, argv);
@@ -183,6 +183,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: mpi_test IMPLEMENTATION\n");
     return 2;
   }
-  dear::transport::implementation = argv[1];
+  dear::transport::mpi_test::implementation = argv[1];
   return RUN_ALL_TESTS();
 }

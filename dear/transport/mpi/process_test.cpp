@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 // MPI's life in a process, on an MPI that is none.
-namespace dear::transport {
+namespace dear::transport::process_test {
 namespace {
 
 int start_alone(int* rank, int* size, int* serialized) {
@@ -44,4 +44,4 @@ TEST(MpiProcessDeathTest, EndsThoughMpiDoesNot) {
 }
 
 }  // namespace
-}  // namespace dear::transport
+}  // namespace dear::transport::process_test

@@ -11,7 +11,7 @@
 #include "dear/transport/testing/channels.h"
 #include "dear/transport/testing/ranks.h"
 
-namespace dear::transport {
+namespace dear::transport::shaped_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -113,4 +113,4 @@ TEST(Shaped, WhatTheTimeoutDoesNotAllowIsAnErrorOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace dear::transport
+}  // namespace dear::transport::shaped_test

@@ -13,7 +13,7 @@
 #include "dear/base/file_descriptor.h"
 #include "dear/transport/shm/segment.h"
 
-namespace dear::transport {
+namespace dear::transport::huge_pages_test {
 namespace {
 
 bool begins_a_huge_page(const void* memory) {
@@ -102,4 +102,4 @@ TEST(HugePages, AreThoseOfEveryMapping) {
 }
 
 }  // namespace
-}  // namespace dear::transport
+}  // namespace dear::transport::huge_pages_test

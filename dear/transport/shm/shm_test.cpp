@@ -17,7 +17,7 @@
 #include "dear/transport/testing/channels.h"
 #include "dear/transport/testing/ranks.h"
 
-namespace dear::transport {
+namespace dear::transport::shm_test {
 namespace {
 
 using ::testing::AllOf;
@@ -218,4 +218,4 @@ TEST(Shm, AForkedChildIsNotTheRank) {
 }
 
 }  // namespace
-}  // namespace dear::transport
+}  // namespace dear::transport::shm_test
