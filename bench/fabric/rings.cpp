@@ -14,7 +14,6 @@
 namespace {
 
 using dear::Cluster;
-using dear::Dimension;
 
 constexpr double kBytes = 1 << 30;
 constexpr dear::Link kNvlink{.alpha_seconds = 3e-6, .beta_seconds_per_byte = 1 / 450e9};

@@ -143,7 +143,7 @@ TEST_F(CrewOfTwo, ASignalInterruptsTheWait) {
   Lifeline lifeline;
   {
     Crew crew(find_contestant("memcpy"), two_ranks(), signals);
-    ::pthread_kill(::pthread_self(), SIGTERM);
+    ::pthread_kill(::pthread_self(), SIGTERM);  // NOLINT(bugprone-bad-signal-to-kill-thread): it is held
     try {
       crew.wait_ready();
       FAIL() << "not interrupted";
