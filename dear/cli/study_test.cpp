@@ -15,23 +15,23 @@ using ::testing::HasSubstr;
 
 class OfThePaper : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { files_ = study_of_the_paper(); }
+  static void SetUpTestSuite() { files = study_of_the_paper(); }
   static const std::string& content(const std::string& name) {
-    for (const StudyFile& file : files_)
+    for (const StudyFile& file : files)
       if (file.name == name) return file.content;
     throw std::out_of_range(name);
   }
-  static std::vector<StudyFile> files_;
+  static std::vector<StudyFile> files;
 };
-std::vector<StudyFile> OfThePaper::files_;
+std::vector<StudyFile> OfThePaper::files;
 
 TEST_F(OfThePaper, IsTheSameTwice) {
   const std::vector<StudyFile> again = study_of_the_paper();
-  ASSERT_EQ(files_.size(), 4U);
-  ASSERT_EQ(again.size(), files_.size());
-  for (std::size_t i = 0; i < files_.size(); ++i) {
-    EXPECT_EQ(again[i].name, files_[i].name);
-    EXPECT_EQ(again[i].content, files_[i].content) << files_[i].name;
+  ASSERT_EQ(files.size(), 4U);
+  ASSERT_EQ(again.size(), files.size());
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    EXPECT_EQ(again[i].name, files[i].name);
+    EXPECT_EQ(again[i].content, files[i].content) << files[i].name;
   }
 }
 
