@@ -18,8 +18,8 @@ bool has_avx2_and_f16c() {
 }  // namespace
 
 ReduceKernel find_kernel(DType dtype, Reduction reduction) {
-  static const bool fast = has_avx2_and_f16c();
-  const ReduceKernel kernel = fast ? find_avx2_kernel(dtype, reduction) : nullptr;
+  static const bool kFast = has_avx2_and_f16c();
+  const ReduceKernel kernel = kFast ? find_avx2_kernel(dtype, reduction) : nullptr;
   return kernel != nullptr ? kernel : find_baseline_kernel(dtype, reduction);
 }
 

@@ -17,7 +17,6 @@ namespace dear::collective::trials_test {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using testing::meet_as;
 using ::testing::StartsWith;
