@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "dear/base/cache_line.h"
 #include "dear/collective/programs/heading.h"
 #include "dear/collective/request.h"
 #include "dear/transport/mpi/mpi.h"
@@ -42,7 +43,7 @@ class SmallCollectives {
   std::int64_t most_bytes_ = 0;   // that go to a rank
   std::int64_t piece_bytes_ = 0;  // of them in a message
   std::int64_t room_ = 0;         // for a letter
-  struct alignas(64) Line {
+  struct alignas(kCacheLineBytes) Line {
     std::byte bytes[64];
   };
   std::vector<Line> memory_;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "dear/base/cache_line.h"
 #include "dear/base/error.h"
 #include "dear/transport/shm/futex.h"
 
@@ -20,9 +21,9 @@ namespace dear::collective {
 // bit of the bell says that the group failed. A completion counts before a failure: who got through a barrier
 // is not concerned with what a peer met later.
 struct Control::Board {
-  alignas(64) std::atomic<std::uint32_t> bell;
-  alignas(64) std::atomic<std::uint32_t> sleepers;
-  alignas(64) std::atomic<bool> failure_claimed;
+  alignas(kCacheLineBytes) std::atomic<std::uint32_t> bell;
+  alignas(kCacheLineBytes) std::atomic<std::uint32_t> sleepers;
+  alignas(kCacheLineBytes) std::atomic<bool> failure_claimed;
   FailureKind kind;
   char message[2000];
 };

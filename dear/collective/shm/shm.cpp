@@ -40,7 +40,7 @@ struct SharedView {
   std::int64_t element = 1;
 
   [[nodiscard]] std::byte* of(int rank, std::int64_t first_element = 0) const {
-    return region->part_of(rank) + offset + first_element * element;
+    return region != nullptr ? region->part_of(rank) + offset + first_element * element : nullptr;
   }
 };
 
@@ -91,8 +91,7 @@ class Shm final : public SharedMemory {
   }
 
   [[nodiscard]] std::byte* part_of(const Buffer& buffer, int rank) const override {
-    const SharedView whole = share({.buffer = buffer});
-    return whole.region != nullptr ? whole.of(rank) : nullptr;
+    return share({.buffer = buffer}).of(rank);
   }
 
   Timing meet_for(const Request& request, Deadline deadline) override {
