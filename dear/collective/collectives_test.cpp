@@ -9,11 +9,9 @@
 
 #include "dear/base/error.h"
 #include "dear/collective/group.h"
-#include "dear/collective/private_region.h"
 #include "dear/collective/programs/programs.h"
 #include "dear/collective/shaped/shaped.h"
 #include "dear/collective/shm/shm.h"
-#include "dear/collective/shm/staged.h"
 #include "dear/collective/single/single.h"
 #include "dear/collective/testing/conformance.h"
 #include "dear/collective/testing/ranks.h"
@@ -33,32 +31,6 @@ Network fast_network() {
   return {.name = "a test's", .link = {.alpha_seconds = 1e-9, .beta_seconds_per_byte = 1e-15}};
 }
 
-// Vectors that are each rank's own, on a stage that takes all that the suite has.
-class OnStage final : public Backend {
- public:
-  explicit OnStage(std::unique_ptr<SharedMemory> host) : host_(std::move(host)) {}
-  [[nodiscard]] int rank() const override { return host_->rank(); }
-  [[nodiscard]] int size() const override { return host_->size(); }
-  [[nodiscard]] std::string description() const override { return "on stage"; }
-  Buffer allocate(std::int64_t bytes, Deadline deadline) override {
-    host_->meet_for_allocation(bytes, deadline);
-    return allocate_private(bytes);
-  }
-  Timing run(const Request& request, Deadline deadline) override {
-    if (!staged_) staged_ = std::make_unique<Staged>(*host_, kRoomBytes, deadline);
-    return staged_->run(request, start_of(request.view), start_of(request.output), deadline);
-  }
-  void abort(const std::string& reason) noexcept override { host_->abort(reason); }
-
- private:
-  static constexpr std::int64_t kRoomBytes = 256 * 1024;
-  static std::byte* start_of(const View& view) {
-    return view.count > 0 ? view.buffer.data() + view.offset_bytes : nullptr;
-  }
-  std::unique_ptr<SharedMemory> host_;
-  std::unique_ptr<Staged> staged_;
-};
-
 std::vector<std::unique_ptr<Backend>> make_threads(int size, const std::string& kind) {
   if (kind == "single") {
     std::vector<std::unique_ptr<Backend>> one;
@@ -69,13 +41,6 @@ std::vector<std::unique_ptr<Backend>> make_threads(int size, const std::string& 
     std::vector<std::unique_ptr<Backend>> backends;
     for (auto& channels : transport::make_shm_channels_threads(size)) {
       backends.push_back(make_program_backend(std::move(channels), {.reproducible = kind == "reproducible"}));
-    }
-    return backends;
-  }
-  if (kind == "staged") {
-    std::vector<std::unique_ptr<Backend>> backends;
-    for (auto& host : make_shared_memory_threads(size)) {
-      backends.push_back(std::make_unique<OnStage>(std::move(host)));
     }
     return backends;
   }
@@ -151,7 +116,6 @@ std::vector<World> worlds() {
     all.push_back({"threads", size});
     all.push_back({"programs", size});
     all.push_back({"reproducible", size});
-    all.push_back({"staged", size});
   }
   for (const int size : {1, 2, 3, 4, 8}) {
     all.push_back({"processes", size});

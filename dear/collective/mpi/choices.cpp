@@ -44,7 +44,7 @@ bool same(const Way& a, const Way& b) {
 
 }  // namespace
 
-bool is_program(const Way& way) { return way.algorithm != kMpisOwn && way.algorithm != kSharedMemory; }
+bool is_program(const Way& way) { return way.algorithm != kMpisOwn; }
 
 std::string describe(const Way& way) {
   if (!is_program(way)) {

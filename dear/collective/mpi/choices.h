@@ -11,11 +11,10 @@
 
 namespace dear::collective {
 
-// In the place of an algorithm's name: the collective as MPI itself has it, or through memory of the host.
+// In the place of an algorithm's name: the collective as MPI itself has it.
 inline constexpr const char* kMpisOwn = "mpi";
-inline constexpr const char* kSharedMemory = "shared memory";  // see HostMemory
-bool is_program(const Way& way);                               // none of these
-std::string describe(const Way& way);                          // "ring in segments of 64 KiB", "MPI's own"
+bool is_program(const Way& way);       // not that
+std::string describe(const Way& way);  // "ring in segments of 64 KiB", "MPI's own"
 
 // Sizes of vectors are told apart by powers of four: class k holds those of up to largest_of(k) bytes.
 inline constexpr int kSizeClasses = 11;

@@ -83,8 +83,7 @@ Way all_reduce_of(const Way& reduce_scatter, const Way& all_gather, std::int64_t
 // One way to carry a collective, as it will be carried.
 class Trial {
  public:
-  Trial(transport::Mpi& mpi, HostMemory* memory, Way way)
-      : way_(std::move(way)), memory_(memory), letters_(mpi), own_(mpi) {
+  Trial(transport::Mpi& mpi, Way way) : way_(std::move(way)), letters_(mpi), own_(mpi) {
     if (is_program(way_)) {
       programs_ = make_program_backend(
           std::make_unique<BorrowedChannels>(mpi),
@@ -92,14 +91,8 @@ class Trial {
     }
   }
   void run(const Request& request, Deadline deadline) {
-    if (way_.algorithm == kSharedMemory) {
-      memory_->run(request, deadline);
-      return;
-    }
     const auto what = [] { return "measure MPI's own collectives"; };
-    if (memory_ != nullptr) {  // to compare is a part of it
-      memory_->compare(request, deadline);
-    } else if (!programs_ && letters_.can_compare()) {
+    if (!programs_ && letters_.can_compare()) {  // which is a part of it
       letters_.compare(request, ++sequence_, what, deadline);
     }
     programs_ ? static_cast<void>(programs_->run(request, deadline)) : own_.run(request, what, deadline);
@@ -111,7 +104,6 @@ class Trial {
 
  private:
   Way way_;
-  HostMemory* memory_;
   SmallCollectives letters_;
   std::uint64_t sequence_ = 0;
   MpisOwn own_;
@@ -136,9 +128,6 @@ class Measurement {
       const std::int64_t line = 64 * mpi_.size();
       const std::int64_t bytes = std::max(line, largest_of(size_class) / line * line);
       const View view{.buffer = vector, .count = bytes / 4};
-      if (options_.memory != nullptr && largest_of(size_class) <= HostMemory::kSmallBytes) {
-        continue;  // which has its way
-      }
       if (bytes > vector.bytes() || (size_class != order.front() && spent_seconds() > budget_seconds_)) {
         continue;
       }
@@ -212,12 +201,7 @@ class Measurement {
                         .bytes = request.view.count * size_of(request.view.dtype),
                         .ranks = mpi_.size(),
                         .exact = true};
-    const auto add = [&](Way way) {
-      trials.push_back(std::make_unique<Trial>(mpi_, options_.memory, std::move(way)));
-    };
-    if (options_.memory != nullptr && options_.memory->has_room_for(request)) {
-      add({.algorithm = kSharedMemory});
-    }
+    const auto add = [&](Way way) { trials.push_back(std::make_unique<Trial>(mpi_, std::move(way))); };
     for (Way& way : candidates(errand, across_hosts_, options_.sums_go_around)) {
       add(std::move(way));
     }

@@ -4,7 +4,6 @@
 
 #include "dear/base/deadline.h"
 #include "dear/collective/mpi/choices.h"
-#include "dear/collective/mpi/host_memory.h"
 #include "dear/transport/mpi/mpi.h"
 
 namespace dear::collective {
@@ -17,9 +16,8 @@ inline constexpr std::int64_t kLargestSumInOrder = 256 * 1024;
 inline constexpr const char* kAround = "ring";
 
 struct MeasureOptions {
-  bool sums_go_around = false;   // see the note
-  HostMemory* memory = nullptr;  // that of all ranks, where they have one: a way for what it has room for
-  Deadline deadline;             // for every wait
+  bool sums_go_around = false;  // see the note
+  Deadline deadline;            // for every wait
 };
 
 // Tries, with vectors of fp32, the ways of a reduce-scatter and of an all-gather; an all-reduce follows from

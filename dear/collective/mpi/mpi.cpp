@@ -7,9 +7,8 @@
 
 #include "dear/base/error.h"
 #include "dear/base/first_error.h"
-#include "dear/base/units.h"
 #include "dear/collective/mpi/borrowed_channels.h"
-#include "dear/collective/mpi/host_memory.h"
+#include "dear/collective/mpi/one_host.h"
 #include "dear/collective/mpi/own.h"
 #include "dear/collective/mpi/remembered.h"
 #include "dear/collective/mpi/small.h"
@@ -19,8 +18,8 @@
 namespace dear::collective {
 namespace {
 
-// Small vectors go through the memory of the host or by letters; programs carry the rest, but those for which
-// something else was chosen.
+// By messages. Small vectors go as letters; programs carry the rest, but those for which something else was
+// chosen.
 class OverMpi final : public Backend {
  public:
   OverMpi(std::unique_ptr<transport::Mpi> mpi, const MpiBackendOptions& options)
@@ -29,12 +28,8 @@ class OverMpi final : public Backend {
     const bool ordered = options.reproducible || mpi_->size() <= 2 || (one_host && mpi_->size() < kManyRanks);
     goes_around_ = !ordered && !one_host;
     if (mpi_->size() > 1) {
-      if (one_host && options.share_memory) {
-        memory_ = HostMemory::share(*mpi_, options.deadline, no_memory_because_);
-      }
-      remembered_ = remember_or_measure(
-          *mpi_, options.cache_folder,
-          {.sums_go_around = goes_around_, .memory = memory_.get(), .deadline = options.deadline});
+      remembered_ = remember_or_measure(*mpi_, options.cache_folder,
+                                        {.sums_go_around = goes_around_, .deadline = options.deadline});
     }
     programs_ = make_program_backend(
         std::make_unique<BorrowedChannels>(*mpi_),
@@ -49,43 +44,30 @@ class OverMpi final : public Backend {
   [[nodiscard]] std::string description() const override { return "mpi, " + describe(*mpi_); }
   [[nodiscard]] std::string ways() const {
     if (mpi_->size() == 1) return "nothing to send";
-    std::string small;
-    if (memory_) {
-      small = fmt::format("up to {} through shared memory; ", format_bytes(HostMemory::kSmallBytes));
-    } else if (!no_memory_because_.empty()) {
-      small = fmt::format("no shared memory: {}; ", no_memory_because_);
-    }
-    return fmt::format("{}ways {} ({})", small, remembered_.origin, remembered_.choices.summary());
+    return fmt::format("ways {} ({})", remembered_.origin, remembered_.choices.summary());
   }
 
   Buffer allocate(std::int64_t bytes, Deadline deadline) override {
     Buffer buffer;
-    guarded([&] {
-      if (memory_) memory_->compare_allocation(bytes, deadline);
-      buffer = programs_->allocate(bytes, deadline);
-    });
+    guarded([&] { buffer = programs_->allocate(bytes, deadline); });
     return buffer;
   }
 
   Timing run(const Request& request, Deadline deadline) override {
     Timing timing;
     guarded([&] {
-      if (memory_ ? goes_through_memory(request) : small_.can(request)) {
-        timing = memory_ ? memory_->run(request, deadline) : run_small(request, deadline);
+      if (small_.can(request)) {
+        timing = run_small(request, deadline);
       } else if (goes_by_mpis_own(request)) {
         timing = run_by_mpi(request, deadline);
       } else {
-        if (memory_) memory_->compare(request, deadline);
         timing = programs_->run(request, deadline);
       }
     });
     return timing;
   }
 
-  void abort(const std::string& reason) noexcept override {
-    programs_->abort(reason);
-    if (memory_) memory_->abort(reason);
-  }
+  void abort(const std::string& reason) noexcept override { programs_->abort(reason); }
 
  private:
   static constexpr std::int64_t kHeading = 64;
@@ -119,12 +101,6 @@ class OverMpi final : public Backend {
     return way != nullptr && way->algorithm == kMpisOwn && own_.can(request);
   }
 
-  bool goes_through_memory(const Request& request) const {
-    if (request.view.count * size_of(request.view.dtype) <= HostMemory::kSmallBytes) return true;
-    const Way* const way = chosen_for(request);
-    return way != nullptr && way->algorithm == kSharedMemory && memory_->has_room_for(request);
-  }
-
   Timing run_small(const Request& request, Deadline deadline) {
     Timing timing = begin_now(request);
     ++sequence_;
@@ -141,9 +117,7 @@ class OverMpi final : public Backend {
     Timing timing = begin_now(request);
     ++sequence_;
     const auto what = [&] { return fmt::format("wait in {}", dear::describe(request)); };
-    if (memory_) {
-      memory_->compare(request, deadline);
-    } else if (small_.can_compare()) {
+    if (small_.can_compare()) {
       small_.compare(request, sequence_, what, deadline);
     } else {
       compare_headings(request, deadline);
@@ -169,8 +143,6 @@ class OverMpi final : public Backend {
 
   std::unique_ptr<Backend> programs_;  // its memory outlives the channels: messages may be on their way
   std::unique_ptr<transport::Mpi> mpi_;
-  std::unique_ptr<HostMemory> memory_;  // null between hosts
-  std::string no_memory_because_;
   SmallCollectives small_;
   MpisOwn own_;
   Remembered remembered_;
@@ -183,8 +155,16 @@ class OverMpi final : public Backend {
 }  // namespace
 
 MpiBackend make_mpi(std::unique_ptr<transport::Mpi> mpi, const MpiBackendOptions& options) {
+  std::string without_memory;
+  if (mpi->size() > 1 && options.share_memory && transport::on_one_host(*mpi)) {
+    std::string why_not;
+    if (auto backend = make_on_one_host(mpi, options.deadline, why_not)) {
+      return {.backend = std::move(backend), .ways = "all through shared memory"};
+    }
+    without_memory = fmt::format("no shared memory{}{}; ", why_not.empty() ? "" : ": ", why_not);
+  }
   auto backend = std::make_unique<OverMpi>(std::move(mpi), options);
-  std::string ways = backend->ways();
+  std::string ways = without_memory + backend->ways();
   return {.backend = std::move(backend), .ways = std::move(ways)};
 }
 

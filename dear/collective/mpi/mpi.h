@@ -7,8 +7,8 @@
 #include "dear/transport/mpi/mpi.h"
 
 // Ranks on any hosts that an MPI reaches: programs of ours over MPI's messages, and MPI's own collectives
-// where they are faster and give the same bits. Where all are on one host, what is small goes through memory
-// that they share: see [Note: memory beside MPI].
+// where they are faster and give the same bits. Where all are on one host, through memory that they share:
+// see [Note: memory beside MPI].
 namespace dear::collective {
 
 // The MPI of that launcher ("Open MPI", "MPICH"); under another one, or none, the only one that DeAR was
@@ -30,8 +30,8 @@ struct MpiBackend {
   std::unique_ptr<Backend> backend;
   std::string ways;  // which way each collective takes, and how that was found out
 };
-// Which way a collective takes is measured, in about a second, unless it is remembered of the same MPI, ranks
-// and hosts. All ranks call it.
+// Which way a message takes is measured, in about a second on one host and ten across, unless it is
+// remembered of the same MPI, ranks and hosts. All ranks call it.
 MpiBackend make_mpi(std::unique_ptr<transport::Mpi> mpi, const MpiBackendOptions& options);
 
 // "Open MPI 4.1.4, 4 ranks on 2 hosts"

@@ -47,10 +47,13 @@ TEST_P(MpiBackendTest, DoesWhatEveryBackendDoes) {
   if (group.size() > 1) {
     testing::check_waiting(group);
   }
+  EXPECT_EQ(group.shares_memory(), GetParam() && group.size() > 1);
+  if (group.shares_memory()) {
+    testing::check_shared_buffers(group);
+  }
 }
 
-// Parts of vectors around the lengths that one message, or all that are sent so, or the memory beside MPI can
-// hold.
+// Parts of vectors around the lengths that one message, or all that are sent so, can hold.
 TEST_P(MpiBackendTest, CarriesWhatTakesSeveralMessages) {
   Group group(make("", GetParam()).backend, {.timeout = std::chrono::seconds(60)});
   std::vector<std::int64_t> counts;
@@ -75,6 +78,8 @@ TEST(MpiBackend, IsThereByName) {
 
 class Remembering : public ::testing::Test {
  protected:
+  static MpiBackend by_messages(const std::string& cache_folder) { return make(cache_folder, false); }
+
   // Of rank 0; only that one is read and written.
   Remembering() { std::filesystem::remove_all(folder_); }
   ~Remembering() override { std::filesystem::remove_all(folder_); }
@@ -93,8 +98,8 @@ class Remembering : public ::testing::Test {
 };
 
 TEST_F(Remembering, WhatWasMeasuredServesTheNextTime) {
-  const std::string first = make(folder_).ways;
-  const std::string second = make(folder_).ways;
+  const std::string first = by_messages(folder_).ways;
+  const std::string second = by_messages(folder_).ways;
   if (first == "nothing to send") {  // one rank
     return;
   }
@@ -104,17 +109,17 @@ TEST_F(Remembering, WhatWasMeasuredServesTheNextTime) {
 }
 
 TEST_F(Remembering, ABrokenFileIsMeasuredAnew) {
-  if (make(folder_).ways == "nothing to send") {
+  if (by_messages(folder_).ways == "nothing to send") {
     return;
   }
   if (std::filesystem::exists(folder_)) {
     write_file_atomically(file(), "{");
   }
-  EXPECT_THAT(make(folder_).ways, HasSubstr("measured in"));
+  EXPECT_THAT(by_messages(folder_).ways, HasSubstr("measured in"));
 }
 
 TEST_F(Remembering, AFolderThatCannotBeWrittenIsNoError) {
-  MpiBackend made = make("/proc/nowhere");
+  MpiBackend made = by_messages("/proc/nowhere");
   if (made.backend->size() > 1 && made.backend->rank() == 0) {
     EXPECT_THAT(made.ways, HasSubstr("not remembered: "));
   }

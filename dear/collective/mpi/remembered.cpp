@@ -27,10 +27,9 @@ std::string name_of_machine() {
 
 // All that the fastest way may depend on.
 std::string key_of(const transport::Mpi& mpi, const MeasureOptions& options) {
-  return fmt::format("{}; {} processors on {}; ranks on hosts {}{}{}", mpi.description(),
+  return fmt::format("{}; {} processors on {}; ranks on hosts {}{}", mpi.description(),
                      sysconf(_SC_NPROCESSORS_ONLN), name_of_machine(), fmt::join(mpi.hosts(), " "),
-                     options.sums_go_around ? "; large sums go around" : "",
-                     options.memory != nullptr ? "; they share memory" : "");
+                     options.sums_go_around ? "; large sums go around" : "");
 }
 
 std::string file_for(const std::string& folder, const std::string& key) {
