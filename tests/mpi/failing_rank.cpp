@@ -1,9 +1,9 @@
 // One rank of a job in which something goes wrong, for failures_test.py:
 //   failing_rank FOLDER BACKEND TIMEOUT_SECONDS VICTIM ACTION AFTER
 // runs collectives over MPI, on backend mpi or mpi-messages. After so many of them the rank VICTIM does
-// ACTION: kill, stop, leave, mismatch, count=NUMBER or label=NUMBER of the next one; or it is absent from the
-// beginning, or comes late=SECONDS, and then all leave after so many. Whoever survives writes what it met to
-// FOLDER/RANK: "ended", or an error.
+// ACTION: kill, stop, leave, mismatch, count=NUMBER or label=NUMBER of the next one, or kill=MICROSECONDS
+// later, whatever it does then; or it is absent from the beginning, or comes late=SECONDS, and then all leave
+// after so many. Whoever survives writes what it met to FOLDER/RANK: "ended", or an error.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -12,6 +12,7 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unistd.h>
 
 #include "dear/base/atomic_file.h"
@@ -34,10 +35,20 @@ enum class After { go_on, leave, mismatch, count, label };
 constexpr std::string_view kLabel = "label=";
 constexpr std::string_view kCount = "count=";
 constexpr std::string_view kLate = "late=";
+constexpr std::string_view kKill = "kill=";
+
+void kill_in(std::chrono::microseconds time) {
+  std::thread([time] {
+    std::this_thread::sleep_for(time);
+    raise(SIGKILL);
+  }).detach();
+}
 
 After act(const std::string& action) {
   if (action == "kill") {
     raise(SIGKILL);
+  } else if (action.starts_with(kKill)) {
+    kill_in(std::chrono::microseconds(std::atoll(action.c_str() + kKill.size())));
   } else if (action == "stop") {
     raise(SIGSTOP);
   } else if (action == "leave") {

@@ -152,6 +152,12 @@ class Failures:
         for reports in (self.fail_by(2, "kill", 1, 10), self.fail_by(4, "kill", 0, 3)):
             self.assertRegex(" ".join(reports.values()), r"rank [01] \(pid \d+\) died while others wait in collective")
 
+    # While others wait for its word, or take the bytes that it was sending.
+    def test_a_rank_that_dies_at_any_moment(self):
+        generator = random.Random(20260102)
+        for _ in range(6):
+            self.fail_by(3, kill_within_milliseconds(generator), 2, 7)
+
     def test_a_rank_that_is_late_is_waited_for(self):
         self.fail_by(3, LATE, 1, 20)
 
@@ -201,12 +207,17 @@ class FailuresByMessages(Failures, TestCase):
     mismatch_of_ways = "^(Mismatch|Transport)Error: rank .*: every rank must issue the same collectives"
 
 
+def kill_within_milliseconds(generator):
+    return f"kill={generator.randrange(6000)}"
+
+
 class Trials(TestCase):
     def test_random(self):
         generator = random.Random(20260101)
         for trial in range(ARGS.trials):
             ranks = generator.randint(2, 4)
-            action = generator.choice(["kill", "kill", "kill", "stop", "stop", "absent", LATE])
+            kill = kill_within_milliseconds(generator)
+            action = generator.choice([kill, kill, kill, "stop", "stop", "absent", LATE])
             backend = generator.choice(["mpi", "mpi-messages"])
             reports = self.try_it(backend, ranks, action, generator.randrange(ranks), generator.randrange(60))
             told = sorted(reports.items())[0][1][:110]

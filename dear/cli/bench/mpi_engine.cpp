@@ -87,8 +87,9 @@ std::unique_ptr<Engine> open_mpi_engine(const std::string& implementation, const
   if (transport::Mpi* const shared = transport::mpi_in_use()) {
     return std::make_unique<MpiEngine>(std::shared_ptr<transport::Mpi>(shared, [](transport::Mpi*) {}));
   }
-  return std::make_unique<MpiEngine>(
-      transport::open_mpi({.implementation = implementation, .deadline = Deadline::after(options.timeout)}));
+  return std::make_unique<MpiEngine>(transport::open_mpi({.implementation = implementation,
+                                                          .deadline = Deadline::after(options.timeout),
+                                                          .outlive_peers = false}));
 }
 
 }  // namespace dear::cli::bench

@@ -71,7 +71,7 @@ void MpiChannels::run_blocking(const MpiCollective& collective) {
 
 std::unique_ptr<Mpi> open_mpi(const MpiOptions& options) {
   const MpiBinding& binding = load_mpi_module(options.implementation);
-  auto channels = std::make_unique<MpiChannels>(take_mpi(binding, options.deadline));
+  auto channels = std::make_unique<MpiChannels>(take_mpi(binding, options.outlive_peers, options.deadline));
   channels->meet(options.deadline);
   return channels;
 }

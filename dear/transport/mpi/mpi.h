@@ -76,6 +76,9 @@ std::vector<std::string> mpi_implementations();
 struct MpiOptions {
   std::string implementation;  // one of them: that whose launcher started this process
   Deadline deadline;           // for all ranks to come and every connection to stand
+  // MPI does without what would end this process when a peer dies, unless the environment says how it is to
+  // carry (UCX_TLS). false: as a program on plain MPI would have it. For rivals in benches.
+  bool outlive_peers = true;
 };
 // Starts MPI, and brings every connection up; all ranks of the job call it. One at a time in a process; MPI
 // ends with the process, by its own farewell when nothing failed. ConfigError where the module is missing;

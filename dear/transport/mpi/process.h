@@ -19,7 +19,8 @@ struct MpiWorld {
 // Starts MPI, or takes it up again where it was given back. TimeoutError when the other ranks do not come:
 // then MPI is lost to this process. ConfigError when it is in use, or was started with another binding;
 // TransportError when it was lost.
-MpiWorld take_mpi(const MpiBinding& binding, Deadline deadline);
+// Whether it outlives its peers (mpi.h) is settled where it starts.
+MpiWorld take_mpi(const MpiBinding& binding, bool outlive_peers, Deadline deadline);
 
 enum class MpiState { whole, lost };
 // Lost: something failed in it. The process then ends without a word to MPI, which would wait for ranks that

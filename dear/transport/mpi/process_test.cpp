@@ -9,7 +9,7 @@
 namespace dear::transport::process_test {
 namespace {
 
-int start_alone(int* rank, int* size, int* serialized) {
+int start_alone(int /*outlive*/, int* rank, int* size, int* serialized) {
   *rank = 0;
   *size = 1;
   *serialized = 1;
@@ -29,7 +29,7 @@ int never_return() {
                            .initialize = start_alone,
                            .meet_to_end = meet,
                            .finalize = finalize};
-  static_cast<void>(take_mpi(binding, Deadline::after(std::chrono::seconds(60))));
+  static_cast<void>(take_mpi(binding, true, Deadline::after(std::chrono::seconds(60))));
   give_back_mpi(MpiState::whole);
   std::exit(code);
 }
