@@ -106,10 +106,6 @@ class Shm final : public SharedMemory {
     return timing;
   }
 
-  void meet_for_allocation(std::int64_t bytes, Deadline deadline) override {
-    guarded([&] { enter_allocation(announce_allocation(bytes), bytes, deadline); });
-  }
-
   void abort(const std::string& reason) noexcept override {
     control_->post_failure(Control::FailureKind::transport, fmt::format("rank {} failed: {}", rank_, reason));
   }
@@ -143,8 +139,6 @@ class Shm final : public SharedMemory {
   // Waits for the others and compares. Returns the moment from which all were there, if it is `timed`.
   Timing enter(Announcement& mine, SteadyTime now, bool timed, const Control::Describe& what,
                Deadline deadline, Waiting waiting);
-  [[nodiscard]] std::string waits_to_allocate(std::int64_t bytes) const;
-  void enter_allocation(const Announcement& mine, std::int64_t bytes, Deadline deadline);
   [[nodiscard]] std::vector<Announcement> all_announcements() const;
   Buffer allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline);
   Timing run_on_all(const Request& request, Deadline deadline);
@@ -205,24 +199,17 @@ Timing Shm::enter(Announcement& mine, SteadyTime now, bool timed, const Control:
           .asked = SteadyTime(std::chrono::nanoseconds(asked))};
 }
 
-std::string Shm::waits_to_allocate(std::int64_t bytes) const {
-  return fmt::format("wait in collective {}, allocation of {} bytes", sequence_, bytes);
-}
-
-void Shm::enter_allocation(const Announcement& mine, std::int64_t bytes, Deadline deadline) {
-  enter(
-      say(mine), SteadyClock::now(), false, [&] { return waits_to_allocate(bytes); }, deadline,
-      Waiting::asleep);
-}
-
 Buffer Shm::allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline) {
   const bool shared = parts == Parts::one_for_all;
   if (bytes < 0) {
     throw ConfigError(fmt::format("cannot allocate a buffer of {} bytes: the size is negative", bytes));
   }
-  enter_allocation(shared ? announce_shared_allocation(bytes) : announce_allocation(bytes), bytes, deadline);
+  const auto what = [&] {
+    return fmt::format("wait in collective {}, allocation of {} bytes", sequence_, bytes);
+  };
+  Announcement& mine = say(shared ? announce_shared_allocation(bytes) : announce_allocation(bytes));
+  enter(mine, SteadyClock::now(), false, what, deadline, Waiting::asleep);
 
-  const auto what = [&] { return waits_to_allocate(bytes); };
   auto region = std::make_shared<ShmRegion>();
   const std::int64_t page = sysconf(_SC_PAGESIZE);
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max();

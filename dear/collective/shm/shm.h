@@ -22,8 +22,6 @@ class SharedMemory : public Backend {
   // Waits for all ranks to come with the same request, and does nothing of it: MismatchError where they
   // differ.
   virtual Timing meet_for(const Request& request, Deadline deadline) = 0;
-  // Likewise to allocate as many bytes, wherever they do.
-  virtual void meet_for_allocation(std::int64_t bytes, Deadline deadline) = 0;
 };
 
 struct ShmOptions {
