@@ -24,4 +24,5 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/dearConfig.cmake.in
                               ${PROJECT_BINARY_DIR}/dearConfig.cmake INSTALL_DESTINATION ${dear_package})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/dearConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/dearConfig.cmake ${PROJECT_BINARY_DIR}/dearConfigVersion.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/dearTorch.cmake ${PROJECT_SOURCE_DIR}/cmake/find_torch.py
         DESTINATION ${dear_package})

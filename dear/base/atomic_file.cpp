@@ -143,7 +143,7 @@ void sync_folder_of(const std::filesystem::path& target) {
 void write_file_atomically(const std::string& path, std::string_view content) {
   if (const auto number = own_descriptor(path)) return write_to_own_descriptor(*number, path, content);
 
-  struct stat existing {};
+  struct stat existing{};
   const bool exists = ::stat(path.c_str(), &existing) == 0;
   if (exists && !S_ISREG(existing.st_mode)) return write_in_place(path, content);
   // A rename needs no permission for the file that it replaces: ask for it, as any other way of writing

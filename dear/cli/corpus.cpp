@@ -36,7 +36,7 @@ std::vector<fs::path> files_of_folder(const fs::path& folder) {
   std::vector<fs::path> files;
   std::set<std::pair<dev_t, ino_t>> seen;
   for (const fs::path& name : names) {
-    struct stat status {};
+    struct stat status{};
     // A link that leads nowhere is no file of the folder.
     if (stat(name.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
         seen.emplace(status.st_dev, status.st_ino).second) {
@@ -90,7 +90,7 @@ bool is_control(std::string_view character) {
 }  // namespace
 
 Corpus read_corpus(const std::string& path, std::int64_t least_characters) {
-  struct stat status {};
+  struct stat status{};
   if (stat(path.c_str(), &status) != 0) {
     refuse_data(path, errno);
   }

@@ -23,7 +23,7 @@ std::string checked_output_path(std::string_view option, const std::optional<std
   }
   std::error_code ignored;
   const std::filesystem::path target = std::filesystem::weakly_canonical(*given, ignored);
-  struct stat status {};
+  struct stat status{};
   const bool exists = stat(given->c_str(), &status) == 0;
   if (exists && S_ISDIR(status.st_mode)) {
     refuse("it is a folder; name a file in it");

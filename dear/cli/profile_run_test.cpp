@@ -266,9 +266,7 @@ TEST(Profile, RefusesWhatCannotBeTrained) {
   torch::jit::Module number =
       script.module("Number", "def forward(self, x, times: int):\n  return x * self.w * times\n");
   Script::parameter(number, "w", torch::randn({8}));
-  EXPECT_THAT(refusal_of([&] {
-                workload_of(script.save(number), {"8", "1:int64"});
-              }),
+  EXPECT_THAT(refusal_of([&] { workload_of(script.save(number), {"8", "1:int64"}); }),
               HasSubstr("takes 'times' as int"));
 }
 

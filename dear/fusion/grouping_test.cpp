@@ -126,25 +126,16 @@ TEST(GroupingConstructor, RefusesWhatIsNoPartition) {
     for (TensorIds& tensors : buckets) made.push_back({.tensors = std::move(tensors)});
     return Grouping(workload, std::move(made));
   };
-  EXPECT_THAT(
-      [&] {
-        make({{0}, {2}});
-      },
-      ThrowsMessage<ConfigError>(HasSubstr("tensor 1 ('tensor 1') is in no bucket")));
-  EXPECT_THAT(
-      [&] {
-        make({{0, 1}, {1, 2}});
-      },
-      ThrowsMessage<ConfigError>(HasSubstr("tensor 1 ('tensor 1')")));
+  EXPECT_THAT([&] { make({{0}, {2}}); },
+              ThrowsMessage<ConfigError>(HasSubstr("tensor 1 ('tensor 1') is in no bucket")));
+  EXPECT_THAT([&] { make({{0, 1}, {1, 2}}); },
+              ThrowsMessage<ConfigError>(HasSubstr("tensor 1 ('tensor 1')")));
   EXPECT_THAT([&] { make({{0, 1, 1, 2}}); }, ThrowsMessage<ConfigError>(HasSubstr("twice")));
   EXPECT_THAT([&] { make({{0, 1, 2, 3}}); }, ThrowsMessage<ConfigError>(HasSubstr("has only 3")));
   EXPECT_THAT([&] { make({{0, 1, 2}, {}}); }, ThrowsMessage<ConfigError>(HasSubstr("bucket 1 is empty")));
   workload.tensors[1].dtype = DType::f16;
-  EXPECT_THAT(
-      [&] {
-        make({{0, 1, 2}});
-      },
-      ThrowsMessage<ConfigError>(AllOf(HasSubstr("mixes uint8"), HasSubstr("fp16 of tensor 1"))));
+  EXPECT_THAT([&] { make({{0, 1, 2}}); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("mixes uint8"), HasSubstr("fp16 of tensor 1"))));
 }
 
 Workload named(const std::vector<std::string>& names) {
@@ -171,11 +162,8 @@ TEST(GroupByName, KeepsPieces) {
   EXPECT_THAT(names_in(workload, group(workload, PerLayer{})).piece_bytes, ::testing::IsEmpty());
   EXPECT_THAT([&] { group(workload, ByName{.buckets = names.buckets, .piece_bytes = {8}}); },
               ThrowsMessage<ConfigError>(HasSubstr("by name: piece_bytes: 1 sizes for 3 buckets")));
-  EXPECT_THAT(
-      [&] {
-        group(workload, ByName{.buckets = names.buckets, .piece_bytes = {-8, 0, 0}});
-      },
-      ThrowsMessage<ConfigError>(HasSubstr("bucket 0 cannot be cut into pieces of -8 bytes")));
+  EXPECT_THAT([&] { group(workload, ByName{.buckets = names.buckets, .piece_bytes = {-8, 0, 0}}); },
+              ThrowsMessage<ConfigError>(HasSubstr("bucket 0 cannot be cut into pieces of -8 bytes")));
 }
 
 TEST(GroupByName, LimitsTheNumberOfPieces) {

@@ -109,7 +109,7 @@ TEST(Builder, RefusesAnythingButOneComputeLane) {
 }
 
 TEST(Builder, RefusesWorkOnALaneOfAnotherKind) {
-  const auto refused = [](const Work& work, LaneId Pieces::*lane, const char* message) {
+  const auto refused = [](const Work& work, LaneId Pieces::* lane, const char* message) {
     Pieces pieces;
     pieces.program();
     pieces.builder.add(work, pieces.*lane);

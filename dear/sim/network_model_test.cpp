@@ -153,8 +153,8 @@ TEST(DriveRanks, SaysWhenEachRankCommits) {
     if (std::holds_alternative<Forward>(work) || std::holds_alternative<Backward>(work)) seconds[step] = 1;
   }
   ClosedFormNetwork network(seconds, 2);
-  const RanksResult result = drive_ranks(
-      schedule, 3, 2, [&](int, Instance which) { return seconds[which.step]; }, network);
+  const RanksResult result =
+      drive_ranks(schedule, 3, 2, [&](int, Instance which) { return seconds[which.step]; }, network);
   EXPECT_THAT(result.commit_seconds, ElementsAre(ElementsAre(4, 13, 22), ElementsAre(4, 13, 22)));
   EXPECT_EQ(result.spans.size(), 3 * schedule.steps().size());
 }

@@ -192,7 +192,7 @@ std::vector<TraceSummary::Slowest> slowest_waits(const std::vector<Rank>& ranks,
 TraceSummary summarize(const Trace& trace) {
   const std::vector<Rank> ranks = ranks_of(trace);
   const std::vector<std::int64_t> iterations = counted_iterations(ranks);
-  const auto seconds_in = [&](Intervals Rank::*what) {
+  const auto seconds_in = [&](Intervals Rank::* what) {
     return median_of_means(ranks, iterations, [what](const Rank& rank, const Interval& window) {
       return (rank.*what).length_within(window);
     });

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include "dear/train/data_parallel.h"
 #include "dear/train/engine.h"
@@ -57,8 +58,10 @@ class DataParallel::Impl : public train::Watcher {
   void throw_if_failed() override;
 
  private:
+  // A std::shared_ptr before PyTorch 2.13, a c10::intrusive_ptr since.
+  using Accumulator = decltype(torch::autograd::impl::grad_accumulator(at::Tensor()));
   struct Hook {
-    std::shared_ptr<torch::autograd::Node> accumulator;  // kept alive, or the hook is lost
+    Accumulator accumulator;  // kept alive, or the hook is lost
     std::uintptr_t key;
   };
   // Seconds by iteration, whichever buckets were in force.

@@ -38,19 +38,7 @@ bool untouched_adagrad(const Optimizer& original) {
   return true;
 }
 
-// ---- State. The table of states is keyed by text in libtorch 1.13, by address in 2.x.
-
-using StateTable = std::remove_cvref_t<decltype(std::declval<Optimizer&>().state())>;
-using StateKey = StateTable::key_type;
-
-template <typename Key = StateKey>
-Key key_of(const torch::Tensor& parameter) {
-  if constexpr (std::is_pointer_v<Key>) {
-    return parameter.unsafeGetTensorImpl();
-  } else {
-    return c10::guts::to_string(parameter.unsafeGetTensorImpl());
-  }
-}
+// ---- State.
 
 using Vectors = std::array<torch::Tensor, ElementwiseOptimizer::kStateVectors>;
 using State = torch::optim::OptimizerParamState;
@@ -217,7 +205,7 @@ void ElementwiseOptimizer::read_state(std::size_t part, std::size_t vector, torc
   const Supported& access = *find(*twin_);
   for (const auto& runs : parameters_.at(part)) {
     for (const torch::Tensor& run : runs) {
-      const auto state = twin_->state().find(key_of(run));
+      const auto state = twin_->state().find(run.unsafeGetTensorImpl());
       if (state == twin_->state().end()) continue;
       const torch::Tensor values = access.read(*state->second).vectors[vector];
       if (values.defined()) flat.narrow(0, run.storage_offset(), run.numel()).copy_(values);
@@ -230,7 +218,7 @@ void ElementwiseOptimizer::write_state(const StateOutline& outline, std::size_t 
   const Supported& access = *find(*twin_);
   for (const auto& runs : parameters_.at(part)) {
     for (const torch::Tensor& run : runs) {
-      std::unique_ptr<State>& state = twin_->state()[key_of(run)];
+      std::unique_ptr<State>& state = twin_->state()[run.unsafeGetTensorImpl()];
       Remembered remembered = state ? access.read(*state) : Remembered{};
       remembered.steps = outline.steps;
       remembered.vectors[vector] = flat.narrow(0, run.storage_offset(), run.numel()).clone();

@@ -134,8 +134,7 @@ TEST(Bayesian, MeasurementsOverruleAWrongPrior) {
 TEST(Bayesian, MeasuresItsBestTwiceAndStopsWhereAllIsTheSame) {
   const Candidates candidates = grid(1, 60);
   const auto tuner = find_method("bayesian").make(candidates, {.trials = 60});
-  const Course course = run(
-      *tuner, candidates, [](const Candidate&) { return 0.1; }, 0.001);
+  const Course course = run(*tuner, candidates, [](const Candidate&) { return 0.1; }, 0.001);
   EXPECT_LE(course.tried.size(), 20U);
   EXPECT_GE(std::count(course.tried.begin(), course.tried.end(), course.best), 2);
 }
@@ -192,8 +191,7 @@ TEST(Reference, BeginsWithTwentyFiveMegabytesAndStaysInItsRange) {
       candidates_on_grid({{.name = "bytes", .low = 65536, .high = 1e9}},
                          [](const std::vector<double>& values) { return std::to_string(values[0]); });
   const auto tuner = find_method("reference").make(candidates, {});
-  const Course course = run(
-      *tuner, candidates, [](const Candidate&) { return 0.3; }, 0.01);
+  const Course course = run(*tuner, candidates, [](const Candidate&) { return 0.3; }, 0.01);
   EXPECT_NEAR(candidates[course.tried.front()].values[0], 25e6, 1e6);
   EXPECT_EQ(course.tried.size(), 10U);
   for (const std::size_t tried : course.tried) {

@@ -30,13 +30,8 @@ struct Rank {
              .gradients = {group.allocate(kCount * 4), 0, kCount, DType::f32},
              .bucket_bytes = kCount * 4},
         wire(
-            group, {flat},
-            [this](StepId step, double, double) {
-              ended.set_value({step, nullptr});
-            },
-            [this](std::exception_ptr error) {
-              ended.set_value({0, std::move(error)});
-            }) {}
+            group, {flat}, [this](StepId step, double, double) { ended.set_value({step, nullptr}); },
+            [this](std::exception_ptr error) { ended.set_value({0, std::move(error)}); }) {}
 
   Ended run(CollectiveOp op, Payload payload, Piece piece = {}) {
     ended = {};

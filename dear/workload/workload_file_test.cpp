@@ -101,11 +101,8 @@ TEST(WorkloadFile, WithoutTensorsSurvivesARoundTrip) {
 TEST(WorkloadFile, IsNeverWrittenFromAnInvalidWorkload) {
   EXPECT_THAT([] { to_json({.name = "empty", .tensors = {}, .layers = {}}); },
               ThrowsMessage<ConfigError>(HasSubstr("has no layer")));
-  EXPECT_THAT(
-      [] {
-        to_json({.name = "w", .tensors = {}, .layers = {{"\xff", {}, 0, 0}}});
-      },
-      ThrowsMessage<ConfigError>(HasSubstr("not UTF-8")));
+  EXPECT_THAT([] { to_json({.name = "w", .tensors = {}, .layers = {{"\xff", {}, 0, 0}}}); },
+              ThrowsMessage<ConfigError>(HasSubstr("not UTF-8")));
 }
 
 TEST(WorkloadFile, ThatIsMissingIsNamed) {

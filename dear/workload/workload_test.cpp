@@ -67,22 +67,13 @@ INSTANTIATE_TEST_SUITE_P(
               "tensor 0 ('embedding') has -4"},
         Fault{"huge tensor", [](Workload& w) { w.tensors[2].elements = kMost / 4; }, "tensor 2 ('bias')"},
         Fault{"huge sum", [](Workload& w) { w.tensors[0].elements = kMost / 4; }, "beyond 2^63 bytes"},
-        Fault{"unused tensor",
-              [](Workload& w) {
-                w.layers[2].tensors = {1, 0};
-              },
+        Fault{"unused tensor", [](Workload& w) { w.layers[2].tensors = {1, 0}; },
               "tensor 2 ('bias') is used by no layer"},
         Fault{"index out of range", [](Workload& w) { w.layers[1].tensors = {3}; },
               "layer 1 ('relu') lists tensor 3, but there are only 3"},
-        Fault{"index twice",
-              [](Workload& w) {
-                w.layers[2].tensors = {1, 2, 1};
-              },
+        Fault{"index twice", [](Workload& w) { w.layers[2].tensors = {1, 2, 1}; },
               "layer 2 ('head') lists tensor 1 ('norm') twice"},
-        Fault{"not by first use",
-              [](Workload& w) {
-                w.layers[2].tensors = {2, 1, 0};
-              },
+        Fault{"not by first use", [](Workload& w) { w.layers[2].tensors = {2, 1, 0}; },
               "layer 2 ('head') lists tensor 2 ('bias') before tensor 1 ('norm') was used"},
         Fault{"negative forward", [](Workload& w) { w.layers[0].forward_seconds = -1; },
               "forward_seconds of layer 0 ('embed')"},

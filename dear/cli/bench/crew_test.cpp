@@ -82,7 +82,9 @@ TEST_F(CrewOfTwo, AnswersFromEveryRankAndLeavesNothing) {
 
 TEST_F(CrewOfTwo, EndsWithItsRanksAtWork) {
   Lifeline lifeline;
-  { const Crew crew(find_contestant("shm"), two_ranks(), signals); }  // before they came
+  {
+    const Crew crew(find_contestant("shm"), two_ranks(), signals);
+  }  // before they came
   {
     Crew crew(find_contestant("memcpy"), two_ranks(), signals);
     crew.wait_ready();  // not dismissed

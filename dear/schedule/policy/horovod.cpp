@@ -32,19 +32,18 @@ Grouping by_cycle(const Workload& workload, const cost::CollectiveTimes& times) 
 }  // namespace
 
 Policy horovod_policy() {
-  return {.name = "horovod",
-          .summary = "wfbp; rank 0 negotiates what is ready in every cycle of 1 ms, fused up to 64 MiB",
-          .source = "Horovod: Sergeev and Del Balso 2018, arXiv 1802.05799",
-          .leaves_out =
-              "cycles are played when tensors are grouped and then fixed; a bucket does not wait for "
-              "the end of its cycle; copies into the fusion buffer take no time; no response cache",
-          .make =
-              [](const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes&) {
-                return make_wait_free({workload, grouping, "horovod"});
-              },
-          .usual_grouping = by_cycle,
-          .bound = wait_free_bound,
-          .overhead_seconds = negotiation_seconds};
+  return {
+      .name = "horovod",
+      .summary = "wfbp; rank 0 negotiates what is ready in every cycle of 1 ms, fused up to 64 MiB",
+      .source = "Horovod: Sergeev and Del Balso 2018, arXiv 1802.05799",
+      .leaves_out =
+          "cycles are played when tensors are grouped and then fixed; a bucket does not wait for "
+          "the end of its cycle; copies into the fusion buffer take no time; no response cache",
+      .make = [](const Workload& workload, const Grouping& grouping,
+                 const cost::CollectiveTimes&) { return make_wait_free({workload, grouping, "horovod"}); },
+      .usual_grouping = by_cycle,
+      .bound = wait_free_bound,
+      .overhead_seconds = negotiation_seconds};
 }
 
 }  // namespace dear

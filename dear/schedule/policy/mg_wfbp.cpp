@@ -53,15 +53,14 @@ Grouping merged(const Workload& workload, const cost::CollectiveTimes& times) {
 }  // namespace
 
 Policy mg_wfbp_policy() {
-  return {.name = "mg-wfbp",
-          .summary = "wfbp with gradients merged where that saves more start-up than waiting costs",
-          .source = "MG-WFBP: Shi, Chu, Li, INFOCOM 2019, arXiv 1811.11141",
-          .make =
-              [](const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes&) {
-                return make_wait_free({workload, grouping, "mg-wfbp"});
-              },
-          .usual_grouping = merged,
-          .bound = wait_free_bound};
+  return {
+      .name = "mg-wfbp",
+      .summary = "wfbp with gradients merged where that saves more start-up than waiting costs",
+      .source = "MG-WFBP: Shi, Chu, Li, INFOCOM 2019, arXiv 1811.11141",
+      .make = [](const Workload& workload, const Grouping& grouping,
+                 const cost::CollectiveTimes&) { return make_wait_free({workload, grouping, "mg-wfbp"}); },
+      .usual_grouping = merged,
+      .bound = wait_free_bound};
 }
 
 }  // namespace dear
