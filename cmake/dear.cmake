@@ -90,12 +90,14 @@ endfunction()
 
 # dear_test(NAME SOURCES ... USES ...): a GoogleTest program `NAME`, every case of it known to ctest.
 #   SEQUENTIAL  one thread runs all that it tests, so that ThreadSanitizer has nothing to say of it
+#   PURE        it tests arithmetic on values: no threads, no tricks with memory, no foreign bytes; no sanitizer runs it
 #   TOGETHER    its cases share what takes long to make: one process runs them all
-#   SHARDS      under a sanitizer so many processes run its cases: each takes seconds to start there, with libtorch
+#   SHARDS      so many processes run its cases, since each takes long to start, with libtorch
 #   HEADER      the library whose precompiled header it is compiled with
+#   REPEATS     a pattern of cases that take the code of others once more, with other values: not under a sanitizer
 function(dear_test name)
-  cmake_parse_arguments(ARG "SEQUENTIAL;TOGETHER" "TIMEOUT;HEADER;SHARDS" "SOURCES;USES;LIBRARIES" ${ARGN})
-  if(NOT DEAR_TESTS OR (ARG_SEQUENTIAL AND DEAR_SANITIZE MATCHES thread))
+  cmake_parse_arguments(ARG "SEQUENTIAL;PURE;TOGETHER" "TIMEOUT;HEADER;SHARDS;REPEATS" "SOURCES;USES;LIBRARIES" ${ARGN})
+  if(NOT DEAR_TESTS OR (ARG_SEQUENTIAL AND DEAR_SANITIZE MATCHES thread) OR (ARG_PURE AND DEAR_SANITIZE))
     return()
   endif()
   if(NOT ARG_TIMEOUT)
@@ -116,10 +118,14 @@ function(dear_test name)
   if(ARG_TOGETHER)
     add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
     set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
-  elseif(ARG_SHARDS AND DEAR_SANITIZE)
+  elseif(ARG_SHARDS)
     math(EXPR last "${ARG_SHARDS} - 1")
+    set(repeats)
+    if(DEAR_SANITIZE)
+      set(repeats ${ARG_REPEATS})
+    endif()
     foreach(shard RANGE ${last})
-      add_test(NAME ${name}.${shard} COMMAND ${name})
+      add_test(NAME ${name}.${shard} COMMAND ${name} --gtest_brief=1 --gtest_filter=-${repeats})
       # Longer than any other, so they begin first.
       set_tests_properties(${name}.${shard} PROPERTIES TIMEOUT 900 COST 150
                            ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${shard}")
