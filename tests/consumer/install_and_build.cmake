@@ -12,6 +12,7 @@ run(${WORK}/build/plan)
 run(${WORK}/prefix/bin/dear launch -n 2 ${WORK}/build/all_reduce)
 if(EXISTS ${WORK}/build/train)
   run(${WORK}/build/train)
+  run(${WORK}/build/documented WORKING_DIRECTORY ${WORK})
   run(${WORK}/prefix/bin/dear train --workers 2 --steps 3 --layers 1)  # by its module, installed
 endif()
 run(${WORK}/prefix/bin/dear --version)
