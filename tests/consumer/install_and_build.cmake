@@ -1,12 +1,32 @@
 # Installs the build in BUILD into a prefix of its own, then configures, builds and runs the project CONSUMER against it.
+# PYTHON is the python whose PyTorch the build has; "" for a build without.
 function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
 
 file(REMOVE_RECURSE ${WORK})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
-run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${WORK}/build -G ${GENERATOR} -D CMAKE_BUILD_TYPE=Release
-    -D CMAKE_PREFIX_PATH=${WORK}/prefix -D CMAKE_CXX_COMPILER=${COMPILER} -D CMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER})
+set(configure ${CMAKE_COMMAND} -S ${CONSUMER} -G ${GENERATOR} -D CMAKE_BUILD_TYPE=Release -D CMAKE_PREFIX_PATH=${WORK}/prefix
+              -D CMAKE_CXX_COMPILER=${COMPILER} -D CMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER})
+set(environment ${CMAKE_COMMAND} -E env --unset=DEAR_PYTHON)
+if(PYTHON)
+  # Without a PyTorch the package says what is missing, in a sentence.
+  run(${PYTHON} -m venv --without-pip ${WORK}/bare)
+  execute_process(COMMAND ${configure} -B ${WORK}/refused -D DEAR_PYTHON=${WORK}/bare/bin/python
+                  RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE error)
+  string(REGEX REPLACE "[ \n]+" " " error "${error}")
+  if(status EQUAL 0 OR NOT error MATCHES "PyTorch was not found: [^ ]*/bare/bin/python has no PyTorch; run `pip install torch==")
+    message(FATAL_ERROR "a python without PyTorch was not refused as it should be: ${status} ${error}")
+  endif()
+  # The active virtual environment of a user, which has the PyTorch of PYTHON.
+  run(${PYTHON} -m venv --without-pip ${WORK}/users)
+  execute_process(COMMAND ${PYTHON} -c "import importlib.util as u, pathlib; print(pathlib.Path(u.find_spec('torch').origin).parents[1], end='')"
+                  OUTPUT_VARIABLE packages COMMAND_ERROR_IS_FATAL ANY)
+  file(GLOB site ${WORK}/users/lib/python3*/site-packages)
+  file(WRITE ${site}/users.pth "${packages}\n")
+  list(APPEND environment VIRTUAL_ENV=${WORK}/users)
+endif()
+run(${environment} ${configure} -B ${WORK}/build)
 run(${CMAKE_COMMAND} --build ${WORK}/build)
 run(${WORK}/build/plan)
 run(${WORK}/prefix/bin/dear launch -n 2 ${WORK}/build/all_reduce)
