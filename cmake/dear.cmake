@@ -1,6 +1,6 @@
 # One folder is one target: dear_library(NAME ...) makes `dear_NAME`, with the alias dear::NAME.
 #   SOURCES   files of the folder
-#   USES      folders on lower lines of the ladder (ARCHITECTURE.md), linked publicly
+#   USES      folders on lower lines of the ladder (cmake/ladder.txt), linked publicly
 #   INTERNAL  not part of the installed package
 #   LIBRARIES further targets, linked publicly;  PRIVATE_LIBRARIES likewise, not passed on
 function(dear_library name)
@@ -60,6 +60,11 @@ function(dear_program name)
   endif()
 endfunction()
 
+# dear_steers(TARGET): what takes time in it is done by other libraries. -O2 compiles a third faster than -O3.
+function(dear_steers name)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O2>)
+endfunction()
+
 function(dear_reuse_header name library)
   target_compile_options(${name} PRIVATE -fPIC)  # as the header was
   target_precompile_headers(${name} REUSE_FROM ${library})
@@ -111,7 +116,7 @@ function(dear_test name)
   if(ARG_HEADER)
     target_compile_options(${name} PRIVATE -O1)
     dear_reuse_header(${name} ${ARG_HEADER})
-    set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 4)  # they are long, and one core would have them all
+    set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 5)  # they are long, and one core would have them all
   else()
     dear_test_header(${name})
   endif()

@@ -36,7 +36,7 @@ std::vector<Case> simulate(const std::vector<Scenario>& scenarios, const CaseOpt
 void print_scenarios(const std::vector<Scenario>& scenarios);
 // A line for each; speed-ups are over the first of every `policies` lines.
 std::string table_of(const std::vector<Case>& cases, std::size_t policies);
-// A list of {model, cluster, ranks, policy, fusion, iteration_seconds, ...}: see README.
+// A list of {model, cluster, ranks, policy, fusion, iteration_seconds, ...}: see docs/formats.md.
 std::string to_json(const std::vector<Case>& cases);
 // SVG: a panel for each scenario, a bar for each policy.
 std::string plot(const std::vector<Case>& cases, const std::string& title);

@@ -32,7 +32,7 @@ struct TuningReport {
 std::size_t optimum_of(const TuningReport& report);
 
 // {model, cluster, ranks, policy, method, on, trials: [{candidate, bucket_bytes, buckets, seconds}], choice,
-// optimum, expected: [...]}: see README. A candidate that is no size has no bucket_bytes.
+// optimum, expected: [...]}: see docs/formats.md. A candidate that is no size has no bucket_bytes.
 nlohmann::ordered_json document_of(const TuningReport& report);
 std::string to_json(const TuningReport& report);
 std::string table_of(const TuningReport& report);

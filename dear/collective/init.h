@@ -21,7 +21,7 @@ struct InitOptions {
   // Backends beside those, of folders that this one does not know: train::c10d_backends().
   BackendTable more_backends{};
   // Sums in the order of ranks, so that results are the same bits on every backend that can. `shm` always
-  // does; ARCHITECTURE.md says what it costs elsewhere.
+  // does; docs/backends.md says what it costs elsewhere.
   bool reproducible = false;
   // Told once, on rank 0 of several, which backend was chosen and why. Without it, standard error is.
   std::function<void(const std::string& sentence)> say{};
