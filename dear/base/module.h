@@ -22,6 +22,8 @@ class Module {
   // it. `symbol` is one of that library. Sanitizers do not work with such loading: a build with one loads it
   // as open() does, and refuses with a ConfigError where the program already has the symbol.
   static Module open_apart(const std::string& name, const std::string& symbol);
+  // False in a build with a sanitizer.
+  static bool can_keep_apart();
 
   // Whether a file of it is there: it may still lack the library it needs.
   static bool exists(const std::string& name);
