@@ -24,6 +24,15 @@ std::string find(const std::string& name) {
   return "";
 }
 
+// gcc says so by a macro, clang by a feature.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kWithSanitizer = true;
+#elif defined(__has_feature)
+constexpr bool kWithSanitizer = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+constexpr bool kWithSanitizer = false;
+#endif
+
 std::string last_error() {
   const char* text = dlerror();
   return text != nullptr ? text : "no reason given";
@@ -46,7 +55,20 @@ std::vector<std::string> Module::directories() {
 
 bool Module::exists(const std::string& name) { return !find(name).empty(); }
 
-Module Module::open(const std::string& name) {
+Module Module::open(const std::string& name) { return load(name, RTLD_NOW | RTLD_LOCAL); }
+
+bool Module::can_keep_apart() { return !kWithSanitizer; }
+
+Module Module::open_apart(const std::string& name, const std::string& symbol) {
+  if (kWithSanitizer && dlsym(RTLD_DEFAULT, symbol.c_str()) != nullptr) {
+    throw ConfigError("a build with sanitizers cannot keep the module " + file_of(name) +
+                      " apart from this program, which has symbols of the same names (libtorch has a copy of "
+                      "Gloo): use a build without sanitizers, or another backend");
+  }
+  return load(name, RTLD_NOW | RTLD_LOCAL | (kWithSanitizer ? 0 : RTLD_DEEPBIND));
+}
+
+Module Module::load(const std::string& name, int flags) {
   std::string path = find(name);
   if (path.empty()) {
     std::string places;
@@ -54,7 +76,7 @@ Module Module::open(const std::string& name) {
     throw ConfigError("there is no module " + file_of(name) + " in " + places +
                       ": build DeAR where the library that it needs is installed");
   }
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* handle = dlopen(path.c_str(), flags);
   if (handle == nullptr) {
     throw ConfigError("cannot load the module " + path + ": " + last_error() +
                       " (install what is missing, or build DeAR anew on this machine)");

@@ -17,6 +17,14 @@ class Module {
   // Loads it, or finds it loaded. ConfigError that says where it was looked for, or why it cannot be loaded.
   static Module open(const std::string& name);
 
+  // Loads it so that it, and the libraries that come with it, find symbols among themselves before they look
+  // at the program (RTLD_DEEPBIND): for a module over a library of which the program may have another copy in
+  // it. `symbol` is one of that library. Sanitizers do not work with such loading: a build with one loads it
+  // as open() does, and refuses with a ConfigError where the program already has the symbol.
+  static Module open_apart(const std::string& name, const std::string& symbol);
+  // False in a build with a sanitizer.
+  static bool can_keep_apart();
+
   // Whether a file of it is there: it may still lack the library it needs.
   static bool exists(const std::string& name);
 
@@ -34,6 +42,7 @@ class Module {
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
+  static Module load(const std::string& name, int flags);
   Module(std::string path, void* handle) : path_(std::move(path)), handle_(handle) {}
 
   std::string path_;

@@ -5,6 +5,9 @@
 
 #include "dear/base/error.h"
 
+// As in the module: which of the two do its own functions call?
+extern "C" __attribute__((visibility("default"), used)) int dear_example_common() { return 2; }
+
 namespace dear::module_test {
 namespace {
 
@@ -29,6 +32,21 @@ TEST(Module, FunctionsOfAModuleCanBeCalled) {
 TEST(Module, ErrorsCrossItsBorder) {
   const Module module = Module::open("dear_example_module");
   EXPECT_THROW(module.function<void()>("dear_example_throw")(), TimeoutError);
+}
+
+// A test of its own for each way of loading: what is loaded stays.
+int common_of(const Module& module) { return module.function<int()>("dear_example_call_common")(); }
+
+TEST(Module, FindsSymbolsOfTheProgramFirst) { EXPECT_EQ(common_of(Module::open("dear_example_module")), 2); }
+
+TEST(Module, CanBeKeptApartFromTheProgram) {
+  const auto open = [] { return Module::open_apart("dear_example_apart_module", "dear_example_common"); };
+  if (Module::can_keep_apart()) {
+    EXPECT_EQ(common_of(open()), 1);
+    return;
+  }
+  EXPECT_THAT(config_error_of(open), HasSubstr("a build with sanitizers cannot keep the module"));
+  EXPECT_EQ(common_of(Module::open_apart("dear_example_apart_module", "dear_no_such_function")), 2);
 }
 
 TEST(Module, SaysWhereItLookedForOneThatIsMissing) {

@@ -112,7 +112,7 @@ ReplaySettings check(const ReplayArguments& arguments, const LaunchEnvironment& 
   settings.workload = read_job(arguments.job, arguments.model);
   choose(arguments, settings);
   if (arguments.network) settings.network = parse_network(*arguments.network);
-  if (!arguments.backend.empty()) find_backend(arguments.backend, {});
+  if (!arguments.backend.empty()) find_backend(arguments.backend);
   const std::string& modelled =
       arguments.predict.empty() && arguments.network ? *arguments.network : arguments.predict;
   if (!modelled.empty()) settings.predicted_on = find_cluster(modelled, settings.workers);

@@ -184,7 +184,6 @@ void run_rank(const TrainSettings& settings, const Corpus& corpus) {
   Group group = init({.timeout = std::chrono::duration<double>(settings.timeout_seconds),
                       .network = settings.network,
                       .backend = settings.backend,
-                      .more_backends = training_backends(),
                       .reproducible = settings.reproducible,
                       .say = [&](const std::string& sentence) { choice = sentence + "\n"; }});
   try {
@@ -208,7 +207,7 @@ void run_rank(const TrainSettings& settings, const Corpus& corpus) {
 
 void run_as_rank(const TrainOptions& options, const LaunchEnvironment& environment) {
   try {
-    const TrainSettings settings = check(options, environment, this_host(), training_backends());
+    const TrainSettings settings = check(options, environment, this_host());
     run_rank(settings, read_corpus(settings.data, settings.context + 2));
   } catch (const std::exception& error) {
     fail_as_rank(options.command, environment.rank, error);
@@ -224,7 +223,7 @@ void run_train_command(const TrainOptions& options) {
     run_as_rank(options, environment);
     return;
   }
-  const TrainSettings settings = check(options, environment, this_host(), training_backends());
+  const TrainSettings settings = check(options, environment, this_host());
   const Corpus corpus = read_corpus(settings.data, settings.context + 2);
   if (settings.workers == 1) {
     run_rank(settings, corpus);
@@ -256,8 +255,7 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
       "model a network: " + names_in(network_presets()) +
           ", bandwidth=1gbit,latency=50us, or a cluster file (default: the real one)");
   add("--backend", options.backend,
-      "what carries collectives: " + names_in(backends()) + ", " + names_in(training_backends()) +
-          " (default: the fastest that reaches all ranks)");
+      "what carries collectives: " + names_in(backends()) + " (default: the fastest that reaches all ranks)");
   command.add_flag("--reproducible", options.reproducible,
                    "add up in the order of ranks on every backend, so that results are the same bits");
   command.add_flag(

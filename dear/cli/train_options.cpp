@@ -165,8 +165,7 @@ const std::vector<OptimizerChoice>& optimizers() {
   return kTable;
 }
 
-TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, const Host& host,
-                    const BackendTable& more_backends) {
+TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, const Host& host) {
   TrainSettings settings;
   settings.data = options.data;
   settings.workers = checked_workers(options, environment);
@@ -176,7 +175,7 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
     settings.network = parse_option("--network", [&] { return parse_network(*options.network); });
   }
   if (!options.backend.empty()) {
-    parse_option("--backend", [&] { return find_backend(options.backend, more_backends).name; });
+    parse_option("--backend", [&] { return find_backend(options.backend).name; });
   }
   settings.backend = options.backend;
   settings.reproducible = options.reproducible;

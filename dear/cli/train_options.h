@@ -100,8 +100,7 @@ struct TrainSettings {
 };
 
 // ConfigError, one sentence that names the option, for the first value that cannot be used. Looks at the file
-// system (can the output files be written?), changes nothing. `more_backends`: see InitOptions.
-TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, const Host& host,
-                    const BackendTable& more_backends = {});
+// system (can the output files be written?), changes nothing.
+TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, const Host& host);
 
 }  // namespace dear::cli

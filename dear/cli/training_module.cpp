@@ -2,16 +2,11 @@
 
 #include "dear/base/error.h"
 #include "dear/base/module.h"
-#include "dear/train/c10d/backends.h"
 
 namespace dear::cli {
 namespace {
 
 constexpr const char* kModule = "dear_training";
-
-MadeBackend make_gloo_backend(const Placement& placement) {
-  return find_backend(train::kGlooBackend, training_module().c10d_backends()).make(placement);
-}
 
 }  // namespace
 
@@ -28,21 +23,6 @@ const TrainingModule& training_module() {
     return Module::open(kModule).function<const TrainingModule*()>("dear_training_module")();
   }();
   return *kLoaded;
-}
-
-std::string gloo_missing() {
-  if (std::string missing = training_missing(); !missing.empty()) return missing;
-  try {
-    return find_backend(train::kGlooBackend, training_module().c10d_backends()).missing();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-}
-
-const BackendTable& training_backends() {
-  static const BackendTable kTable = {
-      {train::kGlooBackend, train::kGlooBackendSummary, gloo_missing, make_gloo_backend}};
-  return kTable;
 }
 
 }  // namespace dear::cli

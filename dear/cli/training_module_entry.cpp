@@ -1,19 +1,14 @@
 // The module's side of training_module.h.
 
-#include "dear/cli/bench/engine.h"
-#include "dear/cli/bench/gloo_engine.h"
 #include "dear/cli/corpus.h"
 #include "dear/cli/profile_run.h"
 #include "dear/cli/train_run.h"
 #include "dear/cli/training_module.h"
-#include "dear/train/c10d/backends.h"
 
 extern "C" __attribute__((visibility("default"))) const dear::cli::TrainingModule* dear_training_module() {
   static constexpr dear::cli::TrainingModule kModule{.train = dear::cli::train,
                                                      .set_compute_threads = dear::cli::set_compute_threads,
                                                      .parameter_count = dear::cli::parameter_count,
-                                                     .profile = dear::cli::profile,
-                                                     .c10d_backends = dear::train::c10d_backends,
-                                                     .make_gloo_engine = dear::cli::bench::make_gloo_engine};
+                                                     .profile = dear::cli::profile};
   return &kModule;
 }

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
+#include "dear/collective/gloo/gloo.h"
 #include "dear/collective/mpi/mpi.h"
 #include "dear/collective/mpi/talk.h"
 #include "dear/collective/shm/shm.h"
@@ -133,6 +134,42 @@ BackendChoice choose_over_mpi(const Placement& placement) {
           .backend = make_shm(together).backend};
 }
 
+bool is_mpi(const std::string& launcher) { return launcher == "Open MPI" || launcher == "MPICH"; }
+
+MadeBackend make_gloo(const Placement& placement) {
+  const LaunchEnvironment& environment = placement.environment;
+  if (environment.master_address.empty() || environment.master_port == 0) {
+    throw ConfigError(fmt::format(
+        "rank {} of {} ({}) does not know where to meet the others over Gloo: set MASTER_ADDR to the host of "
+        "rank 0 and MASTER_PORT to a free port on it (1 to 65535), alike on all ranks",
+        environment.rank, environment.size, environment.launcher));
+  }
+  return {.backend = collective::make_gloo({.rank = environment.rank,
+                                            .size = environment.size,
+                                            .master_address = environment.master_address,
+                                            .master_port = environment.master_port,
+                                            .job = environment.job,
+                                            .interface_name = environment.network_interface,
+                                            .deadline = placement.deadline},
+                                           {.reproducible = placement.reproducible}),
+          .note = ""};
+}
+
+BackendChoice choose_gloo(const Placement& placement) {
+  const LaunchEnvironment& environment = placement.environment;
+  const std::string where = fmt::format("{} started {} of {} ranks on this host", environment.launcher,
+                                        environment.local_size, environment.size);
+  if (const std::string missing = transport::gloo_missing(); !missing.empty()) {
+    throw ConfigError(
+        fmt::format("{}: ranks on several hosts are carried by Gloo, or by MPI where mpirun starts them; {}",
+                    where, missing));
+  }
+  return {.name = "gloo",
+          .reason = fmt::format("{}, and they met at {} port {}", where, environment.master_address,
+                                environment.master_port),
+          .backend = make_gloo(placement).backend};
+}
+
 BackendChoice choose(const Placement& placement) {
   const LaunchEnvironment& environment = placement.environment;
   if (environment.size == 1) {
@@ -144,13 +181,7 @@ BackendChoice choose(const Placement& placement) {
             .reason = fmt::format("all {} met in this host's memory", counted(environment.size)),
             .backend = std::move(backend)};
   }
-  if (environment.launcher != "Open MPI" && environment.launcher != "MPICH") {
-    throw ConfigError(fmt::format(
-        "{} started {} of {} ranks on this host: ranks on several hosts are carried by MPI, start them "
-        "with mpirun",
-        environment.launcher, environment.local_size, environment.size));
-  }
-  return choose_over_mpi(placement);
+  return is_mpi(environment.launcher) ? choose_over_mpi(placement) : choose_gloo(placement);
 }
 
 }  // namespace
@@ -159,6 +190,8 @@ const std::vector<BackendEntry>& backends() {
   static const std::vector<BackendEntry> kTable = {
       {"single", "one rank, nothing to send", nothing_missing, make_single},
       {"shm", "ranks of one host on shared memory", nothing_missing, make_shm},
+      {"gloo", "ranks on any hosts, over Gloo (TCP), whoever started them", transport::gloo_missing,
+       make_gloo},
       {"mpi", "ranks on any hosts, over the MPI that started them", mpi_missing, make_mpi},
       {"mpi-messages", "the same, all of it by messages on one host, too", mpi_missing, make_mpi_messages},
       {"two-level", "shared memory inside hosts, MPI across", mpi_missing, make_two_level},
@@ -166,24 +199,22 @@ const std::vector<BackendEntry>& backends() {
   return kTable;
 }
 
-const BackendEntry& find_backend(std::string_view name, const BackendTable& more) {
+const BackendEntry& find_backend(std::string_view name) {
   std::vector<std::string_view> names;
-  for (const BackendTable* table : {&backends(), &more}) {
-    for (const BackendEntry& entry : *table) {
-      if (entry.name == name) {
-        return entry;
-      }
-      names.push_back(entry.name);
+  for (const BackendEntry& entry : backends()) {
+    if (entry.name == name) {
+      return entry;
     }
+    names.push_back(entry.name);
   }
   throw ConfigError(fmt::format("there is no backend '{}'; choose one of {}", name, fmt::join(names, ", ")));
 }
 
-BackendChoice choose_backend(std::string_view name, const Placement& placement, const BackendTable& more) {
+BackendChoice choose_backend(std::string_view name, const Placement& placement) {
   if (name.empty()) {
     return choose(placement);
   }
-  const BackendEntry& entry = find_backend(name, more);
+  const BackendEntry& entry = find_backend(name);
   if (const std::string missing = entry.missing(); !missing.empty()) {
     throw ConfigError(missing);
   }

@@ -33,9 +33,8 @@ struct BackendEntry {
   MadeBackend (*make)(const Placement& placement);
 };
 const std::vector<BackendEntry>& backends();
-// `more`: backends of folders above this one (those of c10d, in train). ConfigError that lists them all.
-using BackendTable = std::vector<BackendEntry>;
-const BackendEntry& find_backend(std::string_view name, const BackendTable& more = {});
+// ConfigError that lists them all.
+const BackendEntry& find_backend(std::string_view name);
 
 // The backend for these ranks, and why, in a sentence: "all 4 ranks are on this host".
 struct BackendChoice {
@@ -45,7 +44,6 @@ struct BackendChoice {
 };
 // By name, or, for "", the fastest that reaches all ranks. Where they run is tested and not believed: ranks
 // share memory when they met in it, or said over MPI that they run in one place.
-BackendChoice choose_backend(std::string_view name, const Placement& placement,
-                             const BackendTable& more = {});
+BackendChoice choose_backend(std::string_view name, const Placement& placement);
 
 }  // namespace dear

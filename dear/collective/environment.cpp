@@ -107,6 +107,7 @@ LaunchEnvironment read_torchrun(const Variables& variables) {
   // `dear launch` speaks torchrun's language; its run ids tell it apart.
   const std::string run_id = variables.text("TORCHELASTIC_RUN_ID").value_or("");
   found.launcher = run_id.starts_with("dear-") ? "dear launch" : "torchrun";
+  found.job = run_id;
   if (found.size > 1 && !variables.has("DEAR_RENDEZVOUS")) {
     const auto port = variables.number("MASTER_PORT");
     if (!port) {
@@ -206,8 +207,10 @@ LaunchEnvironment read_slurm(const Variables& variables) {
                     "these contradict",
                     found.local_rank, per_node, found.local_size, found.size));
   }
-  found.rendezvous = fmt::format("slurm {}.{}", variables.text("SLURM_JOB_ID").value_or(name_of_parent()),
-                                 variables.required("SLURM_STEP_ID", "SLURM_PROCID"));
+  const int step = variables.required("SLURM_STEP_ID", "SLURM_PROCID");
+  const auto job = variables.text("SLURM_JOB_ID");
+  found.rendezvous = fmt::format("slurm {}.{}", job.value_or(name_of_parent()), step);
+  found.job = job ? fmt::format("{}.{}", *job, step) : "";
   return found;
 }
 
@@ -246,6 +249,7 @@ LaunchEnvironment read_launch_environment(const GetVariable& get) {
   }
   found.master_address = variables.text("MASTER_ADDR").value_or("");
   found.master_port = variables.number("MASTER_PORT").value_or(0);
+  if (found.master_port != 0 && variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True") ++found.master_port;
   found.network_interface = variables.text("GLOO_SOCKET_IFNAME").value_or("");
   const auto home = variables.text("HOME");
   found.cache_folder = variables.text("XDG_CACHE_HOME").value_or(home ? *home + "/.cache" : "");

@@ -91,6 +91,18 @@ TEST(Environment, TakesTheMeetingAddressWithAnyLauncher) {
   EXPECT_EQ(read(kOpenMpi).master_port, 0);
 }
 
+TEST(Environment, LeavesThePortAtWhichTheAgentOfTorchrunListens) {
+  EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})).master_port, 29501);
+  EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})).master_port, 29500);
+}
+
+TEST(Environment, KnowsTheJobOnAllHostsWhereTheLauncherSaysIt) {
+  EXPECT_EQ(read(kTorchrun).job, "run1");
+  EXPECT_EQ(read(kSlurm).job, "77.0");
+  EXPECT_EQ(read(kOpenMpi).job, "");
+  EXPECT_EQ(read(kMpich).job, "");
+}
+
 TEST(Environment, KnowsItsOwnLauncherByTheRunId) {
   EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "dear-1-2"}})).launcher, "dear launch");
 }

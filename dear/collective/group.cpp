@@ -13,7 +13,7 @@
 
 #include "dear/base/blocked_signals.h"
 #include "dear/base/error.h"
-#include "dear/collective/prompt_thread.h"
+#include "dear/base/prompt_thread.h"
 
 namespace dear {
 
@@ -90,11 +90,11 @@ class Group::Lane {
   Lane(std::unique_ptr<Backend> backend, const Options& options)
       : options(options), state_(std::make_shared<State>(std::move(backend), options.timeout)) {
     thread_ = quiet_thread([state = state_] {
-      collective::make_this_thread_prompt();
+      make_this_thread_prompt();
       std::thread deliveries;
       if (state->delivers_later) {
         deliveries = std::thread([state] {
-          collective::make_this_thread_prompt();
+          make_this_thread_prompt();
           state->deliver_when_due();
         });
       }

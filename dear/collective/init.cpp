@@ -15,7 +15,7 @@ Group init(const InitOptions& options) {
   const Placement placement{.environment = read_launch_environment(),
                             .deadline = Deadline::after(options.timeout),
                             .reproducible = options.reproducible};
-  BackendChoice choice = choose_backend(options.backend, placement, options.more_backends);
+  BackendChoice choice = choose_backend(options.backend, placement);
   if (placement.environment.rank == 0 && placement.environment.size > 1) {
     const std::string sentence = fmt::format("backend {}: {}", choice.name, choice.reason);
     if (options.say) {

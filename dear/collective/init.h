@@ -18,8 +18,6 @@ struct InitOptions {
   std::optional<Network> network{};
   // One of backends(); "" for the fastest that reaches all ranks.
   std::string backend{};
-  // Backends beside those, of folders that this one does not know: train::c10d_backends().
-  BackendTable more_backends{};
   // Sums in the order of ranks, so that results are the same bits on every backend that can. `shm` always
   // does; docs/backends.md says what it costs elsewhere.
   bool reproducible = false;
@@ -28,7 +26,7 @@ struct InitOptions {
 };
 
 // The group of all ranks of this job, from the launcher's environment. ConfigError for a bad environment, an
-// unknown backend, or ranks on several hosts that no MPI has started; TimeoutError naming the ranks that did
+// unknown backend, or one that is not there; TimeoutError naming the ranks that did
 // not come.
 Group init(const InitOptions& options = {});
 

@@ -68,15 +68,15 @@ TEST(Init, NamesTheRanksThatDoNotCome) {
   EXPECT_THAT(reports, Each(HasSubstr("TimeoutError: rank 2 did not come within")));
 }
 
-TEST(Init, RefusesOtherHosts) {
+// Where they would meet over Gloo, if there is one; each says what it lacks.
+TEST(Init, RefusesOtherHostsWithoutAPlaceToMeet) {
   const auto reports = run_in_processes(1, [](int) {
     become(0, 4, "x");
     setenv("LOCAL_RANK", "0", 1);
     setenv("LOCAL_WORLD_SIZE", "2", 1);
     init();
   });
-  EXPECT_THAT(reports, Each(AllOf(HasSubstr("ConfigError: torchrun started 2 of 4 ranks on this host"),
-                                  HasSubstr("start them with mpirun"))));
+  EXPECT_THAT(reports, Each(AllOf(HasSubstr("ConfigError"), HasSubstr("torchrun"), HasSubstr("Gloo"))));
 }
 
 TEST(Init, SaysOnceWhichBackendItChoseAndWhy) {

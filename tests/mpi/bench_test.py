@@ -73,7 +73,7 @@ class Launched(unittest.TestCase):
         for options, naming in (
             (["--ranks", "2"], "--ranks is for ranks that this command starts itself"),
             (["--backend", "pigeon"], "--backend: there is no 'pigeon'"),
-            (["--rivals", "gloo", "--backend", "mpi"], "--rivals: gloo cannot take part: "),
+            (["--rivals", "gloo-own", "--backend", "mpi"], "--rivals: gloo-own cannot take part: "),
         ):
             ended = self.run_bench(*options)
             self.assertNotEqual(ended.returncode, 0)

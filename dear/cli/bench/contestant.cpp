@@ -6,11 +6,12 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
+#include "dear/cli/bench/gloo_engine.h"
 #include "dear/cli/bench/group_engine.h"
 #include "dear/cli/bench/memcpy_engine.h"
 #include "dear/cli/bench/mpi_engine.h"
-#include "dear/cli/training_module.h"
 #include "dear/collective/init.h"
+#include "dear/transport/gloo/gloo.h"
 #include "dear/transport/mpi/mpi.h"
 
 namespace dear::cli::bench {
@@ -19,7 +20,6 @@ namespace {
 Group group_over(const std::string& backend, const EngineOptions& options) {
   return init({.timeout = options.timeout,
                .backend = backend,
-               .more_backends = training_backends(),
                .reproducible = options.reproducible,
                .say = [](const auto&) {}});  // the bench says itself what it measures
 }
@@ -32,16 +32,13 @@ std::unique_ptr<Engine> open_shm_one_copy(const EngineOptions& options) {
 }
 // That of the launcher that started this process.
 std::unique_ptr<Engine> open_mpi_backend(const EngineOptions& options) { return open_group("mpi", options); }
-std::unique_ptr<Engine> open_c10d_gloo(const EngineOptions& options) {
-  return open_group("c10d-gloo", options);
+std::unique_ptr<Engine> open_gloo_backend(const EngineOptions& options) {
+  return open_group("gloo", options);
 }
 std::unique_ptr<Engine> open_openmpi(const EngineOptions& options) {
   return open_mpi_engine("openmpi", options);
 }
 std::unique_ptr<Engine> open_mpich(const EngineOptions& options) { return open_mpi_engine("mpich", options); }
-std::unique_ptr<Engine> open_gloo(const EngineOptions& options) {
-  return training_module().make_gloo_engine(options);
-}
 std::unique_ptr<Engine> open_memcpy(const EngineOptions&) { return make_memcpy_engine(); }
 
 std::string never_missing() { return ""; }
@@ -74,10 +71,10 @@ const std::vector<Contestant>& contestants() {
        .starter = Starter::mpich,
        .open = open_mpi_backend,
        .missing = mpich_missing},
-      {.name = "c10d-gloo",
-       .summary = "DeAR over libtorch's Gloo",
-       .open = open_c10d_gloo,
-       .missing = gloo_missing},
+      {.name = "gloo",
+       .summary = "DeAR over Gloo",
+       .open = open_gloo_backend,
+       .missing = transport::gloo_missing},
       {.name = "openmpi",
        .summary = "Open MPI's own collectives",
        .starter = Starter::openmpi,
@@ -90,11 +87,11 @@ const std::vector<Contestant>& contestants() {
        .rival = true,
        .open = open_mpich,
        .missing = mpich_missing},
-      {.name = "gloo",
-       .summary = "Gloo's own collectives, through libtorch",
+      {.name = "gloo-own",
+       .summary = "Gloo's own collectives",
        .rival = true,
-       .open = open_gloo,
-       .missing = gloo_missing},
+       .open = open_gloo_engine,
+       .missing = transport::gloo_missing},
       {.name = "memcpy",
        .summary = "each rank copies its vector once: the floor",
        .rival = true,

@@ -55,8 +55,7 @@ class Engine {
 
 struct EngineOptions {
   std::chrono::duration<double> timeout;  // for each wait
-  int port_offset = 0;        // several engines of one process that meet at the master's port take one each
-  bool reproducible = false;  // of DeAR's backends: InitOptions::reproducible
+  bool reproducible = false;              // of DeAR's backends: InitOptions::reproducible
   int ahead = 1;  // of DeAR's backends: a batch has so many issued before it waits for the first of them
 };
 

@@ -8,7 +8,6 @@
 
 #include "dear/cli/bench/group_engine.h"
 #include "dear/cli/bench/responder.h"
-#include "dear/cli/training_module.h"
 #include "dear/collective/backends.h"
 #include "dear/collective/exchange.h"
 #include "dear/collective/init.h"
@@ -60,11 +59,9 @@ class LaunchedTeam final : public Team {
 const std::vector<Contestant>& launched_backends() {
   static const std::vector<Contestant> kTable = [] {
     std::vector<Contestant> all{{.name = kAuto, .summary = "what DeAR chooses for these ranks"}};
-    for (const BackendTable* table : {&backends(), &training_backends()}) {
-      for (const BackendEntry& entry : *table) {
-        if (entry.name == "single") continue;
-        all.push_back({.name = entry.name, .summary = entry.summary, .missing = entry.missing});
-      }
+    for (const BackendEntry& entry : backends()) {
+      if (entry.name == "single") continue;
+      all.push_back({.name = entry.name, .summary = entry.summary, .missing = entry.missing});
     }
     return all;
   }();
@@ -80,7 +77,7 @@ std::string unfit(const Contestant& rival, const LaunchEnvironment& environment)
   if (of_mpi && environment.launcher != launcher) {
     return fmt::format("these ranks were started by {}, not by {}", environment.launcher, launcher);
   }
-  if (rival.name == "gloo" && environment.master_port == 0) {
+  if (rival.name == "gloo-own" && environment.master_port == 0) {
     return "it meets at rank 0's address: set MASTER_ADDR and MASTER_PORT on all ranks";
   }
   return "";
@@ -91,16 +88,14 @@ ContestOutcome hold_launched_contest(const ContestSettings& settings, const Laun
   const std::int64_t most = *std::max_element(settings.sizes.begin(), settings.sizes.end());
   const std::int64_t output = settings.operation == MeasuredOperation::all_to_all ? most : 0;
   std::optional<Group> group;
-  int port_offset = 0;
   const auto make_team = [&](const Entrant& entrant) {
     const Contestant& contestant = *entrant.contestant;
     std::unique_ptr<Engine> engine;
     if (contestant.rival) {
-      engine = contestant.open({.timeout = settings.timeout, .port_offset = ++port_offset});
+      engine = contestant.open({.timeout = settings.timeout});
     } else {
       Group made = init({.timeout = settings.timeout,
                          .backend = std::string(contestant.name == kAuto ? "" : contestant.name),
-                         .more_backends = training_backends(),
                          .reproducible = settings.reproducible});
       group = group ? group : made;
       engine = make_group_engine(made, settings.ahead);

@@ -20,7 +20,8 @@ constexpr std::int64_t kMostCopied = kMiB;
 // Beyond it memory for all contributions in full is not taken.
 constexpr std::int64_t kMostGathered = kMiB;
 
-double seconds_of(std::string_view name, Collective collective, const Errand& errand, const Link& link) {
+double algorithm_seconds(std::string_view name, Collective collective, const Errand& errand,
+                         const Link& link) {
   const algorithm::Algorithm& one = algorithm::find_algorithm(name);
   return cost::program_seconds(make_program(one, collective, {.ranks = errand.ranks, .blocks = errand.ranks}),
                                link, errand.bytes);
@@ -83,11 +84,11 @@ double modelled_seconds(const Errand& errand, const Way& way, const Link& link) 
   all_contributions.bytes = errand.bytes * errand.ranks;
   switch (errand.operation) {
     case Operation::barrier:
-      return seconds_of(way.algorithm, Collective::all_gather, errand, link);
+      return algorithm_seconds(way.algorithm, Collective::all_gather, errand, link);
     case Operation::all_to_all:
       return cost::pairwise_all_to_all_seconds(link, errand.ranks, errand.bytes);
     case Operation::all_gather:
-      return seconds_of(way.algorithm, Collective::all_gather, errand, link);
+      return algorithm_seconds(way.algorithm, Collective::all_gather, errand, link);
     case Operation::broadcast: {
       // Segments follow each other down the line, and down the trees, where blocks alone would not.
       const double pipeline = std::max(0, errand.ranks - 2) * link.beta_seconds_per_byte *
@@ -95,22 +96,22 @@ double modelled_seconds(const Errand& errand, const Way& way, const Link& link) 
       if (way.algorithm == "ring") {
         return cost::pipelined_broadcast_seconds(link, errand.ranks, errand.bytes) + pipeline;
       }
-      return seconds_of(way.algorithm, Collective::broadcast, errand, link);
+      return algorithm_seconds(way.algorithm, Collective::broadcast, errand, link);
     }
     case Operation::reduce_scatter:
     case Operation::all_reduce:
       break;
   }
   if (way.algorithm == "gather") {
-    return seconds_of("bruck", Collective::all_gather, all_contributions, link);
+    return algorithm_seconds("bruck", Collective::all_gather, all_contributions, link);
   }
   if (way.algorithm == "direct") {
     const double scatter = cost::ring_reduce_scatter_seconds(link, errand.ranks, errand.bytes);
     return errand.operation == Operation::reduce_scatter
                ? scatter
-               : scatter + seconds_of(way.then, Collective::all_gather, errand, link);
+               : scatter + algorithm_seconds(way.then, Collective::all_gather, errand, link);
   }
-  return seconds_of(
+  return algorithm_seconds(
       way.algorithm,
       errand.operation == Operation::reduce_scatter ? Collective::reduce_scatter : Collective::all_reduce,
       errand, link);

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "dear/cluster/network.h"
+#include "dear/collective/backend.h"
 #include "dear/collective/group.h"
-#include "dear/train/c10d/backends.h"
-#include "dear/train/c10d/process_group.h"
 
 // The process groups of libtorch (c10d) as groups of DeAR.
 namespace dear::train {
@@ -19,17 +22,23 @@ struct C10dOptions {
 };
 
 // Any process group that can send and receive memory of the host (Gloo, MPI, UCC) as a group, by programs of
-// our own: reduce-scatters too, which Gloo does not have. Collective: every rank calls it. The process group
-// carries nothing else while the group lives, and ends with it after a failure. Where a C++ program makes a
-// Gloo of its own (not by make_gloo()), Gloo's threads raise SIGPIPE when a peer dies: ignore it, as Python
-// does. ConfigError for one of
-// NCCL, which carries only memory of GPUs (collective/nccl/nccl.h).
+// our own: reduce-scatters too, which Gloo does not have. Of a ProcessGroup its backend for the CPU serves.
+// Collective: every rank calls it. The process group carries nothing else while the group lives, and ends
+// with it after a failure. ConfigError where it is null, has no backend for the CPU, or is one of NCCL, which
+// carries only memory of GPUs (collective/nccl/nccl.h).
 //
-//   auto gloo = ...;  // as for DistributedDataParallel
-//   dear::Group group = dear::train::group_on(gloo);
-Group group_on(ProcessGroup process_group, const C10dOptions& options = {});
+// Where a program that is not of Python made a Gloo of its own, Gloo's threads raise SIGPIPE when a peer
+// dies: ignore it, as Python does.
+//
+//   dear::Group group = dear::train::group_on(process_group);  // as for DistributedDataParallel
+Group group_on(const c10::intrusive_ptr<::c10d::ProcessGroup>& process_group,
+               const C10dOptions& options = {});
+Group group_on(c10::intrusive_ptr<::c10d::Backend> backend, const C10dOptions& options = {});
 
-// The same as a backend.
-std::unique_ptr<Backend> make_c10d(ProcessGroup process_group, const C10dOptions& options = {});
+// group_on() before it is a group.
+std::unique_ptr<Backend> make_c10d(const c10::intrusive_ptr<::c10d::ProcessGroup>& process_group,
+                                   const C10dOptions& options = {});
+std::unique_ptr<Backend> make_c10d(c10::intrusive_ptr<::c10d::Backend> backend,
+                                   const C10dOptions& options = {});
 
 }  // namespace dear::train

@@ -1,4 +1,4 @@
-#include "dear/transport/testing/channels.h"
+#include "dear/transport/awaited/awaited.h"
 
 #include <array>
 #include <functional>
@@ -9,19 +9,19 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
-#include "dear/train/c10d/c10d_channels.h"
-#include "dear/train/c10d/gloo_in_test.h"
+#include "dear/transport/gloo/gloo.h"
+#include "dear/transport/testing/channels.h"
+#include "dear/transport/testing/ranks.h"
+#include "dear/transport/testing/reserved_port.h"
 
-namespace dear::train::channels_test {
+namespace dear::transport::awaited_test {
 namespace {
 
-using collective::testing::run_on_threads;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using testing::run_on_threads;
 using ::testing::StartsWith;
-using transport::Channels;
-using transport::Transfer;
 
 using Bytes = std::vector<std::byte>;
 
@@ -38,22 +38,26 @@ void wait_for(Channels& channels, std::initializer_list<const Transfer*> transfe
   }
 }
 
-Transfer send(int peer, transport::Tag tag, Bytes& bytes) {
+Transfer send(int peer, Tag tag, Bytes& bytes) {
   return {Transfer::Direction::send, peer, tag, bytes.data(), static_cast<std::int64_t>(bytes.size())};
 }
-Transfer receive(int peer, transport::Tag tag, Bytes& bytes) {
+Transfer receive(int peer, Tag tag, Bytes& bytes) {
   return {Transfer::Direction::receive, peer, tag, bytes.data(), static_cast<std::int64_t>(bytes.size())};
 }
 
 std::vector<std::string> run(int size, const std::function<void(Channels&)>& body) {
-  std::vector<ProcessGroup> groups = testing::gloo_threads(size);
+  const testing::ReservedPort port;
   return run_on_threads(size, [&](int rank) {
-    const auto channels = make_c10d_channels(std::move(groups[static_cast<std::size_t>(rank)]));
+    const auto channels = make_awaited(open_gloo({.rank = rank,
+                                                  .size = size,
+                                                  .master_address = "127.0.0.1",
+                                                  .master_port = port.number(),
+                                                  .deadline = Deadline::after(std::chrono::seconds(60))}));
     body(*channels);
   });
 }
 
-TEST(C10dChannels, CarryMessagesOfEverySizeInOrder) {
+TEST(AwaitedChannels, CarryMessagesOfEverySizeInOrder) {
   const auto reports = run(3, [](Channels& channels) {
     constexpr std::array<std::int64_t, 9> kSizes{0, 1, 247, 248, 4096, 4096, 4096, 3'000'017, 249};
     const int next = (channels.rank() + 1) % 3;
@@ -80,20 +84,20 @@ TEST(C10dChannels, CarryMessagesOfEverySizeInOrder) {
   EXPECT_THAT(reports, Each("ok"));
 }
 
-TEST(C10dChannels, TellTagsApart) {
+TEST(AwaitedChannels, TellTagsApart) {
   const auto reports = run(2, [](Channels& channels) {
     Bytes first = bytes_of(1000, 1);
     Bytes second = bytes_of(1000, 2);
     if (channels.rank() == 0) {
       Transfer one = send(1, 1, first);
-      Transfer two = send(1, transport::kMostTag, second);
+      Transfer two = send(1, kMostTag, second);
       channels.start(one);
       channels.start(two);
       wait_for(channels, {&one, &two});
       return;
     }
     Bytes got(1000);
-    Transfer two = receive(0, transport::kMostTag, got);
+    Transfer two = receive(0, kMostTag, got);
     channels.start(two);
     wait_for(channels, {&two});
     EXPECT_EQ(got, second);
@@ -105,12 +109,12 @@ TEST(C10dChannels, TellTagsApart) {
   EXPECT_THAT(reports, Each("ok"));
 }
 
-TEST(C10dChannels, DoWhatEveryChannelDoes) {
-  for (const int size : {2, 3, 4}) EXPECT_THAT(run(size, transport::testing::check_channels), Each("ok"));
-  EXPECT_THAT(run(2, transport::testing::check_wrong_length), Each("ok"));
+TEST(AwaitedChannels, DoWhatEveryChannelDoes) {
+  for (const int size : {2, 3, 4}) EXPECT_THAT(run(size, testing::check_channels), Each("ok"));
+  EXPECT_THAT(run(2, testing::check_wrong_length), Each("ok"));
 }
 
-TEST(C10dChannels, AnotherLengthIsAnErrorThatNamesBothOnEveryRank) {
+TEST(AwaitedChannels, AnotherLengthIsAnErrorThatNamesBothOnEveryRank) {
   for (const auto& [sent, expected] :
        std::vector<std::pair<int, int>>{{8, 16}, {5000, 16}, {16, 5000}, {5000, 6000}}) {
     const auto reports = run(3, [sent = sent, expected = expected](Channels& channels) {
@@ -131,7 +135,7 @@ TEST(C10dChannels, AnotherLengthIsAnErrorThatNamesBothOnEveryRank) {
   }
 }
 
-TEST(C10dChannels, TheDeadlineNamesWhoIsMissing) {
+TEST(AwaitedChannels, TheDeadlineNamesWhoIsMissing) {
   const auto reports = run(3, [](Channels& channels) {
     Bytes bytes(300);
     if (channels.rank() == 1)
@@ -147,7 +151,7 @@ TEST(C10dChannels, TheDeadlineNamesWhoIsMissing) {
   EXPECT_THAT(reports[2], StartsWith("TransportError: rank 0 gave up its wait in a test"));
 }
 
-TEST(C10dChannels, AbortReachesAllWithItsReason) {
+TEST(AwaitedChannels, AbortReachesAllWithItsReason) {
   const auto reports = run(3, [](Channels& channels) {
     Bytes bytes(300);
     if (channels.rank() == 2) channels.abort("rank 2 failed: it was asked to");
@@ -158,7 +162,7 @@ TEST(C10dChannels, AbortReachesAllWithItsReason) {
   EXPECT_THAT(reports, Each("TransportError: rank 2 failed: it was asked to"));
 }
 
-TEST(C10dChannels, WhoLeavesHurtsOnlyThoseWhoStillNeedIt) {
+TEST(AwaitedChannels, WhoLeavesHurtsOnlyThoseWhoStillNeedIt) {
   // Rank 1 has seen that its last message has arrived.
   std::promise<void> seen;
   const auto rank_1_is_done = seen.get_future().share();
@@ -192,4 +196,4 @@ TEST(C10dChannels, WhoLeavesHurtsOnlyThoseWhoStillNeedIt) {
 }
 
 }  // namespace
-}  // namespace dear::train::channels_test
+}  // namespace dear::transport::awaited_test

@@ -1,4 +1,4 @@
-#include "dear/train/c10d/line.h"
+#include "dear/transport/awaited/line.h"
 
 #include <cstring>
 #include <utility>
@@ -6,33 +6,26 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
-#include "dear/collective/prompt_thread.h"
+#include "dear/base/prompt_thread.h"
 
-namespace dear::train {
+namespace dear::transport {
 
-using transport::Transfer;
-
-Line::Line(ProcessGroup group, int peer, Transfer::Direction direction, Bulletin& bulletin, Broken broken)
-    : group_(std::move(group)),
-      peer_(peer),
-      direction_(direction),
-      waiter_(group_),
-      bulletin_(bulletin),
-      broken_(std::move(broken)) {
+Line::Line(Engine& engine, int peer, Transfer::Direction direction, Bulletin& bulletin, Broken broken)
+    : engine_(engine), peer_(peer), direction_(direction), bulletin_(bulletin), broken_(std::move(broken)) {
   try {
     thread_ = std::thread([this] {
-      collective::make_this_thread_prompt();
+      make_this_thread_prompt();
       run();
     });
   } catch (const std::system_error& error) {
     throw TransportError(fmt::format("rank {} cannot start a thread for messages of rank {}: {}",
-                                     group_->getRank(), peer_, error.what()));
+                                     engine_.rank(), peer_, error.what()));
   }
 }
 
-Work Line::post(void* data, std::int64_t bytes, int tag) {
-  const auto begin = direction_ == Transfer::Direction::send ? start_send : start_receive;
-  return begin(group_, data, bytes, peer_, tag);
+std::unique_ptr<Posted> Line::post(void* data, std::int64_t bytes, int tag) {
+  return direction_ == Transfer::Direction::send ? engine_.send(data, bytes, peer_, tag)
+                                                 : engine_.receive(data, bytes, peer_, tag);
 }
 
 void Line::start(Transfer& transfer) {
@@ -46,10 +39,10 @@ void Line::start(Transfer& transfer) {
         std::memcpy(item.frame->content.data(), transfer.data, static_cast<std::size_t>(transfer.bytes));
       }
     }
-    item.frame_work = post(item.frame.get(), sizeof(Frame), frame_tag(transfer.tag));
+    item.posted_frame = post(item.frame.get(), sizeof(Frame), frame_tag(transfer.tag));
   }
   if (!is_inline) {
-    item.content_work = post(transfer.data, transfer.bytes, content_tag(transfer.tag, transfer.bytes));
+    item.posted_content = post(transfer.data, transfer.bytes, content_tag(transfer.tag, transfer.bytes));
   }
   const std::lock_guard lock(mutex_);
   items_.push_back(std::move(item));
@@ -99,11 +92,11 @@ void Line::run() {
 }
 
 bool Line::finish(Item& item) {
-  if (item.frame_work) {
-    if (!await(item.frame_work)) return false;
+  if (item.posted_frame) {
+    if (!await(*item.posted_frame)) return false;
     if (direction_ == Transfer::Direction::receive) read(*item.frame, *item.transfer);
   }
-  return !item.content_work || await(item.content_work);
+  return !item.posted_content || await(*item.posted_content);
 }
 
 void Line::read(const Frame& frame, const Transfer& transfer) const {
@@ -111,24 +104,24 @@ void Line::read(const Frame& frame, const Transfer& transfer) const {
     throw TransportError(
         fmt::format("rank {} received a message of {} bytes from rank {} where it expected {} (tag {}): "
                     "every rank must issue the same collectives in the same order",
-                    group_->getRank(), frame.bytes, peer_, transfer.bytes, transfer.tag));
+                    engine_.rank(), frame.bytes, peer_, transfer.bytes, transfer.tag));
   }
   if (transfer.bytes > 0 && transfer.bytes <= kInlineBytes) {
     std::memcpy(transfer.data, frame.content.data(), static_cast<std::size_t>(transfer.bytes));
   }
 }
 
-bool Line::await(const Work& work) {
-  while (!waiter_.wait(work, interrupted_)) {
+bool Line::await(Posted& posted) {
+  while (!posted.wait(interrupted_)) {
     if (stopping_) return false;
-    if (no_more_) return waiter_.must_be_complete(work);
+    if (no_more_) return posted.must_be_complete();
   }
   return true;
 }
 
-void Line::interrupt(const Item& item) const {
-  if (item.frame_work) waiter_.interrupt(item.frame_work);
-  if (item.content_work) waiter_.interrupt(item.content_work);
+void Line::interrupt(const Item& item) {
+  if (item.posted_frame) item.posted_frame->interrupt();
+  if (item.posted_content) item.posted_content->interrupt();
 }
 
 void Line::interrupt_all() {
@@ -149,11 +142,11 @@ void Line::stop() {
   if (thread_.joinable()) thread_.join();
   const std::lock_guard lock(mutex_);
   for (Item& item : items_) {
-    if (item.content_work) waiter_.abandon(std::move(item.content_work));
-    if (item.frame_work) waiter_.abandon(std::move(item.frame_work));
-    if (!waiter_.forgets_memory()) static_cast<void>(item.frame.release());
+    item.posted_content.reset();
+    item.posted_frame.reset();
+    if (!engine_.forgets_memory()) static_cast<void>(item.frame.release());
   }
   items_.clear();
 }
 
-}  // namespace dear::train
+}  // namespace dear::transport

@@ -1,6 +1,6 @@
 #pragma once
 
-namespace dear::collective {
+namespace dear {
 
 // Asks the scheduler to let the calling thread run soon after it wakes, in short turns: for threads that
 // mostly sleep and whose lateness every rank waits for. Needs no privilege; where the kernel does not know
@@ -10,4 +10,4 @@ namespace dear::collective {
 // leaves its share of the core as it is.
 void make_this_thread_prompt();
 
-}  // namespace dear::collective
+}  // namespace dear

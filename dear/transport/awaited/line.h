@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -8,11 +9,11 @@
 #include <string>
 #include <thread>
 
-#include "dear/train/c10d/bulletin.h"
-#include "dear/train/c10d/message.h"
-#include "dear/train/c10d/process_group.h"
+#include "dear/transport/awaited/bulletin.h"
+#include "dear/transport/awaited/engine.h"
+#include "dear/transport/awaited/frame.h"
 
-namespace dear::train {
+namespace dear::transport {
 
 // Messages between this rank and one peer in one direction with one tag, and a thread that waits for them,
 // oldest first: of two tags either may arrive first.
@@ -20,14 +21,13 @@ class Line {
  public:
   // Told, on the line's thread, what the engine said when it failed. The line has ended then.
   using Broken = std::function<void(const std::string& why)>;
-  Line(ProcessGroup group, int peer, transport::Transfer::Direction direction, Bulletin& bulletin,
-       Broken broken);
+  Line(Engine& engine, int peer, Transfer::Direction direction, Bulletin& bulletin, Broken broken);
   Line(const Line&) = delete;
   Line& operator=(const Line&) = delete;
   ~Line() { stop(); }
 
   // Throws what the engine throws.
-  void start(transport::Transfer& transfer);
+  void start(Transfer& transfer);
 
   // Whether a transfer has been started that is not complete.
   [[nodiscard]] bool busy() const;
@@ -39,29 +39,28 @@ class Line {
   void stop();
 
   [[nodiscard]] int peer() const { return peer_; }
-  [[nodiscard]] transport::Transfer::Direction direction() const { return direction_; }
+  [[nodiscard]] Transfer::Direction direction() const { return direction_; }
 
  private:
   struct Item {
-    transport::Transfer* transfer = nullptr;
+    Transfer* transfer = nullptr;
     std::unique_ptr<Frame> frame;
-    Work frame_work;    // null when there is no need for one
-    Work content_work;  // null when the content is in the frame
+    std::unique_ptr<Posted> posted_frame;    // null when there is no need for one
+    std::unique_ptr<Posted> posted_content;  // null when the content is in the frame
   };
 
   void run();
   std::unique_ptr<Frame> take_frame();
   bool finish(Item& item);
-  void read(const Frame& frame, const transport::Transfer& transfer) const;
-  bool await(const Work& work);
-  void interrupt(const Item& item) const;
+  void read(const Frame& frame, const Transfer& transfer) const;
+  bool await(Posted& posted);
+  static void interrupt(const Item& item);
   void interrupt_all();
-  Work post(void* data, std::int64_t bytes, int tag);
+  std::unique_ptr<Posted> post(void* data, std::int64_t bytes, int tag);
 
-  const ProcessGroup group_;
+  Engine& engine_;
   const int peer_;
-  const transport::Transfer::Direction direction_;
-  const Waiter waiter_;
+  const Transfer::Direction direction_;
   Bulletin& bulletin_;
   const Broken broken_;
 
@@ -75,4 +74,4 @@ class Line {
   std::thread thread_;
 };
 
-}  // namespace dear::train
+}  // namespace dear::transport

@@ -8,12 +8,12 @@
 #include "dear/base/deadline.h"
 #include "dear/transport/channels.h"
 
-namespace dear::train {
+namespace dear::transport {
 
 // What the threads that wait for an engine tell the thread that uses the channels.
 class Bulletin {
  public:
-  void complete(transport::Transfer& transfer) {
+  void complete(Transfer& transfer) {
     const std::lock_guard lock(mutex_);
     completed_.push_back(&transfer);
     changed_.notify_one();
@@ -43,7 +43,7 @@ class Bulletin {
 
  private:
   bool collect_locked() {
-    for (transport::Transfer* transfer : completed_) transfer->done = true;
+    for (Transfer* transfer : completed_) transfer->done = true;
     const bool any = !completed_.empty();
     completed_.clear();
     return any;
@@ -51,8 +51,8 @@ class Bulletin {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<transport::Transfer*> completed_;
+  std::vector<Transfer*> completed_;
   std::exception_ptr failure_;
 };
 
-}  // namespace dear::train
+}  // namespace dear::transport

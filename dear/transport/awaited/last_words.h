@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -9,9 +10,9 @@
 #include <vector>
 
 #include "dear/base/deadline.h"
-#include "dear/train/c10d/process_group.h"
+#include "dear/transport/awaited/engine.h"
 
-namespace dear::train {
+namespace dear::transport {
 
 // [Note: last words] Each rank keeps one receive from every other open for one message, the last that it will
 // send: that it leaves, or that it failed, and why. So a failure reaches all ranks at once. The engine ends
@@ -27,7 +28,7 @@ class LastWords {
   // says of the broken connection.
   using Listener = std::function<void(int peer, Kind kind, const std::string& text)>;
 
-  LastWords(ProcessGroup group, Listener listener);
+  LastWords(Engine& engine, Listener listener);
   LastWords(const LastWords&) = delete;
   LastWords& operator=(const LastWords&) = delete;
   // Connections to ranks that have not said their last word break.
@@ -50,12 +51,12 @@ class LastWords {
   struct Word;
   struct Said {
     std::unique_ptr<Word> word;
-    Work work;
+    std::unique_ptr<Posted> sending;
   };
   struct Peer {
     int rank = 0;
     std::unique_ptr<Word> heard;
-    Work hearing;
+    std::unique_ptr<Posted> hearing;
     std::vector<Said> said;
     bool has_my_last_word = false;
     bool has_answered = false;
@@ -70,8 +71,7 @@ class LastWords {
   void say(Peer& peer, Message message, const std::string& text) noexcept;
   void conclude(Peer& peer, Kind kind, const std::string& text);
 
-  const ProcessGroup group_;
-  const Waiter waiter_;
+  Engine& engine_;
   const Listener listener_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -79,4 +79,4 @@ class LastWords {
   std::atomic<bool> closing_ = false;
 };
 
-}  // namespace dear::train
+}  // namespace dear::transport

@@ -1,4 +1,4 @@
-#include "dear/train/c10d/c10d_channels.h"
+#include "dear/transport/awaited/awaited.h"
 
 #include <map>
 #include <mutex>
@@ -11,33 +11,31 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
-#include "dear/train/c10d/last_words.h"
-#include "dear/train/c10d/line.h"
+#include "dear/transport/awaited/last_words.h"
+#include "dear/transport/awaited/line.h"
 
-namespace dear::train {
+namespace dear::transport {
 namespace {
-
-using transport::Transfer;
 
 // How long a rank that ends waits for peers to hear of it. Those that are alive take milliseconds, on a busy
 // host more.
 constexpr std::chrono::duration<double> kFarewell = std::chrono::seconds(1);
 
-class C10dChannels final : public transport::Channels {
+class AwaitedChannels final : public Channels {
  public:
-  explicit C10dChannels(ProcessGroup group)
-      : group_(std::move(group)),
-        last_words_(group_, [this](int peer, LastWords::Kind kind, const std::string& text) {
+  explicit AwaitedChannels(std::unique_ptr<Engine> engine)
+      : engine_(std::move(engine)),
+        last_words_(*engine_, [this](int peer, LastWords::Kind kind, const std::string& text) {
           hear(peer, kind, text);
         }) {}
-  ~C10dChannels() override {
+  ~AwaitedChannels() override {
     if (!bulletin_.failure()) last_words_.leave(Deadline::after(kFarewell));
     quiesce();
   }
 
-  [[nodiscard]] int rank() const override { return group_->getRank(); }
-  [[nodiscard]] int size() const override { return group_->getSize(); }
-  [[nodiscard]] std::string description() const override { return "c10d " + engine_of(group_); }
+  [[nodiscard]] int rank() const override { return engine_->rank(); }
+  [[nodiscard]] int size() const override { return engine_->size(); }
+  [[nodiscard]] std::string description() const override { return engine_->description(); }
 
   void start(Transfer& transfer) override {
     throw_if_failed();
@@ -80,7 +78,7 @@ class C10dChannels final : public transport::Channels {
     if (closed_) throw TransportError(fmt::format("rank {} has closed its channels", rank()));
     std::unique_ptr<Line>& line = lines_[{peer, transfer.direction, transfer.tag}];
     if (!line) {
-      line = std::make_unique<Line>(group_, peer, transfer.direction, bulletin_,
+      line = std::make_unique<Line>(*engine_, peer, transfer.direction, bulletin_,
                                     [this, peer](const std::string& why) { broken(peer, why); });
     }
     return *line;
@@ -186,11 +184,11 @@ class C10dChannels final : public transport::Channels {
   }
   static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-  const ProcessGroup group_;
+  const std::unique_ptr<Engine> engine_;
   Bulletin bulletin_;
 
   std::mutex mutex_;
-  std::map<std::tuple<int, Transfer::Direction, transport::Tag>, std::unique_ptr<Line>> lines_;
+  std::map<std::tuple<int, Transfer::Direction, Tag>, std::unique_ptr<Line>> lines_;
   bool closed_ = false;
 
   std::mutex left_mutex_;
@@ -204,8 +202,8 @@ class C10dChannels final : public transport::Channels {
 
 }  // namespace
 
-std::unique_ptr<transport::Channels> make_c10d_channels(ProcessGroup group) {
-  return std::make_unique<C10dChannels>(std::move(group));
+std::unique_ptr<Channels> make_awaited(std::unique_ptr<Engine> engine) {
+  return std::make_unique<AwaitedChannels>(std::move(engine));
 }
 
-}  // namespace dear::train
+}  // namespace dear::transport

@@ -1,4 +1,4 @@
-#include "dear/train/c10d/c10d.h"
+#include "dear/collective/gloo/gloo.h"
 
 #include <functional>
 #include <future>
@@ -8,46 +8,51 @@
 
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
+#include "dear/collective/gloo/gloo_in_test.h"
 #include "dear/collective/testing/conformance.h"
-#include "dear/train/c10d/gloo_in_test.h"
+#include "dear/collective/testing/ranks.h"
+#include "dear/transport/testing/reserved_port.h"
 
-namespace dear::train::c10d_test {
+namespace dear::gloo_test {
 namespace {
 
 using collective::testing::check_group;
 using collective::testing::ConformanceOptions;
+using collective::testing::gloo_group;
 using collective::testing::Order;
 using collective::testing::run_on_threads;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+using transport::testing::ReservedPort;
 
-std::vector<std::string> run(int size, const C10dOptions& options, const std::function<void(Group&)>& body) {
-  std::vector<ProcessGroup> groups = testing::gloo_threads(size);
+std::vector<std::string> run(int size, const collective::AwaitedOptions& options,
+                             const std::function<void(Group&)>& body) {
+  const ReservedPort port;
   return run_on_threads(size, [&](int rank) {
-    Group group = group_on(std::move(groups[static_cast<std::size_t>(rank)]), options);
+    Group group = gloo_group(port.number(), rank, size, std::chrono::seconds(60), options);
     body(group);
   });
 }
 
-class C10dGloo : public ::testing::TestWithParam<int> {};
+class Gloo : public ::testing::TestWithParam<int> {};
 
-TEST_P(C10dGloo, DoesEveryCollective) {
+TEST_P(Gloo, DoesEveryCollective) {
   const ConformanceOptions few{.counts = {17, 20'011}, .order = Order::fixed};
   EXPECT_THAT(run(GetParam(), {}, [&](Group& group) { check_group(group, few); }), Each("ok"));
 }
 
-TEST_P(C10dGloo, AddsInTheOrderOfRanksWhenAsked) {
+TEST_P(Gloo, AddsInTheOrderOfRanksWhenAsked) {
   const ConformanceOptions few{
       .dtypes = {DType::f32, DType::bf16}, .counts = {17, 20'011}, .order = Order::ranks};
   EXPECT_THAT(run(GetParam(), {.reproducible = true}, [&](Group& group) { check_group(group, few); }),
               Each("ok"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, C10dGloo, ::testing::Range(1, 9));
+INSTANTIATE_TEST_SUITE_P(Ranks, Gloo, ::testing::Range(1, 9));
 
-TEST(C10d, LargeVectorsTravelInSegments) {
+TEST(GlooOnThreads, LargeVectorsTravelInSegments) {
   EXPECT_THAT(run(3, {},
                   [](Group& group) {
                     check_group(group, {.dtypes = {DType::f32},
@@ -58,7 +63,7 @@ TEST(C10d, LargeVectorsTravelInSegments) {
               Each("ok"));
 }
 
-TEST(C10d, DifferentCountsAreNamedOnEveryRank) {
+TEST(GlooOnThreads, DifferentCountsAreNamedOnEveryRank) {
   const auto reports = run(3, {}, [](Group& group) {
     const Buffer buffer = group.allocate(1 << 20);
     const std::int64_t count = group.rank() == 1 ? 100'000 : 100'001;
@@ -71,14 +76,14 @@ TEST(C10d, DifferentCountsAreNamedOnEveryRank) {
   EXPECT_THAT(reports, ::testing::Contains(StartsWith("MismatchError")));
 }
 
-TEST(C10d, AWaitForARankThatDoesNothingEndsInTime) {
+TEST(GlooOnThreads, AWaitForARankThatDoesNothingEndsInTime) {
   // Rank 1 stays until the others have given up.
   std::promise<void> over;
   const auto done = over.get_future().share();
-  std::vector<ProcessGroup> groups = testing::gloo_threads(2);
+  const ReservedPort port;
   const auto reports = run_on_threads(2, [&](int rank) {
-    Group group = group_on(std::move(groups[static_cast<std::size_t>(rank)]),
-                           {.timeout = std::chrono::milliseconds(rank == 0 ? 50 : 60'000)});
+    auto backend = collective::make_gloo(collective::testing::at_port(port.number(), rank, 2));
+    Group group(std::move(backend), {.timeout = std::chrono::milliseconds(rank == 0 ? 50 : 60'000)});
     if (rank == 1) return done.wait();
     try {
       group.barrier().wait();
@@ -92,10 +97,10 @@ TEST(C10d, AWaitForARankThatDoesNothingEndsInTime) {
   EXPECT_EQ(reports[1], "ok");
 }
 
-TEST(C10d, IsUsefulToTheToolsOfGroups) {
+TEST(GlooOnThreads, IsUsefulToTheToolsOfGroups) {
   EXPECT_THAT(run(4, {},
                   [](Group& group) {
-                    EXPECT_THAT(group.description(), HasSubstr("gloo"));
+                    EXPECT_THAT(group.description(), HasSubstr("Gloo 0."));
                     const auto texts =
                         all_gather_text(group, std::string(static_cast<std::size_t>(group.rank()), 'x'));
                     EXPECT_THAT(texts, ::testing::ElementsAre("", "x", "xx", "xxx"));
@@ -104,4 +109,4 @@ TEST(C10d, IsUsefulToTheToolsOfGroups) {
 }
 
 }  // namespace
-}  // namespace dear::train::c10d_test
+}  // namespace dear::gloo_test

@@ -1,4 +1,4 @@
-#include "dear/collective/prompt_thread.h"
+#include "dear/base/prompt_thread.h"
 
 #include <cstdint>
 #include <sched.h>
@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace dear::collective {
+namespace dear {
 namespace {
 
 // The kernel's struct sched_attr, first version; glibc has none.
@@ -42,4 +42,4 @@ void make_this_thread_prompt() {
   syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
-}  // namespace dear::collective
+}  // namespace dear

@@ -1,4 +1,4 @@
-#include "dear/train/c10d/last_words.h"
+#include "dear/transport/awaited/last_words.h"
 
 #include <algorithm>
 #include <array>
@@ -9,9 +9,9 @@
 
 #include "dear/base/blocked_signals.h"
 #include "dear/base/error.h"
-#include "dear/train/c10d/message.h"
+#include "dear/transport/awaited/frame.h"
 
-namespace dear::train {
+namespace dear::transport {
 
 struct LastWords::Word {
   Message message = Message::left;
@@ -19,11 +19,10 @@ struct LastWords::Word {
   std::array<char, 1016> text{};
 };
 
-LastWords::LastWords(ProcessGroup group, Listener listener)
-    : group_(std::move(group)), waiter_(group_), listener_(std::move(listener)) {
+LastWords::LastWords(Engine& engine, Listener listener) : engine_(engine), listener_(std::move(listener)) {
   static_assert(sizeof(Word) == 1024);
-  for (int rank = 0; rank < group_->getSize(); ++rank) {
-    if (rank == group_->getRank()) continue;
+  for (int rank = 0; rank < engine_.size(); ++rank) {
+    if (rank == engine_.rank()) continue;
     auto peer = std::make_unique<Peer>();
     peer->rank = rank;
     peer->heard = std::make_unique<Word>();
@@ -37,8 +36,8 @@ LastWords::LastWords(ProcessGroup group, Listener listener)
     }
   } catch (const std::system_error& error) {
     close();
-    throw TransportError(fmt::format("rank {} cannot start a thread for each of its peers: {}",
-                                     group_->getRank(), error.what()));
+    throw TransportError(
+        fmt::format("rank {} cannot start a thread for each of its peers: {}", engine_.rank(), error.what()));
   }
 }
 
@@ -48,24 +47,20 @@ void LastWords::close() noexcept {
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
-    for (const auto& peer : peers_) waiter_.interrupt(peer->hearing);
+    for (const auto& peer : peers_) peer->hearing->interrupt();
   }
   for (const auto& peer : peers_) {
     if (peer->thread.joinable()) peer->thread.join();
   }
   for (const auto& peer : peers_) {
-    if (waiter_.forgets_memory()) continue;
-    waiter_.abandon(std::move(peer->hearing));
+    if (engine_.forgets_memory()) continue;
     static_cast<void>(peer->heard.release());
-    for (Said& said : peer->said) {
-      waiter_.abandon(std::move(said.work));
-      static_cast<void>(said.word.release());
-    }
+    for (Said& said : peer->said) static_cast<void>(said.word.release());
   }
 }
 
 void LastWords::open_ear(Peer& peer) {
-  peer.hearing = start_receive(group_, peer.heard.get(), sizeof(Word), peer.rank, kLastWordsTag);
+  peer.hearing = engine_.receive(peer.heard.get(), sizeof(Word), peer.rank, kLastWordsTag);
 }
 
 void LastWords::listen(Peer& peer) {
@@ -73,7 +68,7 @@ void LastWords::listen(Peer& peer) {
     while (hear(peer)) {
       const std::lock_guard lock(mutex_);
       open_ear(peer);
-      if (closing_) waiter_.interrupt(peer.hearing);
+      if (closing_) peer.hearing->interrupt();
     }
   } catch (const std::exception& error) {
     if (!closing_) conclude(peer, Kind::lost, error.what());
@@ -82,10 +77,10 @@ void LastWords::listen(Peer& peer) {
 
 // Whether there will be more to hear.
 bool LastWords::hear(Peer& peer) {
-  while (!waiter_.wait(peer.hearing, closing_)) {
+  while (!peer.hearing->wait(closing_)) {
     if (!closing_) continue;
     // Nobody will be here to receive it: the peer must learn that now.
-    waiter_.must_be_complete(peer.hearing);
+    peer.hearing->must_be_complete();
     return false;
   }
   const std::string text(peer.heard->text.data(),
@@ -129,9 +124,9 @@ void LastWords::say(Peer& peer, Message message, const std::string& text) noexce
     said.word->message = message;
     said.word->length = static_cast<std::uint32_t>(std::min(text.size(), said.word->text.size()));
     std::memcpy(said.word->text.data(), text.data(), said.word->length);
-    said.work = start_send(group_, said.word.get(), sizeof(Word), peer.rank, kLastWordsTag);
+    said.sending = engine_.send(said.word.get(), sizeof(Word), peer.rank, kLastWordsTag);
   } catch (const std::exception&) {  // it is gone, and needs no word
-    if (!peer.said.empty() && !peer.said.back().work) peer.said.pop_back();
+    if (!peer.said.empty() && !peer.said.back().sending) peer.said.pop_back();
   }
 }
 
@@ -165,4 +160,4 @@ bool LastWords::wait_for(int rank, Deadline deadline) noexcept {
   return changed_.wait_until(lock, deadline.at(), [&] { return (*peer)->is_through; });
 }
 
-}  // namespace dear::train
+}  // namespace dear::transport
