@@ -6,37 +6,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
-#include "dear/base/error.h"
 #include "dear/base/units.h"
 
 namespace dear::collective {
 namespace {
 
 constexpr std::int64_t kSmallest = 64;
-// Of the file; another number, another form, or another way of measuring.
-constexpr int kForm = 7;
-constexpr std::array kOperations = {Operation::barrier,    Operation::reduce_scatter, Operation::all_gather,
-                                    Operation::all_reduce, Operation::broadcast,      Operation::all_to_all};
-
-std::optional<Operation> operation_called(const std::string& name) {
-  const auto* const found = std::find_if(kOperations.begin(), kOperations.end(),
-                                         [&](Operation one) { return name_of(one) == name; });
-  return found != kOperations.end() ? std::optional(*found) : std::nullopt;
-}
-
-// Of the ways for any number of ranks and order: what a file names must exist.
-bool is_known(Operation operation, const Way& way) {
-  if (!is_program(way)) {
-    return true;
-  }
-  const std::vector<Way> known =
-      ways({.operation = operation, .bytes = largest_of(0), .ranks = 2, .exact = false});
-  return way.segment_bytes > 0 && std::any_of(known.begin(), known.end(), [&](const Way& one) {
-           return one.algorithm == way.algorithm && one.then == way.then;
-         });
-}
 
 bool same(const Way& a, const Way& b) {
   return a.algorithm == b.algorithm && a.then == b.then && a.segment_bytes == b.segment_bytes;
@@ -93,46 +69,6 @@ std::string Choices::summary() const {
     operations.push_back(fmt::format("{}: {}", name_of(operation), fmt::join(parts, ", ")));
   }
   return fmt::format("{}", fmt::join(operations, "; "));
-}
-
-std::string Choices::format(const std::string& key) const {
-  nlohmann::json ways = nlohmann::json::array();
-  for (const auto& [operation, by_size] : by_operation_) {
-    for (int i = 0; i < kSizeClasses; ++i) {
-      if (const auto& way = by_size[static_cast<std::size_t>(i)]) {
-        ways.push_back({{"operation", name_of(operation)},
-                        {"size_class", i},
-                        {"algorithm", way->algorithm},
-                        {"then", way->then},
-                        {"segment_bytes", way->segment_bytes}});
-      }
-    }
-  }
-  return nlohmann::json{{"dear-mpi-choices", kForm}, {"key", key}, {"ways", ways}}.dump(1) + "\n";
-}
-
-std::optional<Choices> Choices::parse(const std::string& text, const std::string& key) {
-  try {
-    const auto file = nlohmann::json::parse(text);
-    if (file.at("dear-mpi-choices") != kForm || file.at("key") != key) {
-      return std::nullopt;
-    }
-    Choices choices;
-    for (const auto& entry : file.at("ways")) {
-      const auto operation = operation_called(entry.at("operation").get<std::string>());
-      const auto size_class = entry.at("size_class").get<std::int64_t>();
-      Way way{.algorithm = entry.at("algorithm").get<std::string>(),
-              .then = entry.at("then").get<std::string>(),
-              .segment_bytes = entry.at("segment_bytes").get<std::int64_t>()};
-      if (!operation || size_class < 0 || size_class >= kSizeClasses || !is_known(*operation, way)) {
-        return std::nullopt;
-      }
-      choices.set(*operation, static_cast<int>(size_class), std::move(way));
-    }
-    return choices;
-  } catch (const nlohmann::json::exception&) {
-    return std::nullopt;
-  }
 }
 
 }  // namespace dear::collective

@@ -29,11 +29,6 @@ class Choices {
   [[nodiscard]] const Way* find(Operation operation, std::int64_t bytes) const;
   [[nodiscard]] std::string summary() const;  // "all-gather: pairwise in whole blocks up to 4 KiB, ..."
 
-  // As text of a file. `key` says for what it was found out; parse() gives nothing for another key, another
-  // form, or what it does not know.
-  [[nodiscard]] std::string format(const std::string& key) const;
-  static std::optional<Choices> parse(const std::string& text, const std::string& key);
-
  private:
   using BySize = std::array<std::optional<Way>, kSizeClasses>;
   std::map<Operation, BySize> by_operation_;

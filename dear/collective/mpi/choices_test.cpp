@@ -1,6 +1,5 @@
 #include "dear/collective/mpi/choices.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace dear::collective::choices_test {
@@ -38,34 +37,6 @@ TEST(Choices, AreSummedUpInRanges) {
       some().summary(),
       "reduce-scatter: ring in segments of 64 KiB up to 4 KiB; all-gather: pairwise in segments of 8 KiB up "
       "to 256 B, MPI's own");
-}
-
-TEST(Choices, ComeBackFromTheirFile) {
-  const auto found = Choices::parse(some().format("a key"), "a key");
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->summary(), some().summary());
-}
-
-TEST(Choices, OfAnotherKeyOrFormAreNone) {
-  const std::string text = some().format("a key");
-  EXPECT_FALSE(Choices::parse(text, "another key"));
-  for (const char* bad : {"", "no json", "[]", "{}", R"({"dear-mpi-choices": 1, "key": "a key", "ways": []})",
-                          R"({"dear-mpi-choices": 6, "key": "a key"})",
-                          R"({"dear-mpi-choices": 6, "key": "a key", "ways": [{"operation": 7}]})"}) {
-    EXPECT_FALSE(Choices::parse(bad, "a key")) << bad;
-  }
-  for (const auto& [from, to] : {std::pair{"all-gather", "all-scatter"},
-                                 {"\"size_class\": 10", "\"size_class\": 11"},
-                                 {"\"size_class\": 10", "\"size_class\": -1"},
-                                 {"pairwise", "nosuch"},
-                                 {"8192", "-8192"},
-                                 {"8192", "\"8192\""}}) {
-    std::string changed = text;
-    ASSERT_NE(changed.find(from), std::string::npos) << from;
-    changed.replace(changed.find(from), std::string(from).size(), to);
-    EXPECT_FALSE(Choices::parse(changed, "a key")) << from << " to " << to;
-  }
-  EXPECT_FALSE(Choices::parse(text.substr(0, text.size() / 2), "a key"));
 }
 
 }  // namespace

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <utility>
-#include <vector>
 
-#include "dear/base/units.h"
 #include "dear/collective/mpi/borrowed_channels.h"
+#include "dear/collective/mpi/candidates.h"
+#include "dear/collective/mpi/judgement.h"
 #include "dear/collective/mpi/own.h"
 #include "dear/collective/mpi/small.h"
 #include "dear/collective/programs/programs.h"
@@ -16,69 +17,28 @@
 namespace dear::collective {
 namespace {
 
-constexpr std::array<std::int64_t, 4> kSegments = {8 * kKiB, 32 * kKiB, 128 * kKiB, kMiB};
 // Size classes in the order in which they are worth knowing: where time runs out, the others go as the
 // nearest. On a wire little can be told of what is large from what is small; but it takes longest, so those
 // come first which training has most of.
 using Order = std::array<int, kSizeClasses>;
 constexpr Order kOrder = {8, 6, 4, 5, 7, 9, 3, 2, 1, 0, 10};
-constexpr Order kOrderAcrossHosts = {7, 6, 9, 4, 8, 5, 3, 2, 1, 0, 10};
-// All contributions in full cost less than a second round up to here.
-constexpr std::int64_t kMostGathered = 4 * kKiB;
-// The first look at a way may meet memory and connections that are cold.
-constexpr int kLooks = 4;
-// A way that is slower than the fastest by this is not looked at again.
-constexpr double kHopeless = 1.5;
-constexpr double kWorthIt = 0.95;
-constexpr double kBudgetSeconds = 1;
-constexpr int kLooksAcrossHosts = 7;
-constexpr double kBudgetSecondsAcrossHosts = 10;
-constexpr std::int64_t kLeastSegmentAcrossHosts = 32 * kKiB;
-// So often in a row that the clock does not count; and across hosts, that what idle wires and queues take at
-// once does not.
-constexpr double kLongEnough = 100e-6;
-constexpr double kLongEnoughAcrossHosts = 50e-3;
+constexpr Order kOrderAcrossHosts = {7, 9, 6, 8, 4, 5, 3, 2, 1, 0, 10};
+// So often in a row that the clock does not count.
 constexpr int kMostInARow = 20;
 
-std::vector<Way> candidates(const Errand& errand, bool across_hosts, bool sums_go_around) {
-  const std::int64_t part = errand.bytes / errand.ranks;
-  // What neighbours do is the best that a wire offers; the others would only take time that looks need.
-  const bool around = errand.bytes > kLargestSumInOrder &&
-                      (errand.operation == Operation::reduce_scatter ? sums_go_around : across_hosts);
-  std::vector<Way> all;
-  for (const Way& way : around ? std::vector<Way>{{.algorithm = kAround}} : ways(errand)) {
-    // Between two ranks there is one way to take, whatever its name; and what is large is not sent twice.
-    if (errand.operation == Operation::all_gather && errand.ranks == 2 && way.algorithm != "pairwise") {
-      continue;
-    }
-    if (way.algorithm == "gather" && errand.bytes > kMostGathered) {
-      continue;
-    }
-    for (const std::int64_t segment : kSegments) {
-      const bool too_many =
-          across_hosts ? segment < std::min(kLeastSegmentAcrossHosts, part) : segment * 64 < part;
-      const bool no_cut = segment / 4 >= part && segment != kSegments.front();
-      if (!too_many && !no_cut) {
-        all.push_back({.algorithm = way.algorithm, .segment_bytes = segment});
-      }
-    }
-  }
-  return all;
-}
-
-// An all-reduce is the one after the other, or, small, all contributions on every rank.
-Way all_reduce_of(const Way& reduce_scatter, const Way& all_gather, std::int64_t bytes) {
-  if (bytes <= kMostGathered) {
-    return {.algorithm = "gather"};
-  }
-  if (reduce_scatter.algorithm == all_gather.algorithm && !is_program(all_gather)) {
-    return all_gather;
-  }
-  const Way& cut = is_program(reduce_scatter) ? reduce_scatter : all_gather;
-  return {.algorithm = "direct",
-          .then = is_program(all_gather) ? all_gather.algorithm : "ring",
-          .segment_bytes = cut.segment_bytes};
-}
+// How long it is looked, in seconds. `long_enough`: a look with fewer in a row than take this long would see
+// what the clock costs, and across hosts what idle wires and queues take at once.
+struct Effort {
+  std::size_t looks = 0;  // beside the first, which may meet memory and connections that are cold
+  double budget = 0;
+  double long_enough = 0;
+};
+constexpr Effort kToMeasure = {.looks = 5, .budget = 1, .long_enough = 100e-6};
+constexpr Effort kToMeasureAcrossHosts = {.looks = 7, .budget = 8, .long_enough = 40e-3};
+constexpr Effort kToCheck = {.looks = kLeastLooks, .budget = 0.1, .long_enough = 100e-6};
+constexpr Effort kToCheckAcrossHosts = {.looks = kLeastLooks, .budget = 2, .long_enough = 15e-3};
+// What seems slower or overtaken is looked at so often again before it is believed.
+constexpr std::size_t kLooksInDoubt = 4;
 
 // One way to carry a collective, as it will be carried.
 class Trial {
@@ -99,7 +59,6 @@ class Trial {
   }
   [[nodiscard]] const Way& way() const { return way_; }
 
-  std::vector<double> seconds;
   bool hopeless = false;
 
  private:
@@ -109,61 +68,74 @@ class Trial {
   MpisOwn own_;
   std::unique_ptr<Backend> programs_;
 };
+using Trials = std::vector<std::unique_ptr<Trial>>;
 
 class Measurement {
  public:
-  Measurement(transport::Mpi& mpi, const MeasureOptions& options)
+  Measurement(transport::Mpi& mpi, const MeasureOptions& options, const Effort& effort)
       : mpi_(mpi),
         options_(options),
+        effort_(effort),
         bench_(make_program_backend(std::make_unique<BorrowedChannels>(mpi), {.reproducible = true})),
         numbers_(
             bench_->allocate(kMostNumbers * static_cast<std::int64_t>(sizeof(double)), options.deadline)) {}
 
-  Choices run() {
-    Buffer vector = bench_->allocate(largest_of(kSizeClasses - 1), options_.deadline);
-    Found reduce_scatters;
-    Found all_gathers;
-    const Order& order = across_hosts_ ? kOrderAcrossHosts : kOrder;
-    for (const int size_class : order) {
-      const std::int64_t line = 64 * mpi_.size();
-      const std::int64_t bytes = std::max(line, largest_of(size_class) / line * line);
-      const View view{.buffer = vector, .count = bytes / 4};
-      if (bytes > vector.bytes() || (size_class != order.front() && spent_seconds() > budget_seconds_)) {
-        continue;
+  Findings measure(const std::vector<Case>& cases, Findings known) {
+    take_memory(cases);
+    for (const Case& one : cases) {
+      known.forget(one.operation, one.size_class);
+    }
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      if (i == 0 || spent_seconds() <= effort_.budget) {
+        if (auto finding = best_of(request_of(cases[i]), i == 0)) {
+          known.set(cases[i].operation, cases[i].size_class, std::move(*finding));
+        }
       }
-      const auto at = static_cast<std::size_t>(size_class);
-      reduce_scatters[at] = best({.operation = Operation::reduce_scatter, .view = view});
-      all_gathers[at] = best({.operation = Operation::all_gather, .view = view});
     }
-    const int split = options_.sums_go_around ? size_class_of(kLargestSumInOrder) + 1 : 0;
-    Choices choices;
-    for (int size_class = 0; size_class < kSizeClasses; ++size_class) {
-      const bool large = size_class >= split;
-      const Way reduce_scatter =
-          nearest(reduce_scatters, size_class, large ? split : 0, large ? kSizeClasses : split);
-      const Way all_gather = nearest(all_gathers, size_class, 0, kSizeClasses);
-      choices.set(Operation::reduce_scatter, size_class, reduce_scatter);
-      choices.set(Operation::all_gather, size_class, all_gather);
-      choices.set(Operation::all_reduce, size_class,
-                  all_reduce_of(reduce_scatter, all_gather, largest_of(size_class)));
+    return known;
+  }
+
+  Checked check(const std::vector<Case>& cases, const Findings& findings) {
+    Checked checked{.findings = findings};
+    std::vector<Case> known;
+    std::copy_if(cases.begin(), cases.end(), std::back_inserter(known),
+                 [&](const Case& one) { return findings.find(one.operation, one.size_class) != nullptr; });
+    take_memory(known);
+    for (std::size_t i = 0; i < known.size(); ++i) {
+      const Case& one = known[i];
+      Finding finding = *findings.find(one.operation, one.size_class);
+      switch (standing_of(finding, request_of(one), i == 0)) {
+        case Standing::holds:
+          break;
+        case Standing::faster:
+          checked.findings.set(one.operation, one.size_class, std::move(finding));
+          ++checked.faster;
+          break;
+        case Standing::slower:
+        case Standing::overtaken:
+          checked.again.push_back(one);
+          break;
+      }
     }
-    return choices;
+    return checked;
   }
 
  private:
   static constexpr std::int64_t kMostNumbers = 256;
 
-  using Found = std::array<std::optional<Way>, kSizeClasses>;
-  // Of the size classes from `begin` to before `end`; where none was measured, what needs no measurement.
-  static Way nearest(const Found& found, int size_class, int begin, int end) {
-    for (int distance = 0; distance < kSizeClasses; ++distance) {
-      for (const int at : {size_class + distance, size_class - distance}) {
-        if (at >= begin && at < end && found[static_cast<std::size_t>(at)]) {
-          return *found[static_cast<std::size_t>(at)];
-        }
-      }
+  [[nodiscard]] std::int64_t bytes_of(const Case& one) const {
+    const std::int64_t line = 64 * mpi_.size();
+    return std::max(line, largest_of(one.size_class) / line * line);
+  }
+  [[nodiscard]] Request request_of(const Case& one) const {
+    return {.operation = one.operation, .view = {.buffer = vector_, .count = bytes_of(one) / 4}};
+  }
+  void take_memory(const std::vector<Case>& cases) {
+    std::int64_t most = 0;
+    for (const Case& one : cases) {
+      most = std::max(most, bytes_of(one));
     }
-    return {.algorithm = "direct"};
+    vector_ = bench_->allocate(most, options_.deadline);
   }
 
   // What the ranks measured, the greatest of each; so all of them go on alike.
@@ -180,87 +152,141 @@ class Measurement {
     return all;
   }
 
-  // The same on all ranks.
+  // Since this began; the same on all ranks.
   double spent_seconds() { return greatest({now_seconds() - begin_}).front(); }
 
-  void look(Trial& trial, const Request& request, int times) {
+  double look(Trial& trial, const Request& request, int times) {
     bench_->run({.operation = Operation::barrier}, options_.deadline);
     const double begin = now_seconds();
     for (int i = 0; i < times; ++i) {
       trial.run(request, options_.deadline);
     }
-    trial.seconds.push_back((now_seconds() - begin) / times);
+    return (now_seconds() - begin) / times;
   }
 
-  // Spends half of the time that is left, at most, but for one look at each.
-  Way best(const Request& request) {
+  // One look at each that is not hopeless: the slowest rank's seconds, 0 for those, and at the end what was
+  // spent.
+  std::vector<double> round(const Trials& trials, const Request& request, int times) {
+    std::vector<double> seconds;
+    for (const auto& trial : trials) {
+      seconds.push_back(trial->hopeless ? 0 : look(*trial, request, times));
+    }
+    seconds.push_back(now_seconds() - begin_);
+    return greatest(seconds);
+  }
+
+  [[nodiscard]] int times_for(double seconds) const {
+    return static_cast<int>(std::clamp(effort_.long_enough / seconds, 1.0, static_cast<double>(kMostInARow)));
+  }
+
+  // Rounds of looks at these, by trial, until there are `most` or the time has come; none where there is no
+  // time for kLeastLooks, unless they are necessary.
+  std::vector<Looks> looks_at(const Trials& trials, const Request& request, std::size_t most, double until,
+                              bool necessary) {
+    for (const auto& trial : trials) {
+      trial->hopeless = false;
+    }
     const double before = spent_seconds();
-    const double until = before + (budget_seconds_ - before) / 2;
-    std::vector<std::unique_ptr<Trial>> trials;
+    std::vector<double> seconds = round(trials, request, 1);
+    double spent = seconds.back();
+    const double a_round = spent - before;
+    seconds.pop_back();
+    if (!necessary && spent + static_cast<double>(kLeastLooks) * a_round > until) {
+      return {};
+    }
+    const int times = times_for(*std::min_element(seconds.begin(), seconds.end()));
+    std::vector<Looks> looks(trials.size());
+    for (std::size_t count = 0; count < most && (count < kLeastLooks || spent < until); ++count) {
+      seconds = round(trials, request, times);
+      spent = seconds.back();
+      std::size_t fastest = 0;
+      for (std::size_t i = 0; i < trials.size(); ++i) {
+        if (!trials[i]->hopeless) looks[i].push_back(seconds[i]);
+        if (usual_seconds(looks[i]) < usual_seconds(looks[fastest])) fastest = i;
+      }
+      for (std::size_t i = 0; i < trials.size(); ++i) {
+        trials[i]->hopeless = trials[i]->hopeless || is_hopeless(looks[i], looks[fastest]);
+      }
+    }
+    return looks;
+  }
+
+  // Spends half of the time that is left, at most, but for a necessary one.
+  std::optional<Finding> best_of(const Request& request, bool necessary) {
+    const double before = spent_seconds();
+    Trials trials;
     const Errand errand{.operation = request.operation,
                         .bytes = request.view.count * size_of(request.view.dtype),
                         .ranks = mpi_.size(),
                         .exact = true};
-    const auto add = [&](Way way) { trials.push_back(std::make_unique<Trial>(mpi_, std::move(way))); };
-    for (Way& way : candidates(errand, across_hosts_, options_.sums_go_around)) {
-      add(std::move(way));
+    for (Way& way : candidates(errand, {.across_hosts = !transport::on_one_host(mpi_),
+                                        .sums_go_around = options_.sums_go_around})) {
+      trials.push_back(std::make_unique<Trial>(mpi_, std::move(way)));
     }
     if (MpisOwn(mpi_).can(request)) {
-      add({.algorithm = kMpisOwn});
+      trials.push_back(std::make_unique<Trial>(mpi_, Way{.algorithm = kMpisOwn}));
     }
-    std::vector<double> slowest;
-    int times = 1;
-    for (int round = 0; round < looks_; ++round) {
-      std::vector<double> mine;
-      for (auto& trial : trials) {
-        if (!trial->hopeless) {
-          look(*trial, request, times);
-        }
-        std::vector<double>& seconds = trial->seconds;
-        if (round == 1) {
-          seconds.erase(seconds.begin());
-        }
-        std::vector<double> sorted = seconds;
-        std::sort(sorted.begin(), sorted.end());
-        mine.push_back(sorted[sorted.size() / 2]);
-      }
-      mine.push_back(now_seconds() - begin_);
-      slowest = greatest(mine);
-      const double spent = slowest.back();
-      slowest.pop_back();
-      const double fastest = *std::min_element(slowest.begin(), slowest.end());
-      times = static_cast<int>(std::clamp(long_enough_ / fastest, 1.0, static_cast<double>(kMostInARow)));
-      if (spent > until) {
-        break;
-      }
-      for (std::size_t i = 0; i < trials.size(); ++i) {
-        trials[i]->hopeless = round > 0 && slowest[i] > kHopeless * fastest;
-      }
+    const std::vector<Looks> looks =
+        looks_at(trials, request, effort_.looks, before + (effort_.budget - before) / 2, necessary);
+    if (looks.empty()) {
+      return std::nullopt;
     }
-    std::size_t best = 0;
-    for (std::size_t i = 1; i < trials.size(); ++i) {
-      if (slowest[i] < kWorthIt * slowest[best]) {
-        best = i;
-      }
+    const Ranking ranking = rank_ways(looks);
+    Finding finding{.way = trials[ranking.best]->way(), .seconds = usual_seconds(looks[ranking.best])};
+    if (ranking.second) finding.second = trials[*ranking.second]->way();
+    return finding;
+  }
+
+  // `finding` gets today's time where it is faster.
+  Standing standing_of(Finding& finding, const Request& request, bool necessary) {
+    Trials trials;
+    trials.push_back(std::make_unique<Trial>(mpi_, finding.way));
+    if (finding.second) trials.push_back(std::make_unique<Trial>(mpi_, *finding.second));
+    std::vector<Looks> looks = looks_at(trials, request, effort_.looks, effort_.budget, necessary);
+    if (looks.empty()) {
+      return Standing::holds;
     }
-    return trials[best]->way();
+    looks.resize(2);
+    Standing found = standing(finding.seconds, looks[0], looks[1]);
+    if (found == Standing::slower || found == Standing::overtaken) {
+      std::vector<Looks> more = looks_at(trials, request, kLooksInDoubt, effort_.budget, true);
+      more.resize(2);
+      found = standing(finding.seconds, more[0], more[1]);
+    }
+    if (found == Standing::faster) finding.seconds = usual_seconds(looks[0]);
+    return found;
   }
 
   transport::Mpi& mpi_;
   MeasureOptions options_;
-  const bool across_hosts_ = !transport::on_one_host(mpi_);
-  const int looks_ = across_hosts_ ? kLooksAcrossHosts : kLooks;
-  const double budget_seconds_ = across_hosts_ ? kBudgetSecondsAcrossHosts : kBudgetSeconds;
-  const double long_enough_ = across_hosts_ ? kLongEnoughAcrossHosts : kLongEnough;
+  Effort effort_;
   std::unique_ptr<Backend> bench_;
   Buffer numbers_;
+  Buffer vector_;
   double begin_ = now_seconds();
 };
 
 }  // namespace
 
-Choices measure(transport::Mpi& mpi, const MeasureOptions& options) {
-  return Measurement(mpi, options).run();
+std::vector<Case> all_cases(bool across_hosts) {
+  std::vector<Case> cases;
+  for (const int size_class : across_hosts ? kOrderAcrossHosts : kOrder) {
+    cases.push_back({.operation = Operation::reduce_scatter, .size_class = size_class});
+    cases.push_back({.operation = Operation::all_gather, .size_class = size_class});
+  }
+  return cases;
+}
+
+Findings measure(transport::Mpi& mpi, const std::vector<Case>& cases, Findings known,
+                 const MeasureOptions& options) {
+  return Measurement(mpi, options, transport::on_one_host(mpi) ? kToMeasure : kToMeasureAcrossHosts)
+      .measure(cases, std::move(known));
+}
+
+Checked check(transport::Mpi& mpi, const Findings& findings, const MeasureOptions& options) {
+  const bool one_host = transport::on_one_host(mpi);
+  return Measurement(mpi, options, one_host ? kToCheck : kToCheckAcrossHosts)
+      .check(all_cases(!one_host), findings);
 }
 
 }  // namespace dear::collective

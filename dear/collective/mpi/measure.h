@@ -1,29 +1,39 @@
 #pragma once
 
-#include <cstdint>
+#include <vector>
 
 #include "dear/base/deadline.h"
-#include "dear/collective/mpi/choices.h"
+#include "dear/collective/mpi/findings.h"
 #include "dear/transport/mpi/mpi.h"
 
 namespace dear::collective {
 
-// [Note: sums across hosts] All ranks sending to all at once, as the order of ranks wants it, gets less out
-// of a wire than neighbours do. So large sums go around a ring where hosts are several and the order of ranks
-// is not asked for: by this rule and not by measurement, since the order of a sum shows in its last bit. How
-// long its segments are does not show, and is measured.
-inline constexpr std::int64_t kLargestSumInOrder = 256 * 1024;
-inline constexpr const char* kAround = "ring";
-
 struct MeasureOptions {
-  bool sums_go_around = false;  // see the note
+  bool sums_go_around = false;  // see [Note: sums across hosts]
   Deadline deadline;            // for every wait
 };
 
-// Tries, with vectors of fp32, the ways of a reduce-scatter and of an all-gather; an all-reduce follows from
-// them. A way is judged by the slowest rank's median, and takes the place of an earlier one where it is a
-// twentieth faster. Takes a second, across hosts ten; sizes for which there is no time go as the
-// nearest. Every rank finds the same.
-Choices measure(transport::Mpi& mpi, const MeasureOptions& options);
+// One operation at one size.
+struct Case {
+  Operation operation = Operation::all_gather;
+  int size_class = 0;
+};
+// All there are, in the order in which they are worth knowing.
+std::vector<Case> all_cases(bool across_hosts);
+
+// Tries, with vectors of fp32, the ways of these cases, in rounds and in turns; judgement.h says which one is
+// the best. Takes a second, across hosts eight. Gives `known` with what was found in the place of what it
+// said of these cases, and nothing of those for which there was no time. Every rank finds the same.
+Findings measure(transport::Mpi& mpi, const std::vector<Case>& cases, Findings known,
+                 const MeasureOptions& options);
+
+struct Checked {
+  Findings findings;        // with the times of those that are faster than they were
+  std::vector<Case> again;  // those to be measured again: slower than they were, or overtaken
+  int faster = 0;
+};
+// Looks a few times at each best way that was found, and at its second. Takes a tenth of a second, across
+// hosts two; where there is no time the finding stands. Every rank finds the same.
+Checked check(transport::Mpi& mpi, const Findings& findings, const MeasureOptions& options);
 
 }  // namespace dear::collective

@@ -31,7 +31,8 @@ struct MpiBackend {
   std::string ways;  // which way each collective takes, and how that was found out
 };
 // Which way a message takes is measured, in about a second on one host and ten across, unless it is
-// remembered of the same MPI, ranks and hosts. All ranks call it.
+// remembered of the same MPI, ranks and hosts. What is remembered is checked, in two seconds at most, and
+// measured again where it has become slower. All ranks call it.
 MpiBackend make_mpi(std::unique_ptr<transport::Mpi> mpi, const MpiBackendOptions& options);
 
 // "Open MPI 4.1.4, 4 ranks on 2 hosts"

@@ -1,13 +1,16 @@
 // Run by an mpirun on several ranks: mpi_backend_test IMPLEMENTATION. Every rank runs every test, in the same
 // order.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
@@ -20,6 +23,7 @@ namespace dear::collective::mpi_backend_test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 std::string implementation;
@@ -93,19 +97,74 @@ class Remembering : public ::testing::Test {
     return "";
   }
 
+  [[nodiscard]] nlohmann::json content() const { return nlohmann::json::parse(read_file(file())); }
+  void rewrite(const std::function<void(nlohmann::json&)>& change) const {
+    if (!std::filesystem::exists(folder_)) {  // not rank 0
+      return;
+    }
+    nlohmann::json changed = content();
+    change(changed);
+    write_file_atomically(file(), changed.dump());
+  }
+  // The least and the greatest in the file; on other ranks than 0 `elsewhere`.
+  [[nodiscard]] std::pair<double, double> seconds(double elsewhere) const {
+    std::vector<double> all = {elsewhere};
+    if (std::filesystem::exists(folder_)) {
+      all.clear();
+      const nlohmann::json now = content();
+      for (const auto& one : now.at("found")) {
+        all.push_back(one.at("seconds").get<double>());
+      }
+    }
+    const auto [least, greatest] = std::minmax_element(all.begin(), all.end());
+    return {*least, *greatest};
+  }
+
   const std::string folder_ =
       (std::filesystem::temp_directory_path() / ("dear-mpi-test-" + std::to_string(getpid()))).string();
 };
 
+// As if everything had been so slow that nothing is slower today.
 TEST_F(Remembering, WhatWasMeasuredServesTheNextTime) {
   const std::string first = by_messages(folder_).ways;
-  const std::string second = by_messages(folder_).ways;
   if (first == "nothing to send") {  // one rank
     return;
   }
   EXPECT_THAT(first, HasSubstr("measured in"));
+  rewrite([](nlohmann::json& file) {
+    for (auto& one : file.at("found")) {
+      one["seconds"] = 1e6;
+      one.erase("second");
+    }
+  });
+  const std::string second = by_messages(folder_).ways;
   EXPECT_THAT(second, HasSubstr("remembered in"));
+  EXPECT_THAT(second, Not(HasSubstr("measured")));
   EXPECT_EQ(first.substr(first.find(" (reduce-scatter:")), second.substr(second.find(" (reduce-scatter:")));
+  // What is faster than it was is remembered so, or the check would not see it become slow again.
+  EXPECT_LT(seconds(0).first, 1e6);
+}
+
+TEST_F(Remembering, WhatIsSlowerThanItWasIsMeasuredAgain) {
+  if (by_messages(folder_).ways == "nothing to send") {
+    return;
+  }
+  static constexpr double kNothingTakes = 1e-12;
+  rewrite([](nlohmann::json& file) {
+    for (auto& one : file.at("found")) {
+      one["seconds"] = kNothingTakes;
+    }
+  });
+  EXPECT_THAT(by_messages(folder_).ways, HasSubstr("slower than then and measured again"));
+  EXPECT_GT(seconds(1).second, kNothingTakes);
+}
+
+TEST_F(Remembering, AFileWithoutTimesIsMeasuredAnew) {
+  if (by_messages(folder_).ways == "nothing to send") {
+    return;
+  }
+  rewrite([](nlohmann::json& file) { file["dear-mpi-choices"] = 7; });
+  EXPECT_THAT(by_messages(folder_).ways, StartsWith("ways measured in"));
 }
 
 TEST_F(Remembering, ABrokenFileIsMeasuredAnew) {

@@ -57,33 +57,50 @@ std::string write(const std::string& file, const std::string& text) {
   return "";
 }
 
+// What is known on rank 0, if its file says anything.
+std::optional<Findings> recall(transport::Mpi& mpi, const std::string& file, const std::string& key,
+                               Deadline deadline) {
+  std::string known;
+  if (mpi.rank() == 0 && !file.empty()) {
+    if (const auto text = read(file); text && Findings::parse(*text, key)) {
+      known = *text;
+    }
+  }
+  return Findings::parse(text_of_rank_0(mpi, known, deadline), key);
+}
+
 }  // namespace
 
 Remembered remember_or_measure(transport::Mpi& mpi, const std::string& cache_folder,
                                const MeasureOptions& options) {
-  const Deadline deadline = options.deadline;
-  const bool first = mpi.rank() == 0;
-  const std::string key = text_of_rank_0(mpi, key_of(mpi, options), deadline);
+  const std::string key = text_of_rank_0(mpi, key_of(mpi, options), options.deadline);
   const std::string file = file_for(cache_folder, key);
-  std::string known;
-  if (first && !file.empty()) {
-    if (const auto text = read(file); text && Choices::parse(*text, key)) {
-      known = *text;
+  const double begin = now_seconds();
+  const auto taken = [begin] { return format_seconds(now_seconds() - begin); };
+  Findings findings;
+  std::string origin;
+  bool is_new = true;
+  if (const std::optional<Findings> known = recall(mpi, file, key, options.deadline)) {
+    Checked checked = check(mpi, *known, options);
+    is_new = checked.faster > 0 || !checked.again.empty();
+    findings = checked.again.empty() ? std::move(checked.findings)
+                                     : measure(mpi, checked.again, std::move(checked.findings), options);
+    origin = fmt::format("remembered in {}", file);
+    if (!checked.again.empty()) {
+      origin += fmt::format(", {} of {} slower than then and measured again in {}", checked.again.size(),
+                            known->count(), taken());
+    }
+  } else {
+    findings = measure(mpi, all_cases(!transport::on_one_host(mpi)), {}, options);
+    origin = fmt::format("measured in {}", taken());
+    if (!file.empty()) origin += fmt::format(" and remembered in {}", file);
+  }
+  if (is_new && mpi.rank() == 0 && !file.empty()) {
+    if (const std::string failure = write(file, findings.format(key)); !failure.empty()) {
+      origin = fmt::format("measured in {} and not remembered: {}", taken(), failure);
     }
   }
-  known = text_of_rank_0(mpi, known, deadline);
-  if (const auto choices = Choices::parse(known, key)) {
-    return {.choices = *choices, .origin = fmt::format("remembered in {}", file)};
-  }
-  const double begin = now_seconds();
-  Remembered found{.choices = measure(mpi, options), .origin = ""};
-  found.origin = fmt::format("measured in {}", format_seconds(now_seconds() - begin));
-  if (first && !file.empty()) {
-    const std::string failure = write(file, found.choices.format(key));
-    found.origin += failure.empty() ? fmt::format(" and remembered in {}", file)
-                                    : fmt::format(" and not remembered: {}", failure);
-  }
-  return found;
+  return {.choices = findings.choices(options.sums_go_around), .origin = origin};
 }
 
 }  // namespace dear::collective
