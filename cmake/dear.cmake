@@ -2,9 +2,10 @@
 #   SOURCES   files of the folder
 #   USES      folders on lower lines of the ladder (cmake/ladder.txt), linked publicly
 #   INTERNAL  not part of the installed package
+#   BRIEF     what it does takes no time that a user would notice: hardly optimised, to compile in three quarters of the time
 #   LIBRARIES further targets, linked publicly;  PRIVATE_LIBRARIES likewise, not passed on
 function(dear_library name)
-  cmake_parse_arguments(ARG "INTERNAL" "" "SOURCES;USES;LIBRARIES;PRIVATE_LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "INTERNAL;BRIEF" "" "SOURCES;USES;LIBRARIES;PRIVATE_LIBRARIES" ${ARGN})
   add_library(dear_${name} STATIC ${ARG_SOURCES})
   add_library(dear::${name} ALIAS dear_${name})
   set_target_properties(dear_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
@@ -14,6 +15,9 @@ function(dear_library name)
   target_include_directories(dear_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
                                                  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(dear_${name} PUBLIC cxx_std_20)
+  if(ARG_BRIEF)
+    target_compile_options(dear_${name} PRIVATE -O1)
+  endif()
   target_link_libraries(dear_${name} PRIVATE $<BUILD_INTERFACE:dear_warnings>)
   foreach(folder IN LISTS ARG_USES)
     target_link_libraries(dear_${name} PUBLIC dear_${folder})

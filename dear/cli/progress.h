@@ -7,22 +7,26 @@
 namespace dear::cli {
 
 // Shows how far a training run is: on a terminal a bar on one line, drawn anew five times a second at most;
-// elsewhere a line for each tenth of the steps.
+// elsewhere a line for each tenth of the steps, and for the first, tenth, hundredth, ... step before that.
 class Progress {
  public:
   struct Options {
-    std::string label;  // the policy
+    std::string label;  // what trains: the policy
     std::int64_t steps = 1;
-    std::int64_t characters_per_step = 0;
+    std::int64_t characters_per_step = 0;  // 0: no speed is shown
     bool terminal = false;
   };
   Progress(std::ostream& out, Options options);
 
+  // What trains from now on.
+  void relabel(std::string label);
   // `done` steps took `seconds` since the run began; `loss` is the last one's. The bar's line ends with the
   // last step.
   void update(std::int64_t done, double loss, double seconds);
 
  private:
+  [[nodiscard]] bool line_due(std::int64_t done) const;
+
   std::ostream& out_;
   Options options_;
   double drawn_seconds_ = -1;

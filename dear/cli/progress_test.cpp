@@ -17,16 +17,37 @@ using ::testing::Not;
 
 std::int64_t count(const std::string& text, char c) { return std::count(text.begin(), text.end(), c); }
 
-TEST(Progress, ElsewhereALineForEachTenth) {
+TEST(Progress, ElsewhereALineForEachTenthAndTheFirstPowersOfTen) {
   std::ostringstream out;
   Progress progress(out, {.label = "dear", .steps = 200, .characters_per_step = 512, .terminal = false});
   for (int step = 1; step <= 200; ++step) {
     progress.update(step, 2.5, 0.5 * step);
   }
-  EXPECT_EQ(count(out.str(), '\n'), 10);
+  EXPECT_EQ(count(out.str(), '\n'), 12);  // 20, 40, ...; 1 and 10
   EXPECT_THAT(out.str(), HasSubstr("dear: step 20 of 200, loss 2.500, 1,024 characters/s, 1:30 left\n"));
   EXPECT_THAT(out.str(), EndsWith("dear: step 200 of 200, loss 2.500, 1,024 characters/s, took 1:40\n"));
   EXPECT_THAT(out.str(), Not(HasSubstr("\r")));
+}
+
+TEST(Progress, ALongRunIsHeardOfEarly) {
+  std::ostringstream out;
+  Progress progress(out,
+                    {.label = "dear", .steps = 1'000'000, .characters_per_step = 512, .terminal = false});
+  for (int step = 1; step <= 50'000; ++step) {
+    progress.update(step, 2.5, 0.5 * step);
+  }
+  EXPECT_EQ(count(out.str(), '\n'), 5);
+  EXPECT_THAT(out.str(), HasSubstr("dear: step 100 of 1000000, loss 2.500"));
+}
+
+TEST(Progress, WhatTrainsMayChangeAndSpeedMayBeLeftOut) {
+  std::ostringstream out;
+  Progress progress(out, {.label = "serial", .steps = 2, .characters_per_step = 0, .terminal = false});
+  progress.update(1, 1, 1);
+  progress.relabel("dear");
+  progress.update(2, 0.5, 2);
+  EXPECT_EQ(out.str(),
+            "serial: step 1 of 2, loss 1.000, 1 s left\ndear: step 2 of 2, loss 0.500, took 2 s\n");
 }
 
 TEST(Progress, FewStepsHaveALineEach) {

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/atomic_file.h"
+#include "dear/base/deadline.h"
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
 #include "dear/cli/corpus.h"
@@ -26,9 +28,12 @@
 #include "dear/cli/launcher.h"
 #include "dear/cli/progress.h"
 #include "dear/cli/trace_gather.h"
+#include "dear/cli/train_comparison.h"
+#include "dear/cli/train_in_turns.h"
 #include "dear/cli/train_options.h"
 #include "dear/cli/train_report.h"
 #include "dear/cli/train_run.h"
+#include "dear/cli/train_turns.h"
 #include "dear/cli/training_module.h"
 #include "dear/cli/worker.h"
 #include "dear/collective/backends.h"
@@ -83,40 +88,69 @@ std::string common_settings(const TrainSettings& settings, const Corpus& corpus)
       !settings.trace.empty(), !settings.profile.empty());
 }
 
-std::vector<TrainResult> run_policies(const TrainSettings& settings, const Corpus& corpus,
-                                      const Group& group) {
-  const bool shown = group.rank() == 0;
-  const bool recorded = !settings.trace.empty() || !settings.profile.empty();
-  std::vector<TrainResult> runs;
-  for (std::size_t i = 0; i < settings.policies.size(); ++i) {
-    const bool last = i + 1 == settings.policies.size();
-    TrainRun run{.policy = settings.policies[i],
-                 .record_trace = recorded && !settings.compare,
-                 .sample = last ? settings.sample : 0,
-                 .until_settled = settings.tune,
-                 .on_step = {}};
-    Progress progress(std::cout, {.label = run.policy,
-                                  .steps = settings.steps,
-                                  .characters_per_step = settings.characters_per_step(),
-                                  .terminal = ::isatty(STDOUT_FILENO) == 1});
-    if (shown) {
-      run.on_step = [&](std::int64_t done, double loss, double seconds) {
+Progress progress_of(std::string label, std::int64_t steps, std::int64_t characters_per_step) {
+  return Progress(std::cout, {.label = std::move(label),
+                              .steps = steps,
+                              .characters_per_step = characters_per_step,
+                              .terminal = ::isatty(STDOUT_FILENO) == 1});
+}
+
+StartTraining starter(const TrainSettings& settings, const Corpus& corpus, const Group& group) {
+  return [&](const TrainRun& run) { return training_module().start_training(settings, run, corpus, group); };
+}
+
+TrainResult train_one(const TrainSettings& settings, const Corpus& corpus, const Group& group) {
+  const TrainRun run{.policy = settings.policies.front(),
+                     .record_trace = !settings.trace.empty() || !settings.profile.empty(),
+                     .sample = settings.sample,
+                     .until_settled = settings.tune};
+  Progress progress = progress_of(run.policy, settings.steps, settings.characters_per_step());
+  const std::unique_ptr<TrainingJob> job = starter(settings, corpus, group)(run);
+  const double begin = now_seconds();
+  job->advance(settings.steps, [&](std::int64_t done, double loss) {
+    if (group.rank() == 0) progress.update(done, loss, now_seconds() - begin);
+  });
+  return job->end();
+}
+
+std::vector<TrainResult> train_compared(const TrainSettings& settings, const Corpus& corpus,
+                                        const Group& group, const std::vector<Turn>& turns) {
+  std::vector<TrainRun> runs;
+  for (const std::string& policy : settings.policies) runs.push_back({.policy = policy});
+  runs.back().sample = settings.sample;
+  Progress progress =
+      progress_of("", settings.steps * static_cast<std::int64_t>(runs.size()), 0);  // speeds differ
+  return train_in_turns(
+      runs, turns, starter(settings, corpus, group),
+      [&](const Turn& turn, std::int64_t done, double loss, double seconds) {
+        if (group.rank() != 0) return;
+        progress.relabel(fmt::format("round {} of {}, {}", turn.round + 1, turns.back().round + 1,
+                                     settings.policies[turn.policy]));
         progress.update(done, loss, seconds);
-      };
-    }
-    runs.push_back(training_module().train(settings, run, corpus, group));
-  }
-  if (recorded && settings.compare) {
-    // Recording slows what it records, so what is compared is not recorded.
+      });
+}
+
+// Recording slows what it records, so what is compared is not recorded: some more steps of each policy are,
+// on the buckets that it had in the end.
+void record_compared(const TrainSettings& settings, const Corpus& corpus, const Group& group,
+                     std::vector<TrainResult>& runs) {
+  std::set<std::string> recorded;
+  for (TrainResult& run : runs) {
+    const bool wanted = !settings.trace.empty() || &run == &runs.back();
+    if (!wanted || !recorded.insert(run.policy).second) continue;
     TrainSettings shorter = settings;
     shorter.steps = std::min(settings.steps, kRecordedSteps);
-    TrainResult again = training_module().train(
-        shorter, {.policy = settings.policies.back(), .record_trace = true, .sample = 0, .on_step = {}},
-        corpus, group);
-    runs.back().trace = std::move(again.trace);
-    runs.back().profile = std::move(again.profile);
+    if (run.buckets) {
+      shorter.buckets = TrainSettings::Buckets::given;
+      shorter.fusion = Fusion(*run.buckets);
+    }
+    const std::unique_ptr<TrainingJob> job =
+        starter(shorter, corpus, group)({.policy = run.policy, .record_trace = true});
+    job->advance(shorter.steps, {});
+    TrainResult again = job->end();
+    run.trace = std::move(again.trace);
+    run.profile = std::move(again.profile);
   }
-  return runs;
 }
 
 void write_tuning(const TrainSettings& settings, const TrainResult& run) {
@@ -136,16 +170,25 @@ void write_tuning(const TrainSettings& settings, const TrainResult& run) {
   });
 }
 
-void write_files(const TrainSettings& settings, const std::vector<TrainResult>& runs,
-                 const std::optional<Trace>& trace) {
+// What rank 0 reports.
+struct Trained {
+  std::vector<TrainResult> runs;
+  std::optional<Comparison> comparison{};
+  std::vector<std::pair<std::string, Trace>> traces{};  // of all ranks, by policy
+};
+
+void write_files(const TrainSettings& settings, const Trained& trained) {
+  const std::vector<TrainResult>& runs = trained.runs;
   if (!settings.json.empty()) {
-    write_file_atomically(settings.json, settings.compare ? to_json(runs) : to_json(runs.front()));
+    write_file_atomically(settings.json,
+                          trained.comparison ? to_json(runs, *trained.comparison) : to_json(runs.front()));
     say(fmt::format("results: {}\n", settings.json));
   }
-  if (trace) {
-    write_chrome_trace(*trace, settings.trace);
-    say(fmt::format("trace of policy {}, all ranks: {} (open it at https://ui.perfetto.dev)\n",
-                    runs.back().policy, settings.trace));
+  for (const auto& [policy, trace] : trained.traces) {
+    const std::string file = settings.trace_of(policy);
+    write_chrome_trace(trace, file);
+    say(fmt::format("trace of policy {}, all ranks: {} (open it at https://ui.perfetto.dev)\n", policy,
+                    file));
   }
   if (settings.tune) write_tuning(settings, runs.front());
   if (!settings.profile.empty()) {
@@ -155,9 +198,9 @@ void write_files(const TrainSettings& settings, const std::vector<TrainResult>& 
   }
 }
 
-void report(const TrainSettings& settings, const std::vector<TrainResult>& runs, const Group& group,
-            const std::optional<Trace>& trace) {
-  say("\n" + (settings.compare ? comparison_table(runs) : to_text(runs.front())));
+void report(const TrainSettings& settings, const Trained& trained, const Group& group) {
+  const std::vector<TrainResult>& runs = trained.runs;
+  say("\n" + (trained.comparison ? to_text(runs, *trained.comparison) : to_text(runs.front())));
   if (settings.tune) say("\n" + table_of(runs.front().tuning.value()) + "\n");
   say(network_line(group.modelled_network(), group.description()));
   if (settings.sample > 0) {
@@ -165,7 +208,7 @@ void report(const TrainSettings& settings, const std::vector<TrainResult>& runs,
                     printable(runs.back().sample)));
   }
   try {
-    write_files(settings, runs, trace);
+    write_files(settings, trained);
   } catch (const ConfigError& error) {
     throw Error(error.what());  // the paths were checked before: this is a failure while running
   }
@@ -176,6 +219,24 @@ void report(const TrainSettings& settings, const std::vector<TrainResult>& runs,
       throw ExitStatus{kExitFailure};
     }
   }
+}
+
+Trained train(const TrainSettings& settings, const Corpus& corpus, const Group& group) {
+  Trained trained;
+  if (settings.compare) {
+    const std::vector<Turn> turns = take_turns(settings.policies.size(), settings.steps);
+    trained.runs = train_compared(settings, corpus, group, turns);
+    trained.comparison = compare(trained.runs, turns);
+    if (!settings.trace.empty() || !settings.profile.empty())
+      record_compared(settings, corpus, group, trained.runs);
+  } else {
+    trained.runs.push_back(train_one(settings, corpus, group));
+  }
+  if (settings.trace.empty()) return trained;
+  for (const TrainResult& run : trained.runs) {
+    if (run.trace) trained.traces.emplace_back(run.policy, gather_trace(group, *run.trace));
+  }
+  return trained;
 }
 
 void run_rank(const TrainSettings& settings, const Corpus& corpus) {
@@ -191,13 +252,9 @@ void run_rank(const TrainSettings& settings, const Corpus& corpus) {
     if (group.rank() == 0) {
       say(heading(settings, corpus) + choice + "\n");
     }
-    const std::vector<TrainResult> runs = run_policies(settings, corpus, group);
-    std::optional<Trace> trace;
-    if (!settings.trace.empty()) {
-      trace = gather_trace(group, runs.back().trace.value());
-    }
+    const Trained trained = train(settings, corpus, group);
     if (group.rank() == 0) {
-      report(settings, runs, group, trace);
+      report(settings, trained, group);
     }
   } catch (const std::exception& error) {
     group.abort(error.what());  // the peers learn the reason at once
@@ -276,7 +333,10 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
   command.add_flag(kBindOption, options.bind,
                    "keep each worker on its part of the cores; for a host that has nothing else to do");
   add("--trace", options.trace,
-      "write a Chrome/Perfetto trace of all ranks; with --compare, of some more steps of the last policy");
+      options.tune
+          ? "write a Chrome/Perfetto trace of all ranks"
+          : "write a Chrome/Perfetto trace of all ranks; with --compare, of up to 20 more steps of each "
+            "policy, to a file each: for run.json to run-serial.json, run-dear.json, ...");
   add("--timeout", options.timeout, "how long to wait for another rank");
 }
 
@@ -288,16 +348,22 @@ void add_train_command(CLI::App& app) {
   const auto add = [&](const char* name, auto& value, const std::string& help) {
     command->add_option(name, value, help)->capture_default_str();
   };
-  add("--compare", options->compare, "policies to run one after another on the same data: serial,wfbp,dear");
+  add("--compare", options->compare,
+      "policies to compare on the same data: serial,wfbp,dear; they take turns of about 10 steps until each "
+      "has "
+      "--steps, and end with the same parameters");
   add("--fusion", options->fusion,
       "how to group tensors: a size such as 25MiB, first=1MiB,25MiB for a first bucket of its own size, "
       "layer, all; planned: with the best borders for what the first steps take; auto, or auto=SIZE: tuned "
       "while training, with that size at first (default auto)");
   add("--schedule", options->schedule,
       "policy and buckets from a file that dear plan --schedule wrote, instead of --policy and --fusion");
-  add("--json", options->json, "write losses, times and the digest of the parameters");
+  add("--json", options->json,
+      "write losses, times and the digest of the parameters; with --compare, of each policy, and the "
+      "speed-ups");
   add("--profile", options->profile,
-      "write the measured workload, for dear simulate; with --compare, as for --trace");
+      "write the measured workload, for dear simulate; with --compare, from up to 20 more steps of the last "
+      "policy");
   add("--sample", options->sample, "characters to generate at the end (default 200 with --compare, else 0)");
   command->callback([options] { run_train_command(*options); });
 }

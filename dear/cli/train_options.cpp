@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,6 +26,7 @@ namespace {
 // Far above any use, and low enough that products of a few of them stay within 64 bits.
 constexpr std::int64_t kMostOfAny = 1'000'000;
 constexpr std::int64_t kMostSteps = 1'000'000'000;
+constexpr std::size_t kMostCompared = 16;  // each has a model of its own in memory
 
 void check_range(std::string_view option, std::int64_t value, std::int64_t least, std::int64_t most) {
   if (value < least || value > most) {
@@ -64,6 +67,9 @@ std::vector<std::string> checked_policies(const TrainOptions& options) {
   for (const std::string& name : names) {
     parse_option(option, [&] { return find_training_policy(name).name; });
   }
+  if (names.size() > kMostCompared)
+    throw ConfigError(fmt::format("--compare names {} policies, but at most {} can be compared at once",
+                                  names.size(), kMostCompared));
   return names;
 }
 
@@ -126,19 +132,24 @@ int checked_workers(const TrainOptions& options, const LaunchEnvironment& enviro
   return environment.size;
 }
 
+std::set<std::string> trace_files(const TrainSettings& settings) {
+  std::set<std::string> files;
+  for (const std::string& policy : settings.policies) files.insert(settings.trace_of(policy));
+  return files;
+}
+
 void refuse_shared_outputs(const TrainSettings& settings) {
-  const std::vector<std::pair<std::string_view, const std::string*>> outputs = {
-      {"--trace", &settings.trace},
-      {"--json", &settings.json},
-      {"--profile", &settings.profile},
-      {"--tuning-cache", &settings.tuning_cache},
-      {"--json", &settings.tuning_json},
-      {"--plot", &settings.tuning_plot},
-      {"--schedule", &settings.tuned_schedule}};
+  std::vector<std::pair<std::string_view, std::string>> outputs = {{"--json", settings.json},
+                                                                   {"--profile", settings.profile},
+                                                                   {"--tuning-cache", settings.tuning_cache},
+                                                                   {"--json", settings.tuning_json},
+                                                                   {"--plot", settings.tuning_plot},
+                                                                   {"--schedule", settings.tuned_schedule}};
+  for (const std::string& path : trace_files(settings)) outputs.emplace_back("--trace", path);
   std::map<std::string, std::string_view> option_of;
   for (const auto& [option, path] : outputs) {
-    if (path->empty()) continue;
-    const auto [found, is_new] = option_of.emplace(*path, option);
+    if (path.empty()) continue;
+    const auto [found, is_new] = option_of.emplace(path, option);
     if (!is_new)
       throw ConfigError(
           fmt::format("{} and {} name the same file; give each its own", found->second, option));
@@ -152,6 +163,14 @@ std::string TrainSettings::fusion_text() const {
   if (buckets == Buckets::given) return fusion.text();
   const bool usual = fusion.text() == Fusion().text();
   return usual ? std::string(kAuto) : fmt::format("{}={}", kAuto, fusion.text());
+}
+
+std::string TrainSettings::trace_of(const std::string& policy) const {
+  if (trace.empty() || !compare) return trace;
+  const std::filesystem::path given(trace);
+  std::filesystem::path own = given;
+  own.replace_filename(fmt::format("{}-{}{}", given.stem().string(), policy, given.extension().string()));
+  return own.string();
 }
 
 const std::vector<OptimizerChoice>& optimizers() {
@@ -232,6 +251,8 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   settings.sample = options.sample.value_or(settings.compare ? 200 : 0);
   check_range("--sample", settings.sample, 0, kMostOfAny);
   settings.trace = checked_output_path("--trace", options.trace);
+  for (const std::string& path : trace_files(settings))
+    if (!path.empty()) static_cast<void>(checked_output_path("--trace", path));
   settings.json = checked_output_path("--json", options.json);
   settings.profile = checked_output_path("--profile", options.profile);
   settings.tune = options.tune;

@@ -91,6 +91,9 @@ struct TrainSettings {
   int threads = 1;
   bool bind = false;
   std::string trace, json, profile;  // "" for none
+  // Where the trace of a policy goes: to `trace`, or, when several are compared, beside it with the policy's
+  // name before the ending: run.json, run-dear.json.
+  [[nodiscard]] std::string trace_of(const std::string& policy) const;
   double timeout_seconds = 0;
   std::int64_t sample = 0;
   bool tune = false;                                     // stop when tuning has settled, report it

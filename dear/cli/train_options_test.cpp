@@ -28,6 +28,17 @@ TrainSettings check_alone(const TrainOptions& options) {
   return check(options, LaunchEnvironment{}, {.cores = 4});
 }
 
+TEST(TrainOptions, ATraceOfEachPolicyThatIsComparedLiesInAFileOfItsOwn) {
+  TrainSettings settings{.compare = true, .trace = "out/run.json"};
+  EXPECT_EQ(settings.trace_of("dear"), "out/run-dear.json");
+  settings.trace = "run";
+  EXPECT_EQ(settings.trace_of("dear"), "run-dear");
+  settings.compare = false;
+  EXPECT_EQ(settings.trace_of("dear"), "run");
+  settings = {.compare = true};
+  EXPECT_EQ(settings.trace_of("dear"), "");
+}
+
 TEST(TrainOptions, TheBackendIsOneOfTheTable) {
   EXPECT_EQ(check_alone({}).backend, "");
   EXPECT_FALSE(check_alone({}).reproducible);
@@ -209,6 +220,13 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"policy", {.policy = "fastest"}, {"--policy", "fastest", "dear-replicated"}},
         Refusal{"policy_only_simulated", {.policy = "ddp"}, {"--policy", "\"ddp\" can only be simulated"}},
         Refusal{"compare", {.compare = "serial,fastest"}, {"--compare", "fastest", "wfbp"}},
+        Refusal{"compare_many",
+                {.compare =
+                     "dear,dear,dear,dear,dear,dear,dear,dear,dear,dear,dear,dear,dear,dear,dear,dear,dear"},
+                {"--compare", "17", "16"}},
+        Refusal{"trace_of_a_policy_twice",
+                {.compare = "serial,dear", .trace = "run.json", .json = "run-dear.json"},
+                {"--trace", "--json", "the same file"}},
         Refusal{"compare_empty_name", {.compare = "serial,"}, {"--compare", "wfbp"}},
         Refusal{"policy_and_compare", {.policy = "dear", .compare = "dear"}, {"--policy", "--compare"}},
         Refusal{"fusion", {.fusion = "25 apples"}, {"--fusion", "25 apples"}},

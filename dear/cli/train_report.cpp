@@ -44,6 +44,30 @@ Json json_of(const TrainResult& run) {
   return json;
 }
 
+std::string milliseconds(double seconds) { return fmt::format("{:.2f} ms", seconds * 1e3); }
+
+std::string turns_line(const std::vector<TrainResult>& runs, const Comparison& comparison) {
+  return fmt::format(
+      "policies took turns, {} each; {}speed-up over {} in one round of turns: median and quartiles of {} "
+      "round{}\n",
+      comparison.rounds, comparison.counted_rounds < comparison.rounds ? "the first does not count; " : "",
+      runs.front().policy, comparison.counted_rounds, comparison.counted_rounds == 1 ? "" : "s");
+}
+
+Json json_of(const Comparison& comparison) {
+  Json speed_ups = Json::array();
+  for (const auto& [policy, ratio] : comparison.speed_ups) {
+    speed_ups.push_back(
+        {{"policy", policy}, {"median", ratio.median}, {"q1", ratio.first}, {"q3", ratio.third}});
+  }
+  return {{"first", comparison.speed_ups.front().policy},
+          {"rounds", comparison.rounds},
+          {"counted_rounds", comparison.counted_rounds},
+          {"quiet", comparison.quiet},
+          {"remark", comparison.remark},
+          {"speed_up", std::move(speed_ups)}};
+}
+
 std::string buckets_line(const TuningReport& tuning) {
   if (tuning.trials.empty()) return "buckets: not tuned, the run was too short\n";
   std::set<std::size_t> tried;
@@ -87,21 +111,24 @@ std::string to_text(const TrainResult& run) {
       run.tuning ? buckets_line(*run.tuning) : "", run.digest);
 }
 
-std::string comparison_table(const std::vector<TrainResult>& runs) {
-  Table table({"policy", "median iteration", "characters/s", "exposed communication", "of iteration",
-               "speed-up", "same parameters"},
+std::string to_text(const std::vector<TrainResult>& runs, const Comparison& comparison) {
+  Table table({"policy", "iteration", "computation", "exposed communication", "characters/s", "speed-up",
+               "quartiles", "same parameters"},
               {.left_columns = 1});
-  const double first = runs.front().times.iteration_seconds.median;
-  for (const TrainResult& run : runs) {
-    const double own = run.times.iteration_seconds.median;
-    table.add({run.policy, fmt::format("{:.2f} ms", own * 1e3),
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const TrainResult& run = runs[i];
+    const Quartiles& ratio = comparison.speed_ups[i].ratio;
+    table.add({run.policy, milliseconds(run.times.iteration_seconds.median),
+               milliseconds(run.times.compute_seconds),
+               fmt::format("{} ({:.1f} %)", milliseconds(run.times.exposed_communication_seconds),
+                           exposed_percent(run)),
                with_separators(std::llround(run.characters_per_second)),
-               fmt::format("{:.2f} ms", run.times.exposed_communication_seconds * 1e3),
-               fmt::format("{:.1f} %", exposed_percent(run)),
-               own > 0 ? fmt::format("{:.2f}", first / own) : "-",
+               fmt::format("{:.2f}{}", ratio.median, comparison.quiet ? "" : " ?"),
+               fmt::format("{:.2f} to {:.2f}", ratio.first, ratio.third),
                same_parameters(runs.front(), run) ? "yes" : "no"});
   }
-  return table.to_string();
+  return table.to_string() + turns_line(runs, comparison) +
+         (comparison.quiet ? "" : comparison.remark + "\n");
 }
 
 std::string network_line(const std::string& modelled_network, const std::string& real_network) {
@@ -114,12 +141,12 @@ std::string network_line(const std::string& modelled_network, const std::string&
 
 std::string to_json(const TrainResult& run) { return json_of(run).dump(2) + "\n"; }
 
-std::string to_json(const std::vector<TrainResult>& runs) {
+std::string to_json(const std::vector<TrainResult>& runs, const Comparison& comparison) {
   Json list = Json::array();
   for (const TrainResult& run : runs) {
     list.push_back(json_of(run));
   }
-  return Json{{"runs", std::move(list)}}.dump(2) + "\n";
+  return Json{{"runs", std::move(list)}, {"comparison", json_of(comparison)}}.dump(2) + "\n";
 }
 
 }  // namespace dear::cli

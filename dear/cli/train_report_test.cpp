@@ -13,7 +13,6 @@ namespace dear::cli::train_report_test {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
@@ -50,18 +49,50 @@ TEST(TrainReport, NumbersHaveSeparators) {
   EXPECT_EQ(with_separators(-1000), "-1,000");
 }
 
+Comparison comparison_of(const std::vector<double>& ratios) {
+  Comparison comparison{.rounds = 12, .counted_rounds = 11};
+  for (const double ratio : ratios) {
+    comparison.speed_ups.push_back(
+        {.policy = "policy of " + std::to_string(comparison.speed_ups.size()),
+         .ratio = {.first = ratio - 0.125, .median = ratio, .third = ratio + 0.25}});
+  }
+  return comparison;
+}
+
 TEST(TrainReport, TheTableComparesWithTheFirst) {
-  const std::string table = comparison_table(
-      {run_of("serial", 0.1, 0.05, "aa"), run_of("wfbp", 0.08, 0.02, "bb"), run_of("dear", 0.05, 0.0, "aa")});
-  EXPECT_EQ(table,
-            "policy  median iteration  characters/s  exposed communication  of iteration  speed-up  same "
-            "parameters\n"
-            "serial         100.00 ms     1,234,567               50.00 ms        50.0 %      1.00           "
-            "   yes\n"
-            "wfbp            80.00 ms     1,234,567               20.00 ms        25.0 %      1.25           "
-            "    no\n"
-            "dear            50.00 ms     1,234,567                0.00 ms         0.0 %      2.00           "
-            "   yes\n");
+  const std::string text = to_text(
+      {run_of("serial", 0.1, 0.05, "aa"), run_of("wfbp", 0.08, 0.02, "bb"), run_of("dear", 0.05, 0.0, "aa")},
+      comparison_of({1, 1.25, 2}));
+  EXPECT_EQ(
+      text,
+      "policy  iteration  computation  exposed communication  characters/s  speed-up     quartiles  same "
+      "parameters\n"
+      "serial  100.00 ms     50.00 ms      50.00 ms (50.0 %)     1,234,567      1.00  0.88 to 1.25           "
+      "   yes\n"
+      "wfbp     80.00 ms     60.00 ms      20.00 ms (25.0 %)     1,234,567      1.25  1.12 to 1.50           "
+      "    no\n"
+      "dear     50.00 ms     50.00 ms        0.00 ms (0.0 %)     1,234,567      2.00  1.88 to 2.25           "
+      "   yes\n"
+      "policies took turns, 12 each; the first does not count; speed-up over serial in one round of turns: "
+      "median and quartiles of 11 rounds\n");
+}
+
+TEST(TrainReport, SpeedUpsOfAMachineThatWasNotQuietHaveAQuestionMark) {
+  Comparison comparison = comparison_of({1, 2});
+  comparison.quiet = false;
+  comparison.remark = "The machine was not quiet.";
+  const std::string text =
+      to_text({run_of("serial", 0.1, 0.05, "aa"), run_of("dear", 0.05, 0.0, "aa")}, comparison);
+  EXPECT_THAT(text, AllOf(HasSubstr(" 1.00 ?  "), HasSubstr(" 2.00 ?  ")));
+  EXPECT_TRUE(text.ends_with("rounds\nThe machine was not quiet.\n"));
+}
+
+TEST(TrainReport, AnOnlyRoundCounts) {
+  Comparison comparison = comparison_of({1});
+  comparison.rounds = comparison.counted_rounds = 1;
+  EXPECT_THAT(to_text({run_of("dear", 1, 0, "aa")}, comparison),
+              HasSubstr("policies took turns, 1 each; speed-up over dear in one round of turns: median and "
+                        "quartiles of 1 round\n"));
 }
 
 TEST(TrainReport, OneRunTellsLossSpeedAndDigest) {
@@ -115,12 +146,30 @@ TEST(TrainReport, SaysWhatTuningChose) {
   EXPECT_EQ(tuning.at("settled"), true);
 }
 
-TEST(TrainReport, JsonOfSeveralRunsIsAListOfTheSameObjects) {
+TEST(TrainReport, JsonOfAComparisonHasTheRunsAndTheSpeedUps) {
   const std::vector<TrainResult> runs = {run_of("serial", 0.5, 0.1, "aa"), run_of("dear", 0.25, 0.0, "aa")};
-  const auto json = nlohmann::json::parse(to_json(runs));
-  EXPECT_THAT(keys_of(json), ElementsAre("runs"));
+  const auto json = nlohmann::json::parse(to_json(runs, comparison_of({1, 2})));
+  EXPECT_THAT(keys_of(json), UnorderedElementsAre("runs", "comparison"));
   ASSERT_EQ(json.at("runs").size(), 2U);
   EXPECT_EQ(json.at("runs")[1], nlohmann::json::parse(to_json(runs[1])));
+  EXPECT_EQ(json.at("comparison"),
+            (nlohmann::json{{"first", "policy of 0"},
+                            {"rounds", 12},
+                            {"counted_rounds", 11},
+                            {"quiet", true},
+                            {"remark", ""},
+                            {"speed_up",
+                             {{{"policy", "policy of 0"}, {"median", 1.0}, {"q1", 0.875}, {"q3", 1.25}},
+                              {{"policy", "policy of 1"}, {"median", 2.0}, {"q1", 1.875}, {"q3", 2.25}}}}}));
+}
+
+TEST(TrainReport, JsonSaysThatTheMachineWasNotQuiet) {
+  Comparison comparison = comparison_of({1});
+  comparison.quiet = false;
+  comparison.remark = "The machine was not quiet.";
+  const auto json = nlohmann::json::parse(to_json(std::vector{run_of("dear", 1, 0, "aa")}, comparison));
+  EXPECT_EQ(json.at("comparison").at("quiet"), false);
+  EXPECT_EQ(json.at("comparison").at("remark"), "The machine was not quiet.");
 }
 
 TEST(TrainReport, ALossThatIsNoNumberIsNull) {

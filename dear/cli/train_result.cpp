@@ -23,22 +23,33 @@ Spread spread_of(std::vector<double> values) {
   return {.median = quantile(values, 0.5), .p10 = quantile(values, 0.1), .p90 = quantile(values, 0.9)};
 }
 
-IterationTimes summarize_iterations(const std::vector<double>& iteration_seconds,
-                                    const std::vector<double>& exposed_seconds) {
-  const std::size_t count = iteration_seconds.size();
-  if (count == 0) {
+Quartiles quartiles_of(std::vector<double> values) {
+  if (values.empty()) {
     return {};
   }
-  const std::size_t warm_up = std::min(std::clamp<std::size_t>(count / 10, 2, 10), count - 1);
+  std::sort(values.begin(), values.end());
+  return {.first = quantile(values, 0.25), .median = quantile(values, 0.5), .third = quantile(values, 0.75)};
+}
+
+IterationTimes summarize_iterations(const std::vector<double>& iteration_seconds,
+                                    const std::vector<double>& exposed_seconds,
+                                    const std::vector<StepRange>& counted) {
   std::vector<double> iterations, exposed, compute;
-  for (std::size_t i = warm_up; i < count; ++i) {
-    iterations.push_back(iteration_seconds[i]);
-    exposed.push_back(exposed_seconds[i]);
-    compute.push_back(iteration_seconds[i] - exposed_seconds[i]);
+  for (const StepRange& range : counted) {
+    for (auto i = static_cast<std::size_t>(range.begin); i < static_cast<std::size_t>(range.end); ++i) {
+      iterations.push_back(iteration_seconds[i]);
+      exposed.push_back(exposed_seconds[i]);
+      compute.push_back(iteration_seconds[i] - exposed_seconds[i]);
+    }
   }
   return {.iteration_seconds = spread_of(iterations),
           .compute_seconds = spread_of(compute).median,
           .exposed_communication_seconds = spread_of(exposed).median};
+}
+
+StepRange counted_of_run(std::int64_t steps) {
+  const std::int64_t warm_up = std::clamp<std::int64_t>(steps / 10, 2, 10);
+  return {.begin = std::clamp<std::int64_t>(steps - 1, 0, warm_up), .end = steps};
 }
 
 }  // namespace dear::cli

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "dear/cli/train_turns.h"
 #include "dear/cli/tuning_report.h"
 #include "dear/trace/trace.h"
 #include "dear/workload/workload.h"
@@ -16,8 +17,14 @@ struct Spread {
   double p10 = 0;
   double p90 = 0;
 };
+struct Quartiles {
+  double first = 0;
+  double median = 0;
+  double third = 0;
+};
 // Quantiles with linear interpolation between neighbours; all 0 without values.
 Spread spread_of(std::vector<double> values);
+Quartiles quartiles_of(std::vector<double> values);
 
 // Where the time of a rank's iterations went.
 struct IterationTimes {
@@ -25,10 +32,13 @@ struct IterationTimes {
   double compute_seconds = 0;                // median of an iteration less its exposed communication
   double exposed_communication_seconds = 0;  // median
 };
-// From every iteration of a run, first to last. The first tenth, at least 2 and at most 10, warm up and do
-// not count (the last always does).
+// From every iteration of a run, first to last, those in `counted`.
 IterationTimes summarize_iterations(const std::vector<double>& iteration_seconds,
-                                    const std::vector<double>& exposed_seconds);
+                                    const std::vector<double>& exposed_seconds,
+                                    const std::vector<StepRange>& counted);
+// What counts of a run of so many steps that nothing interrupted: the first tenth, at least 2 and at most 10,
+// warm up (the last always counts).
+StepRange counted_of_run(std::int64_t steps);
 
 // One training run of one policy, as rank 0 measured it.
 struct TrainResult {
@@ -38,13 +48,14 @@ struct TrainResult {
   std::string network;  // "" when real, else how it was modelled
   std::string fusion;
   std::string optimizer;
-  std::vector<double> losses;  // mean over ranks, per step
-  IterationTimes times;
+  std::vector<double> losses;            // mean over ranks, per step
+  IterationTimes times;                  // of the steps that count
   double characters_per_second = 0;      // of all workers, at the median iteration
   std::string digest;                    // SHA-256 of the final parameters
   std::optional<TuningReport> tuning{};  // of buckets that were tuned
-  std::optional<ByName> buckets{};       // those, in the end
-  std::vector<double> step_seconds{};    // of every iteration, between ends of step()
+  std::optional<ByName> buckets{};       // those in the end, where they were not given; on every rank
+  // Of every iteration, between ends of step(); the first of a turn begins with the turn.
+  std::vector<double> step_seconds{};
 
   std::string sample{};               // generated text; "" when none was asked for
   std::optional<Trace> trace{};       // of this rank, when recorded

@@ -15,37 +15,44 @@ TEST(Spread, QuantilesInterpolateBetweenNeighbours) {
   EXPECT_DOUBLE_EQ(spread_of({1, 2}).median, 1.5);
 }
 
+TEST(Spread, QuartilesInterpolateLikewise) {
+  const Quartiles quartiles = quartiles_of({5, 1, 4, 2, 3});
+  EXPECT_DOUBLE_EQ(quartiles.first, 2);
+  EXPECT_DOUBLE_EQ(quartiles.median, 3);
+  EXPECT_DOUBLE_EQ(quartiles.third, 4);
+  EXPECT_DOUBLE_EQ(quartiles_of({1, 2}).third, 1.75);
+  EXPECT_DOUBLE_EQ(quartiles_of({}).median, 0);
+}
+
 TEST(Spread, OneValueIsAllQuantilesAndNoneIsZero) {
   EXPECT_DOUBLE_EQ(spread_of({7}).p10, 7);
   EXPECT_DOUBLE_EQ(spread_of({7}).p90, 7);
   EXPECT_DOUBLE_EQ(spread_of({}).median, 0);
 }
 
-// Iterations of one second, the first `slow` of a thousand.
-double median_with_slow_start(std::size_t count, std::size_t slow) {
-  std::vector<double> seconds(count, 1.0);
-  for (std::size_t i = 0; i < slow; ++i) {
-    seconds[i] = 1000;
-  }
-  return summarize_iterations(seconds, std::vector<double>(count, 0.0)).iteration_seconds.p90;
+TEST(Iterations, OfARunATenthButAtLeastTwoAndAtMostTenWarmUp) {
+  EXPECT_EQ(counted_of_run(5), (StepRange{2, 5}));
+  EXPECT_EQ(counted_of_run(50), (StepRange{5, 50}));
+  EXPECT_EQ(counted_of_run(400), (StepRange{10, 400}));
 }
 
-TEST(Iterations, ATenthButAtLeastTwoAndAtMostTenWarmUp) {
-  EXPECT_EQ(median_with_slow_start(5, 2), 1);
-  EXPECT_EQ(median_with_slow_start(50, 5), 1);
-  EXPECT_EQ(median_with_slow_start(400, 10), 1);
-  EXPECT_GT(median_with_slow_start(5, 3), 1);
-  EXPECT_GT(median_with_slow_start(12, 5), 1);
+TEST(Iterations, OfAVeryShortRunTheLastCounts) {
+  EXPECT_EQ(counted_of_run(2), (StepRange{1, 2}));
+  EXPECT_EQ(counted_of_run(1), (StepRange{0, 1}));
+  EXPECT_EQ(counted_of_run(0), (StepRange{0, 0}));
 }
 
-TEST(Iterations, OfVeryFewTheLastCounts) {
-  EXPECT_DOUBLE_EQ(summarize_iterations({3}, {1}).iteration_seconds.median, 3);
-  EXPECT_DOUBLE_EQ(summarize_iterations({3, 2}, {1, 1}).iteration_seconds.median, 2);
-  EXPECT_DOUBLE_EQ(summarize_iterations({}, {}).iteration_seconds.median, 0);
+TEST(Iterations, OnlyThoseThatCountAreSummarised) {
+  const std::vector<double> seconds = {9, 1, 9, 2, 3, 9}, exposed = {9, 0.5, 9, 0.5, 0.5, 9};
+  const IterationTimes times = summarize_iterations(seconds, exposed, {{1, 2}, {3, 5}});
+  EXPECT_DOUBLE_EQ(times.iteration_seconds.median, 2);
+  EXPECT_DOUBLE_EQ(times.exposed_communication_seconds, 0.5);
+  EXPECT_DOUBLE_EQ(times.compute_seconds, 1.5);
+  EXPECT_DOUBLE_EQ(summarize_iterations(seconds, exposed, {}).iteration_seconds.median, 0);
 }
 
 TEST(Iterations, ComputeIsAnIterationLessItsExposedCommunication) {
-  const IterationTimes times = summarize_iterations({9, 9, 4, 5, 6}, {0, 0, 1, 3, 2});
+  const IterationTimes times = summarize_iterations({9, 9, 4, 5, 6}, {0, 0, 1, 3, 2}, {{2, 5}});
   EXPECT_DOUBLE_EQ(times.iteration_seconds.median, 5);
   EXPECT_DOUBLE_EQ(times.exposed_communication_seconds, 2);
   EXPECT_DOUBLE_EQ(times.compute_seconds, 3);  // of 3, 2, 4

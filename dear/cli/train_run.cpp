@@ -93,76 +93,118 @@ std::string sample_text(Gpt model, const Corpus& corpus, std::int64_t count, std
   return text;
 }
 
-}  // namespace
+class Job : public TrainingJob {
+ public:
+  Job(const TrainSettings& settings, TrainRun run, const Corpus& corpus, const Group& group);
+  void advance(std::int64_t steps, const StepListener& listener) override;
+  TrainResult end() override;
 
-TrainResult train(const TrainSettings& settings, const TrainRun& run, const Corpus& corpus,
-                  const Group& group) {
-  const GptOptions shape = gpt_options(settings, corpus);
-  Gpt model(shape);
-  const auto optimizer = make_optimizer(settings.optimizer, model->parameters(), settings.learning_rate);
+ private:
+  [[nodiscard]] double take_step();  // the loss
+  void take_record(TrainResult& result);
+
+  const TrainSettings& settings_;
+  const TrainRun run_;
+  const Corpus& corpus_;
+  const Group group_;
+  Gpt model_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  DataParallel parallel_;
+  std::vector<double> losses_, iteration_seconds_, exposed_seconds_;
+};
+
+DataParallelOptions parallel_options(const TrainSettings& settings, const TrainRun& run) {
   using Buckets = TrainSettings::Buckets;
   const bool tuned = settings.buckets == Buckets::tuned;
-  DataParallel parallel(*model, *optimizer, group,
-                        {.policy = run.policy,
-                         .fusion = tuned ? std::nullopt : std::optional(settings.fusion),
-                         .planned = settings.buckets == Buckets::planned,
-                         .one_copy = settings.one_copy,
-                         .tuning = {.start = settings.fusion, .cache = settings.tuning_cache},
-                         .record_trace = run.record_trace});
+  return {.policy = run.policy,
+          .fusion = tuned ? std::nullopt : std::optional(settings.fusion),
+          .planned = settings.buckets == Buckets::planned,
+          .one_copy = settings.one_copy,
+          .tuning = {.start = settings.fusion, .cache = settings.tuning_cache},
+          .record_trace = run.record_trace};
+}
 
-  std::vector<double> losses, iteration_seconds, exposed_seconds;
-  const double begin = now_seconds();
-  double previous = begin;
-  double exposed_before = 0;
-  for (std::int64_t step = 0; step < settings.steps; ++step) {
-    const torch::Tensor batch = make_batch(settings, corpus, step, group.rank());
-    const torch::Tensor logits = model->forward(batch.slice(1, 0, settings.context));
-    torch::Tensor loss = cross_entropy(logits, batch.slice(1, 1));
-    losses.push_back(loss.item<double>());
-    loss.backward();
-    parallel.step();
+Job::Job(const TrainSettings& settings, TrainRun run, const Corpus& corpus, const Group& group)
+    : settings_(settings),
+      run_(std::move(run)),
+      corpus_(corpus),
+      group_(group),
+      model_(gpt_options(settings, corpus)),
+      optimizer_(make_optimizer(settings.optimizer, model_->parameters(), settings.learning_rate)),
+      parallel_(*model_, *optimizer_, group_, parallel_options(settings, run_)) {}
 
+double Job::take_step() {
+  const auto step = static_cast<std::int64_t>(losses_.size());
+  const torch::Tensor batch = make_batch(settings_, corpus_, step, group_.rank());
+  const torch::Tensor logits = model_->forward(batch.slice(1, 0, settings_.context));
+  torch::Tensor loss = cross_entropy(logits, batch.slice(1, 1));
+  const auto value = loss.item<double>();
+  loss.backward();
+  parallel_.step();
+  return value;
+}
+
+void Job::advance(std::int64_t steps, const StepListener& listener) {
+  // What synchronize() below waited for belongs to no iteration.
+  double exposed_before = parallel_.statistics().exposed_seconds;
+  double previous = now_seconds();
+  for (std::int64_t i = 0; i < steps; ++i) {
+    losses_.push_back(take_step());
     const double now = now_seconds();
-    const double exposed = parallel.statistics().exposed_seconds;
-    iteration_seconds.push_back(now - std::exchange(previous, now));
-    exposed_seconds.push_back(exposed - std::exchange(exposed_before, exposed));
-    if (run.on_step) {
-      run.on_step(step + 1, losses.back(), now - begin);
-    }
-    if (run.until_settled && parallel.tuning() && parallel.tuning()->settled) break;
+    const double exposed = parallel_.statistics().exposed_seconds;
+    iteration_seconds_.push_back(now - std::exchange(previous, now));
+    exposed_seconds_.push_back(exposed - std::exchange(exposed_before, exposed));
+    if (listener) listener(static_cast<std::int64_t>(losses_.size()), losses_.back());
+    if (run_.until_settled && parallel_.tuning() && parallel_.tuning()->settled) break;
   }
-  parallel.synchronize();
+  parallel_.synchronize();
+}
 
-  TrainResult result{.policy = run.policy,
-                     .workers = group.size(),
-                     .steps = static_cast<std::int64_t>(losses.size()),
-                     .network = network_of(group),
-                     .fusion = settings.fusion_text(),
-                     .optimizer = settings.optimizer,
-                     .losses = mean_over_ranks(group, losses),
-                     .times = summarize_iterations(iteration_seconds, exposed_seconds),
-                     .digest = parameter_digest(*model)};
-  agree(group, "digest of the final parameters", result.digest);
-  result.step_seconds = iteration_seconds;
-  if (parallel.tuning() && group.rank() == 0) {
-    result.tuning = report_of(*parallel.tuning(), result);
-    result.tuning->model = name_of(settings);
-    result.tuning->cluster = settings.network ? settings.network->name : "the real network";
-    result.buckets = names_in(parallel.workload(), parallel.grouping());
+void Job::take_record(TrainResult& result) {
+  result.trace = parallel_.trace();
+  result.trace->title = fmt::format("dear train, policy {}, {} ranks", run_.policy, group_.size());
+  result.trace->network = network_of(group_);
+  result.profile = parallel_.profile();
+  result.profile->name = name_of(settings_);
+}
+
+TrainResult Job::end() {
+  const auto steps = static_cast<std::int64_t>(losses_.size());
+  const std::vector<StepRange> counted =
+      run_.counted.empty() ? std::vector{counted_of_run(steps)} : run_.counted;
+  TrainResult result{.policy = run_.policy,
+                     .workers = group_.size(),
+                     .steps = steps,
+                     .network = network_of(group_),
+                     .fusion = settings_.fusion_text(),
+                     .optimizer = settings_.optimizer,
+                     .losses = mean_over_ranks(group_, losses_),
+                     .times = summarize_iterations(iteration_seconds_, exposed_seconds_, counted)};
+  if (run_.record_trace)
+    take_record(result);  // before the digest, which reads parameters as a forward pass does
+  result.digest = parameter_digest(*model_);
+  agree(group_, "digest of the final parameters", result.digest);
+  result.step_seconds = iteration_seconds_;
+  if (parallel_.tuning() && group_.rank() == 0) {
+    result.tuning = report_of(*parallel_.tuning(), result);
+    result.tuning->model = name_of(settings_);
+    result.tuning->cluster = settings_.network ? settings_.network->name : "the real network";
   }
+  if (settings_.buckets != TrainSettings::Buckets::given)
+    result.buckets = names_in(parallel_.workload(), parallel_.grouping());
   result.characters_per_second =
-      static_cast<double>(settings.characters_per_step()) / result.times.iteration_seconds.median;
-  if (run.record_trace) {
-    result.trace = parallel.trace();
-    result.trace->title = fmt::format("dear train, policy {}, {} ranks", run.policy, group.size());
-    result.trace->network = result.network;
-    result.profile = parallel.profile();
-    result.profile->name = name_of(settings);
-  }
-  if (run.sample > 0 && group.rank() == 0) {
-    result.sample = sample_text(model, corpus, run.sample, settings.seed);
+      static_cast<double>(settings_.characters_per_step()) / result.times.iteration_seconds.median;
+  if (run_.sample > 0 && group_.rank() == 0) {
+    result.sample = sample_text(model_, corpus_, run_.sample, settings_.seed);
   }
   return result;
+}
+
+}  // namespace
+
+std::unique_ptr<TrainingJob> start_training(const TrainSettings& settings, const TrainRun& run,
+                                            const Corpus& corpus, const Group& group) {
+  return std::make_unique<Job>(settings, run, corpus, group);
 }
 
 void set_compute_threads(int threads) {

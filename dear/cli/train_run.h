@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "dear/cli/corpus.h"
 #include "dear/cli/train_options.h"
@@ -11,24 +13,41 @@
 
 namespace dear::cli {
 
-// Called after each step: steps done, this rank's loss, seconds since the run began.
-using StepListener = std::function<void(std::int64_t done, double loss, double seconds)>;
+// Called after each step: steps done by this policy, this rank's loss.
+using StepListener = std::function<void(std::int64_t done, double loss)>;
 
 struct TrainRun {
   std::string policy;
-  bool record_trace = false;   // fills TrainResult::trace and ::profile
-  std::int64_t sample = 0;     // characters to generate at the end
-  bool until_settled = false;  // ends early, when tuning has settled
-  StepListener on_step;        // may be empty
+  bool record_trace = false;         // fills TrainResult::trace and ::profile
+  std::int64_t sample = 0;           // characters to generate at the end
+  bool until_settled = false;        // ends early, when tuning has settled
+  std::vector<StepRange> counted{};  // steps that TrainResult::times are of; none: counted_of_run()
 };
 
-// Trains a fresh model under one policy, on every rank of the group alike. Rank 0's result has the generated
-// sample. ConfigError and MismatchError as DataParallel; MismatchError when the ranks end with different
-// parameters.
-TrainResult train(const TrainSettings& settings, const TrainRun& run, const Corpus& corpus,
-                  const Group& group);
+// Training of a fresh model under one policy, which may be interrupted between steps. Every rank of the group
+// makes the same calls in the same order. One thread calls.
+class TrainingJob {
+ public:
+  TrainingJob() = default;
+  virtual ~TrainingJob() = default;
+  TrainingJob(const TrainingJob&) = delete;
+  TrainingJob& operator=(const TrainingJob&) = delete;
 
-// This process computes with so many threads from now on. Before the first train().
+  // Takes the next `steps` steps, or fewer with `until_settled`. Afterwards the parameters are whole and
+  // nothing of this job is on the network: the group may serve another job until the next advance().
+  // `listener` may be empty. Errors as of DataParallel.
+  virtual void advance(std::int64_t steps, const StepListener& listener) = 0;
+
+  // Once, after at least one step. Rank 0's result has the generated sample. MismatchError when the ranks
+  // have different parameters.
+  virtual TrainResult end() = 0;
+};
+
+// The settings, the corpus and the group must outlive the job. ConfigError and MismatchError as DataParallel.
+std::unique_ptr<TrainingJob> start_training(const TrainSettings& settings, const TrainRun& run,
+                                            const Corpus& corpus, const Group& group);
+
+// This process computes with so many threads from now on. Before the first start_training().
 void set_compute_threads(int threads);
 
 std::int64_t parameter_count(const TrainSettings& settings, const Corpus& corpus);

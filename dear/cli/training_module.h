@@ -13,7 +13,7 @@ namespace dear::cli {
 struct Corpus;
 struct ModelProfile;
 struct ProfileSettings;
-struct TrainResult;
+class TrainingJob;
 struct TrainRun;
 struct TrainSettings;
 
@@ -21,8 +21,8 @@ struct TrainSettings;
 // second to load, which no simulation should have to wait for. Each is the function of that name in
 // train_run.h and profile_run.h.
 struct TrainingModule {
-  TrainResult (*train)(const TrainSettings& settings, const TrainRun& run, const Corpus& corpus,
-                       const Group& group);
+  std::unique_ptr<TrainingJob> (*start_training)(const TrainSettings& settings, const TrainRun& run,
+                                                 const Corpus& corpus, const Group& group);
   void (*set_compute_threads)(int threads);
   std::int64_t (*parameter_count)(const TrainSettings& settings, const Corpus& corpus);
   ModelProfile (*profile)(const ProfileSettings& settings);

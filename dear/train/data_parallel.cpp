@@ -151,7 +151,8 @@ void DataParallel::Impl::touched(const at::Tensor& tensor) noexcept {
 }
 
 void DataParallel::Impl::backward_node() noexcept {
-  if (programs_thread() && engine_ && recording_ && !clock_.in_backward()) {
+  // A node of another model's pass comes here too: then no layer of this one has run since the last step.
+  if (programs_thread() && engine_ && recording_ && clock_.forward_seen() && !clock_.in_backward()) {
     clock_.backward_began(now_seconds());
   }
 }
@@ -343,6 +344,7 @@ void DataParallel::Impl::synchronize() {
   if (!engine_) return;
   throw_if_failed();
   engine_->conductor().synchronize();
+  if (tuning_) tuning_->synchronized();
   // Between a backward and its step reductions are on the wire, and a broadcast would meet them in another
   // order on another rank.
   if (buffer_broadcast_ && !gradients_since_step_) buffer_broadcast_->run();

@@ -13,6 +13,7 @@ void LayerClock::forward_began(LayerId layer, double at_seconds) {
   forward_ended(at_seconds);
   running_ = layer;
   running_since_ = at_seconds;
+  forward_seen_ = true;
 }
 
 void LayerClock::backward_began(double at_seconds) {
@@ -30,6 +31,7 @@ void LayerClock::gradients_there(LayerId layer, double at_seconds) {
 void LayerClock::next_iteration(double at_seconds) {
   forward_ended(at_seconds);
   backward_mark_.reset();
+  forward_seen_ = false;
   ++iteration_;
 }
 

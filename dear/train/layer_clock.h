@@ -30,6 +30,7 @@ class LayerClock {
   void next_iteration(double at_seconds);
 
   [[nodiscard]] bool in_backward() const { return backward_mark_.has_value(); }
+  [[nodiscard]] bool forward_seen() const { return forward_seen_; }  // in this iteration
   [[nodiscard]] std::optional<LayerId> running() const { return running_; }
   [[nodiscard]] const std::vector<LayerSpan>& spans() const { return spans_; }
   void forget_spans() { spans_.clear(); }
@@ -39,6 +40,7 @@ class LayerClock {
   std::optional<LayerId> running_;
   double running_since_ = 0;
   std::optional<double> backward_mark_;
+  bool forward_seen_ = false;
   std::int64_t iteration_ = 0;
 };
 

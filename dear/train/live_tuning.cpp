@@ -141,12 +141,14 @@ LiveTuning::Wanted LiveTuning::iteration_ended(double now_seconds,
                                                const std::function<void()>& throw_if_failed) {
   ++iterations_;
   const std::optional<double> began = std::exchange(iteration_began_, now_seconds);
-  const double seconds = began ? now_seconds - *began : 0;
+  const bool paused = std::exchange(synchronized_, false);
+  const bool measured = began && (!paused || synchronized_before_);  // see [Note: pauses]
+  synchronized_before_ = paused;
   if (!tunes_) {
-    if (iterations_ > kUnlike) first_iterations_.push_back(seconds);
+    if (measured && iterations_ > kUnlike) first_iterations_.push_back(now_seconds - *began);
     return {};
   }
-  look(seconds);
+  if (measured) look(now_seconds - *began);
   Wanted wanted;
   if (--until_words_ == 0) {
     const auto [candidate, iterations, measure] = announcement_.receive(throw_if_failed);

@@ -29,6 +29,11 @@ namespace dear::train {
 // A drift may be the network's, and what other buckets take on another network is not seen in those that run:
 // so the words ask all ranks to measure it again, and the session is told what the simulator expects of it.
 //
+// [Note: pauses] A program that waits for everything between two steps, by synchronize(), may then do
+// something else for a while: evaluate, or train another model. The iteration around such a pause is not
+// measured, unless the one before had one too: a program that synchronises in each of its iterations is
+// measured whole.
+//
 // Candidates are the sizes that differ, and planned buckets. All ranks make the same list from rank 0's
 // measurements; what the simulator says of each, from the same numbers, is where the session begins.
 class LiveTuning {
@@ -54,6 +59,8 @@ class LiveTuning {
   [[nodiscard]] Wanted iteration_ended(double now_seconds, const std::function<void()>& throw_if_failed);
   // All ranks together: `timed` as for begin(), the network as rank 0 found it, between these times.
   void network_measured(const Workload& timed, const Link& link, double begin_seconds, double end_seconds);
+  // The program waited for everything between two steps: [Note: pauses].
+  void synchronized() { synchronized_ = true; }
   // Before the first reduction of every iteration.
   void send() { announcement_.send(); }
 
@@ -82,6 +89,8 @@ class LiveTuning {
   std::int64_t iterations_ = 0;
   int until_words_ = 0;  // so many iterations from now the next one ends that carries words
   std::optional<double> iteration_began_;
+  bool synchronized_ = false;             // since the last step
+  bool synchronized_before_ = false;      // in the iteration before
   std::vector<double> first_iterations_;  // before begin()
 
   std::unique_ptr<tune::Session> session_;  // on rank 0

@@ -48,7 +48,7 @@ class Buckets(Digests):
     def buckets(self, *changes):
         """How many, by the trace of policy dear, and the digest."""
         digest = self.digest(*changes, "--trace", "trace.json", policies=["serial", "dear"])
-        names = {event["name"] for event in self.read_json("trace.json")["traceEvents"]}
+        names = {event["name"] for event in self.read_json("trace-dear.json")["traceEvents"]}
         return sum(name.startswith("all-gather of parameters, bucket ") for name in names), digest
 
     def test_fusions_differ_in_buckets_and_not_in_digests(self):

@@ -112,18 +112,54 @@ class Outputs(Case):
         self.check_run(self.results(), policy="dear", workers=1, steps=4, network="")
 
     def test_a_comparison(self):
-        compare = ["--compare", ",".join(POLICIES), "--workers", 2, "--network", "10gbe", "--sample", 30]
+        compare = ["--compare", ",".join(POLICIES), "--workers", 2, "--network", "10gbe", "--sample", 30, "--steps", 20]
         output = self.succeed(self.train(*compare, "--json", "runs.json"))
         found = self.read_json("runs.json")
-        self.assertEqual(list(found), ["runs"])
+        self.assertEqual(list(found), ["runs", "comparison"])
         for run, policy in zip(found["runs"], POLICIES, strict=True):
-            self.check_run(run, policy=policy, workers=2, network=found["runs"][0]["network"])
+            self.check_run(run, policy=policy, workers=2, steps=20, network=found["runs"][0]["network"])
+        self.assertEqual(len({run["digest"] for run in found["runs"]}), 1)
+        comparison = found["comparison"]
+        self.assertEqual(list(comparison), ["first", "rounds", "counted_rounds", "quiet", "remark", "speed_up"])
+        self.assertEqual([comparison[key] for key in ("first", "rounds", "counted_rounds")], ["serial", 2, 1])
+        self.assertEqual([one["policy"] for one in comparison["speed_up"]], POLICIES)
+        first = comparison["speed_up"][0]
+        self.assertEqual([first[key] for key in ("median", "q1", "q3")], [1, 1, 1])
+        computed = [run["compute_seconds"] for run in found["runs"]]
+        self.assertEqual(comparison["quiet"], max(computed) <= 1.1 * min(computed))
+        self.assertEqual(comparison["quiet"], comparison["remark"] == "")
+
         lines = output.splitlines()
         header = next(i for i, line in enumerate(lines) if line.startswith("policy "))
         rows = [line.split() for line in lines[header + 1 : header + 1 + len(POLICIES)]]
         self.assertEqual([(row[0], row[-1]) for row in rows], [(policy, "yes") for policy in POLICIES])
-        self.assertRegex(lines[header + 1 + len(POLICIES)], "^network: modelled, ")
+        rest = lines[header + 1 + len(POLICIES) :]
+        self.assertRegex(rest.pop(0), "^policies took turns, 2 each; the first does not count; speed-up over serial ")
+        self.assertEqual(["?" in row for row in rows], [not comparison["quiet"]] * len(POLICIES))
+        if not comparison["quiet"]:
+            self.assertEqual(rest.pop(0), comparison["remark"])
+        self.assertRegex(rest.pop(0), "^network: modelled, ")
         self.assertIn("\n30 characters from the model trained last:\n", output)
+        self.assertIn("\nround 1 of 2, serial: step 1 of 80,", output)
+        self.assertIn("\nround 2 of 2, serial: step 80 of 80,", output)  # the second round runs backwards
+
+    def test_a_comparison_tunes_and_records_each_policy_by_itself(self):
+        compare = ["--compare", "serial,dear", "--workers", 2, "--steps", 40, "--layers", 4, "--width", 64]
+        files = ["--json", "runs.json", "--trace", "trace.json", "--profile", "profile.json"]
+        output = self.succeed(self.train(*compare, *files))
+        runs = self.read_json("runs.json")["runs"]
+        self.assertEqual([run["fusion"] for run in runs], ["auto", "auto"])
+        self.assertEqual(runs[0]["digest"], runs[1]["digest"])
+        for run in runs:
+            self.assertGreater(len(run["tuning"]["trials"]), 0)
+            name = f"trace-{run['policy']}.json"
+            self.assertIn(f"\ntrace of policy {run['policy']}, all ranks: {name} ", output)
+            summary = self.dear("trace", "summary", name)
+            self.assertIn(f"policy {run['policy']}, 2 ranks", summary)
+            self.assertIn("ranks: 2\niterations: 20\n", summary)
+        self.assertIn("\nprofile of policy dear, rank 0: profile.json ", output)
+        self.assertGreater(len(self.read_json("profile.json")["layers"]), 4)
+        self.assertNotIn("trace.json", os.listdir(self.folder))
 
     def test_a_real_network_is_not_called_modelled(self):
         output = self.succeed(self.train("--workers", 2, "--trace", "trace.json"))
@@ -165,6 +201,7 @@ class Refusals(Case):
         self.refuse("--policy", "hope", naming=["--policy", "hope", *POLICIES])
         self.refuse("--compare", "serial,hope", naming=["--compare", "hope", *POLICIES])
         self.refuse("--compare", "serial,dear", "--policy", "dear", naming=["--compare", "--policy"])
+        self.refuse("--compare", ",".join(["dear"] * 17), naming=["--compare", "17", "16"])
         self.refuse("--fusion", "25", naming=["--fusion", "25", "MiB"])
         self.refuse("--fusion", "auto=25", naming=["--fusion", "25", "MiB"])
         self.refuse("--fusion", "25MiB", "--tuning-cache", "c.json", naming=["--tuning-cache", "--fusion"])
@@ -212,6 +249,10 @@ class Refusals(Case):
             self.refuse(option, "tmp", naming=[option, "tmp", "folder"])
             self.refuse(option, "", naming=[option])
         self.refuse("--json", "one", "--trace", "one", naming=["--json", "--trace"])
+        compare = ["--compare", "serial,dear", "--trace", "one.json"]
+        self.refuse(*compare, "--json", "one-dear.json", naming=["--json", "--trace"])
+        os.mkdir(self.path("one-serial.json"))
+        self.refuse(*compare, naming=["--trace", "one-serial.json", "folder"])
 
     def test_environments(self):
         two = {"RANK": 0, "WORLD_SIZE": 2, "MASTER_PORT": 29500}
