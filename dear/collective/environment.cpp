@@ -187,6 +187,36 @@ int tasks_on_node(const std::string& name, std::string_view list, int node) {
   }
 }
 
+// "gpu03" of "gpu[03-07,9],cpu1", a list of hosts as Slurm writes it.
+std::string first_host(std::string_view list) {
+  std::string host;
+  for (std::size_t i = 0; i < list.size() && list[i] != ','; ++i) {
+    if (list[i] != '[') {
+      host += list[i];
+      continue;
+    }
+    const std::size_t end_of_number = list.find_first_of("-,]", i);
+    const std::size_t end = list.find(']', i);
+    if (end == std::string_view::npos) break;
+    host += list.substr(i + 1, end_of_number - i - 1);
+    i = end;
+  }
+  return host;
+}
+
+// Where ranks under Slurm meet when nobody says: on the step's first host, where Slurm puts rank 0, at a port
+// below those that the kernel hands out, which is hardly another job's.
+void choose_place_to_meet(const Variables& variables, LaunchEnvironment& found) {
+  constexpr int kFirstPort = 20'000;
+  constexpr int kPorts = 12'000;
+  const auto hosts = variables.text("SLURM_STEP_NODELIST");
+  if (!hosts) return;
+  found.master_address = first_host(*hosts);
+  const int job = variables.number("SLURM_JOB_ID").value_or(0) % kPorts;
+  const int step = variables.number("SLURM_STEP_ID").value_or(0) % kPorts;
+  found.master_port = kFirstPort + (7 * job + step) % kPorts;
+}
+
 LaunchEnvironment read_slurm(const Variables& variables) {
   const std::string per_node = "SLURM_STEP_TASKS_PER_NODE";
   LaunchEnvironment found =
@@ -211,6 +241,7 @@ LaunchEnvironment read_slurm(const Variables& variables) {
   const auto job = variables.text("SLURM_JOB_ID");
   found.rendezvous = fmt::format("slurm {}.{}", job.value_or(name_of_parent()), step);
   found.job = job ? fmt::format("{}.{}", *job, step) : "";
+  choose_place_to_meet(variables, found);
   return found;
 }
 
@@ -247,8 +278,8 @@ LaunchEnvironment read_launch_environment(const GetVariable& get) {
   if (const auto rendezvous = variables.text("DEAR_RENDEZVOUS")) {
     found.rendezvous = "given " + *rendezvous;
   }
-  found.master_address = variables.text("MASTER_ADDR").value_or("");
-  found.master_port = variables.number("MASTER_PORT").value_or(0);
+  found.master_address = variables.text("MASTER_ADDR").value_or(found.master_address);
+  found.master_port = variables.number("MASTER_PORT").value_or(found.master_port);
   if (found.master_port != 0 && variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True") ++found.master_port;
   found.network_interface = variables.text("GLOO_SOCKET_IFNAME").value_or("");
   const auto home = variables.text("HOME");

@@ -91,6 +91,24 @@ TEST(Environment, TakesTheMeetingAddressWithAnyLauncher) {
   EXPECT_EQ(read(kOpenMpi).master_port, 0);
 }
 
+TEST(Environment, MeetsOnTheFirstHostOfAStepOfSlurm) {
+  for (const auto& [list, first] :
+       std::map<std::string, std::string>{{"gpu[03-07,9],cpu1", "gpu03"},
+                                          {"gpu[5,7]", "gpu5"},
+                                          {"rack[1-2]node[04-05].lan,x", "rack1node04.lan"},
+                                          {"cpu1,gpu[1-2]", "cpu1"},
+                                          {"cpu1", "cpu1"}}) {
+    const LaunchEnvironment found = read(with(kSlurm, {{"SLURM_STEP_NODELIST", list}}));
+    EXPECT_EQ(found.master_address, first) << list;
+    EXPECT_EQ(found.master_port, 20'000 + 7 * 77) << list;
+  }
+  const LaunchEnvironment said = read(
+      with(kSlurm, {{"SLURM_STEP_NODELIST", "cpu[1-2]"}, {"MASTER_ADDR", "cpu7"}, {"MASTER_PORT", "4711"}}));
+  EXPECT_EQ(said.master_address, "cpu7");
+  EXPECT_EQ(said.master_port, 4711);
+  EXPECT_EQ(read(kSlurm).master_address, "");
+}
+
 TEST(Environment, LeavesThePortAtWhichTheAgentOfTorchrunListens) {
   EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})).master_port, 29501);
   EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})).master_port, 29500);
