@@ -6,7 +6,6 @@
 #include <iostream>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <unistd.h>
@@ -75,12 +74,13 @@ std::string heading(const TrainSettings& settings, const Corpus& corpus) {
 // What must be the same on all ranks, also when each was started with a command of its own.
 std::string common_settings(const TrainSettings& settings, const Corpus& corpus) {
   return fmt::format(
-      "policies {}, fusion {}, network {}, backend {}, reproducible {}, one copy {}, steps {}, batch {}, "
+      "policies {}, compared {}, fusion {}, network {}, backend {}, reproducible {}, one copy {}, steps {}, "
+      "batch {}, "
       "layers {}, width "
       "{}, heads {}, context {}, "
       "seed {}, "
       "optimiser {}, lr {}, data {}, trace {}, profile {}",
-      fmt::join(settings.policies, " "), settings.fusion_text(),
+      fmt::join(settings.policies, " "), settings.compare, settings.fusion_text(),
       settings.network ? settings.network->name : "real",
       settings.backend.empty() ? "chosen" : settings.backend, settings.reproducible, settings.one_copy,
       settings.steps, settings.batch, settings.layers, settings.width, settings.heads, settings.context,
@@ -134,10 +134,12 @@ std::vector<TrainResult> train_compared(const TrainSettings& settings, const Cor
 // on the buckets that it had in the end.
 void record_compared(const TrainSettings& settings, const Corpus& corpus, const Group& group,
                      std::vector<TrainResult>& runs) {
-  std::set<std::string> recorded;
-  for (TrainResult& run : runs) {
-    const bool wanted = !settings.trace.empty() || &run == &runs.back();
-    if (!wanted || !recorded.insert(run.policy).second) continue;
+  for (auto one = runs.begin(); one != runs.end(); ++one) {
+    TrainResult& run = *one;
+    const bool last = one + 1 == runs.end();
+    const bool named_again = std::any_of(
+        one + 1, runs.end(), [&](const TrainResult& later) { return later.policy == run.policy; });
+    if (named_again || (!last && settings.trace.empty())) continue;
     TrainSettings shorter = settings;
     shorter.steps = std::min(settings.steps, kRecordedSteps);
     if (run.buckets) {

@@ -161,6 +161,13 @@ class Outputs(Case):
         self.assertGreater(len(self.read_json("profile.json")["layers"]), 4)
         self.assertNotIn("trace.json", os.listdir(self.folder))
 
+    def test_a_policy_compared_with_itself(self):
+        files = ["--json", "runs.json", "--trace", "trace.json", "--profile", "profile.json"]
+        self.succeed(self.train("--compare", "dear,serial,dear", "--workers", 2, *files))
+        self.assertEqual([run["policy"] for run in self.read_json("runs.json")["runs"]], ["dear", "serial", "dear"])
+        written = {name for name in os.listdir(self.folder) if name.endswith(".json")}
+        self.assertEqual(written, {"runs.json", "trace-dear.json", "trace-serial.json", "profile.json"})
+
     def test_a_real_network_is_not_called_modelled(self):
         output = self.succeed(self.train("--workers", 2, "--trace", "trace.json"))
         self.assertIn("\nnetwork: real, shm, 2 ranks on this host\n", output)
