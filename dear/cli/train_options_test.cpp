@@ -46,8 +46,8 @@ TEST(TrainOptions, TheBackendIsOneOfTheTable) {
   EXPECT_EQ(settings.backend, "mpi");
   EXPECT_TRUE(settings.reproducible);
   EXPECT_THAT([] { check_alone({.backend = "ethernet"}); },
-              ThrowsMessage<ConfigError>(
-                  AllOf(HasSubstr("--backend: there is no backend 'ethernet'"), HasSubstr("shm, mpi"))));
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("--backend: there is no backend 'ethernet'"),
+                                               HasSubstr("shm, gloo, mpi"))));
 }
 
 TEST(TrainOptions, OneCopyNeedsShardsAndARealNetwork) {

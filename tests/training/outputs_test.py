@@ -54,7 +54,7 @@ class Outputs(Case):
         self.assertLessEqual({"forward", "backward", "update", "communication"}, {span["cat"] for span in spans})
         self.assertRegex(trace["otherData"]["network"], "^modelled")
         summary = self.dear("trace", "summary", "trace.json")
-        self.assertIn("ranks: 2\niterations: 4\n", summary)
+        self.assertIn("ranks: 2\niterations: 3\n", summary)
         self.assertRegex(summary, "\nnetwork: modelled")
 
         simulate = ["simulate", "--model", "profile.json", "--network", "1gbit", "--ranks", "64"]
@@ -269,7 +269,7 @@ class Refusals(Case):
         self.refuse(environment={"RANK": 2, "WORLD_SIZE": 2}, naming=["RANK", "2"])
         self.refuse(environment={"RANK": "first", "WORLD_SIZE": 2}, naming=["RANK", "first"])
         alone = self.train(environment=two | {"LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1})
-        self.check(self.end(alone), naming=["rank 0", "1 of 2 ranks on this host", "several hosts"])
+        self.check(self.end(alone), naming=["rank 0", "torchrun", "Gloo", "MASTER_ADDR"])
 
 
 if __name__ == "__main__":

@@ -70,9 +70,9 @@ TEST(GlooInit, NeedsAPlaceToMeet) {
     become(0, 2, 4711);
     setenv("DEAR_RENDEZVOUS", "x", 1);
     unsetenv("MASTER_ADDR");
-    EXPECT_THAT(
-        report_of([] { init({.backend = "gloo"}); }),
-        AllOf(StartsWith("ConfigError: rank 0 of 2 (torchrun) does not know where to meet"), HasSubstr("MASTER_ADDR"), HasSubstr("MASTER_PORT")));
+    EXPECT_THAT(report_of([] { init({.backend = "gloo"}); }),
+                AllOf(StartsWith("ConfigError: rank 0 of 2 (torchrun) does not know where to meet"),
+                      HasSubstr("MASTER_ADDR"), HasSubstr("MASTER_PORT")));
     become(0, 2, 4711);
     setenv("GLOO_SOCKET_IFNAME", "nosuch0", 1);
     init({.backend = "gloo"});
