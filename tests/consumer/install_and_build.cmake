@@ -7,6 +7,7 @@ endfunction()
 file(REMOVE_RECURSE ${WORK})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
 set(configure ${CMAKE_COMMAND} -S ${CONSUMER} -G ${GENERATOR} -D CMAKE_BUILD_TYPE=Release -D CMAKE_PREFIX_PATH=${WORK}/prefix
+              -D CMAKE_CXX_FLAGS_RELEASE=-O0
               -D CMAKE_CXX_COMPILER=${COMPILER} -D CMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER})
 set(environment ${CMAKE_COMMAND} -E env --unset=DEAR_PYTHON)
 if(PYTHON)

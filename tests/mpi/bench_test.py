@@ -75,8 +75,12 @@ class Launched(unittest.TestCase):
             (["--backend", "pigeon"], "--backend: there is no 'pigeon'"),
             (["--rivals", "gloo-own", "--backend", "mpi"], "--rivals: gloo-own cannot take part: "),
         ):
-            ended = self.run_bench(*options)
-            self.assertNotEqual(ended.returncode, 0)
+            # MPICH's mpiexec loses, now and then, all that was said by ranks which fail at once, whatever they run.
+            for _ in range(20):
+                ended = self.run_bench(*options)
+                self.assertNotEqual(ended.returncode, 0)
+                if ended.stdout + ended.stderr:
+                    break
             self.assertIn(naming, ended.stdout + ended.stderr)
 
 
