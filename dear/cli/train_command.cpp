@@ -56,7 +56,7 @@ std::string names_in(const Table& table) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-constexpr std::int64_t kRecordedSteps = 21;  // the first one learns the order of layers, and is not recorded
+constexpr std::int64_t kRecordedSteps = 21;  // so that 20 iterations are whole, whatever the policy
 
 void say(const std::string& text) { std::cout << text << std::flush; }
 

@@ -156,7 +156,8 @@ class Outputs(Case):
             self.assertIn(f"\ntrace of policy {run['policy']}, all ranks: {name} ", output)
             summary = self.dear("trace", "summary", name)
             self.assertIn(f"policy {run['policy']}, 2 ranks", summary)
-            self.assertIn("ranks: 2\niterations: 20\n", summary)
+            # A policy that gathers under the next forward has no whole iteration at its last step.
+            self.assertIn(f"ranks: 2\niterations: {21 if run['policy'] == 'serial' else 20}\n", summary)
         self.assertIn("\nprofile of policy dear, rank 0: profile.json ", output)
         self.assertGreater(len(self.read_json("profile.json")["layers"]), 4)
         self.assertNotIn("trace.json", os.listdir(self.folder))
