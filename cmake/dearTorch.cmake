@@ -3,7 +3,7 @@
 #
 # dear_find_torch(REASON [RELEASE 2.13] [FOLDER PATH]) sets in the caller's scope
 #   REASON              "" when dear::libtorch is there; else one sentence that says what is missing and how to get it
-#   dear_torch_PYTHON, dear_torch_VERSION (2.13.0+cpu), dear_torch_RELEASE (2.13)
+#   dear_torch_PYTHON, dear_torch_LIBRARIES (their folder), dear_torch_VERSION (2.13.0+cpu), dear_torch_RELEASE (2.13)
 # RELEASE demands that release of PyTorch, by default any that DeAR can be built with.
 #
 # The python is the CMake variable or the environment variable DEAR_PYTHON. Where neither is set, it is the first of these
@@ -44,6 +44,8 @@ function(dear_find_torch reason)
       endif()
       set(${reason} "" PARENT_SCOPE)
       set(dear_torch_PYTHON "${python}" PARENT_SCOPE)
+      string(REGEX REPLACE "[|].*" "" folder "${found}")
+      set(dear_torch_LIBRARIES "${folder}/lib" PARENT_SCOPE)
       set(dear_torch_VERSION "${CMAKE_MATCH_2}" PARENT_SCOPE)
       set(dear_torch_RELEASE "${CMAKE_MATCH_3}" PARENT_SCOPE)
       return()
