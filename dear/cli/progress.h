@@ -18,7 +18,7 @@ class Progress {
   };
   Progress(std::ostream& out, Options options);
 
-  // What trains from now on.
+  // Names the policy that trains from now on.
   void relabel(std::string label);
   // `done` steps took `seconds` since the run began; `loss` is the last one's. The bar's line ends with the
   // last step.

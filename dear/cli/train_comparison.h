@@ -18,7 +18,7 @@ struct SpeedUp {
   Quartiles ratio;  // over rounds: median iteration of the first policy over that of this one, in one round
 };
 
-// What was found by training several policies in turns.
+// The outcome of training several policies in turns.
 struct Comparison {
   std::size_t rounds = 0;  // in all
   std::size_t counted_rounds = 0;

@@ -36,7 +36,7 @@ struct IterationTimes {
 IterationTimes summarize_iterations(const std::vector<double>& iteration_seconds,
                                     const std::vector<double>& exposed_seconds,
                                     const std::vector<StepRange>& counted);
-// What counts of a run of so many steps that nothing interrupted: the first tenth, at least 2 and at most 10,
+// The steps that count, of a run of so many that nothing interrupted: the first tenth, at least 2 and at most 10,
 // warm up (the last always counts).
 StepRange counted_of_run(std::int64_t steps);
 
@@ -54,7 +54,7 @@ struct TrainResult {
   std::string digest;                    // SHA-256 of the final parameters
   std::optional<TuningReport> tuning{};  // of buckets that were tuned
   std::optional<ByName> buckets{};       // those in the end, where they were not given; on every rank
-  // Of every iteration, between ends of step(); the first of a turn begins with the turn.
+  // Seconds of every iteration, between ends of step(); the first of a turn begins with the turn.
   std::vector<double> step_seconds{};
 
   std::string sample{};               // generated text; "" when none was asked for

@@ -17,7 +17,7 @@ namespace dear::collective {
 inline constexpr std::int64_t kLargestSumInOrder = 256 * 1024;
 inline constexpr const char* kAround = "ring";
 
-// What measuring one operation at one size said.
+// The result of measuring one operation at one size.
 struct Finding {
   Way way;                    // the best
   double seconds = 0;         // that it took, on the slowest rank; see usual_seconds()

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-// Which of several ways is the fastest, told from times that a busy machine disturbs. Pure functions of times
+// Judges which of several ways is the fastest from times that a busy machine disturbs. Pure functions of times
 // that all ranks have alike, so all ranks decide alike.
 namespace dear::collective {
 

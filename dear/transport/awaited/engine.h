@@ -24,7 +24,7 @@ class Posted {
   virtual bool must_be_complete() = 0;
 };
 
-// What carries tagged messages between ranks, and says that one is complete only to the thread that waits
+// An engine carries tagged messages between ranks, and says that one is complete only to the thread that waits
 // for it: Gloo's messages, and c10d's process groups over any of their engines. Messages from one rank to
 // another with one tag arrive in the order in which they were begun. Connections break when it is destroyed.
 //

@@ -9,7 +9,7 @@
 #include "dear/base/reduction.h"
 #include "dear/transport/awaited/engine.h"
 
-// What DeAR calls of Gloo: an object that the module libdear_gloo.so makes. No type of Gloo crosses, nor does
+// The part of Gloo that DeAR calls: an object that the module libdear_gloo.so makes. No type of Gloo crosses, nor does
 // an exception of Gloo: failures are std::runtime_error with the first line of Gloo's words.
 namespace dear::transport {
 

@@ -12,7 +12,7 @@
 
 namespace dear::transport {
 
-// What ranks say to each other at a meeting: a kind and a text, in TCP's stream behind a heading that tells
+// A message between two ranks at a meeting: a kind and a text, in TCP's stream behind a heading that tells
 // one from anything else that may connect to a port.
 struct MeetingMessage {
   enum class Kind : std::uint32_t { hello, welcome, letters, ask, timeout, mismatch, lost };
