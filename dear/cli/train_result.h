@@ -36,8 +36,8 @@ struct IterationTimes {
 IterationTimes summarize_iterations(const std::vector<double>& iteration_seconds,
                                     const std::vector<double>& exposed_seconds,
                                     const std::vector<StepRange>& counted);
-// The steps that count, of a run of so many that nothing interrupted: the first tenth, at least 2 and at most 10,
-// warm up (the last always counts).
+// The steps that count, of a run of so many that nothing interrupted: the first tenth, at least 2 and at most
+// 10, warm up (the last always counts).
 StepRange counted_of_run(std::int64_t steps);
 
 // One training run of one policy, as rank 0 measured it.

@@ -22,8 +22,8 @@ struct Turn {
   bool operator==(const Turn&) const = default;
 };
 
-// The order in which policies train, until each of `policies` policies has taken `steps` steps, both at least 1. A change of
-// the machine's load that lasts longer than a round meets all policies alike.
+// The order in which policies train, until each of `policies` policies has taken `steps` steps, both at
+// least 1. A change of the machine's load that lasts longer than a round meets all policies alike.
 //
 // A turn has about 10 steps, all turns of a round the same number. Rounds differ in their order: it rotates
 // by one policy after every second round, and every second round runs backwards, so that each policy is as

@@ -14,8 +14,8 @@ struct LaunchEnvironment {
   int local_size = 1;
   std::string launcher;    // "dear launch", "torchrun", "Open MPI", "MPICH", "Slurm", or "none"
   std::string rendezvous;  // the same for all ranks of this job on this host, and for no other job
-  // A text that is the same for all ranks of this job on all hosts, and for no other job, where the launcher gives such a
-  // text: TORCHELASTIC_RUN_ID, the job and step of Slurm. Else "".
+  // A text that is the same for all ranks of this job on all hosts, and for no other job, where the launcher
+  // gives such a text: TORCHELASTIC_RUN_ID, the job and step of Slurm. Else "".
   std::string job{};
   // For engines that meet at an address (Gloo), "" and 0 where nobody said one: MASTER_ADDR, and MASTER_PORT
   // or, where torchrun's agent listens at that itself (TORCHELASTIC_USE_AGENT_STORE), the next port. Under

@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
-// Judges which of several ways is the fastest from times that a busy machine disturbs. Pure functions of times
-// that all ranks have alike, so all ranks decide alike.
+// Judges which of several ways is the fastest from times that a busy machine disturbs. Pure functions of
+// times that all ranks have alike, so all ranks decide alike.
 namespace dear::collective {
 
 // Seconds that one way took, round by round, on the slowest rank. Looks at several ways were taken in turns:

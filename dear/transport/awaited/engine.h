@@ -24,9 +24,10 @@ class Posted {
   virtual bool must_be_complete() = 0;
 };
 
-// An engine carries tagged messages between ranks, and says that one is complete only to the thread that waits
-// for it: Gloo's messages, and c10d's process groups over any of their engines. Messages from one rank to
-// another with one tag arrive in the order in which they were begun. Connections break when it is destroyed.
+// An engine carries tagged messages between ranks, and says that one is complete only to the thread that
+// waits for it: Gloo's messages, and c10d's process groups over any of their engines. Messages from one rank
+// to another with one tag arrive in the order in which they were begun. Connections break when it is
+// destroyed.
 //
 // Any thread may begin a message. A failure is a std::exception with the engine's own words, never a
 // dear::Error; a connection that broke raises no SIGPIPE. Nothing that crosses this interface is freed by

@@ -9,8 +9,8 @@
 #include "dear/base/reduction.h"
 #include "dear/transport/awaited/engine.h"
 
-// The part of Gloo that DeAR calls: an object that the module libdear_gloo.so makes. No type of Gloo crosses, nor does
-// an exception of Gloo: failures are std::runtime_error with the first line of Gloo's words.
+// The part of Gloo that DeAR calls: an object that the module libdear_gloo.so makes. No type of Gloo crosses,
+// nor does an exception of Gloo: failures are std::runtime_error with the first line of Gloo's words.
 namespace dear::transport {
 
 // Changes with every change of what crosses, so that a module of another build is not called.
