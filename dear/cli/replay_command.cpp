@@ -21,6 +21,7 @@
 #include "dear/base/units.h"
 #include "dear/cli/exit_status.h"
 #include "dear/cli/launcher.h"
+#include "dear/cli/names_in.h"
 #include "dear/cli/output_path.h"
 #include "dear/cli/scenario.h"
 #include "dear/cli/table.h"
@@ -28,6 +29,7 @@
 #include "dear/cli/train_result.h"
 #include "dear/cli/worker.h"
 #include "dear/cluster/presets.h"
+#include "dear/collective/backends.h"
 #include "dear/collective/environment.h"
 #include "dear/collective/exchange.h"
 #include "dear/collective/init.h"
@@ -310,8 +312,8 @@ void add_replay_command(CLI::App& app) {
       ->type_name("NETWORK");
   command
       ->add_option("--backend", arguments->backend,
-                   "What carries collectives: single, shm, mpi, two-level (default: the fastest that reaches "
-                   "all ranks)")
+                   "What carries collectives: " + names_in(backends()) +
+                       " (default: the fastest that reaches all ranks)")
       ->type_name("NAME");
   command
       ->add_option(

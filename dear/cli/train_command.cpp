@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -25,6 +24,7 @@
 #include "dear/cli/corpus.h"
 #include "dear/cli/exit_status.h"
 #include "dear/cli/launcher.h"
+#include "dear/cli/names_in.h"
 #include "dear/cli/progress.h"
 #include "dear/cli/trace_gather.h"
 #include "dear/cli/train_comparison.h"
@@ -46,15 +46,6 @@
 
 namespace dear::cli {
 namespace {
-
-template <typename Table>
-std::string names_in(const Table& table) {
-  std::vector<std::string_view> names;
-  for (const auto& entry : table) {
-    names.push_back(entry.name);
-  }
-  return fmt::format("{}", fmt::join(names, ", "));
-}
 
 constexpr std::int64_t kRecordedSteps = 21;  // so that 20 iterations are whole, whatever the policy
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <dlfcn.h>
 #include <utility>
 #include <vector>
 
@@ -209,10 +208,6 @@ std::unique_ptr<TrainingJob> start_training(const TrainSettings& settings, const
 
 void set_compute_threads(int threads) {
   at::set_num_threads(threads);
-  // OpenBLAS may come with threads of its own (libopenblas0-pthread), which libtorch says nothing to.
-  if (void* const symbol = ::dlsym(RTLD_DEFAULT, "openblas_set_num_threads")) {
-    reinterpret_cast<void (*)(int)>(symbol)(threads);
-  }
   // It may be set once in a process.
   if (at::get_num_interop_threads() != 1) {
     at::set_num_interop_threads(1);

@@ -15,6 +15,7 @@
 #include "dear/base/error.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/train/data_parallel.h"
+#include "dear/train/net_in_test.h"
 #include "dear/train/ranks_in_test.h"
 #include "dear/tune/cache.h"
 
@@ -27,23 +28,12 @@ using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using train::testing::groups_of;
+using train::testing::kFeatures;
+using train::testing::make_net;
 using train::testing::rows;
 using train::testing::run_all;
 using train::testing::run_each;
 using train::testing::what_of;
-
-constexpr std::int64_t kFeatures = 16;
-constexpr std::int64_t kWidth = 160;  // 100 KiB a layer
-
-torch::nn::Sequential make_net() {
-  torch::nn::Sequential net(torch::nn::Linear(kFeatures, kWidth), torch::nn::ReLU());
-  for (int i = 0; i < 4; ++i) net->push_back(torch::nn::Linear(kWidth, kWidth));
-  net->push_back(torch::nn::Linear(kWidth, 3));
-  const torch::NoGradGuard no_grad;
-  for (torch::Tensor& tensor : net->parameters())
-    tensor.copy_(0.05 * torch::sin(torch::arange(tensor.numel(), torch::kFloat32)).view_as(tensor));
-  return net;
-}
 
 struct Job {
   explicit Job(const Group& group, DataParallelOptions options = {})

@@ -13,6 +13,7 @@
 #include "dear/fusion/size_candidates.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/live_tuning.h"
+#include "dear/train/net_in_test.h"
 #include "dear/train/ranks_in_test.h"
 
 namespace dear::turns_test {
@@ -22,21 +23,10 @@ using ::testing::Each;
 using ::testing::Field;
 using ::testing::Ge;
 using train::testing::groups_of;
+using train::testing::kFeatures;
+using train::testing::make_net;
 using train::testing::rows;
 using train::testing::run_all;
-
-constexpr std::int64_t kFeatures = 16;
-constexpr std::int64_t kWidth = 160;
-
-torch::nn::Sequential make_net() {
-  torch::nn::Sequential net(torch::nn::Linear(kFeatures, kWidth), torch::nn::ReLU());
-  for (int i = 0; i < 4; ++i) net->push_back(torch::nn::Linear(kWidth, kWidth));
-  net->push_back(torch::nn::Linear(kWidth, 3));
-  const torch::NoGradGuard no_grad;
-  for (torch::Tensor& tensor : net->parameters())
-    tensor.copy_(0.05 * torch::sin(torch::arange(tensor.numel(), torch::kFloat32)).view_as(tensor));
-  return net;
-}
 
 struct Job {
   struct Turn {
