@@ -14,7 +14,14 @@
 #include <CLI/Validators.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+#include <torch/version.h>
 
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"

@@ -74,6 +74,10 @@ struct Min {
   }
 };
 
+// Of sums there are averages; for anything else the divisor is 1.
+template <typename Op>
+constexpr bool kDivides = std::is_same_v<Op, Add>;
+
 // Elements whose partial results are kept between passes: they stay in the first-level cache.
 constexpr std::int64_t kBlock = 2048;
 // Sources read at once. More would be more streams than the processor's prefetching follows.
@@ -98,13 +102,17 @@ void pass_over(const T* const* sources, typename Element<T>::Sum* partial, T* ou
   if constexpr (kPass == Pass::first || kPass == Pass::middle) {
     DEAR_INDEPENDENT
     for (std::int64_t i = 0; i < count; ++i) partial[i] = sum_of(i);
-  } else if (divisor == 1) {
+  } else {
+    if constexpr (kDivides<Op>) {
+      if (divisor != 1) {
+        const auto by = static_cast<Sum>(divisor);
+        DEAR_INDEPENDENT
+        for (std::int64_t i = 0; i < count; ++i) out[i] = Element<T>::store(sum_of(i) / by);
+        return;
+      }
+    }
     DEAR_INDEPENDENT
     for (std::int64_t i = 0; i < count; ++i) out[i] = Element<T>::store(sum_of(i));
-  } else {
-    const auto by = static_cast<Sum>(divisor);
-    DEAR_INDEPENDENT
-    for (std::int64_t i = 0; i < count; ++i) out[i] = Element<T>::store(sum_of(i) / by);
   }
 }
 
@@ -200,7 +208,7 @@ std::int64_t pass_by_vectors(const T* const* sources, float* partial, T* out, st
       for (int part = 0; part < kParts; ++part) _mm256_storeu_ps(partial + i + 8 * part, sum.parts[part]);
       continue;
     }
-    if (divisor != 1) {
+    if (kDivides<Op> && divisor != 1) {
       for (int part = 0; part < kParts; ++part) sum.parts[part] = _mm256_div_ps(sum.parts[part], by);
     }
     sum.store(out + i);
@@ -249,10 +257,10 @@ void reduce_kernel(const Sources& sources, void* to, std::int64_t count, std::in
       pass_of<T, Op, Pass::only>(sources.count, data, begin, partial, out, size, divisor);
       continue;
     }
-    pass_of<T, Op, Pass::first>(kAtOnce, data, begin, partial, out, size, divisor);
+    pass<T, Op, kAtOnce, Pass::first>(data, begin, partial, out, size, divisor);
     int done = kAtOnce;
     for (; sources.count - done > kAtOnce; done += kAtOnce) {
-      pass_of<T, Op, Pass::middle>(kAtOnce, data + done, begin, partial, out, size, divisor);
+      pass<T, Op, kAtOnce, Pass::middle>(data + done, begin, partial, out, size, divisor);
     }
     pass_of<T, Op, Pass::last>(sources.count - done, data + done, begin, partial, out, size, divisor);
   }

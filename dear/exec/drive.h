@@ -6,9 +6,9 @@
 #include "dear/schedule/frontier.h"
 #include "dear/schedule/schedule.h"
 
-// Drives whole runs of a simulation or a replay (live training: conductor.h): a Frontier, a side for each kind
-// of lane, and a clock. In a simulation every side is a model and the clock an event queue; in a replay the
-// network is real and computation is slept.
+// Drives whole runs of a simulation or a replay (live training: conductor.h): a Frontier, a side for each
+// kind of lane, and a clock. In a simulation every side is a model and the clock an event queue; in a replay
+// the network is real and computation is slept.
 namespace dear {
 
 // Does steps: start() returns at once, and the end is told to the Completions that the side was made with.

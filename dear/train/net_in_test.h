@@ -1,6 +1,9 @@
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
 // A network whose layers are worth tuning, for the tests of train.
 namespace dear::train::testing {

@@ -5,7 +5,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/script.h>
+#include <torch/types.h>
 
 namespace dear::train::operator_observer_test {
 namespace {

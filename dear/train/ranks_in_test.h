@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "dear/collective/group.h"
 #include "dear/collective/shm/shm.h"

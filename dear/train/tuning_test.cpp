@@ -10,6 +10,9 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/optim/adamw.h>
+#include <torch/types.h>
 
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"

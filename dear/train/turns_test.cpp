@@ -8,6 +8,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/optim/adamw.h>
+#include <torch/types.h>
 
 #include "dear/base/deadline.h"
 #include "dear/fusion/size_candidates.h"

@@ -155,7 +155,7 @@ class Failures:
     # While others wait for its word, or take the bytes that it was sending.
     def test_a_rank_that_dies_at_any_moment(self):
         generator = random.Random(20260102)
-        for _ in range(6):
+        for _ in range(3):
             self.fail_by(3, kill_within_milliseconds(generator), 2, 7)
 
     def test_a_rank_that_is_late_is_waited_for(self):

@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <iostream>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "dear/collective/init.h"
 

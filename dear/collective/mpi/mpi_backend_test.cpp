@@ -86,6 +86,12 @@ class Remembering : public ::testing::Test {
 
   // Of rank 0; only that one is read and written.
   Remembering() { std::filesystem::remove_all(folder_); }
+  // To measure takes a second, and no more ranks than two are needed to see what is done with it.
+  void SetUp() override {
+    if (transport::open_mpi({.implementation = implementation, .deadline = patience()})->size() != 2) {
+      GTEST_SKIP();
+    }
+  }
   ~Remembering() override { std::filesystem::remove_all(folder_); }
 
   [[nodiscard]] std::string file() const {
@@ -127,9 +133,6 @@ class Remembering : public ::testing::Test {
 // As if everything had been so slow that nothing is slower today.
 TEST_F(Remembering, WhatWasMeasuredServesTheNextTime) {
   const std::string first = by_messages(folder_).ways;
-  if (first == "nothing to send") {  // one rank
-    return;
-  }
   EXPECT_THAT(first, HasSubstr("measured in"));
   rewrite([](nlohmann::json& file) {
     for (auto& one : file.at("found")) {
@@ -146,9 +149,7 @@ TEST_F(Remembering, WhatWasMeasuredServesTheNextTime) {
 }
 
 TEST_F(Remembering, WhatIsSlowerThanItWasIsMeasuredAgain) {
-  if (by_messages(folder_).ways == "nothing to send") {
-    return;
-  }
+  by_messages(folder_);
   static constexpr double kNothingTakes = 1e-12;
   rewrite([](nlohmann::json& file) {
     for (auto& one : file.at("found")) {
@@ -160,17 +161,13 @@ TEST_F(Remembering, WhatIsSlowerThanItWasIsMeasuredAgain) {
 }
 
 TEST_F(Remembering, AFileWithoutTimesIsMeasuredAnew) {
-  if (by_messages(folder_).ways == "nothing to send") {
-    return;
-  }
+  by_messages(folder_);
   rewrite([](nlohmann::json& file) { file["dear-mpi-choices"] = 7; });
   EXPECT_THAT(by_messages(folder_).ways, StartsWith("ways measured in"));
 }
 
 TEST_F(Remembering, ABrokenFileIsMeasuredAnew) {
-  if (by_messages(folder_).ways == "nothing to send") {
-    return;
-  }
+  by_messages(folder_);
   if (std::filesystem::exists(folder_)) {
     write_file_atomically(file(), "{");
   }
@@ -179,7 +176,7 @@ TEST_F(Remembering, ABrokenFileIsMeasuredAnew) {
 
 TEST_F(Remembering, AFolderThatCannotBeWrittenIsNoError) {
   MpiBackend made = by_messages("/proc/nowhere");
-  if (made.backend->size() > 1 && made.backend->rank() == 0) {
+  if (made.backend->rank() == 0) {
     EXPECT_THAT(made.ways, HasSubstr("not remembered: "));
   }
 }
