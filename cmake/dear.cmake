@@ -4,8 +4,9 @@
 #   INTERNAL  not part of the installed package
 #   BRIEF     what it does takes no time that a user would notice: hardly optimised, to compile in three quarters of the time
 #   LIBRARIES further targets, linked publicly;  PRIVATE_LIBRARIES likewise, not passed on
+#   OWN_HEADER  it is not compiled with the header of most folders
 function(dear_library name)
-  cmake_parse_arguments(ARG "INTERNAL;BRIEF" "" "SOURCES;USES;LIBRARIES;PRIVATE_LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "INTERNAL;BRIEF;OWN_HEADER" "" "SOURCES;USES;LIBRARIES;PRIVATE_LIBRARIES" ${ARGN})
   add_library(dear_${name} STATIC ${ARG_SOURCES})
   add_library(dear::${name} ALIAS dear_${name})
   set_target_properties(dear_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
@@ -19,6 +20,9 @@ function(dear_library name)
     target_compile_options(dear_${name} PRIVATE -O1)
   endif()
   target_link_libraries(dear_${name} PRIVATE $<BUILD_INTERFACE:dear_warnings>)
+  if(DEAR_TOGETHER AND NOT ARG_OWN_HEADER)
+    dear_header(dear_${name})
+  endif()
   foreach(folder IN LISTS ARG_USES)
     target_link_libraries(dear_${name} PUBLIC dear_${folder})
   endforeach()
@@ -31,6 +35,22 @@ function(dear_library name)
   if(NOT ARG_INTERNAL)
     set_property(GLOBAL APPEND PROPERTY DEAR_LIBRARIES dear_${name})
   endif()
+endfunction()
+
+# What most folders include, compiled once. Where sources are compiled by themselves, each includes what it needs.
+function(dear_header name)
+  if(NOT TARGET dear_header)
+    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/header.cpp CONTENT "")
+    add_library(dear_header OBJECT ${CMAKE_BINARY_DIR}/header.cpp)
+    set_target_properties(dear_header PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    target_compile_features(dear_header PUBLIC cxx_std_20)
+    target_link_libraries(dear_header PRIVATE dear_warnings fmt::fmt nlohmann_json::nlohmann_json)
+    target_precompile_headers(dear_header PRIVATE <fmt/format.h> <fmt/ranges.h> <nlohmann/json.hpp> <algorithm> <atomic> <chrono>
+      <condition_variable> <filesystem> <fstream> <functional> <map> <memory> <mutex> <optional> <set> <span> <string>
+      <thread> <unordered_map> <variant> <vector>)
+  endif()
+  target_link_libraries(${name} PRIVATE $<BUILD_INTERFACE:fmt::fmt> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
+  target_precompile_headers(${name} REUSE_FROM dear_header)
 endfunction()
 
 # dear_module(NAME ...): a library that is loaded at run time (dear/base/module.h), libdear_NAME.so. It holds the folders
@@ -76,7 +96,7 @@ function(dear_reuse_header name library)
 endfunction()
 
 # What nearly every test includes, compiled once; to read it took most tests longer than to compile what they say. Tests
-# themselves are hardly optimised: half the time to compile assertions, what is tested is as fast as ever.
+# themselves are not optimised: half the time to compile assertions, what is tested is as fast as ever.
 function(dear_test_header name)
   if(NOT TARGET dear_test_header)
     file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/test_header.cpp CONTENT "")
@@ -91,11 +111,7 @@ endfunction()
 function(dear_compile_as_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE dear_warnings GTest::gmock fmt::fmt)
-  if(DEAR_SANITIZE)
-    target_compile_options(${name} PRIVATE -O0)
-  else()
-    target_compile_options(${name} PRIVATE -O1)
-  endif()
+  target_compile_options(${name} PRIVATE -O0)
 endfunction()
 
 # dear_test(NAME SOURCES ... USES ...): a GoogleTest program `NAME`, every case of it known to ctest.

@@ -16,7 +16,7 @@ std::string host_key() {
   for (const std::string_view space : {"net", "pid", "ipc"}) {
     std::error_code error;
     const auto target = std::filesystem::read_symlink(fmt::format("/proc/self/ns/{}", space), error);
-    key += " " + (error ? fmt::format("no {}", space) : target.string());
+    key += error ? fmt::format(" no {}", space) : fmt::format(" {}", target.string());
   }
   return key;
 }
