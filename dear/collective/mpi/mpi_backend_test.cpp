@@ -80,18 +80,13 @@ TEST(MpiBackend, IsThereByName) {
   agree(group, "number of ranks", std::to_string(group.size()));
 }
 
+// Of two ranks: CMakeLists.txt.
 class Remembering : public ::testing::Test {
  protected:
   static MpiBackend by_messages(const std::string& cache_folder) { return make(cache_folder, false); }
 
   // Of rank 0; only that one is read and written.
   Remembering() { std::filesystem::remove_all(folder_); }
-  // To measure takes a second, and no more ranks than two are needed to see what is done with it.
-  void SetUp() override {
-    if (transport::open_mpi({.implementation = implementation, .deadline = patience()})->size() != 2) {
-      GTEST_SKIP();
-    }
-  }
   ~Remembering() override { std::filesystem::remove_all(folder_); }
 
   [[nodiscard]] std::string file() const {
