@@ -54,7 +54,7 @@ void copy_lines(std::byte* to, const std::byte* from, std::int64_t bytes) {
     const auto* source = reinterpret_cast<const __m128i*>(from + at);
     auto* target = reinterpret_cast<__m128i*>(to + at);
     if constexpr (stores == Stores::streamed)
-      _mm_prefetch(reinterpret_cast<const char*>(source) + kAhead, _MM_HINT_NTA);
+      __builtin_prefetch(from + at + kAhead, 0, 0);  // to read, and not again
     const __m128i first = _mm_loadu_si128(source);
     const __m128i second = _mm_loadu_si128(source + 1);
     const __m128i third = _mm_loadu_si128(source + 2);
