@@ -88,8 +88,8 @@ function(dear_program name)
   endif()
 endfunction()
 
-# A sanitizer's build optimises nothing, since instrumented code takes long to optimise, and gcc takes no precompiled header
-# from one to the other.
+# dear_hardly_optimise(TARGET): -O1, but nothing under a sanitizer: instrumented code takes long to optimise, and gcc takes no
+# precompiled header that was compiled with optimisation into a source without it, or the other way round.
 function(dear_hardly_optimise name)
   if(NOT DEAR_SANITIZE)
     target_compile_options(${name} PRIVATE -O1)

@@ -80,7 +80,7 @@ TEST(MpiBackend, IsThereByName) {
   agree(group, "number of ranks", std::to_string(group.size()));
 }
 
-// Of two ranks: CMakeLists.txt.
+// CMakeLists.txt runs these cases on two ranks alone.
 class Remembering : public ::testing::Test {
  protected:
   static MpiBackend by_messages(const std::string& cache_folder) { return make(cache_folder, false); }
