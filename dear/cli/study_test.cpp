@@ -36,7 +36,7 @@ TEST_F(OfThePaper, IsTheSameTwice) {
 }
 
 TEST_F(OfThePaper, NamesEveryPolicyModelAndNetwork) {
-  const std::string& report = content("README.md");
+  const std::string report = content("README.md");
   for (const Policy& policy : policies()) {
     EXPECT_THAT(report, HasSubstr("| " + std::string(policy.name) + " |"));
     EXPECT_THAT(report, HasSubstr(std::string(policy.source)));
