@@ -306,7 +306,12 @@ void Conductor::commit() {
            [&] { return frontier_.running(step); });
     }
     const double begin = now_seconds();
-    inline_update_(update);
+    try {
+      inline_update_(update);
+    } catch (...) {
+      keep_failure(std::current_exception());
+      throw;
+    }
     completed(step, begin, now_seconds());
   }
   throw_if_failed();

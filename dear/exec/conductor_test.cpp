@@ -313,6 +313,29 @@ TEST(Conductor, ASideThatRefusesIsAFailure) {
   conductor.drain();  // nothing is at work
 }
 
+TEST(Conductor, AnUpdateInTheCommitThatThrowsIsAFailure) {
+  const Workload workload = workload_of(1);
+  const Grouping grouping = group(workload, PerLayer{});
+  const Schedule schedule = make_schedule(find_policy("serial"), workload, grouping);
+  struct AtOnce : Side {
+    SerialLane lane;
+    std::function<void(StepId)> end;
+    void start(Instance which, const Step&) override {
+      lane.post([this, which] { end(which.step); });
+    }
+  } network;
+  HandSide update;
+  Conductor conductor(schedule, network, update, [](const Update&) { throw ConfigError("no such option"); },
+                      {});
+  network.end = [&](StepId step) { conductor.completed(step, 0, 0); };
+  conductor.backward_done(0);
+  EXPECT_THROW(conductor.commit(), ConfigError);
+  EXPECT_THROW(conductor.backward_done(0), ConfigError);
+  EXPECT_THROW(conductor.commit(), ConfigError);
+  EXPECT_THROW(conductor.synchronize(), ConfigError);
+  conductor.drain();
+}
+
 TEST(Conductor, AKeptFailureStopsTheNextStep) {
   HandRun run("dear");
   run.conductor.keep_failure(std::make_exception_ptr(TimeoutError("kept")));

@@ -147,7 +147,7 @@ TEST_P(OverlappingPolicy, SlowNetworkAndOddOrderChangeNothing) {
   EXPECT_EQ(digest_of(GetParam(), {}), digest_of("serial", {}, false));
 }
 
-TEST_P(OverlappingPolicy, UnusedParametersCountAsZero) {
+TEST_P(OverlappingPolicy, ParametersMayBeUsedInSomeStepsOnly) {
   const Program sometimes{.use_spare = [](int, int step) { return step % 2 == 1; }};
   EXPECT_EQ(digest_of(GetParam(), sometimes), digest_of("serial", sometimes, false));
 }

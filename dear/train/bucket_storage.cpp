@@ -23,6 +23,7 @@ torch::Tensor flat_tensor(const Buffer& buffer, const BucketLayout& layout) {
 
 BucketStorage::BucketStorage(const Group& group, BucketLayout layout, std::vector<Range> own, Copies copies)
     : layout_(std::move(layout)),
+      forms_(layout_.placements.size()),
       copies_(copies),
       own_(std::move(own)),
       incoming_(own_.size()),
@@ -32,44 +33,61 @@ BucketStorage::BucketStorage(const Group& group, BucketLayout layout, std::vecto
       parameters_(flat_tensor(parameter_buffer_, layout_)),
       gradients_(flat_tensor(gradient_buffer_, layout_)) {}
 
-torch::Tensor BucketStorage::view(const torch::Tensor& flat, std::size_t index,
-                                  const torch::Tensor& like) const {
-  return flat.as_strided(like.sizes(), like.strides(), layout_.placements[index].offset);
+// Shares the bucket's memory without being a view of it to autograd, so that a program may do with it what it
+// may do with a gradient of its own: detach_(), as zero_grad(false) does.
+torch::Tensor BucketStorage::place(const torch::Tensor& flat, std::size_t index) const {
+  const Form& form = forms_[index];
+  torch::Tensor tensor = torch::empty({0}, flat.options());
+  tensor.set_(flat.storage(), layout_.placements[index].offset, form.sizes, form.strides);
+  return tensor;
 }
 
-const void* BucketStorage::address(const Buffer& buffer, std::size_t index) const {
-  return buffer.data() + layout_.placements[index].offset * size_of(layout_.dtype);
+bool BucketStorage::lies_in(const Buffer& buffer, std::size_t index, const torch::Tensor& tensor) const {
+  const Form& form = forms_[index];
+  return tensor.layout() == torch::kStrided && tensor.dtype() == parameters_.dtype() &&
+         tensor.const_data_ptr() ==
+             buffer.data() + layout_.placements[index].offset * size_of(layout_.dtype) &&
+         tensor.sizes() == form.sizes && tensor.strides() == form.strides;
 }
 
-void BucketStorage::adopt(std::size_t index, torch::Tensor& parameter) {
+void BucketStorage::adopt(std::size_t index, torch::Tensor& parameter, std::vector<std::int64_t> strides) {
+  forms_[index] = {parameter.sizes().vec(), std::move(strides)};
   restore_parameter(index, parameter);
   restore_gradient(index, parameter);
 }
 
 bool BucketStorage::holds_parameter(std::size_t index, const torch::Tensor& parameter) const {
-  return parameter.data_ptr() == address(parameter_buffer_, index);
+  return lies_in(parameter_buffer_, index, parameter);
+}
+
+bool BucketStorage::fits(std::size_t index, const torch::Tensor& parameter) const {
+  return parameter.sizes() == forms_[index].sizes && parameter.dtype() == parameters_.dtype() &&
+         parameter.device() == parameters_.device() && parameter.layout() == torch::kStrided;
 }
 
 bool BucketStorage::holds_gradient(std::size_t index, const torch::Tensor& parameter) const {
   const torch::Tensor& gradient = parameter.grad();
-  return gradient.defined() && gradient.layout() == torch::kStrided &&
-         gradient.data_ptr() == address(gradient_buffer_, index);
+  return gradient.defined() && lies_in(gradient_buffer_, index, gradient);
 }
 
 void BucketStorage::restore_parameter(std::size_t index, torch::Tensor& parameter) {
   const torch::NoGradGuard no_grad;
+  const Form& form = forms_[index];
+  torch::Tensor present = parameter.detach();
+  const bool overlaps = present.storage().is_alias_of(parameters_.storage());
+  torch::Tensor to = place(parameters_, index);
   if (copies_ == Copies::one_for_all) {
-    torch::Tensor values = parameter.detach();
-    if (!values.is_non_overlapping_and_dense()) values = values.contiguous();
-    torch::Tensor place = view(parameters_, index, values);
+    torch::Tensor values = present;
+    if (overlaps || values.strides() != form.strides) {
+      values = torch::empty_strided(form.sizes, form.strides, values.options());
+      values.copy_(present);
+    }
     for (std::vector<Incoming>& of_part : incoming_)
       of_part.push_back({layout_.placements[index].offset, values.as_strided({values.numel()}, {1})});
-    parameter.set_data(place);
-    return;
+  } else {
+    to.copy_(overlaps ? present.clone() : present);
   }
-  torch::Tensor place = view(parameters_, index, parameter);
-  place.copy_(parameter);
-  parameter.set_data(place);
+  parameter.set_data(to);
 }
 
 void BucketStorage::write_incoming(std::size_t part) {
@@ -85,14 +103,40 @@ void BucketStorage::write_incoming(std::size_t part) {
 
 void BucketStorage::restore_gradient(std::size_t index, torch::Tensor& parameter) {
   const torch::NoGradGuard no_grad;
-  torch::Tensor place = view(gradients_, index, parameter);
+  torch::Tensor to = place(gradients_, index);
   const torch::Tensor present = parameter.grad();
   if (present.defined()) {
-    place.copy_(present.layout() == torch::kStrided ? present : present.to_dense());
+    const torch::Tensor strided = present.layout() == torch::kStrided ? present : present.to_dense();
+    const bool overlaps = strided.storage().is_alias_of(gradients_.storage());
+    torch::add_out(to, overlaps ? strided.clone() : strided,
+                   torch::zeros({}));  // -0.0 would mean that it is unused
   } else {
-    place.zero_();
+    to.zero_();
   }
-  parameter.mutable_grad() = place;
+  parameter.mutable_grad() = to;
+}
+
+void BucketStorage::mark_unused(std::size_t index) {
+  const torch::NoGradGuard no_grad;
+  const TensorPlacement& placement = layout_.placements[index];
+  train::mark_unused(gradients_, {placement.offset, placement.offset + placement.elements});
+}
+
+std::vector<ElementwiseOptimizer::Stretch> BucketStorage::stretches_within(const Range& range) const {
+  std::vector<ElementwiseOptimizer::Stretch> stretches;
+  for (std::size_t i = 0; i < layout_.placements.size(); ++i) {
+    const TensorPlacement& placement = layout_.placements[i];
+    const std::int64_t next =
+        i + 1 < layout_.placements.size() ? layout_.placements[i + 1].offset : layout_.elements;
+    const std::int64_t begin = std::max(range.begin, placement.offset);
+    const std::int64_t end = std::min(range.end, next);
+    if (begin >= end) continue;
+    stretches.push_back({.tensor = placement.tensor,
+                         .begin = begin - range.begin,
+                         .end = end - range.begin,
+                         .elements = std::min(end, placement.offset + placement.elements) - begin});
+  }
+  return stretches;
 }
 
 std::vector<ElementwiseOptimizer::FlatRun> BucketStorage::runs(std::size_t part) const {
@@ -100,7 +144,8 @@ std::vector<ElementwiseOptimizer::FlatRun> BucketStorage::runs(std::size_t part)
   for (const Run& run : runs_within(layout_, own_[part])) {
     for (std::int64_t begin = run.range.begin; begin < run.range.end; begin += kLongestRun) {
       const std::int64_t count = std::min(kLongestRun, run.range.end - begin);
-      parts.push_back({run.rule, parameters_.narrow(0, begin, count), gradients_.narrow(0, begin, count)});
+      parts.push_back({run.rule, parameters_.narrow(0, begin, count), gradients_.narrow(0, begin, count),
+                       stretches_within({begin, begin + count})});
     }
   }
   return parts;

@@ -25,14 +25,16 @@ class BucketStorage {
                 Copies copies = Copies::one_per_rank);
 
   // Moves the parameter, and its gradient where it has one, into place `index` of the layout. The tensor
-  // keeps its identity, shape and strides.
-  void adopt(std::size_t index, torch::Tensor& parameter);
+  // keeps its identity and shape, and has these strides from then on.
+  void adopt(std::size_t index, torch::Tensor& parameter, std::vector<std::int64_t> strides);
 
-  // Is the parameter (its gradient) still the view that adopt() made? Not after a load, a set_data() or a
-  // zero_grad(set_to_none). restore_*() copies the present values in, and makes it a view again; a missing
-  // gradient counts as zero.
+  // Does the parameter (its gradient) still lie where adopt() put it? Not after a load, a set_data() or a
+  // zero_grad(set_to_none). restore_*() copies the present values in, in the strides of adopt(), and makes it
+  // lie there again; a missing gradient counts as zero.
   [[nodiscard]] bool holds_parameter(std::size_t index, const torch::Tensor& parameter) const;
   [[nodiscard]] bool holds_gradient(std::size_t index, const torch::Tensor& parameter) const;
+  // Whether restore_parameter() can: of the same shape, type and device.
+  [[nodiscard]] bool fits(std::size_t index, const torch::Tensor& parameter) const;
   void restore_parameter(std::size_t index, torch::Tensor& parameter);
   void restore_gradient(std::size_t index, torch::Tensor& parameter);
   // Of one copy for all, restore_parameter() and adopt() write nothing: a peer may be reading it. What they
@@ -43,6 +45,8 @@ class BucketStorage {
   // What this rank's optimiser updates of the part: vectors that fit a cache.
   [[nodiscard]] std::vector<ElementwiseOptimizer::FlatRun> runs(std::size_t part) const;
   void zero_gradients(const Range& range);
+  // [Note: unused parameters]: unless the program wrote into its gradient.
+  void mark_unused(std::size_t index);
 
   [[nodiscard]] const BucketLayout& layout() const { return layout_; }
   [[nodiscard]] BucketWire::Flat flat() const;
@@ -51,16 +55,21 @@ class BucketStorage {
   [[nodiscard]] const void* gradient_storage() const;
 
  private:
-  [[nodiscard]] torch::Tensor view(const torch::Tensor& flat, std::size_t index,
-                                   const torch::Tensor& like) const;
-  [[nodiscard]] const void* address(const Buffer& buffer, std::size_t index) const;
+  [[nodiscard]] torch::Tensor place(const torch::Tensor& flat, std::size_t index) const;
+  [[nodiscard]] bool lies_in(const Buffer& buffer, std::size_t index, const torch::Tensor& tensor) const;
+  [[nodiscard]] std::vector<ElementwiseOptimizer::Stretch> stretches_within(const Range& range) const;
 
   struct Incoming {
     std::int64_t offset;  // in the bucket, in elements
     torch::Tensor values;
   };
 
+  struct Form {
+    std::vector<std::int64_t> sizes, strides;
+  };
+
   BucketLayout layout_;
+  std::vector<Form> forms_;  // by index
   Copies copies_;
   std::vector<Range> own_;                       // by part
   std::vector<std::vector<Incoming>> incoming_;  // by part

@@ -1,13 +1,10 @@
 #include "dear/train/data_parallel.h"
 
 #include <algorithm>
-#include <map>
-#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -43,14 +40,27 @@ std::string choice_of_buckets(const DataParallelOptions& options) {
 
 }  // namespace
 
+DataParallel::Impl::Hook::Hook(const at::Tensor& parameter, std::function<void()> arrived)
+    : accumulator_(torch::autograd::impl::grad_accumulator(parameter)),
+      key_(accumulator_->add_post_hook(std::make_unique<GradientHook>(std::move(arrived)))) {}
+
+DataParallel::Impl::Hook::~Hook() {
+  if (accumulator_) accumulator_->del_post_hook(key_);
+}
+
 DataParallel::Impl::Impl(torch::nn::Module& model, torch::optim::Optimizer& optimizer, Group group,
                          DataParallelOptions options)
     : group_(std::move(group)), optimizer_(optimizer), options_(std::move(options)) {
   const train::Unobserved unobserved;
-  find_training_policy(options_.policy);
+  check_together([&] {
+    find_training_policy(options_.policy);
+    if (options_.profile_steps < 1)
+      throw ConfigError(
+          fmt::format("profile_steps is {}: at least 1 must be measured", options_.profile_steps));
+    train::ElementwiseOptimizer::require_supported(optimizer);
+    scanned_ = train::scan(model, optimizer);
+  });
   agree_on_copies();
-  train::ElementwiseOptimizer::require_supported(optimizer);
-  scanned_ = train::scan(model, optimizer);
   train::require_alike(group_, model, optimizer, scanned_);
 
   std::vector<torch::Tensor> everything = scanned_.frozen;
@@ -65,9 +75,6 @@ DataParallel::Impl::Impl(torch::nn::Module& model, torch::optim::Optimizer& opti
     options_.policy = "serial";
     options_.planned = false;
   }
-  if (options_.profile_steps < 1)
-    throw ConfigError(
-        fmt::format("profile_steps is {}: at least 1 must be measured", options_.profile_steps));
   agree(group_, "choice of buckets", choice_of_buckets(options_));
   if (!options_.fusion && !options_.planned && group_.size() > 1)
     tuning_ =
@@ -77,24 +84,75 @@ DataParallel::Impl::Impl(torch::nn::Module& model, torch::optim::Optimizer& opti
   recording_ = options_.record_trace || plans_;
 
   const std::size_t count = scanned_.trained.size();
+  seen_.resize(count);
   used_.resize(count);
   arrivals_.resize(count);
   expected_.resize(count);
+  learned_from_.resize(count);
+  hooks_.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
     const torch::Tensor& tensor = scanned_.trained[i].tensor;
     index_of_[tensor.unsafeGetTensorImpl()] = i;
-    auto accumulator = torch::autograd::impl::grad_accumulator(tensor);
-    const auto key =
-        accumulator->add_post_hook(std::make_unique<GradientHook>([this, i] { gradient_arrived(i); }));
-    hooks_.push_back({std::move(accumulator), key});
+    hooks_.emplace_back(tensor, [this, i] { gradient_arrived(i); });
   }
   observation_.enable();
 }
 
 DataParallel::Impl::~Impl() {
-  leave_one_copy();
   observation_.disable();
-  for (const Hook& hook : hooks_) hook.accumulator->del_post_hook(hook.key);
+  hooks_.clear();
+  if (std::uncaught_exceptions() > unwinding_) {
+    group_.abort("the training program ended with an error");
+  } else if (last_arrived_ && !failure_) {
+    // Peers that go on to their step() must not wait for this rank.
+    if (std::current_exception()) {
+      group_.abort(
+          "its DataParallel was destroyed between a backward pass and step(), where an error was handled");
+    } else {
+      try {
+        if (engine_) engine_->conductor().synchronize();
+        group_.barrier().wait();
+      } catch (const std::exception&) {
+        // The group has ended, here and on the peers.
+      }
+    }
+  }
+  leave_one_copy();
+}
+
+// ---- refusals and failures
+// ---------------------------------------------------------------------------------------
+
+void DataParallel::Impl::check_together(const std::function<void()>& check) {
+  std::exception_ptr mine;
+  std::string reason;
+  try {
+    check();
+  } catch (const std::exception& error) {
+    mine = std::current_exception();
+    reason = error.what();
+  }
+  const std::vector<std::string> reasons = all_gather_text(group_, reason);
+  if (mine) std::rethrow_exception(mine);
+  for (std::size_t rank = 0; rank < reasons.size(); ++rank)
+    if (!reasons[rank].empty())
+      throw ConfigError(fmt::format("rank {}: rank {} refused: {}", group_.rank(), rank, reasons[rank]));
+}
+
+void DataParallel::Impl::fail(const std::exception_ptr& error) noexcept {
+  if (failure_) return;
+  failure_ = error;
+  if (engine_) engine_->conductor().keep_failure(error);
+  try {
+    std::rethrow_exception(error);
+  } catch (const TransportError&) {  // peers have it from the group
+  } catch (const TimeoutError&) {
+  } catch (const MismatchError&) {  // and find this one themselves
+  } catch (const std::exception& known) {
+    group_.abort(known.what());
+  } catch (...) {
+    group_.abort("an exception of an unknown type");
+  }
 }
 
 const train::Engine& DataParallel::Impl::engine() const {
@@ -103,19 +161,13 @@ const train::Engine& DataParallel::Impl::engine() const {
 }
 
 void DataParallel::Impl::throw_if_failed() {
+  if (failure_) std::rethrow_exception(failure_);
   const train::Engine* engine = observed_engine_.load(std::memory_order_acquire);
   if (engine) engine->conductor().throw_if_failed();
 }
 
 // ---- what the observer sees
 // ---------------------------------------------------------------------------------------
-
-void DataParallel::Impl::learn(const at::Tensor& tensor) {
-  const auto found = index_of_.find(tensor.unsafeGetTensorImpl());
-  if (found == index_of_.end() || used_[found->second]) return;
-  used_[found->second] = true;
-  first_uses_.push_back(found->second);
-}
 
 void DataParallel::Impl::wait_for(Conductor& conductor, const train::Engine::Place& place) {
   if (place.kind == train::Engine::Kind::parameters) {
@@ -128,7 +180,7 @@ void DataParallel::Impl::wait_for(Conductor& conductor, const train::Engine::Pla
 void DataParallel::Impl::touched(const at::Tensor& tensor) noexcept {
   train::Engine* engine = observed_engine_.load(std::memory_order_acquire);
   if (!engine) {
-    if (programs_thread()) learn(tensor);
+    learn(tensor);
     return;
   }
   if (!tensor.has_storage()) return;
@@ -157,95 +209,8 @@ void DataParallel::Impl::backward_node() noexcept {
   }
 }
 
-// ---- what the gradient hooks see
-// ----------------------------------------------------------------------------------
-
-void DataParallel::Impl::backward_pass_began() {
-  in_backward_pass_ = true;
-  if (!ahead_ && engine_->updates_ahead()) {
-    await_last_step();
-    engine_->restore_parameters();
-    engine_->capture_options(optimizer_);
-    ahead_ = true;
-  }
-  torch::autograd::Engine::get_default_engine().queue_callback([this] { backward_pass_ended(); });
-  // Within the pass nobody but the accumulators touches gradients, and those have their turn before a bucket
-  // is sent.
-  if (!recording_ && engine_->conductor().all_parameters_whole()) observation_.disable();
-}
-
-void DataParallel::Impl::backward_pass_ended() {
-  in_backward_pass_ = false;
-  clock_.backward_ended();
-  if (!engine_->conductor().idle()) observation_.enable();
-}
-
-void DataParallel::Impl::gradient_arrived(std::size_t parameter) {
-  gradients_since_step_ = true;
-  if (!engine_) {
-    if (deferrals_ == 0) ++arrivals_[parameter];
-    return;
-  }
-  if (!in_backward_pass_) backward_pass_began();
-  const LayerId layer = layer_of_[parameter];
-  if (missing_[layer] == 0) {
-    throw ConfigError(
-        fmt::format("rank {}: another gradient of '{}' arrived after its layer was sent: {} made a step so "
-                    "far. When steps differ "
-                    "in their number of backward passes, wrap all but the last of each in no_sync()",
-                    group_.rank(), scanned_.trained[parameter].name, expected_[parameter]));
-  }
-  if (!engine_->holds_gradient(parameter)) engine_->restore_gradient(parameter);
-  if (deferrals_ > 0) return;
-  throw_if_failed();
-  if (++arrivals_[parameter] == expected_[parameter] && --missing_[layer] == 0) {
-    if (recording_) clock_.gradients_there(layer, now_seconds());
-    engine_->conductor().backward_done(layer);
-  }
-}
-
 // ---- steps
 // --------------------------------------------------------------------------------------------------------
-
-void DataParallel::Impl::agree_on_order(std::vector<std::size_t>& order, std::vector<bool>& used) {
-  std::vector<std::size_t> local;
-  for (std::size_t i = 0; i < arrivals_.size(); ++i) {
-    if (arrivals_[i] == 0) local.push_back(i);  // see [Note: unused parameters]
-  }
-  const std::size_t unused = local.size();
-  for (const std::size_t i : first_uses_) {
-    if (arrivals_[i] > 0) local.push_back(i);
-  }
-  for (std::size_t i = 0; i < arrivals_.size(); ++i) {
-    if (arrivals_[i] > 0 && !used_[i]) local.push_back(i);
-  }
-  std::istringstream text(
-      all_gather_text(group_, fmt::format("{} {}", unused, fmt::join(local, " "))).front());
-  std::size_t unused_count = 0;
-  text >> unused_count;
-  for (std::size_t i = 0; text >> i;) {
-    used.at(i) = order.size() >= unused_count;
-    order.push_back(i);
-  }
-}
-
-void DataParallel::Impl::build() {
-  std::vector<bool> used(scanned_.trained.size());
-  agree_on_order(order_, used);
-
-  layer_of_.resize(order_.size());
-  std::map<std::pair<std::string, bool>, LayerId> layers;
-  for (const std::size_t i : order_) {
-    const auto next = static_cast<LayerId>(layers.size());
-    layer_of_[i] = layers.emplace(std::pair(scanned_.trained[i].module, used[i]), next).first->second;
-  }
-  layer_sizes_.assign(layers.size(), 0);
-  for (const LayerId layer : layer_of_) ++layer_sizes_[layer];
-
-  if (tuning_) fusion_ = tuning_->start(train::Engine::describe(scanned_.trained, order_, layer_of_));
-  engine_ = make_engine();
-  observed_engine_.store(engine_.get(), std::memory_order_release);
-}
 
 std::unique_ptr<train::Engine> DataParallel::Impl::make_engine() {
   return std::make_unique<train::Engine>(group_, scanned_.trained, order_, layer_of_, optimizer_,
@@ -283,25 +248,26 @@ void DataParallel::Impl::take_over_replaced() {
   engine_->restore_parameters();
   for (std::size_t i = 0; i < scanned_.trained.size(); ++i) {
     if (engine_->holds_gradient(i)) continue;
-    if (missing_[layer_of_[i]] == 0) {
-      throw ConfigError(
-          fmt::format("rank {}: the gradient of '{}' was replaced or dropped between backward() and "
-                      "step(), after it was sent: do that before backward() or after step()",
-                      group_.rank(), scanned_.trained[i].name));
+    if (missing_[layer_of_[i]] == 0 && group_.size() > 1) {
+      throw ConfigError(fmt::format(
+          "rank {}: the gradient of '{}' was replaced or dropped between backward() and "
+          "step(), after it was sent: do that before backward() or after step(); to give up a step, "
+          "call discard_step() on every rank",
+          group_.rank(), scanned_.trained[i].name));
     }
+    used_[i] = scanned_.trained[i].tensor.grad().defined();
     engine_->restore_gradient(i);
   }
 }
 
+void DataParallel::Impl::mark_unused() {
+  for (std::size_t i = 0; i < used_.size(); ++i)
+    if (!used_[i]) engine_->mark_unused(i);
+}
+
 void DataParallel::Impl::start_iteration() {
-  for (std::size_t i = 0; i < expected_.size(); ++i) {
-    expected_[i] = std::max(expected_[i], arrivals_[i]);
-    arrivals_[i] = 0;
-  }
-  missing_ = layer_sizes_;
-  gradients_since_step_ = false;
-  ahead_ = false;
-  in_backward_pass_ = false;
+  for (std::size_t i = 0; i < expected_.size(); ++i) expected_[i] = std::max(expected_[i], arrivals_[i]);
+  forget_arrivals();
 }
 
 // An update of the last step may still be running for a layer that no operator has read since.
@@ -313,15 +279,35 @@ void DataParallel::Impl::await_last_step() {
   }
 }
 
+void DataParallel::Impl::require_unchanged() const {
+  if (late_) refuse_late(*late_);
+  require_same_freezing();
+  train::require_same_tensors(group_, optimizer_, scanned_);
+}
+
 void DataParallel::Impl::step() {
   throw_if_failed();
-  require_same_freezing();
+  program_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  if (group_.size() > 1) {
+    or_fail([this] { require_unchanged(); });  // peers that have nothing to refuse would wait
+  } else {
+    require_unchanged();
+  }
+  if (order_.empty()) learn_layers();
+  or_fail([this] { commit(); });
+}
+
+void DataParallel::Impl::commit() {
   if (!engine_) {
-    build();
+    for (std::size_t i = 0; i < used_.size(); ++i) used_[i] = scanned_.trained[i].tensor.grad().defined();
+    if (tuning_) fusion_ = tuning_->start(train::Engine::describe(scanned_.trained, order_, layer_of_));
+    engine_ = make_engine();
+    observed_engine_.store(engine_.get(), std::memory_order_release);
   } else {
     await_last_step();
     take_over_replaced();
   }
+  mark_unused();
   if (ahead_ && !engine_->has_options_of(optimizer_)) {
     throw ConfigError(
         fmt::format("rank {}: an option of the optimiser, such as its learning rate, was changed between "
@@ -341,16 +327,22 @@ void DataParallel::Impl::step() {
 }
 
 void DataParallel::Impl::synchronize() {
-  if (!engine_) return;
   throw_if_failed();
+  if (!engine_) return;
   engine_->conductor().synchronize();
   if (tuning_) tuning_->synchronized();
   // Between a backward and its step reductions are on the wire, and a broadcast would meet them in another
   // order on another rank.
-  if (buffer_broadcast_ && !gradients_since_step_) buffer_broadcast_->run();
+  if (buffer_broadcast_ && !last_arrived_) buffer_broadcast_->run();
 }
 
 DataParallelStatistics DataParallel::Impl::statistics() const {
+  DataParallelStatistics statistics = totals();
+  statistics.iterations -= discarded_;
+  return statistics;
+}
+
+DataParallelStatistics DataParallel::Impl::totals() const {
   if (!engine_) return {};
   return {.iterations = earlier_.iterations + engine_->conductor().iteration(),
           .exposed_seconds = earlier_.exposed_seconds + engine_->conductor().exposed_seconds(),
@@ -369,6 +361,7 @@ DataParallel::DataParallel(torch::nn::Module& model, torch::optim::Optimizer& op
 DataParallel::~DataParallel() = default;
 
 void DataParallel::step() { impl_->step(); }
+void DataParallel::discard_step() { impl_->discard_step(); }
 void DataParallel::synchronize() { impl_->synchronize(); }
 void DataParallel::regroup(Fusion fusion) { impl_->regroup(std::move(fusion)); }
 const Schedule& DataParallel::schedule() const { return impl_->engine().schedule(); }

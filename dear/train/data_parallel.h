@@ -71,7 +71,8 @@ struct DataParallelStatistics {
 //
 // Gradients are averaged over ranks. `model` and `optimizer` must outlive this object; options of the
 // optimiser's groups may be changed at any time, those at step() count. step(), synchronize(), backward() and
-// forward() are called from one thread. Every rank makes the same calls of ours in the same order.
+// forward() are called from one thread, which need not be that of the constructor. Every rank makes the same
+// calls of ours in the same order.
 //
 // Which tensors travel together is tuned while training, unless it is given: other buckets are tried between
 // steps until the fastest is known, and again when iterations become slower or faster by themselves. What is
@@ -83,7 +84,8 @@ class DataParallel {
   // that differs, when the ranks' models or optimisers are not alike. ConfigError for an optimiser whose
   // update is not elementwise (supported: SGD, Adam, AdamW, RMSprop, Adagrad), for one that has trained
   // already, for a trained parameter that it does not hold, and for parameters that share memory without
-  // being one tensor.
+  // being one tensor. What one rank refuses, all refuse. Tensors that only the optimiser holds are trained,
+  // too. A parameter keeps the memory order (strides) that it has here.
   DataParallel(torch::nn::Module& model, torch::optim::Optimizer& optimizer, Group group,
                DataParallelOptions options = {});
   ~DataParallel();  // waits for what is on the wire, without throwing; call synchronize() before it
@@ -91,10 +93,18 @@ class DataParallel {
   DataParallel& operator=(const DataParallel&) = delete;
 
   // Ends the iteration: the gradients of all backward passes since the last step() are reduced and applied. A
-  // parameter without a gradient counts as zero. The first call also fixes the order of layers (as they were
-  // used), groups tensors into buckets and moves parameters and gradients into them. Throws what went wrong
-  // in an operator since the last call; no step is applied after an error.
+  // parameter that got no gradient on one rank counts as zero there; one that got none on any rank is left
+  // alone, as libtorch leaves it: neither its values nor the optimiser's state change. The first call also
+  // fixes the order of layers (as they were used), groups tensors into buckets and moves parameters and
+  // gradients into them. Throws what went wrong in an operator since the last call. ConfigError, on every
+  // rank, for a fusion that does not fit the model: name another by regroup(). After any other error no step
+  // is applied: each call throws that error again, and peers learn of it at once.
   void step();
+
+  // Instead of step(): gives up the iteration, on every rank. Gradients are dropped, nothing is updated; what
+  // was on its way to other ranks is awaited. ConfigError under a policy that updates during the backward
+  // pass. A zero_grad() (to none, its default) before the next backward pass means the same.
+  void discard_step();
 
   // Parameters are whole and gradients zero when it returns. Not needed before operators read parameters
   // (they wait by themselves), but before raw data pointers do.

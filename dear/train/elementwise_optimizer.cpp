@@ -147,12 +147,12 @@ ElementwiseOptimizer::ElementwiseOptimizer(const Optimizer& original,
   for (const OptimizerParamGroup& group : original.param_groups()) {
     groups.emplace_back(std::vector<torch::Tensor>{}, group.options().clone());
   }
-  for (const auto& runs : runs_by_part) {
-    auto& by_group = parameters_.emplace_back(groups.size());
-    for (const FlatRun& run : runs) {
+  for (auto& runs : runs_by_part) {
+    auto& by_group = runs_.emplace_back(groups.size());
+    for (FlatRun& run : runs) {
       torch::Tensor parameters = run.parameters;
       parameters.mutable_grad() = run.gradients;
-      by_group[run.rule].push_back(parameters);
+      by_group[run.rule].push_back({parameters, std::move(run.stretches)});
       groups[run.rule].params().push_back(parameters);
     }
   }
@@ -181,50 +181,154 @@ bool ElementwiseOptimizer::has_options_of(const Optimizer& original) const {
                     });
 }
 
+// Each gets the state of its elements. `borders`: of the stretches with which a new run begins.
+ElementwiseOptimizer::Runs ElementwiseOptimizer::cut(const Run& run,
+                                                     const std::vector<std::size_t>& borders) {
+  const Supported& access = *find(*twin_);
+  const auto state = twin_->state().find(run.parameters.unsafeGetTensorImpl());
+  Runs parts;
+  for (std::size_t i = 0; i < borders.size(); ++i) {
+    const std::size_t last = i + 1 < borders.size() ? borders[i + 1] : run.stretches.size();
+    Run part{.updates = run.updates};
+    const std::int64_t begin = run.stretches[borders[i]].begin;
+    const std::int64_t count = run.stretches[last - 1].end - begin;
+    for (std::size_t s = borders[i]; s < last; ++s) {
+      Stretch stretch = run.stretches[s];
+      stretch.begin -= begin;
+      stretch.end -= begin;
+      part.stretches.push_back(stretch);
+    }
+    part.parameters = run.parameters.narrow(0, begin, count);
+    part.parameters.mutable_grad() = run.parameters.grad().narrow(0, begin, count);
+    if (state != twin_->state().end()) {
+      Remembered remembered = access.read(*state->second);
+      for (torch::Tensor& vector : remembered.vectors)
+        if (vector.defined()) vector = vector.narrow(0, begin, count).clone();
+      twin_->state()[part.parameters.unsafeGetTensorImpl()] = access.write(remembered);
+    }
+    parts.push_back(std::move(part));
+  }
+  twin_->state().erase(run.parameters.unsafeGetTensorImpl());
+  return parts;
+}
+
+// Cuts runs where neighbours are not of one kind.
+void ElementwiseOptimizer::separate(Runs& runs,
+                                    const std::function<std::int64_t(const Stretch&, const Run&)>& kind) {
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    std::vector<std::size_t> borders{0};
+    for (std::size_t s = 1; s < runs[i].stretches.size(); ++s)
+      if (kind(runs[i].stretches[s], runs[i]) != kind(runs[i].stretches[s - 1], runs[i]))
+        borders.push_back(s);
+    if (borders.size() == 1) continue;
+    Runs parts = cut(runs[i], borders);
+    const auto at = runs.erase(runs.begin() + static_cast<std::ptrdiff_t>(i));
+    runs.insert(at, std::make_move_iterator(parts.begin()), std::make_move_iterator(parts.end()));
+    i += borders.size() - 1;
+  }
+}
+
 void ElementwiseOptimizer::update(std::size_t part) {
+  const auto unused = [](const Stretch& stretch, const Run& run) {
+    return is_marked_unused(run.parameters.grad(), {stretch.begin, stretch.begin + stretch.elements});
+  };
   for (std::size_t i = 0; i < twin_->param_groups().size(); ++i) {
-    twin_->param_groups()[i].params() = parameters_.at(part)[i];
+    Runs& runs = runs_.at(part)[i];
+    separate(runs, [&](const Stretch& stretch, const Run& run) { return unused(stretch, run) ? 1 : 0; });
+    std::vector<torch::Tensor>& updated = twin_->param_groups()[i].params();
+    updated.clear();
+    for (Run& run : runs) {
+      if (unused(run.stretches.front(), run)) continue;
+      updated.push_back(run.parameters);
+      ++run.updates;
+    }
   }
   twin_->step();
 }
 
-ElementwiseOptimizer::StateOutline ElementwiseOptimizer::outline() const {
+ElementwiseOptimizer::StateVectors ElementwiseOptimizer::state_vectors() const {
   const Supported& access = *find(*twin_);
-  StateOutline outline;
+  StateVectors has{};
   for (const auto& item : twin_->state()) {
     const Remembered one = access.read(*item.second);
-    outline.steps = std::max(outline.steps, one.steps);
-    for (std::size_t i = 0; i < kStateVectors; ++i)
-      outline.has_vector[i] = outline.has_vector[i] || one.vectors[i].defined();
+    for (std::size_t i = 0; i < kStateVectors; ++i) has[i] = has[i] || one.vectors[i].defined();
   }
-  return outline;
+  return has;
+}
+
+void ElementwiseOptimizer::read_updates(std::size_t part, std::vector<std::int64_t>& updates) const {
+  for (const Runs& runs : runs_.at(part))
+    for (const Run& run : runs)
+      for (const Stretch& stretch : run.stretches)
+        updates.at(stretch.tensor) = std::max(updates.at(stretch.tensor), run.updates);
+}
+
+void ElementwiseOptimizer::write_updates(std::size_t part, const std::vector<std::int64_t>& updates) {
+  for (Runs& runs : runs_.at(part)) {
+    separate(runs, [&](const Stretch& stretch, const Run&) { return updates.at(stretch.tensor); });
+    for (Run& run : runs) run.updates = updates.at(run.stretches.front().tensor);
+  }
 }
 
 // A run is a part of its bucket's flat vector, so it knows where it begins.
 void ElementwiseOptimizer::read_state(std::size_t part, std::size_t vector, torch::Tensor& flat) const {
   const Supported& access = *find(*twin_);
-  for (const auto& runs : parameters_.at(part)) {
-    for (const torch::Tensor& run : runs) {
-      const auto state = twin_->state().find(run.unsafeGetTensorImpl());
+  for (const Runs& runs : runs_.at(part)) {
+    for (const Run& run : runs) {
+      const auto state = twin_->state().find(run.parameters.unsafeGetTensorImpl());
       if (state == twin_->state().end()) continue;
       const torch::Tensor values = access.read(*state->second).vectors[vector];
-      if (values.defined()) flat.narrow(0, run.storage_offset(), run.numel()).copy_(values);
+      if (values.defined())
+        flat.narrow(0, run.parameters.storage_offset(), run.parameters.numel()).copy_(values);
     }
   }
 }
 
-void ElementwiseOptimizer::write_state(const StateOutline& outline, std::size_t part, std::size_t vector,
-                                       const torch::Tensor& flat) {
+void ElementwiseOptimizer::write_state(std::size_t part, std::size_t vector, const torch::Tensor& flat) {
   const Supported& access = *find(*twin_);
-  for (const auto& runs : parameters_.at(part)) {
-    for (const torch::Tensor& run : runs) {
-      std::unique_ptr<State>& state = twin_->state()[run.unsafeGetTensorImpl()];
+  for (const Runs& runs : runs_.at(part)) {
+    for (const Run& run : runs) {
+      if (run.updates == 0) continue;
+      std::unique_ptr<State>& state = twin_->state()[run.parameters.unsafeGetTensorImpl()];
       Remembered remembered = state ? access.read(*state) : Remembered{};
-      remembered.steps = outline.steps;
-      remembered.vectors[vector] = flat.narrow(0, run.storage_offset(), run.numel()).clone();
+      remembered.steps = run.updates;
+      remembered.vectors[vector] =
+          flat.narrow(0, run.parameters.storage_offset(), run.parameters.numel()).clone();
       state = access.write(remembered);
     }
   }
+}
+
+namespace {
+
+template <typename Bits>
+bool all_are(const torch::Tensor& values, const Range& elements, Bits bits) {
+  const auto* all = static_cast<const Bits*>(values.const_data_ptr());
+  return std::all_of(all + elements.begin, all + elements.end, [bits](Bits value) { return value == bits; });
+}
+
+// In all elements the bits of +0.0, or of -0.0.
+bool all_zero(const torch::Tensor& values, const Range& elements, std::uint64_t sign) {
+  switch (values.element_size()) {
+    case 2:
+      return all_are(values, elements, static_cast<std::uint16_t>(sign << 15U));
+    case 4:
+      return all_are(values, elements, static_cast<std::uint32_t>(sign << 31U));
+    default:
+      return all_are(values, elements, sign << 63U);
+  }
+}
+
+}  // namespace
+
+bool mark_unused(torch::Tensor& gradients, const Range& elements) {
+  if (!all_zero(gradients, elements, 0)) return false;
+  gradients.narrow(0, elements.begin, elements.count()).fill_(-0.0);
+  return true;
+}
+
+bool is_marked_unused(const torch::Tensor& gradients, const Range& elements) {
+  return all_zero(gradients, elements, 1);
 }
 
 }  // namespace dear::train

@@ -92,7 +92,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
     for (std::size_t index = 0; index < bucket.layout().placements.size(); ++index) {
       const std::size_t parameter = order[bucket.layout().placements[index].tensor];
       locations_[parameter] = {id, index};
-      bucket.adopt(index, parameters[parameter].tensor);
+      bucket.adopt(index, parameters[parameter].tensor, parameters[parameter].strides);
     }
     for (std::size_t part = 0; part < schedule_->updates_of(id).size(); ++part) {
       bucket.write_incoming(part);
@@ -126,14 +126,10 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
 }
 
 Engine::~Engine() {
-  if (std::uncaught_exceptions() > 0) {
-    group_.abort("the training program ended with an error");
-  } else {
-    try {
-      conductor_->synchronize();
-    } catch (const std::exception&) {
-      // The program was told by step(), or did not ask.
-    }
+  try {
+    conductor_->synchronize();
+  } catch (const std::exception&) {
+    // The program was told by step(), or did not ask.
   }
   conductor_->drain();
 }
@@ -164,9 +160,15 @@ void Engine::update(const Update& work) {
   const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& one) {
     return one.bucket == work.bucket && one.piece == work.piece;
   });
-  buckets_[work.bucket].write_incoming(part->index);
-  optimizer_->update(static_cast<std::size_t>(part - parts_.begin()));
-  buckets_[work.bucket].zero_gradients(part->elements);
+  try {
+    buckets_[work.bucket].write_incoming(part->index);
+    if (!drop_updates_) optimizer_->update(static_cast<std::size_t>(part - parts_.begin()));
+    buckets_[work.bucket].zero_gradients(part->elements);
+  } catch (const std::exception& error) {
+    group_.abort(
+        fmt::format("rank {} failed to update bucket {}: {}", group_.rank(), work.bucket, error.what()));
+    throw;
+  }
 }
 
 void Engine::NetworkSide::start(Instance which, const Step& step) {
@@ -179,9 +181,7 @@ void Engine::UpdateSide::start(Instance which, const Step& step) {
     const double begin = now_seconds();
     try {
       engine_.update(work);
-    } catch (const std::exception& error) {
-      engine_.group_.abort(fmt::format("rank {} failed to update bucket {}: {}", engine_.group_.rank(),
-                                       work.bucket, error.what()));
+    } catch (...) {
       engine_.conductor_->failed(std::current_exception());
       return;
     }
@@ -209,6 +209,12 @@ void Engine::restore_gradient(std::size_t parameter) {
   const Unobserved unobserved;
   const auto [bucket, index] = locations_[parameter];
   buckets_[bucket].restore_gradient(index, parameters_[parameter].tensor);
+}
+
+void Engine::mark_unused(std::size_t parameter) {
+  const Unobserved unobserved;
+  const auto [bucket, index] = locations_[parameter];
+  buckets_[bucket].mark_unused(index);
 }
 
 void Engine::require_held_parameters() const {

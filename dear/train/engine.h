@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -57,7 +58,7 @@ class Engine {
   [[nodiscard]] static Workload describe(const std::vector<TrainedParameter>& parameters,
                                          const std::vector<std::size_t>& order,
                                          const std::vector<LayerId>& layer_of);
-  ~Engine();  // aborts the group when the program is unwinding, else waits for what is at work
+  ~Engine();  // waits for what is at work, or for the end of a group that has failed
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -74,8 +75,13 @@ class Engine {
   [[nodiscard]] bool holds_gradient(std::size_t parameter) const;
   void restore_gradient(std::size_t parameter);
   void restore_parameters();
-  // ConfigError for a parameter that was replaced by one of another size, and, with one copy, for what would
-  // change it outside of an update: see [Note: written in place].
+  // The parameter got no gradient on this rank: see [Note: unused parameters].
+  void mark_unused(std::size_t parameter);
+  // While true, updates change nothing: the gradients that were reduced are dropped. While no update is at
+  // work.
+  void drop_updates(bool drop) { drop_updates_ = drop; }
+  // ConfigError for a parameter that was replaced by one of another shape or type, and, with one copy, for
+  // what would change it outside of an update: see [Note: written in place].
   void require_usable_parameters() const;
   // ConfigError for a parameter that was replaced since updates ahead of the commit may have begun.
   void require_held_parameters() const;
@@ -97,7 +103,7 @@ class Engine {
   // What the optimiser remembers, whole on every rank, whatever the buckets: for another engine on the same
   // parameters. All ranks together, while nothing is at work; takes room for each vector of state.
   struct OptimizerState {
-    ElementwiseOptimizer::StateOutline outline;
+    std::vector<std::int64_t> updates;  // by tensor of the workload: how often it was updated
     // [vector][parameter]: 1-D; empty for vectors that it does not keep
     std::array<std::vector<torch::Tensor>, ElementwiseOptimizer::kStateVectors> vectors;
   };
@@ -142,7 +148,7 @@ class Engine {
   };
   std::span<const Part> add_parts(BucketId bucket, const BucketLayout& layout);
   [[nodiscard]] Range own_range(const Part& part) const;  // that this rank updates
-  void update(const Update& work);
+  void update(const Update& work);                        // aborts the group when it throws
   void remember_versions();
   [[nodiscard]] const TensorPlacement& place_of(std::size_t parameter) const {
     const auto [bucket, index] = locations_[parameter];
@@ -161,6 +167,7 @@ class Engine {
   std::vector<BucketStorage> buckets_;
   std::unordered_map<const void*, Place> places_;
   std::unique_ptr<ElementwiseOptimizer> optimizer_;
+  std::atomic<bool> drop_updates_ = false;
   UpdateSide update_side_{*this};
   NetworkSide network_side_{*this};
   std::function<void()> before_reductions_;

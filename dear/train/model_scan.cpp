@@ -29,7 +29,23 @@ RuleOf rules(const torch::optim::Optimizer& optimizer) {
   return rule_of;
 }
 
+std::vector<std::vector<const c10::TensorImpl*>> tensors_of(const torch::optim::Optimizer& optimizer) {
+  std::vector<std::vector<const c10::TensorImpl*>> held;
+  for (const auto& param_group : optimizer.param_groups()) {
+    held.emplace_back();
+    for (const torch::Tensor& tensor : param_group.params())
+      held.back().push_back(tensor.unsafeGetTensorImpl());
+  }
+  return held;
+}
+
 void require_usable(const std::string& name, const torch::Tensor& tensor) {
+  if (!tensor.is_leaf()) {
+    throw ConfigError(fmt::format(
+        "parameter '{}' is the result of an operation (no leaf), so no gradient arrives at it: register "
+        "its detach() and set requires_grad again",
+        name));
+  }
   if (!tensor.device().is_cpu()) {
     throw ConfigError(
         fmt::format("parameter '{}' is on {}: this build trains on the CPU; move the model there", name,
@@ -65,19 +81,24 @@ void require_separate(const std::vector<TrainedParameter>& parameters) {
 
 // One line a tensor, the same text on ranks whose models are alike.
 std::string describe(const torch::nn::Module& model, const ModelScan& scanned) {
-  std::unordered_map<const c10::TensorImpl*, std::uint32_t> rule_of;
-  for (const TrainedParameter& parameter : scanned.trained) {
-    rule_of[parameter.tensor.unsafeGetTensorImpl()] = parameter.rule;
-  }
+  std::unordered_map<const c10::TensorImpl*, const TrainedParameter*> trained;
+  for (const TrainedParameter& parameter : scanned.trained)
+    trained[parameter.tensor.unsafeGetTensorImpl()] = &parameter;
   std::string text;
   const auto add = [&](const std::string& kind, const std::string& name, const torch::Tensor& tensor) {
-    const auto found = rule_of.find(tensor.unsafeGetTensorImpl());
+    const auto found = trained.find(tensor.unsafeGetTensorImpl());
     const std::string role =
-        found == rule_of.end() ? kind : fmt::format("{}, trained in group {}", kind, found->second);
-    text += fmt::format("{} '{}' of shape [{}], {}\n", role, name, fmt::join(tensor.sizes(), ", "),
-                        c10::toString(tensor.scalar_type()));
+        found == trained.end() ? kind : fmt::format("{}, trained in group {}", kind, found->second->rule);
+    // A frozen parameter or a buffer is copied from rank 0 by value, whatever its memory order.
+    const std::string order = found == trained.end() || tensor.is_contiguous()
+                                  ? ""
+                                  : fmt::format(", of strides [{}]", fmt::join(tensor.strides(), ", "));
+    text += fmt::format("{} '{}' of shape [{}], {}{}\n", role, name, fmt::join(tensor.sizes(), ", "),
+                        c10::toString(tensor.scalar_type()), order);
   };
   for (const auto& item : model.named_parameters()) add("parameter", item.key(), item.value());
+  for (const TrainedParameter& parameter : scanned.trained)
+    if (parameter.name.rfind("optimiser.", 0) == 0) add("tensor", parameter.name, parameter.tensor);
   for (const auto& item : model.named_buffers()) add("buffer", item.key(), item.value());
   return text;
 }
@@ -99,31 +120,62 @@ ModelScan scan(const torch::nn::Module& model, const torch::optim::Optimizer& op
   const RuleOf rule_of = rules(optimizer);
   ModelScan scanned;
   std::unordered_set<const c10::TensorImpl*> seen;
-  for (const auto& item : model.named_parameters()) {
-    const torch::Tensor& tensor = item.value();
-    if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+  const auto add = [&](const std::string& name, const torch::Tensor& tensor) {
+    if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) return;
     if (!tensor.requires_grad()) {
       scanned.frozen.push_back(tensor);
-      continue;
+      return;
     }
-    require_usable(item.key(), tensor);
+    if (tensor.numel() == 0) return;  // there is nothing to train
+    require_usable(name, tensor);
     const auto rule = rule_of.find(tensor.unsafeGetTensorImpl());
     if (rule == rule_of.end()) {
       throw ConfigError(
           fmt::format("parameter '{}' requires a gradient but the optimiser does not hold it: add it to "
                       "a parameter group or freeze it with requires_grad_(false)",
-                      item.key()));
+                      name));
     }
-    const auto dot = item.key().rfind('.');
-    scanned.trained.push_back(
-        {item.key(), dot == std::string::npos ? "" : item.key().substr(0, dot), tensor, rule->second});
+    const auto dot = name.rfind('.');
+    scanned.trained.push_back({name, dot == std::string::npos ? "" : name.substr(0, dot), tensor,
+                               rule->second, tensor.strides().vec()});
+  };
+  for (const auto& item : model.named_parameters()) add(item.key(), item.value());
+  const auto& groups = optimizer.param_groups();
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    const std::vector<torch::Tensor>& params = groups[group].params();
+    for (std::size_t i = 0; i < params.size(); ++i) add(fmt::format("optimiser.{}.{}", group, i), params[i]);
   }
+  scanned.held = tensors_of(optimizer);
   if (scanned.trained.empty()) throw ConfigError("the model has no parameter that requires a gradient");
   require_separate(scanned.trained);
   for (const auto& item : model.named_buffers()) {
     if (item.value().defined()) scanned.buffers.push_back(item.value());
   }
   return scanned;
+}
+
+void require_same_tensors(const Group& group, const torch::optim::Optimizer& optimizer,
+                          const ModelScan& scanned) {
+  const auto& groups = optimizer.param_groups();
+  if (groups.size() != scanned.held.size()) {
+    throw ConfigError(fmt::format(
+        "rank {}: the optimiser has {} parameter groups and had {} when DataParallel was made: make a "
+        "new one after adding a group",
+        group.rank(), groups.size(), scanned.held.size()));
+  }
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const auto& params = groups[i].params();
+    const auto& held = scanned.held[i];
+    const auto same = [](const torch::Tensor& tensor, const c10::TensorImpl* before) {
+      return tensor.unsafeGetTensorImpl() == before;
+    };
+    if (!std::equal(params.begin(), params.end(), held.begin(), held.end(), same)) {
+      throw ConfigError(fmt::format(
+          "rank {}: parameter group {} of the optimiser holds other tensors than when DataParallel was "
+          "made: make a new one when the set of trained parameters changes",
+          group.rank(), i));
+    }
+  }
 }
 
 void require_alike(const Group& group, const torch::nn::Module& model,

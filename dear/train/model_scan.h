@@ -13,21 +13,31 @@ namespace dear::train {
 
 // A parameter that is trained, once, however many modules share it.
 struct TrainedParameter {
-  std::string name;    // the first under which the model registers it
+  // The first under which the model registers it; "optimiser.1.0" for the first of the tensors in parameter
+  // group 1 when no module does.
+  std::string name;
   std::string module;  // that of the module which owns it; "" for the root
   torch::Tensor tensor;
-  std::uint32_t rule = 0;  // index of its parameter group in the optimiser
+  std::uint32_t rule = 0;             // index of its parameter group in the optimiser
+  std::vector<std::int64_t> strides;  // as they were found; it keeps them in buckets
 };
 
 struct ModelScan {
-  std::vector<TrainedParameter> trained;  // in order of registration
-  std::vector<torch::Tensor> frozen;      // parameters that do not require a gradient
+  // In order of registration, then what the optimiser alone holds. Without parameters that have no elements.
+  std::vector<TrainedParameter> trained;
+  std::vector<torch::Tensor> frozen;  // parameters that do not require a gradient
   std::vector<torch::Tensor> buffers;
+  std::vector<std::vector<const c10::TensorImpl*>> held;  // by parameter group of the optimiser: its tensors
 };
 
 // ConfigError naming the parameter: trained but in no group of the optimiser; of a dtype or layout that
-// buckets do not carry; sharing memory with another without being the same tensor; not on the CPU.
+// buckets do not carry; sharing memory with another without being the same tensor; not on the CPU; the result
+// of an operation, so that no gradient arrives at it.
 ModelScan scan(const torch::nn::Module& model, const torch::optim::Optimizer& optimizer);
+
+// ConfigError when the optimiser holds other tensors than it did in the scan.
+void require_same_tensors(const Group& group, const torch::optim::Optimizer& optimizer,
+                          const ModelScan& scanned);
 
 // MismatchError on every rank, naming the first tensor in which a rank's model differs from rank 0's, or what
 // differs of their optimisers.

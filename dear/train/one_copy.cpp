@@ -30,11 +30,13 @@ void Engine::require_usable_parameters() const {
     const torch::Tensor& tensor = parameters_[i].tensor;
     const auto [bucket, index] = locations_[i];
     const bool replaced = !buckets_[bucket].holds_parameter(index, tensor);
-    if (replaced && tensor.numel() != place_of(i).elements) {
-      throw ConfigError(
-          fmt::format("rank {}: parameter '{}' was replaced by a tensor of shape [{}], and had {} elements: "
-                      "make a new DataParallel when shapes change",
-                      group_.rank(), name, fmt::join(tensor.sizes(), ", "), place_of(i).elements));
+    if (replaced && !buckets_[bucket].fits(index, tensor)) {
+      throw ConfigError(fmt::format(
+          "rank {}: parameter '{}' was replaced by a tensor of shape [{}], {}, on {}, and had {} elements of "
+          "{}: make "
+          "a new DataParallel when a model's shapes, types or devices change",
+          group_.rank(), name, fmt::join(tensor.sizes(), ", "), c10::toString(tensor.scalar_type()),
+          tensor.device().str(), place_of(i).elements, name_of(buckets_[bucket].layout().dtype)));
     }
     if (!one_copy_) continue;
     if (tensor._version() != versions_[i]) {
@@ -87,7 +89,7 @@ void DataParallel::Impl::agree_on_copies() {
 // Ranks may go different ways from here on: none may change what another one reads. After a failure the
 // parameters are not whole, and where memory is short they stay as they are.
 void DataParallel::Impl::leave_one_copy() noexcept {
-  if (!options_.one_copy || !engine_ || std::uncaught_exceptions() > 0) return;
+  if (!options_.one_copy || !engine_ || failure_ || std::uncaught_exceptions() > unwinding_) return;
   try {
     engine_->conductor().synchronize();
     engine_->leave_one_copy();

@@ -395,9 +395,9 @@ TEST(OneCopyRefuses, NewValuesUnderUpdatesAheadOfTheCommit) {
 }
 
 TEST(OneCopyRefuses, ANewShape) {
-  EXPECT_THAT(
-      refusal_of([](Rank& rank) { rank.net->parameters()[5].set_data(torch::ones({1})); }),
-      HasSubstr("rank 1: parameter '4.bias' was replaced by a tensor of shape [1], and had 3 elements"));
+  EXPECT_THAT(refusal_of([](Rank& rank) { rank.net->parameters()[5].set_data(torch::ones({1})); }),
+              HasSubstr("rank 1: parameter '4.bias' was replaced by a tensor of shape [1], Float, on cpu, "
+                        "and had 3 elements"));
 }
 
 TEST(OneCopyRefuses, PoliciesThatUpdateWholeBuckets) {

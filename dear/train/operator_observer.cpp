@@ -9,7 +9,7 @@
 #include <string>
 
 #include <ATen/record_function.h>
-#include <torch/serialize/output-archive.h>
+#include <torch/csrc/jit/serialization/pickler_helper.h>
 
 #include "dear/base/error.h"
 
@@ -158,24 +158,22 @@ Unobserved::~Unobserved() { at::enableRecordFunction(previous_); }
 }  // namespace dear::train
 
 // [Note: torch::save] Serialisation reads a parameter's memory without any operator, so the observer cannot
-// see it. But each tensor of a module passes through OutputArchive::write when it is saved, which libtorch
-// calls across its dynamic symbol table: this definition stands before libtorch's own, makes the tensor
-// whole, and goes on to the original. Where libtorch is linked so that it does not look there (-Bsymbolic),
-// the test of torch::save fails, and synchronize() before saving is the remedy.
-namespace torch::serialize {
+// see it. But all that libtorch saves or pickles passes through getWriteableTensorData(), which it calls
+// across its dynamic symbol table: this definition stands before libtorch's own, makes the tensor whole, and
+// goes on to the original. Where libtorch is linked so that it does not look there (-Bsymbolic), the tests of
+// saving fail, and synchronize() before saving is the remedy.
+namespace torch::jit {
 
-__attribute__((visibility("default"))) void OutputArchive::write(const std::string& key,
-                                                                 const at::Tensor& tensor, bool is_buffer) {
-  using Write = void (*)(OutputArchive*, const std::string&, const at::Tensor&, bool);
+__attribute__((visibility("default"))) WriteableTensorData getWriteableTensorData(const at::Tensor& tensor,
+                                                                                  bool to_cpu) {
+  using Get = WriteableTensorData (*)(const at::Tensor&, bool);
   static const auto original =
-      reinterpret_cast<Write>(dlsym(RTLD_NEXT,
-                                    "_ZN5torch9serialize13OutputArchive5writeERKNSt7__cxx1112basic_"
-                                    "stringIcSt11char_traitsIcESaIcEEERKN2at6TensorEb"));
+      reinterpret_cast<Get>(dlsym(RTLD_NEXT, "_ZN5torch3jit22getWriteableTensorDataERKN2at6TensorEb"));
   if (!original)
-    throw dear::ConfigError("libtorch has no OutputArchive::write: this version is not supported");
+    throw dear::ConfigError("libtorch has no getWriteableTensorData: this version is not supported");
   dear::train::touch(tensor);
   dear::train::for_each_enabled([](dear::train::Watcher& watcher) { watcher.throw_if_failed(); });
-  original(this, key, tensor, is_buffer);
+  return original(tensor, to_cpu);
 }
 
-}  // namespace torch::serialize
+}  // namespace torch::jit

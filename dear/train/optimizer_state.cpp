@@ -15,21 +15,30 @@ namespace dear::train {
 namespace {
 
 // A rank that has nothing of a small bucket may remember nothing.
-ElementwiseOptimizer::StateOutline outline_of_all(const Group& group,
-                                                  ElementwiseOptimizer::StateOutline outline) {
-  const std::string mine = fmt::format("{} {:d}", outline.steps, fmt::join(outline.has_vector, " "));
-  for (const std::string& text : all_gather_text(group, mine)) {
+ElementwiseOptimizer::StateVectors vectors_of_all(const Group& group,
+                                                  ElementwiseOptimizer::StateVectors has) {
+  for (const std::string& text : all_gather_text(group, fmt::format("{:d}", fmt::join(has, " ")))) {
     std::istringstream words(text);
-    std::int64_t steps = 0;
-    words >> steps;
-    outline.steps = std::max(outline.steps, steps);
-    for (bool& has : outline.has_vector) {
+    for (bool& one : has) {
       bool theirs = false;
       words >> theirs;
-      has = has || theirs;
+      one = one || theirs;
     }
   }
-  return outline;
+  return has;
+}
+
+// The greatest on any rank, by tensor: a rank has parts of some.
+std::vector<std::int64_t> updates_of_all(const Group& group, std::vector<std::int64_t> updates) {
+  for (const std::string& text : all_gather_text(group, fmt::format("{}", fmt::join(updates, " ")))) {
+    std::istringstream words(text);
+    for (std::int64_t& one : updates) {
+      std::int64_t theirs = 0;
+      words >> theirs;
+      one = std::max(one, theirs);
+    }
+  }
+  return updates;
 }
 
 }  // namespace
@@ -37,9 +46,12 @@ ElementwiseOptimizer::StateOutline outline_of_all(const Group& group,
 Engine::OptimizerState Engine::optimizer_state() {
   const Unobserved unobserved;
   const torch::NoGradGuard no_grad;
-  OptimizerState state{.outline = outline_of_all(group_, optimizer_->outline()), .vectors = {}};
+  std::vector<std::int64_t> updates(workload_.tensors.size());
+  for (std::size_t part = 0; part < parts_.size(); ++part) optimizer_->read_updates(part, updates);
+  OptimizerState state{.updates = updates_of_all(group_, std::move(updates)), .vectors = {}};
+  const auto has_vector = vectors_of_all(group_, optimizer_->state_vectors());
   for (std::size_t vector = 0; vector < state.vectors.size(); ++vector) {
-    if (!state.outline.has_vector[vector]) continue;
+    if (!has_vector[vector]) continue;
     state.vectors[vector].resize(parameters_.size());
     for (BucketId id = 0; id < buckets_.size(); ++id) {
       const BucketLayout& layout = buckets_[id].layout();
@@ -70,8 +82,9 @@ Engine::OptimizerState Engine::optimizer_state() {
 void Engine::take_over(const OptimizerState& state) {
   const Unobserved unobserved;
   const torch::NoGradGuard no_grad;
+  for (std::size_t part = 0; part < parts_.size(); ++part) optimizer_->write_updates(part, state.updates);
   for (std::size_t vector = 0; vector < state.vectors.size(); ++vector) {
-    if (!state.outline.has_vector[vector]) continue;
+    if (state.vectors[vector].empty()) continue;
     for (BucketId id = 0; id < buckets_.size(); ++id) {
       const BucketLayout& layout = buckets_[id].layout();
       const torch::Tensor flat = torch::zeros({layout.elements}, torch::dtype(scalar_type_of(layout.dtype)));
@@ -81,7 +94,7 @@ void Engine::take_over(const OptimizerState& state) {
         flat.narrow(0, place.offset, place.elements).copy_(state.vectors[vector][i]);
       }
       for (std::size_t part = 0; part < parts_.size(); ++part)
-        if (parts_[part].bucket == id) optimizer_->write_state(state.outline, part, vector, flat);
+        if (parts_[part].bucket == id) optimizer_->write_state(part, vector, flat);
     }
   }
 }

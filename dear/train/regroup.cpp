@@ -88,7 +88,7 @@ void DataParallel::Impl::regroup(Fusion fusion) {
     end_tuning();
     return;
   }
-  if (gradients_since_step_)
+  if (last_arrived_)
     throw ConfigError(fmt::format(
         "rank {}: a gradient of the next step is there already: regroup between step() and the next backward",
         group_.rank()));
@@ -122,7 +122,7 @@ void DataParallel::Impl::replace_engine(Fusion fusion, const std::string& why) {
   }
   next->take_over(state);
   if (options_.record_trace) add_measurements(earlier_measurements_);
-  earlier_ = statistics();
+  earlier_ = totals();
   // Operators of any thread look into the engine, those of another rank's program too.
   observation_.retreat();
   observed_engine_.store(next.get(), std::memory_order_release);
