@@ -38,7 +38,8 @@ void print(const plan::Answer& answer) {
     table.add({std::string(row.policy->name), row.fusion, row.algorithm, std::to_string(row.grouping.size()),
                format_seconds(evaluation.iteration.seconds),
                format_seconds(evaluation.exposed_communication_seconds),
-               format_seconds(evaluation.bound_seconds), format_bytes(evaluation.memory.total())});
+               format_seconds(evaluation.bound_seconds),
+               format_bytes(evaluation.memory.total()) + (row.fits ? "" : ", too much")});
   }
   fmt::print("{}\n", table.to_string());
   Table reasons({"policy", "what it waits for"}, {.left_columns = 2});
@@ -67,6 +68,7 @@ nlohmann::ordered_json to_json(const plan::Answer& answer, const Scenario& scena
                     {"interference_seconds", row.breakdown.interference},
                     {"bound_seconds", evaluation.bound_seconds},
                     {"memory_bytes", evaluation.memory.total()},
+                    {"fits", row.fits},
                     {"why", row.why}});
   }
   nlohmann::ordered_json changes = nlohmann::ordered_json::array();
@@ -81,6 +83,9 @@ nlohmann::ordered_json to_json(const plan::Answer& answer, const Scenario& scena
 }
 
 void write_schedule(const plan::Row& row, const Scenario& scenario, const std::string& path) {
+  if (!row.fits)
+    throw ConfigError(fmt::format("no schedule is written to '{}': nothing fits into the {} of a rank", path,
+                                  format_bytes(scenario.memory_bytes)));
   write_schedule_file({.model = scenario.workload.name,
                        .cluster = scenario.cluster.name,
                        .ranks = scenario.cluster.ranks(),

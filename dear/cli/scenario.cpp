@@ -51,12 +51,13 @@ Job job_of(const ScenarioOptions& options, const std::string& text, const Cluste
   const zoo::Model& model = zoo::find_model(text);
   const zoo::Device& device = zoo::find_device(device_for(options, model, cluster));
   const std::int64_t batch = options.batch != 0 ? options.batch : model.batch;
-  Workload workload = zoo::make_workload(
-      model, device, {.batch = batch, .size = options.sample_size, .dtype = parse_dtype(options.dtype)});
-  const bool measured = model.measured && model.measured->device == device.name;
+  const DType dtype = options.dtype.empty() ? model.dtype : parse_dtype(options.dtype);
+  Workload workload =
+      zoo::make_workload(model, device, {.batch = batch, .size = options.sample_size, .dtype = dtype});
+  const bool measured = model.measured && model.measured->device == device.name && dtype == DType::f32;
   return {.workload = std::move(workload),
           .memory_bytes = device.memory_bytes,
-          .origin = fmt::format("{} samples a rank on {}, {}", batch, device.name,
+          .origin = fmt::format("{} samples a rank on {} in {}, {}", batch, device.name, name_of(dtype),
                                 measured ? "scaled to a measured iteration" : "by its roofline")};
 }
 
@@ -117,9 +118,12 @@ void ScenarioOptions::add_job_to(CLI::App& command) {
       .add_option("--size", sample_size, "Side of an image or length of a sequence; default: the model's own")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
       ->type_name("N");
-  command.add_option("--dtype", dtype, "Of parameters, gradients and activations: fp32, fp16, or bf16")
-      ->type_name("NAME")
-      ->capture_default_str();
+  command
+      .add_option(
+          "--dtype", dtype,
+          "Of parameters, gradients and activations: fp32, fp16, or bf16; default: bf16 for gpt2 and llama, "
+          "with master parameters in fp32, and fp32 for other models")
+      ->type_name("NAME");
 }
 
 void ModelOptions::add_to(CLI::App& command) {

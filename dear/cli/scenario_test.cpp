@@ -76,13 +76,13 @@ TEST(Scenarios, TakeNetworksByNameAndByNumbers) {
 TEST(Scenarios, SayWhereTimesComeFrom) {
   const auto origin = [](const ScenarioOptions& options) { return scenarios(options).at(0).origin; };
   EXPECT_EQ(origin({.models = {"resnet50"}, .clusters = {"10gbe-64"}}),
-            "64 samples a rank on rtx2080ti, scaled to a measured iteration");
+            "64 samples a rank on rtx2080ti in fp32, scaled to a measured iteration");
   EXPECT_EQ(origin({.models = {"resnet50"}, .clusters = {"dgx-h100-400gbit-1024"}, .batch = 32}),
-            "32 samples a rank on h100, by its roofline");
+            "32 samples a rank on h100 in fp32, by its roofline");
   EXPECT_EQ(origin({.models = {"resnet50"}, .clusters = {"dgx-h100-400gbit-1024"}, .device = "a100"}),
-            "64 samples a rank on a100, by its roofline");
+            "64 samples a rank on a100 in fp32, by its roofline");
   EXPECT_EQ(origin({.models = {"resnet50"}, .clusters = {"1gbit"}, .ranks = {2}}),
-            "64 samples a rank on rtx2080ti, scaled to a measured iteration");
+            "64 samples a rank on rtx2080ti in fp32, scaled to a measured iteration");
 }
 
 TEST(Scenarios, TakeBatchSizeAndType) {

@@ -13,7 +13,6 @@
 namespace dear {
 namespace {
 
-constexpr std::int64_t kMostPieces = 1024;  // of a bucket
 constexpr BucketId kNoBucket = std::numeric_limits<BucketId>::max();
 
 // What is never split: a layer's own tensors of one dtype.

@@ -16,6 +16,8 @@
 
 namespace dear {
 
+inline constexpr std::int64_t kMostPieces = 1024;  // of a bucket
+
 // Tensors that travel together in one flat buffer. All of one dtype.
 struct Bucket {
   std::vector<TensorId> tensors;  // ascending

@@ -131,7 +131,9 @@ class Search {
 
 Grouping cut(const Workload& workload, const Grouping& grouping, std::int64_t most) {
   std::vector<Bucket> buckets = grouping.buckets();
-  for (Bucket& bucket : buckets) bucket.piece_bytes = bucket.bytes > most ? most : 0;
+  for (Bucket& bucket : buckets)
+    bucket.piece_bytes =
+        bucket.bytes > most ? std::max(most, (bucket.bytes + kMostPieces - 1) / kMostPieces) : 0;
   return {workload, std::move(buckets)};
 }
 

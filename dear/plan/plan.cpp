@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/plan/fusion_choice.h"
 
@@ -18,6 +19,8 @@ constexpr std::array kFusions = {"usual", "planned", "1MiB",   "2MiB",   "4MiB",
 // Differences below it are none: models are not that exact.
 constexpr double kSame = 0.01;
 
+std::int64_t memory_of(const Row& row) { return row.evaluation.memory.total(); }
+
 class Planner {
  public:
   Planner(const Workload& workload, const Cluster& cluster, const Options& options)
@@ -27,11 +30,20 @@ class Planner {
         times_of_(cluster, options.times),
         times_(cost::times_on(cluster, options.times)) {}
 
+  // ConfigError when no grouping suits it.
   Row best_of(const Policy& policy) const {
     std::vector<std::vector<Bucket>> tried;
     std::optional<Row> best;
+    std::exception_ptr refused;
     for (const char* const text : kFusions) {
-      Grouping grouping = FusionChoice::parse(text).resolve(policy, workload_, times_);
+      std::optional<Grouping> made;
+      try {
+        made = FusionChoice::parse(text).resolve(policy, workload_, times_);
+      } catch (const ConfigError&) {
+        if (!refused) refused = std::current_exception();
+        continue;
+      }
+      Grouping& grouping = *made;
       const auto same = [&](const std::vector<Bucket>& other) {
         return std::equal(other.begin(), other.end(), grouping.buckets().begin(), grouping.buckets().end(),
                           [](const Bucket& a, const Bucket& b) { return a.tensors == b.tensors; });
@@ -40,18 +52,39 @@ class Planner {
       tried.push_back(grouping.buckets());
       sim::Evaluation evaluation =
           sim::evaluate(policy, workload_, grouping, cluster_, times_, options_.evaluate);
-      // Of what is as good the first: the usual one needs no explanation.
-      if (best && evaluation.iteration.seconds >= best->evaluation.iteration.seconds * (1 - 1e-6)) continue;
+      // What fits is better than what is fast. Of what is as good the first: the usual one needs no
+      // explanation.
+      const bool fits = options_.memory_bytes == 0 || evaluation.memory.total() <= options_.memory_bytes;
+      if (best && best->fits && !fits) continue;
+      if (best && best->fits == fits &&
+          evaluation.iteration.seconds >= best->evaluation.iteration.seconds * (1 - 1e-6))
+        continue;
       best = Row{.policy = &policy,
                  .fusion = text,
                  .grouping = std::move(grouping),
                  .algorithm = {},
                  .evaluation = std::move(evaluation),
                  .breakdown = {},
-                 .why = {}};
+                 .why = {},
+                 .fits = fits};
     }
+    if (!best) std::rethrow_exception(refused);
     describe(*best);
     return std::move(*best);
+  }
+
+  // Of all policies there are, the one that needs the least memory.
+  std::optional<Row> least_of_all() const {
+    std::optional<Row> least;
+    for (const Policy& policy : policies()) {
+      try {
+        Row row = best_of(policy);
+        if (!least || memory_of(row) < memory_of(*least)) least = std::move(row);
+      } catch (const ConfigError&) {
+        // No grouping suits it.
+      }
+    }
+    return least;
   }
 
   Sensitivity change(const Row& row, std::string what, const Workload& workload, const Cluster& cluster,
@@ -119,35 +152,59 @@ class Planner {
   const cost::CollectiveTimes times_;
 };
 
-bool fits(const Row& row, std::int64_t memory_bytes) {
-  return memory_bytes == 0 || row.evaluation.memory.total() <= memory_bytes;
-}
-
 // See Answer::best.
-std::size_t choose(const std::vector<Row>& rows, std::int64_t memory_bytes) {
-  const auto first =
-      std::find_if(rows.begin(), rows.end(), [&](const Row& row) { return fits(row, memory_bytes); });
-  if (first == rows.end()) return 0;
+std::size_t choose(const std::vector<Row>& rows) {
+  const auto first = std::find_if(rows.begin(), rows.end(), [](const Row& row) { return row.fits; });
+  if (first == rows.end()) {
+    const auto least = std::min_element(rows.begin(), rows.end(), [](const Row& one, const Row& other) {
+      return memory_of(one) < memory_of(other);
+    });
+    return static_cast<std::size_t>(least - rows.begin());
+  }
   const double enough = first->evaluation.iteration.seconds * (1 + kSame);
   const auto trains = std::find_if(first, rows.end(), [&](const Row& row) {
-    return row.policy->trains && fits(row, memory_bytes) && row.evaluation.iteration.seconds <= enough;
+    return row.policy->trains && row.fits && row.evaluation.iteration.seconds <= enough;
   });
   return static_cast<std::size_t>((trains != rows.end() ? trains : first) - rows.begin());
 }
 
 std::string percent(double part) { return fmt::format("{:.0f} %", 100 * part); }
 
-std::vector<std::string> verdict_on(const Answer& answer, std::int64_t memory_bytes) {
+// What would make the row fit that needs least.
+std::vector<std::string> how_to_fit(const Row& least, const Planner& planner, std::int64_t memory_bytes) {
+  const sim::Memory& memory = least.evaluation.memory;
+  std::vector<std::string> sentences = {
+      fmt::format("Nothing fits into the {} of a rank: {} needs least, {}, {} of it for activations.",
+                  format_bytes(memory_bytes), least.policy->name, format_bytes(memory.total()),
+                  format_bytes(memory.activations))};
+  if (const std::optional<Row> sharded = planner.least_of_all(); sharded && sharded->fits)
+    sentences.push_back(fmt::format("It would fit with policy {}, which shards more: {}.",
+                                    sharded->policy->name, format_bytes(memory_of(*sharded))));
+  const std::int64_t rest = memory.total() - memory.activations;
+  if (rest < memory_bytes) {
+    sentences.push_back(
+        fmt::format("It would fit with activations of {}: fewer samples a rank, shorter ones, or activation "
+                    "checkpointing.",
+                    format_bytes(memory_bytes - rest)));
+  } else {
+    sentences.push_back(
+        fmt::format("Without activations it needs {}: more ranks to shard over, or a model that is cut as "
+                    "well (by tensors or "
+                    "layers), would make it fit.",
+                    format_bytes(rest)));
+  }
+  return sentences;
+}
+
+std::vector<std::string> verdict_on(const Answer& answer, const Planner& planner, std::int64_t memory_bytes) {
   const std::vector<Row>& rows = answer.rows;
   const Row& best = rows[answer.best];
   const double seconds = best.evaluation.iteration.seconds;
+  if (!best.fits) return how_to_fit(best, planner, memory_bytes);
   std::vector<std::string> verdict = {
       fmt::format("Use {} with fusion {}: {} an iteration, {} of it computation.", best.policy->name,
                   best.fusion, format_seconds(seconds), percent(best.breakdown.compute / seconds))};
-  if (!fits(best, memory_bytes)) {
-    verdict.push_back(fmt::format("No policy fits into the {} of a rank: the model has to be cut as well.",
-                                  format_bytes(memory_bytes)));
-  } else if (!fits(rows.front(), memory_bytes)) {
+  if (!rows.front().fits) {
     verdict.push_back(
         fmt::format("Those that are faster do not fit into the {} of a rank.", format_bytes(memory_bytes)));
   }
@@ -193,12 +250,12 @@ Answer plan(const Workload& workload, const Cluster& cluster, const Options& opt
   std::stable_sort(answer.rows.begin(), answer.rows.end(), [](const Row& one, const Row& other) {
     return one.evaluation.iteration.seconds < other.evaluation.iteration.seconds;
   });
-  answer.best = choose(answer.rows, options.memory_bytes);
+  answer.best = choose(answer.rows);
   const Row& best = answer.rows[answer.best];
   answer.floor_seconds =
       stale_gradient_floor(best.evaluation.f_seconds, best.evaluation.b_seconds, best.evaluation.r_seconds);
   answer.sensitivities = planner.sensitivities(best);
-  answer.verdict = verdict_on(answer, options.memory_bytes);
+  answer.verdict = verdict_on(answer, planner, options.memory_bytes);
   return answer;
 }
 

@@ -28,7 +28,8 @@ struct Row {
   std::string algorithm;  // of the collectives of its largest bucket
   sim::Evaluation evaluation;
   Breakdown breakdown;
-  std::string why;  // what keeps it from computing all the time
+  std::string why;   // what keeps it from computing all the time
+  bool fits = true;  // into the memory of a rank, where that is known
 };
 
 // What a change of the machine or of the job would make of the row to use, its grouping kept.
@@ -40,8 +41,8 @@ struct Sensitivity {
 
 struct Answer {
   std::vector<Row> rows;  // the fastest first
-  // Which of them to use: of those that fit into memory (of all, if none does) the fastest, or one within a
-  // hundredth of it that `dear train` runs.
+  // Which of them to use: of those that fit into memory the fastest, or one within a hundredth of it that
+  // `dear train` runs. If none fits, the one that needs least: rows[best].fits says so.
   std::size_t best = 0;
   // max(f + b, r) for that row's r: what gradients one iteration old would reach.
   double floor_seconds = 0;
@@ -51,8 +52,8 @@ struct Answer {
 
 // Searches policies and, for each, groupings: its usual one, sizes from 1 MiB to 256 MiB, a bucket for each
 // layer, all in one, and planned borders (fusion/planned.h). Collectives go by `times`, each bucket by the
-// quickest algorithm unless one is asked for. As many ranks as the cluster has. ConfigError for what cannot
-// be.
+// quickest algorithm unless one is asked for. As many ranks as the cluster has. A grouping
+// that cannot be is passed over. ConfigError for what cannot be, and for a policy that no grouping suits.
 Answer plan(const Workload& workload, const Cluster& cluster, const Options& options = {});
 
 }  // namespace dear::plan

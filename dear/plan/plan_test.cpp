@@ -115,7 +115,56 @@ TEST(Verdict, MindsTheMemoryOfARank) {
   const auto [smaller, sentences] = best_in(575);
   EXPECT_EQ(smaller, "fsdp");
   EXPECT_THAT(sentences, Contains(HasSubstr("faster do not fit into the 575 MiB")));
-  EXPECT_THAT(best_in(100).second, Contains(HasSubstr("No policy fits into the 100 MiB")));
+  const auto [least, advice] = best_in(100);
+  EXPECT_EQ(least, "fsdp");
+  EXPECT_THAT(advice, Contains(HasSubstr("Nothing fits into the 100 MiB")));
+  EXPECT_THAT(advice, Contains(HasSubstr("more ranks to shard over")));
+  EXPECT_THAT(advice, Not(Contains(HasSubstr("Use "))));
+}
+
+// 768 MiB of state and 1024 MiB of activations.
+TEST(Verdict, SaysWhatWouldMakeItFit) {
+  Workload job = even_job(1, 2);
+  for (Layer& layer : job.layers) layer.activation_bytes = 16 << 20;
+  Options options = with({"wfbp"});
+  options.memory_bytes = std::int64_t{1000} << 20;
+  const Answer answer = plan(job, cluster_of(2), options);
+  EXPECT_FALSE(answer.rows[answer.best].fits);
+  EXPECT_THAT(answer.verdict, Contains(HasSubstr("activation checkpointing")));
+  EXPECT_THAT(answer.verdict, Not(Contains(HasSubstr("with policy"))));  // none shards that much
+  options.memory_bytes = std::int64_t{1400} << 20;
+  EXPECT_THAT(plan(job, cluster_of(2), options).verdict,
+              Contains(HasSubstr("It would fit with policy fsdp")));
+}
+
+// Of fsdp two whole buckets of parameters and one of gradients come on top: all in one needs more than small
+// ones.
+TEST(Verdict, PrefersBucketsThatFit) {
+  Options options = with({"fsdp"});
+  options.memory_bytes = std::int64_t{300} << 20;
+  const Cluster slow_to_start = cluster_of(0.1, 0.1);
+  const Answer known = plan(even_job(1, 2), slow_to_start, options);
+  EXPECT_TRUE(known.rows.front().fits);
+  options.memory_bytes = 0;
+  EXPECT_GT(plan(even_job(1, 2), slow_to_start, options).rows.front().evaluation.memory.total(),
+            std::int64_t{300} << 20);
+}
+
+// A tensor of 64 GiB may be cut into pieces, but not into more than there may be.
+TEST(Plan, KnowsHugeTensors) {
+  const Workload huge{
+      .name = "huge", .tensors = {{"t", std::int64_t{16} << 30}}, .layers = {{"l", {0}, 1, 2}}};
+  EXPECT_EQ(plan(huge, cluster_of(1)).rows.size(), policies().size());
+}
+
+TEST(Plan, PassesOverAGroupingThatCannotBe) {
+  Policy policy = find_policy("wfbp");
+  policy.usual_grouping = [](const Workload&, const cost::CollectiveTimes&) -> Grouping {
+    throw ConfigError("no such grouping");
+  };
+  Options options;
+  options.policies = {&policy};
+  EXPECT_NE(plan(even_job(1, 2), cluster_of(1), options).rows.at(0).fusion, "usual");
 }
 
 TEST(Plan, StartUpAsksForFewerBuckets) {

@@ -44,13 +44,13 @@ Workload as_modelled(const Model& model, const Device& device, const WorkloadOpt
   Workload workload{.name = std::string(model.name), .tensors = {}, .layers = {}};
   std::map<std::string, TensorId> ids;
   for (const Architecture::Layer& from : architecture.layers) {
-    const std::int64_t kept = from.kept_elements * size_of(options.dtype) + from.kept_bytes;
+    const std::int64_t kept = from.kept_elements * size_of(*options.dtype) + from.kept_bytes;
     Layer layer{.name = from.name,
                 .tensors = {},
-                .forward_seconds = seconds(device, from.forward, options.batch, options.dtype),
-                .backward_seconds = seconds(device, from.backward, options.batch, options.dtype),
+                .forward_seconds = seconds(device, from.forward, options.batch, *options.dtype),
+                .backward_seconds = seconds(device, from.backward, options.batch, *options.dtype),
                 .activation_bytes = kept * options.batch};
-    add_tensors(from, options.dtype, ids, workload, layer);
+    add_tensors(from, *options.dtype, ids, workload, layer);
     workload.layers.push_back(std::move(layer));
   }
   workload.buffer_bytes = architecture.buffer_bytes();
@@ -90,7 +90,7 @@ Scale scale_of(const Workload& workload, const Model& model, const Device& devic
     return scale_to(workload, *options.iteration_seconds, options.forward_share);
   }
   if (!model.measured || model.measured->device != device.name || options.dtype != DType::f32) return {};
-  return scale_to(as_modelled(model, device, {.batch = model.batch, .size = model.size}),
+  return scale_to(as_modelled(model, device, {.batch = model.batch, .size = model.size, .dtype = DType::f32}),
                   model.measured->seconds, model.measured->forward_share);
 }
 
@@ -102,6 +102,7 @@ Workload make_workload(const Model& model, const Device& device, const WorkloadO
   WorkloadOptions complete = options;
   if (complete.batch == 0) complete.batch = model.batch;
   if (complete.size == 0) complete.size = model.size;
+  if (!complete.dtype) complete.dtype = model.dtype;
   Workload workload = as_modelled(model, device, complete);
   const Scale scale = scale_of(workload, model, device, complete);
   for (Layer& layer : workload.layers) {

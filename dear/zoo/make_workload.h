@@ -11,9 +11,9 @@
 namespace dear::zoo {
 
 struct WorkloadOptions {
-  std::int64_t batch = 0;    // samples on one rank; 0: the model's own
-  std::int64_t size = 0;     // of a sample (Model::size); 0: the model's own
-  DType dtype = DType::f32;  // of parameters, gradients and activations
+  std::int64_t batch = 0;        // samples on one rank; 0: the model's own
+  std::int64_t size = 0;         // of a sample (Model::size); 0: the model's own
+  std::optional<DType> dtype{};  // of parameters, gradients and activations; else the model's own
   // Of an iteration measured on this device with this batch, size and type: forward, backward and update.
   std::optional<double> iteration_seconds = {};
   double forward_share = 1.0 / 3;  // of these

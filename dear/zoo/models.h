@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dear/base/dtype.h"
 #include "dear/zoo/architecture.h"
 
 namespace dear::zoo {
@@ -21,15 +22,16 @@ struct Model {
   std::string_view summary;
   std::string_view source;
   Architecture (*make)(std::int64_t size);
-  std::int64_t size = 0;   // of a sample: the side of a square image, or the length of a sequence
-  std::int64_t batch = 0;  // samples on one rank
+  std::int64_t size = 0;     // of a sample: the side of a square image, or the length of a sequence
+  std::int64_t batch = 0;    // samples on one rank
+  DType dtype = DType::f32;  // of parameters, gradients and activations, as it is trained
   std::optional<Measurement> measured;
 };
 
 // The five models of the study of DeAR (arXiv 2302.12445), as it had them: fp32, images with a side of 224
 // (for Inception-v4 too, whose paper has 299), sequences of 64, on one RTX 2080 Ti. And others that people
-// ask about, with samples of a usual size and a batch that trains in 16 GB in fp32, or of one where none
-// does.
+// ask about, with samples of a usual size and a batch that trains in 16 GB, or of one where none does;
+// language models among them in bf16, with master parameters in fp32 (sim/memory.h).
 const std::vector<Model>& models();
 const Model& find_model(std::string_view name);  // ConfigError that lists them all
 

@@ -62,7 +62,9 @@ def option_row(entry: Entry) -> str:
     rest = rest.removesuffix("REQUIRED").strip().removesuffix("...").strip() if rest else ""
     limits = re.search(r" in \[(.+?) - (.+?)\]", rest)
     rest = re.sub(r":(INT|FLOAT|UINT|\{.*\})", "", re.sub(r" in \[.+?\]", "", rest))
-    value, equals, default = rest.partition("=")
+    # CLI11 shows a default as NAME=default, since its version 2.4 as NAME [default].
+    bracketed = re.fullmatch(r"(.*) \[(.*)\]", rest)
+    value, equals, default = (bracketed[1], "=", bracketed[2]) if bracketed else rest.partition("=")
     value = value.strip()
     options = ", ".join(f"`{name}{' ' + value if value and name.startswith('--') else ''}`" for name in names.split(","))
     choices = re.search(r"\{(.+?)\}=?", entry.head) if "{false}" not in entry.head else None
@@ -71,7 +73,7 @@ def option_row(entry: Entry) -> str:
         notes.append("one of " + ", ".join(choices[1].split(",")))
     if limits and f"{limits[1]} to {limits[2]}" not in entry.text:
         notes.append(f"{limits[1]} to {limits[2]}")
-    shown = "required" if required else f"`{default}`" if equals and default != "[]" else ""
+    shown = "required" if required else f"`{default}`" if equals and default not in ("[]", "{}") else ""
     return f"| {options} | {shown} | {cell('; '.join(notes))} |"
 
 

@@ -15,7 +15,7 @@ BENCH = ["bench", "collective", "--sizes", "4B,64KiB", "--repeat", "2", "--timeo
 PAIR = "reduce-scatter+all-gather"
 # TCP between the ranks of one host, as it is between hosts.
 OVER_TCP = {
-    "openmpi": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self"},
+    "openmpi": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_btl_tcp_if_include": "lo"},
     "mpich": {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"},
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <simgrid/s4u.hpp>
+#include <simgrid/version.h>
 #include <stdexcept>
 #include <string>
 #include <sys/wait.h>
@@ -17,11 +18,19 @@ namespace s4u = simgrid::s4u;
 
 constexpr double kUnlimited = 1e15;  // bytes per second
 
+s4u::NetZone* make_world() {
+#if SIMGRID_VERSION_MAJOR >= 4
+  return s4u::Engine::get_instance()->get_netzone_root()->add_netzone_full("world");
+#else
+  return s4u::create_full_zone("world");
+#endif
+}
+
 // A link of each kind for every rank and node, built here from the numbers alone: DeAR's own routes are what
 // is judged.
 class World {
  public:
-  explicit World(const Platform& platform) : platform_(platform), zone_(s4u::create_full_zone("world")) {
+  explicit World(const Platform& platform) : platform_(platform), zone_(make_world()) {
     const int ranks = platform.nodes * platform.ranks_per_node;
     const double inside = 1 / platform.inside.beta_seconds_per_byte;
     const double across = 1 / platform.across.beta_seconds_per_byte;

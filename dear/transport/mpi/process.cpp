@@ -155,6 +155,9 @@ MpiWorld take_mpi(const MpiBinding& binding, bool outlive_peers, Deadline deadli
           "output, and start all of them with one mpirun",
           format_seconds(seconds_of(SteadyClock::now()) - seconds_of(begin)), binding.implementation));
     }
+    // MPI's own handlers, by which MPICH since 4.2 tells its launcher that all is well, must come after its
+    // end: what was registered last runs first. The one above serves where MPI never starts.
+    if (mpi.phase == Life::Phase::started) on_exit(end, nullptr);
   }
   if (mpi.phase != Life::Phase::started || mpi.serialized == 0) {
     mpi.lost = true;
