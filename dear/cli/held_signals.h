@@ -7,7 +7,8 @@
 
 namespace dear::cli {
 
-// SIGINT, SIGTERM and SIGHUP, held back from this thread while it lives, and readable from a file instead.
+// SIGINT, SIGTERM, SIGHUP, and the signals by which programs and schedulers talk (SIGUSR1, SIGUSR2), held
+// back from this thread while it lives, and readable from a file instead.
 class HeldSignals {
  public:
   HeldSignals();  // TransportError

@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <climits>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -18,8 +19,8 @@
 #include "dear/cli/cores.h"
 #include "dear/cli/held_signals.h"
 #include "dear/cli/keeper.h"
-#include "dear/cli/line_prefixer.h"
 #include "dear/cli/pipe.h"
+#include "dear/cli/rank_output.h"
 #include "dear/cli/rank_process.h"
 
 namespace dear::cli {
@@ -48,24 +49,58 @@ class OpenFileLimit {
   rlimit before_{};
 };
 
-struct Stream {
-  FileDescriptor& source;
-  int sink;
-  LinePrefixer lines;
+// Standard output or standard error, to which the same stream of every rank goes.
+class Sink {
+ public:
+  // `who` speaks for the launcher itself.
+  Sink(int fd, int ranks, const std::string& who) : fd_(fd), lines_(prefixes(ranks, who)), launcher_(ranks) {}
+
+  // Of so many ranks: no more is read than its reader takes.
+  [[nodiscard]] bool takes() const { return lines_.pending().size() < kMostPending; }
+  [[nodiscard]] bool empty() const { return lines_.pending().empty(); }
+  [[nodiscard]] int fd() const { return fd_; }
 
   // As much as a pipe holds, and no more: a rank that never stops writing must not keep us from the others.
-  void pass_on() {
-    if (!source.is_open()) {
-      return;
-    }
+  void read_from(int rank, FileDescriptor& source) {
+    if (!source.is_open() || !takes()) return;
     std::array<char, 1 << 16> bytes;
     const ssize_t got = ::read(source.get(), bytes.data(), bytes.size());
     if (got > 0) {
-      write_all(sink, lines.feed(std::string_view(bytes.data(), static_cast<std::size_t>(got))));
+      lines_.feed(static_cast<std::size_t>(rank),
+                  std::string_view(bytes.data(), static_cast<std::size_t>(got)), SteadyClock::now());
     } else if (got == 0) {
       source.close();
     }
   }
+  // What its reader takes now. A pipe that can be written takes PIPE_BUF bytes at once.
+  void write() {
+    for (pollfd writable{.fd = fd_, .events = POLLOUT, .revents = 0};
+         !empty() && ::poll(&writable, 1, 0) > 0;) {
+      const std::string_view next = lines_.pending().substr(0, PIPE_BUF);
+      write_all(fd_, next);
+      lines_.written(next.size());
+    }
+  }
+  std::optional<SteadyTime> show_held_back() { return lines_.show_held_back(SteadyClock::now()); }
+  void finish() { lines_.finish(); }
+  void say(const std::string& sentence) {
+    lines_.feed(launcher_, sentence + "\n", SteadyClock::now());
+    write();
+  }
+
+ private:
+  static constexpr std::size_t kMostPending = 1 << 18;
+
+  static std::vector<std::string> prefixes(int ranks, const std::string& who) {
+    std::vector<std::string> prefixes;
+    for (int rank = 0; rank < ranks; ++rank) prefixes.push_back(fmt::format("[{}] ", rank));
+    prefixes.push_back(who + ": ");
+    return prefixes;
+  }
+
+  int fd_;
+  RankOutput lines_;
+  std::size_t launcher_;  // as a writer
 };
 
 struct Member {
@@ -74,22 +109,20 @@ struct Member {
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
 
-  void pass_on_output() {
-    output.pass_on();
-    error.pass_on();
-  }
-  [[nodiscard]] bool silent() const { return !output.source.is_open() && !error.source.is_open(); }
+  [[nodiscard]] bool silent() const { return !process.output.is_open() && !process.error.is_open(); }
 
   int rank;
   RankProcess process;
-  Stream output{process.output, STDOUT_FILENO, LinePrefixer(fmt::format("[{}] ", rank))};
-  Stream error{process.error, STDERR_FILENO, LinePrefixer(fmt::format("[{}] ", rank))};
   std::optional<Ending> ending;
 };
 
 class Supervisor {
  public:
-  explicit Supervisor(const LaunchOptions& options) : options_(options), limit_(options.ranks) {
+  explicit Supervisor(const LaunchOptions& options)
+      : options_(options),
+        limit_(options.ranks),
+        output_(STDOUT_FILENO, options.ranks, options.who),
+        error_(STDERR_FILENO, options.ranks, options.who) {
     const Job job = describe_job(options.ranks);
     const std::vector<std::string> inherited = inherited_environment();
     for (int rank = 0; rank < options.ranks; ++rank) {
@@ -109,42 +142,56 @@ class Supervisor {
     while (!over()) {
       wait();
       while (const std::optional<int> signal = signals_.next()) {
+        told_to_end_ = told_to_end_ || (*signal != SIGUSR1 && *signal != SIGUSR2);
         send_all(*signal);
       }
-      for (const auto& member : members_) {
-        member->pass_on_output();
-      }
+      pass_on_output();
       if (!failed_) {
         notice_failure();
       }
       keep_time();
     }
-    for (const auto& member : members_) {
-      member->pass_on_output();
-      write_all(STDOUT_FILENO, member->output.lines.finish());
-      write_all(STDERR_FILENO, member->error.lines.finish());
-    }
     return failed_ ? failed_->ending->exit_code() : 0;
   }
 
  private:
-  // Until something happens, or the grace is over.
+  void pass_on_output() {
+    for (const auto& member : members_) {
+      output_.read_from(member->rank, member->process.output);
+      error_.read_from(member->rank, member->process.error);
+    }
+    next_show_.reset();
+    for (Sink* sink : {&output_, &error_}) {
+      if (const auto next = sink->show_held_back(); next && (!next_show_ || *next < *next_show_))
+        next_show_ = next;
+      if (ended()) sink->finish();
+      sink->write();
+    }
+  }
+
+  // Until something happens, the grace is over, or what was held back is to be shown.
   void wait() {
     std::vector<pollfd> files{{.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
+    for (const Sink* sink : {&output_, &error_})
+      files.push_back({.fd = sink->empty() ? -1 : sink->fd(), .events = POLLOUT, .revents = 0});
+    const std::size_t first = files.size();
     for (const auto& member : members_) {
-      for (const int fd : {member->ending ? -1 : member->process.pidfd(), member->output.source.get(),
-                           member->error.source.get()}) {
+      for (const int fd : {member->ending ? -1 : member->process.pidfd(),
+                           output_.takes() ? member->process.output.get() : -1,
+                           error_.takes() ? member->process.error.get() : -1}) {
         files.push_back({.fd = fd, .events = POLLIN, .revents = 0});  // poll passes over negative ones
       }
     }
-    const std::chrono::nanoseconds left = grace_ ? grace_->remaining() : std::chrono::nanoseconds(0);
+    std::optional<SteadyTime> until = next_show_;
+    if (grace_ && (!until || grace_->at() < *until)) until = grace_->at();
+    const std::chrono::nanoseconds left = until ? Deadline(*until).remaining() : std::chrono::nanoseconds(0);
     const timespec timeout{.tv_sec = left.count() / 1'000'000'000, .tv_nsec = left.count() % 1'000'000'000};
-    if (::ppoll(files.data(), files.size(), grace_ ? &timeout : nullptr, nullptr) < 0 && errno != EINTR) {
+    if (::ppoll(files.data(), files.size(), until ? &timeout : nullptr, nullptr) < 0 && errno != EINTR) {
       throw TransportError(with_errno("cannot wait for the ranks (ppoll)", errno));
     }
     for (std::size_t i = 0; i < members_.size(); ++i) {
       Member& member = *members_[i];
-      if (!member.ending && files[1 + 3 * i].revents != 0) {
+      if (!member.ending && files[first + 3 * i].revents != 0) {
         member.ending = member.process.ending();
       }
     }
@@ -159,8 +206,8 @@ class Supervisor {
       }
     }
     if (failed_) {
-      say(fmt::format("rank {} {}{}", failed_->rank, failed_->ending->to_string(),
-                      all_ended() ? "" : "; ending the other ranks"));
+      error_.say(fmt::format("rank {} {}{}", failed_->rank, failed_->ending->to_string(),
+                             all_ended() ? "" : "; ending the other ranks"));
       send_all(SIGTERM);
       start_grace();
     }
@@ -178,8 +225,8 @@ class Supervisor {
         }
       }
       if (!late.empty()) {
-        say(fmt::format("rank {} did not end within {:g} s of SIGTERM and is killed", fmt::join(late, ", "),
-                        options_.grace.count()));
+        error_.say(fmt::format("rank {} did not end within {:g} s of SIGTERM and is killed",
+                               fmt::join(late, ", "), options_.grace.count()));
       }
       send_all(SIGKILL);
       grace_.reset();
@@ -198,9 +245,13 @@ class Supervisor {
                        [](const auto& member) { return member->ending.has_value(); });
   }
   // Once killed, nobody of ours can hold the output open; a process that left its group may.
-  [[nodiscard]] bool over() const {
+  [[nodiscard]] bool ended() const {
     return all_ended() && (killed_ || std::all_of(members_.begin(), members_.end(),
                                                   [](const auto& member) { return member->silent(); }));
+  }
+  // And all is written, or nobody reads it though the job was told to end.
+  [[nodiscard]] bool over() const {
+    return ended() && ((output_.empty() && error_.empty()) || (killed_ && told_to_end_));
   }
 
   void send_all(int signal) const {
@@ -209,17 +260,16 @@ class Supervisor {
     }
   }
 
-  void say(const std::string& sentence) const {
-    write_all(STDERR_FILENO, fmt::format("{}: {}\n", options_.who, sentence));
-  }
-
   const LaunchOptions& options_;
   HeldSignals signals_;
   OpenFileLimit limit_;
+  Sink output_, error_;
   std::vector<std::unique_ptr<Member>> members_;
   Keeper keeper_;  // after the members: gone before they are reaped (keeper.h)
   Member* failed_ = nullptr;
   std::optional<Deadline> grace_;
+  std::optional<SteadyTime> next_show_;  // of what was held back
+  bool told_to_end_ = false;
   bool killed_ = false;
 };
 

@@ -23,10 +23,12 @@ struct LaunchOptions {
 // Runs one program as all ranks of a job on this host, and sees to it that they end together.
 //
 // Rank 0 reads our standard input unless that is a terminal, which belongs to the launcher; every other rank
-// reads nothing. SIGINT, SIGTERM and SIGHUP are passed on to all ranks; the job then ends as its ranks do.
-// The first rank that fails is named on standard error, the others get SIGTERM and, after the grace, SIGKILL.
-// Each rank has a process group of its own, and what is left of it when the job ends, or the launcher is
-// killed, is killed (keeper.h).
+// reads nothing. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to all ranks; the job then ends,
+// or goes on, as its ranks do. Output whose reader is slow holds up the ranks that write, and nothing else:
+// once the job was told to end, what is not read within the grace is dropped. The first rank that fails is
+// named on standard error, the others get SIGTERM and, after the grace, SIGKILL. Each rank has a process
+// group of its own, and what is left of it when the job ends, or the launcher is killed, is killed
+// (keeper.h).
 class Launcher {
  public:
   explicit Launcher(LaunchOptions options);  // ConfigError for a number of ranks out of range, or no program

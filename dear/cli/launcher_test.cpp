@@ -214,6 +214,7 @@ TEST_P(ForwardedSignal, ReachesEveryRank) {
   LaunchedCommand command(
       launch(3,
              "trap 'echo INT; exit 0' INT; trap 'echo TERM; exit 0' TERM; trap 'echo HUP; exit 0' HUP; "
+             "trap 'echo USR1; exit 0' USR1; trap 'echo USR2; exit 0' USR2; "
              "echo ready; sleep 1000 & wait",
              {"--grace", "50ms"}));
   for (int rank = 0; rank < 3; ++rank) {
@@ -226,8 +227,17 @@ TEST_P(ForwardedSignal, ReachesEveryRank) {
   EXPECT_THAT(lines_of(result.output), UnorderedElementsAre("[0] " + name, "[1] " + name, "[2] " + name));
 }
 
-INSTANTIATE_TEST_SUITE_P(Launch, ForwardedSignal, testing::Values(SIGINT, SIGTERM, SIGHUP),
+INSTANTIATE_TEST_SUITE_P(Launch, ForwardedSignal, testing::Values(SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2),
                          [](const auto& test) { return std::string(::sigabbrev_np(test.param)); });
+
+TEST(Launch, HearsSignalsThoughNobodyReadsItsOutput) {
+  Lifeline lifeline;
+  LaunchedCommand command(launch(2, "exec yes", {"--grace", "50ms"}));
+  EXPECT_THAT(command.read_line(), EndsWith("] y\n"));
+  command.send(SIGTERM);
+  lifeline.wait_for_all_to_end();  // the launcher, too
+  EXPECT_EQ(command.wait().code, 128 + SIGTERM);
+}
 
 TEST(Launch, ExitsAsItsRanksDoWhenASignalEndsThem) {
   LaunchedCommand command(launch(2, "echo ready; exec sleep 1000"));

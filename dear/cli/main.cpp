@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <exception>
+#include <iostream>
 #include <string>
 #include <vector>
 
@@ -86,4 +88,11 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace dear::cli
 
-int main(int argc, char** argv) { return dear::cli::run(argc, argv); }
+int main(int argc, char** argv) {
+  const int code = dear::cli::run(argc, argv);
+  // What was printed is only known to be written now: a disk may be full.
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good()) return code;
+  fmt::print(stderr, "{}\n", dear::with_errno("dear: cannot write to standard output", errno));
+  return code != 0 ? code : dear::cli::kExitFailure;
+}

@@ -1,6 +1,7 @@
 #include "dear/collective/init.h"
 
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,36 @@ TEST(Init, PutsTheGroupOnAModelledNetwork) {
     group.barrier().wait();
   });
   EXPECT_THAT(reports, Each("ok"));
+}
+
+// With its group in a local: no destructor runs.
+TEST(Init, ARankThatExitsHasLeft) {
+  const std::string rendezvous = fresh_rendezvous();
+  const auto reports = run_in_processes(2, [&](int rank) {
+    become(rank, 2, rendezvous);
+    Group group = init();
+    group.barrier().wait();
+    if (rank == 1) std::exit(0);
+    group.barrier().wait();
+  });
+  EXPECT_THAT(reports.at(0), AllOf(HasSubstr("TransportError"), HasSubstr("rank 1")));
+}
+
+// Destroyed after all that was there when it was made: after the handlers of exit().
+TEST(InitDeathTest, AGroupInAGlobalEndsWithTheProcess) {
+  static std::optional<Group> kept;
+  EXPECT_EXIT(
+      {
+        clearenv();
+        kept.emplace(init());
+        kept->barrier().wait();
+        std::atexit([] {
+          // Registered last, runs first: the group is there.
+          kept->barrier().wait();
+        });
+        std::exit(3);
+      },
+      ::testing::ExitedWithCode(3), "");
 }
 
 TEST(Init, NamesTheRanksThatDoNotCome) {

@@ -283,6 +283,12 @@ void DataParallel::Impl::require_unchanged() const {
   if (late_) refuse_late(*late_);
   require_same_freezing();
   train::require_same_tensors(group_, optimizer_, scanned_);
+  if (state_elsewhere_ && !state_elsewhere_->holds()) {
+    throw ConfigError(fmt::format(
+        "rank {}: state was loaded into the optimiser, or it was stepped itself, after the first step() of "
+        "its DataParallel, which would not know: call step() of DataParallel alone",
+        group_.rank()));
+  }
 }
 
 void DataParallel::Impl::step() {
@@ -303,6 +309,7 @@ void DataParallel::Impl::commit() {
     if (tuning_) fusion_ = tuning_->start(train::Engine::describe(scanned_.trained, order_, layer_of_));
     engine_ = make_engine();
     observed_engine_.store(engine_.get(), std::memory_order_release);
+    state_elsewhere_.emplace(optimizer_);
   } else {
     await_last_step();
     take_over_replaced();

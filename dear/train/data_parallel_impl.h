@@ -178,6 +178,7 @@ class DataParallel::Impl : public train::Watcher {
   std::vector<Span> earlier_spans_;
   Measurements earlier_measurements_;
   std::unique_ptr<train::Engine> engine_;
+  std::optional<train::StateElsewhere> state_elsewhere_;  // while there is an engine
   std::atomic<train::Engine*> observed_engine_{nullptr};  // the same, for operators of any thread
   train::Observation observation_{*this};
   std::vector<Hook> hooks_;  // last: end first, also when the constructor throws

@@ -83,6 +83,21 @@ Remembered read(const State& state) {
   return remembered;
 }
 
+// Stands in the user's object for the state that is elsewhere.
+template <typename S>
+struct Elsewhere : S {
+  void serialize(torch::serialize::OutputArchive& /*archive*/) const override {
+    throw ConfigError(
+        "the state of this optimiser lies in shards, each with one rank's DataParallel, and cannot be saved "
+        "yet: save "
+        "the model alone");
+  }
+};
+template <typename S>
+std::unique_ptr<State> elsewhere() {
+  return std::make_unique<Elsewhere<S>>();
+}
+
 template <typename S>
 std::unique_ptr<State> write(const Remembered& remembered) {
   auto state = std::make_unique<S>();
@@ -98,6 +113,7 @@ struct Supported {
   Remembered (*read)(const State&);
   std::unique_ptr<State> (*write)(const Remembered&);
   bool (*equal)(const torch::optim::OptimizerOptions&, const torch::optim::OptimizerOptions&);
+  std::unique_ptr<State> (*elsewhere)();
 };
 
 template <typename Options>
@@ -109,15 +125,16 @@ const Supported* find(const Optimizer& original) {
   namespace o = torch::optim;
   static const std::array<Supported, 5> kTable{
       {{typeid(o::SGD), untouched, make<o::SGD, o::SGDOptions>, read<o::SGDParamState>,
-        write<o::SGDParamState>, equal<o::SGDOptions>},
+        write<o::SGDParamState>, equal<o::SGDOptions>, elsewhere<o::SGDParamState>},
        {typeid(o::Adam), untouched, make<o::Adam, o::AdamOptions>, read<o::AdamParamState>,
-        write<o::AdamParamState>, equal<o::AdamOptions>},
+        write<o::AdamParamState>, equal<o::AdamOptions>, elsewhere<o::AdamParamState>},
        {typeid(o::AdamW), untouched, make<o::AdamW, o::AdamWOptions>, read<o::AdamWParamState>,
-        write<o::AdamWParamState>, equal<o::AdamWOptions>},
+        write<o::AdamWParamState>, equal<o::AdamWOptions>, elsewhere<o::AdamWParamState>},
        {typeid(o::RMSprop), untouched, make<o::RMSprop, o::RMSpropOptions>, read<o::RMSpropParamState>,
-        write<o::RMSpropParamState>, equal<o::RMSpropOptions>},
+        write<o::RMSpropParamState>, equal<o::RMSpropOptions>, elsewhere<o::RMSpropParamState>},
        {typeid(o::Adagrad), untouched_adagrad, make<o::Adagrad, o::AdagradOptions>,
-        read<o::AdagradParamState>, write<o::AdagradParamState>, equal<o::AdagradOptions>}}};
+        read<o::AdagradParamState>, write<o::AdagradParamState>, equal<o::AdagradOptions>,
+        elsewhere<o::AdagradParamState>}}};
   for (const Supported& entry : kTable) {
     if (entry.type == typeid(original)) return &entry;
   }
@@ -297,6 +314,24 @@ void ElementwiseOptimizer::write_state(std::size_t part, std::size_t vector, con
       state = access.write(remembered);
     }
   }
+}
+
+// Under a key that no tensor has.
+StateElsewhere::StateElsewhere(Optimizer& original) : original_(original) {
+  std::unique_ptr<State> stand_in = find(original)->elsewhere();
+  stands_in_ = stand_in.get();
+  original.state()[&original] = std::move(stand_in);
+  size_ = original.state().size();
+}
+
+StateElsewhere::~StateElsewhere() {
+  if (holds()) original_.state().erase(&original_);
+}
+
+bool StateElsewhere::holds() const {
+  const auto found = original_.state().find(&original_);
+  return original_.state().size() == size_ && found != original_.state().end() &&
+         found->second.get() == stands_in_;
 }
 
 namespace {

@@ -79,6 +79,23 @@ class ElementwiseOptimizer {
   std::vector<std::vector<Runs>> runs_;  // by part, then by parameter group
 };
 
+// The user's object has no state while a twin has it. Until it is destroyed, saving that object (torch::save)
+// is a ConfigError in place of a file without state.
+class StateElsewhere {
+ public:
+  explicit StateElsewhere(torch::optim::Optimizer& original);
+  ~StateElsewhere();
+  StateElsewhere(const StateElsewhere&) = delete;
+  StateElsewhere& operator=(const StateElsewhere&) = delete;
+  // False when the program loaded state into the object, or stepped it.
+  [[nodiscard]] bool holds() const;
+
+ private:
+  torch::optim::Optimizer& original_;
+  const torch::optim::OptimizerParamState* stands_in_;
+  std::size_t size_;
+};
+
 // [Note: unused parameters] A parameter that no rank used in an iteration is not updated, as in plain
 // libtorch, where its gradient is undefined: its state and its step count stay as they were. Ranks tell each
 // other by the gradient itself. Buckets hold +0.0 before a backward pass adds to them, and a sum that begins

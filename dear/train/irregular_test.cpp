@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <mutex>
+#include <sstream>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -11,6 +12,7 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/sgd.h>
@@ -391,6 +393,26 @@ std::string message_of(Act act) {
     return error.what();
   }
   return "no such error";
+}
+
+TEST(Irregular, SavingAnOptimiserWhoseStateIsElsewhereIsRefused) {
+  Net net = fresh();
+  torch::optim::Adagrad optimizer(net->parameters());
+  std::ostringstream stream;
+  {
+    DataParallel dp(*net, optimizer, groups_of(1)[0]);
+    net->forward(torch::ones({2, kFeatures})).sum().backward();
+    torch::save(optimizer, stream);  // the state that it was made with
+    dp.step();
+    EXPECT_THROW(torch::save(optimizer, stream), ConfigError);
+    torch::save(net, stream);
+  }
+  torch::save(optimizer, stream);
+  auto other = adamw_of(net->parameters());
+  DataParallel dp(*net, other, groups_of(1)[0]);
+  dp.step();
+  other.state().clear();  // as loading does
+  EXPECT_THAT(message_of<ConfigError>([&] { dp.step(); }), HasSubstr("state was loaded"));
 }
 
 TEST(Irregular, ParametersThatLieOtherwiseOnAnotherRankAreNamed) {

@@ -68,6 +68,13 @@ class General(Command):
         for command in (["train"], ["launch"], ["simulate"], ["trace"], ["trace", "summary"], ["bench"], ["bench", "collective"]):
             self.assertIn("--help", self.succeed(*command, "--help"))
 
+    def test_says_when_its_output_is_lost(self):
+        for arguments in (["models"], ["--help"], ["launch", "-n", "1", "echo"]):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([DEAR, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+            self.assertEqual(done.returncode, 1, done)
+            self.assertIn("No space left on device", done.stderr)
+
     def test_refuses_what_it_does_not_know(self):
         self.refuse(naming="subcommand", command="dear")
         self.refuse("teleport", naming="teleport", command="dear")

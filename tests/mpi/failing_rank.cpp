@@ -1,9 +1,10 @@
 // One rank of a job in which something goes wrong, for failures_test.py:
 //   failing_rank FOLDER BACKEND TIMEOUT_SECONDS VICTIM ACTION AFTER
 // runs collectives over MPI, on backend mpi or mpi-messages. After so many of them the rank VICTIM does
-// ACTION: kill, stop, leave, mismatch, count=NUMBER or label=NUMBER of the next one, or kill=MICROSECONDS
-// later, whatever it does then; or it is absent from the beginning, or comes late=SECONDS, and then all leave
-// after so many. Whoever survives writes what it met to FOLDER/RANK: "ended", or an error.
+// ACTION: kill, stop, leave, exit (with its group in a local), mismatch, count=NUMBER or label=NUMBER of the
+// next one, or kill=MICROSECONDS later, whatever it does then; or it is absent from the beginning, or comes
+// late=SECONDS, and then all leave after so many. Whoever survives writes what it met to FOLDER/RANK:
+// "ended", or an error.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -51,6 +52,8 @@ After act(const std::string& action) {
     kill_in(std::chrono::microseconds(std::atoll(action.c_str() + kKill.size())));
   } else if (action == "stop") {
     raise(SIGSTOP);
+  } else if (action == "exit") {
+    std::exit(0);
   } else if (action == "leave") {
     return After::leave;
   } else if (action == "mismatch") {

@@ -195,6 +195,11 @@ class Failures:
         self.assertIn("TransportError: rank 1", trial.reports[0])
         self.assertIn("left the group", trial.reports[0])
 
+    def test_a_rank_that_exits_with_its_group_has_left(self):
+        reports = self.fail_by(2, "exit", 1, 8)
+        self.assertIn("TransportError: rank 1", reports[0])
+        self.assertIn("left the group", reports[0])
+
 
 class FailuresBesideSharedMemory(Failures, TestCase):
     backend = "mpi"

@@ -1,0 +1,290 @@
+#include "dear/collective/group_lane.h"
+
+#include <cstdlib>
+#include <pthread.h>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "dear/base/blocked_signals.h"
+#include "dear/base/error.h"
+#include "dear/base/prompt_thread.h"
+
+namespace dear {
+namespace {
+
+// What runs on this thread, if it is the thread of a group: waiting for that group here could never end.
+thread_local const void* lane_of_this_thread = nullptr;
+
+void forbid_on_lane(const void* lane) {
+  if (lane != nullptr && lane == lane_of_this_thread) {
+    throw ConfigError(
+        "a continuation waits for its own group, whose thread it holds: wait on another thread, or issue and "
+        "return");
+  }
+}
+
+// A thread that takes no signals.
+template <typename Function>
+std::thread quiet_thread(Function&& function) {
+  const BlockedSignals blocked;
+  try {
+    std::thread thread(std::forward<Function>(function));
+    pthread_setname_np(thread.native_handle(), "dear-group");
+    return thread;
+  } catch (const std::system_error& error) {
+    throw TransportError(fmt::format("cannot start the thread of a group: {}", error.what()));
+  }
+}
+
+}  // namespace
+
+Timing wait_for(Ticket& ticket) {
+  if (!ticket.done.load(std::memory_order_acquire)) {
+    forbid_on_lane(ticket.lane);
+    std::unique_lock lock(ticket.mutex);
+    ticket.finished.wait(lock, [&] { return ticket.done.load(std::memory_order_relaxed); });
+  }
+  if (ticket.outcome.error) {
+    std::rethrow_exception(ticket.outcome.error);
+  }
+  return ticket.outcome.timing;
+}
+
+struct Group::Lane::Living {
+  std::mutex mutex;
+  std::set<Lane*> lanes;
+};
+
+Group::Lane::Living& Group::Lane::living() {
+  static auto* const kLiving = new Living;  // outlives everything
+  return *kLiving;
+}
+
+// One after another: a lane that ends may destroy others.
+void Group::Lane::end_all() {
+  Living& all = living();
+  for (;;) {
+    Lane* lane = nullptr;
+    {
+      const std::lock_guard lock(all.mutex);
+      if (all.lanes.empty()) return;
+      lane = *all.lanes.begin();
+      all.lanes.erase(all.lanes.begin());
+    }
+    if (getpid() != lane->process_) continue;  // a child that was forked leaves them to its parent
+    lane->state_->refuse_more();
+    lane->end();
+    lane->state_->end_backend();
+  }
+}
+
+void Group::Lane::end() {
+  state_->close();
+  for (std::thread* const thread : {&thread_, &deliveries_}) {
+    if (!thread->joinable()) continue;
+    // A child that was forked has this object, but not the thread.
+    if (lane_of_this_thread == state_.get() || getpid() != process_) {
+      thread->detach();
+    } else {
+      thread->join();
+    }
+  }
+}
+
+Group::Lane::Lane(std::unique_ptr<Backend> backend, const Options& options)
+    : options(options),
+      rank(backend->rank()),
+      size(backend->size()),
+      state_(std::make_shared<State>(std::move(backend), options.timeout)) {
+  thread_ = quiet_thread([state = state_] {
+    make_this_thread_prompt();
+    state->run();
+  });
+  if (state_->delivers_later) {
+    try {
+      deliveries_ = quiet_thread([state = state_] {
+        make_this_thread_prompt();
+        state->deliver_when_due();
+      });
+    } catch (...) {
+      end();
+      throw;
+    }
+  }
+  Living& all = living();
+  const std::lock_guard lock(all.mutex);
+  all.lanes.insert(this);
+  std::atexit(end_all);
+}
+
+Group::Lane::~Lane() {
+  {
+    Living& all = living();
+    const std::lock_guard lock(all.mutex);
+    all.lanes.erase(this);
+  }
+  if (thread_.joinable()) end();
+}
+
+void Group::Lane::forbid_here() const { forbid_on_lane(state_.get()); }
+
+std::shared_ptr<Ticket> Group::Lane::State::push(Work work, Continuation then) {
+  auto ticket = std::make_shared<Ticket>();
+  ticket->lane = this;
+  {
+    const std::lock_guard lock(mutex);
+    if (failure) {
+      std::rethrow_exception(failure);
+    }
+    if (over) refuse(backend_rank);
+    queue.push_back({std::move(work), std::move(then), ticket});
+    ++unfinished;
+  }
+  changed.notify_one();
+  return ticket;
+}
+
+void Group::Lane::State::close() {
+  {
+    const std::lock_guard lock(mutex);
+    closed = true;
+  }
+  changed.notify_one();
+}
+
+void Group::Lane::State::refuse_more() {
+  const std::lock_guard lock(mutex);
+  over = true;
+}
+
+void Group::Lane::State::end_backend() {
+  if (lane_of_this_thread != this) backend.reset();
+}
+
+void Group::Lane::State::refuse(int rank) {
+  throw TransportError(fmt::format(
+      "rank {}: the process is ending, and its groups have ended: be done with them before exit() or the "
+      "end of main()",
+      rank));
+}
+
+void Group::Lane::State::fail(std::exception_ptr error) {
+  const std::lock_guard lock(mutex);
+  if (!failure) {
+    failure = std::move(error);
+    failing = true;
+  }
+}
+
+std::exception_ptr Group::Lane::State::failed() {
+  const std::lock_guard lock(mutex);
+  return failure;
+}
+
+void Group::Lane::State::abort(const std::string& reason) noexcept {
+  fail(std::make_exception_ptr(TransportError(fmt::format("rank {} failed: {}", backend_rank, reason))));
+  if (!over) backend->abort(reason);
+}
+
+Outcome Group::Lane::State::perform(const Work& work, SteadyTime reached) {
+  if (std::exception_ptr error = failed()) {
+    return {.error = std::move(error)};
+  }
+  return attempt(work, reached);
+}
+
+template <typename Doing>
+Outcome Group::Lane::State::attempt(const Doing& work, SteadyTime reached) {
+  Outcome outcome;
+  try {
+    outcome.timing = work(*backend, Deadline(reached + timeout));
+  } catch (...) {
+    fail(std::current_exception());
+    outcome.error = failed();  // an abort on this rank came first and says more than its consequence
+  }
+  return outcome;
+}
+
+void Group::Lane::State::deliver(Item& item, Outcome outcome) {
+  if (item.then) {
+    try {
+      item.then(outcome);
+    } catch (const std::exception& error) {
+      fail(std::current_exception());
+      backend->abort(fmt::format("a continuation threw: {}", error.what()));
+      outcome.error = failed();
+    }
+  }
+  // Buffers and captures go before the handle is done: who waited may count on it.
+  item.work = nullptr;
+  item.then = nullptr;
+  item.ticket->finish(std::move(outcome));
+}
+
+void Group::Lane::State::run() {
+  lane_of_this_thread = this;
+  for (;;) {
+    Item item;
+    {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [this] { return closed || !queue.empty(); });
+      if (queue.empty()) {
+        last_is_due = true;
+        due_changed.notify_one();
+        return;
+      }
+      item = std::move(queue.front());
+      queue.pop_front();
+    }
+    Outcome outcome;
+    {
+      const std::lock_guard mine(turn);
+      outcome = perform(item.work, SteadyClock::now());
+    }
+    if (!delivers_later) {
+      deliver(item, std::move(outcome));
+      --unfinished;
+      continue;
+    }
+    const std::lock_guard lock(mutex);
+    due.emplace_back(std::move(item), std::move(outcome));
+    due_changed.notify_one();
+  }
+}
+
+bool Group::Lane::State::perform_here(const Request& request) {
+  if (failing) {
+    std::rethrow_exception(failed());
+  }
+  if (over) refuse(backend_rank);
+  std::unique_lock mine(turn, std::defer_lock);
+  if (delivers_later || unfinished > 0 || !mine.try_lock() || unfinished > 0) {
+    return false;
+  }
+  // The time is a recent one, and nothing is to end too early.
+  const auto run_it = [&](Backend& with, Deadline deadline) { return with.run(request, deadline); };
+  const Outcome outcome = attempt(run_it, request.asked + kTick);
+  if (outcome.error) {
+    std::rethrow_exception(outcome.error);
+  }
+  return true;
+}
+
+void Group::Lane::State::deliver_when_due() {
+  lane_of_this_thread = this;
+  for (;;) {
+    std::unique_lock lock(mutex);
+    due_changed.wait(lock, [this] { return last_is_due || !due.empty(); });
+    if (due.empty()) {
+      return;
+    }
+    auto [item, outcome] = std::move(due.front());
+    due.pop_front();
+    lock.unlock();
+    if (!outcome.error) std::this_thread::sleep_until(outcome.timing.end);
+    deliver(item, std::move(outcome));
+  }
+}
+
+}  // namespace dear
