@@ -21,7 +21,7 @@ struct ScenarioOptions {
   std::string device;            // "": the cluster's, else the one that the model was measured on
   std::int64_t batch = 0;        // 0: the model's own
   std::int64_t sample_size = 0;  // likewise
-  std::string dtype;  // the model's own when empty
+  std::string dtype;             // the model's own when empty
 
   void add_to(CLI::App& command);
   void add_job_to(

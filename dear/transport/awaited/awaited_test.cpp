@@ -1,6 +1,8 @@
 #include "dear/transport/awaited/awaited.h"
 
 #include <array>
+#include <atomic>
+#include <cstring>
 #include <functional>
 #include <future>
 #include <numeric>
@@ -9,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/transport/awaited/line.h"
 #include "dear/transport/gloo/gloo.h"
 #include "dear/transport/testing/channels.h"
 #include "dear/transport/testing/ranks.h"
@@ -55,6 +58,52 @@ std::vector<std::string> run(int size, const std::function<void(Channels&)>& bod
                                                   .deadline = Deadline::after(std::chrono::seconds(60))}));
     body(*channels);
   });
+}
+
+// Begins one message, keeps its memory, and refuses the next.
+class Refusing : public Engine {
+ public:
+  class Begun : public Posted {
+   public:
+    bool wait(const std::atomic<bool>& interrupted) override {
+      interrupted.wait(false);
+      return false;
+    }
+    void interrupt() noexcept override {}
+    bool must_be_complete() override { return false; }
+  };
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  const char* description() const override { return "refusing"; }
+  std::unique_ptr<Posted> send(void* data, std::int64_t bytes, int peer, int tag) override {
+    return receive(data, bytes, peer, tag);
+  }
+  std::unique_ptr<Posted> receive(void* data, std::int64_t bytes, int, int) override {
+    if (kept_ != nullptr) throw std::runtime_error("no more");
+    kept_ = data;
+    bytes_ = static_cast<std::size_t>(bytes);
+    return std::make_unique<Begun>();
+  }
+  bool forgets_memory() const override { return false; }
+  void write() const { std::memset(kept_, 1, bytes_); }  // as it may at any time
+
+ private:
+  void* kept_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// The frame of a message whose content is refused stays for the engine.
+TEST(AwaitedLine, KeepsWhatAnEngineStillUses) {
+  Refusing engine;
+  Bulletin bulletin;
+  Bytes bytes = bytes_of(1 << 20, 1);
+  Transfer transfer = receive(1, 0, bytes);
+  {
+    Line line(engine, 1, Transfer::Direction::receive, bulletin, [](const std::string&) {});
+    EXPECT_THROW(line.start(transfer), std::runtime_error);
+    EXPECT_FALSE(line.busy());
+  }
+  engine.write();
 }
 
 TEST(AwaitedChannels, CarryMessagesOfEverySizeInOrder) {

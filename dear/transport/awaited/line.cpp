@@ -42,7 +42,12 @@ void Line::start(Transfer& transfer) {
     item.posted_frame = post(item.frame.get(), sizeof(Frame), frame_tag(transfer.tag));
   }
   if (!is_inline) {
-    item.posted_content = post(transfer.data, transfer.bytes, content_tag(transfer.tag, transfer.bytes));
+    try {
+      item.posted_content = post(transfer.data, transfer.bytes, content_tag(transfer.tag, transfer.bytes));
+    } catch (...) {
+      if (item.posted_frame && !engine_.forgets_memory()) static_cast<void>(item.frame.release());
+      throw;
+    }
   }
   const std::lock_guard lock(mutex_);
   items_.push_back(std::move(item));
