@@ -12,8 +12,14 @@ namespace dear {
 namespace {
 
 // The books know a reduction and a publication of each piece of a bucket, both between one forward and the
-// next.
+// next. Of two network lanes, whichever of two collectives came first would differ between ranks.
 void require_runnable(const Schedule& schedule) {
+  const auto carries = [](const Lane& lane) { return lane.kind == LaneKind::network && !lane.steps.empty(); };
+  if (std::count_if(schedule.lanes().begin(), schedule.lanes().end(), carries) > 1)
+    throw ScheduleError(fmt::format(
+        "policy {} can only be simulated, for a program carries all collectives on one network lane: "
+        "choose one that trains",
+        schedule.policy()));
   for (const Step& step : schedule.steps()) {
     const auto* work = std::get_if<Communicate>(&step.work);
     if (work == nullptr) continue;
@@ -56,7 +62,7 @@ Conductor::Conductor(const Schedule& schedule, Side& network, Side& update, Upda
     reduces_[id] = communicate != nullptr && communicate->op != CollectiveOp::all_gather;
   }
   for (const Lane& lane : schedule.lanes()) {
-    if (lane.kind == LaneKind::network && !lane.steps.empty()) network_lanes_.push_back({lane.steps, 0});
+    if (lane.kind == LaneKind::network && !lane.steps.empty()) network_lane_.steps = lane.steps;
     if (lane.kind != LaneKind::compute) continue;
     for (const StepId id : lane.steps) {
       if (std::holds_alternative<Update>(schedule.steps()[id].work)) inline_updates_.push_back(id);
@@ -78,7 +84,7 @@ void Conductor::start_released(std::vector<Instance>& released) {
       const BucketId bucket = std::get<Communicate>(schedule_.steps()[which.step].work).bucket;
       if (updates_ahead(bucket) && held_[bucket] == which.iteration) hold(bucket, which.iteration);
     }
-    for (NetworkLane& lane : network_lanes_) issue_in_order(lane);
+    issue_in_order();
   } catch (...) {
     --at_work_;
     if (!failure_) failure_ = std::current_exception();
@@ -86,8 +92,9 @@ void Conductor::start_released(std::vector<Instance>& released) {
   released.clear();
 }
 
-void Conductor::issue_in_order(NetworkLane& lane) {
-  for (;;) {
+void Conductor::issue_in_order() {
+  NetworkLane& lane = network_lane_;
+  while (!lane.steps.empty()) {
     const StepId step = lane.steps[lane.next];
     if (issued_[step] == frontier_.started(step)) return;  // not released yet
     lane.next = (lane.next + 1) % lane.steps.size();

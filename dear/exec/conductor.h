@@ -48,7 +48,7 @@ class Conductor {
 
   // `network` and `update` must outlive this object; each start() must return at once and be answered, from
   // any thread, by one completed() or failed(), or throw, which is a failure.
-  // ScheduleError for a schedule that can only be simulated.
+  // ScheduleError for a schedule that can only be simulated, or has several network lanes.
   Conductor(const Schedule& schedule, Side& network, Side& update, Updater inline_update, Options options);
 
   // [program] Every gradient of the layer is in its bucket. Once an iteration at most; a layer that was not
@@ -115,7 +115,7 @@ class Conductor {
     std::size_t next = 0;  // in `steps`: the one to issue next
   };
   void start_released(std::vector<Instance>& released);
-  void issue_in_order(NetworkLane& lane);
+  void issue_in_order();
   void start(StepId step);
   [[nodiscard]] LaneKind kind_of(StepId step) const;
   void finish(StepId step, std::vector<Instance>& released);
@@ -134,7 +134,7 @@ class Conductor {
   Updater inline_update_;
   Options options_;
   std::vector<bool> reduces_;  // by step: a collective that first reads gradients, or a piece of them
-  std::vector<NetworkLane> network_lanes_;
+  NetworkLane network_lane_;   // without steps where there is one rank alone
   std::vector<StepId> inline_updates_;  // on the compute lane, in order
 
   mutable std::mutex mutex_;

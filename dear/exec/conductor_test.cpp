@@ -1,6 +1,7 @@
 #include "dear/exec/conductor.h"
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <random>
 #include <set>
@@ -11,6 +12,7 @@
 
 #include "dear/base/error.h"
 #include "dear/exec/serial_lane.h"
+#include "dear/schedule/builder.h"
 #include "dear/schedule/policy/policy.h"
 
 namespace dear::conductor_test {
@@ -255,6 +257,30 @@ TEST(Conductor, RefusesSchedulesThatCanOnlyBeSimulated) {
   EXPECT_THAT(refusal("hsdp"), HasSubstr("\"all-gather of parameters inside nodes, bucket 0\""));
   EXPECT_EQ(refusal("bytescheduler"), "taken");  // all-reduces of pieces
   for (const Policy& policy : training_policies()) EXPECT_EQ(refusal(policy.name.data()), "taken");
+}
+
+// wfbp, but for a network lane for each bucket.
+TEST(Conductor, RefusesSeveralNetworkLanes) {
+  const Workload workload = workload_of(2);
+  const Grouping grouping = group(workload, PerLayer{});
+  ScheduleBuilder builder(workload, grouping, "own");
+  const LaneId compute = builder.lane("compute", LaneKind::compute);
+  const std::array lanes{builder.lane("network 0", LaneKind::network),
+                         builder.lane("network 1", LaneKind::network)};
+  const std::array forward{builder.add(Forward{0}, compute), builder.add(Forward{1}, compute)};
+  const StepId last = builder.add(Backward{1}, compute);
+  const std::array backward{builder.add(Backward{0}, compute), last};
+  const StepId commit = builder.add(Commit{}, compute);
+  for (const BucketId bucket : {1U, 0U}) {
+    const StepId reduced = builder.add(
+        Communicate{CollectiveOp::all_reduce, Payload::gradients, bucket, {}, Reach::all}, lanes.at(bucket));
+    const StepId updated = builder.add(Update{UpdateScope::whole, bucket}, compute);
+    builder.edge(backward.at(bucket), reduced).edge(reduced, updated).edge(commit, updated);
+    builder.edge(updated, backward.at(bucket), 1).edge(updated, forward.at(bucket), 1);
+  }
+  const Schedule schedule = std::move(builder).build();
+  HandSide network, update;
+  EXPECT_THROW(Conductor(schedule, network, update, nullptr, {}), ScheduleError);
 }
 
 TEST(Conductor, SerialRunsUpdatesInTheCommit) {

@@ -60,12 +60,15 @@ void outlive_peers() {
   setenv("UCX_TLS", "^cma", kUnlessSet);
 }
 
-int initialize(int outlive, int* rank, int* size, int* serialized) {
-  make_symbols_global();
+void prepare(int outlive) {
   send_long_segments_over_tcp();
   if (outlive != 0) {
     outlive_peers();
   }
+}
+
+int initialize(int* rank, int* size, int* serialized) {
+  make_symbols_global();
   int provided = MPI_THREAD_SINGLE;
   if (const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
       error != MPI_SUCCESS) {
@@ -323,6 +326,7 @@ int finalize() {
 
 constexpr MpiBinding kBinding = {.revision = kMpiBindingRevision,
                                  .implementation = DEAR_MPI_IMPLEMENTATION,
+                                 .prepare = prepare,
                                  .initialize = initialize,
                                  .meet_to_end = meet_to_end,
                                  .finalize = finalize,

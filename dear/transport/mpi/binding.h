@@ -11,7 +11,7 @@
 namespace dear::transport {
 
 // Changes with every change of the table, so that a module of another build is not called.
-inline constexpr int kMpiBindingRevision = 7;
+inline constexpr int kMpiBindingRevision = 8;
 
 // Two worlds of messages that never mix.
 enum class MpiLane : std::int32_t { data, control };
@@ -50,9 +50,11 @@ struct MpiBinding {
   int revision = 0;
   const char* implementation = nullptr;  // "openmpi"
 
-  // Waits for all ranks to come, without an end. `outlive`: 1 to have MPI do without what ends this process
-  // when a peer dies. `serialized`: whether threads may call in turn.
-  int (*initialize)(int outlive, int* rank, int* size, int* serialized);
+  // Sets what MPI reads from the environment: before initialize(), on the program's thread, since others may
+  // be reading. `outlive`: 1 to have MPI do without what ends this process when a peer dies.
+  void (*prepare)(int outlive);
+  // Waits for all ranks to come, without an end. `serialized`: whether threads may call in turn.
+  int (*initialize)(int* rank, int* size, int* serialized);
   // Waits for all ranks, asleep, while `goes_on` says 1 of every message of the control lane that comes.
   // `met` stays 0 where it said 0: then MPI must not be called again.
   int (*meet_to_end)(int (*goes_on)(const void* message, std::int64_t bytes), int* met);

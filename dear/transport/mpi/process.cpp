@@ -38,7 +38,6 @@ struct Life {
   bool lost = false;
   pid_t process = 0;
   MpiWorld world;
-  bool outlive_peers = true;
   int serialized = 0;
   int error = 0;
 };
@@ -68,7 +67,7 @@ int goes_on(const void* message, std::int64_t bytes) {
 void live(Life& life) {
   MpiWorld world = life.world;
   int serialized = 0;
-  int error = world.binding->initialize(life.outlive_peers ? 1 : 0, &world.rank, &world.size, &serialized);
+  int error = world.binding->initialize(&world.rank, &world.size, &serialized);
   std::unique_lock lock(life.mutex);
   life.world = world;
   life.serialized = serialized;
@@ -141,7 +140,7 @@ MpiWorld take_mpi(const MpiBinding& binding, bool outlive_peers, Deadline deadli
   if (mpi.phase == Life::Phase::none) {
     const SteadyTime begin = SteadyClock::now();
     mpi.world.binding = &binding;
-    mpi.outlive_peers = outlive_peers;
+    binding.prepare(outlive_peers ? 1 : 0);
     start_thread(mpi);
     mpi.process = getpid();
     mpi.phase = Life::Phase::starting;

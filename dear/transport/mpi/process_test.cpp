@@ -9,7 +9,8 @@
 namespace dear::transport::process_test {
 namespace {
 
-int start_alone(int /*outlive*/, int* rank, int* size, int* serialized) {
+void prepare(int /*outlive*/) {}
+int start_alone(int* rank, int* size, int* serialized) {
   *rank = 0;
   *size = 1;
   *serialized = 1;
@@ -26,6 +27,7 @@ int never_return() {
 [[noreturn]] void live_and_exit(int (*finalize)(), int code) {
   const MpiBinding binding{.revision = kMpiBindingRevision,
                            .implementation = "none",
+                           .prepare = prepare,
                            .initialize = start_alone,
                            .meet_to_end = meet,
                            .finalize = finalize};
