@@ -79,7 +79,8 @@ void add_launch_command(CLI::App& app) {
       "and\n"
       "OMP_NUM_THREADS, their share of the cores, unless it is set. Rank 0 reads the standard input unless "
       "that is\n"
-      "a terminal. SIGINT, SIGTERM and SIGHUP are passed on to all ranks. The exit code is that of the first "
+      "a terminal. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to all ranks. The exit code is "
+      "that of the first "
       "rank\n"
       "that failed, 128 + signal for one that was killed.");
   command->callback([command, arguments] { run_launch(*command, *arguments); });
