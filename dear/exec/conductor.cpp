@@ -42,6 +42,8 @@ void require_runnable(const Schedule& schedule) {
 
 }  // namespace
 
+std::string Conductor::Awaited::text() const { return fmt::format("{} {}", what, number); }
+
 Conductor::Conductor(const Schedule& schedule, Side& network, Side& update, Updater inline_update,
                      Options options)
     : schedule_(schedule),
@@ -218,21 +220,20 @@ void Conductor::throw_if_failed() const {
   if (auto error = failure()) std::rethrow_exception(error);
 }
 
-void Conductor::throw_timeout(const std::string& what, std::span<const StepId> steps) const {
+void Conductor::throw_timeout(const Awaited& what, std::span<const StepId> steps) const {
   const StepId step = *std::min_element(
       steps.begin(), steps.end(), [&](StepId a, StepId b) { return frontier_.done(a) < frontier_.done(b); });
   throw TimeoutError(fmt::format(
       "rank {}: waited {:.3g} s for {}, and nothing moved: '{}' of iteration {} has not ended. Is a peer "
       "stuck? A longer timeout helps only if it is merely slow.",
-      options_.rank, options_.timeout.count(), what, name_of(schedule_.steps()[step].work),
+      options_.rank, options_.timeout.count(), what.text(), name_of(schedule_.steps()[step].work),
       frontier_.done(step)));
 }
 
 // The group bounds each collective by its own timeout and reports the culprit; this bound is the backstop,
 // and allows a collective as long again before it speaks first.
 template <typename Condition>
-void Conductor::wait(Lock& lock, const std::string& what, std::span<const StepId> steps,
-                     Condition condition) {
+void Conductor::wait(Lock& lock, const Awaited& what, std::span<const StepId> steps, Condition condition) {
   if (failure_) std::rethrow_exception(failure_);
   if (condition()) return;
   const double begin = now_seconds();
@@ -250,15 +251,14 @@ void Conductor::wait(Lock& lock, const std::string& what, std::span<const StepId
   exposed_seconds_.store(exposed_seconds_.load(std::memory_order_relaxed) + (end - begin),
                          std::memory_order_relaxed);
   wait_count_.fetch_add(1, std::memory_order_relaxed);
-  if (options_.record) record_.waits.push_back({what, iteration(), begin, end});
+  if (options_.record) record_.waits.push_back({what.text(), iteration(), begin, end});
 }
 
 void Conductor::backward_done(LayerId layer) {
   const StepId step = schedule_.backward_of(layer);
   {
     Lock lock(mutex_);
-    wait(lock, fmt::format("the gradients of layer {}", layer), {&step, 1},
-         [&] { return frontier_.running(step); });
+    wait(lock, Awaited{"the gradients of layer", layer}, {&step, 1}, [&] { return frontier_.running(step); });
     std::vector<Instance> released;
     finish(step, released);
     start_released(released);
@@ -275,9 +275,9 @@ void Conductor::commit() {
     for (LayerId layer = 0; layer < schedule_.layer_count(); ++layer) {
       const StepId forward = schedule_.forward_of(layer);
       const StepId backward = schedule_.backward_of(layer);
-      wait(lock, fmt::format("the parameters of layer {}", layer), {&forward, 1},
+      wait(lock, Awaited{"the parameters of layer", layer}, {&forward, 1},
            [&] { return frontier_.running(forward); });
-      wait(lock, fmt::format("the gradients of layer {}", layer), {&backward, 1},
+      wait(lock, Awaited{"the gradients of layer", layer}, {&backward, 1},
            [&] { return frontier_.running(backward) || frontier_.done(backward) > iteration(); });
     }
     for (BucketId bucket = 0; bucket < schedule_.bucket_count(); ++bucket) {
@@ -309,7 +309,7 @@ void Conductor::commit() {
     const auto& update = std::get<Update>(schedule_.steps()[step].work);
     {
       Lock lock(mutex_);
-      wait(lock, fmt::format("the reduced gradients of bucket {}", update.bucket), {&step, 1},
+      wait(lock, Awaited{"the reduced gradients of bucket", update.bucket}, {&step, 1},
            [&] { return frontier_.running(step); });
     }
     const double begin = now_seconds();
@@ -332,14 +332,14 @@ bool Conductor::changes_now(BucketId bucket) const {
 void Conductor::wait_parameters(BucketId bucket) {
   Lock lock(mutex_);
   require_committed(bucket, "parameters");
-  wait(lock, fmt::format("the parameters of bucket {}", bucket), schedule_.publishers_of(bucket),
+  wait(lock, Awaited{"the parameters of bucket", bucket}, schedule_.publishers_of(bucket),
        [&] { return parameters_whole(bucket); });
 }
 
 void Conductor::wait_gradients(BucketId bucket) {
   Lock lock(mutex_);
   require_committed(bucket, "gradients");
-  wait(lock, fmt::format("the gradients of bucket {}", bucket), schedule_.updates_of(bucket),
+  wait(lock, Awaited{"the gradients of bucket", bucket}, schedule_.updates_of(bucket),
        [&] { return gradients_free(bucket); });
 }
 

@@ -124,9 +124,15 @@ class Conductor {
   void hold(BucketId bucket, std::int64_t iteration);
   void require_committed(BucketId bucket, const char* what) const;
   [[nodiscard]] bool updates_ahead(BucketId bucket) const;
+  // "the gradients of bucket 2", put into words only for a record or an error.
+  struct Awaited {
+    const char* what;
+    std::uint32_t number;
+    [[nodiscard]] std::string text() const;
+  };
   template <typename Condition>
-  void wait(Lock& lock, const std::string& what, std::span<const StepId> steps, Condition condition);
-  [[noreturn]] void throw_timeout(const std::string& what, std::span<const StepId> steps) const;
+  void wait(Lock& lock, const Awaited& what, std::span<const StepId> steps, Condition condition);
+  [[noreturn]] void throw_timeout(const Awaited& what, std::span<const StepId> steps) const;
 
   const Schedule& schedule_;
   Side& network_;

@@ -65,6 +65,19 @@ TEST(GlooInit, IsChosenForRanksOnSeveralHostsThatNoMpiStarted) {
   EXPECT_THAT(reports, Each("ok"));
 }
 
+TEST(GlooInit, SeveralGroupsMayLiveAtOnce) {
+  const ReservedPort port;
+  const auto reports = run_in_processes(2, [&](int rank) {
+    become(rank, 2, port.number());
+    Group first = init({.backend = "gloo", .say = [](const std::string&) {}});
+    Group second = init({.backend = "gloo", .say = [](const std::string&) {}});
+    agree(first, "group", "first");
+    agree(second, "group", "second");
+    first.barrier().wait();
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
 TEST(GlooInit, NeedsAPlaceToMeet) {
   const auto reports = run_in_processes(1, [](int) {
     become(0, 2, 4711);

@@ -21,7 +21,6 @@
 #include "dear/collective/shm/shm.h"
 #include "dear/collective/testing/conformance.h"
 #include "dear/collective/testing/ranks.h"
-#include "dear/transport/shaped/shaped.h"
 #include "dear/transport/shm/shm.h"
 
 namespace dear::collective::programs_test {
@@ -73,21 +72,6 @@ TEST_P(Ways, GiveTheSameValues) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, Ways, ::testing::Values(1, 2, 3, 4, 7));
-
-TEST(Programs, AlsoOverAModelledNetwork) {
-  const Network network{.name = "a test's", .link = {.alpha_seconds = 1e-6, .beta_seconds_per_byte = 1e-11}};
-  std::vector<std::unique_ptr<Backend>> backends;
-  for (auto& channels : transport::make_shm_channels_threads(3)) {
-    backends.push_back(make_program_backend(transport::make_shaped_channels(std::move(channels), network)));
-  }
-  EXPECT_EQ(backends[0]->description(),
-            "programs over shared memory over a modelled network, a test's, 3 ranks");
-  const testing::ConformanceOptions options{
-      .dtypes = {DType::f32}, .counts = {1000}, .order = testing::Order::fixed};
-  EXPECT_THAT(
-      run_on_threads(std::move(backends), {}, [&](Group& group) { testing::check_group(group, options); }),
-      Each("ok"));
-}
 
 // ---- Bits.
 

@@ -1,4 +1,4 @@
-#include "dear/transport/play.h"
+#include "dear/transport/player.h"
 
 #include <algorithm>
 #include <cstring>
@@ -17,7 +17,7 @@
 #include "dear/transport/testing/ranks.h"
 
 // Programs on real numbers.
-namespace dear::transport::play_test {
+namespace dear::transport::player_test {
 namespace {
 
 using algorithm::Collective;
@@ -30,6 +30,28 @@ using testing::kElement;
 using testing::run_on_threads;
 using testing::sum_of;
 using testing::value_of;
+
+// A program, and what it needs to become a collective on memory.
+struct Score {
+  const Program* program = nullptr;
+  std::vector<ByteRange> blocks;  // by block; of an all-to-all those from program->blocks on, in the output
+  std::int64_t element_bytes = 1;
+  std::int64_t segment_bytes = 64 * 1024;
+  Performance performance;
+};
+
+// Plays this rank's part.
+void play(const Score& score, Channels& channels) {
+  Stage stage;
+  Player player(PlanBuilder({.rank = channels.rank(),
+                             .element_bytes = score.element_bytes,
+                             .segment_bytes = score.segment_bytes})
+                    .add(*score.program, score.blocks)
+                    .finish());
+  player.play(
+      score.performance, channels, stage, [] { return "wait in a test"; },
+      Deadline::after(std::chrono::seconds(60)));
+}
 
 class Playing {
  public:
@@ -49,10 +71,7 @@ class Playing {
         .performance = {.data = reinterpret_cast<std::byte*>(mine_.data()), .combine = testing::add_up}};
   }
 
-  void play() {
-    transport::play(
-        score_, channels_, [] { return "wait in a test"; }, Deadline::after(std::chrono::seconds(60)));
-  }
+  void play() { player_test::play(score_, channels_); }
 
   void expect_result() {
     const int rank = channels_.rank();
@@ -170,14 +189,13 @@ TEST_P(Programs, AllToAllGoesIntoItsOutput) {
       const std::vector<float> before = input;
       std::vector<ByteRange> blocks = even_blocks(ranks, each * ranks);
       blocks.insert(blocks.end(), blocks.begin(), blocks.begin() + ranks);
-      play(
-          {.program = &program,
-           .blocks = blocks,
-           .element_bytes = kElement,
-           .segment_bytes = 4096,
-           .performance = {.data = reinterpret_cast<std::byte*>(input.data()),
-                           .output = reinterpret_cast<std::byte*>(output.data())}},
-          *mine, [] { return "wait in a test"; }, Deadline::after(std::chrono::seconds(60)));
+      play({.program = &program,
+            .blocks = blocks,
+            .element_bytes = kElement,
+            .segment_bytes = 4096,
+            .performance = {.data = reinterpret_cast<std::byte*>(input.data()),
+                            .output = reinterpret_cast<std::byte*>(output.data())}},
+           *mine);
       EXPECT_EQ(input, before);
       for (std::int64_t i = 0; i < each * ranks; ++i) {
         ASSERT_EQ(output[static_cast<std::size_t>(i)],
@@ -235,4 +253,4 @@ TEST(Play, RandomPrograms) {
 }
 
 }  // namespace
-}  // namespace dear::transport::play_test
+}  // namespace dear::transport::player_test
