@@ -370,7 +370,7 @@ TEST(OneCopyRefuses, WritesInPlace) {
 }
 
 TEST(OneCopyRefuses, TheProgramsOwnOptimizerStep) {
-  EXPECT_THAT(refusal_of([](Rank& rank) { rank.adamw.step(); }), written_in_place("0.weight"));
+  EXPECT_THAT(refusal_of([](Rank& rank) { rank.adamw.step(); }), HasSubstr("it was stepped itself"));
 }
 
 TEST(OneCopyRefuses, WritesInPlaceAheadOfTheCommit) {

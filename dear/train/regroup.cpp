@@ -44,10 +44,12 @@ Link measure_link(Group& group) {
     samples.push_back(cost::make_sample(pair, seconds[kRepetitions / 2]));
   }
   try {
-    return cost::fit_link(samples).link;
+    const Link link = cost::fit_link(samples).link;
+    if (link.beta_seconds_per_byte > 0) return link;  // else a small one was late, and no bandwidth was seen
   } catch (const ConfigError&) {
-    return {.alpha_seconds = 0, .beta_seconds_per_byte = samples.back().seconds / samples.back().bytes};
+    // No link takes such times.
   }
+  return {.alpha_seconds = 0, .beta_seconds_per_byte = samples.back().seconds / samples.back().bytes};
 }
 
 // Rank 0's, to the bit: what is made from it must be the same everywhere.

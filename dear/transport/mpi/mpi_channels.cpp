@@ -120,8 +120,13 @@ std::string MpiChannels::description() const {
 
 // ---- Transfers.
 
+// Where a rank has died, that says more than what MPI made of it.
 void MpiChannels::check(int error, const char* doing) const {
   if (error != 0) {
+    for (int peer = 0; peer < size(); ++peer)
+      if (peers_.ended(peer))
+        throw TransportError(
+            peers_.is_gone(peer, left_[static_cast<std::size_t>(peer)] != SteadyTime{}, doing));
     char text[512] = "";
     world_.binding->describe_error(error, text, sizeof text);
     throw TransportError(fmt::format("rank {}: {} refused to {}: {}", rank(), description(), doing, text));
