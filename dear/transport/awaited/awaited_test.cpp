@@ -2,7 +2,6 @@
 
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <functional>
 #include <future>
 #include <numeric>
@@ -72,6 +71,7 @@ class Refusing : public Engine {
     void interrupt() noexcept override {}
     bool must_be_complete() override { return false; }
   };
+  ~Refusing() override { delete kept_; }  // the frame, which its line has left to it
   int rank() const override { return 0; }
   int size() const override { return 2; }
   const char* description() const override { return "refusing"; }
@@ -80,16 +80,15 @@ class Refusing : public Engine {
   }
   std::unique_ptr<Posted> receive(void* data, std::int64_t bytes, int, int) override {
     if (kept_ != nullptr) throw std::runtime_error("no more");
-    kept_ = data;
-    bytes_ = static_cast<std::size_t>(bytes);
+    EXPECT_EQ(bytes, static_cast<std::int64_t>(sizeof(Frame)));
+    kept_ = static_cast<Frame*>(data);
     return std::make_unique<Begun>();
   }
   bool forgets_memory() const override { return false; }
-  void write() const { std::memset(kept_, 1, bytes_); }  // as it may at any time
+  void write() const { kept_->bytes = 1; }  // as it may at any time
 
  private:
-  void* kept_ = nullptr;
-  std::size_t bytes_ = 0;
+  Frame* kept_ = nullptr;
 };
 
 // The frame of a message whose content is refused stays for the engine.
