@@ -10,11 +10,11 @@
 
 namespace dear::cli {
 
-// What several ranks write to one stream (standard output, or standard error), line by line with a prefix, so
-// that lines of two ranks never mix. A line is passed on when it is whole; one that ends by a carriage
-// return, as those of progress bars do, is whole too. What stays without an end for kHeldBack is shown as it
-// is: it goes on where it stopped, unless another rank has written meanwhile, when it goes on in a line of
-// its own.
+// RankOutput merges what several ranks write to one stream (standard output, or standard error): line by line
+// with a prefix, so that lines of two ranks never mix. A line is passed on when it is whole; one that ends by
+// a carriage return, as those of progress bars do, is whole too. What stays without an end for kHeldBack is
+// shown as it is: it goes on where it stopped, unless another rank has written meanwhile, when it goes on in
+// a line of its own.
 class RankOutput {
  public:
   explicit RankOutput(std::vector<std::string> prefixes);  // by writer
@@ -23,10 +23,10 @@ class RankOutput {
   void feed(std::size_t writer, std::string_view bytes, SteadyTime now);
   // Shows what was held back long enough; when to come again, if there is more of it.
   std::optional<SteadyTime> show_held_back(SteadyTime now);
-  // What is left of each writer, completed by a newline.
+  // Ends the unfinished line of each writer by a newline: no more will come.
   void finish();
 
-  // What is to be written; taken off from its beginning.
+  // The text that is to be written next, and how much of its beginning was written.
   [[nodiscard]] std::string_view pending() const { return std::string_view(pending_).substr(written_); }
   void written(std::size_t bytes);
 

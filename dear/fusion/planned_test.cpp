@@ -54,6 +54,25 @@ double best_of_all(const Workload& workload, const cost::CollectiveTimes& times,
   return best;
 }
 
+// Buckets of 200 GiB are cut, but into no more pieces than there may be.
+TEST(Planned, CutsHugeBucketsIntoAsManyPiecesAsThereMayBe) {
+  Workload workload{.name = "huge", .tensors = {}, .layers = {}};
+  for (TensorId layer = 0; layer < 3; ++layer) {
+    const std::int64_t gibibytes = layer == 0 ? 1 : 200;
+    workload.tensors.push_back({"t" + std::to_string(layer), gibibytes << 28});
+    workload.layers.push_back({"l" + std::to_string(layer), {layer}, 100, 200});
+  }
+  const cost::CollectiveTimes times =
+      cost::ring_times({.alpha_seconds = 1e-6, .beta_seconds_per_byte = 1e-9}, 4);
+  const Grouping grouping = group_planned(workload, times, Overlap::eager);
+  std::int64_t most = 0;
+  for (const Bucket& bucket : grouping.buckets())
+    if (bucket.piece_bytes > 0)
+      most = std::max(most, (bucket.bytes + bucket.piece_bytes - 1) / bucket.piece_bytes);
+  EXPECT_GT(most, 1);
+  EXPECT_LE(most, kMostPieces);
+}
+
 TEST(Planned, NoPartitionIsBetter) {
   std::mt19937 random(5);
   for (int round = 0; round < 300; ++round) {

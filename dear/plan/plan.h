@@ -41,7 +41,7 @@ struct Sensitivity {
 
 struct Answer {
   std::vector<Row> rows;  // the fastest first
-  // Which of them to use: of those that fit into memory the fastest, or one within a hundredth of it that
+  // The row to use: of those that fit into memory the fastest, or one within a hundredth of it that
   // `dear train` runs. If none fits, the one that needs least: rows[best].fits says so.
   std::size_t best = 0;
   // max(f + b, r) for that row's r: what gradients one iteration old would reach.

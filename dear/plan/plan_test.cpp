@@ -150,13 +150,6 @@ TEST(Verdict, PrefersBucketsThatFit) {
             std::int64_t{300} << 20);
 }
 
-// A tensor of 64 GiB may be cut into pieces, but not into more than there may be.
-TEST(Plan, KnowsHugeTensors) {
-  const Workload huge{
-      .name = "huge", .tensors = {{"t", std::int64_t{16} << 30}}, .layers = {{"l", {0}, 1, 2}}};
-  EXPECT_EQ(plan(huge, cluster_of(1)).rows.size(), policies().size());
-}
-
 TEST(Plan, PassesOverAGroupingThatCannotBe) {
   Policy policy = find_policy("wfbp");
   policy.usual_grouping = [](const Workload&, const cost::CollectiveTimes&) -> Grouping {

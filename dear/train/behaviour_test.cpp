@@ -18,7 +18,6 @@
 #include <torch/utils.h>
 
 #include "dear/base/error.h"
-#include "dear/collective/shaped/shaped.h"
 #include "dear/exec/order_check.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/ranks_in_test.h"
@@ -34,21 +33,10 @@ using train::testing::groups_of;
 using train::testing::rows;
 using train::testing::run_all;
 using train::testing::run_each;
+using train::testing::slow_groups;
 using train::testing::what_of;
 
 constexpr std::int64_t kFeatures = 16;
-
-// Two ranks whose collectives take milliseconds: what is not waited for is not there yet.
-std::vector<Group> slow_groups(int ranks) {
-  std::vector<Group> groups;
-  for (auto& backend : collective::make_shm_threads(ranks)) {
-    groups.emplace_back(collective::make_shaped(
-                            std::move(backend),
-                            {.name = "slow", .link = {.alpha_seconds = 3e-3, .beta_seconds_per_byte = 1e-9}}),
-                        Group::Options{});
-  }
-  return groups;
-}
 
 void require_success(const std::vector<std::exception_ptr>& errors) {
   for (const auto& error : errors) {

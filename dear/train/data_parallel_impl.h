@@ -93,7 +93,7 @@ class DataParallel::Impl : public train::Watcher {
     train::ByIteration updates;
     bool sharded = false;  // updates were of shards
   };
-  // What `check` refuses on one rank is refused on all, at once.
+  // All ranks together: when `check` throws on one rank, every rank throws, at once.
   void check_together(const std::function<void()>& check);
   void fail(const std::exception_ptr& error) noexcept;  // see [Note: failures]
   template <typename Act>

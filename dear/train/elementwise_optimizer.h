@@ -51,8 +51,8 @@ class ElementwiseOptimizer {
 
   // What the optimiser remembers of an element from step to step: so many vectors at most (exp_avg, ...).
   static constexpr std::size_t kStateVectors = 3;
-  // Which of them this class and these options keep, in the runs that this rank updates; none where it
-  // updates none, or before the first update.
+  // By vector: whether this class and these options keep it, in the runs that this rank updates. None before
+  // the first update, and on a rank that updates nothing.
   using StateVectors = std::array<bool, kStateVectors>;
   [[nodiscard]] StateVectors state_vectors() const;
   // How often a tensor was updated: raises `updates[tensor]` to what this rank knows of those in the part.
@@ -101,9 +101,11 @@ class StateElsewhere {
 // other by the gradient itself. Buckets hold +0.0 before a backward pass adds to them, and a sum that begins
 // with +0.0 is never -0.0. So a rank fills the gradient of a parameter that it did not use with -0.0: a sum
 // over ranks is -0.0 in all elements only where each rank wrote it. That costs no message, and no look at
-// gradients but at the first element of each tensor. Elements of a flat vector of gradients. mark_unused()
-// leaves them where one is not +0.0, and says so by false.
-bool mark_unused(torch::Tensor& gradients, const Range& elements);
+// gradients but at the first element of each tensor. A program that makes -0.0 of a gradient that
+// is zero in all elements, as neg_() does, says the same.
+
+// Marks these elements of a flat vector of gradients, unless one of them is not +0.0.
+void mark_unused(torch::Tensor& gradients, const Range& elements);
 [[nodiscard]] bool is_marked_unused(const torch::Tensor& gradients, const Range& elements);  // of one tensor
 
 }  // namespace dear::train

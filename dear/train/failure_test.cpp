@@ -24,6 +24,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using train::testing::groups_of;
+using train::testing::message_of;
 using train::testing::run_all;
 using train::testing::run_each;
 using train::testing::what_of;
@@ -108,47 +109,37 @@ TEST(Failure, SettingsThatDifferAreFoundBeforeAnythingIsReduced) {
   }
 }
 
-template <typename Make>
-std::string config_error(Make make) {
-  try {
-    make();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no ConfigError";
-}
-
 TEST(Failure, WhatCannotBeTrainedIsRefusedAtConstruction) {
   const auto construct = [](torch::nn::Module& net, torch::optim::Optimizer& optimizer,
                             DataParallelOptions options = {}) {
     DataParallel dp(net, optimizer, groups_of(1)[0], std::move(options));
   };
   auto net = net_of(5);
-  EXPECT_THAT(config_error([&] {
+  EXPECT_THAT(message_of<ConfigError>([&] {
                 torch::optim::LBFGS lbfgs(net->parameters());
                 construct(*net, lbfgs);
               }),
               AllOf(HasSubstr("LBFGS"), HasSubstr("AdamW")));
-  EXPECT_THAT(config_error([&] {
+  EXPECT_THAT(message_of<ConfigError>([&] {
                 torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
                 loss_of(net).backward();
                 sgd.step();
                 construct(*net, sgd);
               }),
               HasSubstr("has taken steps already"));
-  EXPECT_THAT(config_error([&] {
+  EXPECT_THAT(message_of<ConfigError>([&] {
                 torch::optim::SGD sgd({net->parameters()[0]}, 0.1);
                 construct(*net, sgd);
               }),
               AllOf(HasSubstr("'0.bias'"), HasSubstr("optimiser does not hold it")));
-  EXPECT_THAT(config_error([&] {
+  EXPECT_THAT(message_of<ConfigError>([&] {
                 auto other = net_of(5);
                 torch::optim::SGD sgd(other->parameters(), 0.1);
                 for (auto& parameter : other->parameters()) parameter.set_requires_grad(false);
                 construct(*other, sgd);
               }),
               HasSubstr("no parameter that requires a gradient"));
-  EXPECT_THAT(config_error([&] {
+  EXPECT_THAT(message_of<ConfigError>([&] {
                 auto other = net_of(5);
                 auto whole = torch::randn({10});
                 other->register_parameter("a", whole.slice(0, 0, 6).detach());
@@ -162,8 +153,9 @@ TEST(Failure, WhatCannotBeTrainedIsRefusedAtConstruction) {
 TEST(Failure, AnUnknownPolicyIsRefusedByName) {
   auto net = net_of(5);
   torch::optim::SGD sgd(net->parameters(), 0.1);
-  EXPECT_THAT(config_error([&] { DataParallel dp(*net, sgd, groups_of(1)[0], {.policy = "deer"}); }),
-              AllOf(HasSubstr("deer"), HasSubstr("dear-replicated")));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { DataParallel dp(*net, sgd, groups_of(1)[0], {.policy = "deer"}); }),
+      AllOf(HasSubstr("deer"), HasSubstr("dear-replicated")));
 }
 
 TEST(Failure, ChangesOfTheTrainedSetAreRefused) {
@@ -173,10 +165,11 @@ TEST(Failure, ChangesOfTheTrainedSetAreRefused) {
   loss_of(net).backward();
   dp.step();
   net->parameters()[0].set_requires_grad(false);
-  EXPECT_THAT(config_error([&] { dp.step(); }), AllOf(HasSubstr("'0.weight'"), HasSubstr("frozen")));
+  EXPECT_THAT(message_of<ConfigError>([&] { dp.step(); }),
+              AllOf(HasSubstr("'0.weight'"), HasSubstr("frozen")));
   net->parameters()[0].set_requires_grad(true);
   sgd.add_param_group(torch::optim::OptimizerParamGroup({torch::zeros({3})}));
-  EXPECT_THAT(config_error([&] { dp.step(); }), HasSubstr("parameter groups"));
+  EXPECT_THAT(message_of<ConfigError>([&] { dp.step(); }), HasSubstr("parameter groups"));
 }
 
 // Each rank finds it, or hears of it from the other.

@@ -21,7 +21,6 @@
 #include <torch/utils.h>
 
 #include "dear/base/error.h"
-#include "dear/collective/shaped/shaped.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/ranks_in_test.h"
 
@@ -33,9 +32,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using train::testing::Batch;
 using train::testing::groups_of;
+using train::testing::message_of;
 using train::testing::rows;
 using train::testing::run_all;
 using train::testing::run_each;
+using train::testing::slow_groups;
 using train::testing::what_of;
 
 constexpr std::int64_t kFeatures = 16;
@@ -357,43 +358,21 @@ TEST(Irregular, ConstructionAndTrainingMayBeInTwoThreads) {
 }
 
 TEST(Irregular, SavingAParameterByItselfIsCurrent) {
-  run_each(
-      [] {
-        std::vector<Group> groups;
-        for (auto& backend : collective::make_shm_threads(2))
-          groups.emplace_back(
-              collective::make_shaped(
-                  std::move(backend),
-                  {.name = "slow", .link = {.alpha_seconds = 20e-3, .beta_seconds_per_byte = 1e-9}}),
-              Group::Options{});
-        return groups;
-      }(),
-      [](int, Group group) {
-        Net net = fresh();
-        auto optimizer = adamw_of(net->parameters());
-        DataParallel dp(*net, optimizer, std::move(group),
-                        {.policy = "dear", .fusion = Fusion::parse("layer")});
-        for (int step = 0; step < 3; ++step) {
-          net->forward(torch::ones({2, kFeatures})).sum().backward();
-          dp.step();
-          const std::vector<char> bytes = torch::pickle_save(net->square->weight);
-          const torch::Tensor saved = torch::pickle_load(bytes).toTensor();
-          EXPECT_TRUE(torch::equal(saved, net->square->weight));
-        }
-      });
+  const auto errors = run_each(slow_groups(2, 20e-3), [](int, Group group) {
+    Net net = fresh();
+    auto optimizer = adamw_of(net->parameters());
+    DataParallel dp(*net, optimizer, std::move(group), {.policy = "dear", .fusion = Fusion::parse("layer")});
+    for (int step = 0; step < 3; ++step) {
+      net->forward(torch::ones({2, kFeatures})).sum().backward();
+      dp.step();
+      const std::vector<char> bytes = torch::pickle_save(net->square->weight);
+      EXPECT_TRUE(torch::equal(torch::pickle_load(bytes).toTensor(), net->square->weight));
+    }
+  });
+  for (const auto& error : errors) EXPECT_FALSE(error) << what_of(error);
 }
 
 // ---- errors
-
-template <typename Error, typename Act>
-std::string message_of(Act act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no such error";
-}
 
 TEST(Irregular, SavingAnOptimiserWhoseStateIsElsewhereIsRefused) {
   Net net = fresh();

@@ -9,6 +9,7 @@
 #include <torch/types.h>
 
 #include "dear/collective/group.h"
+#include "dear/collective/shaped/shaped.h"
 #include "dear/collective/shm/shm.h"
 #include "dear/collective/single/single.h"
 
@@ -26,6 +27,30 @@ inline std::vector<Group> groups_of(int ranks,
     }
   }
   return groups;
+}
+
+// Ranks whose collectives take milliseconds at least: what is not waited for is not there yet.
+inline std::vector<Group> slow_groups(int ranks, double alpha_seconds = 3e-3) {
+  std::vector<Group> groups;
+  for (auto& backend : collective::make_shm_threads(ranks)) {
+    groups.emplace_back(
+        collective::make_shaped(
+            std::move(backend),
+            {.name = "slow", .link = {.alpha_seconds = alpha_seconds, .beta_seconds_per_byte = 1e-9}}),
+        Group::Options{});
+  }
+  return groups;
+}
+
+// The message of the Error that `act` throws, or "no such error".
+template <typename Error, typename Act>
+std::string message_of(Act act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no such error";
 }
 
 // Runs `program` once a rank; what each threw, by rank.
