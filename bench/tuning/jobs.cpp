@@ -9,12 +9,14 @@
 // Prints the share of jobs whose best candidate after k trials is within 2 % of the exhaustive optimum, and
 // what live tuning costs (tune/session.h) in 500 iterations from a bad start. Verifies that optimum against
 // the critical cycle of its schedule, and that nothing that was chosen is better; a wrong one is a failure.
+#include "bench/tuning/rivals.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -100,10 +102,10 @@ struct Course {
   int trials = 0;
 };
 
-Course run(const Job& job, std::string_view method, bool prior, int trials, std::uint64_t seed) {
+Course run(const Job& job, const dear::tune::Method& method, bool prior, int trials, std::uint64_t seed) {
   dear::tune::TunerOptions options{.trials = trials, .seed = seed};
   if (prior) options.prior = {.seconds = job.prior};
-  const auto tuner = dear::tune::find_method(method).make(job.sizes.candidates, options);
+  const auto tuner = method.make(job.sizes.candidates, options);
   Draws draws(seed + 7919);
   Course course;
   while (const auto candidate = tuner->suggest()) {
@@ -116,8 +118,8 @@ Course run(const Job& job, std::string_view method, bool prior, int trials, std:
 }
 
 struct Row {
-  const char* label;
-  const char* method;
+  std::string_view label;
+  const dear::tune::Method& method;
   bool prior = false;
   bool depends_on_trials = false;  // what it tries first depends on how many there are
 };
@@ -127,9 +129,12 @@ bool print_courses(const std::vector<Job>& jobs) {
   for (int k = 1; k <= kTrials; ++k) fmt::print("{:>6}", k);
   fmt::print("{:>10}{:>10}{:>10}\n", "trials", "worst", "mean");
   bool right = true;
-  for (const Row& row : {Row{"bayesian", "bayesian"}, Row{"bayesian, prior", "bayesian", true},
-                         Row{"grid", "grid", false, true}, Row{"random", "random"},
-                         Row{"golden-section", "golden-section"}, Row{"reference", "reference"}}) {
+  const dear::tune::Method& bayesian = dear::tune::find_method("bayesian");
+  std::vector<Row> rows{{"bayesian", bayesian},
+                        {"bayesian, prior", bayesian, true},
+                        {"grid", dear::tune::find_method("grid"), false, true}};
+  for (const dear::tune::Method& rival : dear::bench::rivals()) rows.push_back({rival.name, rival});
+  for (const Row& row : rows) {
     std::vector<int> within(kTrials, 0);
     double trials = 0;
     double worst = 0;

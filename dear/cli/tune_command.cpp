@@ -84,7 +84,7 @@ void add_tune_command(CLI::App& app) {
   command->add_option("--policy", arguments->policy, "Policy")->type_name("NAME")->capture_default_str();
   arguments->model.add_to(*command);
   SimulatedTuningOptions& tuning = arguments->tuning;
-  command->add_option("--method", tuning.method, "bayesian, grid, random, golden-section, or reference")
+  command->add_option("--method", tuning.method, "bayesian or grid")
       ->type_name("NAME")
       ->capture_default_str();
   command->add_option("--trials", tuning.trials, "Trials at most")
@@ -99,7 +99,7 @@ void add_tune_command(CLI::App& app) {
       ->check(CLI::Range(0.0, 1.0))
       ->type_name("PART")
       ->capture_default_str();
-  command->add_option("--seed", tuning.seed, "Of the noise, and of methods that draw")->type_name("N");
+  command->add_option("--seed", tuning.seed, "Of the noise and the wrong numbers")->type_name("N");
   command->add_flag("--planned,!--no-planned", tuning.planned,
                     "Buckets with planned borders are a candidate beside those by size");
   command->add_flag("--prior,!--no-prior", tuning.prior,

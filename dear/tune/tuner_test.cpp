@@ -163,43 +163,6 @@ TEST(Grid, EvenStepsInEveryDimension) {
   EXPECT_EQ(std::set<std::size_t>(course.tried.begin(), course.tried.end()).size(), 9U);
 }
 
-TEST(Random, TriesAllOnceAndRepeatsItselfForOneSeed) {
-  const Candidates candidates = grid(1, 12);
-  const auto one = find_method("random").make(candidates, {.trials = 50, .seed = 4});
-  const auto same = find_method("random").make(candidates, {.trials = 50, .seed = 4});
-  const auto other = find_method("random").make(candidates, {.trials = 50, .seed = 5});
-  const Course course = run(*one, candidates, bowl({0.5}, 1));
-  EXPECT_EQ(std::set<std::size_t>(course.tried.begin(), course.tried.end()).size(), 12U);
-  EXPECT_EQ(course.tried.size(), 12U);
-  EXPECT_EQ(run(*same, candidates, bowl({0.5}, 1)).tried, course.tried);
-  EXPECT_NE(run(*other, candidates, bowl({0.5}, 1)).tried, course.tried);
-}
-
-TEST(GoldenSection, NarrowsDownAnyValley) {
-  const Candidates candidates = grid(1, 90);
-  for (double valley = 0; valley <= 1; valley += 0.01) {
-    const auto tuner = find_method("golden-section").make(candidates, {.trials = 30});
-    const Course course = run(*tuner, candidates, bowl({valley}, 1));
-    EXPECT_NEAR(candidates[course.best].position[0], valley, 0.02);
-    EXPECT_LE(course.tried.size(), 13U);
-  }
-  EXPECT_THROW(find_method("golden-section").make(grid(2, 3), {}), ConfigError);
-}
-
-TEST(Reference, BeginsWithTwentyFiveMegabytesAndStaysInItsRange) {
-  const Candidates candidates =
-      candidates_on_grid({{.name = "bytes", .low = 65536, .high = 1e9}},
-                         [](const std::vector<double>& values) { return std::to_string(values[0]); });
-  const auto tuner = find_method("reference").make(candidates, {});
-  const Course course = run(*tuner, candidates, [](const Candidate&) { return 0.3; }, 0.01);
-  EXPECT_NEAR(candidates[course.tried.front()].values[0], 25e6, 1e6);
-  EXPECT_EQ(course.tried.size(), 10U);
-  for (const std::size_t tried : course.tried) {
-    EXPECT_GE(candidates[tried].values[0], 0.95e6);
-    EXPECT_LE(candidates[tried].values[0], 105e6);
-  }
-}
-
 TEST(Tuner, Refusals) {
   const Candidates candidates = grid(1, 3);
   for (const Method& method : methods()) {
@@ -216,7 +179,7 @@ TEST(Tuner, Refusals) {
     find_method("guessing");
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("golden-section"));
+    EXPECT_THAT(error.what(), HasSubstr("bayesian"));
   }
 }
 

@@ -9,8 +9,5 @@ namespace dear::tune {
 
 std::unique_ptr<Tuner> make_bayesian(const Candidates& candidates, const TunerOptions& options);
 std::unique_ptr<Tuner> make_grid(const Candidates& candidates, const TunerOptions& options);
-std::unique_ptr<Tuner> make_random(const Candidates& candidates, const TunerOptions& options);
-std::unique_ptr<Tuner> make_golden_section(const Candidates& candidates, const TunerOptions& options);
-std::unique_ptr<Tuner> make_reference(const Candidates& candidates, const TunerOptions& options);
 
 }  // namespace dear::tune

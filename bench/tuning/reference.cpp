@@ -1,3 +1,4 @@
+#include "bench/tuning/rivals.h"
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -6,10 +7,11 @@
 #include "dear/tune/expected_improvement.h"
 #include "dear/tune/gaussian_process.h"
 #include "dear/tune/observations.h"
-#include "dear/tune/ways.h"
 
-namespace dear::tune {
+namespace dear::bench {
 namespace {
+
+using namespace tune;  // NOLINT(google-build-using-namespace): a rival is written as the tuners there
 
 constexpr double kMegabyte = 1e6;
 constexpr double kLow = 1;  // all three in MB
@@ -103,4 +105,4 @@ std::unique_ptr<Tuner> make_reference(const Candidates& candidates, const TunerO
   return std::make_unique<Reference>(candidates, options);
 }
 
-}  // namespace dear::tune
+}  // namespace dear::bench

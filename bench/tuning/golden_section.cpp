@@ -1,3 +1,4 @@
+#include "bench/tuning/rivals.h"
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -6,10 +7,11 @@
 
 #include "dear/base/error.h"
 #include "dear/tune/observations.h"
-#include "dear/tune/ways.h"
 
-namespace dear::tune {
+namespace dear::bench {
 namespace {
+
+using namespace tune;  // NOLINT(google-build-using-namespace): a rival is written as the tuners there
 
 constexpr double kGolden = 0.6180339887498949;
 
@@ -81,4 +83,4 @@ std::unique_ptr<Tuner> make_golden_section(const Candidates& candidates, const T
   return std::make_unique<GoldenSection>(candidates, options);
 }
 
-}  // namespace dear::tune
+}  // namespace dear::bench

@@ -1,13 +1,15 @@
+#include "bench/tuning/rivals.h"
 #include <cstddef>
 #include <numeric>
 #include <utility>
 
 #include "dear/tune/draws.h"
 #include "dear/tune/observations.h"
-#include "dear/tune/ways.h"
 
-namespace dear::tune {
+namespace dear::bench {
 namespace {
+
+using namespace tune;  // NOLINT(google-build-using-namespace): a rival is written as the tuners there
 
 class Random final : public ListedTuner {
  public:
@@ -27,4 +29,4 @@ std::unique_ptr<Tuner> make_random(const Candidates& candidates, const TunerOpti
   return std::make_unique<Random>(candidates, options);
 }
 
-}  // namespace dear::tune
+}  // namespace dear::bench
