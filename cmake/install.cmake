@@ -13,12 +13,13 @@ install(TARGETS ${dear_libraries} dear_dear EXPORT dearTargets ARCHIVE DESTINATI
 install(EXPORT dearTargets NAMESPACE dear:: DESTINATION ${dear_package})
 install(TARGETS dear_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
-set(not_installed PATTERN "cli" EXCLUDE PATTERN "testing" EXCLUDE PATTERN "*_in_test.h" EXCLUDE)
-if(NOT DEAR_TORCH)
-  list(APPEND not_installed PATTERN "train" EXCLUDE)
-endif()
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/dear DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-        FILES_MATCHING PATTERN "*.h" ${not_installed})
+file(STRINGS ${PROJECT_SOURCE_DIR}/cmake/public_headers.txt public_headers REGEX "^[^#]")
+foreach(header IN LISTS public_headers)
+  cmake_path(GET header PARENT_PATH folder)
+  if(DEAR_TORCH OR NOT folder MATCHES "^train")
+    install(FILES ${PROJECT_SOURCE_DIR}/dear/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/dear/${folder})
+  endif()
+endforeach()
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/dearConfig.cmake.in
                               ${PROJECT_BINARY_DIR}/dearConfig.cmake INSTALL_DESTINATION ${dear_package})

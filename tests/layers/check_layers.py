@@ -6,6 +6,8 @@
 - a folder includes only folders on lower lines of the ladder (ROOT/cmake/ladder.txt)
 - ... and only those that its CMakeLists.txt links, directly or through another folder
 - a header has at most 200 lines, a source 400, a test 600, unless a comment `// size: reason` says why
+- the headers that are installed (ROOT/cmake/public_headers.txt) exist, include only one another, and are all that the
+  examples and the consumer's project include
 - no folder or file is called utils, common, misc or helpers
 
 Prints one line per violation; exit code 1 when there is one.
@@ -19,6 +21,7 @@ SIZES = {"header": 200, "source": 400, "test": 600}
 FORBIDDEN = {"util", "utils", "common", "misc", "helper", "helpers"}
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]dear/([^"/>]+)/[^">]*[">]')
+INCLUDE_OF_HEADER = re.compile(r'^\s*#\s*include\s*["<]dear/([^">]+)[">]')
 SIZE_REASON = re.compile(r"//\s*size:\s*\S+")
 CMAKE_CALL = re.compile(r"\bdear_(library|test|program)\s*\(([^)]*)\)")
 KEYWORDS = {"SOURCES", "USES", "LIBRARIES", "PRIVATE_LIBRARIES", "INTERNAL", "TIMEOUT", "LABELS"}
@@ -87,12 +90,31 @@ class Tree:
     def violations(self):
         yield from self.unknown_folders()
         yield from self.forbidden_names()
+        yield from self.public_headers()
         for folder, path in sorted(self.folders.items()):
             yield from self.links(folder, path)
             for file in self.sources(path):
                 lines = file.read_text().splitlines()
                 yield from self.includes(folder, file, lines)
                 yield from self.size(file, lines)
+
+    def public_headers(self):
+        listed = self.root / "cmake" / "public_headers.txt"
+        public = {line for line in listed.read_text().splitlines() if line and not line.startswith("#")}
+        for header in sorted(public):
+            if not (self.root / "dear" / header).is_file():
+                yield f"{self.name(listed)}: names dear/{header}, which is not there"
+        users = [file for top in ("examples", "tests/consumer") for file in self.sources(self.root / top)]
+        for file in [self.root / "dear" / header for header in sorted(public)] + users:
+            if not file.is_file():
+                continue
+            for number, line in enumerate(file.read_text().splitlines(), 1):
+                match = INCLUDE_OF_HEADER.match(line)
+                if match and match.group(1) not in public:
+                    yield (
+                        f"{self.name(file)}:{number}: includes dear/{match.group(1)}, which is not installed; "
+                        f"do without it, or add it to {self.name(listed)}"
+                    )
 
     def unknown_folders(self):
         for path in sorted((self.root / "dear").iterdir()):

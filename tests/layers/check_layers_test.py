@@ -8,6 +8,9 @@ from check_layers import Tree, read_ladder, uses_in
 
 GOOD = {
     "cmake/ladder.txt": "# bottom up\n0 base\n1 trace workload\n2 cost\n8 cli bench\n",
+    "cmake/public_headers.txt": "# ids\nbase/ids.h\n",
+    "examples/e.cpp": "#include <dear/base/ids.h>\n",
+    "dear/base/ids.h": "#pragma once\n",
     "dear/base/CMakeLists.txt": "dear_library(base SOURCES error.cpp)\n",
     "dear/base/error.h": "#pragma once\n#include <string>\n",
     "dear/trace/CMakeLists.txt": "dear_library(trace SOURCES trace.cpp USES base)\n",
@@ -78,6 +81,16 @@ class CheckLayers(unittest.TestCase):
     def test_accepts_a_reason_for_a_size_but_not_an_empty_one(self):
         self.assertEqual(violations({"dear/cost/a.h": "// size: one table\n" + "//\n" * 300}), [])
         self.assert_one(violations({"dear/cost/a.h": "// size:\n" + "\n" * 300}), "dear/cost/a.h")
+
+    def test_refuses_a_public_header_that_is_not_there(self):
+        found = violations({"cmake/public_headers.txt": "base/ids.h\nbase/none.h\n"})
+        self.assert_one(found, "cmake/public_headers.txt", "base/none.h")
+
+    def test_refuses_an_include_of_what_is_not_installed(self):
+        found = violations({"dear/base/ids.h": '#include "dear/base/error.h"\n'})
+        self.assert_one(found, "dear/base/ids.h:1", "base/error.h", "not installed")
+        found = violations({"examples/e.cpp": "\n#include <dear/workload/w.h>\n"})
+        self.assert_one(found, "examples/e.cpp:2", "workload/w.h")
 
     def test_refuses_names_that_say_nothing(self):
         self.assert_one(violations({"dear/cost/utils/a.h": "\n"}), "dear/cost/utils")
