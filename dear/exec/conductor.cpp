@@ -61,7 +61,8 @@ Conductor::Conductor(const Schedule& schedule, Side& network, Side& update, Upda
   require_runnable(schedule);
   for (StepId id = 0; id < schedule.steps().size(); ++id) {
     const auto* communicate = std::get_if<Communicate>(&schedule.steps()[id].work);
-    reduces_[id] = communicate != nullptr && communicate->op != CollectiveOp::all_gather;
+    reduces_[id] = communicate != nullptr && communicate->payload == Payload::gradients &&
+                   communicate->op != CollectiveOp::all_gather;
   }
   for (const Lane& lane : schedule.lanes()) {
     if (lane.kind == LaneKind::network && !lane.steps.empty()) network_lane_.steps = lane.steps;
@@ -173,30 +174,35 @@ void Conductor::finish(StepId step, std::vector<Instance>& released) {
   };
   if (const auto* update = std::get_if<Update>(&work)) {
     end_of(update->bucket, true);
-  } else if (const auto* communicate = std::get_if<Communicate>(&work)) {
+  } else if (const auto* communicate = std::get_if<Communicate>(&work);
+             communicate != nullptr && is_of_bucket(communicate->payload)) {
     end_of(communicate->bucket, reduces_[step] && !updates_ahead(communicate->bucket));
   }
 }
 
 // Notifies under the lock: drain() may return as soon as it is released, and the conductor be gone.
-void Conductor::completed(StepId step, double begin_seconds, double end_seconds) {
-  const Lock lock(mutex_);
-  if (kind_of(step) != LaneKind::compute) --at_work_;
-  progress_.notify_all();
-  if (failure_) return;
-  if (options_.record) {
-    record_.steps.push_back({{step, frontier_.done(step)}, begin_seconds, end_seconds});
-  }
-  std::vector<Instance> released;
-  finish(step, released);
-  start_released(released);
-}
-
-void Conductor::failed(std::exception_ptr error) {
+void Conductor::ended(const StepEnd& end) {
   const Lock lock(mutex_);
   --at_work_;
-  if (!failure_) failure_ = std::move(error);
   progress_.notify_all();
+  if (failure_) return;
+  const auto [step, iteration] = end.span.which;
+  if (end.error) {
+    failure_ = end.error;
+  } else if (iteration != frontier_.done(step)) {
+    failure_ = std::make_exception_ptr(ScheduleError(
+        fmt::format("rank {}: {} ended in iteration {}, but iteration {} is the one to end next",
+                    options_.rank, name_of(schedule_.steps()[step].work), iteration, frontier_.done(step))));
+  } else {
+    finish(end.span);
+  }
+}
+
+void Conductor::finish(const StepSpan& span) {
+  if (options_.record) record_.steps.push_back(span);
+  std::vector<Instance> released;
+  finish(span.which.step, released);
+  start_released(released);
 }
 
 void Conductor::keep_failure(std::exception_ptr error) {
@@ -319,7 +325,9 @@ void Conductor::commit() {
       keep_failure(std::current_exception());
       throw;
     }
-    completed(step, begin, now_seconds());
+    const Lock lock(mutex_);
+    progress_.notify_all();
+    if (!failure_) finish({{step, frontier_.done(step)}, begin, now_seconds()});
   }
   throw_if_failed();
 }
@@ -341,6 +349,15 @@ void Conductor::wait_gradients(BucketId bucket) {
   require_committed(bucket, "gradients");
   wait(lock, Awaited{"the gradients of bucket", bucket}, schedule_.updates_of(bucket),
        [&] { return gradients_free(bucket); });
+}
+
+void Conductor::wait_decision() {
+  const std::optional<StepId> step = schedule_.decision();
+  if (!step) return;
+  Lock lock(mutex_);
+  const std::int64_t committed = iteration();
+  wait(lock, Awaited{"rank 0's decision in iteration", static_cast<std::uint32_t>(committed - 1)},
+       {&*step, 1}, [&] { return frontier_.done(*step) >= committed; });
 }
 
 void Conductor::synchronize() {

@@ -34,8 +34,8 @@ namespace dear {
 // however far the lanes have come; who waits for them in between gets a ScheduleError, at once and every
 // time, for the lanes may need the rest of the backward to go on.
 //
-// Threads: methods marked [program] are called from one thread, the one that trains. completed() and failed()
-// come from any. After a failure nothing is started any more, and every [program] method throws it.
+// Threads: methods marked [program] are called from one thread, the one that trains; ended() comes from any.
+// After a failure nothing is started any more, and every [program] method throws it.
 class Conductor {
  public:
   struct Options {
@@ -47,7 +47,7 @@ class Conductor {
   using Updater = std::function<void(const Update&)>;
 
   // `network` and `update` must outlive this object; each start() must return at once and be answered, from
-  // any thread, by one completed() or failed(), or throw, which is a failure.
+  // any thread, by one ended(), or throw, which is a failure.
   // ScheduleError for a schedule that can only be simulated, or has several network lanes.
   Conductor(const Schedule& schedule, Side& network, Side& update, Updater inline_update, Options options);
 
@@ -57,6 +57,8 @@ class Conductor {
   // [program] Ends the iteration: all gradients are final. Runs the compute lane's updates; returns without
   // waiting for the other lanes.
   void commit();
+  // [program] Waits for rank 0's decision of the last committed iteration; at once without such a step.
+  void wait_decision();
   // [program] Waits until parameters of every committed iteration are whole and gradients are free.
   void synchronize();
   // Starts nothing more and returns when no side is at work for this object any longer: before it is
@@ -83,9 +85,8 @@ class Conductor {
   void wait_parameters(BucketId bucket);
   void wait_gradients(BucketId bucket);
 
-  // From the sides.
-  void completed(StepId step, double begin_seconds, double end_seconds);
-  void failed(std::exception_ptr error);
+  // From the sides. An end in another iteration than the one under way is a failure.
+  void ended(const StepEnd& end);
 
   // For a failure outside of the sides, met where it cannot be thrown: every later call throws it.
   void keep_failure(std::exception_ptr error);
@@ -119,6 +120,7 @@ class Conductor {
   void start(StepId step);
   [[nodiscard]] LaneKind kind_of(StepId step) const;
   void finish(StepId step, std::vector<Instance>& released);
+  void finish(const StepSpan& span);
   void settle(BucketId bucket);
   void expect_steps(BucketId bucket);
   void hold(BucketId bucket, std::int64_t iteration);

@@ -13,6 +13,7 @@
 #include "dear/base/error.h"
 #include "dear/exec/serial_lane.h"
 #include "dear/schedule/builder.h"
+#include "dear/schedule/decision.h"
 #include "dear/schedule/policy/policy.h"
 
 namespace dear::conductor_test {
@@ -59,9 +60,9 @@ struct HandRun {
   // Ends what the side started first.
   void end(HandSide& side) {
     ASSERT_FALSE(side.started.empty());
-    const StepId step = side.started.front().step;
+    const Instance which = side.started.front();
     side.started.pop_front();
-    conductor.completed(step, 0, 1);
+    conductor.ended({.span = {which, 0, 1}});
   }
   Workload workload;
   Grouping grouping;
@@ -283,6 +284,35 @@ TEST(Conductor, RefusesSeveralNetworkLanes) {
   EXPECT_THROW(Conductor(schedule, network, update, nullptr, {}), ScheduleError);
 }
 
+TEST(Conductor, IssuesTheDecisionFirstAndWaitsForItAfterTheCommit) {
+  const Workload workload = workload_of(2);
+  const Grouping grouping = group(workload, PerLayer{});
+  const Schedule schedule =
+      with_decision(make_schedule(find_policy("dear"), workload, grouping), workload, grouping);
+  HandSide network, update;
+  Conductor conductor(schedule, network, update, [](const Update&) {},
+                      {.rank = 1, .timeout = std::chrono::milliseconds(5)});
+  conductor.wait_decision();  // nothing is committed yet
+  for (std::int64_t iteration = 0; iteration < 2; ++iteration) {
+    conductor.backward_done(1);
+    EXPECT_EQ(network.names.front(), "broadcast of decision");
+    EXPECT_EQ(network.started.size(), 2U);  // the first reduction is behind it
+    EXPECT_TRUE(conductor.gradients_free(0));
+    conductor.backward_done(0);
+    conductor.commit();
+    EXPECT_THROW(conductor.wait_decision(), TimeoutError);
+    conductor.ended({.span = {network.started.front(), 0, 1}});
+    conductor.wait_decision();
+    network.started.pop_front();
+    for (HandSide* side : {&network, &network, &update, &update, &network, &network}) {
+      conductor.ended({.span = {side->started.front(), 0, 1}});
+      side->started.pop_front();
+    }
+    EXPECT_TRUE(conductor.idle());
+    network.names.clear();
+  }
+}
+
 TEST(Conductor, SerialRunsUpdatesInTheCommit) {
   const Workload workload = workload_of(2);
   const Grouping grouping = group(workload, PerLayer{});
@@ -293,16 +323,16 @@ TEST(Conductor, SerialRunsUpdatesInTheCommit) {
   // Ends every collective at once, from a thread of its own.
   struct Prompt : Side {
     SerialLane lane;
-    std::function<void(StepId)> end;
+    std::function<void(Instance)> end;
     void start(Instance which, const Step&) override {
-      lane.post([this, which] { end(which.step); });
+      lane.post([this, which] { end(which); });
     }
   } network;
   std::vector<BucketId> updated;
   Conductor conducting(schedule, network, nothing,
                        [&](const Update& work) { updated.push_back(work.bucket); }, {});
   conductor = &conducting;
-  network.end = [&](StepId step) { conductor->completed(step, 0, 0); };
+  network.end = [&](Instance which) { conductor->ended({.span = {which, 0, 0}}); };
   for (int iteration = 0; iteration < 3; ++iteration) {
     conducting.backward_done(1);
     conducting.backward_done(0);
@@ -315,7 +345,8 @@ TEST(Conductor, SerialRunsUpdatesInTheCommit) {
 TEST(Conductor, AFailureStopsEverythingAndReachesEveryCall) {
   HandRun run("dear");
   run.conductor.backward_done(1);
-  run.conductor.failed(std::make_exception_ptr(TransportError("rank 1 died")));
+  run.conductor.ended({.span = {run.network.started.front(), 0, 0},
+                       .error = std::make_exception_ptr(TransportError("rank 1 died"))});
   EXPECT_THROW(run.conductor.backward_done(0), TransportError);
   EXPECT_THROW(run.conductor.commit(), TransportError);
   EXPECT_THROW(run.conductor.synchronize(), TransportError);
@@ -323,6 +354,13 @@ TEST(Conductor, AFailureStopsEverythingAndReachesEveryCall) {
   EXPECT_EQ(run.network.names.size(), 1U);
   EXPECT_TRUE(run.update.names.empty());
   EXPECT_EQ(run.conductor.iteration(), 0);
+}
+
+TEST(Conductor, AnEndInAnotherIterationIsAFailure) {
+  HandRun run("dear");
+  run.conductor.backward_done(1);
+  run.conductor.ended({.span = {{.step = run.network.started.front().step, .iteration = 1}, 0, 0}});
+  EXPECT_THROW(run.conductor.backward_done(0), ScheduleError);
 }
 
 TEST(Conductor, ASideThatRefusesIsAFailure) {
@@ -345,15 +383,15 @@ TEST(Conductor, AnUpdateInTheCommitThatThrowsIsAFailure) {
   const Schedule schedule = make_schedule(find_policy("serial"), workload, grouping);
   struct AtOnce : Side {
     SerialLane lane;
-    std::function<void(StepId)> end;
+    std::function<void(Instance)> end;
     void start(Instance which, const Step&) override {
-      lane.post([this, which] { end(which.step); });
+      lane.post([this, which] { end(which); });
     }
   } network;
   HandSide update;
   Conductor conductor(schedule, network, update, [](const Update&) { throw ConfigError("no such option"); },
                       {});
-  network.end = [&](StepId step) { conductor.completed(step, 0, 0); };
+  network.end = [&](Instance which) { conductor.ended({.span = {which, 0, 0}}); };
   conductor.backward_done(0);
   EXPECT_THROW(conductor.commit(), ConfigError);
   EXPECT_THROW(conductor.backward_done(0), ConfigError);
@@ -385,8 +423,8 @@ TEST(Conductor, AWaitWithoutProgressEndsAndNamesTheStep) {
 TEST(Conductor, DrainWaitsForWhatIsAtWork) {
   HandRun run("dear");
   run.conductor.backward_done(1);
-  const StepId step = run.network.started.front().step;
-  std::thread wire([&] { run.conductor.completed(step, 0, 0); });
+  const Instance which = run.network.started.front();
+  std::thread wire([&] { run.conductor.ended({.span = {which, 0, 0}}); });
   run.conductor.drain();
   wire.join();
   EXPECT_EQ(run.network.names.size(), 1U);
@@ -411,12 +449,12 @@ TEST_P(ConductorThreads, RunsManyIterationsWithoutLosingAStep) {
                                           piece_bytes > 0 ? cost::CollectiveTimes{} : kGatherUnderBackward);
   struct Threaded : Side {
     SerialLane lane;
-    std::function<void(StepId)> end;
+    std::function<void(Instance)> end;
     std::vector<Instance> ran;
     void start(Instance which, const Step&) override {
       lane.post([this, which] {
         ran.push_back(which);
-        end(which.step);
+        end(which);
       });
     }
   };
@@ -425,7 +463,7 @@ TEST_P(ConductorThreads, RunsManyIterationsWithoutLosingAStep) {
   int inline_updates = 0;
   Conductor conductor(schedule, *network, *update, [&](const Update&) { ++inline_updates; },
                       {.record = true});
-  network->end = update->end = [&](StepId step) { conductor.completed(step, 0, 0); };
+  network->end = update->end = [&](Instance which) { conductor.ended({.span = {which, 0, 0}}); };
   std::mt19937 random(11);
   for (int iteration = 0; iteration < kIterations; ++iteration) {
     for (BucketId bucket = 0; bucket < kLayers; ++bucket) {

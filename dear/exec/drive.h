@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <vector>
 
 #include "dear/schedule/frontier.h"
@@ -36,6 +38,13 @@ struct StepSpan {
   double begin_seconds;
   double end_seconds;
 };
+
+// How a step ended that a real side was given: told once for each start() that returned, from any thread.
+struct StepEnd {
+  StepSpan span;               // without times after an error
+  std::exception_ptr error{};  // null: the step is done
+};
+using OnStepEnd = std::function<void(const StepEnd&)>;
 
 struct Sides {
   Side& compute;

@@ -39,16 +39,10 @@ void RealTime::expect_no_end() {
   --expected_;
 }
 
-void RealTime::ended(Instance which, double at_seconds) {
+void RealTime::ended(const StepEnd& end) {
   const std::lock_guard lock(mutex_);
-  told_.push_back({which, at_seconds});
-  --expected_;
-  news_.notify_all();
-}
-
-void RealTime::failed(std::exception_ptr error) {
-  const std::lock_guard lock(mutex_);
-  if (!failure_) failure_ = std::move(error);
+  if (!end.error) told_.push_back({end.span.which, end.span.end_seconds});
+  if (!failure_) failure_ = end.error;
   --expected_;
   news_.notify_all();
 }

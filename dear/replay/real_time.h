@@ -26,11 +26,10 @@ class RealTime final : public Completions {
   void begin();  // now is this moment
   void end_at(Instance which, double seconds);
 
-  // One ended() or failed() for each, unless taken back.
+  // One ended() for each, unless taken back.
   void expect_end();
   void expect_no_end();
-  void ended(Instance which, double at_seconds);
-  void failed(std::exception_ptr error);
+  void ended(const StepEnd& end);
   void await_ends();  // until none is expected any more
 
   // Waits for as long as the steps take: those that it is told of must be bounded by who tells it.

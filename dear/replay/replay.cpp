@@ -30,21 +30,13 @@ class SleptSide final : public Side {
   RealTime& time_;
 };
 
-// The group's side, with the iteration that a wire forgets.
 class RealNetwork final : public Side {
  public:
-  RealNetwork(Group group, std::vector<BucketWire::Flat> buckets, std::size_t steps, RealTime& time)
-      : iteration_(steps),
-        time_(time),
-        wire_(
-            std::move(group), std::move(buckets),
-            [this](StepId step, double, double end) {
-              time_.ended({.step = step, .iteration = iteration_[step]}, end);
-            },
-            [this](std::exception_ptr error) { time_.failed(std::move(error)); }) {}
+  RealNetwork(Group group, std::vector<BucketWire::Flat> buckets, RealTime& time)
+      : time_(time),
+        wire_(std::move(group), std::move(buckets), [this](const StepEnd& end) { time_.ended(end); }) {}
 
   void start(Instance which, const Step& step) override {
-    iteration_[which.step] = which.iteration;
     time_.expect_end();
     try {
       wire_.start(which, step);
@@ -55,7 +47,6 @@ class RealNetwork final : public Side {
   }
 
  private:
-  std::vector<std::int64_t> iteration_;  // by step: the one under way
   RealTime& time_;
   BucketWire wire_;
 };
@@ -98,7 +89,7 @@ Replayed replay(const Schedule& schedule, const Workload& workload, const Groupi
   std::vector<BucketWire::Flat> flats = allocate(workload, grouping, group);
   RealTime time;
   SleptSide compute(std::move(seconds), time);
-  RealNetwork network(group, std::move(flats), schedule.steps().size(), time);
+  RealNetwork network(group, std::move(flats), time);
   group.barrier().wait();
   time.begin();
   try {

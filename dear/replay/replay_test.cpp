@@ -73,7 +73,7 @@ TEST(RealTime, GivesEndsInTheirOrderWhoeverTellsThem) {
   time.end_at({.step = 0, .iteration = 0}, now + 3e-3);
   time.end_at({.step = 1, .iteration = 0}, now + 1e-3);
   time.expect_end();
-  time.ended({.step = 2, .iteration = 0}, now + 2e-3);
+  time.ended({.span = {{.step = 2, .iteration = 0}, now, now + 2e-3}});
   std::vector<StepId> order;
   for (int i = 0; i < 3; ++i) order.push_back(time.next().which.step);
   EXPECT_EQ(order, (std::vector<StepId>{1, 2, 0}));
@@ -87,7 +87,7 @@ TEST(RealTime, NeverGoesBack) {
   time.end_at({.step = 0, .iteration = 0}, now + 1e-3);
   EXPECT_DOUBLE_EQ(time.next().at_seconds, now + 1e-3);
   time.expect_end();
-  time.ended({.step = 1, .iteration = 0}, now + 0.5e-3);  // told late
+  time.ended({.span = {{.step = 1, .iteration = 0}, now, now + 0.5e-3}});  // told late
   EXPECT_DOUBLE_EQ(time.next().at_seconds, now + 1e-3);
 }
 
@@ -95,7 +95,7 @@ TEST(RealTime, ThrowsWhatASideFailedWith) {
   RealTime time;
   time.begin();
   time.expect_end();
-  time.failed(std::make_exception_ptr(TransportError("the wire is cut")));
+  time.ended({.span = {}, .error = std::make_exception_ptr(TransportError("the wire is cut"))});
   EXPECT_THROW(time.next(), TransportError);
   time.await_ends();
 }

@@ -105,6 +105,7 @@ Schedule ScheduleBuilder::build() && {
   draft_.forward_of_ = std::move(program.forward);
   draft_.backward_of_ = std::move(program.backward);
   draft_.commit_ = program.commit;
+  draft_.decision_ = program.decision;
   draft_.publishers_of_.resize(grouping_.size());
   draft_.updates_of_.resize(grouping_.size());
   for (const ScheduleCheck::Passage& passage : passages) {

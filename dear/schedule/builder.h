@@ -32,8 +32,10 @@ namespace dear {
 //    comes first, and between the two the all-gather, in either iteration
 //  - parameters gathered again without a first time, before a forward that reads them has ended, or after a
 //    backward that does
-//  - a broadcast of something else than buffers, twice, after a forward that reads them, or before one of the
-//    iteration before has ended
+//  - a broadcast of something else than buffers or rank 0's decision; either of them twice; of buffers after
+//  a
+//    forward that reads them, or before one of the iteration before has ended; of the decision before the
+//    commit of the iteration before, or after a forward of the next one
 //  - a gradient that a backward may write while the iteration before still reads it (update -> next backward)
 // "Before" is judged by paths over edges and lane order, with the iterations that they cross counted.
 class ScheduleBuilder {

@@ -447,7 +447,8 @@ TEST(Builder, BroadcastsBuffersBetweenForwards) {
                                   Communicate{CollectiveOp::broadcast, Payload::parameters, 0}}) {
     Pieces pieces;
     with(pieces, {none});
-    expect_refused(pieces, HasSubstr("does not exist: buffers, and nothing else, are broadcast"));
+    expect_refused(pieces,
+                   HasSubstr("does not exist: buffers and decisions, and nothing else, are broadcast"));
   }
 }
 

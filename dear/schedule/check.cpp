@@ -91,8 +91,7 @@ void ScheduleCheck::structure() const {
     if (const auto* update = std::get_if<Update>(&work))
       refuse_unknown("bucket", update->bucket, grouping_.size());
     if (const auto* communicate = std::get_if<Communicate>(&work)) {
-      if (communicate->payload != Payload::buffers)
-        refuse_unknown("bucket", communicate->bucket, grouping_.size());
+      if (is_of_bucket(communicate->payload)) refuse_unknown("bucket", communicate->bucket, grouping_.size());
       collective(step);
     }
     const Lane& lane = schedule_.lanes()[steps[step].lane];
@@ -122,11 +121,11 @@ void ScheduleCheck::structure() const {
 
 void ScheduleCheck::collective(StepId step) const {
   const auto& work = std::get<Communicate>(schedule_.steps()[step].work);
-  const bool buffers = work.payload == Payload::buffers, gradients = work.payload == Payload::gradients;
-  if (buffers != (work.op == CollectiveOp::broadcast))
-    refuse(schedule_, "{} does not exist: buffers, and nothing else, are broadcast",
+  const bool of_bucket = is_of_bucket(work.payload), gradients = work.payload == Payload::gradients;
+  if (of_bucket == (work.op == CollectiveOp::broadcast))
+    refuse(schedule_, "{} does not exist: buffers and decisions, and nothing else, are broadcast",
            describe(schedule_, step));
-  if (!buffers && !gradients && work.op != CollectiveOp::all_gather)
+  if (of_bucket && !gradients && work.op != CollectiveOp::all_gather)
     refuse(schedule_, "{} would add up parameters: parameters are only gathered", describe(schedule_, step));
   if (work.reach == Reach::across && (!gradients || work.op != CollectiveOp::all_reduce))
     refuse(schedule_, "{} does not exist: across nodes gradients of shards are added up, and nothing else",
@@ -147,12 +146,15 @@ void ScheduleCheck::collective(StepId step) const {
 
 ScheduleCheck::Program ScheduleCheck::program() const {
   std::vector<std::vector<StepId>> forwards(workload_.layers.size()), backwards(workload_.layers.size());
-  std::vector<StepId> commits;
+  std::vector<StepId> commits, buffers, decisions;
   for (StepId step = 0; step < schedule_.steps().size(); ++step) {
     const Work& work = schedule_.steps()[step].work;
     if (const auto* forward = std::get_if<Forward>(&work)) forwards[forward->layer].push_back(step);
     if (const auto* backward = std::get_if<Backward>(&work)) backwards[backward->layer].push_back(step);
     if (std::holds_alternative<Commit>(work)) commits.push_back(step);
+    const auto* communicate = std::get_if<Communicate>(&work);
+    if (communicate == nullptr || is_of_bucket(communicate->payload)) continue;
+    (communicate->payload == Payload::buffers ? buffers : decisions).push_back(step);
   }
   const auto the_one = [&](const std::vector<StepId>& found, const std::string& what) {
     if (found.empty()) refuse(schedule_, "{} is missing: add one step for it", what);
@@ -167,6 +169,8 @@ ScheduleCheck::Program ScheduleCheck::program() const {
     program.backward.push_back(the_one(backwards[layer], fmt::format("the backward of layer {}", layer)));
   }
   program.commit = the_one(commits, "the commit");
+  if (!buffers.empty()) program.buffers = the_one(buffers, "");
+  if (!decisions.empty()) program.decision = the_one(decisions, "");
   return program;
 }
 
@@ -220,19 +224,15 @@ void ScheduleCheck::precedence(const Program& program, const std::vector<Passage
     }
   }
 
-  std::vector<StepId> broadcasts;
-  for (StepId step = 0; step < schedule_.steps().size(); ++step) {
-    const auto* work = std::get_if<Communicate>(&schedule_.steps()[step].work);
-    if (work != nullptr && work->payload == Payload::buffers) broadcasts.push_back(step);
+  if (program.decision)
+    require_before(program.commit, *program.decision, 1, "rank 0 decides between two steps of training");
+  for (const StepId forward : program.forward) {
+    if (program.decision)
+      require_before(*program.decision, forward, 1, "what rank 0 decided is in force from then on");
+    if (!program.buffers) continue;
+    require_before(*program.buffers, forward, 0, "it reads the buffers that rank 0 sends");
+    require_before(forward, *program.buffers, 1, "it would overwrite buffers that are still read");
   }
-  if (broadcasts.size() > 1)
-    refuse(schedule_, "{} and {} do the same work: keep one", describe(schedule_, broadcasts[0]),
-           describe(schedule_, broadcasts[1]));
-  for (const StepId broadcast : broadcasts)
-    for (const StepId forward : program.forward) {
-      require_before(broadcast, forward, 0, "it reads the buffers that rank 0 sends");
-      require_before(forward, broadcast, 1, "it would overwrite buffers that are still read");
-    }
 }
 
 }  // namespace dear

@@ -16,10 +16,11 @@ class ScheduleCheck {
   ScheduleCheck(const Schedule& schedule, const Workload& workload, const Grouping& grouping);
 
   void structure() const;  // of lanes, steps and edges: everything named exists and stands where it may
-  // The commit, and every layer's forward and backward, by layer.
+  // The commit, and every layer's forward and backward, by layer; and what rank 0 sends beside.
   struct Program {
     std::vector<StepId> forward, backward;
     StepId commit = 0;
+    std::optional<StepId> buffers, decision;
   };
   [[nodiscard]] Program program() const;
   // How the gradients of a bucket, or of a piece of it that is scattered, become new parameters: reductions,

@@ -42,7 +42,7 @@ std::vector<ScheduleCheck::BucketSteps> ScheduleCheck::steps_by_bucket() const {
     const Work& work = schedule_.steps()[step].work;
     if (const auto* update = std::get_if<Update>(&work)) by_bucket[update->bucket].updates.push_back(step);
     const auto* communicate = std::get_if<Communicate>(&work);
-    if (communicate == nullptr || communicate->payload == Payload::buffers) continue;
+    if (communicate == nullptr || !is_of_bucket(communicate->payload)) continue;
     BucketSteps& steps = by_bucket[communicate->bucket];
     if (communicate->reach == Reach::across)
       steps.across.push_back(step);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ class Schedule {
   [[nodiscard]] StepId forward_of(LayerId layer) const { return forward_of_.at(layer); }
   [[nodiscard]] StepId backward_of(LayerId layer) const { return backward_of_.at(layer); }
   [[nodiscard]] StepId commit() const { return commit_; }
+  [[nodiscard]] std::optional<StepId> decision() const { return decision_; }  // its broadcast: decision.h
   // The steps after which the bucket's parameters are whole, one for each piece of it: the all-gather of
   // parameters (at the end of the iteration, or at the beginning of the next), else the update.
   [[nodiscard]] const std::vector<StepId>& publishers_of(BucketId bucket) const {
@@ -52,6 +54,7 @@ class Schedule {
   std::vector<StepId> forward_of_, backward_of_;
   std::vector<std::vector<StepId>> publishers_of_, updates_of_;
   StepId commit_ = 0;
+  std::optional<StepId> decision_;
   std::uint64_t digest_ = 0;
 };
 

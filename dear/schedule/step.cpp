@@ -15,6 +15,8 @@ std::string_view name_of(Payload payload) {
       return "parameters";
     case Payload::parameters_again:
       return "parameters again";
+    case Payload::decision:
+      return "decision";
     case Payload::buffers:
       break;
   }
@@ -44,7 +46,7 @@ struct NameOf {
   std::string operator()(const Backward& work) const { return fmt::format("backward {}", work.layer); }
   std::string operator()(const Commit&) const { return "commit"; }
   std::string operator()(const Communicate& work) const {
-    if (work.payload == Payload::buffers) return fmt::format("{} of buffers", name_of(work.op));
+    if (!is_of_bucket(work.payload)) return fmt::format("{} of {}", name_of(work.op), name_of(work.payload));
     return fmt::format("{} of {}{}, bucket {}{}", name_of(work.op), name_of(work.payload),
                        name_of(work.reach), work.bucket, name_of(work.piece));
   }

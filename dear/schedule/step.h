@@ -26,8 +26,13 @@ enum class Payload : std::uint8_t {
   gradients,
   parameters,        // for the next forward of their layers
   parameters_again,  // for the backward, where ranks have dropped them after the forward
-  buffers            // of the whole workload (Workload::buffer_bytes), from rank 0; of no bucket
+  buffers,           // of the whole workload (Workload::buffer_bytes), from rank 0; of no bucket
+  decision           // what rank 0 decided since its last commit, kDecisionBytes; of no bucket: decision.h
 };
+inline constexpr std::int64_t kDecisionBytes = 64;
+inline bool is_of_bucket(Payload payload) {
+  return payload != Payload::buffers && payload != Payload::decision;
+}
 enum class UpdateScope : std::uint8_t { shard, whole };
 
 struct Forward {
@@ -98,7 +103,8 @@ struct Lane {
 // "reduce-scatter", "all-gather", "all-reduce", "broadcast"
 std::string name_of(CollectiveOp op);
 // "forward 3", "reduce-scatter of gradients, bucket 2", "all-reduce of gradients, bucket 2, bytes 0 to 4096",
-// "reduce-scatter of gradients inside nodes, bucket 1", "broadcast of buffers", "update of shard, bucket 0"
+// "reduce-scatter of gradients inside nodes, bucket 1", "broadcast of buffers", "broadcast of decision",
+// "update of shard, bucket 0"
 std::string name_of(const Work& work);
 
 }  // namespace dear

@@ -54,6 +54,8 @@ struct Appearance {
   NameAndActivity operator()(const Commit&) const { return {"commit", Activity::other}; }
   NameAndActivity operator()(const Communicate& work) const {
     const auto& [begin, end] = work.piece;
+    if (work.payload == Payload::decision)
+      return {fmt::format("{} decision", name_of(work.op)), Activity::communication};
     std::string name = work.payload == Payload::buffers
                            ? fmt::format("{} buffers", name_of(work.op))
                            : fmt::format("{} bucket {}", name_of(work.op), work.bucket);

@@ -212,16 +212,14 @@ void DataParallel::Impl::backward_node() noexcept {
 // ---- steps
 // --------------------------------------------------------------------------------------------------------
 
-std::unique_ptr<train::Engine> DataParallel::Impl::make_engine() {
+std::unique_ptr<train::Engine> DataParallel::Impl::make_engine(const View& decision) {
   return std::make_unique<train::Engine>(group_, scanned_.trained, order_, layer_of_, optimizer_,
                                          train::Engine::Options{.policy = options_.policy,
                                                                 .fusion = fusion_,
                                                                 .record = recording_,
                                                                 .one_copy = options_.one_copy,
                                                                 .profile = profile_,
-                                                                .before_reductions = [this] {
-                                                                  if (tuning_) tuning_->send();
-                                                                }});
+                                                                .decision = decision});
 }
 
 void DataParallel::Impl::require_same_freezing() const {

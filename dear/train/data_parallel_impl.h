@@ -115,11 +115,12 @@ class DataParallel::Impl : public train::Watcher {
   void tune();
   void change_to(const Fusion& fusion, double begin_seconds);
   void end_tuning();
-  void replace_engine(Fusion fusion, const std::string& why);
+  // `decision`: of the tuning that goes on in the new engine.
+  void replace_engine(Fusion fusion, const std::string& why, const View& decision = {});
   [[nodiscard]] Trace recorded();
   void add_measurements(Measurements& all) const;  // of the present engine
   [[nodiscard]] Workload measured();
-  [[nodiscard]] std::unique_ptr<train::Engine> make_engine();
+  [[nodiscard]] std::unique_ptr<train::Engine> make_engine(const View& decision = {});
   void agree_on_order(std::vector<std::size_t>& order, std::vector<bool>& used) const;
   void backward_pass_began(std::size_t parameter);
   void backward_pass_ended();

@@ -10,26 +10,13 @@
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
+#include "dear/schedule/decision.h"
 #include "dear/schedule/one_copy.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/train/operator_observer.h"
 #include "dear/train/torch_types.h"
 
 namespace dear::train {
-
-namespace {
-
-StepId first_reduction(const Schedule& schedule) {
-  for (const Lane& lane : schedule.lanes()) {
-    for (const StepId id : lane.steps) {
-      const auto* work = std::get_if<Communicate>(&schedule.steps()[id].work);
-      if (work && work->op != CollectiveOp::all_gather) return id;
-    }
-  }
-  return static_cast<StepId>(schedule.steps().size());  // one rank alone has none
-}
-
-}  // namespace
 
 Workload Engine::describe(const std::vector<TrainedParameter>& parameters,
                           const std::vector<std::size_t>& order, const std::vector<LayerId>& layer_of) {
@@ -61,8 +48,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
     : group_(std::move(group)),
       one_copy_(options.one_copy),
       parameters_(parameters),
-      workload_(describe(parameters, order, layer_of)),
-      before_reductions_(options.before_reductions) {
+      workload_(describe(parameters, order, layer_of)) {
   const Unobserved unobserved;
   grouping_ = std::make_unique<Grouping>(options.fusion(workload_));
   cost::CollectiveTimes times;
@@ -74,9 +60,8 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
   schedule_ =
       std::make_unique<Schedule>(make_schedule(find_policy(options.policy), timed, *grouping_, times));
   if (one_copy_) *schedule_ = with_one_copy(*schedule_, workload_, *grouping_);
+  if (options.decision.buffer.bytes() > 0) *schedule_ = with_decision(*schedule_, workload_, *grouping_);
   agree(group_, "schedule", fmt::format("{} {:016x}", schedule_->policy(), schedule_->digest()));
-
-  first_reduction_ = first_reduction(*schedule_);
 
   std::vector<std::uint32_t> rule_of;  // by TensorId
   for (const std::size_t i : order) rule_of.push_back(parameters[i].rule);
@@ -110,11 +95,9 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
 
   optimizer_ = std::make_unique<ElementwiseOptimizer>(optimizer, std::move(runs));
   wire_ = std::make_unique<BucketWire>(
-      group_, std::move(flats),
-      [this](StepId step, double begin, double end) { conductor_->completed(step, begin, end); },
-      [this](std::exception_ptr error) { conductor_->failed(std::move(error)); });
+      group_, std::move(flats), [this](const StepEnd& end) { conductor_->ended(end); }, options.decision);
   conductor_ = std::make_unique<Conductor>(
-      *schedule_, network_side_, update_side_, [this](const Update& work) { update(work); },
+      *schedule_, *wire_, update_side_, [this](const Update& work) { update(work); },
       Conductor::Options{.rank = group_.rank(), .timeout = group_.timeout(), .record = options.record});
   const auto lanes = schedule_->lanes();
   if (std::any_of(lanes.begin(), lanes.end(),
@@ -171,21 +154,16 @@ void Engine::update(const Update& work) {
   }
 }
 
-void Engine::NetworkSide::start(Instance which, const Step& step) {
-  if (which.step == engine_.first_reduction_ && engine_.before_reductions_) engine_.before_reductions_();
-  engine_.wire_->start(which, step);
-}
-
 void Engine::UpdateSide::start(Instance which, const Step& step) {
   engine_.update_lane_->post([this, which, work = std::get<Update>(step.work)] {
-    const double begin = now_seconds();
+    StepEnd end{.span = {which, now_seconds(), 0}};
     try {
       engine_.update(work);
     } catch (...) {
-      engine_.conductor_->failed(std::current_exception());
-      return;
+      end.error = std::current_exception();
     }
-    engine_.conductor_->completed(which.step, begin, now_seconds());
+    end.span.end_seconds = now_seconds();
+    engine_.conductor_->ended(end);
   });
 }
 

@@ -43,9 +43,9 @@ class Engine {
     bool record = false;
     bool one_copy = false;  // of the parameters, for all ranks; the policy can, and the group shares memory
     std::optional<Profile> profile{};
-    // Called once an iteration, at the same place among the collectives of every rank: before the first
-    // reduction is issued, on the thread that does. May issue one. None when it is empty.
-    std::function<void()> before_reductions{};
+    // Carries rank 0's decision in every iteration (schedule/decision.h): the same on every rank,
+    // kDecisionBytes bytes. Without a buffer the schedule has no such step.
+    View decision{};
   };
   // `order`: indices into `parameters` by first use, the same on every rank; `layer_of[i]`: the layer of
   // parameters[i], numbered in forward order. Moves parameters and gradients into buckets: all ranks
@@ -138,14 +138,6 @@ class Engine {
    private:
     Engine& engine_;
   };
-  class NetworkSide : public Side {
-   public:
-    explicit NetworkSide(Engine& engine) : engine_(engine) {}
-    void start(Instance which, const Step& step) override;
-
-   private:
-    Engine& engine_;
-  };
   std::span<const Part> add_parts(BucketId bucket, const BucketLayout& layout);
   [[nodiscard]] Range own_range(const Part& part) const;  // that this rank updates
   void update(const Update& work);                        // aborts the group when it throws
@@ -169,9 +161,6 @@ class Engine {
   std::unique_ptr<ElementwiseOptimizer> optimizer_;
   std::atomic<bool> drop_updates_ = false;
   UpdateSide update_side_{*this};
-  NetworkSide network_side_{*this};
-  std::function<void()> before_reductions_;
-  StepId first_reduction_ = 0;
   std::unique_ptr<BucketWire> wire_;
   std::unique_ptr<Conductor> conductor_;
   std::unique_ptr<SerialLane> update_lane_;  // last: ends first

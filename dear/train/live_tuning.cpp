@@ -1,6 +1,7 @@
 #include "dear/train/live_tuning.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -19,10 +20,17 @@ namespace {
 
 // The first is the one that learned, and the next is not like others either.
 constexpr std::int64_t kUnlike = 2;
-constexpr int kQuietIterations = 16;  // between words, once tuning has settled
-constexpr int kTrials = 20;           // at most; the budget and what is left to gain end them earlier
-constexpr double kPriorError = 0.1;   // of the simulator, beyond what is common to all buckets
+constexpr int kTrials = 20;          // at most; the budget and what is left to gain end them earlier
+constexpr double kPriorError = 0.1;  // of the simulator, beyond what is common to all buckets
 constexpr const char* kPlanned = "planned";
+
+// What rank 0 tells the others in each iteration.
+struct Decision {
+  std::uint64_t candidate = 0;        // that runs from the end of the iteration on
+  std::uint32_t measure_network = 0;  // then, by all ranks
+  std::uint32_t settled = 0;          // it is the choice
+};
+static_assert(sizeof(Decision) <= kDecisionBytes);
 
 std::string key_of(const Workload& workload, const std::string& policy, bool one_copy, const Group& group) {
   Digest digest;
@@ -45,7 +53,7 @@ LiveTuning::LiveTuning(Group group, TuningOptions options, std::string policy, b
       options_(std::move(options)),
       policy_(std::move(policy)),
       one_copy_(one_copy),
-      announcement_(group_) {
+      decision_{.buffer = group_.allocate(kDecisionBytes), .count = kDecisionBytes, .dtype = DType::u8} {
   static_cast<void>(tune::find_method(options_.method));
   if (options_.cache.empty()) return;
   std::string error;
@@ -108,8 +116,7 @@ Fusion LiveTuning::begin(const Workload& timed, const Link& link, const Grouping
   tunes_ = true;
   const std::size_t first = decides() ? session_->current() : 0;
   report_.running = std::stoul(all_gather_text(group_, std::to_string(first)).front());
-  until_words_ = 1;
-  promise();
+  decide();
   return fusion_of(report_.running);
 }
 
@@ -137,8 +144,7 @@ void LiveTuning::changed(double begin_seconds, double end_seconds) {
   iteration_began_ = end_seconds;
 }
 
-LiveTuning::Wanted LiveTuning::iteration_ended(double now_seconds,
-                                               const std::function<void()>& throw_if_failed) {
+LiveTuning::Wanted LiveTuning::iteration_ended(double now_seconds) {
   ++iterations_;
   const std::optional<double> began = std::exchange(iteration_began_, now_seconds);
   const bool paused = std::exchange(synchronized_, false);
@@ -149,18 +155,15 @@ LiveTuning::Wanted LiveTuning::iteration_ended(double now_seconds,
     return {};
   }
   if (measured) look(now_seconds - *began);
-  Wanted wanted;
-  if (--until_words_ == 0) {
-    const auto [candidate, iterations, measure] = announcement_.receive(throw_if_failed);
-    wanted.measured_network = measure != 0;
-    until_words_ = static_cast<int>(iterations);
-    report_.settled = until_words_ == kQuietIterations;
-    if (static_cast<std::size_t>(candidate) != report_.running) {
-      report_.running = static_cast<std::size_t>(candidate);
-      wanted.fusion = fusion_of(report_.running);
-    }
+  Decision decided;
+  std::memcpy(&decided, decision_.buffer.data(), sizeof decided);
+  Wanted wanted{.fusion = std::nullopt, .measured_network = decided.measure_network != 0};
+  report_.settled = decided.settled != 0;
+  if (decided.candidate != report_.running) {
+    report_.running = decided.candidate;
+    wanted.fusion = fusion_of(report_.running);
   }
-  if (until_words_ == 1) promise();
+  decide();
   return wanted;
 }
 
@@ -177,13 +180,14 @@ void LiveTuning::heard() {
   kept_ = session_->settled();
 }
 
-void LiveTuning::promise() {
-  if (!decides()) return announcement_.promise({});
-  const bool quiet = session_->settled() && session_->current() == report_.running;
+void LiveTuning::decide() {
+  if (!decides()) return;
   const bool ask = session_->waits() && !network_asked_;
   if (ask) network_asked_ = true;
-  announcement_.promise({static_cast<double>(session_->current()),
-                         static_cast<double>(quiet ? kQuietIterations : 1), ask ? 1.0 : 0.0});
+  const Decision decided{.candidate = session_->current(),
+                         .measure_network = ask,
+                         .settled = session_->settled() && session_->current() == report_.running};
+  std::memcpy(decision_.buffer.data(), &decided, sizeof decided);
 }
 
 // A session counts what it is told, and this the steps of training.

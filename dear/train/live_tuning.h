@@ -12,7 +12,6 @@
 #include "dear/collective/group.h"
 #include "dear/fusion/grouping.h"
 #include "dear/fusion/size_candidates.h"
-#include "dear/train/announcement.h"
 #include "dear/train/tuning.h"
 #include "dear/tune/cache.h"
 #include "dear/tune/session.h"
@@ -22,12 +21,12 @@ namespace dear::train {
 
 // [Note: live tuning] Rank 0 measures how long its iterations take, and its session decides what to try next;
 // all ranks change to it at the end of the same step, by DataParallel's regrouping. A decision made at the
-// end of one step travels with the next iteration ([Note: the word on the wire]), which therefore still runs
-// in the old buckets and is not measured. While candidates are tried every iteration carries a word; once
-// tuning has settled only every 16th does, so a drift is answered that much later.
+// end of one step travels with the next iteration ([Note: the decision of rank 0]), which therefore still
+// runs in the old buckets and is not measured.
 //
 // A drift may be the network's, and what other buckets take on another network is not seen in those that run:
-// so the words ask all ranks to measure it again, and the session is told what the simulator expects of it.
+// so the decision asks all ranks to measure it again, and the session is told what the simulator expects of
+// it.
 //
 // [Note: pauses] A program that waits for everything between two steps, by synchronize(), may then do
 // something else for a while: evaluate, or train another model. The iteration around such a pause is not
@@ -55,14 +54,16 @@ class LiveTuning {
     std::optional<Fusion> fusion;   // to change to
     bool measured_network = false;  // to measure the network, and to tell it to network_measured()
   };
-  // [program] On every rank at the end of each step, from the first on; all ranks alike. Never both.
-  [[nodiscard]] Wanted iteration_ended(double now_seconds, const std::function<void()>& throw_if_failed);
+  // [program] On every rank at the end of each step, from the first on, when the iteration's decision has
+  // come; all ranks alike. Never both.
+  [[nodiscard]] Wanted iteration_ended(double now_seconds);
   // All ranks together: `timed` as for begin(), the network as rank 0 found it, between these times.
   void network_measured(const Workload& timed, const Link& link, double begin_seconds, double end_seconds);
   // The program waited for everything between two steps: [Note: pauses].
   void synchronized() { synchronized_ = true; }
-  // Before the first reduction of every iteration.
-  void send() { announcement_.send(); }
+  // What rank 0's decision travels in from begin() on, in each iteration; before, no decision is made and the
+  // view has no buffer.
+  [[nodiscard]] View decision() const { return tunes_ ? decision_ : View{}; }
 
   [[nodiscard]] const TuningProgress& report() const { return report_; }
 
@@ -70,7 +71,7 @@ class LiveTuning {
   [[nodiscard]] bool decides() const { return group_.rank() == 0; }
   void look(double seconds);
   void heard();
-  void promise();
+  void decide();
   void update_report();
   void predict(const Workload& timed, const Link& link);
   void keep();
@@ -80,21 +81,20 @@ class LiveTuning {
   const TuningOptions options_;
   const std::string policy_;
   const bool one_copy_;
-  Announcement announcement_;
+  const View decision_;
 
   Workload workload_;  // without times
   std::string key_;    // in the cache
   tune::Learned learned_;
   bool tunes_ = false;  // since begin()
   std::int64_t iterations_ = 0;
-  int until_words_ = 0;  // so many iterations from now the next one ends that carries words
   std::optional<double> iteration_began_;
   bool synchronized_ = false;             // since the last step
   bool synchronized_before_ = false;      // in the iteration before
   std::vector<double> first_iterations_;  // before begin()
 
   std::unique_ptr<tune::Session> session_;  // on rank 0
-  bool network_asked_ = false;              // by words that are on their way
+  bool network_asked_ = false;              // by a decision that is on its way
   bool kept_ = false;                       // in the cache, since it settled
   TuningProgress report_;
 };

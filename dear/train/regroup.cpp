@@ -103,11 +103,11 @@ void DataParallel::Impl::regroup(Fusion fusion) {
 
 void DataParallel::Impl::end_tuning() {
   if (!tuning_) return;
-  tuning_.reset();  // nothing is issued now that would ask it for words
+  tuning_.reset();
   plans_ = find_policy(options_.policy).overlap == Overlap::eager && !profile_;
 }
 
-void DataParallel::Impl::replace_engine(Fusion fusion, const std::string& why) {
+void DataParallel::Impl::replace_engine(Fusion fusion, const std::string& why, const View& decision) {
   // With one copy nothing is written between two steps: the new engine adopts what was replaced.
   options_.one_copy ? engine_->require_usable_parameters() : take_over_replaced();
   const train::Unobserved unobserved;
@@ -117,7 +117,7 @@ void DataParallel::Impl::replace_engine(Fusion fusion, const std::string& why) {
   std::swap(fusion_, fusion);
   std::unique_ptr<train::Engine> next;
   try {
-    next = make_engine();
+    next = make_engine(decision);
   } catch (...) {
     std::swap(fusion_, fusion);
     throw;
@@ -167,7 +167,9 @@ void DataParallel::Impl::plan() {
 }
 
 void DataParallel::Impl::tune() {
-  const auto wanted = tuning_->iteration_ended(now_seconds(), [this] { throw_if_failed(); });
+  const double now = now_seconds();
+  engine_->conductor().wait_decision();
+  const auto wanted = tuning_->iteration_ended(now);
   if (!wanted.fusion && !wanted.measured_network) return;
   const double begin = now_seconds();
   engine_->conductor().synchronize();
@@ -181,7 +183,7 @@ void DataParallel::Impl::tune() {
 }
 
 void DataParallel::Impl::change_to(const Fusion& fusion, double begin_seconds) {
-  replace_engine(fusion, "tune: fusion " + fusion.text());
+  replace_engine(fusion, "tune: fusion " + fusion.text(), tuning_->decision());
   tuning_->changed(begin_seconds, now_seconds());
 }
 

@@ -26,34 +26,35 @@ Operation operation_of(CollectiveOp op) {
 
 }  // namespace
 
-BucketWire::BucketWire(Group group, std::vector<Flat> buckets, Completed completed, Failed failed)
+BucketWire::BucketWire(Group group, std::vector<Flat> buckets, OnStepEnd ended, View decision)
     : group_(std::move(group)),
       buckets_(std::move(buckets)),
-      completed_(std::move(completed)),
-      failed_(std::move(failed)) {}
+      ended_(std::move(ended)),
+      decision_(std::move(decision)) {}
 
-void BucketWire::start(Instance which, const Step& step) {
-  const auto& work = std::get<Communicate>(step.work);
-  if (work.payload == Payload::buffers || work.reach != Reach::all)
-    throw ScheduleError("no bucket can do \"" + name_of(step.work) +
+Request BucketWire::request_of(const Communicate& work) const {
+  if (work.payload == Payload::decision && decision_.buffer.bytes() > 0)
+    return {.operation = Operation::broadcast, .view = decision_, .output = {}};
+  if (!is_of_bucket(work.payload) || work.reach != Reach::all)
+    throw ScheduleError("no bucket can do \"" + name_of(work) +
                         "\": run a policy whose collectives are of buckets, and of all ranks");
   const Flat& flat = buckets_.at(work.bucket);
   View view = work.payload == Payload::gradients ? flat.gradients : flat.parameters;
   const Range part = part_of(work.piece, flat.bucket_bytes, view.count, view.dtype);
   view.offset_bytes += part.begin * size_of(view.dtype);
   view.count = part.count();
-  const Request request{.operation = operation_of(work.op),
-                        .view = view,
-                        .output = {},
-                        .reduction = Reduction::average,
-                        .root = 0,
-                        .label = work.bucket};
-  group_.issue(request, [this, id = which.step](const Outcome& outcome) {
-    if (outcome.error) {
-      failed_(outcome.error);
-    } else {
-      completed_(id, seconds_of(outcome.timing.begin), seconds_of(outcome.timing.end));
-    }
+  return {.operation = operation_of(work.op),
+          .view = view,
+          .output = {},
+          .reduction = Reduction::average,
+          .root = 0,
+          .label = work.bucket};
+}
+
+void BucketWire::start(Instance which, const Step& step) {
+  group_.issue(request_of(std::get<Communicate>(step.work)), [this, which](const Outcome& outcome) {
+    ended_({.span = {which, seconds_of(outcome.timing.begin), seconds_of(outcome.timing.end)},
+            .error = outcome.error});
   });
 }
 

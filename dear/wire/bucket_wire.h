@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
-#include <functional>
 #include <vector>
 
 #include "dear/collective/group.h"
@@ -20,19 +18,21 @@ class BucketWire : public Side {
     View gradients;
     std::int64_t bucket_bytes = 0;  // without padding: what pieces are counted in
   };
-  using Completed = std::function<void(StepId step, double begin_seconds, double end_seconds)>;
-  using Failed = std::function<void(std::exception_ptr)>;
 
-  // The callbacks come from the group's thread; they, and this object, must outlive every collective started.
-  BucketWire(Group group, std::vector<Flat> buckets, Completed completed, Failed failed);
+  // `decision` carries rank 0's (schedule/decision.h); without one a step that does is a ScheduleError, as
+  // are other collectives than of buckets. `ended` is called from the group's thread; it, and this object,
+  // must outlive every collective started.
+  BucketWire(Group group, std::vector<Flat> buckets, OnStepEnd ended, View decision = {});
 
   void start(Instance which, const Step& step) override;
 
  private:
+  [[nodiscard]] Request request_of(const Communicate& work) const;
+
   Group group_;
   std::vector<Flat> buckets_;
-  Completed completed_;
-  Failed failed_;
+  OnStepEnd ended_;
+  View decision_;
 };
 
 }  // namespace dear

@@ -17,11 +17,6 @@ constexpr std::int64_t kCount = 100;
 
 float* floats(const View& view) { return reinterpret_cast<float*>(view.buffer.data()); }
 
-struct Ended {
-  StepId step = 0;
-  std::exception_ptr error;
-};
-
 // One rank's wire, whose collectives a test awaits one by one.
 struct Rank {
   explicit Rank(std::unique_ptr<Backend> backend)
@@ -29,20 +24,20 @@ struct Rank {
         flat{.parameters = {group.allocate(kCount * 4), 0, kCount, DType::f32},
              .gradients = {group.allocate(kCount * 4), 0, kCount, DType::f32},
              .bucket_bytes = kCount * 4},
-        wire(
-            group, {flat}, [this](StepId step, double, double) { ended.set_value({step, nullptr}); },
-            [this](std::exception_ptr error) { ended.set_value({0, std::move(error)}); }) {}
+        decision{.buffer = group.allocate(kDecisionBytes), .count = kDecisionBytes, .dtype = DType::u8},
+        wire(group, {flat}, [this](const StepEnd& end) { ended.set_value(end); }, decision) {}
 
-  Ended run(CollectiveOp op, Payload payload, Piece piece = {}) {
+  StepEnd run(CollectiveOp op, Payload payload, Piece piece = {}) {
     ended = {};
     auto result = ended.get_future();
-    wire.start({.step = 7, .iteration = 0}, {.work = Communicate{op, payload, 0, piece}, .lane = 0});
+    wire.start({.step = 7, .iteration = 3}, {.work = Communicate{op, payload, 0, piece}, .lane = 0});
     return result.get();
   }
 
   Group group;
   BucketWire::Flat flat;
-  std::promise<Ended> ended;
+  View decision;
+  std::promise<StepEnd> ended;
   BucketWire wire;
 };
 
@@ -64,8 +59,8 @@ TEST(BucketWire, AveragesGradientsAndGathersParameters) {
     for (std::int64_t i = 0; i < kCount; ++i) {
       floats(rank.flat.gradients)[i] = static_cast<float>(r == 0 ? i : 3 * i);
     }
-    const Ended reduced = rank.run(CollectiveOp::reduce_scatter, Payload::gradients);
-    EXPECT_EQ(reduced.step, 7U);
+    const StepEnd reduced = rank.run(CollectiveOp::reduce_scatter, Payload::gradients);
+    EXPECT_EQ(reduced.span.which, (Instance{.step = 7, .iteration = 3}));
     EXPECT_FALSE(reduced.error);
     for (std::int64_t i = own.begin; i < own.end; ++i) {
       EXPECT_EQ(floats(rank.flat.gradients)[i], 2.0F * static_cast<float>(i));
@@ -114,12 +109,24 @@ TEST(BucketWire, MovesPiecesByThemselves) {
 TEST(BucketWire, AFailedCollectiveIsReported) {
   on_two_ranks([](int r, Rank& rank) {
     const auto op = r == 0 ? CollectiveOp::all_gather : CollectiveOp::all_reduce;
-    const Ended ended = rank.run(op, Payload::gradients);
+    const StepEnd ended = rank.run(op, Payload::gradients);
     ASSERT_TRUE(ended.error);
     EXPECT_THROW(std::rethrow_exception(ended.error), MismatchError);
     EXPECT_THROW(rank.wire.start({.step = 7, .iteration = 0},
                                  {.work = Communicate{op, Payload::gradients, 0}, .lane = 0}),
                  Error);
+  });
+}
+
+TEST(BucketWire, CarriesTheDecisionOfRank0) {
+  on_two_ranks([](int r, Rank& rank) {
+    rank.decision.buffer.data()[kDecisionBytes - 1] = static_cast<std::byte>(r == 0 ? 17 : 0);
+    EXPECT_FALSE(rank.run(CollectiveOp::broadcast, Payload::decision).error);
+    EXPECT_EQ(rank.decision.buffer.data()[kDecisionBytes - 1], static_cast<std::byte>(17));
+    BucketWire without(rank.group, {rank.flat}, [](const StepEnd&) {});
+    EXPECT_THROW(
+        without.start({}, {.work = Communicate{CollectiveOp::broadcast, Payload::decision}, .lane = 0}),
+        ScheduleError);
   });
 }
 
