@@ -12,7 +12,7 @@
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/cli/exit_status.h"
-#include "dear/cli/launcher.h"
+#include "dear/launch/launcher.h"
 
 namespace dear::cli {
 namespace {
@@ -37,11 +37,11 @@ std::vector<std::string> program_of(const CLI::App& command) {
 }
 
 void run_launch(const CLI::App& command, const LaunchArguments& arguments) {
-  const Launcher launcher({.ranks = arguments.ranks,
-                           .command = program_of(command),
-                           .prefix = !arguments.no_prefix,
-                           .bind = arguments.bind,
-                           .grace = std::chrono::duration<double>(parse_seconds(arguments.grace))});
+  const launch::Launcher launcher({.ranks = arguments.ranks,
+                                   .command = program_of(command),
+                                   .prefix = !arguments.no_prefix,
+                                   .bind = arguments.bind,
+                                   .grace = std::chrono::duration<double>(parse_seconds(arguments.grace))});
   if (const int code = launcher.run(); code != 0) {
     throw ExitStatus{code};
   }
@@ -60,9 +60,10 @@ void add_launch_command(CLI::App& app) {
       ->type_name("[ARGUMENTS...]")
       ->check([](const std::string&) { return std::string("is left to the rest of the words"); });
   command->validate_positionals();
-  command->add_option("-n,--ranks", arguments->ranks, fmt::format("Ranks to start, 1 to {}", kMostRanks))
+  command
+      ->add_option("-n,--ranks", arguments->ranks, fmt::format("Ranks to start, 1 to {}", launch::kMostRanks))
       ->required()
-      ->check(CLI::Range(1, kMostRanks))
+      ->check(CLI::Range(1, launch::kMostRanks))
       ->type_name("N");
   command
       ->add_option("--grace", arguments->grace,

@@ -14,11 +14,11 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
-#include "dear/cli/launcher.h"
 #include "dear/cli/output_path.h"
 #include "dear/cli/profile_run.h"
 #include "dear/cli/train_options.h"
 #include "dear/cli/training_module.h"
+#include "dear/launch/launcher.h"
 #include "dear/workload/workload_file.h"
 
 namespace dear::cli {
@@ -118,7 +118,7 @@ void add_profile_command(CLI::App& app) {
   command
       ->add_option("--threads", arguments->threads,
                    "To compute with (default: OMP_NUM_THREADS, else the cores); as many as a rank will have")
-      ->check(CLI::Range(1, kMostRanks))
+      ->check(CLI::Range(1, launch::kMostRanks))
       ->type_name("N");
   command
       ->add_option("--range", settings.range,

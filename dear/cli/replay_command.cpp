@@ -20,7 +20,6 @@
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/cli/exit_status.h"
-#include "dear/cli/launcher.h"
 #include "dear/cli/names_in.h"
 #include "dear/cli/output_path.h"
 #include "dear/cli/scenario.h"
@@ -34,6 +33,8 @@
 #include "dear/collective/exchange.h"
 #include "dear/collective/init.h"
 #include "dear/cost/cluster_times.h"
+#include "dear/launch/launcher.h"
+#include "dear/launch/own_command.h"
 #include "dear/replay/replay.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/schedule/schedule_file.h"
@@ -264,12 +265,12 @@ void run_replay_command(const ReplayArguments& arguments) {
     run_rank(arguments, settings);
     return;
   }
-  const Launcher launcher({.who = "dear replay",
-                           .ranks = settings.workers,
-                           .command = own_command(),
-                           .environment = {},
-                           .prefix = false,
-                           .bind = arguments.bind});
+  const launch::Launcher launcher({.who = "dear replay",
+                                   .ranks = settings.workers,
+                                   .command = launch::own_command(kBindOption),
+                                   .environment = {},
+                                   .prefix = false,
+                                   .bind = arguments.bind});
   if (const int code = launcher.run(); code != 0) throw ExitStatus{code};
 }
 
@@ -290,7 +291,7 @@ void add_replay_command(CLI::App& app) {
   command
       ->add_option("--workers", arguments->workers,
                    "Ranks on this host (default 2); under a launcher, those that it started")
-      ->check(CLI::Range(1, kMostRanks))
+      ->check(CLI::Range(1, launch::kMostRanks))
       ->type_name("N");
   command->add_option("--policy", arguments->policies, "Policies; speed-ups are over the first")
       ->delimiter(',')

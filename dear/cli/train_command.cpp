@@ -23,7 +23,6 @@
 #include "dear/base/error.h"
 #include "dear/cli/corpus.h"
 #include "dear/cli/exit_status.h"
-#include "dear/cli/launcher.h"
 #include "dear/cli/names_in.h"
 #include "dear/cli/progress.h"
 #include "dear/cli/trace_gather.h"
@@ -39,6 +38,8 @@
 #include "dear/collective/environment.h"
 #include "dear/collective/exchange.h"
 #include "dear/collective/init.h"
+#include "dear/launch/launcher.h"
+#include "dear/launch/own_command.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/schedule/schedule_file.h"
 #include "dear/trace/chrome.h"
@@ -279,12 +280,12 @@ void run_train_command(const TrainOptions& options) {
     run_rank(settings, corpus);
     return;
   }
-  const Launcher launcher({.who = options.command,
-                           .ranks = settings.workers,
-                           .command = own_command(),
-                           .environment = {},
-                           .prefix = false,
-                           .bind = settings.bind});
+  const launch::Launcher launcher({.who = options.command,
+                                   .ranks = settings.workers,
+                                   .command = launch::own_command(kBindOption),
+                                   .environment = {},
+                                   .prefix = false,
+                                   .bind = settings.bind});
   if (const int code = launcher.run(); code != 0) {
     throw ExitStatus{code};
   }

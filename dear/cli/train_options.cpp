@@ -12,10 +12,10 @@
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
-#include "dear/cli/cores.h"
-#include "dear/cli/launcher.h"
 #include "dear/cli/output_path.h"
 #include "dear/collective/backends.h"
+#include "dear/launch/cores.h"
+#include "dear/launch/launcher.h"
 #include "dear/schedule/one_copy.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/schedule/schedule_file.h"
@@ -119,7 +119,7 @@ const OptimizerChoice& checked_optimizer(const std::string& name) {
 
 int checked_workers(const TrainOptions& options, const LaunchEnvironment& environment) {
   if (options.workers) {
-    check_range("--workers", *options.workers, 1, kMostRanks);
+    check_range("--workers", *options.workers, 1, launch::kMostRanks);
   }
   if (environment.size == 1) {
     return static_cast<int>(options.workers.value_or(1));
@@ -233,7 +233,7 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
         fmt::format("--lr is {}, but must be a finite number, at least 0", settings.learning_rate));
   }
   if (options.threads) {
-    check_range("--threads", *options.threads, 1, kMostRanks);
+    check_range("--threads", *options.threads, 1, launch::kMostRanks);
   }
   const int workers_here = environment.size > 1 ? environment.local_size : settings.workers;
   const int shared = host.threads.value_or(std::max(1, host.cores / workers_here));
@@ -272,7 +272,8 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
 }
 
 Host this_host() {
-  return {.cores = static_cast<int>(usable_cores().size()), .threads = threads_of_environment()};
+  return {.cores = static_cast<int>(launch::usable_cores().size()),
+          .threads = launch::threads_of_environment()};
 }
 
 }  // namespace dear::cli

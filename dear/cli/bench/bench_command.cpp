@@ -20,8 +20,8 @@
 #include "dear/cli/bench/plot.h"
 #include "dear/cli/bench/report.h"
 #include "dear/cli/bench/worker.h"
-#include "dear/cli/cores.h"
 #include "dear/cli/exit_status.h"
+#include "dear/launch/cores.h"
 
 namespace dear::cli::bench {
 namespace {
@@ -43,7 +43,7 @@ void end_progress() {
 ContestOutcome hold_until_signalled(const ContestSettings& settings) {
   int signal = 0;
   try {
-    const HeldSignals signals;
+    const launch::HeldSignals signals;
     return hold_contest(settings, signals, show_progress);
   } catch (const Interrupted& interrupted) {
     signal = interrupted.signal;
@@ -72,7 +72,7 @@ void write_outputs(const CollectiveSettings& settings, const ContestOutcome& out
 void run_collective(const CollectiveOptions& options) {
   const LaunchEnvironment environment = read_launch_environment();
   const CollectiveSettings settings = check(options, environment, this_installation());
-  Circumstances circumstances{.cores = static_cast<int>(usable_cores().size()),
+  Circumstances circumstances{.cores = static_cast<int>(launch::usable_cores().size()),
                               .load_before = load_of_last_minute(),
                               .program = "dear " DEAR_VERSION};
   ContestOutcome outcome = settings.contest.launched

@@ -1,7 +1,6 @@
 #include "dear/cli/bench/collective_options.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,8 +8,9 @@
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/cli/bench/launched.h"
-#include "dear/cli/cores.h"
 #include "dear/cli/output_path.h"
+#include "dear/launch/cores.h"
+#include "dear/launch/own_command.h"
 #include "dear/transport/shm/memory.h"
 
 namespace dear::cli::bench {
@@ -293,8 +293,8 @@ CollectiveSettings check(const CollectiveOptions& options, const LaunchEnvironme
 }
 
 Installation this_installation() {
-  return {.program = std::filesystem::read_symlink("/proc/self/exe").string(),
-          .cores = static_cast<int>(usable_cores().size()),
+  return {.program = launch::own_program(),
+          .cores = static_cast<int>(launch::usable_cores().size()),
           .available_bytes = transport::available_memory(),
           .find_mpi_launcher = find_mpi_launcher};
 }

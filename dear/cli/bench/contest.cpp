@@ -267,7 +267,7 @@ ContestOutcome hold_contest_among(const ContestSettings& settings, const MakeTea
   return Contest(settings, make_team).hold(progress);
 }
 
-ContestOutcome hold_contest(const ContestSettings& settings, const HeldSignals& signals,
+ContestOutcome hold_contest(const ContestSettings& settings, const launch::HeldSignals& signals,
                             const std::function<void(std::int64_t bytes)>& progress) {
   const std::int64_t most = *std::max_element(settings.sizes.begin(), settings.sizes.end());
   const auto make_crew = [&](const Entrant& entrant) {

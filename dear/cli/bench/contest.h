@@ -16,7 +16,7 @@
 #include "dear/cli/bench/mpi_launcher.h"
 #include "dear/cli/bench/statistics.h"
 #include "dear/cli/bench/team.h"
-#include "dear/cli/held_signals.h"
+#include "dear/launch/held_signals.h"
 
 namespace dear::cli::bench {
 
@@ -88,7 +88,7 @@ struct ContestOutcome {
 //
 // A contestant that fails, hangs, or computes wrongly does not stop the others. `progress` is called with a
 // size before it is measured. Interrupted (crew.h) when a signal comes, after all ranks have been ended.
-ContestOutcome hold_contest(const ContestSettings& settings, const HeldSignals& signals,
+ContestOutcome hold_contest(const ContestSettings& settings, const launch::HeldSignals& signals,
                             const std::function<void(std::int64_t bytes)>& progress);
 
 // The same with ranks that run already. Where every rank holds the contest, the first failure ends it: it is

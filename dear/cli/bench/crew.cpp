@@ -14,7 +14,7 @@
 
 #include "dear/base/error.h"
 #include "dear/cli/bench/starting_gate.h"
-#include "dear/cli/rank_environment.h"
+#include "dear/launch/rank_environment.h"
 
 namespace dear::cli::bench {
 namespace {
@@ -48,9 +48,9 @@ std::vector<std::string> worker_command(const Contestant& contestant, const Crew
   return words;
 }
 
-RankProgram program_of(std::vector<std::string> command, std::vector<std::string> environment,
-                       const HeldSignals& signals) {
-  RankProgram program{
+launch::RankProgram program_of(std::vector<std::string> command, std::vector<std::string> environment,
+                               const launch::HeldSignals& signals) {
+  launch::RankProgram program{
       .command = std::move(command), .environment = std::move(environment), .piped_output = true};
   program.signal_mask = signals.before();
   ::getrlimit(RLIMIT_NOFILE, &program.open_files);
@@ -58,8 +58,8 @@ RankProgram program_of(std::vector<std::string> command, std::vector<std::string
 }
 
 // What a launcher of MPI passes on: nothing that another launcher may have said about ranks.
-std::vector<std::string> environment_of_launcher(const Job& job) {
-  std::vector<std::string> entries = inherited_environment();
+std::vector<std::string> environment_of_launcher(const launch::Job& job) {
+  std::vector<std::string> entries = launch::inherited_environment();
   std::erase_if(entries, [](const std::string& entry) {
     return std::any_of(kLaunchVariables.begin(), kLaunchVariables.end(),
                        [&](std::string_view name) { return entry.starts_with(fmt::format("{}=", name)); });
@@ -69,35 +69,35 @@ std::vector<std::string> environment_of_launcher(const Job& job) {
 }
 
 // Now, or before `patience` is over.
-bool has_ended(const RankProcess& process, std::chrono::milliseconds patience = {}) {
+bool has_ended(const launch::RankProcess& process, std::chrono::milliseconds patience = {}) {
   pollfd ended{.fd = process.pidfd(), .events = POLLIN, .revents = 0};
   return ::poll(&ended, 1, static_cast<int>(patience.count())) > 0;
 }
 
 }  // namespace
 
-Crew::Crew(const Contestant& contestant, const CrewOptions& options, const HeldSignals& signals)
+Crew::Crew(const Contestant& contestant, const CrewOptions& options, const launch::HeldSignals& signals)
     : contestant_(contestant),
       options_(options),
       time_to_answer_(options.timeout + kTimeToExplain),
       signals_(signals),
       gate_(StartingGate::make_memory()),
       ranks_(static_cast<std::size_t>(options.ranks)),
-      keeper_(std::make_unique<Keeper>()) {
-  const Job job = describe_job(options.ranks);
+      keeper_(std::make_unique<launch::Keeper>()) {
+  const launch::Job job = launch::describe_job(options.ranks);
   std::vector<std::string> command = worker_command(contestant, options, listener_.address());
   if (options.launcher) {
-    std::vector<std::string> launch = options.launcher->command;
-    launch.push_back(std::to_string(options.ranks));
-    launch.insert(launch.end(), command.begin(), command.end());
-    processes_.push_back(
-        std::make_unique<RankProcess>(program_of(launch, environment_of_launcher(job), signals), *keeper_));
+    std::vector<std::string> words = options.launcher->command;
+    words.push_back(std::to_string(options.ranks));
+    words.insert(words.end(), command.begin(), command.end());
+    processes_.push_back(std::make_unique<launch::RankProcess>(
+        program_of(words, environment_of_launcher(job), signals), *keeper_));
   } else {
-    const std::vector<std::string> inherited = inherited_environment();
+    const std::vector<std::string> inherited = launch::inherited_environment();
     for (int rank = 0; rank < options.ranks; ++rank) {
-      auto environment = rank_environment(job, rank, inherited, {{"DEAR_RENDEZVOUS", job.run_id}});
+      auto environment = launch::rank_environment(job, rank, inherited, {{"DEAR_RENDEZVOUS", job.run_id}});
       processes_.push_back(
-          std::make_unique<RankProcess>(program_of(command, environment, signals), *keeper_));
+          std::make_unique<launch::RankProcess>(program_of(command, environment, signals), *keeper_));
     }
   }
   ended_.resize(processes_.size());
@@ -261,7 +261,7 @@ void Crew::hear(Rank& rank, int number) {
 }
 
 std::string Crew::how_it_ended(int rank) const {
-  const RankProcess& process = *processes_[options_.launcher ? 0 : static_cast<std::size_t>(rank)];
+  const launch::RankProcess& process = *processes_[options_.launcher ? 0 : static_cast<std::size_t>(rank)];
   // Its socket closes a moment before it has ended.
   return has_ended(process, std::chrono::seconds(1))
              ? fmt::format("{} {}", name_of_process(rank), process.ending().to_string())

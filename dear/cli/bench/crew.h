@@ -12,9 +12,9 @@
 #include "dear/cli/bench/contestant.h"
 #include "dear/cli/bench/mpi_launcher.h"
 #include "dear/cli/bench/team.h"
-#include "dear/cli/held_signals.h"
-#include "dear/cli/keeper.h"
-#include "dear/cli/rank_process.h"
+#include "dear/launch/held_signals.h"
+#include "dear/launch/keeper.h"
+#include "dear/launch/rank_process.h"
 
 namespace dear::cli::bench {
 
@@ -42,7 +42,7 @@ struct CrewOptions {
 class Crew final : public Team {
  public:
   // Starts them; does not wait.
-  Crew(const Contestant& contestant, const CrewOptions& options, const HeldSignals& signals);
+  Crew(const Contestant& contestant, const CrewOptions& options, const launch::HeldSignals& signals);
   // Whatever is left of the ranks, and of what started them, is dead afterwards.
   ~Crew() override;
   Crew(const Crew&) = delete;
@@ -81,14 +81,14 @@ class Crew final : public Team {
   const Contestant& contestant_;
   const CrewOptions options_;
   std::chrono::duration<double> time_to_answer_;
-  const HeldSignals& signals_;
+  const launch::HeldSignals& signals_;
   ControlListener listener_;
   FileDescriptor gate_;
   std::vector<Rank> ranks_;
   std::string output_;
-  std::vector<std::unique_ptr<RankProcess>> processes_;  // the ranks, or what starts them
-  std::vector<bool> ended_;                              // of the processes
-  std::unique_ptr<Keeper> keeper_;  // after the processes: gone before they are reaped (keeper.h)
+  std::vector<std::unique_ptr<launch::RankProcess>> processes_;  // the ranks, or what starts them
+  std::vector<bool> ended_;                                      // of the processes
+  std::unique_ptr<launch::Keeper> keeper_;  // after the processes: gone before they are reaped (keeper.h)
 };
 
 }  // namespace dear::cli::bench

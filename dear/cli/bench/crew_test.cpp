@@ -15,7 +15,7 @@
 
 #include "dear/base/error.h"
 #include "dear/cli/bench/contest.h"
-#include "dear/cli/launched_command.h"
+#include "dear/launch/testing/launched_command.h"
 
 // Contestants as processes: measured, killed and stopped.
 namespace dear::cli::bench::crew_test {
@@ -50,14 +50,14 @@ CrewOptions two_ranks() {
 
 class CrewOfTwo : public ::testing::Test {
  protected:
-  const HeldSignals signals;
+  const launch::HeldSignals signals;
 };
 
 constexpr Command kMeasure{.kind = Command::Kind::measure, .bytes = 4096, .unmeasured = 1, .repetitions = 3};
 constexpr Command kVerify{.kind = Command::Kind::verify, .bytes = 4096};
 
 TEST_F(CrewOfTwo, AnswersFromEveryRankAndLeavesNothing) {
-  Lifeline lifeline;
+  launch::testing::Lifeline lifeline;
   {
     Crew crew(find_contestant("shm"), two_ranks(), signals);
     EXPECT_THAT(crew.wait_ready(), HasSubstr("2 ranks"));
@@ -81,7 +81,7 @@ TEST_F(CrewOfTwo, AnswersFromEveryRankAndLeavesNothing) {
 }
 
 TEST_F(CrewOfTwo, EndsWithItsRanksAtWork) {
-  Lifeline lifeline;
+  launch::testing::Lifeline lifeline;
   {
     const Crew crew(find_contestant("shm"), two_ranks(), signals);
   }  // before they came
@@ -93,7 +93,7 @@ TEST_F(CrewOfTwo, EndsWithItsRanksAtWork) {
 }
 
 TEST_F(CrewOfTwo, AKilledRankIsNamed) {
-  Lifeline lifeline;
+  launch::testing::Lifeline lifeline;
   {
     Crew crew(find_contestant("memcpy"), two_ranks(), signals);
     crew.wait_ready();
@@ -107,7 +107,7 @@ TEST_F(CrewOfTwo, AKilledRankIsNamed) {
 }
 
 TEST_F(CrewOfTwo, AStoppedRankIsNamedAtTheDeadline) {
-  Lifeline lifeline;
+  launch::testing::Lifeline lifeline;
   {
     Crew crew(find_contestant("memcpy"), two_ranks(), signals);
     crew.wait_ready();
@@ -131,7 +131,7 @@ TEST_F(CrewOfTwo, AProgramThatIsNoneIsAnErrorOfUse) {
 }
 
 TEST_F(CrewOfTwo, RanksThatFailToStartSayWhy) {
-  Lifeline lifeline;
+  launch::testing::Lifeline lifeline;
   {
     CrewOptions options = two_ranks();
     options.program = "/bin/false";
@@ -142,7 +142,7 @@ TEST_F(CrewOfTwo, RanksThatFailToStartSayWhy) {
 }
 
 TEST_F(CrewOfTwo, ASignalInterruptsTheWait) {
-  Lifeline lifeline;
+  launch::testing::Lifeline lifeline;
   {
     Crew crew(find_contestant("memcpy"), two_ranks(), signals);
     ::pthread_kill(::pthread_self(), SIGTERM);  // NOLINT(bugprone-bad-signal-to-kill-thread): it is held
@@ -177,7 +177,7 @@ TEST_P(ContestOfEachOperation, MeasuresAndVerifiesAllSizes) {
   }
   std::vector<std::int64_t> seen;
   const ContestOutcome outcome =
-      hold_contest(settings, HeldSignals(), [&](std::int64_t bytes) { seen.push_back(bytes); });
+      hold_contest(settings, launch::HeldSignals(), [&](std::int64_t bytes) { seen.push_back(bytes); });
   EXPECT_EQ(seen, settings.sizes);
   EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
   EXPECT_EQ(outcome.descriptions.size(), 2U);
@@ -202,7 +202,7 @@ TEST(Contest, IssuesAhead) {
   for (const MeasuredOperation operation : {MeasuredOperation::pair, MeasuredOperation::all_to_all}) {
     ContestSettings settings = settings_of({"shm", "memcpy"}, operation);
     settings.ahead = 4;
-    const ContestOutcome outcome = hold_contest(settings, HeldSignals(), [](std::int64_t) {});
+    const ContestOutcome outcome = hold_contest(settings, launch::HeldSignals(), [](std::int64_t) {});
     EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
     ASSERT_EQ(outcome.results.size(), 2 * settings.sizes.size());
     for (const Result& result : outcome.results) {
@@ -217,7 +217,7 @@ TEST(Contest, MeasuresOperationsWithWhatProgramsDoAroundThem) {
   for (const MeasuredOperation operation : {MeasuredOperation::pair, MeasuredOperation::all_to_all}) {
     ContestSettings settings = settings_of({"shm", "shm-one-copy", "memcpy"}, operation);
     settings.touch = true;
-    const ContestOutcome outcome = hold_contest(settings, HeldSignals(), [](std::int64_t) {});
+    const ContestOutcome outcome = hold_contest(settings, launch::HeldSignals(), [](std::int64_t) {});
     EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
     ASSERT_GE(outcome.results.size(), 2 * settings.sizes.size());
     for (const Result& result : outcome.results) {
@@ -233,7 +233,7 @@ TEST(Contest, MeasuresWhatRanksUseThatWaitForALateOne) {
     ContestSettings settings = settings_of({"shm"}, operation);
     if (operation == barrier) settings.sizes = {0};
     settings.late_seconds = 0.2;
-    const ContestOutcome outcome = hold_contest(settings, HeldSignals(), [](std::int64_t) {});
+    const ContestOutcome outcome = hold_contest(settings, launch::HeldSignals(), [](std::int64_t) {});
     EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
     ASSERT_EQ(outcome.results.size(), settings.sizes.size());
     for (const Result& result : outcome.results) {
@@ -252,7 +252,7 @@ TEST(Contest, MeasuresWhatComputationAndCommunicationTakeFromEachOther) {
   settings.repeat = 2;
   settings.ahead = 4;
   settings.interference = true;
-  const ContestOutcome outcome = hold_contest(settings, HeldSignals(), [](std::int64_t) {});
+  const ContestOutcome outcome = hold_contest(settings, launch::HeldSignals(), [](std::int64_t) {});
   EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
   ASSERT_EQ(outcome.results.size(), 6U);
   int computing = 0;
@@ -272,13 +272,13 @@ TEST(Contest, GathersOneCopyOfTheParameters) {
   using enum MeasuredOperation;
   for (const MeasuredOperation operation : {pair, reduce_scatter, all_gather}) {
     const ContestSettings settings = settings_of({"shm-one-copy"}, operation);
-    const ContestOutcome outcome = hold_contest(settings, HeldSignals(), [](std::int64_t) {});
+    const ContestOutcome outcome = hold_contest(settings, launch::HeldSignals(), [](std::int64_t) {});
     EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
     ASSERT_EQ(outcome.results.size(), settings.sizes.size());
     for (const Result& result : outcome.results) EXPECT_TRUE(result.verified) << name_of(operation);
   }
   const ContestOutcome refused =
-      hold_contest(settings_of({"shm-one-copy"}, broadcast), HeldSignals(), [](std::int64_t) {});
+      hold_contest(settings_of({"shm-one-copy"}, broadcast), launch::HeldSignals(), [](std::int64_t) {});
   EXPECT_TRUE(refused.results.empty());
   EXPECT_THAT(refused.notes, ::testing::Contains(HasSubstr("one copy of the parameters")));
 }
@@ -288,7 +288,7 @@ TEST(Contest, EveryDtypeIsVerified) {
     ContestSettings settings = settings_of({"shm"}, MeasuredOperation::pair);
     settings.dtype = dtype;
     settings.sizes = {1000};
-    const ContestOutcome outcome = hold_contest(settings, HeldSignals(), [](std::int64_t) {});
+    const ContestOutcome outcome = hold_contest(settings, launch::HeldSignals(), [](std::int64_t) {});
     ASSERT_EQ(outcome.results.size(), 1U);
     EXPECT_TRUE(outcome.results.front().verified) << dear::name_of(dtype);
   }
@@ -296,9 +296,9 @@ TEST(Contest, EveryDtypeIsVerified) {
 
 // One is killed while the contest is under way; the other's results are complete.
 TEST(Contest, GoesOnWithoutAContestantThatFails) {
-  Lifeline lifeline;
+  launch::testing::Lifeline lifeline;
   const ContestSettings settings = settings_of({"shm", "memcpy"}, MeasuredOperation::pair);
-  const ContestOutcome outcome = hold_contest(settings, HeldSignals(), [&](std::int64_t bytes) {
+  const ContestOutcome outcome = hold_contest(settings, launch::HeldSignals(), [&](std::int64_t bytes) {
     if (bytes == 1000) {
       ::kill(rank_processes().back(), SIGKILL);  // the last rank of the second
     }

@@ -10,9 +10,9 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
-#include "dear/cli/keeper.h"
-#include "dear/cli/rank_environment.h"
-#include "dear/cli/rank_process.h"
+#include "dear/launch/keeper.h"
+#include "dear/launch/rank_environment.h"
+#include "dear/launch/rank_process.h"
 
 namespace dear::cli::bench {
 namespace {
@@ -52,12 +52,13 @@ const Implementation& find_implementation(const std::string& name) {
 
 // What a program prints; "" when it cannot be run. One that does not end in time is killed.
 std::string output_of(const std::vector<std::string>& command) {
-  RankProgram program{.command = command, .environment = inherited_environment(), .piped_output = true};
+  launch::RankProgram program{
+      .command = command, .environment = launch::inherited_environment(), .piped_output = true};
   ::getrlimit(RLIMIT_NOFILE, &program.open_files);
   ::sigemptyset(&program.signal_mask);
   std::string text;
-  std::optional<RankProcess> process;
-  const Keeper keeper;  // after the process: gone before that is reaped (keeper.h)
+  std::optional<launch::RankProcess> process;
+  const launch::Keeper keeper;  // after the process: gone before that is reaped (keeper.h)
   try {
     process.emplace(program, keeper);
     const Deadline deadline = Deadline::after(std::chrono::seconds(10));

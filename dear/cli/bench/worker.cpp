@@ -15,9 +15,9 @@
 #include "dear/cli/bench/protocol.h"
 #include "dear/cli/bench/responder.h"
 #include "dear/cli/bench/starting_gate.h"
-#include "dear/cli/cores.h"
 #include "dear/cli/exit_status.h"
 #include "dear/collective/environment.h"
+#include "dear/launch/cores.h"
 
 namespace dear::cli::bench {
 namespace {
@@ -88,7 +88,8 @@ class Rank {
 void run_worker(const WorkerOptions& options) {
   const LaunchEnvironment environment = read_launch_environment();
   if (options.bind) {
-    bind_to(cores_of_rank(usable_cores(), environment.local_size, environment.local_rank));
+    launch::bind_to(
+        launch::cores_of_rank(launch::usable_cores(), environment.local_size, environment.local_rank));
   }
   const auto connection = std::make_shared<const Connection>(connect_to(options.control));
   end_with(connection);

@@ -5,7 +5,7 @@
 
 #include "dear/base/file_descriptor.h"
 
-namespace dear::cli {
+namespace dear::launch {
 
 // SIGINT, SIGTERM, SIGHUP, and the signals by which programs and schedulers talk (SIGUSR1, SIGUSR2), held
 // back from this thread while it lives, and readable from a file instead.
@@ -26,4 +26,4 @@ class HeldSignals {
   FileDescriptor file_;
 };
 
-}  // namespace dear::cli
+}  // namespace dear::launch

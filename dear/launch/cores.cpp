@@ -1,4 +1,4 @@
-#include "dear/cli/cores.h"
+#include "dear/launch/cores.h"
 
 #include <algorithm>
 #include <array>
@@ -13,7 +13,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::cli {
+namespace dear::launch {
 namespace {
 
 // Room for more cores than Linux can be built for.
@@ -66,4 +66,4 @@ std::optional<int> threads_of_environment() {
   return threads;
 }
 
-}  // namespace dear::cli
+}  // namespace dear::launch

@@ -1,4 +1,4 @@
-#include "dear/cli/pipe.h"
+#include "dear/launch/pipe.h"
 
 #include <array>
 #include <cerrno>
@@ -8,7 +8,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::cli {
+namespace dear::launch {
 
 Pipe make_pipe() {
   std::array<int, 2> ends{};
@@ -38,4 +38,4 @@ void write_all(int fd, std::string_view bytes) {
   }
 }
 
-}  // namespace dear::cli
+}  // namespace dear::launch

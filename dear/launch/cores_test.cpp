@@ -1,4 +1,4 @@
-#include "dear/cli/cores.h"
+#include "dear/launch/cores.h"
 
 #include <cstdlib>
 #include <numeric>
@@ -9,7 +9,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::cli::cores_test {
+namespace dear::launch::cores_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -73,4 +73,4 @@ TEST(Cores, ThreadsOfTheEnvironment) {
 }
 
 }  // namespace
-}  // namespace dear::cli::cores_test
+}  // namespace dear::launch::cores_test

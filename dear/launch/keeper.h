@@ -4,7 +4,7 @@
 
 #include "dear/base/file_descriptor.h"
 
-namespace dear::cli {
+namespace dear::launch {
 
 // [Note: keeper] A parent-death signal ends a rank with its launcher, however the launcher ends, but not the
 // children of that rank. So a small process stands by for as long as the launcher lives. It reads the process
@@ -29,4 +29,4 @@ class Keeper {
   pid_t pid_ = -1;
 };
 
-}  // namespace dear::cli
+}  // namespace dear::launch

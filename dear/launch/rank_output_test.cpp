@@ -1,10 +1,10 @@
-#include "dear/cli/rank_output.h"
+#include "dear/launch/rank_output.h"
 
 #include <random>
 
 #include <gtest/gtest.h>
 
-namespace dear::cli::rank_output_test {
+namespace dear::launch::rank_output_test {
 namespace {
 
 constexpr SteadyTime kNow{};
@@ -97,4 +97,4 @@ TEST(RankOutput, DoesNotDependOnHowBytesArrive) {
 }
 
 }  // namespace
-}  // namespace dear::cli::rank_output_test
+}  // namespace dear::launch::rank_output_test

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace dear::cli {
+namespace dear::launch {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
@@ -26,4 +26,4 @@ std::vector<std::string> rank_environment(const Job& job, int rank, const std::v
 // The environment of this process.
 std::vector<std::string> inherited_environment();
 
-}  // namespace dear::cli
+}  // namespace dear::launch

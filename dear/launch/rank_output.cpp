@@ -1,9 +1,9 @@
-#include "dear/cli/rank_output.h"
+#include "dear/launch/rank_output.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace dear::cli {
+namespace dear::launch {
 
 RankOutput::RankOutput(std::vector<std::string> prefixes) {
   for (std::string& prefix : prefixes) writers_.push_back({.prefix = std::move(prefix)});
@@ -73,4 +73,4 @@ void RankOutput::finish() {
   in_line_ = nullptr;
 }
 
-}  // namespace dear::cli
+}  // namespace dear::launch

@@ -1,4 +1,4 @@
-#include "dear/cli/rank_process.h"
+#include "dear/launch/rank_process.h"
 
 #include <array>
 #include <cerrno>
@@ -11,10 +11,10 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
-#include "dear/cli/cores.h"
-#include "dear/cli/pipe.h"
+#include "dear/launch/cores.h"
+#include "dear/launch/pipe.h"
 
-namespace dear::cli {
+namespace dear::launch {
 namespace {
 
 std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
@@ -153,4 +153,4 @@ void RankProcess::send(int signal) const {
   ::kill(-pid_, SIGCONT);
 }
 
-}  // namespace dear::cli
+}  // namespace dear::launch

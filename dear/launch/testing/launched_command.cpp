@@ -1,4 +1,4 @@
-#include "dear/cli/launched_command.h"
+#include "dear/launch/testing/launched_command.h"
 
 #include <array>
 #include <cerrno>
@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <sys/wait.h>
 
-namespace dear::cli {
+namespace dear::launch::testing {
 namespace {
 
 // Appends what is there. False at the end.
@@ -108,4 +108,4 @@ void Lifeline::wait_for_all_to_end() {
   }
 }
 
-}  // namespace dear::cli
+}  // namespace dear::launch::testing

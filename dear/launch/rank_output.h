@@ -8,7 +8,7 @@
 
 #include "dear/base/deadline.h"
 
-namespace dear::cli {
+namespace dear::launch {
 
 // RankOutput merges what several ranks write to one stream (standard output, or standard error): line by line
 // with a prefix, so that lines of two ranks never mix. A line is passed on when it is whole; one that ends by
@@ -48,4 +48,4 @@ class RankOutput {
   Writer* in_line_ = nullptr;  // whose line the stream is in the midst of
 };
 
-}  // namespace dear::cli
+}  // namespace dear::launch

@@ -4,7 +4,7 @@
 
 #include "dear/base/file_descriptor.h"
 
-namespace dear::cli {
+namespace dear::launch {
 
 // Both ends of a pipe, closed on exec.
 struct Pipe {
@@ -16,4 +16,4 @@ Pipe make_pipe();  // TransportError
 void set_nonblocking(const FileDescriptor& file);  // TransportError
 void write_all(int fd, std::string_view bytes);    // TransportError
 
-}  // namespace dear::cli
+}  // namespace dear::launch

@@ -1,4 +1,4 @@
-#include "dear/cli/rank_environment.h"
+#include "dear/launch/rank_environment.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -12,9 +12,9 @@
 
 #include "dear/base/error.h"
 #include "dear/base/file_descriptor.h"
-#include "dear/cli/cores.h"
+#include "dear/launch/cores.h"
 
-namespace dear::cli {
+namespace dear::launch {
 namespace {
 
 // The kernel's own choice. The port is given back before rank 0 binds it: torchrun's variables leave no way
@@ -99,4 +99,4 @@ std::vector<std::string> inherited_environment() {
   return entries;
 }
 
-}  // namespace dear::cli
+}  // namespace dear::launch

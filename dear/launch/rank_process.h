@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "dear/base/file_descriptor.h"
-#include "dear/cli/keeper.h"
+#include "dear/launch/keeper.h"
 
-namespace dear::cli {
+namespace dear::launch {
 
 // How a process ended.
 struct Ending {
@@ -55,4 +55,4 @@ class RankProcess {
   FileDescriptor pidfd_;
 };
 
-}  // namespace dear::cli
+}  // namespace dear::launch

@@ -1,4 +1,4 @@
-#include "dear/cli/launcher.h"
+#include "dear/launch/launcher.h"
 
 #include <algorithm>
 #include <array>
@@ -15,18 +15,23 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
-#include "dear/cli/cores.h"
-#include "dear/cli/launched_command.h"
+#include "dear/launch/cores.h"
+#include "dear/launch/testing/launched_command.h"
 
-namespace dear::cli::launcher_test {
+namespace dear::launch::launcher_test {
 namespace {
 
-using testing::Contains;
-using testing::ElementsAre;
-using testing::EndsWith;
-using testing::HasSubstr;
-using testing::UnorderedElementsAre;
-using testing::UnorderedElementsAreArray;
+using testing::CommandResult;
+using testing::LaunchedCommand;
+using testing::Lifeline;
+using testing::run_dear;
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+using ::testing::UnorderedElementsAreArray;
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -39,7 +44,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 // By which ranks wait for each other.
 struct Fifo {
-  Fifo() : path(fmt::format("{}dear_launcher_test_{}", testing::TempDir(), ::getpid())) {
+  Fifo() : path(fmt::format("{}dear_launcher_test_{}", ::testing::TempDir(), ::getpid())) {
     EXPECT_EQ(::mkfifo(path.c_str(), 0600), 0);
   }
   ~Fifo() { ::unlink(path.c_str()); }
@@ -127,7 +132,7 @@ TEST(Launch, NeverMixesLinesOfRanks) {
     ASSERT_TRUE(rank >= 0 && rank < kRanks) << line;
     EXPECT_EQ(line, fmt::format("[{0}] {0}{0}{0}:{1}", rank, next[static_cast<std::size_t>(rank)]++));
   }
-  EXPECT_THAT(next, testing::Each(kLines));
+  EXPECT_THAT(next, ::testing::Each(kLines));
 }
 
 TEST(Launch, PassesOnALotOfOutputInFull) {
@@ -208,7 +213,7 @@ TEST(Launch, EndsAStoppedRank) {
   lifeline.wait_for_all_to_end();
 }
 
-class ForwardedSignal : public testing::TestWithParam<int> {};
+class ForwardedSignal : public ::testing::TestWithParam<int> {};
 
 TEST_P(ForwardedSignal, ReachesEveryRank) {
   LaunchedCommand command(
@@ -227,7 +232,8 @@ TEST_P(ForwardedSignal, ReachesEveryRank) {
   EXPECT_THAT(lines_of(result.output), UnorderedElementsAre("[0] " + name, "[1] " + name, "[2] " + name));
 }
 
-INSTANTIATE_TEST_SUITE_P(Launch, ForwardedSignal, testing::Values(SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2),
+INSTANTIATE_TEST_SUITE_P(Launch, ForwardedSignal,
+                         ::testing::Values(SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2),
                          [](const auto& test) { return std::string(::sigabbrev_np(test.param)); });
 
 TEST(Launch, HearsSignalsThoughNobodyReadsItsOutput) {
@@ -295,7 +301,7 @@ struct Refusal {
   friend void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.name; }
 };
 
-class RefusedLaunch : public testing::TestWithParam<Refusal> {};
+class RefusedLaunch : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(RefusedLaunch, SaysWhyInOneLine) {
   const CommandResult result = run_dear(GetParam().arguments);
@@ -308,7 +314,7 @@ TEST_P(RefusedLaunch, SaysWhyInOneLine) {
 
 INSTANTIATE_TEST_SUITE_P(
     Launch, RefusedLaunch,
-    testing::Values(
+    ::testing::Values(
         Refusal{"NoRanks", {"launch", "-n", "0", "true"}, "not in range"},
         Refusal{"TooManyRanks", {"launch", "-n", "1025", "true"}, "not in range"},
         Refusal{"RanksAreNoNumber", {"launch", "-n", "two", "true"}, "two"},
@@ -334,11 +340,11 @@ TEST(Launcher, RunsInsideAnotherProgramWithVariablesOfItsOwn) {
                            .command = {"sh", "-c", "[ $COLOUR = blue ] && exit $RANK"},
                            .environment = {{"COLOUR", "blue"}},
                            .prefix = false});
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(launcher.run(), 1);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              testing::StartsWith("dear train: rank 1 exited with code 1"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::StartsWith("dear train: rank 1 exited with code 1"));
 }
 
 }  // namespace
-}  // namespace dear::cli::launcher_test
+}  // namespace dear::launch::launcher_test

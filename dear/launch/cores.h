@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-namespace dear::cli {
+namespace dear::launch {
 
 // The cores of this host that this process may run on, by number; never empty.
 std::vector<int> usable_cores();
@@ -20,4 +20,4 @@ int bind_to(const std::vector<int>& cores) noexcept;
 // is no number above 0.
 std::optional<int> threads_of_environment();
 
-}  // namespace dear::cli
+}  // namespace dear::launch

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "dear/cli/rank_environment.h"
+#include "dear/launch/rank_environment.h"
 
-namespace dear::cli {
+namespace dear::launch {
 
 inline constexpr int kMostRanks = 1024;
 
@@ -42,4 +42,4 @@ class Launcher {
   LaunchOptions options_;
 };
 
-}  // namespace dear::cli
+}  // namespace dear::launch

@@ -4,9 +4,9 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "dear/cli/pipe.h"
+#include "dear/launch/pipe.h"
 
-namespace dear::cli {
+namespace dear::launch::testing {
 
 // How a command ended, as a shell sees it.
 struct CommandResult {
@@ -49,4 +49,4 @@ class Lifeline {
   Pipe pipe_;
 };
 
-}  // namespace dear::cli
+}  // namespace dear::launch::testing

@@ -1,4 +1,4 @@
-#include "dear/cli/rank_environment.h"
+#include "dear/launch/rank_environment.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -9,12 +9,12 @@
 
 #include "dear/base/file_descriptor.h"
 
-namespace dear::cli::rank_environment_test {
+namespace dear::launch::rank_environment_test {
 namespace {
 
-using testing::Contains;
-using testing::Not;
-using testing::UnorderedElementsAre;
+using ::testing::Contains;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 
 const Job kJob{
     .ranks = 4, .master_port = 4711, .run_id = "dear-1-2", .cores = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}};
@@ -63,4 +63,4 @@ TEST(DescribeJob, FindsAPortThatCanBeBoundAndANameOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace dear::cli::rank_environment_test
+}  // namespace dear::launch::rank_environment_test

@@ -1,4 +1,4 @@
-#include "dear/cli/keeper.h"
+#include "dear/launch/keeper.h"
 
 #include <array>
 #include <cerrno>
@@ -9,10 +9,10 @@
 
 #include "dear/base/blocked_signals.h"
 #include "dear/base/error.h"
-#include "dear/cli/launcher.h"
-#include "dear/cli/pipe.h"
+#include "dear/launch/launcher.h"
+#include "dear/launch/pipe.h"
 
-namespace dear::cli {
+namespace dear::launch {
 namespace {
 
 // In a child of a process that may have threads: only what is safe in a signal handler.
@@ -72,4 +72,4 @@ void Keeper::announce_this_process() const noexcept {
   static_cast<void>(!::write(pipe_.get(), &self, sizeof self));
 }
 
-}  // namespace dear::cli
+}  // namespace dear::launch

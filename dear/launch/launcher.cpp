@@ -1,4 +1,4 @@
-#include "dear/cli/launcher.h"
+#include "dear/launch/launcher.h"
 
 #include <algorithm>
 #include <array>
@@ -16,14 +16,14 @@
 
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
-#include "dear/cli/cores.h"
-#include "dear/cli/held_signals.h"
-#include "dear/cli/keeper.h"
-#include "dear/cli/pipe.h"
-#include "dear/cli/rank_output.h"
-#include "dear/cli/rank_process.h"
+#include "dear/launch/cores.h"
+#include "dear/launch/held_signals.h"
+#include "dear/launch/keeper.h"
+#include "dear/launch/pipe.h"
+#include "dear/launch/rank_output.h"
+#include "dear/launch/rank_process.h"
 
-namespace dear::cli {
+namespace dear::launch {
 namespace {
 
 // Room for three files a rank, for as long as it lives.
@@ -287,4 +287,4 @@ Launcher::Launcher(LaunchOptions options) : options_(std::move(options)) {
 
 int Launcher::run() const { return Supervisor(options_).run(); }
 
-}  // namespace dear::cli
+}  // namespace dear::launch

@@ -1,4 +1,4 @@
-#include "dear/cli/held_signals.h"
+#include "dear/launch/held_signals.h"
 
 #include <cerrno>
 #include <sys/signalfd.h>
@@ -6,7 +6,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::cli {
+namespace dear::launch {
 
 HeldSignals::HeldSignals() {
   ::sigemptyset(&held_);
@@ -31,4 +31,4 @@ std::optional<int> HeldSignals::next() const {
              : std::nullopt;
 }
 
-}  // namespace dear::cli
+}  // namespace dear::launch
