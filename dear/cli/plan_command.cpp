@@ -52,7 +52,7 @@ void print(const plan::Answer& answer) {
                format_seconds(change.iteration_seconds), change.speed_up);
 }
 
-nlohmann::ordered_json to_json(const plan::Answer& answer, const Scenario& scenario) {
+nlohmann::ordered_json to_json(const plan::Answer& answer, const study::Scenario& scenario) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const plan::Row& row : answer.rows) {
     const sim::Evaluation& evaluation = row.evaluation;
@@ -82,7 +82,7 @@ nlohmann::ordered_json to_json(const plan::Answer& answer, const Scenario& scena
           {"verdict", answer.verdict}};
 }
 
-void write_schedule(const plan::Row& row, const Scenario& scenario, const std::string& path) {
+void write_schedule(const plan::Row& row, const study::Scenario& scenario, const std::string& path) {
   if (!row.fits)
     throw ConfigError(fmt::format("no schedule is written to '{}': nothing fits into the {} of a rank", path,
                                   format_bytes(scenario.memory_bytes)));
@@ -101,7 +101,7 @@ void run_plan(const PlanArguments& arguments) {
                         .evaluate = {.optimizer_states = arguments.model.optimizer_states},
                         .times = {.algorithm = arguments.model.algorithm}};
   for (const std::string& name : arguments.policies) options.policies.push_back(&find_policy(name));
-  const std::vector<Scenario> all = scenarios(arguments.scenarios);
+  const std::vector<study::Scenario> all = scenarios(arguments.scenarios);
   if (!arguments.schedule.empty() && all.size() != 1) {
     throw ConfigError(
         fmt::format("--schedule writes one schedule and {} were asked for: give one --model, --cluster and "
@@ -111,7 +111,7 @@ void run_plan(const PlanArguments& arguments) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   print_scenarios(all);
   fmt::print("Everything below is modelled: no computation and no communication took place.\n");
-  for (const Scenario& scenario : all) {
+  for (const study::Scenario& scenario : all) {
     options.memory_bytes = scenario.memory_bytes;
     const plan::Answer answer = plan::plan(scenario.workload, scenario.cluster, options);
     fmt::print("\n{} on {}, {} ranks\n\n", scenario.workload.name, scenario.cluster.name,

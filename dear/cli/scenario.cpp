@@ -145,8 +145,8 @@ Workload read_job(const ScenarioOptions& options, const std::string& model) {
   return job_of(options, model, Cluster{}).workload;
 }
 
-std::vector<Scenario> scenarios(const ScenarioOptions& options) {
-  std::vector<Scenario> all;
+std::vector<study::Scenario> scenarios(const ScenarioOptions& options) {
+  std::vector<study::Scenario> all;
   for (const std::string& model : options.models) {
     for (const std::string& text : split(options.clusters)) {
       std::vector<std::optional<int>> sizes(options.ranks.begin(), options.ranks.end());

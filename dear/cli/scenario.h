@@ -7,7 +7,7 @@
 
 #include <CLI/App.hpp>
 
-#include "dear/cluster/cluster.h"
+#include "dear/study/cases.h"
 #include "dear/workload/workload.h"
 
 namespace dear::cli {
@@ -36,20 +36,12 @@ struct ModelOptions {
   void add_to(CLI::App& command);
 };
 
-// One job on one machine.
-struct Scenario {
-  Workload workload;
-  Cluster cluster;                // of as many ranks as take part, those of all jobs
-  std::int64_t memory_bytes = 0;  // of a rank's device; 0: not known
-  std::string origin;             // of the times: "built for rtx2080ti, 64 samples", "read from FILE"
-};
-
 // The job of a model by name, or of a workload file, on whatever cluster: of the options, those that describe
 // a job count. ConfigError as below.
 Workload read_job(const ScenarioOptions& options, const std::string& model);
 
 // Every model on every cluster with every number of ranks, clusters and ranks innermost. ConfigError for what
 // there is not.
-std::vector<Scenario> scenarios(const ScenarioOptions& options);
+std::vector<study::Scenario> scenarios(const ScenarioOptions& options);
 
 }  // namespace dear::cli

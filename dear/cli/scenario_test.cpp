@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 std::vector<std::string> told(const ScenarioOptions& options) {
   std::vector<std::string> lines;
-  for (const Scenario& scenario : scenarios(options))
+  for (const study::Scenario& scenario : scenarios(options))
     lines.push_back(scenario.workload.name + " on " + scenario.cluster.name + " x " +
                     std::to_string(scenario.cluster.ranks()));
   return lines;
@@ -61,7 +61,7 @@ TEST(Scenarios, AreAllOfAllRanksInnermost) {
 
 // Commas part names, but not the keys of a network.
 TEST(Scenarios, TakeNetworksByNameAndByNumbers) {
-  const std::vector<Scenario> all = scenarios(
+  const std::vector<study::Scenario> all = scenarios(
       {.models = {"resnet50"}, .clusters = {"1gbit,10gbe", "bandwidth=8gbit,latency=50us"}, .ranks = {16}});
   ASSERT_EQ(all.size(), 3U);
   EXPECT_EQ(all[0].cluster.name, "1gbit");
@@ -107,7 +107,7 @@ TEST_F(Files, AreReadAsTheyAre) {
                  path("job.json"));
   write_cluster({.name = "mine", .dimensions = {{.name = "node", .size = 3}}, .device = "v100"},
                 path("cluster.json"));
-  const std::vector<Scenario> all =
+  const std::vector<study::Scenario> all =
       scenarios({.models = {path("job.json")}, .clusters = {path("cluster.json")}});
   ASSERT_EQ(all.size(), 1U);
   EXPECT_EQ(all[0].workload.name, "own");

@@ -39,7 +39,7 @@ struct SimulateArguments {
 };
 
 // Policies and how they group tensors.
-void choose(const SimulateArguments& arguments, CaseOptions& options) {
+void choose(const SimulateArguments& arguments, study::CaseOptions& options) {
   if (!arguments.schedule.empty()) {
     if (!arguments.policies.empty() || arguments.fusion)
       throw ConfigError("--schedule names a policy and its buckets: leave --policy and --fusion out");
@@ -55,10 +55,10 @@ void choose(const SimulateArguments& arguments, CaseOptions& options) {
 }
 
 void run_simulate(const SimulateArguments& arguments) {
-  CaseOptions options{.policies = {},
-                      .fusion = {},
-                      .evaluate = arguments.evaluate,
-                      .times = {.algorithm = arguments.model.algorithm}};
+  study::CaseOptions options{.policies = {},
+                             .fusion = {},
+                             .evaluate = arguments.evaluate,
+                             .times = {.algorithm = arguments.model.algorithm}};
   options.evaluate.optimizer_states = arguments.model.optimizer_states;
   options.evaluate.detail = sim::parse_detail(arguments.detail);
   // Closed forms have names for ways on clusters; blocks, for programs.
@@ -69,7 +69,7 @@ void run_simulate(const SimulateArguments& arguments) {
   options.evaluate.jobs = {.count = arguments.scenarios.jobs,
                            .placement = sim::parse_placement(arguments.placement)};
   choose(arguments, options);
-  const std::vector<Scenario> all = scenarios(arguments.scenarios);
+  const std::vector<study::Scenario> all = scenarios(arguments.scenarios);
   const std::size_t count = all.size() * options.policies.size();
   if (!arguments.trace.empty() && count != 1) {
     throw ConfigError(
@@ -77,12 +77,12 @@ void run_simulate(const SimulateArguments& arguments) {
                     "--cluster, --policy and number of --ranks",
                     count));
   }
-  const std::vector<Case> cases = simulate(all, options);
+  const std::vector<study::Case> cases = study::simulate(all, options);
 
-  if (!arguments.json.empty()) write_file_atomically(arguments.json, to_json(cases));
+  if (!arguments.json.empty()) write_file_atomically(arguments.json, study::to_json(cases));
   if (!arguments.plot.empty())
-    write_file_atomically(arguments.plot, plot(cases, "Iteration times, simulated"));
-  if (!arguments.trace.empty()) write_chrome_trace(trace_of(cases.front()), arguments.trace);
+    write_file_atomically(arguments.plot, study::plot(cases, "Iteration times, simulated"));
+  if (!arguments.trace.empty()) write_chrome_trace(study::trace_of(cases.front()), arguments.trace);
   print_scenarios(all);
   fmt::print("Everything below is modelled: no computation and no communication took place.\n\n");
   fmt::print("{}", table_of(cases, options.policies.size()));

@@ -1,45 +1,15 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
-#include "dear/cli/scenario.h"
-#include "dear/cost/cluster_times.h"
-#include "dear/fusion/grouping.h"
-#include "dear/plan/fusion_choice.h"
-#include "dear/schedule/policy/policy.h"
-#include "dear/sim/evaluate.h"
-#include "dear/trace/trace.h"
+#include "dear/study/cases.h"
 
 namespace dear::cli {
 
-struct CaseOptions {
-  std::vector<const Policy*> policies;
-  plan::FusionChoice fusion;
-  sim::EvaluateOptions evaluate;
-  cost::ClusterTimesOptions times;
-};
-
-// One policy in one scenario.
-struct Case {
-  const Scenario* scenario = nullptr;
-  const Policy* policy = nullptr;
-  std::string fusion;
-  Grouping grouping;
-  cost::CollectiveTimes times;
-  sim::Evaluation evaluation;
-};
-
-// Every policy in every scenario, policies innermost. The scenarios outlive the cases.
-std::vector<Case> simulate(const std::vector<Scenario>& scenarios, const CaseOptions& options);
-
-void print_scenarios(const std::vector<Scenario>& scenarios);
+void print_scenarios(const std::vector<study::Scenario>& scenarios);
 // A line for each; speed-ups are over the first of every `policies` lines.
-std::string table_of(const std::vector<Case>& cases, std::size_t policies);
-// A list of {model, cluster, ranks, policy, fusion, iteration_seconds, ...}: see docs/formats.md.
-std::string to_json(const std::vector<Case>& cases);
-// SVG: a panel for each scenario, a bar for each policy.
-std::string plot(const std::vector<Case>& cases, const std::string& title);
-Trace trace_of(const Case& one);
+std::string table_of(const std::vector<study::Case>& cases, std::size_t policies);
 
 }  // namespace dear::cli

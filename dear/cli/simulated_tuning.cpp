@@ -34,7 +34,7 @@ double noisy_seconds(double seconds, double noise, int window, tune::Draws& draw
   return tune::median(std::move(iterations));
 }
 
-TuningReport tune_simulated(const Scenario& scenario, const SimulatedTuningOptions& options) {
+TuningReport tune_simulated(const study::Scenario& scenario, const SimulatedTuningOptions& options) {
   TuningReport report{.model = scenario.workload.name,
                       .cluster = scenario.cluster.name,
                       .ranks = scenario.cluster.ranks(),

@@ -28,7 +28,7 @@ struct SimulatedTuningOptions {
 
 // Tunes the bucket size of a job that is simulated, where the truth is known: it is in the report.
 // ConfigError for what a tuner or the simulator refuses.
-TuningReport tune_simulated(const Scenario& scenario, const SimulatedTuningOptions& options);
+TuningReport tune_simulated(const study::Scenario& scenario, const SimulatedTuningOptions& options);
 
 // What a job and its cluster look like to somebody who measured them badly: each start-up time and each time
 // a byte is off by a factor between 1 / (1 + error) and 1 + error, all layers together by another, and each

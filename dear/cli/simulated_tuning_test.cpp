@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-Scenario scenario() {
+study::Scenario scenario() {
   return scenarios({.models = {"resnet50"}, .clusters = {"10gbe"}, .ranks = {16}}).front();
 }
 
@@ -52,7 +52,7 @@ TEST(SimulatedTuning, EveryMethodAndPlannedBuckets) {
 }
 
 TEST(SimulatedTuning, MisjudgingStaysWithinItsError) {
-  const Scenario truth = scenario();
+  const study::Scenario truth = scenario();
   Workload workload = truth.workload;
   Cluster cluster = truth.cluster;
   tune::Draws draws(1);

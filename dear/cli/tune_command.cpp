@@ -33,10 +33,10 @@ struct TuneArguments {
   std::optional<std::string> plot;
 };
 
-Scenario one_scenario(const ScenarioOptions& options) {
+study::Scenario one_scenario(const ScenarioOptions& options) {
   if (options.models.empty()) throw ConfigError("--model is required");
   if (options.clusters.empty()) throw ConfigError("--cluster is required");
-  std::vector<Scenario> all = scenarios(options);
+  std::vector<study::Scenario> all = scenarios(options);
   if (all.size() != 1)
     throw ConfigError(
         fmt::format("one job is tuned and {} were asked for: give one --model, --cluster and number of "
@@ -61,7 +61,7 @@ void run_tune(const TuneArguments& arguments) {
   SimulatedTuningOptions options = arguments.tuning;
   options.policy = &find_policy(arguments.policy);
   options.times.algorithm = arguments.model.algorithm;
-  const Scenario scenario = one_scenario(arguments.scenarios);
+  const study::Scenario scenario = one_scenario(arguments.scenarios);
   const TuningReport report = tune_simulated(scenario, options);
   if (!json.empty()) write_file_atomically(json, to_json(report));
   if (!picture.empty()) write_file_atomically(picture, plot(report));

@@ -1,4 +1,4 @@
-#include "dear/cli/study.h"
+#include "dear/study/paper.h"
 
 #include <set>
 #include <stdexcept>
@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace dear::cli::study_test {
+namespace dear::study::paper_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -70,4 +70,4 @@ TEST_F(OfThePaper, HasAllNumbers) {
 }
 
 }  // namespace
-}  // namespace dear::cli::study_test
+}  // namespace dear::study::paper_test

@@ -1,4 +1,4 @@
-#include "dear/cli/study.h"
+#include "dear/study/paper.h"
 
 #include <algorithm>
 #include <array>
@@ -8,8 +8,14 @@
 #include <fmt/format.h>
 
 #include "dear/base/units.h"
+#include "dear/cluster/presets.h"
+#include "dear/plan/breakdown.h"
+#include "dear/study/cases.h"
+#include "dear/zoo/device.h"
+#include "dear/zoo/make_workload.h"
+#include "dear/zoo/models.h"
 
-namespace dear::cli {
+namespace dear::study {
 namespace {
 
 constexpr std::array kModels = {"resnet50", "densenet201", "inception-v4", "bert-base", "bert-large"};
@@ -29,17 +35,29 @@ constexpr std::array kPlanned = {"wfbp", "dear-replicated", "dear-eager"};
 
 std::string milliseconds(double seconds) { return fmt::format("{:.1f}", 1e3 * seconds); }
 
+// Every model with every number of ranks, ranks innermost.
+std::vector<Scenario> scenarios_on(const char* cluster) {
+  std::vector<Scenario> scenarios;
+  for (const char* const name : kModels) {
+    for (const int ranks : kRanks) {
+      const Cluster part = find_cluster(cluster, ranks);
+      const zoo::Device& device = zoo::find_device(part.device);
+      scenarios.push_back({.workload = zoo::make_workload(zoo::find_model(name), device),
+                           .cluster = part,
+                           .memory_bytes = device.memory_bytes,
+                           .origin = {}});
+    }
+  }
+  return scenarios;
+}
+
 class Study {
  public:
   Study() {
     options_.times.algorithm = "ring";
     for (const Policy& policy : policies()) options_.policies.push_back(&policy);
     for (const auto& [cluster, title, reported] : kNetworks) {
-      ScenarioOptions scenario_options;
-      scenario_options.models.assign(kModels.begin(), kModels.end());
-      scenario_options.clusters = {cluster};
-      scenario_options.ranks.assign(kRanks.begin(), kRanks.end());
-      scenarios_.push_back(scenarios(scenario_options));
+      scenarios_.push_back(scenarios_on(cluster));
       cases_.push_back(simulate(scenarios_.back(), options_));
       CaseOptions planned = options_;
       planned.policies.clear();
@@ -240,4 +258,4 @@ since that is not what tells the two apart.
 
 std::vector<StudyFile> study_of_the_paper() { return Study().files(); }
 
-}  // namespace dear::cli
+}  // namespace dear::study

@@ -3,10 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "dear/cli/simulated_cases.h"
-#include "dear/plan/breakdown.h"
-
-namespace dear::cli {
+namespace dear::study {
 
 // The study of DeAR's paper (Zhang et al., ICDCS 2023, arXiv 2302.12445), simulated: its five models on its
 // two networks with 16, 32 and 64 ranks, by every policy with its usual settings.
@@ -17,4 +14,4 @@ struct StudyFile {
 // The report, a picture for each network, and all numbers as JSON. Always the same bytes.
 std::vector<StudyFile> study_of_the_paper();
 
-}  // namespace dear::cli
+}  // namespace dear::study
