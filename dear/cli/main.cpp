@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
-#include "dear/cli/bench/bench_command.h"
+#include "dear/cli/bench_command.h"
 #include "dear/cli/exit_status.h"
 #include "dear/cli/launch_command.h"
 #include "dear/cli/list_commands.h"

@@ -1,0 +1,224 @@
+#include "dear/cli/bench_command.h"
+
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "dear/base/atomic_file.h"
+#include "dear/base/units.h"
+#include "dear/cli/bench_options.h"
+#include "dear/cli/bench_report.h"
+#include "dear/cli/exit_status.h"
+#include "dear/launch/cores.h"
+#include "dear/measure/crew.h"
+#include "dear/measure/launched.h"
+#include "dear/measure/link_fit.h"
+#include "dear/measure/plot.h"
+#include "dear/measure/worker.h"
+
+namespace dear::cli {
+namespace {
+
+constexpr const char* kName = "dear bench collective";
+
+void show_progress(std::int64_t bytes) {
+  if (::isatty(STDERR_FILENO) != 0) {
+    fmt::print(stderr, "\r\033[Kmeasuring {} ", format_bytes(bytes));
+  }
+}
+void end_progress() {
+  if (::isatty(STDERR_FILENO) != 0) {
+    fmt::print(stderr, "\r\033[K");
+  }
+}
+
+// A signal ends this process as it would have without us, but only after the ranks.
+measure::ContestOutcome hold_until_signalled(const measure::ContestSettings& settings) {
+  int signal = 0;
+  try {
+    const launch::HeldSignals signals;
+    return measure::hold_contest(settings, signals, show_progress);
+  } catch (const measure::Interrupted& interrupted) {
+    signal = interrupted.signal;
+  }
+  end_progress();
+  std::raise(signal);
+  throw ExitStatus{128 + signal};  // where it is ignored
+}
+
+void write_outputs(const CollectiveSettings& settings, const measure::ContestOutcome& outcome) {
+  if (!settings.json.empty()) {
+    write_file_atomically(settings.json, measure::results_json(outcome.results));
+  }
+  if (!settings.plot.empty() && !outcome.results.empty()) {
+    const std::string title = fmt::format("{}, {}, {} ranks", name_of(settings.contest.operation),
+                                          dear::name_of(settings.contest.dtype), settings.contest.ranks);
+    write_file_atomically(settings.plot, measure::bandwidth_plot(outcome.results, title));
+  }
+  if (!settings.cluster.empty() && !outcome.results.empty()) {
+    const Cluster cluster = measure::fit_cluster(outcome.results, settings.contest.operation);
+    write_cluster(cluster, settings.cluster);
+    fmt::print("\n{}", measure::fit_text(cluster));
+  }
+}
+
+void run_collective(const CollectiveOptions& options) {
+  const LaunchEnvironment environment = read_launch_environment();
+  const CollectiveSettings settings = check(options, environment, this_installation());
+  Circumstances circumstances{.cores = static_cast<int>(launch::usable_cores().size()),
+                              .load_before = load_of_last_minute(),
+                              .program = "dear " DEAR_VERSION};
+  measure::ContestOutcome outcome =
+      settings.contest.launched ? measure::hold_launched_contest(settings.contest, environment, show_progress)
+                                : hold_until_signalled(settings.contest);
+  if (environment.rank != 0) {  // rank 0 speaks for all
+    if (!outcome.failures.empty()) {
+      throw ExitStatus{kExitFailure};
+    }
+    return;
+  }
+  end_progress();
+  circumstances.load_after = load_of_last_minute();
+  outcome.notes.insert(outcome.notes.begin(), settings.notes.begin(), settings.notes.end());
+
+  fmt::print("{}\n{}\n{}", heading(settings.contest), result_table(outcome.results),
+             circumstances_text(settings.contest, outcome, circumstances));
+  write_outputs(settings, outcome);
+  if (!outcome.failures.empty()) {
+    std::fflush(stdout);
+    fmt::print(stderr, "{}", failures_text(outcome.failures, kName));
+    throw ExitStatus{kExitFailure};
+  }
+}
+
+std::string names(const std::vector<measure::Contestant>& table, bool rivals) {
+  std::string text;
+  for (const measure::Contestant& contestant : table) {
+    if (contestant.rival == rivals) {
+      text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", contestant.name, contestant.summary);
+    }
+  }
+  return text;
+}
+
+std::string operation_names() {
+  std::string text;
+  for (const measure::MeasuredOperation operation : measure::measured_operations()) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", name_of(operation));
+  }
+  return text;
+}
+
+void add_collective(CLI::App& parent) {
+  CLI::App* const command =
+      parent.add_subcommand("collective", "Measure collectives of several backends, and rivals, in one run");
+  const auto options = std::make_shared<CollectiveOptions>();
+  const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
+    return command->add_option(name, value, help)->type_name(type)->capture_default_str();
+  };
+  const auto add_list = [&](const char* name, auto& value, const std::string& help, const char* type) {
+    return add(name, value, help, type)->delimiter(',')->allow_extra_args(false);
+  };
+  add("--ranks", options->ranks,
+      "Ranks of each contestant, on this host; under a launcher, those that it started", "N")
+      ->default_str("2");
+  add_list("--sizes", options->sizes,
+           "Bytes of the vector on each rank: sizes, or FIRST..LAST for each fourfold between",
+           "SIZE[,SIZE...]")
+      ->default_str("4B..64MiB");
+  add_list("--backend", options->backends,
+           "What to measure: " + names(measure::contestants(), false) +
+               "; under a launcher: " + names(measure::launched_backends(), false),
+           "NAME[,NAME...]")
+      ->default_str("shm");
+  add("--operation", options->operation, operation_names(), "NAME");
+  add("--dtype", options->dtype, "fp32, fp64, fp16, bf16, int32, int64, or uint8", "NAME");
+  add("--repeat", options->repeat, "Repetitions at each size; every contestant has one in turn", "N");
+  add_list(
+      "--rivals", options->rivals,
+      "What to compare with: " + names(measure::contestants(), true) + ", or none (default: those there are)",
+      "NAME[,NAME...]");
+  command->add_flag("--reproducible", options->reproducible,
+                    "DeAR's backends add in the order of ranks, to the same bits on each of them");
+  add("--ahead", options->ahead,
+      "DeAR's backends issue so many operations before they wait for the first, as training does; times are "
+      "of each",
+      "N")
+      ->default_str("1");
+  command->add_flag("--touch", options->touch,
+                    "Each rank writes its vector before each operation, and reads the result after it, as "
+                    "programs do; that takes part in the time");
+  command->add_flag(
+      "--interference", options->interference,
+      fmt::format("Measure the first backend once more while every rank multiplies matrices: what "
+                  "communication and computation take from each other, for the cluster file, "
+                  "too; with {} operations in flight unless --ahead says otherwise",
+                  kAheadInTraining));
+  add("--late", options->late,
+      "Rank 0 begins each repetition so much after the others: what part of a core those use who wait, and "
+      "how long rank 0 takes then",
+      "TIME");
+  add("--json", options->json, "Write the results to FILE", "FILE");
+  add("--plot", options->plot, "Draw bus bandwidth against size, as SVG", "FILE");
+  add("--cluster", options->cluster,
+      "Fit alpha and beta to the first backend, and write the cluster file that `dear simulate --network` "
+      "reads",
+      "FILE");
+  add("--timeout", options->timeout, "How long to wait for each measurement", "TIME");
+  command->add_flag_callback(
+      "--no-bind", [options] { options->bind = false; }, "Leave ranks where the system puts them");
+  command->add_flag_callback(
+      "--bind", [options] { options->bind = true; },
+      "Keep each rank on its part of the cores (default: where every rank can have one)");
+  command->footer(
+      "Every result is verified, on every rank and at each size. Times are from the first rank's start to "
+      "the\n"
+      "last rank's end; algbw is bytes over median, busbw what the busiest link carries, as nccl-tests "
+      "defines\n"
+      "it (all-reduce, and the pair: 2 (n-1)/n; reduce-scatter, all-gather, all-to-all: (n-1)/n; broadcast: "
+      "1).\n"
+      "Under a launcher (mpirun -n 8 dear bench collective) each process is a rank, on whatever hosts; a "
+      "repetition\n"
+      "is then as long as on the rank where it is longest, and a failure ends the run.\n"
+      "The exit code is 1 when a contestant fails or computes wrongly; the others are measured all the "
+      "same.");
+  command->callback([options] { run_collective(*options); });
+}
+
+// What the bench starts as its ranks; not for users.
+void add_worker(CLI::App& parent) {
+  CLI::App* const command = parent.add_subcommand("worker", "A rank of a bench")->group("");
+  struct Words {
+    measure::WorkerOptions options;
+    std::string timeout;
+  };
+  const auto words = std::make_shared<Words>();
+  command->add_option("--contestant", words->options.contestant)->required();
+  command->add_option("--control", words->options.control)->required();
+  command->add_option("--timeout", words->timeout)->required();
+  command->add_flag("--bind", words->options.bind);
+  command->add_flag("--reproducible", words->options.reproducible);
+  command->add_option("--ahead", words->options.ahead);
+  command->callback([words] {
+    words->options.timeout = std::chrono::duration<double>(parse_seconds(words->timeout));
+    measure::run_worker(words->options);
+  });
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app) {
+  CLI::App* const command =
+      app.add_subcommand("bench", "Measure parts of DeAR beside rivals")->require_subcommand(1);
+  add_collective(*command);
+  add_worker(*command);
+}
+
+}  // namespace dear::cli

@@ -1,0 +1,304 @@
+#include "dear/cli/bench_options.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/base/error.h"
+#include "dear/base/units.h"
+#include "dear/cli/output_path.h"
+#include "dear/launch/cores.h"
+#include "dear/launch/own_command.h"
+#include "dear/measure/launched.h"
+#include "dear/transport/shm/memory.h"
+
+namespace dear::cli {
+namespace {
+
+constexpr std::int64_t kMostRanks = 128;  // as many as shared memory carries
+constexpr std::int64_t kMostRepeats = 100'000;
+constexpr std::int64_t kMostAhead = 256;
+constexpr std::int64_t kLargestSize = 16 * kGiB;
+
+// Gives an error that a parser throws the option's name.
+template <typename Parse>
+auto parse_option(std::string_view option, Parse parse) {
+  try {
+    return parse();
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}: {}", option, error.what()));
+  }
+}
+
+void check_range(std::string_view option, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value < least || value > most) {
+    throw ConfigError(fmt::format("{} is {}, but must be from {} to {}", option, value, least, most));
+  }
+}
+
+// What an option may name: backends of DeAR's, or rivals.
+std::vector<const measure::Contestant*> choices(bool rivals, bool launched) {
+  std::vector<const measure::Contestant*> found;
+  for (const measure::Contestant& contestant :
+       rivals || !launched ? measure::contestants() : measure::launched_backends()) {
+    if (contestant.rival == rivals) {
+      found.push_back(&contestant);
+    }
+  }
+  return found;
+}
+
+const measure::Contestant& find_named(std::string_view option, const std::string& name, bool rival,
+                                      bool launched) {
+  std::vector<std::string_view> names;
+  for (const measure::Contestant* contestant : choices(rival, launched)) {
+    if (contestant->name == name) {
+      return *contestant;
+    }
+    names.push_back(contestant->name);
+  }
+  throw ConfigError(fmt::format("{}: there is no '{}'; choose from {}{}", option, name,
+                                fmt::join(names, ", "), rival ? ", or none" : ""));
+}
+
+// Why it cannot take part; "" with the entrant complete when it can.
+std::string complete(measure::Entrant& entrant, const LaunchEnvironment& environment,
+                     const Installation& installation) {
+  const measure::Contestant& contestant = *entrant.contestant;
+  if (environment.size > 1) {
+    return contestant.rival                ? measure::unfit(contestant, environment)
+           : contestant.missing != nullptr ? contestant.missing()
+                                           : "";
+  }
+  if (std::string why = contestant.missing(); !why.empty() || contestant.starter == measure::Starter::bench) {
+    return why;
+  }
+  const std::string implementation = contestant.starter == measure::Starter::openmpi ? "openmpi" : "mpich";
+  entrant.launcher = installation.find_mpi_launcher(implementation);
+  return entrant.launcher
+             ? ""
+             : fmt::format("no launcher of it was found (mpirun.{0}, mpiexec.{0}, mpirun or mpiexec)",
+                           implementation);
+}
+
+// Those whom the options name, and rivals whom nobody named where they can be had.
+class Registration {
+ public:
+  Registration(CollectiveSettings& settings, const LaunchEnvironment& environment,
+               const Installation& installation)
+      : settings_(settings), environment_(environment), installation_(installation) {}
+
+  void add_all(const CollectiveOptions& options) {
+    const bool launched = settings_.contest.launched;
+    add_by_name(
+        !options.backends.empty() ? options.backends : std::vector<std::string>{launched ? "auto" : "shm"},
+        "--backend", false);
+    const bool none = options.rivals == std::vector<std::string>{"none"};
+    if (options.rivals.empty()) {
+      add_every_rival();
+    } else if (!none) {
+      add_by_name(options.rivals, "--rivals", true);
+    }
+  }
+
+ private:
+  void add_by_name(const std::vector<std::string>& names, std::string_view option, bool rivals) {
+    for (const std::string& name : names) {
+      measure::Entrant entrant{.contestant = &find_named(option, name, rivals, settings_.contest.launched)};
+      for (const measure::Entrant& other : settings_.contest.entrants) {
+        if (other.contestant == entrant.contestant) {
+          throw ConfigError(fmt::format("{} names {} twice", option, name));
+        }
+      }
+      if (entrant.contestant->only_copies && settings_.contest.late_seconds > 0) {
+        throw ConfigError(
+            fmt::format("{}: {} waits for no other rank, so --late is not of it", option, name));
+      }
+      if (const std::string why = complete(entrant, environment_, installation_); !why.empty()) {
+        throw ConfigError(fmt::format("{}: {} cannot take part: {}", option, name, why));
+      }
+      settings_.contest.entrants.push_back(std::move(entrant));
+    }
+  }
+
+  void add_every_rival() {
+    for (const measure::Contestant* rival : choices(true, settings_.contest.launched)) {
+      measure::Entrant entrant{.contestant = rival};
+      if (rival->only_copies && (settings_.contest.operation == measure::MeasuredOperation::barrier ||
+                                 settings_.contest.late_seconds > 0)) {
+        continue;
+      }
+      if (const std::string why = complete(entrant, environment_, installation_); why.empty()) {
+        settings_.contest.entrants.push_back(std::move(entrant));
+      } else {
+        settings_.notes.push_back(fmt::format("{} does not take part: {}", rival->name, why));
+      }
+    }
+  }
+
+  CollectiveSettings& settings_;
+  const LaunchEnvironment& environment_;
+  const Installation& installation_;
+};
+
+void check_late(measure::ContestSettings& contest, const CollectiveOptions& options) {
+  if (!options.late) return;
+  contest.late_seconds = parse_option("--late", [&] { return parse_seconds(*options.late); });
+  if (contest.late_seconds <= 0) {
+    throw ConfigError("--late is 0, but must be longer; 200ms is a good choice");
+  }
+  if (2 * contest.late_seconds > contest.timeout.count()) {
+    throw ConfigError(fmt::format(
+        "--late is {}, and ranks wait for {:g} s at most: give twice as long a --timeout, at least",
+        *options.late, contest.timeout.count()));
+  }
+  if (contest.ranks < 2) {
+    throw ConfigError("--late has ranks wait for another, and there is one alone: give more --ranks");
+  }
+  if (contest.touch || contest.interference || options.plot || options.cluster) {
+    throw ConfigError(
+        "--late is of ranks that do nothing but wait: leave out --touch, --interference, --plot and "
+        "--cluster");
+  }
+}
+
+void check_memory(const measure::ContestSettings& contest, int ranks_here, const Installation& installation) {
+  // A vector on each rank, and for some what it is copied or sent to.
+  const std::int64_t most = *std::max_element(contest.sizes.begin(), contest.sizes.end());
+  const auto vectors = static_cast<double>(2 * contest.entrants.size()) * ranks_here;
+  if (vectors * static_cast<double>(most) > static_cast<double>(installation.available_bytes)) {
+    throw ConfigError(fmt::format(
+        "--sizes: vectors of {} on {} ranks of {} measure::contestants need up to {:.1f} GiB, but {} are "
+        "available; give "
+        "smaller sizes, or name fewer --rivals",
+        format_bytes(most), ranks_here, contest.entrants.size(),
+        vectors * static_cast<double>(most) / static_cast<double>(kGiB),
+        format_bytes(installation.available_bytes)));
+  }
+}
+
+void check_outputs(CollectiveSettings& settings, const CollectiveOptions& options) {
+  const measure::ContestSettings& contest = settings.contest;
+  settings.json = checked_output_path("--json", options.json);
+  settings.plot = checked_output_path("--plot", options.plot);
+  settings.cluster = checked_output_path("--cluster", options.cluster);
+  const std::vector<std::string> given{settings.json, settings.plot, settings.cluster};
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (!given[i].empty() && std::count(given.begin(), given.end(), given[i]) > 1) {
+      throw ConfigError("--json, --plot and --cluster name the same file; give each its own");
+    }
+  }
+  if (!settings.plot.empty() && contest.operation == measure::MeasuredOperation::barrier) {
+    throw ConfigError("--plot draws times against sizes, and a barrier has none; leave it out");
+  }
+  if (settings.cluster.empty()) {
+    return;
+  }
+  if (contest.operation == measure::MeasuredOperation::barrier || contest.sizes.size() < 2) {
+    throw ConfigError("--cluster fits alpha and beta, which takes two or more sizes; give more --sizes");
+  }
+  if (contest.ranks < 2) {
+    throw ConfigError("--cluster fits times between ranks, and one rank sends nothing; give more --ranks");
+  }
+}
+
+}  // namespace
+
+std::vector<std::int64_t> parse_sizes(const std::vector<std::string>& texts) {
+  std::vector<std::int64_t> sizes;
+  for (const std::string& text : texts) {
+    const std::size_t dots = text.find("..");
+    const std::int64_t first = parse_bytes(std::string_view(text).substr(0, dots));
+    const std::int64_t last =
+        dots == std::string::npos ? first : parse_bytes(std::string_view(text).substr(dots + 2));
+    if (first > last) {
+      throw ConfigError(fmt::format("'{}' begins above its end; put the smaller size first", text));
+    }
+    if (last > kLargestSize) {
+      throw ConfigError(
+          fmt::format("'{}' is more than {}; give a smaller size", text, format_bytes(kLargestSize)));
+    }
+    for (std::int64_t size = first; size < last; size *= 4) {
+      sizes.push_back(size);
+    }
+    sizes.push_back(last);
+  }
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
+}
+
+CollectiveSettings check(const CollectiveOptions& options, const LaunchEnvironment& environment,
+                         const Installation& installation) {
+  CollectiveSettings settings;
+  measure::ContestSettings& contest = settings.contest;
+  contest.launched = environment.size > 1;
+  const std::int64_t ranks = options.ranks.value_or(contest.launched ? environment.size : 2);
+  check_range("--ranks", ranks, 1, contest.launched ? environment.size : kMostRanks);
+  if (contest.launched && (ranks != environment.size || options.bind.value_or(false))) {
+    throw ConfigError(fmt::format(
+        "{} is for ranks that this command starts itself, and {} has started {}: leave it out",
+        ranks != environment.size ? "--ranks" : "--bind", environment.launcher, environment.size));
+  }
+  check_range("--repeat", options.repeat, 1, kMostRepeats);
+  contest.program = installation.program;
+  contest.ranks = static_cast<int>(ranks);
+  contest.repeat = static_cast<int>(options.repeat);
+  contest.operation =
+      parse_option("--operation", [&] { return measure::parse_measured_operation(options.operation); });
+  contest.dtype = parse_option("--dtype", [&] { return parse_dtype(options.dtype); });
+  if (contest.dtype == DType::u8 && reduces(contest.operation)) {
+    throw ConfigError(
+        "--dtype: sums of uint8 overflow, so there are none; choose another dtype or operation");
+  }
+  contest.sizes = parse_option("--sizes", [&] { return parse_sizes(options.sizes); });
+  if (contest.operation == measure::MeasuredOperation::barrier) {
+    contest.sizes = {0};
+  }
+  const double timeout = parse_option("--timeout", [&] { return parse_seconds(options.timeout); });
+  if (timeout <= 0) {
+    throw ConfigError("--timeout is 0, but must be longer; 60s is the default");
+  }
+  contest.timeout = std::chrono::duration<double>(timeout);
+  contest.reproducible = options.reproducible;
+  contest.interference = options.interference;
+  if (contest.interference && contest.operation == measure::MeasuredOperation::barrier) {
+    throw ConfigError(
+        "--interference is of operations that move bytes, and a barrier moves none; leave it out");
+  }
+  contest.touch = options.touch;
+  if (contest.touch && contest.operation == measure::MeasuredOperation::barrier) {
+    throw ConfigError("--touch is of operations on vectors, and a barrier has none; leave it out");
+  }
+  if (contest.touch && (contest.interference || options.ahead.value_or(1) > 1 || options.cluster)) {
+    throw ConfigError(
+        "--touch is of one operation at a time, with what a program does around it in its time: leave out "
+        "--ahead, --interference and --cluster");
+  }
+  check_late(contest, options);
+  const std::int64_t ahead = options.ahead.value_or(contest.interference ? kAheadInTraining : 1);
+  check_range("--ahead", ahead, 1, kMostAhead);
+  if (contest.interference && ahead == 1) {
+    throw ConfigError(
+        "--interference is of operations in flight beside a computation, and --ahead 1 waits for each; "
+        "give 2 or more");
+  }
+  contest.ahead = static_cast<int>(ahead);
+  contest.bind = options.bind.value_or(!contest.launched && contest.ranks <= installation.cores);
+  if (environment.rank == 0) {  // which is the one that writes
+    check_outputs(settings, options);
+  }
+  Registration(settings, environment, installation).add_all(options);
+  check_memory(contest, contest.launched ? environment.local_size : contest.ranks, installation);
+  return settings;
+}
+
+Installation this_installation() {
+  return {.program = launch::own_program(),
+          .cores = static_cast<int>(launch::usable_cores().size()),
+          .available_bytes = transport::available_memory(),
+          .find_mpi_launcher = measure::find_mpi_launcher};
+}
+
+}  // namespace dear::cli

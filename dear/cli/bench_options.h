@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dear/collective/environment.h"
+#include "dear/measure/contest.h"
+
+namespace dear::cli {
+
+constexpr std::int64_t kAheadInTraining = 16;  // buckets of a backward pass, roughly
+
+// What the user wrote for `dear bench collective`, as text where only we know its form.
+struct CollectiveOptions {
+  std::optional<std::int64_t> ranks{};  // 2; under a launcher those that it started
+  std::vector<std::string> sizes{"4B..64MiB"};
+  std::vector<std::string> backends{};  // shm; under a launcher DeAR's choice
+  std::string operation = "reduce-scatter+all-gather";
+  std::string dtype = "fp32";
+  std::int64_t repeat = 15;
+  std::vector<std::string> rivals{};    // those that there are
+  bool reproducible = false;            // of DeAR's backends: sums in the order of ranks
+  std::optional<std::int64_t> ahead{};  // of DeAR's backends, likewise: operations in flight; 1, or, for
+                                        // interference, kAheadInTraining
+  bool touch = false;                   // vectors are written before each operation, and read after it
+  std::optional<std::string> late{};    // how much later than the others rank 0 begins
+  bool interference = false;            // measure the first backend while its ranks compute, too
+  std::optional<std::string> json{};
+  std::optional<std::string> plot{};
+  std::optional<std::string> cluster{};
+  std::string timeout = "60s";
+  std::optional<bool>
+      bind{};  // where every rank can have a core; what a launcher started is left where it is
+};
+
+// What the machine has, as far as options depend on it.
+struct Installation {
+  std::string program;  // the path of this command
+  int cores = 1;
+  std::int64_t available_bytes = 0;  // of memory
+  std::function<std::optional<measure::MpiLauncher>(const std::string& implementation)>
+      find_mpi_launcher;
+};
+Installation this_installation();
+
+// The same, checked and complete: nothing in it can be refused any more.
+struct CollectiveSettings {
+  measure::ContestSettings contest;
+  std::vector<std::string> notes;   // rivals that are left out, and why
+  std::string json, plot, cluster;  // "" for none
+};
+
+// ConfigError, one sentence that names the option, for the first value that cannot be used, and for a
+// contestant that was asked for and is not there. Looks at the file system, changes nothing.
+CollectiveSettings check(const CollectiveOptions& options, const LaunchEnvironment& environment,
+                         const Installation& installation);
+
+// "4KiB", or "4B..64MiB": the first, four times as much and so on, and the last.
+std::vector<std::int64_t> parse_sizes(const std::vector<std::string>& texts);
+
+}  // namespace dear::cli

@@ -1,0 +1,217 @@
+#include "dear/cli/bench_options.h"
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/error.h"
+
+namespace dear::cli::bench_options_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::ThrowsMessage;
+
+// A machine with four cores, much memory and no MPI.
+Installation bare() {
+  return {.program = "dear",
+          .cores = 4,
+          .available_bytes = std::int64_t{1} << 40,
+          .find_mpi_launcher = [](const std::string&) { return std::optional<measure::MpiLauncher>(); }};
+}
+
+CollectiveSettings check_alone(const CollectiveOptions& options) {
+  return check(options, LaunchEnvironment{}, bare());
+}
+
+std::vector<std::string> names_of(const CollectiveSettings& settings) {
+  std::vector<std::string> names;
+  for (const measure::Entrant& entrant : settings.contest.entrants) {
+    names.emplace_back(entrant.contestant->name);
+  }
+  return names;
+}
+
+TEST(CollectiveOptions, TheDefaultsAreComplete) {
+  const CollectiveSettings settings = check_alone({});
+  EXPECT_EQ(settings.contest.ranks, 2);
+  EXPECT_EQ(settings.contest.operation, measure::MeasuredOperation::pair);
+  EXPECT_EQ(settings.contest.dtype, DType::f32);
+  EXPECT_EQ(settings.contest.sizes.front(), 4);
+  EXPECT_EQ(settings.contest.sizes.back(), 64 << 20);
+  EXPECT_EQ(settings.contest.timeout.count(), 60);
+  EXPECT_TRUE(settings.contest.bind);
+  EXPECT_FALSE(settings.contest.reproducible);
+  EXPECT_TRUE(check_alone({.reproducible = true}).contest.reproducible);
+  EXPECT_EQ(settings.contest.ahead, 1);
+  EXPECT_EQ(check_alone({.ahead = 8}).contest.ahead, 8);
+  EXPECT_FALSE(settings.contest.touch);
+  EXPECT_TRUE(check_alone({.touch = true}).contest.touch);
+  EXPECT_EQ(settings.contest.late_seconds, 0);
+  const measure::ContestSettings late = check_alone({.late = "200ms"}).contest;
+  EXPECT_EQ(late.late_seconds, 0.2);
+  for (const measure::Entrant& entrant : late.entrants) EXPECT_FALSE(entrant.contestant->only_copies);
+  EXPECT_FALSE(settings.contest.interference);
+  EXPECT_TRUE(check_alone({.interference = true}).contest.interference);
+  EXPECT_EQ(check_alone({.interference = true}).contest.ahead, 16);
+  EXPECT_EQ(check_alone({.ahead = 2, .interference = true}).contest.ahead, 2);
+  EXPECT_EQ(settings.contest.entrants.front().contestant->name, "shm");
+  EXPECT_THAT(names_of(settings), Contains("memcpy"));
+  EXPECT_EQ(settings.json, "");
+}
+
+TEST(CollectiveOptions, SizesAreListsAndRanges) {
+  EXPECT_THAT(parse_sizes({"4KiB"}), ElementsAre(4096));
+  EXPECT_THAT(parse_sizes({"1MiB", "4B", "1MiB"}), ElementsAre(4, 1 << 20));
+  EXPECT_THAT(parse_sizes({"4B..64B"}), ElementsAre(4, 16, 64));
+  EXPECT_THAT(parse_sizes({"4B..100B"}), ElementsAre(4, 16, 64, 100));
+  EXPECT_THAT(parse_sizes({"5B..5B", "1KiB"}), ElementsAre(5, 1024));
+  EXPECT_EQ(parse_sizes({"4B..256MiB"}).size(), 14U);
+}
+
+TEST(CollectiveOptions, RanksAreBoundWhereEachCanHaveACore) {
+  EXPECT_TRUE(check_alone({.ranks = 4}).contest.bind);
+  EXPECT_FALSE(check_alone({.ranks = 5}).contest.bind);
+  EXPECT_TRUE(check_alone({.ranks = 5, .bind = true}).contest.bind);
+  EXPECT_FALSE(check_alone({.ranks = 2, .bind = false}).contest.bind);
+}
+
+TEST(CollectiveOptions, RivalsThatAreNotThereAreNoted) {
+  const CollectiveSettings settings = check_alone({});
+  EXPECT_THAT(names_of(settings), Not(Contains("mpich")));
+  EXPECT_THAT(settings.notes, Contains(HasSubstr("mpich does not take part: ")));
+  EXPECT_THAT(settings.notes, Contains(HasSubstr("openmpi does not take part: ")));
+}
+
+TEST(CollectiveOptions, RivalsMayBeNamedOrNone) {
+  EXPECT_THAT(names_of(check_alone({.rivals = {"none"}})), ElementsAre("shm"));
+  EXPECT_THAT(names_of(check_alone({.rivals = {"memcpy"}})), ElementsAre("shm", "memcpy"));
+  EXPECT_TRUE(check_alone({.rivals = {"memcpy"}}).notes.empty());
+}
+
+TEST(CollectiveOptions, ABarrierHasNoSizesAndNothingToCopy) {
+  const CollectiveSettings settings = check_alone({.operation = "barrier"});
+  EXPECT_THAT(settings.contest.sizes, ElementsAre(0));
+  EXPECT_THAT(names_of(settings), Not(Contains("memcpy")));
+}
+
+TEST(CollectiveOptions, BytesAreMovedButNotAdded) {
+  EXPECT_EQ(check_alone({.operation = "all-gather", .dtype = "uint8"}).contest.dtype, DType::u8);
+}
+
+LaunchEnvironment launched_by(const std::string& launcher) {
+  return {.rank = 1, .size = 4, .local_rank = 1, .local_size = 2, .launcher = launcher};
+}
+
+TEST(CollectiveOptions, UnderALauncherItsRanksTakePart) {
+  const CollectiveSettings settings = check({}, launched_by("torchrun"), bare());
+  EXPECT_TRUE(settings.contest.launched);
+  EXPECT_EQ(settings.contest.ranks, 4);
+  EXPECT_FALSE(settings.contest.bind);
+  EXPECT_THAT(names_of(settings), ElementsAre("auto", "memcpy"));
+  EXPECT_THAT(settings.notes, Contains(HasSubstr("mpich does not take part: ")));
+}
+
+TEST(CollectiveOptions, UnderALauncherBackendsHaveTheirOwnNames) {
+  const CollectiveOptions options{.backends = {"two-level"}, .rivals = {"none"}};
+  EXPECT_THAT(names_of(check(options, launched_by("Open MPI"), bare())), ElementsAre("two-level"));
+  EXPECT_THAT(
+      [] { check({.backends = {"mpi-openmpi"}}, launched_by("Open MPI"), bare()); },
+      ThrowsMessage<ConfigError>(AllOf(HasSubstr("no 'mpi-openmpi'"), HasSubstr("auto, shm, gloo, mpi"))));
+}
+
+TEST(CollectiveOptions, WhatTheLauncherHasSettledIsRefused) {
+  const auto check_launched = [](const CollectiveOptions& options) {
+    check(options, launched_by("Open MPI"), bare());
+  };
+  EXPECT_THAT([&] { check_launched({.ranks = 3}); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("--ranks"), HasSubstr("Open MPI has started 4"))));
+  EXPECT_THAT([&] { check_launched({.bind = true}); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("--bind"), HasSubstr("Open MPI has started 4"))));
+}
+
+TEST(CollectiveOptions, AnotherMpiThanThatOfTheLauncherIsRefused) {
+  EXPECT_THAT([] { check({.rivals = {"mpich"}}, launched_by("Slurm"), bare()); },
+              ThrowsMessage<ConfigError>(HasSubstr("--rivals: mpich cannot take part: ")));
+}
+
+TEST(CollectiveOptions, MemoryIsCheckedBefore) {
+  Installation small = bare();
+  small.available_bytes = 100 << 20;
+  EXPECT_NO_THROW(check({.sizes = {"1MiB"}}, LaunchEnvironment{}, small));
+  EXPECT_THAT(
+      [&] { check({.sizes = {"64MiB"}}, LaunchEnvironment{}, small); },
+      ThrowsMessage<ConfigError>(AllOf(HasSubstr("--sizes"), HasSubstr("64 MiB"), HasSubstr("100 MiB"))));
+}
+
+struct Refusal {
+  std::string name;
+  CollectiveOptions options;
+  std::vector<std::string> naming;
+};
+class RefusedCollectiveOptions : public ::testing::TestWithParam<Refusal> {};
+TEST_P(RefusedCollectiveOptions, AreNamed) {
+  try {
+    check_alone(GetParam().options);
+    FAIL() << "not refused";
+  } catch (const ConfigError& error) {
+    for (const std::string& part : GetParam().naming) {
+      EXPECT_THAT(error.what(), HasSubstr(part));
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(
+    Options, RefusedCollectiveOptions,
+    ::testing::Values(
+        Refusal{"ranks0", {.ranks = 0}, {"--ranks is 0", "1 to 128"}},
+        Refusal{"ranksmany", {.ranks = 129}, {"--ranks is 129"}},
+        Refusal{"repeat0", {.repeat = 0}, {"--repeat is 0"}},
+        Refusal{"sizeunit", {.sizes = {"4"}}, {"--sizes: ", "'4'"}},
+        Refusal{"sizeempty", {.sizes = {""}}, {"--sizes: "}},
+        Refusal{"sizeback", {.sizes = {"8MiB..4B"}}, {"--sizes: '8MiB..4B' begins above its end"}},
+        Refusal{"sizeopen", {.sizes = {"4B.."}}, {"--sizes: "}},
+        Refusal{"sizehuge", {.sizes = {"4B..17GiB"}}, {"--sizes: ", "16 GiB"}},
+        Refusal{"backend",
+                {.backends = {"pigeon"}},
+                {"--backend: there is no 'pigeon'", "shm-one-copy, mpi-openmpi"}},
+        Refusal{"rivalasbackend", {.backends = {"memcpy"}}, {"--backend: there is no 'memcpy'"}},
+        Refusal{"twice", {.backends = {"shm", "shm"}}, {"--backend names shm twice"}},
+        Refusal{"mpi", {.backends = {"mpi-mpich"}}, {"--backend: mpi-mpich cannot take part: "}},
+        Refusal{"rival", {.rivals = {"nccl"}}, {"--rivals: there is no 'nccl'", "or none"}},
+        Refusal{"absent", {.rivals = {"memcpy", "openmpi"}}, {"--rivals: openmpi cannot take part: "}},
+        Refusal{"operation", {.operation = "gather"}, {"--operation: there is no operation 'gather'"}},
+        Refusal{"dtype", {.dtype = "fp8"}, {"--dtype: unknown dtype 'fp8'"}},
+        Refusal{"bytes", {.dtype = "uint8"}, {"--dtype: sums of uint8"}},
+        Refusal{"ahead0", {.ahead = 0}, {"--ahead"}}, Refusal{"aheadmany", {.ahead = 100'000}, {"--ahead"}},
+        Refusal{"idle", {.operation = "barrier", .interference = true}, {"--interference", "leave it out"}},
+        Refusal{"waiting", {.ahead = 1, .interference = true}, {"--interference", "give 2 or more"}},
+        Refusal{"notlate", {.late = "0s"}, {"--late is 0"}},
+        Refusal{"lateasnever", {.late = "soon"}, {"--late", "soon"}},
+        Refusal{"toolate", {.late = "20s", .timeout = "30s"}, {"--late is 20s", "30 s", "--timeout"}},
+        Refusal{"latealone", {.ranks = 1, .late = "1s"}, {"--late", "--ranks"}},
+        Refusal{"latetouched", {.touch = true, .late = "1s"}, {"--late", "leave out --touch"}},
+        Refusal{"lateplotted", {.late = "1s", .plot = "here.svg"}, {"--late", "--plot"}},
+        Refusal{
+            "latecopies", {.rivals = {"memcpy"}, .late = "1s"}, {"--rivals", "memcpy waits for no other"}},
+        Refusal{"untouched", {.operation = "barrier", .touch = true}, {"--touch", "leave it out"}},
+        Refusal{"touchedahead", {.ahead = 2, .touch = true}, {"--touch", "leave out --ahead"}},
+        Refusal{"touchedfit", {.touch = true, .cluster = "here.json"}, {"--touch", "--cluster"}},
+        Refusal{"timeout", {.timeout = "soon"}, {"--timeout: 'soon'"}},
+        Refusal{"timeout0", {.timeout = "0s"}, {"--timeout is 0"}},
+        Refusal{
+            "json", {.json = "/no/such/folder/x.json"}, {"--json: cannot write '/no/such/folder/x.json'"}},
+        Refusal{"plot", {.plot = "/"}, {"--plot: cannot write '/': it is a folder"}},
+        Refusal{"same", {.json = "/tmp/x", .cluster = "/tmp/x"}, {"name the same file"}},
+        Refusal{"plotbarrier", {.operation = "barrier", .plot = "/tmp/x"}, {"--plot", "barrier"}},
+        Refusal{"onesize", {.sizes = {"4B"}, .cluster = "/tmp/x"}, {"--cluster", "two or more sizes"}},
+        Refusal{"onerank", {.ranks = 1, .cluster = "/tmp/x"}, {"--cluster", "more --ranks"}}),
+    [](const auto& tested) { return tested.param.name; });
+
+}  // namespace
+}  // namespace dear::cli::bench_options_test

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dear/measure/contest.h"
+
+namespace dear::cli {
+
+// What a reader needs to judge times: how busy the machine was, and what ran.
+struct Circumstances {
+  int cores = 1;
+  double load_before = 0;  // of the last minute
+  double load_after = 0;
+  std::string program;  // "dear 0.1.0"
+};
+
+std::string heading(const measure::ContestSettings& settings);
+// One line a result, those of one size together; the last column holds how many times as long as the first
+// contestant each took.
+std::string result_table(const std::vector<measure::Result>& results);
+std::string circumstances_text(const measure::ContestSettings& settings,
+                               const measure::ContestOutcome& outcome, const Circumstances& circumstances);
+// Everything that went wrong; "" when nothing did. `who` stands before each sentence.
+std::string failures_text(const std::vector<measure::Failure>& failures, const std::string& who);
+
+double load_of_last_minute();  // 0 where the system does not say
+
+}  // namespace dear::cli

@@ -1,0 +1,32 @@
+#include "dear/measure/computation.h"
+
+#include <Eigen/Core>
+
+namespace dear::measure {
+namespace {
+
+// A layer's activations and weights, which a core's caches hold.
+constexpr int kRows = 64;
+constexpr int kInputs = 128;
+constexpr int kOutputs = 256;
+
+}  // namespace
+
+Computation::Computation() : thread_([this] { multiply(); }) {}
+
+Computation::~Computation() {
+  ends_.store(true, std::memory_order_relaxed);
+  thread_.join();
+}
+
+void Computation::multiply() {
+  const Eigen::MatrixXf activations = Eigen::MatrixXf::Constant(kRows, kInputs, 1.0F / kInputs);
+  const Eigen::MatrixXf weights = Eigen::MatrixXf::Constant(kInputs, kOutputs, 1.0F);
+  Eigen::MatrixXf result(kRows, kOutputs);
+  while (!ends_.load(std::memory_order_relaxed)) {
+    result.noalias() = activations * weights;
+    products_.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace dear::measure

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "dear/base/deadline.h"
+#include "dear/base/file_descriptor.h"
+
+namespace dear::measure {
+
+// A local socket that keeps messages apart. Every error is a TransportError.
+class Connection {
+ public:
+  struct Message {
+    std::string text;
+    FileDescriptor file;  // that came with it; none, mostly
+  };
+
+  explicit Connection(FileDescriptor socket) : socket_(std::move(socket)) {}
+
+  [[nodiscard]] int fd() const { return socket_.get(); }
+  // Messages are far smaller than what a socket holds: it does not wait.
+  void send(std::string_view text, int file = -1) const;
+  // Nothing when the other side has closed. TimeoutError at the deadline.
+  [[nodiscard]] std::optional<Message> receive(Deadline deadline) const;
+  // Sleeps until the other side has closed, whatever it sends.
+  void wait_for_close() const;
+  // Of the process on the other side.
+  [[nodiscard]] FileDescriptor pidfd() const;
+
+ private:
+  FileDescriptor socket_;
+};
+
+// Where the ranks of one contestant find the coordinator. The address is the path of a file that this process
+// holds open and that has no name otherwise: it is reachable for processes of the same user wherever the same
+// /proc is seen, in any network namespace, and nothing of it is left behind.
+class ControlListener {
+ public:
+  ControlListener();
+
+  [[nodiscard]] int fd() const { return socket_.get(); }
+  [[nodiscard]] std::string address() const;
+  [[nodiscard]] Connection accept() const;
+
+ private:
+  FileDescriptor socket_;
+  FileDescriptor name_;
+};
+
+Connection connect_to(const std::string& address);
+
+}  // namespace dear::measure

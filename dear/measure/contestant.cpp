@@ -1,0 +1,116 @@
+#include "dear/measure/contestant.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/base/error.h"
+#include "dear/collective/init.h"
+#include "dear/measure/gloo_engine.h"
+#include "dear/measure/group_engine.h"
+#include "dear/measure/memcpy_engine.h"
+#include "dear/measure/mpi_engine.h"
+#include "dear/transport/gloo/gloo.h"
+#include "dear/transport/mpi/mpi.h"
+
+namespace dear::measure {
+namespace {
+
+Group group_over(const std::string& backend, const EngineOptions& options) {
+  return init({.timeout = options.timeout,
+               .backend = backend,
+               .reproducible = options.reproducible,
+               .say = [](const auto&) {}});  // the bench says itself what it measures
+}
+std::unique_ptr<Engine> open_group(const std::string& backend, const EngineOptions& options) {
+  return make_group_engine(group_over(backend, options), options.ahead);
+}
+std::unique_ptr<Engine> open_shm(const EngineOptions& options) { return open_group("shm", options); }
+std::unique_ptr<Engine> open_shm_one_copy(const EngineOptions& options) {
+  return make_one_copy_engine(group_over("shm", options), options.ahead);
+}
+// That of the launcher that started this process.
+std::unique_ptr<Engine> open_mpi_backend(const EngineOptions& options) { return open_group("mpi", options); }
+std::unique_ptr<Engine> open_gloo_backend(const EngineOptions& options) {
+  return open_group("gloo", options);
+}
+std::unique_ptr<Engine> open_openmpi(const EngineOptions& options) {
+  return open_mpi_engine("openmpi", options);
+}
+std::unique_ptr<Engine> open_mpich(const EngineOptions& options) { return open_mpi_engine("mpich", options); }
+std::unique_ptr<Engine> open_memcpy(const EngineOptions&) { return make_memcpy_engine(); }
+
+std::string never_missing() { return ""; }
+std::string module_missing(const std::string& implementation) {
+  const auto built = transport::mpi_implementations();
+  return std::find(built.begin(), built.end(), implementation) != built.end()
+             ? ""
+             : fmt::format("this `dear` was built without {0}; install lib{0}-dev and build it again",
+                           implementation);
+}
+std::string openmpi_missing() { return module_missing("openmpi"); }
+std::string mpich_missing() { return module_missing("mpich"); }
+
+}  // namespace
+
+const std::vector<Contestant>& contestants() {
+  static const std::vector<Contestant> kTable{
+      {.name = "shm", .summary = "DeAR on shared memory", .open = open_shm, .missing = never_missing},
+      {.name = "shm-one-copy",
+       .summary = "the same, with one copy of the parameters for all ranks",
+       .open = open_shm_one_copy,
+       .missing = never_missing},
+      {.name = "mpi-openmpi",
+       .summary = "DeAR over Open MPI",
+       .starter = Starter::openmpi,
+       .open = open_mpi_backend,
+       .missing = openmpi_missing},
+      {.name = "mpi-mpich",
+       .summary = "DeAR over MPICH",
+       .starter = Starter::mpich,
+       .open = open_mpi_backend,
+       .missing = mpich_missing},
+      {.name = "gloo",
+       .summary = "DeAR over Gloo",
+       .open = open_gloo_backend,
+       .missing = transport::gloo_missing},
+      {.name = "openmpi",
+       .summary = "Open MPI's own collectives",
+       .starter = Starter::openmpi,
+       .rival = true,
+       .open = open_openmpi,
+       .missing = openmpi_missing},
+      {.name = "mpich",
+       .summary = "MPICH's own collectives",
+       .starter = Starter::mpich,
+       .rival = true,
+       .open = open_mpich,
+       .missing = mpich_missing},
+      {.name = "gloo-own",
+       .summary = "Gloo's own collectives",
+       .rival = true,
+       .open = open_gloo_engine,
+       .missing = transport::gloo_missing},
+      {.name = "memcpy",
+       .summary = "each rank copies its vector once: the floor",
+       .rival = true,
+       .only_copies = true,
+       .open = open_memcpy,
+       .missing = never_missing},
+  };
+  return kTable;
+}
+
+const Contestant& find_contestant(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const Contestant& contestant : contestants()) {
+    if (contestant.name == name) {
+      return contestant;
+    }
+    names.push_back(contestant.name);
+  }
+  throw ConfigError(fmt::format("there is no contestant '{}'; choose from {}", name, fmt::join(names, ", ")));
+}
+
+}  // namespace dear::measure

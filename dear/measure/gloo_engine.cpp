@@ -1,0 +1,85 @@
+#include "dear/measure/gloo_engine.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/collective/environment.h"
+#include "dear/measure/private_memory.h"
+#include "dear/transport/gloo/gloo.h"
+
+namespace dear::measure {
+namespace {
+
+class GlooEngine : public Engine {
+ public:
+  explicit GlooEngine(std::unique_ptr<transport::GlooMesh> gloo) : gloo_(std::move(gloo)) {}
+
+  [[nodiscard]] std::string description() const override {
+    return fmt::format("{}, {} ranks, its own collectives", gloo_->description(), gloo_->size());
+  }
+  [[nodiscard]] std::string refusal(MeasuredOperation operation, DType dtype) const override {
+    if (operation == MeasuredOperation::pair || operation == MeasuredOperation::reduce_scatter) {
+      return "Gloo has no reduce-scatter, where an all-reduce takes its place";
+    }
+    return dtype == DType::bf16 ? "Gloo does not add bf16" : "";
+  }
+  [[nodiscard]] int granularity(MeasuredOperation operation) const override {
+    const bool blocks =
+        operation == MeasuredOperation::all_gather || operation == MeasuredOperation::all_to_all;
+    return blocks ? gloo_->size() : 1;
+  }
+  [[nodiscard]] Range shard(const Work& work, int rank) const override {
+    const std::int64_t block = work.count / gloo_->size();
+    return {rank * block, (rank + 1) * block};
+  }
+  [[nodiscard]] const std::byte* reduced_shard(const Work&) const override { return nullptr; }
+  void prepare(std::int64_t bytes, std::int64_t output_bytes) override {
+    data_ = allocate_private(bytes);
+    if (output_bytes > 0) {
+      output_ = allocate_private(output_bytes);
+    }
+  }
+  [[nodiscard]] std::byte* data() const override { return data_.get(); }
+  [[nodiscard]] std::byte* output() const override { return output_.get(); }
+
+  void run(const Work& work) override {
+    switch (work.operation) {
+      case MeasuredOperation::all_reduce:
+        return gloo_->all_reduce(data(), work.count, work.dtype, Reduction::sum);
+      case MeasuredOperation::all_gather:
+        return gloo_->all_gather(data(), work.count, work.dtype);
+      case MeasuredOperation::broadcast:
+        return gloo_->broadcast(data(), work.count, work.dtype, 0);
+      case MeasuredOperation::all_to_all:
+        return gloo_->all_to_all(data(), output(), work.count, work.dtype);
+      case MeasuredOperation::barrier:
+        return gloo_->barrier();
+      case MeasuredOperation::pair:
+      case MeasuredOperation::reduce_scatter:
+        break;
+    }
+    throw ConfigError(refusal(work.operation, work.dtype));
+  }
+
+ private:
+  std::unique_ptr<transport::GlooMesh> gloo_;
+  PrivateMemory data_;
+  PrivateMemory output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> open_gloo_engine(const EngineOptions& options) {
+  const LaunchEnvironment environment = read_launch_environment();
+  return std::make_unique<GlooEngine>(transport::open_gloo({.rank = environment.rank,
+                                                            .size = environment.size,
+                                                            .master_address = environment.master_address,
+                                                            .master_port = environment.master_port,
+                                                            .job = environment.job,
+                                                            .interface_name = environment.network_interface,
+                                                            .deadline = Deadline::after(options.timeout)}));
+}
+
+}  // namespace dear::measure

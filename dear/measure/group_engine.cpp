@@ -1,0 +1,133 @@
+#include "dear/measure/group_engine.h"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace dear::measure {
+namespace {
+
+class GroupEngine : public Engine {
+ public:
+  GroupEngine(Group group, int ahead) : group_(std::move(group)), ahead_(ahead) {}
+
+  [[nodiscard]] std::string description() const override { return group_.description(); }
+  [[nodiscard]] int granularity(MeasuredOperation operation) const override {
+    return operation == MeasuredOperation::all_to_all ? group_.size() : 1;
+  }
+  [[nodiscard]] Range shard(const Work& work, int rank) const override {
+    return shard_of(work.count, work.dtype, group_.size(), rank);
+  }
+  [[nodiscard]] const std::byte* reduced_shard(const Work& work) const override {
+    return data() + shard(work, group_.rank()).begin * size_of(work.dtype);
+  }
+  void prepare(std::int64_t bytes, std::int64_t output_bytes) override {
+    data_ = group_.allocate(bytes);
+    gathered_ = data_;
+    if (output_bytes > 0) {
+      output_ = group_.allocate(output_bytes);
+    }
+  }
+  [[nodiscard]] std::byte* data() const override { return data_.data(); }
+  [[nodiscard]] std::byte* output() const override { return output_.data(); }
+  [[nodiscard]] const std::byte* gathered() const override { return gathered_.data(); }
+
+  void run(const Work& work) override {
+    carry_out(work, [this](Request&& request) { group_.perform(std::move(request)); });
+  }
+  // A group runs what is issued one after another, so all of them may have the same vector.
+  void run_batch(const Work& work, int batch) override {
+    if (ahead_ == 1) return Engine::run_batch(work, batch);
+    for (int done = 0; done < batch;) {
+      std::vector<Pending> issued;
+      for (int i = 0; i < ahead_ && done < batch; ++i, ++done)
+        carry_out(work, [&](Request&& request) { issued.push_back(group_.issue(request)); });
+      for (Pending& pending : issued) pending.wait();
+    }
+  }
+
+ protected:
+  Group group_;
+  Buffer data_;
+  Buffer gathered_;  // what an all-gather is of
+
+ private:
+  template <typename Carry>
+  void carry_out(const Work& work, const Carry& carry) {
+    const auto perform = [&](Operation operation) {
+      const Buffer& buffer = operation == Operation::all_gather ? gathered_ : data_;
+      carry({.operation = operation, .view = {.buffer = buffer, .count = work.count, .dtype = work.dtype}});
+    };
+    switch (work.operation) {
+      case MeasuredOperation::pair:
+        perform(Operation::reduce_scatter);
+        return perform(Operation::all_gather);
+      case MeasuredOperation::reduce_scatter:
+        return perform(Operation::reduce_scatter);
+      case MeasuredOperation::all_gather:
+        return perform(Operation::all_gather);
+      case MeasuredOperation::all_reduce:
+        return perform(Operation::all_reduce);
+      case MeasuredOperation::broadcast:
+        return perform(Operation::broadcast);
+      case MeasuredOperation::all_to_all:
+        return carry({.operation = Operation::all_to_all,
+                      .view = {.buffer = data_, .count = work.count, .dtype = work.dtype},
+                      .output = {.buffer = output_, .count = work.count, .dtype = work.dtype}});
+      case MeasuredOperation::barrier:
+        return perform(Operation::barrier);
+    }
+  }
+
+  int ahead_;
+  Buffer output_;
+};
+
+class OneCopyEngine final : public GroupEngine {
+ public:
+  using GroupEngine::GroupEngine;
+
+  [[nodiscard]] std::string description() const override {
+    return group_.description() + ", one copy of what is gathered";
+  }
+  [[nodiscard]] std::string refusal(MeasuredOperation operation, DType) const override {
+    using enum MeasuredOperation;
+    const bool can = operation == pair || operation == reduce_scatter || operation == all_gather;
+    return can ? "" : "with one copy of the parameters, they are all-gathered and nothing else";
+  }
+  void prepare(std::int64_t bytes, std::int64_t) override {
+    data_ = group_.allocate(bytes);
+    gathered_ = group_.allocate_shared(bytes);
+  }
+  void run_to_verify(const Work& work) override {
+    const auto run_one = [&](MeasuredOperation operation) {
+      run({.operation = operation, .dtype = work.dtype, .count = work.count});
+    };
+    if (work.operation != MeasuredOperation::all_gather) run_one(MeasuredOperation::reduce_scatter);
+    if (work.operation == MeasuredOperation::reduce_scatter) return;
+    update(work);
+    run_one(MeasuredOperation::all_gather);
+  }
+
+ private:
+  // Of plain SGD with a rate of -1, on parameters of 0.
+  void update(const Work& work) {
+    const Range own = shard(work, group_.rank());
+    if (own.count() == 0) return;
+    const std::int64_t begin = own.begin * size_of(work.dtype);
+    std::memcpy(gathered_.data() + begin, data_.data() + begin,
+                static_cast<std::size_t>(own.count() * size_of(work.dtype)));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> make_group_engine(const Group& group, int ahead) {
+  return std::make_unique<GroupEngine>(group, ahead);
+}
+
+std::unique_ptr<Engine> make_one_copy_engine(const Group& group, int ahead) {
+  return std::make_unique<OneCopyEngine>(group, ahead);
+}
+
+}  // namespace dear::measure

@@ -1,0 +1,95 @@
+#include "dear/measure/mpi_engine.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/deadline.h"
+#include "dear/measure/private_memory.h"
+#include "dear/transport/mpi/mpi.h"
+
+namespace dear::measure {
+namespace {
+
+using transport::MpiCollective;
+using In = MpiCollective::Operation;
+
+class MpiEngine : public Engine {
+ public:
+  explicit MpiEngine(std::shared_ptr<transport::Mpi> mpi) : mpi_(std::move(mpi)) {}
+
+  [[nodiscard]] std::string description() const override {
+    return mpi_->description() + ", its own collectives";
+  }
+  [[nodiscard]] std::string refusal(MeasuredOperation operation, DType dtype) const override {
+    const bool can = !reduces(operation) || mpi_->supports({.operation = In::all_reduce, .dtype = dtype});
+    return can ? "" : fmt::format("MPI has no sums of {}", dear::name_of(dtype));
+  }
+  [[nodiscard]] int granularity(MeasuredOperation operation) const override {
+    const bool any_count = operation == MeasuredOperation::all_reduce ||
+                           operation == MeasuredOperation::broadcast ||
+                           operation == MeasuredOperation::barrier;
+    return any_count ? 1 : mpi_->size();
+  }
+  [[nodiscard]] Range shard(const Work& work, int rank) const override {
+    const std::int64_t block = work.count / mpi_->size();
+    return {rank * block, (rank + 1) * block};
+  }
+  void prepare(std::int64_t bytes, std::int64_t output_bytes) override {
+    data_ = allocate_private(bytes);
+    shard_ = allocate_private(bytes / mpi_->size() + 1);
+    if (output_bytes > 0) {
+      output_ = allocate_private(output_bytes);
+    }
+  }
+  [[nodiscard]] std::byte* data() const override { return data_.get(); }
+  [[nodiscard]] std::byte* output() const override { return output_.get(); }
+  [[nodiscard]] const std::byte* reduced_shard(const Work&) const override { return shard_.get(); }
+
+  void run(const Work& work) override {
+    MpiCollective collective{.data = data_.get(), .count = work.count, .dtype = work.dtype};
+    const auto perform = [&](In operation, std::byte* output) {
+      collective.operation = operation;
+      collective.output = output;
+      mpi_->run_blocking(collective);
+    };
+    switch (work.operation) {
+      case MeasuredOperation::pair:
+        // The reduced shard lies apart in between: what both calls do best.
+        perform(In::reduce_scatter, shard_.get());
+        return perform(In::all_gather, shard_.get());
+      case MeasuredOperation::reduce_scatter:
+        return perform(In::reduce_scatter, shard_.get());
+      case MeasuredOperation::all_gather:
+        return perform(In::all_gather, nullptr);
+      case MeasuredOperation::all_reduce:
+        return perform(In::all_reduce, nullptr);
+      case MeasuredOperation::broadcast:
+        return perform(In::broadcast, nullptr);
+      case MeasuredOperation::all_to_all:
+        return perform(In::all_to_all, output_.get());
+      case MeasuredOperation::barrier:
+        return perform(In::barrier, nullptr);
+    }
+  }
+
+ private:
+  std::shared_ptr<transport::Mpi> mpi_;
+  PrivateMemory data_;
+  PrivateMemory shard_;
+  PrivateMemory output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> open_mpi_engine(const std::string& implementation, const EngineOptions& options) {
+  // A group of this process may be on it; it outlives the engines of a bench.
+  if (transport::Mpi* const shared = transport::mpi_in_use()) {
+    return std::make_unique<MpiEngine>(std::shared_ptr<transport::Mpi>(shared, [](transport::Mpi*) {}));
+  }
+  return std::make_unique<MpiEngine>(transport::open_mpi({.implementation = implementation,
+                                                          .deadline = Deadline::after(options.timeout),
+                                                          .outlive_peers = false}));
+}
+
+}  // namespace dear::measure

@@ -1,0 +1,168 @@
+#include "dear/measure/plot.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/base/units.h"
+#include "dear/drawing/svg.h"
+
+namespace dear::measure {
+namespace {
+
+// Of the whole picture and of the field that the lines are drawn in.
+constexpr double kWidth = 960;
+constexpr double kHeight = 560;
+constexpr double kLeft = 80;
+constexpr double kRight = 660;
+constexpr double kTop = 56;
+constexpr double kBottom = 490;
+
+using drawing::Anchor;
+using drawing::kColours;
+
+struct Point {
+  double bytes;
+  double bandwidth;
+};
+struct Line {
+  std::string name;
+  std::vector<Point> points;
+};
+
+std::vector<Line> lines_of(const std::vector<Result>& results) {
+  std::vector<Line> lines;
+  for (const Result& result : results) {
+    if (result.bytes <= 0 || result.bus_bandwidth() <= 0) {
+      continue;
+    }
+    const std::string name = result.operation == results.front().operation
+                                 ? result.label()
+                                 : fmt::format("{}, {}", result.label(), name_of(result.operation));
+    auto line =
+        std::find_if(lines.begin(), lines.end(), [&](const Line& other) { return other.name == name; });
+    if (line == lines.end()) {
+      line = lines.insert(lines.end(), {.name = name, .points = {}});
+    }
+    line->points.push_back({static_cast<double>(result.bytes), result.bus_bandwidth()});
+  }
+  return lines;
+}
+
+// Numbers from `low` to `high`, which differ, on a logarithmic axis from `begin` to `end`.
+struct Axis {
+  double low;
+  double high;
+  double begin;
+  double end;
+  [[nodiscard]] double at(double value) const {
+    return begin + (end - begin) * std::log(value / low) / std::log(high / low);
+  }
+};
+
+class Picture {
+ public:
+  Picture(const std::vector<Line>& lines, const std::string& title)
+      : svg_(kWidth, kHeight, title),
+        bytes_{.low = 1e300, .high = 0, .begin = kLeft, .end = kRight},
+        bandwidth_{.low = 1e300, .high = 0, .begin = kBottom, .end = kTop} {
+    for (const Line& line : lines) {
+      for (const Point& point : line.points) {
+        bytes_.low = std::min(bytes_.low, point.bytes);
+        bytes_.high = std::max(bytes_.high, point.bytes);
+        bandwidth_.low = std::min(bandwidth_.low, point.bandwidth);
+        bandwidth_.high = std::max(bandwidth_.high, point.bandwidth);
+      }
+    }
+    if (bytes_.low == bytes_.high) {
+      bytes_.low /= 2;
+      bytes_.high *= 2;
+    }
+    // Whole decades, so that the labels frame the lines.
+    bandwidth_.low = std::pow(10, std::floor(std::log10(bandwidth_.low)));
+    bandwidth_.high = std::pow(10, std::ceil(std::log10(bandwidth_.high * 1.0001)));
+    svg_.text(kLeft, 30, title, {.size = 16});
+    draw_axes();
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      draw(lines[i], kColours.at(i % kColours.size()), i >= kColours.size());
+    }
+    name_lines(lines);
+  }
+  [[nodiscard]] std::string text() && { return std::move(svg_).finish(); }
+
+ private:
+  void draw_axes() {
+    // Few enough for labels not to touch.
+    double factor = 2;
+    while (std::log(bytes_.high / bytes_.low) / std::log(factor) > 8) {
+      factor *= 2;
+    }
+    for (double bytes = bytes_.low; bytes <= bytes_.high * 1.0001; bytes *= factor) {
+      svg_.line(bytes_.at(bytes), kTop, bytes_.at(bytes), kBottom, "#e4e4e4");
+      svg_.text(bytes_.at(bytes), kBottom + 20, format_bytes(static_cast<std::int64_t>(bytes)),
+                {.anchor = Anchor::middle});
+    }
+    for (double decade = bandwidth_.low; decade <= bandwidth_.high * 1.0001; decade *= 10) {
+      svg_.line(kLeft, bandwidth_.at(decade), kRight, bandwidth_.at(decade), "#c8c8c8");
+      svg_.text(kLeft - 8, bandwidth_.at(decade) + 4, fmt::format("{:g}", decade / 1e9),
+                {.anchor = Anchor::end});
+      for (int part = 2; part < 10 && decade * part < bandwidth_.high; ++part) {
+        svg_.line(kLeft, bandwidth_.at(decade * part), kRight, bandwidth_.at(decade * part), "#f0f0f0");
+      }
+    }
+    svg_.line(kLeft, kBottom, kRight, kBottom).line(kLeft, kTop, kLeft, kBottom);
+    svg_.text((kLeft + kRight) / 2, kBottom + 48, "size of the vector on each rank",
+              {.anchor = Anchor::middle});
+    svg_.text(22, (kTop + kBottom) / 2, "bus bandwidth, GB/s", {.anchor = Anchor::middle, .upwards = true});
+  }
+
+  void draw(const Line& line, std::string_view colour, bool dashed) {
+    std::vector<std::pair<double, double>> points;
+    for (const Point& point : line.points) {
+      points.emplace_back(bytes_.at(point.bytes), bandwidth_.at(point.bandwidth));
+    }
+    svg_.polyline(points, colour, dashed);
+    for (const auto& [x, y] : points) {
+      svg_.circle(x, y, 3, colour);
+    }
+  }
+
+  // In the order in which the lines end, so that a name stands about where its line does.
+  void name_lines(const std::vector<Line>& lines) {
+    std::vector<std::size_t> order(lines.size());
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      order[i] = i;
+    }
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return lines[a].points.back().bandwidth > lines[b].points.back().bandwidth;
+    });
+    double y = kTop + 10;
+    for (const std::size_t i : order) {
+      const std::string_view colour = kColours.at(i % kColours.size());
+      svg_.polyline({{kRight + 20, y - 4}, {kRight + 44, y - 4}}, colour, i >= kColours.size());
+      svg_.text(kRight + 52, y, lines[i].name);
+      y += 22;
+    }
+  }
+
+  drawing::Svg svg_;
+  Axis bytes_;
+  Axis bandwidth_;
+};
+
+}  // namespace
+
+std::string bandwidth_plot(const std::vector<Result>& results, const std::string& title) {
+  const std::vector<Line> lines = lines_of(results);
+  if (lines.empty()) {
+    throw ConfigError("nothing was measured that has a bandwidth, so there is nothing to plot");
+  }
+  return Picture(lines, title).text();
+}
+
+}  // namespace dear::measure
