@@ -17,11 +17,11 @@
 #include "dear/cli/bench_report.h"
 #include "dear/cli/exit_status.h"
 #include "dear/launch/cores.h"
-#include "dear/measure/crew.h"
-#include "dear/measure/launched.h"
+#include "dear/measure/bandwidth_plot.h"
+#include "dear/measure/launched_benchmark.h"
 #include "dear/measure/link_fit.h"
-#include "dear/measure/plot.h"
 #include "dear/measure/worker.h"
+#include "dear/measure/worker_processes.h"
 
 namespace dear::cli {
 namespace {
@@ -40,11 +40,11 @@ void end_progress() {
 }
 
 // A signal ends this process as it would have without us, but only after the ranks.
-measure::ContestOutcome hold_until_signalled(const measure::ContestSettings& settings) {
+measure::BenchmarkOutcome run_until_signalled(const measure::BenchmarkSettings& settings) {
   int signal = 0;
   try {
     const launch::HeldSignals signals;
-    return measure::hold_contest(settings, signals, show_progress);
+    return measure::run_benchmark(settings, signals, show_progress);
   } catch (const measure::Interrupted& interrupted) {
     signal = interrupted.signal;
   }
@@ -53,31 +53,32 @@ measure::ContestOutcome hold_until_signalled(const measure::ContestSettings& set
   throw ExitStatus{128 + signal};  // where it is ignored
 }
 
-void write_outputs(const CollectiveSettings& settings, const measure::ContestOutcome& outcome) {
+void write_outputs(const BenchSettings& settings, const measure::BenchmarkOutcome& outcome) {
   if (!settings.json.empty()) {
     write_file_atomically(settings.json, measure::results_json(outcome.results));
   }
   if (!settings.plot.empty() && !outcome.results.empty()) {
-    const std::string title = fmt::format("{}, {}, {} ranks", name_of(settings.contest.operation),
-                                          dear::name_of(settings.contest.dtype), settings.contest.ranks);
+    const std::string title = fmt::format("{}, {}, {} ranks", name_of(settings.benchmark.operation),
+                                          dear::name_of(settings.benchmark.dtype), settings.benchmark.ranks);
     write_file_atomically(settings.plot, measure::bandwidth_plot(outcome.results, title));
   }
   if (!settings.cluster.empty() && !outcome.results.empty()) {
-    const Cluster cluster = measure::fit_cluster(outcome.results, settings.contest.operation);
+    const Cluster cluster = measure::fit_cluster(outcome.results, settings.benchmark.operation);
     write_cluster(cluster, settings.cluster);
     fmt::print("\n{}", measure::fit_text(cluster));
   }
 }
 
-void run_collective(const CollectiveOptions& options) {
+void run_collective(const BenchOptions& options) {
   const LaunchEnvironment environment = read_launch_environment();
-  const CollectiveSettings settings = check(options, environment, this_installation());
+  const BenchSettings settings = check(options, environment, this_installation());
   Circumstances circumstances{.cores = static_cast<int>(launch::usable_cores().size()),
                               .load_before = load_of_last_minute(),
                               .program = "dear " DEAR_VERSION};
-  measure::ContestOutcome outcome =
-      settings.contest.launched ? measure::hold_launched_contest(settings.contest, environment, show_progress)
-                                : hold_until_signalled(settings.contest);
+  measure::BenchmarkOutcome outcome =
+      settings.benchmark.launched
+          ? measure::run_launched_benchmark(settings.benchmark, environment, show_progress)
+          : run_until_signalled(settings.benchmark);
   if (environment.rank != 0) {  // rank 0 speaks for all
     if (!outcome.failures.empty()) {
       throw ExitStatus{kExitFailure};
@@ -88,8 +89,8 @@ void run_collective(const CollectiveOptions& options) {
   circumstances.load_after = load_of_last_minute();
   outcome.notes.insert(outcome.notes.begin(), settings.notes.begin(), settings.notes.end());
 
-  fmt::print("{}\n{}\n{}", heading(settings.contest), result_table(outcome.results),
-             circumstances_text(settings.contest, outcome, circumstances));
+  fmt::print("{}\n{}\n{}", heading(settings.benchmark), result_table(outcome.results),
+             circumstances_text(settings.benchmark, outcome, circumstances));
   write_outputs(settings, outcome);
   if (!outcome.failures.empty()) {
     std::fflush(stdout);
@@ -98,11 +99,11 @@ void run_collective(const CollectiveOptions& options) {
   }
 }
 
-std::string names(const std::vector<measure::Contestant>& table, bool rivals) {
+std::string names(const std::vector<measure::Library>& table, bool rivals) {
   std::string text;
-  for (const measure::Contestant& contestant : table) {
-    if (contestant.rival == rivals) {
-      text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", contestant.name, contestant.summary);
+  for (const measure::Library& library : table) {
+    if (library.rival == rivals) {
+      text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", library.name, library.summary);
     }
   }
   return text;
@@ -119,7 +120,7 @@ std::string operation_names() {
 void add_collective(CLI::App& parent) {
   CLI::App* const command =
       parent.add_subcommand("collective", "Measure collectives of several backends, and rivals, in one run");
-  const auto options = std::make_shared<CollectiveOptions>();
+  const auto options = std::make_shared<BenchOptions>();
   const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
     return command->add_option(name, value, help)->type_name(type)->capture_default_str();
   };
@@ -127,23 +128,23 @@ void add_collective(CLI::App& parent) {
     return add(name, value, help, type)->delimiter(',')->allow_extra_args(false);
   };
   add("--ranks", options->ranks,
-      "Ranks of each contestant, on this host; under a launcher, those that it started", "N")
+      "Ranks of each library, on this host; under a launcher, those that it started", "N")
       ->default_str("2");
   add_list("--sizes", options->sizes,
            "Bytes of the vector on each rank: sizes, or FIRST..LAST for each fourfold between",
            "SIZE[,SIZE...]")
       ->default_str("4B..64MiB");
   add_list("--backend", options->backends,
-           "What to measure: " + names(measure::contestants(), false) +
+           "What to measure: " + names(measure::libraries(), false) +
                "; under a launcher: " + names(measure::launched_backends(), false),
            "NAME[,NAME...]")
       ->default_str("shm");
   add("--operation", options->operation, operation_names(), "NAME");
   add("--dtype", options->dtype, "fp32, fp64, fp16, bf16, int32, int64, or uint8", "NAME");
-  add("--repeat", options->repeat, "Repetitions at each size; every contestant has one in turn", "N");
+  add("--repeat", options->repeat, "Repetitions at each size; every library has one in turn", "N");
   add_list(
       "--rivals", options->rivals,
-      "What to compare with: " + names(measure::contestants(), true) + ", or none (default: those there are)",
+      "What to compare with: " + names(measure::libraries(), true) + ", or none (default: those there are)",
       "NAME[,NAME...]");
   command->add_flag("--reproducible", options->reproducible,
                     "DeAR's backends add in the order of ranks, to the same bits on each of them");
@@ -187,7 +188,7 @@ void add_collective(CLI::App& parent) {
       "Under a launcher (mpirun -n 8 dear bench collective) each process is a rank, on whatever hosts; a "
       "repetition\n"
       "is then as long as on the rank where it is longest, and a failure ends the run.\n"
-      "The exit code is 1 when a contestant fails or computes wrongly; the others are measured all the "
+      "The exit code is 1 when a library fails or computes wrongly; the others are measured all the "
       "same.");
   command->callback([options] { run_collective(*options); });
 }
@@ -200,7 +201,7 @@ void add_worker(CLI::App& parent) {
     std::string timeout;
   };
   const auto words = std::make_shared<Words>();
-  command->add_option("--contestant", words->options.contestant)->required();
+  command->add_option("--library", words->options.library)->required();
   command->add_option("--control", words->options.control)->required();
   command->add_option("--timeout", words->timeout)->required();
   command->add_flag("--bind", words->options.bind);

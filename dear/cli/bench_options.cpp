@@ -10,7 +10,7 @@
 #include "dear/cli/output_path.h"
 #include "dear/launch/cores.h"
 #include "dear/launch/own_command.h"
-#include "dear/measure/launched.h"
+#include "dear/measure/launched_benchmark.h"
 #include "dear/transport/shm/memory.h"
 
 namespace dear::cli {
@@ -38,59 +38,59 @@ void check_range(std::string_view option, std::int64_t value, std::int64_t least
 }
 
 // What an option may name: backends of DeAR's, or rivals.
-std::vector<const measure::Contestant*> choices(bool rivals, bool launched) {
-  std::vector<const measure::Contestant*> found;
-  for (const measure::Contestant& contestant :
-       rivals || !launched ? measure::contestants() : measure::launched_backends()) {
-    if (contestant.rival == rivals) {
-      found.push_back(&contestant);
+std::vector<const measure::Library*> choices(bool rivals, bool launched) {
+  std::vector<const measure::Library*> found;
+  for (const measure::Library& library :
+       rivals || !launched ? measure::libraries() : measure::launched_backends()) {
+    if (library.rival == rivals) {
+      found.push_back(&library);
     }
   }
   return found;
 }
 
-const measure::Contestant& find_named(std::string_view option, const std::string& name, bool rival,
-                                      bool launched) {
+const measure::Library& find_named(std::string_view option, const std::string& name, bool rival,
+                                   bool launched) {
   std::vector<std::string_view> names;
-  for (const measure::Contestant* contestant : choices(rival, launched)) {
-    if (contestant->name == name) {
-      return *contestant;
+  for (const measure::Library* library : choices(rival, launched)) {
+    if (library->name == name) {
+      return *library;
     }
-    names.push_back(contestant->name);
+    names.push_back(library->name);
   }
   throw ConfigError(fmt::format("{}: there is no '{}'; choose from {}{}", option, name,
                                 fmt::join(names, ", "), rival ? ", or none" : ""));
 }
 
-// Why it cannot take part; "" with the entrant complete when it can.
-std::string complete(measure::Entrant& entrant, const LaunchEnvironment& environment,
+// Why it cannot take part; "" with `selected` complete when it can.
+std::string complete(measure::SelectedLibrary& selected, const LaunchEnvironment& environment,
                      const Installation& installation) {
-  const measure::Contestant& contestant = *entrant.contestant;
+  const measure::Library& library = *selected.library;
   if (environment.size > 1) {
-    return contestant.rival                ? measure::unfit(contestant, environment)
-           : contestant.missing != nullptr ? contestant.missing()
-                                           : "";
+    return library.rival                ? measure::missing_here(library, environment)
+           : library.missing != nullptr ? library.missing()
+                                        : "";
   }
-  if (std::string why = contestant.missing(); !why.empty() || contestant.starter == measure::Starter::bench) {
+  if (std::string why = library.missing(); !why.empty() || library.starter == measure::Starter::bench) {
     return why;
   }
-  const std::string implementation = contestant.starter == measure::Starter::openmpi ? "openmpi" : "mpich";
-  entrant.launcher = installation.find_mpi_launcher(implementation);
-  return entrant.launcher
+  const std::string implementation = library.starter == measure::Starter::openmpi ? "openmpi" : "mpich";
+  selected.launcher = installation.find_mpi_launcher(implementation);
+  return selected.launcher
              ? ""
              : fmt::format("no launcher of it was found (mpirun.{0}, mpiexec.{0}, mpirun or mpiexec)",
                            implementation);
 }
 
 // Those whom the options name, and rivals whom nobody named where they can be had.
-class Registration {
+class LibrarySelection {
  public:
-  Registration(CollectiveSettings& settings, const LaunchEnvironment& environment,
-               const Installation& installation)
+  LibrarySelection(BenchSettings& settings, const LaunchEnvironment& environment,
+                   const Installation& installation)
       : settings_(settings), environment_(environment), installation_(installation) {}
 
-  void add_all(const CollectiveOptions& options) {
-    const bool launched = settings_.contest.launched;
+  void add_all(const BenchOptions& options) {
+    const bool launched = settings_.benchmark.launched;
     add_by_name(
         !options.backends.empty() ? options.backends : std::vector<std::string>{launched ? "auto" : "shm"},
         "--backend", false);
@@ -105,81 +105,83 @@ class Registration {
  private:
   void add_by_name(const std::vector<std::string>& names, std::string_view option, bool rivals) {
     for (const std::string& name : names) {
-      measure::Entrant entrant{.contestant = &find_named(option, name, rivals, settings_.contest.launched)};
-      for (const measure::Entrant& other : settings_.contest.entrants) {
-        if (other.contestant == entrant.contestant) {
+      measure::SelectedLibrary selected{.library =
+                                            &find_named(option, name, rivals, settings_.benchmark.launched)};
+      for (const measure::SelectedLibrary& other : settings_.benchmark.libraries) {
+        if (other.library == selected.library) {
           throw ConfigError(fmt::format("{} names {} twice", option, name));
         }
       }
-      if (entrant.contestant->only_copies && settings_.contest.late_seconds > 0) {
+      if (selected.library->only_copies && settings_.benchmark.late_seconds > 0) {
         throw ConfigError(
             fmt::format("{}: {} waits for no other rank, so --late is not of it", option, name));
       }
-      if (const std::string why = complete(entrant, environment_, installation_); !why.empty()) {
+      if (const std::string why = complete(selected, environment_, installation_); !why.empty()) {
         throw ConfigError(fmt::format("{}: {} cannot take part: {}", option, name, why));
       }
-      settings_.contest.entrants.push_back(std::move(entrant));
+      settings_.benchmark.libraries.push_back(std::move(selected));
     }
   }
 
   void add_every_rival() {
-    for (const measure::Contestant* rival : choices(true, settings_.contest.launched)) {
-      measure::Entrant entrant{.contestant = rival};
-      if (rival->only_copies && (settings_.contest.operation == measure::MeasuredOperation::barrier ||
-                                 settings_.contest.late_seconds > 0)) {
+    for (const measure::Library* rival : choices(true, settings_.benchmark.launched)) {
+      measure::SelectedLibrary selected{.library = rival};
+      if (rival->only_copies && (settings_.benchmark.operation == measure::MeasuredOperation::barrier ||
+                                 settings_.benchmark.late_seconds > 0)) {
         continue;
       }
-      if (const std::string why = complete(entrant, environment_, installation_); why.empty()) {
-        settings_.contest.entrants.push_back(std::move(entrant));
+      if (const std::string why = complete(selected, environment_, installation_); why.empty()) {
+        settings_.benchmark.libraries.push_back(std::move(selected));
       } else {
         settings_.notes.push_back(fmt::format("{} does not take part: {}", rival->name, why));
       }
     }
   }
 
-  CollectiveSettings& settings_;
+  BenchSettings& settings_;
   const LaunchEnvironment& environment_;
   const Installation& installation_;
 };
 
-void check_late(measure::ContestSettings& contest, const CollectiveOptions& options) {
+void check_late(measure::BenchmarkSettings& benchmark, const BenchOptions& options) {
   if (!options.late) return;
-  contest.late_seconds = parse_option("--late", [&] { return parse_seconds(*options.late); });
-  if (contest.late_seconds <= 0) {
+  benchmark.late_seconds = parse_option("--late", [&] { return parse_seconds(*options.late); });
+  if (benchmark.late_seconds <= 0) {
     throw ConfigError("--late is 0, but must be longer; 200ms is a good choice");
   }
-  if (2 * contest.late_seconds > contest.timeout.count()) {
+  if (2 * benchmark.late_seconds > benchmark.timeout.count()) {
     throw ConfigError(fmt::format(
         "--late is {}, and ranks wait for {:g} s at most: give twice as long a --timeout, at least",
-        *options.late, contest.timeout.count()));
+        *options.late, benchmark.timeout.count()));
   }
-  if (contest.ranks < 2) {
+  if (benchmark.ranks < 2) {
     throw ConfigError("--late has ranks wait for another, and there is one alone: give more --ranks");
   }
-  if (contest.touch || contest.interference || options.plot || options.cluster) {
+  if (benchmark.touch || benchmark.interference || options.plot || options.cluster) {
     throw ConfigError(
         "--late is of ranks that do nothing but wait: leave out --touch, --interference, --plot and "
         "--cluster");
   }
 }
 
-void check_memory(const measure::ContestSettings& contest, int ranks_here, const Installation& installation) {
+void check_memory(const measure::BenchmarkSettings& benchmark, int ranks_here,
+                  const Installation& installation) {
   // A vector on each rank, and for some what it is copied or sent to.
-  const std::int64_t most = *std::max_element(contest.sizes.begin(), contest.sizes.end());
-  const auto vectors = static_cast<double>(2 * contest.entrants.size()) * ranks_here;
+  const std::int64_t most = *std::max_element(benchmark.sizes.begin(), benchmark.sizes.end());
+  const auto vectors = static_cast<double>(2 * benchmark.libraries.size()) * ranks_here;
   if (vectors * static_cast<double>(most) > static_cast<double>(installation.available_bytes)) {
-    throw ConfigError(fmt::format(
-        "--sizes: vectors of {} on {} ranks of {} measure::contestants need up to {:.1f} GiB, but {} are "
-        "available; give "
-        "smaller sizes, or name fewer --rivals",
-        format_bytes(most), ranks_here, contest.entrants.size(),
-        vectors * static_cast<double>(most) / static_cast<double>(kGiB),
-        format_bytes(installation.available_bytes)));
+    throw ConfigError(
+        fmt::format("--sizes: vectors of {} on {} ranks of {} libraries need up to {:.1f} GiB, but {} are "
+                    "available; give "
+                    "smaller sizes, or name fewer --rivals",
+                    format_bytes(most), ranks_here, benchmark.libraries.size(),
+                    vectors * static_cast<double>(most) / static_cast<double>(kGiB),
+                    format_bytes(installation.available_bytes)));
   }
 }
 
-void check_outputs(CollectiveSettings& settings, const CollectiveOptions& options) {
-  const measure::ContestSettings& contest = settings.contest;
+void check_outputs(BenchSettings& settings, const BenchOptions& options) {
+  const measure::BenchmarkSettings& benchmark = settings.benchmark;
   settings.json = checked_output_path("--json", options.json);
   settings.plot = checked_output_path("--plot", options.plot);
   settings.cluster = checked_output_path("--cluster", options.cluster);
@@ -189,16 +191,16 @@ void check_outputs(CollectiveSettings& settings, const CollectiveOptions& option
       throw ConfigError("--json, --plot and --cluster name the same file; give each its own");
     }
   }
-  if (!settings.plot.empty() && contest.operation == measure::MeasuredOperation::barrier) {
+  if (!settings.plot.empty() && benchmark.operation == measure::MeasuredOperation::barrier) {
     throw ConfigError("--plot draws times against sizes, and a barrier has none; leave it out");
   }
   if (settings.cluster.empty()) {
     return;
   }
-  if (contest.operation == measure::MeasuredOperation::barrier || contest.sizes.size() < 2) {
+  if (benchmark.operation == measure::MeasuredOperation::barrier || benchmark.sizes.size() < 2) {
     throw ConfigError("--cluster fits alpha and beta, which takes two or more sizes; give more --sizes");
   }
-  if (contest.ranks < 2) {
+  if (benchmark.ranks < 2) {
     throw ConfigError("--cluster fits times between ranks, and one rank sends nothing; give more --ranks");
   }
 }
@@ -229,68 +231,68 @@ std::vector<std::int64_t> parse_sizes(const std::vector<std::string>& texts) {
   return sizes;
 }
 
-CollectiveSettings check(const CollectiveOptions& options, const LaunchEnvironment& environment,
-                         const Installation& installation) {
-  CollectiveSettings settings;
-  measure::ContestSettings& contest = settings.contest;
-  contest.launched = environment.size > 1;
-  const std::int64_t ranks = options.ranks.value_or(contest.launched ? environment.size : 2);
-  check_range("--ranks", ranks, 1, contest.launched ? environment.size : kMostRanks);
-  if (contest.launched && (ranks != environment.size || options.bind.value_or(false))) {
+BenchSettings check(const BenchOptions& options, const LaunchEnvironment& environment,
+                    const Installation& installation) {
+  BenchSettings settings;
+  measure::BenchmarkSettings& benchmark = settings.benchmark;
+  benchmark.launched = environment.size > 1;
+  const std::int64_t ranks = options.ranks.value_or(benchmark.launched ? environment.size : 2);
+  check_range("--ranks", ranks, 1, benchmark.launched ? environment.size : kMostRanks);
+  if (benchmark.launched && (ranks != environment.size || options.bind.value_or(false))) {
     throw ConfigError(fmt::format(
         "{} is for ranks that this command starts itself, and {} has started {}: leave it out",
         ranks != environment.size ? "--ranks" : "--bind", environment.launcher, environment.size));
   }
   check_range("--repeat", options.repeat, 1, kMostRepeats);
-  contest.program = installation.program;
-  contest.ranks = static_cast<int>(ranks);
-  contest.repeat = static_cast<int>(options.repeat);
-  contest.operation =
+  benchmark.program = installation.program;
+  benchmark.ranks = static_cast<int>(ranks);
+  benchmark.repeat = static_cast<int>(options.repeat);
+  benchmark.operation =
       parse_option("--operation", [&] { return measure::parse_measured_operation(options.operation); });
-  contest.dtype = parse_option("--dtype", [&] { return parse_dtype(options.dtype); });
-  if (contest.dtype == DType::u8 && reduces(contest.operation)) {
+  benchmark.dtype = parse_option("--dtype", [&] { return parse_dtype(options.dtype); });
+  if (benchmark.dtype == DType::u8 && reduces(benchmark.operation)) {
     throw ConfigError(
         "--dtype: sums of uint8 overflow, so there are none; choose another dtype or operation");
   }
-  contest.sizes = parse_option("--sizes", [&] { return parse_sizes(options.sizes); });
-  if (contest.operation == measure::MeasuredOperation::barrier) {
-    contest.sizes = {0};
+  benchmark.sizes = parse_option("--sizes", [&] { return parse_sizes(options.sizes); });
+  if (benchmark.operation == measure::MeasuredOperation::barrier) {
+    benchmark.sizes = {0};
   }
   const double timeout = parse_option("--timeout", [&] { return parse_seconds(options.timeout); });
   if (timeout <= 0) {
     throw ConfigError("--timeout is 0, but must be longer; 60s is the default");
   }
-  contest.timeout = std::chrono::duration<double>(timeout);
-  contest.reproducible = options.reproducible;
-  contest.interference = options.interference;
-  if (contest.interference && contest.operation == measure::MeasuredOperation::barrier) {
+  benchmark.timeout = std::chrono::duration<double>(timeout);
+  benchmark.reproducible = options.reproducible;
+  benchmark.interference = options.interference;
+  if (benchmark.interference && benchmark.operation == measure::MeasuredOperation::barrier) {
     throw ConfigError(
         "--interference is of operations that move bytes, and a barrier moves none; leave it out");
   }
-  contest.touch = options.touch;
-  if (contest.touch && contest.operation == measure::MeasuredOperation::barrier) {
+  benchmark.touch = options.touch;
+  if (benchmark.touch && benchmark.operation == measure::MeasuredOperation::barrier) {
     throw ConfigError("--touch is of operations on vectors, and a barrier has none; leave it out");
   }
-  if (contest.touch && (contest.interference || options.ahead.value_or(1) > 1 || options.cluster)) {
+  if (benchmark.touch && (benchmark.interference || options.ahead.value_or(1) > 1 || options.cluster)) {
     throw ConfigError(
         "--touch is of one operation at a time, with what a program does around it in its time: leave out "
         "--ahead, --interference and --cluster");
   }
-  check_late(contest, options);
-  const std::int64_t ahead = options.ahead.value_or(contest.interference ? kAheadInTraining : 1);
+  check_late(benchmark, options);
+  const std::int64_t ahead = options.ahead.value_or(benchmark.interference ? kAheadInTraining : 1);
   check_range("--ahead", ahead, 1, kMostAhead);
-  if (contest.interference && ahead == 1) {
+  if (benchmark.interference && ahead == 1) {
     throw ConfigError(
         "--interference is of operations in flight beside a computation, and --ahead 1 waits for each; "
         "give 2 or more");
   }
-  contest.ahead = static_cast<int>(ahead);
-  contest.bind = options.bind.value_or(!contest.launched && contest.ranks <= installation.cores);
+  benchmark.ahead = static_cast<int>(ahead);
+  benchmark.bind = options.bind.value_or(!benchmark.launched && benchmark.ranks <= installation.cores);
   if (environment.rank == 0) {  // which is the one that writes
     check_outputs(settings, options);
   }
-  Registration(settings, environment, installation).add_all(options);
-  check_memory(contest, contest.launched ? environment.local_size : contest.ranks, installation);
+  LibrarySelection(settings, environment, installation).add_all(options);
+  check_memory(benchmark, benchmark.launched ? environment.local_size : benchmark.ranks, installation);
   return settings;
 }
 

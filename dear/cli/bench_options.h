@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "dear/collective/environment.h"
-#include "dear/measure/contest.h"
+#include "dear/measure/benchmark.h"
 
 namespace dear::cli {
 
 constexpr std::int64_t kAheadInTraining = 16;  // buckets of a backward pass, roughly
 
 // What the user wrote for `dear bench collective`, as text where only we know its form.
-struct CollectiveOptions {
+struct BenchOptions {
   std::optional<std::int64_t> ranks{};  // 2; under a launcher those that it started
   std::vector<std::string> sizes{"4B..64MiB"};
   std::vector<std::string> backends{};  // shm; under a launcher DeAR's choice
@@ -47,16 +47,16 @@ struct Installation {
 Installation this_installation();
 
 // The same, checked and complete: nothing in it can be refused any more.
-struct CollectiveSettings {
-  measure::ContestSettings contest;
+struct BenchSettings {
+  measure::BenchmarkSettings benchmark;
   std::vector<std::string> notes;   // rivals that are left out, and why
   std::string json, plot, cluster;  // "" for none
 };
 
 // ConfigError, one sentence that names the option, for the first value that cannot be used, and for a
-// contestant that was asked for and is not there. Looks at the file system, changes nothing.
-CollectiveSettings check(const CollectiveOptions& options, const LaunchEnvironment& environment,
-                         const Installation& installation);
+// library that was asked for and is not there. Looks at the file system, changes nothing.
+BenchSettings check(const BenchOptions& options, const LaunchEnvironment& environment,
+                    const Installation& installation);
 
 // "4KiB", or "4B..64MiB": the first, four times as much and so on, and the last.
 std::vector<std::int64_t> parse_sizes(const std::vector<std::string>& texts);

@@ -26,47 +26,45 @@ Installation bare() {
           .find_mpi_launcher = [](const std::string&) { return std::optional<measure::MpiLauncher>(); }};
 }
 
-CollectiveSettings check_alone(const CollectiveOptions& options) {
-  return check(options, LaunchEnvironment{}, bare());
-}
+BenchSettings check_alone(const BenchOptions& options) { return check(options, LaunchEnvironment{}, bare()); }
 
-std::vector<std::string> names_of(const CollectiveSettings& settings) {
+std::vector<std::string> names_of(const BenchSettings& settings) {
   std::vector<std::string> names;
-  for (const measure::Entrant& entrant : settings.contest.entrants) {
-    names.emplace_back(entrant.contestant->name);
+  for (const measure::SelectedLibrary& selected : settings.benchmark.libraries) {
+    names.emplace_back(selected.library->name);
   }
   return names;
 }
 
-TEST(CollectiveOptions, TheDefaultsAreComplete) {
-  const CollectiveSettings settings = check_alone({});
-  EXPECT_EQ(settings.contest.ranks, 2);
-  EXPECT_EQ(settings.contest.operation, measure::MeasuredOperation::pair);
-  EXPECT_EQ(settings.contest.dtype, DType::f32);
-  EXPECT_EQ(settings.contest.sizes.front(), 4);
-  EXPECT_EQ(settings.contest.sizes.back(), 64 << 20);
-  EXPECT_EQ(settings.contest.timeout.count(), 60);
-  EXPECT_TRUE(settings.contest.bind);
-  EXPECT_FALSE(settings.contest.reproducible);
-  EXPECT_TRUE(check_alone({.reproducible = true}).contest.reproducible);
-  EXPECT_EQ(settings.contest.ahead, 1);
-  EXPECT_EQ(check_alone({.ahead = 8}).contest.ahead, 8);
-  EXPECT_FALSE(settings.contest.touch);
-  EXPECT_TRUE(check_alone({.touch = true}).contest.touch);
-  EXPECT_EQ(settings.contest.late_seconds, 0);
-  const measure::ContestSettings late = check_alone({.late = "200ms"}).contest;
+TEST(BenchOptions, TheDefaultsAreComplete) {
+  const BenchSettings settings = check_alone({});
+  EXPECT_EQ(settings.benchmark.ranks, 2);
+  EXPECT_EQ(settings.benchmark.operation, measure::MeasuredOperation::pair);
+  EXPECT_EQ(settings.benchmark.dtype, DType::f32);
+  EXPECT_EQ(settings.benchmark.sizes.front(), 4);
+  EXPECT_EQ(settings.benchmark.sizes.back(), 64 << 20);
+  EXPECT_EQ(settings.benchmark.timeout.count(), 60);
+  EXPECT_TRUE(settings.benchmark.bind);
+  EXPECT_FALSE(settings.benchmark.reproducible);
+  EXPECT_TRUE(check_alone({.reproducible = true}).benchmark.reproducible);
+  EXPECT_EQ(settings.benchmark.ahead, 1);
+  EXPECT_EQ(check_alone({.ahead = 8}).benchmark.ahead, 8);
+  EXPECT_FALSE(settings.benchmark.touch);
+  EXPECT_TRUE(check_alone({.touch = true}).benchmark.touch);
+  EXPECT_EQ(settings.benchmark.late_seconds, 0);
+  const measure::BenchmarkSettings late = check_alone({.late = "200ms"}).benchmark;
   EXPECT_EQ(late.late_seconds, 0.2);
-  for (const measure::Entrant& entrant : late.entrants) EXPECT_FALSE(entrant.contestant->only_copies);
-  EXPECT_FALSE(settings.contest.interference);
-  EXPECT_TRUE(check_alone({.interference = true}).contest.interference);
-  EXPECT_EQ(check_alone({.interference = true}).contest.ahead, 16);
-  EXPECT_EQ(check_alone({.ahead = 2, .interference = true}).contest.ahead, 2);
-  EXPECT_EQ(settings.contest.entrants.front().contestant->name, "shm");
+  for (const measure::SelectedLibrary& selected : late.libraries) EXPECT_FALSE(selected.library->only_copies);
+  EXPECT_FALSE(settings.benchmark.interference);
+  EXPECT_TRUE(check_alone({.interference = true}).benchmark.interference);
+  EXPECT_EQ(check_alone({.interference = true}).benchmark.ahead, 16);
+  EXPECT_EQ(check_alone({.ahead = 2, .interference = true}).benchmark.ahead, 2);
+  EXPECT_EQ(settings.benchmark.libraries.front().library->name, "shm");
   EXPECT_THAT(names_of(settings), Contains("memcpy"));
   EXPECT_EQ(settings.json, "");
 }
 
-TEST(CollectiveOptions, SizesAreListsAndRanges) {
+TEST(BenchOptions, SizesAreListsAndRanges) {
   EXPECT_THAT(parse_sizes({"4KiB"}), ElementsAre(4096));
   EXPECT_THAT(parse_sizes({"1MiB", "4B", "1MiB"}), ElementsAre(4, 1 << 20));
   EXPECT_THAT(parse_sizes({"4B..64B"}), ElementsAre(4, 16, 64));
@@ -75,59 +73,59 @@ TEST(CollectiveOptions, SizesAreListsAndRanges) {
   EXPECT_EQ(parse_sizes({"4B..256MiB"}).size(), 14U);
 }
 
-TEST(CollectiveOptions, RanksAreBoundWhereEachCanHaveACore) {
-  EXPECT_TRUE(check_alone({.ranks = 4}).contest.bind);
-  EXPECT_FALSE(check_alone({.ranks = 5}).contest.bind);
-  EXPECT_TRUE(check_alone({.ranks = 5, .bind = true}).contest.bind);
-  EXPECT_FALSE(check_alone({.ranks = 2, .bind = false}).contest.bind);
+TEST(BenchOptions, RanksAreBoundWhereEachCanHaveACore) {
+  EXPECT_TRUE(check_alone({.ranks = 4}).benchmark.bind);
+  EXPECT_FALSE(check_alone({.ranks = 5}).benchmark.bind);
+  EXPECT_TRUE(check_alone({.ranks = 5, .bind = true}).benchmark.bind);
+  EXPECT_FALSE(check_alone({.ranks = 2, .bind = false}).benchmark.bind);
 }
 
-TEST(CollectiveOptions, RivalsThatAreNotThereAreNoted) {
-  const CollectiveSettings settings = check_alone({});
+TEST(BenchOptions, RivalsThatAreNotThereAreNoted) {
+  const BenchSettings settings = check_alone({});
   EXPECT_THAT(names_of(settings), Not(Contains("mpich")));
   EXPECT_THAT(settings.notes, Contains(HasSubstr("mpich does not take part: ")));
   EXPECT_THAT(settings.notes, Contains(HasSubstr("openmpi does not take part: ")));
 }
 
-TEST(CollectiveOptions, RivalsMayBeNamedOrNone) {
+TEST(BenchOptions, RivalsMayBeNamedOrNone) {
   EXPECT_THAT(names_of(check_alone({.rivals = {"none"}})), ElementsAre("shm"));
   EXPECT_THAT(names_of(check_alone({.rivals = {"memcpy"}})), ElementsAre("shm", "memcpy"));
   EXPECT_TRUE(check_alone({.rivals = {"memcpy"}}).notes.empty());
 }
 
-TEST(CollectiveOptions, ABarrierHasNoSizesAndNothingToCopy) {
-  const CollectiveSettings settings = check_alone({.operation = "barrier"});
-  EXPECT_THAT(settings.contest.sizes, ElementsAre(0));
+TEST(BenchOptions, ABarrierHasNoSizesAndNothingToCopy) {
+  const BenchSettings settings = check_alone({.operation = "barrier"});
+  EXPECT_THAT(settings.benchmark.sizes, ElementsAre(0));
   EXPECT_THAT(names_of(settings), Not(Contains("memcpy")));
 }
 
-TEST(CollectiveOptions, BytesAreMovedButNotAdded) {
-  EXPECT_EQ(check_alone({.operation = "all-gather", .dtype = "uint8"}).contest.dtype, DType::u8);
+TEST(BenchOptions, BytesAreMovedButNotAdded) {
+  EXPECT_EQ(check_alone({.operation = "all-gather", .dtype = "uint8"}).benchmark.dtype, DType::u8);
 }
 
 LaunchEnvironment launched_by(const std::string& launcher) {
   return {.rank = 1, .size = 4, .local_rank = 1, .local_size = 2, .launcher = launcher};
 }
 
-TEST(CollectiveOptions, UnderALauncherItsRanksTakePart) {
-  const CollectiveSettings settings = check({}, launched_by("torchrun"), bare());
-  EXPECT_TRUE(settings.contest.launched);
-  EXPECT_EQ(settings.contest.ranks, 4);
-  EXPECT_FALSE(settings.contest.bind);
+TEST(BenchOptions, UnderALauncherItsRanksTakePart) {
+  const BenchSettings settings = check({}, launched_by("torchrun"), bare());
+  EXPECT_TRUE(settings.benchmark.launched);
+  EXPECT_EQ(settings.benchmark.ranks, 4);
+  EXPECT_FALSE(settings.benchmark.bind);
   EXPECT_THAT(names_of(settings), ElementsAre("auto", "memcpy"));
   EXPECT_THAT(settings.notes, Contains(HasSubstr("mpich does not take part: ")));
 }
 
-TEST(CollectiveOptions, UnderALauncherBackendsHaveTheirOwnNames) {
-  const CollectiveOptions options{.backends = {"two-level"}, .rivals = {"none"}};
+TEST(BenchOptions, UnderALauncherBackendsHaveTheirOwnNames) {
+  const BenchOptions options{.backends = {"two-level"}, .rivals = {"none"}};
   EXPECT_THAT(names_of(check(options, launched_by("Open MPI"), bare())), ElementsAre("two-level"));
   EXPECT_THAT(
       [] { check({.backends = {"mpi-openmpi"}}, launched_by("Open MPI"), bare()); },
       ThrowsMessage<ConfigError>(AllOf(HasSubstr("no 'mpi-openmpi'"), HasSubstr("auto, shm, gloo, mpi"))));
 }
 
-TEST(CollectiveOptions, WhatTheLauncherHasSettledIsRefused) {
-  const auto check_launched = [](const CollectiveOptions& options) {
+TEST(BenchOptions, WhatTheLauncherHasSettledIsRefused) {
+  const auto check_launched = [](const BenchOptions& options) {
     check(options, launched_by("Open MPI"), bare());
   };
   EXPECT_THAT([&] { check_launched({.ranks = 3}); },
@@ -136,12 +134,12 @@ TEST(CollectiveOptions, WhatTheLauncherHasSettledIsRefused) {
               ThrowsMessage<ConfigError>(AllOf(HasSubstr("--bind"), HasSubstr("Open MPI has started 4"))));
 }
 
-TEST(CollectiveOptions, AnotherMpiThanThatOfTheLauncherIsRefused) {
+TEST(BenchOptions, AnotherMpiThanThatOfTheLauncherIsRefused) {
   EXPECT_THAT([] { check({.rivals = {"mpich"}}, launched_by("Slurm"), bare()); },
               ThrowsMessage<ConfigError>(HasSubstr("--rivals: mpich cannot take part: ")));
 }
 
-TEST(CollectiveOptions, MemoryIsCheckedBefore) {
+TEST(BenchOptions, MemoryIsCheckedBefore) {
   Installation small = bare();
   small.available_bytes = 100 << 20;
   EXPECT_NO_THROW(check({.sizes = {"1MiB"}}, LaunchEnvironment{}, small));
@@ -152,11 +150,11 @@ TEST(CollectiveOptions, MemoryIsCheckedBefore) {
 
 struct Refusal {
   std::string name;
-  CollectiveOptions options;
+  BenchOptions options;
   std::vector<std::string> naming;
 };
-class RefusedCollectiveOptions : public ::testing::TestWithParam<Refusal> {};
-TEST_P(RefusedCollectiveOptions, AreNamed) {
+class RefusedBenchOptions : public ::testing::TestWithParam<Refusal> {};
+TEST_P(RefusedBenchOptions, AreNamed) {
   try {
     check_alone(GetParam().options);
     FAIL() << "not refused";
@@ -167,7 +165,7 @@ TEST_P(RefusedCollectiveOptions, AreNamed) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(
-    Options, RefusedCollectiveOptions,
+    Options, RefusedBenchOptions,
     ::testing::Values(
         Refusal{"ranks0", {.ranks = 0}, {"--ranks is 0", "1 to 128"}},
         Refusal{"ranksmany", {.ranks = 129}, {"--ranks is 129"}},

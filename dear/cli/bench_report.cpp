@@ -24,7 +24,7 @@ std::string multiple(const measure::Result& result, const measure::Result& first
 
 }  // namespace
 
-std::string heading(const measure::ContestSettings& settings) {
+std::string heading(const measure::BenchmarkSettings& settings) {
   return fmt::format(
       "{} of {}, {} {}{}{}{}{}, medians of {} repetitions taken in turns\n", name_of(settings.operation),
       name_of(settings.dtype), settings.ranks, settings.ranks == 1 ? "rank" : "ranks",
@@ -69,11 +69,11 @@ std::string result_table(const std::vector<measure::Result>& results) {
   return table.to_string();
 }
 
-std::string circumstances_text(const measure::ContestSettings& settings,
-                               const measure::ContestOutcome& outcome, const Circumstances& circumstances) {
+std::string circumstances_text(const measure::BenchmarkSettings& settings,
+                               const measure::BenchmarkOutcome& outcome, const Circumstances& circumstances) {
   std::string text;
-  for (const auto& [contestant, description] : outcome.descriptions) {
-    text += fmt::format("{}: {}\n", contestant, description);
+  for (const auto& [library, description] : outcome.descriptions) {
+    text += fmt::format("{}: {}\n", library, description);
   }
   for (const std::string& note : outcome.notes) {
     text += fmt::format("note: {}\n", note);
@@ -94,10 +94,10 @@ std::string circumstances_text(const measure::ContestSettings& settings,
 std::string failures_text(const std::vector<measure::Failure>& failures, const std::string& who) {
   std::string text;
   for (const measure::Failure& failure : failures) {
-    text += fmt::format("{}: {}: {}\n", who, failure.contestant, failure.reason);
+    text += fmt::format("{}: {}: {}\n", who, failure.library, failure.reason);
     std::istringstream lines(failure.output);
     for (std::string line; std::getline(lines, line);) {
-      text += fmt::format("  {} | {}\n", failure.contestant, line);
+      text += fmt::format("  {} | {}\n", failure.library, line);
     }
   }
   return text;

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "dear/measure/contest.h"
+#include "dear/measure/benchmark.h"
 
 namespace dear::cli {
 
@@ -15,12 +15,12 @@ struct Circumstances {
   std::string program;  // "dear 0.1.0"
 };
 
-std::string heading(const measure::ContestSettings& settings);
+std::string heading(const measure::BenchmarkSettings& settings);
 // One line a result, those of one size together; the last column holds how many times as long as the first
-// contestant each took.
+// library each took.
 std::string result_table(const std::vector<measure::Result>& results);
-std::string circumstances_text(const measure::ContestSettings& settings,
-                               const measure::ContestOutcome& outcome, const Circumstances& circumstances);
+std::string circumstances_text(const measure::BenchmarkSettings& settings,
+                               const measure::BenchmarkOutcome& outcome, const Circumstances& circumstances);
 // Everything that went wrong; "" when nothing did. `who` stands before each sentence.
 std::string failures_text(const std::vector<measure::Failure>& failures, const std::string& who);
 

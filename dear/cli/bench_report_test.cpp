@@ -46,7 +46,7 @@ TEST(Report, TheTableComparesWithTheFirst) {
 }
 
 TEST(Report, SaysWhatWaitingRanksUse) {
-  measure::ContestSettings settings;
+  measure::BenchmarkSettings settings;
   EXPECT_THAT(heading(settings), Not(HasSubstr("late")));
   settings.late_seconds = 0.2;
   EXPECT_THAT(heading(settings), HasSubstr("rank 0 late by 200 ms"));
@@ -57,8 +57,8 @@ TEST(Report, SaysWhatWaitingRanksUse) {
 }
 
 TEST(Report, SaysUnderWhichCircumstances) {
-  measure::ContestSettings settings{.ranks = 2, .bind = true};
-  measure::ContestOutcome outcome;
+  measure::BenchmarkSettings settings{.ranks = 2, .bind = true};
+  measure::BenchmarkOutcome outcome;
   outcome.descriptions.emplace_back("shm", "shm, 2 ranks on this host");
   outcome.notes.emplace_back("gloo does not take part");
   const Circumstances idle{.cores = 2, .load_before = 0.1, .load_after = 0.9, .program = "dear 1.2"};
@@ -71,9 +71,8 @@ TEST(Report, SaysUnderWhichCircumstances) {
               AllOf(HasSubstr("several to a core"), HasSubstr("busy")));
   settings.bind = false;
   EXPECT_THAT(circumstances_text(settings, outcome, idle), HasSubstr("not bound"));
-  EXPECT_THAT(
-      failures_text({{.contestant = "mpich", .reason = "rank 1 ended", .output = "oh\nno\n"}}, "dear"),
-      "dear: mpich: rank 1 ended\n  mpich | oh\n  mpich | no\n");
+  EXPECT_THAT(failures_text({{.library = "mpich", .reason = "rank 1 ended", .output = "oh\nno\n"}}, "dear"),
+              "dear: mpich: rank 1 ended\n  mpich | oh\n  mpich | no\n");
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <Eigen/Core>
 
+#include "dear/base/start_thread.h"
+
 namespace dear::measure {
 namespace {
 
@@ -12,7 +14,8 @@ constexpr int kOutputs = 256;
 
 }  // namespace
 
-Computation::Computation() : thread_([this] { multiply(); }) {}
+Computation::Computation()
+    : thread_(start_thread("that computes beside the collectives of a benchmark", [this] { multiply(); })) {}
 
 Computation::~Computation() {
   ends_.store(true, std::memory_order_relaxed);

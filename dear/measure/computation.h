@@ -10,7 +10,7 @@ namespace dear::measure {
 // another, from its construction until it is gone. It runs on the cores of the thread that made it.
 class Computation {
  public:
-  Computation();
+  Computation();  // TransportError when the system starts no thread
   ~Computation();
   Computation(const Computation&) = delete;
   Computation& operator=(const Computation&) = delete;

@@ -125,10 +125,12 @@ std::optional<Connection::Message> Connection::receive(Deadline deadline) const 
   return result;
 }
 
-void Connection::wait_for_close() const {
-  pollfd closed{.fd = socket_.get(), .events = POLLRDHUP, .revents = 0};
-  while (::poll(&closed, 1, -1) < 0 && errno == EINTR) {
+bool Connection::wait_for_close(const FileDescriptor& stop) const {
+  std::array<pollfd, 2> files{{{.fd = socket_.get(), .events = POLLRDHUP, .revents = 0},
+                               {.fd = stop.get(), .events = POLLIN, .revents = 0}}};
+  while (::poll(files.data(), files.size(), -1) < 0 && errno == EINTR) {
   }
+  return files[0].revents != 0;
 }
 
 FileDescriptor Connection::pidfd() const {

@@ -24,8 +24,9 @@ class Connection {
   void send(std::string_view text, int file = -1) const;
   // Nothing when the other side has closed. TimeoutError at the deadline.
   [[nodiscard]] std::optional<Message> receive(Deadline deadline) const;
-  // Sleeps until the other side has closed, whatever it sends.
-  void wait_for_close() const;
+  // Sleeps until the other side has closed, whatever it sends, or the writing end of the pipe `stop` has.
+  // True when the other side has.
+  [[nodiscard]] bool wait_for_close(const FileDescriptor& stop) const;
   // Of the process on the other side.
   [[nodiscard]] FileDescriptor pidfd() const;
 
@@ -33,7 +34,7 @@ class Connection {
   FileDescriptor socket_;
 };
 
-// Where the ranks of one contestant find the coordinator. The address is the path of a file that this process
+// Where the ranks of one library find the coordinator. The address is the path of a file that this process
 // holds open and that has no name otherwise: it is reachable for processes of the same user wherever the same
 // /proc is seen, in any network namespace, and nothing of it is left behind.
 class ControlListener {

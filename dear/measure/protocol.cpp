@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 
 // In the order of the enumerations.
 constexpr std::array<std::string_view, 4> kCommands{"welcome", "measure", "verify", "end"};
-constexpr std::array<std::string_view, 7> kReplies{"hello", "ready",   "spans", "right",
+constexpr std::array<std::string_view, 7> kReplies{"hello", "ready",   "measured", "right",
                                                    "wrong", "refused", "failed"};
 
 template <typename Kind, std::size_t size>
@@ -27,7 +27,7 @@ Kind find_kind(const std::array<std::string_view, size>& names, const std::strin
   throw ConfigError("unknown kind " + name);
 }
 
-// Text of engines may be in any encoding; a message must not fail for that.
+// Text of libraries may be in any encoding; a message must not fail for that.
 std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 template <typename Read>
@@ -62,9 +62,9 @@ std::string to_text(const Command& command) {
 std::string to_text(const Reply& reply) {
   Json begins = Json::array();
   Json ends = Json::array();
-  for (const Span& span : reply.spans) {
-    begins.push_back(span.begin_seconds);
-    ends.push_back(span.end_seconds);
+  for (const Interval& interval : reply.intervals) {
+    begins.push_back(interval.begin_seconds);
+    ends.push_back(interval.end_seconds);
   }
   return dump({{"reply", kReplies.at(static_cast<std::size_t>(reply.kind))},
                {"rank", reply.rank},
@@ -107,7 +107,7 @@ Reply parse_reply(std::string_view text) {
       throw ConfigError("a begin without an end");
     }
     for (std::size_t i = 0; i < begins.size(); ++i) {
-      reply.spans.push_back({.begin_seconds = begins[i], .end_seconds = ends[i]});
+      reply.intervals.push_back({.begin_seconds = begins[i], .end_seconds = ends[i]});
     }
     return reply;
   });

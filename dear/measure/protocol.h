@@ -8,8 +8,8 @@
 #include "dear/base/dtype.h"
 #include "dear/measure/measured_operation.h"
 
-// What the coordinator of a bench and its ranks say to each other: one JSON object a message. A rank connects
-// and says hello, is welcomed, opens its engine and says ready; from then on each command has one reply.
+// The messages between the coordinator of a benchmark and its ranks, one JSON object each. A rank connects
+// and says hello, is welcomed, opens its library and says ready. From then on each command has one reply.
 namespace dear::measure {
 
 struct Command {
@@ -30,27 +30,28 @@ struct Command {
 };
 
 // A repetition on one rank, on the steady clock of the host.
-struct Span {
+struct Interval {
   double begin_seconds = 0;
   double end_seconds = 0;
-  friend bool operator==(const Span&, const Span&) = default;
+  friend bool operator==(const Interval&, const Interval&) = default;
 };
 
 struct Reply {
-  enum class Kind : std::uint8_t { hello, ready, spans, right, wrong, refused, failed };
+  enum class Kind : std::uint8_t { hello, ready, measured, right, wrong, refused, failed };
   Kind kind = Kind::failed;
-  int rank = 0;                            // hello
-  int size = 0;                            // hello
-  std::string text{};                      // ready: the engine's description; wrong, refused, failed: why
-  std::vector<Span> spans{};               // spans: as many as repetitions
-  std::vector<double> slowdowns{};         // spans: of the computation in each; empty when nothing computed
-  std::vector<double> processor_shares{};  // spans: of a core, by this process; empty when no rank was late
+  int rank = 0;                       // hello
+  int size = 0;                       // hello
+  std::string text{};                 // ready: the library's description; wrong, refused, failed: why
+  std::vector<Interval> intervals{};  // measured: as many as repetitions
+  std::vector<double> slowdowns{};    // measured: of the computation in each; empty when nothing computed
+  std::vector<double>
+      processor_shares{};  // measured: of a core, by this process; empty when no rank was late
   friend bool operator==(const Reply&, const Reply&) = default;
 };
 
 std::string to_text(const Command& command);
 std::string to_text(const Reply& reply);
-// TransportError for what is no such message.
+// TransportError for any other text.
 Command parse_command(std::string_view text);
 Reply parse_reply(std::string_view text);
 

@@ -36,12 +36,12 @@ TEST(Protocol, RepliesAreReadAsTheyWereWritten) {
   const Reply failed{.kind = Reply::Kind::failed, .text = "rank 1: \"no\"\nand {more}"};
   EXPECT_EQ(parse_reply(to_text(failed)), failed);
   // A steady clock after a year, to the nanosecond and beyond.
-  const Reply spans{.kind = Reply::Kind::spans,
-                    .spans = {{.begin_seconds = 31536000.123456789, .end_seconds = 31536000.123456795},
-                              {.begin_seconds = 1.0 / 3, .end_seconds = 2.0 / 3}},
-                    .slowdowns = {1.0 / 3, 7},
-                    .processor_shares = {0, 1.0 / 3}};
-  EXPECT_EQ(parse_reply(to_text(spans)), spans);
+  const Reply measured{.kind = Reply::Kind::measured,
+                       .intervals = {{.begin_seconds = 31536000.123456789, .end_seconds = 31536000.123456795},
+                                     {.begin_seconds = 1.0 / 3, .end_seconds = 2.0 / 3}},
+                       .slowdowns = {1.0 / 3, 7},
+                       .processor_shares = {0, 1.0 / 3}};
+  EXPECT_EQ(parse_reply(to_text(measured)), measured);
 }
 
 TEST(Protocol, TextInAnyEncodingTravels) {
@@ -56,7 +56,7 @@ TEST(Protocol, WhatIsNoMessageIsAnError) {
                                   good.substr(0, good.size() - 1), to_text(Command{})}) {
     EXPECT_THAT([&] { parse_reply(text); }, ThrowsMessage<TransportError>(HasSubstr("cannot be understood")));
   }
-  EXPECT_THROW(parse_reply(R"({"reply":"spans","rank":0,"size":0,"text":"","begins":[1],"ends":[]})"),
+  EXPECT_THROW(parse_reply(R"({"reply":"measured","rank":0,"size":0,"text":"","begins":[1],"ends":[]})"),
                TransportError);
   EXPECT_THROW(parse_command(good), TransportError);
   std::string unknown = to_text(Command{});

@@ -11,7 +11,7 @@
 
 namespace dear::measure {
 
-// One contestant at one operation and size.
+// The times of one library at one operation and size.
 struct Result {
   std::string backend;
   MeasuredOperation operation = MeasuredOperation::pair;
@@ -20,13 +20,13 @@ struct Result {
   std::int64_t bytes = 0;
   Quantiles seconds;  // of one operation, over the repetitions
   bool verified = false;
-  bool copies = false;   // each rank for itself
-  int ahead = 1;         // so many issued before the first was waited for
-  bool touched = false;  // with writing before and reading after
-  // Where the ranks computed meanwhile: how much longer computation took than without collectives.
+  bool copies = false;   // Library::only_copies
+  int ahead = 1;         // see LibraryOptions
+  bool touched = false;  // vectors were written before each operation, and read after it
+  // Where ranks computed meanwhile: the time of computation over that without collectives.
   std::optional<double> computation_slowdown{};
-  // Where rank 0 came late: the part of a core that a waiting rank used from its begin to its end, of each
-  // repetition the rank's that used most, and of those the median. `seconds` are those of the late rank then.
+  // Where rank 0 came late: the part of a core that a waiting rank used, of each repetition the largest over
+  // ranks, and of these the median. `seconds` are those of the late rank then.
   std::optional<double> waiting_share{};
 
   [[nodiscard]] std::string label() const;           // the backend, and whether it computed meanwhile

@@ -8,9 +8,9 @@
 
 #include "dear/base/error.h"
 #include "dear/cost/ring.h"
+#include "dear/measure/bandwidth_plot.h"
 #include "dear/measure/link_fit.h"
 #include "dear/measure/mpi_launcher.h"
-#include "dear/measure/plot.h"
 #include "dear/measure/result.h"
 
 // What becomes of measured times: quantiles, bandwidths, JSON, the picture and the fit.

@@ -7,60 +7,71 @@
 #include <thread>
 #include <unistd.h>
 
-#include <fmt/format.h>
-
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
+#include "dear/base/start_thread.h"
 #include "dear/collective/environment.h"
 #include "dear/launch/cores.h"
+#include "dear/launch/pipe.h"
 #include "dear/measure/connection.h"
-#include "dear/measure/contestant.h"
+#include "dear/measure/library.h"
 #include "dear/measure/protocol.h"
-#include "dear/measure/responder.h"
-#include "dear/measure/starting_gate.h"
+#include "dear/measure/rank_runner.h"
+#include "dear/measure/start_barrier.h"
 
 namespace dear::measure {
 namespace {
 
-// Between two measurements a coordinator may be away for as long as the other contestants take.
+// Between two measurements a coordinator may be away for as long as other libraries take.
 Deadline never() { return Deadline::after(std::chrono::hours(24 * 365)); }
 
-// Ends this process when the coordinator goes, though it be inside an engine that waits without an end. The
-// thread sleeps until then, or ends with the process.
-void end_with(const std::shared_ptr<const Connection>& connection) {
-  std::thread([connection] {
-    connection->wait_for_close();
-    ::_exit(EXIT_FAILURE);
-  }).detach();
-}
+// Ends this process when the coordinator is gone, also while the library waits for ever.
+class CoordinatorWatch {
+ public:
+  explicit CoordinatorWatch(const Connection& connection)
+      : stop_(launch::make_pipe()),
+        thread_(start_thread("that watches the coordinator of a benchmark", [this, &connection] {
+          if (connection.wait_for_close(stop_.read)) ::_exit(EXIT_FAILURE);
+        })) {}
+  ~CoordinatorWatch() {
+    stop_.write.close();
+    thread_.join();
+  }
+  CoordinatorWatch(const CoordinatorWatch&) = delete;
+  CoordinatorWatch& operator=(const CoordinatorWatch&) = delete;
+
+ private:
+  launch::Pipe stop_;
+  std::thread thread_;
+};
 
 class Rank {
  public:
   Rank(const WorkerOptions& options, const Connection& connection, const LaunchEnvironment& environment)
       : options_(options),
-        contestant_(find_contestant(options.contestant)),
+        library_(find_library(options.library)),
         connection_(connection),
         rank_(environment.rank),
         size_(environment.size) {}
 
   void serve() {
     Connection::Message welcome = next();
-    gate_ = std::make_unique<StartingGate>(std::move(welcome.file), size_);
-    engine_ = contestant_.open(
+    start_barrier_ = std::make_unique<StartBarrier>(std::move(welcome.file), size_);
+    collectives_ = library_.open(
         {.timeout = options_.timeout, .reproducible = options_.reproducible, .ahead = options_.ahead});
-    Responder responder(
-        *engine_, {.rank = rank_, .size = size_, .only_copies = contestant_.only_copies, .meet = [this] {
-                     gate_->wait(Deadline::after(options_.timeout));
-                   }});
+    RankRunner runner(*collectives_,
+                      {.rank = rank_, .size = size_, .only_copies = library_.only_copies, .barrier = [this] {
+                         start_barrier_->wait(Deadline::after(options_.timeout));
+                       }});
     const Command first = parse_command(welcome.text);
-    responder.prepare(first.prepare_bytes, first.output_bytes);
-    tell({.kind = Reply::Kind::ready, .text = engine_->description()});
+    runner.prepare(first.prepare_bytes, first.output_bytes);
+    tell({.kind = Reply::Kind::ready, .text = collectives_->description()});
     while (true) {
       const Command command = parse_command(next().text);
       if (command.kind == Command::Kind::end) {
         return;
       }
-      tell(responder.answer(command));
+      tell(runner.answer(command));
     }
   }
 
@@ -68,19 +79,19 @@ class Rank {
   Connection::Message next() const {
     std::optional<Connection::Message> message = connection_.receive(never());
     if (!message) {
-      throw TransportError("the bench has gone");
+      throw TransportError("the coordinator of this benchmark has ended; run `dear bench collective` again");
     }
     return std::move(*message);
   }
   void tell(const Reply& reply) const { connection_.send(to_text(reply)); }
 
   const WorkerOptions& options_;
-  const Contestant& contestant_;
+  const Library& library_;
   const Connection& connection_;
   int rank_;
   int size_;
-  std::unique_ptr<StartingGate> gate_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<StartBarrier> start_barrier_;
+  std::unique_ptr<Collectives> collectives_;
 };
 
 }  // namespace
@@ -91,14 +102,14 @@ void run_worker(const WorkerOptions& options) {
     launch::bind_to(
         launch::cores_of_rank(launch::usable_cores(), environment.local_size, environment.local_rank));
   }
-  const auto connection = std::make_shared<const Connection>(connect_to(options.control));
-  end_with(connection);
-  connection->send(
+  const Connection connection = connect_to(options.control);
+  connection.send(
       to_text(Reply{.kind = Reply::Kind::hello, .rank = environment.rank, .size = environment.size}));
   try {
-    Rank(options, *connection, environment).serve();
+    const CoordinatorWatch watch(connection);
+    Rank(options, connection, environment).serve();
   } catch (const std::exception& error) {
-    connection->send(to_text(Reply{.kind = Reply::Kind::failed, .text = error.what()}));
+    connection.send(to_text(Reply{.kind = Reply::Kind::failed, .text = error.what()}));
     throw;
   }
 }

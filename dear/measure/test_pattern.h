@@ -14,9 +14,9 @@ namespace dear::measure {
 // What each rank's vector holds in a verified run: small whole numbers that depend on the rank and the
 // element. They and their sums over up to 256 ranks are exact in every dtype, so any order of adding gives
 // the same bytes.
-class Contents {
+class TestPattern {
  public:
-  Contents(DType dtype, int ranks);
+  TestPattern(DType dtype, int ranks);
 
   [[nodiscard]] int value(int rank, std::int64_t element) const;
   [[nodiscard]] int sum(std::int64_t element) const;  // over all ranks

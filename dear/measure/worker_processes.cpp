@@ -1,4 +1,4 @@
-#include "dear/measure/crew.h"
+#include "dear/measure/worker_processes.h"
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@
 
 #include "dear/base/error.h"
 #include "dear/launch/rank_environment.h"
-#include "dear/measure/starting_gate.h"
+#include "dear/measure/start_barrier.h"
 
 namespace dear::measure {
 namespace {
@@ -22,18 +22,18 @@ namespace {
 constexpr std::array<std::string_view, 5> kLaunchVariables{"RANK", "WORLD_SIZE", "LOCAL_RANK",
                                                            "LOCAL_WORLD_SIZE", "DEAR_RENDEZVOUS"};
 constexpr std::size_t kMostOutput = 4000;
-// Engines give up at the timeout themselves, and know more about the reason than we.
+// Libraries give up at the timeout themselves, and know more about the reason than we.
 constexpr std::chrono::seconds kTimeToExplain{3};
 // From the death of the ranks to that of what started them, which tidies up.
 constexpr std::chrono::seconds kTimeToTidyUp{3};
 
-std::vector<std::string> worker_command(const Contestant& contestant, const CrewOptions& options,
+std::vector<std::string> worker_command(const Library& library, const WorkersOptions& options,
                                         const std::string& control) {
   std::vector<std::string> words{options.program,
                                  "bench",
                                  "worker",
-                                 "--contestant",
-                                 std::string(contestant.name),
+                                 "--library",
+                                 std::string(library.name),
                                  "--control",
                                  control,
                                  "--timeout",
@@ -76,16 +76,17 @@ bool has_ended(const launch::RankProcess& process, std::chrono::milliseconds pat
 
 }  // namespace
 
-Crew::Crew(const Contestant& contestant, const CrewOptions& options, const launch::HeldSignals& signals)
-    : contestant_(contestant),
+WorkerProcesses::WorkerProcesses(const Library& library, const WorkersOptions& options,
+                                 const launch::HeldSignals& signals)
+    : library_(library),
       options_(options),
       time_to_answer_(options.timeout + kTimeToExplain),
       signals_(signals),
-      gate_(StartingGate::make_memory()),
+      start_barrier_(StartBarrier::make_memory()),
       ranks_(static_cast<std::size_t>(options.ranks)),
       keeper_(std::make_unique<launch::Keeper>()) {
   const launch::Job job = launch::describe_job(options.ranks);
-  std::vector<std::string> command = worker_command(contestant, options, listener_.address());
+  std::vector<std::string> command = worker_command(library, options, listener_.address());
   if (options.launcher) {
     std::vector<std::string> words = options.launcher->command;
     words.push_back(std::to_string(options.ranks));
@@ -103,7 +104,7 @@ Crew::Crew(const Contestant& contestant, const CrewOptions& options, const launc
   ended_.resize(processes_.size());
 }
 
-Crew::~Crew() {
+WorkerProcesses::~WorkerProcesses() {
   for (const Rank& rank : ranks_) {
     if (rank.pidfd.is_open()) {
       ::syscall(SYS_pidfd_send_signal, rank.pidfd.get(), SIGKILL, nullptr, 0);
@@ -118,12 +119,12 @@ Crew::~Crew() {
   }
 }
 
-std::string Crew::wait_ready() {
+std::string WorkerProcesses::wait_ready() {
   await_replies(Deadline::after(time_to_answer_));
   return ranks_.front().reply->text;
 }
 
-std::vector<Reply> Crew::ask(const Command& command) {
+std::vector<Reply> WorkerProcesses::ask(const Command& command) {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     ranks_[i].reply.reset();
     try {
@@ -140,7 +141,7 @@ std::vector<Reply> Crew::ask(const Command& command) {
   return replies;
 }
 
-void Crew::dismiss() {
+void WorkerProcesses::end() {
   for (const Rank& rank : ranks_) {
     rank.connection->send(to_text(Command{.kind = Command::Kind::end}));
   }
@@ -155,12 +156,12 @@ void Crew::dismiss() {
   }
 }
 
-const std::string& Crew::output() {
+const std::string& WorkerProcesses::output() {
   collect_output();
   return output_;
 }
 
-std::vector<int> Crew::silent_ranks() const {
+std::vector<int> WorkerProcesses::silent_ranks() const {
   std::vector<int> silent;
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
     if (!ranks_[rank].reply) {
@@ -170,7 +171,7 @@ std::vector<int> Crew::silent_ranks() const {
   return silent;
 }
 
-void Crew::await_replies(Deadline deadline) {
+void WorkerProcesses::await_replies(Deadline deadline) {
   while (true) {
     const std::vector<int> silent = silent_ranks();
     if (silent.empty()) {
@@ -186,7 +187,7 @@ void Crew::await_replies(Deadline deadline) {
 }
 
 // Sleeps until a rank or a process has something to say, and listens to it.
-void Crew::wait_for_something(Deadline deadline) {
+void WorkerProcesses::wait_for_something(Deadline deadline) {
   std::vector<pollfd> files{{.fd = listener_.fd(), .events = POLLIN, .revents = 0}};
   for (const Rank& rank : ranks_) {
     const bool awaited = rank.connection && !rank.reply;
@@ -226,7 +227,7 @@ void Crew::wait_for_something(Deadline deadline) {
   }
 }
 
-void Crew::welcome_newcomer() {
+void WorkerProcesses::welcome_newcomer() {
   Connection newcomer = listener_.accept();
   const auto message = newcomer.receive(Deadline::after(options_.timeout));
   const Reply hello = message ? parse_reply(message->text) : Reply{};
@@ -244,11 +245,11 @@ void Crew::welcome_newcomer() {
   newcomer.send(to_text(Command{.kind = Command::Kind::welcome,
                                 .prepare_bytes = options_.prepare_bytes,
                                 .output_bytes = options_.output_bytes}),
-                gate_.get());
+                start_barrier_.get());
   rank.connection.emplace(std::move(newcomer));
 }
 
-void Crew::hear(Rank& rank, int number) {
+void WorkerProcesses::hear(Rank& rank, int number) {
   const auto message = rank.connection->receive(Deadline::after(options_.timeout));
   if (!message) {
     throw TransportError(how_it_ended(number));
@@ -260,7 +261,7 @@ void Crew::hear(Rank& rank, int number) {
   rank.reply = std::move(reply);
 }
 
-std::string Crew::how_it_ended(int rank) const {
+std::string WorkerProcesses::how_it_ended(int rank) const {
   const launch::RankProcess& process = *processes_[options_.launcher ? 0 : static_cast<std::size_t>(rank)];
   // Its socket closes a moment before it has ended.
   return has_ended(process, std::chrono::seconds(1))
@@ -268,13 +269,13 @@ std::string Crew::how_it_ended(int rank) const {
              : fmt::format("rank {} ended", rank);
 }
 
-std::string Crew::name_of_process(int rank) const {
+std::string WorkerProcesses::name_of_process(int rank) const {
   return options_.launcher
              ? fmt::format("{} of {}", options_.launcher->command.front(), options_.launcher->version)
              : fmt::format("rank {}", rank);
 }
 
-void Crew::collect_output() {
+void WorkerProcesses::collect_output() {
   for (const auto& process : processes_) {
     for (FileDescriptor* const source : {&process->output, &process->error}) {
       std::array<char, 1 << 14> bytes;
@@ -295,7 +296,7 @@ void Crew::collect_output() {
   }
 }
 
-void Crew::await_processes(Deadline deadline) {
+void WorkerProcesses::await_processes(Deadline deadline) {
   while (!deadline.expired()) {
     std::vector<pollfd> files;
     for (const auto& process : processes_) {

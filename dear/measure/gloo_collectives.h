@@ -2,11 +2,11 @@
 
 #include <memory>
 
-#include "dear/measure/engine.h"
+#include "dear/measure/collectives.h"
 
 namespace dear::measure {
 
 // Gloo's own collectives, as a program on Gloo calls them. ConfigError where Gloo is missing.
-std::unique_ptr<Engine> open_gloo_engine(const EngineOptions& options);
+std::unique_ptr<Collectives> open_gloo_collectives(const LibraryOptions& options);
 
 }  // namespace dear::measure

@@ -1,4 +1,4 @@
-#include "dear/measure/gloo_engine.h"
+#include "dear/measure/gloo_collectives.h"
 
 #include <utility>
 
@@ -12,9 +12,9 @@
 namespace dear::measure {
 namespace {
 
-class GlooEngine : public Engine {
+class GlooCollectives : public Collectives {
  public:
-  explicit GlooEngine(std::unique_ptr<transport::GlooMesh> gloo) : gloo_(std::move(gloo)) {}
+  explicit GlooCollectives(std::unique_ptr<transport::GlooMesh> gloo) : gloo_(std::move(gloo)) {}
 
   [[nodiscard]] std::string description() const override {
     return fmt::format("{}, {} ranks, its own collectives", gloo_->description(), gloo_->size());
@@ -30,11 +30,11 @@ class GlooEngine : public Engine {
         operation == MeasuredOperation::all_gather || operation == MeasuredOperation::all_to_all;
     return blocks ? gloo_->size() : 1;
   }
-  [[nodiscard]] Range shard(const Work& work, int rank) const override {
-    const std::int64_t block = work.count / gloo_->size();
+  [[nodiscard]] Range shard(const Call& call, int rank) const override {
+    const std::int64_t block = call.count / gloo_->size();
     return {rank * block, (rank + 1) * block};
   }
-  [[nodiscard]] const std::byte* reduced_shard(const Work&) const override { return nullptr; }
+  [[nodiscard]] const std::byte* reduced_shard(const Call&) const override { return nullptr; }
   void prepare(std::int64_t bytes, std::int64_t output_bytes) override {
     data_ = allocate_private(bytes);
     if (output_bytes > 0) {
@@ -44,23 +44,23 @@ class GlooEngine : public Engine {
   [[nodiscard]] std::byte* data() const override { return data_.get(); }
   [[nodiscard]] std::byte* output() const override { return output_.get(); }
 
-  void run(const Work& work) override {
-    switch (work.operation) {
+  void run(const Call& call) override {
+    switch (call.operation) {
       case MeasuredOperation::all_reduce:
-        return gloo_->all_reduce(data(), work.count, work.dtype, Reduction::sum);
+        return gloo_->all_reduce(data(), call.count, call.dtype, Reduction::sum);
       case MeasuredOperation::all_gather:
-        return gloo_->all_gather(data(), work.count, work.dtype);
+        return gloo_->all_gather(data(), call.count, call.dtype);
       case MeasuredOperation::broadcast:
-        return gloo_->broadcast(data(), work.count, work.dtype, 0);
+        return gloo_->broadcast(data(), call.count, call.dtype, 0);
       case MeasuredOperation::all_to_all:
-        return gloo_->all_to_all(data(), output(), work.count, work.dtype);
+        return gloo_->all_to_all(data(), output(), call.count, call.dtype);
       case MeasuredOperation::barrier:
         return gloo_->barrier();
       case MeasuredOperation::pair:
       case MeasuredOperation::reduce_scatter:
         break;
     }
-    throw ConfigError(refusal(work.operation, work.dtype));
+    throw ConfigError(refusal(call.operation, call.dtype));
   }
 
  private:
@@ -71,15 +71,16 @@ class GlooEngine : public Engine {
 
 }  // namespace
 
-std::unique_ptr<Engine> open_gloo_engine(const EngineOptions& options) {
+std::unique_ptr<Collectives> open_gloo_collectives(const LibraryOptions& options) {
   const LaunchEnvironment environment = read_launch_environment();
-  return std::make_unique<GlooEngine>(transport::open_gloo({.rank = environment.rank,
-                                                            .size = environment.size,
-                                                            .master_address = environment.master_address,
-                                                            .master_port = environment.master_port,
-                                                            .job = environment.job,
-                                                            .interface_name = environment.network_interface,
-                                                            .deadline = Deadline::after(options.timeout)}));
+  return std::make_unique<GlooCollectives>(
+      transport::open_gloo({.rank = environment.rank,
+                            .size = environment.size,
+                            .master_address = environment.master_address,
+                            .master_port = environment.master_port,
+                            .job = environment.job,
+                            .interface_name = environment.network_interface,
+                            .deadline = Deadline::after(options.timeout)}));
 }
 
 }  // namespace dear::measure

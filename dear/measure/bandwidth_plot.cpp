@@ -1,4 +1,4 @@
-#include "dear/measure/plot.h"
+#include "dear/measure/bandwidth_plot.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "dear/measure/contest.h"
+#include "dear/measure/benchmark.h"
 
 namespace dear::measure {
 
-// An SVG picture of bus bandwidth against size, both logarithmic: a line for each contestant and operation,
+// An SVG picture of bus bandwidth against size, both logarithmic: a line for each library and operation,
 // named at the right. Nothing but itself is needed to show it. ConfigError when no result has a bandwidth.
 std::string bandwidth_plot(const std::vector<Result>& results, const std::string& title);
 

@@ -1,4 +1,4 @@
-#include "dear/measure/crew.h"
+#include "dear/measure/worker_processes.h"
 
 #include <algorithm>
 #include <csignal>
@@ -15,10 +15,10 @@
 
 #include "dear/base/error.h"
 #include "dear/launch/testing/launched_command.h"
-#include "dear/measure/contest.h"
+#include "dear/measure/benchmark.h"
 
-// Contestants as processes: measured, killed and stopped.
-namespace dear::measure::crew_test {
+// Libraries in processes of their own: measured, killed and stopped.
+namespace dear::measure::worker_processes_test {
 namespace {
 
 using ::testing::AllOf;
@@ -43,12 +43,12 @@ std::vector<pid_t> rank_processes() {
   return ranks;
 }
 
-CrewOptions two_ranks() {
+WorkersOptions two_ranks() {
   return {
       .program = DEAR_COMMAND, .ranks = 2, .prepare_bytes = 1 << 16, .timeout = std::chrono::seconds(100)};
 }
 
-class CrewOfTwo : public ::testing::Test {
+class TwoWorkerProcesses : public ::testing::Test {
  protected:
   const launch::HeldSignals signals;
 };
@@ -56,98 +56,99 @@ class CrewOfTwo : public ::testing::Test {
 constexpr Command kMeasure{.kind = Command::Kind::measure, .bytes = 4096, .unmeasured = 1, .repetitions = 3};
 constexpr Command kVerify{.kind = Command::Kind::verify, .bytes = 4096};
 
-TEST_F(CrewOfTwo, AnswersFromEveryRankAndLeavesNothing) {
+TEST_F(TwoWorkerProcesses, AnswersFromEveryRankAndLeavesNothing) {
   launch::testing::Lifeline lifeline;
   {
-    Crew crew(find_contestant("shm"), two_ranks(), signals);
-    EXPECT_THAT(crew.wait_ready(), HasSubstr("2 ranks"));
-    for (const Reply& reply : crew.ask(kVerify)) {
+    WorkerProcesses workers(find_library("shm"), two_ranks(), signals);
+    EXPECT_THAT(workers.wait_ready(), HasSubstr("2 ranks"));
+    for (const Reply& reply : workers.ask(kVerify)) {
       EXPECT_EQ(reply.kind, Reply::Kind::right) << reply.text;
     }
-    const std::vector<Reply> replies = crew.ask(kMeasure);
+    const std::vector<Reply> replies = workers.ask(kMeasure);
     ASSERT_EQ(replies.size(), 2U);
     for (const Reply& reply : replies) {
-      ASSERT_EQ(reply.spans.size(), 3U);
-      for (const Span& span : reply.spans) {
-        EXPECT_LT(span.begin_seconds, span.end_seconds);
+      ASSERT_EQ(reply.intervals.size(), 3U);
+      for (const Interval& interval : reply.intervals) {
+        EXPECT_LT(interval.begin_seconds, interval.end_seconds);
       }
     }
     // No rank ends a collective before the other has begun it.
-    EXPECT_LT(replies[0].spans[2].begin_seconds, replies[1].spans[2].end_seconds);
-    crew.dismiss();
-    EXPECT_EQ(crew.output(), "");
+    EXPECT_LT(replies[0].intervals[2].begin_seconds, replies[1].intervals[2].end_seconds);
+    workers.end();
+    EXPECT_EQ(workers.output(), "");
   }
   lifeline.wait_for_all_to_end();
 }
 
-TEST_F(CrewOfTwo, EndsWithItsRanksAtWork) {
+TEST_F(TwoWorkerProcesses, EndsWithItsRanksAtWork) {
   launch::testing::Lifeline lifeline;
   {
-    const Crew crew(find_contestant("shm"), two_ranks(), signals);
+    const WorkerProcesses workers(find_library("shm"), two_ranks(), signals);
   }  // before they came
   {
-    Crew crew(find_contestant("memcpy"), two_ranks(), signals);
-    crew.wait_ready();  // not dismissed
+    WorkerProcesses workers(find_library("memcpy"), two_ranks(), signals);
+    workers.wait_ready();  // not told to end
   }
   lifeline.wait_for_all_to_end();
 }
 
-TEST_F(CrewOfTwo, AKilledRankIsNamed) {
+TEST_F(TwoWorkerProcesses, AKilledRankIsNamed) {
   launch::testing::Lifeline lifeline;
   {
-    Crew crew(find_contestant("memcpy"), two_ranks(), signals);
-    crew.wait_ready();
+    WorkerProcesses workers(find_library("memcpy"), two_ranks(), signals);
+    workers.wait_ready();
     const std::vector<pid_t> ranks = rank_processes();
     ASSERT_EQ(ranks.size(), 2U);
     ::kill(ranks[1], SIGKILL);
-    EXPECT_THAT([&] { crew.ask(kMeasure); },
+    EXPECT_THAT([&] { workers.ask(kMeasure); },
                 ThrowsMessage<TransportError>(HasSubstr("rank 1 was killed by signal 9")));
   }
   lifeline.wait_for_all_to_end();
 }
 
-TEST_F(CrewOfTwo, AStoppedRankIsNamedAtTheDeadline) {
+TEST_F(TwoWorkerProcesses, AStoppedRankIsNamedAtTheDeadline) {
   launch::testing::Lifeline lifeline;
   {
-    Crew crew(find_contestant("memcpy"), two_ranks(), signals);
-    crew.wait_ready();
-    crew.expect_answers_within(std::chrono::duration<double>(0.01));
+    WorkerProcesses workers(find_library("memcpy"), two_ranks(), signals);
+    workers.wait_ready();
+    workers.expect_answers_within(std::chrono::duration<double>(0.01));
     const std::vector<pid_t> ranks = rank_processes();
     ASSERT_EQ(ranks.size(), 2U);
     ::kill(ranks[0], SIGSTOP);
     ::kill(ranks[1], SIGSTOP);
     EXPECT_THAT(
-        [&] { crew.ask(kMeasure); },
+        [&] { workers.ask(kMeasure); },
         ThrowsMessage<TimeoutError>(AllOf(HasSubstr("rank 0, 1 did not answer"), HasSubstr("--timeout"))));
   }
   lifeline.wait_for_all_to_end();
 }
 
-TEST_F(CrewOfTwo, AProgramThatIsNoneIsAnErrorOfUse) {
-  CrewOptions options = two_ranks();
+TEST_F(TwoWorkerProcesses, AProgramThatIsNoneIsAnErrorOfUse) {
+  WorkersOptions options = two_ranks();
   options.program = "/no/such/dear";
-  EXPECT_THAT([&] { Crew(find_contestant("shm"), options, signals); },
+  EXPECT_THAT([&] { WorkerProcesses(find_library("shm"), options, signals); },
               ThrowsMessage<ConfigError>(HasSubstr("/no/such/dear")));
 }
 
-TEST_F(CrewOfTwo, RanksThatFailToStartSayWhy) {
+TEST_F(TwoWorkerProcesses, RanksThatFailToStartSayWhy) {
   launch::testing::Lifeline lifeline;
   {
-    CrewOptions options = two_ranks();
+    WorkersOptions options = two_ranks();
     options.program = "/bin/false";
-    Crew crew(find_contestant("shm"), options, signals);
-    EXPECT_THAT([&] { crew.wait_ready(); }, ThrowsMessage<TransportError>(HasSubstr("exited with code 1")));
+    WorkerProcesses workers(find_library("shm"), options, signals);
+    EXPECT_THAT([&] { workers.wait_ready(); },
+                ThrowsMessage<TransportError>(HasSubstr("exited with code 1")));
   }
   lifeline.wait_for_all_to_end();
 }
 
-TEST_F(CrewOfTwo, ASignalInterruptsTheWait) {
+TEST_F(TwoWorkerProcesses, ASignalInterruptsTheWait) {
   launch::testing::Lifeline lifeline;
   {
-    Crew crew(find_contestant("memcpy"), two_ranks(), signals);
+    WorkerProcesses workers(find_library("memcpy"), two_ranks(), signals);
     ::pthread_kill(::pthread_self(), SIGTERM);  // NOLINT(bugprone-bad-signal-to-kill-thread): it is held
     try {
-      crew.wait_ready();
+      workers.wait_ready();
       FAIL() << "not interrupted";
     } catch (const Interrupted& interrupted) {
       EXPECT_EQ(interrupted.signal, SIGTERM);
@@ -156,28 +157,28 @@ TEST_F(CrewOfTwo, ASignalInterruptsTheWait) {
   lifeline.wait_for_all_to_end();
 }
 
-ContestSettings settings_of(const std::vector<std::string>& names, MeasuredOperation operation) {
-  ContestSettings settings{.program = DEAR_COMMAND,
-                           .operation = operation,
-                           .ranks = 3,
-                           .sizes = {4, 1000, 1 << 16},
-                           .repeat = 2,
-                           .timeout = std::chrono::seconds(100)};
+BenchmarkSettings settings_of(const std::vector<std::string>& names, MeasuredOperation operation) {
+  BenchmarkSettings settings{.program = DEAR_COMMAND,
+                             .operation = operation,
+                             .ranks = 3,
+                             .sizes = {4, 1000, 1 << 16},
+                             .repeat = 2,
+                             .timeout = std::chrono::seconds(100)};
   for (const std::string& name : names) {
-    settings.entrants.push_back({.contestant = &find_contestant(name)});
+    settings.libraries.push_back({.library = &find_library(name)});
   }
   return settings;
 }
 
-class ContestOfEachOperation : public ::testing::TestWithParam<MeasuredOperation> {};
-TEST_P(ContestOfEachOperation, MeasuresAndVerifiesAllSizes) {
-  ContestSettings settings = settings_of({"shm", "memcpy"}, GetParam());
+class BenchmarkOfEachOperation : public ::testing::TestWithParam<MeasuredOperation> {};
+TEST_P(BenchmarkOfEachOperation, MeasuresAndVerifiesAllSizes) {
+  BenchmarkSettings settings = settings_of({"shm", "memcpy"}, GetParam());
   if (GetParam() == MeasuredOperation::barrier) {
     settings.sizes = {0};
   }
   std::vector<std::int64_t> seen;
-  const ContestOutcome outcome =
-      hold_contest(settings, launch::HeldSignals(), [&](std::int64_t bytes) { seen.push_back(bytes); });
+  const BenchmarkOutcome outcome =
+      run_benchmark(settings, launch::HeldSignals(), [&](std::int64_t bytes) { seen.push_back(bytes); });
   EXPECT_EQ(seen, settings.sizes);
   EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
   EXPECT_EQ(outcome.descriptions.size(), 2U);
@@ -188,7 +189,7 @@ TEST_P(ContestOfEachOperation, MeasuresAndVerifiesAllSizes) {
     EXPECT_LE(result.seconds.p10, result.seconds.p90);
   }
 }
-INSTANTIATE_TEST_SUITE_P(All, ContestOfEachOperation, ::testing::ValuesIn(measured_operations()),
+INSTANTIATE_TEST_SUITE_P(All, BenchmarkOfEachOperation, ::testing::ValuesIn(measured_operations()),
                          [](const auto& tested) {
                            std::string name(name_of(tested.param));
                            std::replace_if(
@@ -198,11 +199,11 @@ INSTANTIATE_TEST_SUITE_P(All, ContestOfEachOperation, ::testing::ValuesIn(measur
                          });
 
 // As training issues them; rivals wait for each of theirs.
-TEST(Contest, IssuesAhead) {
+TEST(Benchmark, IssuesAhead) {
   for (const MeasuredOperation operation : {MeasuredOperation::pair, MeasuredOperation::all_to_all}) {
-    ContestSettings settings = settings_of({"shm", "memcpy"}, operation);
+    BenchmarkSettings settings = settings_of({"shm", "memcpy"}, operation);
     settings.ahead = 4;
-    const ContestOutcome outcome = hold_contest(settings, launch::HeldSignals(), [](std::int64_t) {});
+    const BenchmarkOutcome outcome = run_benchmark(settings, launch::HeldSignals(), [](std::int64_t) {});
     EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
     ASSERT_EQ(outcome.results.size(), 2 * settings.sizes.size());
     for (const Result& result : outcome.results) {
@@ -213,11 +214,11 @@ TEST(Contest, IssuesAhead) {
   }
 }
 
-TEST(Contest, MeasuresOperationsWithWhatProgramsDoAroundThem) {
+TEST(Benchmark, MeasuresOperationsWithWhatProgramsDoAroundThem) {
   for (const MeasuredOperation operation : {MeasuredOperation::pair, MeasuredOperation::all_to_all}) {
-    ContestSettings settings = settings_of({"shm", "shm-one-copy", "memcpy"}, operation);
+    BenchmarkSettings settings = settings_of({"shm", "shm-one-copy", "memcpy"}, operation);
     settings.touch = true;
-    const ContestOutcome outcome = hold_contest(settings, launch::HeldSignals(), [](std::int64_t) {});
+    const BenchmarkOutcome outcome = run_benchmark(settings, launch::HeldSignals(), [](std::int64_t) {});
     EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
     ASSERT_GE(outcome.results.size(), 2 * settings.sizes.size());
     for (const Result& result : outcome.results) {
@@ -227,13 +228,13 @@ TEST(Contest, MeasuresOperationsWithWhatProgramsDoAroundThem) {
   }
 }
 
-TEST(Contest, MeasuresWhatRanksUseThatWaitForALateOne) {
+TEST(Benchmark, MeasuresWhatRanksUseThatWaitForALateOne) {
   using enum MeasuredOperation;
   for (const MeasuredOperation operation : {pair, broadcast, barrier}) {
-    ContestSettings settings = settings_of({"shm"}, operation);
+    BenchmarkSettings settings = settings_of({"shm"}, operation);
     if (operation == barrier) settings.sizes = {0};
     settings.late_seconds = 0.2;
-    const ContestOutcome outcome = hold_contest(settings, launch::HeldSignals(), [](std::int64_t) {});
+    const BenchmarkOutcome outcome = run_benchmark(settings, launch::HeldSignals(), [](std::int64_t) {});
     EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
     ASSERT_EQ(outcome.results.size(), settings.sizes.size());
     for (const Result& result : outcome.results) {
@@ -246,13 +247,13 @@ TEST(Contest, MeasuresWhatRanksUseThatWaitForALateOne) {
   }
 }
 
-TEST(Contest, MeasuresWhatComputationAndCommunicationTakeFromEachOther) {
-  ContestSettings settings = settings_of({"shm", "memcpy"}, MeasuredOperation::pair);
+TEST(Benchmark, MeasuresWhatComputationAndCommunicationTakeFromEachOther) {
+  BenchmarkSettings settings = settings_of({"shm", "memcpy"}, MeasuredOperation::pair);
   settings.sizes = {64, 65536};
   settings.repeat = 2;
   settings.ahead = 4;
   settings.interference = true;
-  const ContestOutcome outcome = hold_contest(settings, launch::HeldSignals(), [](std::int64_t) {});
+  const BenchmarkOutcome outcome = run_benchmark(settings, launch::HeldSignals(), [](std::int64_t) {});
   EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
   ASSERT_EQ(outcome.results.size(), 6U);
   int computing = 0;
@@ -268,43 +269,43 @@ TEST(Contest, MeasuresWhatComputationAndCommunicationTakeFromEachOther) {
 }
 
 // Only parameters are shared: what is gathered, and nothing else.
-TEST(Contest, GathersOneCopyOfTheParameters) {
+TEST(Benchmark, GathersOneCopyOfTheParameters) {
   using enum MeasuredOperation;
   for (const MeasuredOperation operation : {pair, reduce_scatter, all_gather}) {
-    const ContestSettings settings = settings_of({"shm-one-copy"}, operation);
-    const ContestOutcome outcome = hold_contest(settings, launch::HeldSignals(), [](std::int64_t) {});
+    const BenchmarkSettings settings = settings_of({"shm-one-copy"}, operation);
+    const BenchmarkOutcome outcome = run_benchmark(settings, launch::HeldSignals(), [](std::int64_t) {});
     EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
     ASSERT_EQ(outcome.results.size(), settings.sizes.size());
     for (const Result& result : outcome.results) EXPECT_TRUE(result.verified) << name_of(operation);
   }
-  const ContestOutcome refused =
-      hold_contest(settings_of({"shm-one-copy"}, broadcast), launch::HeldSignals(), [](std::int64_t) {});
+  const BenchmarkOutcome refused =
+      run_benchmark(settings_of({"shm-one-copy"}, broadcast), launch::HeldSignals(), [](std::int64_t) {});
   EXPECT_TRUE(refused.results.empty());
   EXPECT_THAT(refused.notes, ::testing::Contains(HasSubstr("one copy of the parameters")));
 }
 
-TEST(Contest, EveryDtypeIsVerified) {
+TEST(Benchmark, EveryDtypeIsVerified) {
   for (const DType dtype : {DType::f64, DType::f16, DType::bf16, DType::i32, DType::i64}) {
-    ContestSettings settings = settings_of({"shm"}, MeasuredOperation::pair);
+    BenchmarkSettings settings = settings_of({"shm"}, MeasuredOperation::pair);
     settings.dtype = dtype;
     settings.sizes = {1000};
-    const ContestOutcome outcome = hold_contest(settings, launch::HeldSignals(), [](std::int64_t) {});
+    const BenchmarkOutcome outcome = run_benchmark(settings, launch::HeldSignals(), [](std::int64_t) {});
     ASSERT_EQ(outcome.results.size(), 1U);
     EXPECT_TRUE(outcome.results.front().verified) << dear::name_of(dtype);
   }
 }
 
-// One is killed while the contest is under way; the other's results are complete.
-TEST(Contest, GoesOnWithoutAContestantThatFails) {
+// One is killed while the benchmark is under way; the other's results are complete.
+TEST(Benchmark, GoesOnWithoutAContestantThatFails) {
   launch::testing::Lifeline lifeline;
-  const ContestSettings settings = settings_of({"shm", "memcpy"}, MeasuredOperation::pair);
-  const ContestOutcome outcome = hold_contest(settings, launch::HeldSignals(), [&](std::int64_t bytes) {
+  const BenchmarkSettings settings = settings_of({"shm", "memcpy"}, MeasuredOperation::pair);
+  const BenchmarkOutcome outcome = run_benchmark(settings, launch::HeldSignals(), [&](std::int64_t bytes) {
     if (bytes == 1000) {
       ::kill(rank_processes().back(), SIGKILL);  // the last rank of the second
     }
   });
   ASSERT_EQ(outcome.failures.size(), 1U);
-  EXPECT_EQ(outcome.failures.front().contestant, "memcpy");
+  EXPECT_EQ(outcome.failures.front().library, "memcpy");
   const auto of = [&](const std::string& backend) {
     return std::count_if(outcome.results.begin(), outcome.results.end(),
                          [&](const Result& result) { return result.backend == backend; });
@@ -315,4 +316,4 @@ TEST(Contest, GoesOnWithoutAContestantThatFails) {
 }
 
 }  // namespace
-}  // namespace dear::measure::crew_test
+}  // namespace dear::measure::worker_processes_test

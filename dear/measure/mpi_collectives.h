@@ -3,12 +3,13 @@
 #include <memory>
 #include <string>
 
-#include "dear/measure/engine.h"
+#include "dear/measure/collectives.h"
 
 namespace dear::measure {
 
 // MPI's own blocking collectives, as a program on plain MPI calls them. `implementation` is that of the
 // launcher that started this process.
-std::unique_ptr<Engine> open_mpi_engine(const std::string& implementation, const EngineOptions& options);
+std::unique_ptr<Collectives> open_mpi_collectives(const std::string& implementation,
+                                                  const LibraryOptions& options);
 
 }  // namespace dear::measure

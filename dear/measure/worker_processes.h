@@ -12,43 +12,43 @@
 #include "dear/launch/keeper.h"
 #include "dear/launch/rank_process.h"
 #include "dear/measure/connection.h"
-#include "dear/measure/contestant.h"
+#include "dear/measure/library.h"
 #include "dear/measure/mpi_launcher.h"
-#include "dear/measure/team.h"
+#include "dear/measure/workers.h"
 
 namespace dear::measure {
 
-// Thrown, by no name of an error, when one of the held signals has come.
+// Thrown when one of the held signals has come. No class of error, so that nobody takes it for one.
 struct Interrupted {
   int signal = 0;
 };
 
-struct CrewOptions {
-  std::string program;  // the `dear` command, which its ranks are
+struct WorkersOptions {
+  std::string program;  // the `dear` command, which each rank runs
   int ranks = 2;
   bool bind = false;                        // each rank keeps to its part of the cores
-  bool reproducible = false;                // see EngineOptions
-  int ahead = 1;                            // likewise
+  bool reproducible = false;                // see LibraryOptions
+  int ahead = 1;                            // see LibraryOptions
   std::int64_t prepare_bytes = 0;           // of the largest vector there will be
   std::int64_t output_bytes = 0;            // of the largest output; 0 for none
   std::chrono::duration<double> timeout{};  // for each answer, and for all ranks to come
-  std::optional<MpiLauncher> launcher{};    // of a contestant that MPI starts
+  std::optional<MpiLauncher> launcher{};    // of a library whose ranks MPI starts
 };
 
-// The ranks of one contestant, as processes of this command. They live until the crew is gone, and sleep
-// while nothing is asked of them. Used by one thread.
+// The ranks of one library as processes of the `dear` command. The processes live as long as this object, and
+// sleep between commands. One thread uses it.
 //
 // SIGINT, SIGTERM and SIGHUP interrupt every wait, so that ranks and what started them are ended in order.
-class Crew final : public Team {
+class WorkerProcesses final : public Workers {
  public:
-  // Starts them; does not wait.
-  Crew(const Contestant& contestant, const CrewOptions& options, const launch::HeldSignals& signals);
-  // Whatever is left of the ranks, and of what started them, is dead afterwards.
-  ~Crew() override;
-  Crew(const Crew&) = delete;
-  Crew& operator=(const Crew&) = delete;
+  // Starts the processes; does not wait for them.
+  WorkerProcesses(const Library& library, const WorkersOptions& options, const launch::HeldSignals& signals);
+  // Kills what is left of the ranks and of the launcher that started them.
+  ~WorkerProcesses() override;
+  WorkerProcesses(const WorkerProcesses&) = delete;
+  WorkerProcesses& operator=(const WorkerProcesses&) = delete;
 
-  [[nodiscard]] const Contestant& contestant() const { return contestant_; }
+  [[nodiscard]] const Library& library() const { return library_; }
 
   // TransportError for a rank that failed or ended, TimeoutError naming the ranks that did not answer in
   // time.
@@ -57,7 +57,7 @@ class Crew final : public Team {
   // How long ranks may take to answer from now on; at first, the timeout and a little to say what failed.
   void expect_answers_within(std::chrono::duration<double> time) { time_to_answer_ = time; }
   // TransportError for a rank that fails at its end, TimeoutError for one that does not end.
-  void dismiss() override;
+  void end() override;
 
   const std::string& output() override;
 
@@ -78,15 +78,15 @@ class Crew final : public Team {
   void collect_output();
   void await_processes(Deadline deadline);
 
-  const Contestant& contestant_;
-  const CrewOptions options_;
+  const Library& library_;
+  const WorkersOptions options_;
   std::chrono::duration<double> time_to_answer_;
   const launch::HeldSignals& signals_;
   ControlListener listener_;
-  FileDescriptor gate_;
+  FileDescriptor start_barrier_;
   std::vector<Rank> ranks_;
   std::string output_;
-  std::vector<std::unique_ptr<launch::RankProcess>> processes_;  // the ranks, or what starts them
+  std::vector<std::unique_ptr<launch::RankProcess>> processes_;  // the ranks, or their launcher
   std::vector<bool> ended_;                                      // of the processes
   std::unique_ptr<launch::Keeper> keeper_;  // after the processes: gone before they are reaped (keeper.h)
 };

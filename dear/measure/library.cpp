@@ -1,4 +1,4 @@
-#include "dear/measure/contestant.h"
+#include "dear/measure/library.h"
 
 #include <algorithm>
 
@@ -7,39 +7,43 @@
 
 #include "dear/base/error.h"
 #include "dear/collective/init.h"
-#include "dear/measure/gloo_engine.h"
-#include "dear/measure/group_engine.h"
-#include "dear/measure/memcpy_engine.h"
-#include "dear/measure/mpi_engine.h"
+#include "dear/measure/gloo_collectives.h"
+#include "dear/measure/group_collectives.h"
+#include "dear/measure/memcpy_collectives.h"
+#include "dear/measure/mpi_collectives.h"
 #include "dear/transport/gloo/gloo.h"
 #include "dear/transport/mpi/mpi.h"
 
 namespace dear::measure {
 namespace {
 
-Group group_over(const std::string& backend, const EngineOptions& options) {
+Group group_over(const std::string& backend, const LibraryOptions& options) {
   return init({.timeout = options.timeout,
                .backend = backend,
                .reproducible = options.reproducible,
                .say = [](const auto&) {}});  // the bench says itself what it measures
 }
-std::unique_ptr<Engine> open_group(const std::string& backend, const EngineOptions& options) {
-  return make_group_engine(group_over(backend, options), options.ahead);
+std::unique_ptr<Collectives> open_group(const std::string& backend, const LibraryOptions& options) {
+  return make_group_collectives(group_over(backend, options), options.ahead);
 }
-std::unique_ptr<Engine> open_shm(const EngineOptions& options) { return open_group("shm", options); }
-std::unique_ptr<Engine> open_shm_one_copy(const EngineOptions& options) {
-  return make_one_copy_engine(group_over("shm", options), options.ahead);
+std::unique_ptr<Collectives> open_shm(const LibraryOptions& options) { return open_group("shm", options); }
+std::unique_ptr<Collectives> open_shm_one_copy(const LibraryOptions& options) {
+  return make_one_copy_collectives(group_over("shm", options), options.ahead);
 }
 // That of the launcher that started this process.
-std::unique_ptr<Engine> open_mpi_backend(const EngineOptions& options) { return open_group("mpi", options); }
-std::unique_ptr<Engine> open_gloo_backend(const EngineOptions& options) {
+std::unique_ptr<Collectives> open_mpi_backend(const LibraryOptions& options) {
+  return open_group("mpi", options);
+}
+std::unique_ptr<Collectives> open_gloo_backend(const LibraryOptions& options) {
   return open_group("gloo", options);
 }
-std::unique_ptr<Engine> open_openmpi(const EngineOptions& options) {
-  return open_mpi_engine("openmpi", options);
+std::unique_ptr<Collectives> open_openmpi(const LibraryOptions& options) {
+  return open_mpi_collectives("openmpi", options);
 }
-std::unique_ptr<Engine> open_mpich(const EngineOptions& options) { return open_mpi_engine("mpich", options); }
-std::unique_ptr<Engine> open_memcpy(const EngineOptions&) { return make_memcpy_engine(); }
+std::unique_ptr<Collectives> open_mpich(const LibraryOptions& options) {
+  return open_mpi_collectives("mpich", options);
+}
+std::unique_ptr<Collectives> open_memcpy(const LibraryOptions&) { return make_memcpy_collectives(); }
 
 std::string never_missing() { return ""; }
 std::string module_missing(const std::string& implementation) {
@@ -54,8 +58,8 @@ std::string mpich_missing() { return module_missing("mpich"); }
 
 }  // namespace
 
-const std::vector<Contestant>& contestants() {
-  static const std::vector<Contestant> kTable{
+const std::vector<Library>& libraries() {
+  static const std::vector<Library> kTable{
       {.name = "shm", .summary = "DeAR on shared memory", .open = open_shm, .missing = never_missing},
       {.name = "shm-one-copy",
        .summary = "the same, with one copy of the parameters for all ranks",
@@ -90,7 +94,7 @@ const std::vector<Contestant>& contestants() {
       {.name = "gloo-own",
        .summary = "Gloo's own collectives",
        .rival = true,
-       .open = open_gloo_engine,
+       .open = open_gloo_collectives,
        .missing = transport::gloo_missing},
       {.name = "memcpy",
        .summary = "each rank copies its vector once: the floor",
@@ -102,15 +106,15 @@ const std::vector<Contestant>& contestants() {
   return kTable;
 }
 
-const Contestant& find_contestant(std::string_view name) {
+const Library& find_library(std::string_view name) {
   std::vector<std::string_view> names;
-  for (const Contestant& contestant : contestants()) {
-    if (contestant.name == name) {
-      return contestant;
+  for (const Library& library : libraries()) {
+    if (library.name == name) {
+      return library;
     }
-    names.push_back(contestant.name);
+    names.push_back(library.name);
   }
-  throw ConfigError(fmt::format("there is no contestant '{}'; choose from {}", name, fmt::join(names, ", ")));
+  throw ConfigError(fmt::format("there is no library '{}'; choose from {}", name, fmt::join(names, ", ")));
 }
 
 }  // namespace dear::measure

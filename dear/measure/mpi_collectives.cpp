@@ -1,4 +1,4 @@
-#include "dear/measure/mpi_engine.h"
+#include "dear/measure/mpi_collectives.h"
 
 #include <utility>
 
@@ -14,9 +14,9 @@ namespace {
 using transport::MpiCollective;
 using In = MpiCollective::Operation;
 
-class MpiEngine : public Engine {
+class MpiCollectives : public Collectives {
  public:
-  explicit MpiEngine(std::shared_ptr<transport::Mpi> mpi) : mpi_(std::move(mpi)) {}
+  explicit MpiCollectives(std::shared_ptr<transport::Mpi> mpi) : mpi_(std::move(mpi)) {}
 
   [[nodiscard]] std::string description() const override {
     return mpi_->description() + ", its own collectives";
@@ -31,8 +31,8 @@ class MpiEngine : public Engine {
                            operation == MeasuredOperation::barrier;
     return any_count ? 1 : mpi_->size();
   }
-  [[nodiscard]] Range shard(const Work& work, int rank) const override {
-    const std::int64_t block = work.count / mpi_->size();
+  [[nodiscard]] Range shard(const Call& call, int rank) const override {
+    const std::int64_t block = call.count / mpi_->size();
     return {rank * block, (rank + 1) * block};
   }
   void prepare(std::int64_t bytes, std::int64_t output_bytes) override {
@@ -44,16 +44,16 @@ class MpiEngine : public Engine {
   }
   [[nodiscard]] std::byte* data() const override { return data_.get(); }
   [[nodiscard]] std::byte* output() const override { return output_.get(); }
-  [[nodiscard]] const std::byte* reduced_shard(const Work&) const override { return shard_.get(); }
+  [[nodiscard]] const std::byte* reduced_shard(const Call&) const override { return shard_.get(); }
 
-  void run(const Work& work) override {
-    MpiCollective collective{.data = data_.get(), .count = work.count, .dtype = work.dtype};
+  void run(const Call& call) override {
+    MpiCollective collective{.data = data_.get(), .count = call.count, .dtype = call.dtype};
     const auto perform = [&](In operation, std::byte* output) {
       collective.operation = operation;
       collective.output = output;
       mpi_->run_blocking(collective);
     };
-    switch (work.operation) {
+    switch (call.operation) {
       case MeasuredOperation::pair:
         // The reduced shard lies apart in between: what both calls do best.
         perform(In::reduce_scatter, shard_.get());
@@ -82,14 +82,15 @@ class MpiEngine : public Engine {
 
 }  // namespace
 
-std::unique_ptr<Engine> open_mpi_engine(const std::string& implementation, const EngineOptions& options) {
-  // A group of this process may be on it; it outlives the engines of a bench.
+std::unique_ptr<Collectives> open_mpi_collectives(const std::string& implementation,
+                                                  const LibraryOptions& options) {
+  // A group of this process may be on it; it outlives the libraries of a benchmark.
   if (transport::Mpi* const shared = transport::mpi_in_use()) {
-    return std::make_unique<MpiEngine>(std::shared_ptr<transport::Mpi>(shared, [](transport::Mpi*) {}));
+    return std::make_unique<MpiCollectives>(std::shared_ptr<transport::Mpi>(shared, [](transport::Mpi*) {}));
   }
-  return std::make_unique<MpiEngine>(transport::open_mpi({.implementation = implementation,
-                                                          .deadline = Deadline::after(options.timeout),
-                                                          .outlive_peers = false}));
+  return std::make_unique<MpiCollectives>(transport::open_mpi({.implementation = implementation,
+                                                               .deadline = Deadline::after(options.timeout),
+                                                               .outlive_peers = false}));
 }
 
 }  // namespace dear::measure

@@ -1,4 +1,4 @@
-#include "dear/measure/group_engine.h"
+#include "dear/measure/group_collectives.h"
 
 #include <cstring>
 #include <utility>
@@ -7,19 +7,19 @@
 namespace dear::measure {
 namespace {
 
-class GroupEngine : public Engine {
+class GroupCollectives : public Collectives {
  public:
-  GroupEngine(Group group, int ahead) : group_(std::move(group)), ahead_(ahead) {}
+  GroupCollectives(Group group, int ahead) : group_(std::move(group)), ahead_(ahead) {}
 
   [[nodiscard]] std::string description() const override { return group_.description(); }
   [[nodiscard]] int granularity(MeasuredOperation operation) const override {
     return operation == MeasuredOperation::all_to_all ? group_.size() : 1;
   }
-  [[nodiscard]] Range shard(const Work& work, int rank) const override {
-    return shard_of(work.count, work.dtype, group_.size(), rank);
+  [[nodiscard]] Range shard(const Call& call, int rank) const override {
+    return shard_of(call.count, call.dtype, group_.size(), rank);
   }
-  [[nodiscard]] const std::byte* reduced_shard(const Work& work) const override {
-    return data() + shard(work, group_.rank()).begin * size_of(work.dtype);
+  [[nodiscard]] const std::byte* reduced_shard(const Call& call) const override {
+    return data() + shard(call, group_.rank()).begin * size_of(call.dtype);
   }
   void prepare(std::int64_t bytes, std::int64_t output_bytes) override {
     data_ = group_.allocate(bytes);
@@ -32,16 +32,16 @@ class GroupEngine : public Engine {
   [[nodiscard]] std::byte* output() const override { return output_.data(); }
   [[nodiscard]] const std::byte* gathered() const override { return gathered_.data(); }
 
-  void run(const Work& work) override {
-    carry_out(work, [this](Request&& request) { group_.perform(std::move(request)); });
+  void run(const Call& call) override {
+    carry_out(call, [this](Request&& request) { group_.perform(std::move(request)); });
   }
   // A group runs what is issued one after another, so all of them may have the same vector.
-  void run_batch(const Work& work, int batch) override {
-    if (ahead_ == 1) return Engine::run_batch(work, batch);
+  void run_batch(const Call& call, int batch) override {
+    if (ahead_ == 1) return Collectives::run_batch(call, batch);
     for (int done = 0; done < batch;) {
       std::vector<Pending> issued;
       for (int i = 0; i < ahead_ && done < batch; ++i, ++done)
-        carry_out(work, [&](Request&& request) { issued.push_back(group_.issue(request)); });
+        carry_out(call, [&](Request&& request) { issued.push_back(group_.issue(request)); });
       for (Pending& pending : issued) pending.wait();
     }
   }
@@ -53,12 +53,12 @@ class GroupEngine : public Engine {
 
  private:
   template <typename Carry>
-  void carry_out(const Work& work, const Carry& carry) {
+  void carry_out(const Call& call, const Carry& carry) {
     const auto perform = [&](Operation operation) {
       const Buffer& buffer = operation == Operation::all_gather ? gathered_ : data_;
-      carry({.operation = operation, .view = {.buffer = buffer, .count = work.count, .dtype = work.dtype}});
+      carry({.operation = operation, .view = {.buffer = buffer, .count = call.count, .dtype = call.dtype}});
     };
-    switch (work.operation) {
+    switch (call.operation) {
       case MeasuredOperation::pair:
         perform(Operation::reduce_scatter);
         return perform(Operation::all_gather);
@@ -72,8 +72,8 @@ class GroupEngine : public Engine {
         return perform(Operation::broadcast);
       case MeasuredOperation::all_to_all:
         return carry({.operation = Operation::all_to_all,
-                      .view = {.buffer = data_, .count = work.count, .dtype = work.dtype},
-                      .output = {.buffer = output_, .count = work.count, .dtype = work.dtype}});
+                      .view = {.buffer = data_, .count = call.count, .dtype = call.dtype},
+                      .output = {.buffer = output_, .count = call.count, .dtype = call.dtype}});
       case MeasuredOperation::barrier:
         return perform(Operation::barrier);
     }
@@ -83,9 +83,9 @@ class GroupEngine : public Engine {
   Buffer output_;
 };
 
-class OneCopyEngine final : public GroupEngine {
+class OneCopyCollectives final : public GroupCollectives {
  public:
-  using GroupEngine::GroupEngine;
+  using GroupCollectives::GroupCollectives;
 
   [[nodiscard]] std::string description() const override {
     return group_.description() + ", one copy of what is gathered";
@@ -99,35 +99,35 @@ class OneCopyEngine final : public GroupEngine {
     data_ = group_.allocate(bytes);
     gathered_ = group_.allocate_shared(bytes);
   }
-  void run_to_verify(const Work& work) override {
+  void run_to_verify(const Call& call) override {
     const auto run_one = [&](MeasuredOperation operation) {
-      run({.operation = operation, .dtype = work.dtype, .count = work.count});
+      run({.operation = operation, .dtype = call.dtype, .count = call.count});
     };
-    if (work.operation != MeasuredOperation::all_gather) run_one(MeasuredOperation::reduce_scatter);
-    if (work.operation == MeasuredOperation::reduce_scatter) return;
-    update(work);
+    if (call.operation != MeasuredOperation::all_gather) run_one(MeasuredOperation::reduce_scatter);
+    if (call.operation == MeasuredOperation::reduce_scatter) return;
+    update(call);
     run_one(MeasuredOperation::all_gather);
   }
 
  private:
   // Of plain SGD with a rate of -1, on parameters of 0.
-  void update(const Work& work) {
-    const Range own = shard(work, group_.rank());
+  void update(const Call& call) {
+    const Range own = shard(call, group_.rank());
     if (own.count() == 0) return;
-    const std::int64_t begin = own.begin * size_of(work.dtype);
+    const std::int64_t begin = own.begin * size_of(call.dtype);
     std::memcpy(gathered_.data() + begin, data_.data() + begin,
-                static_cast<std::size_t>(own.count() * size_of(work.dtype)));
+                static_cast<std::size_t>(own.count() * size_of(call.dtype)));
   }
 };
 
 }  // namespace
 
-std::unique_ptr<Engine> make_group_engine(const Group& group, int ahead) {
-  return std::make_unique<GroupEngine>(group, ahead);
+std::unique_ptr<Collectives> make_group_collectives(const Group& group, int ahead) {
+  return std::make_unique<GroupCollectives>(group, ahead);
 }
 
-std::unique_ptr<Engine> make_one_copy_engine(const Group& group, int ahead) {
-  return std::make_unique<OneCopyEngine>(group, ahead);
+std::unique_ptr<Collectives> make_one_copy_collectives(const Group& group, int ahead) {
+  return std::make_unique<OneCopyCollectives>(group, ahead);
 }
 
 }  // namespace dear::measure

@@ -1,4 +1,4 @@
-#include "dear/measure/contents.h"
+#include "dear/measure/test_pattern.h"
 
 #include <algorithm>
 #include <bit>
@@ -44,7 +44,7 @@ std::int64_t mix(std::int64_t element) {
 
 }  // namespace
 
-Contents::Contents(DType dtype, int ranks)
+TestPattern::TestPattern(DType dtype, int ranks)
     : dtype_(dtype), ranks_(ranks), values_(std::min(8, kMostExact / ranks + 1)) {
   if (ranks < 1 || ranks > kMostExact) {
     throw ConfigError(fmt::format("results of {} ranks cannot be verified: use 1 to {}", ranks, kMostExact));
@@ -54,11 +54,11 @@ Contents::Contents(DType dtype, int ranks)
   }
 }
 
-int Contents::value(int rank, std::int64_t element) const {
+int TestPattern::value(int rank, std::int64_t element) const {
   return static_cast<int>((mix(element) + 3 * rank) % values_);
 }
 
-int Contents::sum(std::int64_t element) const {
+int TestPattern::sum(std::int64_t element) const {
   int total = 0;
   for (int rank = 0; rank < ranks_; ++rank) {
     total += value(rank, element);
@@ -67,7 +67,7 @@ int Contents::sum(std::int64_t element) const {
 }
 
 // Elements are little-endian, as is the table: their first bytes are theirs.
-void Contents::fill(std::byte* data, Range range, int rank) const {
+void TestPattern::fill(std::byte* data, Range range, int rank) const {
   const auto size = static_cast<std::size_t>(size_of(dtype_));
   for (std::int64_t i = range.begin; i < range.end; ++i) {
     std::memcpy(data + static_cast<std::size_t>(i - range.begin) * size,
@@ -76,8 +76,8 @@ void Contents::fill(std::byte* data, Range range, int rank) const {
 }
 
 template <typename Expected>
-std::optional<std::string> Contents::first_difference(const std::byte* data, Range range,
-                                                      Expected expected) const {
+std::optional<std::string> TestPattern::first_difference(const std::byte* data, Range range,
+                                                         Expected expected) const {
   const auto size = static_cast<std::size_t>(size_of(dtype_));
   for (std::int64_t i = range.begin; i < range.end; ++i) {
     const int wanted = expected(i);
@@ -92,11 +92,12 @@ std::optional<std::string> Contents::first_difference(const std::byte* data, Ran
   return std::nullopt;
 }
 
-std::optional<std::string> Contents::differs_from_rank(const std::byte* data, Range range, int rank) const {
+std::optional<std::string> TestPattern::differs_from_rank(const std::byte* data, Range range,
+                                                          int rank) const {
   return first_difference(data, range, [&](std::int64_t element) { return value(rank, element); });
 }
 
-std::optional<std::string> Contents::differs_from_sum(const std::byte* data, Range range) const {
+std::optional<std::string> TestPattern::differs_from_sum(const std::byte* data, Range range) const {
   return first_difference(data, range, [&](std::int64_t element) { return sum(element); });
 }
 
