@@ -1,36 +1,8 @@
 #include "dear/cli/train_result.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace dear::cli {
-namespace {
-
-double quantile(const std::vector<double>& sorted, double q) {
-  const double position = q * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(position);
-  const std::size_t above = std::min(below + 1, sorted.size() - 1);
-  return std::lerp(sorted[below], sorted[above], position - static_cast<double>(below));
-}
-
-}  // namespace
-
-Spread spread_of(std::vector<double> values) {
-  if (values.empty()) {
-    return {};
-  }
-  std::sort(values.begin(), values.end());
-  return {.median = quantile(values, 0.5), .p10 = quantile(values, 0.1), .p90 = quantile(values, 0.9)};
-}
-
-Quartiles quartiles_of(std::vector<double> values) {
-  if (values.empty()) {
-    return {};
-  }
-  std::sort(values.begin(), values.end());
-  return {.first = quantile(values, 0.25), .median = quantile(values, 0.5), .third = quantile(values, 0.75)};
-}
-
 IterationTimes summarize_iterations(const std::vector<double>& iteration_seconds,
                                     const std::vector<double>& exposed_seconds,
                                     const std::vector<StepRange>& counted) {

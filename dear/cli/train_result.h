@@ -5,26 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "dear/base/spread.h"
 #include "dear/cli/train_turns.h"
 #include "dear/cli/tuning_report.h"
 #include "dear/trace/trace.h"
 #include "dear/workload/workload.h"
 
 namespace dear::cli {
-
-struct Spread {
-  double median = 0;
-  double p10 = 0;
-  double p90 = 0;
-};
-struct Quartiles {
-  double first = 0;
-  double median = 0;
-  double third = 0;
-};
-// Quantiles with linear interpolation between neighbours; all 0 without values.
-Spread spread_of(std::vector<double> values);
-Quartiles quartiles_of(std::vector<double> values);
 
 // Where the time of a rank's iterations went.
 struct IterationTimes {

@@ -147,15 +147,15 @@ class Benchmark {
                                     .dtype = settings_.dtype,
                                     .ranks = settings_.ranks,
                                     .bytes = bytes,
-                                    .seconds = quantiles_of(series.seconds),
+                                    .seconds = spread_of(series.seconds),
                                     .verified = series.verified,
                                     .copies = settings_.libraries[series.library].library->only_copies,
                                     .ahead = ahead_of(series),
                                     .touched = settings_.touch});
         if (series.computing)
-          outcome_.results.back().computation_slowdown = quantiles_of(series.slowdowns).median;
+          outcome_.results.back().computation_slowdown = spread_of(series.slowdowns).median;
         if (settings_.late_seconds > 0)
-          outcome_.results.back().waiting_share = quantiles_of(series.waiting_shares).median;
+          outcome_.results.back().waiting_share = spread_of(series.waiting_shares).median;
       }
     }
   }
@@ -216,7 +216,7 @@ class Benchmark {
       const auto seconds =
           seconds_of(workers_[series.library]->ask(order(series, bytes, {.unmeasured = 1, .repetitions = 3})),
                      series.batch);
-      const double usual = std::max(quantiles_of(seconds).median, 1e-9);
+      const double usual = std::max(spread_of(seconds).median, 1e-9);
       if (usual * series.batch >= least) {
         break;
       }

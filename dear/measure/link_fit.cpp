@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/base/spread.h"
 #include "dear/base/units.h"
 #include "dear/cost/fit.h"
 #include "dear/cost/ring.h"
-#include "dear/measure/statistics.h"
 
 namespace dear::measure {
 namespace {
@@ -49,8 +49,8 @@ Interference interference_of(const std::vector<Result>& results, const std::vect
     communication.push_back(result.seconds.median / (*other)->seconds.median);
     computation.push_back(*result.computation_slowdown);
   }
-  return {.communication = std::max(1.0, quantiles_of(communication).median),
-          .computation = std::max(1.0, quantiles_of(computation).median)};
+  return {.communication = std::max(1.0, spread_of(communication).median),
+          .computation = std::max(1.0, spread_of(computation).median)};
 }
 
 }  // namespace

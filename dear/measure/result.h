@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "dear/base/dtype.h"
+#include "dear/base/spread.h"
 #include "dear/measure/measured_operation.h"
-#include "dear/measure/statistics.h"
 
 namespace dear::measure {
 
@@ -18,7 +18,7 @@ struct Result {
   DType dtype = DType::f32;
   int ranks = 0;
   std::int64_t bytes = 0;
-  Quantiles seconds;  // of one operation, over the repetitions
+  Spread seconds;  // of one operation, over the repetitions
   bool verified = false;
   bool copies = false;   // Library::only_copies
   int ahead = 1;         // see LibraryOptions

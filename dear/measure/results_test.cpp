@@ -44,17 +44,6 @@ std::vector<Result> some_results() {
   return results;
 }
 
-TEST(Quantiles, LieBetweenMeasuredValues) {
-  const Quantiles eleven = quantiles_of({10, 0, 9, 1, 8, 2, 7, 3, 6, 4, 5});
-  EXPECT_DOUBLE_EQ(eleven.median, 5);
-  EXPECT_DOUBLE_EQ(eleven.p10, 1);
-  EXPECT_DOUBLE_EQ(eleven.p90, 9);
-  EXPECT_DOUBLE_EQ(quantiles_of({1, 2}).median, 1.5);
-  EXPECT_DOUBLE_EQ(quantiles_of({1, 2}).p90, 1.9);
-  EXPECT_DOUBLE_EQ(quantiles_of({7}).p10, 7);
-  EXPECT_DOUBLE_EQ(quantiles_of({}).median, 0);
-}
-
 TEST(Results, HaveTheBandwidthsOfNcclTests) {
   const Result pair = result("shm", MeasuredOperation::pair, 1'000'000, 1e-3);
   EXPECT_DOUBLE_EQ(pair.algorithm_bandwidth(), 1e9);

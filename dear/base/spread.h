@@ -1,0 +1,22 @@
+#pragma once
+
+#include <vector>
+
+namespace dear {
+
+// Of measured values: quantiles with linear interpolation between neighbours, all 0 without values.
+struct Spread {
+  double median = 0;
+  double p10 = 0;
+  double p90 = 0;
+};
+Spread spread_of(std::vector<double> values);
+
+struct Quartiles {
+  double first = 0;
+  double median = 0;
+  double third = 0;
+};
+Quartiles quartiles_of(std::vector<double> values);
+
+}  // namespace dear
