@@ -18,8 +18,8 @@
 
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
-#include "dear/cli/gpt.h"
 #include "dear/collective/init.h"
+#include "dear/demo/gpt.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/operator_observer.h"
 
@@ -31,14 +31,14 @@ double quantile(std::vector<double> values, double q) {
   return values.at(static_cast<std::size_t>(q * static_cast<double>(values.size() - 1)));
 }
 
-cli::GptOptions shape(std::int64_t width) {
+demo::GptOptions shape(std::int64_t width) {
   return {.vocabulary = 96, .context = 64, .layers = 4, .width = width, .heads = 4, .seed = 1};
 }
 
 struct Rival {
   explicit Rival(std::int64_t width)
       : model(shape(width)), optimizer(model->parameters(), torch::optim::AdamWOptions(1e-3)) {}
-  cli::Gpt model;
+  demo::Gpt model;
   torch::optim::AdamW optimizer;
   std::unique_ptr<DataParallel> parallel;  // none: plain libtorch
   std::vector<double> seconds;
@@ -46,7 +46,7 @@ struct Rival {
   void step(const torch::Tensor& characters, const torch::Tensor& targets) {
     const double begin = now_seconds();
     if (!parallel) optimizer.zero_grad();
-    cli::cross_entropy(model->forward(characters), targets).backward();
+    demo::cross_entropy(model->forward(characters), targets).backward();
     if (parallel) {
       parallel->step();
     } else {
@@ -91,7 +91,7 @@ struct Idle : train::Watcher {
 void measure_operators(int repeats) {
   Idle idle;
   train::Observation observation(idle);
-  cli::Gpt model(shape(64));
+  demo::Gpt model(shape(64));
   const torch::NoGradGuard no_grad;
   const torch::Tensor characters = torch::zeros({1, 8}, torch::kInt64);
   std::vector<double> off;

@@ -41,8 +41,7 @@ struct Installation {
   std::string program;  // the path of this command
   int cores = 1;
   std::int64_t available_bytes = 0;  // of memory
-  std::function<std::optional<measure::MpiLauncher>(const std::string& implementation)>
-      find_mpi_launcher;
+  std::function<std::optional<measure::MpiLauncher>(const std::string& implementation)> find_mpi_launcher;
 };
 Installation this_installation();
 

@@ -15,9 +15,11 @@
 
 #include "dear/base/error.h"
 #include "dear/cli/output_path.h"
-#include "dear/cli/profile_run.h"
+#include "dear/cli/profile_report.h"
 #include "dear/cli/train_options.h"
-#include "dear/cli/training_module.h"
+#include "dear/demo/optimizers.h"
+#include "dear/demo/profile_run.h"
+#include "dear/demo/training_module.h"
 #include "dear/launch/launcher.h"
 #include "dear/workload/workload_file.h"
 
@@ -27,17 +29,17 @@ namespace {
 constexpr std::size_t kShownLayers = 8;
 
 struct ProfileArguments {
-  ProfileSettings settings{.optimizer = "adamw"};
+  demo::ProfileSettings settings{.optimizer = "adamw"};
   std::vector<std::string> inputs;
   std::optional<int> threads;
   std::optional<std::string> out, name;
 };
 
-std::vector<ModelInput> parse_inputs(const std::vector<std::string>& texts) {
-  std::vector<ModelInput> inputs;
+std::vector<demo::ModelInput> parse_inputs(const std::vector<std::string>& texts) {
+  std::vector<demo::ModelInput> inputs;
   for (const std::string& text : texts) {
     try {
-      inputs.push_back(parse_model_input(text));
+      inputs.push_back(demo::parse_model_input(text));
     } catch (const ConfigError& error) {
       throw ConfigError(fmt::format("--input: {}", error.what()));
     }
@@ -52,22 +54,22 @@ std::string name_of(const ProfileArguments& arguments) {
   return arguments.inputs.empty() ? stem : fmt::format("{}, {}", stem, fmt::join(arguments.inputs, ", "));
 }
 
-std::string heading(const ProfileSettings& settings, const std::string& name, int threads) {
+std::string heading(const demo::ProfileSettings& settings, const std::string& name, int threads) {
   return fmt::format("profile of {}: optimiser {}, {} thread{}, {} steps after {} to warm up\n", name,
                      settings.optimizer, threads, threads == 1 ? "" : "s", settings.steps, settings.warm_up);
 }
 
 void run_profile_command(const ProfileArguments& arguments) {
-  ProfileSettings settings = arguments.settings;
+  demo::ProfileSettings settings = arguments.settings;
   settings.inputs = parse_inputs(arguments.inputs);
   const std::string out = checked_output_path("--out", arguments.out);
   const std::string name = name_of(arguments);
   if (name.empty()) throw ConfigError("--name is empty; name the workload");
   const Host host = this_host();
   const int threads = arguments.threads.value_or(host.threads.value_or(host.cores));
-  training_module().set_compute_threads(threads);
+  demo::training_module().set_compute_threads(threads);
 
-  ModelProfile measured = training_module().profile(settings);
+  demo::ModelProfile measured = demo::training_module().profile(settings);
   measured.workload.name = name;
   try {
     write_workload(measured.workload, out);
@@ -85,14 +87,14 @@ void add_profile_command(CLI::App& app) {
   CLI::App* const command = app.add_subcommand(
       "profile", "Measure a TorchScript model, layer by layer, for plan, simulate and replay");
   const auto arguments = std::make_shared<ProfileArguments>();
-  ProfileSettings& settings = arguments->settings;
+  demo::ProfileSettings& settings = arguments->settings;
   command->add_option("MODEL.pt", settings.model, "What torch.jit.save wrote of a scripted or traced model")
       ->required();
   command
       ->add_option("--input", arguments->inputs,
                    fmt::format("Shape, and perhaps type, of a tensor that forward takes, filled with random "
                                "numbers; again for each further one: 8x3x224x224, 8x64:int64. Types: {}",
-                               fmt::join(input_dtypes(), ", ")))
+                               fmt::join(demo::input_dtypes(), ", ")))
       ->allow_extra_args(false)
       ->type_name("SHAPE[:TYPE]");
   command->add_option("--out", arguments->out, "Write the workload to FILE")->required()->type_name("FILE");
@@ -101,7 +103,7 @@ void add_profile_command(CLI::App& app) {
                    "Of the workload (default: the model's file and the shapes of its inputs)")
       ->type_name("NAME");
   std::vector<std::string> optimizer_names;
-  for (const OptimizerChoice& choice : optimizers()) optimizer_names.emplace_back(choice.name);
+  for (const demo::OptimizerChoice& choice : demo::optimizers()) optimizer_names.emplace_back(choice.name);
   command->add_option("--optimizer", settings.optimizer, "Whose updates are measured")
       ->check(CLI::IsMember(optimizer_names))
       ->type_name("NAME")

@@ -30,7 +30,7 @@ std::int64_t parameters_of(const Layer& layer, const Workload& workload) {
       [&](std::int64_t sum, TensorId tensor) { return sum + workload.tensors[tensor].elements; });
 }
 
-std::string times(const ModelProfile& profile) {
+std::string times(const demo::ModelProfile& profile) {
   const Workload& workload = profile.workload;
   const double sum = workload.forward_seconds() + workload.backward_seconds() + workload.update_seconds;
   Table table({"", "median", "p10", "p90", "of the sum"}, {});
@@ -69,7 +69,7 @@ std::string slowest(const Workload& workload, std::size_t count) {
 
 }  // namespace
 
-std::string to_text(const ModelProfile& profile, std::size_t layers) {
+std::string to_text(const demo::ModelProfile& profile, std::size_t layers) {
   const Workload& workload = profile.workload;
   const std::int64_t parameters =
       std::accumulate(workload.tensors.begin(), workload.tensors.end(), std::int64_t{0},

@@ -10,8 +10,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-ModelProfile three_layers() {
-  ModelProfile profile;
+demo::ModelProfile three_layers() {
+  demo::ModelProfile profile;
   profile.workload = {
       .name = "three",
       .tensors = {{.name = "a", .elements = 1000},
@@ -41,7 +41,7 @@ TEST(ProfileReport, AddsUpWhatTheFileSaysBesideWholeSteps) {
 }
 
 TEST(ProfileReport, SaysThatTheMachineWasBusy) {
-  ModelProfile profile = three_layers();
+  demo::ModelProfile profile = three_layers();
   EXPECT_THAT(to_text(profile, 3), Not(HasSubstr("measure again")));
   profile.recorded_step_seconds.p90 = 0.25;
   EXPECT_THAT(to_text(profile, 3),
@@ -61,7 +61,7 @@ TEST(ProfileReport, ShowsTheSlowestLayersFirst) {
 }
 
 TEST(ProfileReport, SaysWhatIsNotTrained) {
-  ModelProfile profile = three_layers();
+  demo::ModelProfile profile = three_layers();
   EXPECT_THAT(to_text(profile, 3), AllOf(Not(HasSubstr("frozen")), Not(HasSubstr("no gradient"))));
   profile.frozen_parameters = 1234;
   profile.tensors_without_gradient = 2;

@@ -30,15 +30,13 @@ std::string clock_time(double seconds) {
 
 Progress::Progress(std::ostream& out, Options options) : out_(out), options_(std::move(options)) {}
 
-void Progress::relabel(std::string label) { options_.label = std::move(label); }
-
 bool Progress::line_due(std::int64_t done) const {
   std::int64_t power = 1;
   while (power < done) power *= 10;
   return power == done || done * kLines / options_.steps != (done - 1) * kLines / options_.steps;
 }
 
-void Progress::update(std::int64_t done, double loss, double seconds) {
+void Progress::update(std::string_view label, std::int64_t done, double loss, double seconds) {
   const bool last = done == options_.steps;
   const bool due =
       options_.terminal ? drawn_seconds_ < 0 || seconds - drawn_seconds_ >= kRedrawSeconds : line_due(done);
@@ -58,12 +56,12 @@ void Progress::update(std::int64_t done, double loss, double seconds) {
     const auto filled = static_cast<std::size_t>(done * kBarWidth / options_.steps);
     const std::string bar = std::string(filled, '#') + std::string(kBarWidth - filled, '.');
     // Erases what a longer line before it left.
-    out_ << fmt::format("\r{} [{}] {}/{} loss {:.3f}{}, {}\x1b[K", options_.label, bar, done, options_.steps,
-                        loss, speed, time)
+    out_ << fmt::format("\r{} [{}] {}/{} loss {:.3f}{}, {}\x1b[K", label, bar, done, options_.steps, loss,
+                        speed, time)
          << (last ? "\n" : "");
   } else {
-    out_ << fmt::format("{}: step {} of {}, loss {:.3f}{}, {}\n", options_.label, done, options_.steps, loss,
-                        speed, time);
+    out_ << fmt::format("{}: step {} of {}, loss {:.3f}{}, {}\n", label, done, options_.steps, loss, speed,
+                        time);
   }
   out_.flush();
 }

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <ostream>
-#include <string>
+#include <string_view>
 
 namespace dear::cli {
 
@@ -11,18 +11,15 @@ namespace dear::cli {
 class Progress {
  public:
   struct Options {
-    std::string label;  // what trains: the policy
     std::int64_t steps = 1;
     std::int64_t characters_per_step = 0;  // 0: no speed is shown
     bool terminal = false;
   };
   Progress(std::ostream& out, Options options);
 
-  // Names the policy that trains from now on.
-  void relabel(std::string label);
-  // `done` steps took `seconds` since the run began; `loss` is the last one's. The bar's line ends with the
-  // last step.
-  void update(std::int64_t done, double loss, double seconds);
+  // `done` steps took `seconds` since the run began; `label` names what trains; `loss` is that of the last
+  // step. The bar's line ends with the last step.
+  void update(std::string_view label, std::int64_t done, double loss, double seconds);
 
  private:
   [[nodiscard]] bool line_due(std::int64_t done) const;

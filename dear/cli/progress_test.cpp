@@ -19,9 +19,9 @@ std::int64_t count(const std::string& text, char c) { return std::count(text.beg
 
 TEST(Progress, ElsewhereALineForEachTenthAndTheFirstPowersOfTen) {
   std::ostringstream out;
-  Progress progress(out, {.label = "dear", .steps = 200, .characters_per_step = 512, .terminal = false});
+  Progress progress(out, {.steps = 200, .characters_per_step = 512, .terminal = false});
   for (int step = 1; step <= 200; ++step) {
-    progress.update(step, 2.5, 0.5 * step);
+    progress.update("dear", step, 2.5, 0.5 * step);
   }
   EXPECT_EQ(count(out.str(), '\n'), 12);  // 20, 40, ...; 1 and 10
   EXPECT_THAT(out.str(), HasSubstr("dear: step 20 of 200, loss 2.500, 1,024 characters/s, 1:30 left\n"));
@@ -31,10 +31,9 @@ TEST(Progress, ElsewhereALineForEachTenthAndTheFirstPowersOfTen) {
 
 TEST(Progress, ALongRunIsHeardOfEarly) {
   std::ostringstream out;
-  Progress progress(out,
-                    {.label = "dear", .steps = 1'000'000, .characters_per_step = 512, .terminal = false});
+  Progress progress(out, {.steps = 1'000'000, .characters_per_step = 512, .terminal = false});
   for (int step = 1; step <= 50'000; ++step) {
-    progress.update(step, 2.5, 0.5 * step);
+    progress.update("dear", step, 2.5, 0.5 * step);
   }
   EXPECT_EQ(count(out.str(), '\n'), 5);
   EXPECT_THAT(out.str(), HasSubstr("dear: step 100 of 1000000, loss 2.500"));
@@ -42,28 +41,27 @@ TEST(Progress, ALongRunIsHeardOfEarly) {
 
 TEST(Progress, WhatTrainsMayChangeAndSpeedMayBeLeftOut) {
   std::ostringstream out;
-  Progress progress(out, {.label = "serial", .steps = 2, .characters_per_step = 0, .terminal = false});
-  progress.update(1, 1, 1);
-  progress.relabel("dear");
-  progress.update(2, 0.5, 2);
+  Progress progress(out, {.steps = 2, .characters_per_step = 0, .terminal = false});
+  progress.update("dear", 1, 1, 1);
+  progress.update("dear", 2, 0.5, 2);
   EXPECT_EQ(out.str(),
             "serial: step 1 of 2, loss 1.000, 1 s left\ndear: step 2 of 2, loss 0.500, took 2 s\n");
 }
 
 TEST(Progress, FewStepsHaveALineEach) {
   std::ostringstream out;
-  Progress progress(out, {.label = "dear", .steps = 3, .characters_per_step = 1, .terminal = false});
+  Progress progress(out, {.steps = 3, .characters_per_step = 1, .terminal = false});
   for (int step = 1; step <= 3; ++step) {
-    progress.update(step, 1, step);
+    progress.update("dear", step, 1, step);
   }
   EXPECT_EQ(count(out.str(), '\n'), 3);
 }
 
 TEST(Progress, OnATerminalOneLineDrawnAnewFiveTimesASecondAtMost) {
   std::ostringstream out;
-  Progress progress(out, {.label = "dear", .steps = 1000, .characters_per_step = 100, .terminal = true});
+  Progress progress(out, {.steps = 1000, .characters_per_step = 100, .terminal = true});
   for (int step = 1; step <= 1000; ++step) {
-    progress.update(step, 3.25, 0.01 * step);
+    progress.update("dear", step, 3.25, 0.01 * step);
   }
   EXPECT_LE(count(out.str(), '\r'), 51);
   EXPECT_GE(count(out.str(), '\r'), 45);
@@ -75,8 +73,8 @@ TEST(Progress, OnATerminalOneLineDrawnAnewFiveTimesASecondAtMost) {
 
 TEST(Progress, TheFirstStepShowsAtOnceAndLongTimesHaveHours) {
   std::ostringstream out;
-  Progress progress(out, {.label = "dear", .steps = 1000, .characters_per_step = 1, .terminal = true});
-  progress.update(1, std::numeric_limits<double>::quiet_NaN(), 10);
+  Progress progress(out, {.steps = 1000, .characters_per_step = 1, .terminal = true});
+  progress.update("dear", 1, std::numeric_limits<double>::quiet_NaN(), 10);
   EXPECT_THAT(out.str(),
               HasSubstr("dear [....................] 1/1000 loss nan, 0 characters/s, 2:46:30 left"));
 }

@@ -24,8 +24,6 @@
 #include "dear/cli/output_path.h"
 #include "dear/cli/scenario.h"
 #include "dear/cli/table.h"
-#include "dear/cli/trace_gather.h"
-#include "dear/cli/train_result.h"
 #include "dear/cli/worker.h"
 #include "dear/cluster/presets.h"
 #include "dear/collective/backends.h"
@@ -33,6 +31,8 @@
 #include "dear/collective/exchange.h"
 #include "dear/collective/init.h"
 #include "dear/cost/cluster_times.h"
+#include "dear/demo/trace_gather.h"
+#include "dear/demo/train_result.h"
 #include "dear/launch/launcher.h"
 #include "dear/launch/own_command.h"
 #include "dear/replay/replay.h"
@@ -226,7 +226,7 @@ void run_rank(const ReplayArguments& arguments, const ReplaySettings& settings) 
             sim::to_trace(schedule, settings.workload, run.spans, group.modelled_network(), group.size());
         mine.title = fmt::format("dear replay, policy {}, {} ranks", policy->name, group.size());
         for (Span& span : mine.spans) span.rank = group.rank();
-        trace = gather_trace(group, mine);
+        trace = demo::gather_trace(group, mine);
       }
     }
     if (group.rank() != 0) return;

@@ -34,14 +34,14 @@ double noisy_seconds(double seconds, double noise, int window, tune::Draws& draw
   return tune::median(std::move(iterations));
 }
 
-TuningReport tune_simulated(const study::Scenario& scenario, const SimulatedTuningOptions& options) {
-  TuningReport report{.model = scenario.workload.name,
-                      .cluster = scenario.cluster.name,
-                      .ranks = scenario.cluster.ranks(),
-                      .policy = std::string(options.policy->name),
-                      .method = options.method,
-                      .where = "simulation",
-                      .sizes = size_candidates(scenario.workload)};
+demo::TuningReport tune_simulated(const study::Scenario& scenario, const SimulatedTuningOptions& options) {
+  demo::TuningReport report{.model = scenario.workload.name,
+                            .cluster = scenario.cluster.name,
+                            .ranks = scenario.cluster.ranks(),
+                            .policy = std::string(options.policy->name),
+                            .method = options.method,
+                            .where = "simulation",
+                            .sizes = size_candidates(scenario.workload)};
   if (options.planned)
     add_grouping(report.sizes, "planned",
                  plan::FusionChoice::parse("planned").resolve(

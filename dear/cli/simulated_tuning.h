@@ -4,9 +4,9 @@
 #include <string>
 
 #include "dear/cli/scenario.h"
-#include "dear/cli/tuning_report.h"
 #include "dear/cluster/cluster.h"
 #include "dear/cost/cluster_times.h"
+#include "dear/demo/tuning_report.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/tune/draws.h"
 #include "dear/workload/workload.h"
@@ -28,7 +28,7 @@ struct SimulatedTuningOptions {
 
 // Tunes the bucket size of a job that is simulated, where the truth is known: it is in the report.
 // ConfigError for what a tuner or the simulator refuses.
-TuningReport tune_simulated(const study::Scenario& scenario, const SimulatedTuningOptions& options);
+demo::TuningReport tune_simulated(const study::Scenario& scenario, const SimulatedTuningOptions& options);
 
 // What a job and its cluster look like to somebody who measured them badly: each start-up time and each time
 // a byte is off by a factor between 1 / (1 + error) and 1 + error, all layers together by another, and each

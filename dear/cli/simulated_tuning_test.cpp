@@ -20,7 +20,8 @@ study::Scenario scenario() {
 }
 
 TEST(SimulatedTuning, ComesNearTheOptimumAndSaysSo) {
-  const TuningReport report = tune_simulated(scenario(), {.policy = &find_policy("dear"), .noise = 0.01});
+  const demo::TuningReport report =
+      tune_simulated(scenario(), {.policy = &find_policy("dear"), .noise = 0.01});
   ASSERT_EQ(report.true_seconds.size(), report.sizes.candidates.size());
   EXPECT_LE(report.true_seconds[report.choice], 1.03 * report.true_seconds[optimum_of(report)]);
   EXPECT_LE(report.trials.size(), 10U);
@@ -39,7 +40,7 @@ TEST(SimulatedTuning, IsTheSameForOneSeed) {
 
 TEST(SimulatedTuning, EveryMethodAndPlannedBuckets) {
   for (const tune::Method& method : tune::methods()) {
-    const TuningReport report = tune_simulated(
+    const demo::TuningReport report = tune_simulated(
         scenario(),
         {.policy = &find_policy("dear"), .method = std::string(method.name), .trials = 4, .planned = true});
     EXPECT_EQ(report.sizes.candidates.back().name, "planned");

@@ -1,6 +1,5 @@
 #include "dear/cli/train_command.h"
 
-#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <iostream>
@@ -8,7 +7,6 @@
 #include <optional>
 #include <string>
 #include <unistd.h>
-#include <utility>
 #include <vector>
 
 #include <CLI/App.hpp>
@@ -18,26 +16,24 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/atomic_file.h"
-#include "dear/base/deadline.h"
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
-#include "dear/cli/corpus.h"
 #include "dear/cli/exit_status.h"
 #include "dear/cli/names_in.h"
 #include "dear/cli/progress.h"
-#include "dear/cli/trace_gather.h"
-#include "dear/cli/train_comparison.h"
-#include "dear/cli/train_in_turns.h"
 #include "dear/cli/train_options.h"
 #include "dear/cli/train_report.h"
-#include "dear/cli/train_run.h"
-#include "dear/cli/train_turns.h"
-#include "dear/cli/training_module.h"
+#include "dear/cli/tuning_table.h"
 #include "dear/cli/worker.h"
 #include "dear/collective/backends.h"
 #include "dear/collective/environment.h"
 #include "dear/collective/exchange.h"
 #include "dear/collective/init.h"
+#include "dear/demo/corpus.h"
+#include "dear/demo/optimizers.h"
+#include "dear/demo/result_json.h"
+#include "dear/demo/train.h"
+#include "dear/demo/training_module.h"
 #include "dear/launch/launcher.h"
 #include "dear/launch/own_command.h"
 #include "dear/schedule/policy/policy.h"
@@ -48,23 +44,21 @@
 namespace dear::cli {
 namespace {
 
-constexpr std::int64_t kRecordedSteps = 21;  // so that 20 iterations are whole, whatever the policy
-
 void say(const std::string& text) { std::cout << text << std::flush; }
 
-std::string heading(const TrainSettings& settings, const Corpus& corpus) {
+std::string heading(const TrainSettings& settings, const demo::Corpus& corpus) {
   return fmt::format(
       "training a GPT of {} parameters ({} layers, width {}, context {}) on {} characters of {} kinds\n"
       "{} worker{}, {} thread{} for each, {} characters in a step, optimiser {}, fusion {}{}\n",
-      with_separators(training_module().parameter_count(settings, corpus)), settings.layers, settings.width,
-      settings.context, with_separators(static_cast<std::int64_t>(corpus.text.size())),
+      with_separators(demo::training_module().parameter_count(settings, corpus)), settings.layers,
+      settings.width, settings.context, with_separators(static_cast<std::int64_t>(corpus.text.size())),
       corpus.vocabulary.size(), settings.workers, settings.workers == 1 ? "" : "s", settings.threads,
       settings.threads == 1 ? "" : "s", with_separators(settings.characters_per_step()), settings.optimizer,
       settings.fusion_text(), settings.one_copy ? ", one copy of the parameters" : "");
 }
 
 // What must be the same on all ranks, also when each was started with a command of its own.
-std::string common_settings(const TrainSettings& settings, const Corpus& corpus) {
+std::string common_settings(const TrainSettings& settings, const demo::Corpus& corpus) {
   return fmt::format(
       "policies {}, compared {}, fusion {}, network {}, backend {}, reproducible {}, one copy {}, steps {}, "
       "batch {}, "
@@ -80,74 +74,7 @@ std::string common_settings(const TrainSettings& settings, const Corpus& corpus)
       !settings.trace.empty(), !settings.profile.empty());
 }
 
-Progress progress_of(std::string label, std::int64_t steps, std::int64_t characters_per_step) {
-  return Progress(std::cout, {.label = std::move(label),
-                              .steps = steps,
-                              .characters_per_step = characters_per_step,
-                              .terminal = ::isatty(STDOUT_FILENO) == 1});
-}
-
-StartTraining starter(const TrainSettings& settings, const Corpus& corpus, const Group& group) {
-  return [&](const TrainRun& run) { return training_module().start_training(settings, run, corpus, group); };
-}
-
-TrainResult train_one(const TrainSettings& settings, const Corpus& corpus, const Group& group) {
-  const TrainRun run{.policy = settings.policies.front(),
-                     .record_trace = !settings.trace.empty() || !settings.profile.empty(),
-                     .sample = settings.sample,
-                     .until_settled = settings.tune};
-  Progress progress = progress_of(run.policy, settings.steps, settings.characters_per_step());
-  const std::unique_ptr<TrainingJob> job = starter(settings, corpus, group)(run);
-  const double begin = now_seconds();
-  job->advance(settings.steps, [&](std::int64_t done, double loss) {
-    if (group.rank() == 0) progress.update(done, loss, now_seconds() - begin);
-  });
-  return job->end();
-}
-
-std::vector<TrainResult> train_compared(const TrainSettings& settings, const Corpus& corpus,
-                                        const Group& group, const std::vector<Turn>& turns) {
-  std::vector<TrainRun> runs;
-  for (const std::string& policy : settings.policies) runs.push_back({.policy = policy});
-  runs.back().sample = settings.sample;
-  Progress progress =
-      progress_of("", settings.steps * static_cast<std::int64_t>(runs.size()), 0);  // speeds differ
-  return train_in_turns(
-      runs, turns, starter(settings, corpus, group),
-      [&](const Turn& turn, std::int64_t done, double loss, double seconds) {
-        if (group.rank() != 0) return;
-        progress.relabel(fmt::format("round {} of {}, {}", turn.round + 1, turns.back().round + 1,
-                                     settings.policies[turn.policy]));
-        progress.update(done, loss, seconds);
-      });
-}
-
-// Recording slows what it records, so what is compared is not recorded: some more steps of each policy are,
-// on the buckets that it had in the end.
-void record_compared(const TrainSettings& settings, const Corpus& corpus, const Group& group,
-                     std::vector<TrainResult>& runs) {
-  for (auto one = runs.begin(); one != runs.end(); ++one) {
-    TrainResult& run = *one;
-    const bool last = one + 1 == runs.end();
-    const bool named_again = std::any_of(
-        one + 1, runs.end(), [&](const TrainResult& later) { return later.policy == run.policy; });
-    if (named_again || (!last && settings.trace.empty())) continue;
-    TrainSettings shorter = settings;
-    shorter.steps = std::min(settings.steps, kRecordedSteps);
-    if (run.buckets) {
-      shorter.buckets = TrainSettings::Buckets::given;
-      shorter.fusion = Fusion(*run.buckets);
-    }
-    const std::unique_ptr<TrainingJob> job =
-        starter(shorter, corpus, group)({.policy = run.policy, .record_trace = true});
-    job->advance(shorter.steps, {});
-    TrainResult again = job->end();
-    run.trace = std::move(again.trace);
-    run.profile = std::move(again.profile);
-  }
-}
-
-void write_tuning(const TrainSettings& settings, const TrainResult& run) {
+void write_tuning(const TrainSettings& settings, const demo::TrainResult& run) {
   const auto write = [](const char* what, const std::string& path, const auto& content) {
     if (path.empty()) return;
     write_file_atomically(path, content());
@@ -164,15 +91,8 @@ void write_tuning(const TrainSettings& settings, const TrainResult& run) {
   });
 }
 
-// What rank 0 reports.
-struct Trained {
-  std::vector<TrainResult> runs;
-  std::optional<Comparison> comparison{};
-  std::vector<std::pair<std::string, Trace>> traces{};  // of all ranks, by policy
-};
-
-void write_files(const TrainSettings& settings, const Trained& trained) {
-  const std::vector<TrainResult>& runs = trained.runs;
+void write_files(const TrainSettings& settings, const demo::Trained& trained) {
+  const std::vector<demo::TrainResult>& runs = trained.runs;
   if (!settings.json.empty()) {
     write_file_atomically(settings.json,
                           trained.comparison ? to_json(runs, *trained.comparison) : to_json(runs.front()));
@@ -192,22 +112,22 @@ void write_files(const TrainSettings& settings, const Trained& trained) {
   }
 }
 
-void report(const TrainSettings& settings, const Trained& trained, const Group& group) {
-  const std::vector<TrainResult>& runs = trained.runs;
+void report(const TrainSettings& settings, const demo::Trained& trained, const Group& group) {
+  const std::vector<demo::TrainResult>& runs = trained.runs;
   say("\n" + (trained.comparison ? to_text(runs, *trained.comparison) : to_text(runs.front())));
   if (settings.tune) say("\n" + table_of(runs.front().tuning.value()) + "\n");
   say(network_line(group.modelled_network(), group.description()));
   if (settings.sample > 0) {
     say(fmt::format("\n{} characters from the model trained last:\n{}\n\n", settings.sample,
-                    printable(runs.back().sample)));
+                    demo::printable(runs.back().sample)));
   }
   try {
     write_files(settings, trained);
   } catch (const ConfigError& error) {
     throw Error(error.what());  // the paths were checked before: this is a failure while running
   }
-  for (const TrainResult& run : runs) {
-    if (!same_parameters(runs.front(), run)) {
+  for (const demo::TrainResult& run : runs) {
+    if (run.digest != runs.front().digest) {
       std::cerr << fmt::format("dear train: the parameters of policy {} differ from those of {}\n",
                                run.policy, runs.front().policy);
       throw ExitStatus{kExitFailure};
@@ -215,26 +135,21 @@ void report(const TrainSettings& settings, const Trained& trained, const Group& 
   }
 }
 
-Trained train(const TrainSettings& settings, const Corpus& corpus, const Group& group) {
-  Trained trained;
-  if (settings.compare) {
-    const std::vector<Turn> turns = take_turns(settings.policies.size(), settings.steps);
-    trained.runs = train_compared(settings, corpus, group, turns);
-    trained.comparison = compare(trained.runs, turns);
-    if (!settings.trace.empty() || !settings.profile.empty())
-      record_compared(settings, corpus, group, trained.runs);
-  } else {
-    trained.runs.push_back(train_one(settings, corpus, group));
-  }
-  if (settings.trace.empty()) return trained;
-  for (const TrainResult& run : trained.runs) {
-    if (run.trace) trained.traces.emplace_back(run.policy, gather_trace(group, *run.trace));
-  }
-  return trained;
+demo::Trained train_with_progress(const TrainSettings& settings, const demo::Corpus& corpus,
+                                  const Group& group) {
+  // Policies that are compared differ in their speed.
+  Progress progress(std::cout, {.steps = settings.steps * static_cast<std::int64_t>(settings.policies.size()),
+                                .characters_per_step = settings.compare ? 0 : settings.characters_per_step(),
+                                .terminal = ::isatty(STDOUT_FILENO) == 1});
+  return demo::train(settings, {.traces = !settings.trace.empty(), .profile = !settings.profile.empty()},
+                     corpus, group,
+                     [&](const std::string& label, std::int64_t done, double loss, double seconds) {
+                       if (group.rank() == 0) progress.update(label, done, loss, seconds);
+                     });
 }
 
-void run_rank(const TrainSettings& settings, const Corpus& corpus) {
-  training_module().set_compute_threads(settings.threads);
+void run_rank(const TrainSettings& settings, const demo::Corpus& corpus) {
+  demo::training_module().set_compute_threads(settings.threads);
   std::string choice;
   Group group = init({.timeout = std::chrono::duration<double>(settings.timeout_seconds),
                       .network = settings.network,
@@ -246,7 +161,7 @@ void run_rank(const TrainSettings& settings, const Corpus& corpus) {
     if (group.rank() == 0) {
       say(heading(settings, corpus) + choice + "\n");
     }
-    const Trained trained = train(settings, corpus, group);
+    const demo::Trained trained = train_with_progress(settings, corpus, group);
     if (group.rank() == 0) {
       report(settings, trained, group);
     }
@@ -259,7 +174,7 @@ void run_rank(const TrainSettings& settings, const Corpus& corpus) {
 void run_as_rank(const TrainOptions& options, const LaunchEnvironment& environment) {
   try {
     const TrainSettings settings = check(options, environment, this_host());
-    run_rank(settings, read_corpus(settings.data, settings.context + 2));
+    run_rank(settings, demo::read_corpus(settings.data, settings.context + 2));
   } catch (const std::exception& error) {
     fail_as_rank(options.command, environment.rank, error);
   }
@@ -268,14 +183,14 @@ void run_as_rank(const TrainOptions& options, const LaunchEnvironment& environme
 }  // namespace
 
 void run_train_command(const TrainOptions& options) {
-  if (const std::string missing = training_missing(); !missing.empty()) throw ConfigError(missing);
+  if (const std::string missing = demo::training_missing(); !missing.empty()) throw ConfigError(missing);
   const LaunchEnvironment environment = read_launch_environment();
   if (environment.size > 1) {
     run_as_rank(options, environment);
     return;
   }
   const TrainSettings settings = check(options, environment, this_host());
-  const Corpus corpus = read_corpus(settings.data, settings.context + 2);
+  const demo::Corpus corpus = demo::read_corpus(settings.data, settings.context + 2);
   if (settings.workers == 1) {
     run_rank(settings, corpus);
     return;
@@ -321,7 +236,7 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
   add("--context", options.context, "characters in a sample");
   add("--seed", options.seed, "of the first parameters, the batches and the generated text");
   add("--lr", options.learning_rate, "learning rate (default by optimiser)");
-  add("--optimizer", options.optimizer, names_in(optimizers()) + "; sgd has momentum 0.9");
+  add("--optimizer", options.optimizer, names_in(demo::optimizers()) + "; sgd has momentum 0.9");
   add("--threads", options.threads,
       "per worker (default: OMP_NUM_THREADS, else the cores shared among the workers)");
   command.add_flag(kBindOption, options.bind,

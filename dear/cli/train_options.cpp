@@ -14,6 +14,7 @@
 #include "dear/base/units.h"
 #include "dear/cli/output_path.h"
 #include "dear/collective/backends.h"
+#include "dear/demo/optimizers.h"
 #include "dear/launch/cores.h"
 #include "dear/launch/launcher.h"
 #include "dear/schedule/one_copy.h"
@@ -105,9 +106,9 @@ void choose_policies(const TrainOptions& options, TrainSettings& settings) {
   settings.fusion = Fusion(std::move(file.buckets));
 }
 
-const OptimizerChoice& checked_optimizer(const std::string& name) {
+const demo::OptimizerChoice& checked_optimizer(const std::string& name) {
   std::vector<std::string_view> names;
-  for (const OptimizerChoice& choice : optimizers()) {
+  for (const demo::OptimizerChoice& choice : demo::optimizers()) {
     if (choice.name == name) {
       return choice;
     }
@@ -158,30 +159,12 @@ void refuse_shared_outputs(const TrainSettings& settings) {
 
 }  // namespace
 
-std::string TrainSettings::fusion_text() const {
-  if (buckets == Buckets::planned) return "planned";
-  if (buckets == Buckets::given) return fusion.text();
-  const bool usual = fusion.text() == Fusion().text();
-  return usual ? std::string(kAuto) : fmt::format("{}={}", kAuto, fusion.text());
-}
-
 std::string TrainSettings::trace_of(const std::string& policy) const {
   if (trace.empty() || !compare) return trace;
   const std::filesystem::path given(trace);
   std::filesystem::path own = given;
   own.replace_filename(fmt::format("{}-{}{}", given.stem().string(), policy, given.extension().string()));
   return own.string();
-}
-
-const std::vector<OptimizerChoice>& optimizers() {
-  static const std::vector<OptimizerChoice> kTable = {
-      {"adamw", "Adam with decoupled weight decay 0.01", 1e-3},
-      {"adam", "Adam", 1e-3},
-      {"sgd", "stochastic gradient descent with momentum 0.9", 0.1},
-      {"rmsprop", "RMSprop", 5e-4},
-      {"adagrad", "Adagrad", 1e-2},
-  };
-  return kTable;
 }
 
 TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, const Host& host) {
@@ -225,7 +208,7 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   settings.heads = options.heads;
   settings.context = options.context;
   settings.seed = options.seed;
-  const OptimizerChoice& optimizer = checked_optimizer(options.optimizer);
+  const demo::OptimizerChoice& optimizer = checked_optimizer(options.optimizer);
   settings.optimizer = optimizer.name;
   settings.learning_rate = options.learning_rate.value_or(optimizer.learning_rate);
   if (!std::isfinite(settings.learning_rate) || settings.learning_rate < 0) {

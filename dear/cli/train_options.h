@@ -3,13 +3,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
 
-#include "dear/cluster/network.h"
-#include "dear/collective/backends.h"
 #include "dear/collective/environment.h"
-#include "dear/fusion/grouping.h"
+#include "dear/demo/train_settings.h"
 
 namespace dear::cli {
 
@@ -35,7 +31,7 @@ struct TrainOptions {
   std::int64_t context = 64;
   std::uint64_t seed = 1;
   std::string optimizer = "adamw";
-  std::optional<double> learning_rate{};  // by optimiser, see optimizers()
+  std::optional<double> learning_rate{};  // by optimiser, see demo::optimizers()
   std::optional<std::int64_t> threads{};  // per worker; those of the host
   bool bind = false;
   std::optional<std::string> trace{};
@@ -54,52 +50,15 @@ struct Host {
 };
 Host this_host();
 
-struct OptimizerChoice {
-  std::string_view name;
-  std::string_view summary;
-  double learning_rate;  // unless the user names one
-};
-const std::vector<OptimizerChoice>& optimizers();
-
 // The same, checked and complete: nothing in it can be refused any more.
-struct TrainSettings {
+struct TrainSettings : demo::TrainSettings {
   std::string data;
-  int workers = 1;
-  bool compare = false;
-  std::vector<std::string> policies;  // one, unless `compare`
-  // How buckets are made: of these, of what the first steps took, or by trying, with these at first.
-  enum class Buckets : std::uint8_t { given, planned, tuned };
-  Buckets buckets = Buckets::tuned;
-  Fusion fusion;
-  std::string tuning_cache;  // "" for none
-
-  // What was asked for: "25MiB", "planned", "auto", "auto=64KiB".
-  [[nodiscard]] std::string fusion_text() const;
-  std::optional<Network> network;
-  std::string backend;
-  bool reproducible = false;
-  bool one_copy = false;  // of the parameters, for all workers
-  std::int64_t steps = 0;
-  std::int64_t batch = 0;
-  std::int64_t layers = 0;
-  std::int64_t width = 0;
-  std::int64_t heads = 0;
-  std::int64_t context = 0;
-  std::uint64_t seed = 0;
-  std::string optimizer;
-  double learning_rate = 0;
-  int threads = 1;
   bool bind = false;
   std::string trace, json, profile;  // "" for none
   // Where the trace of a policy goes: to `trace`, or, when several are compared, beside it with the policy's
   // name before the ending: run.json, run-dear.json.
   [[nodiscard]] std::string trace_of(const std::string& policy) const;
-  double timeout_seconds = 0;
-  std::int64_t sample = 0;
-  bool tune = false;                                     // stop when tuning has settled, report it
   std::string tuning_json, tuning_plot, tuned_schedule;  // "" for none
-
-  [[nodiscard]] std::int64_t characters_per_step() const { return workers * batch * context; }
 };
 
 // ConfigError, one sentence that names the option, for the first value that cannot be used. Looks at the file

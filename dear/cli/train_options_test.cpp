@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/demo/optimizers.h"
 
 namespace dear::cli::train_options_test {
 namespace {
@@ -29,13 +30,16 @@ TrainSettings check_alone(const TrainOptions& options) {
 }
 
 TEST(TrainOptions, ATraceOfEachPolicyThatIsComparedLiesInAFileOfItsOwn) {
-  TrainSettings settings{.compare = true, .trace = "out/run.json"};
+  TrainSettings settings;
+  settings.compare = true;
+  settings.trace = "out/run.json";
   EXPECT_EQ(settings.trace_of("dear"), "out/run-dear.json");
   settings.trace = "run";
   EXPECT_EQ(settings.trace_of("dear"), "run-dear");
   settings.compare = false;
   EXPECT_EQ(settings.trace_of("dear"), "run");
-  settings = {.compare = true};
+  settings.compare = true;
+  settings.trace = "";
   EXPECT_EQ(settings.trace_of("dear"), "");
 }
 
@@ -180,7 +184,7 @@ TEST_F(TrainOptionsSchedule, NeedsAFileWithAPolicyThatTrains) {
 }
 
 TEST(TrainOptions, EveryOptimizerOfTheTableIsAccepted) {
-  for (const OptimizerChoice& choice : optimizers()) {
+  for (const demo::OptimizerChoice& choice : demo::optimizers()) {
     const TrainSettings settings = check_alone({.optimizer = std::string(choice.name)});
     EXPECT_EQ(settings.optimizer, choice.name);
     EXPECT_EQ(settings.learning_rate, choice.learning_rate);

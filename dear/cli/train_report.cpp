@@ -5,7 +5,6 @@
 #include <set>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "dear/base/units.h"
 #include "dear/cli/table.h"
@@ -13,40 +12,14 @@
 namespace dear::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-double exposed_percent(const TrainResult& run) {
+double exposed_percent(const demo::TrainResult& run) {
   const double iteration = run.times.iteration_seconds.median;
   return iteration > 0 ? 100 * run.times.exposed_communication_seconds / iteration : 0;
 }
 
-Json json_of(const TrainResult& run) {
-  const IterationTimes& times = run.times;
-  Json json{
-      {"policy", run.policy},
-      {"workers", run.workers},
-      {"steps", run.steps},
-      {"network", run.network},
-      {"fusion", run.fusion},
-      {"optimizer", run.optimizer},
-      {"losses", run.losses},
-      {"step_seconds", run.step_seconds},
-      {"iteration_seconds",
-       {{"median", times.iteration_seconds.median},
-        {"p10", times.iteration_seconds.p10},
-        {"p90", times.iteration_seconds.p90}}},
-      {"compute_seconds", times.compute_seconds},
-      {"exposed_communication_seconds", times.exposed_communication_seconds},
-      {"characters_per_second", run.characters_per_second},
-      {"digest", run.digest},
-  };
-  if (run.tuning) json["tuning"] = document_of(*run.tuning);
-  return json;
-}
-
 std::string milliseconds(double seconds) { return fmt::format("{:.2f} ms", seconds * 1e3); }
 
-std::string turns_line(const std::vector<TrainResult>& runs, const Comparison& comparison) {
+std::string turns_line(const std::vector<demo::TrainResult>& runs, const demo::Comparison& comparison) {
   return fmt::format(
       "policies took turns, {} each; {}speed-up over {} in one round of turns: median and quartiles of {} "
       "round{}\n",
@@ -54,21 +27,7 @@ std::string turns_line(const std::vector<TrainResult>& runs, const Comparison& c
       runs.front().policy, comparison.counted_rounds, comparison.counted_rounds == 1 ? "" : "s");
 }
 
-Json json_of(const Comparison& comparison) {
-  Json speed_ups = Json::array();
-  for (const auto& [policy, ratio] : comparison.speed_ups) {
-    speed_ups.push_back(
-        {{"policy", policy}, {"median", ratio.median}, {"q1", ratio.first}, {"q3", ratio.third}});
-  }
-  return {{"first", comparison.speed_ups.front().policy},
-          {"rounds", comparison.rounds},
-          {"counted_rounds", comparison.counted_rounds},
-          {"quiet", comparison.quiet},
-          {"remark", comparison.remark},
-          {"speed_up", std::move(speed_ups)}};
-}
-
-std::string buckets_line(const TuningReport& tuning) {
+std::string buckets_line(const demo::TuningReport& tuning) {
   if (tuning.trials.empty()) return "buckets: not tuned, the run was too short\n";
   std::set<std::size_t> tried;
   for (const tune::Observation& trial : tuning.trials) tried.insert(trial.candidate);
@@ -93,12 +52,8 @@ std::string with_separators(std::int64_t value) {
   return text;
 }
 
-bool same_parameters(const TrainResult& first, const TrainResult& other) {
-  return first.digest == other.digest;
-}
-
-std::string to_text(const TrainResult& run) {
-  const IterationTimes& times = run.times;
+std::string to_text(const demo::TrainResult& run) {
+  const demo::IterationTimes& times = run.times;
   return fmt::format(
       "{}: loss {:.3f} at first, {:.3f} at last, in {} steps\n"
       "iteration: {} (p10 {}, p90 {}), {} characters/s, exposed communication {} ({:.1f} %)\n"
@@ -111,12 +66,12 @@ std::string to_text(const TrainResult& run) {
       run.tuning ? buckets_line(*run.tuning) : "", run.digest);
 }
 
-std::string to_text(const std::vector<TrainResult>& runs, const Comparison& comparison) {
+std::string to_text(const std::vector<demo::TrainResult>& runs, const demo::Comparison& comparison) {
   Table table({"policy", "iteration", "computation", "exposed communication", "characters/s", "speed-up",
                "quartiles", "same parameters"},
               {.left_columns = 1});
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    const TrainResult& run = runs[i];
+    const demo::TrainResult& run = runs[i];
     const Quartiles& ratio = comparison.speed_ups[i].ratio;
     table.add({run.policy, milliseconds(run.times.iteration_seconds.median),
                milliseconds(run.times.compute_seconds),
@@ -125,7 +80,7 @@ std::string to_text(const std::vector<TrainResult>& runs, const Comparison& comp
                with_separators(std::llround(run.characters_per_second)),
                fmt::format("{:.2f}{}", ratio.median, comparison.quiet ? "" : " ?"),
                fmt::format("{:.2f} to {:.2f}", ratio.first, ratio.third),
-               same_parameters(runs.front(), run) ? "yes" : "no"});
+               runs.front().digest == run.digest ? "yes" : "no"});
   }
   return table.to_string() + turns_line(runs, comparison) +
          (comparison.quiet ? "" : comparison.remark + "\n");
@@ -137,16 +92,6 @@ std::string network_line(const std::string& modelled_network, const std::string&
   }
   return fmt::format("network: modelled, {}; there was no such network, collectives slept for its times\n",
                      modelled_network);
-}
-
-std::string to_json(const TrainResult& run) { return json_of(run).dump(2) + "\n"; }
-
-std::string to_json(const std::vector<TrainResult>& runs, const Comparison& comparison) {
-  Json list = Json::array();
-  for (const TrainResult& run : runs) {
-    list.push_back(json_of(run));
-  }
-  return Json{{"runs", std::move(list)}, {"comparison", json_of(comparison)}}.dump(2) + "\n";
 }
 
 }  // namespace dear::cli

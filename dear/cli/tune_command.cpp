@@ -19,7 +19,8 @@
 #include "dear/cli/simulated_cases.h"
 #include "dear/cli/simulated_tuning.h"
 #include "dear/cli/tune_training.h"
-#include "dear/cli/tuning_report.h"
+#include "dear/cli/tuning_table.h"
+#include "dear/demo/tuning_report.h"
 
 namespace dear::cli {
 namespace {
@@ -45,7 +46,7 @@ study::Scenario one_scenario(const ScenarioOptions& options) {
   return std::move(all.front());
 }
 
-void print(const TuningReport& report) {
+void print(const demo::TuningReport& report) {
   fmt::print("{} candidates from {} to {}\n\n{}", report.sizes.candidates.size(),
              report.sizes.candidates.front().name, report.sizes.candidates.back().name, table_of(report));
   const std::size_t optimum = optimum_of(report);
@@ -62,7 +63,7 @@ void run_tune(const TuneArguments& arguments) {
   options.policy = &find_policy(arguments.policy);
   options.times.algorithm = arguments.model.algorithm;
   const study::Scenario scenario = one_scenario(arguments.scenarios);
-  const TuningReport report = tune_simulated(scenario, options);
+  const demo::TuningReport report = tune_simulated(scenario, options);
   if (!json.empty()) write_file_atomically(json, to_json(report));
   if (!picture.empty()) write_file_atomically(picture, plot(report));
   print_scenarios({scenario});

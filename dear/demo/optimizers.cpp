@@ -1,0 +1,16 @@
+#include "dear/demo/optimizers.h"
+
+namespace dear::demo {
+
+const std::vector<OptimizerChoice>& optimizers() {
+  static const std::vector<OptimizerChoice> kTable = {
+      {"adamw", "Adam with decoupled weight decay 0.01", 1e-3},
+      {"adam", "Adam", 1e-3},
+      {"sgd", "stochastic gradient descent with momentum 0.9", 0.1},
+      {"rmsprop", "RMSprop", 5e-4},
+      {"adagrad", "Adagrad", 1e-2},
+  };
+  return kTable;
+}
+
+}  // namespace dear::demo

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dear/base/spread.h"
+#include "dear/demo/model_input.h"
+#include "dear/workload/workload.h"
+
+namespace dear::demo {
+
+struct ProfileSettings {
+  std::string model;               // a TorchScript file
+  std::vector<ModelInput> inputs;  // what its forward takes, in order
+  std::int64_t range = 2;          // integer inputs are drawn from [0, range)
+  std::uint64_t seed = 1;          // of inputs, gradients and dropout
+  std::string optimizer;           // one of optimizers() (optimizers.h)
+  std::int64_t warm_up = 3;        // steps that count for nothing; at least 1
+  std::int64_t steps = 20;         // at least 1, run twice: as they are, then recorded
+};
+
+// What `dear profile` measured. Spreads are over steps. Those of a pass have the workload's own figure
+// (DataParallel::profile()) as median.
+struct ModelProfile {
+  Workload workload;  // without a name
+  Spread forward_seconds, backward_seconds, update_seconds;
+  Spread recorded_step_seconds;        // whole steps, while layers were watched
+  Spread plain_step_seconds;           // the same without DeAR: what the watching costs is the difference
+  std::int64_t frozen_parameters = 0;  // elements that are not trained: no part of the workload
+  std::size_t tensors_without_gradient = 0;  // part of the workload, in layers that take no time
+};
+
+// Trains the module for a few steps on random inputs, alone, and measures each layer.
+//
+// There is no loss: the backward pass starts from a random gradient of every output that has one, so that
+// the times are the model's and no gradient dies out on its way. The learning rate is 0, so that every step
+// computes the same; an optimiser's work does not depend on it.
+//
+// ConfigError for a file that holds no TorchScript, a module that cannot be trained, and inputs that its
+// forward does not take; Error for what fails after that.
+ModelProfile profile(const ProfileSettings& settings);
+
+}  // namespace dear::demo

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+#include "dear/collective/group.h"
+#include "dear/trace/trace.h"
+
+namespace dear::demo {
+
+// The spans of all ranks as one trace, by rank, with title and network of `mine`. Every rank calls it and
+// gets the same.
+Trace gather_trace(const Group& group, const Trace& mine);
+
+// Spans as text, without loss, and back; each name is written once.
+std::string encode_spans(const std::vector<Span>& spans);
+std::vector<Span> decode_spans(const std::string& text);
+
+}  // namespace dear::demo

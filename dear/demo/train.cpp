@@ -1,0 +1,95 @@
+#include "dear/demo/train.h"
+
+#include <algorithm>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "dear/base/deadline.h"
+#include "dear/demo/trace_gather.h"
+#include "dear/demo/train_in_turns.h"
+#include "dear/demo/training_module.h"
+
+namespace dear::demo {
+namespace {
+
+constexpr std::int64_t kRecordedSteps = 21;  // so that 20 iterations are whole, whatever the policy
+
+StartTraining starter(const TrainSettings& settings, const Corpus& corpus, const Group& group) {
+  return [&](const TrainRun& run) { return training_module().start_training(settings, run, corpus, group); };
+}
+
+TrainResult train_one(const TrainSettings& settings, const Recording& recording, const Corpus& corpus,
+                      const Group& group, const TrainListener& listener) {
+  const TrainRun run{.policy = settings.policies.front(),
+                     .record_trace = recording.traces || recording.profile,
+                     .sample = settings.sample,
+                     .until_settled = settings.tune};
+  const std::unique_ptr<TrainingJob> job = starter(settings, corpus, group)(run);
+  const double begin = now_seconds();
+  job->advance(settings.steps, [&](std::int64_t done, double loss) {
+    listener(run.policy, done, loss, now_seconds() - begin);
+  });
+  return job->end();
+}
+
+std::vector<TrainResult> train_compared(const TrainSettings& settings, const Corpus& corpus,
+                                        const Group& group, const std::vector<Turn>& turns,
+                                        const TrainListener& listener) {
+  std::vector<TrainRun> runs;
+  for (const std::string& policy : settings.policies) runs.push_back({.policy = policy});
+  runs.back().sample = settings.sample;
+  return train_in_turns(runs, turns, starter(settings, corpus, group),
+                        [&](const Turn& turn, std::int64_t done, double loss, double seconds) {
+                          listener(fmt::format("round {} of {}, {}", turn.round + 1, turns.back().round + 1,
+                                               settings.policies[turn.policy]),
+                                   done, loss, seconds);
+                        });
+}
+
+// On the buckets that each policy had in the end.
+void record_compared(const TrainSettings& settings, const Recording& recording, const Corpus& corpus,
+                     const Group& group, std::vector<TrainResult>& runs) {
+  for (auto one = runs.begin(); one != runs.end(); ++one) {
+    TrainResult& run = *one;
+    const bool last = one + 1 == runs.end();
+    const bool named_again = std::any_of(
+        one + 1, runs.end(), [&](const TrainResult& later) { return later.policy == run.policy; });
+    if (named_again || (!last && !recording.traces)) continue;
+    TrainSettings shorter = settings;
+    shorter.steps = std::min(settings.steps, kRecordedSteps);
+    if (run.buckets) {
+      shorter.buckets = TrainSettings::Buckets::given;
+      shorter.fusion = Fusion(*run.buckets);
+    }
+    const std::unique_ptr<TrainingJob> job =
+        starter(shorter, corpus, group)({.policy = run.policy, .record_trace = true});
+    job->advance(shorter.steps, {});
+    TrainResult again = job->end();
+    run.trace = std::move(again.trace);
+    run.profile = std::move(again.profile);
+  }
+}
+
+}  // namespace
+
+Trained train(const TrainSettings& settings, const Recording& recording, const Corpus& corpus,
+              const Group& group, const TrainListener& listener) {
+  Trained trained;
+  if (settings.compare) {
+    const std::vector<Turn> turns = take_turns(settings.policies.size(), settings.steps);
+    trained.runs = train_compared(settings, corpus, group, turns, listener);
+    trained.comparison = compare(trained.runs, turns);
+    if (recording.traces || recording.profile)
+      record_compared(settings, recording, corpus, group, trained.runs);
+  } else {
+    trained.runs.push_back(train_one(settings, recording, corpus, group, listener));
+  }
+  if (!recording.traces) return trained;
+  for (const TrainResult& run : trained.runs) {
+    if (run.trace) trained.traces.emplace_back(run.policy, gather_trace(group, *run.trace));
+  }
+  return trained;
+}
+
+}  // namespace dear::demo

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dear/base/spread.h"
+#include "dear/demo/train_turns.h"
+#include "dear/demo/tuning_report.h"
+#include "dear/trace/trace.h"
+#include "dear/workload/workload.h"
+
+namespace dear::demo {
+
+// Where the time of a rank's iterations went.
+struct IterationTimes {
+  Spread iteration_seconds;                  // between consecutive ends of step()
+  double compute_seconds = 0;                // median of an iteration less its exposed communication
+  double exposed_communication_seconds = 0;  // median
+};
+// From every iteration of a run, first to last, those in `counted`.
+IterationTimes summarize_iterations(const std::vector<double>& iteration_seconds,
+                                    const std::vector<double>& exposed_seconds,
+                                    const std::vector<StepRange>& counted);
+// The steps that count, of a run of so many that nothing interrupted: the first tenth, at least 2 and at most
+// 10, warm up (the last always counts).
+StepRange counted_of_run(std::int64_t steps);
+
+// One training run of one policy, as rank 0 measured it.
+struct TrainResult {
+  std::string policy;
+  int workers = 1;
+  std::int64_t steps = 0;
+  std::string network;  // "" when real, else how it was modelled
+  std::string fusion;
+  std::string optimizer;
+  std::vector<double> losses;            // mean over ranks, per step
+  IterationTimes times;                  // of the steps that count
+  double characters_per_second = 0;      // of all workers, at the median iteration
+  std::string digest;                    // SHA-256 of the final parameters
+  std::optional<TuningReport> tuning{};  // of buckets that were tuned
+  std::optional<ByName> buckets{};       // those in the end, where they were not given; on every rank
+  // Seconds of every iteration, between ends of step(); the first of a turn begins with the turn.
+  std::vector<double> step_seconds{};
+
+  std::string sample{};               // generated text; "" when none was asked for
+  std::optional<Trace> trace{};       // of this rank, when recorded
+  std::optional<Workload> profile{};  // likewise
+};
+
+}  // namespace dear::demo

@@ -1,0 +1,221 @@
+#include "dear/demo/train_run.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include "dear/base/deadline.h"
+#include "dear/base/error.h"
+#include "dear/collective/exchange.h"
+#include "dear/demo/gpt.h"
+#include "dear/demo/make_optimizer.h"
+#include "dear/train/data_parallel.h"
+
+namespace dear::demo {
+namespace {
+
+GptOptions gpt_options(const TrainSettings& settings, const Corpus& corpus) {
+  return {.vocabulary = static_cast<std::int64_t>(corpus.vocabulary.size()),
+          .context = settings.context,
+          .layers = settings.layers,
+          .width = settings.width,
+          .heads = settings.heads,
+          .seed = settings.seed};
+}
+
+// This rank's part of the global batch of a step: int64 [batch, context + 1]; each row's last `context`
+// characters are the targets of its first `context`.
+torch::Tensor make_batch(const TrainSettings& settings, const Corpus& corpus, std::int64_t step, int rank) {
+  const std::int64_t length = settings.context + 1;
+  const auto positions = sample_positions(
+      {.seed = settings.seed, .step = step, .first = rank * settings.batch, .count = settings.batch},
+      static_cast<std::int64_t>(corpus.numbers.size()) - settings.context);
+  torch::Tensor batch = torch::empty({settings.batch, length}, torch::kInt64);
+  auto* out = batch.data_ptr<std::int64_t>();
+  for (const std::int64_t position : positions) {
+    out = std::copy_n(corpus.numbers.begin() + position, length, out);
+  }
+  return batch;
+}
+
+std::vector<double> mean_over_ranks(Group group, const std::vector<double>& values) {
+  const auto bytes = static_cast<std::int64_t>(values.size() * sizeof(double));
+  const Buffer buffer = group.allocate(bytes);
+  std::memcpy(buffer.data(), values.data(), static_cast<std::size_t>(bytes));
+  group
+      .all_reduce({.buffer = buffer, .count = static_cast<std::int64_t>(values.size()), .dtype = DType::f64},
+                  Reduction::average)
+      .wait();
+  std::vector<double> mean(values.size());
+  std::memcpy(mean.data(), buffer.data(), static_cast<std::size_t>(bytes));
+  return mean;
+}
+
+std::string network_of(const Group& group) {
+  const std::string modelled = group.modelled_network();
+  return modelled.empty() ? "" : "modelled: " + modelled;
+}
+
+std::string name_of(const TrainSettings& settings) {
+  return fmt::format("gpt of {} layers, width {}, batch {}", settings.layers, settings.width, settings.batch);
+}
+
+TuningReport report_of(const TuningProgress& tuning, const TrainResult& run) {
+  TuningReport report{.model = "",
+                      .cluster = "",
+                      .ranks = run.workers,
+                      .policy = run.policy,
+                      .method = TuningOptions().method,
+                      .where = "training",
+                      .sizes = tuning.sizes,
+                      .choice = tuning.running,
+                      .settled = tuning.settled,
+                      .remark = tuning.cache_error,
+                      .expectations = tuning.expectations};
+  for (const tune::Trial& trial : tuning.trials)
+    report.trials.push_back({.candidate = trial.candidate, .seconds = trial.seconds});
+  return report;
+}
+
+std::string sample_text(Gpt model, const Corpus& corpus, std::int64_t count, std::uint64_t seed) {
+  // A line's end, where there are lines: what follows is the start of one.
+  const std::size_t newline = corpus.vocabulary.find('\n');
+  const std::int64_t start = newline == std::string::npos ? 0 : static_cast<std::int64_t>(newline);
+  std::string text;
+  for (const std::int64_t character : generate(std::move(model), {start}, count, seed)) {
+    text.push_back(corpus.vocabulary[static_cast<std::size_t>(character)]);
+  }
+  return text;
+}
+
+class Job : public TrainingJob {
+ public:
+  Job(const TrainSettings& settings, TrainRun run, const Corpus& corpus, const Group& group);
+  void advance(std::int64_t steps, const StepListener& listener) override;
+  TrainResult end() override;
+
+ private:
+  [[nodiscard]] double take_step();  // the loss
+  void take_record(TrainResult& result);
+
+  const TrainSettings& settings_;
+  const TrainRun run_;
+  const Corpus& corpus_;
+  const Group group_;
+  Gpt model_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  DataParallel parallel_;
+  std::vector<double> losses_, iteration_seconds_, exposed_seconds_;
+};
+
+DataParallelOptions parallel_options(const TrainSettings& settings, const TrainRun& run) {
+  using Buckets = TrainSettings::Buckets;
+  const bool tuned = settings.buckets == Buckets::tuned;
+  return {.policy = run.policy,
+          .fusion = tuned ? std::nullopt : std::optional(settings.fusion),
+          .planned = settings.buckets == Buckets::planned,
+          .one_copy = settings.one_copy,
+          .tuning = {.start = settings.fusion, .cache = settings.tuning_cache},
+          .record_trace = run.record_trace};
+}
+
+Job::Job(const TrainSettings& settings, TrainRun run, const Corpus& corpus, const Group& group)
+    : settings_(settings),
+      run_(std::move(run)),
+      corpus_(corpus),
+      group_(group),
+      model_(gpt_options(settings, corpus)),
+      optimizer_(make_optimizer(settings.optimizer, model_->parameters(), settings.learning_rate)),
+      parallel_(*model_, *optimizer_, group_, parallel_options(settings, run_)) {}
+
+double Job::take_step() {
+  const auto step = static_cast<std::int64_t>(losses_.size());
+  const torch::Tensor batch = make_batch(settings_, corpus_, step, group_.rank());
+  const torch::Tensor logits = model_->forward(batch.slice(1, 0, settings_.context));
+  torch::Tensor loss = cross_entropy(logits, batch.slice(1, 1));
+  const auto value = loss.item<double>();
+  loss.backward();
+  parallel_.step();
+  return value;
+}
+
+void Job::advance(std::int64_t steps, const StepListener& listener) {
+  // What synchronize() below waited for belongs to no iteration.
+  double exposed_before = parallel_.statistics().exposed_seconds;
+  double previous = now_seconds();
+  for (std::int64_t i = 0; i < steps; ++i) {
+    losses_.push_back(take_step());
+    const double now = now_seconds();
+    const double exposed = parallel_.statistics().exposed_seconds;
+    iteration_seconds_.push_back(now - std::exchange(previous, now));
+    exposed_seconds_.push_back(exposed - std::exchange(exposed_before, exposed));
+    if (listener) listener(static_cast<std::int64_t>(losses_.size()), losses_.back());
+    if (run_.until_settled && parallel_.tuning() && parallel_.tuning()->settled) break;
+  }
+  parallel_.synchronize();
+}
+
+void Job::take_record(TrainResult& result) {
+  result.trace = parallel_.trace();
+  result.trace->title = fmt::format("dear train, policy {}, {} ranks", run_.policy, group_.size());
+  result.trace->network = network_of(group_);
+  result.profile = parallel_.profile();
+  result.profile->name = name_of(settings_);
+}
+
+TrainResult Job::end() {
+  const auto steps = static_cast<std::int64_t>(losses_.size());
+  const std::vector<StepRange> counted =
+      run_.counted.empty() ? std::vector{counted_of_run(steps)} : run_.counted;
+  TrainResult result{.policy = run_.policy,
+                     .workers = group_.size(),
+                     .steps = steps,
+                     .network = network_of(group_),
+                     .fusion = settings_.fusion_text(),
+                     .optimizer = settings_.optimizer,
+                     .losses = mean_over_ranks(group_, losses_),
+                     .times = summarize_iterations(iteration_seconds_, exposed_seconds_, counted)};
+  if (run_.record_trace)
+    take_record(result);  // before the digest, which reads parameters as a forward pass does
+  result.digest = parameter_digest(*model_);
+  agree(group_, "digest of the final parameters", result.digest);
+  result.step_seconds = iteration_seconds_;
+  if (parallel_.tuning() && group_.rank() == 0) {
+    result.tuning = report_of(*parallel_.tuning(), result);
+    result.tuning->model = name_of(settings_);
+    result.tuning->cluster = settings_.network ? settings_.network->name : "the real network";
+  }
+  if (settings_.buckets != TrainSettings::Buckets::given)
+    result.buckets = names_in(parallel_.workload(), parallel_.grouping());
+  result.characters_per_second =
+      static_cast<double>(settings_.characters_per_step()) / result.times.iteration_seconds.median;
+  if (run_.sample > 0 && group_.rank() == 0) {
+    result.sample = sample_text(model_, corpus_, run_.sample, settings_.seed);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::unique_ptr<TrainingJob> start_training(const TrainSettings& settings, const TrainRun& run,
+                                            const Corpus& corpus, const Group& group) {
+  return std::make_unique<Job>(settings, run, corpus, group);
+}
+
+void set_compute_threads(int threads) {
+  at::set_num_threads(threads);
+  // It may be set once in a process.
+  if (at::get_num_interop_threads() != 1) {
+    at::set_num_interop_threads(1);
+  }
+}
+
+std::int64_t parameter_count(const TrainSettings& settings, const Corpus& corpus) {
+  return parameter_count(gpt_options(settings, corpus));
+}
+
+}  // namespace dear::demo

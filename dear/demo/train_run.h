@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dear/collective/group.h"
+#include "dear/demo/corpus.h"
+#include "dear/demo/train_result.h"
+#include "dear/demo/train_settings.h"
+
+namespace dear::demo {
+
+// Called after each step: steps done by this policy, this rank's loss.
+using StepListener = std::function<void(std::int64_t done, double loss)>;
+
+struct TrainRun {
+  std::string policy;
+  bool record_trace = false;         // fills TrainResult::trace and ::profile
+  std::int64_t sample = 0;           // characters to generate at the end
+  bool until_settled = false;        // ends early, when tuning has settled
+  std::vector<StepRange> counted{};  // steps that TrainResult::times are of; none: counted_of_run()
+};
+
+// Training of a fresh model under one policy, which may be interrupted between steps. Every rank of the group
+// makes the same calls in the same order. One thread calls.
+class TrainingJob {
+ public:
+  TrainingJob() = default;
+  virtual ~TrainingJob() = default;
+  TrainingJob(const TrainingJob&) = delete;
+  TrainingJob& operator=(const TrainingJob&) = delete;
+
+  // Takes the next `steps` steps, or fewer with `until_settled`. Afterwards the parameters are whole and
+  // nothing of this job is on the network: the group may serve another job until the next advance().
+  // `listener` may be empty. Errors as of DataParallel.
+  virtual void advance(std::int64_t steps, const StepListener& listener) = 0;
+
+  // Once, after at least one step. Rank 0's result has the generated sample. MismatchError when the ranks
+  // have different parameters.
+  virtual TrainResult end() = 0;
+};
+
+// The settings, the corpus and the group must outlive the job. ConfigError and MismatchError as DataParallel.
+std::unique_ptr<TrainingJob> start_training(const TrainSettings& settings, const TrainRun& run,
+                                            const Corpus& corpus, const Group& group);
+
+// This process computes with so many threads from now on. Before the first start_training().
+void set_compute_threads(int threads);
+
+std::int64_t parameter_count(const TrainSettings& settings, const Corpus& corpus);
+
+}  // namespace dear::demo
