@@ -1,5 +1,3 @@
-#include "dear/cli/bench_command.h"
-
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -15,6 +13,7 @@
 #include "dear/base/units.h"
 #include "dear/cli/bench_options.h"
 #include "dear/cli/bench_report.h"
+#include "dear/cli/commands.h"
 #include "dear/cli/exit_status.h"
 #include "dear/launch/cores.h"
 #include "dear/measure/bandwidth_plot.h"

@@ -7,7 +7,7 @@
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
-#include "dear/cli/output_path.h"
+#include "dear/cli/option_checks.h"
 #include "dear/launch/cores.h"
 #include "dear/launch/own_command.h"
 #include "dear/measure/launched_benchmark.h"
@@ -20,22 +20,6 @@ constexpr std::int64_t kMostRanks = 128;  // as many as shared memory carries
 constexpr std::int64_t kMostRepeats = 100'000;
 constexpr std::int64_t kMostAhead = 256;
 constexpr std::int64_t kLargestSize = 16 * kGiB;
-
-// Gives an error that a parser throws the option's name.
-template <typename Parse>
-auto parse_option(std::string_view option, Parse parse) {
-  try {
-    return parse();
-  } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("{}: {}", option, error.what()));
-  }
-}
-
-void check_range(std::string_view option, std::int64_t value, std::int64_t least, std::int64_t most) {
-  if (value < least || value > most) {
-    throw ConfigError(fmt::format("{} is {}, but must be from {} to {}", option, value, least, most));
-  }
-}
 
 // What an option may name: backends of DeAR's, or rivals.
 std::vector<const measure::Library*> choices(bool rivals, bool launched) {
@@ -185,12 +169,8 @@ void check_outputs(BenchSettings& settings, const BenchOptions& options) {
   settings.json = checked_output_path("--json", options.json);
   settings.plot = checked_output_path("--plot", options.plot);
   settings.cluster = checked_output_path("--cluster", options.cluster);
-  const std::vector<std::string> given{settings.json, settings.plot, settings.cluster};
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    if (!given[i].empty() && std::count(given.begin(), given.end(), given[i]) > 1) {
-      throw ConfigError("--json, --plot and --cluster name the same file; give each its own");
-    }
-  }
+  refuse_shared_outputs(
+      {{"--json", settings.json}, {"--plot", settings.plot}, {"--cluster", settings.cluster}});
   if (!settings.plot.empty() && benchmark.operation == measure::MeasuredOperation::barrier) {
     throw ConfigError("--plot draws times against sizes, and a barrier has none; leave it out");
   }
@@ -258,11 +238,7 @@ BenchSettings check(const BenchOptions& options, const LaunchEnvironment& enviro
   if (benchmark.operation == measure::MeasuredOperation::barrier) {
     benchmark.sizes = {0};
   }
-  const double timeout = parse_option("--timeout", [&] { return parse_seconds(options.timeout); });
-  if (timeout <= 0) {
-    throw ConfigError("--timeout is 0, but must be longer; 60s is the default");
-  }
-  benchmark.timeout = std::chrono::duration<double>(timeout);
+  benchmark.timeout = std::chrono::duration<double>(checked_timeout(options.timeout, "60s"));
   benchmark.reproducible = options.reproducible;
   benchmark.interference = options.interference;
   if (benchmark.interference && benchmark.operation == measure::MeasuredOperation::barrier) {

@@ -1,5 +1,3 @@
-#include "dear/cli/launch_command.h"
-
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +9,7 @@
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
+#include "dear/cli/commands.h"
 #include "dear/cli/exit_status.h"
 #include "dear/launch/launcher.h"
 

@@ -1,10 +1,10 @@
-#include "dear/cli/list_commands.h"
-
+#include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "dear/base/units.h"
+#include "dear/cli/commands.h"
 #include "dear/cli/table.h"
 #include "dear/cluster/presets.h"
 #include "dear/zoo/device.h"

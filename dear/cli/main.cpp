@@ -13,18 +13,8 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
-#include "dear/cli/bench_command.h"
+#include "dear/cli/commands.h"
 #include "dear/cli/exit_status.h"
-#include "dear/cli/launch_command.h"
-#include "dear/cli/list_commands.h"
-#include "dear/cli/plan_command.h"
-#include "dear/cli/profile_command.h"
-#include "dear/cli/replay_command.h"
-#include "dear/cli/simulate_command.h"
-#include "dear/cli/study_command.h"
-#include "dear/cli/trace_command.h"
-#include "dear/cli/train_command.h"
-#include "dear/cli/tune_command.h"
 
 namespace dear::cli {
 namespace {

@@ -1,10 +1,9 @@
-#include "dear/cli/plan_command.h"
-
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
@@ -13,6 +12,7 @@
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
 #include "dear/base/units.h"
+#include "dear/cli/commands.h"
 #include "dear/cli/scenario.h"
 #include "dear/cli/simulated_cases.h"
 #include "dear/cli/table.h"

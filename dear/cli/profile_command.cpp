@@ -1,5 +1,3 @@
-#include "dear/cli/profile_command.h"
-
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -14,7 +12,8 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
-#include "dear/cli/output_path.h"
+#include "dear/cli/commands.h"
+#include "dear/cli/option_checks.h"
 #include "dear/cli/profile_report.h"
 #include "dear/cli/train_options.h"
 #include "dear/demo/optimizers.h"
@@ -38,11 +37,7 @@ struct ProfileArguments {
 std::vector<demo::ModelInput> parse_inputs(const std::vector<std::string>& texts) {
   std::vector<demo::ModelInput> inputs;
   for (const std::string& text : texts) {
-    try {
-      inputs.push_back(demo::parse_model_input(text));
-    } catch (const ConfigError& error) {
-      throw ConfigError(fmt::format("--input: {}", error.what()));
-    }
+    inputs.push_back(parse_option("--input", [&] { return demo::parse_model_input(text); }));
   }
   return inputs;
 }

@@ -1,5 +1,3 @@
-#include "dear/cli/replay_command.h"
-
 #include <chrono>
 #include <iostream>
 #include <memory>
@@ -19,12 +17,12 @@
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
 #include "dear/base/units.h"
-#include "dear/cli/exit_status.h"
+#include "dear/cli/commands.h"
 #include "dear/cli/names_in.h"
-#include "dear/cli/output_path.h"
+#include "dear/cli/option_checks.h"
+#include "dear/cli/run_as_ranks.h"
 #include "dear/cli/scenario.h"
 #include "dear/cli/table.h"
-#include "dear/cli/worker.h"
 #include "dear/cluster/presets.h"
 #include "dear/collective/backends.h"
 #include "dear/collective/environment.h"
@@ -34,7 +32,6 @@
 #include "dear/demo/trace_gather.h"
 #include "dear/demo/train_result.h"
 #include "dear/launch/launcher.h"
-#include "dear/launch/own_command.h"
 #include "dear/replay/replay.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/schedule/schedule_file.h"
@@ -48,7 +45,7 @@ namespace {
 struct ReplayArguments {
   std::string model;
   ScenarioOptions job;  // device, batch, size, dtype
-  std::optional<int> workers;
+  std::optional<std::int64_t> workers;
   std::vector<std::string> policies;  // when empty: serial, wfbp, dear
   std::optional<std::string> fusion;  // 25MiB
   std::string schedule;
@@ -69,6 +66,7 @@ struct ReplaySettings {
   Fusion fusion;
   std::optional<Network> network;
   std::optional<Cluster> predicted_on;
+  bool bind = false;
   double timeout_seconds = 0;
   std::string json, trace;
 };
@@ -103,15 +101,9 @@ void choose(const ReplayArguments& arguments, ReplaySettings& settings) {
 
 ReplaySettings check(const ReplayArguments& arguments, const LaunchEnvironment& environment) {
   ReplaySettings settings;
-  if (environment.size > 1 && arguments.workers.value_or(environment.size) != environment.size)
-    throw ConfigError(
-        fmt::format("--workers is {}, but {} has started {} ranks; leave --workers out under a launcher",
-                    *arguments.workers, environment.launcher, environment.size));
-  if (environment.size > 1 && arguments.bind)
-    throw ConfigError(fmt::format(
-        "--bind places the workers that --workers starts, but {} has started these; let it place them",
-        environment.launcher));
-  settings.workers = environment.size > 1 ? environment.size : arguments.workers.value_or(2);
+  settings.workers = checked_workers(arguments.workers, 2, environment);
+  settings.bind = arguments.bind;
+  refuse_bind_under_launcher(arguments.bind, environment);
   settings.workload = read_job(arguments.job, arguments.model);
   choose(arguments, settings);
   if (arguments.network) settings.network = parse_network(*arguments.network);
@@ -119,13 +111,10 @@ ReplaySettings check(const ReplayArguments& arguments, const LaunchEnvironment& 
   const std::string& modelled =
       arguments.predict.empty() && arguments.network ? *arguments.network : arguments.predict;
   if (!modelled.empty()) settings.predicted_on = find_cluster(modelled, settings.workers);
-  settings.timeout_seconds = parse_seconds(arguments.timeout);
-  if (settings.timeout_seconds <= 0)
-    throw ConfigError("--timeout is 0, but must be longer; 120s is the default");
+  settings.timeout_seconds = checked_timeout(arguments.timeout, "120s");
   settings.json = checked_output_path("--json", arguments.json);
   settings.trace = checked_output_path("--trace", arguments.trace);
-  if (!settings.trace.empty() && settings.trace == settings.json)
-    throw ConfigError("--trace and --json name the same file; give each its own");
+  refuse_shared_outputs({{"--trace", settings.trace}, {"--json", settings.json}});
   if (!settings.trace.empty() && settings.policies.size() != 1)
     throw ConfigError(
         fmt::format("--trace writes one replay and {} policies were asked for: give one --policy",
@@ -251,27 +240,14 @@ void run_rank(const ReplayArguments& arguments, const ReplaySettings& settings) 
 }
 
 void run_replay_command(const ReplayArguments& arguments) {
-  const LaunchEnvironment environment = read_launch_environment();
-  if (environment.size > 1) {
-    try {
-      run_rank(arguments, check(arguments, environment));
-    } catch (const std::exception& error) {
-      fail_as_rank("dear replay", environment.rank, error);
-    }
-    return;
-  }
-  const ReplaySettings settings = check(arguments, environment);
-  if (settings.workers == 1) {
-    run_rank(arguments, settings);
-    return;
-  }
-  const launch::Launcher launcher({.who = "dear replay",
-                                   .ranks = settings.workers,
-                                   .command = launch::own_command(kBindOption),
-                                   .environment = {},
-                                   .prefix = false,
-                                   .bind = arguments.bind});
-  if (const int code = launcher.run(); code != 0) throw ExitStatus{code};
+  ReplaySettings settings;
+  run_as_ranks(
+      "dear replay",
+      [&](const LaunchEnvironment& environment) {
+        settings = check(arguments, environment);
+        return Ranks{.workers = settings.workers, .bind = settings.bind};
+      },
+      [&] { run_rank(arguments, settings); });
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include "dear/cli/simulate_command.h"
-
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -15,6 +13,7 @@
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
 #include "dear/base/units.h"
+#include "dear/cli/commands.h"
 #include "dear/cli/scenario.h"
 #include "dear/cli/simulated_cases.h"
 #include "dear/schedule/schedule_file.h"

@@ -1,10 +1,11 @@
-#include "dear/cli/study_command.h"
+#include "dear/cli/commands.h"
 
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <system_error>
 
+#include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>

@@ -1,5 +1,3 @@
-#include "dear/cli/trace_command.h"
-
 #include <memory>
 #include <string>
 
@@ -8,6 +6,7 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
+#include "dear/cli/commands.h"
 #include "dear/trace/chrome.h"
 #include "dear/trace/summary.h"
 

@@ -1,5 +1,3 @@
-#include "dear/cli/train_command.h"
-
 #include <chrono>
 #include <exception>
 #include <iostream>
@@ -18,13 +16,14 @@
 #include "dear/base/atomic_file.h"
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
+#include "dear/cli/commands.h"
 #include "dear/cli/exit_status.h"
 #include "dear/cli/names_in.h"
 #include "dear/cli/progress.h"
+#include "dear/cli/run_as_ranks.h"
 #include "dear/cli/train_options.h"
 #include "dear/cli/train_report.h"
 #include "dear/cli/tuning_table.h"
-#include "dear/cli/worker.h"
 #include "dear/collective/backends.h"
 #include "dear/collective/environment.h"
 #include "dear/collective/exchange.h"
@@ -34,8 +33,6 @@
 #include "dear/demo/result_json.h"
 #include "dear/demo/train.h"
 #include "dear/demo/training_module.h"
-#include "dear/launch/launcher.h"
-#include "dear/launch/own_command.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/schedule/schedule_file.h"
 #include "dear/trace/chrome.h"
@@ -171,39 +168,18 @@ void run_rank(const TrainSettings& settings, const demo::Corpus& corpus) {
   }
 }
 
-void run_as_rank(const TrainOptions& options, const LaunchEnvironment& environment) {
-  try {
-    const TrainSettings settings = check(options, environment, this_host());
-    run_rank(settings, demo::read_corpus(settings.data, settings.context + 2));
-  } catch (const std::exception& error) {
-    fail_as_rank(options.command, environment.rank, error);
-  }
-}
-
-}  // namespace
-
 void run_train_command(const TrainOptions& options) {
   if (const std::string missing = demo::training_missing(); !missing.empty()) throw ConfigError(missing);
-  const LaunchEnvironment environment = read_launch_environment();
-  if (environment.size > 1) {
-    run_as_rank(options, environment);
-    return;
-  }
-  const TrainSettings settings = check(options, environment, this_host());
-  const demo::Corpus corpus = demo::read_corpus(settings.data, settings.context + 2);
-  if (settings.workers == 1) {
-    run_rank(settings, corpus);
-    return;
-  }
-  const launch::Launcher launcher({.who = options.command,
-                                   .ranks = settings.workers,
-                                   .command = launch::own_command(kBindOption),
-                                   .environment = {},
-                                   .prefix = false,
-                                   .bind = settings.bind});
-  if (const int code = launcher.run(); code != 0) {
-    throw ExitStatus{code};
-  }
+  TrainSettings settings;
+  demo::Corpus corpus;
+  run_as_ranks(
+      options.command,
+      [&](const LaunchEnvironment& environment) {
+        settings = check(options, environment, this_host());
+        corpus = demo::read_corpus(settings.data, settings.context + 2);
+        return Ranks{.workers = settings.workers, .bind = settings.bind};
+      },
+      [&] { run_rank(settings, corpus); });
 }
 
 void add_job_options(CLI::App& command, TrainOptions& options) {
@@ -249,6 +225,8 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
   add("--timeout", options.timeout, "how long to wait for another rank");
 }
 
+}  // namespace
+
 void add_train_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("train", "train a small GPT on the characters of a text, with several workers");
@@ -275,6 +253,26 @@ void add_train_command(CLI::App& app) {
       "policy");
   add("--sample", options->sample, "characters to generate at the end (default 200 with --compare, else 0)");
   command->callback([options] { run_train_command(*options); });
+}
+
+void add_tune_training(CLI::App& tune) {
+  CLI::App* const command = tune.add_subcommand(
+      "training", "Tune the job of dear train, while it trains; ends when it has settled");
+  const auto options = std::make_shared<TrainOptions>();
+  options->command = "dear tune training";
+  options->tune = true;
+  const auto start = std::make_shared<std::string>();
+  add_job_options(*command, *options);
+  command->add_option("--start", *start, "Bucket size that runs first")->type_name("SIZE");
+  command->add_option("--json", options->tuning_json, "Write trials and choice to FILE")->type_name("FILE");
+  command->add_option("--plot", options->tuning_plot, "Draw trials and what is expected of the rest, as SVG")
+      ->type_name("FILE");
+  command->add_option("--schedule", options->tuned_schedule, "Write the choice for dear train --schedule")
+      ->type_name("FILE");
+  command->callback([options, start] {
+    if (!start->empty()) options->fusion = "auto=" + *start;
+    run_train_command(*options);
+  });
 }
 
 }  // namespace dear::cli

@@ -3,16 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <map>
 #include <set>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
-#include "dear/cli/output_path.h"
+#include "dear/cli/option_checks.h"
 #include "dear/collective/backends.h"
 #include "dear/demo/optimizers.h"
 #include "dear/launch/cores.h"
@@ -28,22 +26,6 @@ namespace {
 constexpr std::int64_t kMostOfAny = 1'000'000;
 constexpr std::int64_t kMostSteps = 1'000'000'000;
 constexpr std::size_t kMostCompared = 16;  // each has a model of its own in memory
-
-void check_range(std::string_view option, std::int64_t value, std::int64_t least, std::int64_t most) {
-  if (value < least || value > most) {
-    throw ConfigError(fmt::format("{} is {}, but must be from {} to {}", option, value, least, most));
-  }
-}
-
-// Gives an error that a parser throws the option's name.
-template <typename Parse>
-auto parse_option(std::string_view option, Parse parse) {
-  try {
-    return parse();
-  } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("{}: {}", option, error.what()));
-  }
-}
 
 std::vector<std::string> split_at_commas(const std::string& text) {
   std::vector<std::string> parts;
@@ -118,43 +100,21 @@ const demo::OptimizerChoice& checked_optimizer(const std::string& name) {
       fmt::format("--optimizer: there is no '{}'; choose one of {}", name, fmt::join(names, ", ")));
 }
 
-int checked_workers(const TrainOptions& options, const LaunchEnvironment& environment) {
-  if (options.workers) {
-    check_range("--workers", *options.workers, 1, launch::kMostRanks);
-  }
-  if (environment.size == 1) {
-    return static_cast<int>(options.workers.value_or(1));
-  }
-  if (options.workers && *options.workers != environment.size) {
-    throw ConfigError(
-        fmt::format("--workers is {}, but {} has started {} ranks; leave --workers out under a launcher",
-                    *options.workers, environment.launcher, environment.size));
-  }
-  return environment.size;
-}
-
 std::set<std::string> trace_files(const TrainSettings& settings) {
   std::set<std::string> files;
   for (const std::string& policy : settings.policies) files.insert(settings.trace_of(policy));
   return files;
 }
 
-void refuse_shared_outputs(const TrainSettings& settings) {
-  std::vector<std::pair<std::string_view, std::string>> outputs = {{"--json", settings.json},
-                                                                   {"--profile", settings.profile},
-                                                                   {"--tuning-cache", settings.tuning_cache},
-                                                                   {"--json", settings.tuning_json},
-                                                                   {"--plot", settings.tuning_plot},
-                                                                   {"--schedule", settings.tuned_schedule}};
+Outputs outputs_of(const TrainSettings& settings) {
+  Outputs outputs = {{"--json", settings.json},
+                     {"--profile", settings.profile},
+                     {"--tuning-cache", settings.tuning_cache},
+                     {"--json", settings.tuning_json},
+                     {"--plot", settings.tuning_plot},
+                     {"--schedule", settings.tuned_schedule}};
   for (const std::string& path : trace_files(settings)) outputs.emplace_back("--trace", path);
-  std::map<std::string, std::string_view> option_of;
-  for (const auto& [option, path] : outputs) {
-    if (path.empty()) continue;
-    const auto [found, is_new] = option_of.emplace(path, option);
-    if (!is_new)
-      throw ConfigError(
-          fmt::format("{} and {} name the same file; give each its own", found->second, option));
-  }
+  return outputs;
 }
 
 }  // namespace
@@ -170,7 +130,7 @@ std::string TrainSettings::trace_of(const std::string& policy) const {
 TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, const Host& host) {
   TrainSettings settings;
   settings.data = options.data;
-  settings.workers = checked_workers(options, environment);
+  settings.workers = checked_workers(options.workers, 1, environment);
   settings.compare = options.compare.has_value();
   choose_policies(options, settings);
   if (options.network) {
@@ -221,16 +181,9 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   const int workers_here = environment.size > 1 ? environment.local_size : settings.workers;
   const int shared = host.threads.value_or(std::max(1, host.cores / workers_here));
   settings.threads = static_cast<int>(options.threads.value_or(shared));
-  if (options.bind && environment.size > 1) {
-    throw ConfigError(fmt::format(
-        "--bind places the workers that --workers starts, but {} has started these; let it place them",
-        environment.launcher));
-  }
+  refuse_bind_under_launcher(options.bind, environment);
   settings.bind = options.bind;
-  settings.timeout_seconds = parse_option("--timeout", [&] { return parse_seconds(options.timeout); });
-  if (settings.timeout_seconds <= 0) {
-    throw ConfigError("--timeout is 0, but must be longer; 120s is the default");
-  }
+  settings.timeout_seconds = checked_timeout(options.timeout, "120s");
   settings.sample = options.sample.value_or(settings.compare ? 200 : 0);
   check_range("--sample", settings.sample, 0, kMostOfAny);
   settings.trace = checked_output_path("--trace", options.trace);
@@ -250,7 +203,7 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
     throw ConfigError(
         fmt::format("--tuning-cache is for buckets that are tuned, and these are not: leave it, or {}, out",
                     options.schedule ? "--schedule" : "--fusion"));
-  refuse_shared_outputs(settings);
+  refuse_shared_outputs(outputs_of(settings));
   return settings;
 }
 

@@ -1,5 +1,3 @@
-#include "dear/cli/tune_command.h"
-
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -14,11 +12,11 @@
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
 #include "dear/base/units.h"
-#include "dear/cli/output_path.h"
+#include "dear/cli/commands.h"
+#include "dear/cli/option_checks.h"
 #include "dear/cli/scenario.h"
 #include "dear/cli/simulated_cases.h"
 #include "dear/cli/simulated_tuning.h"
-#include "dear/cli/tune_training.h"
 #include "dear/cli/tuning_table.h"
 #include "dear/demo/tuning_report.h"
 

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/collective/environment.h"
+
+// Checks of options that several commands have. Each throws ConfigError with one sentence that names the
+// option.
+namespace dear::cli {
+
+// What `parse` returns. Puts the option's name before a ConfigError that it throws.
+template <typename Parse>
+auto parse_option(std::string_view option, Parse parse) {
+  try {
+    return parse();
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}: {}", option, error.what()));
+  }
+}
+
+void check_range(std::string_view option, std::int64_t value, std::int64_t least, std::int64_t most);
+
+// Seconds of --timeout, which are more than 0; `usual` is the default.
+double checked_timeout(const std::string& text, std::string_view usual);
+
+// The ranks that --workers asks for, else `usual`; under a launcher those that it started.
+int checked_workers(const std::optional<std::int64_t>& given, int usual,
+                    const LaunchEnvironment& environment);
+
+// A launcher places its ranks itself.
+void refuse_bind_under_launcher(bool bind, const LaunchEnvironment& environment);
+
+// The path of a file that is written at the end, "" for none. Refuses one that plainly cannot be written, so
+// that nobody learns of it after the work.
+std::string checked_output_path(std::string_view option, const std::optional<std::string>& given);
+
+// Of options and paths, "" for none: no two options may name the same file.
+using Outputs = std::vector<std::pair<std::string_view, std::string>>;
+void refuse_shared_outputs(const Outputs& outputs);
+
+}  // namespace dear::cli
