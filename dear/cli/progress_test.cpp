@@ -42,7 +42,7 @@ TEST(Progress, ALongRunIsHeardOfEarly) {
 TEST(Progress, WhatTrainsMayChangeAndSpeedMayBeLeftOut) {
   std::ostringstream out;
   Progress progress(out, {.steps = 2, .characters_per_step = 0, .terminal = false});
-  progress.update("dear", 1, 1, 1);
+  progress.update("serial", 1, 1, 1);
   progress.update("dear", 2, 0.5, 2);
   EXPECT_EQ(out.str(),
             "serial: step 1 of 2, loss 1.000, 1 s left\ndear: step 2 of 2, loss 0.500, took 2 s\n");
