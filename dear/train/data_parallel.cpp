@@ -5,29 +5,15 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
 #include "dear/schedule/policy/policy.h"
+#include "dear/train/control_plane.h"
 #include "dear/train/data_parallel_impl.h"
 
 namespace dear {
 namespace {
-
-class GradientHook : public torch::autograd::FunctionPostHook {
- public:
-  explicit GradientHook(std::function<void()> arrived) : arrived_(std::move(arrived)) {}
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list&) override {
-    arrived_();
-    return outputs;
-  }
-
- private:
-  std::function<void()> arrived_;
-};
 
 std::string choice_of_buckets(const DataParallelOptions& options) {
   const std::string after = fmt::format("after {} steps", options.profile_steps);
@@ -38,21 +24,21 @@ std::string choice_of_buckets(const DataParallelOptions& options) {
                      tuning.cache.empty() ? "no cache" : "with a cache");
 }
 
-}  // namespace
-
-DataParallel::Impl::Hook::Hook(const at::Tensor& parameter, std::function<void()> arrived)
-    : accumulator_(torch::autograd::impl::grad_accumulator(parameter)),
-      key_(accumulator_->add_post_hook(std::make_unique<GradientHook>(std::move(arrived)))) {}
-
-DataParallel::Impl::Hook::~Hook() {
-  if (accumulator_) accumulator_->del_post_hook(key_);
+[[noreturn]] void refuse_without_recording() {
+  throw ConfigError("nothing was recorded: set DataParallelOptions::record_trace");
 }
+
+}  // namespace
 
 DataParallel::Impl::Impl(torch::nn::Module& model, torch::optim::Optimizer& optimizer, Group group,
                          DataParallelOptions options)
-    : group_(std::move(group)), optimizer_(optimizer), options_(std::move(options)) {
+    : group_(std::move(group)),
+      optimizer_(optimizer),
+      options_(std::move(options)),
+      state_(group_.rank()),
+      record_(group_.rank()) {
   const train::Unobserved unobserved;
-  check_together([&] {
+  train::check_together(group_, [&] {
     find_training_policy(options_.policy);
     if (options_.profile_steps < 1)
       throw ConfigError(
@@ -67,7 +53,7 @@ DataParallel::Impl::Impl(torch::nn::Module& model, torch::optim::Optimizer& opti
   for (const auto& parameter : scanned_.trained) everything.push_back(parameter.tensor);
   everything.insert(everything.end(), scanned_.buffers.begin(), scanned_.buffers.end());
   train::TensorBroadcast(group_, std::move(everything)).run();
-  if (options_.buffers == BufferSync::at_synchronize) {
+  if (options_.buffers == BufferSync::at_synchronize && !scanned_.buffers.empty() && group_.size() > 1) {
     buffer_broadcast_ = std::make_unique<train::TensorBroadcast>(group_, scanned_.buffers);
   }
   // Alone there is nothing to overlap with: updates run in step(), and no operator is ever observed.
@@ -76,19 +62,13 @@ DataParallel::Impl::Impl(torch::nn::Module& model, torch::optim::Optimizer& opti
     options_.planned = false;
   }
   agree(group_, "choice of buckets", choice_of_buckets(options_));
-  if (!options_.fusion && !options_.planned && group_.size() > 1)
-    tuning_ =
-        std::make_unique<train::LiveTuning>(group_, options_.tuning, options_.policy, options_.one_copy);
+  choice_.emplace(group_, options_);
   fusion_ = options_.fusion.value_or(Fusion());
-  plans_ = options_.planned || tuning_ || find_policy(options_.policy).overlap == Overlap::eager;
-  recording_ = options_.record_trace || plans_;
+  recording_ = options_.record_trace || choice_->measures();
 
   const std::size_t count = scanned_.trained.size();
-  seen_.resize(count);
-  used_.resize(count);
-  arrivals_.resize(count);
-  expected_.resize(count);
-  learned_from_.resize(count);
+  learning_.emplace(count);
+  arrivals_ = train::GradientArrivals(count);
   hooks_.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
     const torch::Tensor& tensor = scanned_.trained[i].tensor;
@@ -103,7 +83,7 @@ DataParallel::Impl::~Impl() {
   hooks_.clear();
   if (std::uncaught_exceptions() > unwinding_) {
     group_.abort("the training program ended with an error");
-  } else if (last_arrived_ && !failure_) {
+  } else if (arrivals_.any() && state_.now() != train::IterationState::State::failed) {
     // Peers that go on to their step() must not wait for this rank.
     if (std::current_exception()) {
       group_.abort(
@@ -123,25 +103,8 @@ DataParallel::Impl::~Impl() {
 // ---- refusals and failures
 // ---------------------------------------------------------------------------------------
 
-void DataParallel::Impl::check_together(const std::function<void()>& check) {
-  std::exception_ptr mine;
-  std::string reason;
-  try {
-    check();
-  } catch (const std::exception& error) {
-    mine = std::current_exception();
-    reason = error.what();
-  }
-  const std::vector<std::string> reasons = all_gather_text(group_, reason);
-  if (mine) std::rethrow_exception(mine);
-  for (std::size_t rank = 0; rank < reasons.size(); ++rank)
-    if (!reasons[rank].empty())
-      throw ConfigError(fmt::format("rank {}: rank {} refused: {}", group_.rank(), rank, reasons[rank]));
-}
-
 void DataParallel::Impl::fail(const std::exception_ptr& error) noexcept {
-  if (failure_) return;
-  failure_ = error;
+  if (!state_.fail(train::with_remedy(error))) return;
   if (engine_) engine_->conductor().keep_failure(error);
   try {
     std::rethrow_exception(error);
@@ -161,9 +124,10 @@ const train::Engine& DataParallel::Impl::engine() const {
 }
 
 void DataParallel::Impl::throw_if_failed() {
-  if (failure_) std::rethrow_exception(failure_);
+  state_.throw_if_failed();
   const train::Engine* engine = observed_engine_.load(std::memory_order_acquire);
-  if (engine) engine->conductor().throw_if_failed();
+  const std::exception_ptr error = engine ? engine->conductor().failure() : nullptr;
+  if (error) std::rethrow_exception(train::with_remedy(error));
 }
 
 // ---- what the observer sees
@@ -180,21 +144,23 @@ void DataParallel::Impl::wait_for(Conductor& conductor, const train::Engine::Pla
 void DataParallel::Impl::touched(const at::Tensor& tensor) noexcept {
   train::Engine* engine = observed_engine_.load(std::memory_order_acquire);
   if (!engine) {
-    learn(tensor);
+    const auto found = index_of_.find(tensor.unsafeGetTensorImpl());
+    if (found != index_of_.end()) learning_->read(found->second);
     return;
   }
   if (!tensor.has_storage()) return;
   const auto* place = engine->find(tensor.storage().unsafeGetStorageImpl());
   if (!place) return;
   try {
-    const bool timed = recording_ && programs_thread() && !clock_.in_backward() &&
+    train::LayerClock& clock = record_.clock();
+    const bool timed = recording_ && programs_thread() && !clock.in_backward() &&
                        place->kind == train::Engine::Kind::parameters;
     const auto parameter = timed ? index_of_.find(tensor.unsafeGetTensorImpl()) : index_of_.end();
     const bool next_layer =
-        parameter != index_of_.end() && clock_.running() != std::optional(layer_of_[parameter->second]);
-    if (next_layer) clock_.forward_ended(now_seconds());
+        parameter != index_of_.end() && clock.running() != std::optional(layers_.layer_of[parameter->second]);
+    if (next_layer) clock.forward_ended(now_seconds());
     wait_for(engine->conductor(), *place);
-    if (next_layer) clock_.forward_began(layer_of_[parameter->second], now_seconds());
+    if (next_layer) clock.forward_began(layers_.layer_of[parameter->second], now_seconds());
   } catch (...) {
     engine->conductor().keep_failure(std::current_exception());
   }
@@ -204,23 +170,13 @@ void DataParallel::Impl::touched(const at::Tensor& tensor) noexcept {
 
 void DataParallel::Impl::backward_node() noexcept {
   // A node of another model's pass comes here too: then no layer of this one has run since the last step.
-  if (programs_thread() && engine_ && recording_ && clock_.forward_seen() && !clock_.in_backward()) {
-    clock_.backward_began(now_seconds());
-  }
+  if (!programs_thread() || !engine_ || !recording_) return;
+  train::LayerClock& clock = record_.clock();
+  if (clock.forward_seen() && !clock.in_backward()) clock.backward_began(now_seconds());
 }
 
 // ---- steps
 // --------------------------------------------------------------------------------------------------------
-
-std::unique_ptr<train::Engine> DataParallel::Impl::make_engine(const View& decision) {
-  return std::make_unique<train::Engine>(group_, scanned_.trained, order_, layer_of_, optimizer_,
-                                         train::Engine::Options{.policy = options_.policy,
-                                                                .fusion = fusion_,
-                                                                .record = recording_,
-                                                                .one_copy = options_.one_copy,
-                                                                .profile = profile_,
-                                                                .decision = decision});
-}
 
 void DataParallel::Impl::require_same_freezing() const {
   for (const auto& parameter : scanned_.trained) {
@@ -242,30 +198,20 @@ void DataParallel::Impl::require_same_freezing() const {
 }
 
 void DataParallel::Impl::take_over_replaced() {
-  if (ahead_) engine_->require_held_parameters();
+  if (updates_ahead()) engine_->require_held_parameters();
   engine_->restore_parameters();
   for (std::size_t i = 0; i < scanned_.trained.size(); ++i) {
     if (engine_->holds_gradient(i)) continue;
-    if (missing_[layer_of_[i]] == 0 && group_.size() > 1) {
+    if (arrivals_.sent(i) && group_.size() > 1) {
       throw ConfigError(fmt::format(
           "rank {}: the gradient of '{}' was replaced or dropped between backward() and "
           "step(), after it was sent: do that before backward() or after step(); to give up a step, "
           "call discard_step() on every rank",
           group_.rank(), scanned_.trained[i].name));
     }
-    used_[i] = scanned_.trained[i].tensor.grad().defined();
+    arrivals_.set_used(i, scanned_.trained[i].tensor.grad().defined());
     engine_->restore_gradient(i);
   }
-}
-
-void DataParallel::Impl::mark_unused() {
-  for (std::size_t i = 0; i < used_.size(); ++i)
-    if (!used_[i]) engine_->mark_unused(i);
-}
-
-void DataParallel::Impl::start_iteration() {
-  for (std::size_t i = 0; i < expected_.size(); ++i) expected_[i] = std::max(expected_[i], arrivals_[i]);
-  forget_arrivals();
 }
 
 // An update of the last step may still be running for a layer that no operator has read since.
@@ -278,7 +224,7 @@ void DataParallel::Impl::await_last_step() {
 }
 
 void DataParallel::Impl::require_unchanged() const {
-  if (late_) refuse_late(*late_);
+  if (arrivals_.late()) refuse_late(*arrivals_.late());
   require_same_freezing();
   train::require_same_tensors(group_, optimizer_, scanned_);
   if (state_elsewhere_ && !state_elsewhere_->holds()) {
@@ -297,14 +243,25 @@ void DataParallel::Impl::step() {
   } else {
     require_unchanged();
   }
-  if (order_.empty()) learn_layers();
+  if (layers_.order.empty()) learn_layers();
   or_fail([this] { commit(); });
+}
+
+void DataParallel::Impl::learn_layers() {
+  train::Learning::Layers layers;
+  or_fail([&] { layers = learning_->layers(group_, scanned_.trained, arrivals_); });
+  static_cast<void>(fusion_(train::Engine::describe(scanned_.trained, layers.order, layers.layer_of)));
+  // What was refused now is refused on every rank, and nothing has changed.
+  layers_ = std::move(layers);
+  arrivals_.set_layers(layers_.layer_of);
 }
 
 void DataParallel::Impl::commit() {
   if (!engine_) {
-    for (std::size_t i = 0; i < used_.size(); ++i) used_[i] = scanned_.trained[i].tensor.grad().defined();
-    if (tuning_) fusion_ = tuning_->start(train::Engine::describe(scanned_.trained, order_, layer_of_));
+    for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
+      arrivals_.set_used(i, scanned_.trained[i].tensor.grad().defined());
+    fusion_ =
+        choice_->first(train::Engine::describe(scanned_.trained, layers_.order, layers_.layer_of), fusion_);
     engine_ = make_engine();
     observed_engine_.store(engine_.get(), std::memory_order_release);
     state_elsewhere_.emplace(optimizer_);
@@ -312,48 +269,64 @@ void DataParallel::Impl::commit() {
     await_last_step();
     take_over_replaced();
   }
-  mark_unused();
-  if (ahead_ && !engine_->has_options_of(optimizer_)) {
+  for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
+    if (!arrivals_.used(i)) engine_->mark_unused(i);
+  if (updates_ahead() && !engine_->has_options_of(optimizer_)) {
     throw ConfigError(
         fmt::format("rank {}: an option of the optimiser, such as its learning rate, was changed between "
                     "backward and step(), where policy {} updates already: change it after step(), or train "
                     "with policy dear",
                     group_.rank(), options_.policy));
   }
-  if (!ahead_) engine_->capture_options(optimizer_);
-  if (recording_) clock_.next_iteration(now_seconds());
+  if (!updates_ahead()) engine_->capture_options(optimizer_);
+  if (recording_) record_.clock().next_iteration(now_seconds());
   observation_.enable();
   engine_->conductor().commit();
   if (!recording_ && engine_->conductor().idle()) observation_.disable();
-  start_iteration();
-  if (tuning_) tune();
-  // The first two steps are not like others: the one that learned, and the one after it.
-  if (plans_ && statistics().iterations == options_.profile_steps + 2) plan();
+  arrivals_.end_iteration();
+  state_.step_taken();
+  choose_buckets();
 }
 
 void DataParallel::Impl::synchronize() {
   throw_if_failed();
-  if (!engine_) return;
-  engine_->conductor().synchronize();
-  if (tuning_) tuning_->synchronized();
-  // Between a backward and its step reductions are on the wire, and a broadcast would meet them in another
-  // order on another rank.
-  if (buffer_broadcast_ && !last_arrived_) buffer_broadcast_->run();
+  if (engine_) {
+    wait_for_all();
+    choice_->waited();
+  }
+  // Gradients may be on their way, and a collective would meet them in another order on another rank.
+  if (!buffer_broadcast_ || state_.sends()) return;
+  train::meet(group_, train::Call::synchronize, record_.commits(engine_.get()));
+  if (engine_) buffer_broadcast_->run();
 }
 
-DataParallelStatistics DataParallel::Impl::statistics() const {
-  DataParallelStatistics statistics = totals();
-  statistics.iterations -= discarded_;
-  return statistics;
+void DataParallel::Impl::wait_for_all() {
+  try {
+    engine_->conductor().synchronize();
+  } catch (const MismatchError&) {
+    std::rethrow_exception(train::with_remedy(std::current_exception()));
+  }
 }
 
-DataParallelStatistics DataParallel::Impl::totals() const {
-  if (!engine_) return {};
-  return {.iterations = earlier_.iterations + engine_->conductor().iteration(),
-          .exposed_seconds = earlier_.exposed_seconds + engine_->conductor().exposed_seconds(),
-          .waits = earlier_.waits + engine_->conductor().wait_count(),
-          .parameter_bytes = engine_->parameter_bytes(),
-          .buckets = engine_->grouping().size()};
+Trace DataParallel::Impl::trace() {
+  if (!options_.record_trace) refuse_without_recording();
+  synchronize();
+  return {.title = fmt::format("policy {}, {} ranks", engine().schedule().policy(), group_.size()),
+          .network = group_.modelled_network().empty() ? "" : "modelled: " + group_.modelled_network(),
+          .spans = record_.spans(*engine_)};
+}
+
+Workload DataParallel::Impl::profile() {
+  if (!options_.record_trace) refuse_without_recording();
+  synchronize();
+  return measured();
+}
+
+Workload DataParallel::Impl::measured() const {
+  Workload workload = record_.measured(engine(), group_.size());
+  for (const torch::Tensor& buffer : scanned_.buffers)
+    workload.buffer_bytes += static_cast<std::int64_t>(buffer.nbytes());
+  return workload;
 }
 
 // ---- the interface

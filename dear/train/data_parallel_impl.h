@@ -1,24 +1,24 @@
 #pragma once
 
 #include <atomic>
-#include <map>
+#include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/variable.h>
-
+#include "dear/train/bucket_choice.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/engine.h"
-#include "dear/train/layer_clock.h"
-#include "dear/train/live_tuning.h"
+#include "dear/train/gradient_arrivals.h"
+#include "dear/train/gradient_hook.h"
+#include "dear/train/iteration_state.h"
+#include "dear/train/learning.h"
 #include "dear/train/model_scan.h"
 #include "dear/train/operator_observer.h"
+#include "dear/train/run_record.h"
 #include "dear/train/tensor_broadcast.h"
 
 namespace dear {
@@ -57,44 +57,20 @@ class DataParallel::Impl : public train::Watcher {
   void discard_step();
   void synchronize();
   void regroup(Fusion fusion);
-  void defer() { ++deferrals_; }
-  void resume() { --deferrals_; }
+  void defer() { arrivals_.defer(); }
+  void resume() { arrivals_.resume(); }
 
   [[nodiscard]] const train::Engine& engine() const;  // ScheduleError before the first step
-  [[nodiscard]] DataParallelStatistics statistics() const;
-  [[nodiscard]] DataParallelStatistics totals() const;  // steps that were given up included
-  [[nodiscard]] const TuningProgress* tuning() const { return tuning_ ? &tuning_->report() : nullptr; }
+  [[nodiscard]] DataParallelStatistics statistics() const { return record_.statistics(engine_.get()); }
+  [[nodiscard]] const TuningProgress* tuning() const { return choice_->progress(); }
   [[nodiscard]] Trace trace();
   [[nodiscard]] Workload profile();
-
-  void gradient_arrived(std::size_t parameter);  // from the hook
 
   void touched(const at::Tensor& tensor) noexcept override;
   void backward_node() noexcept override;
   void throw_if_failed() override;
 
  private:
-  // A std::shared_ptr before PyTorch 2.13, a c10::intrusive_ptr since.
-  using Accumulator = decltype(torch::autograd::impl::grad_accumulator(at::Tensor()));
-  class Hook {
-   public:
-    Hook(const at::Tensor& parameter, std::function<void()> arrived);
-    ~Hook();
-    Hook(Hook&&) = default;
-    Hook& operator=(Hook&&) = delete;
-
-   private:
-    Accumulator accumulator_;  // kept alive, or the hook is lost
-    std::uintptr_t key_;
-  };
-  // Seconds by iteration, whichever buckets were in force.
-  struct Measurements {
-    std::map<LayerId, train::ByIteration> forward, backward;
-    train::ByIteration updates;
-    bool sharded = false;  // updates were of shards
-  };
-  // All ranks together: when `check` throws on one rank, every rank throws, at once.
-  void check_together(const std::function<void()>& check);
   void fail(const std::exception_ptr& error) noexcept;  // see [Note: failures]
   template <typename Act>
   void or_fail(Act act) {
@@ -102,43 +78,43 @@ class DataParallel::Impl : public train::Watcher {
       act();
     } catch (...) {
       fail(std::current_exception());
-      throw;
+      state_.throw_if_failed();
     }
   }
-  void require_unchanged() const;
-  void learn(const at::Tensor& tensor);
-  void learn_arrival(std::size_t parameter, bool creates_graph);
-  void learn_layers();
-  void commit();
-  static void wait_for(Conductor& conductor, const train::Engine::Place& place);
-  void plan();
-  void tune();
-  void change_to(const Fusion& fusion, double begin_seconds);
-  void end_tuning();
-  // `decision`: of the tuning that goes on in the new engine.
-  void replace_engine(Fusion fusion, const std::string& why, const View& decision = {});
-  [[nodiscard]] Trace recorded();
-  void add_measurements(Measurements& all) const;  // of the present engine
-  [[nodiscard]] Workload measured();
-  [[nodiscard]] std::unique_ptr<train::Engine> make_engine(const View& decision = {});
-  void agree_on_order(std::vector<std::size_t>& order, std::vector<bool>& used) const;
-  void backward_pass_began(std::size_t parameter);
-  void backward_pass_ended();
-  [[nodiscard]] bool were_dropped(std::size_t but) const;
-  void forget_dropped(std::size_t but);
-  void discard();
-  void forget_arrivals();
-  void mark_unused();
-  [[noreturn]] void refuse_late(std::size_t parameter) const;
-  void take_over_replaced();
-  void await_last_step();
-  void agree_on_copies();
-  void leave_one_copy() noexcept;
-  void require_same_freezing() const;
-  void start_iteration();
   [[nodiscard]] bool programs_thread() const {
     return std::this_thread::get_id() == program_.load(std::memory_order_relaxed);
   }
+  // Updates of this step may have begun.
+  [[nodiscard]] bool updates_ahead() const { return state_.sends() && engine_->updates_ahead(); }
+
+  // Steps.
+  void require_unchanged() const;
+  void require_same_freezing() const;
+  void learn_layers();
+  void commit();
+  void take_over_replaced();
+  void await_last_step();
+  void wait_for_all();
+  static void wait_for(Conductor& conductor, const train::Engine::Place& place);
+  [[nodiscard]] Workload measured() const;
+
+  // Gradients.
+  void gradient_arrived(std::size_t parameter);  // from the hook
+  void backward_pass_began(std::size_t parameter, int pass);
+  void backward_pass_ended();
+  void complete(std::size_t parameter);
+  [[noreturn]] void refuse_late(std::size_t parameter) const;
+  [[nodiscard]] bool were_dropped(std::size_t but) const;
+  void forget_dropped(std::size_t but);
+  void forget_arrivals();
+  void discard();
+
+  // Buckets. `decision`: of the tuning that goes on in the new engine.
+  [[nodiscard]] std::unique_ptr<train::Engine> make_engine(const View& decision = {});
+  void choose_buckets();
+  void replace_engine(Fusion fusion, const std::string& why, const View& decision = {});
+  void agree_on_copies();
+  void leave_one_copy() noexcept;
 
   const int unwinding_ = std::uncaught_exceptions();  // of exceptions that are none of ours
   Group group_;
@@ -147,42 +123,22 @@ class DataParallel::Impl : public train::Watcher {
   Fusion fusion_;  // in force
   train::ModelScan scanned_;
   std::unordered_map<const c10::TensorImpl*, std::size_t> index_of_;
-  std::exception_ptr failure_;
   std::atomic<std::thread::id> program_ = std::this_thread::get_id();  // the one that calls step()
 
-  std::mutex learning_;                  // operators of any thread are learned from
-  std::vector<std::size_t> first_uses_;  // parameters in the order of their first use
-  std::vector<bool> seen_;
-  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-  std::vector<std::optional<WeakTensor>> learned_from_;  // by parameter: its gradient, last time
-  std::vector<std::size_t> order_;                       // by first use, on every rank alike
-  std::vector<LayerId> layer_of_;                        // by parameter
-  std::vector<int> arrivals_,
-      expected_;  // by parameter: gradients in this iteration, and at most in any before
-  std::vector<int> missing_, layer_sizes_;   // by layer: parameters that have not got all; all
-  std::vector<bool> used_;                   // by parameter: a gradient arrived since the last step
-  std::optional<std::size_t> last_arrived_;  // since the last step
-  std::optional<std::size_t> late_;          // a gradient that arrived after its layer was sent
-  int deferrals_ = 0;
-  int backward_pass_ = -1;  // the graph task that is running, or -1
-  bool ahead_ = false;      // updates of this step may have begun
-  std::int64_t discarded_ = 0;
+  train::IterationState state_;
+  std::optional<train::Learning> learning_;
+  train::Learning::Layers layers_;  // empty while learning
+  train::GradientArrivals arrivals_;
+  std::unique_ptr<train::TensorBroadcast> buffer_broadcast_;  // null where synchronize() sends no buffers
+  std::optional<train::BucketChoice> choice_;
+  bool recording_ = false;  // for the user, or because buckets are to be chosen by it
+  train::RunRecord record_;
 
-  std::unique_ptr<train::TensorBroadcast> buffer_broadcast_;
-  bool plans_ = false;                         // is still to plan, or to begin tuning
-  bool recording_ = false;                     // for the user, or to plan
-  std::unique_ptr<train::LiveTuning> tuning_;  // null where nothing is tuned
-  std::optional<train::Engine::Profile> profile_;
-  train::LayerClock clock_;
-  // Of the engines before this one.
-  DataParallelStatistics earlier_{};
-  std::vector<Span> earlier_spans_;
-  Measurements earlier_measurements_;
-  std::unique_ptr<train::Engine> engine_;
+  std::unique_ptr<train::Engine> engine_;                 // null while learning
   std::optional<train::StateElsewhere> state_elsewhere_;  // while there is an engine
   std::atomic<train::Engine*> observed_engine_{nullptr};  // the same, for operators of any thread
   train::Observation observation_{*this};
-  std::vector<Hook> hooks_;  // last: end first, also when the constructor throws
+  std::vector<train::GradientHook> hooks_;  // last: end first, also when the constructor throws
 };
 
 }  // namespace dear

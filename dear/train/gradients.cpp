@@ -8,18 +8,49 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "dear/base/error.h"
+#include "dear/train/control_plane.h"
 #include "dear/train/data_parallel_impl.h"
 
 namespace dear {
 
-void DataParallel::Impl::backward_pass_began(std::size_t parameter) {
+void DataParallel::Impl::gradient_arrived(std::size_t parameter) {
+  throw_if_failed();
+  const int pass = torch::autograd::get_current_graph_task_id();
+  if (state_.begins_pass(pass)) or_fail([&] { backward_pass_began(parameter, pass); });
+  // A gradient that was made with create_graph may be differentiated: see [Note: second order].
+  const bool counts = !arrivals_.deferred() && !torch::GradMode::is_enabled();
+  arrivals_.arrived(parameter);
+  if (state_.now() == train::IterationState::State::learning) {
+    const bool same = learning_->same_gradient(parameter, scanned_.trained[parameter].tensor.grad());
+    if (counts) arrivals_.count(parameter, same);
+    return;
+  }
+  if (arrivals_.sent(parameter) && group_.size() > 1) {
+    arrivals_.refuse(parameter);
+    refuse_late(parameter);
+  }
+  if (counts) complete(parameter);
+}
+
+void DataParallel::Impl::complete(std::size_t parameter) {
+  using Complete = train::GradientArrivals::Complete;
+  const Complete now = arrivals_.counted(parameter);
+  if (now == Complete::nothing) return;
+  if (group_.size() > 1 && !engine_->holds_gradient(parameter)) engine_->restore_gradient(parameter);
+  if (now == Complete::parameter) return;
+  const LayerId layer = layers_.layer_of[parameter];
+  if (recording_) record_.clock().gradients_there(layer, now_seconds());
+  if (group_.size() > 1) or_fail([&] { engine_->conductor().backward_done(layer); });
+}
+
+void DataParallel::Impl::backward_pass_began(std::size_t parameter, int pass) {
   if (were_dropped(parameter)) forget_dropped(parameter);
-  backward_pass_ = torch::autograd::get_current_graph_task_id();
-  if (!ahead_ && engine_->updates_ahead()) {
+  const bool first = !state_.sends();
+  state_.pass_began(pass);
+  if (first && engine_->updates_ahead()) {
     await_last_step();
     engine_->restore_parameters();
     engine_->capture_options(optimizer_);
-    ahead_ = true;
   }
   torch::autograd::Engine::get_default_engine().queue_callback([this] { backward_pass_ended(); });
   // Within the pass nobody but the accumulators touches gradients, and those have their turn before a bucket
@@ -28,31 +59,9 @@ void DataParallel::Impl::backward_pass_began(std::size_t parameter) {
 }
 
 void DataParallel::Impl::backward_pass_ended() {
-  backward_pass_ = -1;
-  clock_.backward_ended();
+  state_.pass_ended();
+  record_.clock().backward_ended();
   if (!engine_->conductor().idle()) observation_.enable();
-}
-
-void DataParallel::Impl::gradient_arrived(std::size_t parameter) {
-  throw_if_failed();
-  // A gradient that was made with create_graph may be differentiated: see [Note: second order].
-  const bool creates_graph = torch::GradMode::is_enabled();
-  if (engine_ && backward_pass_ != torch::autograd::get_current_graph_task_id())
-    or_fail([&] { backward_pass_began(parameter); });
-  used_[parameter] = true;
-  last_arrived_ = parameter;
-  if (!engine_) return learn_arrival(parameter, creates_graph);
-  const LayerId layer = layer_of_[parameter];
-  if (missing_[layer] == 0 && group_.size() > 1) {
-    late_ = parameter;
-    refuse_late(parameter);
-  }
-  if (deferrals_ > 0 || creates_graph) return;
-  if (++arrivals_[parameter] != expected_[parameter]) return;
-  if (group_.size() > 1 && !engine_->holds_gradient(parameter)) engine_->restore_gradient(parameter);
-  if (--missing_[layer] > 0) return;
-  if (recording_) clock_.gradients_there(layer, now_seconds());
-  if (group_.size() > 1) or_fail([&] { engine_->conductor().backward_done(layer); });
 }
 
 void DataParallel::Impl::refuse_late(std::size_t parameter) const {
@@ -60,31 +69,22 @@ void DataParallel::Impl::refuse_late(std::size_t parameter) const {
       "rank {}: another gradient of '{}' arrived after its layer was sent: {} made a step so far. When "
       "steps differ in their number of backward passes, wrap all but the last of each in no_sync(); to "
       "give up a step, call discard_step() on every rank",
-      group_.rank(), scanned_.trained[parameter].name, expected_[parameter]));
+      group_.rank(), scanned_.trained[parameter].name, arrivals_.expected(parameter)));
 }
 
 // ---- dropped gradients
 // -------------------------------------------------------------------------------------------
 
-// `but` has got its gradient anew already.
 bool DataParallel::Impl::were_dropped(std::size_t but) const {
-  if (!last_arrived_ || torch::GradMode::is_enabled()) return false;
-  const auto gone = [&](std::size_t i) {
+  if (torch::GradMode::is_enabled()) return false;
+  return arrivals_.were_dropped(but, [&](std::size_t i) {
     if (i != but) return !scanned_.trained[i].tensor.grad().defined();
-    return missing_[layer_of_[i]] > 0 || !engine_->holds_gradient(i);
-  };
-  if (!gone(*last_arrived_)) return false;
-  bool one_of_all = false;
-  for (std::size_t i = 0; i < used_.size(); ++i) {
-    if (!used_[i]) continue;
-    if (!gone(i)) return false;
-    one_of_all = one_of_all || i != but || missing_[layer_of_[i]] == 0;
-  }
-  return one_of_all;
+    return !arrivals_.sent(i) || !engine_->holds_gradient(i);
+  });
 }
 
 void DataParallel::Impl::forget_dropped(std::size_t but) {
-  if (missing_ == layer_sizes_) return forget_arrivals();
+  if (arrivals_.nothing_sent()) return forget_arrivals();
   torch::Tensor& parameter = scanned_.trained[but].tensor;
   const torch::Tensor gradient = std::exchange(parameter.mutable_grad(), torch::Tensor());
   discard();
@@ -92,46 +92,42 @@ void DataParallel::Impl::forget_dropped(std::size_t but) {
 }
 
 void DataParallel::Impl::forget_arrivals() {
-  std::fill(arrivals_.begin(), arrivals_.end(), 0);
-  std::fill(used_.begin(), used_.end(), false);
-  last_arrived_.reset();
-  late_.reset();
-  missing_ = layer_sizes_;
-  ahead_ = false;
-  backward_pass_ = -1;
+  arrivals_.forget();
+  state_.given_up();
 }
 
 // Sends what is left, as every rank does; what comes back is dropped.
 void DataParallel::Impl::discard() {
   const train::Unobserved unobserved;
-  if (ahead_)
+  if (updates_ahead())
     throw ConfigError(
         fmt::format("rank {}: a step cannot be given up between backward and step(), where policy {} updates "
                     "already: train with policy dear",
                     group_.rank(), options_.policy));
   Conductor& conductor = engine_->conductor();
   await_last_step();
-  for (std::size_t layer = missing_.size(); layer-- > 0;)
-    if (missing_[layer] > 0 || group_.size() == 1) conductor.backward_done(static_cast<LayerId>(layer));
-  group_.barrier().wait();  // a rank that applies this step instead is found here
-  if (tuning_) tuning_->synchronized();
+  for (LayerId layer = arrivals_.layers(); layer-- > 0;)
+    if (!arrivals_.layer_sent(layer) || group_.size() == 1) conductor.backward_done(layer);
+  // A rank that applies this step instead is found here.
+  train::meet(group_, train::Call::discard_step, record_.commits(engine_.get()));
+  choice_->waited();
   engine_->drop_updates(true);
   conductor.commit();
   conductor.synchronize();
   engine_->drop_updates(false);
-  ++discarded_;
-  for (std::size_t i = 0; i < used_.size(); ++i)
+  record_.step_given_up();
+  for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
     if (!engine_->holds_gradient(i)) scanned_.trained[i].tensor.mutable_grad().reset();
-  if (recording_) clock_.next_iteration(now_seconds());
+  if (recording_) record_.clock().next_iteration(now_seconds());
   forget_arrivals();
-  if (tuning_) tune();
+  choose_buckets();
 }
 
 void DataParallel::Impl::discard_step() {
   throw_if_failed();
   or_fail([this] {
     if (engine_) return discard();
-    group_.barrier().wait();
+    train::meet(group_, train::Call::discard_step, 0);
     for (train::TrainedParameter& parameter : scanned_.trained) parameter.tensor.mutable_grad().reset();
     forget_arrivals();
   });

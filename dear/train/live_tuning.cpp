@@ -9,11 +9,11 @@
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
 #include "dear/cluster/cluster.h"
-#include "dear/collective/exchange.h"
 #include "dear/cost/collective_times.h"
 #include "dear/fusion/planned.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/sim/evaluate.h"
+#include "dear/train/control_plane.h"
 
 namespace dear::train {
 namespace {
@@ -54,18 +54,11 @@ LiveTuning::LiveTuning(Group group, TuningOptions options, std::string policy, b
       policy_(std::move(policy)),
       one_copy_(one_copy),
       decision_{.buffer = group_.allocate(kDecisionBytes), .count = kDecisionBytes, .dtype = DType::u8} {
-  static_cast<void>(tune::find_method(options_.method));
-  if (options_.cache.empty()) return;
-  std::string error;
-  if (decides()) {
-    try {
+  check_together(group_, [&] {
+    static_cast<void>(tune::find_method(options_.method));
+    if (!options_.cache.empty() && decides())
       tune::Cache::read(options_.cache).write(options_.cache);  // what cannot be kept is refused now
-    } catch (const Error& refused) {
-      error = refused.what();
-    }
-  }
-  error = all_gather_text(group_, error).front();
-  if (!error.empty()) throw ConfigError(error);
+  });
 }
 
 Fusion LiveTuning::start(const Workload& workload) {
@@ -73,27 +66,39 @@ Fusion LiveTuning::start(const Workload& workload) {
   report_.sizes = size_candidates(workload);
   if (options_.cache.empty()) return options_.start;
   key_ = key_of(workload, policy_, one_copy_, group_);
-  tune::Cache known;
-  if (decides()) {
+  std::vector<std::int64_t> planned;  // its buckets by tensor, and the bytes of pieces by bucket
+  check_together(group_, [&] {
+    if (!decides()) return;
     const tune::Cache all = tune::Cache::read(options_.cache);
-    if (const tune::Learned* const mine = all.find(key_)) known.put(key_, *mine);
+    if (const tune::Learned* const mine = all.find(key_)) learned_ = *mine;
+    if (learned_.planned.empty()) return;
+    const Grouping grouping = group(workload_, ByName{.buckets = learned_.planned,
+                                                      .piece_bytes = learned_.planned_piece_bytes,
+                                                      .source = options_.cache});
+    for (TensorId tensor = 0; tensor < workload_.tensors.size(); ++tensor)
+      planned.push_back(grouping.bucket_of(tensor));
+    for (const Bucket& bucket : grouping.buckets()) planned.push_back(bucket.piece_bytes);
+  });
+  planned = of_rank_0(group_, Subject::cached_buckets, planned);
+  if (!planned.empty()) {
+    std::vector<Bucket> buckets(planned.size() - workload_.tensors.size());
+    for (TensorId tensor = 0; tensor < workload_.tensors.size(); ++tensor)
+      buckets.at(static_cast<std::size_t>(planned[tensor])).tensors.push_back(tensor);
+    for (std::size_t i = 0; i < buckets.size(); ++i)
+      buckets[i].piece_bytes = planned[workload_.tensors.size() + i];
+    add_grouping(report_.sizes, kPlanned, Grouping(workload_, std::move(buckets)));
   }
-  known =
-      tune::Cache::parse(all_gather_text(group_, decides() ? known.to_json() : "").front(), options_.cache);
-  const tune::Learned* const learned = known.find(key_);
-  if (learned == nullptr) return options_.start;
-  learned_ = *learned;
-  if (!learned_.planned.empty())
-    add_grouping(report_.sizes, kPlanned,
-                 group(workload_, ByName{.buckets = learned_.planned,
-                                         .piece_bytes = learned_.planned_piece_bytes,
-                                         .source = options_.cache}));
-  const std::optional<std::size_t> choice = find(report_.sizes, learned_.choice);
-  return choice ? fusion_of(*choice) : options_.start;
+  const std::size_t none = report_.sizes.candidates.size();
+  const std::uint64_t choice = first_of_rank_0(find(report_.sizes, learned_.choice).value_or(none));
+  return choice == none ? options_.start : fusion_of(choice);
+}
+
+std::size_t LiveTuning::first_of_rank_0(std::size_t candidate) const {
+  return of_rank_0(group_, Subject::first_buckets, std::vector<std::uint64_t>{candidate}).front();
 }
 
 Fusion LiveTuning::begin(const Workload& timed, const Link& link, const Grouping& running) {
-  if (learned_.planned.empty()) {
+  if (!find(report_.sizes, kPlanned)) {
     const cost::CollectiveTimes times = cost::ring_times(link, group_.size());
     add_grouping(report_.sizes, kPlanned, group_planned(timed, times, find_policy(policy_).overlap));
   }
@@ -114,8 +119,7 @@ Fusion LiveTuning::begin(const Workload& timed, const Link& link, const Grouping
     update_report();
   }
   tunes_ = true;
-  const std::size_t first = decides() ? session_->current() : 0;
-  report_.running = std::stoul(all_gather_text(group_, std::to_string(first)).front());
+  report_.running = first_of_rank_0(decides() ? session_->current() : 0);
   decide();
   return fusion_of(report_.running);
 }

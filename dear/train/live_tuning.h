@@ -75,6 +75,7 @@ class LiveTuning {
   void update_report();
   void predict(const Workload& timed, const Link& link);
   void keep();
+  [[nodiscard]] std::size_t first_of_rank_0(std::size_t candidate) const;  // to begin with
   [[nodiscard]] Fusion fusion_of(std::size_t candidate) const;
 
   Group group_;

@@ -89,7 +89,9 @@ void DataParallel::Impl::agree_on_copies() {
 // Ranks may go different ways from here on: none may change what another one reads. After a failure the
 // parameters are not whole, and where memory is short they stay as they are.
 void DataParallel::Impl::leave_one_copy() noexcept {
-  if (!options_.one_copy || !engine_ || failure_ || std::uncaught_exceptions() > unwinding_) return;
+  if (!options_.one_copy || !engine_ || state_.now() == train::IterationState::State::failed ||
+      std::uncaught_exceptions() > unwinding_)
+    return;
   try {
     engine_->conductor().synchronize();
     engine_->leave_one_copy();

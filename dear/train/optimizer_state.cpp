@@ -1,12 +1,8 @@
 // Optimiser state between two engines: Engine::optimizer_state() and take_over().
 
 #include <algorithm>
-#include <sstream>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include "dear/collective/exchange.h"
+#include "dear/train/control_plane.h"
 #include "dear/train/engine.h"
 #include "dear/train/operator_observer.h"
 #include "dear/train/torch_types.h"
@@ -14,30 +10,19 @@
 namespace dear::train {
 namespace {
 
-// A rank that has nothing of a small bucket may remember nothing.
+// On any rank: one that has nothing of a small bucket may remember nothing.
 ElementwiseOptimizer::StateVectors vectors_of_all(const Group& group,
                                                   ElementwiseOptimizer::StateVectors has) {
-  for (const std::string& text : all_gather_text(group, fmt::format("{:d}", fmt::join(has, " ")))) {
-    std::istringstream words(text);
-    for (bool& one : has) {
-      bool theirs = false;
-      words >> theirs;
-      one = one || theirs;
-    }
-  }
+  const std::vector<std::uint8_t> mine(has.begin(), has.end());
+  for (const std::vector<std::uint8_t>& theirs : all_gather_values(group, Subject::state, mine))
+    for (std::size_t i = 0; i < has.size(); ++i) has[i] = has[i] || theirs.at(i) != 0;
   return has;
 }
 
 // The greatest on any rank, by tensor: a rank has parts of some.
 std::vector<std::int64_t> updates_of_all(const Group& group, std::vector<std::int64_t> updates) {
-  for (const std::string& text : all_gather_text(group, fmt::format("{}", fmt::join(updates, " ")))) {
-    std::istringstream words(text);
-    for (std::int64_t& one : updates) {
-      std::int64_t theirs = 0;
-      words >> theirs;
-      one = std::max(one, theirs);
-    }
-  }
+  for (const std::vector<std::int64_t>& theirs : all_gather_values(group, Subject::state, updates))
+    for (std::size_t i = 0; i < updates.size(); ++i) updates[i] = std::max(updates[i], theirs.at(i));
   return updates;
 }
 

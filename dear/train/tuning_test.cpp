@@ -1,10 +1,8 @@
 // Buckets that are tuned while training.
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <set>
-#include <thread>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -16,8 +14,12 @@
 
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
+#include "dear/exec/order_check.h"
 #include "dear/schedule/policy/policy.h"
+#include "dear/train/bucket_choice.h"
 #include "dear/train/data_parallel.h"
+#include "dear/train/engine.h"
+#include "dear/train/model_scan.h"
 #include "dear/train/net_in_test.h"
 #include "dear/train/ranks_in_test.h"
 #include "dear/tune/cache.h"
@@ -29,6 +31,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::Field;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::StartsWith;
 using train::testing::groups_of;
 using train::testing::kFeatures;
@@ -126,8 +129,11 @@ TEST(Tuned, SaysWhatWasTried) {
       EXPECT_EQ(tuning.trials[0].state, tune::State::baseline);
       EXPECT_EQ(tuning.expectations.size(), tuning.sizes.candidates.size());
     }
-    EXPECT_THAT(job.parallel.trace().spans,
+    const Trace trace = job.parallel.trace();
+    EXPECT_THAT(trace.spans,
                 Contains(AllOf(Field(&Span::name, StartsWith("tune: fusion ")), Field(&Span::rank, rank))));
+    EXPECT_THAT(trace.spans, Contains(Field(&Span::name, "broadcast of decision")));
+    EXPECT_THAT(order_violations(job.parallel.schedule(), trace, {.free = {.compute = true}}), IsEmpty());
   });
 }
 
@@ -149,29 +155,74 @@ TEST(Tuned, AProfileIsOfAllStepsWhateverTheirBuckets) {
   }
 }
 
+// An engine whose buckets are chosen by a clock that a test moves.
+struct Clocked {
+  Clocked(Group ranks, const DataParallelOptions& options)
+      : group(std::move(ranks)),
+        net(make_net()),
+        adamw(net->parameters(), 1e-3),
+        scanned(train::scan(*net, adamw)),
+        choice(group, options, [this] { return now; }) {
+    for (std::size_t i = 0; i < scanned.trained.size(); ++i) {
+      order.push_back(i);
+      layer_of.push_back(static_cast<LayerId>(i / 2));
+    }
+    engine = make(choice.first(train::Engine::describe(scanned.trained, order, layer_of), Fusion()));
+  }
+  [[nodiscard]] std::unique_ptr<train::Engine> make(const Fusion& fusion) {
+    return std::make_unique<train::Engine>(
+        group, scanned.trained, order, layer_of, adamw,
+        train::Engine::Options{.policy = "dear", .fusion = fusion, .decision = choice.decision()});
+  }
+  void step(double seconds) {
+    engine->conductor().synchronize();  // options are read until then
+    engine->capture_options(adamw);
+    for (std::size_t i = 0; i < order.size(); ++i) engine->mark_unused(i);
+    engine->conductor().commit();
+    now += seconds;
+    const auto change = choice.step_ended(*engine, ++steps, [this] {
+      Workload workload = engine->workload();
+      for (Layer& layer : workload.layers) layer.forward_seconds = layer.backward_seconds = 1e-4;
+      return workload;
+    });
+    if (!change) return;
+    const auto state = engine->optimizer_state();
+    auto next = make(*change->fusion);
+    next->take_over(state);
+    engine = std::move(next);
+    choice.changed(*change);
+  }
+
+  Group group;
+  torch::nn::Sequential net;
+  torch::optim::AdamW adamw;
+  train::ModelScan scanned;
+  std::vector<std::size_t> order;
+  std::vector<LayerId> layer_of;
+  double now = 0;
+  train::BucketChoice choice;
+  std::unique_ptr<train::Engine> engine;
+  std::int64_t steps = 0;
+};
+
 // Every rank takes longer from some step on, though its network does not: which all of them find out
 // together.
 TEST(Tuned, ADriftHasTheNetworkMeasuredAgain) {
   run_all(2, [](int rank, Group group) {
-    using std::chrono::milliseconds;
-    Job job(group, {.tuning = {.start = Fusion::parse("all"), .budget_iterations = 1}});
-    const auto step = [&](milliseconds pause) {
-      std::this_thread::sleep_for(pause);
-      job.step();
-    };
-    step(milliseconds(4));
-    const TuningProgress& tuning = *job.parallel.tuning();
+    Clocked run(std::move(group), {.tuning = {.start = Fusion::parse("all"), .budget_iterations = 1}});
+    run.step(4e-3);
+    const TuningProgress& tuning = *run.choice.progress();
     // Long enough for what is usual to be known. Each rank sees the same, so each takes as many steps.
-    for (int settled = 0; settled < 100; settled = tuning.settled ? settled + 1 : 0) step(milliseconds(4));
-    const auto earlier = job.parallel.statistics().iterations;
+    for (int settled = 0; settled < 100; settled = tuning.settled ? settled + 1 : 0) run.step(4e-3);
+    const std::int64_t earlier = run.steps;
     const std::size_t networks = tuning.networks.size();
     EXPECT_GE(networks, 1U);
-    for (int i = 0; i < 400 && tuning.networks.size() == networks; ++i) step(milliseconds(40));
+    for (int i = 0; i < 400 && tuning.networks.size() == networks; ++i) run.step(40e-3);
     ASSERT_GT(tuning.networks.size(), networks);
     EXPECT_GT(tuning.networks.back().at_iteration, earlier);
     for (const MeasuredNetwork& network : tuning.networks) EXPECT_GT(network.link.beta_seconds_per_byte, 0);
-    for (int i = 0; i < 30; ++i) step(milliseconds(4));
-    EXPECT_EQ(job.parallel.grouping().size(), tuning.sizes.groupings[tuning.running].size());
+    for (int i = 0; i < 30; ++i) run.step(4e-3);
+    EXPECT_EQ(run.engine->grouping().size(), tuning.sizes.groupings[tuning.running].size());
     if (rank != 0) return;
     EXPECT_TRUE(std::any_of(tuning.trials.begin(), tuning.trials.end(), [&](const tune::Trial& trial) {
       return trial.state == tune::State::drifted && trial.at_iteration + trial.iterations > earlier;

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "dear/collective/group.h"
+
+// What ranks tell each other beside the collectives of their schedule: values of a fixed layout behind a
+// header that says what they are. All ranks together, while no gradients are on their way.
+namespace dear::train {
+
+enum class Subject : std::uint32_t { call, layer_order, profile, cached_buckets, first_buckets, state };
+
+// The error itself, but a MismatchError says that ranks make other calls, and what to do.
+std::exception_ptr with_remedy(const std::exception_ptr& error);
+
+// When `check` throws on one rank, every rank throws, at once: that rank the error itself, the others a
+// ConfigError with its text.
+void check_together(const Group& group, const std::function<void()>& check);
+
+// Every rank's bytes, by rank, elements of so many bytes. MismatchError on every rank, naming the first one
+// that differs from rank 0, when a rank exchanges something else (another call), or runs another version.
+std::vector<std::string> exchange(const Group& group, Subject subject, std::size_t element_bytes,
+                                  std::span<const std::byte> mine);
+
+// Every rank's values, by rank.
+template <typename T>
+  requires std::is_trivially_copyable_v<T>
+std::vector<std::vector<T>> all_gather_values(const Group& group, Subject subject,
+                                              const std::vector<T>& mine) {
+  std::vector<std::vector<T>> all;
+  for (const std::string& bytes : exchange(group, subject, sizeof(T), std::as_bytes(std::span(mine)))) {
+    std::vector<T>& values = all.emplace_back(bytes.size() / sizeof(T));
+    if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+  }
+  return all;
+}
+
+// Rank 0's values, on every rank; those of the others travel too, so let them be few or none.
+template <typename T>
+std::vector<T> of_rank_0(const Group& group, Subject subject, const std::vector<T>& mine) {
+  return all_gather_values(group, subject, mine).front();
+}
+
+// A call for which ranks have to come together.
+enum class Call : std::uint32_t { synchronize, regroup, discard_step };
+// Proves that every rank makes this call after as many steps: MismatchError on every rank when not, also
+// where another rank issues a collective of its schedule instead.
+void meet(const Group& group, Call call, std::int64_t steps);
+
+}  // namespace dear::train

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "dear/trace/trace.h"
+#include "dear/train/data_parallel.h"
+#include "dear/train/engine.h"
+#include "dear/train/layer_clock.h"
+#include "dear/workload/workload.h"
+
+namespace dear::train {
+
+// What a run looked like on this rank, whichever engines it had: `engine` is the one in force throughout. For
+// the program's thread.
+class RunRecord {
+ public:
+  explicit RunRecord(int rank) : rank_(rank) {}
+  [[nodiscard]] LayerClock& clock() { return clock_; }
+
+  // The engine is about to be replaced. With `keep`, what it recorded stays in spans() and measured().
+  enum class Keep : std::uint8_t { nothing, spans };
+  void engine_ends(const Engine& engine, Keep keep);
+  // From `begin_seconds` until now: a span of its own.
+  void engine_replaced(const Engine& engine, const std::string& why, double begin_seconds);
+  void step_given_up() { ++given_up_; }
+
+  [[nodiscard]] DataParallelStatistics statistics(const Engine* engine) const;  // null before the first step
+  [[nodiscard]] std::int64_t commits(const Engine* engine) const;     // steps that were given up included
+  [[nodiscard]] std::vector<Span> spans(const Engine& engine) const;  // in order of their begin
+  // The engine's workload with the median times.
+  [[nodiscard]] Workload measured(const Engine& engine, int ranks) const;
+
+ private:
+  // Seconds by iteration, whichever buckets were in force.
+  struct Measurements {
+    std::map<LayerId, ByIteration> forward, backward;
+    ByIteration updates;
+    bool sharded = false;  // updates were of shards
+  };
+  void add_measurements(const Engine& engine, Measurements& all) const;
+
+  int rank_;
+  LayerClock clock_;
+  std::int64_t given_up_ = 0;
+  // Of the engines before.
+  DataParallelStatistics earlier_{};
+  std::vector<Span> earlier_spans_;
+  Measurements earlier_measurements_;
+};
+
+}  // namespace dear::train
