@@ -6,7 +6,7 @@
 
 namespace dear {
 
-// A part of DeAR that is loaded at run time, because it needs a library that is not everywhere (MPI, NCCL):
+// A part of DeAR that is loaded at run time, because it needs a library that is not everywhere (MPI, Gloo):
 // the file lib<name>.so, which the CMake function dear_module() builds and installs. A handle; what was
 // loaded stays until the process ends, since objects and errors made by it may live as long.
 //

@@ -12,33 +12,21 @@ namespace {
 // From more ranks a tree of messages is quicker than one from each.
 constexpr int kMostRanks = 16;
 // The longest part of a vector that goes to a rank. Beyond it memory is what counts, and programs are kinder
-// to it; between hosts that is so from what one message of a network holds.
+// to it, from what one message of a network holds.
 constexpr std::int64_t kMostBytes = 4 * 1024;
-constexpr std::int64_t kMostBytesOnOneHost = 32 * 1024;
 // Data begins with a cache line, and the heading ends at it.
 constexpr std::int64_t kBeforeData = 64;
 constexpr std::int64_t kLongestHeading = sizeof(Heading);
 static_assert(kLongestHeading <= kBeforeData);
 
-// An MPI on one host asks the receiver before it sends what does not fit into a piece of the memory that it
-// has ready, which takes longer than several messages that do. Open MPI's pieces hold 4 KiB with its own
-// headers, MPICH's 8 KiB and a little.
-std::int64_t longest_message(const transport::Mpi& mpi, bool one_host) {
-  if (!one_host) return kLongestHeading + kMostBytes;
-  return mpi.implementation() == "mpich" ? kLongestHeading + 8 * 1024 : 4 * 1024 - 64;
-}
-
 }  // namespace
 
 // The peers behind this rank first, so that not all send to the same one at once.
 SmallCollectives::SmallCollectives(transport::Mpi& mpi) : mpi_(mpi), rank_(mpi.rank()), size_(mpi.size()) {
-  const bool one_host = transport::on_one_host(mpi);
-  most_bytes_ = one_host ? kMostBytesOnOneHost : kMostBytes;
-  piece_bytes_ = longest_message(mpi, one_host) - kLongestHeading;
   if (!can_compare()) {
     return;
   }
-  room_ = kBeforeData + most_bytes_ + kLongestHeading;
+  room_ = kBeforeData + kMostBytes + kLongestHeading;
   room_ += -room_ & (kBeforeData - 1);  // whole lines
   memory_.resize(static_cast<std::size_t>(2 * size_ * room_) / sizeof(Line));
   first_ = reinterpret_cast<std::byte*>(memory_.data()) + kBeforeData;
@@ -58,8 +46,7 @@ bool SmallCollectives::can(const Request& request) const {
   switch (request.operation) {
     case Operation::reduce_scatter:
     case Operation::all_gather:
-      return view.count * size_of(view.dtype) <=
-             most_bytes_ * size_;  // shards are whole lines, and so is that
+      return view.count * size_of(view.dtype) <= kMostBytes * size_;  // shards are whole lines, and so is that
     case Operation::all_reduce:
       return view.count * size_of(view.dtype) * size_ <= kMostBytes;
     default:
@@ -86,7 +73,7 @@ void SmallCollectives::exchange_behind(const Written& heading, const Heading& mi
     letter.out = begin;
     letter.bytes += kLength;
     letter.in = in(letter.peer) - kLength;
-    letter.room = most_bytes_ + kLongestHeading;
+    letter.room = kMostBytes + kLongestHeading;
   }
   mpi_.exchange(letters_, 0, what, deadline);
   for (const transport::Letter& letter : letters_) {
@@ -106,7 +93,6 @@ void SmallCollectives::compare(const Request& request, std::uint64_t sequence,
   exchange(heading_of(sequence, request), what, deadline);
 }
 
-// The first messages say what is asked for; what does not fit into them follows when all have said the same.
 void SmallCollectives::run(const Request& request, std::uint64_t sequence,
                            const transport::Channels::Describe& what, Deadline deadline) {
   const View& view = request.view;
@@ -120,44 +106,19 @@ void SmallCollectives::run(const Request& request, std::uint64_t sequence,
     const std::int64_t begin = whole ? 0 : std::min(view.count, rank * block);
     return Range{.begin = begin * element, .end = std::min(view.count, begin + block) * element};
   };
-  const auto sent_to = [&](int peer) { return part(gathers ? rank_ : peer); };
-  const auto got_from = [&](int peer) { return part(gathers ? peer : rank_); };
-  std::int64_t longest = 0;
   for (transport::Letter& letter : letters_) {
-    const Range sent = sent_to(letter.peer);
-    const std::int64_t first = std::min(sent.count(), piece_bytes_);
-    if (first > 0) {
-      std::memcpy(out(letter.peer), vector + sent.begin, static_cast<std::size_t>(first));
+    const Range sent = part(gathers ? rank_ : letter.peer);
+    if (sent.count() > 0) {
+      std::memcpy(out(letter.peer), vector + sent.begin, static_cast<std::size_t>(sent.count()));
     }
-    letter.bytes = first;
-    longest = std::max({longest, sent.count(), got_from(letter.peer).count()});
+    letter.bytes = sent.count();
   }
   exchange(heading_of(sequence, request), what, deadline);
-  if (longest > piece_bytes_) {
-    rest_.clear();
-    for (const transport::Letter& letter : letters_) {
-      const Range sent = sent_to(letter.peer), got = got_from(letter.peer);
-      std::byte* const into = gathers ? vector + got.begin : in(letter.peer);
-      // As many each way, so that every letter has an answer.
-      for (std::int64_t at = piece_bytes_; at < std::max(sent.count(), got.count()); at += piece_bytes_) {
-        const auto left = [&](const Range& of) {
-          return std::clamp<std::int64_t>(of.count() - at, 0, piece_bytes_);
-        };
-        rest_.push_back({.peer = letter.peer,
-                         .out = vector + sent.begin + at,
-                         .bytes = left(sent),
-                         .in = into + at,
-                         .room = left(got)});
-      }
-    }
-    mpi_.exchange(rest_, 0, what, deadline);
-  }
   if (gathers) {
     for (const transport::Letter& letter : letters_) {
       const Range shard = part(letter.peer);
-      const std::int64_t first = std::min(shard.count(), piece_bytes_);
-      if (first > 0) {
-        std::memcpy(vector + shard.begin, in(letter.peer), static_cast<std::size_t>(first));
+      if (shard.count() > 0) {
+        std::memcpy(vector + shard.begin, in(letter.peer), static_cast<std::size_t>(shard.count()));
       }
     }
     return;

@@ -40,16 +40,13 @@ class SmallCollectives {
   transport::Mpi& mpi_;
   int rank_;
   int size_;
-  std::int64_t most_bytes_ = 0;   // that go to a rank
-  std::int64_t piece_bytes_ = 0;  // of them in a message
-  std::int64_t room_ = 0;         // for a letter
+  std::int64_t room_ = 0;  // for a letter
   struct alignas(kCacheLineBytes) Line {
     std::byte bytes[64];
   };
   std::vector<Line> memory_;
   std::byte* first_ = nullptr;              // of it, behind the place of a heading
   std::vector<transport::Letter> letters_;  // one for each peer, a heading and data
-  std::vector<transport::Letter> rest_;     // what does not fit into them
   std::vector<const std::byte*> sources_;
 };
 

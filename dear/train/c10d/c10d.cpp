@@ -31,9 +31,7 @@ std::unique_ptr<Backend> make_c10d(c10::intrusive_ptr<::c10d::Backend> backend, 
   if (!backend) throw ConfigError("there is no backend of a process group to make a group on: it is null");
   if (backend->getBackendName() == "nccl") {
     throw ConfigError(
-        "a process group of NCCL carries only memory of GPUs: use collective::make_nccl() for it, and Gloo "
-        "for "
-        "memory of the host");
+        "a process group of NCCL carries only memory of GPUs: make one of Gloo, for memory of the host");
   }
   return collective::make_awaited(make_engine(std::move(backend)),
                                   {.reproducible = options.reproducible, .link = options.link});

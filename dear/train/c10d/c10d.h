@@ -25,7 +25,7 @@ struct C10dOptions {
 // our own: reduce-scatters too, which Gloo does not have. Of a ProcessGroup its backend for the CPU serves.
 // Collective: every rank calls it. The process group carries nothing else while the group lives, and ends
 // with it after a failure. ConfigError where it is null, has no backend for the CPU, or is one of NCCL, which
-// carries only memory of GPUs (collective/nccl/nccl.h).
+// carries only memory of GPUs.
 //
 // Where a program that is not of Python made a Gloo of its own, Gloo's threads raise SIGPIPE when a peer
 // dies: ignore it, as Python does.

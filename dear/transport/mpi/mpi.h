@@ -47,8 +47,6 @@ struct Letter {
 
 class Mpi : public Channels {
  public:
-  // "openmpi", "mpich"
-  [[nodiscard]] virtual std::string implementation() const = 0;
   // By rank, the number of its host, counted from 0 as ranks first name one. Ranks of one number can share
   // memory (see host_key.h): each has said where it runs.
   [[nodiscard]] virtual const std::vector<int>& hosts() const = 0;

@@ -36,7 +36,6 @@ class MpiChannels final : public Mpi {
   [[nodiscard]] int rank() const override { return world_.rank; }
   [[nodiscard]] int size() const override { return world_.size; }
   [[nodiscard]] std::string description() const override;
-  [[nodiscard]] std::string implementation() const override { return world_.binding->implementation; }
   [[nodiscard]] const std::vector<int>& hosts() const override { return hosts_; }
 
   void start(Transfer& transfer) override;

@@ -57,7 +57,6 @@ std::vector<std::byte> message(int from, int to, std::int64_t bytes) {
 }
 
 TEST_F(MpiTest, KnowsItself) {
-  EXPECT_EQ(mpi->implementation(), implementation);
   EXPECT_THAT(mpi->description(), AnyOf(HasSubstr("Open MPI"), HasSubstr("MPICH")));
   EXPECT_EQ(mpi->hosts(), std::vector<int>(static_cast<std::size_t>(size()), 0));
 }
