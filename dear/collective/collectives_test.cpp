@@ -15,7 +15,7 @@
 #include "dear/collective/single/single.h"
 #include "dear/collective/testing/conformance.h"
 #include "dear/collective/testing/ranks.h"
-#include "dear/transport/shm/shm.h"
+#include "dear/transport/testing/thread_channels.h"
 
 // The suite of testing/conformance.h on the backends that this folder has.
 namespace dear::collective::collectives_test {
@@ -39,7 +39,7 @@ std::vector<std::unique_ptr<Backend>> make_threads(int size, const std::string& 
   }
   if (kind == "programs" || kind == "reproducible") {
     std::vector<std::unique_ptr<Backend>> backends;
-    for (auto& channels : transport::make_shm_channels_threads(size)) {
+    for (auto& channels : transport::testing::make_thread_channels(size)) {
       backends.push_back(make_program_backend(std::move(channels), {.reproducible = kind == "reproducible"}));
     }
     return backends;

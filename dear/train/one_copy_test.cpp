@@ -21,11 +21,9 @@
 
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
-#include "dear/collective/programs/programs.h"
 #include "dear/collective/shaped/shaped.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/ranks_in_test.h"
-#include "dear/transport/shm/shm.h"
 
 namespace dear::one_copy_test {
 namespace {
@@ -428,19 +426,15 @@ std::vector<std::string> start_on(std::vector<Group> groups, const std::function
 }
 
 TEST(OneCopyRefuses, GroupsWithoutSharedMemory) {
-  std::vector<Group> modelled, over_channels;
+  std::vector<Group> modelled;
   for (auto& backend : collective::make_shm_threads(2))
     modelled.emplace_back(
         collective::make_shaped(
             std::move(backend),
             {.name = "slow", .link = {.alpha_seconds = 1e-5, .beta_seconds_per_byte = 1e-9}}),
         Group::Options{});
-  for (auto& channels : transport::make_shm_channels_threads(2))
-    over_channels.emplace_back(collective::make_program_backend(std::move(channels), {}), Group::Options{});
   EXPECT_THAT(start_on(std::move(modelled), [](int) { return true; }),
               ::testing::Each(HasSubstr("share no memory: leave the modelled network out")));
-  EXPECT_THAT(start_on(std::move(over_channels), [](int) { return true; }),
-              ::testing::Each(HasSubstr("put them on one host with backend shm")));
 }
 
 TEST(OneCopyRefuses, RanksThatDisagree) {

@@ -14,9 +14,9 @@
 #include "dear/algorithm/algorithms.h"
 #include "dear/base/error.h"
 #include "dear/transport/player.h"
-#include "dear/transport/shm/shm.h"
 #include "dear/transport/testing/numbers.h"
 #include "dear/transport/testing/ranks.h"
+#include "dear/transport/testing/thread_channels.h"
 
 // Plans and their players where programs alone do not show what they do: direct reduce-scatters, heads, sums
 // in passing, staging memory.
@@ -81,7 +81,7 @@ TEST(Plans, ReceivesArePostedAsFarAheadAsIsAsked) {
   const Program program =
       make_program(algorithm::find_algorithm("ring"), Collective::all_reduce, {.ranks = kRanks});
   for (const std::int64_t most : {std::int64_t{1}, 2 * kSegment, std::numeric_limits<std::int64_t>::max()}) {
-    auto channels = make_shm_channels_threads(kRanks);
+    auto channels = testing::make_thread_channels(kRanks);
     const auto reports = run_on_threads(kRanks, [&](int rank) {
       Watched mine(std::move(channels[static_cast<std::size_t>(rank)]));
       Stage stage;
@@ -111,7 +111,7 @@ TEST(Plans, ReceivesArePostedAsFarAheadAsIsAsked) {
 
 TEST(Plans, DirectReduceScatterThenAnAllGatherWithHeads) {
   for (const int ranks : {1, 2, 3, 4, 7}) {
-    auto channels = make_shm_channels_threads(ranks);
+    auto channels = testing::make_thread_channels(ranks);
     const Program gather =
         make_program(algorithm::find_algorithm("ring"), Collective::all_gather, {.ranks = ranks});
     const auto reports = run_on_threads(ranks, [&](int rank) {
@@ -165,7 +165,7 @@ TEST(Plans, DirectReduceScatterThenAnAllGatherWithHeads) {
 
 TEST(Plans, SumsInPassingLeaveContributionsAsTheyWere) {
   for (const int ranks : {1, 2, 3, 4, 8}) {
-    auto channels = make_shm_channels_threads(ranks);
+    auto channels = testing::make_thread_channels(ranks);
     const Program scatter =
         make_program(algorithm::find_algorithm("ring"), Collective::reduce_scatter, {.ranks = ranks});
     const auto reports = run_on_threads(ranks, [&](int rank) {

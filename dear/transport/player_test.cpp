@@ -12,9 +12,9 @@
 
 #include "dear/algorithm/algorithms.h"
 #include "dear/base/error.h"
-#include "dear/transport/shm/shm.h"
 #include "dear/transport/testing/numbers.h"
 #include "dear/transport/testing/ranks.h"
+#include "dear/transport/testing/thread_channels.h"
 
 // Programs on real numbers.
 namespace dear::transport::player_test {
@@ -124,7 +124,7 @@ class Playing {
 
 // Each of the programs one after another over the same channels.
 void expect_all(int ranks, const std::vector<Program>& programs) {
-  auto channels = make_shm_channels_threads(ranks);
+  auto channels = testing::make_thread_channels(ranks);
   const auto reports = run_on_threads(ranks, [&](int rank) {
     const auto mine = std::move(channels[static_cast<std::size_t>(rank)]);
     for (const Program& program : programs) {
@@ -177,7 +177,7 @@ TEST_P(Programs, AllToAllGoesIntoItsOutput) {
   const int ranks = GetParam();
   const Program program =
       make_program(algorithm::find_algorithm("pairwise"), Collective::all_to_all, {.ranks = ranks});
-  auto channels = make_shm_channels_threads(ranks);
+  auto channels = testing::make_thread_channels(ranks);
   const auto reports = run_on_threads(ranks, [&](int rank) {
     const auto mine = std::move(channels[static_cast<std::size_t>(rank)]);
     for (const std::int64_t each : {0, 1, 3, 5000}) {

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <optional>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,20 +23,21 @@
 #include "dear/collective/shm/shm.h"
 #include "dear/collective/testing/conformance.h"
 #include "dear/collective/testing/ranks.h"
-#include "dear/transport/shm/shm.h"
+#include "dear/transport/testing/thread_channels.h"
 
 namespace dear::collective::programs_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using testing::run_on_threads;
 using ::testing::StartsWith;
 
-std::vector<std::unique_ptr<Backend>> over_shm(int size, const ProgramOptions& options = {}) {
+std::vector<std::unique_ptr<Backend>> over_threads(int size, const ProgramOptions& options = {}) {
   std::vector<std::unique_ptr<Backend>> backends;
-  for (auto& channels : transport::make_shm_channels_threads(size)) {
+  for (auto& channels : transport::testing::make_thread_channels(size)) {
     backends.push_back(make_program_backend(std::move(channels), options));
   }
   return backends;
@@ -65,7 +68,7 @@ TEST_P(Ways, GiveTheSameValues) {
       }
       return Way{};
     };
-    EXPECT_THAT(run_on_threads(over_shm(size, {.choose = choose}), {},
+    EXPECT_THAT(run_on_threads(over_threads(size, {.choose = choose}), {},
                                [&](Group& group) { testing::check_group(group, options); }),
                 Each("ok"))
         << name;
@@ -133,7 +136,7 @@ std::vector<std::vector<std::byte>> results_of(std::vector<std::unique_ptr<Backe
 TEST(Reproducible, GivesTheBitsOfSharedMemoryWhateverTheChoice) {
   for (const int size : {2, 3, 6}) {
     const auto expected = results_of(make_shm_threads(size));
-    EXPECT_TRUE(results_of(over_shm(size, {.reproducible = true})) == expected) << size;
+    EXPECT_TRUE(results_of(over_threads(size, {.reproducible = true})) == expected) << size;
     for (const char* name : {"gather", "direct", "halving-doubling", "double-tree"}) {
       const Choose choose = [&](const Errand&) { return Way{.algorithm = name, .segment_bytes = 4096}; };
       const auto only_sums = [&](const Errand& errand) {
@@ -141,17 +144,17 @@ TEST(Reproducible, GivesTheBitsOfSharedMemoryWhateverTheChoice) {
                    ? choose(errand)
                    : Way{};
       };
-      EXPECT_TRUE(results_of(over_shm(size, {.reproducible = true, .choose = only_sums})) == expected)
+      EXPECT_TRUE(results_of(over_threads(size, {.reproducible = true, .choose = only_sums})) == expected)
           << size << " " << name;
     }
   }
 }
 
 TEST(Reproducible, CostsNothingOnTwoRanks) {
-  EXPECT_TRUE(results_of(over_shm(2)) == results_of(make_shm_threads(2)));
+  EXPECT_TRUE(results_of(over_threads(2)) == results_of(make_shm_threads(2)));
 }
 
-TEST(Programs, GiveTheSameBitsInEveryRun) { EXPECT_TRUE(results_of(over_shm(6)) == results_of(over_shm(6))); }
+TEST(Programs, GiveTheSameBitsInEveryRun) { EXPECT_TRUE(results_of(over_threads(6)) == results_of(over_threads(6))); }
 
 // ---- The choice.
 
@@ -176,7 +179,7 @@ TEST(Choice, FollowsTheModel) {
 
 TEST(Choice, OfSomethingUnknownIsAnErrorThatListsWhatThereIs) {
   const auto reports = run_on_threads(
-      over_shm(3, {.choose =
+      over_threads(3, {.choose =
                        [](const Errand& errand) {
                          return Way{.algorithm = errand.operation == Operation::all_gather ? "star" : ""};
                        }}),
@@ -258,7 +261,7 @@ class Slips : public ::testing::TestWithParam<Slip> {};
 TEST_P(Slips, AreFoundOnEveryRank) {
   for (const int size : {2, 3, 4}) {
     for (int culprit = 0; culprit < size; ++culprit) {
-      const auto reports = run_on_threads(over_shm(size), {}, [&](Group& group) {
+      const auto reports = run_on_threads(over_threads(size), {}, [&](Group& group) {
         const Buffer buffer = group.allocate(400'000);
         const Buffer output = group.allocate(400'000);
         for (int round = 0; round < 3; ++round) {
@@ -309,7 +312,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 TEST(Programs, AnAbortReachesThePeersInItsOwnWords) {
-  const auto reports = run_on_threads(over_shm(3), {}, [](Group& group) {
+  const auto reports = run_on_threads(over_threads(3), {}, [](Group& group) {
     group.barrier().wait();
     if (group.rank() == 2) {
       group.abort("the disk is full");
@@ -319,8 +322,45 @@ TEST(Programs, AnAbortReachesThePeersInItsOwnWords) {
   EXPECT_THAT(reports, Each("TransportError: rank 2 failed: the disk is full"));
 }
 
+TEST(Programs, NameARankThatLeavesEarly) {
+  for (int victim = 0; victim < 4; ++victim) {
+    const auto reports = run_on_threads(over_threads(4), {}, [&](Group& group) {
+      const Buffer buffer = group.allocate(1'000'000);
+      for (int round = 0; round < (group.rank() == victim ? 2 : 3); ++round) {
+        group.all_reduce({.buffer = buffer, .count = 250'000}, Reduction::sum).wait();
+        group.barrier().wait();
+      }
+    });
+    for (int rank = 0; rank < 4; ++rank) {
+      EXPECT_THAT(reports[static_cast<std::size_t>(rank)],
+                  rank == victim ? ::testing::Matcher<std::string>("ok")
+                                 : AllOf(StartsWith(fmt::format("TransportError: rank {} left", victim)),
+                                         HasSubstr("while others wait in collective")));
+    }
+  }
+}
+
+TEST(Programs, NameARankThatDoesNotComeInTime) {
+  std::atomic<int> waiting = 2;
+  const auto reports = run_on_threads(over_threads(3), {.timeout = std::chrono::milliseconds(300)},
+                                      [&](Group& group) {
+                                        if (group.rank() == 1) {
+                                          while (waiting > 0) std::this_thread::yield();
+                                          return;
+                                        }
+                                        const std::string report =
+                                            testing::report_of([&] { group.barrier().wait(); });
+                                        --waiting;
+                                        throw TimeoutError(report);
+                                      });
+  for (const int rank : {0, 2}) {
+    EXPECT_THAT(reports[static_cast<std::size_t>(rank)],
+                AllOf(HasSubstr("TimeoutError: rank"), HasSubstr("did not come within")));
+  }
+}
+
 TEST(Programs, AnImpossibleAllocationFailsOnAllRanks) {
-  const auto reports = run_on_threads(over_shm(3), {}, [](Group& group) {
+  const auto reports = run_on_threads(over_threads(3), {}, [](Group& group) {
     static_cast<void>(group.allocate(group.rank() == 1 ? std::int64_t{1} << 50 : 100));
   });
   EXPECT_THAT(reports, Each(HasSubstr("cannot allocate")));

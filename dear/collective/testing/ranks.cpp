@@ -9,10 +9,8 @@
 #include <fmt/format.h>
 
 #include "dear/base/deadline.h"
-#include "dear/collective/shm/meeting.h"
 #include "dear/collective/shm/shm.h"
 #include "dear/collective/shm/socket.h"
-#include "dear/transport/shm/shm.h"
 
 namespace dear::collective::testing {
 
@@ -34,23 +32,6 @@ Group meet_as(int rank, int size, const std::string& rendezvous, const Patience&
                          .rank = rank,
                          .size = size,
                          .deadline = Deadline::after(patience.meeting)}),
-               {.timeout = patience.collective});
-}
-
-Group meet_over_channels(int rank, int size, const std::string& rendezvous, const Patience& patience,
-                         ProgramOptions options) {
-  const Deadline deadline = Deadline::after(patience.meeting);
-  Meeting meeting = meet({.rendezvous = rendezvous, .rank = rank, .size = size, .deadline = deadline});
-  std::shared_ptr<transport::Segment> segment;
-  if (rank == 0) {
-    segment = transport::Segment::create(transport::shm_channels_bytes(size), "channels");
-    meeting.channel->give(segment);
-    segment->close_file();
-  } else {
-    segment = meeting.channel->take(transport::shm_channels_bytes(size), deadline);
-  }
-  auto channels = transport::make_shm_channels(std::move(segment), std::move(meeting.peers), rank, size);
-  return Group(make_program_backend(std::move(channels), std::move(options)),
                {.timeout = patience.collective});
 }
 

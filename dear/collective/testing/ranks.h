@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "dear/collective/group.h"
-#include "dear/collective/programs/programs.h"
 #include "dear/transport/testing/ranks.h"
 
 // Worlds of ranks for tests: as threads of this process, and as processes of their own.
@@ -34,10 +33,6 @@ struct Patience {
 };
 // A group over shared memory for this thread or process.
 Group meet_as(int rank, int size, const std::string& rendezvous, const Patience& patience = {});
-
-// The same by programs over channels through shared memory.
-Group meet_over_channels(int rank, int size, const std::string& rendezvous, const Patience& patience = {},
-                         ProgramOptions options = {});
 
 // What must not be left behind: open files, mapped segments, and sockets of this process.
 struct Holdings {

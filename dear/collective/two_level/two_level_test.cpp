@@ -9,7 +9,7 @@
 #include "dear/base/error.h"
 #include "dear/collective/testing/conformance.h"
 #include "dear/collective/testing/ranks.h"
-#include "dear/transport/shm/shm.h"
+#include "dear/transport/testing/thread_channels.h"
 
 namespace dear::collective::two_level_test {
 namespace {
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 // Hosts in name: threads that share memory in groups, and have channels to all.
 std::vector<std::unique_ptr<Backend>> make_threads(const TwoLevelShape& shape) {
-  auto channels = transport::make_shm_channels_threads(shape.hosts * shape.ranks_per_host);
+  auto channels = transport::testing::make_thread_channels(shape.hosts * shape.ranks_per_host);
   std::vector<std::unique_ptr<Backend>> backends;
   for (int host = 0; host < shape.hosts; ++host) {
     for (auto& shared : make_shared_memory_threads(shape.ranks_per_host)) {
@@ -88,7 +88,7 @@ TEST(TwoLevelShapes, AreGridsOfSeveralHosts) {
 }
 
 TEST(TwoLevelShapes, HaveAPlaceForEachRank) {
-  auto channels = transport::make_shm_channels_threads(4);
+  auto channels = transport::testing::make_thread_channels(4);
   auto shared = make_shared_memory_threads(2);
   EXPECT_THROW(
       make_two_level(std::move(shared[1]), std::move(channels[2]), {.hosts = 2, .ranks_per_host = 2}),
