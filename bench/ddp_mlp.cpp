@@ -23,9 +23,9 @@
 #include <torch/utils.h>
 #include <torch/version.h>
 
+#include "dear/backends/init.h"
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
-#include "dear/collective/init.h"
 #include "dear/train/data_parallel.h"
 
 namespace dear {

@@ -18,7 +18,7 @@
 
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
-#include "dear/collective/init.h"
+#include "dear/backends/init.h"
 #include "dear/demo/gpt.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/operator_observer.h"

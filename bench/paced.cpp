@@ -23,11 +23,11 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "dear/backends/environment.h"
+#include "dear/backends/init.h"
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
 #include "dear/cluster/cluster.h"
-#include "dear/collective/environment.h"
-#include "dear/collective/init.h"
 #include "dear/cost/collective_times.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/sim/evaluate.h"

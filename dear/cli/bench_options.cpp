@@ -11,7 +11,7 @@
 #include "dear/launch/cores.h"
 #include "dear/launch/own_command.h"
 #include "dear/measure/launched_benchmark.h"
-#include "dear/transport/shm/memory.h"
+#include "dear/host/memory.h"
 
 namespace dear::cli {
 namespace {
@@ -275,7 +275,7 @@ BenchSettings check(const BenchOptions& options, const LaunchEnvironment& enviro
 Installation this_installation() {
   return {.program = launch::own_program(),
           .cores = static_cast<int>(launch::usable_cores().size()),
-          .available_bytes = transport::available_memory(),
+          .available_bytes = host::available_memory(),
           .find_mpi_launcher = measure::find_mpi_launcher};
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "dear/collective/environment.h"
+#include "dear/backends/environment.h"
 #include "dear/measure/benchmark.h"
 
 namespace dear::cli {

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
-#include "dear/collective/environment.h"
+#include "dear/backends/environment.h"
 
 // Checks of options that several commands have. Each throws ConfigError with one sentence that names the
 // option.

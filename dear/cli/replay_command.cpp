@@ -13,6 +13,9 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "dear/backends/backends.h"
+#include "dear/backends/environment.h"
+#include "dear/backends/init.h"
 #include "dear/base/atomic_file.h"
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
@@ -24,10 +27,7 @@
 #include "dear/cli/scenario.h"
 #include "dear/cli/table.h"
 #include "dear/cluster/presets.h"
-#include "dear/collective/backends.h"
-#include "dear/collective/environment.h"
 #include "dear/collective/exchange.h"
-#include "dear/collective/init.h"
 #include "dear/cost/cluster_times.h"
 #include "dear/demo/trace_gather.h"
 #include "dear/demo/train_result.h"
@@ -289,7 +289,7 @@ void add_replay_command(CLI::App& app) {
       ->type_name("NETWORK");
   command
       ->add_option("--backend", arguments->backend,
-                   "What carries collectives: " + names_in(backends()) +
+                   "What carries collectives: " + names_in(backend_table()) +
                        " (default: the fastest that reaches all ranks)")
       ->type_name("NAME");
   command

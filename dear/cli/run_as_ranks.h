@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "dear/collective/environment.h"
+#include "dear/backends/environment.h"
 
 namespace dear::cli {
 

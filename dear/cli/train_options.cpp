@@ -11,7 +11,7 @@
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/cli/option_checks.h"
-#include "dear/collective/backends.h"
+#include "dear/backends/backends.h"
 #include "dear/demo/optimizers.h"
 #include "dear/launch/cores.h"
 #include "dear/launch/launcher.h"

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "dear/collective/environment.h"
+#include "dear/backends/environment.h"
 #include "dear/demo/train_settings.h"
 
 namespace dear::cli {

@@ -7,8 +7,8 @@
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
-#include "dear/transport/shm/huge_pages.h"
-#include "dear/transport/shm/memory.h"
+#include "dear/host/huge_pages.h"
+#include "dear/host/memory.h"
 
 namespace dear::collective {
 namespace {
@@ -20,8 +20,8 @@ struct PrivateRegion : Buffer::Region {
     if (size == 0) {
       return;
     }
-    transport::require_memory(size, "a buffer");
-    void* memory = transport::map_for_huge_pages(-1, size);
+    host::require_memory(size, "a buffer");
+    void* memory = host::map_for_huge_pages(-1, size);
     if (memory == MAP_FAILED) {
       throw TransportError(
           with_errno(fmt::format("cannot allocate {} for a buffer (use a smaller model or more memory)",

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
-#include "dear/collective/single/single.h"
+#include "dear/collective/single.h"
 
 namespace dear::request_test {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
-#include "dear/collective/single/single.h"
+#include "dear/collective/single.h"
 #include "dear/demo/make_optimizer.h"
 #include "dear/demo/scripted_model.h"
 #include "dear/train/data_parallel.h"

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
-#include "dear/collective/environment.h"
+#include "dear/backends/environment.h"
 #include "dear/measure/private_memory.h"
 #include "dear/transport/gloo/gloo.h"
 

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "dear/collective/backends.h"
+#include "dear/backends/backends.h"
 #include "dear/collective/exchange.h"
-#include "dear/collective/init.h"
+#include "dear/backends/init.h"
 #include "dear/measure/group_collectives.h"
 #include "dear/measure/rank_runner.h"
 
@@ -59,7 +59,7 @@ class LaunchedWorkers final : public Workers {
 const std::vector<Library>& launched_backends() {
   static const std::vector<Library> kTable = [] {
     std::vector<Library> all{{.name = kAuto, .summary = "what DeAR chooses for these ranks"}};
-    for (const BackendEntry& entry : backends()) {
+    for (const BackendEntry& entry : backend_table()) {
       if (entry.name == "single") continue;
       all.push_back({.name = entry.name, .summary = entry.summary, .missing = entry.missing});
     }

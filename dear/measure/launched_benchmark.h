@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "dear/collective/environment.h"
+#include "dear/backends/environment.h"
 #include "dear/measure/benchmark.h"
 
 // A benchmark whose ranks a launcher has started, on one host or on many: every rank runs the benchmark, as

@@ -6,7 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
-#include "dear/collective/init.h"
+#include "dear/backends/init.h"
 #include "dear/measure/gloo_collectives.h"
 #include "dear/measure/group_collectives.h"
 #include "dear/measure/memcpy_collectives.h"

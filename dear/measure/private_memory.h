@@ -8,7 +8,7 @@
 #include <new>
 #include <sys/mman.h>
 
-#include "dear/transport/shm/huge_pages.h"
+#include "dear/host/huge_pages.h"
 
 namespace dear::measure {
 
@@ -24,8 +24,8 @@ enum class Pages {
 
 // Memory of one process, on page boundaries and touched. bad_alloc when there is none.
 inline PrivateMemory allocate_private(std::int64_t bytes, Pages pages = Pages::usual) {
-  const bool huge = pages == Pages::huge && bytes >= transport::kHugePageBytes;
-  const auto page = static_cast<std::size_t>(huge ? transport::kHugePageBytes : 4096);
+  const bool huge = pages == Pages::huge && bytes >= host::kHugePageBytes;
+  const auto page = static_cast<std::size_t>(huge ? host::kHugePageBytes : 4096);
   const std::size_t rounded = (static_cast<std::size_t>(bytes) + page - 1) / page * page;
   PrivateMemory memory(static_cast<std::byte*>(std::aligned_alloc(page, rounded)));
   if (!memory) {

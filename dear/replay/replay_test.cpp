@@ -8,9 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dear/backends/shm/shm.h"
 #include "dear/base/error.h"
-#include "dear/collective/shm/shm.h"
-#include "dear/collective/single/single.h"
+#include "dear/collective/single.h"
 #include "dear/exec/order_check.h"
 #include "dear/replay/real_time.h"
 #include "dear/schedule/policy/policy.h"
@@ -49,7 +49,7 @@ struct Job {
 
 // What each of two ranks does, and the error that it ends with.
 std::vector<std::string> on_two_ranks(const std::function<void(int, Group&)>& body) {
-  auto backends = collective::make_shm_threads(2);
+  auto backends = backends::make_shm_threads(2);
   std::vector<std::string> errors(2);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {

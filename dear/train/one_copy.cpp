@@ -10,10 +10,10 @@
 
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
+#include "dear/host/memory.h"
 #include "dear/train/data_parallel_impl.h"
 #include "dear/train/engine.h"
 #include "dear/train/operator_observer.h"
-#include "dear/transport/shm/memory.h"
 
 namespace dear {
 namespace train {
@@ -62,7 +62,7 @@ void Engine::remember_versions() {
 }
 
 void Engine::leave_one_copy() {
-  transport::require_memory(parameter_bytes(), "a copy of the parameters for each rank");
+  host::require_memory(parameter_bytes(), "a copy of the parameters for each rank");
   const Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {

@@ -19,9 +19,9 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "dear/backends/shaped/shaped.h"
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
-#include "dear/collective/shaped/shaped.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/ranks_in_test.h"
 
@@ -427,9 +427,9 @@ std::vector<std::string> start_on(std::vector<Group> groups, const std::function
 
 TEST(OneCopyRefuses, GroupsWithoutSharedMemory) {
   std::vector<Group> modelled;
-  for (auto& backend : collective::make_shm_threads(2))
+  for (auto& backend : backends::make_shm_threads(2))
     modelled.emplace_back(
-        collective::make_shaped(
+        backends::make_shaped(
             std::move(backend),
             {.name = "slow", .link = {.alpha_seconds = 1e-5, .beta_seconds_per_byte = 1e-9}}),
         Group::Options{});

@@ -8,10 +8,10 @@
 
 #include <torch/types.h>
 
+#include "dear/backends/shaped/shaped.h"
+#include "dear/backends/shm/shm.h"
 #include "dear/collective/group.h"
-#include "dear/collective/shaped/shaped.h"
-#include "dear/collective/shm/shm.h"
-#include "dear/collective/single/single.h"
+#include "dear/collective/single.h"
 
 // Ranks as threads, for the tests of train.
 namespace dear::train::testing {
@@ -22,7 +22,7 @@ inline std::vector<Group> groups_of(int ranks,
   if (ranks == 1) {
     groups.emplace_back(collective::make_single(), Group::Options{.timeout = timeout});
   } else {
-    for (auto& backend : collective::make_shm_threads(ranks)) {
+    for (auto& backend : backends::make_shm_threads(ranks)) {
       groups.emplace_back(std::move(backend), Group::Options{.timeout = timeout});
     }
   }
@@ -32,9 +32,9 @@ inline std::vector<Group> groups_of(int ranks,
 // Ranks whose collectives take milliseconds at least: what is not waited for is not there yet.
 inline std::vector<Group> slow_groups(int ranks, double alpha_seconds = 3e-3) {
   std::vector<Group> groups;
-  for (auto& backend : collective::make_shm_threads(ranks)) {
+  for (auto& backend : backends::make_shm_threads(ranks)) {
     groups.emplace_back(
-        collective::make_shaped(
+        backends::make_shaped(
             std::move(backend),
             {.name = "slow", .link = {.alpha_seconds = alpha_seconds, .beta_seconds_per_byte = 1e-9}}),
         Group::Options{});

@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dear/backends/shm/shm.h"
 #include "dear/base/error.h"
-#include "dear/collective/shm/shm.h"
 
 namespace dear::bucket_wire_test {
 namespace {
@@ -42,7 +42,7 @@ struct Rank {
 };
 
 void on_two_ranks(const std::function<void(int, Rank&)>& program) {
-  auto backends = collective::make_shm_threads(2);
+  auto backends = backends::make_shm_threads(2);
   std::vector<std::thread> threads;
   for (int r = 0; r < 2; ++r) {
     threads.emplace_back([&, r] {

@@ -1,6 +1,6 @@
 // Simulates a job of two layers under two policies, and reduces a vector in a group of one.
 #include <cstdio>
-#include <dear/collective/init.h>
+#include <dear/backends/init.h>
 #include <dear/fusion/grouping.h>
 #include <dear/schedule/policy/policy.h>
 #include <dear/sim/simulate.h>

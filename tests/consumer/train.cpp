@@ -1,6 +1,6 @@
 // Trains a tiny module through the package; the loss must fall.
 #include <cstdio>
-#include <dear/collective/init.h>
+#include <dear/backends/init.h>
 #include <dear/train/data_parallel.h>
 
 #include <torch/nn/functional/loss.h>

@@ -16,10 +16,10 @@
 #include <thread>
 #include <unistd.h>
 
+#include "dear/backends/environment.h"
+#include "dear/backends/init.h"
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
-#include "dear/collective/environment.h"
-#include "dear/collective/init.h"
 
 namespace {
 

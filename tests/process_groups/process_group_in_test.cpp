@@ -8,10 +8,10 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/utils/pybind.h>
 
+#include "dear/backends/c10d/c10d.h"
+#include "dear/backends/testing/ranks.h"
 #include "dear/collective/exchange.h"
 #include "dear/collective/testing/conformance.h"
-#include "dear/collective/testing/ranks.h"
-#include "dear/train/c10d/c10d.h"
 
 namespace dear::process_group_test {
 namespace {
@@ -22,7 +22,7 @@ using ProcessGroup = c10::intrusive_ptr<::c10d::ProcessGroup>;
 using TheBackend = c10::intrusive_ptr<::c10d::Backend>;
 using collective::testing::check_group;
 using collective::testing::Order;
-using collective::testing::report_of;
+using host::testing::report_of;
 
 template <typename Body>
 std::string reported(const Body& body) {
@@ -35,7 +35,7 @@ View whole(const Buffer& buffer) { return {.buffer = buffer, .count = buffer.byt
 
 std::string check_collectives(const ProcessGroup& process_group) {
   return reported([&] {
-    Group group = train::group_on(process_group);
+    Group group = group_on(process_group);
     EXPECT_NE(group.description().find("c10d gloo"), std::string::npos) << group.description();
     check_group(group, {.dtypes = {DType::f32, DType::bf16}, .counts = {17, 300'001}, .order = Order::fixed});
     EXPECT_EQ(all_gather_text(group, std::to_string(group.rank())).back(), std::to_string(group.size() - 1));
@@ -45,7 +45,7 @@ std::string check_collectives(const ProcessGroup& process_group) {
 // By the backend alone, in the order of ranks.
 std::string check_reproducible_sums(const TheBackend& backend) {
   return reported([&] {
-    Group group = train::group_on(backend, {.reproducible = true});
+    Group group = group_on(backend, {.reproducible = true});
     check_group(group, {.dtypes = {DType::f32}, .counts = {17, 20'011}, .order = Order::ranks});
   });
 }
@@ -53,7 +53,7 @@ std::string check_reproducible_sums(const TheBackend& backend) {
 // The ranks do not wait for each other as they go.
 std::string leave_first(const ProcessGroup& process_group, bool first) {
   return reported([&] {
-    Group group = train::group_on(process_group);
+    Group group = group_on(process_group);
     const Buffer buffer = group.allocate(1 << 20);
     const Pending last = group.all_gather(whole(buffer));
     if (!first) last.wait();
@@ -63,7 +63,7 @@ std::string leave_first(const ProcessGroup& process_group, bool first) {
 // All-reduces until something ends it: this rank, in the midst of number `dies_in` (-1: never).
 std::string reduce_until_killed(const ProcessGroup& process_group, int dies_in) {
   return reported([&] {
-    Group group = train::group_on(process_group);
+    Group group = group_on(process_group);
     const Buffer buffer = group.allocate(2 << 20);
     for (int i = 0;; ++i) {
       const Pending pending = group.all_reduce(whole(buffer), Reduction::sum);
@@ -75,7 +75,7 @@ std::string reduce_until_killed(const ProcessGroup& process_group, int dies_in) 
 
 std::string wait_for_stopped(const ProcessGroup& process_group, bool stops) {
   return reported([&] {
-    Group group = train::group_on(process_group, {.timeout = std::chrono::seconds(2)});
+    Group group = group_on(process_group, {.timeout = std::chrono::seconds(2)});
     const Buffer buffer = group.allocate(16 << 20);
     group.barrier().wait();
     if (stops) raise(SIGSTOP);
@@ -85,7 +85,7 @@ std::string wait_for_stopped(const ProcessGroup& process_group, bool stops) {
 
 std::string ask_for_different_counts(const ProcessGroup& process_group) {
   return reported([&] {
-    Group group = train::group_on(process_group);
+    Group group = group_on(process_group);
     const Buffer buffer = group.allocate(1 << 20);
     const std::int64_t count = group.rank() == 1 ? 100'000 : 100'001;
     group.all_reduce({.buffer = buffer, .count = count}, Reduction::sum).wait();
@@ -94,7 +94,7 @@ std::string ask_for_different_counts(const ProcessGroup& process_group) {
 }
 
 std::string take(const ProcessGroup& process_group) {
-  return reported([&] { train::make_c10d(process_group); });
+  return reported([&] { make_c10d(process_group); });
 }
 
 }  // namespace

@@ -10,19 +10,19 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/host/testing/ranks.h"
+#include "dear/host/testing/reserved_port.h"
 #include "dear/transport/awaited/line.h"
 #include "dear/transport/gloo/gloo.h"
 #include "dear/transport/testing/channels.h"
-#include "dear/transport/testing/ranks.h"
-#include "dear/transport/testing/reserved_port.h"
 
 namespace dear::transport::awaited_test {
 namespace {
 
+using host::testing::run_on_threads;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
-using testing::run_on_threads;
 using ::testing::StartsWith;
 
 using Bytes = std::vector<std::byte>;
@@ -48,8 +48,8 @@ Transfer receive(int peer, Tag tag, Bytes& bytes) {
 }
 
 std::vector<std::string> run(int size, const std::function<void(Channels&)>& body) {
-  const testing::ReservedPort port;
-  return run_on_threads(size, [&](int rank) {
+  const host::testing::ReservedPort port;
+  return host::testing::run_on_threads(size, [&](int rank) {
     const auto channels = make_awaited(open_gloo({.rank = rank,
                                                   .size = size,
                                                   .master_address = "127.0.0.1",

@@ -7,18 +7,18 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
-#include "dear/transport/testing/ranks.h"
-#include "dear/transport/testing/reserved_port.h"
+#include "dear/host/testing/ranks.h"
+#include "dear/host/testing/reserved_port.h"
 
 namespace dear::transport::gloo_test {
 namespace {
 
+using host::testing::report_of;
+using host::testing::ReservedPort;
+using host::testing::run_on_threads;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
-using testing::report_of;
-using testing::ReservedPort;
-using testing::run_on_threads;
 using ::testing::StartsWith;
 
 GlooOptions at(const ReservedPort& port, int rank, int size) {
@@ -33,7 +33,7 @@ TEST(GlooMesh, IsThere) { EXPECT_EQ(gloo_missing(), ""); }
 
 TEST(GlooMesh, CarriesMessagesOnTheInterfaceThatIsNamed) {
   const ReservedPort port;
-  const auto reports = run_on_threads(2, [&](int rank) {
+  const auto reports = host::testing::run_on_threads(2, [&](int rank) {
     GlooOptions options = at(port, rank, 2);
     options.interface_name = "lo";
     const auto gloo = open_gloo(options);
@@ -53,7 +53,7 @@ TEST(GlooMesh, AnInterfaceThatIsNoneIsNamed) {
   GlooOptions options = at(port, 0, 2);
   options.interface_name = "nosuch0";
   EXPECT_THAT(
-      report_of([&] { open_gloo(options); }),
+      host::testing::report_of([&] { open_gloo(options); }),
       AllOf(StartsWith("ConfigError: rank 0"), HasSubstr("nosuch0"), HasSubstr("GLOO_SOCKET_IFNAME")));
 }
 
@@ -72,7 +72,7 @@ TEST(GlooMesh, BadPlacesAreRefused) {
 
 TEST(GlooMesh, AMessageThatIsInterruptedEndsTheWait) {
   const ReservedPort port;
-  const auto reports = run_on_threads(2, [&](int rank) {
+  const auto reports = host::testing::run_on_threads(2, [&](int rank) {
     const auto gloo = open_gloo(at(port, rank, 2));
     int number = 0;
     const auto never = gloo->receive(&number, sizeof number, 1 - rank, 5);
@@ -87,7 +87,7 @@ TEST(GlooMesh, AMessageThatIsInterruptedEndsTheWait) {
 TEST(GlooMesh, HasCollectivesOfItsOwn) {
   constexpr int kRanks = 3;
   const ReservedPort port;
-  const auto reports = run_on_threads(kRanks, [&](int rank) {
+  const auto reports = host::testing::run_on_threads(kRanks, [&](int rank) {
     const auto gloo = open_gloo(at(port, rank, kRanks));
     std::vector<float> vector(6);
     std::iota(vector.begin(), vector.end(), static_cast<float>(rank));

@@ -10,19 +10,19 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/host/testing/ranks.h"
+#include "dear/host/testing/reserved_port.h"
 #include "dear/transport/meeting/message.h"
-#include "dear/transport/testing/ranks.h"
-#include "dear/transport/testing/reserved_port.h"
 
 namespace dear::transport::meeting_test {
 namespace {
 
+using host::testing::report_of;
+using host::testing::ReservedPort;
+using host::testing::run_on_threads;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
-using testing::report_of;
-using testing::ReservedPort;
-using testing::run_on_threads;
 using ::testing::StartsWith;
 using Kind = MeetingMessage::Kind;
 
@@ -72,13 +72,15 @@ void wait_until_closed(const FileDescriptor& socket) {
 TEST(Meeting, GivesEveryRankTheLettersForIt) {
   for (const int size : {1, 2, 3, 7}) {
     const ReservedPort port;
-    EXPECT_THAT(run_on_threads(size, [&](int rank) { meet_and_compare(at(port, rank, size)); }), Each("ok"));
+    EXPECT_THAT(
+        host::testing::run_on_threads(size, [&](int rank) { meet_and_compare(at(port, rank, size)); }),
+        Each("ok"));
   }
 }
 
 TEST(Meeting, OneCanFollowAnotherAtThePort) {
   const ReservedPort port;
-  const auto reports = run_on_threads(3, [&](int rank) {
+  const auto reports = host::testing::run_on_threads(3, [&](int rank) {
     for (int i = 0; i < 30; ++i) meet_and_compare(at(port, rank, 3));
   });
   EXPECT_THAT(reports, Each("ok"));
@@ -87,8 +89,8 @@ TEST(Meeting, OneCanFollowAnotherAtThePort) {
 TEST(Meeting, ARankThatDoesNotComeIsNamedByAll) {
   for (const int impatient : {0, 1}) {
     const ReservedPort port;
-    const auto reports =
-        run_on_threads(2, [&](int rank) { meet(at(port, rank, 4, rank == impatient ? 0.3 : 60), blank(4)); });
+    const auto reports = host::testing::run_on_threads(
+        2, [&](int rank) { meet(at(port, rank, 4, rank == impatient ? 0.3 : 60), blank(4)); });
     EXPECT_THAT(reports,
                 Each(AllOf(StartsWith("TimeoutError"), HasSubstr("of 4 ranks, ranks 2, 3 did not come"),
                            HasSubstr("MASTER_PORT"))));
@@ -98,13 +100,14 @@ TEST(Meeting, ARankThatDoesNotComeIsNamedByAll) {
 TEST(Meeting, RankZeroThatDoesNotComeIsNamed) {
   const ReservedPort port;
   EXPECT_THAT(
-      report_of([&] { meet(at(port, 1, 2, 0.1), blank(2)); }),
+      host::testing::report_of([&] { meet(at(port, 1, 2, 0.1), blank(2)); }),
       AllOf(StartsWith("TimeoutError: rank 1 did not find rank 0 at 127.0.0.1 port"), HasSubstr("refused")));
 }
 
 TEST(Meeting, RanksThatDisagreeAboutTheirNumberAreNamed) {
   const ReservedPort port;
-  const auto reports = run_on_threads(2, [&](int rank) { meet(at(port, rank, 2 + rank), blank(2 + rank)); });
+  const auto reports =
+      host::testing::run_on_threads(2, [&](int rank) { meet(at(port, rank, 2 + rank), blank(2 + rank)); });
   EXPECT_THAT(reports,
               Each(AllOf(StartsWith("MismatchError"), HasSubstr("rank 1 was told of 3 ranks, rank 0 of 2"),
                          HasSubstr("WORLD_SIZE"))));
@@ -112,17 +115,18 @@ TEST(Meeting, RanksThatDisagreeAboutTheirNumberAreNamed) {
 
 TEST(Meeting, TwoWithOneRankAreNamed) {
   const ReservedPort port;
-  const auto reports = run_on_threads(3, [&](int rank) { meet(at(port, rank == 0 ? 0 : 2, 3), blank(3)); });
+  const auto reports =
+      host::testing::run_on_threads(3, [&](int rank) { meet(at(port, rank == 0 ? 0 : 2, 3), blank(3)); });
   EXPECT_THAT(reports, Each(AllOf(StartsWith("MismatchError"), HasSubstr("two processes have rank 2"))));
 }
 
 TEST(Meeting, ARankOfAnotherJobIsTurnedAway) {
   const ReservedPort port;
-  const auto reports = run_on_threads(2, [&](int rank) {
+  const auto reports = host::testing::run_on_threads(2, [&](int rank) {
     MeetingOptions options = at(port, rank, 2);
     if (rank == 1) {
       options.job = "other";
-      EXPECT_THAT(report_of([&] { meet(options, blank(2)); }),
+      EXPECT_THAT(host::testing::report_of([&] { meet(options, blank(2)); }),
                   AllOf(StartsWith("MismatchError: rank 1"), HasSubstr("another job (other)")));
     }
     options.job = "this";
@@ -133,7 +137,7 @@ TEST(Meeting, ARankOfAnotherJobIsTurnedAway) {
 
 TEST(Meeting, StrangersDoNotDisturbIt) {
   const ReservedPort port;
-  const auto reports = run_on_threads(2, [&](int rank) {
+  const auto reports = host::testing::run_on_threads(2, [&](int rank) {
     if (rank == 0) return meet_and_compare(at(port, 0, 2));
     const FileDescriptor silent = connected_to(port);
     const FileDescriptor browser = connected_to(port);
@@ -162,7 +166,7 @@ TEST(Meeting, ARankThatEndsMeanwhileIsNamed) {
     }
     return message;
   };
-  const auto reports = run_on_threads(2, [&](int rank) {
+  const auto reports = host::testing::run_on_threads(2, [&](int rank) {
     if (rank == 0) {
       meet(at(port, 0, 4), blank(4));
       return;
@@ -183,7 +187,7 @@ TEST(Meeting, ARankThatEndsMeanwhileIsNamed) {
 TEST(Meeting, APortThatIsTakenIsNamed) {
   const ReservedPort port;
   ASSERT_EQ(::listen(port.socket(), 1), 0);
-  EXPECT_THAT(report_of([&] { meet(at(port, 0, 2), blank(2)); }),
+  EXPECT_THAT(host::testing::report_of([&] { meet(at(port, 0, 2), blank(2)); }),
               AllOf(StartsWith("TransportError: rank 0 cannot open port"),
                     HasSubstr("choose another MASTER_PORT"), HasSubstr("in use")));
 }
@@ -191,7 +195,7 @@ TEST(Meeting, APortThatIsTakenIsNamed) {
 TEST(Meeting, SomethingElseAtThePortIsNamed) {
   const ReservedPort port;
   ASSERT_EQ(::listen(port.socket(), 1), 0);
-  const auto reports = run_on_threads(2, [&](int rank) {
+  const auto reports = host::testing::run_on_threads(2, [&](int rank) {
     if (rank == 1) {
       meet(at(port, 1, 2), blank(2));
       return;
@@ -207,13 +211,13 @@ TEST(Meeting, SomethingElseAtThePortIsNamed) {
 TEST(Meeting, SomethingThatSaysNothingIsATimeout) {
   const ReservedPort port;
   ASSERT_EQ(::listen(port.socket(), 1), 0);
-  EXPECT_THAT(report_of([&] { meet(at(port, 1, 2, 0.1), blank(2)); }),
+  EXPECT_THAT(host::testing::report_of([&] { meet(at(port, 1, 2, 0.1), blank(2)); }),
               AllOf(StartsWith("TimeoutError: rank 1 did not find rank 0"), HasSubstr("says nothing")));
 }
 
 TEST(Meeting, BadPlacesAreRefused) {
   const auto report = [](const MeetingOptions& options) {
-    return report_of([&] { meet(options, blank(options.size)); });
+    return host::testing::report_of([&] { meet(options, blank(options.size)); });
   };
   const Deadline soon = Deadline::after(std::chrono::seconds(60));
   EXPECT_THAT(report({.size = 2, .master_port = 4711, .deadline = soon}),
@@ -229,7 +233,7 @@ TEST(Meeting, BadPlacesAreRefused) {
       .rank = 1, .size = 2, .master_address = "no.such.host.invalid", .master_port = 4711, .deadline = soon};
   EXPECT_THAT(report(nowhere),
               AllOf(StartsWith("TransportError: rank 1 cannot find the host no.such.host.invalid")));
-  EXPECT_THAT(report_of([&] { own_address(nowhere); }),
+  EXPECT_THAT(host::testing::report_of([&] { own_address(nowhere); }),
               StartsWith("TransportError: rank 1 cannot find the host"));
 }
 

@@ -11,7 +11,7 @@
 
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
-#include "dear/transport/host_key.h"
+#include "dear/host/host_key.h"
 
 namespace dear::transport {
 namespace {
@@ -78,7 +78,7 @@ void MpiChannels::meet(Deadline deadline) {
   const auto ranks = static_cast<std::size_t>(size());
   std::vector<Hello> hellos(ranks);
   Hello& mine = hellos[static_cast<std::size_t>(rank())];
-  mine = {.host = Digest().add(host_key()).value(), .pid = getpid()};
+  mine = {.host = Digest().add(host::host_key()).value(), .pid = getpid()};
   std::vector<Transfer> transfers;
   transfers.reserve(2 * ranks);
   for (int peer = 0; peer < size(); ++peer) {
@@ -105,10 +105,10 @@ void MpiChannels::meet(Deadline deadline) {
   for (std::size_t i = 0; i < ranks; ++i) {
     if (hellos[i].host == mine.host) {
       ++neighbours;
-      processes[i] = watch_process(static_cast<pid_t>(hellos[i].pid));
+      processes[i] = host::watch_process(static_cast<pid_t>(hellos[i].pid));
     }
   }
-  peers_ = Peers(std::move(processes));
+  peers_ = host::Peers(std::move(processes));
   processors_ = get_nprocs() >= neighbours ? Backoff::Processors::own : Backoff::Processors::shared;
 }
 

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "dear/base/first_error.h"
+#include "dear/host/peers.h"
 #include "dear/transport/mpi/backoff.h"
 #include "dear/transport/mpi/mpi.h"
 #include "dear/transport/mpi/notice.h"
 #include "dear/transport/mpi/process.h"
-#include "dear/transport/shm/peers.h"
 
 namespace dear::transport {
 
@@ -91,7 +91,7 @@ class MpiChannels final : public Mpi {
 
   MpiWorld world_;
   std::vector<int> hosts_;
-  Peers peers_;  // those of this host can be watched
+  host::Peers peers_;  // those of this host can be watched
   Backoff::Processors processors_ = Backoff::Processors::shared;
 
   std::timed_mutex turn_;

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
-#include "dear/transport/testing/ranks.h"
+#include "dear/host/testing/ranks.h"
 
 namespace dear::transport::testing {
 namespace {
@@ -150,7 +150,7 @@ void check_channels(Channels& channels) {
 
 void check_wrong_length(Channels& channels) {
   Mailbag bag(channels);
-  const std::string report = report_of([&] {
+  const std::string report = host::testing::report_of([&] {
     bag.receive(1 - channels.rank(), 0, 0, 100);
     bag.send(1 - channels.rank(), 0, 0, channels.rank() == 0 ? 100 : 104);
     bag.finish();
@@ -161,7 +161,7 @@ void check_wrong_length(Channels& channels) {
   EXPECT_THAT(report, ::testing::StartsWith("TransportError: "));
   EXPECT_THAT(report, ::testing::HasSubstr("104"));
   EXPECT_THAT(report, ::testing::HasSubstr("100"));
-  EXPECT_EQ(report_of([&] { channels.progress(); }), report);
+  EXPECT_EQ(host::testing::report_of([&] { channels.progress(); }), report);
 }
 
 }  // namespace dear::transport::testing

@@ -11,14 +11,14 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
-#include "dear/transport/shm/peers.h"
+#include "dear/host/peers.h"
 
 namespace dear::transport::testing {
 namespace {
 
 constexpr std::int64_t kCopiedBytes = 1024;
 
-struct Message {
+struct SentMessage {
   Tag tag = 0;
   std::int64_t bytes = 0;
   std::vector<std::byte> copy;
@@ -29,7 +29,7 @@ struct Message {
 struct World {
   explicit World(int ranks) : size(static_cast<std::size_t>(ranks)) {}
 
-  std::deque<Message>& messages(int from, int to) {
+  std::deque<SentMessage>& messages(int from, int to) {
     return messages_[static_cast<std::size_t>(from) * size + static_cast<std::size_t>(to)];
   }
   void fail(std::exception_ptr error) {
@@ -40,12 +40,13 @@ struct World {
   const std::size_t size;
   std::mutex mutex;
   std::condition_variable changed;
-  std::vector<std::vector<Transfer*>> received = std::vector<std::vector<Transfer*>>(size);  // sends, by sender
+  std::vector<std::vector<Transfer*>> received =
+      std::vector<std::vector<Transfer*>>(size);  // sends, by sender
   std::vector<bool> left = std::vector<bool>(size);
   std::exception_ptr failure;
 
  private:
-  std::vector<std::deque<Message>> messages_ = std::vector<std::deque<Message>>(size * size);
+  std::vector<std::deque<SentMessage>> messages_ = std::vector<std::deque<SentMessage>>(size * size);
 };
 
 class ThreadChannels final : public Channels {
@@ -57,7 +58,8 @@ class ThreadChannels final : public Channels {
     const std::lock_guard lock(world_->mutex);
     world_->left[static_cast<std::size_t>(rank_)] = true;
     for (int peer = 0; peer < size(); ++peer) {
-      std::erase_if(world_->messages(rank_, peer), [](const Message& one) { return one.send != nullptr; });
+      std::erase_if(world_->messages(rank_, peer),
+                    [](const SentMessage& one) { return one.send != nullptr; });
     }
     world_->changed.notify_all();
   }
@@ -74,7 +76,7 @@ class ThreadChannels final : public Channels {
       receives_.push_back(&transfer);
       return;
     }
-    Message message{.tag = transfer.tag, .bytes = transfer.bytes};
+    SentMessage message{.tag = transfer.tag, .bytes = transfer.bytes};
     if (transfer.bytes <= kCopiedBytes) {
       message.copy.assign(transfer.data, transfer.data + transfer.bytes);
       world_->received[static_cast<std::size_t>(rank_)].push_back(&transfer);
@@ -100,7 +102,7 @@ class ThreadChannels final : public Channels {
       if (advance()) return;
       for (const int peer : awaited()) {
         if (!world_->left[static_cast<std::size_t>(peer)]) continue;
-        world_->fail(std::make_exception_ptr(TransportError(Peers().is_gone(peer, true, what()))));
+        world_->fail(std::make_exception_ptr(TransportError(host::Peers().is_gone(peer, true, what()))));
         throw_failure();
       }
       if (world_->changed.wait_until(lock, deadline.at()) == std::cv_status::timeout && deadline.expired()) {
@@ -108,7 +110,7 @@ class ThreadChannels final : public Channels {
         if (advance()) return;
         const std::chrono::duration<double> waited = SteadyClock::now() - since;
         world_->fail(
-            std::make_exception_ptr(TimeoutError(Peers().are_late(awaited(), waited.count(), what()))));
+            std::make_exception_ptr(TimeoutError(host::Peers().are_late(awaited(), waited.count(), what()))));
       }
     }
   }
@@ -145,7 +147,7 @@ class ThreadChannels final : public Channels {
   bool take(Transfer& receive) {
     auto& messages = world_->messages(receive.peer, rank_);
     const auto message = std::find_if(messages.begin(), messages.end(),
-                                      [&](const Message& one) { return one.tag == receive.tag; });
+                                      [&](const SentMessage& one) { return one.tag == receive.tag; });
     if (message == messages.end()) return false;
     if (message->bytes != receive.bytes) {
       world_->fail(std::make_exception_ptr(

@@ -7,8 +7,8 @@
 
 namespace dear::transport::testing {
 
-// `size` ranks as threads of this process: channels r for the thread of rank r. A short message is copied when
-// it is sent; the send of a longer one is done when the peer has received it.
+// `size` ranks as threads of this process: channels r for the thread of rank r. A short message is copied
+// when it is sent; the send of a longer one is done when the peer has received it.
 std::vector<std::unique_ptr<Channels>> make_thread_channels(int size);
 
 }  // namespace dear::transport::testing

@@ -8,8 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dear/host/testing/ranks.h"
 #include "dear/transport/testing/channels.h"
-#include "dear/transport/testing/ranks.h"
 
 namespace dear::transport::testing::thread_channels_test {
 namespace {
@@ -18,7 +18,7 @@ using ::testing::Each;
 
 std::vector<std::string> on_threads(int size, const std::function<void(Channels&)>& body) {
   auto channels = make_thread_channels(size);
-  return run_on_threads(size, [&](int rank) {
+  return host::testing::run_on_threads(size, [&](int rank) {
     const auto mine = std::move(channels[static_cast<std::size_t>(rank)]);
     body(*mine);
   });

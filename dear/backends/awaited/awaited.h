@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+
+#include "dear/cluster/network.h"
+#include "dear/collective/backend.h"
+#include "dear/transport/awaited/engine.h"
+
+namespace dear::backends {
+
+struct AwaitedOptions {
+  // Sums in the order of ranks, to the bit what shared memory gives.
+  bool reproducible = false;
+  // The network between the ranks, by which algorithms are chosen; the same on all ranks.
+  Link link{.alpha_seconds = 100e-6, .beta_seconds_per_byte = 1e-9};
+};
+
+// Programs of ours over an engine that tells of a message only who waits for it (transport/awaited): Gloo,
+// and the process groups of libtorch. Reduce-scatters too, which Gloo does not have. All ranks call it.
+std::unique_ptr<Backend> make_awaited(std::unique_ptr<transport::Engine> engine,
+                                      const AwaitedOptions& options = {});
+
+}  // namespace dear::backends

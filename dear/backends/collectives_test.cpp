@@ -1,0 +1,149 @@
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/backends/shaped/shaped.h"
+#include "dear/backends/shm/shm.h"
+#include "dear/backends/testing/ranks.h"
+#include "dear/base/error.h"
+#include "dear/collective/group.h"
+#include "dear/collective/single.h"
+#include "dear/collective/testing/conformance.h"
+#include "dear/programs/program_backend.h"
+#include "dear/transport/testing/thread_channels.h"
+
+// The suite of testing/conformance.h on the backends that this folder has.
+namespace dear::backends::collectives_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using testing::GroupBody;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+Network fast_network() {
+  return {.name = "a test's", .link = {.alpha_seconds = 1e-9, .beta_seconds_per_byte = 1e-15}};
+}
+
+std::vector<std::unique_ptr<Backend>> make_threads(int size, const std::string& kind) {
+  if (kind == "single") {
+    std::vector<std::unique_ptr<Backend>> one;
+    one.push_back(collective::make_single());
+    return one;
+  }
+  if (kind == "programs" || kind == "reproducible") {
+    std::vector<std::unique_ptr<Backend>> backends;
+    for (auto& channels : transport::testing::make_thread_channels(size)) {
+      backends.push_back(
+          programs::make_program_backend(std::move(channels), {.reproducible = kind == "reproducible"}));
+    }
+    return backends;
+  }
+  std::vector<std::unique_ptr<Backend>> backends = make_shm_threads(size);
+  if (kind == "shaped") {
+    for (auto& backend : backends) {
+      backend = make_shaped(std::move(backend), fast_network());
+    }
+  }
+  return backends;
+}
+
+struct World {
+  std::string kind;
+  int size;
+};
+void PrintTo(const World& world, std::ostream* out) { *out << world.kind << " of " << world.size; }
+
+class Collectives : public ::testing::TestWithParam<World> {
+ protected:
+  static std::vector<std::string> run(const GroupBody& body) {
+    const auto& [kind, size] = GetParam();
+    if (kind == "processes") {
+      const std::string rendezvous = testing::fresh_rendezvous();
+      return testing::run_in_processes(size, [&, size = size](int rank) {
+        Group group = testing::meet_as(rank, size, rendezvous);
+        body(group);
+      });
+    }
+    return collective::testing::run_on_threads(make_threads(size, kind), {}, body);
+  }
+};
+
+TEST_P(Collectives, ReduceExactly) {
+  EXPECT_THAT(run([](Group& group) { collective::testing::check_reductions(group); }), Each("ok"));
+}
+TEST_P(Collectives, MoveExactly) {
+  EXPECT_THAT(run([](Group& group) { collective::testing::check_movements(group); }), Each("ok"));
+}
+TEST_P(Collectives, RunInIssueOrder) {
+  EXPECT_THAT(run([](Group& group) { collective::testing::check_in_flight(group); }), Each("ok"));
+}
+TEST_P(Collectives, RoundAlike) {
+  const collective::testing::ConformanceOptions options{.order = GetParam().kind == "programs"
+                                                                     ? collective::testing::Order::fixed
+                                                                     : collective::testing::Order::ranks};
+  EXPECT_THAT(run([&](Group& group) { collective::testing::check_rounding(group, options); }), Each("ok"));
+}
+
+TEST_P(Collectives, ShareOneMemoryOrSayThatTheyCannot) {
+  const std::string& kind = GetParam().kind;
+  if (kind == "single" || kind == "threads" || kind == "processes") {
+    EXPECT_THAT(run([](Group& group) { collective::testing::check_shared_buffers(group); }), Each("ok"));
+    return;
+  }
+  const std::string why =
+      kind == "shaped" ? "stand for hosts of their own, which share no memory: leave the modelled network out"
+                       : "has no memory that all its ranks share: put them on one host with backend shm";
+  EXPECT_THAT(run([](Group& group) {
+                EXPECT_FALSE(group.shares_memory());
+                try {
+                  static_cast<void>(group.allocate_shared(64));
+                } catch (const ConfigError&) {
+                  group.barrier().wait();  // the group goes on
+                  throw;
+                }
+              }),
+              Each(AllOf(StartsWith("ConfigError: rank "), HasSubstr(why))));
+}
+
+std::vector<World> worlds() {
+  std::vector<World> all{{"single", 1}};
+  for (int size = 1; size <= 8; ++size) {
+    all.push_back({"threads", size});
+    all.push_back({"programs", size});
+    all.push_back({"reproducible", size});
+  }
+  for (const int size : {1, 2, 3, 4, 8}) {
+    all.push_back({"processes", size});
+  }
+  for (const int size : {2, 3}) {
+    all.push_back({"shaped", size});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Collectives, ::testing::ValuesIn(worlds()), [](const auto& test) {
+  return fmt::format("{}{}", test.param.kind, test.param.size);
+});
+
+class WaitingRanks : public Collectives {};
+TEST_P(WaitingRanks, SleepUntilTheLastHasCome) {
+  const int waiting_here = GetParam().kind == "processes" ? 1 : GetParam().size - 1;
+  EXPECT_THAT(run([&](Group& group) { collective::testing::check_waiting(group, waiting_here); }),
+              Each("ok"));
+}
+INSTANTIATE_TEST_SUITE_P(Backends, WaitingRanks,
+                         ::testing::Values(World{"threads", 4}, World{"processes", 2}, World{"processes", 4},
+                                           World{"programs", 4}, World{"shaped", 2}),
+                         [](const auto& test) {
+                           return fmt::format("{}{}", test.param.kind, test.param.size);
+                         });
+
+}  // namespace
+}  // namespace dear::backends::collectives_test

@@ -1,0 +1,97 @@
+#include "dear/backends/init.h"
+
+#include <cstdlib>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/backends/testing/ranks.h"
+#include "dear/collective/exchange.h"
+#include "dear/host/testing/reserved_port.h"
+
+// Backend gloo as programs ask for it, by name or by where a launcher that is no MPI put the ranks.
+namespace dear::gloo_init_test {
+namespace {
+
+using backends::testing::report_of;
+using backends::testing::run_in_processes;
+using host::testing::ReservedPort;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// As torchrun starts one rank on each host.
+void become(int rank, int size, int port) {
+  clearenv();
+  setenv("RANK", std::to_string(rank).c_str(), 1);
+  setenv("WORLD_SIZE", std::to_string(size).c_str(), 1);
+  setenv("LOCAL_RANK", "0", 1);
+  setenv("LOCAL_WORLD_SIZE", "1", 1);
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+}
+
+TEST(GlooInit, IsTakenWhereItIsAskedFor) {
+  const ReservedPort port;
+  const auto reports = run_in_processes(3, [&](int rank) {
+    become(rank, 3, port.number());
+    std::string said;
+    const Group group =
+        init({.backend = "gloo", .say = [&](const std::string& sentence) { said = sentence; }});
+    EXPECT_EQ(group.rank(), rank);
+    EXPECT_THAT(group.description(), HasSubstr("Gloo 0."));
+    agree(group, "group", group.description());
+    if (rank == 0) {
+      EXPECT_THAT(said, StartsWith("backend gloo: as asked for"));
+    }
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+TEST(GlooInit, IsChosenForRanksOnSeveralHostsThatNoMpiStarted) {
+  const ReservedPort port;
+  const auto reports = run_in_processes(2, [&](int rank) {
+    become(rank, 2, port.number());
+    std::string said;
+    Group group = init({.say = [&](const std::string& sentence) { said = sentence; }});
+    group.barrier().wait();
+    if (rank == 0) {
+      EXPECT_THAT(said, AllOf(StartsWith("backend gloo: torchrun started 1 of 2 ranks on this host"),
+                              HasSubstr(std::to_string(port.number()))));
+    }
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+TEST(GlooInit, SeveralGroupsMayLiveAtOnce) {
+  const ReservedPort port;
+  const auto reports = run_in_processes(2, [&](int rank) {
+    become(rank, 2, port.number());
+    Group first = init({.backend = "gloo", .say = [](const std::string&) {}});
+    Group second = init({.backend = "gloo", .say = [](const std::string&) {}});
+    agree(first, "group", "first");
+    agree(second, "group", "second");
+    first.barrier().wait();
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+TEST(GlooInit, NeedsAPlaceToMeet) {
+  const auto reports = run_in_processes(1, [](int) {
+    become(0, 2, 4711);
+    setenv("DEAR_RENDEZVOUS", "x", 1);
+    unsetenv("MASTER_ADDR");
+    EXPECT_THAT(report_of([] { init({.backend = "gloo"}); }),
+                AllOf(StartsWith("ConfigError: rank 0 of 2 (torchrun) does not know where to meet"),
+                      HasSubstr("MASTER_ADDR"), HasSubstr("MASTER_PORT")));
+    become(0, 2, 4711);
+    setenv("GLOO_SOCKET_IFNAME", "nosuch0", 1);
+    init({.backend = "gloo"});
+  });
+  EXPECT_THAT(reports, Each(AllOf(StartsWith("ConfigError"), HasSubstr("nosuch0"))));
+}
+
+}  // namespace
+}  // namespace dear::gloo_init_test

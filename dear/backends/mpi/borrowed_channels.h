@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+#include "dear/transport/channels.h"
+
+namespace dear::backends {
+
+// Channels of somebody else, who outlives this.
+class BorrowedChannels final : public transport::Channels {
+ public:
+  explicit BorrowedChannels(transport::Channels& owner) : owner_(owner) {}
+
+  [[nodiscard]] int rank() const override { return owner_.rank(); }
+  [[nodiscard]] int size() const override { return owner_.size(); }
+  [[nodiscard]] std::string description() const override { return owner_.description(); }
+  void start(transport::Transfer& transfer) override { owner_.start(transfer); }
+  bool progress() override { return owner_.progress(); }
+  void wait(const Describe& what, Deadline deadline) override { owner_.wait(what, deadline); }
+  void abort(const std::string& reason) noexcept override { owner_.abort(reason); }
+
+ private:
+  transport::Channels& owner_;
+};
+
+}  // namespace dear::backends

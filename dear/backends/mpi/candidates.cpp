@@ -1,0 +1,56 @@
+#include "dear/backends/mpi/candidates.h"
+
+#include <string>
+
+#include "dear/backends/mpi/findings.h"
+#include "dear/base/units.h"
+
+namespace dear::backends {
+namespace {
+
+// Across hosts the second is the longest that is sent at once, and the third for networks that are not TCP.
+const std::vector<std::int64_t> kSegments = {8 * kKiB, 32 * kKiB, 128 * kKiB, kMiB};
+const std::vector<std::int64_t> kSegmentsAcrossHosts = {kEagerSegment, 60 * kKiB, 128 * kKiB};
+constexpr int kMostSegmentsOnOneHost = 64;
+
+std::vector<std::string> algorithms(const programs::Errand& errand, const CandidateOptions& options) {
+  // What neighbours do is the best that a wire offers; the others would only take time that looks need.
+  const bool around =
+      errand.bytes > kLargestSumInOrder &&
+      (errand.operation == Operation::reduce_scatter ? options.sums_go_around : options.across_hosts);
+  if (around) {
+    return {kAround};
+  }
+  // Between two ranks all algorithms send the same.
+  if (errand.operation == Operation::all_gather && errand.ranks == 2) {
+    return {"pairwise"};
+  }
+  std::vector<std::string> names;
+  for (const programs::Way& way : programs::ways(errand)) {
+    if (way.algorithm != "gather" || errand.bytes <= kMostGathered) {
+      names.push_back(way.algorithm);
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+std::vector<programs::Way> candidates(const programs::Errand& errand, const CandidateOptions& options) {
+  const std::int64_t part = errand.bytes / errand.ranks;
+  std::vector<programs::Way> all;
+  for (const std::string& algorithm : algorithms(errand, options)) {
+    std::int64_t shorter = 0;
+    for (const std::int64_t segment : options.across_hosts ? kSegmentsAcrossHosts : kSegments) {
+      const bool too_many = !options.across_hosts && segment * kMostSegmentsOnOneHost < part;
+      const bool cuts_nothing_either = shorter > 0 && shorter >= part;
+      if (!too_many && !cuts_nothing_either) {
+        all.push_back({.algorithm = algorithm, .segment_bytes = segment});
+        shorter = segment;
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace dear::backends

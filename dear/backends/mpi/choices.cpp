@@ -1,0 +1,74 @@
+#include "dear/backends/mpi/choices.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/base/units.h"
+
+namespace dear::backends {
+namespace {
+
+constexpr std::int64_t kSmallest = 64;
+
+bool same(const programs::Way& a, const programs::Way& b) {
+  return a.algorithm == b.algorithm && a.then == b.then && a.segment_bytes == b.segment_bytes;
+}
+
+}  // namespace
+
+bool is_program(const programs::Way& way) { return way.algorithm != kMpisOwn; }
+
+std::string describe(const programs::Way& way) {
+  if (!is_program(way)) {
+    return way.algorithm == kMpisOwn ? "MPI's own" : way.algorithm;
+  }
+  return fmt::format("{}{} in segments of {}", way.algorithm, way.then.empty() ? "" : " and " + way.then,
+                     format_bytes(way.segment_bytes));
+}
+
+std::int64_t largest_of(int size_class) { return kSmallest << (2 * size_class); }
+
+int size_class_of(std::int64_t bytes) {
+  int size_class = 0;
+  while (size_class < kSizeClasses - 1 && bytes > largest_of(size_class)) {
+    ++size_class;
+  }
+  return size_class;
+}
+
+void Choices::set(Operation operation, int size_class, programs::Way way) {
+  by_operation_[operation].at(static_cast<std::size_t>(size_class)) = std::move(way);
+}
+
+const programs::Way* Choices::find(Operation operation, std::int64_t bytes) const {
+  const auto found = by_operation_.find(operation);
+  if (found == by_operation_.end()) {
+    return nullptr;
+  }
+  const auto& way = found->second[static_cast<std::size_t>(size_class_of(bytes))];
+  return way ? &*way : nullptr;
+}
+
+std::string Choices::summary() const {
+  std::vector<std::string> operations;
+  for (const auto& [operation, ways] : by_operation_) {
+    std::vector<std::string> parts;
+    for (int i = 0; i < kSizeClasses; ++i) {
+      const auto& way = ways[static_cast<std::size_t>(i)];
+      const auto& next = ways[static_cast<std::size_t>(std::min(i + 1, kSizeClasses - 1))];
+      if (way && (i + 1 == kSizeClasses || !next || !same(*way, *next))) {
+        parts.push_back(i + 1 == kSizeClasses
+                            ? describe(*way)
+                            : fmt::format("{} up to {}", describe(*way), format_bytes(largest_of(i))));
+      }
+    }
+    operations.push_back(fmt::format("{}: {}", name_of(operation), fmt::join(parts, ", ")));
+  }
+  return fmt::format("{}", fmt::join(operations, "; "));
+}
+
+}  // namespace dear::backends

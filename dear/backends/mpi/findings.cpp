@@ -1,0 +1,161 @@
+#include "dear/backends/mpi/findings.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "dear/backends/mpi/candidates.h"
+
+namespace dear::backends {
+namespace {
+
+// Of the file; another number, another form, or another way of measuring.
+constexpr int kForm = 8;
+constexpr std::array kOperations = {Operation::reduce_scatter, Operation::all_gather};
+
+std::optional<Operation> operation_called(const std::string& name) {
+  const auto* const found = std::find_if(kOperations.begin(), kOperations.end(),
+                                         [&](Operation one) { return name_of(one) == name; });
+  return found != kOperations.end() ? std::optional(*found) : std::nullopt;
+}
+
+// Of the ways for any number of ranks and order: what a file names must exist.
+bool is_known(Operation operation, const programs::Way& way) {
+  if (!is_program(way)) {
+    return true;
+  }
+  const std::vector<programs::Way> known =
+      programs::ways({.operation = operation, .bytes = largest_of(0), .ranks = 2, .exact = false});
+  return way.segment_bytes > 0 && std::any_of(known.begin(), known.end(), [&](const programs::Way& one) {
+           return one.algorithm == way.algorithm && one.then == way.then;
+         });
+}
+
+nlohmann::json to_json(const programs::Way& way) {
+  return {{"algorithm", way.algorithm}, {"then", way.then}, {"segment_bytes", way.segment_bytes}};
+}
+
+programs::Way way_from(const nlohmann::json& entry) {
+  return {.algorithm = entry.at("algorithm").get<std::string>(),
+          .then = entry.at("then").get<std::string>(),
+          .segment_bytes = entry.at("segment_bytes").get<std::int64_t>()};
+}
+
+// An all-reduce is the one after the other, or, small, all contributions on every rank.
+programs::Way all_reduce_of(const programs::Way& reduce_scatter, const programs::Way& all_gather,
+                            std::int64_t bytes) {
+  if (bytes <= kMostGathered) {
+    return {.algorithm = "gather"};
+  }
+  if (reduce_scatter.algorithm == all_gather.algorithm && !is_program(all_gather)) {
+    return all_gather;
+  }
+  const programs::Way& cut = is_program(reduce_scatter) ? reduce_scatter : all_gather;
+  return {.algorithm = "direct",
+          .then = is_program(all_gather) ? all_gather.algorithm : "ring",
+          .segment_bytes = cut.segment_bytes};
+}
+
+}  // namespace
+
+void Findings::set(Operation operation, int size_class, Finding finding) {
+  by_operation_[operation].at(static_cast<std::size_t>(size_class)) = std::move(finding);
+}
+
+void Findings::forget(Operation operation, int size_class) {
+  by_operation_[operation].at(static_cast<std::size_t>(size_class)).reset();
+}
+
+const Finding* Findings::find(Operation operation, int size_class) const {
+  const auto found = by_operation_.find(operation);
+  if (found == by_operation_.end()) {
+    return nullptr;
+  }
+  const auto& finding = found->second.at(static_cast<std::size_t>(size_class));
+  return finding ? &*finding : nullptr;
+}
+
+int Findings::count() const {
+  std::ptrdiff_t found = 0;
+  for (const auto& [operation, by_size] : by_operation_) {
+    found += std::count_if(by_size.begin(), by_size.end(), [](const auto& one) { return one.has_value(); });
+  }
+  return static_cast<int>(found);
+}
+
+// Of the size classes from `begin` to before `end`; where none was measured, what needs no measurement.
+programs::Way Findings::nearest(Operation operation, int size_class, int begin, int end) const {
+  for (int distance = 0; distance < kSizeClasses; ++distance) {
+    for (const int at : {size_class + distance, size_class - distance}) {
+      if (at >= begin && at < end) {
+        if (const Finding* const finding = find(operation, at)) {
+          return finding->way;
+        }
+      }
+    }
+  }
+  return {.algorithm = operation == Operation::reduce_scatter ? "direct" : "ring",
+          .segment_bytes = kEagerSegment};
+}
+
+Choices Findings::choices(bool sums_go_around) const {
+  const int split = sums_go_around ? size_class_of(kLargestSumInOrder) + 1 : 0;
+  Choices choices;
+  for (int size_class = 0; size_class < kSizeClasses; ++size_class) {
+    const bool large = size_class >= split;
+    const programs::Way reduce_scatter =
+        nearest(Operation::reduce_scatter, size_class, large ? split : 0, large ? kSizeClasses : split);
+    const programs::Way all_gather = nearest(Operation::all_gather, size_class, 0, kSizeClasses);
+    choices.set(Operation::reduce_scatter, size_class, reduce_scatter);
+    choices.set(Operation::all_gather, size_class, all_gather);
+    choices.set(Operation::all_reduce, size_class,
+                all_reduce_of(reduce_scatter, all_gather, largest_of(size_class)));
+  }
+  return choices;
+}
+
+std::string Findings::format(const std::string& key) const {
+  nlohmann::json found = nlohmann::json::array();
+  for (const auto& [operation, by_size] : by_operation_) {
+    for (int i = 0; i < kSizeClasses; ++i) {
+      if (const auto& finding = by_size[static_cast<std::size_t>(i)]) {
+        found.push_back({{"operation", name_of(operation)},
+                         {"size_class", i},
+                         {"way", to_json(finding->way)},
+                         {"seconds", finding->seconds}});
+        if (finding->second) found.back()["second"] = to_json(*finding->second);
+      }
+    }
+  }
+  return nlohmann::json{{"dear-mpi-choices", kForm}, {"key", key}, {"found", found}}.dump(1) + "\n";
+}
+
+std::optional<Findings> Findings::parse(const std::string& text, const std::string& key) {
+  try {
+    const auto file = nlohmann::json::parse(text);
+    if (file.at("dear-mpi-choices") != kForm || file.at("key") != key) {
+      return std::nullopt;
+    }
+    Findings findings;
+    for (const auto& entry : file.at("found")) {
+      const auto operation = operation_called(entry.at("operation").get<std::string>());
+      const auto size_class = entry.at("size_class").get<std::int64_t>();
+      Finding finding{.way = way_from(entry.at("way")), .seconds = entry.at("seconds").get<double>()};
+      if (entry.contains("second")) finding.second = way_from(entry.at("second"));
+      if (!operation || size_class < 0 || size_class >= kSizeClasses || !is_known(*operation, finding.way) ||
+          (finding.second && !is_known(*operation, *finding.second)) || !std::isfinite(finding.seconds) ||
+          finding.seconds <= 0) {
+        return std::nullopt;
+      }
+      findings.set(*operation, static_cast<int>(size_class), std::move(finding));
+    }
+    return findings.count() > 0 ? std::optional(std::move(findings)) : std::nullopt;
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace dear::backends

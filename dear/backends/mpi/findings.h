@@ -1,0 +1,52 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "dear/backends/mpi/choices.h"
+
+namespace dear::backends {
+
+// [Note: sums across hosts] All ranks sending to all at once, as the order of ranks wants it, gets less out
+// of a wire than neighbours do. So large sums go around a ring where hosts are several and the order of ranks
+// is not asked for: by this rule and not by measurement, since the order of a sum shows in its last bit. How
+// long its segments are does not show, and is measured.
+inline constexpr std::int64_t kLargestSumInOrder = 256 * 1024;
+inline constexpr const char* kAround = "ring";
+
+// The result of measuring one operation at one size.
+struct Finding {
+  programs::Way way;                    // the best
+  double seconds = 0;                   // that it took, on the slowest rank; see usual_seconds()
+  std::optional<programs::Way> second;  // the next best, to compare it with again
+};
+
+// By operation, a reduce_scatter or all_gather, and size class.
+class Findings {
+ public:
+  using BySize = std::array<std::optional<Finding>, kSizeClasses>;
+
+  void set(Operation operation, int size_class, Finding finding);
+  void forget(Operation operation, int size_class);
+  [[nodiscard]] const Finding* find(Operation operation, int size_class) const;
+  [[nodiscard]] int count() const;
+
+  // For each size, what was found of it or of the nearest one. `sums_go_around`: see the note; then large
+  // sums and small ones are nothing to each other. An all-reduce follows from the other two.
+  [[nodiscard]] Choices choices(bool sums_go_around) const;
+
+  // As text of a file. `key` says for what it was found out; parse() gives nothing for another key, another
+  // form, or what it does not know.
+  [[nodiscard]] std::string format(const std::string& key) const;
+  static std::optional<Findings> parse(const std::string& text, const std::string& key);
+
+ private:
+  [[nodiscard]] programs::Way nearest(Operation operation, int size_class, int begin, int end) const;
+
+  std::map<Operation, BySize> by_operation_;
+};
+
+}  // namespace dear::backends

@@ -1,0 +1,294 @@
+#include "dear/backends/mpi/measure.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "dear/backends/mpi/borrowed_channels.h"
+#include "dear/backends/mpi/candidates.h"
+#include "dear/backends/mpi/judgement.h"
+#include "dear/backends/mpi/own.h"
+#include "dear/backends/mpi/small.h"
+#include "dear/programs/program_backend.h"
+
+namespace dear::backends {
+namespace {
+
+// Size classes in the order in which they are worth knowing: where time runs out, the others go as the
+// nearest. On a wire little can be told of what is large from what is small; but it takes longest, so those
+// come first which training has most of.
+using Order = std::array<int, kSizeClasses>;
+constexpr Order kOrder = {8, 6, 4, 5, 7, 9, 3, 2, 1, 0, 10};
+constexpr Order kOrderAcrossHosts = {7, 9, 6, 8, 4, 5, 3, 2, 1, 0, 10};
+// So often in a row that the clock does not count.
+constexpr int kMostInARow = 20;
+
+// How long it is looked, in seconds. `long_enough`: a look with fewer in a row than take this long would see
+// what the clock costs, and across hosts what idle wires and queues take at once.
+struct Effort {
+  std::size_t looks = 0;  // beside the first, which may meet memory and connections that are cold
+  double budget = 0;
+  double long_enough = 0;
+};
+constexpr Effort kToMeasure = {.looks = 5, .budget = 1, .long_enough = 100e-6};
+constexpr Effort kToMeasureAcrossHosts = {.looks = 7, .budget = 8, .long_enough = 40e-3};
+constexpr Effort kToCheck = {.looks = kLeastLooks, .budget = 0.1, .long_enough = 100e-6};
+constexpr Effort kToCheckAcrossHosts = {.looks = kLeastLooks, .budget = 2, .long_enough = 15e-3};
+// What seems slower or overtaken is looked at so often again before it is believed.
+constexpr std::size_t kLooksInDoubt = 4;
+
+// One way to carry a collective, as it will be carried.
+class Trial {
+ public:
+  Trial(transport::Mpi& mpi, programs::Way way) : way_(std::move(way)), letters_(mpi), own_(mpi) {
+    if (is_program(way_)) {
+      programs_ =
+          programs::make_program_backend(std::make_unique<BorrowedChannels>(mpi),
+                                         {.reproducible = way_.algorithm != kAround,
+                                          .choose = [this](const programs::Errand&) { return way_; }});
+    }
+  }
+  void run(const Request& request, Deadline deadline) {
+    const auto what = [] { return "measure MPI's own collectives"; };
+    if (!programs_ && letters_.can_compare()) {  // which is a part of it
+      letters_.compare(request, ++sequence_, what, deadline);
+    }
+    programs_ ? static_cast<void>(programs_->run(request, deadline)) : own_.run(request, what, deadline);
+  }
+  [[nodiscard]] const programs::Way& way() const { return way_; }
+
+  bool hopeless = false;
+
+ private:
+  programs::Way way_;
+  SmallCollectives letters_;
+  std::uint64_t sequence_ = 0;
+  MpisOwn own_;
+  std::unique_ptr<Backend> programs_;
+};
+using Trials = std::vector<std::unique_ptr<Trial>>;
+
+class Measurement {
+ public:
+  Measurement(transport::Mpi& mpi, const MeasureOptions& options, const Effort& effort)
+      : mpi_(mpi),
+        options_(options),
+        effort_(effort),
+        bench_(
+            programs::make_program_backend(std::make_unique<BorrowedChannels>(mpi), {.reproducible = true})),
+        numbers_(
+            bench_->allocate(kMostNumbers * static_cast<std::int64_t>(sizeof(double)), options.deadline)) {}
+
+  Findings measure(const std::vector<Case>& cases, Findings known) {
+    take_memory(cases);
+    for (const Case& one : cases) {
+      known.forget(one.operation, one.size_class);
+    }
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      if (i == 0 || spent_seconds() <= effort_.budget) {
+        if (auto finding = best_of(request_of(cases[i]), i == 0)) {
+          known.set(cases[i].operation, cases[i].size_class, std::move(*finding));
+        }
+      }
+    }
+    return known;
+  }
+
+  Checked check(const std::vector<Case>& cases, const Findings& findings) {
+    Checked checked{.findings = findings};
+    std::vector<Case> known;
+    std::copy_if(cases.begin(), cases.end(), std::back_inserter(known),
+                 [&](const Case& one) { return findings.find(one.operation, one.size_class) != nullptr; });
+    take_memory(known);
+    for (std::size_t i = 0; i < known.size(); ++i) {
+      const Case& one = known[i];
+      Finding finding = *findings.find(one.operation, one.size_class);
+      switch (standing_of(finding, request_of(one), i == 0)) {
+        case Standing::holds:
+          break;
+        case Standing::faster:
+          checked.findings.set(one.operation, one.size_class, std::move(finding));
+          ++checked.faster;
+          break;
+        case Standing::slower:
+        case Standing::overtaken:
+          checked.again.push_back(one);
+          break;
+      }
+    }
+    return checked;
+  }
+
+ private:
+  static constexpr std::int64_t kMostNumbers = 256;
+
+  [[nodiscard]] std::int64_t bytes_of(const Case& one) const {
+    const std::int64_t line = 64 * mpi_.size();
+    return std::max(line, largest_of(one.size_class) / line * line);
+  }
+  [[nodiscard]] Request request_of(const Case& one) const {
+    return {.operation = one.operation, .view = {.buffer = vector_, .count = bytes_of(one) / 4}};
+  }
+  void take_memory(const std::vector<Case>& cases) {
+    std::int64_t most = 0;
+    for (const Case& one : cases) {
+      most = std::max(most, bytes_of(one));
+    }
+    vector_ = bench_->allocate(most, options_.deadline);
+  }
+
+  // What the ranks measured, the greatest of each; so all of them go on alike.
+  std::vector<double> greatest(const std::vector<double>& mine) {
+    const auto bytes = mine.size() * sizeof(double);
+    std::memcpy(numbers_.data(), mine.data(), bytes);
+    bench_->run(
+        {.operation = Operation::all_reduce,
+         .view = {.buffer = numbers_, .count = static_cast<std::int64_t>(mine.size()), .dtype = DType::f64},
+         .reduction = Reduction::max},
+        options_.deadline);
+    std::vector<double> all(mine.size());
+    std::memcpy(all.data(), numbers_.data(), bytes);
+    return all;
+  }
+
+  // Since this began; the same on all ranks.
+  double spent_seconds() { return greatest({now_seconds() - begin_}).front(); }
+
+  double look(Trial& trial, const Request& request, int times) {
+    bench_->run({.operation = Operation::barrier}, options_.deadline);
+    const double begin = now_seconds();
+    for (int i = 0; i < times; ++i) {
+      trial.run(request, options_.deadline);
+    }
+    return (now_seconds() - begin) / times;
+  }
+
+  // One look at each that is not hopeless: the slowest rank's seconds, 0 for those, and at the end what was
+  // spent.
+  std::vector<double> round(const Trials& trials, const Request& request, int times) {
+    std::vector<double> seconds;
+    for (const auto& trial : trials) {
+      seconds.push_back(trial->hopeless ? 0 : look(*trial, request, times));
+    }
+    seconds.push_back(now_seconds() - begin_);
+    return greatest(seconds);
+  }
+
+  [[nodiscard]] int times_for(double seconds) const {
+    return static_cast<int>(std::clamp(effort_.long_enough / seconds, 1.0, static_cast<double>(kMostInARow)));
+  }
+
+  // Rounds of looks at these, by trial, until there are `most` or the time has come; none where there is no
+  // time for kLeastLooks, unless they are necessary.
+  std::vector<Looks> looks_at(const Trials& trials, const Request& request, std::size_t most, double until,
+                              bool necessary) {
+    for (const auto& trial : trials) {
+      trial->hopeless = false;
+    }
+    const double before = spent_seconds();
+    std::vector<double> seconds = round(trials, request, 1);
+    double spent = seconds.back();
+    const double a_round = spent - before;
+    seconds.pop_back();
+    if (!necessary && spent + static_cast<double>(kLeastLooks) * a_round > until) {
+      return {};
+    }
+    const int times = times_for(*std::min_element(seconds.begin(), seconds.end()));
+    std::vector<Looks> looks(trials.size());
+    for (std::size_t count = 0; count < most && (count < kLeastLooks || spent < until); ++count) {
+      seconds = round(trials, request, times);
+      spent = seconds.back();
+      std::size_t fastest = 0;
+      for (std::size_t i = 0; i < trials.size(); ++i) {
+        if (!trials[i]->hopeless) looks[i].push_back(seconds[i]);
+        if (usual_seconds(looks[i]) < usual_seconds(looks[fastest])) fastest = i;
+      }
+      for (std::size_t i = 0; i < trials.size(); ++i) {
+        trials[i]->hopeless = trials[i]->hopeless || is_hopeless(looks[i], looks[fastest]);
+      }
+    }
+    return looks;
+  }
+
+  // Spends half of the time that is left, at most, but for a necessary one.
+  std::optional<Finding> best_of(const Request& request, bool necessary) {
+    const double before = spent_seconds();
+    Trials trials;
+    const programs::Errand errand{.operation = request.operation,
+                                  .bytes = request.view.count * size_of(request.view.dtype),
+                                  .ranks = mpi_.size(),
+                                  .exact = true};
+    for (programs::Way& way : candidates(errand, {.across_hosts = !transport::on_one_host(mpi_),
+                                                  .sums_go_around = options_.sums_go_around})) {
+      trials.push_back(std::make_unique<Trial>(mpi_, std::move(way)));
+    }
+    if (MpisOwn(mpi_).can(request)) {
+      trials.push_back(std::make_unique<Trial>(mpi_, programs::Way{.algorithm = kMpisOwn}));
+    }
+    const std::vector<Looks> looks =
+        looks_at(trials, request, effort_.looks, before + (effort_.budget - before) / 2, necessary);
+    if (looks.empty()) {
+      return std::nullopt;
+    }
+    const Ranking ranking = rank_ways(looks);
+    Finding finding{.way = trials[ranking.best]->way(), .seconds = usual_seconds(looks[ranking.best])};
+    if (ranking.second) finding.second = trials[*ranking.second]->way();
+    return finding;
+  }
+
+  // `finding` gets today's time where it is faster.
+  Standing standing_of(Finding& finding, const Request& request, bool necessary) {
+    Trials trials;
+    trials.push_back(std::make_unique<Trial>(mpi_, finding.way));
+    if (finding.second) trials.push_back(std::make_unique<Trial>(mpi_, *finding.second));
+    std::vector<Looks> looks = looks_at(trials, request, effort_.looks, effort_.budget, necessary);
+    if (looks.empty()) {
+      return Standing::holds;
+    }
+    looks.resize(2);
+    Standing found = standing(finding.seconds, looks[0], looks[1]);
+    if (found == Standing::slower || found == Standing::overtaken) {
+      std::vector<Looks> more = looks_at(trials, request, kLooksInDoubt, effort_.budget, true);
+      more.resize(2);
+      found = standing(finding.seconds, more[0], more[1]);
+    }
+    if (found == Standing::faster) finding.seconds = usual_seconds(looks[0]);
+    return found;
+  }
+
+  transport::Mpi& mpi_;
+  MeasureOptions options_;
+  Effort effort_;
+  std::unique_ptr<Backend> bench_;
+  Buffer numbers_;
+  Buffer vector_;
+  double begin_ = now_seconds();
+};
+
+}  // namespace
+
+std::vector<Case> all_cases(bool across_hosts) {
+  std::vector<Case> cases;
+  for (const int size_class : across_hosts ? kOrderAcrossHosts : kOrder) {
+    cases.push_back({.operation = Operation::reduce_scatter, .size_class = size_class});
+    cases.push_back({.operation = Operation::all_gather, .size_class = size_class});
+  }
+  return cases;
+}
+
+Findings measure(transport::Mpi& mpi, const std::vector<Case>& cases, Findings known,
+                 const MeasureOptions& options) {
+  return Measurement(mpi, options, transport::on_one_host(mpi) ? kToMeasure : kToMeasureAcrossHosts)
+      .measure(cases, std::move(known));
+}
+
+Checked check(transport::Mpi& mpi, const Findings& findings, const MeasureOptions& options) {
+  const bool one_host = transport::on_one_host(mpi);
+  return Measurement(mpi, options, one_host ? kToCheck : kToCheckAcrossHosts)
+      .check(all_cases(!one_host), findings);
+}
+
+}  // namespace dear::backends

@@ -1,0 +1,172 @@
+#include "dear/backends/mpi/mpi.h"
+
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/backends/mpi/borrowed_channels.h"
+#include "dear/backends/mpi/one_host.h"
+#include "dear/backends/mpi/own.h"
+#include "dear/backends/mpi/remembered.h"
+#include "dear/backends/mpi/small.h"
+#include "dear/base/error.h"
+#include "dear/base/first_error.h"
+#include "dear/programs/heading.h"
+#include "dear/programs/program_backend.h"
+
+namespace dear::backends {
+namespace {
+
+// By messages. Small vectors go as letters; programs carry the rest, but those for which something else was
+// chosen.
+class OverMpi final : public Backend {
+ public:
+  OverMpi(std::unique_ptr<transport::Mpi> mpi, const MpiBackendOptions& options)
+      : mpi_(std::move(mpi)), small_(*mpi_), own_(*mpi_) {
+    const bool one_host = transport::on_one_host(*mpi_);
+    const bool ordered = options.reproducible || mpi_->size() <= 2 || (one_host && mpi_->size() < kManyRanks);
+    goes_around_ = !ordered && !one_host;
+    if (mpi_->size() > 1) {
+      remembered_ = remember_or_measure(*mpi_, options.cache_folder,
+                                        {.sums_go_around = goes_around_, .deadline = options.deadline});
+    }
+    programs_ = programs::make_program_backend(
+        std::make_unique<BorrowedChannels>(*mpi_),
+        {.reproducible = ordered,
+         .choose = [this](const programs::Errand& errand) { return way_of(errand); }});
+    if (mpi_->size() > 1) {
+      headings_ = programs_->allocate(kHeading * mpi_->size(), options.deadline);
+    }
+  }
+
+  [[nodiscard]] int rank() const override { return mpi_->rank(); }
+  [[nodiscard]] int size() const override { return mpi_->size(); }
+  [[nodiscard]] std::string description() const override { return "mpi, " + describe(*mpi_); }
+  [[nodiscard]] std::string ways() const {
+    if (mpi_->size() == 1) return "nothing to send";
+    return fmt::format("ways {} ({})", remembered_.origin, remembered_.choices.summary());
+  }
+
+  Buffer allocate(std::int64_t bytes, Deadline deadline) override {
+    Buffer buffer;
+    guarded([&] { buffer = programs_->allocate(bytes, deadline); });
+    return buffer;
+  }
+
+  Timing run(const Request& request, Deadline deadline) override {
+    Timing timing;
+    guarded([&] {
+      if (small_.can(request)) {
+        timing = run_small(request, deadline);
+      } else if (goes_by_mpis_own(request)) {
+        timing = run_by_mpi(request, deadline);
+      } else {
+        timing = programs_->run(request, deadline);
+      }
+    });
+    return timing;
+  }
+
+  void abort(const std::string& reason) noexcept override { programs_->abort(reason); }
+
+ private:
+  static constexpr std::int64_t kHeading = 64;
+  static_assert(sizeof(programs::Heading) <= kHeading);
+
+  // An error of MPI's own collectives is this rank's for good as well.
+  template <typename Function>
+  void guarded(const Function& function) {
+    error_.guard(function, [this](const std::exception& error) { abort(error.what()); });
+  }
+
+  const programs::Way* chosen_for(const Request& request) const {
+    return remembered_.choices.find(request.operation, request.view.count * size_of(request.view.dtype));
+  }
+
+  // See [Note: sums across hosts] in measure.h.
+  programs::Way way_of(const programs::Errand& errand) const {
+    const bool adds =
+        errand.operation == Operation::reduce_scatter || errand.operation == Operation::all_reduce;
+    const bool around = goes_around_ && adds && !errand.exact && errand.bytes > kLargestSumInOrder;
+    const Operation measured = around ? Operation::reduce_scatter : errand.operation;
+    const programs::Way* const way = remembered_.choices.find(measured, errand.bytes);
+    if (around) {
+      return way != nullptr && way->algorithm == kAround ? *way : programs::Way{.algorithm = kAround};
+    }
+    return way != nullptr && is_program(*way) ? *way : programs::Way{};
+  }
+
+  bool goes_by_mpis_own(const Request& request) const {
+    const programs::Way* const way = chosen_for(request);
+    return way != nullptr && way->algorithm == kMpisOwn && own_.can(request);
+  }
+
+  Timing run_small(const Request& request, Deadline deadline) {
+    Timing timing = begin_now(request);
+    ++sequence_;
+    const auto what = [&] {
+      return fmt::format("wait in collective {}, {}", sequence_, dear::describe(request));
+    };
+    small_.run(request, sequence_, what, deadline);
+    timing.end = end_now(request);
+    return timing;
+  }
+
+  // MPI compares nothing, and a difference would end in a crash: so the ranks do it before.
+  Timing run_by_mpi(const Request& request, Deadline deadline) {
+    Timing timing = begin_now(request);
+    ++sequence_;
+    const auto what = [&] { return fmt::format("wait in {}", dear::describe(request)); };
+    if (small_.can_compare()) {
+      small_.compare(request, sequence_, what, deadline);
+    } else {
+      compare_headings(request, deadline);
+    }
+    own_.run(request, what, deadline);
+    timing.end = end_now(request);
+    return timing;
+  }
+
+  void compare_headings(const Request& request, Deadline deadline) {
+    const programs::Heading mine = programs::heading_of(sequence_, request);
+    std::memcpy(headings_.data() + kHeading * rank(), &mine, sizeof mine);
+    programs_->run({.operation = Operation::all_gather,
+                    .view = {.buffer = headings_, .count = kHeading * size(), .dtype = DType::u8},
+                    .label = request.label},
+                   deadline);
+    for (int peer = 0; peer < size(); ++peer) {
+      programs::Heading theirs;
+      std::memcpy(&theirs, headings_.data() + kHeading * peer, sizeof theirs);
+      programs::throw_on_mismatch(mine, rank(), theirs, peer);
+    }
+  }
+
+  std::unique_ptr<Backend> programs_;  // its memory outlives the channels: messages may be on their way
+  std::unique_ptr<transport::Mpi> mpi_;
+  SmallCollectives small_;
+  MpisOwn own_;
+  Remembered remembered_;
+  bool goes_around_ = false;  // large sums, see way_of()
+  FirstError error_;
+  std::uint64_t sequence_ = 0;  // collectives without programs
+  Buffer headings_;
+};
+
+}  // namespace
+
+MpiBackend make_mpi(std::unique_ptr<transport::Mpi> mpi, const MpiBackendOptions& options) {
+  std::string without_memory;
+  if (mpi->size() > 1 && options.share_memory && transport::on_one_host(*mpi)) {
+    std::string why_not;
+    if (auto backend = make_on_one_host(mpi, options.deadline, why_not)) {
+      return {.backend = std::move(backend), .ways = "all through shared memory"};
+    }
+    without_memory = fmt::format("no shared memory{}{}; ", why_not.empty() ? "" : ": ", why_not);
+  }
+  auto backend = std::make_unique<OverMpi>(std::move(mpi), options);
+  std::string ways = without_memory + backend->ways();
+  return {.backend = std::move(backend), .ways = std::move(ways)};
+}
+
+}  // namespace dear::backends

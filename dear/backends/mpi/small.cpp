@@ -1,0 +1,139 @@
+#include "dear/backends/mpi/small.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "dear/collective/reduce.h"
+#include "dear/collective/shard.h"
+
+namespace dear::backends {
+namespace {
+
+// From more ranks a tree of messages is quicker than one from each.
+constexpr int kMostRanks = 16;
+// The longest part of a vector that goes to a rank. Beyond it memory is what counts, and programs are kinder
+// to it, from what one message of a network holds.
+constexpr std::int64_t kMostBytes = 4 * 1024;
+// Data begins with a cache line, and the heading ends at it.
+constexpr std::int64_t kBeforeData = 64;
+constexpr std::int64_t kLongestHeading = sizeof(programs::Heading);
+static_assert(kLongestHeading <= kBeforeData);
+
+}  // namespace
+
+// The peers behind this rank first, so that not all send to the same one at once.
+SmallCollectives::SmallCollectives(transport::Mpi& mpi) : mpi_(mpi), rank_(mpi.rank()), size_(mpi.size()) {
+  if (!can_compare()) {
+    return;
+  }
+  room_ = kBeforeData + kMostBytes + kLongestHeading;
+  room_ += -room_ & (kBeforeData - 1);  // whole lines
+  memory_.resize(static_cast<std::size_t>(2 * size_ * room_) / sizeof(Line));
+  first_ = reinterpret_cast<std::byte*>(memory_.data()) + kBeforeData;
+  for (int step = 1; step < size_; ++step) {
+    const int peer = (rank_ + step) % size_;
+    letters_.push_back({.peer = peer});
+  }
+}
+
+bool SmallCollectives::can_compare() const { return size_ >= 2 && size_ <= kMostRanks; }
+
+bool SmallCollectives::can(const Request& request) const {
+  if (!can_compare()) {
+    return false;
+  }
+  const View& view = request.view;
+  switch (request.operation) {
+    case Operation::reduce_scatter:
+    case Operation::all_gather:
+      return view.count * size_of(view.dtype) <=
+             kMostBytes * size_;  // shards are whole lines, and so is that
+    case Operation::all_reduce:
+      return view.count * size_of(view.dtype) * size_ <= kMostBytes;
+    default:
+      return false;
+  }
+}
+
+void SmallCollectives::exchange(const programs::Heading& mine, const transport::Channels::Describe& what,
+                                Deadline deadline) {
+  if (const std::optional<std::uint64_t> bits = programs::packed(mine)) {
+    exchange_behind(*bits, mine, what, deadline);
+  } else {
+    exchange_behind(mine, mine, what, deadline);
+  }
+}
+
+template <typename Written>
+void SmallCollectives::exchange_behind(const Written& heading, const programs::Heading& mine,
+                                       const transport::Channels::Describe& what, Deadline deadline) {
+  constexpr auto kLength = static_cast<std::int64_t>(sizeof heading);
+  for (transport::Letter& letter : letters_) {
+    std::byte* const begin = out(letter.peer) - kLength;
+    std::memcpy(begin, &heading, sizeof heading);
+    letter.out = begin;
+    letter.bytes += kLength;
+    letter.in = in(letter.peer) - kLength;
+    letter.room = kMostBytes + kLongestHeading;
+  }
+  mpi_.exchange(letters_, 0, what, deadline);
+  for (const transport::Letter& letter : letters_) {
+    Written theirs;
+    std::memcpy(&theirs, letter.in, sizeof theirs);
+    if (!(theirs == heading)) {
+      programs::throw_on_mismatch(mine, rank_, programs::read_heading(letter.in, mine.sequence), letter.peer);
+    }
+  }
+}
+
+void SmallCollectives::compare(const Request& request, std::uint64_t sequence,
+                               const transport::Channels::Describe& what, Deadline deadline) {
+  for (transport::Letter& letter : letters_) {
+    letter.bytes = 0;
+  }
+  exchange(programs::heading_of(sequence, request), what, deadline);
+}
+
+void SmallCollectives::run(const Request& request, std::uint64_t sequence,
+                           const transport::Channels::Describe& what, Deadline deadline) {
+  const View& view = request.view;
+  const std::int64_t element = size_of(view.dtype);
+  std::byte* const vector = view.count > 0 ? view.buffer.data() + view.offset_bytes : nullptr;
+  const bool whole = request.operation == Operation::all_reduce;
+  const bool gathers = request.operation == Operation::all_gather;
+  const std::int64_t block = whole ? view.count : shard_of(view.count, view.dtype, size_, 0).count();
+  // In bytes: the part of the vector that belongs to a rank.
+  const auto part = [&](int rank) {
+    const std::int64_t begin = whole ? 0 : std::min(view.count, rank * block);
+    return Range{.begin = begin * element, .end = std::min(view.count, begin + block) * element};
+  };
+  for (transport::Letter& letter : letters_) {
+    const Range sent = part(gathers ? rank_ : letter.peer);
+    if (sent.count() > 0) {
+      std::memcpy(out(letter.peer), vector + sent.begin, static_cast<std::size_t>(sent.count()));
+    }
+    letter.bytes = sent.count();
+  }
+  exchange(programs::heading_of(sequence, request), what, deadline);
+  if (gathers) {
+    for (const transport::Letter& letter : letters_) {
+      const Range shard = part(letter.peer);
+      if (shard.count() > 0) {
+        std::memcpy(vector + shard.begin, in(letter.peer), static_cast<std::size_t>(shard.count()));
+      }
+    }
+    return;
+  }
+  const Range reduced = part(rank_);
+  if (reduced.count() == 0) {
+    return;
+  }
+  std::byte* const result = vector + reduced.begin;
+  sources_.clear();
+  for (int rank = 0; rank < size_; ++rank) {
+    sources_.push_back(rank == rank_ ? result : in(rank));
+  }
+  collective::reduce(view.dtype, request.reduction, sources_, result, reduced.count() / element);
+}
+
+}  // namespace dear::backends

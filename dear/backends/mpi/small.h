@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dear/base/cache_line.h"
+#include "dear/collective/request.h"
+#include "dear/programs/heading.h"
+#include "dear/transport/mpi/mpi.h"
+
+namespace dear::backends {
+
+// Collectives on vectors so small that the number of messages is all that counts: one to each rank and one
+// from each, with the heading and the data together, and sums in the order of ranks.
+class SmallCollectives {
+ public:
+  explicit SmallCollectives(transport::Mpi& mpi);
+
+  [[nodiscard]] bool can(const Request& request) const;
+  // `sequence` counts these collectives, on all ranks alike.
+  void run(const Request& request, std::uint64_t sequence, const transport::Channels::Describe& what,
+           Deadline deadline);
+
+  // Only compares what the ranks ask for, of any size. Throws what a collective would; for as many ranks as
+  // run() is.
+  [[nodiscard]] bool can_compare() const;
+  void compare(const Request& request, std::uint64_t sequence, const transport::Channels::Describe& what,
+               Deadline deadline);
+
+ private:
+  // Puts `mine` ahead of the data of each letter, sends them, and compares those that come.
+  void exchange(const programs::Heading& mine, const transport::Channels::Describe& what, Deadline deadline);
+  template <typename Written>
+  void exchange_behind(const Written& heading, const programs::Heading& mine,
+                       const transport::Channels::Describe& what, Deadline deadline);
+  // The data for a peer, and that from it.
+  [[nodiscard]] std::byte* out(int peer) { return first_ + 2 * peer * room_; }
+  [[nodiscard]] std::byte* in(int peer) { return out(peer) + room_; }
+
+  transport::Mpi& mpi_;
+  int rank_;
+  int size_;
+  std::int64_t room_ = 0;  // for a letter
+  struct alignas(kCacheLineBytes) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> memory_;
+  std::byte* first_ = nullptr;              // of it, behind the place of a heading
+  std::vector<transport::Letter> letters_;  // one for each peer, a heading and data
+  std::vector<const std::byte*> sources_;
+};
+
+}  // namespace dear::backends

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+#include "dear/base/deadline.h"
+#include "dear/transport/mpi/mpi.h"
+
+// What ranks say to each other while a backend over MPI is made.
+namespace dear::backends {
+
+// The text that rank 0 has, of any length, on every rank.
+std::string text_of_rank_0(transport::Mpi& mpi, const std::string& text, Deadline deadline);
+
+// Whether it is so on all of them.
+bool on_all_ranks(transport::Mpi& mpi, bool so, Deadline deadline);
+
+}  // namespace dear::backends

@@ -1,0 +1,102 @@
+#include "dear/backends/shaped/shaped.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/base/units.h"
+#include "dear/cost/ring.h"
+
+namespace dear::backends {
+namespace {
+
+std::string describe_network(const Network& network) {
+  return fmt::format("{} (alpha {}, {:.4g} Gbit/s)", network.name, format_seconds(network.link.alpha_seconds),
+                     8e-9 / network.link.beta_seconds_per_byte);
+}
+
+double modelled_seconds(const Request& request, const Link& link, int ranks) {
+  const std::int64_t bytes = request.view.count * size_of(request.view.dtype);
+  switch (request.operation) {
+    case Operation::barrier:
+      return cost::ring_barrier_seconds(link, ranks);
+    case Operation::reduce_scatter:
+      return cost::ring_reduce_scatter_seconds(link, ranks, bytes);
+    case Operation::all_gather:
+      return cost::ring_all_gather_seconds(link, ranks, bytes);
+    case Operation::all_reduce:
+      return cost::ring_all_reduce_seconds(link, ranks, bytes);
+    case Operation::broadcast:
+      return cost::pipelined_broadcast_seconds(link, ranks, bytes);
+    case Operation::all_to_all:
+      return cost::pairwise_all_to_all_seconds(link, ranks, bytes);
+  }
+  return 0;
+}
+
+class Shaped final : public Backend {
+ public:
+  Shaped(std::unique_ptr<Backend> inner, Network network)
+      : inner_(std::move(inner)), network_(std::move(network)) {}
+
+  [[nodiscard]] int rank() const override { return inner_->rank(); }
+  [[nodiscard]] int size() const override { return inner_->size(); }
+  [[nodiscard]] std::string description() const override {
+    return fmt::format("{}, over a modelled network: {}", inner_->description(), describe_network(network_));
+  }
+  [[nodiscard]] std::string modelled_network() const override { return describe_network(network_); }
+
+  Buffer allocate(std::int64_t bytes, Deadline deadline) override {
+    return inner_->allocate(bytes, deadline);
+  }
+
+  // The link carries one collective at a time, by itself: a collective begins when all ranks have asked for
+  // it and the link is free. All ranks know both, so all come to the same end, whenever their threads ran.
+  Timing run(const Request& request, Deadline deadline) override {
+    if (refused_) {
+      std::rethrow_exception(refused_);
+    }
+    const std::chrono::duration<double> cost(modelled_seconds(request, network_.link, size()));
+    if (cost > deadline.remaining()) {
+      refuse(request, cost.count());
+    }
+    const Timing real = inner_->run(request, deadline);
+    const SteadyTime carried_from = std::max(free_at_, real.asked);
+    free_at_ = carried_from + std::chrono::duration_cast<SteadyClock::duration>(cost);
+    // A host that is late has the result only at `real.end`. That delays neither the link nor, on it, what
+    // follows; but what follows is not reported to begin before.
+    const SteadyTime begin = std::max(carried_from, last_end_);
+    last_end_ = std::max(free_at_, real.end);
+    return {.begin = begin, .end = last_end_, .asked = real.asked};
+  }
+
+  void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
+
+ private:
+  [[noreturn]] void refuse(const Request& request, double seconds) {
+    const std::string message = fmt::format(
+        "{} takes {} on the modelled network {}, longer than the timeout leaves: raise the timeout or "
+        "model a faster network",
+        describe(request), format_seconds(seconds), describe_network(network_));
+    inner_->abort(message);
+    refused_ = std::make_exception_ptr(TimeoutError(message));
+    std::rethrow_exception(refused_);
+  }
+
+  std::unique_ptr<Backend> inner_;
+  Network network_;
+  std::exception_ptr refused_;
+  SteadyTime free_at_{};   // when the modelled link has carried all before
+  SteadyTime last_end_{};  // of the collective before, as reported
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_shaped(std::unique_ptr<Backend> inner, const Network& network) {
+  return std::make_unique<Shaped>(std::move(inner), network);
+}
+
+}  // namespace dear::backends

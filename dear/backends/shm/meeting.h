@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+
+#include "dear/backends/shm/segment_channel.h"
+#include "dear/backends/shm/shm.h"
+#include "dear/host/peers.h"
+#include "dear/host/segment.h"
+
+namespace dear::backends {
+
+using host::Peers;
+
+// What a rank has when all have come.
+struct Meeting {
+  std::shared_ptr<Segment> board;  // for a Control
+  Peers peers;
+  std::unique_ptr<SegmentChannel> channel;
+};
+
+// [Note: the meeting] Rank 0 listens on a socket whose name (abstract: it lies in no file system) comes from
+// the rendezvous text; the others connect and say rank and size. Rank 0 tells everybody who has come whenever
+// one comes, so that each can name the missing ones, and at last hands out the board and a pidfd of every
+// rank. A peer of another user is turned away. The sockets stay open for the segments of later buffers.
+Meeting meet(const ShmOptions& options);
+
+}  // namespace dear::backends

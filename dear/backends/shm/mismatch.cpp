@@ -1,0 +1,149 @@
+#include "dear/backends/shm/mismatch.h"
+
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/collective/bit_field.h"
+#include "dear/host/peers.h"
+
+namespace dear::backends {
+namespace {
+
+// Beside the values of Operation.
+constexpr std::uint8_t kAllocation = 255;
+constexpr std::uint8_t kSharedAllocation = 254;
+
+// Of the first word of a gist, whose highest bit is set.
+constexpr collective::BitField kCount = {0, 20};
+constexpr collective::BitField kLabel = {20, 20};    // plus 1, so that none is 0
+constexpr collective::BitField kSequence = {40, 8};  // its last bits
+constexpr collective::BitField kRoot = {48, 7};
+constexpr collective::BitField kOperation = {55, 3};
+constexpr collective::BitField kDType = {58, 3};
+constexpr collective::BitField kReduction = {61, 2};
+constexpr std::uint64_t kThere = std::uint64_t{1} << 63;
+// Of the second.
+constexpr collective::BitField kBuffer = {0, 24};
+constexpr collective::BitField kOffset = {24, 40};
+
+auto key(const Announcement& one) {
+  return std::tie(one.sequence, one.operation, one.count, one.dtype, one.reduction, one.root, one.label,
+                  one.buffer, one.offset_bytes, one.output_buffer, one.output_offset_bytes);
+}
+
+std::string describe(const Announcement& one) {
+  if (one.operation == kAllocation) {
+    return fmt::format("an allocation of {} bytes", one.count);
+  }
+  if (one.operation == kSharedAllocation) {
+    return fmt::format("an allocation of {} bytes for all to share", one.count);
+  }
+  Request request{.operation = static_cast<Operation>(one.operation),
+                  .reduction = static_cast<Reduction>(one.reduction),
+                  .root = one.root,
+                  .label = one.label};
+  request.view.count = one.count;
+  request.view.dtype = static_cast<DType>(one.dtype);
+  return dear::describe(request);
+}
+
+// Where the data lies: told only when the collectives are alike in all else.
+std::string describe_place(const Announcement& one) {
+  std::string text = fmt::format("{} at byte {} of buffer {}", describe(one), one.offset_bytes, one.buffer);
+  if (one.output_buffer != 0) {
+    text += fmt::format(" to byte {} of buffer {}", one.output_offset_bytes, one.output_buffer);
+  }
+  return text;
+}
+
+}  // namespace
+
+Gist gist_of(const Announcement& one) {
+  const auto count = static_cast<std::uint64_t>(one.count);
+  const auto label = static_cast<std::uint64_t>(one.label + 1);
+  const auto root = static_cast<std::uint64_t>(one.root);
+  const auto offset = static_cast<std::uint64_t>(one.offset_bytes);
+  const bool has_room = kCount.fits(count) && kLabel.fits(label) && kRoot.fits(root) &&
+                        kOperation.fits(one.operation) && kDType.fits(one.dtype) &&
+                        kReduction.fits(one.reduction) && kBuffer.fits(one.buffer) && kOffset.fits(offset) &&
+                        one.output_buffer == 0 && one.output_offset_bytes == 0;
+  if (!has_room) {
+    return {};
+  }
+  return {.what = kThere | kCount.at_its_place(count) | kLabel.at_its_place(label) |
+                  kSequence.at_its_place(one.sequence) | kRoot.at_its_place(root) |
+                  kOperation.at_its_place(one.operation) | kDType.at_its_place(one.dtype) |
+                  kReduction.at_its_place(one.reduction),
+          .where = kBuffer.at_its_place(one.buffer) | kOffset.at_its_place(offset)};
+}
+
+bool asks_the_same(const Announcement& one, const Announcement& other) { return key(one) == key(other); }
+
+Announcement announce(const Request& request, std::uint64_t buffer, std::uint64_t output_buffer) {
+  Announcement mine;
+  mine.operation = static_cast<std::uint8_t>(request.operation);
+  mine.label = request.label;
+  if (request.operation == Operation::barrier) {
+    return mine;
+  }
+  mine.count = request.view.count;
+  mine.dtype = static_cast<std::uint8_t>(request.view.dtype);
+  mine.buffer = buffer;
+  mine.offset_bytes = request.view.offset_bytes;
+  if (request.operation == Operation::reduce_scatter || request.operation == Operation::all_reduce) {
+    mine.reduction = static_cast<std::uint8_t>(request.reduction);
+  }
+  if (request.operation == Operation::broadcast) {
+    mine.root = request.root;
+  }
+  if (request.operation == Operation::all_to_all) {
+    mine.output_buffer = output_buffer;
+    mine.output_offset_bytes = request.output.offset_bytes;
+  }
+  return mine;
+}
+
+Announcement announce_allocation(std::int64_t bytes) {
+  Announcement mine;
+  mine.operation = kAllocation;
+  mine.count = bytes;
+  return mine;
+}
+
+Announcement announce_shared_allocation(std::int64_t bytes) {
+  Announcement mine = announce_allocation(bytes);
+  mine.operation = kSharedAllocation;
+  return mine;
+}
+
+void throw_on_mismatch(const std::vector<Announcement>& by_rank) {
+  const Announcement& first = by_rank.front();
+  const Announcement* other = nullptr;
+  std::vector<int> ranks;
+  for (std::size_t rank = 1; rank < by_rank.size(); ++rank) {
+    const Announcement& one = by_rank[rank];
+    if (other == nullptr && key(one) != key(first)) {
+      other = &one;
+    }
+    if (other != nullptr && key(one) == key(*other)) {
+      ranks.push_back(static_cast<int>(rank));
+    }
+  }
+  if (other == nullptr) {
+    return;
+  }
+  std::string theirs = describe(*other);
+  std::string expected = describe(first);
+  if (theirs == expected) {
+    theirs = describe_place(*other);
+    expected = describe_place(first);
+  }
+  throw MismatchError(fmt::format(
+      "collective {}: {} {} for {}, rank 0 for {}: every rank must issue the same collectives in "
+      "the same order",
+      first.sequence, host::list_ranks(ranks), ranks.size() == 1 ? "asks" : "ask", theirs, expected));
+}
+
+}  // namespace dear::backends

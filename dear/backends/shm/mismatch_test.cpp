@@ -1,0 +1,208 @@
+#include "dear/backends/shm/mismatch.h"
+
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/backends/shm/shm.h"
+#include "dear/backends/testing/ranks.h"
+
+namespace dear::backends::mismatch_test {
+namespace {
+
+using ::testing::Each;
+
+constexpr const char* kRule = ": every rank must issue the same collectives in the same order";
+
+struct Case {
+  const char* name;
+  // Changes what ranks 1 and 2 issue instead of an all-reduce of 1000 fp32, sum (label 3).
+  std::function<void(Request&)> change;
+  const char* found;
+  const char* expected = "all-reduce of 1000 fp32, sum (label 3)";
+};
+void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
+
+class Mismatch : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Mismatch, IsTheSameSentenceOnEveryRank) {
+  const auto reports = collective::testing::run_on_threads(make_shm_threads(4), {}, [](Group& group) {
+    const Buffer buffer = group.allocate(8192);
+    const Buffer other = group.allocate(8192);
+    Request request{
+        .operation = Operation::all_reduce, .view = {.buffer = buffer, .count = 1000}, .label = 3};
+    request.output = {.buffer = other, .count = 1000};
+    if (group.rank() == 1 || group.rank() == 2) {
+      GetParam().change(request);
+    }
+    group.issue(request).wait();
+  });
+  EXPECT_THAT(reports, Each(std::string("MismatchError: collective 3: ranks 1, 2 ask for ") +
+                            GetParam().found + ", rank 0 for " + GetParam().expected + kRule));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, Mismatch,
+    ::testing::Values(
+        Case{"Operation", [](Request& r) { r.operation = Operation::all_gather; },
+             "all-gather of 1000 fp32 (label 3)"},
+        Case{"Barrier", [](Request& r) { r.operation = Operation::barrier; }, "barrier (label 3)"},
+        Case{"Count", [](Request& r) { r.view.count = 999; }, "all-reduce of 999 fp32, sum (label 3)"},
+        Case{"Type", [](Request& r) { r.view.dtype = DType::i32; },
+             "all-reduce of 1000 int32, sum (label 3)"},
+        Case{"Reduction", [](Request& r) { r.reduction = Reduction::max; },
+             "all-reduce of 1000 fp32, max (label 3)"},
+        Case{"Label", [](Request& r) { r.label = 4; }, "all-reduce of 1000 fp32, sum (label 4)"},
+        Case{"Offset", [](Request& r) { r.view.offset_bytes = 64; },
+             "all-reduce of 1000 fp32, sum (label 3) at byte 64 of buffer 1",
+             "all-reduce of 1000 fp32, sum (label 3) at byte 0 of buffer 1"},
+        Case{"Buffer", [](Request& r) { r.view.buffer = r.output.buffer; },
+             "all-reduce of 1000 fp32, sum (label 3) at byte 0 of buffer 2",
+             "all-reduce of 1000 fp32, sum (label 3) at byte 0 of buffer 1"}),
+    [](const auto& test) { return test.param.name; });
+
+TEST(MismatchOf, Roots) {
+  const auto reports = collective::testing::run_on_threads(make_shm_threads(3), {}, [](Group& group) {
+    const Buffer buffer = group.allocate(64);
+    group.broadcast({.buffer = buffer, .count = 1}, group.rank() == 2 ? 1 : 0).wait();
+  });
+  EXPECT_THAT(
+      reports,
+      Each(std::string("MismatchError: collective 2: rank 2 asks for broadcast of 1 fp32 from rank 1, "
+                       "rank 0 for broadcast of 1 fp32 from rank 0") +
+           kRule));
+}
+
+TEST(MismatchOf, Allocations) {
+  const auto sizes = collective::testing::run_on_threads(make_shm_threads(2), {}, [](Group& group) {
+    static_cast<void>(group.allocate(group.rank() == 0 ? 64 : 128));
+  });
+  EXPECT_THAT(
+      sizes,
+      Each(std::string("MismatchError: collective 1: rank 1 asks for an allocation of 128 bytes, rank 0 "
+                       "for an allocation of 64 bytes") +
+           kRule));
+  const auto kinds = collective::testing::run_on_threads(make_shm_threads(2), {}, [](Group& group) {
+    if (group.rank() == 0) {
+      group.barrier().wait();
+    } else {
+      static_cast<void>(group.allocate(1));
+    }
+  });
+  EXPECT_THAT(
+      kinds, Each(std::string("MismatchError: collective 1: rank 1 asks for an allocation of 1 bytes, rank 0 "
+                              "for barrier") +
+                  kRule));
+}
+
+TEST(MismatchOf, SharedAndPrivateAllocations) {
+  const auto reports = collective::testing::run_on_threads(make_shm_threads(2), {}, [](Group& group) {
+    static_cast<void>(group.rank() == 0 ? group.allocate(64) : group.allocate_shared(64));
+  });
+  EXPECT_THAT(reports,
+              Each(std::string("MismatchError: collective 1: rank 1 asks for an allocation of 64 bytes "
+                               "for all to share, rank 0 for an allocation of 64 bytes") +
+                   kRule));
+}
+
+TEST(MismatchOf, IrrelevantFieldsIsNone) {
+  const auto reports = collective::testing::run_on_threads(make_shm_threads(2), {}, [](Group& group) {
+    const Buffer buffer = group.allocate(64);
+    group
+        .issue({.operation = Operation::all_gather,
+                .view = {.buffer = buffer, .count = 16},
+                .reduction = group.rank() == 0 ? Reduction::sum : Reduction::max,
+                .root = group.rank()})
+        .wait();
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+Announcement said() {
+  return {.sequence = 7,
+          .count = 1000,
+          .label = 3,
+          .buffer = 2,
+          .offset_bytes = 64,
+          .operation = static_cast<std::uint8_t>(Operation::all_reduce)};
+}
+
+struct Change {
+  const char* name;
+  std::function<void(Announcement&)> apply;
+};
+void PrintTo(const Change& one, std::ostream* out) { *out << one.name; }
+
+class GistDiffersBy : public ::testing::TestWithParam<Change> {};
+
+TEST_P(GistDiffersBy, EachField) {
+  Announcement changed = said();
+  GetParam().apply(changed);
+  EXPECT_FALSE(asks_the_same(said(), changed));
+  EXPECT_NE(gist_of(changed).what, 0);
+  EXPECT_NE(gist_of(said()), gist_of(changed));
+}
+
+INSTANTIATE_TEST_SUITE_P(Fields, GistDiffersBy,
+                         ::testing::Values(Change{"Sequence", [](Announcement& a) { ++a.sequence; }},
+                                           Change{"Operation", [](Announcement& a) { ++a.operation; }},
+                                           Change{"Count", [](Announcement& a) { ++a.count; }},
+                                           Change{"Type", [](Announcement& a) { ++a.dtype; }},
+                                           Change{"Reduction", [](Announcement& a) { ++a.reduction; }},
+                                           Change{"Root", [](Announcement& a) { ++a.root; }},
+                                           Change{"Label", [](Announcement& a) { ++a.label; }},
+                                           Change{"NoLabel", [](Announcement& a) { a.label = -1; }},
+                                           Change{"Buffer", [](Announcement& a) { ++a.buffer; }},
+                                           Change{"Offset", [](Announcement& a) { ++a.offset_bytes; }}),
+                         [](const auto& test) { return test.param.name; });
+
+class GistHasNoRoomFor : public ::testing::TestWithParam<Change> {};
+
+TEST_P(GistHasNoRoomFor, IsEmpty) {
+  Announcement large = said();
+  GetParam().apply(large);
+  EXPECT_EQ(gist_of(large).what, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, GistHasNoRoomFor,
+    ::testing::Values(Change{"Count", [](Announcement& a) { a.count = 1 << 20; }},
+                      Change{"NegativeCount", [](Announcement& a) { a.count = -1; }},
+                      Change{"Label", [](Announcement& a) { a.label = (1 << 20) - 1; }},
+                      Change{"Root", [](Announcement& a) { a.root = 128; }},
+                      Change{"Buffer", [](Announcement& a) { a.buffer = 1 << 24; }},
+                      Change{"Offset", [](Announcement& a) { a.offset_bytes = std::int64_t{1} << 40; }},
+                      Change{"Output", [](Announcement& a) { a.output_buffer = 1; }},
+                      Change{"OutputOffset", [](Announcement& a) { a.output_offset_bytes = 1; }},
+                      Change{"Allocation", [](Announcement& a) { a = announce_allocation(64); }},
+                      Change{"SharedAllocation",
+                             [](Announcement& a) { a = announce_shared_allocation(64); }}),
+    [](const auto& test) { return test.param.name; });
+
+TEST(Gist, IsTheSameForTheSame) {
+  Announcement later = said();
+  later.arrival_nanoseconds = later.asked_nanoseconds = 5;
+  EXPECT_EQ(gist_of(said()), gist_of(later));
+}
+
+// What a gist has no room for is compared in full.
+TEST(MismatchOf, WhatNoGistHasRoomFor) {
+  const auto reports = collective::testing::run_on_threads(make_shm_threads(2), {}, [](Group& group) {
+    const Buffer buffer = group.allocate(64);
+    const int label = (1 << 20) + 1;
+    Request request{
+        .operation = Operation::all_gather, .view = {.buffer = buffer, .count = 16}, .label = label};
+    group.issue(request).wait();
+    request.label = label + group.rank();
+    group.issue(request).wait();
+  });
+  EXPECT_THAT(
+      reports,
+      Each(std::string("MismatchError: collective 3: rank 1 asks for all-gather of 16 fp32 (label 1048578), "
+                       "rank 0 for all-gather of 16 fp32 (label 1048577)") +
+           kRule));
+}
+
+}  // namespace
+}  // namespace dear::backends::mismatch_test

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "dear/backends/shm/copy.h"
+#include "dear/collective/request.h"
+#include "dear/collective/shard.h"
+
+// How data moves in a collective on shared memory, apart from who waits for whom.
+namespace dear::backends {
+
+// One rank's side of a collective on `size` ranks.
+struct Side {
+  const Request& request;
+  int rank;
+  int size;
+  std::span<std::byte* const> parts;  // what each rank brought, where this rank can read it
+  std::byte* out;  // this rank's part of the view, of an all-to-all that of the output; may be among `parts`
+
+  [[nodiscard]] Range shard(int of) const {
+    return shard_of(request.view.count, request.view.dtype, size, of);
+  }
+};
+
+// What of a rank's view the others need: bytes of it. Nothing for a rank that brings nothing.
+Range brought_bytes(const Request& request, int rank, int size);
+
+// This rank's part of it: what was brought stays as it is, but for `out`. An all-reduce is done in full by
+// each rank: of those and of all-gathers this is for few bytes.
+void move(const Side& side);
+
+// The same where parts are the views themselves: each rank writes what it has to give into all of them, since
+// a store need not wait for what a load must. Of an all-reduce each does a piece, which nobody else reads.
+void move_in_views(const Side& side);
+
+}  // namespace dear::backends

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "dear/base/deadline.h"
+#include "dear/host/segment.h"
+
+namespace dear::backends {
+
+using host::Segment;
+
+// How a segment that rank 0 created reaches the other ranks.
+class SegmentChannel {
+ public:
+  virtual ~SegmentChannel() = default;
+  // On rank 0. Does not wait for the others.
+  virtual void give(const std::shared_ptr<Segment>& segment) = 0;
+  // On each other rank, as often as rank 0 gives.
+  virtual std::shared_ptr<Segment> take(std::int64_t bytes, Deadline deadline) = 0;
+};
+
+}  // namespace dear::backends

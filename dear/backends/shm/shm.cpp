@@ -1,0 +1,380 @@
+#include "dear/backends/shm/shm.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <typeinfo>
+#include <unistd.h>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/backends/shm/control.h"
+#include "dear/backends/shm/meeting.h"
+#include "dear/backends/shm/mismatch.h"
+#include "dear/backends/shm/movement.h"
+#include "dear/backends/shm/segment_channel.h"
+#include "dear/base/error.h"
+#include "dear/base/first_error.h"
+#include "dear/base/units.h"
+
+namespace dear::backends {
+namespace {
+
+// The parts of all ranks lie side by side in one segment, `stride` bytes apart; those of a shared buffer are
+// one and the same, 0 apart.
+struct ShmRegion final : Buffer::Region {
+  std::shared_ptr<Segment> segment;
+  std::weak_ptr<Control> control;  // whose group it belongs to
+  std::int64_t stride = 0;
+  std::uint64_t number = 0;
+
+  [[nodiscard]] std::byte* part_of(int rank) const { return segment->data() + stride * rank; }
+};
+
+// A view as this backend sees it: every rank's part of it.
+struct SharedView {
+  const ShmRegion* region = nullptr;  // null for an empty view of no buffer
+  std::int64_t offset = 0;
+  std::int64_t element = 1;
+
+  [[nodiscard]] std::byte* of(int rank, std::int64_t first_element = 0) const {
+    return region != nullptr ? region->part_of(rank) + offset + first_element * element : nullptr;
+  }
+};
+
+std::int64_t nanoseconds_of(SteadyTime time) { return time.time_since_epoch() / std::chrono::nanoseconds(1); }
+
+class Shm final : public SharedMemory {
+ public:
+  Shm(std::shared_ptr<Segment> board, Peers peers, std::unique_ptr<SegmentChannel> channel, int rank,
+      int size, std::function<void()> meanwhile = {})
+      : rank_(rank),
+        size_(size),
+        control_(
+            std::make_shared<Control>(std::move(board), std::move(peers), rank, size, std::move(meanwhile))),
+        channel_(std::move(channel)),
+        parts_(static_cast<std::size_t>(size)) {}
+  Shm(const Shm&) = delete;
+  Shm& operator=(const Shm&) = delete;
+  ~Shm() override { control_->leave(); }
+
+  // No rank goes on before all of them have the shared memory.
+  void meet(Deadline deadline) {
+    guarded([&] { control_->barrier([] { return "wait for all ranks to meet"; }, deadline); });
+  }
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return size_; }
+  [[nodiscard]] std::string description() const override {
+    return fmt::format("shm, {} {} on this host", size_, size_ == 1 ? "rank" : "ranks");
+  }
+
+  Buffer allocate(std::int64_t bytes, Deadline deadline) override {
+    Buffer buffer;
+    guarded([&] { buffer = allocate_on_all(bytes, Parts::one_per_rank, deadline); });
+    return buffer;
+  }
+
+  [[nodiscard]] bool shares_memory() const override { return true; }
+  Buffer allocate_shared(std::int64_t bytes, Deadline deadline) override {
+    Buffer buffer;
+    guarded([&] { buffer = allocate_on_all(bytes, Parts::one_for_all, deadline); });
+    return buffer;
+  }
+
+  Timing run(const Request& request, Deadline deadline) override {
+    Timing timing;
+    guarded([&] { timing = run_on_all(request, deadline); });
+    return timing;
+  }
+
+  [[nodiscard]] std::byte* part_of(const Buffer& buffer, int rank) const override {
+    return share({.buffer = buffer}).of(rank);
+  }
+
+  Timing meet_for(const Request& request, Deadline deadline) override {
+    Timing timing;
+    guarded([&] {
+      const auto what = [&] {
+        return fmt::format("wait in collective {}, {}", sequence_, describe(request));
+      };
+      timing =
+          enter(say_of(request), begin_now(request).begin, request.timed, what, deadline, request.waiting);
+    });
+    return timing;
+  }
+
+  void abort(const std::string& reason) noexcept override {
+    control_->post_failure(Control::FailureKind::transport, fmt::format("rank {} failed: {}", rank_, reason));
+  }
+
+ private:
+  enum class Parts { one_per_rank, one_for_all };
+
+  // The first error is this rank's for good, and the peers learn of it unless they have one already.
+  template <typename Function>
+  void guarded(const Function& function) {
+    error_.guard(function, [this](const std::exception& error) { abort(error.what()); });
+  }
+
+  SharedView share(const View& view) const {
+    if (!view.buffer.region()) {
+      return {};
+    }
+    const Buffer::Region& known = *view.buffer.region();
+    const auto* region = typeid(known) == typeid(ShmRegion) ? static_cast<const ShmRegion*>(&known) : nullptr;
+    if (region == nullptr || region->control.owner_before(control_) ||
+        control_.owner_before(region->control)) {
+      throw ConfigError(
+          "a collective was given a buffer of another group: allocate it with the group that uses it");
+    }
+    return {.region = region, .offset = view.offset_bytes, .element = size_of(view.dtype)};
+  }
+
+  // Puts down what this rank is about to do, under the next sequence.
+  Announcement& say(const Announcement& mine);
+  Announcement& say_of(const Request& request);
+  // Waits for the others and compares. Returns the moment from which all were there, if it is `timed`.
+  Timing enter(Announcement& mine, SteadyTime now, bool timed, const Control::Describe& what,
+               Deadline deadline, Waiting waiting);
+  [[nodiscard]] std::vector<Announcement> all_announcements() const;
+  Buffer allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline);
+  Timing run_on_all(const Request& request, Deadline deadline);
+
+  int rank_;
+  int size_;
+  std::shared_ptr<Control> control_;
+  std::unique_ptr<SegmentChannel> channel_;
+  FirstError error_;
+  std::uint64_t sequence_ = 0;     // collectives entered, allocations included
+  std::uint64_t buffers_ = 0;      // allocated
+  std::vector<std::byte*> parts_;  // of the collective at work, by rank
+};
+
+Announcement& Shm::say(const Announcement& mine) {
+  ++sequence_;
+  Announcement& said = control_->announcement(rank_, sequence_);
+  said = mine;
+  said.sequence = sequence_;
+  return said;
+}
+
+std::vector<Announcement> Shm::all_announcements() const {
+  std::vector<Announcement> all;
+  for (int rank = 0; rank < size_; ++rank) {
+    all.push_back(control_->announcement(rank, sequence_));
+  }
+  return all;
+}
+
+// The gists come with the barrier; the announcements are read where those differ or have no room, and for the
+// times in them.
+Timing Shm::enter(Announcement& mine, SteadyTime now, bool timed, const Control::Describe& what,
+                  Deadline deadline, Waiting waiting) {
+  mine.arrival_nanoseconds = nanoseconds_of(now);
+  if (mine.asked_nanoseconds == 0) mine.asked_nanoseconds = mine.arrival_nanoseconds;
+  const Gist gist = gist_of(mine);
+  control_->brief_for_next().gist = gist;
+  control_->barrier(what, deadline, waiting);
+  bool alike = gist.what != 0;
+  for (int rank = 0; rank < size_; ++rank) {
+    alike = alike && control_->brief_of_last(rank).gist == gist;
+  }
+  if (!alike) {
+    throw_on_mismatch(all_announcements());
+  }
+  if (!timed) {
+    return {};
+  }
+  std::int64_t arrived = 0;
+  std::int64_t asked = 0;
+  for (int rank = 0; rank < size_; ++rank) {
+    const Announcement& theirs = control_->announcement(rank, sequence_);
+    arrived = std::max(arrived, theirs.arrival_nanoseconds);
+    asked = std::max(asked, theirs.asked_nanoseconds);
+  }
+  return {.begin = SteadyTime(std::chrono::nanoseconds(arrived)),
+          .asked = SteadyTime(std::chrono::nanoseconds(asked))};
+}
+
+Buffer Shm::allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline) {
+  const bool shared = parts == Parts::one_for_all;
+  if (bytes < 0) {
+    throw ConfigError(fmt::format("cannot allocate a buffer of {} bytes: the size is negative", bytes));
+  }
+  const auto what = [&] {
+    return fmt::format("wait in collective {}, allocation of {} bytes", sequence_, bytes);
+  };
+  Announcement& mine = say(shared ? announce_shared_allocation(bytes) : announce_allocation(bytes));
+  enter(mine, SteadyClock::now(), false, what, deadline, Waiting::asleep);
+
+  auto region = std::make_shared<ShmRegion>();
+  const std::int64_t page = sysconf(_SC_PAGESIZE);
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  const bool too_many = bytes > kMost / size_ - page;
+  const std::int64_t part = too_many ? 0 : std::max(page, (bytes + page - 1) / page * page);
+  const std::int64_t total = shared ? part : part * size_;
+  if (rank_ == 0) {
+    try {
+      if (too_many) {
+        throw TransportError(fmt::format("cannot allocate {} for each of {} ranks: no machine has as much",
+                                         format_bytes(bytes), size_));
+      }
+      region->segment = Segment::create(total, fmt::format("a buffer of {} {} {} ranks", format_bytes(bytes),
+                                                           shared ? "shared by" : "on each of", size_));
+      channel_->give(region->segment);
+      region->segment->close_file();
+    } catch (const Error& error) {
+      control_->fail(Control::FailureKind::transport, error.what());
+    }
+  }
+  control_->barrier(what, deadline);
+  if (rank_ != 0) {
+    try {
+      region->segment = channel_->take(total, deadline);
+    } catch (const Error& error) {
+      control_->fail(Control::FailureKind::transport, fmt::format("rank {}: {}", rank_, error.what()));
+    }
+  }
+  control_->barrier(what, deadline);
+
+  region->control = control_;
+  region->stride = shared ? 0 : part;
+  region->shared = shared;
+  region->number = ++buffers_;
+  region->bytes = bytes;
+  region->data = region->part_of(rank_);
+  return Buffer(std::move(region));
+}
+
+Announcement& Shm::say_of(const Request& request) {
+  const SharedView view = share(request.view);
+  const SharedView output = share(request.output);
+  Announcement& mine = say(announce(request, view.region != nullptr ? view.region->number : 0,
+                                    output.region != nullptr ? output.region->number : 0));
+  mine.asked_nanoseconds = nanoseconds_of(request.asked);
+  return mine;
+}
+
+// [Note: small collectives] What fits beside the announcement is brought there, and what is smaller still
+// beside the word that this rank has come, so that the peers have it with the barrier on which the collective
+// begins, and nobody waits for its end: the place is used again two sequences or barriers later, and nobody
+// gets there before all have come to the next one and are through with this.
+//
+// What all ranks share is there when all have come, and nothing is moved: a copy of it made later, from a
+// note, could undo what its owner has written since.
+Timing Shm::run_on_all(const Request& request, Deadline deadline) {
+  const auto what = [&] { return fmt::format("wait in collective {}, {}", sequence_, describe(request)); };
+  const SharedView view = share(request.view);
+  const SharedView output = share(request.output);
+  Announcement& mine = say_of(request);
+  const bool moves =
+      request.operation != Operation::barrier && request.view.count > 0 && !request.view.buffer.shared();
+  const std::int64_t bytes = request.view.count * view.element;
+  const bool small = bytes <= Control::kNoteBytes;
+  const bool tiny = bytes <= Control::kBriefBytes;
+  if (moves && small) {
+    const Range range = brought_bytes(request, rank_, size_);
+    if (range.count() > 0) {
+      std::byte* const to = tiny ? control_->brief_for_next().data : control_->note(rank_, sequence_);
+      std::memcpy(to + range.begin, view.of(rank_) + range.begin, static_cast<std::size_t>(range.count()));
+    }
+  }
+  Timing timing = enter(mine, begin_now(request).begin, request.timed, what, deadline, request.waiting);
+  if (moves) {
+    for (int rank = 0; rank < size_; ++rank) {
+      parts_[static_cast<std::size_t>(rank)] = tiny    ? control_->brief_of_last(rank).data
+                                               : small ? control_->note(rank, sequence_)
+                                                       : view.of(rank);
+    }
+    const bool apart = request.operation == Operation::all_to_all;
+    const Side side{.request = request,
+                    .rank = rank_,
+                    .size = size_,
+                    .parts = parts_,
+                    .out = apart ? output.of(rank_) : view.of(rank_)};
+    if (small) {
+      move(side);
+    } else {
+      move_in_views(side);
+      // Until all are through, a peer may still read what the caller would write.
+      control_->barrier(what, deadline, request.waiting);
+    }
+  }
+  timing.end = end_now(request);
+  return timing;
+}
+
+// Threads share the mapping itself. The last to take lets go of it: a buffer lives as long as its handles.
+class ThreadChannel final : public SegmentChannel {
+ public:
+  struct Shelf {
+    std::mutex mutex;
+    std::shared_ptr<Segment> segment;
+    int takers = 0;
+  };
+  ThreadChannel(std::shared_ptr<Shelf> shelf, int size) : shelf_(std::move(shelf)), size_(size) {}
+
+  void give(const std::shared_ptr<Segment>& segment) override {
+    if (size_ > 1) {
+      const std::lock_guard lock(shelf_->mutex);
+      shelf_->segment = segment;
+      shelf_->takers = size_ - 1;
+    }
+  }
+  std::shared_ptr<Segment> take(std::int64_t /*bytes*/, Deadline /*deadline*/) override {
+    const std::lock_guard lock(shelf_->mutex);
+    return --shelf_->takers == 0 ? std::move(shelf_->segment) : shelf_->segment;
+  }
+
+ private:
+  std::shared_ptr<Shelf> shelf_;
+  int size_;
+};
+
+void check_size(int size) {
+  if (size < 1 || size > Control::kMaxRanks) {
+    throw ConfigError(
+        fmt::format("shared memory takes 1 to {} ranks on a host, not {}", Control::kMaxRanks, size));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<SharedMemory> make_shm(const ShmOptions& options) {
+  check_size(options.size);
+  if (options.rank < 0 || options.rank >= options.size) {
+    throw ConfigError(fmt::format("there is no rank {} among {} ranks", options.rank, options.size));
+  }
+  Meeting meeting = meet(options);
+  auto backend =
+      std::make_unique<Shm>(std::move(meeting.board), std::move(meeting.peers), std::move(meeting.channel),
+                            options.rank, options.size, options.meanwhile);
+  backend->meet(options.deadline);
+  return backend;
+}
+
+std::vector<std::unique_ptr<SharedMemory>> make_shared_memory_threads(int size) {
+  check_size(size);
+  const auto board = Segment::create(Control::bytes_for(size), "the ranks' meeting place");
+  board->close_file();
+  const auto shelf = std::make_shared<ThreadChannel::Shelf>();
+  std::vector<std::unique_ptr<SharedMemory>> backends;
+  for (int rank = 0; rank < size; ++rank) {
+    backends.push_back(
+        std::make_unique<Shm>(board, Peers(), std::make_unique<ThreadChannel>(shelf, size), rank, size));
+  }
+  return backends;
+}
+
+std::vector<std::unique_ptr<Backend>> make_shm_threads(int size) {
+  std::vector<std::unique_ptr<Backend>> backends;
+  for (auto& backend : make_shared_memory_threads(size)) {
+    backends.push_back(std::move(backend));
+  }
+  return backends;
+}
+
+}  // namespace dear::backends

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <sys/types.h>
+
+#include "dear/collective/testing/groups.h"
+
+// Worlds of ranks for tests: as threads of this process, and as processes of their own.
+namespace dear::backends::testing {
+
+using collective::testing::GroupBody;
+using collective::testing::run_on_threads;
+using host::testing::has_children;
+using host::testing::RankBody;
+using host::testing::report_of;
+using host::testing::run_in_processes;
+
+// A text that no other test of any process uses.
+std::string fresh_rendezvous();
+
+struct Patience {
+  std::chrono::duration<double> meeting = std::chrono::seconds(60);
+  std::chrono::duration<double> collective = std::chrono::seconds(60);
+};
+// A group over shared memory for this thread or process.
+Group meet_as(int rank, int size, const std::string& rendezvous, const Patience& patience = {});
+
+// What must not be left behind: open files, mapped segments, and sockets of this process.
+struct Holdings {
+  int open_files = 0;
+  int segments = 0;
+  friend bool operator==(const Holdings&, const Holdings&) = default;
+};
+Holdings holdings();
+bool is_listening(const std::string& rendezvous);
+
+}  // namespace dear::backends::testing

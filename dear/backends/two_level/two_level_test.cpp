@@ -1,0 +1,100 @@
+#include "dear/backends/two_level/two_level.h"
+
+#include <tuple>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/backends/testing/ranks.h"
+#include "dear/base/error.h"
+#include "dear/collective/testing/conformance.h"
+#include "dear/transport/testing/thread_channels.h"
+
+namespace dear::backends::two_level_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+// Hosts in name: threads that share memory in groups, and have channels to all.
+std::vector<std::unique_ptr<Backend>> make_threads(const TwoLevelShape& shape) {
+  auto channels = transport::testing::make_thread_channels(shape.hosts * shape.ranks_per_host);
+  std::vector<std::unique_ptr<Backend>> backends;
+  for (int host = 0; host < shape.hosts; ++host) {
+    for (auto& shared : make_shared_memory_threads(shape.ranks_per_host)) {
+      backends.push_back(make_two_level(std::move(shared), std::move(channels[backends.size()]), shape));
+    }
+  }
+  return backends;
+}
+
+class TwoLevels : public ::testing::TestWithParam<std::tuple<int, int>> {
+ protected:
+  const TwoLevelShape shape_{.hosts = std::get<0>(GetParam()), .ranks_per_host = std::get<1>(GetParam())};
+};
+
+TEST_P(TwoLevels, CarryEverything) {
+  const auto reports = collective::testing::run_on_threads(make_threads(shape_), {}, [](Group& group) {
+    collective::testing::check_group(group, {.order = collective::testing::Order::fixed});
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Grids, TwoLevels,
+                         ::testing::Values(std::tuple(2, 2), std::tuple(3, 2), std::tuple(2, 3)),
+                         [](const auto& test) {
+                           return fmt::format("{}x{}", std::get<0>(test.param), std::get<1>(test.param));
+                         });
+
+TEST(TwoLevel, SaysWhatItIs) {
+  const auto backends = make_threads({.hosts = 2, .ranks_per_host = 2});
+  EXPECT_THAT(backends[3]->description(),
+              AllOf(HasSubstr("two-level, 2 hosts of 2 ranks: shared memory inside"), HasSubstr("across")));
+  EXPECT_EQ(backends[3]->rank(), 3);
+}
+
+TEST(TwoLevel, AFailureReachesEveryHost) {
+  const auto reports = collective::testing::run_on_threads(make_threads({.hosts = 2, .ranks_per_host = 2}),
+                                                           {}, [](Group& group) {
+                                                             group.barrier().wait();
+                                                             if (group.rank() == 3)
+                                                               group.abort("the disk is full");
+                                                             group.barrier().wait();
+                                                             group.barrier().wait();
+                                                           });
+  EXPECT_THAT(reports, Each(HasSubstr("the disk is full")));
+}
+
+TEST(TwoLevel, RanksThatDifferFailOnEveryHost) {
+  const auto reports = collective::testing::run_on_threads(
+      make_threads({.hosts = 2, .ranks_per_host = 2}), {}, [](Group& group) {
+        const Buffer buffer = group.allocate(4000);
+        group.all_reduce({.buffer = buffer, .count = group.rank() == 2 ? 999 : 1000}, Reduction::sum).wait();
+        group.barrier().wait();
+      });
+  EXPECT_THAT(reports, Each(HasSubstr("999")));
+}
+
+TEST(TwoLevelShapes, AreGridsOfSeveralHosts) {
+  const auto shape = two_level_shape({0, 0, 1, 1, 2, 2});
+  ASSERT_TRUE(shape);
+  EXPECT_EQ(shape->hosts, 3);
+  EXPECT_EQ(shape->ranks_per_host, 2);
+  for (const std::vector<int>& none : std::vector<std::vector<int>>{
+           {}, {0}, {0, 0}, {0, 1, 2}, {0, 1, 0, 1}, {0, 0, 1}, {0, 0, 1, 1, 1, 1}, {0, 0, 1, 1, 0, 0}}) {
+    EXPECT_FALSE(two_level_shape(none)) << ::testing::PrintToString(none);
+  }
+}
+
+TEST(TwoLevelShapes, HaveAPlaceForEachRank) {
+  auto channels = transport::testing::make_thread_channels(4);
+  auto shared = make_shared_memory_threads(2);
+  EXPECT_THROW(
+      make_two_level(std::move(shared[1]), std::move(channels[2]), {.hosts = 2, .ranks_per_host = 2}),
+      ConfigError);
+}
+
+}  // namespace
+}  // namespace dear::backends::two_level_test

@@ -1,0 +1,69 @@
+#include "dear/collective/single.h"
+
+#include <cstring>
+#include <mutex>
+#include <string>
+
+#include "dear/base/error.h"
+#include "dear/collective/private_region.h"
+
+namespace dear::collective {
+namespace {
+
+class Single final : public Backend {
+ public:
+  [[nodiscard]] int rank() const override { return 0; }
+  [[nodiscard]] int size() const override { return 1; }
+  [[nodiscard]] std::string description() const override { return "single, 1 rank"; }
+
+  Buffer allocate(std::int64_t bytes, Deadline /*deadline*/) override {
+    throw_if_aborted();
+    return allocate_private(bytes);
+  }
+
+  [[nodiscard]] bool shares_memory() const override { return true; }
+  Buffer allocate_shared(std::int64_t bytes, Deadline deadline) override {
+    Buffer buffer = allocate(bytes, deadline);
+    buffer.region()->shared = true;
+    return buffer;
+  }
+
+  // With one rank every reduction of a vector is that vector, so only all-to-all moves anything.
+  Timing run(const Request& request, Deadline /*deadline*/) override {
+    throw_if_aborted();
+    const SteadyTime begin = SteadyClock::now();
+    const View& from = request.view;
+    const View& to = request.output;
+    if (request.operation == Operation::all_to_all && from.count > 0) {
+      std::memcpy(to.buffer.data() + to.offset_bytes, from.buffer.data() + from.offset_bytes,
+                  static_cast<std::size_t>(from.count * size_of(from.dtype)));
+    }
+    return {.begin = begin,
+            .end = SteadyClock::now(),
+            .asked = request.asked == SteadyTime{} ? begin : request.asked};
+  }
+
+  void abort(const std::string& reason) noexcept override {
+    const std::lock_guard lock(mutex_);
+    if (reason_.empty()) {
+      reason_ = "rank 0 failed: " + reason;
+    }
+  }
+
+ private:
+  void throw_if_aborted() {
+    const std::lock_guard lock(mutex_);
+    if (!reason_.empty()) {
+      throw TransportError(reason_);
+    }
+  }
+
+  std::mutex mutex_;
+  std::string reason_;  // empty while all is well
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_single() { return std::make_unique<Single>(); }
+
+}  // namespace dear::collective

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "dear/cluster/network.h"
+#include "dear/collective/request.h"
+
+namespace dear::programs {
+
+// How a collective travels.
+struct Way {
+  // An algorithm of algorithm::algorithms() that has the collective; for a reduce_scatter or all_reduce also
+  //   "direct"  each rank gets the contributions to its shard from all others, and adds them in one pass;
+  //             as many bytes as in a ring, P - 1 messages
+  //   "gather"  each rank gets all contributions in full and adds them: fewest rounds, P times the bytes
+  std::string algorithm{};
+  std::string then{};  // of a direct all_reduce: the algorithm of its all-gather; "" for a ring
+  std::int64_t segment_bytes = 64 * 1024;
+};
+
+// What a choice may depend on: all ranks know it alike.
+struct Errand {
+  Operation operation = Operation::all_reduce;
+  std::int64_t bytes = 0;  // of the whole vector
+  int ranks = 1;
+  bool exact = false;  // in the order of ranks: only "direct" and "gather" add up in it
+};
+using Choose = std::function<Way(const Errand&)>;
+
+// The ways there are. Barriers and all-to-alls have one.
+std::vector<Way> ways(const Errand& errand);
+// How long one takes by the alpha-beta model.
+double modelled_seconds(const Errand& errand, const Way& way, const Link& link);
+// The quickest; among those within a twentieth of it the first, which is the one that rests on the fewest
+// assumptions: neighbours in a ring, or whole messages between pairs.
+Way choose_by_model(const Errand& errand, const Link& link);
+
+}  // namespace dear::programs

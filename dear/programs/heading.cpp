@@ -1,0 +1,121 @@
+#include "dear/programs/heading.h"
+
+#include <cstring>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/collective/bit_field.h"
+
+namespace dear::programs {
+namespace {
+
+constexpr std::uint8_t kAllocation = 255;  // beside the values of Operation
+
+std::string describe(const Heading& one) {
+  if (one.operation == kAllocation) {
+    return fmt::format("an allocation of {} bytes", one.count);
+  }
+  if (one.operation > static_cast<std::uint8_t>(Operation::all_to_all) ||
+      one.dtype > static_cast<std::uint8_t>(DType::u8) ||
+      one.reduction > static_cast<std::uint8_t>(Reduction::min)) {
+    return "something unknown";
+  }
+  Request request{.operation = static_cast<Operation>(one.operation),
+                  .reduction = static_cast<Reduction>(one.reduction),
+                  .root = one.root,
+                  .label = one.label};
+  request.view.count = one.count;
+  request.view.dtype = static_cast<DType>(one.dtype);
+  return dear::describe(request);
+}
+
+// Of a packed heading.
+constexpr collective::BitField kSequence = {0, 16};  // its last bits
+constexpr collective::BitField kCount = {16, 22};
+constexpr collective::BitField kLabel = {38, 17};  // plus 1, so that none is 0
+constexpr collective::BitField kOperation = {55, 3};
+constexpr collective::BitField kDType = {58, 3};
+constexpr collective::BitField kReduction = {61, 2};
+constexpr std::uint64_t kPacked = std::uint64_t{1} << 63;
+
+}  // namespace
+
+std::optional<std::uint64_t> packed(const Heading& heading) {
+  const auto count = static_cast<std::uint64_t>(heading.count);
+  const auto label = static_cast<std::uint64_t>(heading.label + 1);
+  if (!kCount.fits(count) || !kLabel.fits(label) || !kOperation.fits(heading.operation) ||
+      !kDType.fits(heading.dtype) || !kReduction.fits(heading.reduction) || heading.root != 0) {
+    return std::nullopt;
+  }
+  return kPacked | kSequence.at_its_place(heading.sequence) | kCount.at_its_place(count) |
+         kLabel.at_its_place(label) | kOperation.at_its_place(heading.operation) |
+         kDType.at_its_place(heading.dtype) | kReduction.at_its_place(heading.reduction);
+}
+
+Heading read_heading(const std::byte* message, std::uint64_t near) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, message, sizeof bits);
+  if ((bits & kPacked) == 0) {
+    Heading whole;
+    std::memcpy(&whole, message, sizeof whole);
+    return whole;
+  }
+  const std::uint64_t last_bits = kSequence.in(bits);
+  const auto ahead = static_cast<std::int16_t>(last_bits - near);  // or behind
+  Heading heading;
+  heading.sequence = near + static_cast<std::uint64_t>(std::int64_t{ahead});
+  heading.count = static_cast<std::int64_t>(kCount.in(bits));
+  heading.label = static_cast<std::int64_t>(kLabel.in(bits)) - 1;
+  heading.operation = static_cast<std::uint8_t>(kOperation.in(bits));
+  heading.dtype = static_cast<std::uint8_t>(kDType.in(bits));
+  heading.reduction = static_cast<std::uint8_t>(kReduction.in(bits));
+  return heading;
+}
+
+Heading heading_of(std::uint64_t sequence, const Request& request) {
+  Heading heading;
+  heading.sequence = sequence;
+  heading.operation = static_cast<std::uint8_t>(request.operation);
+  heading.label = request.label;
+  if (request.operation == Operation::barrier) {
+    return heading;
+  }
+  heading.count = request.view.count;
+  heading.dtype = static_cast<std::uint8_t>(request.view.dtype);
+  if (request.operation == Operation::reduce_scatter || request.operation == Operation::all_reduce) {
+    heading.reduction = static_cast<std::uint8_t>(request.reduction);
+  }
+  if (request.operation == Operation::broadcast) {
+    heading.root = request.root;
+  }
+  return heading;
+}
+
+Heading heading_of_allocation(std::uint64_t sequence, std::int64_t bytes) {
+  Heading heading;
+  heading.sequence = sequence;
+  heading.operation = kAllocation;
+  heading.count = bytes;
+  return heading;
+}
+
+void throw_on_mismatch(const Heading& mine, int rank, const Heading& theirs, int peer) {
+  if (mine == theirs) {
+    return;
+  }
+  if (rank > peer) {
+    throw_on_mismatch(theirs, peer, mine, rank);
+  }
+  constexpr auto kRemedy = "every rank must issue the same collectives in the same order";
+  if (mine.sequence != theirs.sequence) {
+    throw MismatchError(
+        fmt::format("rank {} asks for {} as collective {}, rank {} for {} as collective {}: {}", peer,
+                    describe(theirs), theirs.sequence, rank, describe(mine), mine.sequence, kRemedy));
+  }
+  throw MismatchError(fmt::format("collective {}: rank {} asks for {}, rank {} for {}: {}", mine.sequence,
+                                  peer, describe(theirs), rank, describe(mine), kRemedy));
+}
+
+}  // namespace dear::programs

@@ -1,0 +1,385 @@
+#include "dear/programs/plan.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/programs/hazards.h"
+
+namespace dear::programs {
+namespace {
+
+using Node = Plan::Node;
+
+// A part of a message as it travels.
+struct Cut {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  bool head = false;
+};
+
+std::vector<Piece> pieces_of(const algorithm::Transfer& transfer, const std::vector<ByteRange>& blocks,
+                             int blocks_of_vector) {
+  std::vector<Piece> pieces;
+  for (const algorithm::Blocks& range : transfer.blocks) {
+    for (int block = range.begin; block < range.end; ++block) {
+      const ByteRange& bytes = blocks[static_cast<std::size_t>(block)];
+      const bool in_output = block >= blocks_of_vector;
+      if (bytes.count() == 0) {
+        continue;
+      }
+      if (!pieces.empty() && pieces.back().in_output == in_output &&
+          pieces.back().offset + pieces.back().bytes == bytes.begin) {
+        pieces.back().bytes += bytes.count();
+      } else {
+        pieces.push_back({.offset = bytes.begin, .bytes = bytes.count(), .in_output = in_output});
+      }
+    }
+  }
+  return pieces;
+}
+
+std::int64_t bytes_of(const std::vector<Piece>& pieces) {
+  std::int64_t bytes = 0;
+  for (const Piece& piece : pieces) {
+    bytes += piece.bytes;
+  }
+  return bytes;
+}
+
+// The pieces that bytes [begin, end) of these lie in.
+std::vector<Piece> part_of(const std::vector<Piece>& pieces, std::int64_t begin, std::int64_t end) {
+  std::vector<Piece> part;
+  std::int64_t at = 0;
+  for (const Piece& piece : pieces) {
+    const std::int64_t from = std::max(begin, at);
+    const std::int64_t to = std::min(end, at + piece.bytes);
+    if (from < to) {
+      part.push_back({.offset = piece.offset + from - at, .bytes = to - from, .in_output = piece.in_output});
+    }
+    at += piece.bytes;
+  }
+  return part;
+}
+
+}  // namespace
+
+struct PlanBuilder::Impl {
+  explicit Impl(const PlanOptions& with) : options(with) {
+    if (options.element_bytes < 1 || options.segment_bytes < 1) {
+      throw ConfigError(fmt::format("a collective cannot be cut into segments of {} bytes of elements of {}",
+                                    options.segment_bytes, options.element_bytes));
+    }
+    segment = std::max(options.element_bytes,
+                       options.segment_bytes / options.element_bytes * options.element_bytes);
+    plan.head_bytes = options.head_bytes;
+    plan.most_ahead_bytes = options.most_ahead_bytes;
+  }
+
+  int peer(int rank) {
+    const auto [place, fresh] = places.try_emplace(rank, static_cast<int>(plan.peers.size()));
+    if (fresh) {
+      plan.peers.push_back(rank);
+      plan.sends.emplace_back();
+    }
+    return place->second;
+  }
+
+  // How a message of so many bytes travels, given whether it is the first on its way.
+  [[nodiscard]] std::vector<Cut> cuts(std::int64_t bytes, bool first) const {
+    std::vector<Cut> all;
+    std::int64_t at = 0;
+    if (first) {
+      // Only a whole message that is not cut: so the segments of all rounds have the same borders.
+      at = bytes <= std::min(kHeadRoom, segment) ? bytes : 0;
+      all.push_back({.begin = 0, .end = at, .head = true});
+    }
+    for (; at < bytes; at += segment) {
+      all.push_back({.begin = at, .end = std::min(bytes, at + segment)});
+    }
+    return all;
+  }
+  bool first_to(int rank) { return options.head_bytes > 0 && greeted_to.insert(rank).second; }
+  bool first_from(int rank) { return options.head_bytes > 0 && greeted_from.insert(rank).second; }
+
+  int node(Node::Kind kind, int rank, const std::vector<Piece>& pieces) {
+    Node made;
+    made.kind = kind;
+    made.peer = peer(rank);
+    made.first_piece = static_cast<int>(plan.pieces.size());
+    made.pieces = static_cast<int>(pieces.size());
+    made.bytes = bytes_of(pieces);
+    plan.pieces.insert(plan.pieces.end(), pieces.begin(), pieces.end());
+    plan.nodes.push_back(made);
+    round_of.push_back(round);
+    return static_cast<int>(plan.nodes.size()) - 1;
+  }
+  Node& at(int number) { return plan.nodes[static_cast<std::size_t>(number)]; }
+
+  void reads(int number, const std::vector<Piece>& pieces) {
+    for (const Piece& piece : pieces) {
+      (piece.in_output ? output : vector).read(piece.offset, piece.offset + piece.bytes, number, edges);
+    }
+  }
+  void writes(int number, const std::vector<Piece>& pieces) {
+    for (const Piece& piece : pieces) {
+      (piece.in_output ? output : vector).write(piece.offset, piece.offset + piece.bytes, number, edges);
+    }
+  }
+
+  void send(int to, const std::vector<Piece>& pieces, const Cut& cut) {
+    const std::vector<Piece> part = part_of(pieces, cut.begin, cut.end);
+    const int number = node(Node::Kind::send, to, part);
+    at(number).head = cut.head;
+    reads(number, part);
+    plan.sends[static_cast<std::size_t>(at(number).peer)].push_back(number);
+    if (!cut.head && part.size() > 1) {
+      plan.most_packed = std::max(plan.most_packed, at(number).bytes);
+    }
+  }
+
+  void will_receive(int number) {
+    plan.receives.push_back(number);
+    if (!options.heads_first) return;
+    const auto [first, is_first] = heads.try_emplace(at(number).peer, number);
+    if (!is_first && first->second >= 0 && at(first->second).head) {
+      edges.emplace_back(std::exchange(first->second, -1), number);
+    }
+  }
+
+  int stage(int from, const std::vector<Piece>& part, bool head) {
+    const int number = node(Node::Kind::stage, from, {});
+    at(number).bytes = bytes_of(part);
+    at(number).head = head;
+    will_receive(number);
+    if (!head) {
+      plan.most_staged = std::max(plan.most_staged, at(number).bytes);
+    }
+    return number;
+  }
+
+  void from_stages(Node::Kind kind, int from, const std::vector<Piece>& part,
+                   const std::vector<int>& sources) {
+    const int number = node(kind, from, part);
+    at(number).first_source = static_cast<int>(plan.sources.size());
+    at(number).sources = static_cast<int>(sources.size());
+    plan.sources.insert(plan.sources.end(), sources.begin(), sources.end());
+    int stages = 0;
+    for (const int source : sources) {
+      if (source != Plan::kOwn) {
+        edges.emplace_back(source, number);
+        ++stages;
+      }
+    }
+    plan.slots = std::max(plan.slots, stages);
+    writes(number, part);
+  }
+
+  void take(const algorithm::Transfer& transfer, const std::vector<Piece>& pieces, bool add) {
+    for (const Cut& cut : cuts(bytes_of(pieces), first_from(transfer.peer))) {
+      const std::vector<Piece> part = part_of(pieces, cut.begin, cut.end);
+      if (!add && !cut.head && part.size() == 1) {
+        const int number = node(Node::Kind::receive, transfer.peer, part);
+        writes(number, part);
+        will_receive(number);
+        continue;
+      }
+      const int staged = stage(transfer.peer, part, cut.head);
+      if (part.empty()) {
+        continue;
+      }
+      if (add) {
+        from_stages(Node::Kind::combine, transfer.peer, part, {Plan::kOwn, staged});
+      } else {
+        from_stages(Node::Kind::scatter, transfer.peer, part, {staged});
+      }
+    }
+  }
+
+  void count_dependents();
+  void pass_on();
+  [[nodiscard]] int most_in_passing() const;
+
+  PlanOptions options;
+  std::int64_t segment = 1;
+  Plan plan;
+  int round = 0;
+  std::vector<int> round_of;  // by node
+  std::map<int, int> places;  // in plan.peers
+  std::set<int> greeted_to;
+  std::set<int> greeted_from;
+  std::map<int, int> heads;  // by peer; -1 when something waits for it
+  Hazards vector;
+  Hazards output;
+  Hazards::Edges edges;
+};
+
+PlanBuilder::PlanBuilder(const PlanOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+PlanBuilder::~PlanBuilder() = default;
+
+PlanBuilder& PlanBuilder::add(const algorithm::Program& program, const std::vector<ByteRange>& blocks) {
+  const int places =
+      program.collective == algorithm::Collective::all_to_all ? 2 * program.blocks : program.blocks;
+  const int rank = impl_->options.rank;
+  if (static_cast<int>(blocks.size()) != places || rank < 0 || rank >= program.ranks) {
+    throw ConfigError(fmt::format("'{}' has {} blocks and {} ranks, not {} and a rank {}", program.name,
+                                  places, program.ranks, blocks.size(), rank));
+  }
+  if (!program.copies.empty()) {
+    for (const algorithm::Copy& copy : program.copies[static_cast<std::size_t>(rank)]) {
+      const auto piece = [&](int block) {
+        const ByteRange& bytes = blocks[static_cast<std::size_t>(block)];
+        return Piece{.offset = bytes.begin, .bytes = bytes.count(), .in_output = block >= program.blocks};
+      };
+      impl_->plan.copies.emplace_back(piece(copy.from), piece(copy.to));
+    }
+  }
+  for (const std::vector<algorithm::Part>& round : program.rounds) {
+    const algorithm::Part& part = round[static_cast<std::size_t>(rank)];
+    for (const algorithm::Transfer& transfer : part.sends) {
+      const std::vector<Piece> pieces = pieces_of(transfer, blocks, program.blocks);
+      for (const Cut& cut : impl_->cuts(bytes_of(pieces), impl_->first_to(transfer.peer))) {
+        impl_->send(transfer.peer, pieces, cut);
+      }
+    }
+    for (const algorithm::Transfer& transfer : part.receives) {
+      impl_->take(transfer, pieces_of(transfer, blocks, program.blocks), false);
+    }
+    for (const algorithm::Transfer& transfer : part.reduces) {
+      impl_->take(transfer, pieces_of(transfer, blocks, program.blocks), true);
+    }
+    ++impl_->round;
+  }
+  return *this;
+}
+
+PlanBuilder& PlanBuilder::add_direct_reduce_scatter(const std::vector<ByteRange>& blocks) {
+  const int ranks = static_cast<int>(blocks.size());
+  const int rank = impl_->options.rank;
+  // All messages have heads or none has: so those for one block are cut alike.
+  const bool first = impl_->options.head_bytes > 0;
+  std::vector<std::vector<Cut>> cuts;
+  std::size_t longest = 0;
+  for (int peer = 0; peer < ranks; ++peer) {
+    if (peer != rank && (impl_->first_to(peer) != first || impl_->first_from(peer) != first)) {
+      throw ConfigError("a direct reduce-scatter has to come first in a plan with heads");
+    }
+    cuts.push_back(impl_->cuts(blocks[static_cast<std::size_t>(peer)].count(), first));
+    longest = std::max(longest, cuts.back().size());
+  }
+  const auto pieces_of_rank = [&](int of) {
+    const ByteRange& bytes = blocks[static_cast<std::size_t>(of)];
+    return std::vector<Piece>{{.offset = bytes.begin, .bytes = bytes.count()}};
+  };
+  const std::vector<Piece> own = pieces_of_rank(rank);
+  for (std::size_t number = 0; number < longest; ++number) {
+    std::vector<int> sources(static_cast<std::size_t>(ranks), Plan::kOwn);
+    const bool more_of_own = number < cuts[static_cast<std::size_t>(rank)].size();
+    for (int step = 1; step < ranks; ++step) {
+      const int to = (rank + step) % ranks;
+      if (number < cuts[static_cast<std::size_t>(to)].size()) {
+        impl_->send(to, pieces_of_rank(to), cuts[static_cast<std::size_t>(to)][number]);
+      }
+      if (more_of_own) {
+        const Cut& cut = cuts[static_cast<std::size_t>(rank)][number];
+        const int from = (rank + ranks - step) % ranks;
+        sources[static_cast<std::size_t>(from)] =
+            impl_->stage(from, part_of(own, cut.begin, cut.end), cut.head);
+      }
+    }
+    if (more_of_own && ranks > 1) {
+      const Cut& cut = cuts[static_cast<std::size_t>(rank)][number];
+      const std::vector<Piece> part = part_of(own, cut.begin, cut.end);
+      if (!part.empty()) {
+        impl_->from_stages(Node::Kind::combine, (rank + 1) % ranks, part, sources);
+      }
+    }
+  }
+  return *this;
+}
+
+void PlanBuilder::Impl::count_dependents() {
+  for (const auto& [before, after] : edges) {
+    ++at(before).dependents;
+    ++at(after).waits_for;
+  }
+  int place = 0;
+  for (Node& node : plan.nodes) {
+    node.first_dependent = place;
+    place += node.dependents;
+    node.dependents = 0;
+  }
+  plan.dependents.resize(edges.size());
+  for (const auto& [before, after] : edges) {
+    Node& node = at(before);
+    const int in_list = node.first_dependent + node.dependents++;
+    plan.dependents[static_cast<std::size_t>(in_list)] = after;
+  }
+}
+
+// Of a sum with one reader, a send of just that, memory need not know.
+void PlanBuilder::Impl::pass_on() {
+  const auto piece = [&](const Node& node) -> const Piece& {
+    return plan.pieces[static_cast<std::size_t>(node.first_piece)];
+  };
+  for (Node& sum : plan.nodes) {
+    if (sum.kind != Node::Kind::combine || sum.pieces != 1 || sum.sources != 2 || sum.dependents != 1) {
+      continue;
+    }
+    Node& reader = at(plan.dependents[static_cast<std::size_t>(sum.first_dependent)]);
+    if (reader.kind != Node::Kind::send || reader.pieces != 1 || reader.dependents != 0 ||
+        piece(reader) != piece(sum)) {
+      continue;
+    }
+    sum.in_passing = reader.in_passing = true;
+    reader.first_source = sum.first_source + 1;  // behind the rank's own
+    reader.sources = 1;
+  }
+}
+
+// Slots that may be held when all messages of earlier rounds are through: those of sums that this round
+// receives, and of those that it sends.
+int PlanBuilder::Impl::most_in_passing() const {
+  std::vector<int> held(static_cast<std::size_t>(round) + 1);
+  for (std::size_t number = 0; number < plan.nodes.size(); ++number) {
+    const Node& sent = plan.nodes[number];
+    if (sent.kind != Node::Kind::send || !sent.in_passing) {
+      continue;
+    }
+    const auto stage = static_cast<std::size_t>(plan.sources[static_cast<std::size_t>(sent.first_source)]);
+    for (int one = plan.nodes[stage].head ? round + 1 : round_of[stage]; one <= round_of[number]; ++one) {
+      ++held[static_cast<std::size_t>(one)];
+    }
+  }
+  return *std::max_element(held.begin(), held.end());
+}
+
+Plan PlanBuilder::finish() {
+  Plan& plan = impl_->plan;
+  impl_->count_dependents();
+  if (impl_->options.adds_in_passing) {
+    impl_->pass_on();
+    plan.slots_in_passing = impl_->most_in_passing();
+  }
+  plan.slots = plan.most_staged > 0 ? std::max(4, 2 * plan.slots) + plan.slots_in_passing : 0;
+  return std::move(plan);
+}
+
+bool Plan::writes_only(const ByteRange& range) const {
+  return std::all_of(nodes.begin(), nodes.end(), [&](const Node& node) {
+    if (node.kind == Node::Kind::send || node.kind == Node::Kind::stage || node.in_passing) {
+      return true;
+    }
+    const auto first = pieces.begin() + node.first_piece;
+    return std::all_of(first, first + node.pieces, [&](const Piece& piece) {
+      return piece.in_output || (range.begin <= piece.offset && piece.offset + piece.bytes <= range.end);
+    });
+  });
+}
+
+}  // namespace dear::programs

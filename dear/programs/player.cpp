@@ -1,0 +1,358 @@
+#include "dear/programs/player.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "dear/base/cache_line.h"
+
+namespace dear::programs {
+namespace {
+
+using Node = Plan::Node;
+using Kind = Node::Kind;
+
+constexpr std::size_t kSendsAtOnce = 4;     // to one peer
+constexpr std::size_t kReceivesAtOnce = 8;  // over all, unless there are more slots
+
+struct InFlight {
+  transport::Transfer transfer;
+  int node = -1;
+};
+
+// What is on its way to one peer, the oldest first.
+struct Lane {
+  std::array<InFlight, kSendsAtOnce> transfers;
+  std::size_t begin = 0;
+  std::size_t count = 0;
+  std::size_t next = 0;  // in the plan's list
+  bool packing = false;  // its packing memory is on its way
+
+  InFlight& oldest() { return transfers[begin]; }
+  InFlight& add() { return transfers[(begin + count++) % kSendsAtOnce]; }
+  void drop() {
+    begin = (begin + 1) % kSendsAtOnce;
+    --count;
+  }
+};
+
+}  // namespace
+
+std::byte* Stage::take(std::int64_t bytes) {
+  if (bytes > bytes_) {
+    memory_.reset();
+    bytes_ = 0;
+    memory_.reset(static_cast<std::byte*>(
+        ::operator new[](static_cast<std::size_t>(bytes), std::align_val_t{kCacheLineBytes})));
+    bytes_ = bytes;
+  }
+  return memory_.get();
+}
+
+void Stage::Free::operator()(std::byte* memory) const {
+  ::operator delete[](memory, std::align_val_t{kCacheLineBytes});
+}
+
+struct Player::Impl {
+  explicit Impl(Plan with) : plan(std::move(with)), lanes(plan.peers.size()) {
+    for (const Node& node : plan.nodes) {
+      waits_at_first.push_back(node.waits_for);
+    }
+    slot_bytes = whole_cache_lines(plan.most_staged);
+    pack_bytes = whole_cache_lines(plan.most_packed);
+    head_bytes = plan.head_bytes > 0 ? plan.head_bytes + kHeadRoom : 0;
+    posted.resize(std::max(kReceivesAtOnce, static_cast<std::size_t>(plan.slots - plan.slots_in_passing)));
+    staged_at.resize(plan.nodes.size());
+    ready.reserve(plan.nodes.size());
+  }
+
+  const Node& node(int number) const { return plan.nodes[static_cast<std::size_t>(number)]; }
+  std::span<const Piece> pieces(const Node& of) const {
+    return std::span(plan.pieces)
+        .subspan(static_cast<std::size_t>(of.first_piece), static_cast<std::size_t>(of.pieces));
+  }
+  std::span<const int> sources_of(const Node& of) const {
+    return std::span(plan.sources)
+        .subspan(static_cast<std::size_t>(of.first_source), static_cast<std::size_t>(of.sources));
+  }
+  std::byte* memory(const Piece& piece) const {
+    return (piece.in_output ? now->output : now->data) + piece.offset;
+  }
+  // What a send takes that has this piece.
+  const std::byte* sent_from(const Node& send, const Piece& piece) const {
+    return send.in_passing ? staged_at[static_cast<std::size_t>(sources_of(send).front())] : memory(piece);
+  }
+  // Nobody reads any more what was staged there.
+  void free_slot(int stage) {
+    if (!node(stage).head) {
+      free_slots.push_back(staged_at[static_cast<std::size_t>(stage)]);
+    }
+  }
+
+  // Staging memory: heads in, heads out, packing memory by peer, slots.
+  [[nodiscard]] std::int64_t stage_bytes() const {
+    return static_cast<std::int64_t>(plan.peers.size()) * (2 * whole_cache_lines(head_bytes) + pack_bytes) +
+           plan.slots * slot_bytes;
+  }
+  [[nodiscard]] std::byte* head_in(int peer) const { return staging + peer * whole_cache_lines(head_bytes); }
+  [[nodiscard]] std::byte* head_out(int peer) const {
+    return head_in(static_cast<int>(plan.peers.size())) + peer * whole_cache_lines(head_bytes);
+  }
+  [[nodiscard]] std::byte* packing(int peer) const {
+    return head_out(static_cast<int>(plan.peers.size())) + peer * pack_bytes;
+  }
+
+  void begin(const Performance& performance, transport::Channels& with, Stage& stage) {
+    now = &performance;
+    channels = &with;
+    staging = stage.take(stage_bytes());
+    waits = waits_at_first;
+    unfinished = plan.nodes.size();
+    next_receive = 0;
+    bytes_ahead = 0;
+    for (Lane& lane : lanes) {
+      lane.begin = lane.count = lane.next = 0;
+      lane.packing = false;
+    }
+    idle.clear();
+    for (std::size_t i = posted.size(); i > 0; --i) {
+      idle.push_back(i - 1);
+    }
+    active.clear();
+    free_slots.clear();
+    std::byte* slots = packing(static_cast<int>(plan.peers.size()));
+    for (int i = plan.slots; i > 0; --i) {
+      free_slots.push_back(slots + (i - 1) * slot_bytes);
+    }
+    for (const auto& [from, to] : plan.copies) {
+      if (from.bytes > 0) {
+        std::memmove(memory(to), memory(from), static_cast<std::size_t>(from.bytes));
+      }
+    }
+  }
+
+  void start_sends(std::size_t peer);
+  void start_receives();
+  void harvest();
+  void finish(int number);
+  void run(const Node& local);
+  void combine(const Node& local);
+  void scatter(const Node& local);
+
+  Plan plan;
+  std::vector<int> waits_at_first;
+  std::int64_t slot_bytes = 0;
+  std::int64_t pack_bytes = 0;
+  std::int64_t head_bytes = 0;  // of the message
+
+  const Performance* now = nullptr;
+  transport::Channels* channels = nullptr;
+  std::byte* staging = nullptr;
+  std::vector<int> waits;  // by node
+  std::size_t unfinished = 0;
+  std::vector<Lane> lanes;  // by peer
+  std::size_t next_receive = 0;
+  std::vector<InFlight> posted;
+  std::vector<std::size_t> active;  // of posted
+  std::int64_t bytes_ahead = 0;     // of these
+  std::vector<std::size_t> idle;
+  std::vector<std::byte*> staged_at;  // by node
+  std::vector<std::byte*> free_slots;
+  std::vector<int> ready;  // finished or runnable, not followed up yet
+  std::vector<const std::byte*> sources;
+};
+
+void Player::Impl::start_sends(std::size_t peer) {
+  Lane& lane = lanes[peer];
+  const std::vector<int>& list = plan.sends[peer];
+  while (lane.next < list.size() && lane.count < kSendsAtOnce) {
+    const int number = list[lane.next];
+    const Node& one = node(number);
+    const bool packed = !one.head && one.pieces > 1;
+    if (waits[static_cast<std::size_t>(number)] > 0 || (packed && lane.packing)) {
+      return;
+    }
+    InFlight& sent = lane.add();
+    sent.node = number;
+    sent.transfer = {.direction = transport::Transfer::Direction::send,
+                     .peer = plan.peers[peer],
+                     .tag = now->tag,
+                     .data = nullptr,
+                     .bytes = one.head ? head_bytes : one.bytes,
+                     .agreed = head_bytes > 0 && !one.head};
+    if (!one.head && one.pieces == 1) {
+      // Channels only read it.
+      sent.transfer.data = const_cast<std::byte*>(sent_from(one, pieces(one).front()));
+    } else {
+      std::byte* into = one.head ? head_out(one.peer) : packing(one.peer);
+      sent.transfer.data = into;
+      if (one.head) {
+        std::memcpy(into, now->head, static_cast<std::size_t>(plan.head_bytes));
+        into += plan.head_bytes;
+        std::memset(into + one.bytes, 0, static_cast<std::size_t>(kHeadRoom - one.bytes));
+      }
+      for (const Piece& piece : pieces(one)) {
+        std::memcpy(into, sent_from(one, piece), static_cast<std::size_t>(piece.bytes));
+        into += piece.bytes;
+      }
+      lane.packing |= packed;
+    }
+    channels->start(sent.transfer);
+    ++lane.next;
+  }
+}
+
+void Player::Impl::start_receives() {
+  while (next_receive < plan.receives.size() && !idle.empty()) {
+    const int number = plan.receives[next_receive];
+    const Node& one = node(number);
+    const bool needs_slot = one.kind == Kind::stage && !one.head;
+    const bool far_ahead = !active.empty() && one.bytes > plan.most_ahead_bytes - bytes_ahead;
+    if (waits[static_cast<std::size_t>(number)] > 0 || (needs_slot && free_slots.empty()) || far_ahead) {
+      return;
+    }
+    const std::size_t place = idle.back();
+    idle.pop_back();
+    active.push_back(place);
+    std::byte* into = nullptr;
+    if (needs_slot) {
+      into = free_slots.back();
+      free_slots.pop_back();
+      staged_at[static_cast<std::size_t>(number)] = into;
+    } else if (one.head) {
+      into = head_in(one.peer);
+      staged_at[static_cast<std::size_t>(number)] = into + plan.head_bytes;
+    } else {
+      into = memory(pieces(one).front());
+    }
+    InFlight& received = posted[place];
+    received.node = number;
+    received.transfer = {.direction = transport::Transfer::Direction::receive,
+                         .peer = plan.peers[static_cast<std::size_t>(one.peer)],
+                         .tag = now->tag,
+                         .data = into,
+                         .bytes = one.head ? head_bytes : one.bytes,
+                         .agreed = head_bytes > 0 && !one.head};
+    bytes_ahead += received.transfer.bytes;
+    channels->start(received.transfer);
+    ++next_receive;
+  }
+}
+
+void Player::Impl::harvest() {
+  for (Lane& lane : lanes) {
+    while (lane.count > 0 && lane.oldest().transfer.done) {
+      const int number = lane.oldest().node;
+      lane.drop();
+      const Node& one = node(number);
+      lane.packing = lane.packing && (one.head || one.pieces < 2);
+      if (one.in_passing) {
+        free_slot(sources_of(one).front());
+      }
+      finish(number);
+    }
+  }
+  for (std::size_t i = 0; i < active.size();) {
+    const std::size_t place = active[i];
+    if (!posted[place].transfer.done) {
+      ++i;
+      continue;
+    }
+    active.erase(active.begin() + static_cast<std::ptrdiff_t>(i));
+    idle.push_back(place);
+    bytes_ahead -= posted[place].transfer.bytes;
+    const int number = posted[place].node;
+    if (const Node& one = node(number); one.head) {
+      now->compare(plan.peers[static_cast<std::size_t>(one.peer)], head_in(one.peer));
+    }
+    finish(number);
+  }
+}
+
+// What it released in memory is done at once, while it is in the cache.
+void Player::Impl::finish(int number) {
+  ready.push_back(number);
+  while (!ready.empty()) {
+    const Node& done = node(ready.back());
+    ready.pop_back();
+    --unfinished;
+    for (const int after : std::span(plan.dependents)
+                               .subspan(static_cast<std::size_t>(done.first_dependent),
+                                        static_cast<std::size_t>(done.dependents))) {
+      if (--waits[static_cast<std::size_t>(after)] > 0) {
+        continue;
+      }
+      const Node& next = node(after);
+      if (next.kind == Kind::combine || next.kind == Kind::scatter) {
+        run(next);
+        ready.push_back(after);
+      }
+    }
+  }
+}
+
+void Player::Impl::run(const Node& local) {
+  if (local.kind == Kind::combine) {
+    combine(local);
+  } else {
+    scatter(local);
+  }
+  if (local.in_passing) {
+    return;
+  }
+  for (const int source : sources_of(local)) {
+    if (source != Plan::kOwn) {
+      free_slot(source);
+    }
+  }
+}
+
+void Player::Impl::combine(const Node& local) {
+  std::int64_t at = 0;
+  for (const Piece& piece : pieces(local)) {
+    sources.clear();
+    for (const int source : sources_of(local)) {
+      sources.push_back(source == Plan::kOwn ? memory(piece)
+                                             : staged_at[static_cast<std::size_t>(source)] + at);
+    }
+    std::byte* into =
+        local.in_passing ? staged_at[static_cast<std::size_t>(sources_of(local).back())] : memory(piece);
+    now->combine(sources, into, piece.bytes);
+    at += piece.bytes;
+  }
+}
+
+void Player::Impl::scatter(const Node& local) {
+  const int source = sources_of(local).front();
+  const std::byte* from = staged_at[static_cast<std::size_t>(source)];
+  for (const Piece& piece : pieces(local)) {
+    std::memcpy(memory(piece), from, static_cast<std::size_t>(piece.bytes));
+    from += piece.bytes;
+  }
+}
+
+Player::Player(Plan plan) : impl_(std::make_unique<Impl>(std::move(plan))) {}
+Player::Player(Player&&) noexcept = default;
+Player& Player::operator=(Player&&) noexcept = default;
+Player::~Player() = default;
+
+void Player::play(const Performance& performance, transport::Channels& channels, Stage& stage,
+                  const transport::Channels::Describe& what, Deadline deadline) {
+  Impl& self = *impl_;
+  self.begin(performance, channels, stage);
+  for (;;) {
+    self.start_receives();
+    for (std::size_t peer = 0; peer < self.lanes.size(); ++peer) {
+      self.start_sends(peer);
+    }
+    if (self.unfinished == 0) {
+      return;
+    }
+    channels.wait(what, deadline);
+    self.harvest();
+  }
+}
+
+}  // namespace dear::programs

@@ -1,0 +1,124 @@
+#include "dear/programs/prepare.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "dear/algorithm/algorithms.h"
+#include "dear/base/cache_line.h"
+#include "dear/base/units.h"
+#include "dear/collective/shard.h"
+
+namespace dear::programs {
+namespace {
+
+using algorithm::Collective;
+using algorithm::Program;
+
+// What a direct reduce-scatter may have staged from all peers together: about a cache.
+constexpr std::int64_t kMostStaged = 512 * kKiB;
+constexpr std::int64_t kLeastSegment = 4 * kKiB;
+
+std::vector<ByteRange> shards(const Recipe& recipe, int blocks) {
+  const std::int64_t element = size_of(recipe.dtype);
+  std::vector<ByteRange> ranges;
+  for (int block = 0; block < blocks; ++block) {
+    const Range shard = shard_of(recipe.count, recipe.dtype, blocks, block);
+    ranges.push_back({.begin = shard.begin * element, .end = shard.end * element});
+  }
+  return ranges;
+}
+
+// One of `bytes` for each rank, `stride` apart; in an all-to-all without padding.
+std::vector<ByteRange> blocks_apart(int ranks, std::int64_t bytes, std::int64_t stride) {
+  std::vector<ByteRange> ranges;
+  for (int rank = 0; rank < ranks; ++rank) {
+    ranges.push_back({.begin = rank * stride, .end = rank * stride + bytes});
+  }
+  return ranges;
+}
+
+Collective collective_of(Operation operation) {
+  switch (operation) {
+    case Operation::reduce_scatter:
+      return Collective::reduce_scatter;
+    case Operation::all_reduce:
+      return Collective::all_reduce;
+    case Operation::broadcast:
+      return Collective::broadcast;
+    case Operation::all_to_all:
+      return Collective::all_to_all;
+    case Operation::all_gather:
+    case Operation::barrier:
+      break;
+  }
+  return Collective::all_gather;
+}
+
+// In a line segments follow each other by themselves; each of two trees carries a half.
+int blocks_of(const std::string& algorithm) { return algorithm == "double-tree" ? 2 : 1; }
+
+}  // namespace
+
+Prepared prepare(const Recipe& recipe, const Way& way, int ranks, PlanOptions options) {
+  const std::int64_t element = size_of(recipe.dtype);
+  const std::int64_t bytes = recipe.count * element;
+  options.element_bytes = element;
+  options.segment_bytes = way.segment_bytes;
+  const auto table = [&](const std::string& name, Collective collective) {
+    return make_program(algorithm::find_algorithm(name), collective,
+                        {.ranks = ranks,
+                         .root = collective == Collective::broadcast ? recipe.root : 0,
+                         .blocks = blocks_of(name)});
+  };
+  const bool adds =
+      recipe.operation == Operation::reduce_scatter || recipe.operation == Operation::all_reduce;
+
+  if (recipe.operation == Operation::barrier) {
+    const Program program = table(way.algorithm, Collective::all_gather);
+    options.element_bytes = 1;
+    return {.where = Prepared::Where::beside,
+            .stride = 1,
+            .way = way,
+            .player = Player(PlanBuilder(options).add(program, blocks_apart(ranks, 1, 1)).finish())};
+  }
+  if (adds && way.algorithm == "gather") {
+    const std::int64_t stride = whole_cache_lines(bytes);
+    const Program program = table("bruck", Collective::all_gather);
+    return {.where = Prepared::Where::beside,
+            .adds_in_one_pass = true,
+            .stride = stride,
+            .way = way,
+            .player = Player(PlanBuilder(options).add(program, blocks_apart(ranks, bytes, stride)).finish())};
+  }
+  if (adds && way.algorithm == "direct") {
+    options.segment_bytes =
+        std::min(options.segment_bytes, std::max(kLeastSegment, kMostStaged / std::max(1, ranks - 1)));
+    const std::vector<ByteRange> blocks = shards(recipe, ranks);
+    PlanBuilder builder(options);
+    builder.add_direct_reduce_scatter(blocks);
+    if (recipe.operation == Operation::all_reduce) {
+      const bool gathers =
+          !way.then.empty() && has(algorithm::find_algorithm(way.then), Collective::all_gather);
+      builder.add(table(gathers ? way.then : "ring", Collective::all_gather), blocks);
+    }
+    return {.adds_in_one_pass = true, .way = way, .player = Player(builder.finish())};
+  }
+  const Program program = table(way.algorithm, collective_of(recipe.operation));
+  std::vector<ByteRange> blocks;
+  if (recipe.operation == Operation::all_to_all) {
+    blocks = blocks_apart(ranks, bytes / ranks, bytes / ranks);
+    blocks.insert(blocks.end(), blocks.begin(), blocks.begin() + ranks);
+  } else {
+    blocks = shards(recipe, program.blocks);
+  }
+  const bool scatters = recipe.operation == Operation::reduce_scatter && ranks > 1;
+  options.adds_in_passing = scatters;
+  Plan plan = PlanBuilder(options).add(program, blocks).finish();
+  const bool copied = scatters && !plan.writes_only(blocks[static_cast<std::size_t>(options.rank)]);
+  return {.where = copied ? Prepared::Where::on_copy : Prepared::Where::in_place,
+          .way = way,
+          .player = Player(std::move(plan))};
+}
+
+}  // namespace dear::programs

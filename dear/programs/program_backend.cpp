@@ -1,0 +1,251 @@
+#include "dear/programs/program_backend.h"
+
+#include <cstring>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/base/first_error.h"
+#include "dear/collective/private_region.h"
+#include "dear/collective/reduce.h"
+#include "dear/collective/reduce_kernels.h"
+#include "dear/collective/shard.h"
+#include "dear/programs/heading.h"
+#include "dear/programs/prepare.h"
+
+namespace dear::programs {
+namespace {
+
+// Plans that are kept. A training step has a few for each of its buckets.
+constexpr std::size_t kMostPlans = 256;
+
+using Where = Prepared::Where;
+
+std::byte* memory_of(const View& view) {
+  return view.count > 0 ? view.buffer.data() + view.offset_bytes : nullptr;
+}
+
+bool is_integer(DType dtype) { return dtype == DType::i32 || dtype == DType::i64 || dtype == DType::u8; }
+
+class Programs final : public Backend {
+ public:
+  Programs(std::unique_ptr<transport::Channels> channels, ProgramOptions options)
+      : options_(std::move(options)),
+        rank_(channels->rank()),
+        size_(channels->size()),
+        channels_(std::move(channels)) {}
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return size_; }
+  [[nodiscard]] std::string description() const override {
+    return fmt::format("programs over {}, {} {}", channels_->description(), size_,
+                       size_ == 1 ? "rank" : "ranks");
+  }
+
+  Buffer allocate(std::int64_t bytes, Deadline deadline) override {
+    Buffer buffer;
+    guarded([&] {
+      buffer = collective::allocate_private(bytes);
+      const Heading heading = heading_of_allocation(++sequence_, bytes);
+      meet(
+          heading,
+          [&] { return fmt::format("wait in collective {}, allocation of {} bytes", sequence_, bytes); },
+          deadline);
+    });
+    return buffer;
+  }
+
+  Timing run(const Request& request, Deadline deadline) override {
+    Timing timing = begin_now(request);
+    guarded([&] {
+      ++sequence_;
+      const auto what = [&] {
+        return fmt::format("wait in collective {}, {}", sequence_, describe(request));
+      };
+      if (request.operation == Operation::barrier) {
+        meet(heading_of(sequence_, request), what, deadline);
+      } else {
+        carry(request, what, deadline);
+      }
+    });
+    timing.end = SteadyClock::now();
+    return timing;
+  }
+
+  void abort(const std::string& reason) noexcept override {
+    channels_->abort(fmt::format("rank {} failed: {}", rank_, reason));
+  }
+
+ private:
+  using Describe = transport::Channels::Describe;
+
+  // The first error is this rank's for good, and the peers learn of it unless they have one already.
+  template <typename Function>
+  void guarded(const Function& function) {
+    error_.guard(function, [this](const std::exception& error) { abort(error.what()); });
+  }
+
+  void meet(const Heading& heading, const Describe& what, Deadline deadline);
+  void carry(const Request& request, const Describe& what, Deadline deadline);
+  Prepared& prepared_for(const Request& request);
+  [[nodiscard]] Way way_of(const Errand& errand) const;
+  void play(Prepared& prepared, const Heading& heading, Performance performance, const Describe& what,
+            Deadline deadline);
+  void gather_and_add(Prepared& prepared, const Request& request, const Describe& what, Deadline deadline);
+  void divide(const Request& request, Range elements) const;
+
+  struct Kept {
+    Prepared prepared;
+    std::uint64_t used = 0;  // the last collective that did
+  };
+
+  ProgramOptions options_;
+  int rank_;
+  int size_;
+  FirstError error_;
+  std::uint64_t sequence_ = 0;  // collectives entered, allocations included
+  std::map<Recipe, Kept> plans_;
+  Stage stage_;                                    // of the plans
+  Stage beside_;                                   // copies of vectors, and gathered contributions
+  std::unique_ptr<transport::Channels> channels_;  // gone first: see Stage
+};
+
+Way Programs::way_of(const Errand& errand) const {
+  const bool one_way = errand.operation == Operation::barrier || errand.operation == Operation::all_to_all;
+  Way way = options_.choose && !one_way ? options_.choose(errand) : Way{};
+  if (way.algorithm.empty()) {
+    way = choose_by_model(errand, options_.link);
+  }
+  const bool adds =
+      errand.operation == Operation::reduce_scatter || errand.operation == Operation::all_reduce;
+  if (adds && errand.exact && way.algorithm != "gather" && way.algorithm != "direct") {
+    way = {.algorithm = "direct", .then = way.algorithm, .segment_bytes = way.segment_bytes};
+  }
+  return way;
+}
+
+Prepared& Programs::prepared_for(const Request& request) {
+  // Rounding makes an average of integers depend on the order; and of two ranks either comes first.
+  const bool exact = options_.reproducible || size_ <= 2 ||
+                     (request.reduction == Reduction::average && is_integer(request.view.dtype));
+  const Recipe recipe{.operation = request.operation,
+                      .count = request.view.count,
+                      .dtype = request.view.dtype,
+                      .root = request.root,
+                      .exact = exact};
+  const auto found = plans_.find(recipe);
+  if (found != plans_.end()) {
+    found->second.used = sequence_;
+    return found->second.prepared;
+  }
+  if (plans_.size() >= kMostPlans) {
+    plans_.erase(std::min_element(plans_.begin(), plans_.end(), [](const auto& one, const auto& other) {
+      return one.second.used < other.second.used;
+    }));
+  }
+  const Errand errand{.operation = request.operation,
+                      .bytes = request.view.count * size_of(request.view.dtype),
+                      .ranks = size_,
+                      .exact = exact};
+  Prepared prepared = prepare(recipe, way_of(errand), size_,
+                              {.rank = rank_,
+                               .head_bytes = sizeof(Heading),
+                               .heads_first = !options_.lengths_apart,
+                               .most_ahead_bytes = options_.most_ahead_bytes});
+  return plans_.emplace(recipe, Kept{.prepared = std::move(prepared), .used = sequence_})
+      .first->second.prepared;
+}
+
+void Programs::play(Prepared& prepared, const Heading& heading, Performance performance, const Describe& what,
+                    Deadline deadline) {
+  performance.head = reinterpret_cast<const std::byte*>(&heading);
+  performance.compare = [&](int peer, const std::byte* bytes) {
+    Heading theirs;
+    std::memcpy(&theirs, bytes, sizeof theirs);
+    throw_on_mismatch(heading, rank_, theirs, peer);
+  };
+  prepared.player.play(performance, *channels_, stage_, what, deadline);
+}
+
+// Whoever has heard of all ranks, through others too, may go on.
+void Programs::meet(const Heading& heading, const Describe& what, Deadline deadline) {
+  Prepared& prepared = prepared_for({.operation = Operation::barrier});
+  play(prepared, heading, {.data = beside_.take(size_)}, what, deadline);
+}
+
+void Programs::carry(const Request& request, const Describe& what, Deadline deadline) {
+  Prepared& prepared = prepared_for(request);
+  if (prepared.where == Where::beside) {
+    return gather_and_add(prepared, request, what, deadline);
+  }
+  const DType dtype = request.view.dtype;
+  const std::int64_t element = size_of(dtype);
+  const bool averages = request.reduction == Reduction::average;
+  const Reduction step = averages && !prepared.adds_in_one_pass ? Reduction::sum : request.reduction;
+  Performance performance{
+      .data = memory_of(request.view),
+      .output = memory_of(request.output),
+      .combine = [&](std::span<const std::byte* const> sources, std::byte* out, std::int64_t bytes) {
+        collective::reduce(dtype, step, sources, out, bytes / element);
+      }};
+  const Range own = shard_of(request.view.count, dtype, size_, rank_);
+  if (prepared.where == Where::on_copy && request.view.count > 0) {
+    const std::int64_t bytes = request.view.count * element;
+    performance.data = beside_.take(bytes);
+    std::memcpy(performance.data, memory_of(request.view), static_cast<std::size_t>(bytes));
+  }
+  play(prepared, heading_of(sequence_, request), performance, what, deadline);
+  if (prepared.where == Where::on_copy && own.count() > 0) {
+    std::memcpy(memory_of(request.view) + own.begin * element, performance.data + own.begin * element,
+                static_cast<std::size_t>(own.count() * element));
+  }
+  const bool adds =
+      request.operation == Operation::reduce_scatter || request.operation == Operation::all_reduce;
+  if (adds && averages && !prepared.adds_in_one_pass) {
+    divide(request, request.operation == Operation::all_reduce ? Range{0, request.view.count} : own);
+  }
+}
+
+void Programs::gather_and_add(Prepared& prepared, const Request& request, const Describe& what,
+                              Deadline deadline) {
+  const View& view = request.view;
+  const std::int64_t element = size_of(view.dtype);
+  std::byte* all = beside_.take(prepared.stride * size_);
+  if (view.count > 0) {
+    std::memcpy(all + prepared.stride * rank_, memory_of(view),
+                static_cast<std::size_t>(view.count * element));
+  }
+  play(prepared, heading_of(sequence_, request), {.data = all}, what, deadline);
+  const Range wanted = request.operation == Operation::all_reduce
+                           ? Range{0, view.count}
+                           : shard_of(view.count, view.dtype, size_, rank_);
+  if (wanted.count() > 0) {
+    std::vector<const std::byte*> sources;
+    for (int rank = 0; rank < size_; ++rank) {
+      sources.push_back(all + prepared.stride * rank + wanted.begin * element);
+    }
+    collective::reduce(view.dtype, request.reduction, sources, memory_of(view) + wanted.begin * element,
+                       wanted.count());
+  }
+}
+
+void Programs::divide(const Request& request, Range elements) const {
+  if (elements.count() > 0) {
+    std::byte* data = memory_of(request.view) + elements.begin * size_of(request.view.dtype);
+    const void* const source = data;
+    collective::find_kernel(request.view.dtype, Reduction::average)({.data = &source, .count = 1}, data,
+                                                                    elements.count(), size_);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_program_backend(std::unique_ptr<transport::Channels> channels,
+                                              ProgramOptions options) {
+  return std::make_unique<Programs>(std::move(channels), std::move(options));
+}
+
+}  // namespace dear::programs
