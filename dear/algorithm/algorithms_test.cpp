@@ -103,8 +103,8 @@ Load load_of(const Program& program) {
   for (const std::vector<Part>& round : program.rounds) {
     for (std::size_t rank = 0; rank < round.size(); ++rank) {
       load.partners = std::max(load.partners, static_cast<int>(round[rank].sends.size()));
-      for (const Transfer& transfer : round[rank].sends) {
-        for (const Blocks& blocks : transfer.blocks) {
+      for (const BlockMessage& message : round[rank].sends) {
+        for (const Blocks& blocks : message.blocks) {
           sent[rank] += blocks.count();
         }
       }

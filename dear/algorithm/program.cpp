@@ -126,10 +126,10 @@ Program concatenated(const Program& first, const Program& second, std::string na
 
 void embed(const Program& inner, const std::vector<int>& ranks,
            const std::vector<std::vector<Blocks>>& blocks, int round, Program& outer) {
-  const auto placed = [&](const std::vector<Transfer>& transfers, std::vector<Transfer>& into) {
-    for (const Transfer& transfer : transfers) {
-      into.push_back({.peer = ranks.at(static_cast<std::size_t>(transfer.peer)),
-                      .blocks = mapped(transfer.blocks, blocks)});
+  const auto placed = [&](const std::vector<BlockMessage>& messages, std::vector<BlockMessage>& into) {
+    for (const BlockMessage& message : messages) {
+      into.push_back({.peer = ranks.at(static_cast<std::size_t>(message.peer)),
+                      .blocks = mapped(message.blocks, blocks)});
     }
   };
   for (const std::vector<Part>& parts : inner.rounds) {

@@ -32,16 +32,16 @@ struct Blocks {
 
 // One message as one of its two ends sees it. Both list as many blocks, in the order in which they travel;
 // between two ranks the messages of a round match in the order in which they are listed.
-struct Transfer {
+struct BlockMessage {
   int peer = 0;
   std::vector<Blocks> blocks;
 };
 
 // What one rank does in a round.
 struct Part {
-  std::vector<Transfer> sends;
-  std::vector<Transfer> receives;  // take the place of what stood there
-  std::vector<Transfer> reduces;   // are added to what stands there, in the order listed
+  std::vector<BlockMessage> sends;
+  std::vector<BlockMessage> receives;  // take the place of what stood there
+  std::vector<BlockMessage> reduces;   // are added to what stands there, in the order listed
 };
 
 // A block of one's own to another place, before the first round.

@@ -86,17 +86,17 @@ class Play {
     std::vector<std::vector<bool>> sent(parts.size(), std::vector<bool>(static_cast<std::size_t>(places_)));
     for (int rank = 0; rank < program_.ranks; ++rank) {
       where_ = fmt::format("in round {}: rank {}", round, rank);
-      for (const Transfer& transfer : parts[static_cast<std::size_t>(rank)].sends) {
-        check_peer(rank, transfer.peer);
-        std::vector<Value>& message = wires[{rank, transfer.peer}].emplace_back();
-        for (const int block : listed(transfer.blocks)) {
+      for (const BlockMessage& message : parts[static_cast<std::size_t>(rank)].sends) {
+        check_peer(rank, message.peer);
+        std::vector<Value>& values = wires[{rank, message.peer}].emplace_back();
+        for (const int block : listed(message.blocks)) {
           check_block(block);
           if (value(rank, block).block < 0) {
             fail_here(
-                fmt::format("sends block {} to rank {} before it holds anything", block, transfer.peer));
+                fmt::format("sends block {} to rank {} before it holds anything", block, message.peer));
           }
           sent[static_cast<std::size_t>(rank)][static_cast<std::size_t>(block)] = true;
-          message.push_back(value(rank, block));
+          values.push_back(value(rank, block));
         }
       }
     }
@@ -105,22 +105,22 @@ class Play {
       const Part& part = parts[static_cast<std::size_t>(rank)];
       std::vector<bool>& busy = sent[static_cast<std::size_t>(rank)];
       std::map<int, std::size_t> taken;
-      for (const Transfer& transfer : part.receives) {
-        const std::vector<Value> message = take(rank, transfer, taken, wires);
-        const std::vector<int> blocks = listed(transfer.blocks);
+      for (const BlockMessage& message : part.receives) {
+        const std::vector<Value> values = take(rank, message, taken, wires);
+        const std::vector<int> blocks = listed(message.blocks);
         for (std::size_t i = 0; i < blocks.size(); ++i) {
           check_free(blocks[i], busy);
           busy[static_cast<std::size_t>(blocks[i])] = true;
-          value(rank, blocks[i]) = message[i];
+          value(rank, blocks[i]) = values[i];
         }
       }
       // Several may be added to one block, but to none that is sent or replaced.
-      for (const Transfer& transfer : part.reduces) {
-        const std::vector<Value> message = take(rank, transfer, taken, wires);
-        const std::vector<int> blocks = listed(transfer.blocks);
+      for (const BlockMessage& message : part.reduces) {
+        const std::vector<Value> values = take(rank, message, taken, wires);
+        const std::vector<int> blocks = listed(message.blocks);
         for (std::size_t i = 0; i < blocks.size(); ++i) {
           check_free(blocks[i], busy);
-          add(rank, blocks[i], message[i], transfer.peer);
+          add(rank, blocks[i], values[i], message.peer);
         }
       }
       for (const auto& [ends, messages] : wires) {
@@ -132,25 +132,25 @@ class Play {
     }
   }
 
-  std::vector<Value> take(int rank, const Transfer& transfer, std::map<int, std::size_t>& taken,
+  std::vector<Value> take(int rank, const BlockMessage& message, std::map<int, std::size_t>& taken,
                           Wires& wires) {
-    check_peer(rank, transfer.peer);
-    const auto& messages = wires[{transfer.peer, rank}];
-    const std::size_t number = taken[transfer.peer]++;
+    check_peer(rank, message.peer);
+    const auto& messages = wires[{message.peer, rank}];
+    const std::size_t number = taken[message.peer]++;
     if (number >= messages.size()) {
-      fail_here(fmt::format("expects message {} of rank {}, which sends {}", number + 1, transfer.peer,
+      fail_here(fmt::format("expects message {} of rank {}, which sends {}", number + 1, message.peer,
                             messages.size()));
     }
-    const std::vector<Value>& message = messages[number];
-    const std::vector<int> blocks = listed(transfer.blocks);
-    if (blocks.size() != message.size()) {
-      fail_here(fmt::format("expects {} blocks of rank {}, which sends {}", blocks.size(), transfer.peer,
-                            message.size()));
+    const std::vector<Value>& values = messages[number];
+    const std::vector<int> blocks = listed(message.blocks);
+    if (blocks.size() != values.size()) {
+      fail_here(fmt::format("expects {} blocks of rank {}, which sends {}", blocks.size(), message.peer,
+                            values.size()));
     }
     for (const int block : blocks) {
       check_block(block);
     }
-    return message;
+    return values;
   }
 
   void check_free(int block, const std::vector<bool>& busy) const {

@@ -19,7 +19,7 @@ double program_seconds(const algorithm::Program& program, const Link& link, std:
     std::vector<double> out = ready;  // when each link is free again
     std::vector<double> in = ready;
     for (std::size_t from = 0; from < round.size(); ++from) {
-      for (const algorithm::Transfer& message : round[from].sends) {
+      for (const algorithm::BlockMessage& message : round[from].sends) {
         const auto to = static_cast<std::size_t>(message.peer);
         double seconds = link.alpha_seconds;
         for (const algorithm::Blocks& blocks : message.blocks) {

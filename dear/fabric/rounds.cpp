@@ -10,11 +10,11 @@ class StoredRounds final : public Rounds {
  public:
   explicit StoredRounds(const algorithm::Program& program)
       : ranks_(program.ranks), rounds_(static_cast<int>(program.rounds.size())) {
-    const auto add = [&](const std::vector<algorithm::Transfer>& transfers) {
-      for (const algorithm::Transfer& transfer : transfers) {
+    const auto add = [&](const std::vector<algorithm::BlockMessage>& messages) {
+      for (const algorithm::BlockMessage& message : messages) {
         int blocks = 0;
-        for (const algorithm::Blocks& range : transfer.blocks) blocks += range.count();
-        messages_.push_back({.peer = transfer.peer, .share = static_cast<double>(blocks) / program.blocks});
+        for (const algorithm::Blocks& range : message.blocks) blocks += range.count();
+        messages_.push_back({.peer = message.peer, .share = static_cast<double>(blocks) / program.blocks});
       }
     };
     for (const std::vector<algorithm::Part>& round : program.rounds) {

@@ -23,10 +23,10 @@ struct Cut {
   bool head = false;
 };
 
-std::vector<Piece> pieces_of(const algorithm::Transfer& transfer, const std::vector<ByteRange>& blocks,
+std::vector<Piece> pieces_of(const algorithm::BlockMessage& message, const std::vector<ByteRange>& blocks,
                              int blocks_of_vector) {
   std::vector<Piece> pieces;
-  for (const algorithm::Blocks& range : transfer.blocks) {
+  for (const algorithm::Blocks& range : message.blocks) {
     for (int block = range.begin; block < range.end; ++block) {
       const ByteRange& bytes = blocks[static_cast<std::size_t>(block)];
       const bool in_output = block >= blocks_of_vector;
@@ -180,23 +180,23 @@ struct PlanBuilder::Impl {
     writes(number, part);
   }
 
-  void take(const algorithm::Transfer& transfer, const std::vector<Piece>& pieces, bool add) {
-    for (const Cut& cut : cuts(bytes_of(pieces), first_from(transfer.peer))) {
+  void take(const algorithm::BlockMessage& message, const std::vector<Piece>& pieces, bool add) {
+    for (const Cut& cut : cuts(bytes_of(pieces), first_from(message.peer))) {
       const std::vector<Piece> part = part_of(pieces, cut.begin, cut.end);
       if (!add && !cut.head && part.size() == 1) {
-        const int number = node(Node::Kind::receive, transfer.peer, part);
+        const int number = node(Node::Kind::receive, message.peer, part);
         writes(number, part);
         will_receive(number);
         continue;
       }
-      const int staged = stage(transfer.peer, part, cut.head);
+      const int staged = stage(message.peer, part, cut.head);
       if (part.empty()) {
         continue;
       }
       if (add) {
-        from_stages(Node::Kind::combine, transfer.peer, part, {Plan::kOwn, staged});
+        from_stages(Node::Kind::combine, message.peer, part, {Plan::kOwn, staged});
       } else {
-        from_stages(Node::Kind::scatter, transfer.peer, part, {staged});
+        from_stages(Node::Kind::scatter, message.peer, part, {staged});
       }
     }
   }
@@ -241,17 +241,17 @@ PlanBuilder& PlanBuilder::add(const algorithm::Program& program, const std::vect
   }
   for (const std::vector<algorithm::Part>& round : program.rounds) {
     const algorithm::Part& part = round[static_cast<std::size_t>(rank)];
-    for (const algorithm::Transfer& transfer : part.sends) {
-      const std::vector<Piece> pieces = pieces_of(transfer, blocks, program.blocks);
-      for (const Cut& cut : impl_->cuts(bytes_of(pieces), impl_->first_to(transfer.peer))) {
-        impl_->send(transfer.peer, pieces, cut);
+    for (const algorithm::BlockMessage& message : part.sends) {
+      const std::vector<Piece> pieces = pieces_of(message, blocks, program.blocks);
+      for (const Cut& cut : impl_->cuts(bytes_of(pieces), impl_->first_to(message.peer))) {
+        impl_->send(message.peer, pieces, cut);
       }
     }
-    for (const algorithm::Transfer& transfer : part.receives) {
-      impl_->take(transfer, pieces_of(transfer, blocks, program.blocks), false);
+    for (const algorithm::BlockMessage& message : part.receives) {
+      impl_->take(message, pieces_of(message, blocks, program.blocks), false);
     }
-    for (const algorithm::Transfer& transfer : part.reduces) {
-      impl_->take(transfer, pieces_of(transfer, blocks, program.blocks), true);
+    for (const algorithm::BlockMessage& message : part.reduces) {
+      impl_->take(message, pieces_of(message, blocks, program.blocks), true);
     }
     ++impl_->round;
   }

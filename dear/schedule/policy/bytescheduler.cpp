@@ -22,7 +22,7 @@ Grouping per_tensor(const Workload& workload, const cost::CollectiveTimes&) {
 // Whenever there is credit, the next partition of the ready bucket nearest to the input. All of an iteration
 // is through before the next backward, so one backward is all iterations. See [Note: orders found at run
 // time].
-std::vector<Transfer> by_priority(const Workload& workload, const Grouping& grouping,
+std::vector<BucketPart> by_priority(const Workload& workload, const Grouping& grouping,
                                   const cost::CollectiveTimes& times) {
   struct InFlight {
     double ends;
@@ -30,7 +30,7 @@ std::vector<Transfer> by_priority(const Workload& workload, const Grouping& grou
   };
   const std::vector<double> ready = ready_seconds(workload, grouping);
   std::vector<std::int64_t> sent(grouping.size(), 0);
-  std::vector<Transfer> transfers;
+  std::vector<BucketPart> parts;
   std::set<BucketId> waiting;
   std::deque<InFlight> in_flight;
   std::int64_t credit = kCreditBytes;
@@ -45,7 +45,7 @@ std::vector<Transfer> by_priority(const Workload& workload, const Grouping& grou
       const BucketId bucket = *waiting.begin();
       const std::int64_t begin = sent[bucket], all = grouping.buckets()[bucket].bytes;
       const std::int64_t bytes = std::min(kPartitionBytes, all - begin);
-      transfers.push_back({bucket, bytes == all ? Piece{} : Piece{begin, begin + bytes}});
+      parts.push_back({bucket, bytes == all ? Piece{} : Piece{begin, begin + bytes}});
       network_free = std::max(now, network_free) + seconds_of(CollectiveOp::all_reduce, bytes, times);
       in_flight.push_back({network_free, bytes});
       credit -= bytes;
@@ -56,16 +56,16 @@ std::vector<Transfer> by_priority(const Workload& workload, const Grouping& grou
     constexpr double kNever = std::numeric_limits<double>::infinity();
     now = std::min(next > 0 ? ready[next - 1] : kNever, in_flight.empty() ? kNever : in_flight.front().ends);
   }
-  return transfers;
+  return parts;
 }
 
 }  // namespace
 
-Schedule make_in_order(Iteration iteration, const std::vector<Transfer>& transfers) {
+Schedule make_in_order(Iteration iteration, const std::vector<BucketPart>& parts) {
   const LaneId updates = iteration.add_update_lane();
   const std::vector<BucketId> order = iteration.forward_order();
   std::vector<std::vector<StepId>> reduced(order.size());
-  for (const auto& [bucket, piece] : transfers)
+  for (const auto& [bucket, piece] : parts)
     reduced[bucket].push_back(iteration.reduce(CollectiveOp::all_reduce, bucket, piece));
   for (const BucketId bucket : order) {
     const StepId updated = iteration.update(UpdateScope::whole, bucket, updates, reduced[bucket].front());

@@ -37,11 +37,11 @@ Schedule make_sharded(Iteration iteration, std::size_t layer_count, Reach reach)
 
 // All-reduces of buckets, or of pieces of them, in this order; updates beside the computation, and each
 // forward waits for its own buckets alone.
-struct Transfer {
+struct BucketPart {
   BucketId bucket;
   Piece piece;
 };
-Schedule make_in_order(Iteration iteration, const std::vector<Transfer>& transfers);
+Schedule make_in_order(Iteration iteration, const std::vector<BucketPart>& parts);
 
 inline double overlapped_bound(double f, double b, double r) { return stale_gradient_floor(f, b, r); }
 
