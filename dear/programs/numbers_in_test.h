@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "dear/programs/plan.h"
+#include "dear/programs/message_graph.h"
 
 // Vectors for programs to work on: small whole numbers, so that any order of addition gives the same sum.
 namespace dear::programs::testing {

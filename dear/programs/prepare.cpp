@@ -60,7 +60,7 @@ int blocks_of(const std::string& algorithm) { return algorithm == "double-tree" 
 
 }  // namespace
 
-Prepared prepare(const Recipe& recipe, const Way& way, int ranks, PlanOptions options) {
+Prepared prepare(const Recipe& recipe, const Way& way, int ranks, MessageGraphOptions options) {
   const std::int64_t element = size_of(recipe.dtype);
   const std::int64_t bytes = recipe.count * element;
   options.element_bytes = element;
@@ -80,7 +80,7 @@ Prepared prepare(const Recipe& recipe, const Way& way, int ranks, PlanOptions op
     return {.where = Prepared::Where::beside,
             .stride = 1,
             .way = way,
-            .player = Player(PlanBuilder(options).add(program, blocks_apart(ranks, 1, 1)).finish())};
+            .executor = Executor(MessageGraphBuilder(options).add(program, blocks_apart(ranks, 1, 1)).finish())};
   }
   if (adds && way.algorithm == "gather") {
     const std::int64_t stride = whole_cache_lines(bytes);
@@ -89,20 +89,20 @@ Prepared prepare(const Recipe& recipe, const Way& way, int ranks, PlanOptions op
             .adds_in_one_pass = true,
             .stride = stride,
             .way = way,
-            .player = Player(PlanBuilder(options).add(program, blocks_apart(ranks, bytes, stride)).finish())};
+            .executor = Executor(MessageGraphBuilder(options).add(program, blocks_apart(ranks, bytes, stride)).finish())};
   }
   if (adds && way.algorithm == "direct") {
     options.segment_bytes =
         std::min(options.segment_bytes, std::max(kLeastSegment, kMostStaged / std::max(1, ranks - 1)));
     const std::vector<ByteRange> blocks = shards(recipe, ranks);
-    PlanBuilder builder(options);
+    MessageGraphBuilder builder(options);
     builder.add_direct_reduce_scatter(blocks);
     if (recipe.operation == Operation::all_reduce) {
       const bool gathers =
           !way.then.empty() && has(algorithm::find_algorithm(way.then), Collective::all_gather);
       builder.add(table(gathers ? way.then : "ring", Collective::all_gather), blocks);
     }
-    return {.adds_in_one_pass = true, .way = way, .player = Player(builder.finish())};
+    return {.adds_in_one_pass = true, .way = way, .executor = Executor(builder.finish())};
   }
   const Program program = table(way.algorithm, collective_of(recipe.operation));
   std::vector<ByteRange> blocks;
@@ -114,11 +114,11 @@ Prepared prepare(const Recipe& recipe, const Way& way, int ranks, PlanOptions op
   }
   const bool scatters = recipe.operation == Operation::reduce_scatter && ranks > 1;
   options.adds_in_passing = scatters;
-  Plan plan = PlanBuilder(options).add(program, blocks).finish();
-  const bool copied = scatters && !plan.writes_only(blocks[static_cast<std::size_t>(options.rank)]);
+  MessageGraph graph = MessageGraphBuilder(options).add(program, blocks).finish();
+  const bool copied = scatters && !graph.writes_only(blocks[static_cast<std::size_t>(options.rank)]);
   return {.where = copied ? Prepared::Where::on_copy : Prepared::Where::in_place,
           .way = way,
-          .player = Player(std::move(plan))};
+          .executor = Executor(std::move(graph))};
 }
 
 }  // namespace dear::programs

@@ -5,11 +5,11 @@
 
 #include "dear/base/dtype.h"
 #include "dear/programs/choice.h"
-#include "dear/programs/player.h"
+#include "dear/programs/executor.h"
 
 namespace dear::programs {
 
-// What makes one collective's plan differ from another's.
+// What makes one collective's graph differ from another's.
 struct Recipe {
   Operation operation = Operation::barrier;
   std::int64_t count = 0;
@@ -19,7 +19,7 @@ struct Recipe {
   friend auto operator<=>(const Recipe&, const Recipe&) = default;
 };
 
-// A collective as one rank plays it.
+// A collective as one rank executes it.
 struct Prepared {
   enum class Where : std::uint8_t {
     in_place,  // on the vector itself
@@ -30,11 +30,11 @@ struct Prepared {
   bool adds_in_one_pass = false;  // so an average divides there, too
   std::int64_t stride = 0;
   Way way;
-  Player player;
+  Executor executor;
 };
 
 // `options` say which rank it is for, and how its messages follow each other; the recipe and the way decide
 // the rest of them. ConfigError for a way that there is not.
-Prepared prepare(const Recipe& recipe, const Way& way, int ranks, PlanOptions options);
+Prepared prepare(const Recipe& recipe, const Way& way, int ranks, MessageGraphOptions options);
 
 }  // namespace dear::programs

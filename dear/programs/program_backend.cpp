@@ -19,8 +19,8 @@
 namespace dear::programs {
 namespace {
 
-// Plans that are kept. A training step has a few for each of its buckets.
-constexpr std::size_t kMostPlans = 256;
+// Graphs that are kept. A training step has a few for each of its buckets.
+constexpr std::size_t kMostGraphs = 256;
 
 using Where = Prepared::Where;
 
@@ -92,7 +92,7 @@ class Programs final : public Backend {
   void carry(const Request& request, const Describe& what, Deadline deadline);
   Prepared& prepared_for(const Request& request);
   [[nodiscard]] Way way_of(const Errand& errand) const;
-  void play(Prepared& prepared, const Heading& heading, Performance performance, const Describe& what,
+  void execute(Prepared& prepared, const Heading& heading, ExecutionArguments arguments, const Describe& what,
             Deadline deadline);
   void gather_and_add(Prepared& prepared, const Request& request, const Describe& what, Deadline deadline);
   void divide(const Request& request, Range elements) const;
@@ -107,10 +107,10 @@ class Programs final : public Backend {
   int size_;
   FirstError error_;
   std::uint64_t sequence_ = 0;  // collectives entered, allocations included
-  std::map<Recipe, Kept> plans_;
-  Stage stage_;                                    // of the plans
-  Stage beside_;                                   // copies of vectors, and gathered contributions
-  std::unique_ptr<transport::Channels> channels_;  // gone first: see Stage
+  std::map<Recipe, Kept> graphs_;
+  StagingMemory stage_;                                    // of the graphs
+  StagingMemory beside_;                                   // copies of vectors, and gathered contributions
+  std::unique_ptr<transport::Channels> channels_;  // gone first: see StagingMemory
 };
 
 Way Programs::way_of(const Errand& errand) const {
@@ -136,13 +136,13 @@ Prepared& Programs::prepared_for(const Request& request) {
                       .dtype = request.view.dtype,
                       .root = request.root,
                       .exact = exact};
-  const auto found = plans_.find(recipe);
-  if (found != plans_.end()) {
+  const auto found = graphs_.find(recipe);
+  if (found != graphs_.end()) {
     found->second.used = sequence_;
     return found->second.prepared;
   }
-  if (plans_.size() >= kMostPlans) {
-    plans_.erase(std::min_element(plans_.begin(), plans_.end(), [](const auto& one, const auto& other) {
+  if (graphs_.size() >= kMostGraphs) {
+    graphs_.erase(std::min_element(graphs_.begin(), graphs_.end(), [](const auto& one, const auto& other) {
       return one.second.used < other.second.used;
     }));
   }
@@ -155,25 +155,25 @@ Prepared& Programs::prepared_for(const Request& request) {
                                .head_bytes = sizeof(Heading),
                                .heads_first = !options_.lengths_apart,
                                .most_ahead_bytes = options_.most_ahead_bytes});
-  return plans_.emplace(recipe, Kept{.prepared = std::move(prepared), .used = sequence_})
+  return graphs_.emplace(recipe, Kept{.prepared = std::move(prepared), .used = sequence_})
       .first->second.prepared;
 }
 
-void Programs::play(Prepared& prepared, const Heading& heading, Performance performance, const Describe& what,
+void Programs::execute(Prepared& prepared, const Heading& heading, ExecutionArguments arguments, const Describe& what,
                     Deadline deadline) {
-  performance.head = reinterpret_cast<const std::byte*>(&heading);
-  performance.compare = [&](int peer, const std::byte* bytes) {
+  arguments.head = reinterpret_cast<const std::byte*>(&heading);
+  arguments.compare = [&](int peer, const std::byte* bytes) {
     Heading theirs;
     std::memcpy(&theirs, bytes, sizeof theirs);
     throw_on_mismatch(heading, rank_, theirs, peer);
   };
-  prepared.player.play(performance, *channels_, stage_, what, deadline);
+  prepared.executor.execute(arguments, *channels_, stage_, what, deadline);
 }
 
 // Whoever has heard of all ranks, through others too, may go on.
 void Programs::meet(const Heading& heading, const Describe& what, Deadline deadline) {
   Prepared& prepared = prepared_for({.operation = Operation::barrier});
-  play(prepared, heading, {.data = beside_.take(size_)}, what, deadline);
+  execute(prepared, heading, {.data = beside_.take(size_)}, what, deadline);
 }
 
 void Programs::carry(const Request& request, const Describe& what, Deadline deadline) {
@@ -185,7 +185,7 @@ void Programs::carry(const Request& request, const Describe& what, Deadline dead
   const std::int64_t element = size_of(dtype);
   const bool averages = request.reduction == Reduction::average;
   const Reduction step = averages && !prepared.adds_in_one_pass ? Reduction::sum : request.reduction;
-  Performance performance{
+  ExecutionArguments arguments{
       .data = memory_of(request.view),
       .output = memory_of(request.output),
       .combine = [&](std::span<const std::byte* const> sources, std::byte* out, std::int64_t bytes) {
@@ -194,12 +194,12 @@ void Programs::carry(const Request& request, const Describe& what, Deadline dead
   const Range own = shard_of(request.view.count, dtype, size_, rank_);
   if (prepared.where == Where::on_copy && request.view.count > 0) {
     const std::int64_t bytes = request.view.count * element;
-    performance.data = beside_.take(bytes);
-    std::memcpy(performance.data, memory_of(request.view), static_cast<std::size_t>(bytes));
+    arguments.data = beside_.take(bytes);
+    std::memcpy(arguments.data, memory_of(request.view), static_cast<std::size_t>(bytes));
   }
-  play(prepared, heading_of(sequence_, request), performance, what, deadline);
+  execute(prepared, heading_of(sequence_, request), arguments, what, deadline);
   if (prepared.where == Where::on_copy && own.count() > 0) {
-    std::memcpy(memory_of(request.view) + own.begin * element, performance.data + own.begin * element,
+    std::memcpy(memory_of(request.view) + own.begin * element, arguments.data + own.begin * element,
                 static_cast<std::size_t>(own.count() * element));
   }
   const bool adds =
@@ -218,7 +218,7 @@ void Programs::gather_and_add(Prepared& prepared, const Request& request, const 
     std::memcpy(all + prepared.stride * rank_, memory_of(view),
                 static_cast<std::size_t>(view.count * element));
   }
-  play(prepared, heading_of(sequence_, request), {.data = all}, what, deadline);
+  execute(prepared, heading_of(sequence_, request), {.data = all}, what, deadline);
   const Range wanted = request.operation == Operation::all_reduce
                            ? Range{0, view.count}
                            : shard_of(view.count, view.dtype, size_, rank_);

@@ -8,7 +8,7 @@
 #include "dear/programs/choice.h"
 #include "dear/transport/channels.h"
 
-// Collectives of our own over any channels: programs of `algorithm`, played on memory.
+// Collectives of our own over any channels: programs of `algorithm`, executed on memory.
 namespace dear::programs {
 
 struct ProgramOptions {
@@ -23,7 +23,7 @@ struct ProgramOptions {
   // On these channels an agreed message never meets a receive of another length: so receives are posted
   // before it is known that the peers ask for the same.
   bool lengths_apart = false;
-  // See transport::PlanOptions.
+  // See transport::MessageGraphOptions.
   std::int64_t most_ahead_bytes = std::numeric_limits<std::int64_t>::max();
 };
 

@@ -9,7 +9,7 @@
 
 #include "dear/algorithm/program.h"
 
-// One rank's part of a collective, worked out once and played many times.
+// One rank's part of a collective, worked out once and executed many times.
 namespace dear::programs {
 
 // Bytes [begin, end) of a vector.
@@ -20,17 +20,17 @@ struct ByteRange {
 };
 
 // Where bytes lie: in the vector, or in the output of an all-to-all.
-struct Piece {
+struct Chunk {
   std::int64_t offset = 0;
   std::int64_t bytes = 0;
   bool in_output = false;
-  friend bool operator==(const Piece&, const Piece&) = default;
+  friend bool operator==(const Chunk&, const Chunk&) = default;
 };
 
-struct PlanOptions {
+struct MessageGraphOptions {
   int rank = 0;
   std::int64_t element_bytes = 1;          // messages are cut between elements
-  std::int64_t segment_bytes = 64 * 1024;  // and into pieces of about this size, so that rounds overlap
+  std::int64_t segment_bytes = 64 * 1024;  // and into chunks of about this size, so that rounds overlap
   // The first message of each pair of ranks has heads: so many bytes of the caller's, told to the peer ahead
   // of everything else, and room for a small payload, whatever the payload's length. 0: no heads.
   std::int64_t head_bytes = 0;
@@ -39,12 +39,12 @@ struct PlanOptions {
   bool heads_first = true;
   // Receives are posted ahead for so many bytes, or for one message.
   std::int64_t most_ahead_bytes = std::numeric_limits<std::int64_t>::max();
-  // What is added up only to be sent on, in one piece and once, is added up in staging memory and the vector
+  // What is added up only to be sent on, in one chunk and once, is added up in staging memory and the vector
   // keeps this rank's contribution. That takes staging memory for what two rounds receive.
   bool adds_in_passing = false;
 };
 
-// [Note: plans] The work is a graph. A node is a message on its way out or in, or something done to memory;
+// [Note: message graphs] The work is a graph. A node is a message on its way out or in, or something done to memory;
 // it begins when all nodes it waits for are finished: those that write what it reads, and those that read or
 // write what it writes. So a segment that has been received and added travels on at once, whatever the other
 // segments of its round do.
@@ -54,23 +54,23 @@ struct PlanOptions {
 // without bytes does not travel (but as a head). Sends to one peer go out in the order of rounds, receives
 // are posted in that order over all peers. As nothing waits for a later round, nothing waits for ever: the
 // earliest message that is not through can always be sent and received, however little room there is.
-struct Plan {
+struct MessageGraph {
   struct Node {
     enum class Kind : std::uint8_t {
-      send,     // pieces to the peer; when it is finished they may be written again
-      receive,  // from the peer to the one piece
+      send,     // chunks to the peer; when it is finished they may be written again
+      receive,  // from the peer to the one chunk
       stage,    // from the peer to staging memory, which its reader frees
-      combine,  // the sum of what stands at the pieces and of what was staged takes the pieces' place
-      scatter   // what was staged to the pieces
+      combine,  // the sum of what stands at the chunks and of what was staged takes the chunks' place
+      scatter   // what was staged to the chunks
     };
     Kind kind = Kind::send;
     bool head = false;  // of send and stage: a first message
-    // Of a combine: the sum stays where its one stage is. Of a send: it takes such a sum, not its piece.
+    // Of a combine: the sum stays where its one stage is. Of a send: it takes such a sum, not its chunk.
     bool in_passing = false;
     int peer = 0;  // place in `peers`
-    int first_piece = 0;
-    int pieces = 0;
-    std::int64_t bytes = 0;  // of all pieces
+    int first_chunk = 0;
+    int chunks = 0;
+    std::int64_t bytes = 0;  // of all chunks
     int waits_for = 0;       // nodes
     int first_dependent = 0;
     int dependents = 0;
@@ -82,16 +82,16 @@ struct Plan {
 
   std::vector<int> peers;  // ranks
   std::vector<Node> nodes;
-  std::vector<Piece> pieces;
+  std::vector<Chunk> chunks;
   std::vector<int> dependents;          // nodes, by node
-  std::vector<int> sources;             // stages of combines and scatters, kOwn for the pieces themselves
+  std::vector<int> sources;             // stages of combines and scatters, kOwn for the chunks themselves
   std::vector<std::vector<int>> sends;  // by peer, in order
   std::vector<int> receives;            // receives and stages, in order
-  std::vector<std::pair<Piece, Piece>> copies;  // from, to; before everything else
+  std::vector<std::pair<Chunk, Chunk>> copies;  // from, to; before everything else
   std::int64_t head_bytes = 0;
   std::int64_t most_ahead_bytes = 0;
   std::int64_t most_staged = 0;  // bytes of a stage that is no head
-  std::int64_t most_packed = 0;  // bytes of a send of several pieces that is no head
+  std::int64_t most_packed = 0;  // bytes of a send of several chunks that is no head
   int slots = 0;                 // of staging memory: enough for the sources of any combine, and more
   int slots_in_passing = 0;      // of these, for sums on their way
 
@@ -102,20 +102,20 @@ struct Plan {
 // Room in a head for the payload of a message, if all of it fits and is one segment.
 inline constexpr std::int64_t kHeadRoom = 192;
 
-// Makes a plan of one part after another, each on the results of the ones before. ConfigError for what does
+// Makes a graph of one part after another, each on the results of the ones before. ConfigError for what does
 // not fit together.
-class PlanBuilder {
+class MessageGraphBuilder {
  public:
-  explicit PlanBuilder(const PlanOptions& options);
-  ~PlanBuilder();
+  explicit MessageGraphBuilder(const MessageGraphOptions& options);
+  ~MessageGraphBuilder();
 
   // blocks[b] is block b of the program; those of an all-to-all from program.blocks on lie in the output.
-  PlanBuilder& add(const algorithm::Program& program, const std::vector<ByteRange>& blocks);
+  MessageGraphBuilder& add(const algorithm::Program& program, const std::vector<ByteRange>& blocks);
   // Rank r sends every other rank its own contribution to that one's block, and adds up what it gets for
   // block r, in the order of ranks and all at once; writes nothing but block r. As many bytes as in a ring.
-  PlanBuilder& add_direct_reduce_scatter(const std::vector<ByteRange>& blocks);
+  MessageGraphBuilder& add_direct_reduce_scatter(const std::vector<ByteRange>& blocks);
 
-  Plan finish();
+  MessageGraph finish();
 
  private:
   struct Impl;

@@ -1,4 +1,4 @@
-#include "dear/programs/plan.h"
+#include "dear/programs/message_graph.h"
 
 #include <algorithm>
 #include <map>
@@ -14,7 +14,7 @@
 namespace dear::programs {
 namespace {
 
-using Node = Plan::Node;
+using Node = MessageGraph::Node;
 
 // A part of a message as it travels.
 struct Cut {
@@ -23,9 +23,9 @@ struct Cut {
   bool head = false;
 };
 
-std::vector<Piece> pieces_of(const algorithm::BlockMessage& message, const std::vector<ByteRange>& blocks,
+std::vector<Chunk> chunks_of(const algorithm::BlockMessage& message, const std::vector<ByteRange>& blocks,
                              int blocks_of_vector) {
-  std::vector<Piece> pieces;
+  std::vector<Chunk> chunks;
   for (const algorithm::Blocks& range : message.blocks) {
     for (int block = range.begin; block < range.end; ++block) {
       const ByteRange& bytes = blocks[static_cast<std::size_t>(block)];
@@ -33,59 +33,59 @@ std::vector<Piece> pieces_of(const algorithm::BlockMessage& message, const std::
       if (bytes.count() == 0) {
         continue;
       }
-      if (!pieces.empty() && pieces.back().in_output == in_output &&
-          pieces.back().offset + pieces.back().bytes == bytes.begin) {
-        pieces.back().bytes += bytes.count();
+      if (!chunks.empty() && chunks.back().in_output == in_output &&
+          chunks.back().offset + chunks.back().bytes == bytes.begin) {
+        chunks.back().bytes += bytes.count();
       } else {
-        pieces.push_back({.offset = bytes.begin, .bytes = bytes.count(), .in_output = in_output});
+        chunks.push_back({.offset = bytes.begin, .bytes = bytes.count(), .in_output = in_output});
       }
     }
   }
-  return pieces;
+  return chunks;
 }
 
-std::int64_t bytes_of(const std::vector<Piece>& pieces) {
+std::int64_t bytes_of(const std::vector<Chunk>& chunks) {
   std::int64_t bytes = 0;
-  for (const Piece& piece : pieces) {
-    bytes += piece.bytes;
+  for (const Chunk& chunk : chunks) {
+    bytes += chunk.bytes;
   }
   return bytes;
 }
 
-// The pieces that bytes [begin, end) of these lie in.
-std::vector<Piece> part_of(const std::vector<Piece>& pieces, std::int64_t begin, std::int64_t end) {
-  std::vector<Piece> part;
+// The chunks that bytes [begin, end) of these lie in.
+std::vector<Chunk> part_of(const std::vector<Chunk>& chunks, std::int64_t begin, std::int64_t end) {
+  std::vector<Chunk> part;
   std::int64_t at = 0;
-  for (const Piece& piece : pieces) {
+  for (const Chunk& chunk : chunks) {
     const std::int64_t from = std::max(begin, at);
-    const std::int64_t to = std::min(end, at + piece.bytes);
+    const std::int64_t to = std::min(end, at + chunk.bytes);
     if (from < to) {
-      part.push_back({.offset = piece.offset + from - at, .bytes = to - from, .in_output = piece.in_output});
+      part.push_back({.offset = chunk.offset + from - at, .bytes = to - from, .in_output = chunk.in_output});
     }
-    at += piece.bytes;
+    at += chunk.bytes;
   }
   return part;
 }
 
 }  // namespace
 
-struct PlanBuilder::Impl {
-  explicit Impl(const PlanOptions& with) : options(with) {
+struct MessageGraphBuilder::Impl {
+  explicit Impl(const MessageGraphOptions& with) : options(with) {
     if (options.element_bytes < 1 || options.segment_bytes < 1) {
       throw ConfigError(fmt::format("a collective cannot be cut into segments of {} bytes of elements of {}",
                                     options.segment_bytes, options.element_bytes));
     }
     segment = std::max(options.element_bytes,
                        options.segment_bytes / options.element_bytes * options.element_bytes);
-    plan.head_bytes = options.head_bytes;
-    plan.most_ahead_bytes = options.most_ahead_bytes;
+    graph.head_bytes = options.head_bytes;
+    graph.most_ahead_bytes = options.most_ahead_bytes;
   }
 
   int peer(int rank) {
-    const auto [place, fresh] = places.try_emplace(rank, static_cast<int>(plan.peers.size()));
+    const auto [place, fresh] = places.try_emplace(rank, static_cast<int>(graph.peers.size()));
     if (fresh) {
-      plan.peers.push_back(rank);
-      plan.sends.emplace_back();
+      graph.peers.push_back(rank);
+      graph.sends.emplace_back();
     }
     return place->second;
   }
@@ -107,44 +107,44 @@ struct PlanBuilder::Impl {
   bool first_to(int rank) { return options.head_bytes > 0 && greeted_to.insert(rank).second; }
   bool first_from(int rank) { return options.head_bytes > 0 && greeted_from.insert(rank).second; }
 
-  int node(Node::Kind kind, int rank, const std::vector<Piece>& pieces) {
+  int node(Node::Kind kind, int rank, const std::vector<Chunk>& chunks) {
     Node made;
     made.kind = kind;
     made.peer = peer(rank);
-    made.first_piece = static_cast<int>(plan.pieces.size());
-    made.pieces = static_cast<int>(pieces.size());
-    made.bytes = bytes_of(pieces);
-    plan.pieces.insert(plan.pieces.end(), pieces.begin(), pieces.end());
-    plan.nodes.push_back(made);
+    made.first_chunk = static_cast<int>(graph.chunks.size());
+    made.chunks = static_cast<int>(chunks.size());
+    made.bytes = bytes_of(chunks);
+    graph.chunks.insert(graph.chunks.end(), chunks.begin(), chunks.end());
+    graph.nodes.push_back(made);
     round_of.push_back(round);
-    return static_cast<int>(plan.nodes.size()) - 1;
+    return static_cast<int>(graph.nodes.size()) - 1;
   }
-  Node& at(int number) { return plan.nodes[static_cast<std::size_t>(number)]; }
+  Node& at(int number) { return graph.nodes[static_cast<std::size_t>(number)]; }
 
-  void reads(int number, const std::vector<Piece>& pieces) {
-    for (const Piece& piece : pieces) {
-      (piece.in_output ? output : vector).read(piece.offset, piece.offset + piece.bytes, number, edges);
+  void reads(int number, const std::vector<Chunk>& chunks) {
+    for (const Chunk& chunk : chunks) {
+      (chunk.in_output ? output : vector).read(chunk.offset, chunk.offset + chunk.bytes, number, edges);
     }
   }
-  void writes(int number, const std::vector<Piece>& pieces) {
-    for (const Piece& piece : pieces) {
-      (piece.in_output ? output : vector).write(piece.offset, piece.offset + piece.bytes, number, edges);
+  void writes(int number, const std::vector<Chunk>& chunks) {
+    for (const Chunk& chunk : chunks) {
+      (chunk.in_output ? output : vector).write(chunk.offset, chunk.offset + chunk.bytes, number, edges);
     }
   }
 
-  void send(int to, const std::vector<Piece>& pieces, const Cut& cut) {
-    const std::vector<Piece> part = part_of(pieces, cut.begin, cut.end);
+  void send(int to, const std::vector<Chunk>& chunks, const Cut& cut) {
+    const std::vector<Chunk> part = part_of(chunks, cut.begin, cut.end);
     const int number = node(Node::Kind::send, to, part);
     at(number).head = cut.head;
     reads(number, part);
-    plan.sends[static_cast<std::size_t>(at(number).peer)].push_back(number);
+    graph.sends[static_cast<std::size_t>(at(number).peer)].push_back(number);
     if (!cut.head && part.size() > 1) {
-      plan.most_packed = std::max(plan.most_packed, at(number).bytes);
+      graph.most_packed = std::max(graph.most_packed, at(number).bytes);
     }
   }
 
   void will_receive(int number) {
-    plan.receives.push_back(number);
+    graph.receives.push_back(number);
     if (!options.heads_first) return;
     const auto [first, is_first] = heads.try_emplace(at(number).peer, number);
     if (!is_first && first->second >= 0 && at(first->second).head) {
@@ -152,37 +152,37 @@ struct PlanBuilder::Impl {
     }
   }
 
-  int stage(int from, const std::vector<Piece>& part, bool head) {
+  int stage(int from, const std::vector<Chunk>& part, bool head) {
     const int number = node(Node::Kind::stage, from, {});
     at(number).bytes = bytes_of(part);
     at(number).head = head;
     will_receive(number);
     if (!head) {
-      plan.most_staged = std::max(plan.most_staged, at(number).bytes);
+      graph.most_staged = std::max(graph.most_staged, at(number).bytes);
     }
     return number;
   }
 
-  void from_stages(Node::Kind kind, int from, const std::vector<Piece>& part,
+  void from_stages(Node::Kind kind, int from, const std::vector<Chunk>& part,
                    const std::vector<int>& sources) {
     const int number = node(kind, from, part);
-    at(number).first_source = static_cast<int>(plan.sources.size());
+    at(number).first_source = static_cast<int>(graph.sources.size());
     at(number).sources = static_cast<int>(sources.size());
-    plan.sources.insert(plan.sources.end(), sources.begin(), sources.end());
+    graph.sources.insert(graph.sources.end(), sources.begin(), sources.end());
     int stages = 0;
     for (const int source : sources) {
-      if (source != Plan::kOwn) {
+      if (source != MessageGraph::kOwn) {
         edges.emplace_back(source, number);
         ++stages;
       }
     }
-    plan.slots = std::max(plan.slots, stages);
+    graph.slots = std::max(graph.slots, stages);
     writes(number, part);
   }
 
-  void take(const algorithm::BlockMessage& message, const std::vector<Piece>& pieces, bool add) {
-    for (const Cut& cut : cuts(bytes_of(pieces), first_from(message.peer))) {
-      const std::vector<Piece> part = part_of(pieces, cut.begin, cut.end);
+  void take(const algorithm::BlockMessage& message, const std::vector<Chunk>& chunks, bool add) {
+    for (const Cut& cut : cuts(bytes_of(chunks), first_from(message.peer))) {
+      const std::vector<Chunk> part = part_of(chunks, cut.begin, cut.end);
       if (!add && !cut.head && part.size() == 1) {
         const int number = node(Node::Kind::receive, message.peer, part);
         writes(number, part);
@@ -194,7 +194,7 @@ struct PlanBuilder::Impl {
         continue;
       }
       if (add) {
-        from_stages(Node::Kind::combine, message.peer, part, {Plan::kOwn, staged});
+        from_stages(Node::Kind::combine, message.peer, part, {MessageGraph::kOwn, staged});
       } else {
         from_stages(Node::Kind::scatter, message.peer, part, {staged});
       }
@@ -205,12 +205,12 @@ struct PlanBuilder::Impl {
   void pass_on();
   [[nodiscard]] int most_in_passing() const;
 
-  PlanOptions options;
+  MessageGraphOptions options;
   std::int64_t segment = 1;
-  Plan plan;
+  MessageGraph graph;
   int round = 0;
   std::vector<int> round_of;  // by node
-  std::map<int, int> places;  // in plan.peers
+  std::map<int, int> places;  // in graph.peers
   std::set<int> greeted_to;
   std::set<int> greeted_from;
   std::map<int, int> heads;  // by peer; -1 when something waits for it
@@ -219,10 +219,10 @@ struct PlanBuilder::Impl {
   Hazards::Edges edges;
 };
 
-PlanBuilder::PlanBuilder(const PlanOptions& options) : impl_(std::make_unique<Impl>(options)) {}
-PlanBuilder::~PlanBuilder() = default;
+MessageGraphBuilder::MessageGraphBuilder(const MessageGraphOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+MessageGraphBuilder::~MessageGraphBuilder() = default;
 
-PlanBuilder& PlanBuilder::add(const algorithm::Program& program, const std::vector<ByteRange>& blocks) {
+MessageGraphBuilder& MessageGraphBuilder::add(const algorithm::Program& program, const std::vector<ByteRange>& blocks) {
   const int places =
       program.collective == algorithm::Collective::all_to_all ? 2 * program.blocks : program.blocks;
   const int rank = impl_->options.rank;
@@ -232,33 +232,33 @@ PlanBuilder& PlanBuilder::add(const algorithm::Program& program, const std::vect
   }
   if (!program.copies.empty()) {
     for (const algorithm::Copy& copy : program.copies[static_cast<std::size_t>(rank)]) {
-      const auto piece = [&](int block) {
+      const auto chunk = [&](int block) {
         const ByteRange& bytes = blocks[static_cast<std::size_t>(block)];
-        return Piece{.offset = bytes.begin, .bytes = bytes.count(), .in_output = block >= program.blocks};
+        return Chunk{.offset = bytes.begin, .bytes = bytes.count(), .in_output = block >= program.blocks};
       };
-      impl_->plan.copies.emplace_back(piece(copy.from), piece(copy.to));
+      impl_->graph.copies.emplace_back(chunk(copy.from), chunk(copy.to));
     }
   }
   for (const std::vector<algorithm::Part>& round : program.rounds) {
     const algorithm::Part& part = round[static_cast<std::size_t>(rank)];
     for (const algorithm::BlockMessage& message : part.sends) {
-      const std::vector<Piece> pieces = pieces_of(message, blocks, program.blocks);
-      for (const Cut& cut : impl_->cuts(bytes_of(pieces), impl_->first_to(message.peer))) {
-        impl_->send(message.peer, pieces, cut);
+      const std::vector<Chunk> chunks = chunks_of(message, blocks, program.blocks);
+      for (const Cut& cut : impl_->cuts(bytes_of(chunks), impl_->first_to(message.peer))) {
+        impl_->send(message.peer, chunks, cut);
       }
     }
     for (const algorithm::BlockMessage& message : part.receives) {
-      impl_->take(message, pieces_of(message, blocks, program.blocks), false);
+      impl_->take(message, chunks_of(message, blocks, program.blocks), false);
     }
     for (const algorithm::BlockMessage& message : part.reduces) {
-      impl_->take(message, pieces_of(message, blocks, program.blocks), true);
+      impl_->take(message, chunks_of(message, blocks, program.blocks), true);
     }
     ++impl_->round;
   }
   return *this;
 }
 
-PlanBuilder& PlanBuilder::add_direct_reduce_scatter(const std::vector<ByteRange>& blocks) {
+MessageGraphBuilder& MessageGraphBuilder::add_direct_reduce_scatter(const std::vector<ByteRange>& blocks) {
   const int ranks = static_cast<int>(blocks.size());
   const int rank = impl_->options.rank;
   // All messages have heads or none has: so those for one block are cut alike.
@@ -267,23 +267,23 @@ PlanBuilder& PlanBuilder::add_direct_reduce_scatter(const std::vector<ByteRange>
   std::size_t longest = 0;
   for (int peer = 0; peer < ranks; ++peer) {
     if (peer != rank && (impl_->first_to(peer) != first || impl_->first_from(peer) != first)) {
-      throw ConfigError("a direct reduce-scatter has to come first in a plan with heads");
+      throw ConfigError("a direct reduce-scatter has to come first in a graph with heads");
     }
     cuts.push_back(impl_->cuts(blocks[static_cast<std::size_t>(peer)].count(), first));
     longest = std::max(longest, cuts.back().size());
   }
-  const auto pieces_of_rank = [&](int of) {
+  const auto chunks_of_rank = [&](int of) {
     const ByteRange& bytes = blocks[static_cast<std::size_t>(of)];
-    return std::vector<Piece>{{.offset = bytes.begin, .bytes = bytes.count()}};
+    return std::vector<Chunk>{{.offset = bytes.begin, .bytes = bytes.count()}};
   };
-  const std::vector<Piece> own = pieces_of_rank(rank);
+  const std::vector<Chunk> own = chunks_of_rank(rank);
   for (std::size_t number = 0; number < longest; ++number) {
-    std::vector<int> sources(static_cast<std::size_t>(ranks), Plan::kOwn);
+    std::vector<int> sources(static_cast<std::size_t>(ranks), MessageGraph::kOwn);
     const bool more_of_own = number < cuts[static_cast<std::size_t>(rank)].size();
     for (int step = 1; step < ranks; ++step) {
       const int to = (rank + step) % ranks;
       if (number < cuts[static_cast<std::size_t>(to)].size()) {
-        impl_->send(to, pieces_of_rank(to), cuts[static_cast<std::size_t>(to)][number]);
+        impl_->send(to, chunks_of_rank(to), cuts[static_cast<std::size_t>(to)][number]);
       }
       if (more_of_own) {
         const Cut& cut = cuts[static_cast<std::size_t>(rank)][number];
@@ -294,7 +294,7 @@ PlanBuilder& PlanBuilder::add_direct_reduce_scatter(const std::vector<ByteRange>
     }
     if (more_of_own && ranks > 1) {
       const Cut& cut = cuts[static_cast<std::size_t>(rank)][number];
-      const std::vector<Piece> part = part_of(own, cut.begin, cut.end);
+      const std::vector<Chunk> part = part_of(own, cut.begin, cut.end);
       if (!part.empty()) {
         impl_->from_stages(Node::Kind::combine, (rank + 1) % ranks, part, sources);
       }
@@ -303,37 +303,37 @@ PlanBuilder& PlanBuilder::add_direct_reduce_scatter(const std::vector<ByteRange>
   return *this;
 }
 
-void PlanBuilder::Impl::count_dependents() {
+void MessageGraphBuilder::Impl::count_dependents() {
   for (const auto& [before, after] : edges) {
     ++at(before).dependents;
     ++at(after).waits_for;
   }
   int place = 0;
-  for (Node& node : plan.nodes) {
+  for (Node& node : graph.nodes) {
     node.first_dependent = place;
     place += node.dependents;
     node.dependents = 0;
   }
-  plan.dependents.resize(edges.size());
+  graph.dependents.resize(edges.size());
   for (const auto& [before, after] : edges) {
     Node& node = at(before);
     const int in_list = node.first_dependent + node.dependents++;
-    plan.dependents[static_cast<std::size_t>(in_list)] = after;
+    graph.dependents[static_cast<std::size_t>(in_list)] = after;
   }
 }
 
 // Of a sum with one reader, a send of just that, memory need not know.
-void PlanBuilder::Impl::pass_on() {
-  const auto piece = [&](const Node& node) -> const Piece& {
-    return plan.pieces[static_cast<std::size_t>(node.first_piece)];
+void MessageGraphBuilder::Impl::pass_on() {
+  const auto chunk = [&](const Node& node) -> const Chunk& {
+    return graph.chunks[static_cast<std::size_t>(node.first_chunk)];
   };
-  for (Node& sum : plan.nodes) {
-    if (sum.kind != Node::Kind::combine || sum.pieces != 1 || sum.sources != 2 || sum.dependents != 1) {
+  for (Node& sum : graph.nodes) {
+    if (sum.kind != Node::Kind::combine || sum.chunks != 1 || sum.sources != 2 || sum.dependents != 1) {
       continue;
     }
-    Node& reader = at(plan.dependents[static_cast<std::size_t>(sum.first_dependent)]);
-    if (reader.kind != Node::Kind::send || reader.pieces != 1 || reader.dependents != 0 ||
-        piece(reader) != piece(sum)) {
+    Node& reader = at(graph.dependents[static_cast<std::size_t>(sum.first_dependent)]);
+    if (reader.kind != Node::Kind::send || reader.chunks != 1 || reader.dependents != 0 ||
+        chunk(reader) != chunk(sum)) {
       continue;
     }
     sum.in_passing = reader.in_passing = true;
@@ -344,40 +344,40 @@ void PlanBuilder::Impl::pass_on() {
 
 // Slots that may be held when all messages of earlier rounds are through: those of sums that this round
 // receives, and of those that it sends.
-int PlanBuilder::Impl::most_in_passing() const {
+int MessageGraphBuilder::Impl::most_in_passing() const {
   std::vector<int> held(static_cast<std::size_t>(round) + 1);
-  for (std::size_t number = 0; number < plan.nodes.size(); ++number) {
-    const Node& sent = plan.nodes[number];
+  for (std::size_t number = 0; number < graph.nodes.size(); ++number) {
+    const Node& sent = graph.nodes[number];
     if (sent.kind != Node::Kind::send || !sent.in_passing) {
       continue;
     }
-    const auto stage = static_cast<std::size_t>(plan.sources[static_cast<std::size_t>(sent.first_source)]);
-    for (int one = plan.nodes[stage].head ? round + 1 : round_of[stage]; one <= round_of[number]; ++one) {
+    const auto stage = static_cast<std::size_t>(graph.sources[static_cast<std::size_t>(sent.first_source)]);
+    for (int one = graph.nodes[stage].head ? round + 1 : round_of[stage]; one <= round_of[number]; ++one) {
       ++held[static_cast<std::size_t>(one)];
     }
   }
   return *std::max_element(held.begin(), held.end());
 }
 
-Plan PlanBuilder::finish() {
-  Plan& plan = impl_->plan;
+MessageGraph MessageGraphBuilder::finish() {
+  MessageGraph& graph = impl_->graph;
   impl_->count_dependents();
   if (impl_->options.adds_in_passing) {
     impl_->pass_on();
-    plan.slots_in_passing = impl_->most_in_passing();
+    graph.slots_in_passing = impl_->most_in_passing();
   }
-  plan.slots = plan.most_staged > 0 ? std::max(4, 2 * plan.slots) + plan.slots_in_passing : 0;
-  return std::move(plan);
+  graph.slots = graph.most_staged > 0 ? std::max(4, 2 * graph.slots) + graph.slots_in_passing : 0;
+  return std::move(graph);
 }
 
-bool Plan::writes_only(const ByteRange& range) const {
+bool MessageGraph::writes_only(const ByteRange& range) const {
   return std::all_of(nodes.begin(), nodes.end(), [&](const Node& node) {
     if (node.kind == Node::Kind::send || node.kind == Node::Kind::stage || node.in_passing) {
       return true;
     }
-    const auto first = pieces.begin() + node.first_piece;
-    return std::all_of(first, first + node.pieces, [&](const Piece& piece) {
-      return piece.in_output || (range.begin <= piece.offset && piece.offset + piece.bytes <= range.end);
+    const auto first = chunks.begin() + node.first_chunk;
+    return std::all_of(first, first + node.chunks, [&](const Chunk& chunk) {
+      return chunk.in_output || (range.begin <= chunk.offset && chunk.offset + chunk.bytes <= range.end);
     });
   });
 }

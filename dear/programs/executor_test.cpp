@@ -1,4 +1,4 @@
-#include "dear/programs/player.h"
+#include "dear/programs/executor.h"
 
 #include <algorithm>
 #include <cstring>
@@ -17,7 +17,7 @@
 #include "dear/transport/testing/thread_channels.h"
 
 // Programs on real numbers.
-namespace dear::programs::player_test {
+namespace dear::programs::executor_test {
 namespace {
 
 using algorithm::Collective;
@@ -32,30 +32,30 @@ using testing::sum_of;
 using testing::value_of;
 
 // A program, and what it needs to become a collective on memory.
-struct Score {
+struct ProgramOnMemory {
   const Program* program = nullptr;
   std::vector<ByteRange> blocks;  // by block; of an all-to-all those from program->blocks on, in the output
   std::int64_t element_bytes = 1;
   std::int64_t segment_bytes = 64 * 1024;
-  Performance performance;
+  ExecutionArguments arguments;
 };
 
-// Plays this rank's part.
-void play(const Score& score, transport::Channels& channels) {
-  Stage stage;
-  Player player(PlanBuilder({.rank = channels.rank(),
-                             .element_bytes = score.element_bytes,
-                             .segment_bytes = score.segment_bytes})
-                    .add(*score.program, score.blocks)
+// Executes this rank's part.
+void execute(const ProgramOnMemory& work, transport::Channels& channels) {
+  StagingMemory stage;
+  Executor executor(MessageGraphBuilder({.rank = channels.rank(),
+                             .element_bytes = work.element_bytes,
+                             .segment_bytes = work.segment_bytes})
+                    .add(*work.program, work.blocks)
                     .finish());
-  player.play(
-      score.performance, channels, stage, [] { return "wait in a test"; },
+  executor.execute(
+      work.arguments, channels, stage, [] { return "wait in a test"; },
       Deadline::after(std::chrono::seconds(60)));
 }
 
-class Playing {
+class Execution {
  public:
-  Playing(transport::Channels& channels, const Program& program, const Case& with)
+  Execution(transport::Channels& channels, const Program& program, const Case& with)
       : channels_(channels),
         program_(program),
         blocks_(even_blocks(program.blocks, with.elements)),
@@ -63,15 +63,15 @@ class Playing {
     for (std::int64_t i = 0; i < with.elements; ++i) {
       mine_[static_cast<std::size_t>(i)] = value_of(channels.rank(), i);
     }
-    score_ = {
+    work_ = {
         .program = &program,
         .blocks = blocks_,
         .element_bytes = kElement,
         .segment_bytes = with.segment_bytes,
-        .performance = {.data = reinterpret_cast<std::byte*>(mine_.data()), .combine = testing::add_up}};
+        .arguments = {.data = reinterpret_cast<std::byte*>(mine_.data()), .combine = testing::add_up}};
   }
 
-  void play() { player_test::play(score_, channels_); }
+  void execute() { executor_test::execute(work_, channels_); }
 
   void expect_result() {
     const int rank = channels_.rank();
@@ -119,7 +119,7 @@ class Playing {
   const Program& program_;
   std::vector<ByteRange> blocks_;
   std::vector<float> mine_;
-  Score score_;
+  ProgramOnMemory work_;
 };
 
 // Each of the programs one after another over the same channels.
@@ -129,9 +129,9 @@ void expect_all(int ranks, const std::vector<Program>& programs) {
     const auto mine = std::move(channels[static_cast<std::size_t>(rank)]);
     for (const Program& program : programs) {
       for (const Case& one : kCases) {
-        Playing playing(*mine, program, one);
-        playing.play();
-        playing.expect_result();
+        Execution execution(*mine, program, one);
+        execution.execute();
+        execution.expect_result();
       }
     }
   });
@@ -189,11 +189,11 @@ TEST_P(Programs, AllToAllGoesIntoItsOutput) {
       const std::vector<float> before = input;
       std::vector<ByteRange> blocks = even_blocks(ranks, each * ranks);
       blocks.insert(blocks.end(), blocks.begin(), blocks.begin() + ranks);
-      play({.program = &program,
+      execute({.program = &program,
             .blocks = blocks,
             .element_bytes = kElement,
             .segment_bytes = 4096,
-            .performance = {.data = reinterpret_cast<std::byte*>(input.data()),
+            .arguments = {.data = reinterpret_cast<std::byte*>(input.data()),
                             .output = reinterpret_cast<std::byte*>(output.data())}},
            *mine);
       EXPECT_EQ(input, before);
@@ -242,7 +242,7 @@ Program random_broadcast(int ranks, int blocks, std::mt19937& generator) {
   return program;
 }
 
-TEST(Play, RandomPrograms) {
+TEST(Executor, RandomPrograms) {
   std::mt19937 generator(11);
   for (int round = 0; round < 12; ++round) {
     const int ranks = 2 + round % 4;
@@ -253,4 +253,4 @@ TEST(Play, RandomPrograms) {
 }
 
 }  // namespace
-}  // namespace dear::programs::player_test
+}  // namespace dear::programs::executor_test

@@ -1,4 +1,4 @@
-#include "dear/programs/plan.h"
+#include "dear/programs/message_graph.h"
 
 #include <algorithm>
 #include <cstring>
@@ -15,12 +15,12 @@
 #include "dear/base/error.h"
 #include "dear/host/testing/ranks.h"
 #include "dear/programs/numbers_in_test.h"
-#include "dear/programs/player.h"
+#include "dear/programs/executor.h"
 #include "dear/transport/testing/thread_channels.h"
 
-// Plans and their players where programs alone do not show what they do: direct reduce-scatters, heads, sums
+// Message graphs and their executors where programs alone do not show what they do: direct reduce-scatters, heads, sums
 // in passing, staging memory.
-namespace dear::programs::plan_test {
+namespace dear::programs::message_graph_test {
 namespace {
 
 using algorithm::Collective;
@@ -34,7 +34,7 @@ using testing::kElement;
 using testing::sum_of;
 using testing::value_of;
 
-Performance on(std::vector<float>& numbers) {
+ExecutionArguments on(std::vector<float>& numbers) {
   return {.data = reinterpret_cast<std::byte*>(numbers.data()), .combine = testing::add_up};
 }
 
@@ -74,7 +74,7 @@ class Watched final : public transport::Channels {
   std::int64_t ahead_ = 0;
 };
 
-TEST(Plans, ReceivesArePostedAsFarAheadAsIsAsked) {
+TEST(MessageGraphs, ReceivesArePostedAsFarAheadAsIsAsked) {
   constexpr int kRanks = 4;
   constexpr std::int64_t kElements = 40'000;
   constexpr std::int64_t kSegment = 4096;
@@ -84,8 +84,8 @@ TEST(Plans, ReceivesArePostedAsFarAheadAsIsAsked) {
     auto channels = transport::testing::make_thread_channels(kRanks);
     const auto reports = run_on_threads(kRanks, [&](int rank) {
       Watched mine(std::move(channels[static_cast<std::size_t>(rank)]));
-      Stage stage;
-      Player player(PlanBuilder({.rank = rank,
+      StagingMemory stage;
+      Executor executor(MessageGraphBuilder({.rank = rank,
                                  .element_bytes = kElement,
                                  .segment_bytes = kSegment,
                                  .heads_first = false,
@@ -96,7 +96,7 @@ TEST(Plans, ReceivesArePostedAsFarAheadAsIsAsked) {
       for (std::int64_t i = 0; i < kElements; ++i) {
         numbers[static_cast<std::size_t>(i)] = value_of(rank, i);
       }
-      player.play(
+      executor.execute(
           on(numbers), mine, stage, [] { return "wait in a test"; },
           Deadline::after(std::chrono::seconds(60)));
       for (std::int64_t i = 0; i < kElements; ++i) {
@@ -109,18 +109,18 @@ TEST(Plans, ReceivesArePostedAsFarAheadAsIsAsked) {
   }
 }
 
-TEST(Plans, DirectReduceScatterThenAnAllGatherWithHeads) {
+TEST(MessageGraphs, DirectReduceScatterThenAnAllGatherWithHeads) {
   for (const int ranks : {1, 2, 3, 4, 7}) {
     auto channels = transport::testing::make_thread_channels(ranks);
     const Program gather =
         make_program(algorithm::find_algorithm("ring"), Collective::all_gather, {.ranks = ranks});
     const auto reports = run_on_threads(ranks, [&](int rank) {
       const auto mine = std::move(channels[static_cast<std::size_t>(rank)]);
-      Stage stage;
+      StagingMemory stage;
       for (const Case& one : kCases) {
         const std::vector<ByteRange> blocks = even_blocks(ranks, one.elements);
         for (const bool whole : {false, true}) {
-          PlanBuilder builder({.rank = rank,
+          MessageGraphBuilder builder({.rank = rank,
                                .element_bytes = kElement,
                                .segment_bytes = one.segment_bytes,
                                .head_bytes = 8,
@@ -130,7 +130,7 @@ TEST(Plans, DirectReduceScatterThenAnAllGatherWithHeads) {
           if (whole) {
             builder.add(gather, blocks);
           }
-          Player player(builder.finish());
+          Executor executor(builder.finish());
           for (std::int64_t time = 0; time < 3; ++time) {
             std::vector<float> numbers(static_cast<std::size_t>(one.elements));
             for (std::int64_t i = 0; i < one.elements; ++i) {
@@ -138,16 +138,16 @@ TEST(Plans, DirectReduceScatterThenAnAllGatherWithHeads) {
             }
             const std::int64_t head = time * 100 + rank;
             int heads = 0;
-            Performance performance = on(numbers);
-            performance.head = reinterpret_cast<const std::byte*>(&head);
-            performance.compare = [&](int peer, const std::byte* theirs) {
+            ExecutionArguments arguments = on(numbers);
+            arguments.head = reinterpret_cast<const std::byte*>(&head);
+            arguments.compare = [&](int peer, const std::byte* theirs) {
               std::int64_t told = 0;
               std::memcpy(&told, theirs, sizeof told);
               EXPECT_EQ(told, time * 100 + peer);
               ++heads;
             };
-            player.play(
-                performance, *mine, stage, [] { return "wait in a test"; },
+            executor.execute(
+                arguments, *mine, stage, [] { return "wait in a test"; },
                 Deadline::after(std::chrono::seconds(60)));
             EXPECT_EQ(heads, ranks - 1);
             for (std::int64_t i = 0; i < one.elements; ++i) {
@@ -163,38 +163,38 @@ TEST(Plans, DirectReduceScatterThenAnAllGatherWithHeads) {
   }
 }
 
-TEST(Plans, SumsInPassingLeaveContributionsAsTheyWere) {
+TEST(MessageGraphs, SumsInPassingLeaveContributionsAsTheyWere) {
   for (const int ranks : {1, 2, 3, 4, 8}) {
     auto channels = transport::testing::make_thread_channels(ranks);
     const Program scatter =
         make_program(algorithm::find_algorithm("ring"), Collective::reduce_scatter, {.ranks = ranks});
     const auto reports = run_on_threads(ranks, [&](int rank) {
       const auto mine = std::move(channels[static_cast<std::size_t>(rank)]);
-      Stage stage;
+      StagingMemory stage;
       for (const Case& one : kCases) {
         const std::vector<ByteRange> blocks = even_blocks(ranks, one.elements);
         const ByteRange& own = blocks[static_cast<std::size_t>(rank)];
         for (const std::int64_t head_bytes : {0, 8}) {
-          Plan plan = PlanBuilder({.rank = rank,
+          MessageGraph graph = MessageGraphBuilder({.rank = rank,
                                    .element_bytes = kElement,
                                    .segment_bytes = one.segment_bytes,
                                    .head_bytes = head_bytes,
                                    .adds_in_passing = true})
                           .add(scatter, blocks)
                           .finish();
-          EXPECT_TRUE(plan.writes_only(own));
-          Player player(std::move(plan));
+          EXPECT_TRUE(graph.writes_only(own));
+          Executor executor(std::move(graph));
           for (int time = 0; time < 2; ++time) {
             std::vector<float> numbers(static_cast<std::size_t>(one.elements));
             for (std::int64_t i = 0; i < one.elements; ++i) {
               numbers[static_cast<std::size_t>(i)] = value_of(rank, i);
             }
             const std::int64_t head = 7;
-            Performance performance = on(numbers);
-            performance.head = reinterpret_cast<const std::byte*>(&head);
-            performance.compare = [](int, const std::byte*) {};
-            player.play(
-                performance, *mine, stage, [] { return "wait in a test"; },
+            ExecutionArguments arguments = on(numbers);
+            arguments.head = reinterpret_cast<const std::byte*>(&head);
+            arguments.compare = [](int, const std::byte*) {};
+            executor.execute(
+                arguments, *mine, stage, [] { return "wait in a test"; },
                 Deadline::after(std::chrono::seconds(60)));
             for (std::int64_t i = 0; i < one.elements; ++i) {
               const bool is_own = own.begin <= i * kElement && i * kElement < own.end;
@@ -208,9 +208,9 @@ TEST(Plans, SumsInPassingLeaveContributionsAsTheyWere) {
   }
 }
 
-TEST(Plans, OfSumsInMemoryWriteMoreThanTheShard) {
+TEST(MessageGraphs, OfSumsInMemoryWriteMoreThanTheShard) {
   const auto plan_of = [](const char* algorithm, bool in_passing) {
-    return PlanBuilder({.rank = 1, .element_bytes = kElement, .adds_in_passing = in_passing})
+    return MessageGraphBuilder({.rank = 1, .element_bytes = kElement, .adds_in_passing = in_passing})
         .add(make_program(algorithm::find_algorithm(algorithm), Collective::reduce_scatter, {.ranks = 4}),
              even_blocks(4, 1000))
         .finish();
@@ -221,28 +221,28 @@ TEST(Plans, OfSumsInMemoryWriteMoreThanTheShard) {
   EXPECT_FALSE(plan_of("halving-doubling", true).writes_only(own));
 }
 
-TEST(Plans, StagingMemoryDoesNotGrowWithTheVector) {
+TEST(MessageGraphs, StagingMemoryDoesNotGrowWithTheVector) {
   const Program program =
       make_program(algorithm::find_algorithm("ring"), Collective::all_reduce, {.ranks = 4});
   const auto plan_of = [&](std::int64_t elements) {
-    return PlanBuilder({.rank = 1, .element_bytes = kElement, .segment_bytes = 4096})
+    return MessageGraphBuilder({.rank = 1, .element_bytes = kElement, .segment_bytes = 4096})
         .add(program, even_blocks(4, elements))
         .finish();
   };
-  const Plan small = plan_of(100'000);
-  const Plan large = plan_of(1'000'000);
+  const MessageGraph small = plan_of(100'000);
+  const MessageGraph large = plan_of(1'000'000);
   EXPECT_EQ(large.slots, small.slots);
   EXPECT_EQ(large.most_staged, small.most_staged);
   EXPECT_EQ(large.most_packed, 0);
 }
 
-TEST(Plans, RefuseWhatDoesNotFit) {
+TEST(MessageGraphs, RefuseWhatDoesNotFit) {
   const Program program =
       make_program(algorithm::find_algorithm("ring"), Collective::all_gather, {.ranks = 3});
-  EXPECT_THROW(PlanBuilder({.rank = 0}).add(program, even_blocks(2, 10)), ConfigError);
-  EXPECT_THROW(PlanBuilder({.rank = 3}).add(program, even_blocks(3, 10)), ConfigError);
-  EXPECT_THROW(PlanBuilder({.rank = 0, .segment_bytes = 0}), ConfigError);
+  EXPECT_THROW(MessageGraphBuilder({.rank = 0}).add(program, even_blocks(2, 10)), ConfigError);
+  EXPECT_THROW(MessageGraphBuilder({.rank = 3}).add(program, even_blocks(3, 10)), ConfigError);
+  EXPECT_THROW(MessageGraphBuilder({.rank = 0, .segment_bytes = 0}), ConfigError);
 }
 
 }  // namespace
-}  // namespace dear::programs::plan_test
+}  // namespace dear::programs::message_graph_test

@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "dear/base/deadline.h"
-#include "dear/programs/plan.h"
+#include "dear/programs/message_graph.h"
 #include "dear/transport/channels.h"
 
 namespace dear::programs {
 
-// What a plan needs to become a collective on memory.
-struct Performance {
+// What a graph needs to become a collective on memory.
+struct ExecutionArguments {
   std::byte* data = nullptr;
   std::byte* output = nullptr;  // of an all-to-all
   // out = sources[0] (op) sources[1] (op) ... for whole elements; `out` is one of the sources. Unused where
@@ -22,15 +22,15 @@ struct Performance {
   using Combine =
       std::function<void(std::span<const std::byte* const> sources, std::byte* out, std::int64_t bytes)>;
   Combine combine;
-  // For plans with heads: what every peer that is sent to is told, and what is done with what one told.
+  // For graphs with heads: what every peer that is sent to is told, and what is done with what one told.
   const std::byte* head = nullptr;
   std::function<void(int rank, const std::byte* head)> compare;
   transport::Tag tag = 0;  // of all messages; the same on all ranks
 };
 
-// Staging memory, for one play at a time; grows to the largest. It and the players that used it live longer
+// Staging memory, for one execution at a time; grows to the largest. It and the executors that used it live longer
 // than the channels: after a failure messages may be on their way still.
-class Stage {
+class StagingMemory {
  public:
   // `bytes` of memory, aligned to a cache line; what was there before is lost.
   std::byte* take(std::int64_t bytes);
@@ -43,17 +43,17 @@ class Stage {
   std::int64_t bytes_ = 0;
 };
 
-// Plays one plan, any number of times.
-class Player {
+// Executes one graph, any number of times.
+class Executor {
  public:
-  explicit Player(Plan plan);
-  Player(Player&&) noexcept;
-  Player& operator=(Player&&) noexcept;
-  ~Player();
+  explicit Executor(MessageGraph graph);
+  Executor(Executor&&) noexcept;
+  Executor& operator=(Executor&&) noexcept;
+  ~Executor();
 
   // Returns when this rank's part is done and its memory may be written again; all errors of Channels, and
   // what `combine` and `compare` throw. After an error the channels are of no further use.
-  void play(const Performance& performance, transport::Channels& channels, Stage& stage,
+  void execute(const ExecutionArguments& arguments, transport::Channels& channels, StagingMemory& stage,
             const transport::Channels::Describe& what, Deadline deadline);
 
  private:

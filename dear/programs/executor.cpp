@@ -1,4 +1,4 @@
-#include "dear/programs/player.h"
+#include "dear/programs/executor.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 namespace dear::programs {
 namespace {
 
-using Node = Plan::Node;
+using Node = MessageGraph::Node;
 using Kind = Node::Kind;
 
 constexpr std::size_t kSendsAtOnce = 4;     // to one peer
@@ -27,7 +27,7 @@ struct Lane {
   std::array<InFlight, kSendsAtOnce> transfers;
   std::size_t begin = 0;
   std::size_t count = 0;
-  std::size_t next = 0;  // in the plan's list
+  std::size_t next = 0;  // in the graph's list
   bool packing = false;  // its packing memory is on its way
 
   InFlight& oldest() { return transfers[begin]; }
@@ -40,7 +40,7 @@ struct Lane {
 
 }  // namespace
 
-std::byte* Stage::take(std::int64_t bytes) {
+std::byte* StagingMemory::take(std::int64_t bytes) {
   if (bytes > bytes_) {
     memory_.reset();
     bytes_ = 0;
@@ -51,38 +51,38 @@ std::byte* Stage::take(std::int64_t bytes) {
   return memory_.get();
 }
 
-void Stage::Free::operator()(std::byte* memory) const {
+void StagingMemory::Free::operator()(std::byte* memory) const {
   ::operator delete[](memory, std::align_val_t{kCacheLineBytes});
 }
 
-struct Player::Impl {
-  explicit Impl(Plan with) : plan(std::move(with)), lanes(plan.peers.size()) {
-    for (const Node& node : plan.nodes) {
+struct Executor::Impl {
+  explicit Impl(MessageGraph with) : graph(std::move(with)), lanes(graph.peers.size()) {
+    for (const Node& node : graph.nodes) {
       waits_at_first.push_back(node.waits_for);
     }
-    slot_bytes = whole_cache_lines(plan.most_staged);
-    pack_bytes = whole_cache_lines(plan.most_packed);
-    head_bytes = plan.head_bytes > 0 ? plan.head_bytes + kHeadRoom : 0;
-    posted.resize(std::max(kReceivesAtOnce, static_cast<std::size_t>(plan.slots - plan.slots_in_passing)));
-    staged_at.resize(plan.nodes.size());
-    ready.reserve(plan.nodes.size());
+    slot_bytes = whole_cache_lines(graph.most_staged);
+    pack_bytes = whole_cache_lines(graph.most_packed);
+    head_bytes = graph.head_bytes > 0 ? graph.head_bytes + kHeadRoom : 0;
+    posted.resize(std::max(kReceivesAtOnce, static_cast<std::size_t>(graph.slots - graph.slots_in_passing)));
+    staged_at.resize(graph.nodes.size());
+    ready.reserve(graph.nodes.size());
   }
 
-  const Node& node(int number) const { return plan.nodes[static_cast<std::size_t>(number)]; }
-  std::span<const Piece> pieces(const Node& of) const {
-    return std::span(plan.pieces)
-        .subspan(static_cast<std::size_t>(of.first_piece), static_cast<std::size_t>(of.pieces));
+  const Node& node(int number) const { return graph.nodes[static_cast<std::size_t>(number)]; }
+  std::span<const Chunk> chunks(const Node& of) const {
+    return std::span(graph.chunks)
+        .subspan(static_cast<std::size_t>(of.first_chunk), static_cast<std::size_t>(of.chunks));
   }
   std::span<const int> sources_of(const Node& of) const {
-    return std::span(plan.sources)
+    return std::span(graph.sources)
         .subspan(static_cast<std::size_t>(of.first_source), static_cast<std::size_t>(of.sources));
   }
-  std::byte* memory(const Piece& piece) const {
-    return (piece.in_output ? now->output : now->data) + piece.offset;
+  std::byte* memory(const Chunk& chunk) const {
+    return (chunk.in_output ? now->output : now->data) + chunk.offset;
   }
-  // What a send takes that has this piece.
-  const std::byte* sent_from(const Node& send, const Piece& piece) const {
-    return send.in_passing ? staged_at[static_cast<std::size_t>(sources_of(send).front())] : memory(piece);
+  // What a send takes that has this chunk.
+  const std::byte* sent_from(const Node& send, const Chunk& chunk) const {
+    return send.in_passing ? staged_at[static_cast<std::size_t>(sources_of(send).front())] : memory(chunk);
   }
   // Nobody reads any more what was staged there.
   void free_slot(int stage) {
@@ -93,23 +93,23 @@ struct Player::Impl {
 
   // Staging memory: heads in, heads out, packing memory by peer, slots.
   [[nodiscard]] std::int64_t stage_bytes() const {
-    return static_cast<std::int64_t>(plan.peers.size()) * (2 * whole_cache_lines(head_bytes) + pack_bytes) +
-           plan.slots * slot_bytes;
+    return static_cast<std::int64_t>(graph.peers.size()) * (2 * whole_cache_lines(head_bytes) + pack_bytes) +
+           graph.slots * slot_bytes;
   }
   [[nodiscard]] std::byte* head_in(int peer) const { return staging + peer * whole_cache_lines(head_bytes); }
   [[nodiscard]] std::byte* head_out(int peer) const {
-    return head_in(static_cast<int>(plan.peers.size())) + peer * whole_cache_lines(head_bytes);
+    return head_in(static_cast<int>(graph.peers.size())) + peer * whole_cache_lines(head_bytes);
   }
   [[nodiscard]] std::byte* packing(int peer) const {
-    return head_out(static_cast<int>(plan.peers.size())) + peer * pack_bytes;
+    return head_out(static_cast<int>(graph.peers.size())) + peer * pack_bytes;
   }
 
-  void begin(const Performance& performance, transport::Channels& with, Stage& stage) {
-    now = &performance;
+  void begin(const ExecutionArguments& arguments, transport::Channels& with, StagingMemory& stage) {
+    now = &arguments;
     channels = &with;
     staging = stage.take(stage_bytes());
     waits = waits_at_first;
-    unfinished = plan.nodes.size();
+    unfinished = graph.nodes.size();
     next_receive = 0;
     bytes_ahead = 0;
     for (Lane& lane : lanes) {
@@ -122,11 +122,11 @@ struct Player::Impl {
     }
     active.clear();
     free_slots.clear();
-    std::byte* slots = packing(static_cast<int>(plan.peers.size()));
-    for (int i = plan.slots; i > 0; --i) {
+    std::byte* slots = packing(static_cast<int>(graph.peers.size()));
+    for (int i = graph.slots; i > 0; --i) {
       free_slots.push_back(slots + (i - 1) * slot_bytes);
     }
-    for (const auto& [from, to] : plan.copies) {
+    for (const auto& [from, to] : graph.copies) {
       if (from.bytes > 0) {
         std::memmove(memory(to), memory(from), static_cast<std::size_t>(from.bytes));
       }
@@ -141,13 +141,13 @@ struct Player::Impl {
   void combine(const Node& local);
   void scatter(const Node& local);
 
-  Plan plan;
+  MessageGraph graph;
   std::vector<int> waits_at_first;
   std::int64_t slot_bytes = 0;
   std::int64_t pack_bytes = 0;
   std::int64_t head_bytes = 0;  // of the message
 
-  const Performance* now = nullptr;
+  const ExecutionArguments* now = nullptr;
   transport::Channels* channels = nullptr;
   std::byte* staging = nullptr;
   std::vector<int> waits;  // by node
@@ -164,38 +164,38 @@ struct Player::Impl {
   std::vector<const std::byte*> sources;
 };
 
-void Player::Impl::start_sends(std::size_t peer) {
+void Executor::Impl::start_sends(std::size_t peer) {
   Lane& lane = lanes[peer];
-  const std::vector<int>& list = plan.sends[peer];
+  const std::vector<int>& list = graph.sends[peer];
   while (lane.next < list.size() && lane.count < kSendsAtOnce) {
     const int number = list[lane.next];
     const Node& one = node(number);
-    const bool packed = !one.head && one.pieces > 1;
+    const bool packed = !one.head && one.chunks > 1;
     if (waits[static_cast<std::size_t>(number)] > 0 || (packed && lane.packing)) {
       return;
     }
     InFlight& sent = lane.add();
     sent.node = number;
     sent.transfer = {.direction = transport::Transfer::Direction::send,
-                     .peer = plan.peers[peer],
+                     .peer = graph.peers[peer],
                      .tag = now->tag,
                      .data = nullptr,
                      .bytes = one.head ? head_bytes : one.bytes,
                      .agreed = head_bytes > 0 && !one.head};
-    if (!one.head && one.pieces == 1) {
+    if (!one.head && one.chunks == 1) {
       // Channels only read it.
-      sent.transfer.data = const_cast<std::byte*>(sent_from(one, pieces(one).front()));
+      sent.transfer.data = const_cast<std::byte*>(sent_from(one, chunks(one).front()));
     } else {
       std::byte* into = one.head ? head_out(one.peer) : packing(one.peer);
       sent.transfer.data = into;
       if (one.head) {
-        std::memcpy(into, now->head, static_cast<std::size_t>(plan.head_bytes));
-        into += plan.head_bytes;
+        std::memcpy(into, now->head, static_cast<std::size_t>(graph.head_bytes));
+        into += graph.head_bytes;
         std::memset(into + one.bytes, 0, static_cast<std::size_t>(kHeadRoom - one.bytes));
       }
-      for (const Piece& piece : pieces(one)) {
-        std::memcpy(into, sent_from(one, piece), static_cast<std::size_t>(piece.bytes));
-        into += piece.bytes;
+      for (const Chunk& chunk : chunks(one)) {
+        std::memcpy(into, sent_from(one, chunk), static_cast<std::size_t>(chunk.bytes));
+        into += chunk.bytes;
       }
       lane.packing |= packed;
     }
@@ -204,12 +204,12 @@ void Player::Impl::start_sends(std::size_t peer) {
   }
 }
 
-void Player::Impl::start_receives() {
-  while (next_receive < plan.receives.size() && !idle.empty()) {
-    const int number = plan.receives[next_receive];
+void Executor::Impl::start_receives() {
+  while (next_receive < graph.receives.size() && !idle.empty()) {
+    const int number = graph.receives[next_receive];
     const Node& one = node(number);
     const bool needs_slot = one.kind == Kind::stage && !one.head;
-    const bool far_ahead = !active.empty() && one.bytes > plan.most_ahead_bytes - bytes_ahead;
+    const bool far_ahead = !active.empty() && one.bytes > graph.most_ahead_bytes - bytes_ahead;
     if (waits[static_cast<std::size_t>(number)] > 0 || (needs_slot && free_slots.empty()) || far_ahead) {
       return;
     }
@@ -223,14 +223,14 @@ void Player::Impl::start_receives() {
       staged_at[static_cast<std::size_t>(number)] = into;
     } else if (one.head) {
       into = head_in(one.peer);
-      staged_at[static_cast<std::size_t>(number)] = into + plan.head_bytes;
+      staged_at[static_cast<std::size_t>(number)] = into + graph.head_bytes;
     } else {
-      into = memory(pieces(one).front());
+      into = memory(chunks(one).front());
     }
     InFlight& received = posted[place];
     received.node = number;
     received.transfer = {.direction = transport::Transfer::Direction::receive,
-                         .peer = plan.peers[static_cast<std::size_t>(one.peer)],
+                         .peer = graph.peers[static_cast<std::size_t>(one.peer)],
                          .tag = now->tag,
                          .data = into,
                          .bytes = one.head ? head_bytes : one.bytes,
@@ -241,13 +241,13 @@ void Player::Impl::start_receives() {
   }
 }
 
-void Player::Impl::harvest() {
+void Executor::Impl::harvest() {
   for (Lane& lane : lanes) {
     while (lane.count > 0 && lane.oldest().transfer.done) {
       const int number = lane.oldest().node;
       lane.drop();
       const Node& one = node(number);
-      lane.packing = lane.packing && (one.head || one.pieces < 2);
+      lane.packing = lane.packing && (one.head || one.chunks < 2);
       if (one.in_passing) {
         free_slot(sources_of(one).front());
       }
@@ -265,20 +265,20 @@ void Player::Impl::harvest() {
     bytes_ahead -= posted[place].transfer.bytes;
     const int number = posted[place].node;
     if (const Node& one = node(number); one.head) {
-      now->compare(plan.peers[static_cast<std::size_t>(one.peer)], head_in(one.peer));
+      now->compare(graph.peers[static_cast<std::size_t>(one.peer)], head_in(one.peer));
     }
     finish(number);
   }
 }
 
 // What it released in memory is done at once, while it is in the cache.
-void Player::Impl::finish(int number) {
+void Executor::Impl::finish(int number) {
   ready.push_back(number);
   while (!ready.empty()) {
     const Node& done = node(ready.back());
     ready.pop_back();
     --unfinished;
-    for (const int after : std::span(plan.dependents)
+    for (const int after : std::span(graph.dependents)
                                .subspan(static_cast<std::size_t>(done.first_dependent),
                                         static_cast<std::size_t>(done.dependents))) {
       if (--waits[static_cast<std::size_t>(after)] > 0) {
@@ -293,7 +293,7 @@ void Player::Impl::finish(int number) {
   }
 }
 
-void Player::Impl::run(const Node& local) {
+void Executor::Impl::run(const Node& local) {
   if (local.kind == Kind::combine) {
     combine(local);
   } else {
@@ -303,45 +303,45 @@ void Player::Impl::run(const Node& local) {
     return;
   }
   for (const int source : sources_of(local)) {
-    if (source != Plan::kOwn) {
+    if (source != MessageGraph::kOwn) {
       free_slot(source);
     }
   }
 }
 
-void Player::Impl::combine(const Node& local) {
+void Executor::Impl::combine(const Node& local) {
   std::int64_t at = 0;
-  for (const Piece& piece : pieces(local)) {
+  for (const Chunk& chunk : chunks(local)) {
     sources.clear();
     for (const int source : sources_of(local)) {
-      sources.push_back(source == Plan::kOwn ? memory(piece)
+      sources.push_back(source == MessageGraph::kOwn ? memory(chunk)
                                              : staged_at[static_cast<std::size_t>(source)] + at);
     }
     std::byte* into =
-        local.in_passing ? staged_at[static_cast<std::size_t>(sources_of(local).back())] : memory(piece);
-    now->combine(sources, into, piece.bytes);
-    at += piece.bytes;
+        local.in_passing ? staged_at[static_cast<std::size_t>(sources_of(local).back())] : memory(chunk);
+    now->combine(sources, into, chunk.bytes);
+    at += chunk.bytes;
   }
 }
 
-void Player::Impl::scatter(const Node& local) {
+void Executor::Impl::scatter(const Node& local) {
   const int source = sources_of(local).front();
   const std::byte* from = staged_at[static_cast<std::size_t>(source)];
-  for (const Piece& piece : pieces(local)) {
-    std::memcpy(memory(piece), from, static_cast<std::size_t>(piece.bytes));
-    from += piece.bytes;
+  for (const Chunk& chunk : chunks(local)) {
+    std::memcpy(memory(chunk), from, static_cast<std::size_t>(chunk.bytes));
+    from += chunk.bytes;
   }
 }
 
-Player::Player(Plan plan) : impl_(std::make_unique<Impl>(std::move(plan))) {}
-Player::Player(Player&&) noexcept = default;
-Player& Player::operator=(Player&&) noexcept = default;
-Player::~Player() = default;
+Executor::Executor(MessageGraph graph) : impl_(std::make_unique<Impl>(std::move(graph))) {}
+Executor::Executor(Executor&&) noexcept = default;
+Executor& Executor::operator=(Executor&&) noexcept = default;
+Executor::~Executor() = default;
 
-void Player::play(const Performance& performance, transport::Channels& channels, Stage& stage,
+void Executor::execute(const ExecutionArguments& arguments, transport::Channels& channels, StagingMemory& stage,
                   const transport::Channels::Describe& what, Deadline deadline) {
   Impl& self = *impl_;
-  self.begin(performance, channels, stage);
+  self.begin(arguments, channels, stage);
   for (;;) {
     self.start_receives();
     for (std::size_t peer = 0; peer < self.lanes.size(); ++peer) {
