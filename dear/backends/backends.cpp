@@ -67,7 +67,7 @@ MadeBackend over(std::unique_ptr<transport::Mpi> mpi, const Placement& placement
                                                   .cache_folder = placement.environment.cache_folder,
                                                   .share_memory = share_memory,
                                                   .deadline = placement.deadline});
-  return {.backend = std::move(made.backend), .note = "; " + made.ways};
+  return {.backend = std::move(made.backend), .note = "; " + made.choices};
 }
 
 MadeBackend make_mpi(const Placement& placement) { return over(open_mpi(placement), placement); }

@@ -24,10 +24,10 @@ using collective::Half;
 using collective::narrow_to_bfloat16;
 using collective::narrow_to_half;
 using collective::testing::run_on_threads;
+using programs::AlgorithmChoice;
 using programs::Choose;
-using programs::Errand;
+using programs::CollectiveCall;
 using programs::ProgramOptions;
-using programs::Way;
 using ::testing::Each;
 
 std::vector<std::unique_ptr<Backend>> over_threads(int size, const ProgramOptions& options = {}) {
@@ -98,11 +98,13 @@ TEST(Reproducible, GivesTheBitsOfSharedMemoryWhateverTheChoice) {
     const auto expected = results_of(make_shm_threads(size));
     EXPECT_TRUE(results_of(over_threads(size, {.reproducible = true})) == expected) << size;
     for (const char* name : {"gather", "direct", "halving-doubling", "double-tree"}) {
-      const Choose choose = [&](const Errand&) { return Way{.algorithm = name, .segment_bytes = 4096}; };
-      const auto only_sums = [&](const Errand& errand) {
-        return errand.operation == Operation::reduce_scatter || errand.operation == Operation::all_reduce
-                   ? choose(errand)
-                   : Way{};
+      const Choose choose = [&](const CollectiveCall&) {
+        return AlgorithmChoice{.algorithm = name, .segment_bytes = 4096};
+      };
+      const auto only_sums = [&](const CollectiveCall& call) {
+        return call.operation == Operation::reduce_scatter || call.operation == Operation::all_reduce
+                   ? choose(call)
+                   : AlgorithmChoice{};
       };
       EXPECT_TRUE(results_of(over_threads(size, {.reproducible = true, .choose = only_sums})) == expected)
           << size << " " << name;

@@ -15,8 +15,8 @@ namespace dear::cost {
 namespace {
 
 using algorithm::Collective;
-using Way = ClusterTimes::Way;
-using Ways = std::vector<Way>;
+using AlgorithmTime = ClusterTimes::AlgorithmTime;
+using AlgorithmTimes = std::vector<AlgorithmTime>;
 
 // What an algorithm takes in one dimension: start-ups one after another, and the part of the vector that
 // crosses one link.
@@ -115,13 +115,13 @@ Choice parse(std::string_view algorithm, std::size_t dimensions) {
 }
 
 // Without those that another one beats or equals at every size.
-Ways without_worse(Ways ways) {
-  std::stable_sort(ways.begin(), ways.end(), [](const Way& a, const Way& b) {
+AlgorithmTimes without_worse(AlgorithmTimes times) {
+  std::stable_sort(times.begin(), times.end(), [](const AlgorithmTime& a, const AlgorithmTime& b) {
     return a.start_up != b.start_up ? a.start_up < b.start_up : a.per_byte < b.per_byte;
   });
-  Ways good;
-  for (Way& way : ways) {
-    if (good.empty() || way.per_byte < good.back().per_byte) good.push_back(std::move(way));
+  AlgorithmTimes good;
+  for (AlgorithmTime& time : times) {
+    if (good.empty() || time.per_byte < good.back().per_byte) good.push_back(std::move(time));
   }
   return good;
 }
@@ -134,28 +134,28 @@ double beta_of(const Dimension& dimension) {
 // Of n members with L links and k ranks each, every rank has 1/k of the vector to exchange, and L/k links to
 // do so: what a byte of the vector takes does not depend on k. A broadcast comes through all inner dimensions
 // on its way out of a member.
-Ways hierarchical(const std::vector<Dimension>& dimensions, const std::vector<std::string_view>& stages,
-                  Load (*Stage::*load_of)(int)) {
+AlgorithmTimes hierarchical(const std::vector<Dimension>& dimensions,
+                            const std::vector<std::string_view>& stages, Load (*Stage::*load_of)(int)) {
   if (stages.empty()) return {};
-  Ways ways{{.algorithm = dimensions.size() > 1 ? "hierarchical:" : ""}};
+  AlgorithmTimes times{{.algorithm = dimensions.size() > 1 ? "hierarchical:" : ""}};
   double slowest = 0;
   for (std::size_t i = 0; i < dimensions.size(); ++i) {
     const Dimension& dimension = dimensions[i];
     slowest = std::max(slowest, beta_of(dimension));
     const double beta = load_of == &Stage::broadcast ? slowest : beta_of(dimension);
-    Ways longer;
+    AlgorithmTimes longer;
     for (const Stage& stage : kStages) {
       if (!stage.suits(dimension) || (stages[i] != kAny && stages[i] != stage.name)) continue;
       const Load load = (stage.*load_of)(dimension.size);
-      for (const Way& way : ways) {
-        longer.push_back({.start_up = way.start_up + load.messages * dimension.link.alpha_seconds,
-                          .per_byte = way.per_byte + load.part * beta,
-                          .algorithm = fmt::format("{}{}{}", way.algorithm, i > 0 ? "," : "", stage.name)});
+      for (const AlgorithmTime& time : times) {
+        longer.push_back({.start_up = time.start_up + load.messages * dimension.link.alpha_seconds,
+                          .per_byte = time.per_byte + load.part * beta,
+                          .algorithm = fmt::format("{}{}{}", time.algorithm, i > 0 ? "," : "", stage.name)});
       }
     }
-    ways = without_worse(std::move(longer));
+    times = without_worse(std::move(longer));
   }
-  return ways;
+  return times;
 }
 
 // A stream crosses the border of a member by all its links.
@@ -168,7 +168,7 @@ Link slowest_of(const std::vector<Dimension>& dimensions) {
   return slowest;
 }
 
-Way flat_ring(const std::vector<Dimension>& dimensions, Load load) {
+AlgorithmTime flat_ring(const std::vector<Dimension>& dimensions, Load load) {
   const Link slowest = slowest_of(dimensions);
   return {.start_up = load.messages * slowest.alpha_seconds,
           .per_byte = load.part * slowest.beta_seconds_per_byte,
@@ -176,27 +176,27 @@ Way flat_ring(const std::vector<Dimension>& dimensions, Load load) {
 }
 
 // Down the trees, or up.
-Ways double_tree(const std::vector<Dimension>& dimensions) {
-  Way way{.algorithm = "double-tree"};
+AlgorithmTimes double_tree(const std::vector<Dimension>& dimensions) {
+  AlgorithmTime time{.algorithm = "double-tree"};
   for (const Dimension& dimension : dimensions) {
     if (dimension.wiring == Wiring::ring) return {};
-    way.start_up += 2 * log2_up(dimension.size) * dimension.link.alpha_seconds;
+    time.start_up += 2 * log2_up(dimension.size) * dimension.link.alpha_seconds;
   }
-  if (dimensions.front().size > 1) way.per_byte = slowest_of(dimensions).beta_seconds_per_byte;
-  return {way};
+  if (dimensions.front().size > 1) time.per_byte = slowest_of(dimensions).beta_seconds_per_byte;
+  return {time};
 }
 
-Ways twice(Ways ways) {
-  for (Way& way : ways) {
-    way.start_up *= 2;
-    way.per_byte *= 2;
+AlgorithmTimes twice(AlgorithmTimes times) {
+  for (AlgorithmTime& time : times) {
+    time.start_up *= 2;
+    time.per_byte *= 2;
   }
-  return ways;
+  return times;
 }
 
-Ways joined(Ways ways, const Ways& more) {
-  ways.insert(ways.end(), more.begin(), more.end());
-  return without_worse(std::move(ways));
+AlgorithmTimes joined(AlgorithmTimes times, const AlgorithmTimes& more) {
+  times.insert(times.end(), more.begin(), more.end());
+  return without_worse(std::move(times));
 }
 
 // Those of more than one member, or the innermost.
@@ -231,7 +231,7 @@ ClusterTimes::ClusterTimes(const Cluster& cluster, const ClusterTimesOptions& op
   const Choice choice = parse(options.algorithm, dimensions.size());
   halves_ = hierarchical(dimensions, choice.stages, &Stage::gather);
   broadcast_ = hierarchical(dimensions, choice.stages, &Stage::broadcast);
-  const Ways trees = choice.double_tree ? double_tree(dimensions) : Ways{};
+  const AlgorithmTimes trees = choice.double_tree ? double_tree(dimensions) : AlgorithmTimes{};
   if (choice.flat_ring) {
     const int ranks = cluster.ranks();
     halves_ = joined({flat_ring(dimensions, ring_gather(ranks))}, halves_);
@@ -243,18 +243,19 @@ ClusterTimes::ClusterTimes(const Cluster& cluster, const ClusterTimesOptions& op
   if (halves_.empty()) refuse(cluster, dimensions, options.algorithm);
 }
 
-const ClusterTimes::Way& ClusterTimes::fastest(Collective collective, std::int64_t bytes) const {
+const ClusterTimes::AlgorithmTime& ClusterTimes::fastest(Collective collective, std::int64_t bytes) const {
   if (bytes < 0 || collective == Collective::all_to_all)
     throw ConfigError(fmt::format(
         "{} of {} bytes has no time on a cluster: give another collective, and a size of at least zero",
         algorithm::name_of(collective), bytes));
   const bool half = collective == Collective::reduce_scatter || collective == Collective::all_gather;
-  const std::vector<Way>& ways =
+  const std::vector<AlgorithmTime>& times =
       half ? halves_ : (collective == Collective::all_reduce ? all_reduce_ : broadcast_);
-  return *std::min_element(ways.begin(), ways.end(),
-                           [size = static_cast<double>(bytes)](const Way& a, const Way& b) {
-                             return a.seconds(size) < b.seconds(size);
-                           });
+  return *std::min_element(
+      times.begin(), times.end(),
+      [size = static_cast<double>(bytes)](const AlgorithmTime& a, const AlgorithmTime& b) {
+        return a.seconds(size) < b.seconds(size);
+      });
 }
 
 double ClusterTimes::seconds(Collective collective, std::int64_t bytes) const {
@@ -262,8 +263,8 @@ double ClusterTimes::seconds(Collective collective, std::int64_t bytes) const {
 }
 
 ChosenTime ClusterTimes::choose(Collective collective, std::int64_t bytes) const {
-  const Way& way = fastest(collective, bytes);
-  return {.seconds = way.seconds(static_cast<double>(bytes)), .algorithm = way.algorithm};
+  const AlgorithmTime& time = fastest(collective, bytes);
+  return {.seconds = time.seconds(static_cast<double>(bytes)), .algorithm = time.algorithm};
 }
 
 namespace {

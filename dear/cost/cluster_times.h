@@ -45,7 +45,7 @@ struct ChosenTime {
 
 class ClusterTimes {
  public:
-  struct Way {
+  struct AlgorithmTime {
     double start_up = 0;  // seconds
     double per_byte = 0;  // seconds
     std::string algorithm{};
@@ -60,12 +60,12 @@ class ClusterTimes {
   [[nodiscard]] ChosenTime choose(algorithm::Collective collective, std::int64_t bytes) const;
 
  private:
-  [[nodiscard]] const Way& fastest(algorithm::Collective collective, std::int64_t bytes) const;
+  [[nodiscard]] const AlgorithmTime& fastest(algorithm::Collective collective, std::int64_t bytes) const;
 
   // The lower start-up first, then the fewer seconds a byte; none is worse than another in both.
-  std::vector<Way> halves_;  // reduce-scatter, all-gather
-  std::vector<Way> all_reduce_;
-  std::vector<Way> broadcast_;  // and reduce
+  std::vector<AlgorithmTime> halves_;  // reduce-scatter, all-gather
+  std::vector<AlgorithmTime> all_reduce_;
+  std::vector<AlgorithmTime> broadcast_;  // and reduce
 };
 
 // A node is a group of the innermost dimension, if there are others: on a cluster of one dimension ranks have

@@ -20,111 +20,111 @@ constexpr std::int64_t kMostCopied = kMiB;
 // Beyond it memory for all contributions in full is not taken.
 constexpr std::int64_t kMostGathered = kMiB;
 
-double algorithm_seconds(std::string_view name, Collective collective, const Errand& errand,
+double algorithm_seconds(std::string_view name, Collective collective, const CollectiveCall& call,
                          const Link& link) {
   const algorithm::Algorithm& one = algorithm::find_algorithm(name);
-  return cost::program_seconds(make_program(one, collective, {.ranks = errand.ranks, .blocks = errand.ranks}),
-                               link, errand.bytes);
+  return cost::program_seconds(make_program(one, collective, {.ranks = call.ranks, .blocks = call.ranks}),
+                               link, call.bytes);
 }
 
-void add_ways(Collective collective, std::vector<Way>& ways) {
+void add_choices(Collective collective, std::vector<AlgorithmChoice>& choices) {
   for (const algorithm::Algorithm& one : algorithm::algorithms()) {
     if (has(one, collective)) {
-      ways.push_back({.algorithm = std::string(one.name)});
+      choices.push_back({.algorithm = std::string(one.name)});
     }
   }
 }
 
-void add_sums(const Errand& errand, std::vector<Way>& ways) {
+void add_sums(const CollectiveCall& call, std::vector<AlgorithmChoice>& choices) {
   const std::vector<std::string> gathers =
-      errand.operation == Operation::all_reduce
+      call.operation == Operation::all_reduce
           ? std::vector<std::string>{"ring", "pairwise", "halving-doubling", "bruck"}
           : std::vector<std::string>{""};
   for (const std::string& gather : gathers) {
-    ways.push_back({.algorithm = "direct", .then = gather});
+    choices.push_back({.algorithm = "direct", .then = gather});
   }
-  if (errand.bytes * errand.ranks <= kMostGathered) {
-    ways.push_back({.algorithm = "gather"});
+  if (call.bytes * call.ranks <= kMostGathered) {
+    choices.push_back({.algorithm = "gather"});
   }
 }
 
 }  // namespace
 
-std::vector<Way> ways(const Errand& errand) {
-  std::vector<Way> all;
-  switch (errand.operation) {
+std::vector<AlgorithmChoice> algorithm_choices(const CollectiveCall& call) {
+  std::vector<AlgorithmChoice> all;
+  switch (call.operation) {
     case Operation::barrier:
       return {{.algorithm = "bruck"}};
     case Operation::all_to_all:
       return {{.algorithm = "pairwise"}};
     case Operation::all_gather:
-      add_ways(Collective::all_gather, all);
+      add_choices(Collective::all_gather, all);
       return all;
     case Operation::broadcast:
-      add_ways(Collective::broadcast, all);
+      add_choices(Collective::broadcast, all);
       return all;
     case Operation::reduce_scatter:
-      add_sums(errand, all);
-      if (!errand.exact && errand.bytes <= kMostCopied) {
-        add_ways(Collective::reduce_scatter, all);
+      add_sums(call, all);
+      if (!call.exact && call.bytes <= kMostCopied) {
+        add_choices(Collective::reduce_scatter, all);
       }
       return all;
     case Operation::all_reduce:
-      add_sums(errand, all);
-      if (!errand.exact) {
-        add_ways(Collective::all_reduce, all);
+      add_sums(call, all);
+      if (!call.exact) {
+        add_choices(Collective::all_reduce, all);
       }
       return all;
   }
   return all;
 }
 
-double modelled_seconds(const Errand& errand, const Way& way, const Link& link) {
-  Errand all_contributions = errand;
-  all_contributions.bytes = errand.bytes * errand.ranks;
-  switch (errand.operation) {
+double modelled_seconds(const CollectiveCall& call, const AlgorithmChoice& choice, const Link& link) {
+  CollectiveCall all_contributions = call;
+  all_contributions.bytes = call.bytes * call.ranks;
+  switch (call.operation) {
     case Operation::barrier:
-      return algorithm_seconds(way.algorithm, Collective::all_gather, errand, link);
+      return algorithm_seconds(choice.algorithm, Collective::all_gather, call, link);
     case Operation::all_to_all:
-      return cost::pairwise_all_to_all_seconds(link, errand.ranks, errand.bytes);
+      return cost::pairwise_all_to_all_seconds(link, call.ranks, call.bytes);
     case Operation::all_gather:
-      return algorithm_seconds(way.algorithm, Collective::all_gather, errand, link);
+      return algorithm_seconds(choice.algorithm, Collective::all_gather, call, link);
     case Operation::broadcast: {
       // Segments follow each other down the line, and down the trees, where blocks alone would not.
-      const double pipeline = std::max(0, errand.ranks - 2) * link.beta_seconds_per_byte *
-                              static_cast<double>(std::min(errand.bytes, way.segment_bytes));
-      if (way.algorithm == "ring") {
-        return cost::pipelined_broadcast_seconds(link, errand.ranks, errand.bytes) + pipeline;
+      const double pipeline = std::max(0, call.ranks - 2) * link.beta_seconds_per_byte *
+                              static_cast<double>(std::min(call.bytes, choice.segment_bytes));
+      if (choice.algorithm == "ring") {
+        return cost::pipelined_broadcast_seconds(link, call.ranks, call.bytes) + pipeline;
       }
-      return algorithm_seconds(way.algorithm, Collective::broadcast, errand, link);
+      return algorithm_seconds(choice.algorithm, Collective::broadcast, call, link);
     }
     case Operation::reduce_scatter:
     case Operation::all_reduce:
       break;
   }
-  if (way.algorithm == "gather") {
+  if (choice.algorithm == "gather") {
     return algorithm_seconds("bruck", Collective::all_gather, all_contributions, link);
   }
-  if (way.algorithm == "direct") {
-    const double scatter = cost::ring_reduce_scatter_seconds(link, errand.ranks, errand.bytes);
-    return errand.operation == Operation::reduce_scatter
+  if (choice.algorithm == "direct") {
+    const double scatter = cost::ring_reduce_scatter_seconds(link, call.ranks, call.bytes);
+    return call.operation == Operation::reduce_scatter
                ? scatter
-               : scatter + algorithm_seconds(way.then, Collective::all_gather, errand, link);
+               : scatter + algorithm_seconds(choice.then, Collective::all_gather, call, link);
   }
   return algorithm_seconds(
-      way.algorithm,
-      errand.operation == Operation::reduce_scatter ? Collective::reduce_scatter : Collective::all_reduce,
-      errand, link);
+      choice.algorithm,
+      call.operation == Operation::reduce_scatter ? Collective::reduce_scatter : Collective::all_reduce, call,
+      link);
 }
 
-Way choose_by_model(const Errand& errand, const Link& link) {
-  const std::vector<Way> all = ways(errand);
+AlgorithmChoice choose_by_model(const CollectiveCall& call, const Link& link) {
+  const std::vector<AlgorithmChoice> all = algorithm_choices(call);
   if (all.size() == 1) {
     return all.front();
   }
   std::vector<double> seconds;
-  for (const Way& way : all) {
-    seconds.push_back(modelled_seconds(errand, way, link));
+  for (const AlgorithmChoice& choice : all) {
+    seconds.push_back(modelled_seconds(call, choice, link));
   }
   const double enough = *std::min_element(seconds.begin(), seconds.end()) * 1.05;
   const auto first = std::find_if(seconds.begin(), seconds.end(), [&](double one) { return one <= enough; });

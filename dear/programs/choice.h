@@ -10,8 +10,8 @@
 
 namespace dear::programs {
 
-// How a collective travels.
-struct Way {
+// By which algorithm a collective travels.
+struct AlgorithmChoice {
   // An algorithm of algorithm::algorithms() that has the collective; for a reduce_scatter or all_reduce also
   //   "direct"  each rank gets the contributions to its shard from all others, and adds them in one pass;
   //             as many bytes as in a ring, P - 1 messages
@@ -22,20 +22,20 @@ struct Way {
 };
 
 // What a choice may depend on: all ranks know it alike.
-struct Errand {
+struct CollectiveCall {
   Operation operation = Operation::all_reduce;
   std::int64_t bytes = 0;  // of the whole vector
   int ranks = 1;
   bool exact = false;  // in the order of ranks: only "direct" and "gather" add up in it
 };
-using Choose = std::function<Way(const Errand&)>;
+using Choose = std::function<AlgorithmChoice(const CollectiveCall&)>;
 
-// The ways there are. Barriers and all-to-alls have one.
-std::vector<Way> ways(const Errand& errand);
+// The choices there are. Barriers and all-to-alls have one.
+std::vector<AlgorithmChoice> algorithm_choices(const CollectiveCall& call);
 // How long one takes by the alpha-beta model.
-double modelled_seconds(const Errand& errand, const Way& way, const Link& link);
+double modelled_seconds(const CollectiveCall& call, const AlgorithmChoice& choice, const Link& link);
 // The quickest; among those within a twentieth of it the first, which is the one that rests on the fewest
 // assumptions: neighbours in a ring, or whole messages between pairs.
-Way choose_by_model(const Errand& errand, const Link& link);
+AlgorithmChoice choose_by_model(const CollectiveCall& call, const Link& link);
 
 }  // namespace dear::programs

@@ -315,7 +315,7 @@ void Executor::Impl::combine(const Node& local) {
     sources.clear();
     for (const int source : sources_of(local)) {
       sources.push_back(source == MessageGraph::kOwn ? memory(chunk)
-                                             : staged_at[static_cast<std::size_t>(source)] + at);
+                                                     : staged_at[static_cast<std::size_t>(source)] + at);
     }
     std::byte* into =
         local.in_passing ? staged_at[static_cast<std::size_t>(sources_of(local).back())] : memory(chunk);
@@ -338,8 +338,8 @@ Executor::Executor(Executor&&) noexcept = default;
 Executor& Executor::operator=(Executor&&) noexcept = default;
 Executor::~Executor() = default;
 
-void Executor::execute(const ExecutionArguments& arguments, transport::Channels& channels, StagingMemory& stage,
-                  const transport::Channels::Describe& what, Deadline deadline) {
+void Executor::execute(const ExecutionArguments& arguments, transport::Channels& channels,
+                       StagingMemory& stage, const transport::Channels::Describe& what, Deadline deadline) {
   Impl& self = *impl_;
   self.begin(arguments, channels, stage);
   for (;;) {

@@ -28,8 +28,8 @@ struct ExecutionArguments {
   transport::Tag tag = 0;  // of all messages; the same on all ranks
 };
 
-// Staging memory, for one execution at a time; grows to the largest. It and the executors that used it live longer
-// than the channels: after a failure messages may be on their way still.
+// Staging memory, for one execution at a time; grows to the largest. It and the executors that used it live
+// longer than the channels: after a failure messages may be on their way still.
 class StagingMemory {
  public:
   // `bytes` of memory, aligned to a cache line; what was there before is lost.
@@ -54,7 +54,7 @@ class Executor {
   // Returns when this rank's part is done and its memory may be written again; all errors of Channels, and
   // what `combine` and `compare` throw. After an error the channels are of no further use.
   void execute(const ExecutionArguments& arguments, transport::Channels& channels, StagingMemory& stage,
-            const transport::Channels::Describe& what, Deadline deadline);
+               const transport::Channels::Describe& what, Deadline deadline);
 
  private:
   struct Impl;

@@ -43,11 +43,11 @@ struct ProgramOnMemory {
 // Executes this rank's part.
 void execute(const ProgramOnMemory& work, transport::Channels& channels) {
   StagingMemory stage;
-  Executor executor(MessageGraphBuilder({.rank = channels.rank(),
-                             .element_bytes = work.element_bytes,
-                             .segment_bytes = work.segment_bytes})
-                    .add(*work.program, work.blocks)
-                    .finish());
+  Executor executor(
+      MessageGraphBuilder(
+          {.rank = channels.rank(), .element_bytes = work.element_bytes, .segment_bytes = work.segment_bytes})
+          .add(*work.program, work.blocks)
+          .finish());
   executor.execute(
       work.arguments, channels, stage, [] { return "wait in a test"; },
       Deadline::after(std::chrono::seconds(60)));
@@ -63,12 +63,11 @@ class Execution {
     for (std::int64_t i = 0; i < with.elements; ++i) {
       mine_[static_cast<std::size_t>(i)] = value_of(channels.rank(), i);
     }
-    work_ = {
-        .program = &program,
-        .blocks = blocks_,
-        .element_bytes = kElement,
-        .segment_bytes = with.segment_bytes,
-        .arguments = {.data = reinterpret_cast<std::byte*>(mine_.data()), .combine = testing::add_up}};
+    work_ = {.program = &program,
+             .blocks = blocks_,
+             .element_bytes = kElement,
+             .segment_bytes = with.segment_bytes,
+             .arguments = {.data = reinterpret_cast<std::byte*>(mine_.data()), .combine = testing::add_up}};
   }
 
   void execute() { executor_test::execute(work_, channels_); }
@@ -190,12 +189,12 @@ TEST_P(Programs, AllToAllGoesIntoItsOutput) {
       std::vector<ByteRange> blocks = even_blocks(ranks, each * ranks);
       blocks.insert(blocks.end(), blocks.begin(), blocks.begin() + ranks);
       execute({.program = &program,
-            .blocks = blocks,
-            .element_bytes = kElement,
-            .segment_bytes = 4096,
-            .arguments = {.data = reinterpret_cast<std::byte*>(input.data()),
-                            .output = reinterpret_cast<std::byte*>(output.data())}},
-           *mine);
+               .blocks = blocks,
+               .element_bytes = kElement,
+               .segment_bytes = 4096,
+               .arguments = {.data = reinterpret_cast<std::byte*>(input.data()),
+                             .output = reinterpret_cast<std::byte*>(output.data())}},
+              *mine);
       EXPECT_EQ(input, before);
       for (std::int64_t i = 0; i < each * ranks; ++i) {
         ASSERT_EQ(output[static_cast<std::size_t>(i)],

@@ -219,10 +219,12 @@ struct MessageGraphBuilder::Impl {
   Hazards::Edges edges;
 };
 
-MessageGraphBuilder::MessageGraphBuilder(const MessageGraphOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+MessageGraphBuilder::MessageGraphBuilder(const MessageGraphOptions& options)
+    : impl_(std::make_unique<Impl>(options)) {}
 MessageGraphBuilder::~MessageGraphBuilder() = default;
 
-MessageGraphBuilder& MessageGraphBuilder::add(const algorithm::Program& program, const std::vector<ByteRange>& blocks) {
+MessageGraphBuilder& MessageGraphBuilder::add(const algorithm::Program& program,
+                                              const std::vector<ByteRange>& blocks) {
   const int places =
       program.collective == algorithm::Collective::all_to_all ? 2 * program.blocks : program.blocks;
   const int rank = impl_->options.rank;

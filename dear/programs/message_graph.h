@@ -44,10 +44,10 @@ struct MessageGraphOptions {
   bool adds_in_passing = false;
 };
 
-// [Note: message graphs] The work is a graph. A node is a message on its way out or in, or something done to memory;
-// it begins when all nodes it waits for are finished: those that write what it reads, and those that read or
-// write what it writes. So a segment that has been received and added travels on at once, whatever the other
-// segments of its round do.
+// [Note: message graphs] The work is a graph. A node is a message on its way out or in, or something done to
+// memory; it begins when all nodes it waits for are finished: those that write what it reads, and those that
+// read or write what it writes. So a segment that has been received and added travels on at once, whatever
+// the other segments of its round do.
 //
 // Between two ranks messages are matched by their order alone. Both sides cut alike: a message of a program
 // is the bytes of its blocks one after another, whatever ranges they lie in, cut into segments; a message

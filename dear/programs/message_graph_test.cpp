@@ -14,12 +14,12 @@
 #include "dear/algorithm/algorithms.h"
 #include "dear/base/error.h"
 #include "dear/host/testing/ranks.h"
-#include "dear/programs/numbers_in_test.h"
 #include "dear/programs/executor.h"
+#include "dear/programs/numbers_in_test.h"
 #include "dear/transport/testing/thread_channels.h"
 
-// Message graphs and their executors where programs alone do not show what they do: direct reduce-scatters, heads, sums
-// in passing, staging memory.
+// Message graphs and their executors where programs alone do not show what they do: direct reduce-scatters,
+// heads, sums in passing, staging memory.
 namespace dear::programs::message_graph_test {
 namespace {
 
@@ -86,12 +86,12 @@ TEST(MessageGraphs, ReceivesArePostedAsFarAheadAsIsAsked) {
       Watched mine(std::move(channels[static_cast<std::size_t>(rank)]));
       StagingMemory stage;
       Executor executor(MessageGraphBuilder({.rank = rank,
-                                 .element_bytes = kElement,
-                                 .segment_bytes = kSegment,
-                                 .heads_first = false,
-                                 .most_ahead_bytes = most})
-                        .add(program, even_blocks(kRanks, kElements))
-                        .finish());
+                                             .element_bytes = kElement,
+                                             .segment_bytes = kSegment,
+                                             .heads_first = false,
+                                             .most_ahead_bytes = most})
+                            .add(program, even_blocks(kRanks, kElements))
+                            .finish());
       std::vector<float> numbers(static_cast<std::size_t>(kElements));
       for (std::int64_t i = 0; i < kElements; ++i) {
         numbers[static_cast<std::size_t>(i)] = value_of(rank, i);
@@ -121,11 +121,11 @@ TEST(MessageGraphs, DirectReduceScatterThenAnAllGatherWithHeads) {
         const std::vector<ByteRange> blocks = even_blocks(ranks, one.elements);
         for (const bool whole : {false, true}) {
           MessageGraphBuilder builder({.rank = rank,
-                               .element_bytes = kElement,
-                               .segment_bytes = one.segment_bytes,
-                               .head_bytes = 8,
-                               .heads_first = whole == (one.segment_bytes == 4096),
-                               .most_ahead_bytes = whole ? 1 : one.segment_bytes * 2});
+                                       .element_bytes = kElement,
+                                       .segment_bytes = one.segment_bytes,
+                                       .head_bytes = 8,
+                                       .heads_first = whole == (one.segment_bytes == 4096),
+                                       .most_ahead_bytes = whole ? 1 : one.segment_bytes * 2});
           builder.add_direct_reduce_scatter(blocks);
           if (whole) {
             builder.add(gather, blocks);
@@ -176,12 +176,12 @@ TEST(MessageGraphs, SumsInPassingLeaveContributionsAsTheyWere) {
         const ByteRange& own = blocks[static_cast<std::size_t>(rank)];
         for (const std::int64_t head_bytes : {0, 8}) {
           MessageGraph graph = MessageGraphBuilder({.rank = rank,
-                                   .element_bytes = kElement,
-                                   .segment_bytes = one.segment_bytes,
-                                   .head_bytes = head_bytes,
-                                   .adds_in_passing = true})
-                          .add(scatter, blocks)
-                          .finish();
+                                                    .element_bytes = kElement,
+                                                    .segment_bytes = one.segment_bytes,
+                                                    .head_bytes = head_bytes,
+                                                    .adds_in_passing = true})
+                                   .add(scatter, blocks)
+                                   .finish();
           EXPECT_TRUE(graph.writes_only(own));
           Executor executor(std::move(graph));
           for (int time = 0; time < 2; ++time) {

@@ -60,11 +60,12 @@ int blocks_of(const std::string& algorithm) { return algorithm == "double-tree" 
 
 }  // namespace
 
-Prepared prepare(const Recipe& recipe, const Way& way, int ranks, MessageGraphOptions options) {
+Prepared prepare(const Recipe& recipe, const AlgorithmChoice& choice, int ranks,
+                 MessageGraphOptions options) {
   const std::int64_t element = size_of(recipe.dtype);
   const std::int64_t bytes = recipe.count * element;
   options.element_bytes = element;
-  options.segment_bytes = way.segment_bytes;
+  options.segment_bytes = choice.segment_bytes;
   const auto table = [&](const std::string& name, Collective collective) {
     return make_program(algorithm::find_algorithm(name), collective,
                         {.ranks = ranks,
@@ -75,23 +76,25 @@ Prepared prepare(const Recipe& recipe, const Way& way, int ranks, MessageGraphOp
       recipe.operation == Operation::reduce_scatter || recipe.operation == Operation::all_reduce;
 
   if (recipe.operation == Operation::barrier) {
-    const Program program = table(way.algorithm, Collective::all_gather);
+    const Program program = table(choice.algorithm, Collective::all_gather);
     options.element_bytes = 1;
-    return {.where = Prepared::Where::beside,
-            .stride = 1,
-            .way = way,
-            .executor = Executor(MessageGraphBuilder(options).add(program, blocks_apart(ranks, 1, 1)).finish())};
+    return {
+        .where = Prepared::Where::beside,
+        .stride = 1,
+        .choice = choice,
+        .executor = Executor(MessageGraphBuilder(options).add(program, blocks_apart(ranks, 1, 1)).finish())};
   }
-  if (adds && way.algorithm == "gather") {
+  if (adds && choice.algorithm == "gather") {
     const std::int64_t stride = whole_cache_lines(bytes);
     const Program program = table("bruck", Collective::all_gather);
     return {.where = Prepared::Where::beside,
             .adds_in_one_pass = true,
             .stride = stride,
-            .way = way,
-            .executor = Executor(MessageGraphBuilder(options).add(program, blocks_apart(ranks, bytes, stride)).finish())};
+            .choice = choice,
+            .executor = Executor(
+                MessageGraphBuilder(options).add(program, blocks_apart(ranks, bytes, stride)).finish())};
   }
-  if (adds && way.algorithm == "direct") {
+  if (adds && choice.algorithm == "direct") {
     options.segment_bytes =
         std::min(options.segment_bytes, std::max(kLeastSegment, kMostStaged / std::max(1, ranks - 1)));
     const std::vector<ByteRange> blocks = shards(recipe, ranks);
@@ -99,12 +102,12 @@ Prepared prepare(const Recipe& recipe, const Way& way, int ranks, MessageGraphOp
     builder.add_direct_reduce_scatter(blocks);
     if (recipe.operation == Operation::all_reduce) {
       const bool gathers =
-          !way.then.empty() && has(algorithm::find_algorithm(way.then), Collective::all_gather);
-      builder.add(table(gathers ? way.then : "ring", Collective::all_gather), blocks);
+          !choice.then.empty() && has(algorithm::find_algorithm(choice.then), Collective::all_gather);
+      builder.add(table(gathers ? choice.then : "ring", Collective::all_gather), blocks);
     }
-    return {.adds_in_one_pass = true, .way = way, .executor = Executor(builder.finish())};
+    return {.adds_in_one_pass = true, .choice = choice, .executor = Executor(builder.finish())};
   }
-  const Program program = table(way.algorithm, collective_of(recipe.operation));
+  const Program program = table(choice.algorithm, collective_of(recipe.operation));
   std::vector<ByteRange> blocks;
   if (recipe.operation == Operation::all_to_all) {
     blocks = blocks_apart(ranks, bytes / ranks, bytes / ranks);
@@ -117,7 +120,7 @@ Prepared prepare(const Recipe& recipe, const Way& way, int ranks, MessageGraphOp
   MessageGraph graph = MessageGraphBuilder(options).add(program, blocks).finish();
   const bool copied = scatters && !graph.writes_only(blocks[static_cast<std::size_t>(options.rank)]);
   return {.where = copied ? Prepared::Where::on_copy : Prepared::Where::in_place,
-          .way = way,
+          .choice = choice,
           .executor = Executor(std::move(graph))};
 }
 

@@ -15,7 +15,7 @@ struct Recipe {
   std::int64_t count = 0;
   DType dtype = DType::u8;
   int root = 0;
-  bool exact = false;  // see Errand
+  bool exact = false;  // see CollectiveCall
   friend auto operator<=>(const Recipe&, const Recipe&) = default;
 };
 
@@ -29,12 +29,12 @@ struct Prepared {
   Where where = Where::in_place;
   bool adds_in_one_pass = false;  // so an average divides there, too
   std::int64_t stride = 0;
-  Way way;
+  AlgorithmChoice choice;
   Executor executor;
 };
 
-// `options` say which rank it is for, and how its messages follow each other; the recipe and the way decide
-// the rest of them. ConfigError for a way that there is not.
-Prepared prepare(const Recipe& recipe, const Way& way, int ranks, MessageGraphOptions options);
+// `options` say which rank it is for, and how its messages follow each other; the recipe and the choice
+// decide the rest of them. ConfigError for an algorithm that there is not.
+Prepared prepare(const Recipe& recipe, const AlgorithmChoice& choice, int ranks, MessageGraphOptions options);
 
 }  // namespace dear::programs

@@ -91,9 +91,9 @@ class Programs final : public Backend {
   void meet(const Heading& heading, const Describe& what, Deadline deadline);
   void carry(const Request& request, const Describe& what, Deadline deadline);
   Prepared& prepared_for(const Request& request);
-  [[nodiscard]] Way way_of(const Errand& errand) const;
+  [[nodiscard]] AlgorithmChoice choice_for(const CollectiveCall& call) const;
   void execute(Prepared& prepared, const Heading& heading, ExecutionArguments arguments, const Describe& what,
-            Deadline deadline);
+               Deadline deadline);
   void gather_and_add(Prepared& prepared, const Request& request, const Describe& what, Deadline deadline);
   void divide(const Request& request, Range elements) const;
 
@@ -108,23 +108,22 @@ class Programs final : public Backend {
   FirstError error_;
   std::uint64_t sequence_ = 0;  // collectives entered, allocations included
   std::map<Recipe, Kept> graphs_;
-  StagingMemory stage_;                                    // of the graphs
-  StagingMemory beside_;                                   // copies of vectors, and gathered contributions
+  StagingMemory stage_;                            // of the graphs
+  StagingMemory beside_;                           // copies of vectors, and gathered contributions
   std::unique_ptr<transport::Channels> channels_;  // gone first: see StagingMemory
 };
 
-Way Programs::way_of(const Errand& errand) const {
-  const bool one_way = errand.operation == Operation::barrier || errand.operation == Operation::all_to_all;
-  Way way = options_.choose && !one_way ? options_.choose(errand) : Way{};
-  if (way.algorithm.empty()) {
-    way = choose_by_model(errand, options_.link);
+AlgorithmChoice Programs::choice_for(const CollectiveCall& call) const {
+  const bool one_way = call.operation == Operation::barrier || call.operation == Operation::all_to_all;
+  AlgorithmChoice choice = options_.choose && !one_way ? options_.choose(call) : AlgorithmChoice{};
+  if (choice.algorithm.empty()) {
+    choice = choose_by_model(call, options_.link);
   }
-  const bool adds =
-      errand.operation == Operation::reduce_scatter || errand.operation == Operation::all_reduce;
-  if (adds && errand.exact && way.algorithm != "gather" && way.algorithm != "direct") {
-    way = {.algorithm = "direct", .then = way.algorithm, .segment_bytes = way.segment_bytes};
+  const bool adds = call.operation == Operation::reduce_scatter || call.operation == Operation::all_reduce;
+  if (adds && call.exact && choice.algorithm != "gather" && choice.algorithm != "direct") {
+    choice = {.algorithm = "direct", .then = choice.algorithm, .segment_bytes = choice.segment_bytes};
   }
-  return way;
+  return choice;
 }
 
 Prepared& Programs::prepared_for(const Request& request) {
@@ -146,11 +145,11 @@ Prepared& Programs::prepared_for(const Request& request) {
       return one.second.used < other.second.used;
     }));
   }
-  const Errand errand{.operation = request.operation,
-                      .bytes = request.view.count * size_of(request.view.dtype),
-                      .ranks = size_,
-                      .exact = exact};
-  Prepared prepared = prepare(recipe, way_of(errand), size_,
+  const CollectiveCall call{.operation = request.operation,
+                            .bytes = request.view.count * size_of(request.view.dtype),
+                            .ranks = size_,
+                            .exact = exact};
+  Prepared prepared = prepare(recipe, choice_for(call), size_,
                               {.rank = rank_,
                                .head_bytes = sizeof(Heading),
                                .heads_first = !options_.lengths_apart,
@@ -159,8 +158,8 @@ Prepared& Programs::prepared_for(const Request& request) {
       .first->second.prepared;
 }
 
-void Programs::execute(Prepared& prepared, const Heading& heading, ExecutionArguments arguments, const Describe& what,
-                    Deadline deadline) {
+void Programs::execute(Prepared& prepared, const Heading& heading, ExecutionArguments arguments,
+                       const Describe& what, Deadline deadline) {
   arguments.head = reinterpret_cast<const std::byte*>(&heading);
   arguments.compare = [&](int peer, const std::byte* bytes) {
     Heading theirs;

@@ -15,9 +15,9 @@ struct ProgramOptions {
   // Sums in the order of ranks, half precision rounded once: bit for bit what shared memory gives, whatever
   // the channels and the choice. Otherwise the order is that of the algorithm chosen, the same in every run.
   bool reproducible = false;
-  // How each collective of which there are several ways travels, the same on all ranks. Where this is empty,
-  // or a way without a name, the alpha-beta model of `link` decides; where an order of addition is asked for
-  // that a way does not have, its sums are "direct" instead.
+  // How each collective for which there are several algorithms travels, the same on all ranks. Where this is
+  // empty, or a choice without a name, the alpha-beta model of `link` decides; where an order of addition is
+  // asked for that an algorithm does not have, its sums are "direct" instead.
   Choose choose{};
   Link link{.alpha_seconds = 2e-6, .beta_seconds_per_byte = 2e-10};
   // On these channels an agreed message never meets a receive of another length: so receives are posted

@@ -55,14 +55,14 @@ TEST_P(Ways, GiveTheSameValues) {
   }
   for (const std::string& name : names) {
     // Where an algorithm lacks a collective, the model decides.
-    const Choose choose = [&](const Errand& errand) {
-      for (Way& way : ways(errand)) {
-        if (way.algorithm == name || (way.algorithm == "direct" && way.then == name)) {
-          way.segment_bytes = 512;
-          return way;
+    const Choose choose = [&](const CollectiveCall& call) {
+      for (AlgorithmChoice& choice : algorithm_choices(call)) {
+        if (choice.algorithm == name || (choice.algorithm == "direct" && choice.then == name)) {
+          choice.segment_bytes = 512;
+          return choice;
         }
       }
-      return Way{};
+      return AlgorithmChoice{};
     };
     EXPECT_THAT(run_on_threads(over_threads(size, {.choose = choose}), {},
                                [&](Group& group) { collective::testing::check_group(group, options); }),
@@ -96,8 +96,9 @@ TEST(Choice, FollowsTheModel) {
 TEST(Choice, OfSomethingUnknownIsAnErrorThatListsWhatThereIs) {
   const auto reports = run_on_threads(
       over_threads(3, {.choose =
-                           [](const Errand& errand) {
-                             return Way{.algorithm = errand.operation == Operation::all_gather ? "star" : ""};
+                           [](const CollectiveCall& call) {
+                             return AlgorithmChoice{
+                                 .algorithm = call.operation == Operation::all_gather ? "star" : ""};
                            }}),
       {}, [](Group& group) {
         const Buffer buffer = group.allocate(100);

@@ -26,14 +26,12 @@ constexpr std::int64_t kLeastOnARing = kMiB;
 std::unique_ptr<Backend> make_awaited(std::unique_ptr<transport::Engine> engine,
                                       const AwaitedOptions& options) {
   if (engine->size() == 1) return collective::make_single();
-  programs::Choose choose = [link = options.link](const programs::Errand& errand) {
-    programs::Way way = programs::choose_by_model(errand, link);
-    const bool adds =
-        errand.operation == Operation::reduce_scatter || errand.operation == Operation::all_reduce;
-    if (adds && !errand.exact && errand.ranks > 2 && errand.bytes >= kLeastOnARing)
-      way = {.algorithm = "ring"};
-    way.segment_bytes = kSegmentBytes;
-    return way;
+  programs::Choose choose = [link = options.link](const programs::CollectiveCall& call) {
+    programs::AlgorithmChoice choice = programs::choose_by_model(call, link);
+    const bool adds = call.operation == Operation::reduce_scatter || call.operation == Operation::all_reduce;
+    if (adds && !call.exact && call.ranks > 2 && call.bytes >= kLeastOnARing) choice = {.algorithm = "ring"};
+    choice.segment_bytes = kSegmentBytes;
+    return choice;
   };
   return programs::make_program_backend(transport::make_awaited(std::move(engine)),
                                         {.reproducible = options.reproducible,

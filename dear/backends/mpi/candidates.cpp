@@ -13,22 +13,22 @@ const std::vector<std::int64_t> kSegments = {8 * kKiB, 32 * kKiB, 128 * kKiB, kM
 const std::vector<std::int64_t> kSegmentsAcrossHosts = {kEagerSegment, 60 * kKiB, 128 * kKiB};
 constexpr int kMostSegmentsOnOneHost = 64;
 
-std::vector<std::string> algorithms(const programs::Errand& errand, const CandidateOptions& options) {
+std::vector<std::string> algorithms(const programs::CollectiveCall& call, const CandidateOptions& options) {
   // What neighbours do is the best that a wire offers; the others would only take time that looks need.
   const bool around =
-      errand.bytes > kLargestSumInOrder &&
-      (errand.operation == Operation::reduce_scatter ? options.sums_go_around : options.across_hosts);
+      call.bytes > kLargestSumInOrder &&
+      (call.operation == Operation::reduce_scatter ? options.sums_go_around : options.across_hosts);
   if (around) {
     return {kAround};
   }
   // Between two ranks all algorithms send the same.
-  if (errand.operation == Operation::all_gather && errand.ranks == 2) {
+  if (call.operation == Operation::all_gather && call.ranks == 2) {
     return {"pairwise"};
   }
   std::vector<std::string> names;
-  for (const programs::Way& way : programs::ways(errand)) {
-    if (way.algorithm != "gather" || errand.bytes <= kMostGathered) {
-      names.push_back(way.algorithm);
+  for (const programs::AlgorithmChoice& choice : programs::algorithm_choices(call)) {
+    if (choice.algorithm != "gather" || call.bytes <= kMostGathered) {
+      names.push_back(choice.algorithm);
     }
   }
   return names;
@@ -36,10 +36,11 @@ std::vector<std::string> algorithms(const programs::Errand& errand, const Candid
 
 }  // namespace
 
-std::vector<programs::Way> candidates(const programs::Errand& errand, const CandidateOptions& options) {
-  const std::int64_t part = errand.bytes / errand.ranks;
-  std::vector<programs::Way> all;
-  for (const std::string& algorithm : algorithms(errand, options)) {
+std::vector<programs::AlgorithmChoice> candidates(const programs::CollectiveCall& call,
+                                                  const CandidateOptions& options) {
+  const std::int64_t part = call.bytes / call.ranks;
+  std::vector<programs::AlgorithmChoice> all;
+  for (const std::string& algorithm : algorithms(call, options)) {
     std::int64_t shorter = 0;
     for (const std::int64_t segment : options.across_hosts ? kSegmentsAcrossHosts : kSegments) {
       const bool too_many = !options.across_hosts && segment * kMostSegmentsOnOneHost < part;

@@ -16,9 +16,9 @@ namespace {
 std::vector<std::string> described(Operation operation, std::int64_t bytes, int ranks,
                                    const CandidateOptions& options) {
   std::vector<std::string> names;
-  for (const programs::Way& way :
+  for (const programs::AlgorithmChoice& choice :
        candidates({.operation = operation, .bytes = bytes, .ranks = ranks, .exact = true}, options)) {
-    names.push_back(describe(way));
+    names.push_back(describe(choice));
   }
   return names;
 }

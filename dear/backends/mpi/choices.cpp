@@ -14,20 +14,20 @@ namespace {
 
 constexpr std::int64_t kSmallest = 64;
 
-bool same(const programs::Way& a, const programs::Way& b) {
+bool same(const programs::AlgorithmChoice& a, const programs::AlgorithmChoice& b) {
   return a.algorithm == b.algorithm && a.then == b.then && a.segment_bytes == b.segment_bytes;
 }
 
 }  // namespace
 
-bool is_program(const programs::Way& way) { return way.algorithm != kMpisOwn; }
+bool is_program(const programs::AlgorithmChoice& choice) { return choice.algorithm != kMpisOwn; }
 
-std::string describe(const programs::Way& way) {
-  if (!is_program(way)) {
-    return way.algorithm == kMpisOwn ? "MPI's own" : way.algorithm;
+std::string describe(const programs::AlgorithmChoice& choice) {
+  if (!is_program(choice)) {
+    return choice.algorithm == kMpisOwn ? "MPI's own" : choice.algorithm;
   }
-  return fmt::format("{}{} in segments of {}", way.algorithm, way.then.empty() ? "" : " and " + way.then,
-                     format_bytes(way.segment_bytes));
+  return fmt::format("{}{} in segments of {}", choice.algorithm,
+                     choice.then.empty() ? "" : " and " + choice.then, format_bytes(choice.segment_bytes));
 }
 
 std::int64_t largest_of(int size_class) { return kSmallest << (2 * size_class); }
@@ -40,30 +40,30 @@ int size_class_of(std::int64_t bytes) {
   return size_class;
 }
 
-void Choices::set(Operation operation, int size_class, programs::Way way) {
-  by_operation_[operation].at(static_cast<std::size_t>(size_class)) = std::move(way);
+void Choices::set(Operation operation, int size_class, programs::AlgorithmChoice choice) {
+  by_operation_[operation].at(static_cast<std::size_t>(size_class)) = std::move(choice);
 }
 
-const programs::Way* Choices::find(Operation operation, std::int64_t bytes) const {
+const programs::AlgorithmChoice* Choices::find(Operation operation, std::int64_t bytes) const {
   const auto found = by_operation_.find(operation);
   if (found == by_operation_.end()) {
     return nullptr;
   }
-  const auto& way = found->second[static_cast<std::size_t>(size_class_of(bytes))];
-  return way ? &*way : nullptr;
+  const auto& choice = found->second[static_cast<std::size_t>(size_class_of(bytes))];
+  return choice ? &*choice : nullptr;
 }
 
 std::string Choices::summary() const {
   std::vector<std::string> operations;
-  for (const auto& [operation, ways] : by_operation_) {
+  for (const auto& [operation, choices] : by_operation_) {
     std::vector<std::string> parts;
     for (int i = 0; i < kSizeClasses; ++i) {
-      const auto& way = ways[static_cast<std::size_t>(i)];
-      const auto& next = ways[static_cast<std::size_t>(std::min(i + 1, kSizeClasses - 1))];
-      if (way && (i + 1 == kSizeClasses || !next || !same(*way, *next))) {
+      const auto& choice = choices[static_cast<std::size_t>(i)];
+      const auto& next = choices[static_cast<std::size_t>(std::min(i + 1, kSizeClasses - 1))];
+      if (choice && (i + 1 == kSizeClasses || !next || !same(*choice, *next))) {
         parts.push_back(i + 1 == kSizeClasses
-                            ? describe(*way)
-                            : fmt::format("{} up to {}", describe(*way), format_bytes(largest_of(i))));
+                            ? describe(*choice)
+                            : fmt::format("{} up to {}", describe(*choice), format_bytes(largest_of(i))));
       }
     }
     operations.push_back(fmt::format("{}: {}", name_of(operation), fmt::join(parts, ", ")));

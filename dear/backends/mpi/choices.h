@@ -13,24 +13,24 @@ namespace dear::backends {
 
 // In the place of an algorithm's name: the collective as MPI itself has it.
 inline constexpr const char* kMpisOwn = "mpi";
-bool is_program(const programs::Way& way);       // not that
-std::string describe(const programs::Way& way);  // "ring in segments of 64 KiB", "MPI's own"
+bool is_program(const programs::AlgorithmChoice& choice);       // not that
+std::string describe(const programs::AlgorithmChoice& choice);  // "ring in segments of 64 KiB", "MPI's own"
 
 // Sizes of vectors are told apart by powers of four: class k holds those of up to largest_of(k) bytes.
 inline constexpr int kSizeClasses = 11;
 std::int64_t largest_of(int size_class);  // 64 B, 256 B, ..., 64 MiB
 int size_class_of(std::int64_t bytes);    // the last one holds all that are larger
 
-// Which way for which operation and size. The same on all ranks.
+// Which algorithm for which operation and size. The same on all ranks.
 class Choices {
  public:
-  void set(Operation operation, int size_class, programs::Way way);
+  void set(Operation operation, int size_class, programs::AlgorithmChoice choice);
   // nullptr where nothing was chosen.
-  [[nodiscard]] const programs::Way* find(Operation operation, std::int64_t bytes) const;
+  [[nodiscard]] const programs::AlgorithmChoice* find(Operation operation, std::int64_t bytes) const;
   [[nodiscard]] std::string summary() const;  // "all-gather: pairwise in whole blocks up to 4 KiB, ..."
 
  private:
-  using BySize = std::array<std::optional<programs::Way>, kSizeClasses>;
+  using BySize = std::array<std::optional<programs::AlgorithmChoice>, kSizeClasses>;
   std::map<Operation, BySize> by_operation_;
 };
 

@@ -22,38 +22,39 @@ std::optional<Operation> operation_called(const std::string& name) {
   return found != kOperations.end() ? std::optional(*found) : std::nullopt;
 }
 
-// Of the ways for any number of ranks and order: what a file names must exist.
-bool is_known(Operation operation, const programs::Way& way) {
-  if (!is_program(way)) {
+// Of the choices for any number of ranks and order: what a file names must exist.
+bool is_known(Operation operation, const programs::AlgorithmChoice& choice) {
+  if (!is_program(choice)) {
     return true;
   }
-  const std::vector<programs::Way> known =
-      programs::ways({.operation = operation, .bytes = largest_of(0), .ranks = 2, .exact = false});
-  return way.segment_bytes > 0 && std::any_of(known.begin(), known.end(), [&](const programs::Way& one) {
-           return one.algorithm == way.algorithm && one.then == way.then;
+  const std::vector<programs::AlgorithmChoice> known = programs::algorithm_choices(
+      {.operation = operation, .bytes = largest_of(0), .ranks = 2, .exact = false});
+  return choice.segment_bytes > 0 &&
+         std::any_of(known.begin(), known.end(), [&](const programs::AlgorithmChoice& one) {
+           return one.algorithm == choice.algorithm && one.then == choice.then;
          });
 }
 
-nlohmann::json to_json(const programs::Way& way) {
-  return {{"algorithm", way.algorithm}, {"then", way.then}, {"segment_bytes", way.segment_bytes}};
+nlohmann::json to_json(const programs::AlgorithmChoice& choice) {
+  return {{"algorithm", choice.algorithm}, {"then", choice.then}, {"segment_bytes", choice.segment_bytes}};
 }
 
-programs::Way way_from(const nlohmann::json& entry) {
+programs::AlgorithmChoice choice_from(const nlohmann::json& entry) {
   return {.algorithm = entry.at("algorithm").get<std::string>(),
           .then = entry.at("then").get<std::string>(),
           .segment_bytes = entry.at("segment_bytes").get<std::int64_t>()};
 }
 
 // An all-reduce is the one after the other, or, small, all contributions on every rank.
-programs::Way all_reduce_of(const programs::Way& reduce_scatter, const programs::Way& all_gather,
-                            std::int64_t bytes) {
+programs::AlgorithmChoice all_reduce_of(const programs::AlgorithmChoice& reduce_scatter,
+                                        const programs::AlgorithmChoice& all_gather, std::int64_t bytes) {
   if (bytes <= kMostGathered) {
     return {.algorithm = "gather"};
   }
   if (reduce_scatter.algorithm == all_gather.algorithm && !is_program(all_gather)) {
     return all_gather;
   }
-  const programs::Way& cut = is_program(reduce_scatter) ? reduce_scatter : all_gather;
+  const programs::AlgorithmChoice& cut = is_program(reduce_scatter) ? reduce_scatter : all_gather;
   return {.algorithm = "direct",
           .then = is_program(all_gather) ? all_gather.algorithm : "ring",
           .segment_bytes = cut.segment_bytes};
@@ -87,12 +88,12 @@ int Findings::count() const {
 }
 
 // Of the size classes from `begin` to before `end`; where none was measured, what needs no measurement.
-programs::Way Findings::nearest(Operation operation, int size_class, int begin, int end) const {
+programs::AlgorithmChoice Findings::nearest(Operation operation, int size_class, int begin, int end) const {
   for (int distance = 0; distance < kSizeClasses; ++distance) {
     for (const int at : {size_class + distance, size_class - distance}) {
       if (at >= begin && at < end) {
         if (const Finding* const finding = find(operation, at)) {
-          return finding->way;
+          return finding->choice;
         }
       }
     }
@@ -106,9 +107,9 @@ Choices Findings::choices(bool sums_go_around) const {
   Choices choices;
   for (int size_class = 0; size_class < kSizeClasses; ++size_class) {
     const bool large = size_class >= split;
-    const programs::Way reduce_scatter =
+    const programs::AlgorithmChoice reduce_scatter =
         nearest(Operation::reduce_scatter, size_class, large ? split : 0, large ? kSizeClasses : split);
-    const programs::Way all_gather = nearest(Operation::all_gather, size_class, 0, kSizeClasses);
+    const programs::AlgorithmChoice all_gather = nearest(Operation::all_gather, size_class, 0, kSizeClasses);
     choices.set(Operation::reduce_scatter, size_class, reduce_scatter);
     choices.set(Operation::all_gather, size_class, all_gather);
     choices.set(Operation::all_reduce, size_class,
@@ -124,7 +125,7 @@ std::string Findings::format(const std::string& key) const {
       if (const auto& finding = by_size[static_cast<std::size_t>(i)]) {
         found.push_back({{"operation", name_of(operation)},
                          {"size_class", i},
-                         {"way", to_json(finding->way)},
+                         {"way", to_json(finding->choice)},
                          {"seconds", finding->seconds}});
         if (finding->second) found.back()["second"] = to_json(*finding->second);
       }
@@ -143,9 +144,10 @@ std::optional<Findings> Findings::parse(const std::string& text, const std::stri
     for (const auto& entry : file.at("found")) {
       const auto operation = operation_called(entry.at("operation").get<std::string>());
       const auto size_class = entry.at("size_class").get<std::int64_t>();
-      Finding finding{.way = way_from(entry.at("way")), .seconds = entry.at("seconds").get<double>()};
-      if (entry.contains("second")) finding.second = way_from(entry.at("second"));
-      if (!operation || size_class < 0 || size_class >= kSizeClasses || !is_known(*operation, finding.way) ||
+      Finding finding{.choice = choice_from(entry.at("way")), .seconds = entry.at("seconds").get<double>()};
+      if (entry.contains("second")) finding.second = choice_from(entry.at("second"));
+      if (!operation || size_class < 0 || size_class >= kSizeClasses ||
+          !is_known(*operation, finding.choice) ||
           (finding.second && !is_known(*operation, *finding.second)) || !std::isfinite(finding.seconds) ||
           finding.seconds <= 0) {
         return std::nullopt;

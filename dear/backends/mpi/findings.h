@@ -19,9 +19,9 @@ inline constexpr const char* kAround = "ring";
 
 // The result of measuring one operation at one size.
 struct Finding {
-  programs::Way way;                    // the best
-  double seconds = 0;                   // that it took, on the slowest rank; see usual_seconds()
-  std::optional<programs::Way> second;  // the next best, to compare it with again
+  programs::AlgorithmChoice choice;                 // the best
+  double seconds = 0;                               // that it took, on the slowest rank; see usual_seconds()
+  std::optional<programs::AlgorithmChoice> second;  // the next best, to compare it with again
 };
 
 // By operation, a reduce_scatter or all_gather, and size class.
@@ -44,7 +44,8 @@ class Findings {
   static std::optional<Findings> parse(const std::string& text, const std::string& key);
 
  private:
-  [[nodiscard]] programs::Way nearest(Operation operation, int size_class, int begin, int end) const;
+  [[nodiscard]] programs::AlgorithmChoice nearest(Operation operation, int size_class, int begin,
+                                                  int end) const;
 
   std::map<Operation, BySize> by_operation_;
 };

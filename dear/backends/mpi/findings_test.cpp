@@ -10,17 +10,17 @@
 namespace dear::backends::findings_test {
 namespace {
 
-const programs::Way kMpi = {.algorithm = kMpisOwn};
-const programs::Way kPairwise = {.algorithm = "pairwise", .segment_bytes = 32'768};
-const programs::Way kRing = {.algorithm = kAround, .segment_bytes = 61'440};
-const programs::Way kDirect = {.algorithm = "direct", .segment_bytes = 8192};
+const programs::AlgorithmChoice kMpi = {.algorithm = kMpisOwn};
+const programs::AlgorithmChoice kPairwise = {.algorithm = "pairwise", .segment_bytes = 32'768};
+const programs::AlgorithmChoice kRing = {.algorithm = kAround, .segment_bytes = 61'440};
+const programs::AlgorithmChoice kDirect = {.algorithm = "direct", .segment_bytes = 8192};
 
 Findings some() {
   Findings findings;
-  findings.set(Operation::all_gather, 3, {.way = kPairwise, .seconds = 1e-4, .second = kMpi});
-  findings.set(Operation::all_gather, 9, {.way = kMpi, .seconds = 0.07});
-  findings.set(Operation::reduce_scatter, 4, {.way = kDirect, .seconds = 2e-4});
-  findings.set(Operation::reduce_scatter, 9, {.way = kRing, .seconds = 0.08});
+  findings.set(Operation::all_gather, 3, {.choice = kPairwise, .seconds = 1e-4, .second = kMpi});
+  findings.set(Operation::all_gather, 9, {.choice = kMpi, .seconds = 0.07});
+  findings.set(Operation::reduce_scatter, 4, {.choice = kDirect, .seconds = 2e-4});
+  findings.set(Operation::reduce_scatter, 9, {.choice = kRing, .seconds = 0.08});
   return findings;
 }
 
@@ -46,7 +46,7 @@ TEST(Findings, ThatAreForgottenLeaveTheirSizeToTheNearest) {
 
 TEST(Findings, OfSumsThatGoAroundAndOfOthersAreNothingToEachOther) {
   Findings small;
-  small.set(Operation::reduce_scatter, 2, {.way = kDirect, .seconds = 1});
+  small.set(Operation::reduce_scatter, 2, {.choice = kDirect, .seconds = 1});
   EXPECT_EQ(small.choices(true).find(Operation::reduce_scatter, kLargestSumInOrder)->segment_bytes, 8192);
   EXPECT_NE(small.choices(true).find(Operation::reduce_scatter, kLargestSumInOrder + 1)->segment_bytes, 8192);
   EXPECT_EQ(small.choices(false).find(Operation::reduce_scatter, kLargestSumInOrder + 1)->segment_bytes,
@@ -82,7 +82,7 @@ TEST(Findings, OfAnotherKeyOrFormAreNone) {
   }
   // Choices without times are of the form before.
   EXPECT_FALSE(Findings::parse(
-      R"({"dear-mpi-choices": 7, "key": "a key", "ways": [{"operation": "all-gather", "size_class": 9,
+      R"({"dear-mpi-choices": 7, "key": "a key", "choices": [{"operation": "all-gather", "size_class": 9,
           "algorithm": "mpi", "then": "", "segment_bytes": 65536}]})",
       "a key"));
   for (const auto& [from, to] : {std::pair{"all-gather", "all-scatter"},
@@ -105,10 +105,10 @@ TEST(Findings, OfAnotherKeyOrFormAreNone) {
 }
 
 // A file says of MPI's own all-gather that it takes 110 ms, which it did by luck; today it takes 220, and the
-// pairwise one 108. The finding falls, all ways are ranked again, and the file says so.
+// pairwise one 108. The finding falls, all algorithms are ranked again, and the file says so.
 TEST(Findings, ABadlyMeasuredOneIsReplaced) {
   Findings bad;
-  bad.set(Operation::all_gather, 9, {.way = kMpi, .seconds = 0.110, .second = kRing});
+  bad.set(Operation::all_gather, 9, {.choice = kMpi, .seconds = 0.110, .second = kRing});
   auto findings = Findings::parse(bad.format("a key"), "a key");
   ASSERT_TRUE(findings);
   const Looks mpi_today = {0.219, 0.221, 0.110, 0.222, 0.220},
@@ -116,11 +116,12 @@ TEST(Findings, ABadlyMeasuredOneIsReplaced) {
   const Finding* const was = findings->find(Operation::all_gather, 9);
   ASSERT_NE(was, nullptr);
   ASSERT_EQ(standing(was->seconds, mpi_today, ring_today), Standing::slower);
-  const std::vector<programs::Way> ways = {kRing, kMpi};
-  const Ranking ranking = rank_ways({ring_today, mpi_today});
-  findings->set(
-      Operation::all_gather, 9,
-      {.way = ways[ranking.best], .seconds = usual_seconds(ring_today), .second = ways[*ranking.second]});
+  const std::vector<programs::AlgorithmChoice> choices = {kRing, kMpi};
+  const Ranking ranking = rank_choices({ring_today, mpi_today});
+  findings->set(Operation::all_gather, 9,
+                {.choice = choices[ranking.best],
+                 .seconds = usual_seconds(ring_today),
+                 .second = choices[*ranking.second]});
   const auto again = Findings::parse(findings->format("a key"), "a key");
   ASSERT_TRUE(again);
   EXPECT_EQ(again->choices(false).find(Operation::all_gather, largest_of(9))->algorithm, kAround);

@@ -39,15 +39,15 @@ bool is_hopeless(const Looks& looks, const Looks& fastest) {
          *std::min_element(looks.begin(), looks.end()) > kHopeless * usual_seconds(fastest);
 }
 
-Ranking rank_ways(const std::vector<Looks>& ways) {
+Ranking rank_choices(const std::vector<Looks>& choices) {
   Ranking ranking;
-  for (std::size_t i = 1; i < ways.size(); ++i) {
-    if (clearly_faster(ways[i], ways[ranking.best])) {
+  for (std::size_t i = 1; i < choices.size(); ++i) {
+    if (clearly_faster(choices[i], choices[ranking.best])) {
       ranking.best = i;
     }
   }
-  for (std::size_t i = 0; i < ways.size(); ++i) {
-    const bool is_next = !ranking.second || median(ways[i]) < median(ways[*ranking.second]);
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    const bool is_next = !ranking.second || median(choices[i]) < median(choices[*ranking.second]);
     if (i != ranking.best && is_next) {
       ranking.second = i;
     }

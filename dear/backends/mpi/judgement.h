@@ -4,19 +4,19 @@
 #include <optional>
 #include <vector>
 
-// Judges which of several ways is the fastest from times that a busy machine disturbs. Pure functions of
-// times that all ranks have alike, so all ranks decide alike.
+// Judges which of several algorithms is the fastest from times that a busy machine disturbs. Pure functions
+// of times that all ranks have alike, so all ranks decide alike.
 namespace dear::backends {
 
-// Seconds that one way took, round by round, on the slowest rank. Looks at several ways were taken in turns:
-// look i of one way stands beside look i of another, under the same load.
+// Seconds that one algorithm took, round by round, on the slowest rank. Looks at several algorithms were
+// taken in turns: look i of one algorithm stands beside look i of another, under the same load.
 using Looks = std::vector<double>;
 
 // So many looks at least make a judgement.
 inline constexpr std::size_t kLeastLooks = 3;
 
 double median(Looks looks);
-// The upper quartile: a way that is fast only every other time is not fast.
+// The upper quartile: an algorithm that is fast only every other time is not fast.
 double usual_seconds(Looks looks);
 // By a twentieth in the usual seconds, and the faster one in three of four rounds. Rounds that only one of
 // the two had do not count.
@@ -29,11 +29,11 @@ struct Ranking {
   std::size_t best = 0;
   std::optional<std::size_t> second;  // the one to compare with the best again
 };
-// The first way stays the best unless a later one is clearly faster. `ways` is not empty, nor any of its
-// looks.
-Ranking rank_ways(const std::vector<Looks>& ways);
+// The first algorithm stays the best unless a later one is clearly faster. `choices` is not empty, nor any of
+// its looks.
+Ranking rank_choices(const std::vector<Looks>& choices);
 
-// How a remembered way does today.
+// How a remembered algorithm does today.
 enum class Standing {
   holds,
   faster,    // by a quarter: it keeps its place, and today's time is remembered

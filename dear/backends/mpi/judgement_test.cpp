@@ -41,16 +41,16 @@ TEST(Judgement, GivesUpWhatWasNeverNear) {
 }
 
 TEST(Judgement, TheFirstStaysUnlessALaterOneIsClearlyFaster) {
-  EXPECT_EQ(rank_ways({kSteady, kNowAndThen, kSlow}).best, 0U);
-  EXPECT_EQ(rank_ways({kSteady, kNowAndThen, kSlow}).second, 1U);
-  EXPECT_EQ(rank_ways({kSlow, kSteady, kNowAndThen}).best, 1U);
-  EXPECT_EQ(rank_ways({kSlow, kSteady, kHalf}).best, 2U);
-  EXPECT_EQ(rank_ways({kSlow, kSteady, kHalf}).second, 1U);
-  EXPECT_EQ(rank_ways({kSlow}).best, 0U);
-  EXPECT_FALSE(rank_ways({kSlow}).second);
+  EXPECT_EQ(rank_choices({kSteady, kNowAndThen, kSlow}).best, 0U);
+  EXPECT_EQ(rank_choices({kSteady, kNowAndThen, kSlow}).second, 1U);
+  EXPECT_EQ(rank_choices({kSlow, kSteady, kNowAndThen}).best, 1U);
+  EXPECT_EQ(rank_choices({kSlow, kSteady, kHalf}).best, 2U);
+  EXPECT_EQ(rank_choices({kSlow, kSteady, kHalf}).second, 1U);
+  EXPECT_EQ(rank_choices({kSlow}).best, 0U);
+  EXPECT_FALSE(rank_choices({kSlow}).second);
   // One that was given up after two rounds.
-  EXPECT_EQ(rank_ways({{30, 31}, kHalf}).best, 0U);
-  EXPECT_EQ(rank_ways({{221, 219}, kSteady}).best, 1U);
+  EXPECT_EQ(rank_choices({{30, 31}, kHalf}).best, 0U);
+  EXPECT_EQ(rank_choices({{221, 219}, kSteady}).best, 1U);
 }
 
 TEST(Judgement, WhatIsAQuarterSlowerThanItWasFalls) {

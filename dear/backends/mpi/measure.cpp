@@ -40,15 +40,16 @@ constexpr Effort kToCheckAcrossHosts = {.looks = kLeastLooks, .budget = 2, .long
 // What seems slower or overtaken is looked at so often again before it is believed.
 constexpr std::size_t kLooksInDoubt = 4;
 
-// One way to carry a collective, as it will be carried.
+// One algorithm, as it will carry collectives.
 class Trial {
  public:
-  Trial(transport::Mpi& mpi, programs::Way way) : way_(std::move(way)), letters_(mpi), own_(mpi) {
-    if (is_program(way_)) {
-      programs_ =
-          programs::make_program_backend(std::make_unique<BorrowedChannels>(mpi),
-                                         {.reproducible = way_.algorithm != kAround,
-                                          .choose = [this](const programs::Errand&) { return way_; }});
+  Trial(transport::Mpi& mpi, programs::AlgorithmChoice choice)
+      : choice_(std::move(choice)), letters_(mpi), own_(mpi) {
+    if (is_program(choice_)) {
+      programs_ = programs::make_program_backend(
+          std::make_unique<BorrowedChannels>(mpi),
+          {.reproducible = choice_.algorithm != kAround,
+           .choose = [this](const programs::CollectiveCall&) { return choice_; }});
     }
   }
   void run(const Request& request, Deadline deadline) {
@@ -58,12 +59,12 @@ class Trial {
     }
     programs_ ? static_cast<void>(programs_->run(request, deadline)) : own_.run(request, what, deadline);
   }
-  [[nodiscard]] const programs::Way& way() const { return way_; }
+  [[nodiscard]] const programs::AlgorithmChoice& choice() const { return choice_; }
 
   bool hopeless = false;
 
  private:
-  programs::Way way_;
+  programs::AlgorithmChoice choice_;
   SmallCollectives letters_;
   std::uint64_t sequence_ = 0;
   MpisOwn own_;
@@ -217,32 +218,32 @@ class Measurement {
   std::optional<Finding> best_of(const Request& request, bool necessary) {
     const double before = spent_seconds();
     Trials trials;
-    const programs::Errand errand{.operation = request.operation,
-                                  .bytes = request.view.count * size_of(request.view.dtype),
-                                  .ranks = mpi_.size(),
-                                  .exact = true};
-    for (programs::Way& way : candidates(errand, {.across_hosts = !transport::on_one_host(mpi_),
-                                                  .sums_go_around = options_.sums_go_around})) {
-      trials.push_back(std::make_unique<Trial>(mpi_, std::move(way)));
+    const programs::CollectiveCall call{.operation = request.operation,
+                                        .bytes = request.view.count * size_of(request.view.dtype),
+                                        .ranks = mpi_.size(),
+                                        .exact = true};
+    for (programs::AlgorithmChoice& choice : candidates(call, {.across_hosts = !transport::on_one_host(mpi_),
+                                                               .sums_go_around = options_.sums_go_around})) {
+      trials.push_back(std::make_unique<Trial>(mpi_, std::move(choice)));
     }
     if (MpisOwn(mpi_).can(request)) {
-      trials.push_back(std::make_unique<Trial>(mpi_, programs::Way{.algorithm = kMpisOwn}));
+      trials.push_back(std::make_unique<Trial>(mpi_, programs::AlgorithmChoice{.algorithm = kMpisOwn}));
     }
     const std::vector<Looks> looks =
         looks_at(trials, request, effort_.looks, before + (effort_.budget - before) / 2, necessary);
     if (looks.empty()) {
       return std::nullopt;
     }
-    const Ranking ranking = rank_ways(looks);
-    Finding finding{.way = trials[ranking.best]->way(), .seconds = usual_seconds(looks[ranking.best])};
-    if (ranking.second) finding.second = trials[*ranking.second]->way();
+    const Ranking ranking = rank_choices(looks);
+    Finding finding{.choice = trials[ranking.best]->choice(), .seconds = usual_seconds(looks[ranking.best])};
+    if (ranking.second) finding.second = trials[*ranking.second]->choice();
     return finding;
   }
 
   // `finding` gets today's time where it is faster.
   Standing standing_of(Finding& finding, const Request& request, bool necessary) {
     Trials trials;
-    trials.push_back(std::make_unique<Trial>(mpi_, finding.way));
+    trials.push_back(std::make_unique<Trial>(mpi_, finding.choice));
     if (finding.second) trials.push_back(std::make_unique<Trial>(mpi_, *finding.second));
     std::vector<Looks> looks = looks_at(trials, request, effort_.looks, effort_.budget, necessary);
     if (looks.empty()) {

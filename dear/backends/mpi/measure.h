@@ -21,9 +21,9 @@ struct Case {
 // All there are, in the order in which they are worth knowing.
 std::vector<Case> all_cases(bool across_hosts);
 
-// Tries, with vectors of fp32, the ways of these cases, in rounds and in turns; judgement.h says which one is
-// the best. Takes a second, across hosts eight. Gives `known` with what was found in the place of what it
-// said of these cases, and nothing of those for which there was no time. Every rank finds the same.
+// Tries, with vectors of fp32, the algorithms of these cases, in rounds and in turns; judgement.h says which
+// one is the best. Takes a second, across hosts eight. Gives `known` with what was found in the place of what
+// it said of these cases, and nothing of those for which there was no time. Every rank finds the same.
 Findings measure(transport::Mpi& mpi, const std::vector<Case>& cases, Findings known,
                  const MeasureOptions& options);
 
@@ -32,8 +32,8 @@ struct Checked {
   std::vector<Case> again;  // those to be measured again: slower than they were, or overtaken
   int faster = 0;
 };
-// Looks a few times at each best way that was found, and at its second. Takes a tenth of a second, across
-// hosts two; where there is no time the finding stands. Every rank finds the same.
+// Looks a few times at each best algorithm that was found, and at its second. Takes a tenth of a second,
+// across hosts two; where there is no time the finding stands. Every rank finds the same.
 Checked check(transport::Mpi& mpi, const Findings& findings, const MeasureOptions& options);
 
 }  // namespace dear::backends

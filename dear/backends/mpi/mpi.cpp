@@ -34,7 +34,7 @@ class OverMpi final : public Backend {
     programs_ = programs::make_program_backend(
         std::make_unique<BorrowedChannels>(*mpi_),
         {.reproducible = ordered,
-         .choose = [this](const programs::Errand& errand) { return way_of(errand); }});
+         .choose = [this](const programs::CollectiveCall& call) { return choice_for(call); }});
     if (mpi_->size() > 1) {
       headings_ = programs_->allocate(kHeading * mpi_->size(), options.deadline);
     }
@@ -43,9 +43,9 @@ class OverMpi final : public Backend {
   [[nodiscard]] int rank() const override { return mpi_->rank(); }
   [[nodiscard]] int size() const override { return mpi_->size(); }
   [[nodiscard]] std::string description() const override { return "mpi, " + describe(*mpi_); }
-  [[nodiscard]] std::string ways() const {
+  [[nodiscard]] std::string choices() const {
     if (mpi_->size() == 1) return "nothing to send";
-    return fmt::format("ways {} ({})", remembered_.origin, remembered_.choices.summary());
+    return fmt::format("algorithms {} ({})", remembered_.origin, remembered_.choices.summary());
   }
 
   Buffer allocate(std::int64_t bytes, Deadline deadline) override {
@@ -80,26 +80,27 @@ class OverMpi final : public Backend {
     error_.guard(function, [this](const std::exception& error) { abort(error.what()); });
   }
 
-  const programs::Way* chosen_for(const Request& request) const {
+  const programs::AlgorithmChoice* chosen_for(const Request& request) const {
     return remembered_.choices.find(request.operation, request.view.count * size_of(request.view.dtype));
   }
 
   // See [Note: sums across hosts] in measure.h.
-  programs::Way way_of(const programs::Errand& errand) const {
-    const bool adds =
-        errand.operation == Operation::reduce_scatter || errand.operation == Operation::all_reduce;
-    const bool around = goes_around_ && adds && !errand.exact && errand.bytes > kLargestSumInOrder;
-    const Operation measured = around ? Operation::reduce_scatter : errand.operation;
-    const programs::Way* const way = remembered_.choices.find(measured, errand.bytes);
+  programs::AlgorithmChoice choice_for(const programs::CollectiveCall& call) const {
+    const bool adds = call.operation == Operation::reduce_scatter || call.operation == Operation::all_reduce;
+    const bool around = goes_around_ && adds && !call.exact && call.bytes > kLargestSumInOrder;
+    const Operation measured = around ? Operation::reduce_scatter : call.operation;
+    const programs::AlgorithmChoice* const choice = remembered_.choices.find(measured, call.bytes);
     if (around) {
-      return way != nullptr && way->algorithm == kAround ? *way : programs::Way{.algorithm = kAround};
+      return choice != nullptr && choice->algorithm == kAround
+                 ? *choice
+                 : programs::AlgorithmChoice{.algorithm = kAround};
     }
-    return way != nullptr && is_program(*way) ? *way : programs::Way{};
+    return choice != nullptr && is_program(*choice) ? *choice : programs::AlgorithmChoice{};
   }
 
   bool goes_by_mpis_own(const Request& request) const {
-    const programs::Way* const way = chosen_for(request);
-    return way != nullptr && way->algorithm == kMpisOwn && own_.can(request);
+    const programs::AlgorithmChoice* const choice = chosen_for(request);
+    return choice != nullptr && choice->algorithm == kMpisOwn && own_.can(request);
   }
 
   Timing run_small(const Request& request, Deadline deadline) {
@@ -160,13 +161,13 @@ MpiBackend make_mpi(std::unique_ptr<transport::Mpi> mpi, const MpiBackendOptions
   if (mpi->size() > 1 && options.share_memory && transport::on_one_host(*mpi)) {
     std::string why_not;
     if (auto backend = make_on_one_host(mpi, options.deadline, why_not)) {
-      return {.backend = std::move(backend), .ways = "all through shared memory"};
+      return {.backend = std::move(backend), .choices = "all through shared memory"};
     }
     without_memory = fmt::format("no shared memory{}{}; ", why_not.empty() ? "" : ": ", why_not);
   }
   auto backend = std::make_unique<OverMpi>(std::move(mpi), options);
-  std::string ways = without_memory + backend->ways();
-  return {.backend = std::move(backend), .ways = std::move(ways)};
+  std::string choices = without_memory + backend->choices();
+  return {.backend = std::move(backend), .choices = std::move(choices)};
 }
 
 }  // namespace dear::backends

@@ -19,7 +19,7 @@ struct MpiBackendOptions {
   // Sums in the order of ranks. On one host they always go so, below kManyRanks: there it costs nothing.
   // Across hosts large ones otherwise go around a ring.
   bool reproducible = false;
-  // Where it is remembered which ways are the fastest; "" for nowhere.
+  // Where it is remembered which algorithms are the fastest; "" for nowhere.
   std::string cache_folder{};
   bool share_memory = true;  // on one host; false for everything by messages
   Deadline deadline;
@@ -28,9 +28,9 @@ inline constexpr int kManyRanks = 17;
 
 struct MpiBackend {
   std::unique_ptr<Backend> backend;
-  std::string ways;  // which way each collective takes, and how that was found out
+  std::string choices;  // which algorithm each collective takes, and how that was found out
 };
-// Which way a message takes is measured, in about a second on one host and ten across, unless it is
+// Which algorithm is the fastest is measured, in about a second on one host and ten across, unless it is
 // remembered of the same MPI, ranks and hosts. What is remembered is checked, in two seconds at most, and
 // measured again where it has become slower. All ranks call it.
 MpiBackend make_mpi(std::unique_ptr<transport::Mpi> mpi, const MpiBackendOptions& options);

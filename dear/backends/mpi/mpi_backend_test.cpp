@@ -42,9 +42,9 @@ INSTANTIATE_TEST_SUITE_P(, MpiBackendTest, ::testing::Bool(),
 
 TEST_P(MpiBackendTest, DoesWhatEveryBackendDoes) {
   MpiBackend made = make("", GetParam());
-  EXPECT_EQ(made.ways.find("through shared memory") != std::string::npos,
+  EXPECT_EQ(made.choices.find("through shared memory") != std::string::npos,
             GetParam() && made.backend->size() > 1)
-      << made.ways;
+      << made.choices;
   EXPECT_THAT(made.backend->description(), StartsWith("mpi, "));
   Group group(std::move(made.backend), {.timeout = std::chrono::seconds(60)});
   collective::testing::check_group(group);
@@ -127,7 +127,7 @@ class Remembering : public ::testing::Test {
 
 // As if everything had been so slow that nothing is slower today.
 TEST_F(Remembering, WhatWasMeasuredServesTheNextTime) {
-  const std::string first = by_messages(folder_).ways;
+  const std::string first = by_messages(folder_).choices;
   EXPECT_THAT(first, HasSubstr("measured in"));
   rewrite([](nlohmann::json& file) {
     for (auto& one : file.at("found")) {
@@ -135,7 +135,7 @@ TEST_F(Remembering, WhatWasMeasuredServesTheNextTime) {
       one.erase("second");
     }
   });
-  const std::string second = by_messages(folder_).ways;
+  const std::string second = by_messages(folder_).choices;
   EXPECT_THAT(second, HasSubstr("remembered in"));
   EXPECT_THAT(second, Not(HasSubstr("measured")));
   EXPECT_EQ(first.substr(first.find(" (reduce-scatter:")), second.substr(second.find(" (reduce-scatter:")));
@@ -151,14 +151,14 @@ TEST_F(Remembering, WhatIsSlowerThanItWasIsMeasuredAgain) {
       one["seconds"] = kNothingTakes;
     }
   });
-  EXPECT_THAT(by_messages(folder_).ways, HasSubstr("slower than then and measured again"));
+  EXPECT_THAT(by_messages(folder_).choices, HasSubstr("slower than then and measured again"));
   EXPECT_GT(seconds(1).second, kNothingTakes);
 }
 
 TEST_F(Remembering, AFileWithoutTimesIsMeasuredAnew) {
   by_messages(folder_);
   rewrite([](nlohmann::json& file) { file["dear-mpi-choices"] = 7; });
-  EXPECT_THAT(by_messages(folder_).ways, StartsWith("ways measured in"));
+  EXPECT_THAT(by_messages(folder_).choices, StartsWith("algorithms measured in"));
 }
 
 TEST_F(Remembering, ABrokenFileIsMeasuredAnew) {
@@ -166,13 +166,13 @@ TEST_F(Remembering, ABrokenFileIsMeasuredAnew) {
   if (std::filesystem::exists(folder_)) {
     write_file_atomically(file(), "{");
   }
-  EXPECT_THAT(by_messages(folder_).ways, HasSubstr("measured in"));
+  EXPECT_THAT(by_messages(folder_).choices, HasSubstr("measured in"));
 }
 
 TEST_F(Remembering, AFolderThatCannotBeWrittenIsNoError) {
   MpiBackend made = by_messages("/proc/nowhere");
   if (made.backend->rank() == 0) {
-    EXPECT_THAT(made.ways, HasSubstr("not remembered: "));
+    EXPECT_THAT(made.choices, HasSubstr("not remembered: "));
   }
 }
 

@@ -25,7 +25,7 @@ std::string name_of_machine() {
   return name;
 }
 
-// All that the fastest way may depend on.
+// All that the fastest algorithm may depend on.
 std::string key_of(const transport::Mpi& mpi, const MeasureOptions& options) {
   return fmt::format("{}; {} processors on {}; ranks on hosts {}{}", mpi.description(),
                      sysconf(_SC_NPROCESSORS_ONLN), name_of_machine(), fmt::join(mpi.hosts(), " "),
