@@ -44,7 +44,7 @@ constexpr std::size_t kLooksInDoubt = 4;
 class Trial {
  public:
   Trial(transport::Mpi& mpi, programs::AlgorithmChoice choice)
-      : choice_(std::move(choice)), letters_(mpi), own_(mpi) {
+      : choice_(std::move(choice)), small_(mpi), own_(mpi) {
     if (is_program(choice_)) {
       programs_ = programs::make_program_backend(
           std::make_unique<BorrowedChannels>(mpi),
@@ -54,8 +54,8 @@ class Trial {
   }
   void run(const Request& request, Deadline deadline) {
     const auto what = [] { return "measure MPI's own collectives"; };
-    if (!programs_ && letters_.can_compare()) {  // which is a part of it
-      letters_.compare(request, ++sequence_, what, deadline);
+    if (!programs_ && small_.can_compare()) {  // which is a part of it
+      small_.compare(request, ++sequence_, what, deadline);
     }
     programs_ ? static_cast<void>(programs_->run(request, deadline)) : own_.run(request, what, deadline);
   }
@@ -65,7 +65,7 @@ class Trial {
 
  private:
   programs::AlgorithmChoice choice_;
-  SmallCollectives letters_;
+  SmallCollectives small_;
   std::uint64_t sequence_ = 0;
   MpisOwn own_;
   std::unique_ptr<Backend> programs_;

@@ -18,8 +18,8 @@
 namespace dear::backends {
 namespace {
 
-// By messages. Small vectors go as letters; programs carry the rest, but those for which something else was
-// chosen.
+// By messages. Small vectors go as eager messages; programs carry the rest, but those for which something
+// else was chosen.
 class OverMpi final : public Backend {
  public:
   OverMpi(std::unique_ptr<transport::Mpi> mpi, const MpiBackendOptions& options)

@@ -32,7 +32,7 @@ SmallCollectives::SmallCollectives(transport::Mpi& mpi) : mpi_(mpi), rank_(mpi.r
   first_ = reinterpret_cast<std::byte*>(memory_.data()) + kBeforeData;
   for (int step = 1; step < size_; ++step) {
     const int peer = (rank_ + step) % size_;
-    letters_.push_back({.peer = peer});
+    messages_.push_back({.peer = peer});
   }
 }
 
@@ -68,28 +68,29 @@ template <typename Written>
 void SmallCollectives::exchange_behind(const Written& heading, const programs::Heading& mine,
                                        const transport::Channels::Describe& what, Deadline deadline) {
   constexpr auto kLength = static_cast<std::int64_t>(sizeof heading);
-  for (transport::Letter& letter : letters_) {
-    std::byte* const begin = out(letter.peer) - kLength;
+  for (transport::EagerMessage& message : messages_) {
+    std::byte* const begin = out(message.peer) - kLength;
     std::memcpy(begin, &heading, sizeof heading);
-    letter.out = begin;
-    letter.bytes += kLength;
-    letter.in = in(letter.peer) - kLength;
-    letter.room = kMostBytes + kLongestHeading;
+    message.out = begin;
+    message.bytes += kLength;
+    message.in = in(message.peer) - kLength;
+    message.room = kMostBytes + kLongestHeading;
   }
-  mpi_.exchange(letters_, 0, what, deadline);
-  for (const transport::Letter& letter : letters_) {
+  mpi_.exchange(messages_, 0, what, deadline);
+  for (const transport::EagerMessage& message : messages_) {
     Written theirs;
-    std::memcpy(&theirs, letter.in, sizeof theirs);
+    std::memcpy(&theirs, message.in, sizeof theirs);
     if (!(theirs == heading)) {
-      programs::throw_on_mismatch(mine, rank_, programs::read_heading(letter.in, mine.sequence), letter.peer);
+      programs::throw_on_mismatch(mine, rank_, programs::read_heading(message.in, mine.sequence),
+                                  message.peer);
     }
   }
 }
 
 void SmallCollectives::compare(const Request& request, std::uint64_t sequence,
                                const transport::Channels::Describe& what, Deadline deadline) {
-  for (transport::Letter& letter : letters_) {
-    letter.bytes = 0;
+  for (transport::EagerMessage& message : messages_) {
+    message.bytes = 0;
   }
   exchange(programs::heading_of(sequence, request), what, deadline);
 }
@@ -107,19 +108,19 @@ void SmallCollectives::run(const Request& request, std::uint64_t sequence,
     const std::int64_t begin = whole ? 0 : std::min(view.count, rank * block);
     return Range{.begin = begin * element, .end = std::min(view.count, begin + block) * element};
   };
-  for (transport::Letter& letter : letters_) {
-    const Range sent = part(gathers ? rank_ : letter.peer);
+  for (transport::EagerMessage& message : messages_) {
+    const Range sent = part(gathers ? rank_ : message.peer);
     if (sent.count() > 0) {
-      std::memcpy(out(letter.peer), vector + sent.begin, static_cast<std::size_t>(sent.count()));
+      std::memcpy(out(message.peer), vector + sent.begin, static_cast<std::size_t>(sent.count()));
     }
-    letter.bytes = sent.count();
+    message.bytes = sent.count();
   }
   exchange(programs::heading_of(sequence, request), what, deadline);
   if (gathers) {
-    for (const transport::Letter& letter : letters_) {
-      const Range shard = part(letter.peer);
+    for (const transport::EagerMessage& message : messages_) {
+      const Range shard = part(message.peer);
       if (shard.count() > 0) {
-        std::memcpy(vector + shard.begin, in(letter.peer), static_cast<std::size_t>(shard.count()));
+        std::memcpy(vector + shard.begin, in(message.peer), static_cast<std::size_t>(shard.count()));
       }
     }
     return;

@@ -28,7 +28,7 @@ class SmallCollectives {
                Deadline deadline);
 
  private:
-  // Puts `mine` ahead of the data of each letter, sends them, and compares those that come.
+  // Puts `mine` ahead of the data of each message, sends them, and compares those that come.
   void exchange(const programs::Heading& mine, const transport::Channels::Describe& what, Deadline deadline);
   template <typename Written>
   void exchange_behind(const Written& heading, const programs::Heading& mine,
@@ -40,13 +40,13 @@ class SmallCollectives {
   transport::Mpi& mpi_;
   int rank_;
   int size_;
-  std::int64_t room_ = 0;  // for a letter
+  std::int64_t room_ = 0;  // for a message
   struct alignas(kCacheLineBytes) Line {
     std::byte bytes[64];
   };
   std::vector<Line> memory_;
-  std::byte* first_ = nullptr;              // of it, behind the place of a heading
-  std::vector<transport::Letter> letters_;  // one for each peer, a heading and data
+  std::byte* first_ = nullptr;                     // of it, behind the place of a heading
+  std::vector<transport::EagerMessage> messages_;  // one for each peer, a heading and data
   std::vector<const std::byte*> sources_;
 };
 

@@ -58,20 +58,20 @@ void copy_blocks(const Side& side) {
   }
 }
 
-// From the end, as what a reduce-scatter or an update wrote last is still in a cache; and piece by piece, so
+// From the end, as what a reduce-scatter or an update wrote last is still in a cache; and chunk by chunk, so
 // that each is fetched once for all peers.
 void give_shard(const Side& side) {
-  constexpr std::int64_t kPieceBytes = 64 * 1024;
+  constexpr std::int64_t kChunkBytes = 64 * 1024;
   const std::int64_t element = element_bytes(side);
   const Range own = side.shard(side.rank);
   const std::int64_t first = own.begin * element;
   const std::int64_t bytes = own.count() * element;
   const Stores stores = stores_of(side);
-  for (std::int64_t piece = (bytes - 1) / kPieceBytes; piece >= 0 && bytes > 0; --piece) {
-    const std::int64_t at = piece * kPieceBytes;
+  for (std::int64_t chunk = (bytes - 1) / kChunkBytes; chunk >= 0 && bytes > 0; --chunk) {
+    const std::int64_t at = chunk * kChunkBytes;
     for (int step = 1; step < side.size; ++step) {
       std::byte* const part = side.parts[static_cast<std::size_t>(after(side, step))];
-      copy(part + first + at, side.out + first + at, std::min(kPieceBytes, bytes - at), stores);
+      copy(part + first + at, side.out + first + at, std::min(kChunkBytes, bytes - at), stores);
     }
   }
 }
@@ -81,9 +81,9 @@ void reduce_for_all(const Side& side) {
   constexpr std::int64_t kBlockBytes = 8 * 1024;
   const std::int64_t element = element_bytes(side);
   const std::int64_t block = kBlockBytes / element;
-  const Range piece = side.shard(side.rank);
-  for (std::int64_t begin = piece.begin; begin < piece.end; begin += block) {
-    const Range range{.begin = begin, .end = std::min(begin + block, piece.end)};
+  const Range chunk = side.shard(side.rank);
+  for (std::int64_t begin = chunk.begin; begin < chunk.end; begin += block) {
+    const Range range{.begin = begin, .end = std::min(begin + block, chunk.end)};
     reduce_range(side, range);
     for (int step = 1; step < side.size; ++step) {
       std::byte* const part = side.parts[static_cast<std::size_t>(after(side, step))];

@@ -32,7 +32,7 @@ Range brought_bytes(const Request& request, int rank, int size);
 void move(const Side& side);
 
 // The same where parts are the views themselves: each rank writes what it has to give into all of them, since
-// a store need not wait for what a load must. Of an all-reduce each does a piece, which nobody else reads.
+// a store need not wait for what a load must. Of an all-reduce each does a chunk, which nobody else reads.
 void move_in_views(const Side& side);
 
 }  // namespace dear::backends

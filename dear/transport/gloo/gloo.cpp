@@ -71,8 +71,8 @@ std::unique_ptr<GlooMesh> make_mesh(const GlooBinding& binding, const GlooOption
 }
 
 // What a rank says to a peer: its own address for humans, "" where an interface was named, and Gloo's.
-void connect(GlooMesh& mesh, int peer, const std::string& letter, const std::string& own) {
-  const auto parts = parted(letter);
+void connect(GlooMesh& mesh, int peer, const std::string& message, const std::string& own) {
+  const auto parts = parted(message);
   if (!parts || parts->size() != 2) {
     throw TransportError(fmt::format(
         "rank {} does not understand rank {}: run the same build of DeAR on all hosts", mesh.rank(), peer));
@@ -120,14 +120,14 @@ std::unique_ptr<GlooMesh> open_gloo(const GlooOptions& options) {
   check_meeting(meeting);
   const std::string own = options.interface_name.empty() ? own_address(meeting) : "";
   std::unique_ptr<GlooMesh> mesh = make_mesh(binding, options, own);
-  std::vector<std::string> letters(static_cast<std::size_t>(options.size));
+  std::vector<std::string> messages(static_cast<std::size_t>(options.size));
   for (int peer = 0; peer < options.size; ++peer) {
     if (peer == options.rank) continue;
-    letters[static_cast<std::size_t>(peer)] = joined({own, std::string(mesh->address_for(peer))});
+    messages[static_cast<std::size_t>(peer)] = joined({own, std::string(mesh->address_for(peer))});
   }
-  letters = meet(meeting, letters);
+  messages = meet(meeting, messages);
   for (int peer = 0; peer < options.size; ++peer) {
-    if (peer != options.rank) connect(*mesh, peer, letters[static_cast<std::size_t>(peer)], own);
+    if (peer != options.rank) connect(*mesh, peer, messages[static_cast<std::size_t>(peer)], own);
   }
   return mesh;
 }

@@ -63,12 +63,12 @@ std::string absence(const MeetingOptions& options, const std::vector<int>& absen
 
 class Host {
  public:
-  Host(const MeetingOptions& options, const std::vector<std::string>& letters)
+  Host(const MeetingOptions& options, const std::vector<std::string>& messages)
       : options_(options),
         listener_(listen_at(options)),
-        longest_(static_cast<std::size_t>(options.size) * (kLongestLetter + 4)),
-        letters_(static_cast<std::size_t>(options.size)) {
-    letters_[0] = letters;
+        longest_(static_cast<std::size_t>(options.size) * (kLongestMessage + 4)),
+        messages_(static_cast<std::size_t>(options.size)) {
+    messages_[0] = messages;
   }
 
   std::vector<std::string> gather() {
@@ -81,9 +81,9 @@ class Host {
     }
     listener_.close();
     guests_.remove_if([](const Guest& guest) { return guest.rank < 0; });
-    for (Guest& guest : guests_) guest.connection.say(Kind::letters, joined(letters_for(guest.rank)));
+    for (Guest& guest : guests_) guest.connection.say(Kind::messages, joined(messages_for(guest.rank)));
     see_off(options_.deadline);
-    return letters_for(0);
+    return messages_for(0);
   }
 
  private:
@@ -96,13 +96,13 @@ class Host {
   [[nodiscard]] std::vector<int> absent() const {
     std::vector<int> ranks;
     for (int rank = 0; rank < options_.size; ++rank) {
-      if (letters_[static_cast<std::size_t>(rank)].empty()) ranks.push_back(rank);
+      if (messages_[static_cast<std::size_t>(rank)].empty()) ranks.push_back(rank);
     }
     return ranks;
   }
-  [[nodiscard]] std::vector<std::string> letters_for(int rank) const {
+  [[nodiscard]] std::vector<std::string> messages_for(int rank) const {
     std::vector<std::string> all;
-    for (const auto& of_one : letters_) all.push_back(of_one[static_cast<std::size_t>(rank)]);
+    for (const auto& of_one : messages_) all.push_back(of_one[static_cast<std::size_t>(rank)]);
     return all;
   }
 
@@ -154,9 +154,9 @@ class Host {
       case Kind::hello:
         if (!parts || parts->size() != 3) break;
         return admit(guest, (*parts)[0], (*parts)[1], (*parts)[2]);
-      case Kind::letters:
-        if (guest.rank < 0 || !parts || parts->size() != letters_.size()) break;
-        letters_[static_cast<std::size_t>(guest.rank)] = *parts;
+      case Kind::messages:
+        if (guest.rank < 0 || !parts || parts->size() != messages_.size()) break;
+        messages_[static_cast<std::size_t>(guest.rank)] = *parts;
         return;
       case Kind::ask:
         refuse(Kind::timeout, absence(options_, absent(), began_));  // it gives up
@@ -234,7 +234,7 @@ class Host {
   FileDescriptor listener_;
   const std::size_t longest_;
   std::list<Guest> guests_;
-  std::vector<std::vector<std::string>> letters_;  // of those who have come
+  std::vector<std::vector<std::string>> messages_;  // of those who have come
 };
 
 }  // namespace
@@ -252,8 +252,8 @@ void throw_told(MeetingMessage::Kind kind, int rank, const std::string& why) {
 }
 
 std::vector<std::string> host_meeting(const MeetingOptions& options,
-                                      const std::vector<std::string>& letters) {
-  return Host(options, letters).gather();
+                                      const std::vector<std::string>& messages) {
+  return Host(options, messages).gather();
 }
 
 }  // namespace dear::transport

@@ -50,12 +50,12 @@ class Guest {
   explicit Guest(const MeetingOptions& options)
       : options_(options), addresses_(addresses_of_master(options, SOCK_STREAM)) {}
 
-  std::vector<std::string> gather(const std::vector<std::string>& letters) {
+  std::vector<std::string> gather(const std::vector<std::string>& messages) {
     MeetingConnection host = find_host();
-    host.say(Kind::letters, joined(letters));
-    if (const auto message = next(host, options_.deadline)) return letters_in(*message);
+    host.say(Kind::messages, joined(messages));
+    if (const auto message = next(host, options_.deadline)) return messages_in(*message);
     host.say(Kind::ask);
-    if (const auto message = next(host, Deadline::after(kQuestion))) return letters_in(*message);
+    if (const auto message = next(host, Deadline::after(kQuestion))) return messages_in(*message);
     throw TimeoutError(
         fmt::format("rank {} came to {} port {} and heard nothing from rank 0 in {:.3g} s: see whether "
                     "that rank is stopped",
@@ -74,7 +74,7 @@ class Guest {
         FileDescriptor socket = connected_to(*at);
         if (!socket.is_open()) continue;
         MeetingConnection host(std::move(socket),
-                               static_cast<std::size_t>(options_.size) * (kLongestLetter + 4));
+                               static_cast<std::size_t>(options_.size) * (kLongestMessage + 4));
         host.say(Kind::hello,
                  joined({std::to_string(options_.rank), std::to_string(options_.size), options_.job}));
         if (is_welcome(host)) return host;
@@ -151,14 +151,14 @@ class Guest {
     }
   }
 
-  [[nodiscard]] std::vector<std::string> letters_in(const MeetingMessage& message) const {
-    if (message.kind != Kind::letters) throw_told(message.kind, options_.rank, message.text);
-    auto letters = parted(message.text);
-    if (!letters || letters->size() != static_cast<std::size_t>(options_.size)) {
+  [[nodiscard]] std::vector<std::string> messages_in(const MeetingMessage& message) const {
+    if (message.kind != Kind::messages) throw_told(message.kind, options_.rank, message.text);
+    auto messages = parted(message.text);
+    if (!messages || messages->size() != static_cast<std::size_t>(options_.size)) {
       throw TransportError(fmt::format(
           "rank {} does not understand rank 0: run the same build of DeAR on all hosts", options_.rank));
     }
-    return *std::move(letters);
+    return *std::move(messages);
   }
 
   const MeetingOptions& options_;
@@ -202,14 +202,14 @@ std::string own_address(const MeetingOptions& options) {
                   options.rank, options.master_address));
 }
 
-std::vector<std::string> meet(const MeetingOptions& options, const std::vector<std::string>& letters) {
+std::vector<std::string> meet(const MeetingOptions& options, const std::vector<std::string>& messages) {
   check_meeting(options);
-  if (letters.size() != static_cast<std::size_t>(options.size)) {
+  if (messages.size() != static_cast<std::size_t>(options.size)) {
     throw ConfigError(
-        fmt::format("rank {} has {} letters for {} ranks", options.rank, letters.size(), options.size));
+        fmt::format("rank {} has {} messages for {} ranks", options.rank, messages.size(), options.size));
   }
-  if (options.size == 1) return letters;
-  return options.rank == 0 ? host_meeting(options, letters) : Guest(options).gather(letters);
+  if (options.size == 1) return messages;
+  return options.rank == 0 ? host_meeting(options, messages) : Guest(options).gather(messages);
 }
 
 }  // namespace dear::transport

@@ -36,18 +36,18 @@ MeetingOptions at(const ReservedPort& port, int rank, int size, double seconds =
 
 std::vector<std::string> blank(int size) { return std::vector<std::string>(static_cast<std::size_t>(size)); }
 
-std::string letter(int from, int to) {
+std::string message(int from, int to) {
   return fmt::format("from {} to {} {}", from, to, std::string(static_cast<std::size_t>(from * 9'000), 'x'));
 }
 
 void meet_and_compare(const MeetingOptions& options) {
-  std::vector<std::string> letters;
-  for (int peer = 0; peer < options.size; ++peer) letters.push_back(letter(options.rank, peer));
-  const std::vector<std::string> got = meet(options, letters);
-  ASSERT_EQ(got.size(), letters.size());
+  std::vector<std::string> messages;
+  for (int peer = 0; peer < options.size; ++peer) messages.push_back(message(options.rank, peer));
+  const std::vector<std::string> got = meet(options, messages);
+  ASSERT_EQ(got.size(), messages.size());
   for (int peer = 0; peer < options.size; ++peer) {
     if (peer == options.rank) continue;
-    EXPECT_EQ(got[static_cast<std::size_t>(peer)], letter(peer, options.rank));
+    EXPECT_EQ(got[static_cast<std::size_t>(peer)], message(peer, options.rank));
   }
 }
 
@@ -143,7 +143,7 @@ TEST(Meeting, StrangersDoNotDisturbIt) {
     const FileDescriptor browser = connected_to(port);
     ::send(browser.get(), "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL);
     wait_until_closed(browser);
-    MeetingConnection babbler(connected_to(port), kLongestLetter);
+    MeetingConnection babbler(connected_to(port), kLongestMessage);
     babbler.say(Kind::hello, "no three texts");
     babbler.send();
     meet_and_compare(at(port, 1, 2));
@@ -154,7 +154,7 @@ TEST(Meeting, StrangersDoNotDisturbIt) {
 TEST(Meeting, ARankThatEndsMeanwhileIsNamed) {
   const ReservedPort port;
   const auto come = [&](const char* rank) {
-    auto guest = std::make_unique<MeetingConnection>(connected_to(port), kLongestLetter);
+    auto guest = std::make_unique<MeetingConnection>(connected_to(port), kLongestMessage);
     guest->say(Kind::hello, joined({rank, "4", ""}));
     guest->send();
     return guest;

@@ -15,12 +15,12 @@ namespace dear::transport {
 // A message between two ranks at a meeting: a kind and a text, in TCP's stream behind a heading that tells
 // one from anything else that may connect to a port.
 struct MeetingMessage {
-  enum class Kind : std::uint32_t { hello, welcome, letters, ask, timeout, mismatch, lost };
+  enum class Kind : std::uint32_t { hello, welcome, messages, ask, timeout, mismatch, lost };
   Kind kind = Kind::hello;
   std::string text;
 };
 
-inline constexpr std::size_t kLongestLetter = 64 * 1024;
+inline constexpr std::size_t kLongestMessage = 64 * 1024;
 
 // A text made of texts.
 std::string joined(const std::vector<std::string>& texts);

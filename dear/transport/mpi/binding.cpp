@@ -209,7 +209,7 @@ int poll(const MpiCompletion** completions, int* count) {
 // Requests that are through within the looks are never kept, which is what makes this the quick way. One
 // after the other is quicker than all at once: each look moves all of them on, and sends are mostly through
 // at once.
-int exchange(const MpiLetter* letters, int count, int tag, int looks, int yield_every, int* through,
+int exchange(const MpiEagerMessage* messages, int count, int tag, int looks, int yield_every, int* through,
              const MpiCompletion** completions, int* completed) {
   const MPI_Comm lane = lane_of(MpiLane::data);
   const auto each = static_cast<std::size_t>(count);
@@ -221,11 +221,11 @@ int exchange(const MpiLetter* letters, int count, int tag, int looks, int yield_
   int error = MPI_SUCCESS;
   // The peers wait for what is sent; what is received cannot be used before.
   for (std::size_t i = 0; i < each && error == MPI_SUCCESS; ++i) {
-    error = MPI_Isend(letters[i].out, letters[i].bytes, MPI_BYTE, letters[i].peer, tag, lane,
+    error = MPI_Isend(messages[i].out, messages[i].bytes, MPI_BYTE, messages[i].peer, tag, lane,
                       &requests[each + i]);
   }
   for (std::size_t i = 0; i < each && error == MPI_SUCCESS; ++i) {
-    error = MPI_Irecv(letters[i].in, letters[i].room, MPI_BYTE, letters[i].peer, tag, lane, &requests[i]);
+    error = MPI_Irecv(messages[i].in, messages[i].room, MPI_BYTE, messages[i].peer, tag, lane, &requests[i]);
   }
   const bool started = error == MPI_SUCCESS;
   std::size_t at = 0;  // the first that is not through
@@ -245,7 +245,7 @@ int exchange(const MpiLetter* letters, int count, int tag, int looks, int yield_
     return MPI_SUCCESS;
   }
   for (std::size_t i = 0; i < all; ++i) {
-    void* const cookie = i < each ? letters[i].receiving : letters[i - each].sending;
+    void* const cookie = i < each ? messages[i].receiving : messages[i - each].sending;
     if (i < at || (i == at && started && error != MPI_SUCCESS)) {
       state.completions[static_cast<std::size_t>((*completed)++)] =
           completion_of(cookie, state.statuses[i], i < at ? MPI_SUCCESS : error);

@@ -36,7 +36,7 @@ struct MpiCall {
 };
 
 // What goes to a peer and comes from it, under two cookies.
-struct MpiLetter {
+struct MpiEagerMessage {
   const void* out = nullptr;
   void* in = nullptr;
   std::int32_t bytes = 0;
@@ -69,11 +69,11 @@ struct MpiBinding {
   int (*receive)(void* data, int bytes, int peer, int tag, MpiLane lane, void* cookie);
   // Moves on what it can, and forgets the requests that it reports. The list stays until the next call.
   int (*poll)(const MpiCompletion** completions, int* count);
-  // All letters at once, on the data lane, with `looks` looks at them, of which every one of number
+  // All messages at once, on the data lane, with `looks` looks at them, of which every one of number
   // `yield_every` (0: none) lets other threads run. `through` becomes 1 when all have come and gone by then;
   // if not, each cookie comes back: in `completions`, or later from poll().
-  int (*exchange)(const MpiLetter* letters, int count, int tag, int looks, int yield_every, int* through,
-                  const MpiCompletion** completions, int* completed);
+  int (*exchange)(const MpiEagerMessage* messages, int count, int tag, int looks, int yield_every,
+                  int* through, const MpiCompletion** completions, int* completed);
   // The cookies of the requests that are not complete.
   void* const* (*outstanding)(int* count);
   // Takes back the receives that no message has met yet.

@@ -37,12 +37,13 @@ struct MpiCollective {
 };
 
 // What one rank sends to another in an exchange, and gets from it.
-struct Letter {
+struct EagerMessage {
   int peer = 0;
   const std::byte* out = nullptr;
   std::int64_t bytes = 0;
   std::byte* in = nullptr;
-  std::int64_t room = 0;  // for what comes; a longer letter is a TransportError, a shorter one says so itself
+  std::int64_t room =
+      0;  // for what comes; a longer message is a TransportError, a shorter one says so itself
 };
 
 class Mpi : public Channels {
@@ -50,9 +51,9 @@ class Mpi : public Channels {
   // By rank, the number of its host, counted from 0 as ranks first name one. Ranks of one number can share
   // memory (see host_key.h): each has said where it runs.
   [[nodiscard]] virtual const std::vector<int>& hosts() const = 0;
-  // A letter to each of these ranks and one from each, at once and of any length up to the room: the quickest
-  // way for what is small. In order with the transfers of the same tag.
-  virtual void exchange(std::span<const Letter> letters, Tag tag, const Describe& what,
+  // A message to each of these ranks and one from each, at once and of any length up to the room: the
+  // quickest way for what is small. In order with the transfers of the same tag.
+  virtual void exchange(std::span<const EagerMessage> messages, Tag tag, const Describe& what,
                         Deadline deadline) = 0;
 
   // Whether MPI has it: no sums of fp16 and bf16.

@@ -137,17 +137,17 @@ void MpiChannels::start(Transfer& transfer) {
   guarded([&] {
     transfer.done = false;
     if (transfer.bytes <= kMostBytes) {
-      start_piece(transfer, 0, transfer.bytes);
+      start_chunk(transfer, 0, transfer.bytes);
       return;
     }
-    pieces_[&transfer] = {.left = static_cast<int>((transfer.bytes + kMostBytes - 1) / kMostBytes)};
+    chunks_[&transfer] = {.left = static_cast<int>((transfer.bytes + kMostBytes - 1) / kMostBytes)};
     for (std::int64_t from = 0; from < transfer.bytes; from += kMostBytes) {
-      start_piece(transfer, from, std::min(kMostBytes, transfer.bytes - from));
+      start_chunk(transfer, from, std::min(kMostBytes, transfer.bytes - from));
     }
   });
 }
 
-void MpiChannels::start_piece(Transfer& transfer, std::int64_t from, std::int64_t bytes) {
+void MpiChannels::start_chunk(Transfer& transfer, std::int64_t from, std::int64_t bytes) {
   const MpiBinding& mpi = *world_.binding;
   std::byte* const data = transfer.data + from;
   const int length = static_cast<int>(bytes);
@@ -190,13 +190,13 @@ bool MpiChannels::finish(const MpiCompletion& completion) {
   check(completion.error, "carry a message");
   std::int64_t bytes = completion.bytes;
   if (transfer.bytes > kMostBytes) {
-    Pieces& pieces = pieces_[&transfer];
-    pieces.bytes += bytes;
-    if (--pieces.left > 0) {
+    Chunks& chunks = chunks_[&transfer];
+    chunks.bytes += bytes;
+    if (--chunks.left > 0) {
       return false;
     }
-    bytes = pieces.bytes;
-    pieces_.erase(&transfer);
+    bytes = chunks.bytes;
+    chunks_.erase(&transfer);
   }
   if ((transfer.tag & kOrShorter) != 0) {
     transfer.bytes = bytes;
@@ -218,34 +218,34 @@ void MpiChannels::throw_wrong_length(const Transfer& transfer, const MpiCompleti
                   transfer.peer, length, rank(), transfer.bytes, transfer.tag & ~kOrShorter));
 }
 
-void MpiChannels::exchange(std::span<const Letter> letters, Tag tag, const Describe& what,
+void MpiChannels::exchange(std::span<const EagerMessage> messages, Tag tag, const Describe& what,
                            Deadline deadline) {
   guarded([&] {
-    exchanged_.resize(2 * letters.size());
-    envelopes_.resize(letters.size());
-    for (std::size_t i = 0; i < letters.size(); ++i) {
-      const Letter& letter = letters[i];
-      envelopes_[i] = {.out = letter.out,
-                       .in = letter.in,
-                       .bytes = static_cast<std::int32_t>(letter.bytes),
-                       .room = static_cast<std::int32_t>(letter.room),
-                       .peer = letter.peer,
-                       .sending = &exchanged_[2 * i],
-                       .receiving = &exchanged_[2 * i + 1]};
+    exchanged_.resize(2 * messages.size());
+    binding_messages_.resize(messages.size());
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      const EagerMessage& message = messages[i];
+      binding_messages_[i] = {.out = message.out,
+                              .in = message.in,
+                              .bytes = static_cast<std::int32_t>(message.bytes),
+                              .room = static_cast<std::int32_t>(message.room),
+                              .peer = message.peer,
+                              .sending = &exchanged_[2 * i],
+                              .receiving = &exchanged_[2 * i + 1]};
     }
     const int yield_every = processors_ == Backoff::Processors::own ? 0 : kLooksBetweenYields;
     int through = 0;
     const MpiCompletion* completions = nullptr;
     int completed = 0;
-    check(world_.binding->exchange(envelopes_.data(), static_cast<int>(envelopes_.size()),
+    check(world_.binding->exchange(binding_messages_.data(), static_cast<int>(binding_messages_.size()),
                                    static_cast<int>(tag), kLooksAtOnce, yield_every, &through, &completions,
                                    &completed),
           "exchange messages");
     if (through != 0) {
       return;
     }
-    for (std::size_t i = 0; i < letters.size(); ++i) {
-      const Letter& one = letters[i];
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      const EagerMessage& one = messages[i];
       exchanged_[2 * i] = {Transfer::Direction::send, one.peer, tag, const_cast<std::byte*>(one.out),
                            one.bytes};
       exchanged_[2 * i + 1] = {Transfer::Direction::receive, one.peer, tag | kOrShorter, one.in, one.room};

@@ -43,14 +43,15 @@ class MpiChannels final : public Mpi {
   void wait(const Describe& what, Deadline deadline) override;
   void abort(const std::string& reason) noexcept override;
 
-  void exchange(std::span<const Letter> letters, Tag tag, const Describe& what, Deadline deadline) override;
+  void exchange(std::span<const EagerMessage> messages, Tag tag, const Describe& what,
+                Deadline deadline) override;
   [[nodiscard]] bool supports(const MpiCollective& collective) const override;
   void run(const MpiCollective& collective, const Describe& what, Deadline deadline) override;
   void run_blocking(const MpiCollective& collective) override;
 
  private:
   // A transfer of more bytes than a message of MPI holds travels as several.
-  struct Pieces {
+  struct Chunks {
     int left = 0;
     std::int64_t bytes = 0;
   };
@@ -67,7 +68,7 @@ class MpiChannels final : public Mpi {
         [](const std::exception&) {});
   }
   void check(int error, const char* doing) const;
-  void start_piece(Transfer& transfer, std::int64_t from, std::int64_t bytes);
+  void start_chunk(Transfer& transfer, std::int64_t from, std::int64_t bytes);
   bool poll();
   bool finish(const MpiCompletion& completion);
 
@@ -96,12 +97,12 @@ class MpiChannels final : public Mpi {
 
   std::timed_mutex turn_;
   FirstError error_;
-  std::unordered_map<const Transfer*, Pieces> pieces_;
+  std::unordered_map<const Transfer*, Chunks> chunks_;
   std::vector<SteadyTime> left_;  // by rank: since when it is known to have left; the epoch if it has not
   std::unique_ptr<Notice> outgoing_ = std::make_unique<Notice>();
   std::vector<std::byte> shard_;     // of a reduce-scatter in place
-  std::vector<Transfer> exchanged_;  // of each letter the send and the receive
-  std::vector<MpiLetter> envelopes_;
+  std::vector<Transfer> exchanged_;  // of each message the send and the receive
+  std::vector<MpiEagerMessage> binding_messages_;
   std::uint32_t looks_ = 0, sleeps_ = 0;
   std::array<UsualWait, 32> usual_waits_;  // by the bits of a message's number of bytes
 
