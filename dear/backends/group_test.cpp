@@ -100,8 +100,8 @@ TEST_F(GroupTest, RunsInIssueOrderAndContinuesBeforeTheHandleIsDone) {
   std::vector<Pending> pending;
   for (std::int64_t i = 0; i < 10; ++i) {
     Group& either = i % 2 == 0 ? one : const_cast<Group&>(copy);
-    pending.push_back(either.issue(labelled(i), [&continued, i](const Outcome& outcome) {
-      EXPECT_FALSE(outcome.error);
+    pending.push_back(either.issue(labelled(i), [&continued, i](const CollectiveResult& result) {
+      EXPECT_FALSE(result.error);
       continued.push_back(i);
     }));
     EXPECT_FALSE(pending.back().done());
@@ -118,7 +118,7 @@ TEST_F(GroupTest, RunsInIssueOrderAndContinuesBeforeTheHandleIsDone) {
 TEST_F(GroupTest, LetsAContinuationIssueMore) {
   Group one = group();
   std::promise<Pending> next;
-  one.issue(labelled(1), [&](const Outcome&) { next.set_value(one.issue(labelled(2))); });
+  one.issue(labelled(1), [&](const CollectiveResult&) { next.set_value(one.issue(labelled(2))); });
   next.get_future().get().wait();
   EXPECT_THAT(door_->labels, ElementsAre(1, 2));
 }
@@ -128,7 +128,7 @@ TEST_F(GroupTest, TellsAContinuationThatWaitsForItsOwnGroup) {
   std::string waited;
   std::string allocated;
   one.issue(labelled(1),
-            [&](const Outcome&) {
+            [&](const CollectiveResult&) {
               waited = report_of([&] { one.issue(labelled(2)).wait(); });
               allocated = report_of([&] { static_cast<void>(one.allocate(8)); });
             })
@@ -141,8 +141,8 @@ TEST_F(GroupTest, EndsWithTheFirstFailure) {
   Group one = group();
   door_->is_open = false;
   std::vector<std::string> outcomes;
-  const auto note = [&](const Outcome& outcome) {
-    outcomes.push_back(outcome.error ? report_of([&] { std::rethrow_exception(outcome.error); }) : "ok");
+  const auto note = [&](const CollectiveResult& result) {
+    outcomes.push_back(result.error ? report_of([&] { std::rethrow_exception(result.error); }) : "ok");
   };
   const Pending before = one.issue(labelled(1), note);
   const Pending failing = one.issue(labelled(13), note);
@@ -162,7 +162,7 @@ TEST_F(GroupTest, EndsWithTheFirstFailure) {
 TEST_F(GroupTest, EndsWhenAContinuationThrows) {
   Group one = group();
   const Pending pending =
-      one.issue(labelled(1), [](const Outcome&) { throw ConfigError("no such optimiser"); });
+      one.issue(labelled(1), [](const CollectiveResult&) { throw ConfigError("no such optimiser"); });
   EXPECT_EQ(report_of([&] { pending.wait(); }), "ConfigError: no such optimiser");
   EXPECT_EQ(report_of([&] { one.barrier(); }), "ConfigError: no such optimiser");
   EXPECT_THAT(door_->aborted, HasSubstr("no such optimiser"));
@@ -225,7 +225,7 @@ TEST_F(GroupTest, MayBeDroppedLastByAContinuation) {
   {
     auto last = std::make_shared<Group>(group());
     Group& one = *last;
-    one.issue(labelled(1), [last = std::move(last)](const Outcome&) {});
+    one.issue(labelled(1), [last = std::move(last)](const CollectiveResult&) {});
   }
   door_->open();
   door_->backend_gone.get_future().get();
@@ -374,7 +374,7 @@ TEST_F(GroupTest, PerformingFailsLikeIssuing) {
 TEST_F(GroupTest, PerformingInAContinuationIsRefused) {
   Group one = group();
   std::string report;
-  one.issue(labelled(1), [&](const Outcome&) { report = report_of([&] { one.perform(labelled(2)); }); })
+  one.issue(labelled(1), [&](const CollectiveResult&) { report = report_of([&] { one.perform(labelled(2)); }); })
       .wait();
   EXPECT_THAT(report, HasSubstr("a continuation waits for its own group"));
 }

@@ -15,7 +15,7 @@
 namespace dear {
 
 // How a collective ended; `error` is empty on success.
-struct Outcome {
+struct CollectiveResult {
   Timing timing;
   std::exception_ptr error;
 };
@@ -87,7 +87,7 @@ class Group {
   // wait for this group and must not throw. A request that no rank could run (a view outside its buffer, an
   // unknown root) is a ConfigError here and now. A group that has ended throws its failure here and now.
   // Where this throws, `then` is not called.
-  using Continuation = std::function<void(const Outcome&)>;
+  using Continuation = std::function<void(const CollectiveResult&)>;
   Pending issue(const Request& request, Continuation then = {});
 
   // Issues and waits, with less delay: when nothing else is at work or waiting, the collective runs on the

@@ -45,10 +45,10 @@ Timing wait_for(Ticket& ticket) {
     std::unique_lock lock(ticket.mutex);
     ticket.finished.wait(lock, [&] { return ticket.done.load(std::memory_order_relaxed); });
   }
-  if (ticket.outcome.error) {
-    std::rethrow_exception(ticket.outcome.error);
+  if (ticket.result.error) {
+    std::rethrow_exception(ticket.result.error);
   }
-  return ticket.outcome.timing;
+  return ticket.result.timing;
 }
 
 struct Group::Lane::Living {
@@ -187,7 +187,7 @@ void Group::Lane::State::abort(const std::string& reason) noexcept {
   if (!over) backend->abort(reason);
 }
 
-Outcome Group::Lane::State::perform(const Work& work, SteadyTime reached) {
+CollectiveResult Group::Lane::State::perform(const Work& work, SteadyTime reached) {
   if (std::exception_ptr error = failed()) {
     return {.error = std::move(error)};
   }
@@ -195,31 +195,31 @@ Outcome Group::Lane::State::perform(const Work& work, SteadyTime reached) {
 }
 
 template <typename Doing>
-Outcome Group::Lane::State::attempt(const Doing& work, SteadyTime reached) {
-  Outcome outcome;
+CollectiveResult Group::Lane::State::attempt(const Doing& work, SteadyTime reached) {
+  CollectiveResult result;
   try {
-    outcome.timing = work(*backend, Deadline(reached + timeout));
+    result.timing = work(*backend, Deadline(reached + timeout));
   } catch (...) {
     fail(std::current_exception());
-    outcome.error = failed();  // an abort on this rank came first and says more than its consequence
+    result.error = failed();  // an abort on this rank came first and says more than its consequence
   }
-  return outcome;
+  return result;
 }
 
-void Group::Lane::State::deliver(Item& item, Outcome outcome) {
+void Group::Lane::State::deliver(Item& item, CollectiveResult result) {
   if (item.then) {
     try {
-      item.then(outcome);
+      item.then(result);
     } catch (const std::exception& error) {
       fail(std::current_exception());
       backend->abort(fmt::format("a continuation threw: {}", error.what()));
-      outcome.error = failed();
+      result.error = failed();
     }
   }
   // Buffers and captures go before the handle is done: who waited may count on it.
   item.work = nullptr;
   item.then = nullptr;
-  item.ticket->finish(std::move(outcome));
+  item.ticket->finish(std::move(result));
 }
 
 void Group::Lane::State::run() {
@@ -237,18 +237,18 @@ void Group::Lane::State::run() {
       item = std::move(queue.front());
       queue.pop_front();
     }
-    Outcome outcome;
+    CollectiveResult result;
     {
       const std::lock_guard mine(turn);
-      outcome = perform(item.work, SteadyClock::now());
+      result = perform(item.work, SteadyClock::now());
     }
     if (!delivers_later) {
-      deliver(item, std::move(outcome));
+      deliver(item, std::move(result));
       --unfinished;
       continue;
     }
     const std::lock_guard lock(mutex);
-    due.emplace_back(std::move(item), std::move(outcome));
+    due.emplace_back(std::move(item), std::move(result));
     due_changed.notify_one();
   }
 }
@@ -264,9 +264,9 @@ bool Group::Lane::State::perform_here(const Request& request) {
   }
   // The time is a recent one, and nothing is to end too early.
   const auto run_it = [&](Backend& with, Deadline deadline) { return with.run(request, deadline); };
-  const Outcome outcome = attempt(run_it, request.asked + kTick);
-  if (outcome.error) {
-    std::rethrow_exception(outcome.error);
+  const CollectiveResult result = attempt(run_it, request.asked + kTick);
+  if (result.error) {
+    std::rethrow_exception(result.error);
   }
   return true;
 }
@@ -279,11 +279,11 @@ void Group::Lane::State::deliver_when_due() {
     if (due.empty()) {
       return;
     }
-    auto [item, outcome] = std::move(due.front());
+    auto [item, result] = std::move(due.front());
     due.pop_front();
     lock.unlock();
-    if (!outcome.error) std::this_thread::sleep_until(outcome.timing.end);
-    deliver(item, std::move(outcome));
+    if (!result.error) std::this_thread::sleep_until(result.timing.end);
+    deliver(item, std::move(result));
   }
 }
 

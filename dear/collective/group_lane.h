@@ -23,12 +23,12 @@ struct Ticket {
   std::mutex mutex;
   std::condition_variable finished;
   std::atomic<bool> done = false;
-  Outcome outcome;  // written before `done`, never after
+  CollectiveResult result;  // written before `done`, never after
 
-  void finish(Outcome result) {
+  void finish(CollectiveResult ended) {
     {
       const std::lock_guard lock(mutex);
-      outcome = std::move(result);
+      result = std::move(ended);
       done.store(true, std::memory_order_release);
     }
     finished.notify_all();
@@ -101,10 +101,10 @@ class Group::Lane {
     void refuse_more();  // the process ends
     void end_backend();  // when nothing is at work any more
     [[noreturn]] static void refuse(int rank);
-    Outcome perform(const Work& work, SteadyTime reached);  // unless the group has failed
+    CollectiveResult perform(const Work& work, SteadyTime reached);  // unless the group has failed
     template <typename Doing>
-    Outcome attempt(const Doing& work, SteadyTime reached);
-    void deliver(Item& item, Outcome outcome);
+    CollectiveResult attempt(const Doing& work, SteadyTime reached);
+    void deliver(Item& item, CollectiveResult result);
     void fail(std::exception_ptr error);
     std::exception_ptr failed();
 
@@ -127,7 +127,7 @@ class Group::Lane {
     // own delivers outcomes when they are due, in order, while the first goes on with the next collective: so
     // the link is as busy as it would be, however late this host's threads run.
     const bool delivers_later;
-    std::deque<std::pair<Item, Outcome>> due;
+    std::deque<std::pair<Item, CollectiveResult>> due;
     std::condition_variable due_changed;
     bool last_is_due = false;
   };

@@ -52,9 +52,9 @@ Request BucketWire::request_of(const Communicate& work) const {
 }
 
 void BucketWire::start(Instance which, const Step& step) {
-  group_.issue(request_of(std::get<Communicate>(step.work)), [this, which](const Outcome& outcome) {
-    ended_({.span = {which, seconds_of(outcome.timing.begin), seconds_of(outcome.timing.end)},
-            .error = outcome.error});
+  group_.issue(request_of(std::get<Communicate>(step.work)), [this, which](const CollectiveResult& result) {
+    ended_({.span = {which, seconds_of(result.timing.begin), seconds_of(result.timing.end)},
+            .error = result.error});
   });
 }
 

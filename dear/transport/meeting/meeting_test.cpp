@@ -69,7 +69,7 @@ void wait_until_closed(const FileDescriptor& socket) {
   }
 }
 
-TEST(Meeting, GivesEveryRankTheLettersForIt) {
+TEST(Meeting, GivesEveryRankTheMessagesForIt) {
   for (const int size : {1, 2, 3, 7}) {
     const ReservedPort port;
     EXPECT_THAT(
