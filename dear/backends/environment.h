@@ -17,10 +17,10 @@ struct LaunchEnvironment {
   // A text that is the same for all ranks of this job on all hosts, and for no other job, where the launcher
   // gives such a text: TORCHELASTIC_RUN_ID, the job and step of Slurm. Else "".
   std::string job{};
-  // For engines that meet at an address (Gloo), "" and 0 where nobody said one: MASTER_ADDR, and MASTER_PORT
-  // or, where torchrun's agent listens at that itself (TORCHELASTIC_USE_AGENT_STORE), the next port. Under
-  // Slurm, where neither is set, the step's first host (SLURM_STEP_NODELIST) and a port made of the job. And
-  // the interface that Gloo shall use, "" for the one that leads there: GLOO_SOCKET_IFNAME.
+  // For messaging libraries that meet at an address (Gloo), "" and 0 where nobody said one: MASTER_ADDR, and
+  // MASTER_PORT or, where torchrun's agent listens at that itself (TORCHELASTIC_USE_AGENT_STORE), the next
+  // port. Under Slurm, where neither is set, the step's first host (SLURM_STEP_NODELIST) and a port made of
+  // the job. And the interface that Gloo shall use, "" for the one that leads there: GLOO_SOCKET_IFNAME.
   std::string master_address{};
   int master_port = 0;
   std::string network_interface{};

@@ -142,7 +142,8 @@ TEST_F(GroupTest, EndsWithTheFirstFailure) {
   door_->is_open = false;
   std::vector<std::string> outcomes;
   const auto note = [&](const CollectiveResult& result) {
-    outcomes.push_back(result.error ? report_of([&] { std::rethrow_exception(result.error); }) : "ok");
+    outcomes.push_back(result.error ? report_of([&] { std::rethrow_exception(result.error); })
+                                        : "ok");
   };
   const Pending before = one.issue(labelled(1), note);
   const Pending failing = one.issue(labelled(13), note);

@@ -23,9 +23,9 @@ constexpr std::int64_t kLeastOnARing = kMiB;
 
 }  // namespace
 
-std::unique_ptr<Backend> make_awaited(std::unique_ptr<transport::Engine> engine,
+std::unique_ptr<Backend> make_awaited(std::unique_ptr<transport::PointToPoint> point_to_point,
                                       const AwaitedOptions& options) {
-  if (engine->size() == 1) return collective::make_single();
+  if (point_to_point->size() == 1) return collective::make_single();
   programs::Choose choose = [link = options.link](const programs::CollectiveCall& call) {
     programs::AlgorithmChoice choice = programs::choose_by_model(call, link);
     const bool adds = call.operation == Operation::reduce_scatter || call.operation == Operation::all_reduce;
@@ -33,7 +33,7 @@ std::unique_ptr<Backend> make_awaited(std::unique_ptr<transport::Engine> engine,
     choice.segment_bytes = kSegmentBytes;
     return choice;
   };
-  return programs::make_program_backend(transport::make_awaited(std::move(engine)),
+  return programs::make_program_backend(transport::make_awaited(std::move(point_to_point)),
                                         {.reproducible = options.reproducible,
                                          .choose = std::move(choose),
                                          .link = options.link,

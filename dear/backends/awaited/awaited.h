@@ -4,7 +4,7 @@
 
 #include "dear/cluster/network.h"
 #include "dear/collective/backend.h"
-#include "dear/transport/awaited/engine.h"
+#include "dear/transport/awaited/point_to_point.h"
 
 namespace dear::backends {
 
@@ -15,9 +15,10 @@ struct AwaitedOptions {
   Link link{.alpha_seconds = 100e-6, .beta_seconds_per_byte = 1e-9};
 };
 
-// Programs of ours over an engine that tells of a message only who waits for it (transport/awaited): Gloo,
-// and the process groups of libtorch. Reduce-scatters too, which Gloo does not have. All ranks call it.
-std::unique_ptr<Backend> make_awaited(std::unique_ptr<transport::Engine> engine,
+// Programs of ours over a messaging library that tells of a message only who waits for it
+// (transport/awaited): Gloo, and the process groups of libtorch. Reduce-scatters too, which Gloo does not
+// have. All ranks call it.
+std::unique_ptr<Backend> make_awaited(std::unique_ptr<transport::PointToPoint> point_to_point,
                                       const AwaitedOptions& options = {});
 
 }  // namespace dear::backends

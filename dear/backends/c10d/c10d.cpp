@@ -6,7 +6,7 @@
 
 #include "dear/backends/awaited/awaited.h"
 #include "dear/base/error.h"
-#include "dear/transport/c10d/engine.h"
+#include "dear/transport/c10d/point_to_point.h"
 
 namespace dear {
 namespace {
@@ -33,7 +33,7 @@ std::unique_ptr<Backend> make_c10d(c10::intrusive_ptr<::c10d::Backend> backend, 
     throw ConfigError(
         "a process group of NCCL carries only memory of GPUs: make one of Gloo, for memory of the host");
   }
-  return backends::make_awaited(transport::make_engine(std::move(backend)),
+  return backends::make_awaited(transport::make_point_to_point(std::move(backend)),
                                 {.reproducible = options.reproducible, .link = options.link});
 }
 

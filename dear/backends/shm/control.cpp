@@ -36,9 +36,9 @@ struct Control::Arrival {
 
 // Each group of lines is read by the peers at one time: the arrival while they wait, one entry, if at all,
 // when all have come.
-struct Control::Place {
+struct Control::RankSlot {
   struct Entry {
-    alignas(128) Announcement announcement;
+    alignas(128) RequestSummary summary;
     alignas(16) std::byte note[kNoteBytes];
   };
   Arrival arrivals[2];
@@ -69,7 +69,7 @@ constexpr std::int64_t kPlacesAt = 4096;
 std::int64_t Control::bytes_for(int ranks) {
   static_assert(sizeof(Board) <= kPlacesAt);
   static_assert(sizeof(Arrival) == 128);  // two lines, which many processors bring together
-  return kPlacesAt + ranks * static_cast<std::int64_t>(sizeof(Place));
+  return kPlacesAt + ranks * static_cast<std::int64_t>(sizeof(RankSlot));
 }
 
 Control::Control(std::shared_ptr<Segment> segment, Peers peers, int rank, int ranks,
@@ -80,32 +80,32 @@ Control::Control(std::shared_ptr<Segment> segment, Peers peers, int rank, int ra
       ranks_(ranks),
       meanwhile_(std::move(meanwhile)),
       board_(reinterpret_cast<Board*>(segment_->data())),
-      places_(reinterpret_cast<Place*>(segment_->data() + kPlacesAt)),
+      slots_(reinterpret_cast<RankSlot*>(segment_->data() + kPlacesAt)),
       may_spin_(enough_processors_for(ranks)),
       process_(getpid()) {}
 
 void Control::leave() noexcept {
   // A child that was forked from this rank is not this rank.
   if (getpid() == process_) {
-    place(rank_).left.store(true, std::memory_order_release);
+    slot(rank_).left.store(true, std::memory_order_release);
     wake_all(board_->bell);
   }
 }
 
-Control::Place& Control::place(int rank) const { return places_[rank]; }
+Control::RankSlot& Control::slot(int rank) const { return slots_[rank]; }
 
-Control::Arrival& Control::arrival(int rank) const { return place(rank).arrivals[phase_ % 2]; }
+Control::Arrival& Control::arrival(int rank) const { return slot(rank).arrivals[phase_ % 2]; }
 
-Control::Brief& Control::brief_for_next() const { return place(rank_).arrivals[(phase_ + 1) % 2].brief; }
+Control::Brief& Control::brief_for_next() const { return slot(rank_).arrivals[(phase_ + 1) % 2].brief; }
 
 Control::Brief& Control::brief_of_last(int rank) const { return arrival(rank).brief; }
 
-Announcement& Control::announcement(int rank, std::uint64_t sequence) const {
-  return place(rank).entries[sequence % 2].announcement;
+RequestSummary& Control::summary(int rank, std::uint64_t sequence) const {
+  return slot(rank).entries[sequence % 2].summary;
 }
 
 std::byte* Control::note(int rank, std::uint64_t sequence) const {
-  return place(rank).entries[sequence % 2].note;
+  return slot(rank).entries[sequence % 2].note;
 }
 
 // Looks at the next ranks first: those before this one are read by everybody else just now.
@@ -214,7 +214,7 @@ std::vector<int> Control::missing() const {
 // A rank may come, get through and leave between two looks, so what it did is looked at before its count is.
 void Control::fail_if_gone(const std::vector<int>& absent, const Describe& what) {
   for (const int rank : absent) {
-    const bool left = place(rank).left.load(std::memory_order_acquire);
+    const bool left = slot(rank).left.load(std::memory_order_acquire);
     if (!left && !peers_.ended(rank)) {
       continue;
     }

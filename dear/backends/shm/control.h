@@ -20,7 +20,7 @@ using host::Segment;
 
 // What one rank says of the collective it enters; compared by all. Fields without a meaning for the operation
 // are 0.
-struct Announcement {
+struct RequestSummary {
   std::uint64_t sequence = 0;
   std::int64_t count = 0;
   std::int64_t label = -1;
@@ -37,14 +37,14 @@ struct Announcement {
   std::int64_t asked_nanoseconds = 0;
 };
 
-// The same in two words; `what` is 0 where they have no room for it. See gist_of().
-struct Gist {
+// The same in two words; `what` is 0 where they have no room for it. See packed().
+struct PackedSummary {
   std::uint64_t what = 0;
   std::uint64_t where = 0;
-  friend bool operator==(const Gist&, const Gist&) = default;
+  friend bool operator==(const PackedSummary&, const PackedSummary&) = default;
 };
 
-// The segment in which the ranks of one host meet: a barrier, a board of announcements with room for small
+// The segment in which the ranks of one host meet: a barrier, a board of summaries with room for small
 // data, and the one failure that ends the group. Each rank has an object of its own on the shared memory;
 // post_failure() may be called from any thread, the rest by one at a time.
 class Control {
@@ -75,14 +75,14 @@ class Control {
 
   // One place for a rank and the parity of a sequence. Written before a barrier, read by all between it and
   // the next one; a rank is never more than one sequence ahead of a reader.
-  [[nodiscard]] Announcement& announcement(int rank, std::uint64_t sequence) const;
+  [[nodiscard]] RequestSummary& summary(int rank, std::uint64_t sequence) const;
   // kNoteBytes beside it, under the same rule; aligned to 16 bytes.
   [[nodiscard]] std::byte* note(int rank, std::uint64_t sequence) const;
 
   // What a rank says in the lines that the others read to see that it has come, and which therefore takes
   // them no time. Written before a barrier, read by all between it and the next one.
   struct Brief {
-    Gist gist;
+    PackedSummary packed_summary;
     alignas(8) std::byte data[kBriefBytes];
   };
   [[nodiscard]] Brief& brief_for_next() const;         // of this rank, for the next barrier
@@ -95,9 +95,9 @@ class Control {
 
  private:
   struct Board;
-  struct Place;
+  struct RankSlot;
   struct Arrival;
-  [[nodiscard]] Place& place(int rank) const;
+  [[nodiscard]] RankSlot& slot(int rank) const;
   [[nodiscard]] Arrival& arrival(int rank) const;  // at the last barrier that this rank entered
   [[nodiscard]] bool all_here() const;
   [[nodiscard]] bool spin() const;
@@ -115,7 +115,7 @@ class Control {
   int ranks_;
   std::function<void()> meanwhile_;
   Board* board_;
-  Place* places_;
+  RankSlot* slots_;
   bool may_spin_;
   pid_t process_;
   std::uint64_t phase_ = 0;  // barriers that this rank entered

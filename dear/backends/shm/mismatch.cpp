@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint8_t kAllocation = 255;
 constexpr std::uint8_t kSharedAllocation = 254;
 
-// Of the first word of a gist, whose highest bit is set.
+// Of the first word of a packed summary, whose highest bit is set.
 constexpr collective::BitField kCount = {0, 20};
 constexpr collective::BitField kLabel = {20, 20};    // plus 1, so that none is 0
 constexpr collective::BitField kSequence = {40, 8};  // its last bits
@@ -28,12 +28,12 @@ constexpr std::uint64_t kThere = std::uint64_t{1} << 63;
 constexpr collective::BitField kBuffer = {0, 24};
 constexpr collective::BitField kOffset = {24, 40};
 
-auto key(const Announcement& one) {
+auto key(const RequestSummary& one) {
   return std::tie(one.sequence, one.operation, one.count, one.dtype, one.reduction, one.root, one.label,
                   one.buffer, one.offset_bytes, one.output_buffer, one.output_offset_bytes);
 }
 
-std::string describe(const Announcement& one) {
+std::string describe(const RequestSummary& one) {
   if (one.operation == kAllocation) {
     return fmt::format("an allocation of {} bytes", one.count);
   }
@@ -50,7 +50,7 @@ std::string describe(const Announcement& one) {
 }
 
 // Where the data lies: told only when the collectives are alike in all else.
-std::string describe_place(const Announcement& one) {
+std::string describe_place(const RequestSummary& one) {
   std::string text = fmt::format("{} at byte {} of buffer {}", describe(one), one.offset_bytes, one.buffer);
   if (one.output_buffer != 0) {
     text += fmt::format(" to byte {} of buffer {}", one.output_offset_bytes, one.output_buffer);
@@ -60,7 +60,7 @@ std::string describe_place(const Announcement& one) {
 
 }  // namespace
 
-Gist gist_of(const Announcement& one) {
+PackedSummary packed(const RequestSummary& one) {
   const auto count = static_cast<std::uint64_t>(one.count);
   const auto label = static_cast<std::uint64_t>(one.label + 1);
   const auto root = static_cast<std::uint64_t>(one.root);
@@ -79,10 +79,10 @@ Gist gist_of(const Announcement& one) {
           .where = kBuffer.at_its_place(one.buffer) | kOffset.at_its_place(offset)};
 }
 
-bool asks_the_same(const Announcement& one, const Announcement& other) { return key(one) == key(other); }
+bool asks_the_same(const RequestSummary& one, const RequestSummary& other) { return key(one) == key(other); }
 
-Announcement announce(const Request& request, std::uint64_t buffer, std::uint64_t output_buffer) {
-  Announcement mine;
+RequestSummary summarize(const Request& request, std::uint64_t buffer, std::uint64_t output_buffer) {
+  RequestSummary mine;
   mine.operation = static_cast<std::uint8_t>(request.operation);
   mine.label = request.label;
   if (request.operation == Operation::barrier) {
@@ -105,25 +105,25 @@ Announcement announce(const Request& request, std::uint64_t buffer, std::uint64_
   return mine;
 }
 
-Announcement announce_allocation(std::int64_t bytes) {
-  Announcement mine;
+RequestSummary summarize_allocation(std::int64_t bytes) {
+  RequestSummary mine;
   mine.operation = kAllocation;
   mine.count = bytes;
   return mine;
 }
 
-Announcement announce_shared_allocation(std::int64_t bytes) {
-  Announcement mine = announce_allocation(bytes);
+RequestSummary summarize_shared_allocation(std::int64_t bytes) {
+  RequestSummary mine = summarize_allocation(bytes);
   mine.operation = kSharedAllocation;
   return mine;
 }
 
-void throw_on_mismatch(const std::vector<Announcement>& by_rank) {
-  const Announcement& first = by_rank.front();
-  const Announcement* other = nullptr;
+void throw_on_mismatch(const std::vector<RequestSummary>& by_rank) {
+  const RequestSummary& first = by_rank.front();
+  const RequestSummary* other = nullptr;
   std::vector<int> ranks;
   for (std::size_t rank = 1; rank < by_rank.size(); ++rank) {
-    const Announcement& one = by_rank[rank];
+    const RequestSummary& one = by_rank[rank];
     if (other == nullptr && key(one) != key(first)) {
       other = &one;
     }

@@ -9,18 +9,19 @@
 namespace dear::backends {
 
 // What a rank announces of a collective. Buffers are given by number, 0 for none.
-Announcement announce(const Request& request, std::uint64_t buffer, std::uint64_t output_buffer);
-Announcement announce_allocation(std::int64_t bytes);
-Announcement announce_shared_allocation(std::int64_t bytes);
+RequestSummary summarize(const Request& request, std::uint64_t buffer, std::uint64_t output_buffer);
+RequestSummary summarize_allocation(std::int64_t bytes);
+RequestSummary summarize_shared_allocation(std::int64_t bytes);
 
-// An announcement in two words, for what has to be said in the fewest bytes: two announcements of one
-// sequence that have equal gists ask for the same. `what` is 0 where there is no room for all it says.
-Gist gist_of(const Announcement& announcement);
+// A summary in two words, for what has to be said in the fewest bytes: two summaries of one
+// sequence that have equal packed summaries ask for the same. `what` is 0 where there is no room for all it
+// says.
+PackedSummary packed(const RequestSummary& summary);
 
-bool asks_the_same(const Announcement& one, const Announcement& other);
+bool asks_the_same(const RequestSummary& one, const RequestSummary& other);
 
 // MismatchError, the same on every rank, that names the ranks which differ from rank 0 in the way the first
 // of them does, and what both ask for.
-void throw_on_mismatch(const std::vector<Announcement>& by_rank);
+void throw_on_mismatch(const std::vector<RequestSummary>& by_rank);
 
 }  // namespace dear::backends

@@ -119,7 +119,7 @@ TEST(MismatchOf, IrrelevantFieldsIsNone) {
   EXPECT_THAT(reports, Each("ok"));
 }
 
-Announcement said() {
+RequestSummary said() {
   return {.sequence = 7,
           .count = 1000,
           .label = 3,
@@ -130,63 +130,63 @@ Announcement said() {
 
 struct Change {
   const char* name;
-  std::function<void(Announcement&)> apply;
+  std::function<void(RequestSummary&)> apply;
 };
 void PrintTo(const Change& one, std::ostream* out) { *out << one.name; }
 
 class GistDiffersBy : public ::testing::TestWithParam<Change> {};
 
 TEST_P(GistDiffersBy, EachField) {
-  Announcement changed = said();
+  RequestSummary changed = said();
   GetParam().apply(changed);
   EXPECT_FALSE(asks_the_same(said(), changed));
-  EXPECT_NE(gist_of(changed).what, 0);
-  EXPECT_NE(gist_of(said()), gist_of(changed));
+  EXPECT_NE(packed(changed).what, 0);
+  EXPECT_NE(packed(said()), packed(changed));
 }
 
 INSTANTIATE_TEST_SUITE_P(Fields, GistDiffersBy,
-                         ::testing::Values(Change{"Sequence", [](Announcement& a) { ++a.sequence; }},
-                                           Change{"Operation", [](Announcement& a) { ++a.operation; }},
-                                           Change{"Count", [](Announcement& a) { ++a.count; }},
-                                           Change{"Type", [](Announcement& a) { ++a.dtype; }},
-                                           Change{"Reduction", [](Announcement& a) { ++a.reduction; }},
-                                           Change{"Root", [](Announcement& a) { ++a.root; }},
-                                           Change{"Label", [](Announcement& a) { ++a.label; }},
-                                           Change{"NoLabel", [](Announcement& a) { a.label = -1; }},
-                                           Change{"Buffer", [](Announcement& a) { ++a.buffer; }},
-                                           Change{"Offset", [](Announcement& a) { ++a.offset_bytes; }}),
+                         ::testing::Values(Change{"Sequence", [](RequestSummary& a) { ++a.sequence; }},
+                                           Change{"Operation", [](RequestSummary& a) { ++a.operation; }},
+                                           Change{"Count", [](RequestSummary& a) { ++a.count; }},
+                                           Change{"Type", [](RequestSummary& a) { ++a.dtype; }},
+                                           Change{"Reduction", [](RequestSummary& a) { ++a.reduction; }},
+                                           Change{"Root", [](RequestSummary& a) { ++a.root; }},
+                                           Change{"Label", [](RequestSummary& a) { ++a.label; }},
+                                           Change{"NoLabel", [](RequestSummary& a) { a.label = -1; }},
+                                           Change{"Buffer", [](RequestSummary& a) { ++a.buffer; }},
+                                           Change{"Offset", [](RequestSummary& a) { ++a.offset_bytes; }}),
                          [](const auto& test) { return test.param.name; });
 
 class GistHasNoRoomFor : public ::testing::TestWithParam<Change> {};
 
 TEST_P(GistHasNoRoomFor, IsEmpty) {
-  Announcement large = said();
+  RequestSummary large = said();
   GetParam().apply(large);
-  EXPECT_EQ(gist_of(large).what, 0);
+  EXPECT_EQ(packed(large).what, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Fields, GistHasNoRoomFor,
-    ::testing::Values(Change{"Count", [](Announcement& a) { a.count = 1 << 20; }},
-                      Change{"NegativeCount", [](Announcement& a) { a.count = -1; }},
-                      Change{"Label", [](Announcement& a) { a.label = (1 << 20) - 1; }},
-                      Change{"Root", [](Announcement& a) { a.root = 128; }},
-                      Change{"Buffer", [](Announcement& a) { a.buffer = 1 << 24; }},
-                      Change{"Offset", [](Announcement& a) { a.offset_bytes = std::int64_t{1} << 40; }},
-                      Change{"Output", [](Announcement& a) { a.output_buffer = 1; }},
-                      Change{"OutputOffset", [](Announcement& a) { a.output_offset_bytes = 1; }},
-                      Change{"Allocation", [](Announcement& a) { a = announce_allocation(64); }},
+    ::testing::Values(Change{"Count", [](RequestSummary& a) { a.count = 1 << 20; }},
+                      Change{"NegativeCount", [](RequestSummary& a) { a.count = -1; }},
+                      Change{"Label", [](RequestSummary& a) { a.label = (1 << 20) - 1; }},
+                      Change{"Root", [](RequestSummary& a) { a.root = 128; }},
+                      Change{"Buffer", [](RequestSummary& a) { a.buffer = 1 << 24; }},
+                      Change{"Offset", [](RequestSummary& a) { a.offset_bytes = std::int64_t{1} << 40; }},
+                      Change{"Output", [](RequestSummary& a) { a.output_buffer = 1; }},
+                      Change{"OutputOffset", [](RequestSummary& a) { a.output_offset_bytes = 1; }},
+                      Change{"Allocation", [](RequestSummary& a) { a = summarize_allocation(64); }},
                       Change{"SharedAllocation",
-                             [](Announcement& a) { a = announce_shared_allocation(64); }}),
+                             [](RequestSummary& a) { a = summarize_shared_allocation(64); }}),
     [](const auto& test) { return test.param.name; });
 
-TEST(Gist, IsTheSameForTheSame) {
-  Announcement later = said();
+TEST(PackedSummary, IsTheSameForTheSame) {
+  RequestSummary later = said();
   later.arrival_nanoseconds = later.asked_nanoseconds = 5;
-  EXPECT_EQ(gist_of(said()), gist_of(later));
+  EXPECT_EQ(packed(said()), packed(later));
 }
 
-// What a gist has no room for is compared in full.
+// What a packed summary has no room for is compared in full.
 TEST(MismatchOf, WhatNoGistHasRoomFor) {
   const auto reports = collective::testing::run_on_threads(make_shm_threads(2), {}, [](Group& group) {
     const Buffer buffer = group.allocate(64);

@@ -10,84 +10,84 @@
 namespace dear::backends {
 namespace {
 
-std::int64_t element_bytes(const Side& side) { return size_of(side.request.view.dtype); }
+std::int64_t element_bytes(const CollectiveMemory& memory) { return size_of(memory.request.view.dtype); }
 
-Stores stores_of(const Side& side) {
-  return stores_for(side.request.view.count * element_bytes(side) * side.size);
+Stores stores_of(const CollectiveMemory& memory) {
+  return stores_for(memory.request.view.count * element_bytes(memory) * memory.size);
 }
 
-void reduce_range(const Side& side, Range range) {
+void reduce_range(const CollectiveMemory& memory, Range range) {
   if (range.count() <= 0) {
     return;
   }
-  const std::int64_t offset = range.begin * element_bytes(side);
+  const std::int64_t offset = range.begin * element_bytes(memory);
   std::array<const std::byte*, Control::kMaxRanks> sources;
-  for (int rank = 0; rank < side.size; ++rank) {
-    sources[static_cast<std::size_t>(rank)] = side.parts[static_cast<std::size_t>(rank)] + offset;
+  for (int rank = 0; rank < memory.size; ++rank) {
+    sources[static_cast<std::size_t>(rank)] = memory.parts[static_cast<std::size_t>(rank)] + offset;
   }
-  collective::reduce(side.request.view.dtype, side.request.reduction,
-                     std::span(sources).first(static_cast<std::size_t>(side.size)), side.out + offset,
+  collective::reduce(memory.request.view.dtype, memory.request.reduction,
+                     std::span(sources).first(static_cast<std::size_t>(memory.size)), memory.out + offset,
                      range.count());
 }
 
-void copy_range(const Side& side, int from, Range range, Stores stores) {
-  const std::int64_t element = element_bytes(side);
-  const std::byte* part = side.parts[static_cast<std::size_t>(from)];
-  if (part != side.out && range.count() > 0) {
-    copy(side.out + range.begin * element, part + range.begin * element, range.count() * element, stores);
+void copy_range(const CollectiveMemory& memory, int from, Range range, Stores stores) {
+  const std::int64_t element = element_bytes(memory);
+  const std::byte* part = memory.parts[static_cast<std::size_t>(from)];
+  if (part != memory.out && range.count() > 0) {
+    copy(memory.out + range.begin * element, part + range.begin * element, range.count() * element, stores);
   }
 }
 
 // Each rank starts behind itself, so that not all read the same peer at once.
-int after(const Side& side, int step) { return (side.rank + step) % side.size; }
+int after(const CollectiveMemory& memory, int step) { return (memory.rank + step) % memory.size; }
 
-void copy_other_shards(const Side& side) {
-  for (int step = 1; step < side.size; ++step) {
-    const int peer = after(side, step);
-    copy_range(side, peer, side.shard(peer), Stores::cached);
+void copy_other_shards(const CollectiveMemory& memory) {
+  for (int step = 1; step < memory.size; ++step) {
+    const int peer = after(memory, step);
+    copy_range(memory, peer, memory.shard(peer), Stores::cached);
   }
 }
 
-void copy_blocks(const Side& side) {
-  const Stores stores = stores_of(side);
-  const std::int64_t block = side.request.view.count / side.size * element_bytes(side);
-  for (int step = 0; step < side.size && block > 0; ++step) {
-    const int peer = after(side, step);
-    copy(side.out + block * peer, side.parts[static_cast<std::size_t>(peer)] + block * side.rank, block,
+void copy_blocks(const CollectiveMemory& memory) {
+  const Stores stores = stores_of(memory);
+  const std::int64_t block = memory.request.view.count / memory.size * element_bytes(memory);
+  for (int step = 0; step < memory.size && block > 0; ++step) {
+    const int peer = after(memory, step);
+    copy(memory.out + block * peer, memory.parts[static_cast<std::size_t>(peer)] + block * memory.rank, block,
          stores);
   }
 }
 
 // From the end, as what a reduce-scatter or an update wrote last is still in a cache; and chunk by chunk, so
 // that each is fetched once for all peers.
-void give_shard(const Side& side) {
+void give_shard(const CollectiveMemory& memory) {
   constexpr std::int64_t kChunkBytes = 64 * 1024;
-  const std::int64_t element = element_bytes(side);
-  const Range own = side.shard(side.rank);
+  const std::int64_t element = element_bytes(memory);
+  const Range own = memory.shard(memory.rank);
   const std::int64_t first = own.begin * element;
   const std::int64_t bytes = own.count() * element;
-  const Stores stores = stores_of(side);
+  const Stores stores = stores_of(memory);
   for (std::int64_t chunk = (bytes - 1) / kChunkBytes; chunk >= 0 && bytes > 0; --chunk) {
     const std::int64_t at = chunk * kChunkBytes;
-    for (int step = 1; step < side.size; ++step) {
-      std::byte* const part = side.parts[static_cast<std::size_t>(after(side, step))];
-      copy(part + first + at, side.out + first + at, std::min(kChunkBytes, bytes - at), stores);
+    for (int step = 1; step < memory.size; ++step) {
+      std::byte* const part = memory.parts[static_cast<std::size_t>(after(memory, step))];
+      copy(part + first + at, memory.out + first + at, std::min(kChunkBytes, bytes - at), stores);
     }
   }
 }
 
 // Block by block, so that what is written into the peers' parts is in the cache from reading them.
-void reduce_for_all(const Side& side) {
+void reduce_for_all(const CollectiveMemory& memory) {
   constexpr std::int64_t kBlockBytes = 8 * 1024;
-  const std::int64_t element = element_bytes(side);
+  const std::int64_t element = element_bytes(memory);
   const std::int64_t block = kBlockBytes / element;
-  const Range chunk = side.shard(side.rank);
+  const Range chunk = memory.shard(memory.rank);
   for (std::int64_t begin = chunk.begin; begin < chunk.end; begin += block) {
     const Range range{.begin = begin, .end = std::min(begin + block, chunk.end)};
-    reduce_range(side, range);
-    for (int step = 1; step < side.size; ++step) {
-      std::byte* const part = side.parts[static_cast<std::size_t>(after(side, step))];
-      std::memcpy(part + begin * element, side.out + begin * element,
+    reduce_range(memory, range);
+    for (int step = 1; step < memory.size; ++step) {
+      std::byte* const part = memory.parts[static_cast<std::size_t>(after(memory, step))];
+      std::memcpy(part + begin * element, memory.out + begin * element,
                   static_cast<std::size_t>(range.count() * element));
     }
   }
@@ -114,36 +114,37 @@ Range brought_bytes(const Request& request, int rank, int size) {
   return {};
 }
 
-void move(const Side& side) {
-  const Range whole{.begin = 0, .end = side.request.view.count};
-  switch (side.request.operation) {
+void move(const CollectiveMemory& memory) {
+  const Range whole{.begin = 0, .end = memory.request.view.count};
+  switch (memory.request.operation) {
     case Operation::barrier:
       return;
     case Operation::reduce_scatter:
-      return reduce_range(side, side.shard(side.rank));
+      return reduce_range(memory, memory.shard(memory.rank));
     case Operation::all_gather:
-      return copy_other_shards(side);
+      return copy_other_shards(memory);
     case Operation::all_reduce:
-      return reduce_range(side, whole);
+      return reduce_range(memory, whole);
     case Operation::broadcast:
-      return side.rank == side.request.root ? void()
-                                            : copy_range(side, side.request.root, whole, stores_of(side));
+      return memory.rank == memory.request.root
+                 ? void()
+                 : copy_range(memory, memory.request.root, whole, stores_of(memory));
     case Operation::all_to_all:
-      return copy_blocks(side);
+      return copy_blocks(memory);
   }
 }
 
-void move_in_views(const Side& side) {
-  switch (side.request.operation) {
+void move_in_views(const CollectiveMemory& memory) {
+  switch (memory.request.operation) {
     case Operation::all_gather:
-      return give_shard(side);
+      return give_shard(memory);
     case Operation::all_reduce:
-      return reduce_for_all(side);
+      return reduce_for_all(memory);
     case Operation::barrier:
     case Operation::reduce_scatter:
     case Operation::broadcast:
     case Operation::all_to_all:
-      return move(side);
+      return move(memory);
   }
 }
 

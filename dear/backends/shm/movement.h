@@ -11,8 +11,8 @@
 // How data moves in a collective on shared memory, apart from who waits for whom.
 namespace dear::backends {
 
-// One rank's side of a collective on `size` ranks.
-struct Side {
+// One rank's memory in a collective on `size` ranks.
+struct CollectiveMemory {
   const Request& request;
   int rank;
   int size;
@@ -29,10 +29,10 @@ Range brought_bytes(const Request& request, int rank, int size);
 
 // This rank's part of it: what was brought stays as it is, but for `out`. An all-reduce is done in full by
 // each rank: of those and of all-gathers this is for few bytes.
-void move(const Side& side);
+void move(const CollectiveMemory& memory);
 
 // The same where parts are the views themselves: each rank writes what it has to give into all of them, since
 // a store need not wait for what a load must. Of an all-reduce each does a chunk, which nobody else reads.
-void move_in_views(const Side& side);
+void move_in_views(const CollectiveMemory& memory);
 
 }  // namespace dear::backends

@@ -134,12 +134,12 @@ class Shm final : public SharedMemory {
   }
 
   // Puts down what this rank is about to do, under the next sequence.
-  Announcement& say(const Announcement& mine);
-  Announcement& say_of(const Request& request);
+  RequestSummary& say(const RequestSummary& mine);
+  RequestSummary& say_of(const Request& request);
   // Waits for the others and compares. Returns the moment from which all were there, if it is `timed`.
-  Timing enter(Announcement& mine, SteadyTime now, bool timed, const Control::Describe& what,
+  Timing enter(RequestSummary& mine, SteadyTime now, bool timed, const Control::Describe& what,
                Deadline deadline, Waiting waiting);
-  [[nodiscard]] std::vector<Announcement> all_announcements() const;
+  [[nodiscard]] std::vector<RequestSummary> all_summaries() const;
   Buffer allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline);
   Timing run_on_all(const Request& request, Deadline deadline);
 
@@ -153,37 +153,37 @@ class Shm final : public SharedMemory {
   std::vector<std::byte*> parts_;  // of the collective at work, by rank
 };
 
-Announcement& Shm::say(const Announcement& mine) {
+RequestSummary& Shm::say(const RequestSummary& mine) {
   ++sequence_;
-  Announcement& said = control_->announcement(rank_, sequence_);
+  RequestSummary& said = control_->summary(rank_, sequence_);
   said = mine;
   said.sequence = sequence_;
   return said;
 }
 
-std::vector<Announcement> Shm::all_announcements() const {
-  std::vector<Announcement> all;
+std::vector<RequestSummary> Shm::all_summaries() const {
+  std::vector<RequestSummary> all;
   for (int rank = 0; rank < size_; ++rank) {
-    all.push_back(control_->announcement(rank, sequence_));
+    all.push_back(control_->summary(rank, sequence_));
   }
   return all;
 }
 
-// The gists come with the barrier; the announcements are read where those differ or have no room, and for the
-// times in them.
-Timing Shm::enter(Announcement& mine, SteadyTime now, bool timed, const Control::Describe& what,
+// The packed summaries come with the barrier; the summaries are read where those differ or have no room, and
+// for the times in them.
+Timing Shm::enter(RequestSummary& mine, SteadyTime now, bool timed, const Control::Describe& what,
                   Deadline deadline, Waiting waiting) {
   mine.arrival_nanoseconds = nanoseconds_of(now);
   if (mine.asked_nanoseconds == 0) mine.asked_nanoseconds = mine.arrival_nanoseconds;
-  const Gist gist = gist_of(mine);
-  control_->brief_for_next().gist = gist;
+  const PackedSummary packed_summary = packed(mine);
+  control_->brief_for_next().packed_summary = packed_summary;
   control_->barrier(what, deadline, waiting);
-  bool alike = gist.what != 0;
+  bool alike = packed_summary.what != 0;
   for (int rank = 0; rank < size_; ++rank) {
-    alike = alike && control_->brief_of_last(rank).gist == gist;
+    alike = alike && control_->brief_of_last(rank).packed_summary == packed_summary;
   }
   if (!alike) {
-    throw_on_mismatch(all_announcements());
+    throw_on_mismatch(all_summaries());
   }
   if (!timed) {
     return {};
@@ -191,7 +191,7 @@ Timing Shm::enter(Announcement& mine, SteadyTime now, bool timed, const Control:
   std::int64_t arrived = 0;
   std::int64_t asked = 0;
   for (int rank = 0; rank < size_; ++rank) {
-    const Announcement& theirs = control_->announcement(rank, sequence_);
+    const RequestSummary& theirs = control_->summary(rank, sequence_);
     arrived = std::max(arrived, theirs.arrival_nanoseconds);
     asked = std::max(asked, theirs.asked_nanoseconds);
   }
@@ -207,7 +207,7 @@ Buffer Shm::allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline) 
   const auto what = [&] {
     return fmt::format("wait in collective {}, allocation of {} bytes", sequence_, bytes);
   };
-  Announcement& mine = say(shared ? announce_shared_allocation(bytes) : announce_allocation(bytes));
+  RequestSummary& mine = say(shared ? summarize_shared_allocation(bytes) : summarize_allocation(bytes));
   enter(mine, SteadyClock::now(), false, what, deadline, Waiting::asleep);
 
   auto region = std::make_shared<ShmRegion>();
@@ -249,16 +249,16 @@ Buffer Shm::allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline) 
   return Buffer(std::move(region));
 }
 
-Announcement& Shm::say_of(const Request& request) {
+RequestSummary& Shm::say_of(const Request& request) {
   const SharedView view = share(request.view);
   const SharedView output = share(request.output);
-  Announcement& mine = say(announce(request, view.region != nullptr ? view.region->number : 0,
-                                    output.region != nullptr ? output.region->number : 0));
+  RequestSummary& mine = say(summarize(request, view.region != nullptr ? view.region->number : 0,
+                                       output.region != nullptr ? output.region->number : 0));
   mine.asked_nanoseconds = nanoseconds_of(request.asked);
   return mine;
 }
 
-// [Note: small collectives] What fits beside the announcement is brought there, and what is smaller still
+// [Note: small collectives] What fits beside the summary is brought there, and what is smaller still
 // beside the word that this rank has come, so that the peers have it with the barrier on which the collective
 // begins, and nobody waits for its end: the place is used again two sequences or barriers later, and nobody
 // gets there before all have come to the next one and are through with this.
@@ -269,7 +269,7 @@ Timing Shm::run_on_all(const Request& request, Deadline deadline) {
   const auto what = [&] { return fmt::format("wait in collective {}, {}", sequence_, describe(request)); };
   const SharedView view = share(request.view);
   const SharedView output = share(request.output);
-  Announcement& mine = say_of(request);
+  RequestSummary& mine = say_of(request);
   const bool moves =
       request.operation != Operation::barrier && request.view.count > 0 && !request.view.buffer.shared();
   const std::int64_t bytes = request.view.count * view.element;
@@ -290,15 +290,15 @@ Timing Shm::run_on_all(const Request& request, Deadline deadline) {
                                                        : view.of(rank);
     }
     const bool apart = request.operation == Operation::all_to_all;
-    const Side side{.request = request,
-                    .rank = rank_,
-                    .size = size_,
-                    .parts = parts_,
-                    .out = apart ? output.of(rank_) : view.of(rank_)};
+    const CollectiveMemory memory{.request = request,
+                                  .rank = rank_,
+                                  .size = size_,
+                                  .parts = parts_,
+                                  .out = apart ? output.of(rank_) : view.of(rank_)};
     if (small) {
-      move(side);
+      move(memory);
     } else {
-      move_in_views(side);
+      move_in_views(memory);
       // Until all are through, a peer may still read what the caller would write.
       control_->barrier(what, deadline, request.waiting);
     }

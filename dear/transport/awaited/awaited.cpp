@@ -23,9 +23,9 @@ constexpr std::chrono::duration<double> kFarewell = std::chrono::seconds(1);
 
 class AwaitedChannels final : public Channels {
  public:
-  explicit AwaitedChannels(std::unique_ptr<Engine> engine)
-      : engine_(std::move(engine)),
-        last_words_(*engine_, [this](int peer, LastWords::Kind kind, const std::string& text) {
+  explicit AwaitedChannels(std::unique_ptr<PointToPoint> point_to_point)
+      : point_to_point_(std::move(point_to_point)),
+        last_words_(*point_to_point_, [this](int peer, LastWords::Kind kind, const std::string& text) {
           hear(peer, kind, text);
         }) {}
   ~AwaitedChannels() override {
@@ -33,9 +33,9 @@ class AwaitedChannels final : public Channels {
     quiesce();
   }
 
-  [[nodiscard]] int rank() const override { return engine_->rank(); }
-  [[nodiscard]] int size() const override { return engine_->size(); }
-  [[nodiscard]] std::string description() const override { return engine_->description(); }
+  [[nodiscard]] int rank() const override { return point_to_point_->rank(); }
+  [[nodiscard]] int size() const override { return point_to_point_->size(); }
+  [[nodiscard]] std::string description() const override { return point_to_point_->description(); }
 
   void start(Transfer& transfer) override {
     throw_if_failed();
@@ -78,7 +78,7 @@ class AwaitedChannels final : public Channels {
     if (closed_) throw TransportError(fmt::format("rank {} has closed its channels", rank()));
     std::unique_ptr<Line>& line = lines_[{peer, transfer.direction, transfer.tag}];
     if (!line) {
-      line = std::make_unique<Line>(*engine_, peer, transfer.direction, bulletin_,
+      line = std::make_unique<Line>(*point_to_point_, peer, transfer.direction, bulletin_,
                                     [this, peer](const std::string& why) { broken(peer, why); });
     }
     return *line;
@@ -103,7 +103,7 @@ class AwaitedChannels final : public Channels {
     }
   }
 
-  // What the engine says first may be a consequence: the peer's own last word comes before it.
+  // What the messaging library says first may be a consequence: the peer's own last word comes before it.
   void broken(int peer, const std::string& why) {
     last_words_.wait_for(peer, Deadline::after(kFarewell));
     fail(std::make_exception_ptr(TransportError(has_left(peer) ? say_left(peer) : say_lost(peer, why))));
@@ -184,7 +184,7 @@ class AwaitedChannels final : public Channels {
   }
   static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-  const std::unique_ptr<Engine> engine_;
+  const std::unique_ptr<PointToPoint> point_to_point_;
   Bulletin bulletin_;
 
   std::mutex mutex_;
@@ -202,8 +202,8 @@ class AwaitedChannels final : public Channels {
 
 }  // namespace
 
-std::unique_ptr<Channels> make_awaited(std::unique_ptr<Engine> engine) {
-  return std::make_unique<AwaitedChannels>(std::move(engine));
+std::unique_ptr<Channels> make_awaited(std::unique_ptr<PointToPoint> point_to_point) {
+  return std::make_unique<AwaitedChannels>(std::move(point_to_point));
 }
 
 }  // namespace dear::transport

@@ -60,7 +60,7 @@ std::vector<std::string> run(int size, const std::function<void(Channels&)>& bod
 }
 
 // Begins one message, keeps its memory, and refuses the next.
-class Refusing : public Engine {
+class Refusing : public PointToPoint {
  public:
   class Begun : public Posted {
    public:
@@ -91,18 +91,18 @@ class Refusing : public Engine {
   Frame* kept_ = nullptr;
 };
 
-// The frame of a message whose content is refused stays for the engine.
-TEST(AwaitedLine, KeepsWhatAnEngineStillUses) {
-  Refusing engine;
+// The frame of a message whose content is refused stays for the messaging library.
+TEST(AwaitedLine, KeepsWhatTheLibraryStillUses) {
+  Refusing point_to_point;
   Bulletin bulletin;
   Bytes bytes = bytes_of(1 << 20, 1);
   Transfer transfer = receive(1, 0, bytes);
   {
-    Line line(engine, 1, Transfer::Direction::receive, bulletin, [](const std::string&) {});
+    Line line(point_to_point, 1, Transfer::Direction::receive, bulletin, [](const std::string&) {});
     EXPECT_THROW(line.start(transfer), std::runtime_error);
     EXPECT_FALSE(line.busy());
   }
-  engine.write();
+  point_to_point.write();
 }
 
 TEST(AwaitedChannels, CarryMessagesOfEverySizeInOrder) {

@@ -10,7 +10,7 @@
 
 namespace dear::transport {
 
-// What the threads that wait for an engine tell the thread that uses the channels.
+// What the threads that wait for a messaging library tell the thread that uses the channels.
 class Bulletin {
  public:
   void complete(Transfer& transfer) {

@@ -6,11 +6,11 @@
 
 #include "dear/transport/channels.h"
 
-// [Note: messages over an engine] Gloo ends the process when a message is longer than its receive. So a
-// message is led by a frame of one size that says its length, and the receiver compares. What fits travels in
-// the frame; what does not follows at once, under a tag made of the length: two lengths never meet, and no
-// time is lost for a question. What was agreed needs no frame then. Engines keep the order of messages with
-// one tag.
+// [Note: messages over a messaging library] Gloo ends the process when a message is longer than its receive.
+// So a message is led by a frame of one size that says its length, and the receiver compares. What fits
+// travels in the frame; what does not follows at once, under a tag made of the length: two lengths never
+// meet, and no time is lost for a question. What was agreed needs no frame then. Messaging libraries keep the
+// order of messages with one tag.
 namespace dear::transport {
 
 inline constexpr std::int64_t kInlineBytes = 248;
@@ -30,6 +30,6 @@ inline int content_tag(Tag tag, std::int64_t bytes) {
 
 // Above all of these.
 inline constexpr int kLastWordsTag = static_cast<int>((kMostTag + 1) << 16U);
-inline constexpr int kMostEngineTag = kLastWordsTag;
+inline constexpr int kMostPointToPointTag = kLastWordsTag;
 
 }  // namespace dear::transport

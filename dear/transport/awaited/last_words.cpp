@@ -19,10 +19,11 @@ struct LastWords::Word {
   std::array<char, 1016> text{};
 };
 
-LastWords::LastWords(Engine& engine, Listener listener) : engine_(engine), listener_(std::move(listener)) {
+LastWords::LastWords(PointToPoint& point_to_point, Listener listener)
+    : point_to_point_(point_to_point), listener_(std::move(listener)) {
   static_assert(sizeof(Word) == 1024);
-  for (int rank = 0; rank < engine_.size(); ++rank) {
-    if (rank == engine_.rank()) continue;
+  for (int rank = 0; rank < point_to_point_.size(); ++rank) {
+    if (rank == point_to_point_.rank()) continue;
     auto peer = std::make_unique<Peer>();
     peer->rank = rank;
     peer->heard = std::make_unique<Word>();
@@ -36,8 +37,8 @@ LastWords::LastWords(Engine& engine, Listener listener) : engine_(engine), liste
     }
   } catch (const std::system_error& error) {
     close();
-    throw TransportError(
-        fmt::format("rank {} cannot start a thread for each of its peers: {}", engine_.rank(), error.what()));
+    throw TransportError(fmt::format("rank {} cannot start a thread for each of its peers: {}",
+                                     point_to_point_.rank(), error.what()));
   }
 }
 
@@ -53,14 +54,14 @@ void LastWords::close() noexcept {
     if (peer->thread.joinable()) peer->thread.join();
   }
   for (const auto& peer : peers_) {
-    if (engine_.forgets_memory()) continue;
+    if (point_to_point_.forgets_memory()) continue;
     static_cast<void>(peer->heard.release());
     for (Said& said : peer->said) static_cast<void>(said.word.release());
   }
 }
 
 void LastWords::open_ear(Peer& peer) {
-  peer.hearing = engine_.receive(peer.heard.get(), sizeof(Word), peer.rank, kLastWordsTag);
+  peer.hearing = point_to_point_.receive(peer.heard.get(), sizeof(Word), peer.rank, kLastWordsTag);
 }
 
 void LastWords::listen(Peer& peer) {
@@ -124,7 +125,7 @@ void LastWords::say(Peer& peer, Message message, const std::string& text) noexce
     said.word->message = message;
     said.word->length = static_cast<std::uint32_t>(std::min(text.size(), said.word->text.size()));
     std::memcpy(said.word->text.data(), text.data(), said.word->length);
-    said.sending = engine_.send(said.word.get(), sizeof(Word), peer.rank, kLastWordsTag);
+    said.sending = point_to_point_.send(said.word.get(), sizeof(Word), peer.rank, kLastWordsTag);
   } catch (const std::exception&) {  // it is gone, and needs no word
     if (!peer.said.empty() && !peer.said.back().sending) peer.said.pop_back();
   }

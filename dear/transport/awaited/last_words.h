@@ -10,25 +10,25 @@
 #include <vector>
 
 #include "dear/base/deadline.h"
-#include "dear/transport/awaited/engine.h"
+#include "dear/transport/awaited/point_to_point.h"
 
 namespace dear::transport {
 
 // [Note: last words] Each rank keeps one receive from every other open for one message, the last that it will
-// send: that it leaves, or that it failed, and why. So a failure reaches all ranks at once. The engine ends
-// this receive also when the connection breaks, which is how a death is noticed: Gloo tells nothing to
-// messages that are half through. A rank that leaves or failed waits for a last word from each peer in
-// return: Gloo has no place for a message whose receive is gone, and what has not arrived when a connection
-// closes never will. Before that a rank may ask whether a peer is there; the thread that listens answers, so
-// a rank that does not is stopped, or has no way to us.
+// send: that it leaves, or that it failed, and why. So a failure reaches all ranks at once. The messaging
+// library ends this receive also when the connection breaks, which is how a death is noticed: Gloo tells
+// nothing to messages that are half through. A rank that leaves or failed waits for a last word from each
+// peer in return: Gloo has no place for a message whose receive is gone, and what has not arrived when a
+// connection closes never will. Before that a rank may ask whether a peer is there; the thread that listens
+// answers, so a rank that does not is stopped, or has no way to us.
 class LastWords {
  public:
   enum class Kind : std::uint8_t { left, failed, lost };
-  // Called once for a peer at most, on a thread of its own. `text` says why it failed, or what the engine
-  // says of the broken connection.
+  // Called once for a peer at most, on a thread of its own. `text` says why it failed, or what the messaging
+  // library says of the broken connection.
   using Listener = std::function<void(int peer, Kind kind, const std::string& text)>;
 
-  LastWords(Engine& engine, Listener listener);
+  LastWords(PointToPoint& point_to_point, Listener listener);
   LastWords(const LastWords&) = delete;
   LastWords& operator=(const LastWords&) = delete;
   // Connections to ranks that have not said their last word break.
@@ -71,7 +71,7 @@ class LastWords {
   void say(Peer& peer, Message message, const std::string& text) noexcept;
   void conclude(Peer& peer, Kind kind, const std::string& text);
 
-  Engine& engine_;
+  PointToPoint& point_to_point_;
   const Listener listener_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -10,8 +10,13 @@
 
 namespace dear::transport {
 
-Line::Line(Engine& engine, int peer, Transfer::Direction direction, Bulletin& bulletin, Broken broken)
-    : engine_(engine), peer_(peer), direction_(direction), bulletin_(bulletin), broken_(std::move(broken)) {
+Line::Line(PointToPoint& point_to_point, int peer, Transfer::Direction direction, Bulletin& bulletin,
+           Broken broken)
+    : point_to_point_(point_to_point),
+      peer_(peer),
+      direction_(direction),
+      bulletin_(bulletin),
+      broken_(std::move(broken)) {
   try {
     thread_ = std::thread([this] {
       make_this_thread_prompt();
@@ -19,13 +24,13 @@ Line::Line(Engine& engine, int peer, Transfer::Direction direction, Bulletin& bu
     });
   } catch (const std::system_error& error) {
     throw TransportError(fmt::format("rank {} cannot start a thread for messages of rank {}: {}",
-                                     engine_.rank(), peer_, error.what()));
+                                     point_to_point_.rank(), peer_, error.what()));
   }
 }
 
 std::unique_ptr<Posted> Line::post(void* data, std::int64_t bytes, int tag) {
-  return direction_ == Transfer::Direction::send ? engine_.send(data, bytes, peer_, tag)
-                                                 : engine_.receive(data, bytes, peer_, tag);
+  return direction_ == Transfer::Direction::send ? point_to_point_.send(data, bytes, peer_, tag)
+                                                 : point_to_point_.receive(data, bytes, peer_, tag);
 }
 
 void Line::start(Transfer& transfer) {
@@ -45,7 +50,7 @@ void Line::start(Transfer& transfer) {
     try {
       item.posted_content = post(transfer.data, transfer.bytes, content_tag(transfer.tag, transfer.bytes));
     } catch (...) {
-      if (item.posted_frame && !engine_.forgets_memory()) static_cast<void>(item.frame.release());
+      if (item.posted_frame && !point_to_point_.forgets_memory()) static_cast<void>(item.frame.release());
       throw;
     }
   }
@@ -109,7 +114,7 @@ void Line::read(const Frame& frame, const Transfer& transfer) const {
     throw TransportError(
         fmt::format("rank {} received a message of {} bytes from rank {} where it expected {} (tag {}): "
                     "every rank must issue the same collectives in the same order",
-                    engine_.rank(), frame.bytes, peer_, transfer.bytes, transfer.tag));
+                    point_to_point_.rank(), frame.bytes, peer_, transfer.bytes, transfer.tag));
   }
   if (transfer.bytes > 0 && transfer.bytes <= kInlineBytes) {
     std::memcpy(transfer.data, frame.content.data(), static_cast<std::size_t>(transfer.bytes));
@@ -149,7 +154,7 @@ void Line::stop() {
   for (Item& item : items_) {
     item.posted_content.reset();
     item.posted_frame.reset();
-    if (!engine_.forgets_memory()) static_cast<void>(item.frame.release());
+    if (!point_to_point_.forgets_memory()) static_cast<void>(item.frame.release());
   }
   items_.clear();
 }

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "dear/transport/awaited/bulletin.h"
-#include "dear/transport/awaited/engine.h"
 #include "dear/transport/awaited/frame.h"
+#include "dear/transport/awaited/point_to_point.h"
 
 namespace dear::transport {
 
@@ -19,14 +19,15 @@ namespace dear::transport {
 // oldest first: of two tags either may arrive first.
 class Line {
  public:
-  // Told, on the line's thread, what the engine said when it failed. The line has ended then.
+  // Told, on the line's thread, what the messaging library said when it failed. The line has ended then.
   using Broken = std::function<void(const std::string& why)>;
-  Line(Engine& engine, int peer, Transfer::Direction direction, Bulletin& bulletin, Broken broken);
+  Line(PointToPoint& point_to_point, int peer, Transfer::Direction direction, Bulletin& bulletin,
+       Broken broken);
   Line(const Line&) = delete;
   Line& operator=(const Line&) = delete;
   ~Line() { stop(); }
 
-  // Throws what the engine throws.
+  // Throws what the messaging library throws.
   void start(Transfer& transfer);
 
   // Whether a transfer has been started that is not complete.
@@ -35,7 +36,7 @@ class Line {
   // The peer sends and receives no more: what is not complete by now never will be.
   void expect_no_more();
 
-  // Ends the wait and the thread. Afterwards neither the engine nor the line touches a transfer.
+  // Ends the wait and the thread. Afterwards neither the messaging library nor the line touches a transfer.
   void stop();
 
   [[nodiscard]] int peer() const { return peer_; }
@@ -58,7 +59,7 @@ class Line {
   void interrupt_all();
   std::unique_ptr<Posted> post(void* data, std::int64_t bytes, int tag);
 
-  Engine& engine_;
+  PointToPoint& point_to_point_;
   const int peer_;
   const Transfer::Direction direction_;
   Bulletin& bulletin_;

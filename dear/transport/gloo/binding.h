@@ -7,7 +7,7 @@
 
 #include "dear/base/dtype.h"
 #include "dear/base/reduction.h"
-#include "dear/transport/awaited/engine.h"
+#include "dear/transport/awaited/point_to_point.h"
 
 // The part of Gloo that DeAR calls: an object that the module libdear_gloo.so makes. No type of Gloo crosses,
 // nor does an exception of Gloo: failures are std::runtime_error with the first line of Gloo's words.
@@ -28,7 +28,7 @@ struct GlooStart {
 
 // Every rank makes one, hands each peer the address for it, and connects to each peer by the address that
 // came from there; only then are messages begun.
-class GlooMesh : public Engine {
+class GlooMesh : public PointToPoint {
  public:
   // Where `peer` finds this rank: up to 192 bytes, valid while the mesh lives.
   [[nodiscard]] virtual std::string_view address_for(int peer) const = 0;

@@ -6,7 +6,7 @@
 #include "dear/base/deadline.h"
 #include "dear/transport/gloo/binding.h"
 
-// Gloo as an engine underneath: TCP between ranks on any hosts, without an MPI to start them.
+// Gloo as a messaging library underneath: TCP between ranks on any hosts, without an MPI to start them.
 //
 // [Note: two copies of Gloo] libtorch_cpu.so of PyTorch 2 has a Gloo of its own inside, whose symbols it
 // shows and whose headers it lacks; the one of Debian that this folder is compiled against is years older. In

@@ -9,9 +9,9 @@
 #include "dear/base/reduction.h"
 #include "dear/transport/channels.h"
 
-// MPI as an engine underneath. Implementations of MPI differ in their binary interface, so each that is found
-// when DeAR is built becomes a module of its own, loaded at run time by whoever needs it: the same `dear`
-// runs under any of their launchers, and on machines without MPI.
+// MPI as a messaging library underneath. Implementations of MPI differ in their binary interface, so each
+// that is found when DeAR is built becomes a module of its own, loaded at run time by whoever needs it: the
+// same `dear` runs under any of their launchers, and on machines without MPI.
 namespace dear::transport {
 
 // A collective as MPI itself carries it. `data` has `count` elements; shards are equal blocks of count / size

@@ -1,4 +1,4 @@
-#include "dear/transport/c10d/engine.h"
+#include "dear/transport/c10d/point_to_point.h"
 
 #include <algorithm>
 #include <chrono>
@@ -17,9 +17,9 @@ namespace {
 using C10dBackend = c10::intrusive_ptr<::c10d::Backend>;
 using Work = c10::intrusive_ptr<::c10d::Work>;
 
-// Deadlines are ours: a wait of the engine ends with the message, or because it is interrupted.
+// Deadlines are ours: a wait of the messaging library ends with the message, or because it is interrupted.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 3650);
-constexpr std::chrono::milliseconds kNow{1};  // none at all would mean the engine's default
+constexpr std::chrono::milliseconds kNow{1};  // none at all would mean the messaging library's default
 
 constexpr std::chrono::microseconds kShortestNap{20};
 constexpr std::chrono::microseconds kLongestNap{2'000};
@@ -42,8 +42,8 @@ class OfGloo final : public Posted {
   const Work work_;
 };
 
-// A message of any other engine, which says when it has arrived. MPI would end the process when one is
-// dropped unfinished, so it is kept for good.
+// A message of any other messaging library, which says when it has arrived. MPI would end the process when
+// one is dropped unfinished, so it is kept for good.
 class OfAnother final : public Posted {
  public:
   explicit OfAnother(Work work) : work_(std::move(work)) {}
@@ -64,9 +64,9 @@ class OfAnother final : public Posted {
   Work work_;
 };
 
-class C10dEngine final : public Engine {
+class C10dPointToPoint final : public PointToPoint {
  public:
-  explicit C10dEngine(C10dBackend backend)
+  explicit C10dPointToPoint(C10dBackend backend)
       : backend_(std::move(backend)),
         is_gloo_(backend_->getBackendName() == "gloo"),
         description_("c10d " + backend_->getBackendName()) {}
@@ -104,8 +104,8 @@ class C10dEngine final : public Engine {
 
 }  // namespace
 
-std::unique_ptr<Engine> make_engine(C10dBackend backend) {
-  return std::make_unique<C10dEngine>(std::move(backend));
+std::unique_ptr<PointToPoint> make_point_to_point(C10dBackend backend) {
+  return std::make_unique<C10dPointToPoint>(std::move(backend));
 }
 
 }  // namespace dear::transport
