@@ -92,8 +92,7 @@ class Play {
         for (const int block : listed(message.blocks)) {
           check_block(block);
           if (value(rank, block).block < 0) {
-            fail_here(
-                fmt::format("sends block {} to rank {} before it holds anything", block, message.peer));
+            fail_here(fmt::format("sends block {} to rank {} before it holds anything", block, message.peer));
           }
           sent[static_cast<std::size_t>(rank)][static_cast<std::size_t>(block)] = true;
           values.push_back(value(rank, block));

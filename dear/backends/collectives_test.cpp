@@ -1,4 +1,5 @@
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -112,6 +113,12 @@ TEST_P(Collectives, ShareOneMemoryOrSayThatTheyCannot) {
               Each(AllOf(StartsWith("ConfigError: rank "), HasSubstr(why))));
 }
 
+TEST_P(Collectives, HaveParts) {
+  if (GetParam().size <= 4) {
+    EXPECT_THAT(run([](Group& group) { collective::testing::check_parts(group); }), Each("ok"));
+  }
+}
+
 std::vector<World> worlds() {
   std::vector<World> all{{"single", 1}};
   for (int size = 1; size <= 8; ++size) {
@@ -144,6 +151,72 @@ INSTANTIATE_TEST_SUITE_P(Backends, WaitingRanks,
                          [](const auto& test) {
                            return fmt::format("{}{}", test.param.kind, test.param.size);
                          });
+
+// ---- Parts of a group that fail.
+
+class Parts : public ::testing::TestWithParam<std::string> {
+ protected:
+  static std::vector<std::string> run(const GroupBody& body) {
+    return collective::testing::run_on_threads(make_threads(4, GetParam()), {}, body);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, Parts, ::testing::Values("threads", "programs", "shaped"));
+
+// Ranks 1 and 3 are 0 and 1 in their part.
+TEST_P(Parts, NameRanksOfTheWhole) {
+  const auto reports = run([](Group& group) {
+    const std::optional<Group> part = group.split(group.rank() % 2, 0);
+    if (group.rank() == 3) part->abort("the disk is full");
+    if (group.rank() % 2 == 1) part->barrier().wait();
+  });
+  EXPECT_EQ(reports[1], "TransportError: rank 3 failed: the disk is full");
+  EXPECT_EQ(reports[3], reports[1]);
+}
+
+TEST_P(Parts, NameRanksOfTheWholeThatAskForSomethingElse) {
+  const auto reports = run([](Group& group) {
+    const std::optional<Group> part = group.split(group.rank() % 2, 0);
+    const Buffer buffer = part->allocate(4000);
+    if (group.rank() % 2 == 1) part->all_gather({.buffer = buffer, .count = 997 + group.rank()}).wait();
+  });
+  for (const int rank : {1, 3}) {
+    EXPECT_THAT(reports[static_cast<std::size_t>(rank)],
+                AllOf(HasSubstr("rank 3 asks for"), HasSubstr("rank 1 for")));
+  }
+}
+
+TEST_P(Parts, FailWithTheWhole) {
+  const auto reports = run([](Group& group) {
+    const Group part = group.duplicate();
+    const Group inner = part.duplicate();
+    if (group.rank() == 2) group.abort("the disk is full");
+    inner.barrier().wait();
+  });
+  EXPECT_THAT(reports,
+              Each(AllOf(StartsWith("TransportError: rank 2 failed: "), HasSubstr("the disk is full"))));
+}
+
+TEST_P(Parts, AreMadeByAllRanksAlike) {
+  const auto reports = run([](Group& group) {
+    if (group.rank() == 1) {
+      static_cast<void>(group.duplicate());
+    } else {
+      static_cast<void>(group.split(0, 0));
+    }
+  });
+  EXPECT_THAT(reports, Each(AllOf(StartsWith("MismatchError: "), HasSubstr("rank 1 duplicates"))));
+}
+
+TEST(PartsInSharedMemory, LeaveTheWholeAsItWasWhenTheyFail) {
+  EXPECT_THAT(collective::testing::run_on_threads(make_threads(3, "threads"), {},
+                                                  [](Group& group) {
+                                                    const Group part = group.duplicate();
+                                                    if (group.rank() == 1) part.abort("the disk is full");
+                                                    EXPECT_THROW(part.barrier().wait(), TransportError);
+                                                    group.barrier().wait();
+                                                  }),
+              Each("ok"));
+}
 
 }  // namespace
 }  // namespace dear::backends::collectives_test

@@ -142,8 +142,7 @@ TEST_F(GroupTest, EndsWithTheFirstFailure) {
   door_->is_open = false;
   std::vector<std::string> outcomes;
   const auto note = [&](const CollectiveResult& result) {
-    outcomes.push_back(result.error ? report_of([&] { std::rethrow_exception(result.error); })
-                                        : "ok");
+    outcomes.push_back(result.error ? report_of([&] { std::rethrow_exception(result.error); }) : "ok");
   };
   const Pending before = one.issue(labelled(1), note);
   const Pending failing = one.issue(labelled(13), note);
@@ -375,7 +374,8 @@ TEST_F(GroupTest, PerformingFailsLikeIssuing) {
 TEST_F(GroupTest, PerformingInAContinuationIsRefused) {
   Group one = group();
   std::string report;
-  one.issue(labelled(1), [&](const CollectiveResult&) { report = report_of([&] { one.perform(labelled(2)); }); })
+  one.issue(labelled(1),
+            [&](const CollectiveResult&) { report = report_of([&] { one.perform(labelled(2)); }); })
       .wait();
   EXPECT_THAT(report, HasSubstr("a continuation waits for its own group"));
 }

@@ -8,6 +8,10 @@ namespace dear {
 
 Buffer Backend::allocate_shared(std::int64_t /*bytes*/, Deadline /*deadline*/) { refuse_to_share(); }
 
+std::unique_ptr<Backend> Backend::split(const Subgroup& /*subgroup*/, Deadline /*deadline*/) {
+  throw ConfigError(fmt::format("rank {}: this group ({}) cannot be split", rank(), description()));
+}
+
 void Backend::refuse_to_share() const {
   const std::string modelled = modelled_network();
   if (!modelled.empty()) {

@@ -1,13 +1,24 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "dear/base/deadline.h"
 #include "dear/collective/buffer.h"
 #include "dear/collective/request.h"
 
 namespace dear {
+
+// Some ranks of a backend, for a backend of their own.
+struct Subgroup {
+  std::vector<int>
+      members{};  // ranks of the whole, in the order of their new ranks; empty: this rank is in none
+  int number =
+      1;  // from 1 on; tells the groups that are made together from all others that have one of their ranks
+  int color = 0;  // tells apart those that are made together
+};
 
 // What carries collectives for one rank: single, shm, or another of these over a modelled link. Blocking; a
 // Group gives it a thread and the order. One thread at a time calls run(); abort() may come from any.
@@ -36,6 +47,13 @@ class Backend {
   // call throws the same one, on this rank; the peers get a TransportError that names this rank and repeats
   // its message.
   virtual Timing run(const Request& request, Deadline deadline) = 0;
+
+  // A backend of its own for the members, of which this rank is one; null where there are none. Every rank of
+  // this backend calls it, with the same number. Both may be used at once, in any order, and the new one may
+  // live longer. Its errors call ranks by their name. By default it refuses (ConfigError).
+  virtual std::unique_ptr<Backend> split(const Subgroup& subgroup, Deadline deadline);
+  // What messages call this rank: its rank in the backend that was split first.
+  [[nodiscard]] virtual int name() const { return rank(); }
 
   // Makes run(), now or later, here and on the peers, fail with a TransportError that says `reason`.
   virtual void abort(const std::string& reason) noexcept = 0;

@@ -14,7 +14,7 @@ namespace {
 // A cache line: with blocks of whole lines, shard r of the gathered vector is block r.
 
 // Gathers one block of `block` bytes (a multiple of a line) from every rank.
-Buffer gather_blocks(Group group, const void* mine, std::int64_t bytes, std::int64_t block) {
+Buffer gather_blocks(const Group& group, const void* mine, std::int64_t bytes, std::int64_t block) {
   Buffer buffer = group.allocate(block * group.size());
   if (bytes > 0) {
     std::memcpy(buffer.data() + block * group.rank(), mine, static_cast<std::size_t>(bytes));

@@ -29,13 +29,13 @@ std::string Group::modelled_network() const { return lane_->backend().modelled_n
 bool Group::shares_memory() const { return lane_->backend().shares_memory(); }
 std::chrono::duration<double> Group::timeout() const { return lane_->options.timeout; }
 
-Buffer Group::allocate(std::int64_t bytes) { return allocate_with(&Backend::allocate, bytes); }
-Buffer Group::allocate_shared(std::int64_t bytes) {
+Buffer Group::allocate(std::int64_t bytes) const { return allocate_with(&Backend::allocate, bytes); }
+Buffer Group::allocate_shared(std::int64_t bytes) const {
   if (!shares_memory()) lane_->backend().refuse_to_share();
   return allocate_with(&Backend::allocate_shared, bytes);
 }
 
-Buffer Group::allocate_with(Allocate allocate, std::int64_t bytes) {
+Buffer Group::allocate_with(Allocate allocate, std::int64_t bytes) const {
   if (bytes < 0) {
     throw ConfigError(fmt::format("cannot allocate a buffer of {} bytes: the size is negative", bytes));
   }
@@ -51,7 +51,7 @@ Buffer Group::allocate_with(Allocate allocate, std::int64_t bytes) {
   return *buffer;
 }
 
-Pending Group::issue(const Request& request, Continuation then) {
+Pending Group::issue(const Request& request, Continuation then) const {
   validate(request, size());
   Request timed = request;
   timed.asked = SteadyClock::now();
@@ -60,7 +60,7 @@ Pending Group::issue(const Request& request, Continuation then) {
                   std::move(then)));
 }
 
-void Group::perform(Request request) {
+void Group::perform(Request request) const {
   validate(request, size());
   lane_->forbid_here();
   request.asked = recent_time();
@@ -72,23 +72,23 @@ void Group::perform(Request request) {
   issue(request).wait();
 }
 
-Pending Group::reduce_scatter(const View& view, Reduction reduction) {
+Pending Group::reduce_scatter(const View& view, Reduction reduction) const {
   return issue({.operation = Operation::reduce_scatter, .view = view, .reduction = reduction});
 }
-Pending Group::all_gather(const View& view) {
+Pending Group::all_gather(const View& view) const {
   return issue({.operation = Operation::all_gather, .view = view});
 }
-Pending Group::all_reduce(const View& view, Reduction reduction) {
+Pending Group::all_reduce(const View& view, Reduction reduction) const {
   return issue({.operation = Operation::all_reduce, .view = view, .reduction = reduction});
 }
-Pending Group::broadcast(const View& view, int root) {
+Pending Group::broadcast(const View& view, int root) const {
   return issue({.operation = Operation::broadcast, .view = view, .root = root});
 }
-Pending Group::all_to_all(const View& view, const View& output) {
+Pending Group::all_to_all(const View& view, const View& output) const {
   return issue({.operation = Operation::all_to_all, .view = view, .output = output});
 }
-Pending Group::barrier() { return issue({.operation = Operation::barrier}); }
+Pending Group::barrier() const { return issue({.operation = Operation::barrier}); }
 
-void Group::abort(const std::string& reason) noexcept { lane_->abort(reason); }
+void Group::abort(const std::string& reason) const noexcept { lane_->abort(reason); }
 
 }  // namespace dear

@@ -5,7 +5,9 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "dear/collective/backend.h"
 #include "dear/collective/buffer.h"
@@ -58,16 +60,30 @@ class Group {
   [[nodiscard]] std::chrono::duration<double> timeout() const;
 
   // Waits for the peers to allocate as well. See Backend::allocate.
-  [[nodiscard]] Buffer allocate(std::int64_t bytes);
+  [[nodiscard]] Buffer allocate(std::int64_t bytes) const;
 
   // [Note: shared buffers] One memory for all ranks, where the group has that: a write of one rank is a write
   // for all. An all-gather of such a buffer copies nothing: it ends on no rank before all have come to it,
   // and what each wrote until then is seen by all after it. No other collective takes one (ConfigError), and
   // who writes when is for the callers to agree on. ConfigError, on every rank, where nothing is shared.
-  [[nodiscard]] Buffer allocate_shared(std::int64_t bytes);
+  [[nodiscard]] Buffer allocate_shared(std::int64_t bytes) const;
   // Whether it can: all ranks on one host, on shared memory, no modelled network; a group of one rank too.
   // Every collective of such a group ends on no rank before all have come to it.
   [[nodiscard]] bool shares_memory() const;
+
+  // A group of its own of the same ranks. Collective: every rank calls it. See split().
+  [[nodiscard]] Group duplicate() const;
+  // [Note: parts of a group] Groups of their own, each of the ranks that give one color, in the order of
+  // their keys and, where keys are equal, of their ranks here. Nothing for a negative color. Collective:
+  // every rank calls it, those with a negative color too; MismatchError, on every rank, where some duplicate
+  // and others split.
+  //
+  // The new group has a thread of its own. Collectives of both may be issued in any order and run at once,
+  // and either may be dropped before the other; buffers belong to the group that allocated them. When this
+  // group fails, so does the new one, but not the other way round: only over messages (all backends but shm)
+  // they fail together, for they share channels. Messages of a failure call ranks by their numbers in the
+  // first group that was split.
+  [[nodiscard]] std::optional<Group> split(int color, int key) const;
 
   // In place. With n = view.count, rank r afterwards holds:
   //   reduce_scatter  the reduction in elements shard_of(n, dtype, size, r); the rest as it was
@@ -76,32 +92,35 @@ class Group {
   //   broadcast       what `root` held
   // all_to_all sends block q of `view` to rank q, which finds it as block r of its `output`; both have n
   // elements, n a multiple of size.
-  Pending reduce_scatter(const View& view, Reduction reduction);
-  Pending all_gather(const View& view);
-  Pending all_reduce(const View& view, Reduction reduction);
-  Pending broadcast(const View& view, int root);
-  Pending all_to_all(const View& view, const View& output);
-  Pending barrier();
+  Pending reduce_scatter(const View& view, Reduction reduction) const;
+  Pending all_gather(const View& view) const;
+  Pending all_reduce(const View& view, Reduction reduction) const;
+  Pending broadcast(const View& view, int root) const;
+  Pending all_to_all(const View& view, const View& output) const;
+  Pending barrier() const;
 
   // The general form: `then` is called once, on the group's thread, before the handle is done. It must not
   // wait for this group and must not throw. A request that no rank could run (a view outside its buffer, an
   // unknown root) is a ConfigError here and now. A group that has ended throws its failure here and now.
   // Where this throws, `then` is not called.
   using Continuation = std::function<void(const CollectiveResult&)>;
-  Pending issue(const Request& request, Continuation then = {});
+  Pending issue(const Request& request, Continuation then = {}) const;
 
   // Issues and waits, with less delay: when nothing else is at work or waiting, the collective runs on the
   // calling thread, no other is woken, and nobody is told when it ran. For small things that are needed at
   // once.
-  void perform(Request request);
+  void perform(Request request) const;
 
   // Ends the group with this reason, here and on the peers.
-  void abort(const std::string& reason) noexcept;
+  void abort(const std::string& reason) const noexcept;
 
  private:
   class Lane;
+  enum class Making : std::int32_t;
+  explicit Group(std::shared_ptr<Lane> lane) : lane_(std::move(lane)) {}
+  [[nodiscard]] std::optional<Group> make(Making making, int color, int key) const;
   using Allocate = Buffer (Backend::*)(std::int64_t, Deadline);
-  [[nodiscard]] Buffer allocate_with(Allocate allocate, std::int64_t bytes);
+  [[nodiscard]] Buffer allocate_with(Allocate allocate, std::int64_t bytes) const;
   std::shared_ptr<Lane> lane_;
 };
 

@@ -129,6 +129,13 @@ Group::Lane::~Lane() {
 
 void Group::Lane::forbid_here() const { forbid_on_lane(state_.get()); }
 
+std::shared_ptr<Group::Lane> Group::Lane::lane_of_part(std::unique_ptr<Backend> part) const {
+  auto lane = std::make_shared<Lane>(std::move(part), options);
+  lane->groups = groups;
+  state_->add_part(lane->state_);
+  return lane;
+}
+
 std::shared_ptr<Ticket> Group::Lane::State::push(Work work, Continuation then) {
   auto ticket = std::make_shared<Ticket>();
   ticket->lane = this;
@@ -137,7 +144,7 @@ std::shared_ptr<Ticket> Group::Lane::State::push(Work work, Continuation then) {
     if (failure) {
       std::rethrow_exception(failure);
     }
-    if (over) refuse(backend_rank);
+    if (over) refuse(name);
     queue.push_back({std::move(work), std::move(then), ticket});
     ++unfinished;
   }
@@ -170,11 +177,38 @@ void Group::Lane::State::refuse(int rank) {
 }
 
 void Group::Lane::State::fail(std::exception_ptr error) {
-  const std::lock_guard lock(mutex);
-  if (!failure) {
-    failure = std::move(error);
+  std::vector<std::weak_ptr<State>> ended;
+  {
+    const std::lock_guard lock(mutex);
+    if (failure) return;
+    failure = error;
     failing = true;
+    ended.swap(parts);
   }
+  for (const auto& one : ended) {
+    if (const auto part = one.lock()) part->fail_with(error);
+  }
+}
+
+void Group::Lane::State::fail_with(std::exception_ptr error) noexcept {
+  fail(error);
+  if (over) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& of_whole) {
+    backend->abort(of_whole.what());
+  }
+}
+
+void Group::Lane::State::add_part(const std::shared_ptr<State>& part) {
+  std::exception_ptr error;
+  {
+    const std::lock_guard lock(mutex);
+    std::erase_if(parts, [](const auto& one) { return one.expired(); });
+    parts.push_back(part);
+    error = failure;
+  }
+  if (error) part->fail_with(error);
 }
 
 std::exception_ptr Group::Lane::State::failed() {
@@ -183,7 +217,7 @@ std::exception_ptr Group::Lane::State::failed() {
 }
 
 void Group::Lane::State::abort(const std::string& reason) noexcept {
-  fail(std::make_exception_ptr(TransportError(fmt::format("rank {} failed: {}", backend_rank, reason))));
+  fail(std::make_exception_ptr(TransportError(fmt::format("rank {} failed: {}", name, reason))));
   if (!over) backend->abort(reason);
 }
 
@@ -257,7 +291,7 @@ bool Group::Lane::State::perform_here(const Request& request) {
   if (failing) {
     std::rethrow_exception(failed());
   }
-  if (over) refuse(backend_rank);
+  if (over) refuse(name);
   std::unique_lock mine(turn, std::defer_lock);
   if (delivers_later || unfinished > 0 || !mine.try_lock() || unfinished > 0) {
     return false;

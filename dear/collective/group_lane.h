@@ -12,6 +12,7 @@
 #include <thread>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "dear/collective/group.h"
 
@@ -69,9 +70,13 @@ class Group::Lane {
     return *state_->backend;
   }
   void forbid_here() const;  // ConfigError on the thread itself
+  // A lane for a part of this group, which fails when this one does.
+  std::shared_ptr<Lane> lane_of_part(std::unique_ptr<Backend> part) const;
 
   const Options options;
   const int rank, size;
+  // The last number that this rank gave to a group made from the first one or its parts.
+  std::shared_ptr<std::atomic<int>> groups = std::make_shared<std::atomic<int>>(0);
 
  private:
   struct Living;  // groups of this process
@@ -88,7 +93,7 @@ class Group::Lane {
   struct State {
     State(std::unique_ptr<Backend> with, std::chrono::duration<double> timeout)
         : backend(std::move(with)),
-          backend_rank(backend->rank()),
+          name(backend->name()),
           timeout(std::chrono::duration_cast<std::chrono::nanoseconds>(timeout)),
           delivers_later(!backend->modelled_network().empty()) {}
 
@@ -106,16 +111,19 @@ class Group::Lane {
     CollectiveResult attempt(const Doing& work, SteadyTime reached);
     void deliver(Item& item, CollectiveResult result);
     void fail(std::exception_ptr error);
+    void fail_with(std::exception_ptr error) noexcept;  // that of the group that this one is a part of
+    void add_part(const std::shared_ptr<State>& part);
     std::exception_ptr failed();
 
     std::unique_ptr<Backend> backend;
-    const int backend_rank;
+    const int name;                  // of this rank, in messages
     std::atomic<bool> over = false;  // the process ends: there is no backend any more
     const std::chrono::nanoseconds timeout;
     std::mutex mutex;
     std::condition_variable changed;
     std::deque<Item> queue;
     std::exception_ptr failure;  // the first; ends the group
+    std::vector<std::weak_ptr<State>> parts;
     bool closed = false;
 
     // A collective that nobody issued takes the turn without the lock above: it is short.

@@ -43,6 +43,11 @@ class Single final : public Backend {
             .asked = request.asked == SteadyTime{} ? begin : request.asked};
   }
 
+  std::unique_ptr<Backend> split(const Subgroup& subgroup, Deadline /*deadline*/) override {
+    throw_if_aborted();
+    return subgroup.members.empty() ? nullptr : std::make_unique<Single>();
+  }
+
   void abort(const std::string& reason) noexcept override {
     const std::lock_guard lock(mutex_);
     if (reason_.empty()) {

@@ -44,7 +44,8 @@ pid_t Peers::pid(int rank) const {
 }
 
 std::string Peers::name(int rank) const {
-  return pid(rank) != 0 ? fmt::format("rank {} (pid {})", rank, pid(rank)) : fmt::format("rank {}", rank);
+  const int called = names_.empty() ? rank : names_[static_cast<std::size_t>(rank)];
+  return pid(rank) != 0 ? fmt::format("rank {} (pid {})", called, pid(rank)) : fmt::format("rank {}", called);
 }
 
 bool Peers::ended(int rank) const {

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <sys/types.h>
+#include <utility>
 #include <vector>
 
 #include "dear/base/file_descriptor.h"
@@ -15,6 +16,8 @@ class Peers {
   Peers() = default;
   // One pidfd per rank, in order. They tell about the very process even after its number is used again.
   explicit Peers(std::vector<FileDescriptor> processes);
+  // From now on messages call rank i names[i]; nothing changes where there are none.
+  void rename(std::vector<int> names) { names_ = std::move(names); }
 
   [[nodiscard]] std::string name(int rank) const;  // "rank 2 (pid 123)"; "rank 2" when unknown
   [[nodiscard]] pid_t pid(int rank) const;         // 0 when unknown
@@ -33,6 +36,7 @@ class Peers {
     pid_t pid = 0;
   };
   std::vector<Process> processes_;
+  std::vector<int> names_;
 };
 
 // "ranks 2, 3" or "rank 2".

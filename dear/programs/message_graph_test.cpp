@@ -56,8 +56,8 @@ class Watched final : public transport::Channels {
     }
   }
   bool progress() override { return channels_->progress(); }
-  void wait(const Describe& what, Deadline deadline) override {
-    channels_->wait(what, deadline);
+  void wait_until(const Describe& what, Deadline deadline, Deadline until) override {
+    channels_->wait_until(what, deadline, until);
     std::erase_if(posted_, [this](const transport::Transfer* one) {
       ahead_ -= one->done ? one->bytes : 0;
       return one->done;

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -32,16 +33,25 @@ bool is_integer(DType dtype) { return dtype == DType::i32 || dtype == DType::i64
 
 class Programs final : public Backend {
  public:
-  Programs(std::unique_ptr<transport::Channels> channels, ProgramOptions options)
-      : options_(std::move(options)),
-        rank_(channels->rank()),
-        size_(channels->size()),
-        channels_(std::move(channels)) {}
+  Programs(std::shared_ptr<transport::SharedChannels> shared, std::vector<int> members, transport::Tag tag,
+           ProgramOptions options)
+      : options_(std::move(options)), shared_(std::move(shared)), names_(std::move(members)) {
+    memory_->channels = shared_->open(names_, tag);
+    rank_ = memory_->channels->rank();
+    size_ = memory_->channels->size();
+  }
+  Programs(const Programs&) = delete;
+  Programs& operator=(const Programs&) = delete;
+  ~Programs() override {
+    if (!error_.has_come()) return;
+    memory_->channels.reset();
+    shared_->keep(std::move(memory_));
+  }
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return size_; }
   [[nodiscard]] std::string description() const override {
-    return fmt::format("programs over {}, {} {}", channels_->description(), size_,
+    return fmt::format("programs over {}, {} {}", channels().description(), size_,
                        size_ == 1 ? "rank" : "ranks");
   }
 
@@ -75,8 +85,20 @@ class Programs final : public Backend {
     return timing;
   }
 
+  std::unique_ptr<Backend> split(const Subgroup& subgroup, Deadline /*deadline*/) override {
+    std::unique_ptr<Backend> part;
+    guarded([&] {
+      if (subgroup.members.empty()) return;
+      std::vector<int> members;
+      for (const int member : subgroup.members) members.push_back(name_of(member));
+      part = make_program_backend(shared_, std::move(members), tag_of(subgroup), options_);
+    });
+    return part;
+  }
+  [[nodiscard]] int name() const override { return name_of(rank_); }
+
   void abort(const std::string& reason) noexcept override {
-    channels_->abort(fmt::format("rank {} failed: {}", rank_, reason));
+    channels().abort(fmt::format("rank {} failed: {}", name(), reason));
   }
 
  private:
@@ -101,16 +123,25 @@ class Programs final : public Backend {
     Prepared prepared;
     std::uint64_t used = 0;  // the last collective that did
   };
+  // What messages may still be on their way to after a failure.
+  struct Memory {
+    std::map<Recipe, Kept> graphs;
+    StagingMemory stage;                            // of the graphs
+    StagingMemory beside;                           // copies of vectors, and gathered contributions
+    std::unique_ptr<transport::Channels> channels;  // gone first: see StagingMemory
+  };
+
+  [[nodiscard]] transport::Channels& channels() const { return *memory_->channels; }
+  [[nodiscard]] int name_of(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
 
   ProgramOptions options_;
-  int rank_;
-  int size_;
+  std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
+  std::shared_ptr<transport::SharedChannels> shared_;
+  std::vector<int> names_;  // by rank, its rank in the whole of the channels
+  int rank_ = 0;
+  int size_ = 1;
   FirstError error_;
   std::uint64_t sequence_ = 0;  // collectives entered, allocations included
-  std::map<Recipe, Kept> graphs_;
-  StagingMemory stage_;                            // of the graphs
-  StagingMemory beside_;                           // copies of vectors, and gathered contributions
-  std::unique_ptr<transport::Channels> channels_;  // gone first: see StagingMemory
 };
 
 AlgorithmChoice Programs::choice_for(const CollectiveCall& call) const {
@@ -135,15 +166,15 @@ Prepared& Programs::prepared_for(const Request& request) {
                       .dtype = request.view.dtype,
                       .root = request.root,
                       .exact = exact};
-  const auto found = graphs_.find(recipe);
-  if (found != graphs_.end()) {
+  const auto found = memory_->graphs.find(recipe);
+  if (found != memory_->graphs.end()) {
     found->second.used = sequence_;
     return found->second.prepared;
   }
-  if (graphs_.size() >= kMostGraphs) {
-    graphs_.erase(std::min_element(graphs_.begin(), graphs_.end(), [](const auto& one, const auto& other) {
-      return one.second.used < other.second.used;
-    }));
+  if (memory_->graphs.size() >= kMostGraphs) {
+    memory_->graphs.erase(std::min_element(
+        memory_->graphs.begin(), memory_->graphs.end(),
+        [](const auto& one, const auto& other) { return one.second.used < other.second.used; }));
   }
   const CollectiveCall call{.operation = request.operation,
                             .bytes = request.view.count * size_of(request.view.dtype),
@@ -154,7 +185,7 @@ Prepared& Programs::prepared_for(const Request& request) {
                                .head_bytes = sizeof(Heading),
                                .heads_first = !options_.lengths_apart,
                                .most_ahead_bytes = options_.most_ahead_bytes});
-  return graphs_.emplace(recipe, Kept{.prepared = std::move(prepared), .used = sequence_})
+  return memory_->graphs.emplace(recipe, Kept{.prepared = std::move(prepared), .used = sequence_})
       .first->second.prepared;
 }
 
@@ -164,15 +195,15 @@ void Programs::execute(Prepared& prepared, const Heading& heading, ExecutionArgu
   arguments.compare = [&](int peer, const std::byte* bytes) {
     Heading theirs;
     std::memcpy(&theirs, bytes, sizeof theirs);
-    throw_on_mismatch(heading, rank_, theirs, peer);
+    throw_on_mismatch(heading, name(), theirs, name_of(peer));
   };
-  prepared.executor.execute(arguments, *channels_, stage_, what, deadline);
+  prepared.executor.execute(arguments, channels(), memory_->stage, what, deadline);
 }
 
 // Whoever has heard of all ranks, through others too, may go on.
 void Programs::meet(const Heading& heading, const Describe& what, Deadline deadline) {
   Prepared& prepared = prepared_for({.operation = Operation::barrier});
-  execute(prepared, heading, {.data = beside_.take(size_)}, what, deadline);
+  execute(prepared, heading, {.data = memory_->beside.take(size_)}, what, deadline);
 }
 
 void Programs::carry(const Request& request, const Describe& what, Deadline deadline) {
@@ -193,7 +224,7 @@ void Programs::carry(const Request& request, const Describe& what, Deadline dead
   const Range own = shard_of(request.view.count, dtype, size_, rank_);
   if (prepared.where == Where::on_copy && request.view.count > 0) {
     const std::int64_t bytes = request.view.count * element;
-    arguments.data = beside_.take(bytes);
+    arguments.data = memory_->beside.take(bytes);
     std::memcpy(arguments.data, memory_of(request.view), static_cast<std::size_t>(bytes));
   }
   execute(prepared, heading_of(sequence_, request), arguments, what, deadline);
@@ -212,7 +243,7 @@ void Programs::gather_and_add(Prepared& prepared, const Request& request, const 
                               Deadline deadline) {
   const View& view = request.view;
   const std::int64_t element = size_of(view.dtype);
-  std::byte* all = beside_.take(prepared.stride * size_);
+  std::byte* all = memory_->beside.take(prepared.stride * size_);
   if (view.count > 0) {
     std::memcpy(all + prepared.stride * rank_, memory_of(view),
                 static_cast<std::size_t>(view.count * element));
@@ -244,7 +275,27 @@ void Programs::divide(const Request& request, Range elements) const {
 
 std::unique_ptr<Backend> make_program_backend(std::unique_ptr<transport::Channels> channels,
                                               ProgramOptions options) {
-  return std::make_unique<Programs>(std::move(channels), std::move(options));
+  std::vector<int> all(static_cast<std::size_t>(channels->size()));
+  std::iota(all.begin(), all.end(), 0);
+  return make_program_backend(std::make_shared<transport::SharedChannels>(std::move(channels)),
+                              std::move(all), 0, std::move(options));
+}
+
+std::unique_ptr<Backend> make_program_backend(std::shared_ptr<transport::SharedChannels> channels,
+                                              std::vector<int> members, transport::Tag tag,
+                                              ProgramOptions options) {
+  return std::make_unique<Programs>(std::move(channels), std::move(members), tag, std::move(options));
+}
+
+transport::Tag tag_of(const Subgroup& subgroup) {
+  const auto tag = static_cast<transport::Tag>(subgroup.number);
+  if (tag > transport::kMostTag) {
+    throw ConfigError(
+        fmt::format("a job can make {} groups over messages, not more: make those that are needed "
+                    "once, and keep them",
+                    transport::kMostTag));
+  }
+  return tag;
 }
 
 }  // namespace dear::programs

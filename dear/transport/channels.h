@@ -9,6 +9,8 @@
 
 namespace dear::transport {
 
+inline Deadline earlier(Deadline one, Deadline other) { return one.at() < other.at() ? one : other; }
+
 // What tells messages between two ranks apart, beside their order: 0 to kMostTag.
 using Tag = std::uint32_t;
 inline constexpr Tag kMostTag = 32'000;  // MPI promises its users 32767
@@ -55,7 +57,9 @@ class Channels {
   // progress() until a transfer becomes done; between two looks it spins for a moment, then sleeps. At the
   // deadline a TimeoutError that names the peers of the unfinished receives; a TransportError when one of
   // them died or left, or any rank aborted.
-  virtual void wait(const Describe& what, Deadline deadline) = 0;
+  void wait(const Describe& what, Deadline deadline) { wait_until(what, deadline, deadline); }
+  // The same, but returns at `until` at the latest, whether a transfer became done or not.
+  virtual void wait_until(const Describe& what, Deadline deadline, Deadline until) = 0;
 
   // Everything throws a TransportError with this reason, here and, as soon as they look, on all ranks.
   virtual void abort(const std::string& reason) noexcept = 0;

@@ -50,6 +50,12 @@ TEST_P(Gloo, AddsInTheOrderOfRanksWhenAsked) {
               Each("ok"));
 }
 
+TEST_P(Gloo, HasParts) {
+  if (GetParam() <= 4) {
+    EXPECT_THAT(run(GetParam(), {}, collective::testing::check_parts), Each("ok"));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, Gloo, ::testing::Range(1, 9));
 
 TEST(GlooOnThreads, LargeVectorsTravelInSegments) {

@@ -16,7 +16,9 @@ class BorrowedChannels final : public transport::Channels {
   [[nodiscard]] std::string description() const override { return owner_.description(); }
   void start(transport::Transfer& transfer) override { owner_.start(transfer); }
   bool progress() override { return owner_.progress(); }
-  void wait(const Describe& what, Deadline deadline) override { owner_.wait(what, deadline); }
+  void wait_until(const Describe& what, Deadline deadline, Deadline until) override {
+    owner_.wait_until(what, deadline, until);
+  }
   void abort(const std::string& reason) noexcept override { owner_.abort(reason); }
 
  private:

@@ -1,11 +1,11 @@
 #include "dear/backends/mpi/mpi.h"
 
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "dear/backends/mpi/borrowed_channels.h"
 #include "dear/backends/mpi/one_host.h"
 #include "dear/backends/mpi/own.h"
 #include "dear/backends/mpi/remembered.h"
@@ -23,28 +23,34 @@ namespace {
 class OverMpi final : public Backend {
  public:
   OverMpi(std::unique_ptr<transport::Mpi> mpi, const MpiBackendOptions& options)
-      : mpi_(std::move(mpi)), small_(*mpi_), own_(*mpi_) {
-    const bool one_host = transport::on_one_host(*mpi_);
-    const bool ordered = options.reproducible || mpi_->size() <= 2 || (one_host && mpi_->size() < kManyRanks);
+      : mpi_(*mpi),
+        channels_(std::make_shared<transport::SharedChannels>(std::move(mpi))),
+        small_(mpi_),
+        own_(mpi_),
+        reproducible_(options.reproducible) {
+    const bool one_host = transport::on_one_host(mpi_);
+    const bool ordered = options.reproducible || mpi_.size() <= 2 || (one_host && mpi_.size() < kManyRanks);
     goes_around_ = !ordered && !one_host;
-    if (mpi_->size() > 1) {
-      remembered_ = remember_or_measure(*mpi_, options.cache_folder,
+    if (mpi_.size() > 1) {
+      remembered_ = remember_or_measure(mpi_, options.cache_folder,
                                         {.sums_go_around = goes_around_, .deadline = options.deadline});
     }
+    std::vector<int> all(static_cast<std::size_t>(mpi_.size()));
+    std::iota(all.begin(), all.end(), 0);
     programs_ = programs::make_program_backend(
-        std::make_unique<BorrowedChannels>(*mpi_),
+        channels_, std::move(all), 0,
         {.reproducible = ordered,
          .choose = [this](const programs::CollectiveCall& call) { return choice_for(call); }});
-    if (mpi_->size() > 1) {
-      headings_ = programs_->allocate(kHeading * mpi_->size(), options.deadline);
+    if (mpi_.size() > 1) {
+      headings_ = programs_->allocate(kHeading * mpi_.size(), options.deadline);
     }
   }
 
-  [[nodiscard]] int rank() const override { return mpi_->rank(); }
-  [[nodiscard]] int size() const override { return mpi_->size(); }
-  [[nodiscard]] std::string description() const override { return "mpi, " + describe(*mpi_); }
+  [[nodiscard]] int rank() const override { return mpi_.rank(); }
+  [[nodiscard]] int size() const override { return mpi_.size(); }
+  [[nodiscard]] std::string description() const override { return "mpi, " + describe(mpi_); }
   [[nodiscard]] std::string choices() const {
-    if (mpi_->size() == 1) return "nothing to send";
+    if (mpi_.size() == 1) return "nothing to send";
     return fmt::format("algorithms {} ({})", remembered_.origin, remembered_.choices.summary());
   }
 
@@ -57,9 +63,9 @@ class OverMpi final : public Backend {
   Timing run(const Request& request, Deadline deadline) override {
     Timing timing;
     guarded([&] {
-      if (small_.can(request)) {
+      if (!split_ && small_.can(request)) {
         timing = run_small(request, deadline);
-      } else if (goes_by_mpis_own(request)) {
+      } else if (!split_ && goes_by_mpis_own(request)) {
         timing = run_by_mpi(request, deadline);
       } else {
         timing = programs_->run(request, deadline);
@@ -68,10 +74,23 @@ class OverMpi final : public Backend {
     return timing;
   }
 
+  std::unique_ptr<Backend> split(const Subgroup& subgroup, Deadline /*deadline*/) override {
+    std::unique_ptr<Backend> part;
+    guarded([&] {
+      split_ = true;
+      if (subgroup.members.empty()) return;
+      part = programs::make_program_backend(channels_, subgroup.members, programs::tag_of(subgroup),
+                                            {.reproducible = reproducible_, .link = kLink});
+    });
+    return part;
+  }
+
   void abort(const std::string& reason) noexcept override { programs_->abort(reason); }
 
  private:
   static constexpr std::int64_t kHeading = 64;
+  // Typical of a network between hosts; it chooses the algorithms of parts of this group.
+  static constexpr Link kLink{.alpha_seconds = 3e-5, .beta_seconds_per_byte = 1e-9};
   static_assert(sizeof(programs::Heading) <= kHeading);
 
   // An error of MPI's own collectives is this rank's for good as well.
@@ -144,11 +163,16 @@ class OverMpi final : public Backend {
   }
 
   std::unique_ptr<Backend> programs_;  // its memory outlives the channels: messages may be on their way
-  std::unique_ptr<transport::Mpi> mpi_;
+  transport::Mpi& mpi_;
+  std::shared_ptr<transport::SharedChannels> channels_;  // that are this MPI
   SmallCollectives small_;
   MpisOwn own_;
   Remembered remembered_;
-  bool goes_around_ = false;  // large sums, see way_of()
+  bool goes_around_ = false;  // large sums, see choice_for()
+  bool reproducible_;
+  // Afterwards nothing waits in MPI for this group alone: neither eager messages nor MPI's own collectives
+  // do.
+  bool split_ = false;
   FirstError error_;
   std::uint64_t sequence_ = 0;  // collectives without programs
   Buffer headings_;

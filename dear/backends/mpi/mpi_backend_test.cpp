@@ -51,6 +51,7 @@ TEST_P(MpiBackendTest, DoesWhatEveryBackendDoes) {
   if (group.size() > 1) {
     collective::testing::check_waiting(group);
   }
+  collective::testing::check_parts(group);
   EXPECT_EQ(group.shares_memory(), GetParam() && group.size() > 1);
   if (group.shares_memory()) {
     collective::testing::check_shared_buffers(group);

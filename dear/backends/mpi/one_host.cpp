@@ -34,7 +34,7 @@ class BesideMpi final : public Backend {
   }
 
  public:
-  BesideMpi(std::unique_ptr<transport::Mpi> mpi, std::unique_ptr<SharedMemory> memory)
+  BesideMpi(std::shared_ptr<transport::Mpi> mpi, std::unique_ptr<SharedMemory> memory)
       : mpi_(std::move(mpi)), memory_(std::move(memory)) {}
 
   [[nodiscard]] int rank() const override { return memory_->rank(); }
@@ -51,13 +51,16 @@ class BesideMpi final : public Backend {
   Timing run(const Request& request, Deadline deadline) override {
     return guarded([&] { return memory_->run(request, deadline); });
   }
+  std::unique_ptr<Backend> split(const Subgroup& subgroup, Deadline deadline) override {
+    return guarded([&] { return memory_->split(subgroup, deadline); });
+  }
   void abort(const std::string& reason) noexcept override {
     memory_->abort(reason);
     mpi_->abort(reason);
   }
 
  private:
-  std::unique_ptr<transport::Mpi> mpi_;
+  std::shared_ptr<transport::Mpi> mpi_;
   std::unique_ptr<SharedMemory> memory_;  // it moves MPI on, so it goes first
   FirstError error_;
 };
@@ -71,6 +74,8 @@ std::unique_ptr<Backend> make_on_one_host(std::unique_ptr<transport::Mpi>& mpi, 
     return nullptr;
   }
   const std::string name = text_of_rank_0(*mpi, fresh_name(), deadline);
+  // Parts of the group move MPI on as well, and may live longer.
+  const auto kept = std::make_shared<std::shared_ptr<transport::Mpi>>();
   std::unique_ptr<SharedMemory> memory;
   try {
     const Deadline soon =
@@ -79,7 +84,7 @@ std::unique_ptr<Backend> make_on_one_host(std::unique_ptr<transport::Mpi>& mpi, 
                        .rank = mpi->rank(),
                        .size = mpi->size(),
                        .deadline = soon,
-                       .meanwhile = [&mpi = *mpi] { mpi.progress(); }});
+                       .meanwhile = [&mpi = *mpi, kept] { mpi.progress(); }});
   } catch (const Error& error) {
     why_not = error.what();
   }
@@ -87,7 +92,8 @@ std::unique_ptr<Backend> make_on_one_host(std::unique_ptr<transport::Mpi>& mpi, 
     if (memory) why_not = "another rank could not have it";
     return nullptr;
   }
-  return std::make_unique<BesideMpi>(std::move(mpi), std::move(memory));
+  *kept = std::move(mpi);
+  return std::make_unique<BesideMpi>(*kept, std::move(memory));
 }
 
 }  // namespace dear::backends

@@ -73,6 +73,12 @@ class Shaped final : public Backend {
     return {.begin = begin, .end = last_end_, .asked = real.asked};
   }
 
+  std::unique_ptr<Backend> split(const Subgroup& subgroup, Deadline deadline) override {
+    auto part = inner_->split(subgroup, deadline);
+    return part ? std::make_unique<Shaped>(std::move(part), network_) : nullptr;
+  }
+  [[nodiscard]] int name() const override { return inner_->name(); }
+
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
 
  private:

@@ -82,15 +82,15 @@ class Clock {
   double begin_ = now_seconds();
 };
 
-std::string absence(const Message& roster, int size, const Clock& clock) {
+std::string absence(const Message& roster, const ShmOptions& options, const Clock& clock) {
   std::vector<int> absent;
-  for (int rank = 0; rank < size; ++rank) {
+  for (int rank = 0; rank < options.size; ++rank) {
     if (!roster.has_come(rank)) {
-      absent.push_back(rank);
+      absent.push_back(options.name_of(rank));
     }
   }
   return fmt::format("{} did not come within {}: were all {} started on this host with the same rendezvous?",
-                     host::list_ranks(absent), clock.allowance(), size);
+                     host::list_ranks(absent), clock.allowance(), options.size);
 }
 
 [[noreturn]] void throw_told(const Message& message) {
@@ -123,7 +123,7 @@ class Host {
   Meeting gather() {
     while (came_ < options_.size) {
       if (clock_.deadline().expired()) {
-        refuse(Message::Kind::timeout, absence(roster_, options_.size, clock_));
+        refuse(Message::Kind::timeout, absence(roster_, options_, clock_));
       }
       wait();
       while (Socket socket = accept_from(listener_)) {
@@ -164,7 +164,7 @@ class Host {
         if (guest.rank >= 0) {
           refuse(Message::Kind::transport,
                  fmt::format("rank {} (pid {}) died while the ranks were meeting: its own output says why",
-                             guest.rank, guest.socket.peer().pid));
+                             options_.name_of(guest.rank), guest.socket.peer().pid));
         }
         guest.socket = Socket();
         return;
@@ -306,8 +306,8 @@ class Visitor {
         case Socket::Received::closed:
           if (roster.kind == Message::Kind::roster) {
             throw TransportError(
-                fmt::format("rank 0 (pid {}) died while the ranks were meeting: its own output says why",
-                            host.peer().pid));
+                fmt::format("rank {} (pid {}) died while the ranks were meeting: its own output says why",
+                            options_.name_of(0), host.peer().pid));
           }
           return nullptr;
         case Socket::Received::nothing_yet:
@@ -343,9 +343,9 @@ class Visitor {
     Message message;
     message.kind = Message::Kind::timeout;
     message.set_text(roster.kind == Message::Kind::roster
-                         ? absence(roster, options_.size, clock_)
-                         : fmt::format("rank 0 (pid {}) did not answer within {}: is it stopped?",
-                                       host.peer().pid, clock_.allowance()));
+                         ? absence(roster, options_, clock_)
+                         : fmt::format("rank {} (pid {}) did not answer within {}: is it stopped?",
+                                       options_.name_of(0), host.peer().pid, clock_.allowance()));
     host.send(message);
     throw_told(message);
   }
@@ -374,9 +374,9 @@ Meeting meet(const ShmOptions& options) {
               ? fmt::format("another process held the place of rank 0 for {}: give each job a "
                             "rendezvous of its own",
                             visitor.clock().allowance())
-              : fmt::format("rank 0 did not come within {}: were all {} started on this host with the "
+              : fmt::format("rank {} did not come within {}: were all {} started on this host with the "
                             "same rendezvous?",
-                            visitor.clock().allowance(), options.size));
+                            options.name_of(0), visitor.clock().allowance(), options.size));
     }
     pause_until(options.deadline);
   }

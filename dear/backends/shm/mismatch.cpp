@@ -118,7 +118,7 @@ RequestSummary summarize_shared_allocation(std::int64_t bytes) {
   return mine;
 }
 
-void throw_on_mismatch(const std::vector<RequestSummary>& by_rank) {
+void throw_on_mismatch(const std::vector<RequestSummary>& by_rank, const std::vector<int>& names) {
   const RequestSummary& first = by_rank.front();
   const RequestSummary* other = nullptr;
   std::vector<int> ranks;
@@ -128,7 +128,7 @@ void throw_on_mismatch(const std::vector<RequestSummary>& by_rank) {
       other = &one;
     }
     if (other != nullptr && key(one) == key(*other)) {
-      ranks.push_back(static_cast<int>(rank));
+      ranks.push_back(names.empty() ? static_cast<int>(rank) : names[rank]);
     }
   }
   if (other == nullptr) {
@@ -141,9 +141,10 @@ void throw_on_mismatch(const std::vector<RequestSummary>& by_rank) {
     expected = describe_place(first);
   }
   throw MismatchError(fmt::format(
-      "collective {}: {} {} for {}, rank 0 for {}: every rank must issue the same collectives in "
+      "collective {}: {} {} for {}, rank {} for {}: every rank must issue the same collectives in "
       "the same order",
-      first.sequence, host::list_ranks(ranks), ranks.size() == 1 ? "asks" : "ask", theirs, expected));
+      first.sequence, host::list_ranks(ranks), ranks.size() == 1 ? "asks" : "ask", theirs,
+      names.empty() ? 0 : names[0], expected));
 }
 
 }  // namespace dear::backends

@@ -20,8 +20,8 @@ PackedSummary packed(const RequestSummary& summary);
 
 bool asks_the_same(const RequestSummary& one, const RequestSummary& other);
 
-// MismatchError, the same on every rank, that names the ranks which differ from rank 0 in the way the first
-// of them does, and what both ask for.
-void throw_on_mismatch(const std::vector<RequestSummary>& by_rank);
+// `names`: what ranks are called, where not by their number. MismatchError, the same on every rank, that
+// names the ranks which differ from rank 0 in the way the first of them does, and what both ask for.
+void throw_on_mismatch(const std::vector<RequestSummary>& by_rank, const std::vector<int>& names = {});
 
 }  // namespace dear::backends

@@ -1,9 +1,9 @@
 #include "dear/backends/shm/shm.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <limits>
-#include <mutex>
 #include <typeinfo>
 #include <unistd.h>
 #include <utility>
@@ -14,7 +14,7 @@
 #include "dear/backends/shm/meeting.h"
 #include "dear/backends/shm/mismatch.h"
 #include "dear/backends/shm/movement.h"
-#include "dear/backends/shm/segment_channel.h"
+#include "dear/backends/shm/thread_channel.h"
 #include "dear/base/error.h"
 #include "dear/base/first_error.h"
 #include "dear/base/units.h"
@@ -48,14 +48,15 @@ std::int64_t nanoseconds_of(SteadyTime time) { return time.time_since_epoch() / 
 
 class Shm final : public SharedMemory {
  public:
-  Shm(std::shared_ptr<Segment> board, Peers peers, std::unique_ptr<SegmentChannel> channel, int rank,
-      int size, std::function<void()> meanwhile = {})
-      : rank_(rank),
-        size_(size),
+  Shm(std::shared_ptr<Segment> board, Peers peers, std::unique_ptr<SegmentChannel> channel,
+      ShmOptions options)
+      : options_(std::move(options)),
+        rank_(options_.rank),
+        size_(options_.size),
         control_(
-            std::make_shared<Control>(std::move(board), std::move(peers), rank, size, std::move(meanwhile))),
+            std::make_shared<Control>(std::move(board), std::move(peers), rank_, size_, options_.meanwhile)),
         channel_(std::move(channel)),
-        parts_(static_cast<std::size_t>(size)) {}
+        parts_(static_cast<std::size_t>(size_)) {}
   Shm(const Shm&) = delete;
   Shm& operator=(const Shm&) = delete;
   ~Shm() override { control_->leave(); }
@@ -106,8 +107,29 @@ class Shm final : public SharedMemory {
     return timing;
   }
 
+  // The members meet under a name made of this group's.
+  std::unique_ptr<Backend> split(const Subgroup& subgroup, Deadline deadline) override {
+    std::unique_ptr<Backend> part;
+    guarded([&] {
+      const auto& members = subgroup.members;
+      if (members.empty()) return;
+      ShmOptions options{
+          .rendezvous =
+              fmt::format("{} group {} color {}", options_.rendezvous, subgroup.number, subgroup.color),
+          .rank = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin()),
+          .size = static_cast<int>(members.size()),
+          .deadline = deadline,
+          .meanwhile = options_.meanwhile};
+      for (const int member : members) options.names.push_back(options_.name_of(member));
+      part = make_shm(options);
+    });
+    return part;
+  }
+  [[nodiscard]] int name() const override { return options_.name_of(rank_); }
+
   void abort(const std::string& reason) noexcept override {
-    control_->post_failure(Control::FailureKind::transport, fmt::format("rank {} failed: {}", rank_, reason));
+    control_->post_failure(Control::FailureKind::transport,
+                           fmt::format("rank {} failed: {}", name(), reason));
   }
 
  private:
@@ -143,6 +165,7 @@ class Shm final : public SharedMemory {
   Buffer allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline);
   Timing run_on_all(const Request& request, Deadline deadline);
 
+  const ShmOptions options_;
   int rank_;
   int size_;
   std::shared_ptr<Control> control_;
@@ -183,7 +206,7 @@ Timing Shm::enter(RequestSummary& mine, SteadyTime now, bool timed, const Contro
     alike = alike && control_->brief_of_last(rank).packed_summary == packed_summary;
   }
   if (!alike) {
-    throw_on_mismatch(all_summaries());
+    throw_on_mismatch(all_summaries(), options_.names);
   }
   if (!timed) {
     return {};
@@ -235,7 +258,7 @@ Buffer Shm::allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline) 
     try {
       region->segment = channel_->take(total, deadline);
     } catch (const Error& error) {
-      control_->fail(Control::FailureKind::transport, fmt::format("rank {}: {}", rank_, error.what()));
+      control_->fail(Control::FailureKind::transport, fmt::format("rank {}: {}", name(), error.what()));
     }
   }
   control_->barrier(what, deadline);
@@ -307,33 +330,6 @@ Timing Shm::run_on_all(const Request& request, Deadline deadline) {
   return timing;
 }
 
-// Threads share the mapping itself. The last to take lets go of it: a buffer lives as long as its handles.
-class ThreadChannel final : public SegmentChannel {
- public:
-  struct Shelf {
-    std::mutex mutex;
-    std::shared_ptr<Segment> segment;
-    int takers = 0;
-  };
-  ThreadChannel(std::shared_ptr<Shelf> shelf, int size) : shelf_(std::move(shelf)), size_(size) {}
-
-  void give(const std::shared_ptr<Segment>& segment) override {
-    if (size_ > 1) {
-      const std::lock_guard lock(shelf_->mutex);
-      shelf_->segment = segment;
-      shelf_->takers = size_ - 1;
-    }
-  }
-  std::shared_ptr<Segment> take(std::int64_t /*bytes*/, Deadline /*deadline*/) override {
-    const std::lock_guard lock(shelf_->mutex);
-    return --shelf_->takers == 0 ? std::move(shelf_->segment) : shelf_->segment;
-  }
-
- private:
-  std::shared_ptr<Shelf> shelf_;
-  int size_;
-};
-
 void check_size(int size) {
   if (size < 1 || size > Control::kMaxRanks) {
     throw ConfigError(
@@ -349,9 +345,9 @@ std::unique_ptr<SharedMemory> make_shm(const ShmOptions& options) {
     throw ConfigError(fmt::format("there is no rank {} among {} ranks", options.rank, options.size));
   }
   Meeting meeting = meet(options);
-  auto backend =
-      std::make_unique<Shm>(std::move(meeting.board), std::move(meeting.peers), std::move(meeting.channel),
-                            options.rank, options.size, options.meanwhile);
+  meeting.peers.rename(options.names);
+  auto backend = std::make_unique<Shm>(std::move(meeting.board), std::move(meeting.peers),
+                                       std::move(meeting.channel), options);
   backend->meet(options.deadline);
   return backend;
 }
@@ -361,10 +357,13 @@ std::vector<std::unique_ptr<SharedMemory>> make_shared_memory_threads(int size) 
   const auto board = Segment::create(Control::bytes_for(size), "the ranks' meeting place");
   board->close_file();
   const auto shelf = std::make_shared<ThreadChannel::Shelf>();
+  static std::atomic<int> worlds = 0;
+  const std::string name = fmt::format("threads of {}, {}", getpid(), worlds.fetch_add(1));
   std::vector<std::unique_ptr<SharedMemory>> backends;
   for (int rank = 0; rank < size; ++rank) {
-    backends.push_back(
-        std::make_unique<Shm>(board, Peers(), std::make_unique<ThreadChannel>(shelf, size), rank, size));
+    backends.push_back(std::make_unique<Shm>(
+        board, Peers(), std::make_unique<ThreadChannel>(shelf, size),
+        ShmOptions{.rendezvous = name, .rank = rank, .size = size, .deadline = Deadline(SteadyTime{})}));
   }
   return backends;
 }

@@ -12,7 +12,6 @@
 #include "dear/collective/reduce_kernels.h"
 #include "dear/collective/shard.h"
 #include "dear/programs/program_backend.h"
-#include "dear/transport/subset.h"
 
 namespace dear::backends {
 namespace {
@@ -21,11 +20,15 @@ namespace {
 // with the shards of each other: one for each host, which lie apart in the vector and side by side in
 // `scratch`, where they are a vector of their own for the ranks across. It is shared like any buffer, so that
 // the ranks of a host take from each other what came from outside.
+// Typical of a network between hosts; it only decides between algorithms.
+constexpr Link kLink{.alpha_seconds = 3e-5, .beta_seconds_per_byte = 1e-9};
+
 class TwoLevel final : public Backend {
  public:
   TwoLevel(std::unique_ptr<SharedMemory> host, std::unique_ptr<Backend> across, const TwoLevelShape& shape,
-           std::string description)
+           std::string description, std::shared_ptr<transport::SharedChannels> channels)
       : host_(std::move(host)),
+        channels_(std::move(channels)),
         across_(std::move(across)),
         hosts_(shape.hosts),
         locals_(shape.ranks_per_host),
@@ -57,6 +60,17 @@ class TwoLevel final : public Backend {
       timing.end = SteadyClock::now();
     });
     return timing;
+  }
+
+  // By messages alone: the members are no grid of hosts in general.
+  std::unique_ptr<Backend> split(const Subgroup& subgroup, Deadline /*deadline*/) override {
+    std::unique_ptr<Backend> part;
+    guarded([&] {
+      if (subgroup.members.empty()) return;
+      part = programs::make_program_backend(channels_, subgroup.members, programs::tag_of(subgroup),
+                                            {.link = kLink});
+    });
+    return part;
   }
 
   void abort(const std::string& reason) noexcept override {
@@ -133,6 +147,7 @@ class TwoLevel final : public Backend {
   void divide(const Request& request, std::byte* data, std::int64_t count) const;
 
   std::unique_ptr<SharedMemory> host_;
+  std::shared_ptr<transport::SharedChannels> channels_;
   std::unique_ptr<Backend> across_;
   int hosts_;
   int locals_;
@@ -289,11 +304,10 @@ std::unique_ptr<Backend> make_two_level(std::unique_ptr<SharedMemory> host,
   for (int number = 0; number < shape.hosts; ++number) {
     members.push_back(number * shape.ranks_per_host + host->rank());
   }
-  // Typical of a network between hosts; it only decides between algorithms.
-  constexpr Link kLink{.alpha_seconds = 3e-5, .beta_seconds_per_byte = 1e-9};
-  auto across = programs::make_program_backend(
-      transport::make_subset(std::move(channels), std::move(members)), {.link = kLink});
-  return std::make_unique<TwoLevel>(std::move(host), std::move(across), shape, std::move(description));
+  auto shared = std::make_shared<transport::SharedChannels>(std::move(channels));
+  auto across = programs::make_program_backend(shared, std::move(members), 0, {.link = kLink});
+  return std::make_unique<TwoLevel>(std::move(host), std::move(across), shape, std::move(description),
+                                    std::move(shared));
 }
 
 }  // namespace dear::backends

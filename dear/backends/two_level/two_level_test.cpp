@@ -38,6 +38,7 @@ class TwoLevels : public ::testing::TestWithParam<std::tuple<int, int>> {
 TEST_P(TwoLevels, CarryEverything) {
   const auto reports = collective::testing::run_on_threads(make_threads(shape_), {}, [](Group& group) {
     collective::testing::check_group(group, {.order = collective::testing::Order::fixed});
+    collective::testing::check_parts(group);
   });
   EXPECT_THAT(reports, Each("ok"));
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -270,6 +271,75 @@ void check_group(Group& group, const ConformanceOptions& options) {
   check_movements(group, options);
   check_in_flight(group, options);
   check_rounding(group, options);
+}
+
+namespace {
+
+View filled(const Group& group, const Buffer& buffer) {
+  const View view{.buffer = buffer, .count = buffer.bytes() / size_of(DType::f32)};
+  fill(view, group.rank());
+  return view;
+}
+
+void expect_sum(const Group& group, const View& view, const std::string& what) {
+  expect_range(view, {.begin = 0, .end = view.count}, what,
+               [&](std::int64_t i) { return expected(DType::f32, Reduction::sum, group.size(), i); });
+}
+
+void check_sum(const Group& group, const std::string& what) {
+  for (const std::int64_t count : {3, 1000, 30'000}) {
+    const View view = filled(group, group.allocate(count * size_of(DType::f32)));
+    group.all_reduce(view, Reduction::sum).wait();
+    expect_sum(group, view, what);
+  }
+}
+
+}  // namespace
+
+void check_parts(const Group& group) {
+  const int rank = group.rank(), size = group.size();
+  std::optional<Group> same = group.duplicate();
+  EXPECT_EQ(same->rank(), rank);
+  EXPECT_EQ(same->size(), size);
+  // At once, and not in one order on all ranks.
+  const View here = filled(group, group.allocate(200'000)), there = filled(*same, same->allocate(200'000));
+  for (int round = 0; round < 5; ++round) {
+    filled(group, here.buffer);
+    filled(*same, there.buffer);
+    Pending first, second;
+    if (rank % 2 == 0) {
+      first = group.all_reduce(here, Reduction::sum);
+      second = same->all_reduce(there, Reduction::sum);
+    } else {
+      second = same->all_reduce(there, Reduction::sum);
+      first = group.all_reduce(here, Reduction::sum);
+    }
+    first.wait();
+    second.wait();
+    expect_sum(group, here, "group");
+    expect_sum(*same, there, "duplicate");
+  }
+  same.reset();
+  // By color, backwards.
+  const std::optional<Group> half = group.split(rank % 2, -rank);
+  ASSERT_TRUE(half);
+  EXPECT_EQ(half->size(), (size + 1 - rank % 2) / 2);
+  EXPECT_EQ(half->rank(), (size - 1 - rank) / 2);
+  check_sum(*half, "half");
+  // Some ranks stay out, and a part of a part outlives it.
+  std::optional<Group> rest = group.split(rank == 0 ? -1 : 7, 0);
+  EXPECT_EQ(rest.has_value(), rank != 0);
+  if (rest) {
+    EXPECT_EQ(rest->rank(), rank - 1);
+    const std::optional<Group> inner = rest->split(0, -rank);
+    rest.reset();
+    EXPECT_EQ(inner->rank(), size - 1 - rank);
+    check_sum(*inner, "part of a part");
+    check_sum(*half, "half");
+  } else {
+    check_sum(*half, "half");
+  }
+  check_sum(group, "group");
 }
 
 }  // namespace dear::collective::testing

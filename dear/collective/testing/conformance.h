@@ -46,4 +46,7 @@ void check_shared_buffers(Group& group, const ConformanceOptions& options = {});
 // All but the last two.
 void check_group(Group& group, const ConformanceOptions& options = {});
 
+// Duplicates and splits it, and parts of it: every part works, beside the group and on its own.
+void check_parts(const Group& group);
+
 }  // namespace dear::collective::testing

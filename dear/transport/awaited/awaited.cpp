@@ -1,5 +1,6 @@
 #include "dear/transport/awaited/awaited.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <set>
@@ -54,10 +55,11 @@ class AwaitedChannels final : public Channels {
     return bulletin_.collect();
   }
 
-  void wait(const Describe& what, Deadline deadline) override {
+  void wait_until(const Describe& what, Deadline deadline, Deadline until) override {
     throw_if_failed();
-    if (bulletin_.wait(deadline)) return;
+    if (bulletin_.wait(earlier(deadline, until))) return;
     throw_if_failed();
+    if (!deadline.expired()) return;
     fail(std::make_exception_ptr(TimeoutError(say_late(what()))));
     throw_if_failed();
   }

@@ -60,7 +60,7 @@ void MpiChannels::run(const MpiCollective& collective, const Describe& what, Dea
       check(mpi.test(&done), "carry a collective");
       return done != 0;
     };
-    wait_until(look, what, deadline);
+    look_until(look, what, deadline, deadline);
   });
 }
 

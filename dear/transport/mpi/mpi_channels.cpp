@@ -257,16 +257,16 @@ void MpiChannels::exchange(std::span<const EagerMessage> messages, Tag tag, cons
       poll();
       return std::all_of(exchanged_.begin(), exchanged_.end(), [](const Transfer& one) { return one.done; });
     };
-    wait_until(all_done, what, deadline);
+    look_until(all_done, what, deadline, deadline);
   });
 }
 
 // ---- Waiting.
 
-void MpiChannels::wait(const Describe& what, Deadline deadline) {
+void MpiChannels::wait_until(const Describe& what, Deadline deadline, Deadline until) {
   guarded([&] {
     if (!poll()) {
-      wait_until([this] { return poll(); }, what, deadline, &usual_wait());
+      look_until([this] { return poll(); }, what, deadline, until, &usual_wait());
     }
   });
 }
@@ -284,15 +284,15 @@ UsualWait& MpiChannels::usual_wait() {
   return usual_waits_[std::bit_width(static_cast<std::uint64_t>(shortest))];
 }
 
-void MpiChannels::wait_until(const std::function<bool()>& look, const Describe& what, Deadline deadline,
-                             UsualWait* usual) {
+void MpiChannels::look_until(const std::function<bool()>& look, const Describe& what, Deadline deadline,
+                             Deadline until, UsualWait* usual) {
   if (look()) {
     return;
   }
   Backoff backoff(processors_, usual == nullptr ? std::chrono::nanoseconds{} : usual->time());
   SteadyTime since{};
   for (;;) {
-    backoff.pause(deadline);
+    backoff.pause(earlier(deadline, until));
     if (look()) {
       if (usual != nullptr) {
         usual->learn(backoff.waited());
@@ -301,6 +301,9 @@ void MpiChannels::wait_until(const std::function<bool()>& look, const Describe& 
     }
     if (aborted_.load(std::memory_order_relaxed)) {
       look_for_abort();
+    }
+    if (until.at() < deadline.at() && until.expired()) {
+      return;
     }
     if (!backoff.slept()) {
       continue;

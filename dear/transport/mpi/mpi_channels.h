@@ -40,7 +40,7 @@ class MpiChannels final : public Mpi {
 
   void start(Transfer& transfer) override;
   bool progress() override;
-  void wait(const Describe& what, Deadline deadline) override;
+  void wait_until(const Describe& what, Deadline deadline, Deadline until) override;
   void abort(const std::string& reason) noexcept override;
 
   void exchange(std::span<const EagerMessage> messages, Tag tag, const Describe& what,
@@ -77,7 +77,7 @@ class MpiChannels final : public Mpi {
   [[noreturn]] void throw_wrong_length(const Transfer& transfer, const MpiCompletion& completion) const;
 
   UsualWait& usual_wait();
-  void wait_until(const std::function<bool()>& look, const Describe& what, Deadline deadline,
+  void look_until(const std::function<bool()>& look, const Describe& what, Deadline deadline, Deadline until,
                   UsualWait* usual = nullptr);
   [[nodiscard]] std::vector<int> awaited() const;
   void look_for_trouble(const Describe& what, SteadyTime since);

@@ -94,7 +94,7 @@ class ThreadChannels final : public Channels {
     return advance();
   }
 
-  void wait(const Describe& what, Deadline deadline) override {
+  void wait_until(const Describe& what, Deadline deadline, Deadline until) override {
     std::unique_lock lock(world_->mutex);
     const SteadyTime since = SteadyClock::now();
     for (;;) {
@@ -105,9 +105,10 @@ class ThreadChannels final : public Channels {
         world_->fail(std::make_exception_ptr(TransportError(host::Peers().is_gone(peer, true, what()))));
         throw_failure();
       }
-      if (world_->changed.wait_until(lock, deadline.at()) == std::cv_status::timeout && deadline.expired()) {
+      const Deadline end = earlier(deadline, until);
+      if (world_->changed.wait_until(lock, end.at()) == std::cv_status::timeout && end.expired()) {
         throw_failure();
-        if (advance()) return;
+        if (advance() || !deadline.expired()) return;
         const std::chrono::duration<double> waited = SteadyClock::now() - since;
         world_->fail(
             std::make_exception_ptr(TimeoutError(host::Peers().are_late(awaited(), waited.count(), what()))));
