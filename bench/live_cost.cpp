@@ -16,9 +16,9 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "dear/backends/init.h"
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
-#include "dear/backends/init.h"
 #include "dear/demo/gpt.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/operator_observer.h"

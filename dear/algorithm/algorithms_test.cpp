@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/algorithm/verify.h"
+#include "dear/algorithm/testing/verify.h"
 #include "dear/base/error.h"
 
 namespace dear::algorithm {
@@ -19,6 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
+using testing::verify;
 
 constexpr int kMostRanks = 33;
 

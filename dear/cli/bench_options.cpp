@@ -8,10 +8,10 @@
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/cli/option_checks.h"
+#include "dear/host/memory.h"
 #include "dear/launch/cores.h"
 #include "dear/launch/own_command.h"
 #include "dear/measure/launched_benchmark.h"
-#include "dear/host/memory.h"
 
 namespace dear::cli {
 namespace {

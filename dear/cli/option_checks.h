@@ -9,8 +9,8 @@
 
 #include <fmt/format.h>
 
-#include "dear/base/error.h"
 #include "dear/backends/environment.h"
+#include "dear/base/error.h"
 
 // Checks of options that several commands have. Each throws ConfigError with one sentence that names the
 // option.

@@ -13,6 +13,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "dear/backends/backends.h"
+#include "dear/backends/environment.h"
+#include "dear/backends/init.h"
 #include "dear/base/atomic_file.h"
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
@@ -24,10 +27,7 @@
 #include "dear/cli/train_options.h"
 #include "dear/cli/train_report.h"
 #include "dear/cli/tuning_table.h"
-#include "dear/backends/backends.h"
-#include "dear/backends/environment.h"
 #include "dear/collective/exchange.h"
-#include "dear/backends/init.h"
 #include "dear/demo/corpus.h"
 #include "dear/demo/optimizers.h"
 #include "dear/demo/result_json.h"
@@ -197,7 +197,8 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
       "model a network: " + names_in(network_presets()) +
           ", bandwidth=1gbit,latency=50us, or a cluster file (default: the real one)");
   add("--backend", options.backend,
-      "what carries collectives: " + names_in(backend_table()) + " (default: the fastest that reaches all ranks)");
+      "what carries collectives: " + names_in(backend_table()) +
+          " (default: the fastest that reaches all ranks)");
   command.add_flag("--reproducible", options.reproducible,
                    "add up in the order of ranks on every backend, so that results are the same bits");
   command.add_flag(

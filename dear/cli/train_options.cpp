@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "dear/backends/backends.h"
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/cli/option_checks.h"
-#include "dear/backends/backends.h"
 #include "dear/demo/optimizers.h"
 #include "dear/launch/cores.h"
 #include "dear/launch/launcher.h"

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "dear/base/error.h"
 #include "dear/backends/environment.h"
+#include "dear/base/error.h"
 #include "dear/measure/private_memory.h"
 #include "dear/transport/gloo/gloo.h"
 

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "dear/backends/backends.h"
-#include "dear/collective/exchange.h"
 #include "dear/backends/init.h"
+#include "dear/collective/exchange.h"
 #include "dear/measure/group_collectives.h"
 #include "dear/measure/rank_runner.h"
 

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "dear/base/error.h"
 #include "dear/backends/init.h"
+#include "dear/base/error.h"
 #include "dear/measure/gloo_collectives.h"
 #include "dear/measure/group_collectives.h"
 #include "dear/measure/memcpy_collectives.h"

@@ -7,10 +7,10 @@
 #include <thread>
 #include <unistd.h>
 
+#include "dear/backends/environment.h"
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
 #include "dear/base/start_thread.h"
-#include "dear/backends/environment.h"
 #include "dear/launch/cores.h"
 #include "dear/launch/pipe.h"
 #include "dear/measure/connection.h"

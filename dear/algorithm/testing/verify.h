@@ -2,7 +2,7 @@
 
 #include "dear/algorithm/program.h"
 
-namespace dear::algorithm {
+namespace dear::algorithm::testing {
 
 // Plays a program with symbols instead of numbers: the value of a block is the set of ranks whose
 // contributions are in it. ScheduleError, one sentence with round and rank, for the first of
@@ -17,4 +17,4 @@ namespace dear::algorithm {
 inline constexpr int kMostVerifiedRanks = 1024;
 void verify(const Program& program);
 
-}  // namespace dear::algorithm
+}  // namespace dear::algorithm::testing

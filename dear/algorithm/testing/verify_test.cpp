@@ -1,4 +1,4 @@
-#include "dear/algorithm/verify.h"
+#include "dear/algorithm/testing/verify.h"
 
 #include <functional>
 #include <ostream>
@@ -14,7 +14,9 @@ namespace dear::algorithm::verify_test {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::kMostVerifiedRanks;
 using ::testing::ThrowsMessage;
+using testing::verify;
 
 // A good ring reduce-scatter or all-gather of three ranks, spoilt.
 struct Spoilt {

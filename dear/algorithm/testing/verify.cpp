@@ -1,4 +1,4 @@
-#include "dear/algorithm/verify.h"
+#include "dear/algorithm/testing/verify.h"
 
 #include <bitset>
 #include <map>
@@ -8,7 +8,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::algorithm {
+namespace dear::algorithm::testing {
 namespace {
 
 using Contributions = std::bitset<kMostVerifiedRanks>;
@@ -262,4 +262,4 @@ class Play {
 
 void verify(const Program& program) { Play(program).run(); }
 
-}  // namespace dear::algorithm
+}  // namespace dear::algorithm::testing
