@@ -147,7 +147,7 @@ class Failures:
     """Of one backend."""
 
     backend = ""
-    mismatch_of_ways = ""
+    mismatch_of_sizes = ""
 
     def fail_by(self, ranks, action, victim, after):
         return self.try_it(self.backend, ranks, action, victim, after)
@@ -174,11 +174,11 @@ class Failures:
             reports = self.fail_by(2, "mismatch", 1, after)
             self.assertRegex(" ".join(reports.values()), "every rank must issue the same collectives")
 
-    # The ways of the two sizes are not the same.
+    # The algorithms of the two sizes are not the same.
     def test_large_where_others_ask_for_small_and_small_where_they_ask_for_large(self):
         for after, count in ((6, 300000), (7, 1)):
             for report in self.fail_by(3, f"count={count}", 2, after).values():
-                self.assertRegex(report, self.mismatch_of_ways.format(count=count))
+                self.assertRegex(report, self.mismatch_of_sizes.format(count=count))
 
     # A small message says all this in 8 bytes, but for labels that need more.
     def test_labels_that_differ_are_named(self):
@@ -203,7 +203,7 @@ class Failures:
 
 class FailuresBesideSharedMemory(Failures, TestCase):
     backend = "mpi"
-    mismatch_of_ways = "^MismatchError: collective [0-9]+: rank 2 asks for reduce-scatter of {count} fp32"
+    mismatch_of_sizes = "^MismatchError: collective [0-9]+: rank 2 asks for reduce-scatter of {count} fp32"
 
     def test_a_rank_that_does_not_come_is_waited_for_in_vain(self):
         reports = self.fail_by(2, "absent", 1, 0)
@@ -212,8 +212,8 @@ class FailuresBesideSharedMemory(Failures, TestCase):
 
 class FailuresByMessages(Failures, TestCase):
     backend = "mpi-messages"
-    # A letter that meets the first message of a program may be found too long before it is read.
-    mismatch_of_ways = "^(Mismatch|Transport)Error: rank .*: every rank must issue the same collectives"
+    # An eager message that meets the first message of a program may be found too long before it is read.
+    mismatch_of_sizes = "^(Mismatch|Transport)Error: (rank|collective) .*: every rank must issue the same collectives"
 
 
 def kill_within_milliseconds(generator):
