@@ -21,9 +21,9 @@
 
 #include <fmt/format.h>
 
-#include "dear/cli/simulated_tuning.h"
 #include "dear/cluster/presets.h"
 #include "dear/cost/cluster_times.h"
+#include "dear/demo/simulated_tuning.h"
 #include "dear/fusion/size_candidates.h"
 #include "dear/schedule/critical_cycle.h"
 #include "dear/schedule/policy/policy.h"
@@ -81,12 +81,12 @@ bool make_jobs(std::size_t count, std::vector<Job>& jobs) {
         const Cluster cluster = dear::find_cluster(network, ranks);
         Draws draws(jobs.size() + 1);
         Job job{.name = fmt::format("{} on {}, {} ranks", model, network, ranks), .sizes = sizes};
-        job.seconds = dear::cli::simulated_seconds(sizes, dear::find_policy("dear"), workload, cluster);
+        job.seconds = dear::demo::simulated_seconds(sizes, dear::find_policy("dear"), workload, cluster);
         Workload wrong_workload = workload;
         Cluster wrong_cluster = cluster;
-        dear::cli::misjudge(wrong_workload, wrong_cluster, kPriorError, draws);
+        dear::demo::misjudge(wrong_workload, wrong_cluster, kPriorError, draws);
         job.prior =
-            dear::cli::simulated_seconds(sizes, dear::find_policy("dear"), wrong_workload, wrong_cluster);
+            dear::demo::simulated_seconds(sizes, dear::find_policy("dear"), wrong_workload, wrong_cluster);
         job.optimum = *std::min_element(job.seconds.begin(), job.seconds.end());
         right = verified(job, workload, cluster) && right;
         jobs.push_back(std::move(job));
@@ -109,7 +109,7 @@ Course run(const Job& job, const dear::tune::Method& method, bool prior, int tri
   Draws draws(seed + 7919);
   Course course;
   while (const auto candidate = tuner->suggest()) {
-    tuner->observe(*candidate, dear::cli::noisy_seconds(job.seconds[*candidate], kNoise, kWindow, draws));
+    tuner->observe(*candidate, dear::demo::noisy_seconds(job.seconds[*candidate], kNoise, kWindow, draws));
     course.ratios.push_back(job.seconds[*tuner->best()] / job.optimum);
     ++course.trials;
   }
@@ -183,7 +183,7 @@ void print_sessions(const std::vector<Job>& jobs) {
         for (int i = 0; i < kRun; ++i) {
           const double mean = job.seconds[session.current()];
           cost += mean / job.optimum - 1;
-          session.iteration(dear::cli::noisy_seconds(mean, kNoise, 1, draws));
+          session.iteration(dear::demo::noisy_seconds(mean, kNoise, 1, draws));
         }
         const double end = job.seconds[session.current()] / job.optimum;
         costs.push_back(cost / kRun);

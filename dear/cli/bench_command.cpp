@@ -8,6 +8,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "dear/base/atomic_file.h"
 #include "dear/base/units.h"
@@ -108,18 +109,13 @@ std::string names(const std::vector<measure::Library>& table, bool rivals) {
   return text;
 }
 
-std::string operation_names() {
-  std::string text;
-  for (const measure::MeasuredOperation operation : measure::measured_operations()) {
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", name_of(operation));
-  }
-  return text;
-}
-
 void add_collective(CLI::App& parent) {
   CLI::App* const command =
       parent.add_subcommand("collective", "Measure collectives of several backends, and rivals, in one run");
   const auto options = std::make_shared<BenchOptions>();
+  std::vector<std::string_view> operations;
+  for (const measure::MeasuredOperation operation : measure::measured_operations())
+    operations.push_back(name_of(operation));
   const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
     return command->add_option(name, value, help)->type_name(type)->capture_default_str();
   };
@@ -138,7 +134,7 @@ void add_collective(CLI::App& parent) {
                "; under a launcher: " + names(measure::launched_backends(), false),
            "NAME[,NAME...]")
       ->default_str("shm");
-  add("--operation", options->operation, operation_names(), "NAME");
+  add("--operation", options->operation, fmt::format("{}", fmt::join(operations, ", ")), "NAME");
   add("--dtype", options->dtype, "fp32, fp64, fp16, bf16, int32, int64, or uint8", "NAME");
   add("--repeat", options->repeat, "Repetitions at each size; every library has one in turn", "N");
   add_list(

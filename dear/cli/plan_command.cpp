@@ -110,7 +110,6 @@ void run_plan(const PlanArguments& arguments) {
   }
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   print_scenarios(all);
-  fmt::print("Everything below is modelled: no computation and no communication took place.\n");
   for (const study::Scenario& scenario : all) {
     options.memory_bytes = scenario.memory_bytes;
     const plan::Answer answer = plan::plan(scenario.workload, scenario.cluster, options);

@@ -23,6 +23,7 @@
 #include "dear/cli/commands.h"
 #include "dear/cli/names_in.h"
 #include "dear/cli/option_checks.h"
+#include "dear/cli/policy_options.h"
 #include "dear/cli/run_as_ranks.h"
 #include "dear/cli/scenario.h"
 #include "dear/cli/table.h"
@@ -34,7 +35,6 @@
 #include "dear/launch/launcher.h"
 #include "dear/replay/replay.h"
 #include "dear/schedule/policy/policy.h"
-#include "dear/schedule/schedule_file.h"
 #include "dear/sim/evaluate.h"
 #include "dear/sim/simulate.h"
 #include "dear/trace/chrome.h"
@@ -46,9 +46,7 @@ struct ReplayArguments {
   std::string model;
   ScenarioOptions job;  // device, batch, size, dtype
   std::optional<std::int64_t> workers;
-  std::vector<std::string> policies;  // when empty: serial, wfbp, dear
-  std::optional<std::string> fusion;  // 25MiB
-  std::string schedule;
+  PolicyOptions policies;
   std::optional<std::string> network;
   std::string backend;
   std::string predict;
@@ -84,28 +82,19 @@ struct Run {
   }
 };
 
-void choose(const ReplayArguments& arguments, ReplaySettings& settings) {
-  if (!arguments.schedule.empty()) {
-    if (!arguments.policies.empty() || arguments.fusion)
-      throw ConfigError("--schedule names a policy and its buckets: leave --policy and --fusion out");
-    ScheduleFile file = read_schedule_file(arguments.schedule);
-    settings.policies.push_back(&find_training_policy(file.policy));
-    settings.fusion = Fusion(std::move(file.buckets));
-    return;
-  }
-  if (arguments.fusion) settings.fusion = Fusion::parse(*arguments.fusion);
-  const std::vector<std::string> usual{"serial", "wfbp", "dear"};
-  for (const std::string& name : arguments.policies.empty() ? usual : arguments.policies)
-    settings.policies.push_back(&find_training_policy(name));
-}
-
 ReplaySettings check(const ReplayArguments& arguments, const LaunchEnvironment& environment) {
   ReplaySettings settings;
   settings.workers = checked_workers(arguments.workers, 2, environment);
   settings.bind = arguments.bind;
   refuse_bind_under_launcher(arguments.bind, environment);
   settings.workload = read_job(arguments.job, arguments.model);
-  choose(arguments, settings);
+  const PolicyChoice choice = choose_policies(arguments.policies);
+  for (const std::string& name : choice.policies) settings.policies.push_back(&find_training_policy(name));
+  if (choice.buckets) {
+    settings.fusion = Fusion(*choice.buckets);
+  } else if (arguments.policies.fusion) {
+    settings.fusion = Fusion::parse(*arguments.policies.fusion);
+  }
   if (arguments.network) settings.network = parse_network(*arguments.network);
   if (!arguments.backend.empty()) find_backend(arguments.backend);
   const std::string& modelled =
@@ -269,20 +258,7 @@ void add_replay_command(CLI::App& app) {
                    "Ranks on this host (default 2); under a launcher, those that it started")
       ->check(CLI::Range(1, launch::kMostRanks))
       ->type_name("N");
-  command->add_option("--policy", arguments->policies, "Policies; speed-ups are over the first")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("NAME[,NAME...]")
-      ->default_str("serial,wfbp,dear");
-  command->add_option("--fusion", arguments->fusion, "How tensors are grouped: a size, layer, or all")
-      ->type_name("SPEC")
-      ->default_str("25MiB");
-  command
-      ->add_option(
-          "--schedule", arguments->schedule,
-          "Policy and buckets from a file that `dear plan --schedule` wrote, instead of --policy and "
-          "--fusion")
-      ->type_name("FILE");
+  arguments->policies.add_to(*command, "How tensors are grouped: a size, layer, or all", "25MiB");
   command
       ->add_option("--network", arguments->network,
                    "Model a network, as in `dear train`; default: the real one")

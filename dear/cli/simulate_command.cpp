@@ -1,8 +1,6 @@
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <CLI/App.hpp>
@@ -14,9 +12,9 @@
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/cli/commands.h"
+#include "dear/cli/policy_options.h"
 #include "dear/cli/scenario.h"
 #include "dear/cli/simulated_cases.h"
-#include "dear/schedule/schedule_file.h"
 #include "dear/sim/simulate.h"
 #include "dear/trace/chrome.h"
 
@@ -25,9 +23,7 @@ namespace {
 
 struct SimulateArguments {
   ScenarioOptions scenarios;
-  std::vector<std::string> policies;  // when empty: serial, wfbp, dear
-  std::optional<std::string> fusion;  // usual
-  std::string schedule;
+  PolicyOptions policies;
   std::string detail = "closed-form";
   std::string placement = "spread";
   ModelOptions model;
@@ -36,22 +32,6 @@ struct SimulateArguments {
   std::string trace;
   std::string plot;
 };
-
-// Policies and how they group tensors.
-void choose(const SimulateArguments& arguments, study::CaseOptions& options) {
-  if (!arguments.schedule.empty()) {
-    if (!arguments.policies.empty() || arguments.fusion)
-      throw ConfigError("--schedule names a policy and its buckets: leave --policy and --fusion out");
-    ScheduleFile file = read_schedule_file(arguments.schedule);
-    options.policies.push_back(&find_policy(file.policy));
-    options.fusion = plan::FusionChoice(Fusion(std::move(file.buckets)));
-    return;
-  }
-  options.fusion = plan::FusionChoice::parse(arguments.fusion.value_or("usual"));
-  const std::vector<std::string> usual{"serial", "wfbp", "dear"};
-  for (const std::string& name : arguments.policies.empty() ? usual : arguments.policies)
-    options.policies.push_back(&find_policy(name));
-}
 
 void run_simulate(const SimulateArguments& arguments) {
   study::CaseOptions options{.policies = {},
@@ -67,7 +47,10 @@ void run_simulate(const SimulateArguments& arguments) {
   }
   options.evaluate.jobs = {.count = arguments.scenarios.jobs,
                            .placement = sim::parse_placement(arguments.placement)};
-  choose(arguments, options);
+  const PolicyChoice choice = choose_policies(arguments.policies);
+  for (const std::string& name : choice.policies) options.policies.push_back(&find_policy(name));
+  options.fusion = choice.buckets ? plan::FusionChoice(Fusion(*choice.buckets))
+                                  : plan::FusionChoice::parse(arguments.policies.fusion.value_or("usual"));
   const std::vector<study::Scenario> all = scenarios(arguments.scenarios);
   const std::size_t count = all.size() * options.policies.size();
   if (!arguments.trace.empty() && count != 1) {
@@ -83,8 +66,7 @@ void run_simulate(const SimulateArguments& arguments) {
     write_file_atomically(arguments.plot, study::plot(cases, "Iteration times, simulated"));
   if (!arguments.trace.empty()) write_chrome_trace(study::trace_of(cases.front()), arguments.trace);
   print_scenarios(all);
-  fmt::print("Everything below is modelled: no computation and no communication took place.\n\n");
-  fmt::print("{}", table_of(cases, options.policies.size()));
+  fmt::print("\n{}", table_of(cases, options.policies.size()));
 }
 
 }  // namespace
@@ -94,23 +76,10 @@ void add_simulate_command(CLI::App& app) {
   CLI::App* const command =
       app.add_subcommand("simulate", "Predict iteration times of policies on a modelled cluster");
   arguments->scenarios.add_to(*command);
-  command->add_option("--policy", arguments->policies, "Policies; speed-ups are over the first")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("NAME[,NAME...]")
-      ->default_str("serial,wfbp,dear");
-  command
-      ->add_option("--fusion", arguments->fusion,
-                   "How tensors are grouped: usual (as each policy's own system does), planned (the best "
-                   "borders), a size, layer, or all")
-      ->type_name("SPEC")
-      ->default_str("usual");
-  command
-      ->add_option(
-          "--schedule", arguments->schedule,
-          "Policy and buckets from a file that `dear plan --schedule` wrote, instead of --policy and "
-          "--fusion")
-      ->type_name("FILE");
+  arguments->policies.add_to(*command,
+                             "How tensors are grouped: usual (as each policy's own system does), planned "
+                             "(the best borders), a size, layer, or all",
+                             "usual");
   arguments->model.add_to(*command);
   command
       ->add_option(

@@ -33,6 +33,7 @@ void print_scenarios(const std::vector<study::Scenario>& scenarios) {
                                    format_seconds(workload.backward_seconds()), scenario.origin);
     if (said.insert(line).second) fmt::print("{}", line);
   }
+  fmt::print("Everything below is modelled: no computation and no communication took place.\n");
 }
 
 std::string table_of(const std::vector<study::Case>& cases, std::size_t policies) {

@@ -8,6 +8,7 @@
 
 namespace dear::cli {
 
+// What is simulated, and that it is.
 void print_scenarios(const std::vector<study::Scenario>& scenarios);
 // A line for each; speed-ups are over the first of every `policies` lines.
 std::string table_of(const std::vector<study::Case>& cases, std::size_t policies);

@@ -1,5 +1,3 @@
-#include "dear/cli/commands.h"
-
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -12,6 +10,7 @@
 
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
+#include "dear/cli/commands.h"
 #include "dear/study/paper.h"
 
 namespace dear::cli {

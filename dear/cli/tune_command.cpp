@@ -16,8 +16,8 @@
 #include "dear/cli/option_checks.h"
 #include "dear/cli/scenario.h"
 #include "dear/cli/simulated_cases.h"
-#include "dear/cli/simulated_tuning.h"
 #include "dear/cli/tuning_table.h"
+#include "dear/demo/simulated_tuning.h"
 #include "dear/demo/tuning_report.h"
 
 namespace dear::cli {
@@ -27,7 +27,7 @@ struct TuneArguments {
   ScenarioOptions scenarios;
   ModelOptions model;
   std::string policy = "dear";
-  SimulatedTuningOptions tuning;
+  demo::SimulatedTuningOptions tuning;
   std::optional<std::string> json;
   std::optional<std::string> plot;
 };
@@ -57,15 +57,15 @@ void print(const demo::TuningReport& report) {
 void run_tune(const TuneArguments& arguments) {
   const std::string json = checked_output_path("--json", arguments.json);
   const std::string picture = checked_output_path("--plot", arguments.plot);
-  SimulatedTuningOptions options = arguments.tuning;
+  demo::SimulatedTuningOptions options = arguments.tuning;
   options.policy = &find_policy(arguments.policy);
   options.times.algorithm = arguments.model.algorithm;
   const study::Scenario scenario = one_scenario(arguments.scenarios);
-  const demo::TuningReport report = tune_simulated(scenario, options);
+  const demo::TuningReport report = demo::tune_simulated(scenario.workload, scenario.cluster, options);
   if (!json.empty()) write_file_atomically(json, to_json(report));
   if (!picture.empty()) write_file_atomically(picture, plot(report));
   print_scenarios({scenario});
-  fmt::print("Everything below is modelled: no computation and no communication took place.\n\n");
+  fmt::print("\n");
   print(report);
 }
 
@@ -82,7 +82,7 @@ void add_tune_command(CLI::App& app) {
   command->get_option("--cluster")->required(false);
   command->add_option("--policy", arguments->policy, "Policy")->type_name("NAME")->capture_default_str();
   arguments->model.add_to(*command);
-  SimulatedTuningOptions& tuning = arguments->tuning;
+  demo::SimulatedTuningOptions& tuning = arguments->tuning;
   command->add_option("--method", tuning.method, "bayesian or grid")
       ->type_name("NAME")
       ->capture_default_str();

@@ -29,8 +29,7 @@ namespace {
 // Room for three files a rank, for as long as it lives.
 class OpenFileLimit {
  public:
-  explicit OpenFileLimit(int ranks) {
-    ::getrlimit(RLIMIT_NOFILE, &before_);
+  explicit OpenFileLimit(int ranks) : before_(limit_of_open_files()) {
     const rlim_t needed = 64 + 3 * static_cast<rlim_t>(ranks);
     if (needed > before_.rlim_max) {
       throw TransportError(fmt::format("{} ranks need {} open files, and this system allows {} (ulimit -Hn)",
@@ -46,7 +45,7 @@ class OpenFileLimit {
   [[nodiscard]] const rlimit& before() const { return before_; }
 
  private:
-  rlimit before_{};
+  rlimit before_;
 };
 
 // Standard output or standard error, to which the same stream of every rank goes.
@@ -182,13 +181,9 @@ class Supervisor {
         files.push_back({.fd = fd, .events = POLLIN, .revents = 0});  // poll passes over negative ones
       }
     }
-    std::optional<SteadyTime> until = next_show_;
-    if (grace_ && (!until || grace_->at() < *until)) until = grace_->at();
-    const std::chrono::nanoseconds left = until ? Deadline(*until).remaining() : std::chrono::nanoseconds(0);
-    const timespec timeout{.tv_sec = left.count() / 1'000'000'000, .tv_nsec = left.count() % 1'000'000'000};
-    if (::ppoll(files.data(), files.size(), until ? &timeout : nullptr, nullptr) < 0 && errno != EINTR) {
-      throw TransportError(with_errno("cannot wait for the ranks (ppoll)", errno));
-    }
+    std::optional<Deadline> until = grace_;
+    if (next_show_ && (!until || *next_show_ < until->at())) until = Deadline(*next_show_);
+    poll_until(files, until);
     for (std::size_t i = 0; i < members_.size(); ++i) {
       Member& member = *members_[i];
       if (!member.ending && files[first + 3 * i].revents != 0) {

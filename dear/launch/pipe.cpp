@@ -3,7 +3,6 @@
 #include <array>
 #include <cerrno>
 #include <fcntl.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include "dear/base/error.h"
@@ -16,6 +15,16 @@ Pipe make_pipe() {
     throw TransportError(with_errno("cannot make a pipe", errno));
   }
   return {.read = FileDescriptor(ends[0]), .write = FileDescriptor(ends[1])};
+}
+
+bool poll_until(std::span<pollfd> files, const std::optional<Deadline>& deadline) {
+  const std::chrono::nanoseconds left = deadline ? deadline->remaining() : std::chrono::nanoseconds(0);
+  const timespec timeout{.tv_sec = left.count() / 1'000'000'000, .tv_nsec = left.count() % 1'000'000'000};
+  const int ready = ::ppoll(files.data(), files.size(), deadline ? &timeout : nullptr, nullptr);
+  if (ready < 0 && errno != EINTR) {
+    throw TransportError(with_errno("cannot wait for other processes (ppoll)", errno));
+  }
+  return ready > 0;
 }
 
 void set_nonblocking(const FileDescriptor& file) {

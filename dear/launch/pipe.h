@@ -1,7 +1,11 @@
 #pragma once
 
+#include <optional>
+#include <poll.h>
+#include <span>
 #include <string_view>
 
+#include "dear/base/deadline.h"
 #include "dear/base/file_descriptor.h"
 
 namespace dear::launch {
@@ -12,6 +16,10 @@ struct Pipe {
   FileDescriptor write;
 };
 Pipe make_pipe();  // TransportError
+
+// Sleeps until one of `files` is ready, a signal comes, or the deadline has passed. Whether one is ready.
+// TransportError.
+bool poll_until(std::span<pollfd> files, const std::optional<Deadline>& deadline);
 
 void set_nonblocking(const FileDescriptor& file);  // TransportError
 void write_all(int fd, std::string_view bytes);    // TransportError

@@ -76,6 +76,12 @@ int open_pidfd(pid_t pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pi
 
 }  // namespace
 
+rlimit limit_of_open_files() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return limit;
+}
+
 std::string Ending::to_string() const {
   if (signal == 0) {
     return fmt::format("exited with code {}", code);

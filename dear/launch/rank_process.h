@@ -21,6 +21,9 @@ struct Ending {
   [[nodiscard]] std::string to_string() const;  // "exited with code 3", "was killed by signal 9 (Killed)"
 };
 
+// Of this process.
+rlimit limit_of_open_files();
+
 struct RankProgram {
   std::vector<std::string> command;
   std::vector<std::string> environment;
@@ -28,7 +31,7 @@ struct RankProgram {
   bool piped_output = false;  // standard output and error come through pipes, else they are ours
   std::vector<int> cores;     // that it may run on; ours when empty
   sigset_t signal_mask{};
-  rlimit open_files{};
+  rlimit open_files = limit_of_open_files();
 };
 
 // One rank as a process at the head of a process group of its own. Reaped by the destructor only, so that

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/launch/pipe.h"
 
 namespace dear::measure {
 namespace {
@@ -86,19 +87,10 @@ void Connection::send(std::string_view text, int file) const {
 }
 
 std::optional<Connection::Message> Connection::receive(Deadline deadline) const {
-  pollfd readable{.fd = socket_.get(), .events = POLLIN, .revents = 0};
-  while (true) {
-    const auto left = deadline.remaining();
-    const timespec timeout{.tv_sec = left.count() / 1'000'000'000, .tv_nsec = left.count() % 1'000'000'000};
-    const int ready = ::ppoll(&readable, 1, &timeout, nullptr);
-    if (ready > 0) {
-      break;
-    }
-    if (ready == 0) {
+  std::array<pollfd, 1> readable{{{.fd = socket_.get(), .events = POLLIN, .revents = 0}}};
+  while (!launch::poll_until(readable, deadline)) {
+    if (deadline.expired()) {
       throw TimeoutError("the other side of a bench said nothing in time");
-    }
-    if (errno != EINTR) {
-      fail("cannot wait for the other side of a bench");
     }
   }
   Message result{.text = std::string(kLongestMessage, '\0'), .file = {}};

@@ -11,6 +11,7 @@
 
 #include "dear/base/error.h"
 #include "dear/launch/keeper.h"
+#include "dear/launch/pipe.h"
 #include "dear/launch/rank_environment.h"
 #include "dear/launch/rank_process.h"
 
@@ -54,7 +55,6 @@ const Implementation& find_implementation(const std::string& name) {
 std::string output_of(const std::vector<std::string>& command) {
   launch::RankProgram program{
       .command = command, .environment = launch::inherited_environment(), .piped_output = true};
-  ::getrlimit(RLIMIT_NOFILE, &program.open_files);
   ::sigemptyset(&program.signal_mask);
   std::string text;
   std::optional<launch::RankProcess> process;
@@ -64,8 +64,8 @@ std::string output_of(const std::vector<std::string>& command) {
     const Deadline deadline = Deadline::after(std::chrono::seconds(10));
     for (ssize_t got = 1; got != 0 && !deadline.expired();) {
       std::array<char, 4096> bytes;
-      pollfd readable{.fd = process->output.get(), .events = POLLIN, .revents = 0};
-      ::poll(&readable, 1, 1 + static_cast<int>(deadline.remaining().count() / 1'000'000));
+      std::array<pollfd, 1> readable{{{.fd = process->output.get(), .events = POLLIN, .revents = 0}}};
+      launch::poll_until(readable, deadline);
       got = ::read(process->output.get(), bytes.data(), bytes.size());
       text.append(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     }

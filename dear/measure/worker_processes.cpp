@@ -13,6 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
+#include "dear/launch/pipe.h"
 #include "dear/launch/rank_environment.h"
 #include "dear/measure/start_barrier.h"
 
@@ -53,7 +54,6 @@ launch::RankProgram program_of(std::vector<std::string> command, std::vector<std
   launch::RankProgram program{
       .command = std::move(command), .environment = std::move(environment), .piped_output = true};
   program.signal_mask = signals.before();
-  ::getrlimit(RLIMIT_NOFILE, &program.open_files);
   return program;
 }
 
@@ -200,11 +200,7 @@ void WorkerProcesses::wait_for_something(Deadline deadline) {
     }
   }
   files.push_back({.fd = signals_.fd(), .events = POLLIN, .revents = 0});
-  const auto left = deadline.remaining();
-  const timespec timeout{.tv_sec = left.count() / 1'000'000'000, .tv_nsec = left.count() % 1'000'000'000};
-  if (::ppoll(files.data(), files.size(), &timeout, nullptr) < 0 && errno != EINTR) {
-    throw TransportError(with_errno("cannot wait for the ranks of a bench", errno));
-  }
+  launch::poll_until(files, deadline);
   if (const std::optional<int> signal = signals_.next()) {
     throw Interrupted{*signal};
   }
@@ -310,7 +306,7 @@ void WorkerProcesses::await_processes(Deadline deadline) {
     if (files.empty()) {
       return collect_output();
     }
-    ::poll(files.data(), files.size(), 1 + static_cast<int>(deadline.remaining().count() / 1'000'000));
+    launch::poll_until(files, deadline);
     collect_output();
   }
 }

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
-#include "dear/cli/scenario.h"
 #include "dear/cluster/cluster.h"
 #include "dear/cost/cluster_times.h"
 #include "dear/demo/tuning_report.h"
@@ -11,7 +11,7 @@
 #include "dear/tune/draws.h"
 #include "dear/workload/workload.h"
 
-namespace dear::cli {
+namespace dear::demo {
 
 struct SimulatedTuningOptions {
   const Policy* policy = nullptr;
@@ -26,9 +26,10 @@ struct SimulatedTuningOptions {
   cost::ClusterTimesOptions times;
 };
 
-// Tunes the bucket size of a job that is simulated, where the truth is known: it is in the report.
+// Tunes the bucket size of a simulated job. The report holds the true times, which a simulation knows.
 // ConfigError for what a tuner or the simulator refuses.
-demo::TuningReport tune_simulated(const study::Scenario& scenario, const SimulatedTuningOptions& options);
+TuningReport tune_simulated(const Workload& workload, const Cluster& cluster,
+                            const SimulatedTuningOptions& options);
 
 // What a job and its cluster look like to somebody who measured them badly: each start-up time and each time
 // a byte is off by a factor between 1 / (1 + error) and 1 + error, all layers together by another, and each
@@ -43,4 +44,4 @@ std::vector<double> simulated_seconds(const SizeCandidates& sizes, const Policy&
 // The median of so many iterations with noise around the truth.
 double noisy_seconds(double seconds, double noise, int window, tune::Draws& draws);
 
-}  // namespace dear::cli
+}  // namespace dear::demo

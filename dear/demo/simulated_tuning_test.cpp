@@ -1,4 +1,4 @@
-#include "dear/cli/simulated_tuning.h"
+#include "dear/demo/simulated_tuning.h"
 
 #include <cmath>
 
@@ -8,20 +8,26 @@
 
 #include "dear/base/error.h"
 #include "dear/cluster/presets.h"
+#include "dear/zoo/device.h"
+#include "dear/zoo/make_workload.h"
+#include "dear/zoo/models.h"
 
-namespace dear::cli::simulated_tuning_test {
+namespace dear::demo::simulated_tuning_test {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-study::Scenario scenario() {
-  return scenarios({.models = {"resnet50"}, .clusters = {"10gbe"}, .ranks = {16}}).front();
+Cluster cluster() { return find_cluster("10gbe", 16); }
+
+Workload workload() {
+  const zoo::Model& model = zoo::find_model("resnet50");
+  return zoo::make_workload(model, zoo::find_device(model.measured->device), {.batch = model.batch});
 }
 
 TEST(SimulatedTuning, ComesNearTheOptimumAndSaysSo) {
-  const demo::TuningReport report =
-      tune_simulated(scenario(), {.policy = &find_policy("dear"), .noise = 0.01});
+  const TuningReport report =
+      tune_simulated(workload(), cluster(), {.policy = &find_policy("dear"), .noise = 0.01});
   ASSERT_EQ(report.true_seconds.size(), report.sizes.candidates.size());
   EXPECT_LE(report.true_seconds[report.choice], 1.03 * report.true_seconds[optimum_of(report)]);
   EXPECT_LE(report.trials.size(), 10U);
@@ -35,13 +41,14 @@ TEST(SimulatedTuning, ComesNearTheOptimumAndSaysSo) {
 
 TEST(SimulatedTuning, IsTheSameForOneSeed) {
   const SimulatedTuningOptions options{.policy = &find_policy("dear"), .seed = 3, .prior = true};
-  EXPECT_EQ(to_json(tune_simulated(scenario(), options)), to_json(tune_simulated(scenario(), options)));
+  EXPECT_EQ(to_json(tune_simulated(workload(), cluster(), options)),
+            to_json(tune_simulated(workload(), cluster(), options)));
 }
 
 TEST(SimulatedTuning, EveryMethodAndPlannedBuckets) {
   for (const tune::Method& method : tune::methods()) {
-    const demo::TuningReport report = tune_simulated(
-        scenario(),
+    const TuningReport report = tune_simulated(
+        workload(), cluster(),
         {.policy = &find_policy("dear"), .method = std::string(method.name), .trials = 4, .planned = true});
     EXPECT_EQ(report.sizes.candidates.back().name, "planned");
     EXPECT_LE(report.trials.size(), 4U);
@@ -53,20 +60,19 @@ TEST(SimulatedTuning, EveryMethodAndPlannedBuckets) {
 }
 
 TEST(SimulatedTuning, MisjudgingStaysWithinItsError) {
-  const study::Scenario truth = scenario();
-  Workload workload = truth.workload;
-  Cluster cluster = truth.cluster;
+  const Workload truth = workload();
+  Workload wrong = truth;
+  Cluster wrong_cluster = cluster();
   tune::Draws draws(1);
-  misjudge(workload, cluster, 0.25, draws);
-  const double beta = cluster.dimensions[0].link.beta_seconds_per_byte /
-                      truth.cluster.dimensions[0].link.beta_seconds_per_byte;
+  misjudge(wrong, wrong_cluster, 0.25, draws);
+  const double beta = wrong_cluster.dimensions[0].link.beta_seconds_per_byte /
+                      cluster().dimensions[0].link.beta_seconds_per_byte;
   EXPECT_LE(std::abs(std::log(beta)), std::log(1.25) + 1e-12);
   EXPECT_NE(beta, 1);
-  for (std::size_t l = 0; l < workload.layers.size(); ++l)
-    EXPECT_LE(
-        std::abs(std::log(workload.layers[l].forward_seconds / truth.workload.layers[l].forward_seconds)),
-        2 * std::log(1.25) + 1e-12);
+  for (std::size_t l = 0; l < wrong.layers.size(); ++l)
+    EXPECT_LE(std::abs(std::log(wrong.layers[l].forward_seconds / truth.layers[l].forward_seconds)),
+              2 * std::log(1.25) + 1e-12);
 }
 
 }  // namespace
-}  // namespace dear::cli::simulated_tuning_test
+}  // namespace dear::demo::simulated_tuning_test

@@ -1,4 +1,4 @@
-#include "dear/cli/simulated_tuning.h"
+#include "dear/demo/simulated_tuning.h"
 
 #include <cmath>
 #include <utility>
@@ -7,7 +7,7 @@
 #include "dear/sim/evaluate.h"
 #include "dear/tune/observations.h"
 
-namespace dear::cli {
+namespace dear::demo {
 void misjudge(Workload& workload, Cluster& cluster, double error, tune::Draws& draws) {
   const auto factor = [&] { return std::pow(1 + error, 2 * draws.unit() - 1); };
   for (Dimension& dimension : cluster.dimensions) {
@@ -34,28 +34,28 @@ double noisy_seconds(double seconds, double noise, int window, tune::Draws& draw
   return tune::median(std::move(iterations));
 }
 
-demo::TuningReport tune_simulated(const study::Scenario& scenario, const SimulatedTuningOptions& options) {
-  demo::TuningReport report{.model = scenario.workload.name,
-                            .cluster = scenario.cluster.name,
-                            .ranks = scenario.cluster.ranks(),
-                            .policy = std::string(options.policy->name),
-                            .method = options.method,
-                            .where = "simulation",
-                            .sizes = size_candidates(scenario.workload)};
+TuningReport tune_simulated(const Workload& workload, const Cluster& cluster,
+                            const SimulatedTuningOptions& options) {
+  TuningReport report{.model = workload.name,
+                      .cluster = cluster.name,
+                      .ranks = cluster.ranks(),
+                      .policy = std::string(options.policy->name),
+                      .method = options.method,
+                      .where = "simulation",
+                      .sizes = size_candidates(workload)};
   if (options.planned)
     add_grouping(report.sizes, "planned",
-                 plan::FusionChoice::parse("planned").resolve(
-                     *options.policy, scenario.workload, cost::times_on(scenario.cluster, options.times)));
-  report.true_seconds =
-      simulated_seconds(report.sizes, *options.policy, scenario.workload, scenario.cluster, options.times);
+                 plan::FusionChoice::parse("planned").resolve(*options.policy, workload,
+                                                              cost::times_on(cluster, options.times)));
+  report.true_seconds = simulated_seconds(report.sizes, *options.policy, workload, cluster, options.times);
   tune::TunerOptions tuner_options{.trials = options.trials, .seed = options.seed};
   tune::Draws draws(options.seed);
   if (options.prior) {
-    Workload workload = scenario.workload;
-    Cluster cluster = scenario.cluster;
-    misjudge(workload, cluster, options.prior_error, draws);
+    Workload wrong_workload = workload;
+    Cluster wrong_cluster = cluster;
+    misjudge(wrong_workload, wrong_cluster, options.prior_error, draws);
     tuner_options.prior.seconds =
-        simulated_seconds(report.sizes, *options.policy, workload, cluster, options.times);
+        simulated_seconds(report.sizes, *options.policy, wrong_workload, wrong_cluster, options.times);
   }
   const auto tuner = tune::find_method(options.method).make(report.sizes.candidates, tuner_options);
   while (const auto candidate = tuner->suggest()) {
@@ -69,4 +69,4 @@ demo::TuningReport tune_simulated(const study::Scenario& scenario, const Simulat
   return report;
 }
 
-}  // namespace dear::cli
+}  // namespace dear::demo
