@@ -13,15 +13,15 @@ namespace dear::cli {
 
 constexpr std::int64_t kAheadInTraining = 16;  // buckets of a backward pass, roughly
 
-// What the user wrote for `dear bench collective`, as text where only we know its form.
+// What the user wrote for `dear bench collective`, with text where a value has a form of its own.
 struct BenchOptions {
-  std::optional<std::int64_t> ranks{};  // 2; under a launcher those that it started
+  std::optional<std::int64_t> ranks{};  // 2; under a launcher as many as it started
   std::vector<std::string> sizes{"4B..64MiB"};
   std::vector<std::string> backends{};  // shm; under a launcher DeAR's choice
   std::string operation = "reduce-scatter+all-gather";
   std::string dtype = "fp32";
   std::int64_t repeat = 15;
-  std::vector<std::string> rivals{};    // those that there are
+  std::vector<std::string> rivals{};    // all that can be had
   bool reproducible = false;            // of DeAR's backends: sums in the order of ranks
   std::optional<std::int64_t> ahead{};  // of DeAR's backends, likewise: operations in flight; 1, or, for
                                         // interference, kAheadInTraining
@@ -32,8 +32,7 @@ struct BenchOptions {
   std::optional<std::string> plot{};
   std::optional<std::string> cluster{};
   std::string timeout = "60s";
-  std::optional<bool>
-      bind{};  // where every rank can have a core; what a launcher started is left where it is
+  std::optional<bool> bind{};  // when every rank can have a core; never under a launcher
 };
 
 // What the machine has, as far as options depend on it.
@@ -45,7 +44,7 @@ struct Installation {
 };
 Installation this_installation();
 
-// The same, checked and complete: nothing in it can be refused any more.
+// Checked options: no later step refuses any of them.
 struct BenchSettings {
   measure::BenchmarkSettings benchmark;
   std::vector<std::string> notes;   // rivals that are left out, and why
@@ -57,7 +56,7 @@ struct BenchSettings {
 BenchSettings check(const BenchOptions& options, const LaunchEnvironment& environment,
                     const Installation& installation);
 
-// "4KiB", or "4B..64MiB": the first, four times as much and so on, and the last.
+// Of "4KiB", one size; of "4B..64MiB", the first size, each fourfold below the last, and the last.
 std::vector<std::int64_t> parse_sizes(const std::vector<std::string>& texts);
 
 }  // namespace dear::cli

@@ -16,14 +16,13 @@ struct Circumstances {
 };
 
 std::string heading(const measure::BenchmarkSettings& settings);
-// One line a result, those of one size together; the last column holds how many times as long as the first
-// library each took.
+// A line for each result, by size. The last column is the median over that of the first library at this size.
 std::string result_table(const std::vector<measure::Result>& results);
 std::string circumstances_text(const measure::BenchmarkSettings& settings,
                                const measure::BenchmarkOutcome& outcome, const Circumstances& circumstances);
-// Everything that went wrong; "" when nothing did. `who` stands before each sentence.
+// A sentence for each failure, behind `who`, and the output of its ranks.
 std::string failures_text(const std::vector<measure::Failure>& failures, const std::string& who);
 
-double load_of_last_minute();  // 0 where the system does not say
+double load_of_last_minute();  // of this machine; 0 where the system does not say
 
 }  // namespace dear::cli

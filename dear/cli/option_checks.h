@@ -16,7 +16,7 @@
 // option.
 namespace dear::cli {
 
-// What `parse` returns. Puts the option's name before a ConfigError that it throws.
+// Returns what `parse` returns, and puts the option's name before the message of its ConfigError.
 template <typename Parse>
 auto parse_option(std::string_view option, Parse parse) {
   try {
@@ -35,15 +35,16 @@ double checked_timeout(const std::string& text, std::string_view usual);
 int checked_workers(const std::optional<std::int64_t>& given, int usual,
                     const LaunchEnvironment& environment);
 
-// A launcher places its ranks itself.
+// Refuses --bind under a launcher, which places its ranks itself.
 void refuse_bind_under_launcher(bool bind, const LaunchEnvironment& environment);
 
 // The path of a file that is written at the end, "" for none. Refuses one that plainly cannot be written, so
 // that nobody learns of it after the work.
 std::string checked_output_path(std::string_view option, const std::optional<std::string>& given);
 
-// Of options and paths, "" for none: no two options may name the same file.
+// Options and their paths, "" for none.
 using Outputs = std::vector<std::pair<std::string_view, std::string>>;
+// Refuses two options that name the same file.
 void refuse_shared_outputs(const Outputs& outputs);
 
 }  // namespace dear::cli

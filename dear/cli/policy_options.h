@@ -12,7 +12,7 @@ class App;
 
 namespace dear::cli {
 
-// Which policies on which buckets: the options that `simulate` and `replay` share.
+// The options of `simulate` and `replay` that say which policies run on which buckets.
 struct PolicyOptions {
   std::vector<std::string> policies;  // empty: serial, wfbp, dear
   std::optional<std::string> fusion;
@@ -21,11 +21,12 @@ struct PolicyOptions {
   void add_to(CLI::App& command, const std::string& fusion_help, const std::string& usual_fusion);
 };
 
+// What the options choose.
 struct PolicyChoice {
   std::vector<std::string> policies;
   std::optional<ByName> buckets;  // of a schedule file
 };
-// ConfigError for a schedule beside other options, and a file that is none.
+// ConfigError for --schedule beside the other options, and for a file that holds no schedule.
 PolicyChoice choose_policies(const PolicyOptions& options);
 
 }  // namespace dear::cli

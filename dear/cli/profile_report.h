@@ -7,7 +7,7 @@
 
 namespace dear::cli {
 
-// Passes, steps and the layers that take longest, `layers` of them. Lines of text, each ended.
+// Lines of text, each ended, on passes, steps, and the `layers` layers that take longest.
 std::string to_text(const demo::ModelProfile& profile, std::size_t layers);
 
 }  // namespace dear::cli

@@ -6,8 +6,8 @@
 
 namespace dear::cli {
 
-// Shows how far a training run is: on a terminal a bar on one line, drawn anew five times a second at most;
-// elsewhere a line for each tenth of the steps, and for the first, tenth, hundredth, ... step before that.
+// Shows how far a training run is. On a terminal it is a bar on one line, drawn anew at most five times a
+// second; elsewhere a line for each tenth of the steps, and for steps 1, 10, 100, ...
 class Progress {
  public:
   struct Options {

@@ -12,7 +12,7 @@
 
 namespace dear::cli {
 
-// Which jobs on which machines: the options that `simulate` and `plan` share.
+// The options of `simulate` and `plan` that say which jobs run on which machines.
 struct ScenarioOptions {
   std::vector<std::string> models;
   std::vector<std::string> clusters;
@@ -20,15 +20,15 @@ struct ScenarioOptions {
   int jobs = 1;                  // that share the cluster
   std::string device;            // "": the cluster's, else the one that the model was measured on
   std::int64_t batch = 0;        // 0: the model's own
-  std::int64_t sample_size = 0;  // likewise
+  std::int64_t sample_size = 0;  // 0: the model's own
   std::string dtype;             // the model's own when empty
 
   void add_to(CLI::App& command);
-  void add_job_to(
-      CLI::App& command);  // those alone that say how a model is built: device, batch, size, dtype
+  // Only the options that say how a model is built: device, batch, size, dtype.
+  void add_job_to(CLI::App& command);
 };
 
-// How they are modelled: likewise.
+// The options of `simulate` and `plan` that say how jobs are modelled.
 struct ModelOptions {
   std::string algorithm = "auto";  // see cost::ClusterTimesOptions
   int optimizer_states = 1;        // see sim::memory_of()
@@ -36,12 +36,12 @@ struct ModelOptions {
   void add_to(CLI::App& command);
 };
 
-// The job of a model by name, or of a workload file, on whatever cluster: of the options, those that describe
-// a job count. ConfigError as below.
+// The job of a model by name, or of a workload file, on no particular cluster. Only the options of
+// add_job_to() count. ConfigError for a name or file that there is not.
 Workload read_job(const ScenarioOptions& options, const std::string& model);
 
-// Every model on every cluster with every number of ranks, clusters and ranks innermost. ConfigError for what
-// there is not.
+// Every model on every cluster with every number of ranks, in nested order. ConfigError for a name or file
+// that there is not.
 std::vector<study::Scenario> scenarios(const ScenarioOptions& options);
 
 }  // namespace dear::cli

@@ -9,7 +9,8 @@
 
 namespace dear::cli {
 
-// What the user wrote for `dear train` or `dear tune training`, as text where only we know its form.
+// What the user wrote for `dear train` or `dear tune training`, with text where a value has a form of its
+// own.
 struct TrainOptions {
   std::string command = "dear train";
   std::string data = "/usr/share/common-licenses";
@@ -44,19 +45,20 @@ struct TrainOptions {
   std::optional<std::string> tuning_json{}, tuning_plot{}, tuned_schedule{};
 };
 
+// What options depend on of this host.
 struct Host {
-  int cores = 1;                 // that we may use, to be shared among the workers on this host
+  int cores = 1;                 // that this process may use; the workers on this host share them
   std::optional<int> threads{};  // of each worker, where the environment says how many
 };
 Host this_host();
 
-// The same, checked and complete: nothing in it can be refused any more.
+// Checked options: no later step refuses any of them.
 struct TrainSettings : demo::TrainSettings {
   std::string data;
   bool bind = false;
   std::string trace, json, profile;  // "" for none
-  // Where the trace of a policy goes: to `trace`, or, when several are compared, beside it with the policy's
-  // name before the ending: run.json, run-dear.json.
+  // The file for the trace of a policy: `trace`, or, when policies are compared, a file beside it with the
+  // policy's name before the ending, such as run-dear.json for run.json.
   [[nodiscard]] std::string trace_of(const std::string& policy) const;
   std::string tuning_json, tuning_plot, tuned_schedule;  // "" for none
 };

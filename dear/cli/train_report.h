@@ -9,15 +9,16 @@
 
 namespace dear::cli {
 
-// "1,234,567".
+// The number as "1,234,567".
 std::string with_separators(std::int64_t value);
 
-// Lines of text, each ended.
-std::string to_text(const demo::TrainResult& run);  // loss, speed and digest of one run
-// A line for each policy, then how turns were taken and, where the machine was not quiet, a sentence that
-// says so; speed-ups have a question mark then.
+// The loss, speed and digest of one run. Lines of text, each ended.
+std::string to_text(const demo::TrainResult& run);
+// A line for each policy, then how turns were taken. Where the machine was not quiet, a sentence says so, and
+// speed-ups have a question mark.
 std::string to_text(const std::vector<demo::TrainResult>& runs, const demo::Comparison& comparison);
-// Of what Group says of itself; the first is "" for a real network.
+// A sentence on the network. `modelled_network` and `real_network` are what the group says of itself; the
+// first is "" for a real network.
 std::string network_line(const std::string& modelled_network, const std::string& real_network);
 
 }  // namespace dear::cli

@@ -5,7 +5,7 @@
 
 namespace dear::demo {
 
-// The optimisers that a job may have, by name.
+// An optimiser that a job may name.
 struct OptimizerChoice {
   std::string_view name;
   std::string_view summary;

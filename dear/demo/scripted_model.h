@@ -11,21 +11,21 @@
 
 namespace dear::demo {
 
-// A TorchScript module from a file, as something that can be trained: its tree of submodules as a
-// torch::nn::Module that registers the very same tensors under the same names, which is what DataParallel
-// needs to see. One thread.
+// A TorchScript module from a file that DataParallel can train: module() is a tree of torch::nn::Module that
+// registers the same tensors under the same names as the submodules of the script. One thread uses it.
 class ScriptedModel {
  public:
-  // On the CPU, in training mode. ConfigError when the file holds none or nothing of it can be trained.
+  // Loads the module onto the CPU, in training mode. ConfigError when the file holds no module, or nothing of
+  // it can be trained.
   explicit ScriptedModel(std::string path);
 
-  // As many tensors as forward takes, of random numbers: normal ones, and integers of [0, range). ConfigError
-  // when they are too few or too many, or where forward takes no tensor.
+  // Tensors for forward: floating-point numbers are normal, integers are drawn from [0, range). ConfigError
+  // when forward takes fewer or more inputs, or something else than a tensor.
   [[nodiscard]] std::vector<torch::Tensor> random_inputs(const std::vector<ModelInput>& inputs,
                                                          std::int64_t range) const;
 
-  // The outputs that have a gradient: out of tuples, lists and dicts too. ConfigError with libtorch's reason
-  // when forward refuses its inputs, and when there is no such output.
+  // Runs forward, and returns the outputs that have a gradient, also those in tuples, lists and dicts.
+  // ConfigError with libtorch's reason when forward refuses its inputs, and when no output has a gradient.
   std::vector<torch::Tensor> forward(const std::vector<torch::Tensor>& inputs);
 
   [[nodiscard]] torch::nn::Module& module() { return *mirror_; }
@@ -39,7 +39,7 @@ class ScriptedModel {
   std::shared_ptr<torch::nn::Module> mirror_;
 };
 
-// What libtorch has to say, in a line: its messages carry the stacks of C++ and of the script.
+// The reason in libtorch's message, as one line, without the stacks of C++ and of the script.
 std::string reason_of(const std::exception& error);
 
 }  // namespace dear::demo

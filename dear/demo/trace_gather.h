@@ -7,11 +7,11 @@
 
 namespace dear::demo {
 
-// The spans of all ranks as one trace, by rank, with title and network of `mine`. Every rank calls it and
-// gets the same.
+// The spans of all ranks as one trace, in the order of ranks, with the title and network of `mine`. Every
+// rank calls it, and gets the same trace.
 Trace gather_trace(const Group& group, const Trace& mine);
 
-// Spans as text, without loss, and back; each name is written once.
+// Spans as text and back, without loss. Each name is written once.
 std::string encode_spans(const std::vector<Span>& spans);
 std::vector<Span> decode_spans(const std::string& text);
 

@@ -19,12 +19,12 @@ struct IterationTimes {
   double compute_seconds = 0;                // median of an iteration less its exposed communication
   double exposed_communication_seconds = 0;  // median
 };
-// From every iteration of a run, first to last, those in `counted`.
+// The times of those iterations that are in `counted`. The vectors hold every iteration of a run in order.
 IterationTimes summarize_iterations(const std::vector<double>& iteration_seconds,
                                     const std::vector<double>& exposed_seconds,
                                     const std::vector<StepRange>& counted);
-// The steps that count, of a run of so many that nothing interrupted: the first tenth, at least 2 and at most
-// 10, warm up (the last always counts).
+// The steps whose times count in a run of `steps` steps that nothing interrupted. The first tenth of them, at
+// least 2 and at most 10, warm up; the last step always counts.
 StepRange counted_of_run(std::int64_t steps);
 
 // One training run of one policy, as rank 0 measured it.
@@ -39,8 +39,8 @@ struct TrainResult {
   IterationTimes times;                  // of the steps that count
   double characters_per_second = 0;      // of all workers, at the median iteration
   std::string digest;                    // SHA-256 of the final parameters
-  std::optional<TuningReport> tuning{};  // of buckets that were tuned
-  std::optional<ByName> buckets{};       // those in the end, where they were not given; on every rank
+  std::optional<TuningReport> tuning{};  // where buckets were tuned
+  std::optional<ByName> buckets{};       // at the end, where they were not given; on every rank
   // Seconds of every iteration, between ends of step(); the first of a turn begins with the turn.
   std::vector<double> step_seconds{};
 

@@ -13,12 +13,13 @@
 
 namespace dear::demo {
 
-// Called after each step: steps done by this policy, this rank's loss.
+// Called after each step with the steps that this policy has done and this rank's loss.
 using StepListener = std::function<void(std::int64_t done, double loss)>;
 
+// One policy of a training job.
 struct TrainRun {
   std::string policy;
-  bool record_trace = false;         // fills TrainResult::trace and ::profile
+  bool record_trace = false;         // fills TrainResult::trace and TrainResult::profile
   std::int64_t sample = 0;           // characters to generate at the end
   bool until_settled = false;        // ends early, when tuning has settled
   std::vector<StepRange> counted{};  // steps that TrainResult::times are of; none: counted_of_run()
@@ -38,16 +39,17 @@ class TrainingJob {
   // `listener` may be empty. Errors as of DataParallel.
   virtual void advance(std::int64_t steps, const StepListener& listener) = 0;
 
-  // Once, after at least one step. Rank 0's result has the generated sample. MismatchError when the ranks
-  // have different parameters.
+  // Ends the training; called once, after at least one step. Rank 0's result has the generated sample.
+  // MismatchError when the ranks have different parameters.
   virtual TrainResult end() = 0;
 };
 
-// The settings, the corpus and the group must outlive the job. ConfigError and MismatchError as DataParallel.
+// Makes a job. The settings, the corpus and the group must outlive it. ConfigError and MismatchError as of
+// DataParallel.
 std::unique_ptr<TrainingJob> start_training(const TrainSettings& settings, const TrainRun& run,
                                             const Corpus& corpus, const Group& group);
 
-// This process computes with so many threads from now on. Before the first start_training().
+// Sets the number of threads with which this process computes; called before the first start_training().
 void set_compute_threads(int threads);
 
 std::int64_t parameter_count(const TrainSettings& settings, const Corpus& corpus);

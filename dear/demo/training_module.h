@@ -17,9 +17,9 @@ class TrainingJob;
 struct TrainRun;
 struct TrainSettings;
 
-// What of the command needs libtorch, as a module of its own (libdear_training.so): libtorch takes half a
-// second to load, which no simulation should have to wait for. Each is the function of that name in
-// train_run.h and profile_run.h.
+// The functions that need libtorch, each that of the same name in train_run.h or profile_run.h. They lie in a
+// module of their own, libdear_training.so, because a simulation should not wait the half second in which
+// libtorch is loaded.
 struct TrainingModule {
   std::unique_ptr<TrainingJob> (*start_training)(const TrainSettings& settings, const TrainRun& run,
                                                  const Corpus& corpus, const Group& group);
@@ -28,9 +28,9 @@ struct TrainingModule {
   ModelProfile (*profile)(const ProfileSettings& settings);
 };
 
-// Loads it, the first time. ConfigError where this build has none, or it cannot be loaded.
+// Loads the module at the first call. ConfigError where this build has no module, or it cannot be loaded.
 const TrainingModule& training_module();
-// Why there is none; "" when there is. Loads nothing.
+// Why this build has no module; "" when it has one. Loads nothing.
 std::string training_missing();
 
 }  // namespace dear::demo

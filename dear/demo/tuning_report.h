@@ -11,7 +11,7 @@
 
 namespace dear::demo {
 
-// What a run of tuning did, wherever it ran.
+// The outcome of tuning the bucket size of a job, simulated or trained.
 struct TuningReport {
   std::string model;
   std::string cluster;
@@ -22,21 +22,21 @@ struct TuningReport {
   SizeCandidates sizes;
   std::vector<tune::Observation> trials;  // in the order in which they were made
   std::size_t choice = 0;
-  bool settled = true;                          // or the job ended before
-  std::string remark{};                         // what went wrong aside; "" when nothing did
+  bool settled = true;                          // false when the job ended before
+  std::string remark{};                         // an error beside the tuning; "" for none
   std::vector<tune::Expectation> expectations;  // by candidate; empty where the method has no model
-  std::vector<double> true_seconds;             // by candidate; empty where nobody knows them
+  std::vector<double> true_seconds;             // by candidate; empty where they are not known
 };
 
-// The fastest candidate in truth, where that is known.
+// The candidate with the least true time, where true_seconds is not empty.
 std::size_t optimum_of(const TuningReport& report);
 
-// {model, cluster, ranks, policy, method, on, trials: [{candidate, bucket_bytes, buckets, seconds}], choice,
-// optimum, expected: [...]}: see docs/formats.md. A candidate that is no size has no bucket_bytes.
+// JSON: {model, cluster, ranks, policy, method, on, trials: [{candidate, bucket_bytes, buckets, seconds}],
+// choice, optimum, expected: [...]}: see docs/formats.md. A candidate that is no size has no bucket_bytes.
 nlohmann::ordered_json document_of(const TuningReport& report);
 std::string to_json(const TuningReport& report);
-// SVG: time by bucket size, the trials numbered, and where there are any what is expected in the end, with a
-// band of one standard deviation, and the truth.
+// SVG: time against bucket size. Shows the numbered trials and, where there are any, the expected times with
+// a band of one standard deviation, and the true times.
 std::string plot(const TuningReport& report);
 
 }  // namespace dear::demo

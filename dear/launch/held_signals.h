@@ -7,8 +7,8 @@
 
 namespace dear::launch {
 
-// SIGINT, SIGTERM, SIGHUP, and the signals by which programs and schedulers talk (SIGUSR1, SIGUSR2), held
-// back from this thread while it lives, and readable from a file instead.
+// Blocks SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 in the calling thread for the life of this object, and
+// makes them readable from a file instead.
 class HeldSignals {
  public:
   HeldSignals();  // TransportError

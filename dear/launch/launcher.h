@@ -22,20 +22,19 @@ struct LaunchOptions {
 
 // Runs one program as all ranks of a job on this host, and sees to it that they end together.
 //
-// Rank 0 reads our standard input unless that is a terminal, which belongs to the launcher; every other rank
-// reads nothing. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to all ranks; the job then ends,
-// or goes on, as its ranks do. Output whose reader is slow holds up the ranks that write, and nothing else:
-// once the job was told to end, what is not read within the grace is dropped. The first rank that fails is
-// named on standard error, the others get SIGTERM and, after the grace, SIGKILL. Each rank has a process
-// group of its own, and what is left of it when the job ends, or the launcher is killed, is killed
-// (keeper.h).
+// Rank 0 reads the launcher's standard input unless that is a terminal; the other ranks read nothing. SIGINT,
+// SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to all ranks, and the job ends, or goes on, as its ranks
+// do. A slow reader of the output holds up the ranks that write, and nothing else: once the job was told to
+// end, output that is not read within the grace is dropped. The first rank that fails is named on standard
+// error; the other ranks get SIGTERM and, after the grace, SIGKILL. Each rank has a process group of its own.
+// What is left of a group when the job ends, or the launcher is killed, is killed (keeper.h).
 class Launcher {
  public:
   explicit Launcher(LaunchOptions options);  // ConfigError for a number of ranks out of range, or no program
 
-  // 0 when every rank exited with 0, else the exit code of the first that failed, 128 + signal for one that
-  // was killed. ConfigError when the program cannot be run, TransportError when the system refuses a
-  // resource. Call from a thread that outlives the job.
+  // Returns 0 when every rank exited with 0, else the exit code of the first rank that failed, which is 128 +
+  // signal for a rank that was killed. ConfigError when the program cannot be run, TransportError when the
+  // system refuses a resource. The calling thread must outlive the job.
   int run() const;
 
  private:

@@ -18,8 +18,8 @@ struct Job {
 };
 Job describe_job(int ranks);
 
-// The "NAME=value" strings for `rank`: `inherited`, in which `extra` and torchrun's variables take the place
-// of those of the same name, and OMP_NUM_THREADS as the rank's share of the cores where nothing else sets it.
+// The environment of `rank` as "NAME=value": torchrun's variables, then `extra`, then `inherited`, of which
+// the first of a name counts. OMP_NUM_THREADS is the rank's share of the cores unless one of these sets it.
 std::vector<std::string> rank_environment(const Job& job, int rank, const std::vector<std::string>& inherited,
                                           const Variables& extra);
 

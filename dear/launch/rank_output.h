@@ -10,23 +10,22 @@
 
 namespace dear::launch {
 
-// RankOutput merges what several ranks write to one stream (standard output, or standard error): line by line
-// with a prefix, so that lines of two ranks never mix. A line is passed on when it is whole; one that ends by
-// a carriage return, as those of progress bars do, is whole too. What stays without an end for kHeldBack is
-// shown as it is: it goes on where it stopped, unless another rank has written meanwhile, when it goes on in
-// a line of its own.
+// RankOutput merges what several ranks write to one stream (standard output, or standard error) line by line,
+// with a prefix, so that lines of two ranks never mix. A line is passed on when it ends, by a newline or by
+// the carriage return of a progress bar. A line that has not ended after kHeldBack is shown as far as it is;
+// its rest follows on the same line, or on a new one where another rank has written meanwhile.
 class RankOutput {
  public:
   explicit RankOutput(std::vector<std::string> prefixes);  // by writer
 
   // A line longer than kLongestLine is cut there.
   void feed(std::size_t writer, std::string_view bytes, SteadyTime now);
-  // Shows what was held back long enough; when to come again, if there is more of it.
+  // Shows lines that were held back for kHeldBack. Returns when the next one will have been, if there is one.
   std::optional<SteadyTime> show_held_back(SteadyTime now);
-  // Ends the unfinished line of each writer by a newline: no more will come.
+  // Ends the unfinished line of each writer by a newline. The last call.
   void finish();
 
-  // The text that is to be written next, and how much of its beginning was written.
+  // The text that is to be written next. written() takes off as much of its beginning as was written.
   [[nodiscard]] std::string_view pending() const { return std::string_view(pending_).substr(written_); }
   void written(std::size_t bytes);
 

@@ -21,9 +21,10 @@ struct Ending {
   [[nodiscard]] std::string to_string() const;  // "exited with code 3", "was killed by signal 9 (Killed)"
 };
 
-// Of this process.
+// The limit of open files of this process.
 rlimit limit_of_open_files();
 
+// What a rank runs, and how.
 struct RankProgram {
   std::vector<std::string> command;
   std::vector<std::string> environment;
@@ -34,8 +35,8 @@ struct RankProgram {
   rlimit open_files = limit_of_open_files();
 };
 
-// One rank as a process at the head of a process group of its own. Reaped by the destructor only, so that
-// until then the group's number belongs to nobody else.
+// One rank as a process that leads a process group of its own. Only the destructor reaps the process, so the
+// system gives the group's number to no other process before.
 class RankProcess {
  public:
   // Returns when the program runs. ConfigError naming the program when it cannot be run.
@@ -44,10 +45,10 @@ class RankProcess {
   RankProcess& operator=(const RankProcess&) = delete;
   ~RankProcess();  // kills it if it still runs
 
-  // Readable as soon as the process has ended.
+  // A file that is readable as soon as the process has ended.
   [[nodiscard]] int pidfd() const { return pidfd_.get(); }
   [[nodiscard]] Ending ending() const;  // once pidfd() is readable
-  // To the whole group, and awake: a stopped process takes no other signal than SIGKILL.
+  // Sends the signal to the whole group, then SIGCONT: a stopped process takes no signal but SIGKILL.
   void send(int signal) const;
 
   FileDescriptor output;  // read ends, non-blocking; empty when not piped
