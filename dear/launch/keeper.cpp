@@ -56,7 +56,8 @@ Keeper::Keeper() {
     if (pid_ == 0) keep(pipe.read.get());
   }
   if (pid_ < 0) {
-    throw TransportError(with_errno("cannot start the process that watches over the ranks", error));
+    throw TransportError(with_errno("cannot start the process that watches over the ranks", error) +
+                         "; end other processes, or allow more (ulimit -u)");
   }
   pipe_ = std::move(pipe.write);
 }

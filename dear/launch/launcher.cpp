@@ -32,8 +32,10 @@ class OpenFileLimit {
   explicit OpenFileLimit(int ranks) : before_(limit_of_open_files()) {
     const rlim_t needed = 64 + 3 * static_cast<rlim_t>(ranks);
     if (needed > before_.rlim_max) {
-      throw TransportError(fmt::format("{} ranks need {} open files, and this system allows {} (ulimit -Hn)",
-                                       ranks, needed, before_.rlim_max));
+      throw TransportError(
+          fmt::format("{} ranks need {} open files, and this system allows {}; start fewer ranks, or raise "
+                      "the limit (ulimit -Hn)",
+                      ranks, needed, before_.rlim_max));
     }
     const rlimit wanted{.rlim_cur = std::max(needed, before_.rlim_cur), .rlim_max = before_.rlim_max};
     ::setrlimit(RLIMIT_NOFILE, &wanted);

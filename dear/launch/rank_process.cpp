@@ -121,7 +121,8 @@ RankProcess::RankProcess(const RankProgram& program, const Keeper& keeper) {
     become_rank(start);
   }
   if (pid_ < 0) {
-    throw TransportError(with_errno("cannot start a process for a rank", errno));
+    throw TransportError(with_errno("cannot start a process for a rank", errno) +
+                         "; start fewer ranks, or allow more processes (ulimit -u)");
   }
   failure.write.close();
   const int error = read_failure(failure.read);

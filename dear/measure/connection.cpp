@@ -26,7 +26,7 @@ constexpr std::size_t kLongestMessage = 1 << 17;
 FileDescriptor make_socket() {
   FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!socket.is_open()) {
-    fail("cannot make a socket for the ranks of a bench");
+    fail("cannot make a socket for the ranks of a benchmark");
   }
   return socket;
 }
@@ -48,7 +48,7 @@ class PassingFolder {
   PassingFolder() {
     std::string pattern = std::filesystem::temp_directory_path() / "dear-bench-XXXXXX";
     if (::mkdtemp(pattern.data()) == nullptr) {
-      fail("cannot make a temporary folder for the socket of a bench");
+      fail("cannot make a temporary folder for the socket of a benchmark");
     }
     path_ = pattern;
   }
@@ -82,7 +82,7 @@ void Connection::send(std::string_view text, int file) const {
     std::memcpy(CMSG_DATA(header), &file, sizeof file);
   }
   if (::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
-    fail("cannot reach the other side of a bench");
+    fail("cannot send to the other process of a benchmark");
   }
 }
 
@@ -90,7 +90,7 @@ std::optional<Connection::Message> Connection::receive(Deadline deadline) const 
   std::array<pollfd, 1> readable{{{.fd = socket_.get(), .events = POLLIN, .revents = 0}}};
   while (!launch::poll_until(readable, deadline)) {
     if (deadline.expired()) {
-      throw TimeoutError("the other side of a bench said nothing in time");
+      throw TimeoutError("the other process of a benchmark sent nothing in time; give a longer --timeout");
     }
   }
   Message result{.text = std::string(kLongestMessage, '\0'), .file = {}};
@@ -103,7 +103,7 @@ std::optional<Connection::Message> Connection::receive(Deadline deadline) const 
   message.msg_controllen = control.size();
   const ssize_t got = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
   if (got < 0 && errno != ECONNRESET) {
-    fail("cannot hear the other side of a bench");
+    fail("cannot receive from the other process of a benchmark");
   }
   if (got <= 0) {
     return std::nullopt;
@@ -129,7 +129,7 @@ FileDescriptor Connection::pidfd() const {
   ucred peer{};
   socklen_t length = sizeof peer;
   if (::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
-    fail("cannot learn which process a rank is");
+    fail("cannot find the process of a rank of a benchmark");
   }
   return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
 }
@@ -139,11 +139,11 @@ ControlListener::ControlListener() : socket_(make_socket()) {
   const sockaddr_un address = address_of(folder.socket_path());
   if (::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       ::listen(socket_.get(), SOMAXCONN) != 0) {
-    fail("cannot listen for the ranks of a bench");
+    fail("cannot listen for the ranks of a benchmark");
   }
   name_ = FileDescriptor(::open(folder.socket_path().c_str(), O_PATH | O_CLOEXEC));
   if (!name_.is_open()) {
-    fail("cannot hold the socket of a bench");
+    fail("cannot open the socket of a benchmark");
   }
 }
 
@@ -154,7 +154,7 @@ std::string ControlListener::address() const {
 Connection ControlListener::accept() const {
   FileDescriptor socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!socket.is_open()) {
-    fail("cannot accept a rank of a bench");
+    fail("cannot accept the connection of a rank of a benchmark");
   }
   return Connection(std::move(socket));
 }
@@ -164,7 +164,9 @@ Connection connect_to(const std::string& address) {
   const sockaddr_un there = address_of(address);
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&there), sizeof there) != 0) {
     throw TransportError(with_errno(
-        fmt::format("cannot reach the bench at '{}' (`dear bench` starts its workers itself)", address),
+        fmt::format(
+            "cannot reach the coordinator of a benchmark at '{}' (`dear bench` starts its workers itself)",
+            address),
         errno));
   }
   return Connection(std::move(socket));

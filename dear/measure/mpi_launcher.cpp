@@ -48,7 +48,7 @@ const Implementation& find_implementation(const std::string& name) {
       return implementation;
     }
   }
-  throw ConfigError(fmt::format("there is no implementation of MPI '{}': openmpi and mpich are known", name));
+  throw ConfigError(fmt::format("there is no implementation of MPI '{}'; choose openmpi or mpich", name));
 }
 
 // What a program prints; "" when it cannot be run. One that does not end in time is killed.

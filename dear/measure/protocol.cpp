@@ -38,7 +38,7 @@ auto parse(std::string_view text, Read read) {
   } catch (const ConfigError&) {
   }
   throw TransportError(fmt::format(
-      "a message between the bench and its ranks cannot be understood ('{}'): use the same `dear` on all",
+      "a message between a benchmark and its ranks cannot be understood ('{}'): use the same `dear` on all",
       text.substr(0, 80)));
 }
 

@@ -21,7 +21,7 @@ struct StartBarrier::State {
 FileDescriptor StartBarrier::make_memory() {
   FileDescriptor memory(::memfd_create("dear-bench", MFD_CLOEXEC));
   if (!memory.is_open() || ::ftruncate(memory.get(), sizeof(State)) != 0) {
-    throw TransportError(with_errno("cannot make shared memory for the ranks of a bench", errno));
+    throw TransportError(with_errno("cannot make shared memory for the ranks of a benchmark", errno));
   }
   return memory;
 }
@@ -29,7 +29,7 @@ FileDescriptor StartBarrier::make_memory() {
 StartBarrier::StartBarrier(FileDescriptor memory, int ranks) : ranks_(static_cast<std::uint32_t>(ranks)) {
   void* const mapped = ::mmap(nullptr, sizeof(State), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
   if (mapped == MAP_FAILED) {
-    throw TransportError(with_errno("cannot map the shared memory of a bench", errno));
+    throw TransportError(with_errno("cannot map the shared memory of a benchmark", errno));
   }
   state_ = static_cast<State*>(mapped);  // zeroed, as a memfd is
 }
@@ -52,7 +52,7 @@ void StartBarrier::wait(Deadline deadline) {
   while (state_->generation.load() == before) {
     const auto left = deadline.remaining();
     if (left.count() == 0) {
-      throw TimeoutError("not all ranks came to the start of a repetition");
+      throw TimeoutError("not all ranks came to the start of a repetition in time; give a longer --timeout");
     }
     const timespec timeout{.tv_sec = left.count() / 1'000'000'000, .tv_nsec = left.count() % 1'000'000'000};
     ::syscall(SYS_futex, &state_->generation, FUTEX_WAIT, before, &timeout, nullptr, 0);

@@ -148,7 +148,8 @@ void WorkerProcesses::end() {
   await_processes(Deadline::after(time_to_answer_));
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     if (!has_ended(*processes_[i])) {
-      throw TimeoutError(fmt::format("{} did not end when told to", name_of_process(static_cast<int>(i))));
+      throw TimeoutError(fmt::format("{} did not end within {:g} s of being told to; give a longer --timeout",
+                                     name_of_process(static_cast<int>(i)), time_to_answer_.count()));
     }
     if (processes_[i]->ending().failed()) {
       throw TransportError(how_it_ended(static_cast<int>(i)));
@@ -231,8 +232,9 @@ void WorkerProcesses::welcome_newcomer() {
                      hello.rank < options_.ranks && !ranks_[static_cast<std::size_t>(hello.rank)].connection;
   if (!known) {
     throw TransportError(
-        fmt::format("a process came as rank {} of {}, but {} ranks were started{}: is the launcher of "
-                    "another MPI in use?",
+        fmt::format("a process came as rank {} of {}, but {} ranks were started{}: the launcher of another "
+                    "MPI is in use; put the launcher "
+                    "of that MPI first in PATH",
                     hello.rank, hello.size, options_.ranks,
                     options_.launcher ? " by " + options_.launcher->version : ""));
   }
