@@ -200,10 +200,10 @@ void add_worker(CLI::App& parent) {
   command->add_option("--control", words->options.control)->required();
   command->add_option("--timeout", words->timeout)->required();
   command->add_flag("--bind", words->options.bind);
-  command->add_flag("--reproducible", words->options.reproducible);
-  command->add_option("--ahead", words->options.ahead);
+  command->add_flag("--reproducible", words->options.opening.reproducible);
+  command->add_option("--ahead", words->options.opening.ahead);
   command->callback([words] {
-    words->options.timeout = std::chrono::duration<double>(parse_seconds(words->timeout));
+    words->options.opening.timeout = std::chrono::duration<double>(parse_seconds(words->timeout));
     measure::run_worker(words->options);
   });
 }

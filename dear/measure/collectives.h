@@ -55,8 +55,8 @@ class Collectives {
 
 // How a library is opened.
 struct LibraryOptions {
-  std::chrono::duration<double> timeout;  // for each wait
-  bool reproducible = false;              // of DeAR's backends: InitOptions::reproducible
+  std::chrono::duration<double> timeout{};  // for each wait on the peers
+  bool reproducible = false;                // of DeAR's backends: InitOptions::reproducible
   int ahead = 1;  // of DeAR's backends: operations of a batch that are issued before the first is waited for
 };
 

@@ -6,15 +6,16 @@
 
 #include "dear/backends/environment.h"
 #include "dear/base/error.h"
-#include "dear/measure/private_memory.h"
+#include "dear/measure/private_collectives.h"
 #include "dear/transport/gloo/gloo.h"
 
 namespace dear::measure {
 namespace {
 
-class GlooCollectives : public Collectives {
+class GlooCollectives : public PrivateCollectives {
  public:
-  explicit GlooCollectives(std::unique_ptr<transport::GlooMesh> gloo) : gloo_(std::move(gloo)) {}
+  explicit GlooCollectives(std::unique_ptr<transport::GlooMesh> gloo)
+      : PrivateCollectives(gloo->size()), gloo_(std::move(gloo)) {}
 
   [[nodiscard]] std::string description() const override {
     return fmt::format("{}, {} ranks, its own collectives", gloo_->description(), gloo_->size());
@@ -30,19 +31,6 @@ class GlooCollectives : public Collectives {
         operation == MeasuredOperation::all_gather || operation == MeasuredOperation::all_to_all;
     return blocks ? gloo_->size() : 1;
   }
-  [[nodiscard]] Range shard(const Call& call, int rank) const override {
-    const std::int64_t block = call.count / gloo_->size();
-    return {rank * block, (rank + 1) * block};
-  }
-  [[nodiscard]] const std::byte* reduced_shard(const Call&) const override { return nullptr; }
-  void prepare(std::int64_t bytes, std::int64_t output_bytes) override {
-    data_ = allocate_private(bytes);
-    if (output_bytes > 0) {
-      output_ = allocate_private(output_bytes);
-    }
-  }
-  [[nodiscard]] std::byte* data() const override { return data_.get(); }
-  [[nodiscard]] std::byte* output() const override { return output_.get(); }
 
   void run(const Call& call) override {
     switch (call.operation) {
@@ -65,8 +53,6 @@ class GlooCollectives : public Collectives {
 
  private:
   std::unique_ptr<transport::GlooMesh> gloo_;
-  PrivateMemory data_;
-  PrivateMemory output_;
 };
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/deadline.h"
-#include "dear/measure/private_memory.h"
+#include "dear/measure/private_collectives.h"
 #include "dear/transport/mpi/mpi.h"
 
 namespace dear::measure {
@@ -14,9 +14,10 @@ namespace {
 using transport::MpiCollective;
 using In = MpiCollective::Operation;
 
-class MpiCollectives : public Collectives {
+class MpiCollectives : public PrivateCollectives {
  public:
-  explicit MpiCollectives(std::shared_ptr<transport::Mpi> mpi) : mpi_(std::move(mpi)) {}
+  explicit MpiCollectives(std::shared_ptr<transport::Mpi> mpi)
+      : PrivateCollectives(mpi->size()), mpi_(std::move(mpi)) {}
 
   [[nodiscard]] std::string description() const override {
     return mpi_->description() + ", its own collectives";
@@ -31,19 +32,10 @@ class MpiCollectives : public Collectives {
                            operation == MeasuredOperation::barrier;
     return any_count ? 1 : mpi_->size();
   }
-  [[nodiscard]] Range shard(const Call& call, int rank) const override {
-    const std::int64_t block = call.count / mpi_->size();
-    return {rank * block, (rank + 1) * block};
-  }
   void prepare(std::int64_t bytes, std::int64_t output_bytes) override {
-    data_ = allocate_private(bytes);
+    PrivateCollectives::prepare(bytes, output_bytes);
     shard_ = allocate_private(bytes / mpi_->size() + 1);
-    if (output_bytes > 0) {
-      output_ = allocate_private(output_bytes);
-    }
   }
-  [[nodiscard]] std::byte* data() const override { return data_.get(); }
-  [[nodiscard]] std::byte* output() const override { return output_.get(); }
   [[nodiscard]] const std::byte* reduced_shard(const Call&) const override { return shard_.get(); }
 
   void run(const Call& call) override {
@@ -75,9 +67,7 @@ class MpiCollectives : public Collectives {
 
  private:
   std::shared_ptr<transport::Mpi> mpi_;
-  PrivateMemory data_;
   PrivateMemory shard_;
-  PrivateMemory output_;
 };
 
 }  // namespace

@@ -57,11 +57,10 @@ class Rank {
   void serve() {
     Connection::Message welcome = next();
     start_barrier_ = std::make_unique<StartBarrier>(std::move(welcome.file), size_);
-    collectives_ = library_.open(
-        {.timeout = options_.timeout, .reproducible = options_.reproducible, .ahead = options_.ahead});
+    collectives_ = library_.open(options_.opening);
     RankRunner runner(*collectives_,
                       {.rank = rank_, .size = size_, .only_copies = library_.only_copies, .barrier = [this] {
-                         start_barrier_->wait(Deadline::after(options_.timeout));
+                         start_barrier_->wait(Deadline::after(options_.opening.timeout));
                        }});
     const Command first = parse_command(welcome.text);
     runner.prepare(first.prepare_bytes, first.output_bytes);

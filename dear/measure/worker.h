@@ -1,17 +1,16 @@
 #pragma once
 
-#include <chrono>
 #include <string>
+
+#include "dear/measure/collectives.h"
 
 namespace dear::measure {
 
 struct WorkerOptions {
-  std::string library;                      // by its name in the table
-  std::string control;                      // where the coordinator listens
-  bool bind = false;                        // this rank keeps to its part of the cores
-  bool reproducible = false;                // see LibraryOptions
-  int ahead = 1;                            // likewise
-  std::chrono::duration<double> timeout{};  // for each wait on the peers
+  std::string library;     // by its name in the table
+  std::string control;     // where the coordinator listens
+  bool bind = false;       // this rank keeps to its part of the cores
+  LibraryOptions opening;  // how the library is opened
 };
 
 // Serves the coordinator as one rank of a library; returns when told to end. A failure is sent to the

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "dear/host/huge_pages.h"
+#include "dear/measure/collectives.h"
 
 namespace dear::measure {
 
@@ -35,5 +36,30 @@ inline PrivateMemory allocate_private(std::int64_t bytes, Pages pages = Pages::u
   std::memset(memory.get(), 0, rounded);
   return memory;
 }
+
+// Collectives on vectors in memory of this process alone. The shard of a rank is one of as many equal blocks
+// as there are ranks.
+class PrivateCollectives : public Collectives {
+ public:
+  explicit PrivateCollectives(int ranks) : ranks_(ranks) {}
+
+  [[nodiscard]] Range shard(const Call& call, int rank) const override {
+    const std::int64_t block = call.count / ranks_;
+    return {rank * block, (rank + 1) * block};
+  }
+  [[nodiscard]] const std::byte* reduced_shard(const Call&) const override { return nullptr; }
+  void prepare(std::int64_t bytes, std::int64_t output_bytes) override {
+    data_ = allocate_private(bytes);
+    if (output_bytes > 0) output_ = allocate_private(output_bytes);
+  }
+  [[nodiscard]] std::byte* data() const override { return data_.get(); }
+  [[nodiscard]] std::byte* output() const override { return output_.get(); }
+
+ protected:
+  PrivateMemory data_, output_;
+
+ private:
+  int ranks_;
+};
 
 }  // namespace dear::measure
