@@ -188,9 +188,9 @@ void add_collective(CLI::App& parent) {
   command->callback([options] { run_collective(*options); });
 }
 
-// What the bench starts as its ranks; not for users.
+// What a benchmark starts as its ranks; not for users.
 void add_worker(CLI::App& parent) {
-  CLI::App* const command = parent.add_subcommand("worker", "A rank of a bench")->group("");
+  CLI::App* const command = parent.add_subcommand("worker", "A rank of a benchmark")->group("");
   struct Words {
     measure::WorkerOptions options;
     std::string timeout;

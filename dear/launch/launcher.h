@@ -15,8 +15,8 @@ struct LaunchOptions {
   int ranks = 1;                          // 1 to kMostRanks
   std::vector<std::string> command = {};  // the program, looked up in PATH, and its arguments
   Variables environment = {};             // for every rank, besides torchrun's variables
-  bool prefix = true;  // "[r] " before every line; without it ranks write to our own output
-  bool bind = false;   // keep each rank on its part of our cores
+  bool prefix = true;  // "[r] " before every line; without it ranks write to the output of this process
+  bool bind = false;   // keep each rank on its part of the cores
   std::chrono::duration<double> grace = std::chrono::seconds(5);  // from SIGTERM to SIGKILL
 };
 

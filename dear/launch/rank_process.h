@@ -28,9 +28,9 @@ rlimit limit_of_open_files();
 struct RankProgram {
   std::vector<std::string> command;
   std::vector<std::string> environment;
-  bool reads_input = false;   // our standard input, else nothing
-  bool piped_output = false;  // standard output and error come through pipes, else they are ours
-  std::vector<int> cores;     // that it may run on; ours when empty
+  bool reads_input = false;   // the standard input of this process, else nothing
+  bool piped_output = false;  // standard output and error are pipes, else those of this process
+  std::vector<int> cores;     // that it may run on; those of this process when empty
   sigset_t signal_mask{};
   rlimit open_files = limit_of_open_files();
 };

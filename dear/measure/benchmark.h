@@ -27,7 +27,7 @@ struct SelectedLibrary {
 };
 
 struct BenchmarkSettings {
-  std::string program;                     // the `dear` command, which the bench starts as its ranks
+  std::string program;                     // the `dear` command, which each rank runs
   std::vector<SelectedLibrary> libraries;  // the others are compared with the first
   MeasuredOperation operation = MeasuredOperation::pair;
   DType dtype = DType::f32;

@@ -21,7 +21,7 @@ Group group_over(const std::string& backend, const LibraryOptions& options) {
   return init({.timeout = options.timeout,
                .backend = backend,
                .reproducible = options.reproducible,
-               .say = [](const auto&) {}});  // the bench says itself what it measures
+               .say = [](const auto&) {}});  // the benchmark says itself what it measures
 }
 std::unique_ptr<Collectives> open_group(const std::string& backend, const LibraryOptions& options) {
   return make_group_collectives(group_over(backend, options), options.ahead);

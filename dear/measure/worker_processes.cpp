@@ -78,8 +78,7 @@ bool has_ended(const launch::RankProcess& process, std::chrono::milliseconds pat
 
 WorkerProcesses::WorkerProcesses(const Library& library, const WorkersOptions& options,
                                  const launch::HeldSignals& signals)
-    : library_(library),
-      options_(options),
+    : options_(options),
       time_to_answer_(options.timeout + kTimeToExplain),
       signals_(signals),
       start_barrier_(StartBarrier::make_memory()),

@@ -48,8 +48,6 @@ class WorkerProcesses final : public Workers {
   WorkerProcesses(const WorkerProcesses&) = delete;
   WorkerProcesses& operator=(const WorkerProcesses&) = delete;
 
-  [[nodiscard]] const Library& library() const { return library_; }
-
   // TransportError for a rank that failed or ended, TimeoutError naming the ranks that did not answer in
   // time.
   std::string wait_ready() override;
@@ -78,7 +76,6 @@ class WorkerProcesses final : public Workers {
   void collect_output();
   void await_processes(Deadline deadline);
 
-  const Library& library_;
   const WorkersOptions options_;
   std::chrono::duration<double> time_to_answer_;
   const launch::HeldSignals& signals_;
