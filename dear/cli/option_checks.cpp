@@ -25,6 +25,10 @@ double checked_timeout(const std::string& text, std::string_view usual) {
   return seconds;
 }
 
+void refuse_several(std::string_view what, std::size_t count, std::string_view give) {
+  if (count != 1) throw ConfigError(fmt::format("{}, and {} were asked for: give one {}", what, count, give));
+}
+
 int checked_workers(const std::optional<std::int64_t>& given, int usual,
                     const LaunchEnvironment& environment) {
   if (given) check_range("--workers", *given, 1, launch::kMostRanks);

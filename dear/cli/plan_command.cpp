@@ -13,6 +13,7 @@
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/cli/commands.h"
+#include "dear/cli/option_checks.h"
 #include "dear/cli/scenario.h"
 #include "dear/cli/simulated_cases.h"
 #include "dear/cli/table.h"
@@ -102,12 +103,8 @@ void run_plan(const PlanArguments& arguments) {
                         .times = {.algorithm = arguments.model.algorithm}};
   for (const std::string& name : arguments.policies) options.policies.push_back(&find_policy(name));
   const std::vector<study::Scenario> all = scenarios(arguments.scenarios);
-  if (!arguments.schedule.empty() && all.size() != 1) {
-    throw ConfigError(
-        fmt::format("--schedule writes one schedule and {} were asked for: give one --model, --cluster and "
-                    "number of --ranks",
-                    all.size()));
-  }
+  if (!arguments.schedule.empty())
+    refuse_several("--schedule writes one schedule", all.size(), "--model, --cluster and number of --ranks");
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   print_scenarios(all);
   for (const study::Scenario& scenario : all) {

@@ -104,10 +104,8 @@ ReplaySettings check(const ReplayArguments& arguments, const LaunchEnvironment& 
   settings.json = checked_output_path("--json", arguments.json);
   settings.trace = checked_output_path("--trace", arguments.trace);
   refuse_shared_outputs({{"--trace", settings.trace}, {"--json", settings.json}});
-  if (!settings.trace.empty() && settings.policies.size() != 1)
-    throw ConfigError(
-        fmt::format("--trace writes one replay and {} policies were asked for: give one --policy",
-                    settings.policies.size()));
+  if (!settings.trace.empty())
+    refuse_several("--trace writes the replay of one policy", settings.policies.size(), "--policy");
   return settings;
 }
 

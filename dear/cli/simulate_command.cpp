@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 
 #include "dear/base/atomic_file.h"
-#include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/cli/commands.h"
+#include "dear/cli/option_checks.h"
 #include "dear/cli/policy_options.h"
 #include "dear/cli/scenario.h"
 #include "dear/cli/simulated_cases.h"
@@ -52,13 +52,9 @@ void run_simulate(const SimulateArguments& arguments) {
   options.fusion = choice.buckets ? plan::FusionChoice(Fusion(*choice.buckets))
                                   : plan::FusionChoice::parse(arguments.policies.fusion.value_or("usual"));
   const std::vector<study::Scenario> all = scenarios(arguments.scenarios);
-  const std::size_t count = all.size() * options.policies.size();
-  if (!arguments.trace.empty() && count != 1) {
-    throw ConfigError(
-        fmt::format("--trace writes one simulation and {} were asked for: give one --model, "
-                    "--cluster, --policy and number of --ranks",
-                    count));
-  }
+  if (!arguments.trace.empty())
+    refuse_several("--trace writes one simulation", all.size() * options.policies.size(),
+                   "--model, --cluster, --policy and number of --ranks");
   const std::vector<study::Case> cases = study::simulate(all, options);
 
   if (!arguments.json.empty()) write_file_atomically(arguments.json, study::to_json(cases));

@@ -36,11 +36,7 @@ study::Scenario one_scenario(const ScenarioOptions& options) {
   if (options.models.empty()) throw ConfigError("--model is required");
   if (options.clusters.empty()) throw ConfigError("--cluster is required");
   std::vector<study::Scenario> all = scenarios(options);
-  if (all.size() != 1)
-    throw ConfigError(
-        fmt::format("one job is tuned and {} were asked for: give one --model, --cluster and number of "
-                    "--ranks",
-                    all.size()));
+  refuse_several("one job is tuned", all.size(), "--model, --cluster and number of --ranks");
   return std::move(all.front());
 }
 

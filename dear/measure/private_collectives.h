@@ -20,7 +20,7 @@ using PrivateMemory = std::unique_ptr<std::byte, Free>;
 
 enum class Pages {
   usual,  // as malloc gives them
-  huge    // where the kernel has some, as DeAR's buffers are (transport/shm/huge_pages.h)
+  huge    // where the kernel has some, as DeAR's buffers are (host/huge_pages.h)
 };
 
 // Memory of one process, on page boundaries and touched. bad_alloc when there is none.
