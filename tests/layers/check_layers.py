@@ -8,6 +8,7 @@
 - a header has at most 200 lines, a source 400, a test 600, unless a comment `// size: reason` says why
 - the headers that are installed (ROOT/cmake/public_headers.txt) exist, include only one another, and are all that the
   examples and the consumer's project include
+- a folder has at most 6000 lines without its tests
 - no folder or file is called utils, common, misc or helpers
 
 Prints one line per violation; exit code 1 when there is one.
@@ -17,7 +18,7 @@ import pathlib
 import re
 import sys
 
-SIZES = {"header": 200, "source": 400, "test": 600}
+SIZES = {"header": 200, "source": 400, "test": 600, "folder": 6000}
 FORBIDDEN = {"util", "utils", "common", "misc", "helper", "helpers"}
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]dear/([^"/>]+)/[^">]*[">]')
@@ -93,10 +94,18 @@ class Tree:
         yield from self.public_headers()
         for folder, path in sorted(self.folders.items()):
             yield from self.links(folder, path)
+            product = 0
             for file in self.sources(path):
                 lines = file.read_text().splitlines()
                 yield from self.includes(folder, file, lines)
                 yield from self.size(file, lines)
+                if "_test" not in file.stem and "testing" not in file.relative_to(path).parts:
+                    product += len(lines)
+            if product > SIZES["folder"]:
+                yield (
+                    f"{self.name(path)}: {product} lines without tests, a folder has at most {SIZES['folder']}; "
+                    "find the two ideas in it"
+                )
 
     def public_headers(self):
         listed = self.root / "cmake" / "public_headers.txt"

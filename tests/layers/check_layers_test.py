@@ -92,6 +92,12 @@ class CheckLayers(unittest.TestCase):
         found = violations({"examples/e.cpp": "\n#include <dear/workload/w.h>\n"})
         self.assert_one(found, "examples/e.cpp:2", "workload/w.h")
 
+    def test_refuses_a_folder_over_its_size_without_its_tests(self):
+        reason = "// size: made up\n"
+        self.assertEqual(violations({"dear/cost/a_test.cpp": reason + "//\n" * 6000}), [])
+        self.assertEqual(violations({"dear/cost/testing/a.cpp": reason + "//\n" * 6000}), [])
+        self.assert_one(violations({"dear/cost/a.cpp": reason + "//\n" * 6000}), "dear/cost:", "6000")
+
     def test_refuses_names_that_say_nothing(self):
         self.assert_one(violations({"dear/cost/utils/a.h": "\n"}), "dear/cost/utils")
         self.assert_one(violations({"dear/cost/helpers.cpp": "\n"}), "dear/cost/helpers.cpp")
