@@ -256,6 +256,35 @@ TEST_F(Failures, BuffersNeedNoOpenFiles) {
   EXPECT_THAT(reports, Each("ok"));
 }
 
+TEST_F(Failures, InAPartNameTheRankOfTheWhole) {
+  const auto reports = run_in_processes(kRanks, [&](int rank) {
+    const Group group = meet_as(rank, kRanks, rendezvous(), kLong);
+    const std::optional<Group> part = group.split(rank == 0 ? -1 : 0, 0);
+    if (rank == 2) {
+      raise(SIGKILL);
+    }
+    if (part) {
+      part->barrier().wait();
+    }
+  });
+  EXPECT_EQ(reports[0], "ok");
+  EXPECT_THAT(reports[1], AllOf(StartsWith("TransportError: rank 2 (pid "), HasSubstr("died while others")));
+}
+
+TEST_F(Failures, APartThatGoesLeavesNothing) {
+  const auto reports = run_in_processes(kRanks, [&](int rank) {
+    const Group group = meet_as(rank, kRanks, rendezvous(), kLong);
+    const testing::Holdings before = testing::holdings();
+    {
+      const Group part = group.duplicate();
+      part.barrier().wait();
+    }
+    EXPECT_EQ(testing::holdings(), before);
+    group.barrier().wait();
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
 TEST_F(Failures, AForkedChildIsNotTheRank) {
   const auto reports = run_in_processes(kRanks, [&](int rank) {
     std::optional<Group> group(meet_as(rank, kRanks, rendezvous(), kLong));
