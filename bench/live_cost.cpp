@@ -82,7 +82,7 @@ int compare_world_of_one(std::int64_t width, int steps) {
 }
 
 // Every operator, and nothing to wait for: the price of an observer that is on.
-struct Idle : train::Watcher {
+struct Idle : train::OperatorObserver {
   void touched(const at::Tensor&) noexcept override { ++inputs; }
   void throw_if_failed() override {}
   std::int64_t inputs = 0;
@@ -90,7 +90,7 @@ struct Idle : train::Watcher {
 
 void measure_operators(int repeats) {
   Idle idle;
-  train::Observation observation(idle);
+  train::ObserverRegistration registration(idle);
   demo::Gpt model(shape(64));
   const torch::NoGradGuard no_grad;
   const torch::Tensor characters = torch::zeros({1, 8}, torch::kInt64);
@@ -100,11 +100,11 @@ void measure_operators(int repeats) {
     double begin = now_seconds();
     model->forward(characters);
     off.push_back(now_seconds() - begin);
-    observation.enable();
+    registration.enable();
     begin = now_seconds();
     model->forward(characters);
     on.push_back(now_seconds() - begin);
-    observation.disable();
+    registration.disable();
   }
   const double inputs = static_cast<double>(idle.inputs) / repeats;
   const double added = quantile(on, 0.5) - quantile(off, 0.5);

@@ -92,7 +92,7 @@ class Reference final : public ObservingTuner {
   }
 
   double asked_ = kStart;
-  std::vector<Place> sizes_;
+  std::vector<Point> sizes_;
   std::vector<double> seconds_;
   double mean_ = 0;
   double scale_ = 1;

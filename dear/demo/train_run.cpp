@@ -14,6 +14,7 @@
 #include "dear/demo/gpt.h"
 #include "dear/demo/make_optimizer.h"
 #include "dear/train/data_parallel.h"
+#include "dear/train/tuning_progress.h"
 
 namespace dear::demo {
 namespace {

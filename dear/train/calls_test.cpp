@@ -119,7 +119,7 @@ TEST(Calls, RegroupThatOthersDoNotMakeIsAMismatch) {
   expect_mismatch({regroup,
                    [](Job& job) {
                      job.backward();
-                     EXPECT_THROW(regroup(job), ConfigError);  // its own mistake, which it forgives itself
+                     EXPECT_THROW(regroup(job), ConfigError);  // on this rank alone
                      job.parallel.step();
                    }},
                   "");

@@ -75,11 +75,11 @@ DataParallel::Impl::Impl(torch::nn::Module& model, torch::optim::Optimizer& opti
     index_of_[tensor.unsafeGetTensorImpl()] = i;
     hooks_.emplace_back(tensor, [this, i] { gradient_arrived(i); });
   }
-  observation_.enable();
+  registration_.enable();
 }
 
 DataParallel::Impl::~Impl() {
-  observation_.disable();
+  registration_.disable();
   hooks_.clear();
   if (std::uncaught_exceptions() > unwinding_) {
     group_.abort("the training program ended with an error");
@@ -101,7 +101,6 @@ DataParallel::Impl::~Impl() {
 }
 
 // ---- refusals and failures
-// ---------------------------------------------------------------------------------------
 
 void DataParallel::Impl::fail(const std::exception_ptr& error) noexcept {
   if (!state_.fail(train::with_remedy(error))) return;
@@ -131,13 +130,12 @@ void DataParallel::Impl::throw_if_failed() {
 }
 
 // ---- what the observer sees
-// ---------------------------------------------------------------------------------------
 
-void DataParallel::Impl::wait_for(Conductor& conductor, const train::Engine::Place& place) {
-  if (place.kind == train::Engine::Kind::parameters) {
-    if (!conductor.parameters_whole(place.bucket)) conductor.wait_parameters(place.bucket);
-  } else if (!conductor.gradients_free(place.bucket)) {
-    conductor.wait_gradients(place.bucket);
+void DataParallel::Impl::wait_for(Conductor& conductor, const train::Engine::Storage& storage) {
+  if (storage.kind == train::Engine::Kind::parameters) {
+    if (!conductor.parameters_whole(storage.bucket)) conductor.wait_parameters(storage.bucket);
+  } else if (!conductor.gradients_free(storage.bucket)) {
+    conductor.wait_gradients(storage.bucket);
   }
 }
 
@@ -149,23 +147,23 @@ void DataParallel::Impl::touched(const at::Tensor& tensor) noexcept {
     return;
   }
   if (!tensor.has_storage()) return;
-  const auto* place = engine->find(tensor.storage().unsafeGetStorageImpl());
-  if (!place) return;
+  const auto* storage = engine->find(tensor.storage().unsafeGetStorageImpl());
+  if (!storage) return;
   try {
     train::LayerClock& clock = record_.clock();
-    const bool timed = recording_ && programs_thread() && !clock.in_backward() &&
-                       place->kind == train::Engine::Kind::parameters;
+    const bool timed = programs_thread() && recording_ && !clock.in_backward() &&
+                       storage->kind == train::Engine::Kind::parameters;
     const auto parameter = timed ? index_of_.find(tensor.unsafeGetTensorImpl()) : index_of_.end();
     const bool next_layer =
         parameter != index_of_.end() && clock.running() != std::optional(layers_.layer_of[parameter->second]);
     if (next_layer) clock.forward_ended(now_seconds());
-    wait_for(engine->conductor(), *place);
+    wait_for(engine->conductor(), *storage);
     if (next_layer) clock.forward_began(layers_.layer_of[parameter->second], now_seconds());
   } catch (...) {
     engine->conductor().keep_failure(std::current_exception());
   }
   // Another thread might find it idle just before step() makes it busy, and disable just after.
-  if (programs_thread() && !recording_ && engine->conductor().idle()) observation_.disable();
+  if (programs_thread() && !recording_ && engine->conductor().idle()) registration_.disable();
 }
 
 void DataParallel::Impl::backward_node() noexcept {
@@ -176,7 +174,6 @@ void DataParallel::Impl::backward_node() noexcept {
 }
 
 // ---- steps
-// --------------------------------------------------------------------------------------------------------
 
 void DataParallel::Impl::require_same_freezing() const {
   for (const auto& parameter : scanned_.trained) {
@@ -280,9 +277,9 @@ void DataParallel::Impl::commit() {
   }
   if (!updates_ahead()) engine_->capture_options(optimizer_);
   if (recording_) record_.clock().next_iteration(now_seconds());
-  observation_.enable();
+  registration_.enable();
   engine_->conductor().commit();
-  if (!recording_ && engine_->conductor().idle()) observation_.disable();
+  if (!recording_ && engine_->conductor().idle()) registration_.disable();
   arrivals_.end_iteration();
   state_.step_taken();
   choose_buckets();
@@ -330,7 +327,6 @@ Workload DataParallel::Impl::measured() const {
 }
 
 // ---- the interface
-// ------------------------------------------------------------------------------------------------
 
 DataParallel::DataParallel(torch::nn::Module& model, torch::optim::Optimizer& optimizer, Group group,
                            DataParallelOptions options)

@@ -17,6 +17,8 @@
 
 namespace dear {
 
+struct TuningProgress;  // tuning_progress.h
+
 // When a model's buffers (BatchNorm's running statistics) become those of rank 0. They always do at
 // construction.
 enum class BufferSync : std::uint8_t {
@@ -107,7 +109,9 @@ class DataParallel {
   void discard_step();
 
   // Parameters are whole and gradients zero when it returns. Not needed before operators read parameters
-  // (they wait by themselves), but before raw data pointers do.
+  // (they wait by themselves), but before raw data pointers do. With buffers to make those of rank 0 (see
+  // BufferSync) every rank calls it: MismatchError on each when one makes another call, or is between
+  // backward and step(), where it only waits for this rank's parameters.
   void synchronize();
 
   // While the guard lives, gradients accumulate here and nothing is sent: for all but the last backward of an
@@ -139,7 +143,7 @@ class DataParallel {
   [[nodiscard]] const Workload& workload() const;  // without times
 
   [[nodiscard]] DataParallelStatistics statistics() const;
-  // What was tried, on rank 0; null where nothing is tuned. Until the next step().
+  // What was tried, on rank 0 (tuning_progress.h); null where nothing is tuned. Until the next step().
   [[nodiscard]] const TuningProgress* tuning() const;
   // With record_trace only (else ConfigError): this rank's spans so far, and the workload with the median
   // times measured in them. Both call synchronize().

@@ -45,7 +45,7 @@ namespace dear {
 // [Note: failures] An exception that leaves a call of ours after other ranks may count on it ends this object
 // and the group: peers learn the reason at once, later calls throw the same again, and the destructor waits
 // for nothing. What all ranks refuse alike (a fusion) changes nothing.
-class DataParallel::Impl : public train::Watcher {
+class DataParallel::Impl : public train::OperatorObserver {
  public:
   Impl(torch::nn::Module& model, torch::optim::Optimizer& optimizer, Group group,
        DataParallelOptions options);
@@ -95,7 +95,7 @@ class DataParallel::Impl : public train::Watcher {
   void take_over_replaced();
   void await_last_step();
   void wait_for_all();
-  static void wait_for(Conductor& conductor, const train::Engine::Place& place);
+  static void wait_for(Conductor& conductor, const train::Engine::Storage& place);
   [[nodiscard]] Workload measured() const;
 
   // Gradients.
@@ -137,7 +137,7 @@ class DataParallel::Impl : public train::Watcher {
   std::unique_ptr<train::Engine> engine_;                 // null while learning
   std::optional<train::StateElsewhere> state_elsewhere_;  // while there is an engine
   std::atomic<train::Engine*> observed_engine_{nullptr};  // the same, for operators of any thread
-  train::Observation observation_{*this};
+  train::ObserverRegistration registration_{*this};
   std::vector<train::GradientHook> hooks_;  // last: end first, also when the constructor throws
 };
 

@@ -169,8 +169,8 @@ ElementwiseOptimizer::ElementwiseOptimizer(const Optimizer& original,
     for (FlatRun& run : runs) {
       torch::Tensor parameters = run.parameters;
       parameters.mutable_grad() = run.gradients;
-      by_group[run.rule].push_back({parameters, std::move(run.stretches)});
-      groups[run.rule].params().push_back(parameters);
+      by_group[run.parameter_group].push_back({parameters, std::move(run.stretches)});
+      groups[run.parameter_group].params().push_back(parameters);
     }
   }
   twin_ = find(original)->make(original, std::move(groups));

@@ -28,7 +28,7 @@ class ElementwiseOptimizer {
   // A part of a bucket that one parameter group updates, 1-D, and its gradient. Stretches cover it,
   // ascending.
   struct FlatRun {
-    std::uint32_t rule;
+    std::uint32_t parameter_group;
     torch::Tensor parameters;
     torch::Tensor gradients;
     std::vector<Stretch> stretches;

@@ -63,13 +63,13 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
   if (options.decision.buffer.bytes() > 0) *schedule_ = with_decision(*schedule_, workload_, *grouping_);
   agree(group_, "schedule", fmt::format("{} {:016x}", schedule_->policy(), schedule_->digest()));
 
-  std::vector<std::uint32_t> rule_of;  // by TensorId
-  for (const std::size_t i : order) rule_of.push_back(parameters[i].rule);
+  std::vector<std::uint32_t> group_of;  // by TensorId
+  for (const std::size_t i : order) group_of.push_back(parameters[i].parameter_group);
   locations_.resize(parameters.size());
   std::vector<std::vector<ElementwiseOptimizer::FlatRun>> runs;
   std::vector<BucketWire::Flat> flats;
   for (BucketId id = 0; id < grouping_->size(); ++id) {
-    BucketLayout layout = lay_out(grouping_->buckets()[id], workload_, rule_of);
+    BucketLayout layout = lay_out(grouping_->buckets()[id], workload_, group_of);
     std::vector<Range> own;
     for (const Part& part : add_parts(id, layout)) own.push_back(own_range(part));
     BucketStorage& bucket = buckets_.emplace_back(group_, std::move(layout), std::move(own),
@@ -84,8 +84,8 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
       runs.push_back(bucket.runs(part));
     }
     flats.push_back(bucket.flat());
-    places_[bucket.parameter_storage()] = {id, Kind::parameters};
-    places_[bucket.gradient_storage()] = {id, Kind::gradients};
+    storages_[bucket.parameter_storage()] = {id, Kind::parameters};
+    storages_[bucket.gradient_storage()] = {id, Kind::gradients};
   }
 
   if (one_copy_) {

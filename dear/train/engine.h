@@ -88,15 +88,15 @@ class Engine {
   // With one copy: gives this rank memory of its own again, as far as there is any. While nothing is at work.
   void leave_one_copy();
 
-  // Which bucket an operator's input belongs to.
+  // Whose storage an operator's input lies in.
   enum class Kind : std::uint8_t { parameters, gradients };
-  struct Place {
+  struct Storage {
     BucketId bucket;
     Kind kind;
   };
-  [[nodiscard]] const Place* find(const void* storage) const {
-    const auto found = places_.find(storage);
-    return found == places_.end() ? nullptr : &found->second;
+  [[nodiscard]] const Storage* find(const void* storage) const {
+    const auto found = storages_.find(storage);
+    return found == storages_.end() ? nullptr : &found->second;
   }
   [[nodiscard]] BucketId bucket_of(std::size_t parameter) const { return locations_[parameter].bucket; }
 
@@ -157,7 +157,7 @@ class Engine {
   std::vector<Location> locations_;  // by parameter
   std::vector<Part> parts_;          // those of a bucket side by side, buckets ascending
   std::vector<BucketStorage> buckets_;
-  std::unordered_map<const void*, Place> places_;
+  std::unordered_map<const void*, Storage> storages_;
   std::unique_ptr<ElementwiseOptimizer> optimizer_;
   std::atomic<bool> drop_updates_ = false;
   UpdateSide update_side_{*this};

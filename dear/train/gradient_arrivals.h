@@ -26,13 +26,12 @@ class GradientArrivals {
   void count(std::size_t parameter, bool again) {
     arrivals_[parameter] = again ? arrivals_[parameter] + 1 : 1;
   }
-  // A gradient is there, whether it is counted or not.
+  // Every gradient that arrives; and those of later iterations that are to be counted: what they complete.
   void arrived(std::size_t parameter);
-  // It is counted: what is complete with it.
   enum class Complete { nothing, parameter, layer };
   [[nodiscard]] Complete counted(std::size_t parameter);
 
-  // After the layer was sent: no gradient may arrive.
+  // The layer of the parameter was sent: no gradient may arrive.
   [[nodiscard]] bool sent(std::size_t parameter) const { return missing_[layer_of_[parameter]] == 0; }
   [[nodiscard]] bool layer_sent(LayerId layer) const { return missing_[layer] == 0; }
   [[nodiscard]] bool nothing_sent() const { return missing_ == layer_sizes_; }
@@ -45,15 +44,14 @@ class GradientArrivals {
   [[nodiscard]] int expected(std::size_t parameter) const { return expected_[parameter]; }
   [[nodiscard]] bool used(std::size_t parameter) const { return used_[parameter]; }
   void set_used(std::size_t parameter, bool used) { used_[parameter] = used; }
-  [[nodiscard]] LayerId layer_of(std::size_t parameter) const { return layer_of_[parameter]; }
   [[nodiscard]] LayerId layers() const { return static_cast<LayerId>(missing_.size()); }
 
-  // [Note: dropped gradients]: whether all that arrived is gone, as `gone` says of a parameter's gradient, at
-  // the first gradient of a pass. `but` has got its gradient anew already: `gone_anew` says it of that.
+  // [Note: dropped gradients]: asked at the first gradient of a pass, that of parameter `but`. Whether every
+  // gradient that arrived before is gone, as `gone` says of each.
   [[nodiscard]] bool were_dropped(std::size_t but, const std::function<bool(std::size_t)>& gone) const;
 
-  void end_iteration();  // it was a step
-  void forget();         // it was none
+  void end_iteration();  // by step(): what arrived is what to wait for
+  void forget();         // as if no gradient had arrived
 
   void defer() { ++deferrals_; }  // no_sync(): gradients arrive and are not counted
   void resume() { --deferrals_; }
@@ -64,7 +62,7 @@ class GradientArrivals {
   std::vector<bool> used_;                // by parameter: a gradient arrived since the last step
   std::vector<LayerId> layer_of_;
   std::vector<int> missing_, layer_sizes_;  // by layer: parameters that have not got all; all
-  std::optional<std::size_t> last_;         // that arrived
+  std::optional<std::size_t> last_;         // parameter whose gradient arrived
   std::optional<std::size_t> late_;
   int deferrals_ = 0;
 };

@@ -55,13 +55,13 @@ void DataParallel::Impl::backward_pass_began(std::size_t parameter, int pass) {
   torch::autograd::Engine::get_default_engine().queue_callback([this] { backward_pass_ended(); });
   // Within the pass nobody but the accumulators touches gradients, and those have their turn before a bucket
   // is sent.
-  if (!recording_ && engine_->conductor().all_parameters_whole()) observation_.disable();
+  if (!recording_ && engine_->conductor().all_parameters_whole()) registration_.disable();
 }
 
 void DataParallel::Impl::backward_pass_ended() {
   state_.pass_ended();
   record_.clock().backward_ended();
-  if (!engine_->conductor().idle()) observation_.enable();
+  if (!engine_->conductor().idle()) registration_.enable();
 }
 
 void DataParallel::Impl::refuse_late(std::size_t parameter) const {
@@ -73,7 +73,6 @@ void DataParallel::Impl::refuse_late(std::size_t parameter) const {
 }
 
 // ---- dropped gradients
-// -------------------------------------------------------------------------------------------
 
 bool DataParallel::Impl::were_dropped(std::size_t but) const {
   if (torch::GradMode::is_enabled()) return false;

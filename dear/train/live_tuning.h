@@ -13,6 +13,7 @@
 #include "dear/fusion/grouping.h"
 #include "dear/fusion/size_candidates.h"
 #include "dear/train/tuning.h"
+#include "dear/train/tuning_progress.h"
 #include "dear/tune/cache.h"
 #include "dear/tune/session.h"
 #include "dear/workload/workload.h"

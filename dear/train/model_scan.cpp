@@ -16,17 +16,17 @@
 namespace dear::train {
 namespace {
 
-using RuleOf = std::unordered_map<const c10::TensorImpl*, std::uint32_t>;
+using GroupOf = std::unordered_map<const c10::TensorImpl*, std::uint32_t>;
 
-RuleOf rules(const torch::optim::Optimizer& optimizer) {
-  RuleOf rule_of;
-  std::uint32_t rule = 0;
+GroupOf groups_of(const torch::optim::Optimizer& optimizer) {
+  GroupOf group_of;
+  std::uint32_t group = 0;
   for (const auto& param_group : optimizer.param_groups()) {
     for (const torch::Tensor& tensor : param_group.params())
-      rule_of.emplace(tensor.unsafeGetTensorImpl(), rule);
-    ++rule;
+      group_of.emplace(tensor.unsafeGetTensorImpl(), group);
+    ++group;
   }
-  return rule_of;
+  return group_of;
 }
 
 std::vector<std::vector<const c10::TensorImpl*>> tensors_of(const torch::optim::Optimizer& optimizer) {
@@ -88,7 +88,8 @@ std::string describe(const torch::nn::Module& model, const ModelScan& scanned) {
   const auto add = [&](const std::string& kind, const std::string& name, const torch::Tensor& tensor) {
     const auto found = trained.find(tensor.unsafeGetTensorImpl());
     const std::string role =
-        found == trained.end() ? kind : fmt::format("{}, trained in group {}", kind, found->second->rule);
+        found == trained.end() ? kind
+                               : fmt::format("{}, trained in group {}", kind, found->second->parameter_group);
     // A frozen parameter or a buffer is copied from rank 0 by value, whatever its memory order.
     const std::string order = found == trained.end() || tensor.is_contiguous()
                                   ? ""
@@ -117,7 +118,7 @@ std::string line_or_nothing(const std::vector<std::string>& lines, std::size_t i
 }  // namespace
 
 ModelScan scan(const torch::nn::Module& model, const torch::optim::Optimizer& optimizer) {
-  const RuleOf rule_of = rules(optimizer);
+  const GroupOf group_of = groups_of(optimizer);
   ModelScan scanned;
   std::unordered_set<const c10::TensorImpl*> seen;
   const auto add = [&](const std::string& name, const torch::Tensor& tensor) {
@@ -128,8 +129,8 @@ ModelScan scan(const torch::nn::Module& model, const torch::optim::Optimizer& op
     }
     if (tensor.numel() == 0) return;  // there is nothing to train
     require_usable(name, tensor);
-    const auto rule = rule_of.find(tensor.unsafeGetTensorImpl());
-    if (rule == rule_of.end()) {
+    const auto group = group_of.find(tensor.unsafeGetTensorImpl());
+    if (group == group_of.end()) {
       throw ConfigError(
           fmt::format("parameter '{}' requires a gradient but the optimiser does not hold it: add it to "
                       "a parameter group or freeze it with requires_grad_(false)",
@@ -137,7 +138,7 @@ ModelScan scan(const torch::nn::Module& model, const torch::optim::Optimizer& op
     }
     const auto dot = name.rfind('.');
     scanned.trained.push_back({name, dot == std::string::npos ? "" : name.substr(0, dot), tensor,
-                               rule->second, tensor.strides().vec()});
+                               group->second, tensor.strides().vec()});
   };
   for (const auto& item : model.named_parameters()) add(item.key(), item.value());
   const auto& groups = optimizer.param_groups();

@@ -18,7 +18,7 @@ struct TrainedParameter {
   std::string name;
   std::string module;  // that of the module which owns it; "" for the root
   torch::Tensor tensor;
-  std::uint32_t rule = 0;             // index of its parameter group in the optimiser
+  std::uint32_t parameter_group = 0;  // index of its parameter group in the optimiser
   std::vector<std::int64_t> strides;  // as they were found; it keeps them in buckets
 };
 

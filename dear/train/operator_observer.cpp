@@ -20,8 +20,8 @@ constexpr std::size_t kSlots = 64;
 
 struct Slot {
   bool taken = false;
-  std::atomic<Watcher*> enabled{nullptr};
-  std::atomic<int> visitors{0};  // threads that may be inside its watcher
+  std::atomic<OperatorObserver*> enabled{nullptr};
+  std::atomic<int> visitors{0};  // threads that may be inside its observer
 };
 
 struct Table {
@@ -37,7 +37,7 @@ Table& table() {
   return instance;
 }
 
-// Operators of any thread visit, so a watcher may only go once nobody is inside. Both sides write one of the
+// Operators of any thread visit, so a observer may only go once nobody is inside. Both sides write one of the
 // two atomics and then read the other, sequentially consistent: a visitor that was not counted in time finds
 // the slot disabled.
 class Visitor {
@@ -67,13 +67,13 @@ void for_each_enabled(Visit visit) {
     Slot& slot = all.slots[i];
     if (!slot.enabled.load(std::memory_order_relaxed)) continue;
     const Visitor inside(slot);
-    if (Watcher* watcher = slot.enabled.load()) visit(*watcher);
+    if (OperatorObserver* observer = slot.enabled.load()) visit(*observer);
   }
 }
 
 void touch(const at::Tensor& tensor) {
   if (!tensor.defined()) return;
-  for_each_enabled([&](Watcher& watcher) { watcher.touched(tensor); });
+  for_each_enabled([&](OperatorObserver& observer) { observer.touched(tensor); });
 }
 
 void touch(const c10::IValue& value) {
@@ -90,7 +90,7 @@ void touch(const c10::IValue& value) {
 
 std::unique_ptr<at::ObserverContext> before_operator(const at::RecordFunction& function) {
   if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
-    for_each_enabled([](Watcher& watcher) { watcher.backward_node(); });
+    for_each_enabled([](OperatorObserver& observer) { observer.backward_node(); });
     return nullptr;
   }
   // Called from a script, an operator shows the interpreter's whole stack, of which its inputs are the last.
@@ -102,7 +102,7 @@ std::unique_ptr<at::ObserverContext> before_operator(const at::RecordFunction& f
 
 }  // namespace
 
-Observation::Observation(Watcher& watcher) : watcher_(watcher) {
+ObserverRegistration::ObserverRegistration(OperatorObserver& observer) : observer_(observer) {
   Table& all = table();
   const std::lock_guard lock(all.mutex);
   for (slot_ = 0; slot_ < kSlots && all.slots[slot_].taken; ++slot_) {
@@ -121,23 +121,23 @@ Observation::Observation(Watcher& watcher) : watcher_(watcher) {
   }
 }
 
-Observation::~Observation() {
+ObserverRegistration::~ObserverRegistration() {
   retreat();
   Table& all = table();
   const std::lock_guard lock(all.mutex);
   all.slots[slot_].taken = false;
 }
 
-void Observation::enable() {
+void ObserverRegistration::enable() {
   Table& all = table();
   const std::lock_guard lock(all.mutex);
   if (enabled_) return;
   enabled_ = true;
-  all.slots[slot_].enabled.store(&watcher_);
+  all.slots[slot_].enabled.store(&observer_);
   if (all.enabled_count++ == 0) at::reenableCallback(all.callback);
 }
 
-void Observation::disable() {
+void ObserverRegistration::disable() {
   Table& all = table();
   const std::lock_guard lock(all.mutex);
   if (!enabled_) return;
@@ -146,7 +146,7 @@ void Observation::disable() {
   if (--all.enabled_count == 0) at::disableCallback(all.callback);
 }
 
-void Observation::retreat() {
+void ObserverRegistration::retreat() {
   disable();
   wait_for_visitors(table().slots[slot_]);
 }
@@ -172,7 +172,7 @@ __attribute__((visibility("default"))) WriteableTensorData getWriteableTensorDat
   if (!original)
     throw dear::ConfigError("libtorch has no getWriteableTensorData: this version is not supported");
   dear::train::touch(tensor);
-  dear::train::for_each_enabled([](dear::train::Watcher& watcher) { watcher.throw_if_failed(); });
+  dear::train::for_each_enabled([](dear::train::OperatorObserver& observer) { observer.throw_if_failed(); });
   return original(tensor, to_cpu);
 }
 

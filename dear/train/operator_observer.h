@@ -5,15 +5,15 @@
 // Sees every operator of libtorch before its kernel runs, through at::RecordFunction.
 //
 // [Note: one observer for the process] libtorch takes a plain function as callback, so the watchers stand in
-// one table of the process. The callback is registered once and disabled while no watcher asks for it; then
+// one table of the process. The callback is registered once and disabled while no observer asks for it; then
 // operators cost what they cost without DeAR. It sees operators of all threads, save those that switch
 // observation off for themselves (Unobserved), as our own updates do.
 namespace dear::train {
 
-class Watcher {
+class OperatorObserver {
  public:
-  virtual ~Watcher() = default;
-  // On the thread of the operator, whichever that is: methods of one watcher run at the same time.
+  virtual ~OperatorObserver() = default;
+  // On the thread of the operator, whichever that is: methods of one observer run at the same time.
   // An operator is about to read or write `tensor`. libtorch swallows exceptions here: keep them instead.
   virtual void touched(const at::Tensor& tensor) noexcept = 0;
   // A node of the backward graph is about to run.
@@ -22,21 +22,22 @@ class Watcher {
   virtual void throw_if_failed() = 0;
 };
 
-// One watcher's registration. enable() and disable() cost about 0.1 us.
-class Observation {
+// One observer's registration. enable() and disable() cost about 0.1 us.
+class ObserverRegistration {
  public:
-  explicit Observation(Watcher& watcher);  // disabled. ConfigError when too many live at once
-  ~Observation();                          // returns when no thread is inside the watcher any longer
-  Observation(const Observation&) = delete;
-  Observation& operator=(const Observation&) = delete;
+  explicit ObserverRegistration(
+      OperatorObserver& observer);  // disabled. ConfigError when too many live at once
+  ~ObserverRegistration();          // returns when no thread is inside the observer any longer
+  ObserverRegistration(const ObserverRegistration&) = delete;
+  ObserverRegistration& operator=(const ObserverRegistration&) = delete;
 
   void enable();
   void disable();
-  // Disables, and returns when no thread is inside the watcher any longer. Not from inside of it.
+  // Disables, and returns when no thread is inside the observer any longer. Not from inside of it.
   void retreat();
 
  private:
-  Watcher& watcher_;
+  OperatorObserver& observer_;
   std::size_t slot_;
   bool enabled_ = false;
 };

@@ -15,7 +15,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::Not;
 
-class Notes : public Watcher {
+class Notes : public OperatorObserver {
  public:
   void touched(const at::Tensor& tensor) noexcept override { seen.push_back(tensor.unsafeGetTensorImpl()); }
   void throw_if_failed() override {}
@@ -25,11 +25,11 @@ class Notes : public Watcher {
 
 TEST(OperatorObserver, SeesTheInputsOfAnOperator) {
   Notes notes;
-  Observation observation(notes);
+  ObserverRegistration registration(notes);
   const torch::Tensor left = torch::ones({2}), right = torch::ones({2});
-  observation.enable();
+  registration.enable();
   left.add(right);
-  observation.disable();
+  registration.disable();
   left.mul(right);
   EXPECT_THAT(notes.seen, ElementsAre(left.unsafeGetTensorImpl(), right.unsafeGetTensorImpl()));
 }
@@ -37,13 +37,13 @@ TEST(OperatorObserver, SeesTheInputsOfAnOperator) {
 // A script's interpreter calls operators with the whole of its stack, of which theirs are the last.
 TEST(OperatorObserver, SeesNothingElseOfAScriptsStack) {
   Notes notes;
-  Observation observation(notes);
+  ObserverRegistration registration(notes);
   const torch::Tensor waiting = torch::ones({2}), left = torch::ones({2}), right = torch::ones({2});
   const auto add = c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor");
   torch::jit::Stack stack{waiting, left, right, 1};
-  observation.enable();
+  registration.enable();
   add.callBoxed(&stack);
-  observation.disable();
+  registration.disable();
   ASSERT_EQ(stack.size(), 2);
   EXPECT_TRUE(torch::equal(stack.back().toTensor(), torch::full({2}, 2.0)));
   EXPECT_THAT(notes.seen, Contains(left.unsafeGetTensorImpl()));

@@ -64,10 +64,10 @@ void DataParallel::Impl::replace_engine(Fusion fusion, const std::string& why, c
   using Keep = train::RunRecord::Keep;
   record_.engine_ends(*engine_, options_.record_trace ? Keep::spans : Keep::nothing);
   // Operators of any thread look into the engine, those of another rank's program too.
-  observation_.retreat();
+  registration_.retreat();
   observed_engine_.store(next.get(), std::memory_order_release);
   engine_ = std::move(next);
-  if (recording_) observation_.enable();  // else the new one is idle, and step() or a backward enables it
+  if (recording_) registration_.enable();  // else the new one is idle, and step() or a backward enables it
   if (options_.record_trace) record_.engine_replaced(*engine_, why, begin);
 }
 

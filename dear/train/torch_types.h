@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <optional>
+#include <utility>
 
 #include <torch/types.h>
 
@@ -8,45 +10,24 @@
 
 namespace dear::train {
 
+inline constexpr std::array<std::pair<at::ScalarType, DType>, 7> kTypes{{{at::kFloat, DType::f32},
+                                                                         {at::kDouble, DType::f64},
+                                                                         {at::kHalf, DType::f16},
+                                                                         {at::kBFloat16, DType::bf16},
+                                                                         {at::kInt, DType::i32},
+                                                                         {at::kLong, DType::i64},
+                                                                         {at::kByte, DType::u8}}};
+
 // Empty for a type that no bucket carries.
 inline std::optional<DType> dtype_of(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return DType::f32;
-    case at::kDouble:
-      return DType::f64;
-    case at::kHalf:
-      return DType::f16;
-    case at::kBFloat16:
-      return DType::bf16;
-    case at::kInt:
-      return DType::i32;
-    case at::kLong:
-      return DType::i64;
-    case at::kByte:
-      return DType::u8;
-    default:
-      return std::nullopt;
-  }
+  for (const auto& [theirs, ours] : kTypes)
+    if (theirs == type) return ours;
+  return std::nullopt;
 }
 
 inline at::ScalarType scalar_type_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return at::kFloat;
-    case DType::f64:
-      return at::kDouble;
-    case DType::f16:
-      return at::kHalf;
-    case DType::bf16:
-      return at::kBFloat16;
-    case DType::i32:
-      return at::kInt;
-    case DType::i64:
-      return at::kLong;
-    case DType::u8:
-      break;
-  }
+  for (const auto& [theirs, ours] : kTypes)
+    if (ours == dtype) return theirs;
   return at::kByte;
 }
 

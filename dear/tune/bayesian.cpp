@@ -43,11 +43,11 @@ class Bayesian final : public ObservingTuner {
     const double least = prior.empty() ? 1 : *std::min_element(prior.begin(), prior.end());
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       const double slower = prior.empty() ? 1 : std::min(prior[i] / least, kSlowest);
-      places_.push_back({.position = candidates[i].position, .expected = std::log(slower)});
+      points_.push_back({.position = candidates[i].position, .expected = std::log(slower)});
     }
     // The centre tells most where nothing is known.
     first_ = prior.empty()
-                 ? nearest_candidates(candidates, {std::vector<double>(places_.front().position.size(), 0.5)})
+                 ? nearest_candidates(candidates, {std::vector<double>(points_.front().position.size(), 0.5)})
                        .front()
                  : static_cast<std::size_t>(std::min_element(prior.begin(), prior.end()) - prior.begin());
     log_scale_ = std::log(least);
@@ -89,7 +89,7 @@ class Bayesian final : public ObservingTuner {
   void learn() override { believe(); }
 
   void believe() {
-    std::vector<Place> places;
+    std::vector<Point> points;
     std::vector<double> values;
     if (!observations().empty()) {
       const auto least =
@@ -99,18 +99,18 @@ class Bayesian final : public ObservingTuner {
       std::vector<double> factors;
       for (const Observation& observation : observations()) {
         const double seconds = std::min(observation.seconds, kSlowest * least->seconds);
-        places.push_back(places_[observation.candidate]);
+        points.push_back(points_[observation.candidate]);
         values.push_back(std::log(seconds));
-        factors.push_back(values.back() - places.back().expected);
+        factors.push_back(values.back() - points.back().expected);
       }
       log_scale_ = median(std::move(factors));
       for (double& value : values) value -= log_scale_;
     }
-    const Kernel kernel = fit_kernel(places, values, fit_);
+    const Kernel kernel = fit_kernel(points, values, fit_);
     noise_ = kernel.noise;
-    const GaussianProcess process(std::move(places), values, kernel);
+    const GaussianProcess process(std::move(points), values, kernel);
     beliefs_.clear();
-    for (const Place& place : places_) beliefs_.push_back(process.at(place));
+    for (const Point& point : points_) beliefs_.push_back(process.at(point));
   }
 
   [[nodiscard]] double spread() const {
@@ -124,7 +124,7 @@ class Bayesian final : public ObservingTuner {
   }
 
   FitOptions fit_;
-  std::vector<Place> places_;
+  std::vector<Point> points_;
   std::size_t first_ = 0;
   double log_scale_ = 0;
   double noise_ = 0;

@@ -41,7 +41,7 @@ double value_at(const Dimension& dimension, double position) {
   return dimension.low * std::pow(dimension.high / dimension.low, position);
 }
 
-struct Point {
+struct GridPoint {
   std::vector<double> values;
   std::vector<double> position;
 };
@@ -52,15 +52,15 @@ double squared_distance(const std::vector<double>& one, const std::vector<double
   return sum;
 }
 
-Candidate candidate_of(const std::vector<Point>& points) {
+Candidate candidate_of(const std::vector<GridPoint>& points) {
   Candidate candidate{.name = {}, .values = {}, .position = points.front().position};
   for (std::size_t d = 0; d < candidate.position.size(); ++d) {
     double sum = 0;
-    for (const Point& point : points) sum += point.position[d];
+    for (const GridPoint& point : points) sum += point.position[d];
     candidate.position[d] = sum / static_cast<double>(points.size());
   }
   const auto nearest =
-      std::min_element(points.begin(), points.end(), [&](const Point& one, const Point& other) {
+      std::min_element(points.begin(), points.end(), [&](const GridPoint& one, const GridPoint& other) {
         return squared_distance(one.position, candidate.position) <
                squared_distance(other.position, candidate.position);
       });
@@ -74,10 +74,10 @@ Candidates candidates_on_grid(const std::vector<Dimension>& dimensions, const Ke
                               const GridOptions& options) {
   check(dimensions, options.points);
   std::unordered_map<std::string, std::size_t> numbers;
-  std::vector<std::vector<Point>> groups;
+  std::vector<std::vector<GridPoint>> groups;
   std::vector<std::size_t> index(dimensions.size(), 0);
   for (bool more = true; more;) {
-    Point point;
+    GridPoint point;
     for (std::size_t d = 0; d < dimensions.size(); ++d) {
       point.position.push_back(
           options.points > 1 ? static_cast<double>(index[d]) / static_cast<double>(options.points - 1) : 0.5);
@@ -91,7 +91,7 @@ Candidates candidates_on_grid(const std::vector<Dimension>& dimensions, const Ke
     more = d > 0;
   }
   Candidates candidates;
-  for (const std::vector<Point>& group : groups) {
+  for (const std::vector<GridPoint>& group : groups) {
     candidates.push_back(candidate_of(group));
     Candidate& candidate = candidates.back();
     candidate.name = options.name ? options.name(candidate.values)

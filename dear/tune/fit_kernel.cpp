@@ -29,9 +29,9 @@ constexpr std::array kStarts{Start{0, 0, 0}, Start{-1.2, 0.5, -1}, Start{1, 0.5,
 
 class Ascent {
  public:
-  Ascent(const std::vector<Place>& places, const std::vector<double>& values, const FitOptions& options)
-      : places_(places), values_(values), options_(options) {
-    const std::size_t lengths = places.empty() ? 1 : places.front().position.size();
+  Ascent(const std::vector<Point>& points, const std::vector<double>& values, const FitOptions& options)
+      : points_(points), values_(values), options_(options) {
+    const std::size_t lengths = points.empty() ? 1 : points.front().position.size();
     centre_.assign(lengths, std::log(options.length));
     reach_.assign(lengths, std::log(20.0));
     for (const double number : {options.signal, options.noise}) {
@@ -64,7 +64,7 @@ class Ascent {
     Numbers steps(numbers.size(), kFirstStep);
     Numbers before(numbers.size(), 0);
     for (int step = 0; step < options_.steps; ++step) {
-      const GaussianProcess process(places_, values_, kernel(numbers));
+      const GaussianProcess process(points_, values_, kernel(numbers));
       double height = process.log_likelihood();
       Numbers slope = process.gradient();
       for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -95,7 +95,7 @@ class Ascent {
   }
 
  private:
-  const std::vector<Place>& places_;
+  const std::vector<Point>& points_;
   const std::vector<double>& values_;
   const FitOptions& options_;
   Numbers centre_;
@@ -104,11 +104,11 @@ class Ascent {
 
 }  // namespace
 
-Kernel fit_kernel(const std::vector<Place>& places, const std::vector<double>& values,
+Kernel fit_kernel(const std::vector<Point>& points, const std::vector<double>& values,
                   const FitOptions& options) {
-  const Ascent ascent(places, values, options);
+  const Ascent ascent(points, values, options);
   std::pair<double, Numbers> best{-std::numeric_limits<double>::infinity(), ascent.from(kStarts[0])};
-  if (!places.empty()) {
+  if (!points.empty()) {
     for (const Start& start : kStarts) {
       auto top = ascent.climb(ascent.from(start));
       if (top.first > best.first) best = std::move(top);

@@ -39,23 +39,23 @@ struct GaussianProcess::Factored {
   Eigen::VectorXd weights;  // covariance^-1 residuals
 };
 
-GaussianProcess::GaussianProcess(std::vector<Place> places, const std::vector<double>& values, Kernel kernel)
-    : places_(std::move(places)), kernel_(std::move(kernel)) {
-  const std::size_t n = places_.size();
+GaussianProcess::GaussianProcess(std::vector<Point> points, const std::vector<double>& values, Kernel kernel)
+    : points_(std::move(points)), kernel_(std::move(kernel)) {
+  const std::size_t n = points_.size();
   auto factored = std::make_shared<Factored>();
   factored->residuals.resize(index(n));
   for (std::size_t i = 0; i < n; ++i) {
     if (!std::isfinite(values.at(i)))
       throw ConfigError(fmt::format("value {} of a process is {}: give finite ones", i, values[i]));
-    factored->residuals[index(i)] = values[i] - places_[i].expected;
+    factored->residuals[index(i)] = values[i] - points_[i].expected;
   }
   Eigen::MatrixXd all(index(n), index(n));
   for (std::size_t i = 0; i < n; ++i)
     for (std::size_t j = 0; j <= i; ++j)
-      all(index(i), index(j)) = all(index(j), index(i)) = covariance(places_[i], places_[j]);
+      all(index(i), index(j)) = all(index(j), index(i)) = covariance(points_[i], points_[j]);
   all.diagonal().array() += kernel_.noise * kernel_.noise;
   const double scale = n > 0 ? all.diagonal().maxCoeff() : 1;
-  // Two places that are one, without noise, have a covariance of rank one.
+  // Two points that are one, without noise, have a covariance of rank one.
   for (double jitter = 1e-12;; jitter *= 100) {
     Eigen::MatrixXd lifted = all;
     lifted.diagonal().array() += jitter * scale;
@@ -66,28 +66,28 @@ GaussianProcess::GaussianProcess(std::vector<Place> places, const std::vector<do
   factored_ = std::move(factored);
 }
 
-double GaussianProcess::covariance(const Place& one, const Place& other) const {
+double GaussianProcess::covariance(const Point& one, const Point& other) const {
   const double r = scaled_distance(one.position, other.position, kernel_.lengths);
   return kernel_.signal * kernel_.signal * matern_5_2(r) + kernel_.offset * kernel_.offset +
          kernel_.slope * kernel_.slope * one.expected * other.expected;
 }
 
-Belief GaussianProcess::at(const Place& place) const {
-  Eigen::VectorXd with(index(places_.size()));
-  for (std::size_t i = 0; i < places_.size(); ++i) with[index(i)] = covariance(places_[i], place);
+Belief GaussianProcess::at(const Point& point) const {
+  Eigen::VectorXd with(index(points_.size()));
+  for (std::size_t i = 0; i < points_.size(); ++i) with[index(i)] = covariance(points_[i], point);
   const double explained = factored_->covariance.matrixL().solve(with).squaredNorm();
-  return {.mean = place.expected + with.dot(factored_->weights),
-          .deviation = std::sqrt(std::max(0.0, covariance(place, place) - explained))};
+  return {.mean = point.expected + with.dot(factored_->weights),
+          .deviation = std::sqrt(std::max(0.0, covariance(point, point) - explained))};
 }
 
 double GaussianProcess::log_likelihood() const {
   const Eigen::MatrixXd& factor = factored_->covariance.matrixLLT();
   return -0.5 * factored_->residuals.dot(factored_->weights) - factor.diagonal().array().log().sum() -
-         0.5 * static_cast<double>(places_.size()) * kLogTwoPi;
+         0.5 * static_cast<double>(points_.size()) * kLogTwoPi;
 }
 
 std::vector<double> GaussianProcess::gradient() const {
-  const std::size_t n = places_.size();
+  const std::size_t n = points_.size();
   const double variance = kernel_.signal * kernel_.signal;
   // Of each number, half the trace of (weights weights^T - covariance^-1) times the derivative.
   const auto along = [&](const Eigen::MatrixXd& derivative) {
@@ -100,12 +100,12 @@ std::vector<double> GaussianProcess::gradient() const {
     for (std::size_t i = 0; i < n; ++i)
       for (std::size_t j = 0; j < n; ++j)
         derivative(index(i), index(j)) =
-            entry(i, j, scaled_distance(places_[i].position, places_[j].position, kernel_.lengths));
+            entry(i, j, scaled_distance(points_[i].position, points_[j].position, kernel_.lengths));
     result.push_back(along(derivative));
   };
   for (std::size_t d = 0; d < kernel_.lengths.size(); ++d) {
     fill([&](std::size_t i, std::size_t j, double r) {
-      const double step = (places_[i].position[d] - places_[j].position[d]) / kernel_.lengths[d];
+      const double step = (points_[i].position[d] - points_[j].position[d]) / kernel_.lengths[d];
       return variance * 5 / 3 * (1 + kSqrt5 * r) * std::exp(-kSqrt5 * r) * step * step;
     });
   }

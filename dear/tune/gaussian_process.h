@@ -5,16 +5,16 @@
 #include <vector>
 
 // Gaussian process regression (Rasmussen and Williams 2006, ISBN 026218253X): an unknown function, seen with
-// noise in some places, and what may be believed of it everywhere.
+// noise in some points, and what may be believed of it everywhere.
 namespace dear::tune {
 
 // Where the function is looked at, and what it was expected to be there.
-struct Place {
+struct Point {
   std::vector<double> position;
   double expected = 0;
 };
 
-// How values in two places go together. With r the distance in units of `lengths`, their covariance is
+// How values in two points go together. With r the distance in units of `lengths`, their covariance is
 //   signal^2 (1 + sqrt(5) r + 5/3 r^2) exp(-sqrt(5) r)         Matern 5/2, one length for each coordinate
 //   + offset^2                                                 expected values may all be too low by as much
 //   + slope^2 expected expected'                               and may exaggerate, or not enough
@@ -37,11 +37,11 @@ struct Belief {
 // Any thread may ask once it is made.
 class GaussianProcess {
  public:
-  // As many values as places, or none of both; as many lengths as coordinates. Factors their covariance
+  // As many values as points, or none of both; as many lengths as coordinates. Factors their covariance
   // by Cholesky, adding to the diagonal what rounding demands. ConfigError for values that are not finite.
-  GaussianProcess(std::vector<Place> places, const std::vector<double>& values, Kernel kernel);
+  GaussianProcess(std::vector<Point> points, const std::vector<double>& values, Kernel kernel);
 
-  [[nodiscard]] Belief at(const Place& place) const;
+  [[nodiscard]] Belief at(const Point& point) const;
   // Logarithm of the probability density of the values under this kernel.
   [[nodiscard]] double log_likelihood() const;
   // Its derivatives by the logarithms of the lengths, the signal and the noise, in this order.
@@ -49,9 +49,9 @@ class GaussianProcess {
 
  private:
   struct Factored;  // Eigen's matrices
-  [[nodiscard]] double covariance(const Place& one, const Place& other) const;
+  [[nodiscard]] double covariance(const Point& one, const Point& other) const;
 
-  std::vector<Place> places_;
+  std::vector<Point> points_;
   Kernel kernel_;
   std::shared_ptr<const Factored> factored_;
 };
@@ -71,7 +71,7 @@ struct FitOptions {
 // The kernel of the highest likelihood times prior, by the best of several ascents along the gradient
 // (resilient propagation: Blum and Riedmiller 2013, ESANN). The same for the same input. Lengths stay between
 // a twentieth and twenty times what is given; signal and noise between a hundredth and a hundred times.
-Kernel fit_kernel(const std::vector<Place>& places, const std::vector<double>& values,
+Kernel fit_kernel(const std::vector<Point>& points, const std::vector<double>& values,
                   const FitOptions& options = {});
 
 }  // namespace dear::tune

@@ -70,24 +70,24 @@ TEST(GaussianProcess, OnePlaceTwiceWithoutNoise) {
 
 // Observed 3 above what was expected everywhere: with an offset all is believed to be 3 more.
 TEST(GaussianProcess, OffsetAndSlopeCorrectWhatWasExpected) {
-  std::vector<Place> places;
+  std::vector<Point> points;
   std::vector<double> shifted;
   std::vector<double> exaggerated;
   for (int i = 0; i <= 4; ++i) {
     const double x = i / 10.0;  // on one side only
-    places.push_back({.position = {x}, .expected = std::sin(5 * x)});
+    points.push_back({.position = {x}, .expected = std::sin(5 * x)});
     shifted.push_back(std::sin(5 * x) + 3);
     exaggerated.push_back(2 * std::sin(5 * x));
   }
-  const Place far{.position = {1}, .expected = std::sin(5.0)};
+  const Point far{.position = {1}, .expected = std::sin(5.0)};
   const Kernel offset{.lengths = {0.1}, .signal = 0.01, .noise = 0.01, .offset = 10};
-  EXPECT_NEAR(GaussianProcess(places, shifted, offset).at(far).mean, std::sin(5.0) + 3, 0.02);
+  EXPECT_NEAR(GaussianProcess(points, shifted, offset).at(far).mean, std::sin(5.0) + 3, 0.02);
   const Kernel slope{.lengths = {0.1}, .signal = 0.01, .noise = 0.01, .slope = 10};
-  EXPECT_NEAR(GaussianProcess(places, exaggerated, slope).at(far).mean, 2 * std::sin(5.0), 0.05);
+  EXPECT_NEAR(GaussianProcess(points, exaggerated, slope).at(far).mean, 2 * std::sin(5.0), 0.05);
 }
 
 struct Sample {
-  std::vector<Place> places;
+  std::vector<Point> points;
   std::vector<double> values;
 };
 
@@ -95,9 +95,9 @@ Sample sample(std::uint64_t seed, std::size_t count, std::size_t dimensions) {
   Draws draws(seed);
   Sample result;
   for (std::size_t i = 0; i < count; ++i) {
-    Place place{.position = {}, .expected = draws.unit()};
-    for (std::size_t d = 0; d < dimensions; ++d) place.position.push_back(draws.unit());
-    result.places.push_back(place);
+    Point point{.position = {}, .expected = draws.unit()};
+    for (std::size_t d = 0; d < dimensions; ++d) point.position.push_back(draws.unit());
+    result.points.push_back(point);
     result.values.push_back(draws.normal());
   }
   return result;
@@ -112,13 +112,13 @@ TEST(GaussianProcess, TheGradientIsThatOfTheLikelihood) {
                         .noise = 0.1 + draws.unit(),
                         .offset = 0.7,
                         .slope = 0.3};
-    const std::vector<double> gradient = GaussianProcess(random.places, random.values, kernel).gradient();
+    const std::vector<double> gradient = GaussianProcess(random.points, random.values, kernel).gradient();
     ASSERT_EQ(gradient.size(), 4U);
     const auto likelihood = [&](std::size_t which, double by) {
       Kernel moved = kernel;
       double& number = which < 2 ? moved.lengths[which] : which == 2 ? moved.signal : moved.noise;
       number *= std::exp(by);
-      return GaussianProcess(random.places, random.values, moved).log_likelihood();
+      return GaussianProcess(random.points, random.values, moved).log_likelihood();
     };
     for (std::size_t i = 0; i < gradient.size(); ++i)
       EXPECT_NEAR(gradient[i], (likelihood(i, 1e-5) - likelihood(i, -1e-5)) / 2e-5, 1e-6) << seed;
@@ -128,14 +128,14 @@ TEST(GaussianProcess, TheGradientIsThatOfTheLikelihood) {
 // Deviations shrink where more is known, wherever that is.
 TEST(GaussianProcess, MoreObservationsNeverKnowLess) {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
-    auto [places, values] = sample(seed, 8, 1 + seed % 3);
+    auto [points, values] = sample(seed, 8, 1 + seed % 3);
     const Kernel kernel{.lengths = std::vector<double>(1 + seed % 3, 0.3), .noise = 0.1, .offset = 1};
     const auto [probes, unused] = sample(seed + 1000, 5, 1 + seed % 3);
-    const GaussianProcess all(places, values, kernel);
-    places.pop_back();
+    const GaussianProcess all(points, values, kernel);
+    points.pop_back();
     values.pop_back();
-    const GaussianProcess fewer(places, values, kernel);
-    for (const Place& probe : probes)
+    const GaussianProcess fewer(points, values, kernel);
+    for (const Point& probe : probes)
       EXPECT_LE(all.at(probe).deviation, fewer.at(probe).deviation + kClose) << seed;
   }
 }
@@ -143,14 +143,14 @@ TEST(GaussianProcess, MoreObservationsNeverKnowLess) {
 TEST(FitKernel, FindsTheNoiseThatRepeatsShow) {
   Draws draws(5);
   for (const double noise : {0.005, 0.02, 0.08}) {
-    std::vector<Place> places;
+    std::vector<Point> points;
     std::vector<double> values;
     for (int i = 0; i < 30; ++i) {
       const double x = (i % 6) / 5.0;
-      places.push_back({.position = {x}});
+      points.push_back({.position = {x}});
       values.push_back(0.3 * (x - 0.4) * (x - 0.4) + noise * draws.normal());
     }
-    const Kernel kernel = fit_kernel(places, values);
+    const Kernel kernel = fit_kernel(points, values);
     EXPECT_GT(kernel.noise, 0.7 * noise);
     EXPECT_LT(kernel.noise, 1.4 * noise);
   }
@@ -158,13 +158,13 @@ TEST(FitKernel, FindsTheNoiseThatRepeatsShow) {
 
 TEST(FitKernel, ADimensionThatDoesNotMatterIsLong) {
   Draws draws(6);
-  std::vector<Place> places;
+  std::vector<Point> points;
   std::vector<double> values;
   for (int i = 0; i < 25; ++i) {
-    places.push_back({.position = {draws.unit(), draws.unit()}});
-    values.push_back(std::sin(6 * places.back().position[0]) / 4);
+    points.push_back({.position = {draws.unit(), draws.unit()}});
+    values.push_back(std::sin(6 * points.back().position[0]) / 4);
   }
-  const Kernel kernel = fit_kernel(places, values);
+  const Kernel kernel = fit_kernel(points, values);
   EXPECT_GT(kernel.lengths[1], 3 * kernel.lengths[0]);
 }
 
@@ -173,13 +173,13 @@ TEST(FitKernel, IsAMaximum) {
   const FitOptions options{.steps = 200};
   const auto height = [&](const Sample& of, const Kernel& kernel) {
     const auto away = [](double number, double centre) { return std::pow(std::log(number / centre), 2) / 2; };
-    return GaussianProcess(of.places, of.values, kernel).log_likelihood() -
+    return GaussianProcess(of.points, of.values, kernel).log_likelihood() -
            away(kernel.lengths[0], options.length) - away(kernel.signal, options.signal) -
            away(kernel.noise, options.noise);
   };
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const Sample random = sample(seed, 6, 1);
-    const Kernel kernel = fit_kernel(random.places, random.values, options);
+    const Kernel kernel = fit_kernel(random.points, random.values, options);
     for (const double factor : {0.9, 0.97, 1.03, 1.1, 3.0, 0.3}) {
       Kernel other = kernel;
       other.lengths[0] *= factor;

@@ -15,14 +15,14 @@ class Grid final : public ListedTuner {
     std::size_t steps = 1;
     const auto points = [&] { return std::pow(static_cast<double>(steps), static_cast<double>(dimensions)); };
     while (points() < static_cast<double>(trials)) ++steps;
-    std::vector<std::vector<double>> places;
-    for (std::size_t point = 0; places.size() < trials; ++point) {
-      std::vector<double> place;
+    std::vector<std::vector<double>> positions;
+    for (std::size_t point = 0; positions.size() < trials; ++point) {
+      std::vector<double> position;
       for (std::size_t d = 0, rest = point; d < dimensions; ++d, rest /= steps)
-        place.push_back((static_cast<double>(rest % steps) + 0.5) / static_cast<double>(steps));
-      places.push_back(place);
+        position.push_back((static_cast<double>(rest % steps) + 0.5) / static_cast<double>(steps));
+      positions.push_back(position);
     }
-    set_order(nearest_candidates(candidates, places));
+    set_order(nearest_candidates(candidates, positions));
   }
 };
 

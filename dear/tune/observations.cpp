@@ -74,10 +74,10 @@ std::optional<std::size_t> ListedTuner::choose() {
 }
 
 std::vector<std::size_t> nearest_candidates(const Candidates& candidates,
-                                            const std::vector<std::vector<double>>& places) {
+                                            const std::vector<std::vector<double>>& positions) {
   std::vector<std::size_t> chosen;
-  for (const std::vector<double>& place : places) {
-    const Candidate there{.name = {}, .values = {}, .position = place};
+  for (const std::vector<double>& position : positions) {
+    const Candidate there{.name = {}, .values = {}, .position = position};
     std::optional<std::size_t> nearest;
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       if (std::find(chosen.begin(), chosen.end(), i) != chosen.end()) continue;

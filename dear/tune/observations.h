@@ -53,10 +53,10 @@ class ListedTuner : public ObservingTuner {
   std::size_t next_ = 0;
 };
 
-// The candidates nearest to these places, each for one place alone, in the order of the places; fewer when
-// there are not so many.
+// The candidates nearest to these positions, each for one position alone, in the order of the positions;
+// fewer when there are not so many.
 std::vector<std::size_t> nearest_candidates(const Candidates& candidates,
-                                            const std::vector<std::vector<double>>& places);
+                                            const std::vector<std::vector<double>>& positions);
 
 double median(std::vector<double> values);  // of at least one
 

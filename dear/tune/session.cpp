@@ -35,15 +35,15 @@ std::string_view name_of(State state) {
   return "drifted";
 }
 
-std::string_view name_of(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::measured:
+std::string_view name_of(TrialResult result) {
+  switch (result) {
+    case TrialResult::measured:
       return "measured";
-    case Outcome::hopeless:
+    case TrialResult::hopeless:
       return "hopeless";
-    case Outcome::budget:
+    case TrialResult::budget:
       return "budget";
-    case Outcome::compared:
+    case TrialResult::compared:
       break;
   }
   return "compared";
@@ -118,11 +118,11 @@ std::optional<std::size_t> Session::iteration(double seconds) {
   const Window::State state = window_.add(seconds);
   if (waits_) return std::nullopt;
   if (state == Window::State::hopeless) {
-    close(Outcome::hopeless);
+    close(TrialResult::hopeless);
   } else if (state_ == State::trials && over_budget()) {
-    close(Outcome::budget);
+    close(TrialResult::budget);
   } else if (state == Window::State::enough) {
-    close(state_ == State::comparing ? Outcome::compared : Outcome::measured);
+    close(state_ == State::comparing ? TrialResult::compared : TrialResult::measured);
   }
   return current_ == before ? std::nullopt : std::optional(current_);
 }
@@ -131,21 +131,21 @@ void Session::expect(const Prior& prior) {
   if (!waits_) throw ConfigError("nothing has drifted: what is to be expected is told by SessionOptions");
   make_tuner(prior);
   waits_ = false;
-  if (window_.state() == Window::State::enough) close(Outcome::measured);
+  if (window_.state() == Window::State::enough) close(TrialResult::measured);
 }
 
 void Session::paid(double seconds) {
   if (std::isfinite(seconds) && seconds > 0) paid_seconds_ += seconds;
 }
 
-void Session::close(Outcome outcome) {
+void Session::close(TrialResult result) {
   trials_.push_back({.candidate = current_,
                      .seconds = window_.seconds(),
                      .deviation_seconds = window_.deviation_seconds(),
                      .iterations = window_.iterations(),
                      .at_iteration = iterations_ - window_.iterations(),
                      .state = state_,
-                     .outcome = outcome});
+                     .result = result});
   if (state_ != State::comparing) {
     tuner_->observe(current_, window_.seconds());
     after_trial();

@@ -10,40 +10,13 @@
 #include <vector>
 
 #include "dear/tune/candidates.h"
+#include "dear/tune/trial.h"
 #include "dear/tune/tuner.h"
 #include "dear/tune/window.h"
 
 // Tuning while training: what the one rank that decides is told, and answers. Pure: no clock, no thread, no
 // random number but from a seed, so the same times give the same answers.
 namespace dear::tune {
-
-enum class State : std::uint8_t {
-  baseline,   // measures what it started with
-  trials,     // measures what the tuner suggests
-  comparing,  // the winner is near what it started with: both are measured again, side by side
-  settled,    // the winner runs, and is watched
-  drifted     // it got slower or faster by itself: measures what it now takes, then tries again, see expect()
-};
-std::string_view name_of(State state);
-
-enum class Outcome : std::uint8_t {
-  measured,  // as well as asked for
-  hopeless,  // given up early: plainly slower than the best
-  budget,    // cut short: trials have cost what they may
-  compared   // measured again, against another
-};
-std::string_view name_of(Outcome outcome);
-
-// One stay at one candidate, in order to measure it.
-struct Trial {
-  std::size_t candidate = 0;
-  double seconds = 0;             // of an iteration
-  double deviation_seconds = 0;   // of that, see Window
-  int iterations = 0;             // spent
-  std::int64_t at_iteration = 0;  // number of the first of them
-  State state = State::baseline;  // in which it was made
-  Outcome outcome = Outcome::measured;
-};
 
 struct SessionOptions {
   std::string method = "bayesian";
@@ -116,7 +89,7 @@ class Session {
   void begin(const Prior& prior, State state);
   void make_tuner(const Prior& prior);
   void open(std::size_t candidate, State state);
-  void close(Outcome outcome);
+  void close(TrialResult result);
   void after_trial();
   void finish();
   void settle(std::size_t candidate);

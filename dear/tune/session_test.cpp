@@ -131,7 +131,7 @@ TEST(Session, ABudgetThatIsUsedUpEndsTheTrials) {
   EXPECT_TRUE(session.settled());
   EXPECT_EQ(session.current(), 24U);
   ASSERT_EQ(session.trials().size(), 2U);
-  EXPECT_NE(session.trials()[1].outcome, Outcome::measured);
+  EXPECT_NE(session.trials()[1].result, TrialResult::measured);
   EXPECT_LE(session.trials()[1].iterations, 2);
 }
 

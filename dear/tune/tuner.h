@@ -8,23 +8,9 @@
 #include <vector>
 
 #include "dear/tune/candidates.h"
+#include "dear/tune/trial.h"
 
 namespace dear::tune {
-
-// What a candidate was seen to take.
-struct Observation {
-  std::size_t candidate = 0;
-  double seconds = 0;
-};
-
-// What a candidate is believed to take.
-struct Expectation {
-  double seconds = 0;
-  double deviation = 0;  // of the logarithm of the seconds, so nearly a part of them
-
-  [[nodiscard]] double low_seconds() const;  // a standard deviation less, and more
-  [[nodiscard]] double high_seconds() const;
-};
 
 // Says what to try next. Not for several threads at once. The same answers for the same observations.
 class Tuner {
