@@ -129,8 +129,8 @@ void ScenarioOptions::add_job_to(CLI::App& command) {
 void ModelOptions::add_to(CLI::App& command) {
   command
       .add_option("--algorithm", algorithm,
-                  "How collectives travel: auto (the quickest for each size), ring, double-tree, or "
-                  "hierarchical")
+                  "How collectives travel: auto (the quickest for each size), ring, double-tree, "
+                  "hierarchical, or nccl (a ring or a double tree, as NCCL chooses)")
       ->type_name("NAME")
       ->capture_default_str();
   command

@@ -124,6 +124,12 @@ void validate(const Cluster& cluster) {
         "on {} communication takes {} times as long beside computation, and computation {} times: give 1 or "
         "more",
         named, communication, computation));
+  const auto& [launch, hold] = cluster.software;
+  if (!std::isfinite(launch) || !std::isfinite(hold) || launch < 0 || hold < 0)
+    throw ConfigError(fmt::format(
+        "the software of {} takes {} s to launch a collective and {} s to hold a layer: both are finite and "
+        "not negative",
+        named, launch, hold));
 }
 
 }  // namespace dear

@@ -54,6 +54,17 @@ struct Interference {
   friend bool operator==(const Interference&, const Interference&) = default;
 };
 
+// What the software of a rank takes, whatever the links do.
+struct Software {
+  // From the call of a collective to its first message: queues, agreement among ranks, kernels. Collectives
+  // in flight share start-up: while messages of one set out, the next is launched; each costs what is longer.
+  double launch_seconds = 0;
+  // On the compute lane, before the forward of each layer: by policies that hold it there until its
+  // parameters have come (Policy::holds_layers).
+  double hold_seconds = 0;
+  friend bool operator==(const Software&, const Software&) = default;
+};
+
 // The machines that a job runs on. Ranks are numbered inside out: those of a node are neighbours.
 struct Cluster {
   std::string name;
@@ -61,6 +72,7 @@ struct Cluster {
   std::string device{};               // as the table of devices names it; "" when nothing is known
   std::vector<Straggler> stragglers{};
   Interference interference{};
+  Software software{};
   std::optional<FitRecord> fit{};  // where the innermost link comes from
 
   [[nodiscard]] int ranks() const;  // the product of all sizes
@@ -78,7 +90,7 @@ Cluster with_ranks(const Cluster& cluster, int ranks);
 
 // ConfigError naming what is wrong: no dimension, a size or number of links below 1, a link that is negative
 // or not finite, an oversubscription below 1 or on something else than a switch, a straggler that is not
-// there or not slower, an interference below 1, more than 2^30 ranks.
+// there or not slower, an interference below 1, software that takes no finite time, more than 2^30 ranks.
 void validate(const Cluster& cluster);
 
 }  // namespace dear

@@ -85,7 +85,7 @@ Cluster read_flat(const JsonField& root) {
 
 Cluster read_dimensions(const JsonField& root) {
   root.expect_members({"format", "version", "name", "dimensions"},
-                      {"device", "stragglers", "interference", "fit"});
+                      {"device", "stragglers", "interference", "software", "fit"});
   Cluster cluster{.name = root.member("name").text(), .dimensions = {}};
   for (const JsonField& dimension : root.member("dimensions").elements()) {
     cluster.dimensions.push_back(read_dimension(dimension));
@@ -103,6 +103,12 @@ Cluster read_dimensions(const JsonField& root) {
     interference.expect_members({"communication", "computation"});
     cluster.interference = {.communication = interference.member("communication").number_from_0(),
                             .computation = interference.member("computation").number_from_0()};
+  }
+  if (root.has("software")) {
+    const JsonField software = root.member("software");
+    software.expect_members({"launch_seconds", "hold_seconds"});
+    cluster.software = {.launch_seconds = software.member("launch_seconds").number_from_0(),
+                        .hold_seconds = software.member("hold_seconds").number_from_0()};
   }
   return cluster;
 }
@@ -144,6 +150,9 @@ std::string to_json(const Cluster& cluster) {
   if (cluster.interference != Interference{})
     json["interference"] = {{"communication", cluster.interference.communication},
                             {"computation", cluster.interference.computation}};
+  if (cluster.software != Software{})
+    json["software"] = {{"launch_seconds", cluster.software.launch_seconds},
+                        {"hold_seconds", cluster.software.hold_seconds}};
   if (cluster.fit) json["fit"] = to_value(*cluster.fit);
   try {
     return json.dump(2) + "\n";

@@ -11,12 +11,13 @@
 //                    "link": {"alpha_seconds": 5e-06, "beta_seconds_per_byte": 8e-11}}, ...],
 //    "stragglers": [{"rank": 3, "slowdown": 1.5}],
 //    "interference": {"communication": 1.3, "computation": 1.1},
+//    "software": {"launch_seconds": 0.0009, "hold_seconds": 0.0013},
 //    "fit": {"backend": "shm", "operation": "all-reduce", "dtype": "fp32", "model": "ring",
 //            "rms_residual": 0.1, "worst_residual": 0.2,
 //            "samples": [{"bytes": 4, "seconds": 0.0001, "modelled_seconds": 0.0001}, ...]}}
 // The fields are those of Cluster (cluster.h). "name", "dimensions", and of a dimension "name", "size" and
-// "link" are required, and so is every field of a link, a straggler, an interference and a fit; others have
-// the defaults of the structs, and no further one is allowed.
+// "link" are required, and so is every field of a link, a straggler, an interference, software and a fit;
+// others have the defaults of the structs, and no further one is allowed.
 //
 // A file of version 1 has "ranks" and one "link" instead of dimensions: they make one switched dimension.
 namespace dear {

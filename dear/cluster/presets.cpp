@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
+#include "dear/cluster/calibration.h"
 #include "dear/cluster/cluster_file.h"
 
 namespace dear {
@@ -35,6 +36,12 @@ Cluster paper_cluster(std::string name, std::string_view network) {
           .dimensions = {{.name = "node", .size = 4, .link = kPcie3},
                          {.name = "network", .size = 16, .link = parse_network(network).link}},
           .device = "rtx2080ti"};
+}
+
+Cluster calibrated_paper_cluster(std::string_view network) {
+  Cluster cluster = calibrated(paper_cluster({}, network), kRtx2080Ti);
+  cluster.name = fmt::format("calibrated-{}-{}", network, cluster.ranks());
+  return cluster;
 }
 
 Cluster rails(std::string name, std::string device, const Link& inside, int nodes, double gbits) {
@@ -92,6 +99,10 @@ const std::vector<ClusterPreset>& clusters() {
       {.summary =
            "16 nodes of 4 RTX 2080 Ti, one InfiniBand card a node, as in arXiv 2302.12445: network 100gbib",
        .cluster = paper_cluster("100gbib-64", "100gbib")},
+      {.summary = "10gbe-64 with what docs/study fits to published iterations: launches, holds, nodes",
+       .cluster = calibrated_paper_cluster("10gbe")},
+      {.summary = "100gbib-64 with what docs/study fits to published iterations",
+       .cluster = calibrated_paper_cluster("100gbib")},
       {.summary = "64 nodes of 8 A100 on NVSwitch, a 100 Gb/s card for each GPU; start-ups as in NCCL",
        .cluster = rails("a100-100gbit-512", "a100", kNvlinkA100, 64, 100)},
       {.summary = "64 nodes of 8 A100 on NVSwitch, a 200 Gb/s card for each GPU, as a DGX A100 has them; "

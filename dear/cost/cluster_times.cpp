@@ -92,6 +92,7 @@ constexpr std::string_view kAny = "*";
 // What the options ask for.
 struct Choice {
   bool flat_ring = false;
+  bool pipelined_ring = false;
   bool double_tree = false;
   // One for each dimension, or none at all.
   std::vector<std::string_view> stages{};
@@ -103,6 +104,8 @@ Choice parse(std::string_view algorithm, std::size_t dimensions) {
   if (algorithm == "auto") return {.flat_ring = dimensions > 1, .double_tree = true, .stages = any};
   if (algorithm == "hierarchical") return {.stages = any};
   if (algorithm == "double-tree") return {.double_tree = true};
+  if (algorithm == "pipelined-ring") return {.pipelined_ring = true};
+  if (algorithm == "nccl") return {.pipelined_ring = true, .double_tree = true};
   if (algorithm == "ring" && dimensions > 1) return {.flat_ring = true};
   if (!algorithm.starts_with(kPrefix)) return {.stages = std::vector(dimensions, algorithm)};
   Choice choice;
@@ -175,6 +178,18 @@ AlgorithmTime flat_ring(const std::vector<Dimension>& dimensions, Load load) {
           .algorithm = "ring"};
 }
 
+// From the first rank to the last: all hops of the ring but the one that closes it.
+AlgorithmTime pipelined_ring(const std::vector<Dimension>& dimensions, double part) {
+  AlgorithmTime time{.per_byte = part * slowest_of(dimensions).beta_seconds_per_byte,
+                     .algorithm = "pipelined-ring"};
+  int members = 1;
+  for (auto dimension = dimensions.rbegin(); dimension != dimensions.rend(); ++dimension) {
+    time.start_up += members * (dimension->size - 1) * dimension->link.alpha_seconds;
+    members *= dimension->size;
+  }
+  return time;
+}
+
 // Down the trees, or up.
 AlgorithmTimes double_tree(const std::vector<Dimension>& dimensions) {
   AlgorithmTime time{.algorithm = "double-tree"};
@@ -199,6 +214,12 @@ AlgorithmTimes joined(AlgorithmTimes times, const AlgorithmTimes& more) {
   return without_worse(std::move(times));
 }
 
+// Of collectives that follow each other.
+void launch(AlgorithmTimes& times, double seconds) {
+  for (AlgorithmTime& time : times) time.start_up = std::max(time.start_up, seconds);
+  times = without_worse(std::move(times));
+}
+
 // Those of more than one member, or the innermost.
 std::vector<Dimension> dimensions_that_count(const Cluster& cluster) {
   validate(cluster);
@@ -218,10 +239,11 @@ std::vector<Dimension> dimensions_that_count(const Cluster& cluster) {
     }
     stages += fmt::format("{}{}: {}", stages.empty() ? "" : "; ", dimension.name, fmt::join(names, ", "));
   }
-  throw ConfigError(fmt::format(
-      "cluster '{}' has no algorithm '{}': use auto, ring, hierarchical, double-tree where no dimension is a "
-      "ring, or one for each dimension as in hierarchical:ring,bruck ({})",
-      cluster.name, algorithm, stages));
+  throw ConfigError(
+      fmt::format("cluster '{}' has no algorithm '{}': use auto, ring, pipelined-ring, nccl, hierarchical, "
+                  "double-tree where no "
+                  "dimension is a ring, or one for each dimension as in hierarchical:ring,bruck ({})",
+                  cluster.name, algorithm, stages));
 }
 
 }  // namespace
@@ -231,16 +253,24 @@ ClusterTimes::ClusterTimes(const Cluster& cluster, const ClusterTimesOptions& op
   const Choice choice = parse(options.algorithm, dimensions.size());
   halves_ = hierarchical(dimensions, choice.stages, &Stage::gather);
   broadcast_ = hierarchical(dimensions, choice.stages, &Stage::broadcast);
+  const int ranks = cluster.ranks();
   const AlgorithmTimes trees = choice.double_tree ? double_tree(dimensions) : AlgorithmTimes{};
   if (choice.flat_ring) {
-    const int ranks = cluster.ranks();
     halves_ = joined({flat_ring(dimensions, ring_gather(ranks))}, halves_);
     broadcast_ = joined({flat_ring(dimensions, chain_broadcast(ranks))}, broadcast_);
+  }
+  if (choice.pipelined_ring) {
+    halves_ = {pipelined_ring(dimensions, ring_gather(ranks).part)};
+    broadcast_ = {pipelined_ring(dimensions, chain_broadcast(ranks).part)};
   }
   all_reduce_ = joined(twice(halves_), twice(trees));
   broadcast_ = joined(std::move(broadcast_), trees);
   if (halves_.empty()) halves_ = trees;
   if (halves_.empty()) refuse(cluster, dimensions, options.algorithm);
+  if (ranks > 1) {
+    for (AlgorithmTimes* times : {&halves_, &all_reduce_, &broadcast_})
+      launch(*times, cluster.software.launch_seconds);
+  }
 }
 
 const ClusterTimes::AlgorithmTime& ClusterTimes::fastest(Collective collective, std::int64_t bytes) const {
@@ -284,6 +314,8 @@ CollectiveTimes times_of(const Cluster& cluster, const ClusterTimesOptions& opti
           .all_gather = of(Collective::all_gather),
           .all_reduce = of(Collective::all_reduce),
           .broadcast = of(Collective::broadcast),
+          .launch_seconds = cluster.software.launch_seconds,
+          .hold_seconds = cluster.software.hold_seconds,
           .message_seconds = farthest};
 }
 
@@ -304,7 +336,7 @@ CollectiveTimes times_on(const Cluster& cluster, const ClusterTimesOptions& opti
   if (dimensions.size() < 2 || cluster.dimensions.front().size == 1) return times;
   const auto part = [&](std::size_t begin, std::size_t end) {
     const auto at = [&](std::size_t i) { return dimensions.begin() + static_cast<std::ptrdiff_t>(i); };
-    return times_of({.name = cluster.name, .dimensions = {at(begin), at(end)}},
+    return times_of({.name = cluster.name, .dimensions = {at(begin), at(end)}, .software = cluster.software},
                     for_part(options, dimensions.size(), begin, end));
   };
   times.nodes = std::make_shared<const NodeTimes>(

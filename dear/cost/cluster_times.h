@@ -15,6 +15,10 @@
 // direction, so that one stream has all links of the member:
 //   ring         P-1 rounds of m/P bytes, each as slow as the slowest dimension: the largest alpha, the
 //                largest beta (Patarasuk and Yuan 2009, doi:10.1016/j.jpdc.2008.09.002)
+//   pipelined-ring  the same bytes, but a rank's round begins when its own message has come, so that
+//   start-ups
+//                add up along the ring, each hop with the alpha of the dimension that it crosses: as NCCL
+//                reckons (src/graph/tuning.cc)
 //   double-tree  2 ceil(log2 n) alpha for each dimension, m of the largest beta. Its reduce-scatter is a
 //                reduce to the roots, its all-gather a broadcast: the halves of a tree all-reduce. As those
 //                leave no shards, "auto" uses them for an all-reduce and a broadcast alone (Sanders, Speck,
@@ -29,12 +33,16 @@
 // A hierarchical broadcast goes from the outermost dimension inwards: as a chain where it is a ring, else as
 // a scatter and an all-gather. Chains and trees are pipelined: as in ring.h, only their first segment pays
 // for start-ups. All else takes, on a flat network, what program_time.h plays message by message.
+//
+// Collectives follow each other closely: the start-up of each is that of its messages, or what the software
+// needs to launch the next one (Software::launch_seconds), whichever is longer.
 namespace dear::cost {
 
 struct ClusterTimesOptions {
-  // "auto": the fastest for the size; "hierarchical": the fastest of those; "ring" or "double-tree": flat; or
-  // one for each dimension, innermost first, as in "hierarchical:direct,ring", where "*" is any. The name of
-  // a single one stands for itself in every dimension. Dimensions of one member do not count.
+  // "auto": the fastest for the size of all but pipelined-ring; "hierarchical": the fastest of those; "ring",
+  // "pipelined-ring" or "double-tree": flat; "nccl": pipelined-ring or double-tree, what NCCL chooses from;
+  // or one for each dimension, innermost first, as in "hierarchical:direct,ring", where "*" is any. The name
+  // of a single one stands for itself in every dimension. Dimensions of one member do not count.
   std::string algorithm = "auto";
 };
 

@@ -199,6 +199,68 @@ TEST(Choosing, TakesTheFastestForTheSize) {
   EXPECT_EQ(ClusterTimes(slow_card).choose(Collective::reduce_scatter, 1 << 30).algorithm, "ring");
 }
 
+// Nodes of 2 ranks, 1 s a message and 1 s a byte inside; 4 of them, 5 s and 2 s between. P = 8.
+Cluster pairs() {
+  return {
+      .name = "pairs",
+      .dimensions = {{.name = "node", .size = 2, .link = {.alpha_seconds = 1, .beta_seconds_per_byte = 1}},
+                     {.name = "rail", .size = 4, .link = {.alpha_seconds = 5, .beta_seconds_per_byte = 2}}}};
+}
+
+// From rank 0 to rank 7 there are 3 hops between nodes and 4 inside: 3 · 5 + 4 · 1. Of 80 bytes 7/8 go over
+// the slowest link: 140.
+TEST(PipelinedRing, AddsUpTheStartUpsOfItsHops) {
+  const ClusterTimes times(pairs(), {.algorithm = "pipelined-ring"});
+  EXPECT_DOUBLE_EQ(times.seconds(Collective::reduce_scatter, 0), 19);
+  EXPECT_DOUBLE_EQ(times.seconds(Collective::all_gather, 80), 19 + 140);
+  EXPECT_DOUBLE_EQ(times.seconds(Collective::all_reduce, 80), 2 * (19 + 140));
+  EXPECT_DOUBLE_EQ(times.seconds(Collective::broadcast, 80), 19 + 160);
+  EXPECT_EQ(times.choose(Collective::all_reduce, 80).algorithm, "pipelined-ring");
+}
+
+TEST(PipelinedRing, IsTheRingWhereAllHopsAreAlike) {
+  for (int ranks = 1; ranks <= 9; ++ranks)
+    for (const Collective collective : kCollectives)
+      for (const std::int64_t bytes : kSizes)
+        EXPECT_DOUBLE_EQ(seconds(flat(ranks), "pipelined-ring", collective, bytes),
+                         seconds(flat(ranks), "ring", collective, bytes));
+}
+
+// On few nodes a ring starts sooner: a tree takes 2 · (2 · 1 · 1 + 2 · 2 · 5) = 44 s, a ring 2 · 19.
+TEST(Nccl, ChoosesBetweenRingAndTreeForAnAllReduceAlone) {
+  const ClusterTimes few(pairs(), {.algorithm = "nccl"});
+  EXPECT_EQ(few.choose(Collective::all_reduce, 0).algorithm, "pipelined-ring");
+  EXPECT_DOUBLE_EQ(few.seconds(Collective::all_reduce, 0), 38);
+  Cluster many = pairs();
+  many.dimensions[1].size = 16;
+  // Ring: 2 · (15 · 5 + 16 · 1) = 182 and 2 · 31/32 · 2 a byte; tree: 2 · (2 · 1 + 2 · 4 · 5) = 84 and 4 a
+  // byte. They meet at (182 − 84) / (4 − 3.875) = 784 bytes.
+  const ClusterTimes times(many, {.algorithm = "nccl"});
+  EXPECT_DOUBLE_EQ(times.seconds(Collective::all_reduce, 0), 84);
+  EXPECT_EQ(times.choose(Collective::all_reduce, 783).algorithm, "double-tree");
+  EXPECT_EQ(times.choose(Collective::all_reduce, 785).algorithm, "pipelined-ring");
+  EXPECT_EQ(times.choose(Collective::reduce_scatter, 0).algorithm, "pipelined-ring");
+}
+
+TEST(Launch, IsTheLeastStartUpOfACollective) {
+  Cluster cluster = pairs();
+  cluster.software.launch_seconds = 30;
+  for (const char* const algorithm : {"pipelined-ring", "nccl"}) {
+    EXPECT_DOUBLE_EQ(seconds(cluster, algorithm, Collective::reduce_scatter, 80), 30 + 140) << algorithm;
+    EXPECT_DOUBLE_EQ(seconds(cluster, algorithm, Collective::all_reduce, 80), 38 + 280) << algorithm;
+  }
+  // Whatever starts sooner saves nothing, so what carries bytes faster is chosen: a ring over all, 7 · 5 s.
+  EXPECT_DOUBLE_EQ(seconds(cluster, "auto", Collective::all_gather, 1 << 20),
+                   seconds(pairs(), "auto", Collective::all_gather, 1 << 20));
+  cluster.software.launch_seconds = 1000;
+  EXPECT_DOUBLE_EQ(seconds(cluster, "auto", Collective::all_reduce, 0), 1000);
+  EXPECT_DOUBLE_EQ(seconds(with_ranks(cluster, 1), "auto", Collective::all_reduce, 0), 0);
+  const CollectiveTimes times = times_on(cluster, {.algorithm = "hierarchical"});
+  EXPECT_EQ(times.launch_seconds, 1000);
+  EXPECT_DOUBLE_EQ(times.nodes->inside.all_reduce(0), 1000);
+  EXPECT_DOUBLE_EQ(times.nodes->across.all_reduce(0), 1000);
+}
+
 TEST(Choosing, TakesWhatIsAskedFor) {
   const auto chosen = [](const std::string& name) {
     return ClusterTimes(pods(), {.algorithm = name}).choose(Collective::reduce_scatter, 1 << 20).algorithm;
@@ -219,7 +281,8 @@ TEST(Choosing, RefusesWhatThereIsNot) {
     EXPECT_THAT([&] { ClusterTimes(pods(), {.algorithm = name}); },
                 ThrowsMessage<ConfigError>(StrEq(
                     "cluster 'pods' has no algorithm '" + name +
-                    "': use auto, ring, hierarchical, double-tree where no dimension is a ring, or one "
+                    "': use auto, ring, pipelined-ring, nccl, hierarchical, double-tree where no dimension "
+                    "is a ring, or one "
                     "for each dimension as in hierarchical:ring,bruck (node: ring, halving-doubling, "
                     "bruck; rail: ring, halving-doubling, bruck; spine: ring, halving-doubling, bruck)")));
   }

@@ -9,6 +9,7 @@ Cluster scaled(Cluster cluster, double alpha, double beta) {
     dimension.link.alpha_seconds *= alpha;
     dimension.link.beta_seconds_per_byte *= beta;
   }
+  cluster.software.launch_seconds *= alpha;
   return cluster;
 }
 

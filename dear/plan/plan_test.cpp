@@ -173,6 +173,16 @@ TEST(Plan, StartUpAsksForFewerBuckets) {
   EXPECT_THAT(serial.rows[0].why, HasSubstr("start-up of messages"));
 }
 
+TEST(Plan, CountsLaunchesAsStartUp) {
+  Cluster cluster = cluster_of(4);
+  const Row before = plan(even_job(1, 2), cluster, with({"wfbp"})).rows[0];
+  cluster.software.launch_seconds = 0.2;
+  const Row after = plan(even_job(1, 2), cluster, with({"wfbp"})).rows[0];
+  EXPECT_NEAR(before.breakdown.start_up, 0, 1e-9);
+  EXPECT_GT(after.breakdown.start_up, 0.1);
+  EXPECT_LE(after.grouping.size(), before.grouping.size());
+}
+
 TEST(Plan, SaysWhatInterferenceTakes) {
   Cluster cluster = cluster_of(1);
   EXPECT_EQ(plan(even_job(1, 2), cluster, with({"wfbp"})).rows[0].breakdown.interference, 0);

@@ -45,6 +45,11 @@ double seconds_of(const Communicate& work, const Workload& workload, const Group
   return seconds_of(work.op, bytes, times);
 }
 
+double seconds_of_joint(CollectiveOp op, std::int64_t begin, std::int64_t end,
+                        const cost::CollectiveTimes& times) {
+  return seconds_of(op, end, times) - (begin > 0 ? seconds_of(op, begin, times) : 0);
+}
+
 double seconds_of(const Update& work, const Workload& workload, const Grouping& grouping, int shards) {
   const std::int64_t bytes = bytes_of(work.piece, grouping.buckets()[work.bucket]);
   const double share = static_cast<double>(bytes) / static_cast<double>(workload.bytes());

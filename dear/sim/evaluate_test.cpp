@@ -51,6 +51,15 @@ Evaluation pencil(std::string_view policy, Cluster cluster, const EvaluateOption
 }
 Cluster pencil_cluster(int ranks = 2) { return flat(ranks, {.beta_seconds_per_byte = 0.25}); }
 
+// Ten seconds before each of two forwards; of the communication the all-reduce of the first layer is exposed.
+TEST(Evaluate, HoldsLayersWherePoliciesDo) {
+  Cluster cluster = pencil_cluster();
+  cluster.software.hold_seconds = 10;
+  EXPECT_DOUBLE_EQ(pencil("bytescheduler", cluster).compute_seconds, 6 + 2 * 10);
+  EXPECT_DOUBLE_EQ(pencil("bytescheduler", cluster).iteration.seconds, 6 + 2 * 10 + 2);
+  EXPECT_DOUBLE_EQ(pencil("wfbp", cluster).iteration.seconds, 8);
+}
+
 TEST(Evaluate, ClosedFormIsTheSimulationOfOneRank) {
   for (std::uint64_t seed = 0; seed < testing::rounds(100U); ++seed) {
     Random random(seed);

@@ -19,12 +19,20 @@ struct SecondsOf {
   const Grouping& grouping;
   const cost::CollectiveTimes& times;
   double overhead_seconds;  // of each collective
+  double hold_seconds;      // of each layer
+  bool joins_pieces;
   Reach shards;
 
-  double operator()(const Forward& work) const { return workload.layers[work.layer].forward_seconds; }
+  double operator()(const Forward& work) const {
+    return hold_seconds + workload.layers[work.layer].forward_seconds;
+  }
   double operator()(const Backward& work) const { return workload.layers[work.layer].backward_seconds; }
   double operator()(const Commit&) const { return 0; }
   double operator()(const Communicate& work) const {
+    if (joins_pieces && work.reach == Reach::all) {
+      const std::int64_t bytes = bytes_of(work, workload, grouping);
+      return overhead_seconds + seconds_of_joint(work.op, work.piece.begin, work.piece.begin + bytes, times);
+    }
     return overhead_seconds + dear::seconds_of(work, workload, grouping, times);
   }
   double operator()(const Update& work) const {
@@ -98,7 +106,12 @@ std::vector<double> step_seconds(const Schedule& schedule, const Workload& workl
   require_ranks(times.ranks);
   const Policy* policy = policy_of(schedule);
   const bool overhead = policy != nullptr && policy->overhead_seconds != nullptr;
-  const SecondsOf seconds_of{workload, grouping, times, overhead ? policy->overhead_seconds(times) : 0,
+  const SecondsOf seconds_of{workload,
+                             grouping,
+                             times,
+                             overhead ? policy->overhead_seconds(times) : 0,
+                             policy != nullptr && policy->holds_layers ? times.hold_seconds : 0,
+                             policy != nullptr && policy->joins_pieces,
                              policy != nullptr ? policy->residence.shards : Reach::all};
   std::vector<double> seconds;
   seconds.reserve(schedule.steps().size());
@@ -161,6 +174,8 @@ std::string describe(const Cluster& cluster) {
     dimensions +=
         fmt::format("; while both go on, communication takes {:.2f} and computation {:.2f} times as long",
                     communication, computation);
+  if (cluster.software.launch_seconds > 0)
+    dimensions += fmt::format("; launch of a collective {}", format_seconds(cluster.software.launch_seconds));
   return fmt::format("modelled: {} ({})", cluster.name, dimensions);
 }
 

@@ -46,7 +46,8 @@ std::vector<BucketPart> by_priority(const Workload& workload, const Grouping& gr
       const std::int64_t begin = sent[bucket], all = grouping.buckets()[bucket].bytes;
       const std::int64_t bytes = std::min(kPartitionBytes, all - begin);
       parts.push_back({bucket, bytes == all ? Piece{} : Piece{begin, begin + bytes}});
-      network_free = std::max(now, network_free) + seconds_of(CollectiveOp::all_reduce, bytes, times);
+      network_free = std::max(now, network_free) +
+                     seconds_of_joint(CollectiveOp::all_reduce, begin, begin + bytes, times);
       in_flight.push_back({network_free, bytes});
       credit -= bytes;
       sent[bucket] += bytes;
@@ -83,6 +84,8 @@ Policy bytescheduler_policy() {
           .leaves_out =
               "priorities are played when the schedule is made and then fixed; partition and credit "
               "are not tuned; nothing is negotiated between ranks",
+          .holds_layers = true,
+          .joins_pieces = true,
           .make =
               [](const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes& times) {
                 return make_in_order({workload, grouping, "bytescheduler"},

@@ -15,6 +15,11 @@ double negotiation_seconds(const cost::CollectiveTimes& times) {
   return 2 * std::ceil(std::log2(times.ranks)) * times.message_seconds;
 }
 
+// A launch is what software takes, negotiation included: only what is longer comes on top.
+double beyond_launch(const cost::CollectiveTimes& times) {
+  return std::max(0.0, negotiation_seconds(times) - times.launch_seconds);
+}
+
 // What was ready by the same cycle travels together, as far as the fusion buffer holds it. A cycle begins
 // with the backward, and each takes at least its negotiation. See [Note: orders found at run time].
 Grouping by_cycle(const Workload& workload, const cost::CollectiveTimes& times) {
@@ -43,7 +48,7 @@ Policy horovod_policy() {
                  const cost::CollectiveTimes&) { return make_wait_free({workload, grouping, "horovod"}); },
       .usual_grouping = by_cycle,
       .bound = wait_free_bound,
-      .overhead_seconds = negotiation_seconds};
+      .overhead_seconds = beyond_launch};
 }
 
 }  // namespace dear

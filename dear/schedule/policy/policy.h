@@ -32,6 +32,11 @@ struct Policy {
   std::string_view source;           // paper or system, with DOI or arXiv number
   std::string_view leaves_out = {};  // what of the original is not modelled
   bool trains = false;               // DataParallel runs it; any other is simulated alone
+  // Its own scheduler holds each layer's forward in the program until the layer's parameters have come, which
+  // takes CollectiveTimes::hold_seconds on the compute lane.
+  bool holds_layers = false;
+  // Pieces of a bucket are on their way together (seconds_of_joint).
+  bool joins_pieces = false;
   Residence residence = {};
   Overlap overlap = Overlap::all_reduce;  // for which buckets are planned
   double traffic = 1;  // all bytes that it sends, as a multiple of one all-reduce of everything

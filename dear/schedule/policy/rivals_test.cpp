@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/rounds_in_test.h"
+#include "dear/schedule/collective.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/schedule/precedence.h"
 #include "dear/schedule/testing/random_job.h"
@@ -87,6 +88,16 @@ TEST(Rivals, DdpBroadcastsBuffersBeforeTheForward) {
   EXPECT_THAT(lane(schedule, LaneKind::network),
               ElementsAre("broadcast of buffers", "all-reduce of gradients, bucket 1",
                           "all-reduce of gradients, bucket 0"));
+}
+
+TEST(Rivals, PartitionsOnTheirWayTogetherShareAStartUp) {
+  EXPECT_TRUE(find_policy("bytescheduler").joins_pieces);
+  const cost::CollectiveTimes times = times_of(3, 2);
+  EXPECT_DOUBLE_EQ(seconds_of_joint(CollectiveOp::all_reduce, 0, 4, times),
+                   seconds_of(CollectiveOp::all_reduce, 4, times));
+  EXPECT_DOUBLE_EQ(
+      seconds_of_joint(CollectiveOp::all_reduce, 4, 12, times),
+      seconds_of(CollectiveOp::all_reduce, 12, times) - seconds_of(CollectiveOp::all_reduce, 4, times));
 }
 
 // Partitions of 4 MB take a second each, of which four may be on their way. At 1 s bucket 2 is ready and
@@ -238,6 +249,10 @@ TEST(UsualGrouping, OfHorovod) {
   EXPECT_EQ(usual("horovod", workload, {.ranks = 8, .message_seconds = 0.5e-3}).size(), 1U);
   EXPECT_DOUBLE_EQ(find_policy("horovod").overhead_seconds({.ranks = 8, .message_seconds = 0.5e-3}), 3e-3);
   EXPECT_EQ(find_policy("horovod").overhead_seconds({.ranks = 1}), 0);
+  // A launch of 2 ms contains as much of it.
+  EXPECT_DOUBLE_EQ(find_policy("horovod").overhead_seconds(
+                       {.ranks = 8, .launch_seconds = 2e-3, .message_seconds = 0.5e-3}),
+                   1e-3);
 }
 
 // Tied tensors, layers without any, several dtypes: each rule is a partition, and each policy has a schedule
