@@ -2,6 +2,7 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -11,29 +12,67 @@
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
 #include "dear/cli/commands.h"
+#include "dear/study/calibrate.h"
 #include "dear/study/paper.h"
 
 namespace dear::cli {
+namespace {
+
+struct StudyArguments {
+  std::string folder = "docs/study";
+  std::string published = "docs/study/published.json";
+
+  void add_published_to(CLI::App& command) {
+    command
+        .add_option("--published", published,
+                    "Figures of papers, with their sources: all numbers that are not simulated")
+        ->type_name("FILE")
+        ->capture_default_str();
+  }
+};
+
+void write_paper(const StudyArguments& arguments) {
+  const std::vector<study::StudyFile> files =
+      study::study_of_the_paper(study::read_published(arguments.published));
+  std::error_code error;
+  std::filesystem::create_directories(arguments.folder, error);
+  if (error)
+    throw ConfigError(fmt::format("cannot make the folder {}: {}", arguments.folder, error.message()));
+  for (const study::StudyFile& file : files) {
+    const std::string path = (std::filesystem::path(arguments.folder) / file.name).string();
+    write_file_atomically(path, file.content);
+    fmt::print("{}\n", path);
+  }
+}
+
+void print_calibration(const StudyArguments& arguments) {
+  const study::Published published = study::read_published(arguments.published);
+  const std::vector<bool> half = study::diagonal(published);
+  fmt::print("{}\n\n{}", published.source,
+             study::report_of(published, study::fit(published, half),
+                              study::fit(published, study::other_half(half))));
+}
+
+}  // namespace
 
 void add_study_command(CLI::App& app) {
-  auto folder = std::make_shared<std::string>("docs/study");
+  auto arguments = std::make_shared<StudyArguments>();
   CLI::App* const command = app.add_subcommand("study", "Simulate whole studies");
   command->require_subcommand(1);
   CLI::App* const paper = command->add_subcommand(
       "paper", "The five models, two networks and 16 to 64 ranks of DeAR's paper, by every policy");
-  paper->add_option("--out", *folder, "Folder to write to: README.md, pictures, results.json")
+  paper
+      ->add_option("--out", arguments->folder,
+                   "Folder to write to: README.md, an appendix, pictures, results.json")
       ->type_name("FOLDER")
       ->capture_default_str();
-  paper->callback([folder] {
-    std::error_code error;
-    std::filesystem::create_directories(*folder, error);
-    if (error) throw ConfigError(fmt::format("cannot make the folder {}: {}", *folder, error.message()));
-    for (const study::StudyFile& file : study::study_of_the_paper()) {
-      const std::string path = (std::filesystem::path(*folder) / file.name).string();
-      write_file_atomically(path, file.content);
-      fmt::print("{}\n", path);
-    }
-  });
+  arguments->add_published_to(*paper);
+  paper->callback([arguments] { write_paper(*arguments); });
+  CLI::App* const calibration = command->add_subcommand(
+      "calibration",
+      "Fit the model of a network to half of the published throughputs, and predict the other half");
+  arguments->add_published_to(*calibration);
+  calibration->callback([arguments] { print_calibration(*arguments); });
 }
 
 }  // namespace dear::cli

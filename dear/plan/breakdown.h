@@ -15,7 +15,7 @@ struct Breakdown {
   // What buckets of this size change of that: nothing hides the first and the last. Below 0 where the bound
   // counts a part of computation that this schedule has somewhere else.
   double fusion = 0;
-  double start_up = 0;      // what the alpha of messages adds, negotiation by messages included
+  double start_up = 0;      // what launches and the alpha of messages add, and negotiation
   double interference = 0;  // what communication and computation take from each other where both go on
 };
 
@@ -24,7 +24,7 @@ Breakdown break_down(const Policy& policy, const Workload& workload, const Group
                      const Cluster& cluster, const cost::ClusterTimesOptions& times,
                      const sim::EvaluateOptions& options, const sim::Evaluation& evaluation);
 
-// The same cluster with every alpha and beta multiplied.
+// The same cluster with every alpha, launches too, and every beta multiplied.
 Cluster scaled(Cluster cluster, double alpha, double beta);
 
 }  // namespace dear::plan

@@ -1,0 +1,176 @@
+#include "dear/study/paper_tables.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/cluster/presets.h"
+#include "dear/plan/breakdown.h"
+#include "dear/zoo/device.h"
+#include "dear/zoo/make_workload.h"
+#include "dear/zoo/models.h"
+
+namespace dear::study {
+namespace {
+
+constexpr std::array kModels = {"resnet50", "densenet201", "inception-v4", "bert-base", "bert-large"};
+// With which the paper compares itself.
+constexpr std::array kComparedInThePaper = {"wfbp", "mg-wfbp", "horovod", "ddp", "bytescheduler"};
+constexpr const char* kOurs = "dear-replicated";  // the paper's own form
+// With borders that are sought, as the paper tunes its buckets; and what that alone does for others.
+constexpr std::array kPlanned = {"wfbp", "dear-replicated", "dear-eager"};
+
+std::string milliseconds(double seconds) { return fmt::format("{:.1f}", 1e3 * seconds); }
+
+// Every model with every number of ranks, ranks innermost.
+std::vector<Scenario> scenarios_on(const std::string& cluster) {
+  std::vector<Scenario> scenarios;
+  for (const char* const name : kModels) {
+    for (const int ranks : kPaperRanks) {
+      const Cluster part = find_cluster(cluster, ranks);
+      const zoo::Device& device = zoo::find_device(part.device);
+      scenarios.push_back({.workload = zoo::make_workload(zoo::find_model(name), device),
+                           .cluster = part,
+                           .memory_bytes = device.memory_bytes,
+                           .origin = {}});
+    }
+  }
+  return scenarios;
+}
+
+std::string header(const std::vector<std::string>& cells) {
+  std::string line = "|";
+  std::string rule = "|";
+  for (const std::string& cell : cells) {
+    line += fmt::format(" {} |", cell);
+    rule += "---|";
+  }
+  return line + "\n" + rule + "\n";
+}
+
+std::vector<std::string> with_models(std::vector<std::string> cells) {
+  cells.insert(cells.end(), kModels.begin(), kModels.end());
+  return cells;
+}
+
+}  // namespace
+
+PaperTables::PaperTables(const std::string& cluster, const std::string& algorithm)
+    : scenarios_(scenarios_on(cluster)) {
+  options_.times.algorithm = algorithm;
+  for (const Policy& policy : policies()) options_.policies.push_back(&policy);
+  cases_ = simulate(scenarios_, options_);
+  CaseOptions planned = options_;
+  planned.policies.clear();
+  for (const char* const name : kPlanned) planned.policies.push_back(&find_policy(name));
+  planned.fusion = plan::FusionChoice::parse("planned");
+  for (Case& one : simulate(scenarios_, planned)) cases_.push_back(std::move(one));
+  std::stable_sort(cases_.begin(), cases_.end(),
+                   [](const Case& one, const Case& other) { return one.scenario < other.scenario; });
+}
+
+const Case& PaperTables::find(std::string_view model, int ranks, std::string_view policy,
+                              std::string_view fusion) const {
+  return *std::find_if(cases_.begin(), cases_.end(), [&](const Case& one) {
+    return one.scenario->workload.name == model && one.scenario->cluster.ranks() == ranks &&
+           one.policy->name == policy && one.fusion == fusion;
+  });
+}
+
+std::string PaperTables::times(int ranks) const {
+  std::string text = header(with_models({fmt::format("P = {}", ranks)}));
+  const auto row = [&](std::string_view policy, std::string_view fusion) {
+    text += fmt::format("| {}{} |", policy, fusion == "usual" ? "" : ", planned buckets");
+    for (const char* const model : kModels) {
+      const sim::Evaluation& evaluation = find(model, ranks, policy, fusion).evaluation;
+      text += fmt::format(" {} ({}) |", milliseconds(evaluation.iteration.seconds),
+                          milliseconds(evaluation.bound_seconds));
+    }
+    text += "\n";
+  };
+  for (const Policy* policy : options_.policies) row(policy->name, "usual");
+  for (const char* const policy : kPlanned) row(policy, "planned");
+  text += "| max(f + b, r) |";
+  for (const char* const model : kModels) {
+    const sim::Evaluation& dear = find(model, ranks, kOurs).evaluation;
+    text += fmt::format(" {} |",
+                        milliseconds(stale_gradient_floor(dear.f_seconds, dear.b_seconds, dear.r_seconds)));
+  }
+  return text + "\n\n";
+}
+
+std::string PaperTables::breakdowns() const {
+  std::string text = header(with_models({"P = 64, ms: overlap + fusion + start-up + interference"}));
+  for (const Policy* policy : options_.policies) {
+    text += fmt::format("| {} |", policy->name);
+    for (const char* const model : kModels) {
+      const Case& one = find(model, kPaperRanks.back(), policy->name);
+      const plan::Breakdown parts =
+          plan::break_down(*policy, one.scenario->workload, one.grouping, one.scenario->cluster,
+                           options_.times, options_.evaluate, one.evaluation);
+      text += fmt::format(" {} + {} + {} + {} |", milliseconds(parts.overlap), milliseconds(parts.fusion),
+                          milliseconds(parts.start_up), milliseconds(parts.interference));
+    }
+    text += "\n";
+  }
+  return text + "\n";
+}
+
+// How much faster DeAR is than each of those that the paper compares it with, and where that comes from.
+std::string PaperTables::gains(double reported) const {
+  std::string text = header(with_models({"DeAR over"}));
+  double most = -1;
+  std::string where;
+  std::map<std::string, double> best_rival;
+  for (const char* const rival : kComparedInThePaper) {
+    text += fmt::format("| {} |", rival);
+    for (const char* const model : kModels) {
+      const double theirs = find(model, kPaperRanks.back(), rival).evaluation.iteration.seconds;
+      const double ours = find(model, kPaperRanks.back(), kOurs, "planned").evaluation.iteration.seconds;
+      const double gain = theirs / ours - 1;
+      text += fmt::format(" {:+.0f} % |", 100 * gain);
+      if (gain > most) {
+        most = gain;
+        where = fmt::format("{} on {}", rival, model);
+      }
+      const auto best = best_rival.try_emplace(model, theirs).first;
+      best->second = std::min(best->second, theirs);
+    }
+    text += "\n";
+  }
+  text += "| the fastest of them |";
+  double most_over_best = -1;
+  for (const char* const model : kModels) {
+    const double ours = find(model, kPaperRanks.back(), kOurs, "planned").evaluation.iteration.seconds;
+    const double gain = best_rival.at(model) / ours - 1;
+    most_over_best = std::max(most_over_best, gain);
+    text += fmt::format(" {:+.0f} % |", 100 * gain);
+  }
+  text += "\n| the bound: (f + max(b, r)) / (max(f, r/2) + max(b, r/2)) |";
+  double most_by_bounds = 0;
+  for (const char* const model : kModels) {
+    const sim::Evaluation& dear = find(model, kPaperRanks.back(), kOurs, "planned").evaluation;
+    const double ratio = find_policy("wfbp").bound(dear.f_seconds, dear.b_seconds, dear.r_seconds) /
+                         find_policy(kOurs).bound(dear.f_seconds, dear.b_seconds, dear.r_seconds);
+    most_by_bounds = std::max(most_by_bounds, ratio - 1);
+    text += fmt::format(" {:+.0f} % |", 100 * (ratio - 1));
+  }
+  const char* const verdict =
+      most_over_best >= reported ? "A gain as large as the one reported is there even over the fastest rival."
+      : most >= reported ? "So a gain as large as the one reported is there over some rival with its usual "
+                           "settings, but over the fastest one this model of the network does not give it."
+                         : "No policy modelled here leaves as much as is reported: what is beyond comes from "
+                           "what this model leaves out.";
+  text += fmt::format(
+      "\n\nThe paper reports up to {:.0f} % over the state of the art on this network. Here the largest gain "
+      "over one of its rivals is {:.0f} % ({}), and over the fastest of them {:.0f} %. Hiding more of the "
+      "communication gives at most {:.0f} % (last line); the rest is what rivals lose by fusion, start-up "
+      "and "
+      "interference, which the table above takes apart. {}\n\n",
+      100 * reported, 100 * most, where, 100 * most_over_best, 100 * most_by_bounds, verdict);
+  return text;
+}
+
+}  // namespace dear::study

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dear/study/cases.h"
+
+namespace dear::study {
+
+inline constexpr std::array kPaperRanks = {16, 32, 64};
+
+// The five models of DeAR's paper on one cluster with 16, 32 and 64 ranks, by every policy with its usual
+// settings, and by some with planned borders; collectives by one algorithm of cost::ClusterTimesOptions. All
+// tables are Markdown.
+class PaperTables {
+ public:
+  PaperTables(const std::string& cluster, const std::string& algorithm);
+  // Cases point to the scenarios.
+  PaperTables(const PaperTables&) = delete;
+  PaperTables& operator=(const PaperTables&) = delete;
+
+  [[nodiscard]] const std::vector<Case>& cases() const { return cases_; }
+  // Milliseconds an iteration and, in brackets, bounds.
+  [[nodiscard]] std::string times(int ranks) const;
+  // Where the milliseconds beyond computation go, on the most ranks.
+  [[nodiscard]] std::string breakdowns() const;
+  // How much faster DeAR with planned buckets is than each of those that the paper compares it with, on the
+  // most ranks, and where that comes from. `reported` is the largest gain that the paper claims, 0.83 for 83
+  // %.
+  [[nodiscard]] std::string gains(double reported) const;
+
+ private:
+  [[nodiscard]] const Case& find(std::string_view model, int ranks, std::string_view policy,
+                                 std::string_view fusion = "usual") const;
+
+  std::vector<Scenario> scenarios_;
+  CaseOptions options_;
+  std::vector<Case> cases_;
+};
+
+}  // namespace dear::study
