@@ -4,8 +4,8 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <exception>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -32,9 +32,18 @@ struct World {
   std::deque<SentMessage>& messages(int from, int to) {
     return messages_[static_cast<std::size_t>(from) * size + static_cast<std::size_t>(to)];
   }
-  void fail(std::exception_ptr error) {
-    if (!failure) failure = std::move(error);
+  void fail(const std::string& why, bool late = false) {
+    if (failure.empty()) {
+      failure = why;
+      is_late = late;
+    }
     changed.notify_all();
+  }
+  // An error of the caller's own: threads share no exception.
+  void throw_failure() const {
+    if (failure.empty()) return;
+    if (is_late) throw TimeoutError(failure);
+    throw TransportError(failure);
   }
 
   const std::size_t size;
@@ -43,7 +52,8 @@ struct World {
   std::vector<std::vector<Transfer*>> received =
       std::vector<std::vector<Transfer*>>(size);  // sends, by sender
   std::vector<bool> left = std::vector<bool>(size);
-  std::exception_ptr failure;
+  std::string failure;  // empty while all is well
+  bool is_late = false;
 
  private:
   std::vector<std::deque<SentMessage>> messages_ = std::vector<std::deque<SentMessage>>(size * size);
@@ -102,7 +112,7 @@ class ThreadChannels final : public Channels {
       if (advance()) return;
       for (const int peer : awaited()) {
         if (!world_->left[static_cast<std::size_t>(peer)]) continue;
-        world_->fail(std::make_exception_ptr(TransportError(host::Peers().is_gone(peer, true, what()))));
+        world_->fail(host::Peers().is_gone(peer, true, what()));
         throw_failure();
       }
       const Deadline end = earlier(deadline, until);
@@ -110,21 +120,18 @@ class ThreadChannels final : public Channels {
         throw_failure();
         if (advance() || !deadline.expired()) return;
         const std::chrono::duration<double> waited = SteadyClock::now() - since;
-        world_->fail(
-            std::make_exception_ptr(TimeoutError(host::Peers().are_late(awaited(), waited.count(), what()))));
+        world_->fail(host::Peers().are_late(awaited(), waited.count(), what()), true);
       }
     }
   }
 
   void abort(const std::string& reason) noexcept override {
     const std::lock_guard lock(world_->mutex);
-    world_->fail(std::make_exception_ptr(TransportError(reason)));
+    world_->fail(reason);
   }
 
  private:
-  void throw_failure() const {
-    if (world_->failure) std::rethrow_exception(world_->failure);
-  }
+  void throw_failure() const { world_->throw_failure(); }
 
   // Whether a transfer became done.
   bool advance() {
@@ -151,9 +158,8 @@ class ThreadChannels final : public Channels {
                                       [&](const SentMessage& one) { return one.tag == receive.tag; });
     if (message == messages.end()) return false;
     if (message->bytes != receive.bytes) {
-      world_->fail(std::make_exception_ptr(
-          TransportError(fmt::format("rank {} sent {} bytes to rank {}, which expects {}", receive.peer,
-                                     message->bytes, rank_, receive.bytes))));
+      world_->fail(fmt::format("rank {} sent {} bytes to rank {}, which expects {}", receive.peer,
+                               message->bytes, rank_, receive.bytes));
       throw_failure();
     }
     if (receive.bytes > 0) {
