@@ -48,7 +48,7 @@ Case oversubscribed(int ranks) {
 bool play(const Case& one) {
   const dear::fabric::Topology topology(one.cluster);
   const int ranks = topology.ranks();
-  const auto rounds = dear::fabric::ring_rounds(dear::algorithm::Collective::all_reduce, ranks);
+  const auto rounds = dear::fabric::ring_rounds(dear::Collective::all_reduce, ranks);
   const auto begin = std::chrono::steady_clock::now();
   const dear::fabric::Played played = dear::fabric::play(rounds, topology, kBytes);
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -28,24 +28,6 @@ std::vector<Blocks> mapped(const std::vector<Blocks>& inner, const std::vector<s
 
 }  // namespace
 
-std::string name_of(Collective collective) {
-  switch (collective) {
-    case Collective::reduce_scatter:
-      return "reduce-scatter";
-    case Collective::all_gather:
-      return "all-gather";
-    case Collective::all_reduce:
-      return "all-reduce";
-    case Collective::broadcast:
-      return "broadcast";
-    case Collective::reduce:
-      return "reduce";
-    case Collective::all_to_all:
-      return "all-to-all";
-  }
-  return "";
-}
-
 std::vector<Part>& Program::add_round() { return rounds.emplace_back(static_cast<std::size_t>(ranks)); }
 
 void Program::send(int round, int from, int to, std::vector<Blocks> sent) {

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "dear/base/collective.h"
+
 // Collectives as data: who sends which block to whom in which round.
 //
 // A vector is cut into blocks, numbered from 0. In a round every rank reads its blocks as they stand at the
@@ -11,16 +13,6 @@
 // and rounds follow each other on each rank without a barrier. Programs say nothing of bytes, types or time:
 // transports carry them, the verifier proves them, the simulator plays them.
 namespace dear::algorithm {
-
-enum class Collective : std::uint8_t {
-  reduce_scatter,  // rank r ends with the sum of its own blocks
-  all_gather,      // rank r begins with its own blocks; all end with all
-  all_reduce,      // all end with the sum of all blocks
-  broadcast,       // all end with the root's blocks
-  reduce,          // the root ends with the sum of all blocks
-  all_to_all,  // rank r begins with blocks for all ranks; ends, after them, with those of all ranks for it
-};
-std::string name_of(Collective collective);  // "reduce-scatter"
 
 // Blocks [begin, end).
 struct Blocks {

@@ -90,6 +90,8 @@ bool has(const Algorithm& algorithm, Collective collective) {
       return algorithm.all_gather != nullptr || algorithm.broadcast != nullptr;
     case Collective::all_to_all:
       return algorithm.all_to_all != nullptr;
+    case Collective::barrier:
+      break;
   }
   return false;
 }
@@ -131,6 +133,7 @@ Program make_program(const Algorithm& algorithm, Collective collective, const Sh
     case Collective::all_to_all:
       return algorithm.all_to_all(shape.ranks);
     case Collective::all_reduce:
+    case Collective::barrier:
       break;
   }
   if (algorithm.all_gather != nullptr) {

@@ -102,9 +102,7 @@ TEST(Reproducible, GivesTheBitsOfSharedMemoryWhateverTheChoice) {
         return AlgorithmChoice{.algorithm = name, .segment_bytes = 4096};
       };
       const auto only_sums = [&](const CollectiveCall& call) {
-        return call.operation == Operation::reduce_scatter || call.operation == Operation::all_reduce
-                   ? choose(call)
-                   : AlgorithmChoice{};
+        return reduces(call.collective) ? choose(call) : AlgorithmChoice{};
       };
       EXPECT_TRUE(results_of(over_threads(size, {.reproducible = true, .choose = only_sums})) == expected)
           << size << " " << name;

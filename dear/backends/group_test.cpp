@@ -85,7 +85,7 @@ class Doorkeeper final : public Backend {
 
 class GroupTest : public ::testing::Test {
  protected:
-  static Request labelled(std::int64_t label) { return {.operation = Operation::barrier, .label = label}; }
+  static Request labelled(std::int64_t label) { return {.collective = Collective::barrier, .label = label}; }
   Group group(std::chrono::duration<double> timeout = std::chrono::seconds(60)) {
     return Group(std::make_unique<Doorkeeper>(door_), {.timeout = timeout});
   }
@@ -364,7 +364,7 @@ TEST_F(GroupTest, PerformsBehindWhatWasIssuedBefore) {
 
 TEST_F(GroupTest, PerformingFailsLikeIssuing) {
   Group one = group();
-  EXPECT_THROW(one.perform({.operation = Operation::broadcast, .root = 7}), ConfigError);
+  EXPECT_THROW(one.perform({.collective = Collective::broadcast, .root = 7}), ConfigError);
   const std::string report = report_of([&] { one.perform(labelled(13)); });
   EXPECT_EQ(report, "TransportError: label 13 brings bad luck");
   EXPECT_EQ(report_of([&] { one.perform(labelled(1)); }), report);
@@ -385,7 +385,7 @@ TEST(GroupOfThreads, PerformsFromSeveralThreadsOneAfterTheOther) {
     std::vector<std::thread> threads;
     for (int i = 0; i < 3; ++i) {
       threads.emplace_back([&] {
-        for (int round = 0; round < 100; ++round) group.perform({.operation = Operation::barrier});
+        for (int round = 0; round < 100; ++round) group.perform({.collective = Collective::barrier});
       });
     }
     for (std::thread& thread : threads) thread.join();

@@ -73,21 +73,21 @@ void Group::perform(Request request) const {
 }
 
 Pending Group::reduce_scatter(const View& view, Reduction reduction) const {
-  return issue({.operation = Operation::reduce_scatter, .view = view, .reduction = reduction});
+  return issue({.collective = Collective::reduce_scatter, .view = view, .reduction = reduction});
 }
 Pending Group::all_gather(const View& view) const {
-  return issue({.operation = Operation::all_gather, .view = view});
+  return issue({.collective = Collective::all_gather, .view = view});
 }
 Pending Group::all_reduce(const View& view, Reduction reduction) const {
-  return issue({.operation = Operation::all_reduce, .view = view, .reduction = reduction});
+  return issue({.collective = Collective::all_reduce, .view = view, .reduction = reduction});
 }
 Pending Group::broadcast(const View& view, int root) const {
-  return issue({.operation = Operation::broadcast, .view = view, .root = root});
+  return issue({.collective = Collective::broadcast, .view = view, .root = root});
 }
 Pending Group::all_to_all(const View& view, const View& output) const {
-  return issue({.operation = Operation::all_to_all, .view = view, .output = output});
+  return issue({.collective = Collective::all_to_all, .view = view, .output = output});
 }
-Pending Group::barrier() const { return issue({.operation = Operation::barrier}); }
+Pending Group::barrier() const { return issue({.collective = Collective::barrier}); }
 
 void Group::abort(const std::string& reason) const noexcept { lane_->abort(reason); }
 

@@ -7,10 +7,6 @@
 namespace dear {
 namespace {
 
-bool reduces(Operation operation) {
-  return operation == Operation::reduce_scatter || operation == Operation::all_reduce;
-}
-
 void validate_view(const Request& request, const View& view, const char* name) {
   const std::int64_t element = size_of(view.dtype);
   if (view.count < 0 || view.offset_bytes < 0) {
@@ -32,33 +28,15 @@ void validate_view(const Request& request, const View& view, const char* name) {
 
 }  // namespace
 
-std::string name_of(Operation operation) {
-  switch (operation) {
-    case Operation::barrier:
-      return "barrier";
-    case Operation::reduce_scatter:
-      return "reduce-scatter";
-    case Operation::all_gather:
-      return "all-gather";
-    case Operation::all_reduce:
-      return "all-reduce";
-    case Operation::broadcast:
-      return "broadcast";
-    case Operation::all_to_all:
-      return "all-to-all";
-  }
-  return "unknown operation";
-}
-
 std::string describe(const Request& request) {
-  std::string text = name_of(request.operation);
-  if (request.operation != Operation::barrier) {
+  std::string text(name_of(request.collective));
+  if (request.collective != Collective::barrier) {
     text += fmt::format(" of {} {}", request.view.count, name_of(request.view.dtype));
   }
-  if (reduces(request.operation)) {
+  if (reduces(request.collective)) {
     text += ", " + name_of(request.reduction);
   }
-  if (request.operation == Operation::broadcast) {
+  if (request.collective == Collective::broadcast) {
     text += fmt::format(" from rank {}", request.root);
   }
   if (request.label >= 0) {
@@ -68,24 +46,27 @@ std::string describe(const Request& request) {
 }
 
 void validate(const Request& request, int ranks) {
-  if (request.operation == Operation::barrier) {
+  if (request.collective == Collective::barrier) {
     return;
   }
+  if (request.collective == Collective::reduce) {
+    throw ConfigError("a group has no reduce: all-reduce instead");
+  }
   validate_view(request, request.view, "view");
-  if ((request.view.buffer.shared() && request.operation != Operation::all_gather) ||
+  if ((request.view.buffer.shared() && request.collective != Collective::all_gather) ||
       request.output.buffer.shared()) {
     throw ConfigError(
         describe(request) +
         ": all ranks share this buffer, and only an all-gather takes it: use one of allocate() for the rest");
   }
-  if (reduces(request.operation) && request.view.dtype == DType::u8 &&
+  if (reduces(request.collective) && request.view.dtype == DType::u8 &&
       (request.reduction == Reduction::sum || request.reduction == Reduction::average)) {
     throw ConfigError(describe(request) + ": bytes are moved and compared, never added; use int32 to count");
   }
-  if (request.operation == Operation::broadcast && (request.root < 0 || request.root >= ranks)) {
+  if (request.collective == Collective::broadcast && (request.root < 0 || request.root >= ranks)) {
     throw ConfigError(fmt::format("{}: there is no such root among {} ranks", describe(request), ranks));
   }
-  if (request.operation != Operation::all_to_all) {
+  if (request.collective != Collective::all_to_all) {
     return;
   }
   validate_view(request, request.output, "output");

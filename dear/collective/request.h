@@ -3,30 +3,20 @@
 #include <cstdint>
 #include <string>
 
+#include "dear/base/collective.h"
 #include "dear/base/deadline.h"
 #include "dear/base/reduction.h"
 #include "dear/collective/buffer.h"
 
 namespace dear {
 
-enum class Operation : std::uint8_t {
-  barrier,
-  reduce_scatter,
-  all_gather,
-  all_reduce,
-  broadcast,
-  all_to_all
-};
-
-std::string name_of(Operation operation);  // "reduce-scatter"
-
 // How the thread that runs a collective waits, once a short spin has failed: asleep, or first for a moment by
 // yielding its processor, which is quicker where ranks share processors and nothing else is to be done there.
 enum class Waiting : std::uint8_t { asleep, yielding };
 
-// One collective as one rank asks for it. Peers compare operation, reduction, count, dtype, root and label.
+// One collective as one rank asks for it. Peers compare collective, reduction, count, dtype, root and label.
 struct Request {
-  Operation operation = Operation::barrier;
+  Collective collective = Collective::barrier;
   View view{};
   View output{};  // all_to_all only: where the peers' blocks go; must not overlap `view`
   Reduction reduction = Reduction::sum;

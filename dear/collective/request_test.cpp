@@ -23,11 +23,11 @@ class Validate : public ::testing::Test {
     }
   }
   Request all_reduce(std::int64_t offset, std::int64_t count, DType dtype = DType::f32) const {
-    return {.operation = Operation::all_reduce,
+    return {.collective = Collective::all_reduce,
             .view = {.buffer = buffer_, .offset_bytes = offset, .count = count, .dtype = dtype}};
   }
   Request all_to_all(const View& view, const View& output) const {
-    return {.operation = Operation::all_to_all, .view = view, .output = output};
+    return {.collective = Collective::all_to_all, .view = view, .output = output};
   }
 
  private:
@@ -40,7 +40,7 @@ TEST_F(Validate, AcceptsWhatFits) {
   EXPECT_EQ(complaint(all_reduce(0, 256)), "none");
   EXPECT_EQ(complaint(all_reduce(1020, 1)), "none");
   EXPECT_EQ(complaint(all_reduce(1024, 0)), "none");
-  EXPECT_EQ(complaint({.operation = Operation::all_gather}), "none");
+  EXPECT_EQ(complaint({.collective = Collective::all_gather}), "none");
 }
 
 TEST_F(Validate, RefusesViewsOutsideTheirBuffer) {
@@ -50,13 +50,13 @@ TEST_F(Validate, RefusesViewsOutsideTheirBuffer) {
   EXPECT_THAT(complaint(all_reduce(-4, 1)), HasSubstr("negative"));
   EXPECT_THAT(complaint(all_reduce(0, -1)), HasSubstr("negative"));
   EXPECT_THAT(complaint(all_reduce(2, 1)), HasSubstr("no multiple of the element size 4"));
-  EXPECT_THAT(complaint({.operation = Operation::all_gather, .view = {.count = 1}}),
+  EXPECT_THAT(complaint({.collective = Collective::all_gather, .view = {.count = 1}}),
               HasSubstr("buffer of 0 bytes"));
 }
 
 TEST_F(Validate, RefusesUnknownRootsAndSumsOfBytes) {
   const Request from_two{
-      .operation = Operation::broadcast, .view = {.buffer = buffer(), .count = 1}, .root = 2};
+      .collective = Collective::broadcast, .view = {.buffer = buffer(), .count = 1}, .root = 2};
   EXPECT_THAT(complaint(from_two), HasSubstr("no such root among 2 ranks"));
   EXPECT_EQ(complaint(from_two, 3), "none");
   EXPECT_THAT(complaint(all_reduce(0, 1, DType::u8)), HasSubstr("bytes are moved and compared, never added"));
@@ -73,12 +73,12 @@ TEST_F(Validate, RefusesAllToAllThatDoesNotComeOutEven) {
 }
 
 TEST(Describe, SaysWhatMatters) {
-  Request request{.operation = Operation::reduce_scatter, .reduction = Reduction::average, .label = 3};
+  Request request{.collective = Collective::reduce_scatter, .reduction = Reduction::average, .label = 3};
   request.view.count = 1000;
   request.view.dtype = DType::bf16;
   EXPECT_EQ(describe(request), "reduce-scatter of 1000 bf16, average (label 3)");
   EXPECT_EQ(describe({}), "barrier");
-  EXPECT_EQ(describe({.operation = Operation::broadcast, .root = 1}), "broadcast of 0 fp32 from rank 1");
+  EXPECT_EQ(describe({.collective = Collective::broadcast, .root = 1}), "broadcast of 0 fp32 from rank 1");
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ class Single final : public Backend {
     const SteadyTime begin = SteadyClock::now();
     const View& from = request.view;
     const View& to = request.output;
-    if (request.operation == Operation::all_to_all && from.count > 0) {
+    if (request.collective == Collective::all_to_all && from.count > 0) {
       std::memcpy(to.buffer.data() + to.offset_bytes, from.buffer.data() + from.offset_bytes,
                   static_cast<std::size_t>(from.count * size_of(from.dtype)));
     }

@@ -14,7 +14,6 @@
 namespace dear::cost {
 namespace {
 
-using algorithm::Collective;
 using AlgorithmTime = ClusterTimes::AlgorithmTime;
 using AlgorithmTimes = std::vector<AlgorithmTime>;
 
@@ -274,10 +273,10 @@ ClusterTimes::ClusterTimes(const Cluster& cluster, const ClusterTimesOptions& op
 }
 
 const ClusterTimes::AlgorithmTime& ClusterTimes::fastest(Collective collective, std::int64_t bytes) const {
-  if (bytes < 0 || collective == Collective::all_to_all)
+  if (bytes < 0 || collective == Collective::all_to_all || collective == Collective::barrier)
     throw ConfigError(fmt::format(
         "{} of {} bytes has no time on a cluster: give another collective, and a size of at least zero",
-        algorithm::name_of(collective), bytes));
+        name_of(collective), bytes));
   const bool half = collective == Collective::reduce_scatter || collective == Collective::all_gather;
   const std::vector<AlgorithmTime>& times =
       half ? halves_ : (collective == Collective::all_reduce ? all_reduce_ : broadcast_);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "dear/algorithm/program.h"
+#include "dear/base/collective.h"
 #include "dear/cluster/cluster.h"
 #include "dear/cost/collective_times.h"
 
@@ -63,12 +63,13 @@ class ClusterTimes {
   // ConfigError for a cluster that is none (validate), and for an algorithm that it cannot have.
   explicit ClusterTimes(const Cluster& cluster, const ClusterTimesOptions& options = {});
 
-  // Of all but an all-to-all. Takes some nanoseconds; any thread. ConfigError for negative bytes.
-  [[nodiscard]] double seconds(algorithm::Collective collective, std::int64_t bytes) const;
-  [[nodiscard]] ChosenTime choose(algorithm::Collective collective, std::int64_t bytes) const;
+  // Of all but an all-to-all and a barrier. Takes some nanoseconds; any thread. ConfigError for negative
+  // bytes.
+  [[nodiscard]] double seconds(Collective collective, std::int64_t bytes) const;
+  [[nodiscard]] ChosenTime choose(Collective collective, std::int64_t bytes) const;
 
  private:
-  [[nodiscard]] const AlgorithmTime& fastest(algorithm::Collective collective, std::int64_t bytes) const;
+  [[nodiscard]] const AlgorithmTime& fastest(Collective collective, std::int64_t bytes) const;
 
   // The lower start-up first, then the fewer seconds a byte; none is worse than another in both.
   std::vector<AlgorithmTime> halves_;  // reduce-scatter, all-gather

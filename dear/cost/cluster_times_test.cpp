@@ -16,7 +16,6 @@
 namespace dear::cost::cluster_times_test {
 namespace {
 
-using algorithm::Collective;
 using algorithm::find_algorithm;
 using ::testing::HasSubstr;
 using ::testing::StrEq;

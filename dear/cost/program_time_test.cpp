@@ -11,7 +11,6 @@
 namespace dear::cost::program_time_test {
 namespace {
 
-using algorithm::Collective;
 using algorithm::find_algorithm;
 using algorithm::make_program;
 

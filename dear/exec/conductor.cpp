@@ -62,7 +62,7 @@ Conductor::Conductor(const Schedule& schedule, Side& network, Side& update, Upda
   for (StepId id = 0; id < schedule.steps().size(); ++id) {
     const auto* communicate = std::get_if<Communicate>(&schedule.steps()[id].work);
     reduces_[id] = communicate != nullptr && communicate->payload == Payload::gradients &&
-                   communicate->op != CollectiveOp::all_gather;
+                   communicate->collective != Collective::all_gather;
   }
   for (const Lane& lane : schedule.lanes()) {
     if (lane.kind == LaneKind::network && !lane.steps.empty()) network_lane_.steps = lane.steps;

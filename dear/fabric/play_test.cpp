@@ -9,7 +9,6 @@
 namespace dear::fabric::play_test {
 namespace {
 
-using algorithm::Collective;
 using algorithm::find_algorithm;
 using algorithm::make_program;
 using testing::DoubleNear;

@@ -3,8 +3,6 @@
 namespace dear::fabric {
 namespace {
 
-using algorithm::Collective;
-
 // All messages one after another; a rank's part in a round is a stretch of them, first what it sends.
 class StoredRounds final : public Rounds {
  public:

@@ -42,12 +42,12 @@ std::shared_ptr<const Rounds> rounds_of(const algorithm::Program& program);
 // Everyone sends an equal share in each round, on a ring to the next rank, in round k of a pairwise exchange
 // to the one k + 1 further on: P - 1 rounds, twice for an all-reduce. Nothing is stored: as programs they
 // have P^2 messages.
-std::shared_ptr<const Rounds> ring_rounds(algorithm::Collective collective, int ranks);
-std::shared_ptr<const Rounds> pairwise_rounds(algorithm::Collective collective, int ranks);
+std::shared_ptr<const Rounds> ring_rounds(Collective collective, int ranks);
+std::shared_ptr<const Rounds> pairwise_rounds(Collective collective, int ranks);
 
 // Those of make_program(algorithm, collective, shape), not stored where it can be helped. ConfigError
 // likewise.
-std::shared_ptr<const Rounds> make_rounds(const algorithm::Algorithm& algorithm,
-                                          algorithm::Collective collective, const algorithm::Shape& shape);
+std::shared_ptr<const Rounds> make_rounds(const algorithm::Algorithm& algorithm, Collective collective,
+                                          const algorithm::Shape& shape);
 
 }  // namespace dear::fabric

@@ -12,7 +12,6 @@
 namespace dear::fabric::traffic_test {
 namespace {
 
-using algorithm::Collective;
 using algorithm::find_algorithm;
 
 Topology flat(int ranks, double alpha_seconds, double beta) {

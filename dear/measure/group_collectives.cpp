@@ -54,28 +54,28 @@ class GroupCollectives : public Collectives {
  private:
   template <typename Carry>
   void carry_out(const Call& call, const Carry& carry) {
-    const auto perform = [&](Operation operation) {
-      const Buffer& buffer = operation == Operation::all_gather ? gathered_ : data_;
-      carry({.operation = operation, .view = {.buffer = buffer, .count = call.count, .dtype = call.dtype}});
+    const auto perform = [&](Collective collective) {
+      const Buffer& buffer = collective == Collective::all_gather ? gathered_ : data_;
+      carry({.collective = collective, .view = {.buffer = buffer, .count = call.count, .dtype = call.dtype}});
     };
     switch (call.operation) {
       case MeasuredOperation::pair:
-        perform(Operation::reduce_scatter);
-        return perform(Operation::all_gather);
+        perform(Collective::reduce_scatter);
+        return perform(Collective::all_gather);
       case MeasuredOperation::reduce_scatter:
-        return perform(Operation::reduce_scatter);
+        return perform(Collective::reduce_scatter);
       case MeasuredOperation::all_gather:
-        return perform(Operation::all_gather);
+        return perform(Collective::all_gather);
       case MeasuredOperation::all_reduce:
-        return perform(Operation::all_reduce);
+        return perform(Collective::all_reduce);
       case MeasuredOperation::broadcast:
-        return perform(Operation::broadcast);
+        return perform(Collective::broadcast);
       case MeasuredOperation::all_to_all:
-        return carry({.operation = Operation::all_to_all,
+        return carry({.collective = Collective::all_to_all,
                       .view = {.buffer = data_, .count = call.count, .dtype = call.dtype},
                       .output = {.buffer = output_, .count = call.count, .dtype = call.dtype}});
       case MeasuredOperation::barrier:
-        return perform(Operation::barrier);
+        return perform(Collective::barrier);
     }
   }
 

@@ -25,7 +25,7 @@ class LaunchedWorkers final : public Workers {
         group_(group),
         runner_(*collectives_,
                 {.rank = group.rank(), .size = group.size(), .only_copies = only_copies, .barrier = [this] {
-                   group_.perform({.operation = Operation::barrier});
+                   group_.perform({.collective = Collective::barrier});
                  }}) {}
 
   void prepare(std::int64_t bytes, std::int64_t output_bytes) { runner_.prepare(bytes, output_bytes); }

@@ -12,7 +12,6 @@ namespace dear::measure {
 namespace {
 
 using transport::MpiCollective;
-using In = MpiCollective::Operation;
 
 class MpiCollectives : public PrivateCollectives {
  public:
@@ -23,7 +22,8 @@ class MpiCollectives : public PrivateCollectives {
     return mpi_->description() + ", its own collectives";
   }
   [[nodiscard]] std::string refusal(MeasuredOperation operation, DType dtype) const override {
-    const bool can = !reduces(operation) || mpi_->supports({.operation = In::all_reduce, .dtype = dtype});
+    const bool can =
+        !reduces(operation) || mpi_->supports({.collective = Collective::all_reduce, .dtype = dtype});
     return can ? "" : fmt::format("MPI has no sums of {}", dear::name_of(dtype));
   }
   [[nodiscard]] int granularity(MeasuredOperation operation) const override {
@@ -40,28 +40,28 @@ class MpiCollectives : public PrivateCollectives {
 
   void run(const Call& call) override {
     MpiCollective collective{.data = data_.get(), .count = call.count, .dtype = call.dtype};
-    const auto perform = [&](In operation, std::byte* output) {
-      collective.operation = operation;
+    const auto perform = [&](Collective asked, std::byte* output) {
+      collective.collective = asked;
       collective.output = output;
       mpi_->run_blocking(collective);
     };
     switch (call.operation) {
       case MeasuredOperation::pair:
         // The reduced shard lies apart in between: what both calls do best.
-        perform(In::reduce_scatter, shard_.get());
-        return perform(In::all_gather, shard_.get());
+        perform(Collective::reduce_scatter, shard_.get());
+        return perform(Collective::all_gather, shard_.get());
       case MeasuredOperation::reduce_scatter:
-        return perform(In::reduce_scatter, shard_.get());
+        return perform(Collective::reduce_scatter, shard_.get());
       case MeasuredOperation::all_gather:
-        return perform(In::all_gather, nullptr);
+        return perform(Collective::all_gather, nullptr);
       case MeasuredOperation::all_reduce:
-        return perform(In::all_reduce, nullptr);
+        return perform(Collective::all_reduce, nullptr);
       case MeasuredOperation::broadcast:
-        return perform(In::broadcast, nullptr);
+        return perform(Collective::broadcast, nullptr);
       case MeasuredOperation::all_to_all:
-        return perform(In::all_to_all, output_.get());
+        return perform(Collective::all_to_all, output_.get());
       case MeasuredOperation::barrier:
-        return perform(In::barrier, nullptr);
+        return perform(Collective::barrier, nullptr);
     }
   }
 

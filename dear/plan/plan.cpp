@@ -122,12 +122,11 @@ class Planner {
                                options_.evaluate, row.evaluation);
     std::int64_t largest = 0;
     for (const Bucket& bucket : row.grouping.buckets()) largest = std::max(largest, bucket.bytes);
-    row.algorithm =
-        times_of_
-            .choose(row.policy->overlap == Overlap::all_reduce ? algorithm::Collective::all_reduce
-                                                               : algorithm::Collective::reduce_scatter,
-                    largest)
-            .algorithm;
+    row.algorithm = times_of_
+                        .choose(row.policy->overlap == Overlap::all_reduce ? Collective::all_reduce
+                                                                           : Collective::reduce_scatter,
+                                largest)
+                        .algorithm;
     const Breakdown& parts = row.breakdown;
     const double seconds = row.evaluation.iteration.seconds;
     if (seconds - parts.compute < kSame * seconds) {

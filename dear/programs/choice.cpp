@@ -13,8 +13,6 @@
 namespace dear::programs {
 namespace {
 
-using algorithm::Collective;
-
 // Beyond it the copy that a reduce-scatter by most algorithms works on costs more than rounds saved.
 constexpr std::int64_t kMostCopied = kMiB;
 // Beyond it memory for all contributions in full is not taken.
@@ -37,7 +35,7 @@ void add_choices(Collective collective, std::vector<AlgorithmChoice>& choices) {
 
 void add_sums(const CollectiveCall& call, std::vector<AlgorithmChoice>& choices) {
   const std::vector<std::string> gathers =
-      call.operation == Operation::all_reduce
+      call.collective == Collective::all_reduce
           ? std::vector<std::string>{"ring", "pairwise", "halving-doubling", "bruck"}
           : std::vector<std::string>{""};
   for (const std::string& gather : gathers) {
@@ -52,29 +50,31 @@ void add_sums(const CollectiveCall& call, std::vector<AlgorithmChoice>& choices)
 
 std::vector<AlgorithmChoice> algorithm_choices(const CollectiveCall& call) {
   std::vector<AlgorithmChoice> all;
-  switch (call.operation) {
-    case Operation::barrier:
+  switch (call.collective) {
+    case Collective::barrier:
       return {{.algorithm = "bruck"}};
-    case Operation::all_to_all:
+    case Collective::all_to_all:
       return {{.algorithm = "pairwise"}};
-    case Operation::all_gather:
+    case Collective::all_gather:
       add_choices(Collective::all_gather, all);
       return all;
-    case Operation::broadcast:
+    case Collective::broadcast:
       add_choices(Collective::broadcast, all);
       return all;
-    case Operation::reduce_scatter:
+    case Collective::reduce_scatter:
       add_sums(call, all);
       if (!call.exact && call.bytes <= kMostCopied) {
         add_choices(Collective::reduce_scatter, all);
       }
       return all;
-    case Operation::all_reduce:
+    case Collective::all_reduce:
       add_sums(call, all);
       if (!call.exact) {
         add_choices(Collective::all_reduce, all);
       }
       return all;
+    case Collective::reduce:
+      break;
   }
   return all;
 }
@@ -82,14 +82,14 @@ std::vector<AlgorithmChoice> algorithm_choices(const CollectiveCall& call) {
 double modelled_seconds(const CollectiveCall& call, const AlgorithmChoice& choice, const Link& link) {
   CollectiveCall all_contributions = call;
   all_contributions.bytes = call.bytes * call.ranks;
-  switch (call.operation) {
-    case Operation::barrier:
+  switch (call.collective) {
+    case Collective::barrier:
       return algorithm_seconds(choice.algorithm, Collective::all_gather, call, link);
-    case Operation::all_to_all:
+    case Collective::all_to_all:
       return cost::pairwise_all_to_all_seconds(link, call.ranks, call.bytes);
-    case Operation::all_gather:
+    case Collective::all_gather:
       return algorithm_seconds(choice.algorithm, Collective::all_gather, call, link);
-    case Operation::broadcast: {
+    case Collective::broadcast: {
       // Segments follow each other down the line, and down the trees, where blocks alone would not.
       const double pipeline = std::max(0, call.ranks - 2) * link.beta_seconds_per_byte *
                               static_cast<double>(std::min(call.bytes, choice.segment_bytes));
@@ -98,8 +98,9 @@ double modelled_seconds(const CollectiveCall& call, const AlgorithmChoice& choic
       }
       return algorithm_seconds(choice.algorithm, Collective::broadcast, call, link);
     }
-    case Operation::reduce_scatter:
-    case Operation::all_reduce:
+    case Collective::reduce_scatter:
+    case Collective::all_reduce:
+    case Collective::reduce:
       break;
   }
   if (choice.algorithm == "gather") {
@@ -107,14 +108,14 @@ double modelled_seconds(const CollectiveCall& call, const AlgorithmChoice& choic
   }
   if (choice.algorithm == "direct") {
     const double scatter = cost::ring_reduce_scatter_seconds(link, call.ranks, call.bytes);
-    return call.operation == Operation::reduce_scatter
+    return call.collective == Collective::reduce_scatter
                ? scatter
                : scatter + algorithm_seconds(choice.then, Collective::all_gather, call, link);
   }
   return algorithm_seconds(
       choice.algorithm,
-      call.operation == Operation::reduce_scatter ? Collective::reduce_scatter : Collective::all_reduce, call,
-      link);
+      call.collective == Collective::reduce_scatter ? Collective::reduce_scatter : Collective::all_reduce,
+      call, link);
 }
 
 AlgorithmChoice choose_by_model(const CollectiveCall& call, const Link& link) {

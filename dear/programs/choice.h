@@ -23,7 +23,7 @@ struct AlgorithmChoice {
 
 // What a choice may depend on: all ranks know it alike.
 struct CollectiveCall {
-  Operation operation = Operation::all_reduce;
+  Collective collective = Collective::all_reduce;
   std::int64_t bytes = 0;  // of the whole vector
   int ranks = 1;
   bool exact = false;  // in the order of ranks: only "direct" and "gather" add up in it

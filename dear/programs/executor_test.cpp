@@ -20,7 +20,6 @@
 namespace dear::programs::executor_test {
 namespace {
 
-using algorithm::Collective;
 using algorithm::Program;
 using host::testing::run_on_threads;
 using testing::Case;
@@ -98,6 +97,7 @@ class Execution {
           expect_block(block, [&](std::int64_t i) { return sum_of(ranks, i); });
           break;
         case Collective::all_to_all:
+        case Collective::barrier:
           break;
       }
     }
@@ -210,7 +210,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Programs, ::testing::Range(1, 10));
 // Blocks broadcast along random trees, some of them in the same rounds, in messages of several blocks; and
 // backwards, as sums.
 Program random_broadcast(int ranks, int blocks, std::mt19937& generator) {
-  Program program = empty_program("random broadcast", Collective::broadcast, ranks, blocks);
+  Program program = algorithm::empty_program("random broadcast", Collective::broadcast, ranks, blocks);
   std::vector<std::vector<bool>> has(static_cast<std::size_t>(ranks),
                                      std::vector<bool>(static_cast<std::size_t>(blocks)));
   has[0].assign(static_cast<std::size_t>(blocks), true);

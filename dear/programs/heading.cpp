@@ -11,18 +11,18 @@
 namespace dear::programs {
 namespace {
 
-constexpr std::uint8_t kAllocation = 255;  // beside the values of Operation
+constexpr std::uint8_t kAllocation = 255;  // beside the values of Collective
 
 std::string describe(const Heading& one) {
-  if (one.operation == kAllocation) {
+  if (one.collective == kAllocation) {
     return fmt::format("an allocation of {} bytes", one.count);
   }
-  if (one.operation > static_cast<std::uint8_t>(Operation::all_to_all) ||
+  if (one.collective > static_cast<std::uint8_t>(Collective::all_to_all) ||
       one.dtype > static_cast<std::uint8_t>(DType::u8) ||
       one.reduction > static_cast<std::uint8_t>(Reduction::min)) {
     return "something unknown";
   }
-  Request request{.operation = static_cast<Operation>(one.operation),
+  Request request{.collective = static_cast<Collective>(one.collective),
                   .reduction = static_cast<Reduction>(one.reduction),
                   .root = one.root,
                   .label = one.label};
@@ -45,12 +45,12 @@ constexpr std::uint64_t kPacked = std::uint64_t{1} << 63;
 std::optional<std::uint64_t> packed(const Heading& heading) {
   const auto count = static_cast<std::uint64_t>(heading.count);
   const auto label = static_cast<std::uint64_t>(heading.label + 1);
-  if (!kCount.fits(count) || !kLabel.fits(label) || !kOperation.fits(heading.operation) ||
+  if (!kCount.fits(count) || !kLabel.fits(label) || !kOperation.fits(heading.collective) ||
       !kDType.fits(heading.dtype) || !kReduction.fits(heading.reduction) || heading.root != 0) {
     return std::nullopt;
   }
   return kPacked | kSequence.at_its_place(heading.sequence) | kCount.at_its_place(count) |
-         kLabel.at_its_place(label) | kOperation.at_its_place(heading.operation) |
+         kLabel.at_its_place(label) | kOperation.at_its_place(heading.collective) |
          kDType.at_its_place(heading.dtype) | kReduction.at_its_place(heading.reduction);
 }
 
@@ -68,7 +68,7 @@ Heading read_heading(const std::byte* message, std::uint64_t near) {
   heading.sequence = near + static_cast<std::uint64_t>(std::int64_t{ahead});
   heading.count = static_cast<std::int64_t>(kCount.in(bits));
   heading.label = static_cast<std::int64_t>(kLabel.in(bits)) - 1;
-  heading.operation = static_cast<std::uint8_t>(kOperation.in(bits));
+  heading.collective = static_cast<std::uint8_t>(kOperation.in(bits));
   heading.dtype = static_cast<std::uint8_t>(kDType.in(bits));
   heading.reduction = static_cast<std::uint8_t>(kReduction.in(bits));
   return heading;
@@ -77,17 +77,17 @@ Heading read_heading(const std::byte* message, std::uint64_t near) {
 Heading heading_of(std::uint64_t sequence, const Request& request) {
   Heading heading;
   heading.sequence = sequence;
-  heading.operation = static_cast<std::uint8_t>(request.operation);
+  heading.collective = static_cast<std::uint8_t>(request.collective);
   heading.label = request.label;
-  if (request.operation == Operation::barrier) {
+  if (request.collective == Collective::barrier) {
     return heading;
   }
   heading.count = request.view.count;
   heading.dtype = static_cast<std::uint8_t>(request.view.dtype);
-  if (request.operation == Operation::reduce_scatter || request.operation == Operation::all_reduce) {
+  if (reduces(request.collective)) {
     heading.reduction = static_cast<std::uint8_t>(request.reduction);
   }
-  if (request.operation == Operation::broadcast) {
+  if (request.collective == Collective::broadcast) {
     heading.root = request.root;
   }
   return heading;
@@ -96,7 +96,7 @@ Heading heading_of(std::uint64_t sequence, const Request& request) {
 Heading heading_of_allocation(std::uint64_t sequence, std::int64_t bytes) {
   Heading heading;
   heading.sequence = sequence;
-  heading.operation = kAllocation;
+  heading.collective = kAllocation;
   heading.count = bytes;
   return heading;
 }

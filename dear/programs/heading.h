@@ -9,13 +9,13 @@
 namespace dear::programs {
 
 // What a rank says of its collective to each peer, ahead of the data. Fields without a meaning for the
-// operation are 0.
+// collective are 0.
 struct Heading {
   std::uint64_t sequence = 0;
   std::int64_t count = 0;
   std::int64_t label = -1;
   std::int32_t root = 0;
-  std::uint8_t operation = 0;
+  std::uint8_t collective = 0;
   std::uint8_t dtype = 0;
   std::uint8_t reduction = 0;
   std::uint8_t unused = 0;

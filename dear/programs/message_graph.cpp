@@ -225,8 +225,7 @@ MessageGraphBuilder::~MessageGraphBuilder() = default;
 
 MessageGraphBuilder& MessageGraphBuilder::add(const algorithm::Program& program,
                                               const std::vector<ByteRange>& blocks) {
-  const int places =
-      program.collective == algorithm::Collective::all_to_all ? 2 * program.blocks : program.blocks;
+  const int places = program.collective == Collective::all_to_all ? 2 * program.blocks : program.blocks;
   const int rank = impl_->options.rank;
   if (static_cast<int>(blocks.size()) != places || rank < 0 || rank >= program.ranks) {
     throw ConfigError(fmt::format("'{}' has {} blocks and {} ranks, not {} and a rank {}", program.name,

@@ -23,7 +23,6 @@
 namespace dear::programs::message_graph_test {
 namespace {
 
-using algorithm::Collective;
 using algorithm::Program;
 using host::testing::run_on_threads;
 using testing::Case;

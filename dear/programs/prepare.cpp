@@ -12,7 +12,6 @@
 namespace dear::programs {
 namespace {
 
-using algorithm::Collective;
 using algorithm::Program;
 
 // What a direct reduce-scatter may have staged from all peers together: about a cache.
@@ -38,23 +37,6 @@ std::vector<ByteRange> blocks_apart(int ranks, std::int64_t bytes, std::int64_t 
   return ranges;
 }
 
-Collective collective_of(Operation operation) {
-  switch (operation) {
-    case Operation::reduce_scatter:
-      return Collective::reduce_scatter;
-    case Operation::all_reduce:
-      return Collective::all_reduce;
-    case Operation::broadcast:
-      return Collective::broadcast;
-    case Operation::all_to_all:
-      return Collective::all_to_all;
-    case Operation::all_gather:
-    case Operation::barrier:
-      break;
-  }
-  return Collective::all_gather;
-}
-
 // In a line segments follow each other by themselves; each of two trees carries a half.
 int blocks_of(const std::string& algorithm) { return algorithm == "double-tree" ? 2 : 1; }
 
@@ -72,10 +54,9 @@ Prepared prepare(const Recipe& recipe, const AlgorithmChoice& choice, int ranks,
                          .root = collective == Collective::broadcast ? recipe.root : 0,
                          .blocks = blocks_of(name)});
   };
-  const bool adds =
-      recipe.operation == Operation::reduce_scatter || recipe.operation == Operation::all_reduce;
+  const bool adds = reduces(recipe.collective);
 
-  if (recipe.operation == Operation::barrier) {
+  if (recipe.collective == Collective::barrier) {
     const Program program = table(choice.algorithm, Collective::all_gather);
     options.element_bytes = 1;
     return {
@@ -100,22 +81,22 @@ Prepared prepare(const Recipe& recipe, const AlgorithmChoice& choice, int ranks,
     const std::vector<ByteRange> blocks = shards(recipe, ranks);
     MessageGraphBuilder builder(options);
     builder.add_direct_reduce_scatter(blocks);
-    if (recipe.operation == Operation::all_reduce) {
+    if (recipe.collective == Collective::all_reduce) {
       const bool gathers =
           !choice.then.empty() && has(algorithm::find_algorithm(choice.then), Collective::all_gather);
       builder.add(table(gathers ? choice.then : "ring", Collective::all_gather), blocks);
     }
     return {.adds_in_one_pass = true, .choice = choice, .executor = Executor(builder.finish())};
   }
-  const Program program = table(choice.algorithm, collective_of(recipe.operation));
+  const Program program = table(choice.algorithm, recipe.collective);
   std::vector<ByteRange> blocks;
-  if (recipe.operation == Operation::all_to_all) {
+  if (recipe.collective == Collective::all_to_all) {
     blocks = blocks_apart(ranks, bytes / ranks, bytes / ranks);
     blocks.insert(blocks.end(), blocks.begin(), blocks.begin() + ranks);
   } else {
     blocks = shards(recipe, program.blocks);
   }
-  const bool scatters = recipe.operation == Operation::reduce_scatter && ranks > 1;
+  const bool scatters = recipe.collective == Collective::reduce_scatter && ranks > 1;
   options.adds_in_passing = scatters;
   MessageGraph graph = MessageGraphBuilder(options).add(program, blocks).finish();
   const bool copied = scatters && !graph.writes_only(blocks[static_cast<std::size_t>(options.rank)]);

@@ -11,7 +11,7 @@ namespace dear::programs {
 
 // What makes one collective's graph differ from another's.
 struct Recipe {
-  Operation operation = Operation::barrier;
+  Collective collective = Collective::barrier;
   std::int64_t count = 0;
   DType dtype = DType::u8;
   int root = 0;

@@ -75,7 +75,7 @@ class Programs final : public Backend {
       const auto what = [&] {
         return fmt::format("wait in collective {}, {}", sequence_, describe(request));
       };
-      if (request.operation == Operation::barrier) {
+      if (request.collective == Collective::barrier) {
         meet(heading_of(sequence_, request), what, deadline);
       } else {
         carry(request, what, deadline);
@@ -145,12 +145,12 @@ class Programs final : public Backend {
 };
 
 AlgorithmChoice Programs::choice_for(const CollectiveCall& call) const {
-  const bool one_way = call.operation == Operation::barrier || call.operation == Operation::all_to_all;
+  const bool one_way = call.collective == Collective::barrier || call.collective == Collective::all_to_all;
   AlgorithmChoice choice = options_.choose && !one_way ? options_.choose(call) : AlgorithmChoice{};
   if (choice.algorithm.empty()) {
     choice = choose_by_model(call, options_.link);
   }
-  const bool adds = call.operation == Operation::reduce_scatter || call.operation == Operation::all_reduce;
+  const bool adds = reduces(call.collective);
   if (adds && call.exact && choice.algorithm != "gather" && choice.algorithm != "direct") {
     choice = {.algorithm = "direct", .then = choice.algorithm, .segment_bytes = choice.segment_bytes};
   }
@@ -161,7 +161,7 @@ Prepared& Programs::prepared_for(const Request& request) {
   // Rounding makes an average of integers depend on the order; and of two ranks either comes first.
   const bool exact = options_.reproducible || size_ <= 2 ||
                      (request.reduction == Reduction::average && is_integer(request.view.dtype));
-  const Recipe recipe{.operation = request.operation,
+  const Recipe recipe{.collective = request.collective,
                       .count = request.view.count,
                       .dtype = request.view.dtype,
                       .root = request.root,
@@ -176,7 +176,7 @@ Prepared& Programs::prepared_for(const Request& request) {
         memory_->graphs.begin(), memory_->graphs.end(),
         [](const auto& one, const auto& other) { return one.second.used < other.second.used; }));
   }
-  const CollectiveCall call{.operation = request.operation,
+  const CollectiveCall call{.collective = request.collective,
                             .bytes = request.view.count * size_of(request.view.dtype),
                             .ranks = size_,
                             .exact = exact};
@@ -202,7 +202,7 @@ void Programs::execute(Prepared& prepared, const Heading& heading, ExecutionArgu
 
 // Whoever has heard of all ranks, through others too, may go on.
 void Programs::meet(const Heading& heading, const Describe& what, Deadline deadline) {
-  Prepared& prepared = prepared_for({.operation = Operation::barrier});
+  Prepared& prepared = prepared_for({.collective = Collective::barrier});
   execute(prepared, heading, {.data = memory_->beside.take(size_)}, what, deadline);
 }
 
@@ -232,10 +232,9 @@ void Programs::carry(const Request& request, const Describe& what, Deadline dead
     std::memcpy(memory_of(request.view) + own.begin * element, arguments.data + own.begin * element,
                 static_cast<std::size_t>(own.count() * element));
   }
-  const bool adds =
-      request.operation == Operation::reduce_scatter || request.operation == Operation::all_reduce;
+  const bool adds = reduces(request.collective);
   if (adds && averages && !prepared.adds_in_one_pass) {
-    divide(request, request.operation == Operation::all_reduce ? Range{0, request.view.count} : own);
+    divide(request, request.collective == Collective::all_reduce ? Range{0, request.view.count} : own);
   }
 }
 
@@ -249,7 +248,7 @@ void Programs::gather_and_add(Prepared& prepared, const Request& request, const 
                 static_cast<std::size_t>(view.count * element));
   }
   execute(prepared, heading_of(sequence_, request), {.data = all}, what, deadline);
-  const Range wanted = request.operation == Operation::all_reduce
+  const Range wanted = request.collective == Collective::all_reduce
                            ? Range{0, view.count}
                            : shard_of(view.count, view.dtype, size_, rank_);
   if (wanted.count() > 0) {

@@ -76,21 +76,21 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Ways, ::testing::Values(1, 2, 3, 4, 7));
 
 TEST(Choice, FollowsTheModel) {
   const Link slow_start{.alpha_seconds = 1e-4, .beta_seconds_per_byte = 1e-10};
-  const auto name = [&](Operation operation, std::int64_t bytes, int ranks, bool exact) {
-    return choose_by_model({.operation = operation, .bytes = bytes, .ranks = ranks, .exact = exact},
+  const auto name = [&](Collective collective, std::int64_t bytes, int ranks, bool exact) {
+    return choose_by_model({.collective = collective, .bytes = bytes, .ranks = ranks, .exact = exact},
                            slow_start)
         .algorithm;
   };
-  EXPECT_EQ(name(Operation::all_reduce, 8, 8, false), "gather");
-  EXPECT_EQ(name(Operation::all_reduce, 1 << 16, 8, false), "gather");
-  EXPECT_EQ(name(Operation::all_reduce, 1 << 20, 8, false), "halving-doubling");
-  EXPECT_EQ(name(Operation::all_reduce, 1 << 20, 8, true), "direct");
-  EXPECT_EQ(name(Operation::all_reduce, std::int64_t{1} << 34, 8, false), "direct");
-  EXPECT_EQ(name(Operation::reduce_scatter, 1 << 28, 8, false), "direct");
-  EXPECT_EQ(name(Operation::all_gather, 100, 8, false), "halving-doubling");
-  EXPECT_EQ(name(Operation::all_gather, 100, 7, false), "bruck");
-  EXPECT_EQ(name(Operation::all_gather, std::int64_t{1} << 34, 7, false), "ring");
-  EXPECT_EQ(name(Operation::broadcast, 1 << 28, 4, false), "ring");
+  EXPECT_EQ(name(Collective::all_reduce, 8, 8, false), "gather");
+  EXPECT_EQ(name(Collective::all_reduce, 1 << 16, 8, false), "gather");
+  EXPECT_EQ(name(Collective::all_reduce, 1 << 20, 8, false), "halving-doubling");
+  EXPECT_EQ(name(Collective::all_reduce, 1 << 20, 8, true), "direct");
+  EXPECT_EQ(name(Collective::all_reduce, std::int64_t{1} << 34, 8, false), "direct");
+  EXPECT_EQ(name(Collective::reduce_scatter, 1 << 28, 8, false), "direct");
+  EXPECT_EQ(name(Collective::all_gather, 100, 8, false), "halving-doubling");
+  EXPECT_EQ(name(Collective::all_gather, 100, 7, false), "bruck");
+  EXPECT_EQ(name(Collective::all_gather, std::int64_t{1} << 34, 7, false), "ring");
+  EXPECT_EQ(name(Collective::broadcast, 1 << 28, 4, false), "ring");
 }
 
 TEST(Choice, OfSomethingUnknownIsAnErrorThatListsWhatThereIs) {
@@ -98,7 +98,7 @@ TEST(Choice, OfSomethingUnknownIsAnErrorThatListsWhatThereIs) {
       over_threads(3, {.choose =
                            [](const CollectiveCall& call) {
                              return AlgorithmChoice{
-                                 .algorithm = call.operation == Operation::all_gather ? "star" : ""};
+                                 .algorithm = call.collective == Collective::all_gather ? "star" : ""};
                            }}),
       {}, [](Group& group) {
         const Buffer buffer = group.allocate(100);
@@ -110,7 +110,7 @@ TEST(Choice, OfSomethingUnknownIsAnErrorThatListsWhatThereIs) {
 // ---- Ranks that ask for different things.
 
 TEST(Mismatches, AreNamedAlikeOnBothSides) {
-  Request reduce{.operation = Operation::all_reduce, .label = 3};
+  Request reduce{.collective = Collective::all_reduce, .label = 3};
   reduce.view.count = 100;
   Request longer = reduce;
   longer.view.count = 101;
@@ -139,11 +139,12 @@ TEST(Mismatches, AreNamedAlikeOnBothSides) {
 // Whatever of these fits is read as it was written, with the sequence that the sender had, ahead or behind.
 TEST(PackedHeadings, SayAllThatWholeOnesDo) {
   int fits = 0;
-  for (const Operation operation : {Operation::barrier, Operation::reduce_scatter, Operation::all_to_all}) {
+  for (const Collective collective :
+       {Collective::barrier, Collective::reduce_scatter, Collective::all_to_all}) {
     for (const std::int64_t count : {0L, 1L, 77L, (1L << 22) - 1, 1L << 22}) {
       for (const std::int64_t label : {-1L, 0L, (1L << 17) - 2, (1L << 17) - 1, 1L << 40}) {
         for (const std::uint64_t sequence : {0UL, 1UL, 65'535UL, 65'536UL, 123'456'789'012UL}) {
-          Request request{.operation = operation, .reduction = Reduction::min, .label = label};
+          Request request{.collective = collective, .reduction = Reduction::min, .label = label};
           request.view = {.count = count, .dtype = DType::u8};
           const Heading heading = heading_of(sequence, request);
           std::array<std::byte, sizeof heading> message{};

@@ -19,7 +19,7 @@ struct AddWork {
   void operator()(const Commit&) const { digest.add(2); }
   void operator()(const Communicate& work) const {
     digest.add(3)
-        .add(static_cast<std::uint64_t>(work.op))
+        .add(static_cast<std::uint64_t>(work.collective))
         .add(static_cast<std::uint64_t>(work.payload))
         .add(work.bucket)
         .add(static_cast<std::uint64_t>(work.piece.begin))

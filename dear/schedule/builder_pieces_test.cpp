@@ -21,7 +21,7 @@ void reduce_in(Pieces& pieces, const std::vector<Communicate>& reductions) {
   for (const Communicate& work : reductions) pieces.builder.edge(pieces.reduce(work), updated);
 }
 Communicate piece(std::int64_t begin, std::int64_t end) {
-  return {CollectiveOp::all_reduce, Payload::gradients, 0, {begin, end}};
+  return {Collective::all_reduce, Payload::gradients, 0, {begin, end}};
 }
 
 TEST(Builder, AcceptsPiecesThatCarryEveryByteOnce) {
@@ -64,7 +64,7 @@ TEST(Builder, RefusesPiecesThatAreNoPartition) {
           "step 7 (all-reduce of gradients, bucket 0, bytes 8 to 8) carries nothing");
   refused({piece(0, 32), piece(32, 40)}, "carries nothing: give it some of the bucket's 32 bytes");
   refused({piece(-4, 32)}, "carries nothing");
-  refused({{CollectiveOp::reduce_scatter, Payload::gradients, 0, {0, 16}}, piece(16, 32)},
+  refused({{Collective::reduce_scatter, Payload::gradients, 0, {0, 16}}, piece(16, 32)},
           "bucket 0 is scattered in part: reduce all of its pieces in one way");
 }
 
@@ -77,15 +77,14 @@ struct Scattered : Pieces {
     program();
     for (const Piece& piece : {Piece{0, 16}, Piece{16, 32}}) {
       const bool first = piece.begin == 0;
-      const StepId scattered =
-          reduce({CollectiveOp::reduce_scatter, Payload::gradients, 0, piece, Reach::all});
+      const StepId scattered = reduce({Collective::reduce_scatter, Payload::gradients, 0, piece, Reach::all});
       const StepId updated =
           builder.add(Update{UpdateScope::shard, 0, first ? of_update : piece, options}, updates);
       builder.edge(scattered, updated).edge(updated, 2, 1).edge(updated, 3, 1);
       if (options == OptionsOf::this_commit) builder.edge(4, updated);
       if (after_last_commit) builder.edge(4, updated, 1);
       const StepId gathered = builder.add(
-          Communicate{CollectiveOp::all_gather, Payload::parameters, 0, first ? of_gather : piece}, network);
+          Communicate{Collective::all_gather, Payload::parameters, 0, first ? of_gather : piece}, network);
       builder.edge(updated, gathered).edge(gathered, 0, 1).edge(gathered, 1, 1);
     }
     return build();
@@ -137,8 +136,8 @@ TEST(Builder, AnUpdateAheadOfTheCommitFollowsTheLastOne) {
 struct InNodes : Pieces {
   Reach gather = Reach::inside;
   int all_reduces = 1;
-  Communicate scatter{CollectiveOp::reduce_scatter, Payload::gradients, 0, {}, Reach::inside};
-  Communicate across{CollectiveOp::all_reduce, Payload::gradients, 0, {}, Reach::across};
+  Communicate scatter{Collective::reduce_scatter, Payload::gradients, 0, {}, Reach::inside};
+  Communicate across{Collective::all_reduce, Payload::gradients, 0, {}, Reach::across};
   Schedule made() {
     program();
     StepId reduced = reduce(scatter);
@@ -149,7 +148,7 @@ struct InNodes : Pieces {
     }
     const StepId updated = update(UpdateScope::shard, reduced);
     const StepId gathered =
-        builder.add(Communicate{CollectiveOp::all_gather, Payload::parameters, 0, {}, gather}, network);
+        builder.add(Communicate{Collective::all_gather, Payload::parameters, 0, {}, gather}, network);
     builder.edge(updated, gathered);
     publish(gathered);
     return build();
@@ -177,9 +176,9 @@ TEST(Builder, ShardsInsideNodesAreAddedUpAcrossThem) {
   too_much.scatter.reach = Reach::all;
   too_much.gather = Reach::all;
   expect(too_much, "adds up again what");
-  wrong.across.op = CollectiveOp::reduce_scatter;
+  wrong.across.collective = Collective::reduce_scatter;
   expect(wrong, "across nodes gradients of shards are added up, and nothing else");
-  again.scatter.op = CollectiveOp::all_reduce;
+  again.scatter.collective = Collective::all_reduce;
   expect(again, "inside nodes gradients are scattered, and parameters gathered");
 }
 

@@ -211,14 +211,18 @@ TEST(Builder, RefusesPassagesThatDoNotFitTogether) {
        UpdateScope::whole,
        {Pieces::gather(Payload::parameters)},
        "step 7 (all-gather of parameters, bucket 0) repeats"},
-      {{CollectiveOp::all_reduce, Payload::parameters, 0},
+      {{Collective::all_reduce, Payload::parameters, 0},
        UpdateScope::whole,
        {},
        "step 5 (all-reduce of parameters, bucket 0) would add up parameters"},
-      {{CollectiveOp::reduce_scatter, Payload::parameters, 0},
+      {{Collective::reduce_scatter, Payload::parameters, 0},
        UpdateScope::shard,
        {},
        "step 5 (reduce-scatter of parameters, bucket 0) would add up parameters"},
+      {{Collective::all_to_all, Payload::gradients, 0},
+       UpdateScope::whole,
+       {},
+       "step 5 (all-to-all of gradients, bucket 0) does not exist"},
   };
   for (const Case& one : cases) {
     SCOPED_TRACE(one.message);
@@ -268,7 +272,7 @@ TEST(Builder, RefusesAReductionBeforeEveryUserOfATiedTensor) {
   pieces.program();
   for (const BucketId bucket : {1U, 0U}) {
     const StepId reduced =
-        pieces.builder.add(Communicate{CollectiveOp::all_reduce, Payload::gradients, bucket}, pieces.network);
+        pieces.builder.add(Communicate{Collective::all_reduce, Payload::gradients, bucket}, pieces.network);
     pieces.builder.edge(2, reduced);  // bucket 0 has to wait for backward 0 too
     const StepId updated = pieces.builder.add(Update{UpdateScope::whole, bucket}, pieces.updates);
     pieces.builder.edge(reduced, updated).edge(4, updated);
@@ -420,7 +424,7 @@ TEST(Builder, BroadcastsBuffersBetweenForwards) {
     for (const Communicate& work : broadcasts) pieces.builder.add(work, pieces.network);  // step 5
     pieces.publish(pieces.update(UpdateScope::whole, pieces.reduce(Pieces::all_reduce())));
   };
-  const Communicate buffers{CollectiveOp::broadcast, Payload::buffers};
+  const Communicate buffers{Collective::broadcast, Payload::buffers};
   Pieces good;
   with(good, {buffers});
   good.builder.edge(5, 0).edge(1, 5, 1);
@@ -442,9 +446,9 @@ TEST(Builder, BroadcastsBuffersBetweenForwards) {
   twice.builder.edge(5, 0).edge(6, 0).edge(1, 5, 1).edge(1, 6, 1);
   expect_refused(twice,
                  HasSubstr("step 5 (broadcast of buffers) and step 6 (broadcast of buffers) do the same"));
-  for (const Communicate& none : {Communicate{CollectiveOp::broadcast, Payload::gradients, 0},
-                                  Communicate{CollectiveOp::all_reduce, Payload::buffers},
-                                  Communicate{CollectiveOp::broadcast, Payload::parameters, 0}}) {
+  for (const Communicate& none : {Communicate{Collective::broadcast, Payload::gradients, 0},
+                                  Communicate{Collective::all_reduce, Payload::buffers},
+                                  Communicate{Collective::broadcast, Payload::parameters, 0}}) {
     Pieces pieces;
     with(pieces, {none});
     expect_refused(pieces,

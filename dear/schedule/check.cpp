@@ -122,20 +122,24 @@ void ScheduleCheck::structure() const {
 void ScheduleCheck::collective(StepId step) const {
   const auto& work = std::get<Communicate>(schedule_.steps()[step].work);
   const bool of_bucket = is_of_bucket(work.payload), gradients = work.payload == Payload::gradients;
-  if (of_bucket == (work.op == CollectiveOp::broadcast))
+  if (work.collective == Collective::barrier || work.collective == Collective::all_to_all ||
+      work.collective == Collective::reduce)
+    refuse(schedule_, "{} does not exist: buckets are reduce-scattered, all-gathered and all-reduced",
+           describe(schedule_, step));
+  if (of_bucket == (work.collective == Collective::broadcast))
     refuse(schedule_, "{} does not exist: buffers and decisions, and nothing else, are broadcast",
            describe(schedule_, step));
-  if (of_bucket && !gradients && work.op != CollectiveOp::all_gather)
+  if (of_bucket && !gradients && work.collective != Collective::all_gather)
     refuse(schedule_, "{} would add up parameters: parameters are only gathered", describe(schedule_, step));
-  if (work.reach == Reach::across && (!gradients || work.op != CollectiveOp::all_reduce))
+  if (work.reach == Reach::across && (!gradients || work.collective != Collective::all_reduce))
     refuse(schedule_, "{} does not exist: across nodes gradients of shards are added up, and nothing else",
            describe(schedule_, step));
   if (work.reach == Reach::inside &&
-      (work.op == CollectiveOp::all_reduce || (gradients && work.op == CollectiveOp::all_gather)))
+      (work.collective == Collective::all_reduce || (gradients && work.collective == Collective::all_gather)))
     refuse(schedule_, "{} does not exist: inside nodes gradients are scattered, and parameters gathered",
            describe(schedule_, step));
   if (work.piece.whole()) return;
-  if (work.payload == Payload::parameters_again || (gradients && work.op == CollectiveOp::all_gather) ||
+  if (work.payload == Payload::parameters_again || (gradients && work.collective == Collective::all_gather) ||
       work.reach != Reach::all)
     refuse(schedule_, "{} cannot come in pieces: let it carry the whole bucket", describe(schedule_, step));
   const std::int64_t bytes = grouping_.buckets()[work.bucket].bytes;

@@ -46,7 +46,7 @@ std::vector<ScheduleCheck::BucketSteps> ScheduleCheck::steps_by_bucket() const {
     BucketSteps& steps = by_bucket[communicate->bucket];
     if (communicate->reach == Reach::across)
       steps.across.push_back(step);
-    else if (communicate->op != CollectiveOp::all_gather)
+    else if (communicate->collective != Collective::all_gather)
       steps.reductions.push_back(step);
     else if (communicate->payload == Payload::gradients)
       steps.gradient_gathers.push_back(step);
@@ -113,7 +113,7 @@ ScheduleCheck::Passage ScheduleCheck::passage(BucketId bucket, const BucketSteps
   const StepId reduction = reductions.front(), update = updates.front();
   const bool shard = std::get<Update>(schedule_.steps()[update].work).scope == UpdateScope::shard;
   const bool scattered =
-      std::get<Communicate>(schedule_.steps()[reduction].work).op == CollectiveOp::reduce_scatter;
+      std::get<Communicate>(schedule_.steps()[reduction].work).collective == Collective::reduce_scatter;
   if (!scattered && !gathers.empty())
     refuse(schedule_, "{} repeats what {} has done: an all-reduce leaves nothing to gather",
            describe(schedule_, gathers.front()), describe(schedule_, reduction));
@@ -153,7 +153,7 @@ std::vector<ScheduleCheck::Passage> ScheduleCheck::passages() const {
     coverage(bucket, steps.reductions);
     same_reach(steps);
     const auto scatters = std::count_if(steps.reductions.begin(), steps.reductions.end(), [&](StepId step) {
-      return std::get<Communicate>(schedule_.steps()[step].work).op == CollectiveOp::reduce_scatter;
+      return std::get<Communicate>(schedule_.steps()[step].work).collective == Collective::reduce_scatter;
     });
     const StepId first = steps.reductions.front();
     if (scatters > 0 && static_cast<std::size_t>(scatters) < steps.reductions.size())

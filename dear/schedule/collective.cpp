@@ -5,18 +5,17 @@
 namespace dear {
 namespace {
 
-const cost::CollectiveTimes::Seconds& times_of(CollectiveOp op, const cost::CollectiveTimes& times) {
-  switch (op) {
-    case CollectiveOp::reduce_scatter:
+const cost::CollectiveTimes::Seconds& times_of(Collective collective, const cost::CollectiveTimes& times) {
+  switch (collective) {
+    case Collective::reduce_scatter:
       return times.reduce_scatter;
-    case CollectiveOp::all_gather:
+    case Collective::all_gather:
       return times.all_gather;
-    case CollectiveOp::all_reduce:
+    case Collective::all_reduce:
       return times.all_reduce;
-    case CollectiveOp::broadcast:
-      break;
+    default:
+      return times.broadcast;
   }
-  return times.broadcast;
 }
 
 std::int64_t bytes_of(const Piece& piece, const Bucket& bucket) {
@@ -36,16 +35,16 @@ double seconds_of(const Communicate& work, const Workload& workload, const Group
   const std::int64_t bytes = bytes_of(work, workload, grouping);
   switch (work.reach) {
     case Reach::inside:
-      return times.nodes ? seconds_of(work.op, bytes, times.nodes->inside) : 0;
+      return times.nodes ? seconds_of(work.collective, bytes, times.nodes->inside) : 0;
     case Reach::across:
-      return seconds_of(work.op, bytes, times.nodes ? times.nodes->across : times);
+      return seconds_of(work.collective, bytes, times.nodes ? times.nodes->across : times);
     case Reach::all:
       break;
   }
-  return seconds_of(work.op, bytes, times);
+  return seconds_of(work.collective, bytes, times);
 }
 
-double seconds_of_joint(CollectiveOp op, std::int64_t begin, std::int64_t end,
+double seconds_of_joint(Collective op, std::int64_t begin, std::int64_t end,
                         const cost::CollectiveTimes& times) {
   return seconds_of(op, end, times) - (begin > 0 ? seconds_of(op, begin, times) : 0);
 }
@@ -56,8 +55,8 @@ double seconds_of(const Update& work, const Workload& workload, const Grouping& 
   return workload.update_seconds * share / (work.scope == UpdateScope::shard ? shards : 1);
 }
 
-double seconds_of(CollectiveOp op, std::int64_t bytes, const cost::CollectiveTimes& times) {
-  const cost::CollectiveTimes::Seconds& seconds = times_of(op, times);
+double seconds_of(Collective collective, std::int64_t bytes, const cost::CollectiveTimes& times) {
+  const cost::CollectiveTimes::Seconds& seconds = times_of(collective, times);
   return seconds ? seconds(bytes) : 0;
 }
 

@@ -16,11 +16,11 @@ double seconds_of(const Communicate& work, const Workload& workload, const Group
                   const cost::CollectiveTimes& times);
 // Of bytes [begin, end) of a bucket whose pieces are on their way together: the first has the start-up of
 // all, a later one takes what its bytes add.
-double seconds_of_joint(CollectiveOp op, std::int64_t begin, std::int64_t end,
+double seconds_of_joint(Collective op, std::int64_t begin, std::int64_t end,
                         const cost::CollectiveTimes& times);
 // Of the workload's update_seconds what falls to the update: by bytes, and of a shard by the ranks that have
 // one each.
 double seconds_of(const Update& work, const Workload& workload, const Grouping& grouping, int shards);
-double seconds_of(CollectiveOp op, std::int64_t bytes, const cost::CollectiveTimes& times);
+double seconds_of(Collective collective, std::int64_t bytes, const cost::CollectiveTimes& times);
 
 }  // namespace dear

@@ -22,7 +22,7 @@ Schedule with_decision(const Schedule& schedule, const Workload& workload, const
   ScheduleBuilder builder(workload, grouping, schedule.policy());
   for (const Lane& lane : schedule.lanes()) builder.lane(lane.name, lane.kind);
   for (StepId step = 0; step < steps.size(); ++step) {
-    if (step == decision) builder.add(Communicate{CollectiveOp::broadcast, Payload::decision}, first->lane);
+    if (step == decision) builder.add(Communicate{Collective::broadcast, Payload::decision}, first->lane);
     builder.add(steps[step].work, steps[step].lane);
   }
   for (const Edge& edge : schedule.edges()) {

@@ -83,7 +83,7 @@ TEST(Decision, IsRefusedAtTheWrongTime) {
   const auto refused = [&](bool after_commit, const char* message) {
     ScheduleBuilder builder = testing::draft_of(make_dear(workload, grouping), workload, grouping);
     const LaneId own = builder.lane("second network", LaneKind::network);
-    const StepId decision = builder.add(Communicate{CollectiveOp::broadcast, Payload::decision}, own);
+    const StepId decision = builder.add(Communicate{Collective::broadcast, Payload::decision}, own);
     const Schedule dear = make_dear(workload, grouping);
     if (after_commit) {
       builder.edge(dear.commit(), decision, 1);

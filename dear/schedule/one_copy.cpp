@@ -27,7 +27,7 @@ std::optional<StepId> last_reduction(const Schedule& schedule) {
     if (lane.kind != LaneKind::network) continue;
     for (const StepId step : lane.steps) {
       const Communicate* work = communicates(schedule, step);
-      if (work != nullptr && work->op == CollectiveOp::reduce_scatter) last = step;
+      if (work != nullptr && work->collective == Collective::reduce_scatter) last = step;
     }
   }
   return last;

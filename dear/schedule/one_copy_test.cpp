@@ -51,7 +51,7 @@ TEST(OneCopy, HoldsUpTheLastReductionAlone) {
     const std::vector<std::uint8_t> after_commit = order.crossings_from(shared.commit());
     for (StepId step = 0; step < shared.steps().size(); ++step) {
       const auto* work = std::get_if<Communicate>(&shared.steps()[step].work);
-      if (work == nullptr || work->op != CollectiveOp::reduce_scatter) continue;
+      if (work == nullptr || work->collective != Collective::reduce_scatter) continue;
       EXPECT_EQ(after_commit[step] == 0, work->bucket == 0) << name_of(shared.steps()[step].work);
     }
   }

@@ -46,8 +46,9 @@ struct NameOf {
   std::string operator()(const Backward& work) const { return fmt::format("backward {}", work.layer); }
   std::string operator()(const Commit&) const { return "commit"; }
   std::string operator()(const Communicate& work) const {
-    if (!is_of_bucket(work.payload)) return fmt::format("{} of {}", name_of(work.op), name_of(work.payload));
-    return fmt::format("{} of {}{}, bucket {}{}", name_of(work.op), name_of(work.payload),
+    if (!is_of_bucket(work.payload))
+      return fmt::format("{} of {}", name_of(work.collective), name_of(work.payload));
+    return fmt::format("{} of {}{}, bucket {}{}", name_of(work.collective), name_of(work.payload),
                        name_of(work.reach), work.bucket, name_of(work.piece));
   }
   std::string operator()(const Update& work) const {
@@ -57,20 +58,6 @@ struct NameOf {
 };
 
 }  // namespace
-
-std::string name_of(CollectiveOp op) {
-  switch (op) {
-    case CollectiveOp::reduce_scatter:
-      return "reduce-scatter";
-    case CollectiveOp::all_gather:
-      return "all-gather";
-    case CollectiveOp::all_reduce:
-      return "all-reduce";
-    case CollectiveOp::broadcast:
-      break;
-  }
-  return "broadcast";
-}
 
 std::string name_of(const Work& work) { return std::visit(NameOf{}, work); }
 

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "dear/base/collective.h"
 #include "dear/base/ids.h"
 
 namespace dear {
@@ -21,7 +22,6 @@ namespace dear {
 // rate, clipping by the norm of all gradients, a look at gradients or parameters. A program that does none of
 // these gets the same bits.
 
-enum class CollectiveOp : std::uint8_t { reduce_scatter, all_gather, all_reduce, broadcast };
 enum class Payload : std::uint8_t {
   gradients,
   parameters,        // for the next forward of their layers
@@ -57,7 +57,7 @@ enum class Reach : std::uint8_t {
   across   // those that hold the same shard in every node; of the bucket each carries its shard
 };
 struct Communicate {
-  CollectiveOp op;
+  Collective collective;  // a reduce_scatter, all_gather, all_reduce or broadcast
   Payload payload;
   BucketId bucket = 0;
   Piece piece{};
@@ -100,8 +100,6 @@ struct Lane {
   std::vector<StepId> steps;
 };
 
-// "reduce-scatter", "all-gather", "all-reduce", "broadcast"
-std::string name_of(CollectiveOp op);
 // "forward 3", "reduce-scatter of gradients, bucket 2", "all-reduce of gradients, bucket 2, bytes 0 to 4096",
 // "reduce-scatter of gradients inside nodes, bucket 1", "broadcast of buffers", "broadcast of decision",
 // "update of shard, bucket 0"

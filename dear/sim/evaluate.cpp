@@ -23,20 +23,6 @@ constexpr double kMostSteps = 1e7;
 constexpr double kMostMessages = 2e9;
 constexpr std::array kDetails{Detail::closed_form, Detail::flows, Detail::blocks};
 
-algorithm::Collective collective_of(CollectiveOp op) {
-  switch (op) {
-    case CollectiveOp::reduce_scatter:
-      return algorithm::Collective::reduce_scatter;
-    case CollectiveOp::all_gather:
-      return algorithm::Collective::all_gather;
-    case CollectiveOp::all_reduce:
-      return algorithm::Collective::all_reduce;
-    case CollectiveOp::broadcast:
-      break;
-  }
-  return algorithm::Collective::broadcast;
-}
-
 int ranks_of_one_job(const Cluster& cluster, const EvaluateOptions& options) {
   const int jobs = options.jobs.count;
   if (jobs == 1) return cluster.ranks();
@@ -81,9 +67,8 @@ constexpr std::string_view kHierarchical = "hierarchical:";
 
 // ConfigError for a program that there is not, or that has no such collective. Inside nodes, or across them,
 // a hierarchical one is what it is there.
-std::shared_ptr<const fabric::Rounds> rounds_of_program(std::string_view program,
-                                                        algorithm::Collective collective, Reach reach,
-                                                        int ranks, int ranks_of_node) {
+std::shared_ptr<const fabric::Rounds> rounds_of_program(std::string_view program, Collective collective,
+                                                        Reach reach, int ranks, int ranks_of_node) {
   if (!program.starts_with(kHierarchical))
     return fabric::make_rounds(algorithm::find_algorithm(program), collective, {.ranks = ranks});
   const std::string_view names = program.substr(kHierarchical.size());
@@ -122,21 +107,21 @@ class Wires {
 
  private:
   Transport transport_of(const Communicate& what) const {
-    const algorithm::Collective collective = collective_of(what.op);
     const Team team = teams_.of(what.reach, 0);  // the others are placed alike
     // Of what all ranks of a node carry across at once each team has its shard.
     const int teams = what.reach == Reach::across ? teams_.ranks_of_node : 1;
     Transport transport{.bytes = static_cast<double>(bytes_of(what, workload_, grouping_)) / teams,
                         .start_up_seconds = overhead_seconds_};
-    if (detail_ == Detail::blocks && what.op != CollectiveOp::broadcast) {
-      std::shared_ptr<const fabric::Rounds>& rounds = rounds_[{collective, what.reach}];
-      if (!rounds) rounds = rounds_of_program(program_, collective, what.reach, team.size, ranks_of_node_);
+    if (detail_ == Detail::blocks && what.collective != Collective::broadcast) {
+      std::shared_ptr<const fabric::Rounds>& rounds = rounds_[{what.collective, what.reach}];
+      if (!rounds)
+        rounds = rounds_of_program(program_, what.collective, what.reach, team.size, ranks_of_node_);
       transport.rounds = rounds;
       return transport;
     }
-    transport.rounds = one_flow_rounds(collective, team.size);
+    transport.rounds = one_flow_rounds(what.collective, team.size);
     // Of the rounds' latencies the flow itself has one.
-    const int rounds = (what.op == CollectiveOp::all_reduce ? 2 : 1) * (team.size - 1);
+    const int rounds = (what.collective == Collective::all_reduce ? 2 : 1) * (team.size - 1);
     double latency = 0;
     for (int member = 0; member < team.size; ++member)
       latency = std::max(
@@ -153,7 +138,7 @@ class Wires {
   const std::string program_;
   const int ranks_of_node_;
   const Teams teams_;
-  mutable std::map<std::pair<algorithm::Collective, Reach>, std::shared_ptr<const fabric::Rounds>> rounds_;
+  mutable std::map<std::pair<Collective, Reach>, std::shared_ptr<const fabric::Rounds>> rounds_;
 };
 
 }  // namespace

@@ -26,9 +26,9 @@ class OneFlow final : public fabric::Rounds {
 
 }  // namespace
 
-std::shared_ptr<const fabric::Rounds> one_flow_rounds(algorithm::Collective collective, int ranks) {
-  if (collective == algorithm::Collective::broadcast) return std::make_shared<OneFlow>(ranks, 1, false);
-  const int halves = collective == algorithm::Collective::all_reduce ? 2 : 1;
+std::shared_ptr<const fabric::Rounds> one_flow_rounds(Collective collective, int ranks) {
+  if (collective == Collective::broadcast) return std::make_shared<OneFlow>(ranks, 1, false);
+  const int halves = collective == Collective::all_reduce ? 2 : 1;
   return std::make_shared<OneFlow>(ranks, static_cast<double>(halves * (ranks - 1)) / ranks, true);
 }
 

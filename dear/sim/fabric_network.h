@@ -23,7 +23,7 @@ using TransportOf = std::function<Transport(const Communicate& what)>;
 
 // A collective as one round: each rank sends all that it sends around a ring to the next one at once; in a
 // broadcast, which is a chain from rank 0, the whole vector.
-std::shared_ptr<const fabric::Rounds> one_flow_rounds(algorithm::Collective collective, int ranks);
+std::shared_ptr<const fabric::Rounds> one_flow_rounds(Collective collective, int ranks);
 
 // Collectives as messages that share links, those of one lane with another's. Ranks enter one by one and
 // leave one by one.

@@ -14,10 +14,9 @@
 namespace dear::sim::network_model_test {
 namespace {
 
-using algorithm::Collective;
 using ::testing::ElementsAre;
 
-constexpr Communicate kWhat{CollectiveOp::all_gather, Payload::parameters, 0};
+constexpr Communicate kWhat{Collective::all_gather, Payload::parameters, 0};
 
 struct Through {
   StepId step;

@@ -31,7 +31,7 @@ struct SecondsOf {
   double operator()(const Communicate& work) const {
     if (joins_pieces && work.reach == Reach::all) {
       const std::int64_t bytes = bytes_of(work, workload, grouping);
-      return overhead_seconds + seconds_of_joint(work.op, work.piece.begin, work.piece.begin + bytes, times);
+      return overhead_seconds + seconds_of_joint(work.collective, work.piece.begin, work.piece.begin + bytes, times);
     }
     return overhead_seconds + dear::seconds_of(work, workload, grouping, times);
   }
@@ -63,10 +63,10 @@ struct Appearance {
   NameAndActivity operator()(const Communicate& work) const {
     const auto& [begin, end] = work.piece;
     if (work.payload == Payload::decision)
-      return {fmt::format("{} decision", name_of(work.op)), Activity::communication};
+      return {fmt::format("{} decision", name_of(work.collective)), Activity::communication};
     std::string name = work.payload == Payload::buffers
-                           ? fmt::format("{} buffers", name_of(work.op))
-                           : fmt::format("{} bucket {}", name_of(work.op), work.bucket);
+                           ? fmt::format("{} buffers", name_of(work.collective))
+                           : fmt::format("{} bucket {}", name_of(work.collective), work.bucket);
     if (work.payload == Payload::parameters_again) name += " again";
     if (work.reach == Reach::inside) name += " inside";
     if (work.reach == Reach::across) name += " across";

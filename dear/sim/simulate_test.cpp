@@ -44,10 +44,9 @@ std::string short_name(const Work& work) {
   if (const auto* backward = std::get_if<Backward>(&work)) return fmt::format("B{}", backward->layer);
   if (const auto* update = std::get_if<Update>(&work)) return fmt::format("U{}", update->bucket);
   if (const auto* communicate = std::get_if<Communicate>(&work)) {
-    const std::map<CollectiveOp, const char*> names = {{CollectiveOp::reduce_scatter, "RS"},
-                                                       {CollectiveOp::all_gather, "AG"},
-                                                       {CollectiveOp::all_reduce, "AR"}};
-    return fmt::format("{}{}{}", names.at(communicate->op), communicate->bucket,
+    const std::map<Collective, const char*> names = {
+        {Collective::reduce_scatter, "RS"}, {Collective::all_gather, "AG"}, {Collective::all_reduce, "AR"}};
+    return fmt::format("{}{}{}", names.at(communicate->collective), communicate->bucket,
                        communicate->payload == Payload::parameters_again ? " again" : "");
   }
   return "C";
@@ -314,7 +313,7 @@ TEST(StepSeconds, OfPiecesAndBuffersAreOfTheirBytes) {
     }
   }
   for (const Edge& edge : wfbp.edges()) cut.edge(edge.from, edge.to, edge.back);
-  const StepId rest = cut.add(Communicate{CollectiveOp::all_reduce, Payload::gradients, 1, {4, 16}}, network);
+  const StepId rest = cut.add(Communicate{Collective::all_reduce, Payload::gradients, 1, {4, 16}}, network);
   cut.edge(first, rest).edge(rest, wfbp.update_of(1));
   const auto pieces = seconds_by_name(std::move(cut).build());
   EXPECT_EQ(pieces.at("all-reduce of gradients, bucket 1, bytes 0 to 4"), 5 * 4);

@@ -1,6 +1,5 @@
 #include "dear/wire/bucket_wire.h"
 
-#include <stdexcept>
 #include <utility>
 #include <variant>
 
@@ -8,24 +7,6 @@
 #include "dear/wire/layout.h"
 
 namespace dear {
-namespace {
-
-Operation operation_of(CollectiveOp op) {
-  switch (op) {
-    case CollectiveOp::reduce_scatter:
-      return Operation::reduce_scatter;
-    case CollectiveOp::all_gather:
-      return Operation::all_gather;
-    case CollectiveOp::all_reduce:
-      return Operation::all_reduce;
-    case CollectiveOp::broadcast:
-      break;
-  }
-  throw std::logic_error("a collective that is on no bucket");
-}
-
-}  // namespace
-
 BucketWire::BucketWire(Group group, std::vector<Flat> buckets, OnStepEnd ended, View decision)
     : group_(std::move(group)),
       buckets_(std::move(buckets)),
@@ -34,7 +15,7 @@ BucketWire::BucketWire(Group group, std::vector<Flat> buckets, OnStepEnd ended, 
 
 Request BucketWire::request_of(const Communicate& work) const {
   if (work.payload == Payload::decision && decision_.buffer.bytes() > 0)
-    return {.operation = Operation::broadcast, .view = decision_, .output = {}};
+    return {.collective = Collective::broadcast, .view = decision_, .output = {}};
   if (!is_of_bucket(work.payload) || work.reach != Reach::all)
     throw ScheduleError("no bucket can do \"" + name_of(work) +
                         "\": run a policy whose collectives are of buckets, and of all ranks");
@@ -43,7 +24,7 @@ Request BucketWire::request_of(const Communicate& work) const {
   const Range part = part_of(work.piece, flat.bucket_bytes, view.count, view.dtype);
   view.offset_bytes += part.begin * size_of(view.dtype);
   view.count = part.count();
-  return {.operation = operation_of(work.op),
+  return {.collective = work.collective,
           .view = view,
           .output = {},
           .reduction = Reduction::average,

@@ -27,7 +27,7 @@ struct Rank {
         decision{.buffer = group.allocate(kDecisionBytes), .count = kDecisionBytes, .dtype = DType::u8},
         wire(group, {flat}, [this](const StepEnd& end) { ended.set_value(end); }, decision) {}
 
-  StepEnd run(CollectiveOp op, Payload payload, Piece piece = {}) {
+  StepEnd run(Collective op, Payload payload, Piece piece = {}) {
     ended = {};
     auto result = ended.get_future();
     wire.start({.step = 7, .iteration = 3}, {.work = Communicate{op, payload, 0, piece}, .lane = 0});
@@ -59,22 +59,22 @@ TEST(BucketWire, AveragesGradientsAndGathersParameters) {
     for (std::int64_t i = 0; i < kCount; ++i) {
       floats(rank.flat.gradients)[i] = static_cast<float>(r == 0 ? i : 3 * i);
     }
-    const StepEnd reduced = rank.run(CollectiveOp::reduce_scatter, Payload::gradients);
+    const StepEnd reduced = rank.run(Collective::reduce_scatter, Payload::gradients);
     EXPECT_EQ(reduced.span.which, (Instance{.step = 7, .iteration = 3}));
     EXPECT_FALSE(reduced.error);
     for (std::int64_t i = own.begin; i < own.end; ++i) {
       EXPECT_EQ(floats(rank.flat.gradients)[i], 2.0F * static_cast<float>(i));
       floats(rank.flat.parameters)[i] = static_cast<float>(i) + 0.5F;
     }
-    EXPECT_FALSE(rank.run(CollectiveOp::all_gather, Payload::parameters).error);
+    EXPECT_FALSE(rank.run(Collective::all_gather, Payload::parameters).error);
     for (std::int64_t i = 0; i < kCount; ++i) {
       EXPECT_EQ(floats(rank.flat.parameters)[i], static_cast<float>(i) + 0.5F);
     }
-    EXPECT_FALSE(rank.run(CollectiveOp::all_gather, Payload::gradients).error);
+    EXPECT_FALSE(rank.run(Collective::all_gather, Payload::gradients).error);
     for (std::int64_t i = 0; i < kCount; ++i) {
       EXPECT_EQ(floats(rank.flat.gradients)[i], 2.0F * static_cast<float>(i));
     }
-    EXPECT_FALSE(rank.run(CollectiveOp::all_reduce, Payload::gradients).error);
+    EXPECT_FALSE(rank.run(Collective::all_reduce, Payload::gradients).error);
     EXPECT_EQ(floats(rank.flat.gradients)[kCount - 1], 2.0F * (kCount - 1));
   });
 }
@@ -90,7 +90,7 @@ TEST(BucketWire, MovesPiecesByThemselves) {
     for (const std::size_t at : {1U, 0U}) {
       SCOPED_TRACE(at);
       const Range& part = parts.at(at);
-      EXPECT_FALSE(rank.run(CollectiveOp::reduce_scatter, Payload::gradients, pieces.at(at)).error);
+      EXPECT_FALSE(rank.run(Collective::reduce_scatter, Payload::gradients, pieces.at(at)).error);
       const Range own = shard_of(part.count(), DType::f32, 2, r);
       for (std::int64_t i = part.begin + own.begin; i < part.begin + own.end; ++i) {
         EXPECT_EQ(gradients[i], 2.0F * static_cast<float>(i));
@@ -99,7 +99,7 @@ TEST(BucketWire, MovesPiecesByThemselves) {
       if (at == 1U) {
         EXPECT_EQ(gradients[47], r == 0 ? 47.0F : 141.0F);  // of the other piece: as it was
       }
-      EXPECT_FALSE(rank.run(CollectiveOp::all_gather, Payload::parameters, pieces.at(at)).error);
+      EXPECT_FALSE(rank.run(Collective::all_gather, Payload::parameters, pieces.at(at)).error);
       for (std::int64_t i = part.begin; i < part.end; ++i)
         EXPECT_EQ(parameters[i], static_cast<float>(i) + 0.5F);
     }
@@ -108,7 +108,7 @@ TEST(BucketWire, MovesPiecesByThemselves) {
 
 TEST(BucketWire, AFailedCollectiveIsReported) {
   on_two_ranks([](int r, Rank& rank) {
-    const auto op = r == 0 ? CollectiveOp::all_gather : CollectiveOp::all_reduce;
+    const auto op = r == 0 ? Collective::all_gather : Collective::all_reduce;
     const StepEnd ended = rank.run(op, Payload::gradients);
     ASSERT_TRUE(ended.error);
     EXPECT_THROW(std::rethrow_exception(ended.error), MismatchError);
@@ -121,11 +121,11 @@ TEST(BucketWire, AFailedCollectiveIsReported) {
 TEST(BucketWire, CarriesTheDecisionOfRank0) {
   on_two_ranks([](int r, Rank& rank) {
     rank.decision.buffer.data()[kDecisionBytes - 1] = static_cast<std::byte>(r == 0 ? 17 : 0);
-    EXPECT_FALSE(rank.run(CollectiveOp::broadcast, Payload::decision).error);
+    EXPECT_FALSE(rank.run(Collective::broadcast, Payload::decision).error);
     EXPECT_EQ(rank.decision.buffer.data()[kDecisionBytes - 1], static_cast<std::byte>(17));
     BucketWire without(rank.group, {rank.flat}, [](const StepEnd&) {});
     EXPECT_THROW(
-        without.start({}, {.work = Communicate{CollectiveOp::broadcast, Payload::decision}, .lane = 0}),
+        without.start({}, {.work = Communicate{Collective::broadcast, Payload::decision}, .lane = 0}),
         ScheduleError);
   });
 }
@@ -133,8 +133,8 @@ TEST(BucketWire, CarriesTheDecisionOfRank0) {
 TEST(BucketWire, RefusesWhatIsNotOfABucketOrNotOfAllRanks) {
   on_two_ranks([](int, Rank& rank) {
     for (const Communicate& work :
-         {Communicate{CollectiveOp::broadcast, Payload::buffers},
-          Communicate{CollectiveOp::all_reduce, Payload::gradients, 0, {}, Reach::across}})
+         {Communicate{Collective::broadcast, Payload::buffers},
+          Communicate{Collective::all_reduce, Payload::gradients, 0, {}, Reach::across}})
       EXPECT_THROW(rank.wire.start({.step = 7, .iteration = 0}, {.work = work, .lane = 0}), ScheduleError);
   });
 }

@@ -8,7 +8,6 @@
 namespace dear::program_time_test {
 namespace {
 
-using algorithm::Collective;
 using algorithm::find_algorithm;
 using algorithm::make_program;
 

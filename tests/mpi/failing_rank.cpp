@@ -82,8 +82,9 @@ void run(const std::string& backend, double timeout, bool victim, const std::str
       if (then == After::count) count = std::atoll(action.c_str() + kCount.size());
       if (then == After::label) label = std::atoll(action.c_str() + kLabel.size());
     }
-    group.issue(
-        {.operation = Operation::reduce_scatter, .view = {.buffer = buffer, .count = count}, .label = label});
+    group.issue({.collective = Collective::reduce_scatter,
+                 .view = {.buffer = buffer, .count = count},
+                 .label = label});
     group.all_gather({.buffer = buffer, .count = count}).wait();
   }
 }

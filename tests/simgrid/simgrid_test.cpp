@@ -13,7 +13,6 @@
 namespace dear::judge::simgrid_test {
 namespace {
 
-using algorithm::Collective;
 using algorithm::find_algorithm;
 using algorithm::make_program;
 using algorithm::Program;

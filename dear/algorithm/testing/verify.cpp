@@ -210,6 +210,7 @@ class Play {
           if (rank != program_.root) continue;
           break;
         case Collective::all_reduce:
+        case Collective::barrier:
           break;
         case Collective::all_gather:
           wanted.from = only(owner_of(block));

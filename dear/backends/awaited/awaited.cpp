@@ -28,7 +28,7 @@ std::unique_ptr<Backend> make_awaited(std::unique_ptr<transport::PointToPoint> p
   if (point_to_point->size() == 1) return collective::make_single();
   programs::Choose choose = [link = options.link](const programs::CollectiveCall& call) {
     programs::AlgorithmChoice choice = programs::choose_by_model(call, link);
-    const bool adds = call.operation == Operation::reduce_scatter || call.operation == Operation::all_reduce;
+    const bool adds = reduces(call.collective);
     if (adds && !call.exact && call.ranks > 2 && call.bytes >= kLeastOnARing) choice = {.algorithm = "ring"};
     choice.segment_bytes = kSegmentBytes;
     return choice;

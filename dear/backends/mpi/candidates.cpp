@@ -17,12 +17,12 @@ std::vector<std::string> algorithms(const programs::CollectiveCall& call, const 
   // What neighbours do is the best that a wire offers; the others would only take time that looks need.
   const bool around =
       call.bytes > kLargestSumInOrder &&
-      (call.operation == Operation::reduce_scatter ? options.sums_go_around : options.across_hosts);
+      (call.collective == Collective::reduce_scatter ? options.sums_go_around : options.across_hosts);
   if (around) {
     return {kAround};
   }
   // Between two ranks all algorithms send the same.
-  if (call.operation == Operation::all_gather && call.ranks == 2) {
+  if (call.collective == Collective::all_gather && call.ranks == 2) {
     return {"pairwise"};
   }
   std::vector<std::string> names;

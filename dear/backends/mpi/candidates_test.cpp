@@ -13,11 +13,11 @@
 namespace dear::backends::candidates_test {
 namespace {
 
-std::vector<std::string> described(Operation operation, std::int64_t bytes, int ranks,
+std::vector<std::string> described(Collective collective, std::int64_t bytes, int ranks,
                                    const CandidateOptions& options) {
   std::vector<std::string> names;
   for (const programs::AlgorithmChoice& choice :
-       candidates({.operation = operation, .bytes = bytes, .ranks = ranks, .exact = true}, options)) {
+       candidates({.collective = collective, .bytes = bytes, .ranks = ranks, .exact = true}, options)) {
     names.push_back(describe(choice));
   }
   return names;
@@ -25,11 +25,11 @@ std::vector<std::string> described(Operation operation, std::int64_t bytes, int 
 
 // Two ranks on two hosts once had none but MPI's own for a large all-gather.
 TEST(Candidates, AreThereForEverySizeAndNumberOfRanks) {
-  for (const Operation operation : {Operation::reduce_scatter, Operation::all_gather}) {
+  for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather}) {
     for (const bool across_hosts : {false, true}) {
       for (int ranks = 2; ranks <= 5; ++ranks) {
         for (int size_class = 0; size_class < kSizeClasses; ++size_class) {
-          const auto names = described(operation, largest_of(size_class), ranks,
+          const auto names = described(collective, largest_of(size_class), ranks,
                                        {.across_hosts = across_hosts, .sums_go_around = ranks > 2});
           EXPECT_FALSE(names.empty()) << ranks << " ranks, " << largest_of(size_class) << " bytes";
           EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
@@ -41,28 +41,28 @@ TEST(Candidates, AreThereForEverySizeAndNumberOfRanks) {
 
 // See [Note: large messages over TCP].
 TEST(Candidates, AcrossHostsBeginWithSegmentsThatAreSentAtOnce) {
-  EXPECT_THAT(described(Operation::all_gather, std::int64_t{16} << 20, 2, {.across_hosts = true}),
+  EXPECT_THAT(described(Collective::all_gather, std::int64_t{16} << 20, 2, {.across_hosts = true}),
               ::testing::ElementsAre("ring in segments of 32 KiB", "ring in segments of 60 KiB",
                                      "ring in segments of 128 KiB"));
-  EXPECT_THAT(described(Operation::reduce_scatter, std::int64_t{16} << 20, 2, {.across_hosts = true}),
+  EXPECT_THAT(described(Collective::reduce_scatter, std::int64_t{16} << 20, 2, {.across_hosts = true}),
               ::testing::ElementsAre("direct in segments of 32 KiB", "direct in segments of 60 KiB",
                                      "direct in segments of 128 KiB"));
 }
 
 TEST(Candidates, OfLargeSumsGoAroundWhereTheyMay) {
-  const auto names = described(Operation::reduce_scatter, std::int64_t{1} << 20, 4,
+  const auto names = described(Collective::reduce_scatter, std::int64_t{1} << 20, 4,
                                {.across_hosts = true, .sums_go_around = true});
   EXPECT_THAT(names, ::testing::Each(::testing::StartsWith(kAround)));
-  EXPECT_THAT(described(Operation::reduce_scatter, kLargestSumInOrder, 4,
+  EXPECT_THAT(described(Collective::reduce_scatter, kLargestSumInOrder, 4,
                         {.across_hosts = true, .sums_go_around = true}),
               ::testing::Each(::testing::StartsWith("direct")));
 }
 
 // Segments that are longer than what a rank has are all the same.
 TEST(Candidates, AreNotCutInSeveralWaysThatCutNothing) {
-  EXPECT_THAT(described(Operation::all_gather, 1024, 2, {.across_hosts = false}),
+  EXPECT_THAT(described(Collective::all_gather, 1024, 2, {.across_hosts = false}),
               ::testing::ElementsAre("pairwise in segments of 8 KiB"));
-  EXPECT_THAT(described(Operation::all_gather, 32'768, 2, {.across_hosts = false}),
+  EXPECT_THAT(described(Collective::all_gather, 32'768, 2, {.across_hosts = false}),
               ::testing::ElementsAre("pairwise in segments of 8 KiB", "pairwise in segments of 32 KiB"));
 }
 

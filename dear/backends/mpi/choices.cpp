@@ -40,12 +40,12 @@ int size_class_of(std::int64_t bytes) {
   return size_class;
 }
 
-void Choices::set(Operation operation, int size_class, programs::AlgorithmChoice choice) {
-  by_operation_[operation].at(static_cast<std::size_t>(size_class)) = std::move(choice);
+void Choices::set(Collective collective, int size_class, programs::AlgorithmChoice choice) {
+  by_operation_[collective].at(static_cast<std::size_t>(size_class)) = std::move(choice);
 }
 
-const programs::AlgorithmChoice* Choices::find(Operation operation, std::int64_t bytes) const {
-  const auto found = by_operation_.find(operation);
+const programs::AlgorithmChoice* Choices::find(Collective collective, std::int64_t bytes) const {
+  const auto found = by_operation_.find(collective);
   if (found == by_operation_.end()) {
     return nullptr;
   }
@@ -55,7 +55,7 @@ const programs::AlgorithmChoice* Choices::find(Operation operation, std::int64_t
 
 std::string Choices::summary() const {
   std::vector<std::string> operations;
-  for (const auto& [operation, choices] : by_operation_) {
+  for (const auto& [collective, choices] : by_operation_) {
     std::vector<std::string> parts;
     for (int i = 0; i < kSizeClasses; ++i) {
       const auto& choice = choices[static_cast<std::size_t>(i)];
@@ -66,7 +66,7 @@ std::string Choices::summary() const {
                             : fmt::format("{} up to {}", describe(*choice), format_bytes(largest_of(i))));
       }
     }
-    operations.push_back(fmt::format("{}: {}", name_of(operation), fmt::join(parts, ", ")));
+    operations.push_back(fmt::format("{}: {}", name_of(collective), fmt::join(parts, ", ")));
   }
   return fmt::format("{}", fmt::join(operations, "; "));
 }

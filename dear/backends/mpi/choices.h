@@ -21,17 +21,17 @@ inline constexpr int kSizeClasses = 11;
 std::int64_t largest_of(int size_class);  // 64 B, 256 B, ..., 64 MiB
 int size_class_of(std::int64_t bytes);    // the last one holds all that are larger
 
-// Which algorithm for which operation and size. The same on all ranks.
+// Which algorithm for which collective and size. The same on all ranks.
 class Choices {
  public:
-  void set(Operation operation, int size_class, programs::AlgorithmChoice choice);
+  void set(Collective collective, int size_class, programs::AlgorithmChoice choice);
   // nullptr where nothing was chosen.
-  [[nodiscard]] const programs::AlgorithmChoice* find(Operation operation, std::int64_t bytes) const;
+  [[nodiscard]] const programs::AlgorithmChoice* find(Collective collective, std::int64_t bytes) const;
   [[nodiscard]] std::string summary() const;  // "all-gather: pairwise in whole blocks up to 4 KiB, ..."
 
  private:
   using BySize = std::array<std::optional<programs::AlgorithmChoice>, kSizeClasses>;
-  std::map<Operation, BySize> by_operation_;
+  std::map<Collective, BySize> by_operation_;
 };
 
 }  // namespace dear::backends

@@ -16,20 +16,20 @@ TEST(Choices, SizesAreToldApartByPowersOfFour) {
 
 Choices some() {
   Choices choices;
-  choices.set(Operation::all_gather, 0, {.algorithm = "pairwise", .segment_bytes = 8192});
-  choices.set(Operation::all_gather, 1, {.algorithm = "pairwise", .segment_bytes = 8192});
-  choices.set(Operation::all_gather, 10, {.algorithm = kMpisOwn});
-  choices.set(Operation::reduce_scatter, 3, {.algorithm = "ring", .segment_bytes = 65'536});
+  choices.set(Collective::all_gather, 0, {.algorithm = "pairwise", .segment_bytes = 8192});
+  choices.set(Collective::all_gather, 1, {.algorithm = "pairwise", .segment_bytes = 8192});
+  choices.set(Collective::all_gather, 10, {.algorithm = kMpisOwn});
+  choices.set(Collective::reduce_scatter, 3, {.algorithm = "ring", .segment_bytes = 65'536});
   return choices;
 }
 
 TEST(Choices, AreFoundByOperationAndSize) {
   const Choices choices = some();
-  ASSERT_NE(choices.find(Operation::all_gather, 100), nullptr);
-  EXPECT_EQ(choices.find(Operation::all_gather, 100)->algorithm, "pairwise");
-  EXPECT_EQ(choices.find(Operation::all_gather, std::int64_t{1} << 30)->algorithm, kMpisOwn);
-  EXPECT_EQ(choices.find(Operation::all_gather, 1000), nullptr);
-  EXPECT_EQ(choices.find(Operation::broadcast, 100), nullptr);
+  ASSERT_NE(choices.find(Collective::all_gather, 100), nullptr);
+  EXPECT_EQ(choices.find(Collective::all_gather, 100)->algorithm, "pairwise");
+  EXPECT_EQ(choices.find(Collective::all_gather, std::int64_t{1} << 30)->algorithm, kMpisOwn);
+  EXPECT_EQ(choices.find(Collective::all_gather, 1000), nullptr);
+  EXPECT_EQ(choices.find(Collective::broadcast, 100), nullptr);
 }
 
 TEST(Choices, AreSummedUpInRanges) {

@@ -14,21 +14,21 @@ namespace {
 
 // Of the file; another number, another form, or another way of measuring.
 constexpr int kForm = 8;
-constexpr std::array kOperations = {Operation::reduce_scatter, Operation::all_gather};
+constexpr std::array kOperations = {Collective::reduce_scatter, Collective::all_gather};
 
-std::optional<Operation> operation_called(const std::string& name) {
+std::optional<Collective> operation_called(const std::string& name) {
   const auto* const found = std::find_if(kOperations.begin(), kOperations.end(),
-                                         [&](Operation one) { return name_of(one) == name; });
+                                         [&](Collective one) { return name_of(one) == name; });
   return found != kOperations.end() ? std::optional(*found) : std::nullopt;
 }
 
 // Of the choices for any number of ranks and order: what a file names must exist.
-bool is_known(Operation operation, const programs::AlgorithmChoice& choice) {
+bool is_known(Collective collective, const programs::AlgorithmChoice& choice) {
   if (!is_program(choice)) {
     return true;
   }
   const std::vector<programs::AlgorithmChoice> known = programs::algorithm_choices(
-      {.operation = operation, .bytes = largest_of(0), .ranks = 2, .exact = false});
+      {.collective = collective, .bytes = largest_of(0), .ranks = 2, .exact = false});
   return choice.segment_bytes > 0 &&
          std::any_of(known.begin(), known.end(), [&](const programs::AlgorithmChoice& one) {
            return one.algorithm == choice.algorithm && one.then == choice.then;
@@ -62,16 +62,16 @@ programs::AlgorithmChoice all_reduce_of(const programs::AlgorithmChoice& reduce_
 
 }  // namespace
 
-void Findings::set(Operation operation, int size_class, Finding finding) {
-  by_operation_[operation].at(static_cast<std::size_t>(size_class)) = std::move(finding);
+void Findings::set(Collective collective, int size_class, Finding finding) {
+  by_operation_[collective].at(static_cast<std::size_t>(size_class)) = std::move(finding);
 }
 
-void Findings::forget(Operation operation, int size_class) {
-  by_operation_[operation].at(static_cast<std::size_t>(size_class)).reset();
+void Findings::forget(Collective collective, int size_class) {
+  by_operation_[collective].at(static_cast<std::size_t>(size_class)).reset();
 }
 
-const Finding* Findings::find(Operation operation, int size_class) const {
-  const auto found = by_operation_.find(operation);
+const Finding* Findings::find(Collective collective, int size_class) const {
+  const auto found = by_operation_.find(collective);
   if (found == by_operation_.end()) {
     return nullptr;
   }
@@ -81,24 +81,24 @@ const Finding* Findings::find(Operation operation, int size_class) const {
 
 int Findings::count() const {
   std::ptrdiff_t found = 0;
-  for (const auto& [operation, by_size] : by_operation_) {
+  for (const auto& [collective, by_size] : by_operation_) {
     found += std::count_if(by_size.begin(), by_size.end(), [](const auto& one) { return one.has_value(); });
   }
   return static_cast<int>(found);
 }
 
 // Of the size classes from `begin` to before `end`; where none was measured, what needs no measurement.
-programs::AlgorithmChoice Findings::nearest(Operation operation, int size_class, int begin, int end) const {
+programs::AlgorithmChoice Findings::nearest(Collective collective, int size_class, int begin, int end) const {
   for (int distance = 0; distance < kSizeClasses; ++distance) {
     for (const int at : {size_class + distance, size_class - distance}) {
       if (at >= begin && at < end) {
-        if (const Finding* const finding = find(operation, at)) {
+        if (const Finding* const finding = find(collective, at)) {
           return finding->choice;
         }
       }
     }
   }
-  return {.algorithm = operation == Operation::reduce_scatter ? "direct" : "ring",
+  return {.algorithm = collective == Collective::reduce_scatter ? "direct" : "ring",
           .segment_bytes = kEagerSegment};
 }
 
@@ -108,11 +108,11 @@ Choices Findings::choices(bool sums_go_around) const {
   for (int size_class = 0; size_class < kSizeClasses; ++size_class) {
     const bool large = size_class >= split;
     const programs::AlgorithmChoice reduce_scatter =
-        nearest(Operation::reduce_scatter, size_class, large ? split : 0, large ? kSizeClasses : split);
-    const programs::AlgorithmChoice all_gather = nearest(Operation::all_gather, size_class, 0, kSizeClasses);
-    choices.set(Operation::reduce_scatter, size_class, reduce_scatter);
-    choices.set(Operation::all_gather, size_class, all_gather);
-    choices.set(Operation::all_reduce, size_class,
+        nearest(Collective::reduce_scatter, size_class, large ? split : 0, large ? kSizeClasses : split);
+    const programs::AlgorithmChoice all_gather = nearest(Collective::all_gather, size_class, 0, kSizeClasses);
+    choices.set(Collective::reduce_scatter, size_class, reduce_scatter);
+    choices.set(Collective::all_gather, size_class, all_gather);
+    choices.set(Collective::all_reduce, size_class,
                 all_reduce_of(reduce_scatter, all_gather, largest_of(size_class)));
   }
   return choices;
@@ -120,10 +120,10 @@ Choices Findings::choices(bool sums_go_around) const {
 
 std::string Findings::format(const std::string& key) const {
   nlohmann::json found = nlohmann::json::array();
-  for (const auto& [operation, by_size] : by_operation_) {
+  for (const auto& [collective, by_size] : by_operation_) {
     for (int i = 0; i < kSizeClasses; ++i) {
       if (const auto& finding = by_size[static_cast<std::size_t>(i)]) {
-        found.push_back({{"operation", name_of(operation)},
+        found.push_back({{"operation", name_of(collective)},
                          {"size_class", i},
                          {"way", to_json(finding->choice)},
                          {"seconds", finding->seconds}});
@@ -142,17 +142,17 @@ std::optional<Findings> Findings::parse(const std::string& text, const std::stri
     }
     Findings findings;
     for (const auto& entry : file.at("found")) {
-      const auto operation = operation_called(entry.at("operation").get<std::string>());
+      const auto collective = operation_called(entry.at("operation").get<std::string>());
       const auto size_class = entry.at("size_class").get<std::int64_t>();
       Finding finding{.choice = choice_from(entry.at("way")), .seconds = entry.at("seconds").get<double>()};
       if (entry.contains("second")) finding.second = choice_from(entry.at("second"));
-      if (!operation || size_class < 0 || size_class >= kSizeClasses ||
-          !is_known(*operation, finding.choice) ||
-          (finding.second && !is_known(*operation, *finding.second)) || !std::isfinite(finding.seconds) ||
+      if (!collective || size_class < 0 || size_class >= kSizeClasses ||
+          !is_known(*collective, finding.choice) ||
+          (finding.second && !is_known(*collective, *finding.second)) || !std::isfinite(finding.seconds) ||
           finding.seconds <= 0) {
         return std::nullopt;
       }
-      findings.set(*operation, static_cast<int>(size_class), std::move(finding));
+      findings.set(*collective, static_cast<int>(size_class), std::move(finding));
     }
     return findings.count() > 0 ? std::optional(std::move(findings)) : std::nullopt;
   } catch (const nlohmann::json::exception&) {

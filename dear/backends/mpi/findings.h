@@ -17,21 +17,21 @@ namespace dear::backends {
 inline constexpr std::int64_t kLargestSumInOrder = 256 * 1024;
 inline constexpr const char* kAround = "ring";
 
-// The result of measuring one operation at one size.
+// The result of measuring one collective at one size.
 struct Finding {
   programs::AlgorithmChoice choice;                 // the best
   double seconds = 0;                               // that it took, on the slowest rank; see usual_seconds()
   std::optional<programs::AlgorithmChoice> second;  // the next best, to compare it with again
 };
 
-// By operation, a reduce_scatter or all_gather, and size class.
+// By collective, a reduce_scatter or all_gather, and size class.
 class Findings {
  public:
   using BySize = std::array<std::optional<Finding>, kSizeClasses>;
 
-  void set(Operation operation, int size_class, Finding finding);
-  void forget(Operation operation, int size_class);
-  [[nodiscard]] const Finding* find(Operation operation, int size_class) const;
+  void set(Collective collective, int size_class, Finding finding);
+  void forget(Collective collective, int size_class);
+  [[nodiscard]] const Finding* find(Collective collective, int size_class) const;
   [[nodiscard]] int count() const;
 
   // For each size, what was found of it or of the nearest one. `sums_go_around`: see the note; then large
@@ -44,10 +44,10 @@ class Findings {
   static std::optional<Findings> parse(const std::string& text, const std::string& key);
 
  private:
-  [[nodiscard]] programs::AlgorithmChoice nearest(Operation operation, int size_class, int begin,
+  [[nodiscard]] programs::AlgorithmChoice nearest(Collective collective, int size_class, int begin,
                                                   int end) const;
 
-  std::map<Operation, BySize> by_operation_;
+  std::map<Collective, BySize> by_operation_;
 };
 
 }  // namespace dear::backends

@@ -17,47 +17,48 @@ const programs::AlgorithmChoice kDirect = {.algorithm = "direct", .segment_bytes
 
 Findings some() {
   Findings findings;
-  findings.set(Operation::all_gather, 3, {.choice = kPairwise, .seconds = 1e-4, .second = kMpi});
-  findings.set(Operation::all_gather, 9, {.choice = kMpi, .seconds = 0.07});
-  findings.set(Operation::reduce_scatter, 4, {.choice = kDirect, .seconds = 2e-4});
-  findings.set(Operation::reduce_scatter, 9, {.choice = kRing, .seconds = 0.08});
+  findings.set(Collective::all_gather, 3, {.choice = kPairwise, .seconds = 1e-4, .second = kMpi});
+  findings.set(Collective::all_gather, 9, {.choice = kMpi, .seconds = 0.07});
+  findings.set(Collective::reduce_scatter, 4, {.choice = kDirect, .seconds = 2e-4});
+  findings.set(Collective::reduce_scatter, 9, {.choice = kRing, .seconds = 0.08});
   return findings;
 }
 
 TEST(Findings, ServeTheSizesNearThem) {
   const Choices choices = some().choices(false);
-  EXPECT_EQ(choices.find(Operation::all_gather, 1)->algorithm, "pairwise");
-  EXPECT_EQ(choices.find(Operation::all_gather, largest_of(5))->algorithm, "pairwise");
-  EXPECT_EQ(choices.find(Operation::all_gather, largest_of(7))->algorithm, kMpisOwn);
-  EXPECT_EQ(choices.find(Operation::all_gather, largest_of(10))->algorithm, kMpisOwn);
-  EXPECT_EQ(choices.find(Operation::reduce_scatter, largest_of(6))->algorithm, "direct");
-  EXPECT_EQ(choices.find(Operation::reduce_scatter, largest_of(8))->algorithm, kAround);
+  EXPECT_EQ(choices.find(Collective::all_gather, 1)->algorithm, "pairwise");
+  EXPECT_EQ(choices.find(Collective::all_gather, largest_of(5))->algorithm, "pairwise");
+  EXPECT_EQ(choices.find(Collective::all_gather, largest_of(7))->algorithm, kMpisOwn);
+  EXPECT_EQ(choices.find(Collective::all_gather, largest_of(10))->algorithm, kMpisOwn);
+  EXPECT_EQ(choices.find(Collective::reduce_scatter, largest_of(6))->algorithm, "direct");
+  EXPECT_EQ(choices.find(Collective::reduce_scatter, largest_of(8))->algorithm, kAround);
 }
 
 TEST(Findings, ThatAreForgottenLeaveTheirSizeToTheNearest) {
   Findings findings = some();
-  findings.forget(Operation::all_gather, 9);
+  findings.forget(Collective::all_gather, 9);
   EXPECT_EQ(findings.count(), 3);
-  EXPECT_EQ(findings.find(Operation::all_gather, 9), nullptr);
-  EXPECT_EQ(findings.choices(false).find(Operation::all_gather, largest_of(9))->algorithm, "pairwise");
-  findings.forget(Operation::all_gather, 3);
-  EXPECT_EQ(findings.choices(false).find(Operation::all_gather, largest_of(9))->algorithm, kAround);
+  EXPECT_EQ(findings.find(Collective::all_gather, 9), nullptr);
+  EXPECT_EQ(findings.choices(false).find(Collective::all_gather, largest_of(9))->algorithm, "pairwise");
+  findings.forget(Collective::all_gather, 3);
+  EXPECT_EQ(findings.choices(false).find(Collective::all_gather, largest_of(9))->algorithm, kAround);
 }
 
 TEST(Findings, OfSumsThatGoAroundAndOfOthersAreNothingToEachOther) {
   Findings small;
-  small.set(Operation::reduce_scatter, 2, {.choice = kDirect, .seconds = 1});
-  EXPECT_EQ(small.choices(true).find(Operation::reduce_scatter, kLargestSumInOrder)->segment_bytes, 8192);
-  EXPECT_NE(small.choices(true).find(Operation::reduce_scatter, kLargestSumInOrder + 1)->segment_bytes, 8192);
-  EXPECT_EQ(small.choices(false).find(Operation::reduce_scatter, kLargestSumInOrder + 1)->segment_bytes,
+  small.set(Collective::reduce_scatter, 2, {.choice = kDirect, .seconds = 1});
+  EXPECT_EQ(small.choices(true).find(Collective::reduce_scatter, kLargestSumInOrder)->segment_bytes, 8192);
+  EXPECT_NE(small.choices(true).find(Collective::reduce_scatter, kLargestSumInOrder + 1)->segment_bytes,
+            8192);
+  EXPECT_EQ(small.choices(false).find(Collective::reduce_scatter, kLargestSumInOrder + 1)->segment_bytes,
             8192);
 }
 
 TEST(Findings, MakeAnAllReduceOfBothHalves) {
   const Choices choices = some().choices(false);
-  EXPECT_EQ(choices.find(Operation::all_reduce, 4096)->algorithm, "gather");
-  EXPECT_EQ(choices.find(Operation::all_reduce, largest_of(4))->algorithm, "direct");
-  EXPECT_EQ(choices.find(Operation::all_reduce, largest_of(4))->then, "pairwise");
+  EXPECT_EQ(choices.find(Collective::all_reduce, 4096)->algorithm, "gather");
+  EXPECT_EQ(choices.find(Collective::all_reduce, largest_of(4))->algorithm, "direct");
+  EXPECT_EQ(choices.find(Collective::all_reduce, largest_of(4))->then, "pairwise");
 }
 
 TEST(Findings, ComeBackFromTheirFile) {
@@ -65,11 +66,11 @@ TEST(Findings, ComeBackFromTheirFile) {
   ASSERT_TRUE(found);
   EXPECT_EQ(found->count(), 4);
   EXPECT_EQ(found->choices(true).summary(), some().choices(true).summary());
-  EXPECT_EQ(found->find(Operation::all_gather, 3)->seconds, 1e-4);
-  ASSERT_TRUE(found->find(Operation::all_gather, 3)->second);
-  EXPECT_EQ(found->find(Operation::all_gather, 3)->second->algorithm, kMpisOwn);
-  EXPECT_FALSE(found->find(Operation::all_gather, 9)->second);
-  EXPECT_EQ(found->find(Operation::all_gather, 4), nullptr);
+  EXPECT_EQ(found->find(Collective::all_gather, 3)->seconds, 1e-4);
+  ASSERT_TRUE(found->find(Collective::all_gather, 3)->second);
+  EXPECT_EQ(found->find(Collective::all_gather, 3)->second->algorithm, kMpisOwn);
+  EXPECT_FALSE(found->find(Collective::all_gather, 9)->second);
+  EXPECT_EQ(found->find(Collective::all_gather, 4), nullptr);
 }
 
 TEST(Findings, OfAnotherKeyOrFormAreNone) {
@@ -77,12 +78,12 @@ TEST(Findings, OfAnotherKeyOrFormAreNone) {
   EXPECT_FALSE(Findings::parse(text, "another key"));
   for (const char* bad : {"", "no json", "[]", "{}", R"({"dear-mpi-choices": 8, "key": "a key"})",
                           R"({"dear-mpi-choices": 8, "key": "a key", "found": []})",
-                          R"({"dear-mpi-choices": 8, "key": "a key", "found": [{"operation": 7}]})"}) {
+                          R"({"dear-mpi-choices": 8, "key": "a key", "found": [{"collective": 7}]})"}) {
     EXPECT_FALSE(Findings::parse(bad, "a key")) << bad;
   }
   // Choices without times are of the form before.
   EXPECT_FALSE(Findings::parse(
-      R"({"dear-mpi-choices": 7, "key": "a key", "choices": [{"operation": "all-gather", "size_class": 9,
+      R"({"dear-mpi-choices": 7, "key": "a key", "choices": [{"collective": "all-gather", "size_class": 9,
           "algorithm": "mpi", "then": "", "segment_bytes": 65536}]})",
       "a key"));
   for (const auto& [from, to] : {std::pair{"all-gather", "all-scatter"},
@@ -108,24 +109,25 @@ TEST(Findings, OfAnotherKeyOrFormAreNone) {
 // pairwise one 108. The finding falls, all algorithms are ranked again, and the file says so.
 TEST(Findings, ABadlyMeasuredOneIsReplaced) {
   Findings bad;
-  bad.set(Operation::all_gather, 9, {.choice = kMpi, .seconds = 0.110, .second = kRing});
+  bad.set(Collective::all_gather, 9, {.choice = kMpi, .seconds = 0.110, .second = kRing});
   auto findings = Findings::parse(bad.format("a key"), "a key");
   ASSERT_TRUE(findings);
   const Looks mpi_today = {0.219, 0.221, 0.110, 0.222, 0.220},
               ring_today = {0.108, 0.109, 0.107, 0.110, 0.108};
-  const Finding* const was = findings->find(Operation::all_gather, 9);
+  const Finding* const was = findings->find(Collective::all_gather, 9);
   ASSERT_NE(was, nullptr);
   ASSERT_EQ(standing(was->seconds, mpi_today, ring_today), Standing::slower);
   const std::vector<programs::AlgorithmChoice> choices = {kRing, kMpi};
   const Ranking ranking = rank_choices({ring_today, mpi_today});
-  findings->set(Operation::all_gather, 9,
+  findings->set(Collective::all_gather, 9,
                 {.choice = choices[ranking.best],
                  .seconds = usual_seconds(ring_today),
                  .second = choices[*ranking.second]});
   const auto again = Findings::parse(findings->format("a key"), "a key");
   ASSERT_TRUE(again);
-  EXPECT_EQ(again->choices(false).find(Operation::all_gather, largest_of(9))->algorithm, kAround);
-  EXPECT_EQ(standing(again->find(Operation::all_gather, 9)->seconds, ring_today, mpi_today), Standing::holds);
+  EXPECT_EQ(again->choices(false).find(Collective::all_gather, largest_of(9))->algorithm, kAround);
+  EXPECT_EQ(standing(again->find(Collective::all_gather, 9)->seconds, ring_today, mpi_today),
+            Standing::holds);
 }
 
 }  // namespace

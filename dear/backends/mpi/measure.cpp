@@ -86,12 +86,12 @@ class Measurement {
   Findings measure(const std::vector<Case>& cases, Findings known) {
     take_memory(cases);
     for (const Case& one : cases) {
-      known.forget(one.operation, one.size_class);
+      known.forget(one.collective, one.size_class);
     }
     for (std::size_t i = 0; i < cases.size(); ++i) {
       if (i == 0 || spent_seconds() <= effort_.budget) {
         if (auto finding = best_of(request_of(cases[i]), i == 0)) {
-          known.set(cases[i].operation, cases[i].size_class, std::move(*finding));
+          known.set(cases[i].collective, cases[i].size_class, std::move(*finding));
         }
       }
     }
@@ -102,16 +102,16 @@ class Measurement {
     Checked checked{.findings = findings};
     std::vector<Case> known;
     std::copy_if(cases.begin(), cases.end(), std::back_inserter(known),
-                 [&](const Case& one) { return findings.find(one.operation, one.size_class) != nullptr; });
+                 [&](const Case& one) { return findings.find(one.collective, one.size_class) != nullptr; });
     take_memory(known);
     for (std::size_t i = 0; i < known.size(); ++i) {
       const Case& one = known[i];
-      Finding finding = *findings.find(one.operation, one.size_class);
+      Finding finding = *findings.find(one.collective, one.size_class);
       switch (standing_of(finding, request_of(one), i == 0)) {
         case Standing::holds:
           break;
         case Standing::faster:
-          checked.findings.set(one.operation, one.size_class, std::move(finding));
+          checked.findings.set(one.collective, one.size_class, std::move(finding));
           ++checked.faster;
           break;
         case Standing::slower:
@@ -131,7 +131,7 @@ class Measurement {
     return std::max(line, largest_of(one.size_class) / line * line);
   }
   [[nodiscard]] Request request_of(const Case& one) const {
-    return {.operation = one.operation, .view = {.buffer = vector_, .count = bytes_of(one) / 4}};
+    return {.collective = one.collective, .view = {.buffer = vector_, .count = bytes_of(one) / 4}};
   }
   void take_memory(const std::vector<Case>& cases) {
     std::int64_t most = 0;
@@ -146,7 +146,7 @@ class Measurement {
     const auto bytes = mine.size() * sizeof(double);
     std::memcpy(numbers_.data(), mine.data(), bytes);
     bench_->run(
-        {.operation = Operation::all_reduce,
+        {.collective = Collective::all_reduce,
          .view = {.buffer = numbers_, .count = static_cast<std::int64_t>(mine.size()), .dtype = DType::f64},
          .reduction = Reduction::max},
         options_.deadline);
@@ -159,7 +159,7 @@ class Measurement {
   double spent_seconds() { return greatest({now_seconds() - begin_}).front(); }
 
   double look(Trial& trial, const Request& request, int times) {
-    bench_->run({.operation = Operation::barrier}, options_.deadline);
+    bench_->run({.collective = Collective::barrier}, options_.deadline);
     const double begin = now_seconds();
     for (int i = 0; i < times; ++i) {
       trial.run(request, options_.deadline);
@@ -218,7 +218,7 @@ class Measurement {
   std::optional<Finding> best_of(const Request& request, bool necessary) {
     const double before = spent_seconds();
     Trials trials;
-    const programs::CollectiveCall call{.operation = request.operation,
+    const programs::CollectiveCall call{.collective = request.collective,
                                         .bytes = request.view.count * size_of(request.view.dtype),
                                         .ranks = mpi_.size(),
                                         .exact = true};
@@ -274,8 +274,8 @@ class Measurement {
 std::vector<Case> all_cases(bool across_hosts) {
   std::vector<Case> cases;
   for (const int size_class : across_hosts ? kOrderAcrossHosts : kOrder) {
-    cases.push_back({.operation = Operation::reduce_scatter, .size_class = size_class});
-    cases.push_back({.operation = Operation::all_gather, .size_class = size_class});
+    cases.push_back({.collective = Collective::reduce_scatter, .size_class = size_class});
+    cases.push_back({.collective = Collective::all_gather, .size_class = size_class});
   }
   return cases;
 }

@@ -13,9 +13,9 @@ struct MeasureOptions {
   Deadline deadline;            // for every wait
 };
 
-// One operation at one size.
+// One collective at one size.
 struct Case {
-  Operation operation = Operation::all_gather;
+  Collective collective = Collective::all_gather;
   int size_class = 0;
 };
 // All there are, in the order in which they are worth knowing.

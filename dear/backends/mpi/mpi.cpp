@@ -100,14 +100,14 @@ class OverMpi final : public Backend {
   }
 
   const programs::AlgorithmChoice* chosen_for(const Request& request) const {
-    return remembered_.choices.find(request.operation, request.view.count * size_of(request.view.dtype));
+    return remembered_.choices.find(request.collective, request.view.count * size_of(request.view.dtype));
   }
 
   // See [Note: sums across hosts] in measure.h.
   programs::AlgorithmChoice choice_for(const programs::CollectiveCall& call) const {
-    const bool adds = call.operation == Operation::reduce_scatter || call.operation == Operation::all_reduce;
+    const bool adds = reduces(call.collective);
     const bool around = goes_around_ && adds && !call.exact && call.bytes > kLargestSumInOrder;
-    const Operation measured = around ? Operation::reduce_scatter : call.operation;
+    const Collective measured = around ? Collective::reduce_scatter : call.collective;
     const programs::AlgorithmChoice* const choice = remembered_.choices.find(measured, call.bytes);
     if (around) {
       return choice != nullptr && choice->algorithm == kAround
@@ -151,7 +151,7 @@ class OverMpi final : public Backend {
   void compare_headings(const Request& request, Deadline deadline) {
     const programs::Heading mine = programs::heading_of(sequence_, request);
     std::memcpy(headings_.data() + kHeading * rank(), &mine, sizeof mine);
-    programs_->run({.operation = Operation::all_gather,
+    programs_->run({.collective = Collective::all_gather,
                     .view = {.buffer = headings_, .count = kHeading * size(), .dtype = DType::u8},
                     .label = request.label},
                    deadline);

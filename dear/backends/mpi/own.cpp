@@ -10,36 +10,14 @@ namespace {
 
 using transport::MpiCollective;
 
-MpiCollective::Operation operation_of(Operation operation) {
-  switch (operation) {
-    case Operation::barrier:
-      return MpiCollective::Operation::barrier;
-    case Operation::reduce_scatter:
-      return MpiCollective::Operation::reduce_scatter;
-    case Operation::all_gather:
-      return MpiCollective::Operation::all_gather;
-    case Operation::all_reduce:
-      return MpiCollective::Operation::all_reduce;
-    case Operation::broadcast:
-      return MpiCollective::Operation::broadcast;
-    case Operation::all_to_all:
-      break;
-  }
-  return MpiCollective::Operation::all_to_all;
-}
-
-bool reduces(Operation operation) {
-  return operation == Operation::reduce_scatter || operation == Operation::all_reduce;
-}
-
 bool is_whole_number(DType dtype) { return dtype == DType::i32 || dtype == DType::i64 || dtype == DType::u8; }
 
 std::byte* start_of(const View& view) { return view.buffer.data() + view.offset_bytes; }
 
 MpiCollective collective_of(const Request& request) {
-  return {.operation = operation_of(request.operation),
+  return {.collective = request.collective,
           .data = request.view.count > 0 ? start_of(request.view) : nullptr,
-          .output = request.operation == Operation::all_to_all && request.output.count > 0
+          .output = request.collective == Collective::all_to_all && request.output.count > 0
                         ? start_of(request.output)
                         : nullptr,
           .count = request.view.count,
@@ -61,13 +39,13 @@ void divide(std::byte* data, std::int64_t count, int by) {
 
 bool MpisOwn::can(const Request& request) const {
   const View& view = request.view;
-  if (request.operation == Operation::reduce_scatter || request.operation == Operation::all_gather) {
+  if (request.collective == Collective::reduce_scatter || request.collective == Collective::all_gather) {
     const std::int64_t block = shard_of(view.count, view.dtype, mpi_.size(), 0).count();
     if (view.count == 0 || block * mpi_.size() != view.count) {
       return false;
     }
   }
-  if (reduces(request.operation)) {
+  if (reduces(request.collective)) {
     const bool adds = request.reduction == Reduction::sum || request.reduction == Reduction::average;
     const bool same_outcome =
         is_whole_number(view.dtype) ? request.reduction != Reduction::average : adds && mpi_.size() <= 2;
@@ -80,11 +58,11 @@ bool MpisOwn::can(const Request& request) const {
 
 void MpisOwn::run(const Request& request, const transport::Channels::Describe& what, Deadline deadline) {
   mpi_.run(collective_of(request), what, deadline);
-  if (request.reduction != Reduction::average || !reduces(request.operation)) {
+  if (request.reduction != Reduction::average || !reduces(request.collective)) {
     return;
   }
   const View& view = request.view;
-  const Range part = request.operation == Operation::reduce_scatter
+  const Range part = request.collective == Collective::reduce_scatter
                          ? shard_of(view.count, view.dtype, mpi_.size(), mpi_.rank())
                          : Range{.begin = 0, .end = view.count};
   std::byte* const first = start_of(view) + part.begin * size_of(view.dtype);

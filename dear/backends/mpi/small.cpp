@@ -43,12 +43,12 @@ bool SmallCollectives::can(const Request& request) const {
     return false;
   }
   const View& view = request.view;
-  switch (request.operation) {
-    case Operation::reduce_scatter:
-    case Operation::all_gather:
+  switch (request.collective) {
+    case Collective::reduce_scatter:
+    case Collective::all_gather:
       return view.count * size_of(view.dtype) <=
              kMostBytes * size_;  // shards are whole lines, and so is that
-    case Operation::all_reduce:
+    case Collective::all_reduce:
       return view.count * size_of(view.dtype) * size_ <= kMostBytes;
     default:
       return false;
@@ -100,8 +100,8 @@ void SmallCollectives::run(const Request& request, std::uint64_t sequence,
   const View& view = request.view;
   const std::int64_t element = size_of(view.dtype);
   std::byte* const vector = view.count > 0 ? view.buffer.data() + view.offset_bytes : nullptr;
-  const bool whole = request.operation == Operation::all_reduce;
-  const bool gathers = request.operation == Operation::all_gather;
+  const bool whole = request.collective == Collective::all_reduce;
+  const bool gathers = request.collective == Collective::all_gather;
   const std::int64_t block = whole ? view.count : shard_of(view.count, view.dtype, size_, 0).count();
   // In bytes: the part of the vector that belongs to a rank.
   const auto part = [&](int rank) {

@@ -23,7 +23,7 @@ std::string text_of_rank_0(transport::Mpi& mpi, const std::string& text, Deadlin
   std::memcpy(length.data(), &bytes, sizeof bytes);
   const auto broadcast = [&](const Buffer& buffer, std::int64_t count) {
     talk->run(
-        {.operation = Operation::broadcast, .view = {.buffer = buffer, .count = count, .dtype = DType::u8}},
+        {.collective = Collective::broadcast, .view = {.buffer = buffer, .count = count, .dtype = DType::u8}},
         deadline);
   };
   broadcast(length, sizeof bytes);
@@ -41,7 +41,7 @@ bool on_all_ranks(transport::Mpi& mpi, bool so, Deadline deadline) {
   const Buffer answer = talk->allocate(sizeof(std::int32_t), deadline);
   std::int32_t value = so ? 1 : 0;
   std::memcpy(answer.data(), &value, sizeof value);
-  talk->run({.operation = Operation::all_reduce,
+  talk->run({.collective = Collective::all_reduce,
              .view = {.buffer = answer, .count = 1, .dtype = DType::i32},
              .reduction = Reduction::min},
             deadline);

@@ -20,19 +20,21 @@ std::string describe_network(const Network& network) {
 
 double modelled_seconds(const Request& request, const Link& link, int ranks) {
   const std::int64_t bytes = request.view.count * size_of(request.view.dtype);
-  switch (request.operation) {
-    case Operation::barrier:
+  switch (request.collective) {
+    case Collective::barrier:
       return cost::ring_barrier_seconds(link, ranks);
-    case Operation::reduce_scatter:
+    case Collective::reduce_scatter:
       return cost::ring_reduce_scatter_seconds(link, ranks, bytes);
-    case Operation::all_gather:
+    case Collective::all_gather:
       return cost::ring_all_gather_seconds(link, ranks, bytes);
-    case Operation::all_reduce:
+    case Collective::all_reduce:
       return cost::ring_all_reduce_seconds(link, ranks, bytes);
-    case Operation::broadcast:
+    case Collective::broadcast:
       return cost::pipelined_broadcast_seconds(link, ranks, bytes);
-    case Operation::all_to_all:
+    case Collective::all_to_all:
       return cost::pairwise_all_to_all_seconds(link, ranks, bytes);
+    case Collective::reduce:
+      break;
   }
   return 0;
 }

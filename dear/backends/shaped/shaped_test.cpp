@@ -51,33 +51,33 @@ class Shaped : public ::testing::Test {
   std::unique_ptr<Backend> backend_ = make_shaped(std::make_unique<Scripted>(script_), network_);
 
   static Deadline soon() { return Deadline::after(std::chrono::seconds(60)); }
-  static Request of(Operation operation, std::int64_t count = 1000) {
-    Request request{.operation = operation};
+  static Request of(Collective collective, std::int64_t count = 1000) {
+    Request request{.collective = collective};
     request.view.count = count;
     return request;
   }
 };
 
 TEST_F(Shaped, TakesTheTimeOfARing) {
-  const std::vector<std::pair<Operation, Nanoseconds>> costs{
-      {Operation::reduce_scatter, Nanoseconds(6000)},  // 3 messages of 1 us, 3/4 of 4000 bytes
-      {Operation::all_gather, Nanoseconds(6000)},     {Operation::all_reduce, Nanoseconds(12000)},
-      {Operation::broadcast, Nanoseconds(7000)},      {Operation::all_to_all, Nanoseconds(6000)},
-      {Operation::barrier, Nanoseconds(3000)},
+  const std::vector<std::pair<Collective, Nanoseconds>> costs{
+      {Collective::reduce_scatter, Nanoseconds(6000)},  // 3 messages of 1 us, 3/4 of 4000 bytes
+      {Collective::all_gather, Nanoseconds(6000)},     {Collective::all_reduce, Nanoseconds(12000)},
+      {Collective::broadcast, Nanoseconds(7000)},      {Collective::all_to_all, Nanoseconds(6000)},
+      {Collective::barrier, Nanoseconds(3000)},
   };
-  for (const auto& [operation, cost] : costs) {
+  for (const auto& [collective, cost] : costs) {
     const auto idle = make_shaped(std::make_unique<Scripted>(script_), network_);
     script_->begin = SteadyClock::now();
-    const Timing timing = idle->run(of(operation), soon());
-    EXPECT_EQ(timing.begin, script_->begin) << name_of(operation);
-    EXPECT_LE(std::chrono::abs(timing.end - timing.begin - cost), Nanoseconds(1)) << name_of(operation);
+    const Timing timing = idle->run(of(collective), soon());
+    EXPECT_EQ(timing.begin, script_->begin) << name_of(collective);
+    EXPECT_LE(std::chrono::abs(timing.end - timing.begin - cost), Nanoseconds(1)) << name_of(collective);
   }
 }
 
 TEST_F(Shaped, CarriesOneCollectiveAtATime) {
   script_->begin = SteadyClock::now();
-  const Timing first = backend_->run(of(Operation::all_reduce), soon());
-  const Timing second = backend_->run(of(Operation::all_gather), soon());
+  const Timing first = backend_->run(of(Collective::all_reduce), soon());
+  const Timing second = backend_->run(of(Collective::all_gather), soon());
   EXPECT_EQ(second.begin, first.end);
   EXPECT_LE(std::chrono::abs(second.end - second.begin - Nanoseconds(6000)), Nanoseconds(1));
 }
@@ -89,12 +89,12 @@ TEST_F(Shaped, SaysThatTheNetworkIsModelled) {
 
 TEST_F(Shaped, RefusesWhatTheTimeoutDoesNotAllow) {
   script_->begin = SteadyClock::now();
-  const Request hours = of(Operation::all_gather, std::int64_t{1} << 42);
+  const Request hours = of(Collective::all_gather, std::int64_t{1} << 42);
   const std::string report = testing::report_of([&] { backend_->run(hours, soon()); });
   EXPECT_THAT(report, HasSubstr("TimeoutError: all-gather of 4398046511104 fp32 takes"));
   EXPECT_THAT(report, HasSubstr("raise the timeout or model a faster network"));
   EXPECT_THAT(script_->aborted, HasSubstr("raise the timeout"));
-  EXPECT_EQ(testing::report_of([&] { backend_->run(of(Operation::barrier), soon()); }), report);
+  EXPECT_EQ(testing::report_of([&] { backend_->run(of(Collective::barrier), soon()); }), report);
 }
 
 TEST(ShapedThreads, EndAtTheSameMomentOnAllRanks) {

@@ -18,8 +18,8 @@ namespace dear::backends {
 using host::Peers;
 using host::Segment;
 
-// What one rank says of the collective it enters; compared by all. Fields without a meaning for the operation
-// are 0.
+// What one rank says of the collective it enters; compared by all. Fields without a meaning for the
+// collective are 0.
 struct RequestSummary {
   std::uint64_t sequence = 0;
   std::int64_t count = 0;
@@ -29,7 +29,7 @@ struct RequestSummary {
   std::uint64_t output_buffer = 0;
   std::int64_t output_offset_bytes = 0;
   std::int32_t root = 0;
-  std::uint8_t operation = 0;
+  std::uint8_t collective = 0;
   std::uint8_t dtype = 0;
   std::uint8_t reduction = 0;
   // On the steady clock; not compared.

@@ -11,7 +11,7 @@
 namespace dear::backends {
 namespace {
 
-// Beside the values of Operation.
+// Beside the values of Collective.
 constexpr std::uint8_t kAllocation = 255;
 constexpr std::uint8_t kSharedAllocation = 254;
 
@@ -29,18 +29,18 @@ constexpr collective::BitField kBuffer = {0, 24};
 constexpr collective::BitField kOffset = {24, 40};
 
 auto key(const RequestSummary& one) {
-  return std::tie(one.sequence, one.operation, one.count, one.dtype, one.reduction, one.root, one.label,
+  return std::tie(one.sequence, one.collective, one.count, one.dtype, one.reduction, one.root, one.label,
                   one.buffer, one.offset_bytes, one.output_buffer, one.output_offset_bytes);
 }
 
 std::string describe(const RequestSummary& one) {
-  if (one.operation == kAllocation) {
+  if (one.collective == kAllocation) {
     return fmt::format("an allocation of {} bytes", one.count);
   }
-  if (one.operation == kSharedAllocation) {
+  if (one.collective == kSharedAllocation) {
     return fmt::format("an allocation of {} bytes for all to share", one.count);
   }
-  Request request{.operation = static_cast<Operation>(one.operation),
+  Request request{.collective = static_cast<Collective>(one.collective),
                   .reduction = static_cast<Reduction>(one.reduction),
                   .root = one.root,
                   .label = one.label};
@@ -66,7 +66,7 @@ PackedSummary packed(const RequestSummary& one) {
   const auto root = static_cast<std::uint64_t>(one.root);
   const auto offset = static_cast<std::uint64_t>(one.offset_bytes);
   const bool has_room = kCount.fits(count) && kLabel.fits(label) && kRoot.fits(root) &&
-                        kOperation.fits(one.operation) && kDType.fits(one.dtype) &&
+                        kOperation.fits(one.collective) && kDType.fits(one.dtype) &&
                         kReduction.fits(one.reduction) && kBuffer.fits(one.buffer) && kOffset.fits(offset) &&
                         one.output_buffer == 0 && one.output_offset_bytes == 0;
   if (!has_room) {
@@ -74,7 +74,7 @@ PackedSummary packed(const RequestSummary& one) {
   }
   return {.what = kThere | kCount.at_its_place(count) | kLabel.at_its_place(label) |
                   kSequence.at_its_place(one.sequence) | kRoot.at_its_place(root) |
-                  kOperation.at_its_place(one.operation) | kDType.at_its_place(one.dtype) |
+                  kOperation.at_its_place(one.collective) | kDType.at_its_place(one.dtype) |
                   kReduction.at_its_place(one.reduction),
           .where = kBuffer.at_its_place(one.buffer) | kOffset.at_its_place(offset)};
 }
@@ -83,22 +83,22 @@ bool asks_the_same(const RequestSummary& one, const RequestSummary& other) { ret
 
 RequestSummary summarize(const Request& request, std::uint64_t buffer, std::uint64_t output_buffer) {
   RequestSummary mine;
-  mine.operation = static_cast<std::uint8_t>(request.operation);
+  mine.collective = static_cast<std::uint8_t>(request.collective);
   mine.label = request.label;
-  if (request.operation == Operation::barrier) {
+  if (request.collective == Collective::barrier) {
     return mine;
   }
   mine.count = request.view.count;
   mine.dtype = static_cast<std::uint8_t>(request.view.dtype);
   mine.buffer = buffer;
   mine.offset_bytes = request.view.offset_bytes;
-  if (request.operation == Operation::reduce_scatter || request.operation == Operation::all_reduce) {
+  if (reduces(request.collective)) {
     mine.reduction = static_cast<std::uint8_t>(request.reduction);
   }
-  if (request.operation == Operation::broadcast) {
+  if (request.collective == Collective::broadcast) {
     mine.root = request.root;
   }
-  if (request.operation == Operation::all_to_all) {
+  if (request.collective == Collective::all_to_all) {
     mine.output_buffer = output_buffer;
     mine.output_offset_bytes = request.output.offset_bytes;
   }
@@ -107,14 +107,14 @@ RequestSummary summarize(const Request& request, std::uint64_t buffer, std::uint
 
 RequestSummary summarize_allocation(std::int64_t bytes) {
   RequestSummary mine;
-  mine.operation = kAllocation;
+  mine.collective = kAllocation;
   mine.count = bytes;
   return mine;
 }
 
 RequestSummary summarize_shared_allocation(std::int64_t bytes) {
   RequestSummary mine = summarize_allocation(bytes);
-  mine.operation = kSharedAllocation;
+  mine.collective = kSharedAllocation;
   return mine;
 }
 

@@ -31,7 +31,7 @@ TEST_P(Mismatch, IsTheSameSentenceOnEveryRank) {
     const Buffer buffer = group.allocate(8192);
     const Buffer other = group.allocate(8192);
     Request request{
-        .operation = Operation::all_reduce, .view = {.buffer = buffer, .count = 1000}, .label = 3};
+        .collective = Collective::all_reduce, .view = {.buffer = buffer, .count = 1000}, .label = 3};
     request.output = {.buffer = other, .count = 1000};
     if (group.rank() == 1 || group.rank() == 2) {
       GetParam().change(request);
@@ -45,9 +45,9 @@ TEST_P(Mismatch, IsTheSameSentenceOnEveryRank) {
 INSTANTIATE_TEST_SUITE_P(
     Kinds, Mismatch,
     ::testing::Values(
-        Case{"Operation", [](Request& r) { r.operation = Operation::all_gather; },
+        Case{"Operation", [](Request& r) { r.collective = Collective::all_gather; },
              "all-gather of 1000 fp32 (label 3)"},
-        Case{"Barrier", [](Request& r) { r.operation = Operation::barrier; }, "barrier (label 3)"},
+        Case{"Barrier", [](Request& r) { r.collective = Collective::barrier; }, "barrier (label 3)"},
         Case{"Count", [](Request& r) { r.view.count = 999; }, "all-reduce of 999 fp32, sum (label 3)"},
         Case{"Type", [](Request& r) { r.view.dtype = DType::i32; },
              "all-reduce of 1000 int32, sum (label 3)"},
@@ -110,7 +110,7 @@ TEST(MismatchOf, IrrelevantFieldsIsNone) {
   const auto reports = collective::testing::run_on_threads(make_shm_threads(2), {}, [](Group& group) {
     const Buffer buffer = group.allocate(64);
     group
-        .issue({.operation = Operation::all_gather,
+        .issue({.collective = Collective::all_gather,
                 .view = {.buffer = buffer, .count = 16},
                 .reduction = group.rank() == 0 ? Reduction::sum : Reduction::max,
                 .root = group.rank()})
@@ -125,7 +125,7 @@ RequestSummary said() {
           .label = 3,
           .buffer = 2,
           .offset_bytes = 64,
-          .operation = static_cast<std::uint8_t>(Operation::all_reduce)};
+          .collective = static_cast<std::uint8_t>(Collective::all_reduce)};
 }
 
 struct Change {
@@ -146,7 +146,7 @@ TEST_P(GistDiffersBy, EachField) {
 
 INSTANTIATE_TEST_SUITE_P(Fields, GistDiffersBy,
                          ::testing::Values(Change{"Sequence", [](RequestSummary& a) { ++a.sequence; }},
-                                           Change{"Operation", [](RequestSummary& a) { ++a.operation; }},
+                                           Change{"Operation", [](RequestSummary& a) { ++a.collective; }},
                                            Change{"Count", [](RequestSummary& a) { ++a.count; }},
                                            Change{"Type", [](RequestSummary& a) { ++a.dtype; }},
                                            Change{"Reduction", [](RequestSummary& a) { ++a.reduction; }},
@@ -192,7 +192,7 @@ TEST(MismatchOf, WhatNoGistHasRoomFor) {
     const Buffer buffer = group.allocate(64);
     const int label = (1 << 20) + 1;
     Request request{
-        .operation = Operation::all_gather, .view = {.buffer = buffer, .count = 16}, .label = label};
+        .collective = Collective::all_gather, .view = {.buffer = buffer, .count = 16}, .label = label};
     group.issue(request).wait();
     request.label = label + group.rank();
     group.issue(request).wait();

@@ -97,18 +97,19 @@ void reduce_for_all(const CollectiveMemory& memory) {
 
 Range brought_bytes(const Request& request, int rank, int size) {
   const std::int64_t element = size_of(request.view.dtype);
-  switch (request.operation) {
-    case Operation::barrier:
+  switch (request.collective) {
+    case Collective::barrier:
       return {};
-    case Operation::all_gather: {
+    case Collective::all_gather: {
       const Range shard = shard_of(request.view.count, request.view.dtype, size, rank);
       return {.begin = shard.begin * element, .end = shard.end * element};
     }
-    case Operation::broadcast:
+    case Collective::broadcast:
       return rank == request.root ? Range{.begin = 0, .end = request.view.count * element} : Range{};
-    case Operation::reduce_scatter:
-    case Operation::all_reduce:
-    case Operation::all_to_all:
+    case Collective::reduce_scatter:
+    case Collective::all_reduce:
+    case Collective::all_to_all:
+    case Collective::reduce:
       return {.begin = 0, .end = request.view.count * element};
   }
   return {};
@@ -116,34 +117,36 @@ Range brought_bytes(const Request& request, int rank, int size) {
 
 void move(const CollectiveMemory& memory) {
   const Range whole{.begin = 0, .end = memory.request.view.count};
-  switch (memory.request.operation) {
-    case Operation::barrier:
+  switch (memory.request.collective) {
+    case Collective::barrier:
+    case Collective::reduce:
       return;
-    case Operation::reduce_scatter:
+    case Collective::reduce_scatter:
       return reduce_range(memory, memory.shard(memory.rank));
-    case Operation::all_gather:
+    case Collective::all_gather:
       return copy_other_shards(memory);
-    case Operation::all_reduce:
+    case Collective::all_reduce:
       return reduce_range(memory, whole);
-    case Operation::broadcast:
+    case Collective::broadcast:
       return memory.rank == memory.request.root
                  ? void()
                  : copy_range(memory, memory.request.root, whole, stores_of(memory));
-    case Operation::all_to_all:
+    case Collective::all_to_all:
       return copy_blocks(memory);
   }
 }
 
 void move_in_views(const CollectiveMemory& memory) {
-  switch (memory.request.operation) {
-    case Operation::all_gather:
+  switch (memory.request.collective) {
+    case Collective::all_gather:
       return give_shard(memory);
-    case Operation::all_reduce:
+    case Collective::all_reduce:
       return reduce_for_all(memory);
-    case Operation::barrier:
-    case Operation::reduce_scatter:
-    case Operation::broadcast:
-    case Operation::all_to_all:
+    case Collective::barrier:
+    case Collective::reduce_scatter:
+    case Collective::broadcast:
+    case Collective::all_to_all:
+    case Collective::reduce:
       return move(memory);
   }
 }

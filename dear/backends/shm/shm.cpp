@@ -294,7 +294,7 @@ Timing Shm::run_on_all(const Request& request, Deadline deadline) {
   const SharedView output = share(request.output);
   RequestSummary& mine = say_of(request);
   const bool moves =
-      request.operation != Operation::barrier && request.view.count > 0 && !request.view.buffer.shared();
+      request.collective != Collective::barrier && request.view.count > 0 && !request.view.buffer.shared();
   const std::int64_t bytes = request.view.count * view.element;
   const bool small = bytes <= Control::kNoteBytes;
   const bool tiny = bytes <= Control::kBriefBytes;
@@ -312,7 +312,7 @@ Timing Shm::run_on_all(const Request& request, Deadline deadline) {
                                                : small ? control_->note(rank, sequence_)
                                                        : view.of(rank);
     }
-    const bool apart = request.operation == Operation::all_to_all;
+    const bool apart = request.collective == Collective::all_to_all;
     const CollectiveMemory memory{.request = request,
                                   .rank = rank_,
                                   .size = size_,

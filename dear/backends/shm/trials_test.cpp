@@ -57,9 +57,9 @@ void work(Group& group, int rounds) {
       const Pending gathered = group.all_gather(view);
       reduced.wait();
       gathered.wait();
-      group.perform({.operation = Operation::all_reduce, .view = view});
+      group.perform({.collective = Collective::all_reduce, .view = view});
       group.perform(
-          {.operation = Operation::broadcast, .view = view, .root = static_cast<int>(generator() % 2)});
+          {.collective = Collective::broadcast, .view = view, .root = static_cast<int>(generator() % 2)});
     }
   }
 }

@@ -90,20 +90,22 @@ class TwoLevel final : public Backend {
   }
 
   void carry(const Request& request, Deadline deadline) {
-    switch (request.operation) {
-      case Operation::barrier:
+    switch (request.collective) {
+      case Collective::barrier:
         if (host_->rank() == 0) across_->run(request, deadline);
         return;
-      case Operation::reduce_scatter:
+      case Collective::reduce_scatter:
         return reduce_scatter(request, deadline);
-      case Operation::all_gather:
+      case Collective::all_gather:
         return all_gather(request, deadline);
-      case Operation::all_reduce:
+      case Collective::all_reduce:
         return all_reduce(request, deadline);
-      case Operation::broadcast:
+      case Collective::broadcast:
         return broadcast(request, deadline);
-      case Operation::all_to_all:
+      case Collective::all_to_all:
         return all_to_all(request, deadline);
+      case Collective::reduce:
+        return;
     }
   }
 

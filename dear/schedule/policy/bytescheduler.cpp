@@ -47,7 +47,7 @@ std::vector<BucketPart> by_priority(const Workload& workload, const Grouping& gr
       const std::int64_t bytes = std::min(kPartitionBytes, all - begin);
       parts.push_back({bucket, bytes == all ? Piece{} : Piece{begin, begin + bytes}});
       network_free = std::max(now, network_free) +
-                     seconds_of_joint(CollectiveOp::all_reduce, begin, begin + bytes, times);
+                     seconds_of_joint(Collective::all_reduce, begin, begin + bytes, times);
       in_flight.push_back({network_free, bytes});
       credit -= bytes;
       sent[bucket] += bytes;
@@ -67,7 +67,7 @@ Schedule make_in_order(Iteration iteration, const std::vector<BucketPart>& parts
   const std::vector<BucketId> order = iteration.forward_order();
   std::vector<std::vector<StepId>> reduced(order.size());
   for (const auto& [bucket, piece] : parts)
-    reduced[bucket].push_back(iteration.reduce(CollectiveOp::all_reduce, bucket, piece));
+    reduced[bucket].push_back(iteration.reduce(Collective::all_reduce, bucket, piece));
   for (const BucketId bucket : order) {
     const StepId updated = iteration.update(UpdateScope::whole, bucket, updates, reduced[bucket].front());
     for (std::size_t i = 1; i < reduced[bucket].size(); ++i) iteration.edge(reduced[bucket][i], updated);

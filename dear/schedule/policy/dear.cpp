@@ -10,7 +10,7 @@ Schedule make_dear(const Workload& workload, const Grouping& grouping, const cos
   const LaneId updates = iteration.add_update_lane();
   std::vector<StepId> scattered(grouping.size());
   for (const BucketId bucket : iteration.backward_order())
-    scattered[bucket] = iteration.reduce(CollectiveOp::reduce_scatter, bucket);
+    scattered[bucket] = iteration.reduce(Collective::reduce_scatter, bucket);
   for (const BucketId bucket : iteration.forward_order()) {
     const StepId updated = iteration.update(UpdateScope::shard, bucket, updates, scattered[bucket]);
     iteration.publish(bucket, iteration.gather(Payload::parameters, bucket, updated));

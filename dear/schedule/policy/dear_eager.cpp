@@ -52,7 +52,7 @@ Schedule make_dear_eager(const Workload& workload, const Grouping& grouping,
   for (const auto& [parcel, half] : order.network) {
     const BucketId bucket = parcels.cuts[parcel].bucket;
     if (half == Half::scatter) {
-      scattered[parcel] = iteration.reduce(CollectiveOp::reduce_scatter, bucket, piece_of(parcel));
+      scattered[parcel] = iteration.reduce(Collective::reduce_scatter, bucket, piece_of(parcel));
       continue;
     }
     for (; !is_updated[parcel]; ++next_update) {

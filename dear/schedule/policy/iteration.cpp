@@ -40,25 +40,25 @@ std::vector<BucketId> Iteration::backward_order() const {
 }
 
 void Iteration::broadcast_buffers() {
-  broadcast_ = builder_.add(Communicate{CollectiveOp::broadcast, Payload::buffers}, network_);
+  broadcast_ = builder_.add(Communicate{Collective::broadcast, Payload::buffers}, network_);
   builder_.edge(commit_, *broadcast_, 1);
   for (const StepId forward : forward_) builder_.edge(*broadcast_, forward).edge(forward, *broadcast_, 1);
 }
 
 void Iteration::gather_under_forward(Reach reach) {
   for (const BucketId bucket : forward_order()) {
-    gathers_.push_back(builder_.add(
-        Communicate{CollectiveOp::all_gather, Payload::parameters, bucket, {}, reach}, network_));
+    gathers_.push_back(
+        builder_.add(Communicate{Collective::all_gather, Payload::parameters, bucket, {}, reach}, network_));
     for (const LayerId layer : users(bucket)) builder_.edge(gathers_[bucket], forward_[layer]);
     const LayerId reached = bucket == 0 ? 0 : users(bucket - 1).front();
     if (reached > 0) builder_.edge(forward_[reached - 1], gathers_[bucket]);
   }
 }
 
-StepId Iteration::reduce(CollectiveOp op, BucketId bucket, Piece piece, Reach reach) {
+StepId Iteration::reduce(Collective op, BucketId bucket, Piece piece, Reach reach) {
   const StepId step = builder_.add(Communicate{op, Payload::gradients, bucket, piece, reach}, network_);
   std::optional<StepId>& first = first_piece_[bucket];
-  if (first && op == CollectiveOp::all_reduce) {
+  if (first && op == Collective::all_reduce) {
     builder_.edge(*first, step);
   } else {
     first = step;
@@ -69,21 +69,21 @@ StepId Iteration::reduce(CollectiveOp op, BucketId bucket, Piece piece, Reach re
 
 StepId Iteration::reduce_across(BucketId bucket, StepId after) {
   const StepId step = builder_.add(
-      Communicate{CollectiveOp::all_reduce, Payload::gradients, bucket, {}, Reach::across}, network_);
+      Communicate{Collective::all_reduce, Payload::gradients, bucket, {}, Reach::across}, network_);
   builder_.edge(after, step);
   return step;
 }
 
 StepId Iteration::gather(Payload payload, BucketId bucket, StepId after, Piece piece, Reach reach) {
   const StepId step =
-      builder_.add(Communicate{CollectiveOp::all_gather, payload, bucket, piece, reach}, network_);
+      builder_.add(Communicate{Collective::all_gather, payload, bucket, piece, reach}, network_);
   builder_.edge(after, step);
   return step;
 }
 
 void Iteration::gather_again(BucketId bucket, std::optional<LayerId> after, Reach reach) {
   const StepId step = builder_.add(
-      Communicate{CollectiveOp::all_gather, Payload::parameters_again, bucket, {}, reach}, network_);
+      Communicate{Collective::all_gather, Payload::parameters_again, bucket, {}, reach}, network_);
   builder_.edge(after ? backward_[*after] : forward_.back(), step);
   for (const LayerId layer : users(bucket)) builder_.edge(forward_[layer], step).edge(step, backward_[layer]);
 }

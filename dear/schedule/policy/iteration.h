@@ -38,7 +38,7 @@ class Iteration {
 
   // A collective on the bucket's gradients, after the backward of every layer that uses the bucket. Pieces of
   // one bucket that are all-reduced follow its first.
-  StepId reduce(CollectiveOp op, BucketId bucket, Piece piece = {}, Reach reach = Reach::all);
+  StepId reduce(Collective op, BucketId bucket, Piece piece = {}, Reach reach = Reach::all);
   // Of the shards that a reduction inside nodes has left.
   StepId reduce_across(BucketId bucket, StepId after);
   StepId gather(Payload payload, BucketId bucket, StepId after, Piece piece = {}, Reach reach = Reach::all);

@@ -19,7 +19,7 @@ Schedule make_megatron(const Workload& workload, const Grouping& grouping, const
   iteration.gather_under_forward();
   std::vector<StepId> scattered(grouping.size());
   for (const BucketId bucket : iteration.backward_order())
-    scattered[bucket] = iteration.reduce(CollectiveOp::reduce_scatter, bucket);
+    scattered[bucket] = iteration.reduce(Collective::reduce_scatter, bucket);
   for (const BucketId bucket : iteration.backward_order())
     iteration.parameters_from(
         iteration.update(UpdateScope::shard, bucket, iteration.compute_lane(), scattered[bucket]), bucket);

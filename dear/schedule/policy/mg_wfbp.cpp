@@ -19,7 +19,7 @@ std::vector<bool> begin_buckets(const Workload& workload, const cost::Collective
   std::vector<std::int64_t> bytes(workload.layers.size(), 0);
   for (TensorId tensor = 0; tensor < workload.tensors.size(); ++tensor)
     bytes[owners[tensor]] += workload.tensors[tensor].bytes();
-  const auto seconds = [&](std::int64_t size) { return seconds_of(CollectiveOp::all_reduce, size, times); };
+  const auto seconds = [&](std::int64_t size) { return seconds_of(Collective::all_reduce, size, times); };
 
   std::vector<bool> begins(workload.layers.size(), false);
   double network_free = 0, open_ready = 0;

@@ -74,7 +74,7 @@ TEST(Policy, DearReplicatedLanes) {
   const std::vector<std::uint8_t> after_commit = precedence.crossings_from(schedule.commit());
   for (StepId step = 0; step < schedule.steps().size(); ++step) {
     const auto* work = std::get_if<Communicate>(&schedule.steps()[step].work);
-    if (work != nullptr && work->op == CollectiveOp::all_gather) {
+    if (work != nullptr && work->collective == Collective::all_gather) {
       EXPECT_EQ(after_commit[step], 0);
     }
   }

@@ -93,11 +93,11 @@ TEST(Rivals, DdpBroadcastsBuffersBeforeTheForward) {
 TEST(Rivals, PartitionsOnTheirWayTogetherShareAStartUp) {
   EXPECT_TRUE(find_policy("bytescheduler").joins_pieces);
   const cost::CollectiveTimes times = times_of(3, 2);
-  EXPECT_DOUBLE_EQ(seconds_of_joint(CollectiveOp::all_reduce, 0, 4, times),
-                   seconds_of(CollectiveOp::all_reduce, 4, times));
+  EXPECT_DOUBLE_EQ(seconds_of_joint(Collective::all_reduce, 0, 4, times),
+                   seconds_of(Collective::all_reduce, 4, times));
   EXPECT_DOUBLE_EQ(
-      seconds_of_joint(CollectiveOp::all_reduce, 4, 12, times),
-      seconds_of(CollectiveOp::all_reduce, 12, times) - seconds_of(CollectiveOp::all_reduce, 4, times));
+      seconds_of_joint(Collective::all_reduce, 4, 12, times),
+      seconds_of(Collective::all_reduce, 12, times) - seconds_of(Collective::all_reduce, 4, times));
 }
 
 // Partitions of 4 MB take a second each, of which four may be on their way. At 1 s bucket 2 is ready and

@@ -6,7 +6,7 @@ Schedule make_serial(const Workload& workload, const Grouping& grouping, const c
   Iteration iteration(workload, grouping, "serial");
   std::vector<StepId> reduced(grouping.size());
   for (const BucketId bucket : iteration.backward_order()) {
-    reduced[bucket] = iteration.reduce(CollectiveOp::all_reduce, bucket);
+    reduced[bucket] = iteration.reduce(Collective::all_reduce, bucket);
     iteration.edge(iteration.commit(), reduced[bucket]);
   }
   for (const BucketId bucket : iteration.backward_order())

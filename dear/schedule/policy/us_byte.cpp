@@ -15,7 +15,7 @@ std::int64_t bytes_within(double seconds, std::int64_t most, const cost::Collect
   std::int64_t fits = -1, beyond = most / kGrainBytes + 1;
   while (beyond - fits > 1) {
     const std::int64_t middle = fits + (beyond - fits) / 2;
-    const bool within = seconds_of(CollectiveOp::all_reduce, middle * kGrainBytes, times) <= seconds;
+    const bool within = seconds_of(Collective::all_reduce, middle * kGrainBytes, times) <= seconds;
     (within ? fits : beyond) = middle;
   }
   return std::max<std::int64_t>(fits, 0) * kGrainBytes;
@@ -29,7 +29,7 @@ std::vector<BucketPart> in_two_phases(const Workload& workload, const Grouping& 
                                       const cost::CollectiveTimes& times) {
   const std::vector<double> ready = ready_seconds(workload, grouping);
   const double end = workload.backward_seconds();
-  const double start_up = seconds_of(CollectiveOp::all_reduce, 0, times);
+  const double start_up = seconds_of(Collective::all_reduce, 0, times);
   std::vector<std::int64_t> sent(grouping.size(), 0);
   std::vector<BucketPart> parts;
   std::set<BucketId> waiting;
@@ -43,15 +43,15 @@ std::vector<BucketPart> in_two_phases(const Workload& workload, const Grouping& 
     const BucketId bucket = *waiting.begin();
     const std::int64_t begin = sent[bucket], all = grouping.buckets()[bucket].bytes;
     std::int64_t bytes = all - begin;
-    if (now < end && now + seconds_of(CollectiveOp::all_reduce, bytes, times) > end) {
+    if (now < end && now + seconds_of(Collective::all_reduce, bytes, times) > end) {
       bytes = bytes_within(end - now, bytes - 1, times);
-      if (bytes == 0 || seconds_of(CollectiveOp::all_reduce, bytes, times) < 2 * start_up) {
+      if (bytes == 0 || seconds_of(Collective::all_reduce, bytes, times) < 2 * start_up) {
         now = next > 0 ? std::min(ready[next - 1], end) : end;
         continue;
       }
     }
     parts.push_back({bucket, bytes == all ? Piece{} : Piece{begin, begin + bytes}});
-    now += seconds_of(CollectiveOp::all_reduce, bytes, times);
+    now += seconds_of(Collective::all_reduce, bytes, times);
     sent[bucket] += bytes;
     if (sent[bucket] == all) waiting.erase(bucket);
   }

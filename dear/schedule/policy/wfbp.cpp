@@ -5,7 +5,7 @@ namespace dear {
 Schedule make_wait_free(Iteration iteration) {
   std::vector<StepId> reduced(iteration.forward_order().size());
   for (const BucketId bucket : iteration.backward_order())
-    reduced[bucket] = iteration.reduce(CollectiveOp::all_reduce, bucket);
+    reduced[bucket] = iteration.reduce(Collective::all_reduce, bucket);
   for (const BucketId bucket : iteration.backward_order())
     iteration.publish(
         bucket, iteration.update(UpdateScope::whole, bucket, iteration.compute_lane(), reduced[bucket]));

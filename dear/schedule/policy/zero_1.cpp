@@ -9,7 +9,7 @@ Schedule make_zero_1(const Workload& workload, const Grouping& grouping, const c
   Iteration iteration(workload, grouping, "zero-1");
   std::vector<StepId> scattered(grouping.size()), updated(grouping.size());
   for (const BucketId bucket : iteration.backward_order())
-    scattered[bucket] = iteration.reduce(CollectiveOp::reduce_scatter, bucket);
+    scattered[bucket] = iteration.reduce(Collective::reduce_scatter, bucket);
   for (const BucketId bucket : iteration.backward_order())
     updated[bucket] =
         iteration.update(UpdateScope::shard, bucket, iteration.compute_lane(), scattered[bucket]);

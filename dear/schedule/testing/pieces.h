@@ -27,9 +27,9 @@ struct Pieces {
   LaneId network = builder.lane("network", LaneKind::network);
   LaneId updates = builder.lane("update", LaneKind::update);
 
-  static Communicate reduce_scatter() { return {CollectiveOp::reduce_scatter, Payload::gradients, 0}; }
-  static Communicate all_reduce() { return {CollectiveOp::all_reduce, Payload::gradients, 0}; }
-  static Communicate gather(Payload payload) { return {CollectiveOp::all_gather, payload, 0}; }
+  static Communicate reduce_scatter() { return {Collective::reduce_scatter, Payload::gradients, 0}; }
+  static Communicate all_reduce() { return {Collective::all_reduce, Payload::gradients, 0}; }
+  static Communicate gather(Payload payload) { return {Collective::all_gather, payload, 0}; }
 
   // Steps 0 to 4: forward 0, forward 1, backward 1, backward 0, commit.
   void program() {

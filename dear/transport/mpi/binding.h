@@ -26,7 +26,7 @@ struct MpiCompletion {
 
 // As mpi.h's MpiCollective, in numbers.
 struct MpiCall {
-  std::int32_t operation = 0;
+  std::int32_t collective = 0;
   std::int32_t dtype = 0;
   std::int32_t reduction = 0;
   std::int32_t root = 0;

@@ -11,8 +11,6 @@
 namespace dear::transport {
 namespace {
 
-using Operation = MpiCollective::Operation;
-
 MPI_Comm lane = MPI_COMM_NULL;
 int ranks = 1;
 std::vector<int> counts;
@@ -56,11 +54,6 @@ MPI_Op operator_of(std::int32_t reduction) {
   return MPI_SUM;
 }
 
-bool reduces(const MpiCall& call) {
-  const auto operation = static_cast<Operation>(call.operation);
-  return operation == Operation::reduce_scatter || operation == Operation::all_reduce;
-}
-
 // Both forms of a collective, with and without a request.
 int issue(const MpiCall& call, MPI_Request* request) {
   const Type type = type_of(call.dtype);
@@ -69,32 +62,34 @@ int issue(const MpiCall& call, MPI_Request* request) {
   const MPI_Op op = operator_of(call.reduction);
   auto* const data = static_cast<std::byte*>(call.data);
   void* const data_or_output = call.output != nullptr ? call.output : call.data;
-  switch (static_cast<Operation>(call.operation)) {
-    case Operation::barrier:
+  switch (static_cast<Collective>(call.collective)) {
+    case Collective::barrier:
       return request != nullptr ? MPI_Ibarrier(lane, request) : MPI_Barrier(lane);
-    case Operation::reduce_scatter: {
+    case Collective::reduce_scatter: {
       // With counts: Open MPI's form for equal blocks reduces all of it to one rank first.
       counts.assign(static_cast<std::size_t>(ranks), block);
       return request != nullptr
                  ? MPI_Ireduce_scatter(data, call.output, counts.data(), type.type, op, lane, request)
                  : MPI_Reduce_scatter(data, call.output, counts.data(), type.type, op, lane);
     }
-    case Operation::all_gather: {
+    case Collective::all_gather: {
       const bool in_place = call.output == nullptr;
       const void* const own = in_place ? MPI_IN_PLACE : call.output;
       return request != nullptr ? MPI_Iallgather(own, block, type.type, data, block, type.type, lane, request)
                                 : MPI_Allgather(own, block, type.type, data, block, type.type, lane);
     }
-    case Operation::all_reduce:
+    case Collective::all_reduce:
       return request != nullptr ? MPI_Iallreduce(MPI_IN_PLACE, data, all, type.type, op, lane, request)
                                 : MPI_Allreduce(MPI_IN_PLACE, data, all, type.type, op, lane);
-    case Operation::broadcast:
+    case Collective::broadcast:
       return request != nullptr ? MPI_Ibcast(data, all, type.type, call.root, lane, request)
                                 : MPI_Bcast(data, all, type.type, call.root, lane);
-    case Operation::all_to_all:
+    case Collective::all_to_all:
       return request != nullptr
                  ? MPI_Ialltoall(data, block, type.type, data_or_output, block, type.type, lane, request)
                  : MPI_Alltoall(data, block, type.type, data_or_output, block, type.type, lane);
+    case Collective::reduce:
+      break;
   }
   return MPI_ERR_OP;
 }
@@ -112,7 +107,7 @@ int has_collective(const MpiCall* call) {
     return 0;
   }
   const bool averages = static_cast<Reduction>(call->reduction) == Reduction::average;
-  return !reduces(*call) || (type.can_be_reduced && !averages) ? 1 : 0;
+  return !reduces(static_cast<Collective>(call->collective)) || (type.can_be_reduced && !averages) ? 1 : 0;
 }
 
 int begin_collective(const MpiCall* call) { return issue(*call, &pending); }

@@ -12,47 +12,45 @@
 namespace dear::transport {
 namespace {
 
-MpiCall call_of(const MpiCollective& collective) {
-  return {.operation = static_cast<std::int32_t>(collective.operation),
-          .dtype = static_cast<std::int32_t>(collective.dtype),
-          .reduction = static_cast<std::int32_t>(collective.reduction),
-          .root = collective.root,
-          .count = collective.count,
-          .data = collective.data,
-          .output = collective.output};
+MpiCall call_of(const MpiCollective& request) {
+  return {.collective = static_cast<std::int32_t>(request.collective),
+          .dtype = static_cast<std::int32_t>(request.dtype),
+          .reduction = static_cast<std::int32_t>(request.reduction),
+          .root = request.root,
+          .count = request.count,
+          .data = request.data,
+          .output = request.output};
 }
 
 }  // namespace
 
-bool MpiChannels::supports(const MpiCollective& collective) const {
-  const MpiCall call = call_of(collective);
+bool MpiChannels::supports(const MpiCollective& request) const {
+  const MpiCall call = call_of(request);
   return world_.binding->has(&call) != 0;
 }
 
 template <typename Carry>
-void MpiChannels::carry(const MpiCollective& collective, const Carry& by_mpi) {
-  if (!supports(collective)) {
+void MpiChannels::carry(const MpiCollective& request, const Carry& by_mpi) {
+  if (!supports(request)) {
     throw ConfigError(fmt::format("{} has no such collective: {} elements of {}, {}", description(),
-                                  collective.count, name_of(collective.dtype),
-                                  name_of(collective.reduction)));
+                                  request.count, name_of(request.dtype), name_of(request.reduction)));
   }
-  MpiCall call = call_of(collective);
+  MpiCall call = call_of(request);
   // MPI would put the shard to the front of the vector.
-  const bool in_place =
-      collective.operation == MpiCollective::Operation::reduce_scatter && collective.output == nullptr;
-  const auto bytes = static_cast<std::size_t>(collective.count / size() * size_of(collective.dtype));
+  const bool in_place = request.collective == Collective::reduce_scatter && request.output == nullptr;
+  const auto bytes = static_cast<std::size_t>(request.count / size() * size_of(request.dtype));
   if (in_place) {
     shard_.resize(bytes);
     call.output = shard_.data();
   }
   guarded([&] { by_mpi(call); });
   if (in_place && bytes > 0) {
-    std::memcpy(collective.data + static_cast<std::size_t>(rank()) * bytes, shard_.data(), bytes);
+    std::memcpy(request.data + static_cast<std::size_t>(rank()) * bytes, shard_.data(), bytes);
   }
 }
 
-void MpiChannels::run(const MpiCollective& collective, const Describe& what, Deadline deadline) {
-  carry(collective, [&](const MpiCall& call) {
+void MpiChannels::run(const MpiCollective& request, const Describe& what, Deadline deadline) {
+  carry(request, [&](const MpiCall& call) {
     const MpiBinding& mpi = *world_.binding;
     check(mpi.begin(&call), "begin a collective");
     const auto look = [&] {
@@ -64,9 +62,8 @@ void MpiChannels::run(const MpiCollective& collective, const Describe& what, Dea
   });
 }
 
-void MpiChannels::run_blocking(const MpiCollective& collective) {
-  carry(collective,
-        [&](const MpiCall& call) { check(world_.binding->perform(&call), "carry a collective"); });
+void MpiChannels::run_blocking(const MpiCollective& request) {
+  carry(request, [&](const MpiCall& call) { check(world_.binding->perform(&call), "carry a collective"); });
 }
 
 std::unique_ptr<Mpi> open_mpi(const MpiOptions& options) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "dear/base/collective.h"
 #include "dear/base/dtype.h"
 #include "dear/base/reduction.h"
 #include "dear/transport/channels.h"
@@ -19,15 +20,7 @@ namespace dear::transport {
 // r * count / size). With an `output`, a reduce_scatter puts this rank's shard there, and an all_gather takes
 // it from there; so MPI copies nothing more than it needs. Without, both work in place.
 struct MpiCollective {
-  enum class Operation : std::uint8_t {
-    barrier,
-    reduce_scatter,
-    all_gather,
-    all_reduce,
-    broadcast,
-    all_to_all
-  };
-  Operation operation = Operation::barrier;
+  Collective collective = Collective::barrier;
   std::byte* data = nullptr;
   std::byte* output = nullptr;  // one block, optional; for all_to_all `count` elements, required
   std::int64_t count = 0;

@@ -18,7 +18,6 @@ namespace {
 
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
-using Operation = MpiCollective::Operation;
 
 std::string implementation;
 
@@ -125,18 +124,18 @@ TEST_F(MpiTest, CarriesMpisOwnCollectives) {
     std::vector<float> data(static_cast<std::size_t>(count), static_cast<float>(rank() + 1));
     auto* const bytes = reinterpret_cast<std::byte*>(data.data());
     const auto sum = static_cast<float>(size() * (size() + 1) / 2);
-    carry({.operation = Operation::reduce_scatter, .data = bytes, .count = count});
+    carry({.collective = Collective::reduce_scatter, .data = bytes, .count = count});
     for (std::size_t i = 0; i < kBlock; ++i) {
       ASSERT_EQ(data[block_of(rank()) + i], sum);
     }
-    carry({.operation = Operation::all_gather, .data = bytes, .count = count});
+    carry({.collective = Collective::all_gather, .data = bytes, .count = count});
     EXPECT_EQ(data, std::vector<float>(static_cast<std::size_t>(count), sum));
-    carry({.operation = Operation::all_reduce, .data = bytes, .count = count, .reduction = Reduction::max});
+    carry({.collective = Collective::all_reduce, .data = bytes, .count = count, .reduction = Reduction::max});
     EXPECT_EQ(data, std::vector<float>(static_cast<std::size_t>(count), sum));
 
     std::vector<std::int64_t> numbers(static_cast<std::size_t>(count), rank());
     std::vector<std::int64_t> received(numbers.size(), -1);
-    carry({.operation = Operation::all_to_all,
+    carry({.collective = Collective::all_to_all,
            .data = reinterpret_cast<std::byte*>(numbers.data()),
            .output = reinterpret_cast<std::byte*>(received.data()),
            .count = count,
@@ -144,25 +143,25 @@ TEST_F(MpiTest, CarriesMpisOwnCollectives) {
     for (int peer = 0; peer < size(); ++peer) {
       EXPECT_EQ(received[block_of(peer)], peer);
     }
-    carry({.operation = Operation::broadcast,
+    carry({.collective = Collective::broadcast,
            .data = reinterpret_cast<std::byte*>(numbers.data()),
            .count = count,
            .dtype = DType::i64,
            .root = size() - 1});
     EXPECT_EQ(numbers, std::vector<std::int64_t>(static_cast<std::size_t>(count), size() - 1));
-    carry({.operation = Operation::barrier});
+    carry({.collective = Collective::barrier});
   }
 }
 
 TEST_F(MpiTest, SaysWhatMpiDoesNotHave) {
-  EXPECT_FALSE(mpi->supports({.operation = Operation::all_reduce, .count = 8, .dtype = DType::f16}));
+  EXPECT_FALSE(mpi->supports({.collective = Collective::all_reduce, .count = 8, .dtype = DType::f16}));
   EXPECT_FALSE(
-      mpi->supports({.operation = Operation::reduce_scatter, .count = 8, .reduction = Reduction::average}));
-  EXPECT_TRUE(mpi->supports({.operation = Operation::all_gather, .count = 8, .dtype = DType::bf16}));
-  EXPECT_THROW(
-      mpi->run({.operation = Operation::all_reduce, .count = 8, .dtype = DType::f16}, in_a_test, patience()),
-      ConfigError);
-  mpi->run_blocking({.operation = Operation::barrier});
+      mpi->supports({.collective = Collective::reduce_scatter, .count = 8, .reduction = Reduction::average}));
+  EXPECT_TRUE(mpi->supports({.collective = Collective::all_gather, .count = 8, .dtype = DType::bf16}));
+  EXPECT_THROW(mpi->run({.collective = Collective::all_reduce, .count = 8, .dtype = DType::f16}, in_a_test,
+                        patience()),
+               ConfigError);
+  mpi->run_blocking({.collective = Collective::barrier});
 }
 
 TEST_F(MpiTest, OneObjectUsesItAtATime) {
@@ -170,7 +169,7 @@ TEST_F(MpiTest, OneObjectUsesItAtATime) {
   const std::string other = implementation == "openmpi" ? "mpich" : "openmpi";
   EXPECT_THROW(open_mpi({.implementation = other, .deadline = patience()}), ConfigError);
   EXPECT_THROW(open_mpi({.implementation = "none", .deadline = patience()}), ConfigError);
-  mpi->run_blocking({.operation = Operation::barrier});
+  mpi->run_blocking({.collective = Collective::barrier});
 }
 
 }  // namespace
