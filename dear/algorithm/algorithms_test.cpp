@@ -105,8 +105,8 @@ Load load_of(const Program& program) {
     for (std::size_t rank = 0; rank < round.size(); ++rank) {
       load.partners = std::max(load.partners, static_cast<int>(round[rank].sends.size()));
       for (const BlockMessage& message : round[rank].sends) {
-        for (const Blocks& blocks : message.blocks) {
-          sent[rank] += blocks.count();
+        for (const Range& blocks : message.blocks) {
+          sent[rank] += blocks.size();
         }
       }
     }

@@ -85,8 +85,7 @@ Program double_tree_broadcast(int ranks, int blocks) {
   const std::vector<int> colours = colours_of(edges, ranks);
   const int half = (blocks + 1) / 2;
   for (std::size_t i = 0; i < edges.size(); ++i) {
-    const Blocks carried =
-        i < in_each ? Blocks{.begin = 0, .end = half} : Blocks{.begin = half, .end = blocks};
+    const Range carried = i < in_each ? Range{.begin = 0, .end = half} : Range{.begin = half, .end = blocks};
     for (int block = carried.begin; block < carried.end; ++block) {
       const int round = 2 * (block - carried.begin + edges[i].depth) + colours[i];
       while (static_cast<int>(program.rounds.size()) <= round) {

@@ -17,7 +17,7 @@ struct Leaders {
 
   [[nodiscard]] int rank_of(int leader) const { return leader < followed ? 2 * leader : leader + followed; }
   // Of leaders [first, last).
-  [[nodiscard]] std::vector<Blocks> blocks_of(int first, int last) const {
+  [[nodiscard]] std::vector<Range> blocks_of(int first, int last) const {
     return {{.begin = rank_of(first), .end = last == count ? ranks : rank_of(last)}};
   }
 

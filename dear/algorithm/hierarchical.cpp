@@ -27,7 +27,7 @@ Program hierarchical(const Algorithm& inside, const Algorithm& across, Collectiv
   const Program between = make_program(across, collective, {.ranks = nodes});
   for (int local = 0; local < ranks_per_node; ++local) {
     std::vector<int> members;
-    std::vector<std::vector<Blocks>> blocks;
+    std::vector<std::vector<Range>> blocks;
     for (int node = 0; node < nodes; ++node) {
       const int rank = node * ranks_per_node + local;
       members.push_back(rank);
@@ -39,10 +39,10 @@ Program hierarchical(const Algorithm& inside, const Algorithm& across, Collectiv
   const Program within = make_program(inside, collective, {.ranks = ranks_per_node});
   for (int node = 0; node < nodes; ++node) {
     std::vector<int> members;
-    std::vector<std::vector<Blocks>> blocks;
+    std::vector<std::vector<Range>> blocks;
     for (int local = 0; local < ranks_per_node; ++local) {
       members.push_back(node * ranks_per_node + local);
-      std::vector<Blocks>& gathered = blocks.emplace_back();
+      std::vector<Range>& gathered = blocks.emplace_back();
       for (int other = 0; other < nodes; ++other) {
         const int rank = other * ranks_per_node + local;
         gathered.push_back({.begin = rank, .end = rank + 1});

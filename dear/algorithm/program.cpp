@@ -10,11 +10,11 @@
 namespace dear::algorithm {
 namespace {
 
-std::vector<Blocks> mapped(const std::vector<Blocks>& inner, const std::vector<std::vector<Blocks>>& blocks) {
-  std::vector<Blocks> outer;
-  for (const Blocks& range : inner) {
+std::vector<Range> mapped(const std::vector<Range>& inner, const std::vector<std::vector<Range>>& blocks) {
+  std::vector<Range> outer;
+  for (const Range& range : inner) {
     for (int block = range.begin; block < range.end; ++block) {
-      for (const Blocks& piece : blocks.at(static_cast<std::size_t>(block))) {
+      for (const Range& piece : blocks.at(static_cast<std::size_t>(block))) {
         if (!outer.empty() && outer.back().end == piece.begin) {
           outer.back().end = piece.end;
         } else {
@@ -30,13 +30,13 @@ std::vector<Blocks> mapped(const std::vector<Blocks>& inner, const std::vector<s
 
 std::vector<Part>& Program::add_round() { return rounds.emplace_back(static_cast<std::size_t>(ranks)); }
 
-void Program::send(int round, int from, int to, std::vector<Blocks> sent) {
+void Program::send(int round, int from, int to, std::vector<Range> sent) {
   std::vector<Part>& parts = rounds.at(static_cast<std::size_t>(round));
   parts.at(static_cast<std::size_t>(to)).receives.push_back({.peer = from, .blocks = sent});
   parts.at(static_cast<std::size_t>(from)).sends.push_back({.peer = to, .blocks = std::move(sent)});
 }
 
-void Program::send_to_be_added(int round, int from, int to, std::vector<Blocks> sent) {
+void Program::send_to_be_added(int round, int from, int to, std::vector<Range> sent) {
   std::vector<Part>& parts = rounds.at(static_cast<std::size_t>(round));
   parts.at(static_cast<std::size_t>(to)).reduces.push_back({.peer = from, .blocks = sent});
   parts.at(static_cast<std::size_t>(from)).sends.push_back({.peer = to, .blocks = std::move(sent)});
@@ -52,15 +52,15 @@ Program empty_program(std::string name, Collective collective, int ranks, int bl
           .rounds = {}};
 }
 
-Blocks own_blocks(const Program& program, int rank) {
+Range own_blocks(const Program& program, int rank) {
   const int each = program.blocks / program.ranks;
   return {.begin = rank * each, .end = (rank + 1) * each};
 }
 
-std::vector<Blocks> around(int begin, int count, int blocks) {
+std::vector<Range> around(int begin, int count, int blocks) {
   const int first = ((begin % blocks) + blocks) % blocks;
   const int before_the_end = std::min(count, blocks - first);
-  std::vector<Blocks> ranges = {{.begin = first, .end = first + before_the_end}};
+  std::vector<Range> ranges = {{.begin = first, .end = first + before_the_end}};
   if (count > before_the_end) {
     ranges.push_back({.begin = 0, .end = count - before_the_end});
   }
@@ -106,8 +106,8 @@ Program concatenated(const Program& first, const Program& second, std::string na
   return both;
 }
 
-void embed(const Program& inner, const std::vector<int>& ranks,
-           const std::vector<std::vector<Blocks>>& blocks, int round, Program& outer) {
+void embed(const Program& inner, const std::vector<int>& ranks, const std::vector<std::vector<Range>>& blocks,
+           int round, Program& outer) {
   const auto placed = [&](const std::vector<BlockMessage>& messages, std::vector<BlockMessage>& into) {
     for (const BlockMessage& message : messages) {
       into.push_back({.peer = ranks.at(static_cast<std::size_t>(message.peer)),

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dear/base/collective.h"
+#include "dear/base/range.h"
 
 // Collectives as data: who sends which block to whom in which round.
 //
@@ -14,19 +15,11 @@
 // transports carry them, the verifier proves them, the simulator plays them.
 namespace dear::algorithm {
 
-// Blocks [begin, end).
-struct Blocks {
-  int begin = 0;
-  int end = 0;
-  [[nodiscard]] int count() const { return end - begin; }
-  friend bool operator==(const Blocks&, const Blocks&) = default;
-};
-
 // One message as one of its two ends sees it. Both list as many blocks, in the order in which they travel;
 // between two ranks the messages of a round match in the order in which they are listed.
 struct BlockMessage {
   int peer = 0;
-  std::vector<Blocks> blocks;
+  std::vector<Range> blocks;
 };
 
 // What one rank does in a round.
@@ -54,18 +47,18 @@ struct Program {
   // A part for every rank; nothing in them.
   std::vector<Part>& add_round();
   // In `round`, which exists.
-  void send(int round, int from, int to, std::vector<Blocks> blocks);
-  void send_to_be_added(int round, int from, int to, std::vector<Blocks> blocks);
+  void send(int round, int from, int to, std::vector<Range> blocks);
+  void send_to_be_added(int round, int from, int to, std::vector<Range> blocks);
 };
 
 // Without a round yet; its root is rank 0.
 Program empty_program(std::string name, Collective collective, int ranks, int blocks);
 
 // The blocks of rank r where each has its own: [r, r + 1) · blocks / ranks.
-Blocks own_blocks(const Program& program, int rank);
+Range own_blocks(const Program& program, int rank);
 
 // Blocks begin, ..., begin + count - 1, counted around a ring of `blocks`: one range, or two.
-std::vector<Blocks> around(int begin, int count, int blocks);
+std::vector<Range> around(int begin, int count, int blocks);
 
 // Every message in the other direction and added, the last round first. Where each rank receives each block
 // once, messages of a block are a tree; backwards they collect what it handed out. So an all-gather becomes a
@@ -78,7 +71,7 @@ Program concatenated(const Program& first, const Program& second, std::string na
 
 // Adds the rounds of `inner` to `outer` from `round` on. Its rank i is ranks[i] there, its block b is
 // blocks[b].
-void embed(const Program& inner, const std::vector<int>& ranks,
-           const std::vector<std::vector<Blocks>>& blocks, int round, Program& outer);
+void embed(const Program& inner, const std::vector<int>& ranks, const std::vector<std::vector<Range>>& blocks,
+           int round, Program& outer);
 
 }  // namespace dear::algorithm

@@ -20,7 +20,7 @@ Program rooted(const Program& from_zero, int root) {
   for (int rank = 0; rank < from_zero.ranks; ++rank) {
     ranks[static_cast<std::size_t>(rank)] = (rank + root) % from_zero.ranks;
   }
-  std::vector<std::vector<Blocks>> blocks;
+  std::vector<std::vector<Range>> blocks;
   for (int block = 0; block < from_zero.blocks; ++block) {
     blocks.push_back({{.begin = block, .end = block + 1}});
   }

@@ -15,10 +15,10 @@ TEST(Shard, CoversTheVectorInOrderWithBlocksOfWholeLines) {
         for (int rank = 0; rank < ranks; ++rank) {
           const Range shard = shard_of(count, dtype, ranks, rank);
           ASSERT_EQ(shard.begin, end) << count << " on " << ranks;
-          ASSERT_GE(shard.count(), 0);
+          ASSERT_GE(shard.size(), 0);
           if (shard.end < count) {
             ASSERT_EQ(shard.end * size_of(dtype) % 64, 0);
-            ASSERT_EQ(shard.count(), shard_of(count, dtype, ranks, 0).count());
+            ASSERT_EQ(shard.size(), shard_of(count, dtype, ranks, 0).size());
           }
           end = shard.end;
         }

@@ -22,8 +22,8 @@ double program_seconds(const algorithm::Program& program, const Link& link, std:
       for (const algorithm::BlockMessage& message : round[from].sends) {
         const auto to = static_cast<std::size_t>(message.peer);
         double seconds = link.alpha_seconds;
-        for (const algorithm::Blocks& blocks : message.blocks) {
-          seconds += blocks.count() * block_seconds;
+        for (const Range& blocks : message.blocks) {
+          seconds += blocks.size() * block_seconds;
         }
         out[from] = in[to] = std::max(out[from], in[to]) + seconds;
       }

@@ -12,7 +12,7 @@ namespace {
 // Median iteration of a policy's turn in each round that counts.
 std::vector<double> by_round(const TrainResult& run, const std::vector<Turn>& turns, std::size_t policy) {
   std::vector<double> medians;
-  for (const StepRange& range : counted_steps(turns, policy)) {
+  for (const Range& range : counted_steps(turns, policy)) {
     const auto begin = run.step_seconds.begin();
     medians.push_back(quartiles_of({begin + range.begin, begin + range.end}).median);
   }

@@ -17,7 +17,7 @@ TrainResult run_of(const std::string& policy, const std::vector<double>& seconds
   TrainResult run{.policy = policy};
   for (const double of_round : seconds) run.step_seconds.insert(run.step_seconds.end(), 10, of_round);
   run.steps = static_cast<std::int64_t>(run.step_seconds.size());
-  const std::vector<StepRange> counted = counted_steps(take_turns(1, run.steps), 0);
+  const std::vector<Range> counted = counted_steps(take_turns(1, run.steps), 0);
   run.times =
       summarize_iterations(run.step_seconds, std::vector<double>(run.step_seconds.size(), exposed), counted);
   return run;

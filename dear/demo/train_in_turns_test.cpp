@@ -72,7 +72,7 @@ TEST(TrainInTurns, EachRunKnowsWhichOfItsStepsCount) {
   const std::vector<Turn> turns = take_turns(2, 30);
   train_in_turns(two_policies(), turns, log.start(), {});
   ASSERT_EQ(log.runs.size(), 2U);
-  EXPECT_THAT(log.runs[0].counted, ElementsAre(StepRange{12, 20}, StepRange{22, 30}));
+  EXPECT_THAT(log.runs[0].counted, ElementsAre(Range{12, 20}, Range{22, 30}));
   EXPECT_EQ(log.runs[1].counted, log.runs[0].counted);
 }
 

@@ -22,10 +22,10 @@ struct IterationTimes {
 // The times of those iterations that are in `counted`. The vectors hold every iteration of a run in order.
 IterationTimes summarize_iterations(const std::vector<double>& iteration_seconds,
                                     const std::vector<double>& exposed_seconds,
-                                    const std::vector<StepRange>& counted);
+                                    const std::vector<Range>& counted);
 // The steps whose times count in a run of `steps` steps that nothing interrupted. The first tenth of them, at
 // least 2 and at most 10, warm up; the last step always counts.
-StepRange counted_of_run(std::int64_t steps);
+Range counted_of_run(std::int64_t steps);
 
 // One training run of one policy, as rank 0 measured it.
 struct TrainResult {

@@ -8,15 +8,15 @@ namespace dear::demo::train_result_test {
 namespace {
 
 TEST(Iterations, OfARunATenthButAtLeastTwoAndAtMostTenWarmUp) {
-  EXPECT_EQ(counted_of_run(5), (StepRange{2, 5}));
-  EXPECT_EQ(counted_of_run(50), (StepRange{5, 50}));
-  EXPECT_EQ(counted_of_run(400), (StepRange{10, 400}));
+  EXPECT_EQ(counted_of_run(5), (Range{2, 5}));
+  EXPECT_EQ(counted_of_run(50), (Range{5, 50}));
+  EXPECT_EQ(counted_of_run(400), (Range{10, 400}));
 }
 
 TEST(Iterations, OfAVeryShortRunTheLastCounts) {
-  EXPECT_EQ(counted_of_run(2), (StepRange{1, 2}));
-  EXPECT_EQ(counted_of_run(1), (StepRange{0, 1}));
-  EXPECT_EQ(counted_of_run(0), (StepRange{0, 0}));
+  EXPECT_EQ(counted_of_run(2), (Range{1, 2}));
+  EXPECT_EQ(counted_of_run(1), (Range{0, 1}));
+  EXPECT_EQ(counted_of_run(0), (Range{0, 0}));
 }
 
 TEST(Iterations, OnlyThoseThatCountAreSummarised) {

@@ -170,8 +170,7 @@ void Job::take_record(TrainResult& result) {
 
 TrainResult Job::end() {
   const auto steps = static_cast<std::int64_t>(losses_.size());
-  const std::vector<StepRange> counted =
-      run_.counted.empty() ? std::vector{counted_of_run(steps)} : run_.counted;
+  const std::vector<Range> counted = run_.counted.empty() ? std::vector{counted_of_run(steps)} : run_.counted;
   TrainResult result{.policy = run_.policy,
                      .workers = group_.size(),
                      .steps = steps,

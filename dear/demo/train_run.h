@@ -22,7 +22,7 @@ struct TrainRun {
   bool record_trace = false;         // fills TrainResult::trace and TrainResult::profile
   std::int64_t sample = 0;           // characters to generate at the end
   bool until_settled = false;        // ends early, when tuning has settled
-  std::vector<StepRange> counted{};  // steps that TrainResult::times are of; none: counted_of_run()
+  std::vector<Range> counted{};  // steps that TrainResult::times are of; none: counted_of_run()
 };
 
 // Training of a fresh model under one policy, which may be interrupted between steps. Every rank of the group

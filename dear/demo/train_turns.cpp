@@ -21,9 +21,9 @@ std::vector<Turn> take_turns(std::size_t policies, std::int64_t steps) {
   for (std::int64_t round = 0; round < rounds; ++round) {
     // The rest of the division goes to the first rounds, one step each.
     const auto begin_of = [&](std::int64_t r) { return r * (steps / rounds) + std::min(r, steps % rounds); };
-    const StepRange range{begin_of(round), begin_of(round + 1)};
+    const Range range{begin_of(round), begin_of(round + 1)};
     const bool counts = round > 0 || rounds == 1;
-    const StepRange counted{counts ? std::min(range.begin + kUnlike, range.end - 1) : range.end, range.end};
+    const Range counted{counts ? std::min(range.begin + kUnlike, range.end - 1) : range.end, range.end};
     for (std::size_t place = 0; place < policies; ++place) {
       turns.push_back({.policy = policy_at(place, static_cast<std::size_t>(round), policies),
                        .round = static_cast<std::size_t>(round),
@@ -34,8 +34,8 @@ std::vector<Turn> take_turns(std::size_t policies, std::int64_t steps) {
   return turns;
 }
 
-std::vector<StepRange> counted_steps(const std::vector<Turn>& turns, std::size_t policy) {
-  std::vector<StepRange> counted;
+std::vector<Range> counted_steps(const std::vector<Turn>& turns, std::size_t policy) {
+  std::vector<Range> counted;
   for (const Turn& turn : turns) {
     if (turn.policy == policy && turn.counted.begin < turn.counted.end) counted.push_back(turn.counted);
   }

@@ -4,21 +4,16 @@
 #include <cstdint>
 #include <vector>
 
-namespace dear::demo {
+#include "dear/base/range.h"
 
-// Steps [begin, end) of a policy's training.
-struct StepRange {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  bool operator==(const StepRange&) const = default;
-};
+namespace dear::demo {
 
 // Some steps of one policy on end, while the other policies of a comparison pause.
 struct Turn {
   std::size_t policy = 0;  // index into the policies that are compared
   std::size_t round = 0;   // in each round every policy has one turn
-  StepRange steps;         // that the policy takes in this turn
-  StepRange counted;       // of these, the steps whose times count; empty in a round that warms up
+  Range steps;             // that the policy takes in this turn
+  Range counted;           // of these, the steps whose times count; empty in a round that warms up
   bool operator==(const Turn&) const = default;
 };
 
@@ -33,6 +28,6 @@ struct Turn {
 std::vector<Turn> take_turns(std::size_t policies, std::int64_t steps);
 
 // The steps of one policy that count, in the order of its turns; without empty ranges.
-std::vector<StepRange> counted_steps(const std::vector<Turn>& turns, std::size_t policy);
+std::vector<Range> counted_steps(const std::vector<Turn>& turns, std::size_t policy);
 
 }  // namespace dear::demo

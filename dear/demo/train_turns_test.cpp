@@ -83,14 +83,14 @@ TEST(Turns, TurnsOfAPolicyDifferByAStepAtMost) {
 }
 
 TEST(Turns, TheFirstRoundAndTheFirstStepsAfterASwitchDoNotCount) {
-  EXPECT_THAT(counted_steps(take_turns(3, 30), 1), ElementsAre(StepRange{12, 20}, StepRange{22, 30}));
+  EXPECT_THAT(counted_steps(take_turns(3, 30), 1), ElementsAre(Range{12, 20}, Range{22, 30}));
 }
 
 TEST(Turns, AnOnlyRoundCountsFromItsThirdStepOrTheLastThereIs) {
-  EXPECT_THAT(counted_steps(take_turns(2, 19), 0), ElementsAre(StepRange{2, 19}));
-  EXPECT_THAT(counted_steps(take_turns(2, 3), 1), ElementsAre(StepRange{2, 3}));
-  EXPECT_THAT(counted_steps(take_turns(2, 2), 1), ElementsAre(StepRange{1, 2}));
-  EXPECT_THAT(counted_steps(take_turns(2, 1), 1), ElementsAre(StepRange{0, 1}));
+  EXPECT_THAT(counted_steps(take_turns(2, 19), 0), ElementsAre(Range{2, 19}));
+  EXPECT_THAT(counted_steps(take_turns(2, 3), 1), ElementsAre(Range{2, 3}));
+  EXPECT_THAT(counted_steps(take_turns(2, 2), 1), ElementsAre(Range{1, 2}));
+  EXPECT_THAT(counted_steps(take_turns(2, 1), 1), ElementsAre(Range{0, 1}));
 }
 
 TEST(Turns, APolicyThatIsNotThereHasNoSteps) { EXPECT_THAT(counted_steps(take_turns(2, 30), 2), IsEmpty()); }

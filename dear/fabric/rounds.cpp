@@ -11,7 +11,7 @@ class StoredRounds final : public Rounds {
     const auto add = [&](const std::vector<algorithm::BlockMessage>& messages) {
       for (const algorithm::BlockMessage& message : messages) {
         int blocks = 0;
-        for (const algorithm::Blocks& range : message.blocks) blocks += range.count();
+        for (const Range& range : message.blocks) blocks += range.size();
         messages_.push_back({.peer = message.peer, .share = static_cast<double>(blocks) / program.blocks});
       }
     };

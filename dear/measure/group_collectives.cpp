@@ -113,10 +113,10 @@ class OneCopyCollectives final : public GroupCollectives {
   // Of plain SGD with a rate of -1, on parameters of 0.
   void update(const Call& call) {
     const Range own = shard(call, group_.rank());
-    if (own.count() == 0) return;
+    if (own.empty()) return;
     const std::int64_t begin = own.begin * size_of(call.dtype);
     std::memcpy(gathered_.data() + begin, data_.data() + begin,
-                static_cast<std::size_t>(own.count() * size_of(call.dtype)));
+                static_cast<std::size_t>(own.size() * size_of(call.dtype)));
   }
 };
 

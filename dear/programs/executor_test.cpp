@@ -33,7 +33,7 @@ using testing::value_of;
 // A program, and what it needs to become a collective on memory.
 struct ProgramOnMemory {
   const Program* program = nullptr;
-  std::vector<ByteRange> blocks;  // by block; of an all-to-all those from program->blocks on, in the output
+  std::vector<Range> blocks;  // by block; of an all-to-all those from program->blocks on, in the output
   std::int64_t element_bytes = 1;
   std::int64_t segment_bytes = 64 * 1024;
   ExecutionArguments arguments;
@@ -105,7 +105,7 @@ class Execution {
 
   template <typename Expected>
   void expect_block(int block, const Expected& expected) {
-    const ByteRange& range = blocks_[static_cast<std::size_t>(block)];
+    const Range& range = blocks_[static_cast<std::size_t>(block)];
     for (std::int64_t i = range.begin / kElement; i < range.end / kElement; ++i) {
       ASSERT_EQ(mine_[static_cast<std::size_t>(i)], expected(i))
           << program_.name << " of " << mine_.size() << ", rank " << channels_.rank() << " of "
@@ -116,7 +116,7 @@ class Execution {
  private:
   transport::Channels& channels_;
   const Program& program_;
-  std::vector<ByteRange> blocks_;
+  std::vector<Range> blocks_;
   std::vector<float> mine_;
   ProgramOnMemory work_;
 };
@@ -186,7 +186,7 @@ TEST_P(Programs, AllToAllGoesIntoItsOutput) {
         input[i] = value_of(rank, static_cast<std::int64_t>(i));
       }
       const std::vector<float> before = input;
-      std::vector<ByteRange> blocks = even_blocks(ranks, each * ranks);
+      std::vector<Range> blocks = even_blocks(ranks, each * ranks);
       blocks.insert(blocks.end(), blocks.begin(), blocks.begin() + ranks);
       execute({.program = &program,
                .blocks = blocks,
@@ -223,7 +223,7 @@ Program random_broadcast(int ranks, int blocks, std::mt19937& generator) {
     for (int message = 0; message < 2 * ranks; ++message) {
       const auto from = generator() % static_cast<unsigned>(ranks);
       const auto to = generator() % static_cast<unsigned>(ranks);
-      std::vector<algorithm::Blocks> sent;
+      std::vector<Range> sent;
       for (int block = 0; block < blocks; ++block) {
         const auto at = static_cast<std::size_t>(block);
         if (from != to && before[from][at] && !has[to][at] && generator() % 2 == 0) {

@@ -23,21 +23,21 @@ struct Cut {
   bool head = false;
 };
 
-std::vector<Chunk> chunks_of(const algorithm::BlockMessage& message, const std::vector<ByteRange>& blocks,
+std::vector<Chunk> chunks_of(const algorithm::BlockMessage& message, const std::vector<Range>& blocks,
                              int blocks_of_vector) {
   std::vector<Chunk> chunks;
-  for (const algorithm::Blocks& range : message.blocks) {
+  for (const Range& range : message.blocks) {
     for (int block = range.begin; block < range.end; ++block) {
-      const ByteRange& bytes = blocks[static_cast<std::size_t>(block)];
+      const Range& bytes = blocks[static_cast<std::size_t>(block)];
       const bool in_output = block >= blocks_of_vector;
-      if (bytes.count() == 0) {
+      if (bytes.empty()) {
         continue;
       }
       if (!chunks.empty() && chunks.back().in_output == in_output &&
           chunks.back().offset + chunks.back().bytes == bytes.begin) {
-        chunks.back().bytes += bytes.count();
+        chunks.back().bytes += bytes.size();
       } else {
-        chunks.push_back({.offset = bytes.begin, .bytes = bytes.count(), .in_output = in_output});
+        chunks.push_back({.offset = bytes.begin, .bytes = bytes.size(), .in_output = in_output});
       }
     }
   }
@@ -224,7 +224,7 @@ MessageGraphBuilder::MessageGraphBuilder(const MessageGraphOptions& options)
 MessageGraphBuilder::~MessageGraphBuilder() = default;
 
 MessageGraphBuilder& MessageGraphBuilder::add(const algorithm::Program& program,
-                                              const std::vector<ByteRange>& blocks) {
+                                              const std::vector<Range>& blocks) {
   const int places = program.collective == Collective::all_to_all ? 2 * program.blocks : program.blocks;
   const int rank = impl_->options.rank;
   if (static_cast<int>(blocks.size()) != places || rank < 0 || rank >= program.ranks) {
@@ -234,8 +234,8 @@ MessageGraphBuilder& MessageGraphBuilder::add(const algorithm::Program& program,
   if (!program.copies.empty()) {
     for (const algorithm::Copy& copy : program.copies[static_cast<std::size_t>(rank)]) {
       const auto chunk = [&](int block) {
-        const ByteRange& bytes = blocks[static_cast<std::size_t>(block)];
-        return Chunk{.offset = bytes.begin, .bytes = bytes.count(), .in_output = block >= program.blocks};
+        const Range& bytes = blocks[static_cast<std::size_t>(block)];
+        return Chunk{.offset = bytes.begin, .bytes = bytes.size(), .in_output = block >= program.blocks};
       };
       impl_->graph.copies.emplace_back(chunk(copy.from), chunk(copy.to));
     }
@@ -259,7 +259,7 @@ MessageGraphBuilder& MessageGraphBuilder::add(const algorithm::Program& program,
   return *this;
 }
 
-MessageGraphBuilder& MessageGraphBuilder::add_direct_reduce_scatter(const std::vector<ByteRange>& blocks) {
+MessageGraphBuilder& MessageGraphBuilder::add_direct_reduce_scatter(const std::vector<Range>& blocks) {
   const int ranks = static_cast<int>(blocks.size());
   const int rank = impl_->options.rank;
   // All messages have heads or none has: so those for one block are cut alike.
@@ -270,12 +270,12 @@ MessageGraphBuilder& MessageGraphBuilder::add_direct_reduce_scatter(const std::v
     if (peer != rank && (impl_->first_to(peer) != first || impl_->first_from(peer) != first)) {
       throw ConfigError("a direct reduce-scatter has to come first in a graph with heads");
     }
-    cuts.push_back(impl_->cuts(blocks[static_cast<std::size_t>(peer)].count(), first));
+    cuts.push_back(impl_->cuts(blocks[static_cast<std::size_t>(peer)].size(), first));
     longest = std::max(longest, cuts.back().size());
   }
   const auto chunks_of_rank = [&](int of) {
-    const ByteRange& bytes = blocks[static_cast<std::size_t>(of)];
-    return std::vector<Chunk>{{.offset = bytes.begin, .bytes = bytes.count()}};
+    const Range& bytes = blocks[static_cast<std::size_t>(of)];
+    return std::vector<Chunk>{{.offset = bytes.begin, .bytes = bytes.size()}};
   };
   const std::vector<Chunk> own = chunks_of_rank(rank);
   for (std::size_t number = 0; number < longest; ++number) {
@@ -371,7 +371,7 @@ MessageGraph MessageGraphBuilder::finish() {
   return std::move(graph);
 }
 
-bool MessageGraph::writes_only(const ByteRange& range) const {
+bool MessageGraph::writes_only(const Range& range) const {
   return std::all_of(nodes.begin(), nodes.end(), [&](const Node& node) {
     if (node.kind == Node::Kind::send || node.kind == Node::Kind::stage || node.in_passing) {
       return true;

@@ -8,16 +8,10 @@
 #include <vector>
 
 #include "dear/algorithm/program.h"
+#include "dear/base/range.h"
 
 // One rank's part of a collective, worked out once and executed many times.
 namespace dear::programs {
-
-// Bytes [begin, end) of a vector.
-struct ByteRange {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  [[nodiscard]] std::int64_t count() const { return end - begin; }
-};
 
 // Where bytes lie: in the vector, or in the output of an all-to-all.
 struct Chunk {
@@ -96,7 +90,7 @@ struct MessageGraph {
   int slots_in_passing = 0;      // of these, for sums on their way
 
   // Whether nothing else of the vector is written.
-  [[nodiscard]] bool writes_only(const ByteRange& range) const;
+  [[nodiscard]] bool writes_only(const Range& range) const;
 };
 
 // Room in a head for the payload of a message, if all of it fits and is one segment.
@@ -110,10 +104,10 @@ class MessageGraphBuilder {
   ~MessageGraphBuilder();
 
   // blocks[b] is block b of the program; those of an all-to-all from program.blocks on lie in the output.
-  MessageGraphBuilder& add(const algorithm::Program& program, const std::vector<ByteRange>& blocks);
+  MessageGraphBuilder& add(const algorithm::Program& program, const std::vector<Range>& blocks);
   // Rank r sends every other rank its own contribution to that one's block, and adds up what it gets for
   // block r, in the order of ranks and all at once; writes nothing but block r. As many bytes as in a ring.
-  MessageGraphBuilder& add_direct_reduce_scatter(const std::vector<ByteRange>& blocks);
+  MessageGraphBuilder& add_direct_reduce_scatter(const std::vector<Range>& blocks);
 
   MessageGraph finish();
 

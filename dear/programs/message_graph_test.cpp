@@ -117,7 +117,7 @@ TEST(MessageGraphs, DirectReduceScatterThenAnAllGatherWithHeads) {
       const auto mine = std::move(channels[static_cast<std::size_t>(rank)]);
       StagingMemory stage;
       for (const Case& one : kCases) {
-        const std::vector<ByteRange> blocks = even_blocks(ranks, one.elements);
+        const std::vector<Range> blocks = even_blocks(ranks, one.elements);
         for (const bool whole : {false, true}) {
           MessageGraphBuilder builder({.rank = rank,
                                        .element_bytes = kElement,
@@ -150,8 +150,8 @@ TEST(MessageGraphs, DirectReduceScatterThenAnAllGatherWithHeads) {
                 Deadline::after(std::chrono::seconds(60)));
             EXPECT_EQ(heads, ranks - 1);
             for (std::int64_t i = 0; i < one.elements; ++i) {
-              const ByteRange& own = blocks[static_cast<std::size_t>(rank)];
-              const bool summed = whole || (own.begin <= i * kElement && i * kElement < own.end);
+              const Range& own = blocks[static_cast<std::size_t>(rank)];
+              const bool summed = whole || (own.contains(i * kElement));
               ASSERT_EQ(numbers[static_cast<std::size_t>(i)], summed ? sum_of(ranks, i) : value_of(rank, i));
             }
           }
@@ -171,8 +171,8 @@ TEST(MessageGraphs, SumsInPassingLeaveContributionsAsTheyWere) {
       const auto mine = std::move(channels[static_cast<std::size_t>(rank)]);
       StagingMemory stage;
       for (const Case& one : kCases) {
-        const std::vector<ByteRange> blocks = even_blocks(ranks, one.elements);
-        const ByteRange& own = blocks[static_cast<std::size_t>(rank)];
+        const std::vector<Range> blocks = even_blocks(ranks, one.elements);
+        const Range& own = blocks[static_cast<std::size_t>(rank)];
         for (const std::int64_t head_bytes : {0, 8}) {
           MessageGraph graph = MessageGraphBuilder({.rank = rank,
                                                     .element_bytes = kElement,
@@ -196,7 +196,7 @@ TEST(MessageGraphs, SumsInPassingLeaveContributionsAsTheyWere) {
                 arguments, *mine, stage, [] { return "wait in a test"; },
                 Deadline::after(std::chrono::seconds(60)));
             for (std::int64_t i = 0; i < one.elements; ++i) {
-              const bool is_own = own.begin <= i * kElement && i * kElement < own.end;
+              const bool is_own = own.contains(i * kElement);
               ASSERT_EQ(numbers[static_cast<std::size_t>(i)], is_own ? sum_of(ranks, i) : value_of(rank, i));
             }
           }
@@ -214,7 +214,7 @@ TEST(MessageGraphs, OfSumsInMemoryWriteMoreThanTheShard) {
              even_blocks(4, 1000))
         .finish();
   };
-  const ByteRange own = even_blocks(4, 1000)[1];
+  const Range own = even_blocks(4, 1000)[1];
   EXPECT_FALSE(plan_of("ring", false).writes_only(own));
   EXPECT_TRUE(plan_of("ring", true).writes_only(own));
   EXPECT_FALSE(plan_of("halving-doubling", true).writes_only(own));

@@ -36,8 +36,8 @@ inline float sum_of(int ranks, std::int64_t i) {
 }
 
 // `elements` shared out among blocks as evenly as goes: some are empty when there are few.
-inline std::vector<ByteRange> even_blocks(int blocks, std::int64_t elements) {
-  std::vector<ByteRange> ranges;
+inline std::vector<Range> even_blocks(int blocks, std::int64_t elements) {
+  std::vector<Range> ranges;
   for (std::int64_t block = 0; block < blocks; ++block) {
     ranges.push_back(
         {.begin = elements * block / blocks * kElement, .end = elements * (block + 1) / blocks * kElement});

@@ -18,9 +18,9 @@ using algorithm::Program;
 constexpr std::int64_t kMostStaged = 512 * kKiB;
 constexpr std::int64_t kLeastSegment = 4 * kKiB;
 
-std::vector<ByteRange> shards(const Recipe& recipe, int blocks) {
+std::vector<Range> shards(const Recipe& recipe, int blocks) {
   const std::int64_t element = size_of(recipe.dtype);
-  std::vector<ByteRange> ranges;
+  std::vector<Range> ranges;
   for (int block = 0; block < blocks; ++block) {
     const Range shard = shard_of(recipe.count, recipe.dtype, blocks, block);
     ranges.push_back({.begin = shard.begin * element, .end = shard.end * element});
@@ -29,8 +29,8 @@ std::vector<ByteRange> shards(const Recipe& recipe, int blocks) {
 }
 
 // One of `bytes` for each rank, `stride` apart; in an all-to-all without padding.
-std::vector<ByteRange> blocks_apart(int ranks, std::int64_t bytes, std::int64_t stride) {
-  std::vector<ByteRange> ranges;
+std::vector<Range> blocks_apart(int ranks, std::int64_t bytes, std::int64_t stride) {
+  std::vector<Range> ranges;
   for (int rank = 0; rank < ranks; ++rank) {
     ranges.push_back({.begin = rank * stride, .end = rank * stride + bytes});
   }
@@ -78,7 +78,7 @@ Prepared prepare(const Recipe& recipe, const AlgorithmChoice& choice, int ranks,
   if (adds && choice.algorithm == "direct") {
     options.segment_bytes =
         std::min(options.segment_bytes, std::max(kLeastSegment, kMostStaged / std::max(1, ranks - 1)));
-    const std::vector<ByteRange> blocks = shards(recipe, ranks);
+    const std::vector<Range> blocks = shards(recipe, ranks);
     MessageGraphBuilder builder(options);
     builder.add_direct_reduce_scatter(blocks);
     if (recipe.collective == Collective::all_reduce) {
@@ -89,7 +89,7 @@ Prepared prepare(const Recipe& recipe, const AlgorithmChoice& choice, int ranks,
     return {.adds_in_one_pass = true, .choice = choice, .executor = Executor(builder.finish())};
   }
   const Program program = table(choice.algorithm, recipe.collective);
-  std::vector<ByteRange> blocks;
+  std::vector<Range> blocks;
   if (recipe.collective == Collective::all_to_all) {
     blocks = blocks_apart(ranks, bytes / ranks, bytes / ranks);
     blocks.insert(blocks.end(), blocks.begin(), blocks.begin() + ranks);

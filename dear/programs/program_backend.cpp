@@ -228,9 +228,9 @@ void Programs::carry(const Request& request, const Describe& what, Deadline dead
     std::memcpy(arguments.data, memory_of(request.view), static_cast<std::size_t>(bytes));
   }
   execute(prepared, heading_of(sequence_, request), arguments, what, deadline);
-  if (prepared.where == Where::on_copy && own.count() > 0) {
+  if (prepared.where == Where::on_copy && !own.empty()) {
     std::memcpy(memory_of(request.view) + own.begin * element, arguments.data + own.begin * element,
-                static_cast<std::size_t>(own.count() * element));
+                static_cast<std::size_t>(own.size() * element));
   }
   const bool adds = reduces(request.collective);
   if (adds && averages && !prepared.adds_in_one_pass) {
@@ -251,22 +251,22 @@ void Programs::gather_and_add(Prepared& prepared, const Request& request, const 
   const Range wanted = request.collective == Collective::all_reduce
                            ? Range{0, view.count}
                            : shard_of(view.count, view.dtype, size_, rank_);
-  if (wanted.count() > 0) {
+  if (!wanted.empty()) {
     std::vector<const std::byte*> sources;
     for (int rank = 0; rank < size_; ++rank) {
       sources.push_back(all + prepared.stride * rank + wanted.begin * element);
     }
     collective::reduce(view.dtype, request.reduction, sources, memory_of(view) + wanted.begin * element,
-                       wanted.count());
+                       wanted.size());
   }
 }
 
 void Programs::divide(const Request& request, Range elements) const {
-  if (elements.count() > 0) {
+  if (!elements.empty()) {
     std::byte* data = memory_of(request.view) + elements.begin * size_of(request.view.dtype);
     const void* const source = data;
     collective::find_kernel(request.view.dtype, Reduction::average)({.data = &source, .count = 1}, data,
-                                                                    elements.count(), size_);
+                                                                    elements.size(), size_);
   }
 }
 

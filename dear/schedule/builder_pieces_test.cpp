@@ -38,7 +38,7 @@ TEST(Builder, AcceptsPiecesThatFollowOneAnother) {
   Pieces pieces;
   pieces.program();
   const StepId first = pieces.reduce(piece(0, 16));
-  const StepId second = pieces.builder.add(piece(16, Piece{}.end), pieces.network);
+  const StepId second = pieces.builder.add(piece(16, kWholeBucket.end), pieces.network);
   pieces.builder.edge(first, second);
   const StepId updated = pieces.update(UpdateScope::whole, first);
   pieces.builder.edge(second, updated);
@@ -70,12 +70,12 @@ TEST(Builder, RefusesPiecesThatAreNoPartition) {
 
 // Bucket 0 scattered, updated and gathered in two pieces that go by themselves.
 struct Scattered : Pieces {
-  Piece of_update{0, 16}, of_gather{0, 16};  // of the first
+  Range of_update{0, 16}, of_gather{0, 16};  // of the first
   OptionsOf options = OptionsOf::this_commit;
   bool after_last_commit = false;
   Schedule made() {
     program();
-    for (const Piece& piece : {Piece{0, 16}, Piece{16, 32}}) {
+    for (const Range& piece : {Range{0, 16}, Range{16, 32}}) {
       const bool first = piece.begin == 0;
       const StepId scattered = reduce({Collective::reduce_scatter, Payload::gradients, 0, piece, Reach::all});
       const StepId updated =
@@ -136,8 +136,8 @@ TEST(Builder, AnUpdateAheadOfTheCommitFollowsTheLastOne) {
 struct InNodes : Pieces {
   Reach gather = Reach::inside;
   int all_reduces = 1;
-  Communicate scatter{Collective::reduce_scatter, Payload::gradients, 0, {}, Reach::inside};
-  Communicate across{Collective::all_reduce, Payload::gradients, 0, {}, Reach::across};
+  Communicate scatter{Collective::reduce_scatter, Payload::gradients, 0, kWholeBucket, Reach::inside};
+  Communicate across{Collective::all_reduce, Payload::gradients, 0, kWholeBucket, Reach::across};
   Schedule made() {
     program();
     StepId reduced = reduce(scatter);
@@ -147,8 +147,8 @@ struct InNodes : Pieces {
       reduced = added;
     }
     const StepId updated = update(UpdateScope::shard, reduced);
-    const StepId gathered =
-        builder.add(Communicate{Collective::all_gather, Payload::parameters, 0, {}, gather}, network);
+    const StepId gathered = builder.add(
+        Communicate{Collective::all_gather, Payload::parameters, 0, kWholeBucket, gather}, network);
     builder.edge(updated, gathered);
     publish(gathered);
     return build();

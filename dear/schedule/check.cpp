@@ -138,7 +138,7 @@ void ScheduleCheck::collective(StepId step) const {
       (work.collective == Collective::all_reduce || (gradients && work.collective == Collective::all_gather)))
     refuse(schedule_, "{} does not exist: inside nodes gradients are scattered, and parameters gathered",
            describe(schedule_, step));
-  if (work.piece.whole()) return;
+  if (work.piece == kWholeBucket) return;
   if (work.payload == Payload::parameters_again || (gradients && work.collective == Collective::all_gather) ||
       work.reach != Reach::all)
     refuse(schedule_, "{} cannot come in pieces: let it carry the whole bucket", describe(schedule_, step));

@@ -48,7 +48,7 @@ class ScheduleCheck {
   [[nodiscard]] BucketSteps part_of(const BucketSteps& steps, StepId reduction) const;
   [[nodiscard]] Passage passage(BucketId bucket, const BucketSteps& steps) const;
   void same_reach(const BucketSteps& steps) const;
-  [[nodiscard]] Piece piece_of(StepId step) const;
+  [[nodiscard]] Range piece_of(StepId step) const;
   void coverage(BucketId bucket, std::vector<StepId> reductions) const;
 
   const Schedule& schedule_;

@@ -8,7 +8,7 @@
 
 namespace dear {
 
-Piece ScheduleCheck::piece_of(StepId step) const {
+Range ScheduleCheck::piece_of(StepId step) const {
   const Work& work = schedule_.steps()[step].work;
   if (const auto* update = std::get_if<Update>(&work)) return update->piece;
   return std::get<Communicate>(work).piece;
@@ -163,7 +163,7 @@ std::vector<ScheduleCheck::Passage> ScheduleCheck::passages() const {
                                   std::pair(&steps.parameter_gathers, "gathers")};
     for (const auto& [those, what] : in_pieces)
       for (const StepId step : *those)
-        if (scatters == 0 ? !piece_of(step).whole()
+        if (scatters == 0 ? piece_of(step) != kWholeBucket
                           : std::none_of(steps.reductions.begin(), steps.reductions.end(),
                                          [&](StepId other) { return piece_of(other) == piece_of(step); }))
           refuse(schedule_,

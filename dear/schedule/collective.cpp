@@ -18,7 +18,7 @@ const cost::CollectiveTimes::Seconds& times_of(Collective collective, const cost
   }
 }
 
-std::int64_t bytes_of(const Piece& piece, const Bucket& bucket) {
+std::int64_t bytes_of(const Range& piece, const Bucket& bucket) {
   return std::min(piece.end, bucket.bytes) - piece.begin;
 }
 

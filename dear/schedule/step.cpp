@@ -35,9 +35,9 @@ std::string_view name_of(Reach reach) {
   return "";
 }
 
-std::string name_of(const Piece& piece) {
-  if (piece.whole()) return "";
-  if (piece.end == Piece{}.end) return fmt::format(", bytes from {}", piece.begin);
+std::string name_of(const Range& piece) {
+  if (piece == kWholeBucket) return "";
+  if (piece.end == kWholeBucket.end) return fmt::format(", bytes from {}", piece.begin);
   return fmt::format(", bytes {} to {}", piece.begin, piece.end);
 }
 

@@ -8,6 +8,7 @@
 
 #include "dear/base/collective.h"
 #include "dear/base/ids.h"
+#include "dear/base/range.h"
 
 namespace dear {
 
@@ -42,14 +43,10 @@ struct Backward {
   LayerId layer;
 };
 struct Commit {};
-// Those bytes of a bucket that one of several collectives carries, or one of several updates changes; by
-// default all of them. A piece that is scattered has shards of its own: rank p owns the p-th part of it.
-struct Piece {
-  std::int64_t begin = 0;
-  std::int64_t end = std::numeric_limits<std::int64_t>::max();  // or the bucket's end, if that is before
-  [[nodiscard]] bool whole() const { return *this == Piece{}; }
-  friend bool operator==(const Piece&, const Piece&) = default;
-};
+// The bytes of a bucket that one of several collectives carries, or one of several updates changes, are a
+// range; this one is all of them, however many. A range that is scattered has shards of its own: rank p owns
+// the p-th part of it.
+inline constexpr Range kWholeBucket{.begin = 0, .end = std::numeric_limits<std::int64_t>::max()};
 // Which ranks take part. Where no two ranks share a node, `inside` is a rank alone and `across` is all.
 enum class Reach : std::uint8_t {
   all,
@@ -60,7 +57,7 @@ struct Communicate {
   Collective collective;  // a reduce_scatter, all_gather, all_reduce or broadcast
   Payload payload;
   BucketId bucket = 0;
-  Piece piece{};
+  Range piece = kWholeBucket;  // up to the end of the bucket, if that is before
   Reach reach = Reach::all;
 };
 enum class OptionsOf : std::uint8_t {
@@ -70,7 +67,7 @@ enum class OptionsOf : std::uint8_t {
 struct Update {
   UpdateScope scope;
   BucketId bucket;
-  Piece piece{};
+  Range piece = kWholeBucket;  // up to the end of the bucket, if that is before
   OptionsOf options = OptionsOf::this_commit;
 };
 using Work = std::variant<Forward, Backward, Commit, Communicate, Update>;

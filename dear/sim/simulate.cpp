@@ -70,12 +70,12 @@ struct Appearance {
     if (work.payload == Payload::parameters_again) name += " again";
     if (work.reach == Reach::inside) name += " inside";
     if (work.reach == Reach::across) name += " across";
-    if (!work.piece.whole()) name += fmt::format(", bytes {} to {}", begin, end);
+    if (work.piece != kWholeBucket) name += fmt::format(", bytes {} to {}", begin, end);
     return {std::move(name), Activity::communication};
   }
   NameAndActivity operator()(const Update& work) const {
     std::string name = fmt::format("update bucket {}", work.bucket);
-    if (!work.piece.whole()) name += fmt::format(", bytes {} to {}", work.piece.begin, work.piece.end);
+    if (work.piece != kWholeBucket) name += fmt::format(", bytes {} to {}", work.piece.begin, work.piece.end);
     return {std::move(name), Activity::update};
   }
 };

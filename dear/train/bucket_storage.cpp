@@ -153,7 +153,7 @@ std::vector<ElementwiseOptimizer::FlatRun> BucketStorage::runs(std::size_t part)
 
 void BucketStorage::zero_gradients(const Range& range) {
   const std::int64_t size = size_of(layout_.dtype);
-  std::memset(gradient_buffer_.data() + range.begin * size, 0, range.count() * size);
+  std::memset(gradient_buffer_.data() + range.begin * size, 0, range.size() * size);
 }
 
 BucketWire::Flat BucketStorage::flat() const {

@@ -358,7 +358,7 @@ bool all_zero(const torch::Tensor& values, const Range& elements, std::uint64_t 
 
 void mark_unused(torch::Tensor& gradients, const Range& elements) {
   if (!all_zero(gradients, elements, 0)) return;
-  gradients.narrow(0, elements.begin, elements.count()).fill_(-0.0);
+  gradients.narrow(0, elements.begin, elements.size()).fill_(-0.0);
 }
 
 bool is_marked_unused(const torch::Tensor& gradients, const Range& elements) {

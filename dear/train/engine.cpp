@@ -134,7 +134,7 @@ std::span<const Engine::Part> Engine::add_parts(BucketId bucket, const BucketLay
 Range Engine::own_range(const Part& part) const {
   if (!part.scattered) return part.elements;
   const Range shard =
-      shard_of(part.elements.count(), grouping_->buckets()[part.bucket].dtype, group_.size(), group_.rank());
+      shard_of(part.elements.size(), grouping_->buckets()[part.bucket].dtype, group_.size(), group_.rank());
   return {part.elements.begin + shard.begin, part.elements.begin + shard.end};
 }
 

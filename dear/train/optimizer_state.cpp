@@ -50,7 +50,7 @@ Engine::OptimizerState Engine::optimizer_state() {
         if (!scattered) continue;
         const View view{.buffer = buffer,
                         .offset_bytes = elements.begin * size_of(layout.dtype),
-                        .count = elements.count(),
+                        .count = elements.size(),
                         .dtype = layout.dtype};
         group_.all_gather(view).wait();
       }

@@ -23,7 +23,7 @@ Request BucketWire::request_of(const Communicate& work) const {
   View view = work.payload == Payload::gradients ? flat.gradients : flat.parameters;
   const Range part = part_of(work.piece, flat.bucket_bytes, view.count, view.dtype);
   view.offset_bytes += part.begin * size_of(view.dtype);
-  view.count = part.count();
+  view.count = part.size();
   return {.collective = work.collective,
           .view = view,
           .output = {},

@@ -27,7 +27,7 @@ struct Rank {
         decision{.buffer = group.allocate(kDecisionBytes), .count = kDecisionBytes, .dtype = DType::u8},
         wire(group, {flat}, [this](const StepEnd& end) { ended.set_value(end); }, decision) {}
 
-  StepEnd run(Collective op, Payload payload, Piece piece = {}) {
+  StepEnd run(Collective op, Payload payload, Range piece = kWholeBucket) {
     ended = {};
     auto result = ended.get_future();
     wire.start({.step = 7, .iteration = 3}, {.work = Communicate{op, payload, 0, piece}, .lane = 0});
@@ -83,7 +83,7 @@ TEST(BucketWire, AveragesGradientsAndGathersParameters) {
 TEST(BucketWire, MovesPiecesByThemselves) {
   on_two_ranks([](int r, Rank& rank) {
     const std::array<Range, 2> parts = {Range{0, 48}, Range{48, kCount}};
-    const std::array<Piece, 2> pieces = {Piece{0, 200}, Piece{.begin = 200}};
+    const std::array<Range, 2> pieces = {Range{0, 200}, Range{200, kWholeBucket.end}};
     float* const gradients = floats(rank.flat.gradients);
     float* const parameters = floats(rank.flat.parameters);
     for (std::int64_t i = 0; i < kCount; ++i) gradients[i] = static_cast<float>(r == 0 ? i : 3 * i);
@@ -91,7 +91,7 @@ TEST(BucketWire, MovesPiecesByThemselves) {
       SCOPED_TRACE(at);
       const Range& part = parts.at(at);
       EXPECT_FALSE(rank.run(Collective::reduce_scatter, Payload::gradients, pieces.at(at)).error);
-      const Range own = shard_of(part.count(), DType::f32, 2, r);
+      const Range own = shard_of(part.size(), DType::f32, 2, r);
       for (std::int64_t i = part.begin + own.begin; i < part.begin + own.end; ++i) {
         EXPECT_EQ(gradients[i], 2.0F * static_cast<float>(i));
         parameters[i] = static_cast<float>(i) + 0.5F;
@@ -134,7 +134,7 @@ TEST(BucketWire, RefusesWhatIsNotOfABucketOrNotOfAllRanks) {
   on_two_ranks([](int, Rank& rank) {
     for (const Communicate& work :
          {Communicate{Collective::broadcast, Payload::buffers},
-          Communicate{Collective::all_reduce, Payload::gradients, 0, {}, Reach::across}})
+          Communicate{Collective::all_reduce, Payload::gradients, 0, kWholeBucket, Reach::across}})
       EXPECT_THROW(rank.wire.start({.step = 7, .iteration = 0}, {.work = work, .lane = 0}), ScheduleError);
   });
 }

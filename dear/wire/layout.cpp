@@ -30,7 +30,7 @@ BucketLayout lay_out(const Bucket& bucket, const Workload& workload,
   return layout;
 }
 
-Range part_of(const Piece& piece, std::int64_t bucket_bytes, std::int64_t elements, DType dtype) {
+Range part_of(const Range& piece, std::int64_t bucket_bytes, std::int64_t elements, DType dtype) {
   const std::int64_t alignment = kAlignmentBytes / size_of(dtype);
   const auto border = [&](std::int64_t byte) {
     if (byte <= 0) return std::int64_t{0};
@@ -44,8 +44,8 @@ Range part_of(const Piece& piece, std::int64_t bucket_bytes, std::int64_t elemen
 std::vector<Run> runs_within(const BucketLayout& layout, const Range& range) {
   std::vector<Run> parts;
   for (const Run& run : layout.runs) {
-    const Range part{std::max(run.range.begin, range.begin), std::min(run.range.end, range.end)};
-    if (part.begin < part.end) parts.push_back({run.rule, part});
+    const Range part = intersection(run.range, range);
+    if (!part.empty()) parts.push_back({run.rule, part});
   }
   return parts;
 }

@@ -66,11 +66,11 @@ TEST(Layout, PiecesPartitionTheBuffer) {
       ASSERT_EQ(part.begin, covered);
       ASSERT_EQ(part.begin % 16, 0);
       ASSERT_LE(part.begin, part.end);
-      ASSERT_LE(part.count() * 4, piece * layout.bytes() / bucket.bytes + 128);
+      ASSERT_LE(part.size() * 4, piece * layout.bytes() / bucket.bytes + 128);
       covered = part.end;
     }
     ASSERT_EQ(covered, layout.elements);
-    EXPECT_EQ(part_of({}, bucket.bytes, layout.elements, DType::f32), (Range{0, layout.elements}));
+    EXPECT_EQ(part_of(kWholeBucket, bucket.bytes, layout.elements, DType::f32), (Range{0, layout.elements}));
   }
 }
 
@@ -96,7 +96,7 @@ TEST(Layout, ShardsPartitionTheRuns) {
         EXPECT_EQ(run.range.begin % 16, 0);
         EXPECT_EQ(run.range.end % 16, 0);
         next = run.range.end;
-        covered += run.range.count();
+        covered += run.range.size();
       }
     }
     EXPECT_EQ(covered, layout.elements);

@@ -121,8 +121,8 @@ void act(std::size_t number, const Job& job, int member) {
     std::vector<void*> received(part.receives.size() + part.reduces.size());
     for (const algorithm::Transfer& transfer : part.sends) {
       std::uint64_t bytes = 0;
-      for (const algorithm::Blocks& blocks : transfer.blocks)
-        bytes += static_cast<std::uint64_t>(blocks.count()) * job.block_bytes;
+      for (const Range& blocks : transfer.blocks)
+        bytes += static_cast<std::uint64_t>(blocks.size()) * job.block_bytes;
       messages.push_back(mailbox(member, transfer.peer)->put_async(&payload, bytes));
     }
     std::size_t slot = 0;

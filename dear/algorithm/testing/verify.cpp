@@ -19,9 +19,9 @@ struct Value {
   friend bool operator==(const Value&, const Value&) = default;
 };
 
-std::vector<int> listed(const std::vector<Blocks>& blocks) {
+std::vector<int> listed(const std::vector<Range>& blocks) {
   std::vector<int> all;
-  for (const Blocks& range : blocks) {
+  for (const Range& range : blocks) {
     for (int block = range.begin; block < range.end; ++block) {
       all.push_back(block);
     }
@@ -175,8 +175,8 @@ class Play {
            program_.collective == Collective::all_gather || program_.collective == Collective::all_to_all;
   }
   [[nodiscard]] bool owns(int rank, int block) const {
-    const Blocks own = own_blocks(program_, rank);
-    return block >= own.begin && block < own.end;
+    const Range own = own_blocks(program_, rank);
+    return own.contains(block);
   }
   [[nodiscard]] bool begins_with(int rank, int block) const {
     switch (program_.collective) {
@@ -219,9 +219,9 @@ class Play {
           wanted.from = only(program_.root);
           break;
         case Collective::all_to_all: {
-          const Blocks own = own_blocks(program_, rank);
+          const Range own = own_blocks(program_, rank);
           place = program_.blocks + block;
-          wanted = {.block = own.begin + block % own.count(), .from = only(owner_of(block))};
+          wanted = {.block = static_cast<int>(own.begin + block % own.size()), .from = only(owner_of(block))};
           break;
         }
       }

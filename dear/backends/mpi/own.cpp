@@ -40,7 +40,7 @@ void divide(std::byte* data, std::int64_t count, int by) {
 bool MpisOwn::can(const Request& request) const {
   const View& view = request.view;
   if (request.collective == Collective::reduce_scatter || request.collective == Collective::all_gather) {
-    const std::int64_t block = shard_of(view.count, view.dtype, mpi_.size(), 0).count();
+    const std::int64_t block = shard_of(view.count, view.dtype, mpi_.size(), 0).size();
     if (view.count == 0 || block * mpi_.size() != view.count) {
       return false;
     }
@@ -67,9 +67,9 @@ void MpisOwn::run(const Request& request, const transport::Channels::Describe& w
                          : Range{.begin = 0, .end = view.count};
   std::byte* const first = start_of(view) + part.begin * size_of(view.dtype);
   if (view.dtype == DType::f64) {
-    divide<double>(first, part.count(), mpi_.size());
+    divide<double>(first, part.size(), mpi_.size());
   } else {
-    divide<float>(first, part.count(), mpi_.size());
+    divide<float>(first, part.size(), mpi_.size());
   }
 }
 

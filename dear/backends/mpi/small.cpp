@@ -102,7 +102,7 @@ void SmallCollectives::run(const Request& request, std::uint64_t sequence,
   std::byte* const vector = view.count > 0 ? view.buffer.data() + view.offset_bytes : nullptr;
   const bool whole = request.collective == Collective::all_reduce;
   const bool gathers = request.collective == Collective::all_gather;
-  const std::int64_t block = whole ? view.count : shard_of(view.count, view.dtype, size_, 0).count();
+  const std::int64_t block = whole ? view.count : shard_of(view.count, view.dtype, size_, 0).size();
   // In bytes: the part of the vector that belongs to a rank.
   const auto part = [&](int rank) {
     const std::int64_t begin = whole ? 0 : std::min(view.count, rank * block);
@@ -110,23 +110,23 @@ void SmallCollectives::run(const Request& request, std::uint64_t sequence,
   };
   for (transport::EagerMessage& message : messages_) {
     const Range sent = part(gathers ? rank_ : message.peer);
-    if (sent.count() > 0) {
-      std::memcpy(out(message.peer), vector + sent.begin, static_cast<std::size_t>(sent.count()));
+    if (!sent.empty()) {
+      std::memcpy(out(message.peer), vector + sent.begin, static_cast<std::size_t>(sent.size()));
     }
-    message.bytes = sent.count();
+    message.bytes = sent.size();
   }
   exchange(programs::heading_of(sequence, request), what, deadline);
   if (gathers) {
     for (const transport::EagerMessage& message : messages_) {
       const Range shard = part(message.peer);
-      if (shard.count() > 0) {
-        std::memcpy(vector + shard.begin, in(message.peer), static_cast<std::size_t>(shard.count()));
+      if (!shard.empty()) {
+        std::memcpy(vector + shard.begin, in(message.peer), static_cast<std::size_t>(shard.size()));
       }
     }
     return;
   }
   const Range reduced = part(rank_);
-  if (reduced.count() == 0) {
+  if (reduced.empty()) {
     return;
   }
   std::byte* const result = vector + reduced.begin;
@@ -134,7 +134,7 @@ void SmallCollectives::run(const Request& request, std::uint64_t sequence,
   for (int rank = 0; rank < size_; ++rank) {
     sources_.push_back(rank == rank_ ? result : in(rank));
   }
-  collective::reduce(view.dtype, request.reduction, sources_, result, reduced.count() / element);
+  collective::reduce(view.dtype, request.reduction, sources_, result, reduced.size() / element);
 }
 
 }  // namespace dear::backends

@@ -17,7 +17,7 @@ Stores stores_of(const CollectiveMemory& memory) {
 }
 
 void reduce_range(const CollectiveMemory& memory, Range range) {
-  if (range.count() <= 0) {
+  if (range.empty()) {
     return;
   }
   const std::int64_t offset = range.begin * element_bytes(memory);
@@ -27,14 +27,14 @@ void reduce_range(const CollectiveMemory& memory, Range range) {
   }
   collective::reduce(memory.request.view.dtype, memory.request.reduction,
                      std::span(sources).first(static_cast<std::size_t>(memory.size)), memory.out + offset,
-                     range.count());
+                     range.size());
 }
 
 void copy_range(const CollectiveMemory& memory, int from, Range range, Stores stores) {
   const std::int64_t element = element_bytes(memory);
   const std::byte* part = memory.parts[static_cast<std::size_t>(from)];
-  if (part != memory.out && range.count() > 0) {
-    copy(memory.out + range.begin * element, part + range.begin * element, range.count() * element, stores);
+  if (part != memory.out && !range.empty()) {
+    copy(memory.out + range.begin * element, part + range.begin * element, range.size() * element, stores);
   }
 }
 
@@ -65,7 +65,7 @@ void give_shard(const CollectiveMemory& memory) {
   const std::int64_t element = element_bytes(memory);
   const Range own = memory.shard(memory.rank);
   const std::int64_t first = own.begin * element;
-  const std::int64_t bytes = own.count() * element;
+  const std::int64_t bytes = own.size() * element;
   const Stores stores = stores_of(memory);
   for (std::int64_t chunk = (bytes - 1) / kChunkBytes; chunk >= 0 && bytes > 0; --chunk) {
     const std::int64_t at = chunk * kChunkBytes;
@@ -88,7 +88,7 @@ void reduce_for_all(const CollectiveMemory& memory) {
     for (int step = 1; step < memory.size; ++step) {
       std::byte* const part = memory.parts[static_cast<std::size_t>(after(memory, step))];
       std::memcpy(part + begin * element, memory.out + begin * element,
-                  static_cast<std::size_t>(range.count() * element));
+                  static_cast<std::size_t>(range.size() * element));
     }
   }
 }

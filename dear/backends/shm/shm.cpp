@@ -300,9 +300,9 @@ Timing Shm::run_on_all(const Request& request, Deadline deadline) {
   const bool tiny = bytes <= Control::kBriefBytes;
   if (moves && small) {
     const Range range = brought_bytes(request, rank_, size_);
-    if (range.count() > 0) {
+    if (!range.empty()) {
       std::byte* const to = tiny ? control_->brief_for_next().data : control_->note(rank_, sequence_);
-      std::memcpy(to + range.begin, view.of(rank_) + range.begin, static_cast<std::size_t>(range.count()));
+      std::memcpy(to + range.begin, view.of(rank_) + range.begin, static_cast<std::size_t>(range.size()));
     }
   }
   Timing timing = enter(mine, begin_now(request).begin, request.timed, what, deadline, request.waiting);

@@ -119,7 +119,7 @@ class TwoLevel final : public Backend {
     return shard_of(request.view.count, request.view.dtype, size(), rank_at(host, local));
   }
   [[nodiscard]] std::int64_t stride(const Request& request) const {
-    return shard_of(request.view.count, request.view.dtype, size(), 0).count();
+    return shard_of(request.view.count, request.view.dtype, size(), 0).size();
   }
   // Elements [first, ...) of a view as local rank `local` has it.
   [[nodiscard]] std::byte* at(const View& view, int local, std::int64_t first) const {
@@ -163,14 +163,14 @@ void TwoLevel::add_up_inside(const Request& request, const View& scratch) const 
   const Request summed = across(request, scratch);
   for (int host = 0; host < hosts_; ++host) {
     const Range range = shard(request, host, host_->rank());
-    if (range.count() <= 0) {
+    if (range.empty()) {
       continue;
     }
     for (int local = 0; local < locals_; ++local) {
       sources[static_cast<std::size_t>(local)] = at(request.view, local, range.begin);
     }
     collective::reduce(request.view.dtype, summed.reduction, sources,
-                       at(scratch, host_->rank(), host * stride(request)), range.count());
+                       at(scratch, host_->rank(), host * stride(request)), range.size());
   }
 }
 
@@ -188,28 +188,28 @@ void TwoLevel::reduce_scatter(const Request& request, Deadline deadline) {
   add_up_inside(request, scratch);
   across_->run(across(request, scratch), deadline);
   const Range own = shard(request, across_->rank(), host_->rank());
-  if (own.count() > 0) {
+  if (!own.empty()) {
     std::byte* sum = at(scratch, host_->rank(), across_->rank() * stride(request));
-    divide(request, sum, own.count());
-    copy_elements(request.view, at(request.view, host_->rank(), own.begin), sum, own.count());
+    divide(request, sum, own.size());
+    copy_elements(request.view, at(request.view, host_->rank(), own.begin), sum, own.size());
   }
 }
 
 void TwoLevel::all_gather(const Request& request, Deadline deadline) {
   const View scratch = scratch_for(request, hosts_ * stride(request), deadline);
   const Range own = shard(request, across_->rank(), host_->rank());
-  if (own.count() > 0) {
+  if (!own.empty()) {
     copy_elements(request.view, at(scratch, host_->rank(), across_->rank() * stride(request)),
-                  at(request.view, host_->rank(), own.begin), own.count());
+                  at(request.view, host_->rank(), own.begin), own.size());
   }
   across_->run(across(request, scratch), deadline);
   host_->run({}, deadline);
   for (int local = 0; local < locals_; ++local) {
     for (int host = 0; host < hosts_; ++host) {
       const Range range = shard(request, host, local);
-      if (range.count() > 0 && rank_at(host, local) != rank()) {
+      if (!range.empty() && rank_at(host, local) != rank()) {
         copy_elements(request.view, at(request.view, host_->rank(), range.begin),
-                      at(scratch, local, host * stride(request)), range.count());
+                      at(scratch, local, host * stride(request)), range.size());
       }
     }
   }
@@ -221,17 +221,17 @@ void TwoLevel::all_reduce(const Request& request, Deadline deadline) {
   across_->run(across(request, scratch), deadline);
   for (int host = 0; host < hosts_; ++host) {
     const Range range = shard(request, host, host_->rank());
-    if (range.count() > 0) {
-      divide(request, at(scratch, host_->rank(), host * stride(request)), range.count());
+    if (!range.empty()) {
+      divide(request, at(scratch, host_->rank(), host * stride(request)), range.size());
     }
   }
   host_->run({}, deadline);
   for (int local = 0; local < locals_; ++local) {
     for (int host = 0; host < hosts_; ++host) {
       const Range range = shard(request, host, local);
-      if (range.count() > 0) {
+      if (!range.empty()) {
         copy_elements(request.view, at(request.view, host_->rank(), range.begin),
-                      at(scratch, local, host * stride(request)), range.count());
+                      at(scratch, local, host * stride(request)), range.size());
       }
     }
   }

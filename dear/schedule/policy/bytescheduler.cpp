@@ -45,7 +45,7 @@ std::vector<BucketPart> by_priority(const Workload& workload, const Grouping& gr
       const BucketId bucket = *waiting.begin();
       const std::int64_t begin = sent[bucket], all = grouping.buckets()[bucket].bytes;
       const std::int64_t bytes = std::min(kPartitionBytes, all - begin);
-      parts.push_back({bucket, bytes == all ? Piece{} : Piece{begin, begin + bytes}});
+      parts.push_back({bucket, bytes == all ? kWholeBucket : Range{begin, begin + bytes}});
       network_free = std::max(now, network_free) +
                      seconds_of_joint(Collective::all_reduce, begin, begin + bytes, times);
       in_flight.push_back({network_free, bytes});

@@ -42,7 +42,7 @@ Schedule make_dear_eager(const Workload& workload, const Grouping& grouping,
   const auto [parcels, order] = best_transport(workload, grouping, times);
   const auto piece_of = [&cuts = parcels.cuts, &grouping](std::uint32_t parcel) {
     const auto& [bucket, begin, end] = cuts[parcel];
-    return begin == 0 && end == grouping.buckets()[bucket].bytes ? Piece{} : Piece{begin, end};
+    return begin == 0 && end == grouping.buckets()[bucket].bytes ? kWholeBucket : Range{begin, end};
   };
   // Steps of a lane stand in its order, and an edge needs both its steps; so updates, which stand on another
   // lane than what they wait for and what waits for them, are added in between in an order of their own.

@@ -16,7 +16,7 @@ Schedule make_sharded(Iteration iteration, std::size_t layer_count, Reach reach)
   std::vector<StepId> reduced(units.size());
   const auto reduce_next = [&] {
     const BucketId bucket = *reduction++;
-    reduced[bucket] = iteration.reduce(Collective::reduce_scatter, bucket, {}, reach);
+    reduced[bucket] = iteration.reduce(Collective::reduce_scatter, bucket, kWholeBucket, reach);
     if (reach == Reach::inside) reduced[bucket] = iteration.reduce_across(bucket, reduced[bucket]);
   };
   const auto layers = static_cast<LayerId>(layer_count);

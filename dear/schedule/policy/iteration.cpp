@@ -47,15 +47,15 @@ void Iteration::broadcast_buffers() {
 
 void Iteration::gather_under_forward(Reach reach) {
   for (const BucketId bucket : forward_order()) {
-    gathers_.push_back(
-        builder_.add(Communicate{Collective::all_gather, Payload::parameters, bucket, {}, reach}, network_));
+    gathers_.push_back(builder_.add(
+        Communicate{Collective::all_gather, Payload::parameters, bucket, kWholeBucket, reach}, network_));
     for (const LayerId layer : users(bucket)) builder_.edge(gathers_[bucket], forward_[layer]);
     const LayerId reached = bucket == 0 ? 0 : users(bucket - 1).front();
     if (reached > 0) builder_.edge(forward_[reached - 1], gathers_[bucket]);
   }
 }
 
-StepId Iteration::reduce(Collective op, BucketId bucket, Piece piece, Reach reach) {
+StepId Iteration::reduce(Collective op, BucketId bucket, Range piece, Reach reach) {
   const StepId step = builder_.add(Communicate{op, Payload::gradients, bucket, piece, reach}, network_);
   std::optional<StepId>& first = first_piece_[bucket];
   if (first && op == Collective::all_reduce) {
@@ -69,12 +69,12 @@ StepId Iteration::reduce(Collective op, BucketId bucket, Piece piece, Reach reac
 
 StepId Iteration::reduce_across(BucketId bucket, StepId after) {
   const StepId step = builder_.add(
-      Communicate{Collective::all_reduce, Payload::gradients, bucket, {}, Reach::across}, network_);
+      Communicate{Collective::all_reduce, Payload::gradients, bucket, kWholeBucket, Reach::across}, network_);
   builder_.edge(after, step);
   return step;
 }
 
-StepId Iteration::gather(Payload payload, BucketId bucket, StepId after, Piece piece, Reach reach) {
+StepId Iteration::gather(Payload payload, BucketId bucket, StepId after, Range piece, Reach reach) {
   const StepId step =
       builder_.add(Communicate{Collective::all_gather, payload, bucket, piece, reach}, network_);
   builder_.edge(after, step);
@@ -83,7 +83,7 @@ StepId Iteration::gather(Payload payload, BucketId bucket, StepId after, Piece p
 
 void Iteration::gather_again(BucketId bucket, std::optional<LayerId> after, Reach reach) {
   const StepId step = builder_.add(
-      Communicate{Collective::all_gather, Payload::parameters_again, bucket, {}, reach}, network_);
+      Communicate{Collective::all_gather, Payload::parameters_again, bucket, kWholeBucket, reach}, network_);
   builder_.edge(after ? backward_[*after] : forward_.back(), step);
   for (const LayerId layer : users(bucket)) builder_.edge(forward_[layer], step).edge(step, backward_[layer]);
 }
@@ -94,7 +94,7 @@ StepId Iteration::update(UpdateScope scope, BucketId bucket, LaneId lane, StepId
   return step;
 }
 
-StepId Iteration::update_ahead(BucketId bucket, Piece piece, LaneId lane, StepId after) {
+StepId Iteration::update_ahead(BucketId bucket, Range piece, LaneId lane, StepId after) {
   const StepId step = add_update({UpdateScope::shard, bucket, piece, OptionsOf::last_commit}, lane, after);
   builder_.edge(commit_, step, 1);
   return step;

@@ -39,7 +39,7 @@ Schedule make_sharded(Iteration iteration, std::size_t layer_count, Reach reach)
 // forward waits for its own buckets alone.
 struct BucketPart {
   BucketId bucket;
-  Piece piece;
+  Range piece;
 };
 Schedule make_in_order(Iteration iteration, const std::vector<BucketPart>& parts);
 

@@ -50,7 +50,7 @@ std::vector<BucketPart> in_two_phases(const Workload& workload, const Grouping& 
         continue;
       }
     }
-    parts.push_back({bucket, bytes == all ? Piece{} : Piece{begin, begin + bytes}});
+    parts.push_back({bucket, bytes == all ? kWholeBucket : Range{begin, begin + bytes}});
     now += seconds_of(Collective::all_reduce, bytes, times);
     sent[bucket] += bytes;
     if (sent[bucket] == all) waiting.erase(bucket);
