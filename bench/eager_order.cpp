@@ -16,7 +16,7 @@
 
 #include "dear/cluster/presets.h"
 #include "dear/cost/cluster_times.h"
-#include "dear/fusion/parcels.h"
+#include "dear/fusion/chunks.h"
 #include "dear/fusion/planned.h"
 #include "dear/sim/evaluate.h"
 #include "dear/zoo/make_workload.h"
@@ -69,20 +69,20 @@ bool orders(std::size_t count) {
   double slowest = 0, farthest = 1;
   bool right = true;
   for (int round = 0; round < rounds; ++round) {
-    std::vector<dear::Parcel> parcels(count);
+    std::vector<dear::TimedChunk> chunks(count);
     double backward = 0, forward = 0;
     const double network = 2 * unit(random);
-    for (std::size_t parcel = count; parcel-- > 0;) {
+    for (std::size_t chunk = count; chunk-- > 0;) {
       const double seconds = network * unit(random);
-      parcels[parcel] = {.ready = backward += 2 * unit(random),
+      chunks[chunk] = {.ready = backward += 2 * unit(random),
                          .scatter = seconds,
                          .update = 0.01 * unit(random),
                          .gather = seconds,
                          .forward_left = forward += unit(random)};
     }
     dear::EagerOrder order;
-    slowest = std::max(slowest, seconds_of([&] { order = eager_order(parcels, backward + forward); }));
-    const double least = least_seconds(parcels, backward + forward);
+    slowest = std::max(slowest, seconds_of([&] { order = eager_order(chunks, backward + forward); }));
+    const double least = least_seconds(chunks, backward + forward);
     farthest = std::max(farthest, order.seconds / least);
     right = right && order.seconds >= least * (1 - kRounding);
   }

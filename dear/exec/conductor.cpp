@@ -11,7 +11,7 @@ namespace dear {
 
 namespace {
 
-// The books know a reduction and a publication of each piece of a bucket, both between one forward and the
+// The books know a reduction and a publication of each chunk of a bucket, both between one forward and the
 // next. Of two network lanes, whichever of two collectives came first would differ between ranks.
 void require_runnable(const Schedule& schedule) {
   const auto carries = [](const Lane& lane) { return lane.kind == LaneKind::network && !lane.steps.empty(); };
@@ -132,7 +132,7 @@ bool Conductor::updates_ahead(BucketId bucket) const {
          OptionsOf::last_commit;
 }
 
-// Until its updates and its publishers are done, one for each piece.
+// Until its updates and its publishers are done, one for each chunk.
 void Conductor::expect_steps(BucketId bucket) {
   const auto publishers = static_cast<int>(schedule_.publishers_of(bucket).size());
   const auto updates = static_cast<int>(schedule_.updates_of(bucket).size());

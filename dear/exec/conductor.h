@@ -141,7 +141,7 @@ class Conductor {
   Side& update_;
   Updater inline_update_;
   Options options_;
-  std::vector<bool> reduces_;  // by step: a collective that first reads gradients, or a piece of them
+  std::vector<bool> reduces_;  // by step: a collective that first reads gradients, or a chunk of them
   NetworkLane network_lane_;   // without steps where there is one rank alone
   std::vector<StepId> inline_updates_;  // on the compute lane, in order
 

@@ -30,10 +30,10 @@ Workload workload_of(int layers) {
   return workload;
 }
 
-// A bucket for each layer, cut into pieces unless their size is 0.
-Grouping in_pieces(const Workload& workload, std::int64_t piece_bytes) {
+// A bucket for each layer, cut into chunks unless their size is 0.
+Grouping in_chunks(const Workload& workload, std::int64_t chunk_bytes) {
   std::vector<Bucket> buckets = group(workload, PerLayer{}).buckets();
-  for (Bucket& bucket : buckets) bucket.piece_bytes = piece_bytes;
+  for (Bucket& bucket : buckets) bucket.chunk_bytes = chunk_bytes;
   return {workload, std::move(buckets)};
 }
 
@@ -50,9 +50,9 @@ class HandSide : public Side {
 
 struct HandRun {
   explicit HandRun(const std::string& policy, int layers = 2, Conductor::Options options = {},
-                   const cost::CollectiveTimes& times = {}, std::int64_t piece_bytes = 0)
+                   const cost::CollectiveTimes& times = {}, std::int64_t chunk_bytes = 0)
       : workload(workload_of(layers)),
-        grouping(in_pieces(workload, piece_bytes)),
+        grouping(in_chunks(workload, chunk_bytes)),
         schedule(make_schedule(find_policy(policy), workload, grouping, times)),
         conductor(
             schedule, network, update, [this](const Update& work) { inline_updates.push_back(work.bucket); },
@@ -144,7 +144,7 @@ TEST(Conductor, DearEagerGathersUnderBackward) {
                              "reduce-scatter of gradients, bucket 0", "all-gather of parameters, bucket 0"));
 }
 
-// Of 64 bytes each, in two pieces. Whichever step ends first: a bucket's gradients are free with the last of
+// Of 64 bytes each, in two chunks. Whichever step ends first: a bucket's gradients are free with the last of
 // its updates, its parameters whole with the last of its gathers, and neither before the commit.
 TEST(Conductor, ABucketInPiecesIsWholeWithItsLastPiece) {
   std::mt19937 random(5);
@@ -256,7 +256,7 @@ TEST(Conductor, RefusesSchedulesThatCanOnlyBeSimulated) {
   EXPECT_THAT(refusal("megatron"), HasSubstr("\"all-gather of parameters, bucket 1\" in the iteration after "
                                              "\"update of shard, bucket 1\""));
   EXPECT_THAT(refusal("hsdp"), HasSubstr("\"all-gather of parameters inside nodes, bucket 0\""));
-  EXPECT_EQ(refusal("bytescheduler"), "taken");  // all-reduces of pieces
+  EXPECT_EQ(refusal("bytescheduler"), "taken");  // all-reduces of chunks
   for (const Policy& policy : training_policies()) EXPECT_EQ(refusal(policy.name.data()), "taken");
 }
 
@@ -436,7 +436,7 @@ TEST(Conductor, DrainWaitsForWhatIsAtWork) {
 struct Threads {
   std::string name;
   std::string policy;
-  std::int64_t piece_bytes = 0;
+  std::int64_t chunk_bytes = 0;
 };
 class ConductorThreads : public ::testing::TestWithParam<Threads> {};
 
@@ -444,10 +444,10 @@ TEST_P(ConductorThreads, RunsManyIterationsWithoutLosingAStep) {
   constexpr int kLayers = 5;
   constexpr int kIterations = 200;
   const Workload workload = workload_of(kLayers);
-  const auto& [name, policy, piece_bytes] = GetParam();
-  const Grouping grouping = in_pieces(workload, piece_bytes);
+  const auto& [name, policy, chunk_bytes] = GetParam();
+  const Grouping grouping = in_chunks(workload, chunk_bytes);
   const Schedule schedule = make_schedule(find_policy(policy), workload, grouping,
-                                          piece_bytes > 0 ? cost::CollectiveTimes{} : kGatherUnderBackward);
+                                          chunk_bytes > 0 ? cost::CollectiveTimes{} : kGatherUnderBackward);
   struct Threaded : Side {
     SerialLane lane;
     std::function<void(Instance)> end;
@@ -499,7 +499,7 @@ INSTANTIATE_TEST_SUITE_P(Policies, ConductorThreads,
                          ::testing::Values(Threads{"serial", "serial"}, Threads{"wfbp", "wfbp"},
                                            Threads{"replicated", "dear-replicated"}, Threads{"dear", "dear"},
                                            Threads{"eager", "dear-eager"},
-                                           Threads{"pieces", "dear-eager", 16}),
+                                           Threads{"chunks", "dear-eager", 16}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

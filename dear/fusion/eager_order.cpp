@@ -10,15 +10,15 @@ namespace dear {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Branches tried, so that parcels times branches stay a matter of milliseconds.
-constexpr std::size_t kBranchesTimesParcels = 10'000;
+// Branches tried, so that chunks times branches stay a matter of milliseconds.
+constexpr std::size_t kBranchesTimesChunks = 10'000;
 constexpr std::size_t kMostBranches = 200;
 constexpr std::size_t kFewestBranches = 8;
 // Of moves: transfers played in all, and how far one goes.
 constexpr std::size_t kMostPlayed = 500'000;
 constexpr std::size_t kFarthestMove = 6;
 
-// Jobs 0 to n - 1 are the reduce-scatters of n parcels, the n after them the all-gathers.
+// Jobs 0 to n - 1 are the reduce-scatters of n chunks, the n after them the all-gathers.
 using Job = std::uint32_t;
 
 // Heads and tails of jobs, true or sharpened by a branch.
@@ -51,14 +51,14 @@ using MostUrgent = std::priority_queue<Waiting, std::vector<Waiting>, ShorterTai
 
 class Sequencer {
  public:
-  Sequencer(const std::vector<Parcel>& parcels, double compute_seconds)
-      : parcels_(parcels), count_(static_cast<Job>(parcels.size())), compute_seconds_(compute_seconds) {}
+  Sequencer(const std::vector<TimedChunk>& chunks, double compute_seconds)
+      : chunks_(chunks), count_(static_cast<Job>(chunks.size())), compute_seconds_(compute_seconds) {}
 
   [[nodiscard]] Windows windows() const {
     Windows windows{std::vector<double>(2 * count_), std::vector<double>(2 * count_)};
-    for (Job parcel = 0; parcel < count_; ++parcel) {
-      windows.head[parcel] = parcels_[parcel].ready;
-      windows.tail[count_ + parcel] = parcels_[parcel].forward_left;
+    for (Job chunk = 0; chunk < count_; ++chunk) {
+      windows.head[chunk] = chunks_[chunk].ready;
+      windows.tail[count_ + chunk] = chunks_[chunk].forward_left;
     }
     sharpen(windows);
     return windows;
@@ -93,7 +93,7 @@ class Sequencer {
   // Of what may begin, the job with the longest tail.
   [[nodiscard]] Sequence by_tails(const Windows& windows) const {
     Earliest coming;
-    for (Job parcel = 0; parcel < count_; ++parcel) coming.push({windows.head[parcel], parcel});
+    for (Job chunk = 0; chunk < count_; ++chunk) coming.push({windows.head[chunk], chunk});
     MostUrgent ready;
     Sequence sequence;
     double now = 0, updated = 0;
@@ -107,7 +107,7 @@ class Sequencer {
       sequence.begin.push_back(now);
       now += seconds_of(job);
       if (job >= count_) continue;
-      updated = std::max(updated, now) + parcels_[job].update;
+      updated = std::max(updated, now) + chunks_[job].update;
       coming.push({std::max(updated, windows.head[count_ + job]), count_ + job});
     }
     return sequence;
@@ -117,9 +117,9 @@ class Sequencer {
   [[nodiscard]] EagerOrder order_of(const std::vector<Job>& jobs) const {
     EagerOrder by_scatters, by_gathers;
     for (const Job job : jobs) {
-      const Job parcel = job % count_;
-      by_gathers.network.push_back({parcel, job < count_ ? Half::scatter : Half::gather});
-      (job < count_ ? by_scatters : by_gathers).updates.push_back(parcel);
+      const Job chunk = job % count_;
+      by_gathers.network.push_back({chunk, job < count_ ? Half::scatter : Half::gather});
+      (job < count_ ? by_scatters : by_gathers).updates.push_back(chunk);
     }
     by_scatters.network = by_gathers.network;
     by_gathers.seconds = play(by_gathers);
@@ -131,19 +131,19 @@ class Sequencer {
     std::vector<double> scattered(count_, kInfinity), whole(count_, kInfinity);
     double network = 0, updater = 0, seconds = compute_seconds_;
     std::size_t next_update = 0;
-    for (const auto& [parcel, half] : order.network) {
-      const Parcel& of = parcels_[parcel];
+    for (const auto& [chunk, half] : order.network) {
+      const TimedChunk& of = chunks_[chunk];
       if (half == Half::scatter) {
         network = std::max(network, of.ready) + of.scatter;
-        scattered[parcel] = network;
+        scattered[chunk] = network;
         continue;
       }
-      for (; whole[parcel] == kInfinity; ++next_update) {
+      for (; whole[chunk] == kInfinity; ++next_update) {
         const std::uint32_t next = order.updates[next_update];
-        updater = std::max(updater, scattered[next]) + parcels_[next].update;
+        updater = std::max(updater, scattered[next]) + chunks_[next].update;
         whole[next] = updater;
       }
-      network = std::max(network, whole[parcel]) + of.gather;
+      network = std::max(network, whole[chunk]) + of.gather;
       seconds = std::max(seconds, network + of.forward_left);
     }
     return seconds;
@@ -152,12 +152,12 @@ class Sequencer {
   // The better of the orders of dear and wfbp.
   [[nodiscard]] EagerOrder known() const {
     std::vector<Job> phases, pairs;
-    for (Job parcel = count_; parcel-- > 0;) {
-      phases.push_back(parcel);
-      pairs.push_back(parcel);
-      pairs.push_back(count_ + parcel);
+    for (Job chunk = count_; chunk-- > 0;) {
+      phases.push_back(chunk);
+      pairs.push_back(chunk);
+      pairs.push_back(count_ + chunk);
     }
-    for (Job parcel = 0; parcel < count_; ++parcel) phases.push_back(count_ + parcel);
+    for (Job chunk = 0; chunk < count_; ++chunk) phases.push_back(count_ + chunk);
     EagerOrder dear = order_of(phases), wfbp = order_of(pairs);
     return wfbp.seconds < dear.seconds * (1 - kLeastGain) ? wfbp : dear;
   }
@@ -167,7 +167,7 @@ class Sequencer {
     std::vector<Windows> open{windows()};
     const double least_of_all = least(open.front());
     const std::size_t branches =
-        std::clamp(kBranchesTimesParcels / std::max<std::size_t>(count_, 1), kFewestBranches, kMostBranches);
+        std::clamp(kBranchesTimesChunks / std::max<std::size_t>(count_, 1), kFewestBranches, kMostBranches);
     for (std::size_t tried = 0; tried < branches && !open.empty(); ++tried) {
       if (best.seconds <= least_of_all * (1 + kLeastGain)) break;
       const Windows windows = std::move(open.back());
@@ -207,8 +207,8 @@ class Sequencer {
                                      std::size_t to) const {
     std::vector<Job> jobs;
     std::vector<bool> scattered(count_, false);
-    for (const auto& [parcel, half] : network)
-      jobs.push_back(half == Half::scatter ? parcel : count_ + parcel);
+    for (const auto& [chunk, half] : network)
+      jobs.push_back(half == Half::scatter ? chunk : count_ + chunk);
     const auto at = [&](std::size_t position) {
       return jobs.begin() + static_cast<std::ptrdiff_t>(position);
     };
@@ -223,17 +223,17 @@ class Sequencer {
   }
 
   [[nodiscard]] double seconds_of(Job job) const {
-    return job < count_ ? parcels_[job].scatter : parcels_[job - count_].gather;
+    return job < count_ ? chunks_[job].scatter : chunks_[job - count_].gather;
   }
 
   // An all-gather begins after its reduce-scatter and the update, so each says something of the other.
   void sharpen(Windows& windows) const {
-    for (Job parcel = 0; parcel < count_; ++parcel) {
-      const Parcel& of = parcels_[parcel];
-      double& gather_head = windows.head[count_ + parcel];
-      double& scatter_tail = windows.tail[parcel];
-      gather_head = std::max(gather_head, windows.head[parcel] + of.scatter + of.update);
-      scatter_tail = std::max(scatter_tail, windows.tail[count_ + parcel] + of.gather + of.update);
+    for (Job chunk = 0; chunk < count_; ++chunk) {
+      const TimedChunk& of = chunks_[chunk];
+      double& gather_head = windows.head[count_ + chunk];
+      double& scatter_tail = windows.tail[chunk];
+      gather_head = std::max(gather_head, windows.head[chunk] + of.scatter + of.update);
+      scatter_tail = std::max(scatter_tail, windows.tail[count_ + chunk] + of.gather + of.update);
     }
   }
 
@@ -276,30 +276,30 @@ class Sequencer {
     open.push_back(std::move(behind));  // taken first
   }
 
-  const std::vector<Parcel>& parcels_;
+  const std::vector<TimedChunk>& chunks_;
   const Job count_;
   const double compute_seconds_;
 };
 
 }  // namespace
 
-EagerOrder eager_order(const std::vector<Parcel>& parcels, double compute_seconds) {
-  const Sequencer sequencer(parcels, compute_seconds);
+EagerOrder eager_order(const std::vector<TimedChunk>& chunks, double compute_seconds) {
+  const Sequencer sequencer(chunks, compute_seconds);
   return sequencer.improved(sequencer.known());
 }
 
-double quick_eager_seconds(const std::vector<Parcel>& parcels, double compute_seconds) {
-  const Sequencer sequencer(parcels, compute_seconds);
+double quick_eager_seconds(const std::vector<TimedChunk>& chunks, double compute_seconds) {
+  const Sequencer sequencer(chunks, compute_seconds);
   return std::min(sequencer.known().seconds,
                   sequencer.order_of(sequencer.by_tails(sequencer.windows()).jobs).seconds);
 }
 
-double seconds_of(const EagerOrder& order, const std::vector<Parcel>& parcels, double compute_seconds) {
-  return Sequencer(parcels, compute_seconds).play(order);
+double seconds_of(const EagerOrder& order, const std::vector<TimedChunk>& chunks, double compute_seconds) {
+  return Sequencer(chunks, compute_seconds).play(order);
 }
 
-double least_seconds(const std::vector<Parcel>& parcels, double compute_seconds) {
-  const Sequencer sequencer(parcels, compute_seconds);
+double least_seconds(const std::vector<TimedChunk>& chunks, double compute_seconds) {
+  const Sequencer sequencer(chunks, compute_seconds);
   return sequencer.least(sequencer.windows());
 }
 

@@ -3,12 +3,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "dear/fusion/grouping.h"
+
 namespace dear {
 
 inline constexpr double kLeastGain = 1e-9;  // relative, of one order over another: less is rounding
 
-// What travels as one: a bucket, or a piece of it. In seconds.
-struct Parcel {
+// A chunk and its times, in seconds.
+struct TimedChunk {
+  Chunk chunk{};
   double ready = 0;  // when its gradients are there, counted from the begin of the backward pass
   double scatter = 0;
   double update = 0;
@@ -19,7 +22,7 @@ struct Parcel {
 
 enum class Half : std::uint8_t { scatter, gather };
 struct HalfTransfer {
-  std::uint32_t parcel;
+  std::uint32_t chunk;
   Half half;
   friend bool operator==(const HalfTransfer&, const HalfTransfer&) = default;
 };
@@ -32,10 +35,10 @@ struct EagerOrder {
   double seconds = 0;  // from the begin of a backward pass to the end of the next forward
 };
 
-// The best order found for parcels that stand in forward order. Never worse than all reduce-scatters back to
-// front and then all all-gathers front to back (dear), nor than both halves of each parcel together, back to
+// The best order found for chunks that stand in forward order. Never worse than all reduce-scatters back to
+// front and then all all-gathers front to back (dear), nor than both halves of each chunk together, back to
 // front (wfbp); of what is equal the first of these. `compute_seconds` is forward and backward together. The
-// same on every machine that computes in the same arithmetic; some milliseconds for 600 parcels.
+// same on every machine that computes in the same arithmetic; some milliseconds for 600 chunks.
 //
 // [Note: an order for the network] Every all-gather is needed by a forward, and every reduce-scatter waits
 // for a backward, so nothing of one iteration's communication meets that of the next: it is enough to look at
@@ -50,20 +53,20 @@ struct EagerOrder {
 // gaps, and after the backward what the forward meets first. It is best if jobs can be interrupted. They
 // cannot, so the order is improved by Carlier's branching on the job that holds up a more urgent one: that is
 // put behind those it holds up (the network waits), or before. A bounded number of branches is tried.
-EagerOrder eager_order(const std::vector<Parcel>& parcels, double compute_seconds);
+EagerOrder eager_order(const std::vector<TimedChunk>& chunks, double compute_seconds);
 
 // The seconds that orders take which are given.
-double seconds_of(const EagerOrder& order, const std::vector<Parcel>& parcels, double compute_seconds);
+double seconds_of(const EagerOrder& order, const std::vector<TimedChunk>& chunks, double compute_seconds);
 
 // Those of the best order that is found without branches, in a tenth of the time.
-double quick_eager_seconds(const std::vector<Parcel>& parcels, double compute_seconds);
+double quick_eager_seconds(const std::vector<TimedChunk>& chunks, double compute_seconds);
 
-// What no order of these parcels goes below, even if transfers could be interrupted: the largest, over every
+// What no order of these chunks goes below, even if transfers could be interrupted: the largest, over every
 // set of transfers, of the earliest head in it, the sum of the set, and the shortest tail behind it
 // (Jackson's preemptive schedule, which attains it); or all computation. Two of these sets say where the time
 // goes when it is more than max(f + b, r):
-//   the two halves of the first parcel   f + b + scatter + update + gather: nothing hides them
+//   the two halves of the first chunk   f + b + scatter + update + gather: nothing hides them
 //   all transfers                        r, and the backward before the first, and the forward after the last
-double least_seconds(const std::vector<Parcel>& parcels, double compute_seconds);
+double least_seconds(const std::vector<TimedChunk>& chunks, double compute_seconds);
 
 }  // namespace dear

@@ -84,11 +84,11 @@ Grouping::Grouping(const Workload& workload, std::vector<Bucket> buckets)
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     Bucket& bucket = buckets_[b];
     if (bucket.tensors.empty()) throw ConfigError(fmt::format("bucket {} is empty: leave it out", b));
-    if (bucket.piece_bytes < 0)
+    if (bucket.chunk_bytes < 0)
       throw ConfigError(
-          fmt::format("bucket {} cannot be cut into pieces of {} bytes: give a size above 0, or "
+          fmt::format("bucket {} cannot be cut into chunks of {} bytes: give a size above 0, or "
                       "0 to leave it whole",
-                      b, bucket.piece_bytes));
+                      b, bucket.chunk_bytes));
     std::sort(bucket.tensors.begin(), bucket.tensors.end());
     bucket.bytes = 0;
     for (const TensorId t : bucket.tensors) {
@@ -114,11 +114,11 @@ Grouping::Grouping(const Workload& workload, std::vector<Bucket> buckets)
       bucket.bytes += tensor.bytes();
     }
     bucket.dtype = workload.tensors[bucket.tensors.front()].dtype;
-    if (bucket.piece_bytes > 0 && (bucket.bytes - 1) / bucket.piece_bytes >= kMostPieces)
+    if (bucket.chunk_bytes > 0 && (bucket.bytes - 1) / bucket.chunk_bytes >= kMostChunks)
       throw ConfigError(fmt::format(
-          "bucket {} of {} bytes cannot be cut into pieces of {} bytes: give pieces of at least {} bytes, so "
+          "bucket {} of {} bytes cannot be cut into chunks of {} bytes: give chunks of at least {} bytes, so "
           "that there are {} at most",
-          b, bucket.bytes, bucket.piece_bytes, (bucket.bytes + kMostPieces - 1) / kMostPieces, kMostPieces));
+          b, bucket.bytes, bucket.chunk_bytes, (bucket.bytes + kMostChunks - 1) / kMostChunks, kMostChunks));
   }
   const auto missing = std::find(bucket_of_.begin(), bucket_of_.end(), kNoBucket);
   if (missing != bucket_of_.end()) {
@@ -156,13 +156,13 @@ Grouping group(const Workload& workload, const ByName& rule) {
   validate(workload);
   const auto tensors = tensors_by_name(workload);
   std::vector<Bucket> buckets(rule.buckets.size());
-  if (!rule.piece_bytes.empty() && rule.piece_bytes.size() != buckets.size())
+  if (!rule.chunk_bytes.empty() && rule.chunk_bytes.size() != buckets.size())
     throw ConfigError(
-        fmt::format("{}: piece_bytes: {} sizes for {} buckets: give each bucket one, 0 for those "
+        fmt::format("{}: chunk_bytes: {} sizes for {} buckets: give each bucket one, 0 for those "
                     "that stay whole",
-                    rule.source, rule.piece_bytes.size(), buckets.size()));
+                    rule.source, rule.chunk_bytes.size(), buckets.size()));
   for (std::size_t b = 0; b < buckets.size(); ++b) {
-    if (!rule.piece_bytes.empty()) buckets[b].piece_bytes = rule.piece_bytes[b];
+    if (!rule.chunk_bytes.empty()) buckets[b].chunk_bytes = rule.chunk_bytes[b];
     for (std::size_t i = 0; i < rule.buckets[b].size(); ++i) {
       const std::string& name = rule.buckets[b][i];
       const auto tensor = tensors.find(name);
@@ -188,10 +188,10 @@ ByName names_in(const Workload& workload, const Grouping& grouping) {
   for (const Bucket& bucket : grouping.buckets()) {
     std::vector<std::string>& of_bucket = names.buckets.emplace_back();
     for (const TensorId t : bucket.tensors) of_bucket.push_back(workload.tensors[t].name);
-    names.piece_bytes.push_back(bucket.piece_bytes);
+    names.chunk_bytes.push_back(bucket.chunk_bytes);
   }
   const auto is_whole = [](std::int64_t bytes) { return bytes == 0; };
-  if (std::all_of(names.piece_bytes.begin(), names.piece_bytes.end(), is_whole)) names.piece_bytes.clear();
+  if (std::all_of(names.chunk_bytes.begin(), names.chunk_bytes.end(), is_whole)) names.chunk_bytes.clear();
   return names;
 }
 

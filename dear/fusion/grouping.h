@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,12 +12,12 @@
 
 #include "dear/base/dtype.h"
 #include "dear/base/ids.h"
+#include "dear/base/range.h"
 #include "dear/base/units.h"
 #include "dear/workload/workload.h"
 
 namespace dear {
 
-inline constexpr std::int64_t kMostPieces = 1024;  // of a bucket
 
 // Tensors that travel together in one flat buffer. All of one dtype.
 struct Bucket {
@@ -25,7 +26,16 @@ struct Bucket {
   DType dtype = DType::f32;
   // The most that one collective carries of it, by policies that cut buckets so that nothing urgent waits for
   // a large one; 0: all at once.
-  std::int64_t piece_bytes = 0;
+  std::int64_t chunk_bytes = 0;
+};
+
+// The bytes of a bucket that one of several collectives carries. What is scattered has shards of its own: rank p owns
+// the p-th part of these bytes.
+inline constexpr Range kWholeBucket{.begin = 0, .end = std::numeric_limits<std::int64_t>::max()};
+inline constexpr std::int64_t kMostChunks = 1024;  // of a bucket
+struct Chunk {
+  BucketId bucket = 0;
+  Range bytes = kWholeBucket;  // at most to the end of the bucket
 };
 
 // The partition of all tensors of a workload into buckets, in forward order of their first tensors.
@@ -33,7 +43,7 @@ class Grouping {
  public:
   // Puts buckets, and the tensors in each, in order and fills in bytes and dtypes from the workload.
   // ConfigError unless every tensor of the workload is in exactly one bucket, no bucket mixes dtypes and none
-  // is cut into pieces of negative size, or into more than 1024.
+  // is cut into chunks of negative size, or into more than 1024.
   Grouping(const Workload& workload, std::vector<Bucket> buckets);
 
   [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }
@@ -57,7 +67,7 @@ struct AllInOne {};
 // As someone has listed them, in any order, by the names of tensors.
 struct ByName {
   std::vector<std::vector<std::string>> buckets;
-  std::vector<std::int64_t> piece_bytes{};  // Bucket::piece_bytes, in the same order; or nothing
+  std::vector<std::int64_t> chunk_bytes{};  // Bucket::chunk_bytes, in the same order; or nothing
   std::string source = "by name";           // stands for the list in messages: a file
 };
 

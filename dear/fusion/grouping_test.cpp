@@ -152,30 +152,30 @@ TEST(GroupByName, FindsTensorsInAnyOrder) {
               ElementsAre(ElementsAre("a"), ElementsAre("b", "d"), ElementsAre("c")));
 }
 
-TEST(GroupByName, KeepsPieces) {
+TEST(GroupByName, KeepsChunks) {
   const Workload workload = named({"a", "b", "c", "d"});
-  const ByName names{.buckets = {{"d", "b"}, {"a"}, {"c"}}, .piece_bytes = {8, 0, 3}};
+  const ByName names{.buckets = {{"d", "b"}, {"a"}, {"c"}}, .chunk_bytes = {8, 0, 3}};
   const Grouping grouping = group(workload, names);
-  EXPECT_EQ(grouping.buckets()[0].piece_bytes, 0);
-  EXPECT_EQ(grouping.buckets()[1].piece_bytes, 8);
-  EXPECT_THAT(names_in(workload, grouping).piece_bytes, ElementsAre(0, 8, 3));
-  EXPECT_THAT(names_in(workload, group(workload, PerLayer{})).piece_bytes, ::testing::IsEmpty());
-  EXPECT_THAT([&] { group(workload, ByName{.buckets = names.buckets, .piece_bytes = {8}}); },
-              ThrowsMessage<ConfigError>(HasSubstr("by name: piece_bytes: 1 sizes for 3 buckets")));
-  EXPECT_THAT([&] { group(workload, ByName{.buckets = names.buckets, .piece_bytes = {-8, 0, 0}}); },
-              ThrowsMessage<ConfigError>(HasSubstr("bucket 0 cannot be cut into pieces of -8 bytes")));
+  EXPECT_EQ(grouping.buckets()[0].chunk_bytes, 0);
+  EXPECT_EQ(grouping.buckets()[1].chunk_bytes, 8);
+  EXPECT_THAT(names_in(workload, grouping).chunk_bytes, ElementsAre(0, 8, 3));
+  EXPECT_THAT(names_in(workload, group(workload, PerLayer{})).chunk_bytes, ::testing::IsEmpty());
+  EXPECT_THAT([&] { group(workload, ByName{.buckets = names.buckets, .chunk_bytes = {8}}); },
+              ThrowsMessage<ConfigError>(HasSubstr("by name: chunk_bytes: 1 sizes for 3 buckets")));
+  EXPECT_THAT([&] { group(workload, ByName{.buckets = names.buckets, .chunk_bytes = {-8, 0, 0}}); },
+              ThrowsMessage<ConfigError>(HasSubstr("bucket 0 cannot be cut into chunks of -8 bytes")));
 }
 
 TEST(GroupByName, LimitsTheNumberOfPieces) {
   const Workload workload = bytes_of_layers({1, 2048});
-  const auto with = [&](std::int64_t piece_bytes) {
-    return Grouping(workload, {{.tensors = {0}, .piece_bytes = piece_bytes},
-                               {.tensors = {1}, .piece_bytes = piece_bytes}});
+  const auto with = [&](std::int64_t chunk_bytes) {
+    return Grouping(workload, {{.tensors = {0}, .chunk_bytes = chunk_bytes},
+                               {.tensors = {1}, .chunk_bytes = chunk_bytes}});
   };
-  EXPECT_EQ(with(2).buckets()[1].piece_bytes, 2);
+  EXPECT_EQ(with(2).buckets()[1].chunk_bytes, 2);
   EXPECT_THAT([&] { with(1); },
-              ThrowsMessage<ConfigError>("bucket 1 of 2048 bytes cannot be cut into pieces of 1 bytes: give "
-                                         "pieces of at least 2 bytes, so that there are 1024 at most"));
+              ThrowsMessage<ConfigError>("bucket 1 of 2048 bytes cannot be cut into chunks of 1 bytes: give "
+                                         "chunks of at least 2 bytes, so that there are 1024 at most"));
 }
 
 struct FaultyNames {

@@ -7,7 +7,7 @@
 
 #include "dear/fusion/eager_order.h"
 #include "dear/fusion/layer_units.h"
-#include "dear/fusion/parcels.h"
+#include "dear/fusion/chunks.h"
 #include "dear/fusion/planned_eager.h"
 
 namespace dear {
@@ -162,8 +162,8 @@ Grouping group_planned(const Workload& workload, const cost::CollectiveTimes& ti
 double recursive_iteration_seconds(const Workload& workload, const Grouping& grouping,
                                    const cost::CollectiveTimes& times, Overlap overlap) {
   if (overlap == Overlap::eager) {
-    const Parcels parcels = parcels_of(workload, grouping, times);
-    return eager_order(parcels.parcels, workload.forward_seconds() + workload.backward_seconds()).seconds;
+    return eager_order(chunks_of(workload, grouping, times),
+                       workload.forward_seconds() + workload.backward_seconds()).seconds;
   }
   const LayerUnits units(workload);
   Borders borders = {0};
@@ -192,22 +192,22 @@ double recursive_iteration_seconds(const Workload& workload, const Grouping& gro
 double eager_floor_seconds(const Workload& workload, const cost::CollectiveTimes& times) {
   const Grouping layers = group(workload, PerLayer{});
   const double compute = workload.forward_seconds() + workload.backward_seconds();
-  const Parcels alone = parcels_of(workload, layers, times);
+  const std::vector<TimedChunk> alone = chunks_of(workload, layers, times);
   const std::int64_t all = workload.bytes();
   const auto per_byte = [all](const cost::CollectiveTimes::Seconds& seconds) {
     return (seconds(2 * all) - seconds(all)) / static_cast<double>(all);
   };
-  std::vector<Parcel> parcels = alone.parcels;
-  for (BucketId layer = 0; layer < parcels.size(); ++layer) {
+  std::vector<TimedChunk> chunks = alone;
+  for (BucketId layer = 0; layer < chunks.size(); ++layer) {
     const auto bytes = static_cast<double>(layers.buckets()[layer].bytes);
-    parcels[layer].scatter = bytes * per_byte(times.reduce_scatter);
-    parcels[layer].gather = bytes * per_byte(times.all_gather);
+    chunks[layer].scatter = bytes * per_byte(times.reduce_scatter);
+    chunks[layer].gather = bytes * per_byte(times.all_gather);
   }
   double floor = compute;
-  for (std::size_t layer = 0; layer < parcels.size(); ++layer) {
-    const Parcel without = std::exchange(parcels[layer], alone.parcels[layer]);
-    floor = std::max(floor, least_seconds(parcels, compute));
-    parcels[layer] = without;
+  for (std::size_t layer = 0; layer < chunks.size(); ++layer) {
+    const TimedChunk without = std::exchange(chunks[layer], alone[layer]);
+    floor = std::max(floor, least_seconds(chunks, compute));
+    chunks[layer] = without;
   }
   return floor;
 }

@@ -16,7 +16,7 @@ enum class Overlap : std::uint8_t {
 // Buckets of unequal sizes, with the borders that make the iteration shortest: small ones where nothing hides
 // them, at the first layers, whose all-gather nothing precedes, and at the last, whose gradients the idle
 // wire waits for; large ones where start-up would add up. Buckets are layers that follow each other, as
-// everywhere; each dtype has its own. For an eager order large ones may be cut (Bucket::piece_bytes).
+// everywhere; each dtype has its own. For an eager order large ones may be cut (Bucket::chunk_bytes).
 // ConfigError for a workload that validate() refuses.
 //
 // [Note: borders] Dynamic programming over borders, front to back, on the closed recursion of a step with
@@ -38,7 +38,7 @@ double recursive_iteration_seconds(const Workload& workload, const Grouping& gro
                                    const cost::CollectiveTimes& times, Overlap overlap);
 
 // What no buckets and no order of their halves go below, for times of collectives that grow ever more slowly
-// with bytes: least_seconds() of a parcel for each layer, where each byte takes what one more takes in the
+// with bytes: least_seconds() of a chunk for each layer, where each byte takes what one more takes in the
 // largest collective, and one layer, the worst for it, takes what it takes by itself; whatever bucket it
 // travels in, that one has a start-up. It is max(f + b, r) and what nothing can hide: the first layer's
 // halves after the backward and before the forward, the backward before the first bytes that count, the

@@ -7,14 +7,14 @@
 
 #include "dear/base/units.h"
 #include "dear/fusion/eager_order.h"
-#include "dear/fusion/parcels.h"
+#include "dear/fusion/chunks.h"
 
 namespace dear {
 namespace {
 
-constexpr double kCutGain = 1e-3;                  // a piece more is an operation more, which no model counts
+constexpr double kCutGain = 1e-3;                  // a chunk more is a collective more, which no model counts
 constexpr std::size_t kImproved = 6;               // beginnings
-constexpr std::size_t kParcelsLooked = 1'200'000;  // at while borders move, in all
+constexpr std::size_t kChunksLooked = 1'200'000;  // at while borders move, in all
 
 struct Score {
   double iteration = 0, network = 0;
@@ -37,7 +37,7 @@ class Search {
                      [](const auto& one, const auto& other) { return one.first < other.first; });
     found.resize(std::min(found.size(), kImproved));
     for (std::size_t i = 0; i < found.size(); ++i) {
-      budget_ = kParcelsLooked / kImproved;
+      budget_ = kChunksLooked / kImproved;
       improve(found[i].second, found[i].first);
     }
     return std::min_element(found.begin(), found.end(),
@@ -57,20 +57,20 @@ class Search {
 
  private:
   [[nodiscard]] Score score(const Borders& borders) const {
-    std::vector<Parcel> parcels;
+    std::vector<TimedChunk> chunks;
     double network = 0;
     const double bytes_of_all = static_cast<double>(units_.bytes_before.back());
     for (std::size_t i = 0; i + 1 < borders.size(); ++i) {
       const std::int64_t bytes = units_.bytes(borders[i], borders[i + 1]);
-      parcels.push_back({.ready = units_.ready[borders[i]],
+      chunks.push_back({.ready = units_.ready[borders[i]],
                          .scatter = times_.reduce_scatter(bytes),
                          .update = workload_.update_seconds * static_cast<double>(bytes) / bytes_of_all /
                                    std::max(times_.ranks, 1),
                          .gather = times_.all_gather(bytes),
                          .forward_left = units_.forward_end - units_.forward_at[borders[i]]});
-      network += parcels.back().scatter + parcels.back().gather;
+      network += chunks.back().scatter + chunks.back().gather;
     }
-    return {quick_eager_seconds(parcels, units_.backward + units_.forward_end), network};
+    return {quick_eager_seconds(chunks, units_.backward + units_.forward_end), network};
   }
 
   bool take_if_better(Borders& borders, Score& known, Borders changed) {
@@ -132,8 +132,8 @@ class Search {
 Grouping cut(const Workload& workload, const Grouping& grouping, std::int64_t most) {
   std::vector<Bucket> buckets = grouping.buckets();
   for (Bucket& bucket : buckets)
-    bucket.piece_bytes =
-        bucket.bytes > most ? std::max(most, (bucket.bytes + kMostPieces - 1) / kMostPieces) : 0;
+    bucket.chunk_bytes =
+        bucket.bytes > most ? std::max(most, (bucket.bytes + kMostChunks - 1) / kMostChunks) : 0;
   return {workload, std::move(buckets)};
 }
 
@@ -150,16 +150,16 @@ Grouping group_for_eager(const Workload& workload, const LayerUnits& units,
 
   const double compute = units.backward + units.forward_end;
   const auto seconds = [&](const Grouping& grouping) {
-    return eager_order(parcels_of(workload, grouping, times).parcels, compute).seconds;
+    return eager_order(chunks_of(workload, grouping, times), compute).seconds;
   };
   const Grouping uncut = best;
   double known = seconds(uncut);
   for (std::int64_t bytes = 64 * kMiB; bytes >= kMiB; bytes /= 2) {
-    Grouping pieces = cut(workload, uncut, bytes);
-    const double of_pieces = seconds(pieces);
-    if (of_pieces >= known * (1 - kCutGain)) continue;
-    known = of_pieces;
-    best = std::move(pieces);
+    Grouping chunks = cut(workload, uncut, bytes);
+    const double of_chunks = seconds(chunks);
+    if (of_chunks >= known * (1 - kCutGain)) continue;
+    known = of_chunks;
+    best = std::move(chunks);
   }
   return best;
 }

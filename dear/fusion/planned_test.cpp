@@ -54,7 +54,7 @@ double best_of_all(const Workload& workload, const cost::CollectiveTimes& times,
   return best;
 }
 
-// Buckets of 200 GiB are cut, but into no more pieces than there may be.
+// Buckets of 200 GiB are cut, but into no more chunks than there may be.
 TEST(Planned, CutsHugeBucketsIntoAsManyPiecesAsThereMayBe) {
   Workload workload{.name = "huge", .tensors = {}, .layers = {}};
   for (TensorId layer = 0; layer < 3; ++layer) {
@@ -67,10 +67,10 @@ TEST(Planned, CutsHugeBucketsIntoAsManyPiecesAsThereMayBe) {
   const Grouping grouping = group_planned(workload, times, Overlap::eager);
   std::int64_t most = 0;
   for (const Bucket& bucket : grouping.buckets())
-    if (bucket.piece_bytes > 0)
-      most = std::max(most, (bucket.bytes + bucket.piece_bytes - 1) / bucket.piece_bytes);
+    if (bucket.chunk_bytes > 0)
+      most = std::max(most, (bucket.bytes + bucket.chunk_bytes - 1) / bucket.chunk_bytes);
   EXPECT_GT(most, 1);
-  EXPECT_LE(most, kMostPieces);
+  EXPECT_LE(most, kMostChunks);
 }
 
 TEST(Planned, NoPartitionIsBetter) {

@@ -25,7 +25,7 @@ Grouping by_size(const Workload& workload, std::int64_t threshold_bytes) {
 bool same(const Grouping& one, const Grouping& other) {
   return std::equal(one.buckets().begin(), one.buckets().end(), other.buckets().begin(),
                     other.buckets().end(), [](const Bucket& a, const Bucket& b) {
-                      return a.tensors == b.tensors && a.piece_bytes == b.piece_bytes;
+                      return a.tensors == b.tensors && a.chunk_bytes == b.chunk_bytes;
                     });
 }
 

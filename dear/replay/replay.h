@@ -30,7 +30,7 @@ struct Replayed {
 //
 // Every rank of the group calls it with the same schedule, workload and grouping; a rank with other ones is a
 // MismatchError on each. Returns on all when the last iteration is done. ConfigError for too few iterations;
-// ScheduleError for a policy with collectives of something else than buckets or their pieces, or not of all
+// ScheduleError for a policy with collectives of something else than buckets or their chunks, or not of all
 // ranks; what the group throws when a rank fails. One thread of the caller's and the group's.
 //
 // [Note: replayed time] A step that computes begins when the last step before it ended by its own times, not

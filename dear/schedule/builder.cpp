@@ -22,16 +22,16 @@ struct AddWork {
         .add(static_cast<std::uint64_t>(work.collective))
         .add(static_cast<std::uint64_t>(work.payload))
         .add(work.bucket)
-        .add(static_cast<std::uint64_t>(work.piece.begin))
-        .add(static_cast<std::uint64_t>(work.piece.end))
+        .add(static_cast<std::uint64_t>(work.chunk.begin))
+        .add(static_cast<std::uint64_t>(work.chunk.end))
         .add(static_cast<std::uint64_t>(work.reach));
   }
   void operator()(const Update& work) const {
     digest.add(4)
         .add(static_cast<std::uint64_t>(work.scope))
         .add(work.bucket)
-        .add(static_cast<std::uint64_t>(work.piece.begin))
-        .add(static_cast<std::uint64_t>(work.piece.end))
+        .add(static_cast<std::uint64_t>(work.chunk.begin))
+        .add(static_cast<std::uint64_t>(work.chunk.end))
         .add(static_cast<std::uint64_t>(work.options));
   }
 };

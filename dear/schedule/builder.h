@@ -16,8 +16,8 @@ namespace dear {
 //  - a forward, backward or commit off the compute lane, a collective off a network lane, an update on one
 //  - a backward that may run before its forward; a commit that may come before a backward
 //  - a bucket whose gradients are reduced never or twice: once is one all-reduce, or several that carry all
-//    of its bytes in pieces, or a reduce-scatter that is completed by one all-gather, of the gradients or,
-//    after an update of the shard, of the parameters; the latter, too, may come in pieces, all three cut
+//    of its bytes in chunks, or a reduce-scatter that is completed by one all-gather, of the gradients or,
+//    after an update of the shard, of the parameters; the latter, too, may come in chunks, all three cut
 //    alike
 //  - a reduction inside nodes that is not completed by an all-reduce of the shards across them; shards that
 //    are gathered from other ranks than they were scattered to

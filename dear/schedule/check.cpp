@@ -138,12 +138,12 @@ void ScheduleCheck::collective(StepId step) const {
       (work.collective == Collective::all_reduce || (gradients && work.collective == Collective::all_gather)))
     refuse(schedule_, "{} does not exist: inside nodes gradients are scattered, and parameters gathered",
            describe(schedule_, step));
-  if (work.piece == kWholeBucket) return;
+  if (work.chunk == kWholeBucket) return;
   if (work.payload == Payload::parameters_again || (gradients && work.collective == Collective::all_gather) ||
       work.reach != Reach::all)
-    refuse(schedule_, "{} cannot come in pieces: let it carry the whole bucket", describe(schedule_, step));
+    refuse(schedule_, "{} cannot come in chunks: let it carry the whole bucket", describe(schedule_, step));
   const std::int64_t bytes = grouping_.buckets()[work.bucket].bytes;
-  if (work.piece.begin < 0 || work.piece.begin >= std::min(work.piece.end, bytes))
+  if (work.chunk.begin < 0 || work.chunk.begin >= std::min(work.chunk.end, bytes))
     refuse(schedule_, "{} carries nothing: give it some of the bucket's {} bytes", describe(schedule_, step),
            bytes);
 }

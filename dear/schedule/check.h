@@ -23,18 +23,18 @@ class ScheduleCheck {
     std::optional<StepId> buffers, decision;
   };
   [[nodiscard]] Program program() const;
-  // How the gradients of a bucket, or of a piece of it that is scattered, become new parameters: reductions,
+  // How the gradients of a bucket, or of a chunk of it that is scattered, become new parameters: reductions,
   // [all-reduce of the shards across nodes], [all-gather of gradients], update, [all-gather of parameters];
   // and [their all-gather for the backward].
   struct Passage {
     BucketId bucket = 0;
-    std::vector<StepId> reductions;  // one, or one for each piece that is all-reduced
+    std::vector<StepId> reductions;  // one, or one for each chunk that is all-reduced
     std::optional<StepId> across;
     std::optional<StepId> gathered;
     StepId update = 0, publisher = 0;  // the same without an all-gather of parameters
     std::optional<StepId> again;
   };
-  [[nodiscard]] std::vector<Passage> passages() const;  // by bucket, and pieces of one in their order
+  [[nodiscard]] std::vector<Passage> passages() const;  // by bucket, and chunks of one in their order
   void precedence(const Program& program, const std::vector<Passage>& passages) const;
 
  private:
@@ -48,7 +48,7 @@ class ScheduleCheck {
   [[nodiscard]] BucketSteps part_of(const BucketSteps& steps, StepId reduction) const;
   [[nodiscard]] Passage passage(BucketId bucket, const BucketSteps& steps) const;
   void same_reach(const BucketSteps& steps) const;
-  [[nodiscard]] Range piece_of(StepId step) const;
+  [[nodiscard]] Range chunk_of(StepId step) const;
   void coverage(BucketId bucket, std::vector<StepId> reductions) const;
 
   const Schedule& schedule_;

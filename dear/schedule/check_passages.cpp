@@ -8,16 +8,16 @@
 
 namespace dear {
 
-Range ScheduleCheck::piece_of(StepId step) const {
+Range ScheduleCheck::chunk_of(StepId step) const {
   const Work& work = schedule_.steps()[step].work;
-  if (const auto* update = std::get_if<Update>(&work)) return update->piece;
-  return std::get<Communicate>(work).piece;
+  if (const auto* update = std::get_if<Update>(&work)) return update->chunk;
+  return std::get<Communicate>(work).chunk;
 }
 
 // The reductions carry every byte once.
 void ScheduleCheck::coverage(BucketId bucket, std::vector<StepId> reductions) const {
   std::stable_sort(reductions.begin(), reductions.end(),
-                   [&](StepId a, StepId b) { return piece_of(a).begin < piece_of(b).begin; });
+                   [&](StepId a, StepId b) { return chunk_of(a).begin < chunk_of(b).begin; });
   const std::int64_t bytes = grouping_.buckets()[bucket].bytes;
   std::int64_t covered = 0;
   const auto require_covered = [&](std::int64_t up_to) {
@@ -26,7 +26,7 @@ void ScheduleCheck::coverage(BucketId bucket, std::vector<StepId> reductions) co
              up_to, bucket);
   };
   for (std::size_t i = 0; i < reductions.size(); ++i) {
-    const auto [begin, end] = piece_of(reductions[i]);
+    const auto [begin, end] = chunk_of(reductions[i]);
     if (begin < covered)
       refuse(schedule_, "bucket {} is reduced twice, by {} and {}: keep one", bucket,
              describe(schedule_, reductions[i - 1]), describe(schedule_, reductions[i]));
@@ -59,18 +59,18 @@ std::vector<ScheduleCheck::BucketSteps> ScheduleCheck::steps_by_bucket() const {
 }
 
 ScheduleCheck::BucketSteps ScheduleCheck::part_of(const BucketSteps& steps, StepId reduction) const {
-  const auto same_piece = [&](const std::vector<StepId>& all) {
+  const auto same_chunk = [&](const std::vector<StepId>& all) {
     std::vector<StepId> same;
     std::copy_if(all.begin(), all.end(), std::back_inserter(same),
-                 [&](StepId step) { return piece_of(step) == piece_of(reduction); });
+                 [&](StepId step) { return chunk_of(step) == chunk_of(reduction); });
     return same;
   };
   return {.reductions = {reduction},
           .across = steps.across,
           .gradient_gathers = steps.gradient_gathers,
-          .parameter_gathers = same_piece(steps.parameter_gathers),
+          .parameter_gathers = same_chunk(steps.parameter_gathers),
           .again = steps.again,
-          .updates = same_piece(steps.updates)};
+          .updates = same_chunk(steps.updates)};
 }
 
 // Shards lie where a reduce-scatter has left them, so all other collectives of the bucket are of the same
@@ -157,15 +157,15 @@ std::vector<ScheduleCheck::Passage> ScheduleCheck::passages() const {
     });
     const StepId first = steps.reductions.front();
     if (scatters > 0 && static_cast<std::size_t>(scatters) < steps.reductions.size())
-      refuse(schedule_, "bucket {} is scattered in part: reduce all of its pieces in one way", bucket);
+      refuse(schedule_, "bucket {} is scattered in part: reduce all of its chunks in one way", bucket);
 
-    const std::array in_pieces = {std::pair(&steps.updates, "changes"),
+    const std::array in_chunks = {std::pair(&steps.updates, "changes"),
                                   std::pair(&steps.parameter_gathers, "gathers")};
-    for (const auto& [those, what] : in_pieces)
+    for (const auto& [those, what] : in_chunks)
       for (const StepId step : *those)
-        if (scatters == 0 ? piece_of(step) != kWholeBucket
+        if (scatters == 0 ? chunk_of(step) != kWholeBucket
                           : std::none_of(steps.reductions.begin(), steps.reductions.end(),
-                                         [&](StepId other) { return piece_of(other) == piece_of(step); }))
+                                         [&](StepId other) { return chunk_of(other) == chunk_of(step); }))
           refuse(schedule_,
                  "{} {} other bytes than {} or any other of the bucket's reductions: cut all alike",
                  describe(schedule_, step), what, describe(schedule_, first));

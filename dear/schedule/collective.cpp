@@ -18,8 +18,8 @@ const cost::CollectiveTimes::Seconds& times_of(Collective collective, const cost
   }
 }
 
-std::int64_t bytes_of(const Range& piece, const Bucket& bucket) {
-  return std::min(piece.end, bucket.bytes) - piece.begin;
+std::int64_t bytes_of(const Range& chunk, const Bucket& bucket) {
+  return std::min(chunk.end, bucket.bytes) - chunk.begin;
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ std::int64_t bytes_of(const Range& piece, const Bucket& bucket) {
 std::int64_t bytes_of(const Communicate& work, const Workload& workload, const Grouping& grouping) {
   if (work.payload == Payload::buffers) return workload.buffer_bytes;
   if (work.payload == Payload::decision) return kDecisionBytes;
-  return bytes_of(work.piece, grouping.buckets()[work.bucket]);
+  return bytes_of(work.chunk, grouping.buckets()[work.bucket]);
 }
 
 double seconds_of(const Communicate& work, const Workload& workload, const Grouping& grouping,
@@ -50,7 +50,7 @@ double seconds_of_joint(Collective op, std::int64_t begin, std::int64_t end,
 }
 
 double seconds_of(const Update& work, const Workload& workload, const Grouping& grouping, int shards) {
-  const std::int64_t bytes = bytes_of(work.piece, grouping.buckets()[work.bucket]);
+  const std::int64_t bytes = bytes_of(work.chunk, grouping.buckets()[work.bucket]);
   const double share = static_cast<double>(bytes) / static_cast<double>(workload.bytes());
   return workload.update_seconds * share / (work.scope == UpdateScope::shard ? shards : 1);
 }

@@ -36,7 +36,7 @@
 //
 // Under updates ahead of the commit (dear-eager) p's window opens earlier, when its last gradient of b is
 // there, and p holds b from then on: [Note: buckets that change before the commit]. There the reduce-scatter
-// of b itself is C: p comes to it after it held b, and U(b, i) follows it. No edge is added. The pieces of a
+// of b itself is C: p comes to it after it held b, and U(b, i) follows it. No edge is added. The chunks of a
 // bucket are held together, and each is reduced, updated and gathered as a bucket is.
 //
 // What breaks it is refused: an update of whole buckets (every rank writes every element), a group without

@@ -26,16 +26,16 @@ class Schedule {
   [[nodiscard]] StepId backward_of(LayerId layer) const { return backward_of_.at(layer); }
   [[nodiscard]] StepId commit() const { return commit_; }
   [[nodiscard]] std::optional<StepId> decision() const { return decision_; }  // its broadcast: decision.h
-  // The steps after which the bucket's parameters are whole, one for each piece of it: the all-gather of
+  // The steps after which the bucket's parameters are whole, one for each chunk of it: the all-gather of
   // parameters (at the end of the iteration, or at the beginning of the next), else the update.
   [[nodiscard]] const std::vector<StepId>& publishers_of(BucketId bucket) const {
     return publishers_of_.at(bucket);
   }
-  // The updates of the bucket, one for each piece: the last steps that read its gradients.
+  // The updates of the bucket, one for each chunk: the last steps that read its gradients.
   [[nodiscard]] const std::vector<StepId>& updates_of(BucketId bucket) const {
     return updates_of_.at(bucket);
   }
-  // The same of a bucket that is in one piece; of another one those of the first.
+  // The same of a bucket that is in one chunk; of another one those of the first.
   [[nodiscard]] StepId publisher_of(BucketId bucket) const { return publishers_of(bucket).front(); }
   [[nodiscard]] StepId update_of(BucketId bucket) const { return updates_of(bucket).front(); }
 

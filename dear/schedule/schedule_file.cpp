@@ -13,7 +13,7 @@
 namespace dear {
 namespace {
 
-constexpr JsonFormat kFormat = {.name = "dear-schedule", .version = 2, .oldest = 1, .kind = "schedule file"};
+constexpr JsonFormat kFormat = {.name = "dear-schedule", .version = 3, .oldest = 1, .kind = "schedule file"};
 constexpr std::int64_t kMostRanks = 1 << 30;
 
 std::string read_policy(const JsonField& field) {
@@ -31,26 +31,27 @@ std::string read_policy(const JsonField& field) {
 ScheduleFile parse_schedule_file(std::string_view json, const std::string& name_of_source) {
   const Json document = parse_json_file(json, name_of_source, kFormat);
   const JsonField root(document, name_of_source);
-  const bool knows_pieces = root.member("version").integer() >= 2;
+  const std::int64_t version = root.member("version").integer();
+  const char* const chunk_bytes = version == 2 ? "piece_bytes" : "chunk_bytes";
   root.expect_members(
       {"format", "version", "model", "cluster", "ranks", "policy", "buckets"},
-      knows_pieces ? std::vector<std::string_view>{"piece_bytes"} : std::vector<std::string_view>{});
+      version >= 2 ? std::vector<std::string_view>{chunk_bytes} : std::vector<std::string_view>{});
   ScheduleFile file{.model = root.member("model").text(),
                     .cluster = root.member("cluster").text(),
                     .ranks = static_cast<int>(root.member("ranks").integer(1, kMostRanks)),
                     .policy = read_policy(root.member("policy")),
-                    .buckets = {.buckets = {}, .piece_bytes = {}, .source = name_of_source}};
+                    .buckets = {.buckets = {}, .chunk_bytes = {}, .source = name_of_source}};
   for (const JsonField& bucket : root.member("buckets").elements()) {
     std::vector<std::string>& names = file.buckets.buckets.emplace_back();
     for (const JsonField& name : bucket.elements()) names.push_back(name.text());
   }
-  if (!root.has("piece_bytes")) return file;
-  for (const JsonField& bytes : root.member("piece_bytes").elements())
-    file.buckets.piece_bytes.push_back(bytes.integer(0, std::numeric_limits<std::int64_t>::max()));
-  if (file.buckets.piece_bytes.size() != file.buckets.buckets.size())
-    root.member("piece_bytes")
+  if (!root.has(chunk_bytes)) return file;
+  for (const JsonField& bytes : root.member(chunk_bytes).elements())
+    file.buckets.chunk_bytes.push_back(bytes.integer(0, std::numeric_limits<std::int64_t>::max()));
+  if (file.buckets.chunk_bytes.size() != file.buckets.buckets.size())
+    root.member(chunk_bytes)
         .fail(fmt::format("{} sizes for {} buckets: give each bucket one, 0 for those that stay whole",
-                          file.buckets.piece_bytes.size(), file.buckets.buckets.size()));
+                          file.buckets.chunk_bytes.size(), file.buckets.buckets.size()));
   return file;
 }
 
@@ -63,13 +64,13 @@ std::string to_json(const ScheduleFile& file) {
     std::string lines;  // a bucket a line: readable, and a change shows as one line
     for (const std::vector<std::string>& bucket : file.buckets.buckets)
       lines += (lines.empty() ? "\n    " : ",\n    ") + Json(bucket).dump();
-    const std::vector<std::int64_t>& pieces = file.buckets.piece_bytes;
+    const std::vector<std::int64_t>& chunks = file.buckets.chunk_bytes;
     return fmt::format(
         "{{\n  \"format\": \"{}\",\n  \"version\": {},\n  \"model\": {},\n  \"cluster\": {},\n"
         "  \"ranks\": {},\n  \"policy\": {},\n  \"buckets\": [{}\n  ]{}\n}}\n",
         kFormat.name, kFormat.version, Json(file.model).dump(), Json(file.cluster).dump(), file.ranks,
         Json(file.policy).dump(), lines,
-        pieces.empty() ? "" : ",\n  \"piece_bytes\": " + Json(pieces).dump());
+        chunks.empty() ? "" : ",\n  \"chunk_bytes\": " + Json(chunks).dump());
   } catch (const Json::type_error&) {
     throw ConfigError(fmt::format("a name in the schedule for '{}' is not UTF-8: rename it", file.model));
   }

@@ -6,14 +6,14 @@
 #include "dear/fusion/grouping.h"
 
 // Schedule files: which policy and which buckets to use for a job. JSON, versioned.
-//   {"format": "dear-schedule", "version": 2, "model": "resnet-50", "cluster": "10gbe", "ranks": 64,
+//   {"format": "dear-schedule", "version": 3, "model": "resnet-50", "cluster": "10gbe", "ranks": 64,
 //    "policy": "dear-eager", "buckets": [["conv1.weight", "bn1.weight"], ["fc.weight"]],
-//    "piece_bytes": [0, 1048576]}
+//    "chunk_bytes": [0, 1048576]}
 // "model", "cluster" and "ranks" say what it was planned for; nothing is compared with them. "buckets" are
-// lists of names of the model's tensors, written in forward order and read in any. "piece_bytes", in the same
-// order, is how much of a bucket may travel at once, 0 for all of it (Bucket::piece_bytes); it may be
-// missing. Every other field is required and no further one is allowed. Files of version 1, which know no
-// pieces, are still read.
+// lists of names of the model's tensors, written in forward order and read in any. "chunk_bytes", in the same
+// order, is how much of a bucket may travel at once, 0 for all of it (Bucket::chunk_bytes); it may be
+// missing. Every other field is required and no further one is allowed. Files of version 2, where
+// it is "piece_bytes", and of version 1, which do not have it, are still read.
 namespace dear {
 
 struct ScheduleFile {

@@ -31,7 +31,7 @@ const ScheduleFile kPlanned{.model = "two \"layers\"",
 // By hand what kPlanned is.
 constexpr const char* kText = R"({
   "format": "dear-schedule",
-  "version": 2,
+  "version": 3,
   "model": "two \"layers\"",
   "cluster": "10gbe",
   "ranks": 64,
@@ -61,22 +61,29 @@ TEST(ScheduleFile, WhatIsWrittenIsRead) {
               ThrowsMessage<ConfigError>(AllOf(HasSubstr(path), HasSubstr("No such file"))));
 }
 
-TEST(ScheduleFile, KeepsPieces) {
+TEST(ScheduleFile, KeepsChunks) {
   ScheduleFile file = kPlanned;
-  file.buckets.piece_bytes = {0, 4096};
+  file.buckets.chunk_bytes = {0, 4096};
   const std::string text = to_json(file);
-  EXPECT_THAT(text, HasSubstr("  ],\n  \"piece_bytes\": [0,4096]\n}\n"));
-  EXPECT_EQ(parse_schedule_file(text, "x").buckets.piece_bytes, file.buckets.piece_bytes);
+  EXPECT_THAT(text, HasSubstr("  ],\n  \"chunk_bytes\": [0,4096]\n}\n"));
+  EXPECT_EQ(parse_schedule_file(text, "x").buckets.chunk_bytes, file.buckets.chunk_bytes);
   EXPECT_EQ(to_json(parse_schedule_file(text, "x")), text);
+}
+
+TEST(ScheduleFile, OfVersion2IsRead) {
+  std::string text = kText;
+  text.replace(text.find("\"version\": 3"), 12, "\"version\": 2");
+  text.replace(text.find("\"ranks\""), 0, "\"piece_bytes\": [0, 4096], ");
+  EXPECT_THAT(parse_schedule_file(text, "x").buckets.chunk_bytes, ::testing::ElementsAre(0, 4096));
 }
 
 TEST(ScheduleFile, OfVersion1IsRead) {
   std::string text = kText;
-  text.replace(text.find("\"version\": 2"), 12, "\"version\": 1");
+  text.replace(text.find("\"version\": 3"), 12, "\"version\": 1");
   EXPECT_EQ(to_json(parse_schedule_file(text, "x")), kText);
-  text.replace(text.find("\"ranks\""), 0, "\"piece_bytes\": [0, 0], ");
+  text.replace(text.find("\"ranks\""), 0, "\"chunk_bytes\": [0, 0], ");
   EXPECT_THAT([&] { parse_schedule_file(text, "x"); },
-              ThrowsMessage<ConfigError>(HasSubstr("piece_bytes: unknown")));
+              ThrowsMessage<ConfigError>(HasSubstr("chunk_bytes: unknown")));
 }
 
 TEST(ScheduleFile, TakesEveryPolicyThereIs) {
@@ -138,13 +145,13 @@ TEST_P(FaultyScheduleFile, IsRefusedWithThePlaceAndTheRemedy) {
 INSTANTIATE_TEST_SUITE_P(
     Files, FaultyScheduleFile,
     ::testing::Values(
-        Fault{"\"version\": 2,", "\"version\": 2,,", "line 3"},
+        Fault{"\"version\": 3,", "\"version\": 3,,", "line 3"},
         Fault{"dear-schedule", "dear-cluster", "not a schedule file"},
-        Fault{"\"version\": 2,", "", "version: missing: add \"version\": 2"},
-        Fault{"\"version\": 2", "\"version\": 3", "version: found 3, but this build reads versions 1 to 2"},
-        Fault{"64", "64, \"piece_bytes\": [0]", "piece_bytes: 1 sizes for 2 buckets: give each bucket one"},
-        Fault{"64", "64, \"piece_bytes\": [0, -1]", "piece_bytes[1]: expected a whole number"},
-        Fault{"64", "64, \"piece_bytes\": 8", "piece_bytes: expected an array, found 8"},
+        Fault{"\"version\": 3,", "", "version: missing: add \"version\": 3"},
+        Fault{"\"version\": 3", "\"version\": 4", "version: found 4"},
+        Fault{"64", "64, \"chunk_bytes\": [0]", "chunk_bytes: 1 sizes for 2 buckets: give each bucket one"},
+        Fault{"64", "64, \"chunk_bytes\": [0, -1]", "chunk_bytes[1]: expected a whole number"},
+        Fault{"64", "64, \"chunk_bytes\": 8", "chunk_bytes: expected an array, found 8"},
         Fault{"\"model\"", "\"job\"", "model: missing: add it"},
         Fault{"\"cluster\": \"10gbe\"", "\"cluster\": null", "cluster: expected a string, found null"},
         Fault{"64", "0", "ranks: expected a whole number from 1 to 1073741824, found 0"},

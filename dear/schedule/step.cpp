@@ -35,10 +35,10 @@ std::string_view name_of(Reach reach) {
   return "";
 }
 
-std::string name_of(const Range& piece) {
-  if (piece == kWholeBucket) return "";
-  if (piece.end == kWholeBucket.end) return fmt::format(", bytes from {}", piece.begin);
-  return fmt::format(", bytes {} to {}", piece.begin, piece.end);
+std::string name_of(const Range& chunk) {
+  if (chunk == kWholeBucket) return "";
+  if (chunk.end == kWholeBucket.end) return fmt::format(", bytes from {}", chunk.begin);
+  return fmt::format(", bytes {} to {}", chunk.begin, chunk.end);
 }
 
 struct NameOf {
@@ -49,11 +49,11 @@ struct NameOf {
     if (!is_of_bucket(work.payload))
       return fmt::format("{} of {}", name_of(work.collective), name_of(work.payload));
     return fmt::format("{} of {}{}, bucket {}{}", name_of(work.collective), name_of(work.payload),
-                       name_of(work.reach), work.bucket, name_of(work.piece));
+                       name_of(work.reach), work.bucket, name_of(work.chunk));
   }
   std::string operator()(const Update& work) const {
     return fmt::format("update of {}, bucket {}{}", work.scope == UpdateScope::shard ? "shard" : "whole",
-                       work.bucket, name_of(work.piece));
+                       work.bucket, name_of(work.chunk));
   }
 };
 

@@ -1,14 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "dear/base/collective.h"
 #include "dear/base/ids.h"
-#include "dear/base/range.h"
+#include "dear/fusion/grouping.h"
 
 namespace dear {
 
@@ -43,10 +42,6 @@ struct Backward {
   LayerId layer;
 };
 struct Commit {};
-// The bytes of a bucket that one of several collectives carries, or one of several updates changes, are a
-// range; this one is all of them, however many. A range that is scattered has shards of its own: rank p owns
-// the p-th part of it.
-inline constexpr Range kWholeBucket{.begin = 0, .end = std::numeric_limits<std::int64_t>::max()};
 // Which ranks take part. Where no two ranks share a node, `inside` is a rank alone and `across` is all.
 enum class Reach : std::uint8_t {
   all,
@@ -57,7 +52,7 @@ struct Communicate {
   Collective collective;  // a reduce_scatter, all_gather, all_reduce or broadcast
   Payload payload;
   BucketId bucket = 0;
-  Range piece = kWholeBucket;  // up to the end of the bucket, if that is before
+  Range chunk = kWholeBucket;
   Reach reach = Reach::all;
 };
 enum class OptionsOf : std::uint8_t {
@@ -67,7 +62,7 @@ enum class OptionsOf : std::uint8_t {
 struct Update {
   UpdateScope scope;
   BucketId bucket;
-  Range piece = kWholeBucket;  // up to the end of the bucket, if that is before
+  Range chunk = kWholeBucket;
   OptionsOf options = OptionsOf::this_commit;
 };
 using Work = std::variant<Forward, Backward, Commit, Communicate, Update>;

@@ -6,7 +6,7 @@
 #include "dear/base/rounds_in_test.h"
 #include "dear/cluster/presets.h"
 #include "dear/cost/cluster_times.h"
-#include "dear/fusion/parcels.h"
+#include "dear/fusion/chunks.h"
 #include "dear/fusion/planned.h"
 #include "dear/schedule/testing/random_job.h"
 #include "dear/sim/evaluate.h"
@@ -50,10 +50,10 @@ TEST(Eager, NeverSlowerThanDearOrWfbpOnTheSameBuckets) {
     better += eager < 0.99 * std::min(dear, wfbp) ? 1 : 0;
     // The schedule takes what the order was chosen for, and that is no less than can be.
     const cost::CollectiveTimes times = cost::ring_times(link, ranks);
-    const Parcels parcels = parcels_of(workload, grouping, times);
+    const std::vector<TimedChunk> chunks = chunks_of(workload, grouping, times);
     const double compute = workload.forward_seconds() + workload.backward_seconds();
-    ASSERT_NEAR(eager, eager_order(parcels.parcels, compute).seconds, kRelative * eager);
-    const double least = least_seconds(parcels.parcels, compute);
+    ASSERT_NEAR(eager, eager_order(chunks, compute).seconds, kRelative * eager);
+    const double least = least_seconds(chunks, compute);
     ASSERT_GE(eager, least * (1 - kRelative));
     Workload prompt = workload;
     prompt.update_seconds = 0;
@@ -110,7 +110,7 @@ TEST(Eager, FiveModelsOfThePaperReachTheirFloors) {
         const double seconds = eager.iteration.seconds * (1 - kRelative);
         const double simple = stale_gradient_floor(eager.f_seconds, eager.b_seconds, eager.r_seconds);
         const double floor = eager_floor_seconds(workload, times);
-        const double least = least_seconds(parcels_of(workload, planned, times).parcels,
+        const double least = least_seconds(chunks_of(workload, planned, times),
                                            workload.forward_seconds() + workload.backward_seconds());
         EXPECT_LE(seconds, 1.004 * least);
         EXPECT_LE(seconds, 1.04 * std::max(simple, floor));
@@ -122,12 +122,12 @@ TEST(Eager, FiveModelsOfThePaperReachTheirFloors) {
       }
 }
 
-// A large bucket that is ready early is in the way of what the forward meets first; in pieces it lets that
+// A large bucket that is ready early is in the way of what the forward meets first; in chunks it lets that
 // by. Layer 1: 4000 bytes, ready at 1; layer 0: 40 bytes, ready at 1.5, with a long forward. A byte takes a
 // millisecond in each half.
 //   dear    scatter 1 from 1 to 5, scatter 0, gather 0 until 5.08, forward until 11.58
 //   whole   the network waits for layer 0: its halves from 1.5 to 1.58, those of 1 until 9.58, forward 1 of
-//   0.5 pieces  the first piece of 500 bytes from 1 to 1.5, layer 0 until 1.58, the rest until 9.08, forward
+//   0.5 chunks  the first chunk of 500 bytes from 1 to 1.5, layer 0 until 1.58, the rest until 9.08, forward
 //   1
 TEST(Eager, PiecesLetTheUrgentBy) {
   const Workload workload{
@@ -138,11 +138,11 @@ TEST(Eager, PiecesLetTheUrgentBy) {
   const Link link{.beta_seconds_per_byte = 2e-3};  // of two ranks each sends half a vector in each half
   const Grouping whole = group(workload, PerLayer{});
   std::vector<Bucket> buckets = whole.buckets();
-  buckets[1].piece_bytes = 500;
-  const Grouping pieces(workload, std::move(buckets));
+  buckets[1].chunk_bytes = 500;
+  const Grouping chunks(workload, std::move(buckets));
   EXPECT_NEAR(seconds_with("dear-eager", workload, whole, link, 2), 9.58 + 0.5, 1e-9);
-  EXPECT_NEAR(seconds_with("dear-eager", workload, pieces, link, 2), 9.08 + 0.5, 1e-9);
-  EXPECT_NEAR(seconds_with("dear", workload, pieces, link, 2), 5.08 + 6.5, 1e-9);  // which cuts nothing
+  EXPECT_NEAR(seconds_with("dear-eager", workload, chunks, link, 2), 9.08 + 0.5, 1e-9);
+  EXPECT_NEAR(seconds_with("dear", workload, chunks, link, 2), 5.08 + 6.5, 1e-9);  // which cuts nothing
 }
 
 }  // namespace

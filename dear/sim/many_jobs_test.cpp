@@ -44,7 +44,7 @@ Cluster scaled(Cluster cluster, double alpha, double beta) {
   return cluster;
 }
 
-// r is what the policy's bytes take in one piece, without start-up, by the quickest algorithm there is: less
+// r is what the policy's bytes take in one chunk, without start-up, by the quickest algorithm there is: less
 // than any schedule of its can spend.
 TEST(ManyJobs, NoPolicyIsFasterThanItsBytesAndItsComputation) {
   for (std::uint64_t seed = 0; seed < testing::rounds(2500U); ++seed) {

@@ -20,7 +20,7 @@ using ::testing::IsEmpty;
 
 constexpr double kRelative = 1e-9;
 
-// Small jobs, and those whose buckets travel in pieces.
+// Small jobs, and those whose buckets travel in chunks.
 Workload random_job(Random& random, std::size_t max_layers) {
   Workload workload = dear::testing::random_workload(random, max_layers);
   if (random.below(2) == 0)

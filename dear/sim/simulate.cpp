@@ -61,7 +61,7 @@ struct Appearance {
   }
   NameAndActivity operator()(const Commit&) const { return {"commit", Activity::other}; }
   NameAndActivity operator()(const Communicate& work) const {
-    const auto& [begin, end] = work.piece;
+    const auto& [begin, end] = work.chunk;
     if (work.payload == Payload::decision)
       return {fmt::format("{} decision", name_of(work.collective)), Activity::communication};
     std::string name = work.payload == Payload::buffers
@@ -70,12 +70,12 @@ struct Appearance {
     if (work.payload == Payload::parameters_again) name += " again";
     if (work.reach == Reach::inside) name += " inside";
     if (work.reach == Reach::across) name += " across";
-    if (work.piece != kWholeBucket) name += fmt::format(", bytes {} to {}", begin, end);
+    if (work.chunk != kWholeBucket) name += fmt::format(", bytes {} to {}", begin, end);
     return {std::move(name), Activity::communication};
   }
   NameAndActivity operator()(const Update& work) const {
     std::string name = fmt::format("update bucket {}", work.bucket);
-    if (work.piece != kWholeBucket) name += fmt::format(", bytes {} to {}", work.piece.begin, work.piece.end);
+    if (work.chunk != kWholeBucket) name += fmt::format(", bytes {} to {}", work.chunk.begin, work.chunk.end);
     return {std::move(name), Activity::update};
   }
 };

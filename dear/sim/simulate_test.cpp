@@ -305,7 +305,7 @@ TEST(StepSeconds, OfPiecesAndBuffersAreOfTheirBytes) {
   for (const Step& step : wfbp.steps()) {
     Work work = step.work;
     if (auto* all_reduce = std::get_if<Communicate>(&work); all_reduce && all_reduce->bucket == 1) {
-      all_reduce->piece = {0, 4};
+      all_reduce->chunk = {0, 4};
       network = step.lane;
       first = cut.add(work, step.lane);
     } else {
@@ -315,9 +315,9 @@ TEST(StepSeconds, OfPiecesAndBuffersAreOfTheirBytes) {
   for (const Edge& edge : wfbp.edges()) cut.edge(edge.from, edge.to, edge.back);
   const StepId rest = cut.add(Communicate{Collective::all_reduce, Payload::gradients, 1, {4, 16}}, network);
   cut.edge(first, rest).edge(rest, wfbp.update_of(1));
-  const auto pieces = seconds_by_name(std::move(cut).build());
-  EXPECT_EQ(pieces.at("all-reduce of gradients, bucket 1, bytes 0 to 4"), 5 * 4);
-  EXPECT_EQ(pieces.at("all-reduce of gradients, bucket 1, bytes 4 to 16"), 5 * 12);
+  const auto chunks = seconds_by_name(std::move(cut).build());
+  EXPECT_EQ(chunks.at("all-reduce of gradients, bucket 1, bytes 0 to 4"), 5 * 4);
+  EXPECT_EQ(chunks.at("all-reduce of gradients, bucket 1, bytes 4 to 16"), 5 * 12);
 }
 
 TEST(Simulate, OneRankSpendsNothingOnTheNetwork) {

@@ -38,7 +38,7 @@ class ElementwiseOptimizer {
   // already.
   static void require_supported(const torch::optim::Optimizer& original);
 
-  // Parts are what is updated at a time: buckets, or pieces of them.
+  // Parts are what is updated at a time: buckets, or chunks of them.
   ElementwiseOptimizer(const torch::optim::Optimizer& original,
                        std::vector<std::vector<FlatRun>> runs_by_part);
 

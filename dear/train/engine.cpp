@@ -122,9 +122,9 @@ std::span<const Engine::Part> Engine::add_parts(BucketId bucket, const BucketLay
   for (const StepId step : schedule_->updates_of(bucket)) {
     const auto& work = std::get<Update>(schedule_->steps()[step].work);
     parts_.push_back({.bucket = bucket,
-                      .piece = work.piece,
+                      .chunk = work.chunk,
                       .index = parts_.size() - first,
-                      .elements = dear::part_of(work.piece, grouping_->buckets()[bucket].bytes,
+                      .elements = dear::part_of(work.chunk, grouping_->buckets()[bucket].bytes,
                                                 layout.elements, layout.dtype),
                       .scattered = work.scope == UpdateScope::shard});
   }
@@ -141,7 +141,7 @@ Range Engine::own_range(const Part& part) const {
 void Engine::update(const Update& work) {
   const Unobserved unobserved;
   const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& one) {
-    return one.bucket == work.bucket && one.piece == work.piece;
+    return one.bucket == work.bucket && one.chunk == work.chunk;
   });
   try {
     buckets_[work.bucket].write_incoming(part->index);

@@ -125,7 +125,7 @@ class Engine {
   // What an update changes of a bucket.
   struct Part {
     BucketId bucket;
-    Range piece;
+    Range chunk;
     std::size_t index;  // in the bucket
     Range elements;     // of the flat buffer
     bool scattered;     // each rank updates a shard of it

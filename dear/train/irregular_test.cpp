@@ -554,7 +554,7 @@ TEST(Irregular, AnotherFusionAfterOneThatWasRefused) {
     auto optimizer = adamw_of(net->parameters());
     DataParallel dp(
         *net, optimizer, std::move(group),
-        {.fusion = Fusion(ByName{.buckets = {{"no such tensor"}}, .piece_bytes = {}, .source = "test"})});
+        {.fusion = Fusion(ByName{.buckets = {{"no such tensor"}}, .chunk_bytes = {}, .source = "test"})});
     for (int step = 0; step < 3; ++step) {
       net->forward(torch::ones({2, kFeatures})).sum().backward();
       if (step == 0) {

@@ -66,18 +66,18 @@ Fusion LiveTuning::start(const Workload& workload) {
   report_.sizes = size_candidates(workload);
   if (options_.cache.empty()) return options_.start;
   key_ = key_of(workload, policy_, one_copy_, group_);
-  std::vector<std::int64_t> planned;  // its buckets by tensor, and the bytes of pieces by bucket
+  std::vector<std::int64_t> planned;  // its buckets by tensor, and the bytes of chunks by bucket
   check_together(group_, [&] {
     if (!decides()) return;
     const tune::Cache all = tune::Cache::read(options_.cache);
     if (const tune::Learned* const mine = all.find(key_)) learned_ = *mine;
     if (learned_.planned.empty()) return;
     const Grouping grouping = group(workload_, ByName{.buckets = learned_.planned,
-                                                      .piece_bytes = learned_.planned_piece_bytes,
+                                                      .chunk_bytes = learned_.planned_chunk_bytes,
                                                       .source = options_.cache});
     for (TensorId tensor = 0; tensor < workload_.tensors.size(); ++tensor)
       planned.push_back(grouping.bucket_of(tensor));
-    for (const Bucket& bucket : grouping.buckets()) planned.push_back(bucket.piece_bytes);
+    for (const Bucket& bucket : grouping.buckets()) planned.push_back(bucket.chunk_bytes);
   });
   planned = of_rank_0(group_, Subject::cached_buckets, planned);
   if (!planned.empty()) {
@@ -85,7 +85,7 @@ Fusion LiveTuning::start(const Workload& workload) {
     for (TensorId tensor = 0; tensor < workload_.tensors.size(); ++tensor)
       buckets.at(static_cast<std::size_t>(planned[tensor])).tensors.push_back(tensor);
     for (std::size_t i = 0; i < buckets.size(); ++i)
-      buckets[i].piece_bytes = planned[workload_.tensors.size() + i];
+      buckets[i].chunk_bytes = planned[workload_.tensors.size() + i];
     add_grouping(report_.sizes, kPlanned, Grouping(workload_, std::move(buckets)));
   }
   const std::size_t none = report_.sizes.candidates.size();
@@ -213,7 +213,7 @@ void LiveTuning::keep() {
   if (const std::optional<std::size_t> planned = find(report_.sizes, kPlanned)) {
     ByName names = names_in(workload_, report_.sizes.groupings[*planned]);
     learned.planned = std::move(names.buckets);
-    learned.planned_piece_bytes = std::move(names.piece_bytes);
+    learned.planned_chunk_bytes = std::move(names.chunk_bytes);
   }
   try {
     tune::Cache cache = tune::Cache::read(options_.cache);  // other jobs may have written meanwhile

@@ -44,7 +44,7 @@ Engine::OptimizerState Engine::optimizer_state() {
       torch::Tensor flat =
           torch::from_blob(buffer.data(), {layout.elements}, torch::dtype(scalar_type_of(layout.dtype)));
       for (std::size_t part = 0; part < parts_.size(); ++part) {
-        const auto& [bucket, piece, index, elements, scattered] = parts_[part];
+        const auto& [bucket, chunk, index, elements, scattered] = parts_[part];
         if (bucket != id) continue;
         optimizer_->read_state(part, vector, flat);
         if (!scattered) continue;

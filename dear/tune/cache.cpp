@@ -15,6 +15,7 @@ namespace dear::tune {
 namespace {
 
 constexpr JsonFormat kFormat{.name = "dear-tuning-cache", .kind = "tuning cache"};
+constexpr const char* kOldChunkBytes = "planned_piece_bytes";  // in files of earlier releases
 
 Learned::Measured measured_in(const JsonField& field) {
   field.expect_members({"candidate", "seconds"});
@@ -31,12 +32,13 @@ Learned learned_in(const JsonField& job) {
     std::vector<std::string>& names = learned.planned.emplace_back();
     for (const JsonField& name : bucket.elements()) names.push_back(name.text());
   }
-  if (!job.has("planned_piece_bytes")) return learned;
-  const JsonField pieces = job.member("planned_piece_bytes");
-  for (const JsonField& bytes : pieces.elements())
-    learned.planned_piece_bytes.push_back(bytes.integer(0, std::numeric_limits<std::int64_t>::max()));
-  if (!learned.planned_piece_bytes.empty() && learned.planned_piece_bytes.size() != learned.planned.size())
-    pieces.fail("expected as many numbers as there are planned buckets, or none");
+  const char* const chunk_bytes = job.has(kOldChunkBytes) ? kOldChunkBytes : "planned_chunk_bytes";
+  if (!job.has(chunk_bytes)) return learned;
+  const JsonField chunks = job.member(chunk_bytes);
+  for (const JsonField& bytes : chunks.elements())
+    learned.planned_chunk_bytes.push_back(bytes.integer(0, std::numeric_limits<std::int64_t>::max()));
+  if (!learned.planned_chunk_bytes.empty() && learned.planned_chunk_bytes.size() != learned.planned.size())
+    chunks.fail("expected as many numbers as there are planned buckets, or none");
   return learned;
 }
 
@@ -45,7 +47,7 @@ Json json_of(const std::string& key, const Learned& learned) {
   for (const Learned::Measured& one : learned.measured)
     measured.push_back({{"candidate", one.candidate}, {"seconds", one.seconds}});
   Json json{{"key", key}, {"choice", learned.choice}, {"measured", measured}, {"planned", learned.planned}};
-  if (!learned.planned_piece_bytes.empty()) json["planned_piece_bytes"] = learned.planned_piece_bytes;
+  if (!learned.planned_chunk_bytes.empty()) json["planned_chunk_bytes"] = learned.planned_chunk_bytes;
   return json;
 }
 
@@ -63,7 +65,7 @@ Cache Cache::parse(std::string_view text, const std::string& source) {
   root.expect_members({"format", "version", "jobs"});
   Cache cache;
   for (const JsonField& job : root.member("jobs").elements()) {
-    job.expect_members({"key", "choice", "measured", "planned"}, {"planned_piece_bytes"});
+    job.expect_members({"key", "choice", "measured", "planned"}, {"planned_chunk_bytes", kOldChunkBytes});
     cache.put(job.member("key").text(), learned_in(job));
   }
   return cache;

@@ -21,11 +21,11 @@ struct Learned {
   // there was none.
   std::vector<std::vector<std::string>> planned;
   // Of each of them, 0 for one that travels whole; or nothing.
-  std::vector<std::int64_t> planned_piece_bytes{};
+  std::vector<std::int64_t> planned_chunk_bytes{};
 };
 
 // A JSON file {"format": "dear-tuning-cache", "version": 1, "jobs": [{key, choice, measured: [{candidate,
-// seconds}], planned, planned_piece_bytes}]}, the last only where some are cut, for any number of jobs.
+// seconds}], planned, planned_chunk_bytes}]}, the last only where some are cut, for any number of jobs.
 class Cache {
  public:
   // Empty where there is no file yet. ConfigError "FILE: jobs[2].measured[0].seconds: ..." for one that is no

@@ -19,7 +19,7 @@ using ::testing::ThrowsMessage;
 const Learned kLearned{.choice = "planned",
                        .measured = {{"64KiB", 0.125}, {"planned", 0.1}},
                        .planned = {{"fc.weight", "fc.bias"}, {"out.weight"}},
-                       .planned_piece_bytes = {0, 4096}};
+                       .planned_chunk_bytes = {0, 4096}};
 
 std::string in_temporary_folder(const char* name) {
   return (std::filesystem::temp_directory_path() / (std::string(name) + std::to_string(::getpid()))).string();
@@ -44,7 +44,7 @@ TEST(Cache, KeepsWhatEachJobLearned) {
   EXPECT_EQ(learned->measured[0].candidate, "64KiB");
   EXPECT_EQ(learned->measured[0].seconds, 0.125);
   EXPECT_EQ(learned->planned, kLearned.planned);
-  EXPECT_EQ(learned->planned_piece_bytes, kLearned.planned_piece_bytes);
+  EXPECT_EQ(learned->planned_chunk_bytes, kLearned.planned_chunk_bytes);
   EXPECT_EQ(again.find("c"), nullptr);
   EXPECT_EQ(again.to_json(), cache.to_json());
 }
@@ -64,8 +64,8 @@ TEST(Cache, SaysWhatIsWrongWithAFile) {
   refuses(R"([{"key": "a", "choice": "x", "measured": [], "planned": [["a"], [2]]}])",
           "jobs[0].planned[1][0]");
   refuses(
-      R"([{"key": "a", "choice": "x", "measured": [], "planned": [["a"]], "planned_piece_bytes": [1, 2]}])",
-      "jobs[0].planned_piece_bytes: expected as many numbers as there are planned buckets");
+      R"([{"key": "a", "choice": "x", "measured": [], "planned": [["a"]], "planned_chunk_bytes": [1, 2]}])",
+      "jobs[0].planned_chunk_bytes: expected as many numbers as there are planned buckets");
   EXPECT_THROW(Cache::parse("", "c.json"), ConfigError);
   EXPECT_THROW(Cache::parse(R"({"format": "dear-workload", "version": 1})", "c.json"), ConfigError);
   EXPECT_THROW(Cache::read("/"), ConfigError);

@@ -16,7 +16,7 @@ class BucketWire : public Side {
   struct Flat {
     View parameters;
     View gradients;
-    std::int64_t bucket_bytes = 0;  // without padding: what pieces are counted in
+    std::int64_t bucket_bytes = 0;  // without padding: what chunks are counted in
   };
 
   // `decision` carries rank 0's (schedule/decision.h); without one a step that does is a ScheduleError, as

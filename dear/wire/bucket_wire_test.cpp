@@ -27,10 +27,10 @@ struct Rank {
         decision{.buffer = group.allocate(kDecisionBytes), .count = kDecisionBytes, .dtype = DType::u8},
         wire(group, {flat}, [this](const StepEnd& end) { ended.set_value(end); }, decision) {}
 
-  StepEnd run(Collective op, Payload payload, Range piece = kWholeBucket) {
+  StepEnd run(Collective op, Payload payload, Range chunk = kWholeBucket) {
     ended = {};
     auto result = ended.get_future();
-    wire.start({.step = 7, .iteration = 3}, {.work = Communicate{op, payload, 0, piece}, .lane = 0});
+    wire.start({.step = 7, .iteration = 3}, {.work = Communicate{op, payload, 0, chunk}, .lane = 0});
     return result.get();
   }
 
@@ -83,23 +83,23 @@ TEST(BucketWire, AveragesGradientsAndGathersParameters) {
 TEST(BucketWire, MovesPiecesByThemselves) {
   on_two_ranks([](int r, Rank& rank) {
     const std::array<Range, 2> parts = {Range{0, 48}, Range{48, kCount}};
-    const std::array<Range, 2> pieces = {Range{0, 200}, Range{200, kWholeBucket.end}};
+    const std::array<Range, 2> chunks = {Range{0, 200}, Range{200, kWholeBucket.end}};
     float* const gradients = floats(rank.flat.gradients);
     float* const parameters = floats(rank.flat.parameters);
     for (std::int64_t i = 0; i < kCount; ++i) gradients[i] = static_cast<float>(r == 0 ? i : 3 * i);
     for (const std::size_t at : {1U, 0U}) {
       SCOPED_TRACE(at);
       const Range& part = parts.at(at);
-      EXPECT_FALSE(rank.run(Collective::reduce_scatter, Payload::gradients, pieces.at(at)).error);
+      EXPECT_FALSE(rank.run(Collective::reduce_scatter, Payload::gradients, chunks.at(at)).error);
       const Range own = shard_of(part.size(), DType::f32, 2, r);
       for (std::int64_t i = part.begin + own.begin; i < part.begin + own.end; ++i) {
         EXPECT_EQ(gradients[i], 2.0F * static_cast<float>(i));
         parameters[i] = static_cast<float>(i) + 0.5F;
       }
       if (at == 1U) {
-        EXPECT_EQ(gradients[47], r == 0 ? 47.0F : 141.0F);  // of the other piece: as it was
+        EXPECT_EQ(gradients[47], r == 0 ? 47.0F : 141.0F);  // of the other chunk: as it was
       }
-      EXPECT_FALSE(rank.run(Collective::all_gather, Payload::parameters, pieces.at(at)).error);
+      EXPECT_FALSE(rank.run(Collective::all_gather, Payload::parameters, chunks.at(at)).error);
       for (std::int64_t i = part.begin; i < part.end; ++i)
         EXPECT_EQ(parameters[i], static_cast<float>(i) + 0.5F);
     }

@@ -30,7 +30,7 @@ BucketLayout lay_out(const Bucket& bucket, const Workload& workload,
   return layout;
 }
 
-Range part_of(const Range& piece, std::int64_t bucket_bytes, std::int64_t elements, DType dtype) {
+Range part_of(const Range& chunk, std::int64_t bucket_bytes, std::int64_t elements, DType dtype) {
   const std::int64_t alignment = kAlignmentBytes / size_of(dtype);
   const auto border = [&](std::int64_t byte) {
     if (byte <= 0) return std::int64_t{0};
@@ -38,7 +38,7 @@ Range part_of(const Range& piece, std::int64_t bucket_bytes, std::int64_t elemen
     const double share = static_cast<double>(byte) / static_cast<double>(bucket_bytes);
     return static_cast<std::int64_t>(share * static_cast<double>(elements / alignment)) * alignment;
   };
-  return {border(piece.begin), border(piece.end)};
+  return {border(chunk.begin), border(chunk.end)};
 }
 
 std::vector<Run> runs_within(const BucketLayout& layout, const Range& range) {

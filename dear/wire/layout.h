@@ -41,10 +41,10 @@ struct BucketLayout {
 BucketLayout lay_out(const Bucket& bucket, const Workload& workload,
                      const std::vector<std::uint32_t>& rule_of);
 
-// Where a piece of a bucket of so many bytes lies in a flat buffer of so many elements (both as lay_out()
-// makes them): cut in the same proportion, at the 64-byte border before it. So pieces that carry every byte
-// of the bucket once carry every element of the buffer once; a piece of less than 64 bytes may be empty.
-Range part_of(const Range& piece, std::int64_t bucket_bytes, std::int64_t elements, DType dtype);
+// Where a chunk of a bucket of so many bytes lies in a flat buffer of so many elements (both as lay_out()
+// makes them): cut in the same proportion, at the 64-byte border before it. So chunks that carry every byte
+// of the bucket once carry every element of the buffer once; a chunk of less than 64 bytes may be empty.
+Range part_of(const Range& chunk, std::int64_t bucket_bytes, std::int64_t elements, DType dtype);
 
 // The parts of the runs inside `range`, empty ones left out.
 std::vector<Run> runs_within(const BucketLayout& layout, const Range& range);

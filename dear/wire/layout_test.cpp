@@ -58,15 +58,15 @@ TEST(Layout, PiecesPartitionTheBuffer) {
       bucket.bytes += elements[id] * 4;
     }
     const BucketLayout layout = lay_out(bucket, workload, std::vector<std::uint32_t>(elements.size(), 0));
-    const std::int64_t piece = 1 + random() % bucket.bytes;
+    const std::int64_t chunk = 1 + random() % bucket.bytes;
     std::int64_t covered = 0;
-    for (std::int64_t begin = 0; begin < bucket.bytes; begin += piece) {
+    for (std::int64_t begin = 0; begin < bucket.bytes; begin += chunk) {
       const Range part =
-          part_of({begin, std::min(begin + piece, bucket.bytes)}, bucket.bytes, layout.elements, DType::f32);
+          part_of({begin, std::min(begin + chunk, bucket.bytes)}, bucket.bytes, layout.elements, DType::f32);
       ASSERT_EQ(part.begin, covered);
       ASSERT_EQ(part.begin % 16, 0);
       ASSERT_LE(part.begin, part.end);
-      ASSERT_LE(part.size() * 4, piece * layout.bytes() / bucket.bytes + 128);
+      ASSERT_LE(part.size() * 4, chunk * layout.bytes() / bucket.bytes + 128);
       covered = part.end;
     }
     ASSERT_EQ(covered, layout.elements);

@@ -95,7 +95,7 @@ class Outputs(Case):
         planned = self.results("--workers", 2, "--schedule", "schedule.json")
         self.check_run(planned, policy=schedule["policy"], workers=2, fusion="schedule.json", digest=usual["digest"])
 
-        by_hand = schedule | {"policy": "dear", "buckets": [tensors[1::2], tensors[::2]], "piece_bytes": [0, 10000]}
+        by_hand = schedule | {"policy": "dear", "buckets": [tensors[1::2], tensors[::2]], "chunk_bytes": [0, 10000]}
         for policy in ("dear", "dear-eager"):  # which cuts buckets
             self.write("by_hand.json", json.dumps(by_hand | {"policy": policy}))
             run = self.results("--workers", 2, "--schedule", "by_hand.json", "--trace", "trace.json")

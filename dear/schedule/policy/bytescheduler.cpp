@@ -22,15 +22,15 @@ Grouping per_tensor(const Workload& workload, const cost::CollectiveTimes&) {
 // Whenever there is credit, the next partition of the ready bucket nearest to the input. All of an iteration
 // is through before the next backward, so one backward is all iterations. See [Note: orders found at run
 // time].
-std::vector<BucketPart> by_priority(const Workload& workload, const Grouping& grouping,
-                                    const cost::CollectiveTimes& times) {
+std::vector<Chunk> by_priority(const Workload& workload, const Grouping& grouping,
+                                  const cost::CollectiveTimes& times) {
   struct InFlight {
     double ends;
     std::int64_t bytes;
   };
   const std::vector<double> ready = ready_seconds(workload, grouping);
   std::vector<std::int64_t> sent(grouping.size(), 0);
-  std::vector<BucketPart> parts;
+  std::vector<Chunk> chunks;
   std::set<BucketId> waiting;
   std::deque<InFlight> in_flight;
   std::int64_t credit = kCreditBytes;
@@ -45,7 +45,7 @@ std::vector<BucketPart> by_priority(const Workload& workload, const Grouping& gr
       const BucketId bucket = *waiting.begin();
       const std::int64_t begin = sent[bucket], all = grouping.buckets()[bucket].bytes;
       const std::int64_t bytes = std::min(kPartitionBytes, all - begin);
-      parts.push_back({bucket, bytes == all ? kWholeBucket : Range{begin, begin + bytes}});
+      chunks.push_back({bucket, bytes == all ? kWholeBucket : Range{begin, begin + bytes}});
       network_free = std::max(now, network_free) +
                      seconds_of_joint(Collective::all_reduce, begin, begin + bytes, times);
       in_flight.push_back({network_free, bytes});
@@ -57,17 +57,17 @@ std::vector<BucketPart> by_priority(const Workload& workload, const Grouping& gr
     constexpr double kNever = std::numeric_limits<double>::infinity();
     now = std::min(next > 0 ? ready[next - 1] : kNever, in_flight.empty() ? kNever : in_flight.front().ends);
   }
-  return parts;
+  return chunks;
 }
 
 }  // namespace
 
-Schedule make_in_order(Iteration iteration, const std::vector<BucketPart>& parts) {
+Schedule make_in_order(Iteration iteration, const std::vector<Chunk>& chunks) {
   const LaneId updates = iteration.add_update_lane();
   const std::vector<BucketId> order = iteration.forward_order();
   std::vector<std::vector<StepId>> reduced(order.size());
-  for (const auto& [bucket, piece] : parts)
-    reduced[bucket].push_back(iteration.reduce(Collective::all_reduce, bucket, piece));
+  for (const auto& [bucket, bytes] : chunks)
+    reduced[bucket].push_back(iteration.reduce(Collective::all_reduce, bucket, bytes));
   for (const BucketId bucket : order) {
     const StepId updated = iteration.update(UpdateScope::whole, bucket, updates, reduced[bucket].front());
     for (std::size_t i = 1; i < reduced[bucket].size(); ++i) iteration.edge(reduced[bucket][i], updated);

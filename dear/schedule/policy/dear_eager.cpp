@@ -1,29 +1,29 @@
 #include "dear/fusion/eager_order.h"
-#include "dear/fusion/parcels.h"
+#include "dear/fusion/chunks.h"
 #include "dear/schedule/policy/rows.h"
 
 namespace dear {
 namespace {
 
 struct Transport {
-  Parcels parcels;
+  std::vector<TimedChunk> chunks;
   EagerOrder order;
 };
 
-// In pieces where that is quicker than whole: a piece more is a start-up more. Where nothing is known of
+// In chunks where that is quicker than whole: a chunk more is a start-up more. Where nothing is known of
 // times, as the grouping says.
 Transport best_transport(const Workload& workload, const Grouping& grouping,
                          const cost::CollectiveTimes& times) {
   const double compute = workload.forward_seconds() + workload.backward_seconds();
   const auto with = [&](Cutting cutting) {
-    Transport made{.parcels = parcels_of(workload, grouping, times, cutting), .order = {}};
-    made.order = eager_order(made.parcels.parcels, compute);
+    Transport made{.chunks = chunks_of(workload, grouping, times, cutting), .order = {}};
+    made.order = eager_order(made.chunks, compute);
     return made;
   };
-  Transport pieces = with(Cutting::in_pieces);
-  if (!times.reduce_scatter || compute == 0) return pieces;
+  Transport cut = with(Cutting::in_chunks);
+  if (!times.reduce_scatter || compute == 0) return cut;
   Transport whole = with(Cutting::whole);
-  return pieces.order.seconds < whole.order.seconds ? pieces : whole;
+  return cut.order.seconds < whole.order.seconds ? cut : whole;
 }
 
 }  // namespace
@@ -39,29 +39,25 @@ Schedule make_dear_eager(const Workload& workload, const Grouping& grouping,
                          const cost::CollectiveTimes& times) {
   Iteration iteration(workload, grouping, "dear-eager");
   const LaneId updates = iteration.add_update_lane();
-  const auto [parcels, order] = best_transport(workload, grouping, times);
-  const auto piece_of = [&cuts = parcels.cuts, &grouping](std::uint32_t parcel) {
-    const auto& [bucket, begin, end] = cuts[parcel];
-    return begin == 0 && end == grouping.buckets()[bucket].bytes ? kWholeBucket : Range{begin, end};
-  };
+  const auto [chunks, order] = best_transport(workload, grouping, times);
   // Steps of a lane stand in its order, and an edge needs both its steps; so updates, which stand on another
   // lane than what they wait for and what waits for them, are added in between in an order of their own.
-  std::vector<StepId> scattered(parcels.cuts.size()), updated(parcels.cuts.size());
+  std::vector<StepId> scattered(chunks.size()), updated(chunks.size());
   std::size_t next_update = 0;
-  std::vector<bool> is_updated(parcels.cuts.size(), false);
-  for (const auto& [parcel, half] : order.network) {
-    const BucketId bucket = parcels.cuts[parcel].bucket;
+  std::vector<bool> is_updated(chunks.size(), false);
+  for (const auto& [id, half] : order.network) {
+    const auto [bucket, bytes] = chunks[id].chunk;
     if (half == Half::scatter) {
-      scattered[parcel] = iteration.reduce(Collective::reduce_scatter, bucket, piece_of(parcel));
+      scattered[id] = iteration.reduce(Collective::reduce_scatter, bucket, bytes);
       continue;
     }
-    for (; !is_updated[parcel]; ++next_update) {
+    for (; !is_updated[id]; ++next_update) {
       const std::uint32_t next = order.updates[next_update];
       updated[next] =
-          iteration.update_ahead(parcels.cuts[next].bucket, piece_of(next), updates, scattered[next]);
+          iteration.update_ahead(chunks[next].chunk.bucket, chunks[next].chunk.bytes, updates, scattered[next]);
       is_updated[next] = true;
     }
-    const StepId gathered = iteration.gather(Payload::parameters, bucket, updated[parcel], piece_of(parcel));
+    const StepId gathered = iteration.gather(Payload::parameters, bucket, updated[id], bytes);
     iteration.after_backward(bucket, gathered);
     iteration.publish(bucket, gathered);
   }

@@ -11,7 +11,7 @@ Iteration::Iteration(const Workload& workload, const Grouping& grouping, std::st
       compute_(builder_.lane("compute", LaneKind::compute)),
       network_(builder_.lane("network", LaneKind::network)),
       layers_of_bucket_(grouping.size()),
-      first_piece_(grouping.size()) {
+      first_chunk_(grouping.size()) {
   const auto layers = static_cast<LayerId>(workload.layers.size());
   for (LayerId layer = 0; layer < layers; ++layer) {
     forward_.push_back(builder_.add(Forward{layer}, compute_));
@@ -55,9 +55,9 @@ void Iteration::gather_under_forward(Reach reach) {
   }
 }
 
-StepId Iteration::reduce(Collective op, BucketId bucket, Range piece, Reach reach) {
-  const StepId step = builder_.add(Communicate{op, Payload::gradients, bucket, piece, reach}, network_);
-  std::optional<StepId>& first = first_piece_[bucket];
+StepId Iteration::reduce(Collective op, BucketId bucket, Range chunk, Reach reach) {
+  const StepId step = builder_.add(Communicate{op, Payload::gradients, bucket, chunk, reach}, network_);
+  std::optional<StepId>& first = first_chunk_[bucket];
   if (first && op == Collective::all_reduce) {
     builder_.edge(*first, step);
   } else {
@@ -74,9 +74,9 @@ StepId Iteration::reduce_across(BucketId bucket, StepId after) {
   return step;
 }
 
-StepId Iteration::gather(Payload payload, BucketId bucket, StepId after, Range piece, Reach reach) {
+StepId Iteration::gather(Payload payload, BucketId bucket, StepId after, Range chunk, Reach reach) {
   const StepId step =
-      builder_.add(Communicate{Collective::all_gather, payload, bucket, piece, reach}, network_);
+      builder_.add(Communicate{Collective::all_gather, payload, bucket, chunk, reach}, network_);
   builder_.edge(after, step);
   return step;
 }
@@ -94,8 +94,8 @@ StepId Iteration::update(UpdateScope scope, BucketId bucket, LaneId lane, StepId
   return step;
 }
 
-StepId Iteration::update_ahead(BucketId bucket, Range piece, LaneId lane, StepId after) {
-  const StepId step = add_update({UpdateScope::shard, bucket, piece, OptionsOf::last_commit}, lane, after);
+StepId Iteration::update_ahead(BucketId bucket, Range chunk, LaneId lane, StepId after) {
+  const StepId step = add_update({UpdateScope::shard, bucket, chunk, OptionsOf::last_commit}, lane, after);
   builder_.edge(commit_, step, 1);
   return step;
 }

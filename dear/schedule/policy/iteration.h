@@ -38,18 +38,17 @@ class Iteration {
 
   // A collective on the bucket's gradients, after the backward of every layer that uses the bucket. Pieces of
   // one bucket that are all-reduced follow its first.
-  StepId reduce(Collective op, BucketId bucket, Range piece = kWholeBucket, Reach reach = Reach::all);
+  StepId reduce(Collective op, BucketId bucket, Range chunk = kWholeBucket, Reach reach = Reach::all);
   // Of the shards that a reduction inside nodes has left.
   StepId reduce_across(BucketId bucket, StepId after);
-  StepId gather(Payload payload, BucketId bucket, StepId after, Range piece = kWholeBucket,
-                Reach reach = Reach::all);
+  StepId gather(Payload payload, BucketId bucket, StepId after, Range chunk = kWholeBucket, Reach reach = Reach::all);
   // The parameters once more, between the forwards and the backwards that use them, when the backward has
   // ended those of `after` (the whole forward when there is none) and all layers behind it.
   void gather_again(BucketId bucket, std::optional<LayerId> after, Reach reach = Reach::all);
   // After `after` and the commit; before the next backward writes to the gradients that it reads.
   StepId update(UpdateScope scope, BucketId bucket, LaneId lane, StepId after);
-  // The same for a piece of a shard, ahead of the commit: it waits for that of the iteration before.
-  StepId update_ahead(BucketId bucket, Range piece, LaneId lane, StepId after);
+  // The same for a chunk of a shard, ahead of the commit: it waits for that of the iteration before.
+  StepId update_ahead(BucketId bucket, Range chunk, LaneId lane, StepId after);
   // No gather writes parameters under a backward that reads them.
   void after_backward(BucketId bucket, StepId step);
   // The parameters are whole after `publisher`: the next forward of every layer that uses the bucket waits
@@ -71,7 +70,7 @@ class Iteration {
   std::vector<std::vector<LayerId>> layers_of_bucket_;
   StepId add_update(const Update& update, LaneId lane, StepId after);
 
-  std::vector<std::optional<StepId>> first_piece_;  // by bucket
+  std::vector<std::optional<StepId>> first_chunk_;  // by bucket
   std::vector<StepId> gathers_;                     // by bucket
   std::optional<StepId> broadcast_;
 };

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
-#include "dear/fusion/parcels.h"
+#include "dear/fusion/chunks.h"
 #include "dear/schedule/precedence.h"
 #include "dear/schedule/testing/random_job.h"
 
@@ -134,9 +134,9 @@ TEST(Policy, DearEagerKnowsTiedTensors) {
   for (Layer& layer : workload.layers) layer.backward_seconds = 2;
   const Grouping grouping = group(workload, PerLayer{});
   const cost::CollectiveTimes times = halves_of(0.1 / 16, 1.6 / 16);
-  const Parcels parcels = parcels_of(workload, grouping, times);
-  EXPECT_EQ(parcels.parcels[0].ready, 6);
-  EXPECT_EQ(parcels.parcels[2].ready, 2);
+  const std::vector<TimedChunk> chunks = chunks_of(workload, grouping, times);
+  EXPECT_EQ(chunks[0].ready, 6);
+  EXPECT_EQ(chunks[2].ready, 2);
   const Schedule schedule = make_dear_eager(workload, grouping, times);
   EXPECT_EQ(steps_on(schedule, LaneKind::network)[4], "reduce-scatter of gradients, bucket 0");
   const StepId gather = schedule.publisher_of(0);
@@ -153,7 +153,7 @@ TEST(Policy, DearEagerCutsWhereThatHelps) {
   for (Layer& layer : workload.layers) layer.backward_seconds = 2;
   workload.layers[0].forward_seconds = 50;
   std::vector<Bucket> buckets = group(workload, PerLayer{}).buckets();
-  buckets[2].piece_bytes = 1024;
+  buckets[2].chunk_bytes = 1024;
   const Grouping grouping(workload, std::move(buckets));
   const Schedule cut = make_dear_eager(workload, grouping, halves_of(0.01, 0.01));
   EXPECT_EQ(cut.publishers_of(2).size(), 4U);

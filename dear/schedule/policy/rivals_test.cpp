@@ -106,13 +106,13 @@ TEST(Rivals, PartitionsOnTheirWayTogetherShareAStartUp) {
 TEST(Rivals, ByteSchedulerLanes) {
   const Workload workload = layers_of({16'000'000, 16'000'000, 16'000'000});
   const Schedule schedule = make("bytescheduler", workload, times_of(0, 1 / 4e6));
-  const auto piece = [](int bucket, int k) {
+  const auto chunk = [](int bucket, int k) {
     return fmt::format("all-reduce of gradients, bucket {}, bytes {} to {}", bucket, k * 4'000'000,
                        (k + 1) * 4'000'000);
   };
   EXPECT_THAT(lane(schedule, LaneKind::network),
-              ElementsAre(piece(2, 0), piece(2, 1), piece(2, 2), piece(2, 3), piece(1, 0), piece(0, 0),
-                          piece(0, 1), piece(0, 2), piece(0, 3), piece(1, 1), piece(1, 2), piece(1, 3)));
+              ElementsAre(chunk(2, 0), chunk(2, 1), chunk(2, 2), chunk(2, 3), chunk(1, 0), chunk(0, 0),
+                          chunk(0, 1), chunk(0, 2), chunk(0, 3), chunk(1, 1), chunk(1, 2), chunk(1, 3)));
   EXPECT_THAT(
       lane(schedule, LaneKind::update),
       ElementsAre("update of whole, bucket 0", "update of whole, bucket 1", "update of whole, bucket 2"));

@@ -35,13 +35,9 @@ Schedule make_wait_free(Iteration iteration);
 // the same backward releases. With shards inside nodes a reduction is followed by its all-reduce across.
 Schedule make_sharded(Iteration iteration, std::size_t layer_count, Reach reach);
 
-// All-reduces of buckets, or of pieces of them, in this order; updates beside the computation, and each
+// All-reduces of these chunks in this order; updates beside the computation, and each
 // forward waits for its own buckets alone.
-struct BucketPart {
-  BucketId bucket;
-  Range piece;
-};
-Schedule make_in_order(Iteration iteration, const std::vector<BucketPart>& parts);
+Schedule make_in_order(Iteration iteration, const std::vector<Chunk>& chunks);
 
 inline double overlapped_bound(double f, double b, double r) { return stale_gradient_floor(f, b, r); }
 

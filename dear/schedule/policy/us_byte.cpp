@@ -25,13 +25,13 @@ std::int64_t bytes_within(double seconds, std::int64_t most, const cost::Collect
 // would reach beyond the end of the backward is cut there, if what goes before takes longer than the start-up
 // that the cut adds. Under the forward: what is left, whole and in forward order. See [Note: orders found at
 // run time].
-std::vector<BucketPart> in_two_phases(const Workload& workload, const Grouping& grouping,
-                                      const cost::CollectiveTimes& times) {
+std::vector<Chunk> in_two_phases(const Workload& workload, const Grouping& grouping,
+                                    const cost::CollectiveTimes& times) {
   const std::vector<double> ready = ready_seconds(workload, grouping);
   const double end = workload.backward_seconds();
   const double start_up = seconds_of(Collective::all_reduce, 0, times);
   std::vector<std::int64_t> sent(grouping.size(), 0);
-  std::vector<BucketPart> parts;
+  std::vector<Chunk> chunks;
   std::set<BucketId> waiting;
   double now = 0;
   for (auto next = static_cast<BucketId>(grouping.size()); next > 0 || !waiting.empty();) {
@@ -50,12 +50,12 @@ std::vector<BucketPart> in_two_phases(const Workload& workload, const Grouping& 
         continue;
       }
     }
-    parts.push_back({bucket, bytes == all ? kWholeBucket : Range{begin, begin + bytes}});
+    chunks.push_back({bucket, bytes == all ? kWholeBucket : Range{begin, begin + bytes}});
     now += seconds_of(Collective::all_reduce, bytes, times);
     sent[bucket] += bytes;
     if (sent[bucket] == all) waiting.erase(bucket);
   }
-  return parts;
+  return chunks;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Large buckets that travel in pieces: the same bits as whole ones, whatever else is asked for.
+// Large buckets that travel in chunks: the same bits as whole ones, whatever else is asked for.
 
 #include <array>
 
@@ -16,7 +16,7 @@
 #include "dear/train/data_parallel.h"
 #include "dear/train/ranks_in_test.h"
 
-namespace dear::pieces_test {
+namespace dear::chunks_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -44,7 +44,7 @@ struct Net : torch::nn::Module {
 };
 
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name, Net& net) {
-  // Two rules, so that a piece may have parts of both.
+  // Two rules, so that a chunk may have parts of both.
   std::vector<torch::optim::OptimizerParamGroup> groups;
   groups.emplace_back(std::vector<torch::Tensor>{net.first->weight, net.second->weight, net.third->weight});
   groups.emplace_back(std::vector<torch::Tensor>{net.first->bias, net.second->bias, net.third->bias});
@@ -56,17 +56,17 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name,
   return std::make_unique<torch::optim::AdamW>(groups, torch::optim::AdamWOptions(0.01));
 }
 
-// All in one bucket, and one bucket a layer, in pieces of so many bytes.
+// All in one bucket, and one bucket a layer, in chunks of so many bytes.
 Fusion cut(bool all, std::int64_t bytes) {
   if (all)
     return Fusion(ByName{.buckets = {{"first.weight", "first.bias", "second.weight", "second.bias",
                                       "third.weight", "third.bias"}},
-                         .piece_bytes = {bytes},
+                         .chunk_bytes = {bytes},
                          .source = "all, cut"});
   return Fusion(ByName{.buckets = {{"first.weight", "first.bias"},
                                    {"second.weight", "second.bias"},
                                    {"third.weight", "third.bias"}},
-                       .piece_bytes = {bytes, 0, bytes + 4},
+                       .chunk_bytes = {bytes, 0, bytes + 4},
                        .source = "layer, cut"});
 }
 
@@ -80,7 +80,7 @@ struct Job {
     torch::mse_loss(net.forward(batch.inputs), batch.targets).backward();
     parallel.step();
   }
-  [[nodiscard]] std::size_t pieces() const {
+  [[nodiscard]] std::size_t chunks() const {
     std::size_t count = 0;
     for (BucketId bucket = 0; bucket < parallel.schedule().bucket_count(); ++bucket)
       count += parallel.schedule().updates_of(bucket).size();
@@ -125,10 +125,10 @@ TEST(BucketsInPieces, GiveTheSameBits) {
         for (const std::int64_t bytes : {60, 1000, 4096, 1'000'000}) {
           if (bytes < 64 && ranks > 2) continue;  // some of them empty; many
           SCOPED_TRACE(testing::Message() << ranks << " ranks, " << optimizer << ", " << bytes << " bytes");
-          const auto has_pieces = [&](Job& job, int) {
-            EXPECT_EQ(job.pieces() > job.parallel.grouping().size(), bytes <= 4096);
+          const auto has_chunks = [&](Job& job, int) {
+            EXPECT_EQ(job.chunks() > job.parallel.grouping().size(), bytes <= 4096);
           };
-          EXPECT_EQ(digest_of(ranks, optimizer, eager(cut(all, bytes)), has_pieces), whole);
+          EXPECT_EQ(digest_of(ranks, optimizer, eager(cut(all, bytes)), has_chunks), whole);
           if (bytes > 60) {
             EXPECT_EQ(digest_of(ranks, optimizer, eager(cut(all, bytes), true)), whole);
           }
@@ -191,7 +191,7 @@ TEST(BucketsInPieces, AreLeftWholeByPoliciesThatCutNone) {
   run_all(2, [](int, Group group) {
     Job job(group, "sgd", {.policy = "dear", .fusion = cut(true, 1000)});
     job.step();
-    EXPECT_EQ(job.pieces(), 1U);
+    EXPECT_EQ(job.chunks(), 1U);
     job.parallel.synchronize();
   });
 }
@@ -205,4 +205,4 @@ TEST(BucketsInPieces, AreRefusedByTheMillion) {
 }
 
 }  // namespace
-}  // namespace dear::pieces_test
+}  // namespace dear::chunks_test

@@ -1,10 +1,10 @@
-#include "dear/fusion/parcels.h"
+#include "dear/fusion/chunks.h"
 
 #include <algorithm>
 
 namespace dear {
 
-Parcels parcels_of(const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes& times,
+std::vector<TimedChunk> chunks_of(const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes& times,
                    Cutting cutting) {
   const std::size_t layers = workload.layers.size();
   std::vector<double> ready(layers), forward_left(layers);
@@ -19,17 +19,17 @@ Parcels parcels_of(const Workload& workload, const Grouping& grouping, const cos
     return of ? of(bytes) : 0;
   };
 
-  Parcels all;
+  std::vector<TimedChunk> all;
   for (BucketId id = 0; id < grouping.size(); ++id) {
     const Bucket& bucket = grouping.buckets()[id];
     // Tensors are numbered by first use.
     const LayerId first = owners[bucket.tensors.front()];
-    const bool cut = cutting == Cutting::in_pieces && bucket.piece_bytes > 0;
-    const std::int64_t piece = cut ? bucket.piece_bytes : bucket.bytes;
-    for (std::int64_t begin = 0; begin < bucket.bytes; begin += piece) {
-      const std::int64_t end = std::min(begin + piece, bucket.bytes), bytes = end - begin;
-      all.cuts.push_back({id, begin, end});
-      all.parcels.push_back({.ready = ready[first],
+    const bool cut = cutting == Cutting::in_chunks && bucket.chunk_bytes > 0;
+    const std::int64_t chunk = cut ? bucket.chunk_bytes : bucket.bytes;
+    for (std::int64_t begin = 0; begin < bucket.bytes; begin += chunk) {
+      const std::int64_t end = std::min(begin + chunk, bucket.bytes), bytes = end - begin;
+      all.push_back({.chunk = {id, bytes == bucket.bytes ? kWholeBucket : Range{begin, end}},
+ .ready = ready[first],
                              .scatter = seconds(times.reduce_scatter, bytes),
                              .update = workload.update_seconds * static_cast<double>(bytes) / bytes_of_all /
                                        std::max(times.ranks, 1),

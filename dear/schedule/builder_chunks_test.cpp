@@ -4,8 +4,8 @@
 #include "dear/base/error.h"
 #include "dear/schedule/testing/pieces.h"
 
-// Buckets that travel in pieces, and those whose shards lie inside nodes.
-namespace dear::builder_pieces_test {
+// Buckets that travel in chunks, and those whose shards lie inside nodes.
+namespace dear::builder_chunks_test {
 namespace {
 
 using dear::testing::expect_refused;
@@ -20,25 +20,25 @@ void reduce_in(Pieces& pieces, const std::vector<Communicate>& reductions) {
   pieces.publish(updated);
   for (const Communicate& work : reductions) pieces.builder.edge(pieces.reduce(work), updated);
 }
-Communicate piece(std::int64_t begin, std::int64_t end) {
+Communicate chunk(std::int64_t begin, std::int64_t end) {
   return {Collective::all_reduce, Payload::gradients, 0, {begin, end}};
 }
 
 TEST(Builder, AcceptsPiecesThatCarryEveryByteOnce) {
   Pieces pieces;
-  reduce_in(pieces, {piece(16, 32), piece(0, 4), piece(4, 16)});
+  reduce_in(pieces, {chunk(16, 32), chunk(0, 4), chunk(4, 16)});
   const Schedule schedule = pieces.build();
   EXPECT_EQ(name_of(schedule.steps()[6].work), "all-reduce of gradients, bucket 0, bytes 16 to 32");
   Pieces other;
-  reduce_in(other, {piece(16, 32), piece(0, 8), piece(8, 16)});
+  reduce_in(other, {chunk(16, 32), chunk(0, 8), chunk(8, 16)});
   EXPECT_NE(other.build().digest(), schedule.digest());
 }
 
 TEST(Builder, AcceptsPiecesThatFollowOneAnother) {
   Pieces pieces;
   pieces.program();
-  const StepId first = pieces.reduce(piece(0, 16));
-  const StepId second = pieces.builder.add(piece(16, kWholeBucket.end), pieces.network);
+  const StepId first = pieces.reduce(chunk(0, 16));
+  const StepId second = pieces.builder.add(chunk(16, kWholeBucket.end), pieces.network);
   pieces.builder.edge(first, second);
   const StepId updated = pieces.update(UpdateScope::whole, first);
   pieces.builder.edge(second, updated);
@@ -46,45 +46,45 @@ TEST(Builder, AcceptsPiecesThatFollowOneAnother) {
   EXPECT_EQ(name_of(pieces.build().steps()[second].work), "all-reduce of gradients, bucket 0, bytes from 16");
 }
 
-TEST(Builder, RefusesPiecesThatAreNoPartition) {
+TEST(Builder, RefusesChunksThatAreNoPartition) {
   const auto refused = [](const std::vector<Communicate>& reductions, const char* message) {
     SCOPED_TRACE(message);
     Pieces pieces;
     reduce_in(pieces, reductions);
     expect_refused(pieces, HasSubstr(message));
   };
-  refused({piece(0, 16)}, "bytes 16 to 32 of bucket 0 are never reduced: add an all-reduce of them");
-  refused({piece(0, 8), piece(16, 32)}, "bytes 8 to 16 of bucket 0 are never reduced");
-  refused({piece(4, 32)}, "bytes 0 to 4 of bucket 0 are never reduced");
+  refused({chunk(0, 16)}, "bytes 16 to 32 of bucket 0 are never reduced: add an all-reduce of them");
+  refused({chunk(0, 8), chunk(16, 32)}, "bytes 8 to 16 of bucket 0 are never reduced");
+  refused({chunk(4, 32)}, "bytes 0 to 4 of bucket 0 are never reduced");
   refused(
-      {piece(0, 20), piece(16, 32)},
+      {chunk(0, 20), chunk(16, 32)},
       "bucket 0 is reduced twice, by step 6 (all-reduce of gradients, bucket 0, bytes 0 to 20) and step 7");
-  refused({Pieces::all_reduce(), piece(16, 32)}, "bucket 0 is reduced twice");
-  refused({piece(0, 32), piece(8, 8)},
+  refused({Pieces::all_reduce(), chunk(16, 32)}, "bucket 0 is reduced twice");
+  refused({chunk(0, 32), chunk(8, 8)},
           "step 7 (all-reduce of gradients, bucket 0, bytes 8 to 8) carries nothing");
-  refused({piece(0, 32), piece(32, 40)}, "carries nothing: give it some of the bucket's 32 bytes");
-  refused({piece(-4, 32)}, "carries nothing");
-  refused({{Collective::reduce_scatter, Payload::gradients, 0, {0, 16}}, piece(16, 32)},
-          "bucket 0 is scattered in part: reduce all of its pieces in one way");
+  refused({chunk(0, 32), chunk(32, 40)}, "carries nothing: give it some of the bucket's 32 bytes");
+  refused({chunk(-4, 32)}, "carries nothing");
+  refused({{Collective::reduce_scatter, Payload::gradients, 0, {0, 16}}, chunk(16, 32)},
+          "bucket 0 is scattered in part: reduce all of its chunks in one way");
 }
 
-// Bucket 0 scattered, updated and gathered in two pieces that go by themselves.
+// Bucket 0 scattered, updated and gathered in two chunks that go by themselves.
 struct Scattered : Pieces {
   Range of_update{0, 16}, of_gather{0, 16};  // of the first
   OptionsOf options = OptionsOf::this_commit;
   bool after_last_commit = false;
   Schedule made() {
     program();
-    for (const Range& piece : {Range{0, 16}, Range{16, 32}}) {
-      const bool first = piece.begin == 0;
-      const StepId scattered = reduce({Collective::reduce_scatter, Payload::gradients, 0, piece, Reach::all});
+    for (const Range& chunk : {Range{0, 16}, Range{16, 32}}) {
+      const bool first = chunk.begin == 0;
+      const StepId scattered = reduce({Collective::reduce_scatter, Payload::gradients, 0, chunk, Reach::all});
       const StepId updated =
-          builder.add(Update{UpdateScope::shard, 0, first ? of_update : piece, options}, updates);
+          builder.add(Update{UpdateScope::shard, 0, first ? of_update : chunk, options}, updates);
       builder.edge(scattered, updated).edge(updated, 2, 1).edge(updated, 3, 1);
       if (options == OptionsOf::this_commit) builder.edge(4, updated);
       if (after_last_commit) builder.edge(4, updated, 1);
       const StepId gathered = builder.add(
-          Communicate{Collective::all_gather, Payload::parameters, 0, first ? of_gather : piece}, network);
+          Communicate{Collective::all_gather, Payload::parameters, 0, first ? of_gather : chunk}, network);
       builder.edge(updated, gathered).edge(gathered, 0, 1).edge(gathered, 1, 1);
     }
     return build();
@@ -102,7 +102,7 @@ TEST(Builder, AcceptsPiecesThatAreScatteredUpdatedAndGathered) {
             "all-gather of parameters, bucket 0, bytes 0 to 16");
 }
 
-TEST(Builder, RefusesPiecesThatAreCutInDifferentWays) {
+TEST(Builder, RefusesChunksThatAreCutInDifferentWays) {
   const auto refusal = [](Scattered& pieces) {
     try {
       (void)pieces.made();
@@ -114,7 +114,7 @@ TEST(Builder, RefusesPiecesThatAreCutInDifferentWays) {
   Scattered update, gather, both;
   update.of_update = {0, 8};
   EXPECT_THAT(refusal(update), HasSubstr("(update of shard, bucket 0, bytes 0 to 8) changes other bytes"));
-  gather.of_gather = {};
+  gather.of_gather = kWholeBucket;
   EXPECT_THAT(refusal(gather), HasSubstr("(all-gather of parameters, bucket 0) gathers other bytes"));
   both.of_update = both.of_gather = {16, 32};
   EXPECT_THAT(refusal(both), HasSubstr("bucket 0 is never updated"));
@@ -182,12 +182,12 @@ TEST(Builder, ShardsInsideNodesAreAddedUpAcrossThem) {
   expect(again, "inside nodes gradients are scattered, and parameters gathered");
 }
 
-TEST(Builder, RefusesAPieceThatNothingWaitsForOrThatWaitsForNothing) {
-  Pieces early;  // the second piece stands on a lane of its own, before any gradient
+TEST(Builder, RefusesAChunkThatNothingWaitsForOrThatWaitsForNothing) {
+  Pieces early;  // the second chunk stands on a lane of its own, before any gradient
   early.program();
   const LaneId own = early.builder.lane("second network", LaneKind::network);
-  const StepId first = early.reduce(piece(0, 16));
-  const StepId second = early.builder.add(piece(16, 32), own);
+  const StepId first = early.reduce(chunk(0, 16));
+  const StepId second = early.builder.add(chunk(16, 32), own);
   const StepId updated = early.update(UpdateScope::whole, first);
   early.builder.edge(second, updated);
   early.publish(updated);
@@ -195,12 +195,12 @@ TEST(Builder, RefusesAPieceThatNothingWaitsForOrThatWaitsForNothing) {
                                   "step 3 (backward 0) has ended"));
   Pieces late;
   late.program();
-  const StepId reduced = late.reduce(piece(0, 16));
-  late.reduce(piece(16, 32));
+  const StepId reduced = late.reduce(chunk(0, 16));
+  late.reduce(chunk(16, 32));
   late.publish(late.update(UpdateScope::whole, reduced));
   expect_refused(late, HasSubstr("step 7 (update of whole, bucket 0) may run before step 6 (all-reduce of "
                                  "gradients, bucket 0, bytes 16 to 32) has ended"));
 }
 
 }  // namespace
-}  // namespace dear::builder_pieces_test
+}  // namespace dear::builder_chunks_test
