@@ -24,7 +24,7 @@ void require_runnable(const Schedule& schedule) {
     const auto* work = std::get_if<Communicate>(&step.work);
     if (work == nullptr) continue;
     if (work->payload == Payload::buffers || work->payload == Payload::parameters_again ||
-        work->reach != Reach::all)
+        work->group != ProcessGroup::all)
       throw ScheduleError(
           fmt::format("policy {} can only be simulated, for a program cannot run its step \"{}\": choose one "
                       "that trains",

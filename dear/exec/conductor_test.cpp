@@ -273,9 +273,8 @@ TEST(Conductor, RefusesSeveralNetworkLanes) {
   const std::array backward{builder.add(Backward{0}, compute), last};
   const StepId commit = builder.add(Commit{}, compute);
   for (const BucketId bucket : {1U, 0U}) {
-    const StepId reduced =
-        builder.add(Communicate{Collective::all_reduce, Payload::gradients, bucket, kWholeBucket, Reach::all},
-                    lanes.at(bucket));
+    const StepId reduced = builder.add(
+        Communicate{Collective::all_reduce, Payload::gradients, bucket, kWholeBucket, ProcessGroup::all}, lanes.at(bucket));
     const StepId updated = builder.add(Update{UpdateScope::whole, bucket}, compute);
     builder.edge(backward.at(bucket), reduced).edge(reduced, updated).edge(commit, updated);
     builder.edge(updated, backward.at(bucket), 1).edge(updated, forward.at(bucket), 1);

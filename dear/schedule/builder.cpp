@@ -24,7 +24,7 @@ struct AddWork {
         .add(work.bucket)
         .add(static_cast<std::uint64_t>(work.chunk.begin))
         .add(static_cast<std::uint64_t>(work.chunk.end))
-        .add(static_cast<std::uint64_t>(work.reach));
+        .add(static_cast<std::uint64_t>(work.group));
   }
   void operator()(const Update& work) const {
     digest.add(4)

@@ -77,7 +77,7 @@ struct Scattered : Pieces {
     program();
     for (const Range& chunk : {Range{0, 16}, Range{16, 32}}) {
       const bool first = chunk.begin == 0;
-      const StepId scattered = reduce({Collective::reduce_scatter, Payload::gradients, 0, chunk, Reach::all});
+      const StepId scattered = reduce({Collective::reduce_scatter, Payload::gradients, 0, chunk, ProcessGroup::all});
       const StepId updated =
           builder.add(Update{UpdateScope::shard, 0, first ? of_update : chunk, options}, updates);
       builder.edge(scattered, updated).edge(updated, 2, 1).edge(updated, 3, 1);
@@ -134,10 +134,10 @@ TEST(Builder, AnUpdateAheadOfTheCommitFollowsTheLastOne) {
 
 // Bucket 0 scattered inside nodes, with everything that completes it but what is taken away.
 struct InNodes : Pieces {
-  Reach gather = Reach::inside;
+  ProcessGroup gather = ProcessGroup::node;
   int all_reduces = 1;
-  Communicate scatter{Collective::reduce_scatter, Payload::gradients, 0, kWholeBucket, Reach::inside};
-  Communicate across{Collective::all_reduce, Payload::gradients, 0, kWholeBucket, Reach::across};
+  Communicate scatter{Collective::reduce_scatter, Payload::gradients, 0, kWholeBucket, ProcessGroup::node};
+  Communicate across{Collective::all_reduce, Payload::gradients, 0, kWholeBucket, ProcessGroup::across_nodes};
   Schedule made() {
     program();
     StepId reduced = reduce(scatter);
@@ -171,10 +171,10 @@ TEST(Builder, ShardsInsideNodesAreAddedUpAcrossThem) {
   expect(alone, "adds up inside nodes alone: add an all-reduce across them");
   twice.all_reduces = 2;
   expect(twice, "bucket 0 is added up across nodes twice");
-  elsewhere.gather = Reach::all;
+  elsewhere.gather = ProcessGroup::all;
   expect(elsewhere, "gathers from other ranks than");
-  too_much.scatter.reach = Reach::all;
-  too_much.gather = Reach::all;
+  too_much.scatter.group = ProcessGroup::all;
+  too_much.gather = ProcessGroup::all;
   expect(too_much, "adds up again what");
   wrong.across.collective = Collective::reduce_scatter;
   expect(wrong, "across nodes gradients of shards are added up, and nothing else");

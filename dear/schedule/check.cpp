@@ -131,16 +131,16 @@ void ScheduleCheck::collective(StepId step) const {
            describe(schedule_, step));
   if (of_bucket && !gradients && work.collective != Collective::all_gather)
     refuse(schedule_, "{} would add up parameters: parameters are only gathered", describe(schedule_, step));
-  if (work.reach == Reach::across && (!gradients || work.collective != Collective::all_reduce))
+  if (work.group == ProcessGroup::across_nodes && (!gradients || work.collective != Collective::all_reduce))
     refuse(schedule_, "{} does not exist: across nodes gradients of shards are added up, and nothing else",
            describe(schedule_, step));
-  if (work.reach == Reach::inside &&
+  if (work.group == ProcessGroup::node &&
       (work.collective == Collective::all_reduce || (gradients && work.collective == Collective::all_gather)))
     refuse(schedule_, "{} does not exist: inside nodes gradients are scattered, and parameters gathered",
            describe(schedule_, step));
   if (work.chunk == kWholeBucket) return;
   if (work.payload == Payload::parameters_again || (gradients && work.collective == Collective::all_gather) ||
-      work.reach != Reach::all)
+      work.group != ProcessGroup::all)
     refuse(schedule_, "{} cannot come in chunks: let it carry the whole bucket", describe(schedule_, step));
   const std::int64_t bytes = grouping_.buckets()[work.bucket].bytes;
   if (work.chunk.begin < 0 || work.chunk.begin >= std::min(work.chunk.end, bytes))

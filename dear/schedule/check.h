@@ -47,7 +47,7 @@ class ScheduleCheck {
   // Of those steps the ones that carry or change the bytes that the reduce-scatter carries.
   [[nodiscard]] BucketSteps part_of(const BucketSteps& steps, StepId reduction) const;
   [[nodiscard]] Passage passage(BucketId bucket, const BucketSteps& steps) const;
-  void same_reach(const BucketSteps& steps) const;
+  void same_group(const BucketSteps& steps) const;
   [[nodiscard]] Range chunk_of(StepId step) const;
   void coverage(BucketId bucket, std::vector<StepId> reductions) const;
 

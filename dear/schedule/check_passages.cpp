@@ -44,7 +44,7 @@ std::vector<ScheduleCheck::BucketSteps> ScheduleCheck::steps_by_bucket() const {
     const auto* communicate = std::get_if<Communicate>(&work);
     if (communicate == nullptr || !is_of_bucket(communicate->payload)) continue;
     BucketSteps& steps = by_bucket[communicate->bucket];
-    if (communicate->reach == Reach::across)
+    if (communicate->group == ProcessGroup::across_nodes)
       steps.across.push_back(step);
     else if (communicate->collective != Collective::all_gather)
       steps.reductions.push_back(step);
@@ -75,17 +75,17 @@ ScheduleCheck::BucketSteps ScheduleCheck::part_of(const BucketSteps& steps, Step
 
 // Shards lie where a reduce-scatter has left them, so all other collectives of the bucket are of the same
 // ranks; and what is scattered inside nodes is not complete before it was added up across them.
-void ScheduleCheck::same_reach(const BucketSteps& steps) const {
-  const auto reach_of = [&](StepId step) {
-    return std::get<Communicate>(schedule_.steps()[step].work).reach;
+void ScheduleCheck::same_group(const BucketSteps& steps) const {
+  const auto group_of = [&](StepId step) {
+    return std::get<Communicate>(schedule_.steps()[step].work).group;
   };
   const StepId reduction = steps.reductions.front();
   for (const std::vector<StepId>* const gathers : {&steps.parameter_gathers, &steps.again})
     for (const StepId gather : *gathers)
-      if (reach_of(gather) != reach_of(reduction))
+      if (group_of(gather) != group_of(reduction))
         refuse(schedule_, "{} gathers from other ranks than {} has scattered to: let both be of the same",
                describe(schedule_, gather), describe(schedule_, reduction));
-  const bool inside = reach_of(reduction) == Reach::inside;
+  const bool inside = group_of(reduction) == ProcessGroup::node;
   if (inside && steps.across.empty())
     refuse(schedule_, "{} adds up inside nodes alone: add an all-reduce across them",
            describe(schedule_, reduction));
@@ -151,7 +151,7 @@ std::vector<ScheduleCheck::Passage> ScheduleCheck::passages() const {
       refuse(schedule_, "the gradients of bucket {} are never reduced: add an all-reduce or a reduce-scatter",
              bucket);
     coverage(bucket, steps.reductions);
-    same_reach(steps);
+    same_group(steps);
     const auto scatters = std::count_if(steps.reductions.begin(), steps.reductions.end(), [&](StepId step) {
       return std::get<Communicate>(schedule_.steps()[step].work).collective == Collective::reduce_scatter;
     });

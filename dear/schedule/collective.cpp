@@ -33,12 +33,12 @@ std::int64_t bytes_of(const Communicate& work, const Workload& workload, const G
 double seconds_of(const Communicate& work, const Workload& workload, const Grouping& grouping,
                   const cost::CollectiveTimes& times) {
   const std::int64_t bytes = bytes_of(work, workload, grouping);
-  switch (work.reach) {
-    case Reach::inside:
+  switch (work.group) {
+    case ProcessGroup::node:
       return times.nodes ? seconds_of(work.collective, bytes, times.nodes->inside) : 0;
-    case Reach::across:
+    case ProcessGroup::across_nodes:
       return seconds_of(work.collective, bytes, times.nodes ? times.nodes->across : times);
-    case Reach::all:
+    case ProcessGroup::all:
       break;
   }
   return seconds_of(work.collective, bytes, times);

@@ -23,13 +23,13 @@ std::string_view name_of(Payload payload) {
   return "buffers";
 }
 
-std::string_view name_of(Reach reach) {
-  switch (reach) {
-    case Reach::inside:
+std::string_view name_of(ProcessGroup group) {
+  switch (group) {
+    case ProcessGroup::node:
       return " inside nodes";
-    case Reach::across:
+    case ProcessGroup::across_nodes:
       return " across nodes";
-    case Reach::all:
+    case ProcessGroup::all:
       break;
   }
   return "";
@@ -49,7 +49,7 @@ struct NameOf {
     if (!is_of_bucket(work.payload))
       return fmt::format("{} of {}", name_of(work.collective), name_of(work.payload));
     return fmt::format("{} of {}{}, bucket {}{}", name_of(work.collective), name_of(work.payload),
-                       name_of(work.reach), work.bucket, name_of(work.chunk));
+                       name_of(work.group), work.bucket, name_of(work.chunk));
   }
   std::string operator()(const Update& work) const {
     return fmt::format("update of {}, bucket {}{}", work.scope == UpdateScope::shard ? "shard" : "whole",

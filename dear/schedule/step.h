@@ -42,18 +42,19 @@ struct Backward {
   LayerId layer;
 };
 struct Commit {};
-// Which ranks take part. Where no two ranks share a node, `inside` is a rank alone and `across` is all.
-enum class Reach : std::uint8_t {
+// Which ranks take part in a collective. Where no two ranks share a node, `node` is a rank alone and `across_nodes` is
+// all.
+enum class ProcessGroup : std::uint8_t {
   all,
-  inside,  // those of a node
-  across   // those that hold the same shard in every node; of the bucket each carries its shard
+  node,
+  across_nodes  // those that hold the same shard in every node; of the bucket each carries its shard
 };
 struct Communicate {
   Collective collective;  // a reduce_scatter, all_gather, all_reduce or broadcast
   Payload payload;
   BucketId bucket = 0;
   Range chunk = kWholeBucket;
-  Reach reach = Reach::all;
+  ProcessGroup group = ProcessGroup::all;
 };
 enum class OptionsOf : std::uint8_t {
   this_commit,

@@ -68,7 +68,7 @@ constexpr std::string_view kHierarchical = "hierarchical:";
 // ConfigError for a program that there is not, or that has no such collective. Inside nodes, or across them,
 // a hierarchical one is what it is there.
 std::shared_ptr<const fabric::Rounds> rounds_of_program(std::string_view program, Collective collective,
-                                                        Reach reach, int ranks, int ranks_of_node) {
+                                                        ProcessGroup group, int ranks, int ranks_of_node) {
   if (!program.starts_with(kHierarchical))
     return fabric::make_rounds(algorithm::find_algorithm(program), collective, {.ranks = ranks});
   const std::string_view names = program.substr(kHierarchical.size());
@@ -78,8 +78,8 @@ std::shared_ptr<const fabric::Rounds> rounds_of_program(std::string_view program
         "'{}' is no program for {} ranks in nodes of {}: name one for inside and one for across whole nodes, "
         "as in hierarchical:ring,halving-doubling",
         program, ranks, ranks_of_node));
-  const std::string_view part = reach == Reach::inside ? names.substr(0, comma) : names.substr(comma + 1);
-  if (reach != Reach::all)
+  const std::string_view part = group == ProcessGroup::node ? names.substr(0, comma) : names.substr(comma + 1);
+  if (group != ProcessGroup::all)
     return fabric::make_rounds(algorithm::find_algorithm(part), collective, {.ranks = ranks});
   return fabric::rounds_of(algorithm::hierarchical(algorithm::find_algorithm(names.substr(0, comma)),
                                                    algorithm::find_algorithm(names.substr(comma + 1)),
@@ -107,15 +107,15 @@ class Wires {
 
  private:
   Transport transport_of(const Communicate& what) const {
-    const Team team = teams_.of(what.reach, 0);  // the others are placed alike
+    const Team team = teams_.of(what.group, 0);  // the others are placed alike
     // Of what all ranks of a node carry across at once each team has its shard.
-    const int teams = what.reach == Reach::across ? teams_.ranks_of_node : 1;
+    const int teams = what.group == ProcessGroup::across_nodes ? teams_.ranks_of_node : 1;
     Transport transport{.bytes = static_cast<double>(bytes_of(what, workload_, grouping_)) / teams,
                         .start_up_seconds = overhead_seconds_};
     if (detail_ == Detail::blocks && what.collective != Collective::broadcast) {
-      std::shared_ptr<const fabric::Rounds>& rounds = rounds_[{what.collective, what.reach}];
+      std::shared_ptr<const fabric::Rounds>& rounds = rounds_[{what.collective, what.group}];
       if (!rounds)
-        rounds = rounds_of_program(program_, what.collective, what.reach, team.size, ranks_of_node_);
+        rounds = rounds_of_program(program_, what.collective, what.group, team.size, ranks_of_node_);
       transport.rounds = rounds;
       return transport;
     }
@@ -138,7 +138,7 @@ class Wires {
   const std::string program_;
   const int ranks_of_node_;
   const Teams teams_;
-  mutable std::map<std::pair<Collective, Reach>, std::shared_ptr<const fabric::Rounds>> rounds_;
+  mutable std::map<std::pair<Collective, ProcessGroup>, std::shared_ptr<const fabric::Rounds>> rounds_;
 };
 
 }  // namespace
@@ -179,7 +179,7 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
                             .jobs = options.jobs,
                             .interference = cluster.interference};
 
-  if (options.jobs.count > 1 && policy.residence.shards == Reach::inside)
+  if (options.jobs.count > 1 && policy.residence.shards == ProcessGroup::node)
     throw ConfigError(fmt::format(
         "the ranks of several jobs are not whole nodes each, and policy {} shards inside nodes: simulate one "
         "job, or a policy that shards over all ranks",
@@ -211,7 +211,7 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
       .f_seconds = slowest * workload.forward_seconds(),
       .b_seconds = slowest * workload.backward_seconds(),
       .memory = memory_of(workload, grouping, policy.residence,
-                          policy.residence.shards == Reach::inside ? times.ranks_of_node() : ranks,
+                          policy.residence.shards == ProcessGroup::node ? times.ranks_of_node() : ranks,
                           options.optimizer_states),
       .spans = std::move(samples.spans)};
   for (StepId step = 0; step < seconds.size(); ++step) {

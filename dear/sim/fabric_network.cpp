@@ -33,7 +33,7 @@ std::shared_ptr<const fabric::Rounds> one_flow_rounds(Collective collective, int
 }
 
 void FabricNetwork::enter(const Visit& visit, const Communicate& what, double now_seconds) {
-  const Team team = teams_.of(what.reach, visit.rank);
+  const Team team = teams_.of(what.group, visit.rank);
   const Key key{visit.which, team.first};
   const auto [place, is_first] = open_.try_emplace(key);
   Open& open = place->second;

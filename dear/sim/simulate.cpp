@@ -20,8 +20,8 @@ struct SecondsOf {
   const cost::CollectiveTimes& times;
   double overhead_seconds;  // of each collective
   double hold_seconds;      // of each layer
-  bool joins_pieces;
-  Reach shards;
+  bool joins_chunks;
+  ProcessGroup shards;
 
   double operator()(const Forward& work) const {
     return hold_seconds + workload.layers[work.layer].forward_seconds;
@@ -29,14 +29,14 @@ struct SecondsOf {
   double operator()(const Backward& work) const { return workload.layers[work.layer].backward_seconds; }
   double operator()(const Commit&) const { return 0; }
   double operator()(const Communicate& work) const {
-    if (joins_pieces && work.reach == Reach::all) {
+    if (joins_chunks && work.group == ProcessGroup::all) {
       const std::int64_t bytes = bytes_of(work, workload, grouping);
-      return overhead_seconds + seconds_of_joint(work.collective, work.piece.begin, work.piece.begin + bytes, times);
+      return overhead_seconds + seconds_of_joint(work.collective, work.chunk.begin, work.chunk.begin + bytes, times);
     }
     return overhead_seconds + dear::seconds_of(work, workload, grouping, times);
   }
   double operator()(const Update& work) const {
-    const bool inside = shards == Reach::inside;
+    const bool inside = shards == ProcessGroup::node;
     return dear::seconds_of(work, workload, grouping, inside ? times.ranks_of_node() : times.ranks);
   }
 };
@@ -68,8 +68,8 @@ struct Appearance {
                            ? fmt::format("{} buffers", name_of(work.collective))
                            : fmt::format("{} bucket {}", name_of(work.collective), work.bucket);
     if (work.payload == Payload::parameters_again) name += " again";
-    if (work.reach == Reach::inside) name += " inside";
-    if (work.reach == Reach::across) name += " across";
+    if (work.group == ProcessGroup::node) name += " inside";
+    if (work.group == ProcessGroup::across_nodes) name += " across";
     if (work.chunk != kWholeBucket) name += fmt::format(", bytes {} to {}", begin, end);
     return {std::move(name), Activity::communication};
   }
@@ -111,8 +111,8 @@ std::vector<double> step_seconds(const Schedule& schedule, const Workload& workl
                              times,
                              overhead ? policy->overhead_seconds(times) : 0,
                              policy != nullptr && policy->holds_layers ? times.hold_seconds : 0,
-                             policy != nullptr && policy->joins_pieces,
-                             policy != nullptr ? policy->residence.shards : Reach::all};
+                             policy != nullptr && policy->joins_chunks,
+                             policy != nullptr ? policy->residence.shards : ProcessGroup::all};
   std::vector<double> seconds;
   seconds.reserve(schedule.steps().size());
   for (const Step& step : schedule.steps()) seconds.push_back(std::visit(seconds_of, step.work));

@@ -16,7 +16,7 @@ BucketWire::BucketWire(Group group, std::vector<Flat> buckets, OnStepEnd ended, 
 Request BucketWire::request_of(const Communicate& work) const {
   if (work.payload == Payload::decision && decision_.buffer.bytes() > 0)
     return {.collective = Collective::broadcast, .view = decision_, .output = {}};
-  if (!is_of_bucket(work.payload) || work.reach != Reach::all)
+  if (!is_of_bucket(work.payload) || work.group != ProcessGroup::all)
     throw ScheduleError("no bucket can do \"" + name_of(work) +
                         "\": run a policy whose collectives are of buckets, and of all ranks");
   const Flat& flat = buckets_.at(work.bucket);

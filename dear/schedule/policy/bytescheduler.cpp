@@ -85,7 +85,7 @@ Policy bytescheduler_policy() {
               "priorities are played when the schedule is made and then fixed; partition and credit "
               "are not tuned; nothing is negotiated between ranks",
           .holds_layers = true,
-          .joins_pieces = true,
+          .joins_chunks = true,
           .make =
               [](const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes& times) {
                 return make_in_order({workload, grouping, "bytescheduler"},

@@ -4,8 +4,8 @@
 
 namespace dear {
 
-Schedule make_sharded(Iteration iteration, std::size_t layer_count, Reach reach) {
-  iteration.gather_under_forward(reach);
+Schedule make_sharded(Iteration iteration, std::size_t layer_count, ProcessGroup group) {
+  iteration.gather_under_forward(group);
 
   std::vector<BucketId> units = iteration.forward_order();
   std::stable_sort(units.begin(), units.end(), [&](BucketId a, BucketId b) {
@@ -16,15 +16,15 @@ Schedule make_sharded(Iteration iteration, std::size_t layer_count, Reach reach)
   std::vector<StepId> reduced(units.size());
   const auto reduce_next = [&] {
     const BucketId bucket = *reduction++;
-    reduced[bucket] = iteration.reduce(Collective::reduce_scatter, bucket, kWholeBucket, reach);
-    if (reach == Reach::inside) reduced[bucket] = iteration.reduce_across(bucket, reduced[bucket]);
+    reduced[bucket] = iteration.reduce(Collective::reduce_scatter, bucket, kWholeBucket, group);
+    if (group == ProcessGroup::node) reduced[bucket] = iteration.reduce_across(bucket, reduced[bucket]);
   };
   const auto layers = static_cast<LayerId>(layer_count);
   for (std::size_t i = 0; i < units.size(); ++i) {
     // The backward that ends where that of the unit before begins.
     const LayerId after = i == 0 ? layers : iteration.users(units[i - 1]).back() + 1;
     while (reduction != reductions.end() && iteration.users(*reduction).front() > after) reduce_next();
-    iteration.gather_again(units[i], after < layers ? std::optional(after) : std::nullopt, reach);
+    iteration.gather_again(units[i], after < layers ? std::optional(after) : std::nullopt, group);
   }
   while (reduction != reductions.end()) reduce_next();
 
@@ -48,7 +48,7 @@ Policy fsdp_policy() {
           .traffic = 1.5,
           .make =
               [](const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes&) {
-                return make_sharded({workload, grouping, "fsdp"}, workload.layers.size(), Reach::all);
+                return make_sharded({workload, grouping, "fsdp"}, workload.layers.size(), ProcessGroup::all);
               },
           .usual_grouping = by_size,
           .bound = [](double f, double b, double r) { return std::max(f, r / 2) + std::max(b, r); }};

@@ -9,14 +9,14 @@ Policy hsdp_policy() {
           .leaves_out =
               "as for fsdp; what travels inside nodes and across takes turns on the lane; nodes are the "
               "innermost dimension of a cluster, and single ranks where there is no other",
-          .residence = {.shards = Reach::inside,
+          .residence = {.shards = ProcessGroup::node,
                         .optimizer_sharded = true,
                         .gradients_sharded = true,
                         .parameters_sharded = true},
           .overlap = Overlap::decoupled,
           .make =
               [](const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes&) {
-                return make_sharded({workload, grouping, "hsdp"}, workload.layers.size(), Reach::inside);
+                return make_sharded({workload, grouping, "hsdp"}, workload.layers.size(), ProcessGroup::node);
               },
           .usual_grouping = by_size,
           .bound = overlapped_bound};

@@ -45,20 +45,20 @@ void Iteration::broadcast_buffers() {
   for (const StepId forward : forward_) builder_.edge(*broadcast_, forward).edge(forward, *broadcast_, 1);
 }
 
-void Iteration::gather_under_forward(Reach reach) {
+void Iteration::gather_under_forward(ProcessGroup group) {
   for (const BucketId bucket : forward_order()) {
-    gathers_.push_back(builder_.add(
-        Communicate{Collective::all_gather, Payload::parameters, bucket, kWholeBucket, reach}, network_));
+    gathers_.push_back(
+        builder_.add(Communicate{Collective::all_gather, Payload::parameters, bucket, kWholeBucket, group}, network_));
     for (const LayerId layer : users(bucket)) builder_.edge(gathers_[bucket], forward_[layer]);
     const LayerId reached = bucket == 0 ? 0 : users(bucket - 1).front();
     if (reached > 0) builder_.edge(forward_[reached - 1], gathers_[bucket]);
   }
 }
 
-StepId Iteration::reduce(Collective op, BucketId bucket, Range chunk, Reach reach) {
-  const StepId step = builder_.add(Communicate{op, Payload::gradients, bucket, chunk, reach}, network_);
+StepId Iteration::reduce(Collective collective, BucketId bucket, Range chunk, ProcessGroup group) {
+  const StepId step = builder_.add(Communicate{collective, Payload::gradients, bucket, chunk, group}, network_);
   std::optional<StepId>& first = first_chunk_[bucket];
-  if (first && op == Collective::all_reduce) {
+  if (first && collective == Collective::all_reduce) {
     builder_.edge(*first, step);
   } else {
     first = step;
@@ -69,21 +69,21 @@ StepId Iteration::reduce(Collective op, BucketId bucket, Range chunk, Reach reac
 
 StepId Iteration::reduce_across(BucketId bucket, StepId after) {
   const StepId step = builder_.add(
-      Communicate{Collective::all_reduce, Payload::gradients, bucket, kWholeBucket, Reach::across}, network_);
+      Communicate{Collective::all_reduce, Payload::gradients, bucket, kWholeBucket, ProcessGroup::across_nodes}, network_);
   builder_.edge(after, step);
   return step;
 }
 
-StepId Iteration::gather(Payload payload, BucketId bucket, StepId after, Range chunk, Reach reach) {
+StepId Iteration::gather(Payload payload, BucketId bucket, StepId after, Range chunk, ProcessGroup group) {
   const StepId step =
-      builder_.add(Communicate{Collective::all_gather, payload, bucket, chunk, reach}, network_);
+      builder_.add(Communicate{Collective::all_gather, payload, bucket, chunk, group}, network_);
   builder_.edge(after, step);
   return step;
 }
 
-void Iteration::gather_again(BucketId bucket, std::optional<LayerId> after, Reach reach) {
+void Iteration::gather_again(BucketId bucket, std::optional<LayerId> after, ProcessGroup group) {
   const StepId step = builder_.add(
-      Communicate{Collective::all_gather, Payload::parameters_again, bucket, kWholeBucket, reach}, network_);
+      Communicate{Collective::all_gather, Payload::parameters_again, bucket, kWholeBucket, group}, network_);
   builder_.edge(after ? backward_[*after] : forward_.back(), step);
   for (const LayerId layer : users(bucket)) builder_.edge(forward_[layer], step).edge(step, backward_[layer]);
 }

@@ -33,18 +33,18 @@ class Iteration {
   // All-gathers before the forwards that need them, by bucket, in forward order: each is issued when the
   // forward reaches the layers of the bucket before it. Call it before any reduction, and
   // `parameters_from` with each update later.
-  void gather_under_forward(Reach reach = Reach::all);
+  void gather_under_forward(ProcessGroup group = ProcessGroup::all);
   void parameters_from(StepId update, BucketId bucket) { builder_.edge(update, gathers_[bucket], 1); }
 
   // A collective on the bucket's gradients, after the backward of every layer that uses the bucket. Pieces of
   // one bucket that are all-reduced follow its first.
-  StepId reduce(Collective op, BucketId bucket, Range chunk = kWholeBucket, Reach reach = Reach::all);
+  StepId reduce(Collective collective, BucketId bucket, Range chunk = kWholeBucket, ProcessGroup group = ProcessGroup::all);
   // Of the shards that a reduction inside nodes has left.
   StepId reduce_across(BucketId bucket, StepId after);
-  StepId gather(Payload payload, BucketId bucket, StepId after, Range chunk = kWholeBucket, Reach reach = Reach::all);
+  StepId gather(Payload payload, BucketId bucket, StepId after, Range chunk = kWholeBucket, ProcessGroup group = ProcessGroup::all);
   // The parameters once more, between the forwards and the backwards that use them, when the backward has
   // ended those of `after` (the whole forward when there is none) and all layers behind it.
-  void gather_again(BucketId bucket, std::optional<LayerId> after, Reach reach = Reach::all);
+  void gather_again(BucketId bucket, std::optional<LayerId> after, ProcessGroup group = ProcessGroup::all);
   // After `after` and the commit; before the next backward writes to the gradients that it reads.
   StepId update(UpdateScope scope, BucketId bucket, LaneId lane, StepId after);
   // The same for a chunk of a shard, ahead of the commit: it waits for that of the iteration before.

@@ -14,7 +14,7 @@ namespace dear {
 
 // Of what a rank keeps only its shard between iterations.
 struct Residence {
-  Reach shards = Reach::all;  // over which ranks: all, or those inside a node
+  ProcessGroup shards = ProcessGroup::all;  // over which ranks: all, or those inside a node
   bool optimizer_sharded = false;
   bool gradients_sharded = false;
   bool parameters_sharded = false;
@@ -36,7 +36,7 @@ struct Policy {
   // takes CollectiveTimes::hold_seconds on the compute lane.
   bool holds_layers = false;
   // Pieces of a bucket are on their way together (seconds_of_joint).
-  bool joins_pieces = false;
+  bool joins_chunks = false;
   Residence residence = {};
   Overlap overlap = Overlap::all_reduce;  // for which buckets are planned
   double traffic = 1;  // all bytes that it sends, as a multiple of one all-reduce of everything

@@ -91,7 +91,7 @@ TEST(Rivals, DdpBroadcastsBuffersBeforeTheForward) {
 }
 
 TEST(Rivals, PartitionsOnTheirWayTogetherShareAStartUp) {
-  EXPECT_TRUE(find_policy("bytescheduler").joins_pieces);
+  EXPECT_TRUE(find_policy("bytescheduler").joins_chunks);
   const cost::CollectiveTimes times = times_of(3, 2);
   EXPECT_DOUBLE_EQ(seconds_of_joint(Collective::all_reduce, 0, 4, times),
                    seconds_of(Collective::all_reduce, 4, times));

@@ -33,7 +33,7 @@ Schedule make_wait_free(Iteration iteration);
 // backward. In both directions a unit is gathered while the one before it computes. Collectives of the
 // backward stand on the lane in the order in which that issues them; a gather comes before a reduction that
 // the same backward releases. With shards inside nodes a reduction is followed by its all-reduce across.
-Schedule make_sharded(Iteration iteration, std::size_t layer_count, Reach reach);
+Schedule make_sharded(Iteration iteration, std::size_t layer_count, ProcessGroup group);
 
 // All-reduces of these chunks in this order; updates beside the computation, and each
 // forward waits for its own buckets alone.
