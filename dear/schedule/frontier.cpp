@@ -17,10 +17,10 @@ Frontier::Frontier(const Schedule& schedule, Options options)
       done_(schedule.steps().size(), 0),
       unfinished_(options.iterations > 0 ? schedule.steps().size() : 0) {
   for (const Edge& edge : edges_with_lanes(schedule, options.free)) {
-    const auto place = static_cast<std::uint32_t>(places_.size());
-    places_.push_back({edge.to, edge.back});
-    out_[edge.from].push_back(place);
-    in_[edge.to].push_back(place);
+    const auto index = static_cast<std::uint32_t>(edges_.size());
+    edges_.push_back({edge.to, edge.back});
+    out_[edge.from].push_back(index);
+    in_[edge.to].push_back(index);
     if (edge.back == 0) ++empty_inputs_[edge.to];
   }
 }
@@ -47,15 +47,15 @@ void Frontier::complete(StepId step, std::vector<Instance>& released) {
                     step, done_[step], started_[step]));
   if (++done_[step] == iterations_) --unfinished_;
   for (const std::uint32_t index : out_[step]) {
-    Place& place = places_[index];
-    if (place.tokens++ == 0 && --empty_inputs_[place.to] == 0) release_if_enabled(place.to, released);
+    MarkedEdge& edge = edges_[index];
+    if (edge.tokens++ == 0 && --empty_inputs_[edge.to] == 0) release_if_enabled(edge.to, released);
   }
 }
 
 void Frontier::release_if_enabled(StepId step, std::vector<Instance>& released) {
   if (empty_inputs_[step] != 0 || started_[step] == iterations_) return;
   for (const std::uint32_t index : in_[step])
-    if (--places_[index].tokens == 0) ++empty_inputs_[step];
+    if (--edges_[index].tokens == 0) ++empty_inputs_[step];
   released.push_back({step, started_[step]++});
 }
 

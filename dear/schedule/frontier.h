@@ -19,9 +19,8 @@ struct Instance {
 // no I/O.
 //
 // [Note: token game] A schedule is a marked graph (Commoner, Holt, Even, Pnueli 1971,
-// doi:10.1016/S0022-0000(71)80013-2): every edge is a place that holds `back` tokens at first; a step may
-// start when each of its incoming places holds one; it takes them then, and puts one into each outgoing place
-// when it is done. So any number of iterations runs over a state as small as the graph, and a completion
+// doi:10.1016/S0022-0000(71)80013-2): every edge holds `back` tokens at first; a step may start when each
+// of its incoming edges holds one; it takes them then, and puts one onto each outgoing edge when it is done. So any number of iterations runs over a state as small as the graph, and a completion
 // costs the degree of its step.
 class Frontier {
  public:
@@ -46,16 +45,17 @@ class Frontier {
   [[nodiscard]] bool finished() const { return unfinished_ == 0; }  // every step has done all iterations
 
  private:
-  struct Place {
+  // An edge of the marked graph.
+  struct MarkedEdge {
     StepId to;
     std::int64_t tokens;
   };
   void release_if_enabled(StepId step, std::vector<Instance>& released);
 
   std::int64_t iterations_;
-  std::vector<Place> places_;
-  std::vector<std::vector<std::uint32_t>> in_, out_;  // places by step
-  std::vector<std::uint32_t> empty_inputs_;           // incoming places without a token
+  std::vector<MarkedEdge> edges_;
+  std::vector<std::vector<std::uint32_t>> in_, out_;  // edges by step
+  std::vector<std::uint32_t> empty_inputs_;           // incoming edges without a token
   std::vector<std::int64_t> started_, done_;
   std::size_t unfinished_;
 };
