@@ -44,8 +44,8 @@ void require_runnable(const Schedule& schedule) {
 
 std::string Conductor::Awaited::text() const { return fmt::format("{} {}", what, number); }
 
-Conductor::Conductor(const Schedule& schedule, Side& network, Side& update, Updater inline_update,
-                     Options options)
+Conductor::Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecutor& update,
+                     Updater inline_update, Options options)
     : schedule_(schedule),
       network_(network),
       update_(update),
@@ -77,8 +77,8 @@ Conductor::Conductor(const Schedule& schedule, Side& network, Side& update, Upda
   start_released(released);
 }
 
-// The frontier moves under the lock, so sides are started in an order that is the same on every rank; a
-// side's start() only queues. One that refuses (a group that has failed) is a failure like any other.
+// The frontier moves under the lock, so steps are started in an order that is the same on every rank; an
+// executor's start() only queues. One that refuses (a group that has failed) is a failure like any other.
 void Conductor::start_released(std::vector<Instance>& released) {
   try {
     for (const Instance& which : released) {

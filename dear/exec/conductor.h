@@ -49,7 +49,7 @@ class Conductor {
   // `network` and `update` must outlive this object; each start() must return at once and be answered, from
   // any thread, by one ended(), or throw, which is a failure.
   // ScheduleError for a schedule that can only be simulated, or has several network lanes.
-  Conductor(const Schedule& schedule, Side& network, Side& update, Updater inline_update, Options options);
+  Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecutor& update, Updater inline_update, Options options);
 
   // [program] Every gradient of the layer is in its bucket. Once an iteration at most; a layer that was not
   // reported when commit() is called is reported by it.
@@ -61,8 +61,8 @@ class Conductor {
   void wait_decision();
   // [program] Waits until parameters of every committed iteration are whole and gradients are free.
   void synchronize();
-  // Starts nothing more and returns when no side is at work for this object any longer: before it is
-  // destroyed. Bounded by the sides, each of which answers in the end.
+  // Starts nothing more and returns when no executor is at work for this object any longer: before it is
+  // destroyed. Bounded by the executors, each of which answers in the end.
   void drain() noexcept;
 
   // One atomic load each. Parameters of `bucket` are those of the last commit; nobody but the program uses
@@ -85,10 +85,10 @@ class Conductor {
   void wait_parameters(BucketId bucket);
   void wait_gradients(BucketId bucket);
 
-  // From the sides. An end in another iteration than the one under way is a failure.
+  // From the executors. An end in another iteration than the one under way is a failure.
   void ended(const StepEnd& end);
 
-  // For a failure outside of the sides, met where it cannot be thrown: every later call throws it.
+  // For a failure outside of the executors, met where it cannot be thrown: every later call throws it.
   void keep_failure(std::exception_ptr error);
   [[nodiscard]] std::exception_ptr failure() const;
   void throw_if_failed() const;
@@ -137,8 +137,8 @@ class Conductor {
   [[noreturn]] void throw_timeout(const Awaited& what, std::span<const StepId> steps) const;
 
   const Schedule& schedule_;
-  Side& network_;
-  Side& update_;
+  LaneExecutor& network_;
+  LaneExecutor& update_;
   Updater inline_update_;
   Options options_;
   std::vector<bool> reduces_;  // by step: a collective that first reads gradients, or a chunk of them
@@ -151,9 +151,9 @@ class Conductor {
   std::exception_ptr failure_;
   SteadyTime last_progress_;
   Record record_;
-  std::vector<std::int64_t> issued_;  // by step: iterations of it that a side was given
+  std::vector<std::int64_t> issued_;  // by step: iterations of it that an executor was given
   std::vector<std::int64_t> held_;    // by bucket: iterations in which it was pending and busy so far
-  std::size_t at_work_ = 0;           // steps that a side was given and has not answered
+  std::size_t at_work_ = 0;           // steps that an executor was given and has not answered
 
   std::unique_ptr<std::atomic<int>[]> parameters_pending_, gradients_busy_;
   std::atomic<int> pending_buckets_{0};

@@ -37,8 +37,8 @@ Grouping in_chunks(const Workload& workload, std::int64_t chunk_bytes) {
   return {workload, std::move(buckets)};
 }
 
-// A side that a test moves by hand: what was started waits in a queue.
-class HandSide : public Side {
+// An executor that a test moves by hand: what was started waits in a queue.
+class ManualExecutor : public LaneExecutor {
  public:
   void start(Instance which, const Step& step) override {
     started.push_back(which);
@@ -57,17 +57,17 @@ struct HandRun {
         conductor(
             schedule, network, update, [this](const Update& work) { inline_updates.push_back(work.bucket); },
             options) {}
-  // Ends what the side started first.
-  void end(HandSide& side) {
-    ASSERT_FALSE(side.started.empty());
-    const Instance which = side.started.front();
-    side.started.pop_front();
+  // Ends what the executor started first.
+  void end(ManualExecutor& executor) {
+    ASSERT_FALSE(executor.started.empty());
+    const Instance which = executor.started.front();
+    executor.started.pop_front();
     conductor.ended({.span = {which, 0, 1}});
   }
   Workload workload;
   Grouping grouping;
   Schedule schedule;
-  HandSide network, update;
+  ManualExecutor network, update;
   std::vector<BucketId> inline_updates;
   Conductor conductor;
 };
@@ -163,12 +163,12 @@ TEST(Conductor, ABucketInPiecesIsWholeWithItsLastPiece) {
     for (int steps = 0; steps < 12; ++steps) {
       if (steps == commits_after) run.conductor.commit();
       committed = committed || steps == commits_after;
-      HandSide& side = run.network.started.empty() || (!run.update.started.empty() && random() % 2 == 0)
+      ManualExecutor& executor = run.network.started.empty() || (!run.update.started.empty() && random() % 2 == 0)
                            ? run.update
                            : run.network;
-      ASSERT_FALSE(side.started.empty());
-      ended.insert(side.started.front().step);
-      run.end(side);
+      ASSERT_FALSE(executor.started.empty());
+      ended.insert(executor.started.front().step);
+      run.end(executor);
       for (const BucketId bucket : {0U, 1U}) {
         EXPECT_EQ(run.conductor.gradients_free(bucket), committed && all_of(run.schedule.updates_of(bucket)));
         EXPECT_EQ(run.conductor.parameters_whole(bucket),
@@ -242,7 +242,7 @@ TEST(Conductor, RefusesSchedulesThatCanOnlyBeSimulated) {
   const Grouping grouping = group(workload, PerLayer{});
   const auto refusal = [&](const char* policy) {
     const Schedule schedule = make_schedule(find_policy(policy), workload, grouping);
-    HandSide network, update;
+    ManualExecutor network, update;
     try {
       const Conductor conductor(schedule, network, update, nullptr, {});
     } catch (const ScheduleError& error) {
@@ -280,7 +280,7 @@ TEST(Conductor, RefusesSeveralNetworkLanes) {
     builder.edge(updated, backward.at(bucket), 1).edge(updated, forward.at(bucket), 1);
   }
   const Schedule schedule = std::move(builder).build();
-  HandSide network, update;
+  ManualExecutor network, update;
   EXPECT_THROW(Conductor(schedule, network, update, nullptr, {}), ScheduleError);
 }
 
@@ -289,7 +289,7 @@ TEST(Conductor, IssuesTheDecisionFirstAndWaitsForItAfterTheCommit) {
   const Grouping grouping = group(workload, PerLayer{});
   const Schedule schedule =
       with_decision(make_schedule(find_policy("dear"), workload, grouping), workload, grouping);
-  HandSide network, update;
+  ManualExecutor network, update;
   Conductor conductor(schedule, network, update, [](const Update&) {},
                       {.rank = 1, .timeout = std::chrono::milliseconds(5)});
   conductor.wait_decision();  // nothing is committed yet
@@ -304,9 +304,9 @@ TEST(Conductor, IssuesTheDecisionFirstAndWaitsForItAfterTheCommit) {
     conductor.ended({.span = {network.started.front(), 0, 1}});
     conductor.wait_decision();
     network.started.pop_front();
-    for (HandSide* side : {&network, &network, &update, &update, &network, &network}) {
-      conductor.ended({.span = {side->started.front(), 0, 1}});
-      side->started.pop_front();
+    for (ManualExecutor* executor : {&network, &network, &update, &update, &network, &network}) {
+      conductor.ended({.span = {executor->started.front(), 0, 1}});
+      executor->started.pop_front();
     }
     EXPECT_TRUE(conductor.idle());
     network.names.clear();
@@ -318,10 +318,10 @@ TEST(Conductor, SerialRunsUpdatesInTheCommit) {
   const Grouping grouping = group(workload, PerLayer{});
   const Schedule schedule = make_schedule(find_policy("serial"), workload, grouping);
   std::vector<std::string> log;
-  HandSide nothing;
+  ManualExecutor nothing;
   Conductor* conductor = nullptr;
   // Ends every collective at once, from a thread of its own.
-  struct Prompt : Side {
+  struct Prompt : LaneExecutor {
     SerialLane lane;
     std::function<void(Instance)> end;
     void start(Instance which, const Step&) override {
@@ -363,14 +363,14 @@ TEST(Conductor, AnEndInAnotherIterationIsAFailure) {
   EXPECT_THROW(run.conductor.backward_done(0), ScheduleError);
 }
 
-TEST(Conductor, ASideThatRefusesIsAFailure) {
-  struct Refusing : Side {
+TEST(Conductor, AnExecutorThatRefusesIsAFailure) {
+  struct Refusing : LaneExecutor {
     void start(Instance, const Step&) override { throw TransportError("the group has failed"); }
   } refusing;
   const Workload workload = workload_of(2);
   const Grouping grouping = group(workload, PerLayer{});
   const Schedule schedule = make_schedule(find_policy("dear"), workload, grouping);
-  HandSide update;
+  ManualExecutor update;
   Conductor conductor(schedule, refusing, update, {}, {});
   EXPECT_THROW(conductor.backward_done(1), TransportError);
   EXPECT_THROW(conductor.commit(), TransportError);
@@ -381,14 +381,14 @@ TEST(Conductor, AnUpdateInTheCommitThatThrowsIsAFailure) {
   const Workload workload = workload_of(1);
   const Grouping grouping = group(workload, PerLayer{});
   const Schedule schedule = make_schedule(find_policy("serial"), workload, grouping);
-  struct AtOnce : Side {
+  struct AtOnce : LaneExecutor {
     SerialLane lane;
     std::function<void(Instance)> end;
     void start(Instance which, const Step&) override {
       lane.post([this, which] { end(which); });
     }
   } network;
-  HandSide update;
+  ManualExecutor update;
   Conductor conductor(schedule, network, update, [](const Update&) { throw ConfigError("no such option"); },
                       {});
   network.end = [&](Instance which) { conductor.ended({.span = {which, 0, 0}}); };
@@ -447,7 +447,7 @@ TEST_P(ConductorThreads, RunsManyIterationsWithoutLosingAStep) {
   const Grouping grouping = in_chunks(workload, chunk_bytes);
   const Schedule schedule = make_schedule(find_policy(policy), workload, grouping,
                                           chunk_bytes > 0 ? cost::CollectiveTimes{} : kGatherUnderBackward);
-  struct Threaded : Side {
+  struct Threaded : LaneExecutor {
     SerialLane lane;
     std::function<void(Instance)> end;
     std::vector<Instance> ran;
@@ -481,15 +481,15 @@ TEST_P(ConductorThreads, RunsManyIterationsWithoutLosingAStep) {
   EXPECT_TRUE(conductor.idle());
   conductor.drain();
   EXPECT_EQ(conductor.iteration(), kIterations);
-  std::size_t side_steps = 0;
+  std::size_t executed = 0;
   for (const Lane& lane : schedule.lanes()) {
     if (lane.kind == LaneKind::compute) continue;
     const auto& ran = lane.kind == LaneKind::network ? network->ran : update->ran;
-    side_steps += lane.steps.size();
+    executed += lane.steps.size();
     ASSERT_EQ(ran.size(), lane.steps.size() * kIterations);
     for (std::size_t i = 0; i < ran.size(); ++i) EXPECT_EQ(ran[i].step, lane.steps[i % lane.steps.size()]);
   }
-  EXPECT_EQ(conductor.record().steps.size(), side_steps * kIterations + inline_updates);
+  EXPECT_EQ(conductor.record().steps.size(), executed * kIterations + inline_updates);
   network.reset();
   update.reset();
 }

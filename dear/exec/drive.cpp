@@ -7,21 +7,21 @@
 namespace dear {
 namespace {
 
-Side& side_of(LaneKind kind, const Sides& sides) {
+LaneExecutor& executor_of(LaneKind kind, const LaneExecutors& executors) {
   switch (kind) {
     case LaneKind::compute:
-      return sides.compute;
+      return executors.compute;
     case LaneKind::update:
-      return sides.update;
+      return executors.update;
     case LaneKind::network:
       break;
   }
-  return sides.network;
+  return executors.network;
 }
 
 }  // namespace
 
-std::vector<StepSpan> drive(const Schedule& schedule, std::int64_t iterations, Sides sides,
+std::vector<StepSpan> drive(const Schedule& schedule, std::int64_t iterations, LaneExecutors executors,
                             Completions& completions) {
   Frontier frontier(schedule, {.iterations = iterations});
   const std::vector<Step>& steps = schedule.steps();
@@ -33,7 +33,7 @@ std::vector<StepSpan> drive(const Schedule& schedule, std::int64_t iterations, S
     for (const Instance& which : released) {
       const Step& step = steps[which.step];
       begin_seconds[which.step] = completions.now_seconds();
-      side_of(schedule.lanes()[step.lane].kind, sides).start(which, step);
+      executor_of(schedule.lanes()[step.lane].kind, executors).start(which, step);
     }
     if (frontier.finished()) return spans;
     const Completion completion = completions.next();

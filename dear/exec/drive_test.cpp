@@ -33,9 +33,9 @@ class ShuffledCompletions final : public Completions {
   double now_ = 0;
 };
 
-class RecordingSide final : public Side {
+class RecordingExecutor final : public LaneExecutor {
  public:
-  explicit RecordingSide(ShuffledCompletions& completions) : completions_(completions) {}
+  explicit RecordingExecutor(ShuffledCompletions& completions) : completions_(completions) {}
   void start(Instance which, const Step& step) override {
     names.push_back(name_of(step.work));
     completions_.add(which);
@@ -52,11 +52,11 @@ Workload one_layer() {
           .layers = {{.name = "only", .tensors = {0}}}};
 }
 
-TEST(Drive, GivesEachLanesStepsToItsSide) {
+TEST(Drive, GivesEachLanesStepsToItsExecutor) {
   const Workload workload = one_layer();
   const Schedule schedule = make_dear(workload, group(workload, AllInOne{}));
   ShuffledCompletions completions(1);
-  RecordingSide compute(completions), update(completions), network(completions);
+  RecordingExecutor compute(completions), update(completions), network(completions);
   const std::vector<StepSpan> spans = drive(schedule, 2, {compute, update, network}, completions);
   using Names = std::vector<std::string>;
   EXPECT_EQ(compute.names, (Names{"forward 0", "backward 0", "commit", "forward 0", "backward 0", "commit"}));
@@ -75,8 +75,8 @@ TEST(Drive, SpansGoFromReleaseToEndInOrderOfEnd) {
     const Grouping grouping = testing::random_grouping(random, workload);
     const Schedule schedule = make_schedule(policies()[random.below(policies().size())], workload, grouping);
     ShuffledCompletions completions(seed);
-    RecordingSide side(completions);
-    const std::vector<StepSpan> spans = drive(schedule, 5, {side, side, side}, completions);
+    RecordingExecutor executor(completions);
+    const std::vector<StepSpan> spans = drive(schedule, 5, {executor, executor, executor}, completions);
     ASSERT_EQ(spans.size(), 5 * schedule.steps().size());
     std::vector<std::int64_t> ended(schedule.steps().size());
     double now = 0;
@@ -97,9 +97,9 @@ TEST(Drive, ThrowsWhatTheCompletionsThrow) {
   const Workload workload = one_layer();
   const Schedule schedule = make_wfbp(workload, group(workload, AllInOne{}));
   ShuffledCompletions elsewhere(1);
-  RecordingSide side(elsewhere);
+  RecordingExecutor executor(elsewhere);
   Failing failing;
-  EXPECT_THROW(drive(schedule, 1, {side, side, side}, failing), TransportError);
+  EXPECT_THROW(drive(schedule, 1, {executor, executor, executor}, failing), TransportError);
 }
 
 TEST(Drive, RefusesAnEndThatIsNotDue) {
@@ -116,9 +116,9 @@ TEST(Drive, RefusesAnEndThatIsNotDue) {
   const Schedule schedule = make_wfbp(workload, group(workload, AllInOne{}));
   for (const Instance which : {Instance{0, 1}, Instance{1, 0}, Instance{99, 0}}) {
     ShuffledCompletions elsewhere(1);
-    RecordingSide side(elsewhere);
+    RecordingExecutor executor(elsewhere);
     Wrong wrong(which);
-    EXPECT_THROW(drive(schedule, 3, {side, side, side}, wrong), ScheduleError);
+    EXPECT_THROW(drive(schedule, 3, {executor, executor, executor}, wrong), ScheduleError);
   }
 }
 
@@ -126,9 +126,9 @@ TEST(Drive, NoIterationsStartNothing) {
   const Workload workload = one_layer();
   const Schedule schedule = make_dear(workload, group(workload, AllInOne{}));
   ShuffledCompletions completions(1);
-  RecordingSide side(completions);
-  EXPECT_TRUE(drive(schedule, 0, {side, side, side}, completions).empty());
-  EXPECT_TRUE(side.names.empty());
+  RecordingExecutor executor(completions);
+  EXPECT_TRUE(drive(schedule, 0, {executor, executor, executor}, completions).empty());
+  EXPECT_TRUE(executor.names.empty());
 }
 
 }  // namespace

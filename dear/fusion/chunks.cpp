@@ -4,8 +4,8 @@
 
 namespace dear {
 
-std::vector<TimedChunk> chunks_of(const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes& times,
-                   Cutting cutting) {
+std::vector<TimedChunk> chunks_of(const Workload& workload, const Grouping& grouping,
+                                  const cost::CollectiveTimes& times, Cutting cutting) {
   const std::size_t layers = workload.layers.size();
   std::vector<double> ready(layers), forward_left(layers);
   double backward = 0, forward = 0;
@@ -29,12 +29,12 @@ std::vector<TimedChunk> chunks_of(const Workload& workload, const Grouping& grou
     for (std::int64_t begin = 0; begin < bucket.bytes; begin += chunk) {
       const std::int64_t end = std::min(begin + chunk, bucket.bytes), bytes = end - begin;
       all.push_back({.chunk = {id, bytes == bucket.bytes ? kWholeBucket : Range{begin, end}},
- .ready = ready[first],
-                             .scatter = seconds(times.reduce_scatter, bytes),
-                             .update = workload.update_seconds * static_cast<double>(bytes) / bytes_of_all /
-                                       std::max(times.ranks, 1),
-                             .gather = seconds(times.all_gather, bytes),
-                             .forward_left = forward_left[first]});
+                     .ready = ready[first],
+                     .scatter = seconds(times.reduce_scatter, bytes),
+                     .update = workload.update_seconds * static_cast<double>(bytes) / bytes_of_all /
+                               std::max(times.ranks, 1),
+                     .gather = seconds(times.all_gather, bytes),
+                     .forward_left = forward_left[first]});
     }
   }
   return all;

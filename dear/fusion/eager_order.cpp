@@ -207,8 +207,7 @@ class Sequencer {
                                      std::size_t to) const {
     std::vector<Job> jobs;
     std::vector<bool> scattered(count_, false);
-    for (const auto& [chunk, half] : network)
-      jobs.push_back(half == Half::scatter ? chunk : count_ + chunk);
+    for (const auto& [chunk, half] : network) jobs.push_back(half == Half::scatter ? chunk : count_ + chunk);
     const auto at = [&](std::size_t position) {
       return jobs.begin() + static_cast<std::ptrdiff_t>(position);
     };

@@ -33,10 +33,10 @@ Job random_job(std::mt19937& random, std::size_t count, bool updates) {
   for (std::size_t chunk = count; chunk-- > 0;) {
     const double seconds = network * unit(random) * (random() % 8 == 0 ? 5 : 1);
     job.chunks[chunk] = {.ready = backward += 2 * unit(random),
-                           .scatter = seconds,
-                           .update = updates ? 0.3 * unit(random) : 0,
-                           .gather = seconds,
-                           .forward_left = forward += unit(random)};
+                         .scatter = seconds,
+                         .update = updates ? 0.3 * unit(random) : 0,
+                         .gather = seconds,
+                         .forward_left = forward += unit(random)};
   }
   job.compute_seconds = backward + forward;
   return job;
@@ -69,8 +69,7 @@ double best_of_all(const Job& job) {
 
 EagerOrder in_phases(std::size_t count) {
   EagerOrder order;
-  for (auto chunk = static_cast<std::uint32_t>(count); chunk-- > 0;)
-    order.network.push_back(scatter(chunk));
+  for (auto chunk = static_cast<std::uint32_t>(count); chunk-- > 0;) order.network.push_back(scatter(chunk));
   for (std::uint32_t chunk = 0; chunk < count; ++chunk) {
     order.network.push_back(gather(chunk));
     order.updates.push_back(chunk);
@@ -95,8 +94,7 @@ TEST(EagerOrder, EveryTransferOnceAndInAPossibleOrder) {
     const EagerOrder order = eager_order(job.chunks, job.compute_seconds);
     ASSERT_EQ(order.network.size(), 2 * job.chunks.size());
     std::vector<int> halves(job.chunks.size(), 0);
-    for (const auto& [chunk, half] : order.network)
-      ASSERT_EQ(halves[chunk]++, half == Half::scatter ? 0 : 1);
+    for (const auto& [chunk, half] : order.network) ASSERT_EQ(halves[chunk]++, half == Half::scatter ? 0 : 1);
     std::vector<std::uint32_t> updates = order.updates;
     std::sort(updates.begin(), updates.end());
     for (std::uint32_t chunk = 0; chunk < updates.size(); ++chunk) ASSERT_EQ(updates[chunk], chunk);
@@ -145,8 +143,8 @@ TEST(EagerOrder, NoOrderOfAFewChunksIsBetter) {
 // last layer follows.
 TEST(EagerOrder, ByPencil) {
   std::vector<TimedChunk> chunks = {{.ready = 6, .scatter = 1, .gather = 1, .forward_left = 3},
-                                 {.ready = 4, .scatter = 1, .gather = 1, .forward_left = 2},
-                                 {.ready = 2, .scatter = 1, .gather = 1, .forward_left = 1}};
+                                    {.ready = 4, .scatter = 1, .gather = 1, .forward_left = 2},
+                                    {.ready = 2, .scatter = 1, .gather = 1, .forward_left = 1}};
   EXPECT_DOUBLE_EQ(eager_order(chunks, 9).seconds, 11);
   EXPECT_DOUBLE_EQ(least_seconds(chunks, 9), 11);
   for (TimedChunk& chunk : chunks) chunk.scatter = chunk.gather = 2;
@@ -164,8 +162,8 @@ TEST(EagerOrder, ByPencil) {
 //   pairs    gather 2 from 0.75 to 3.75, and all else behind it: gather 0 until 6.75, forwards until 8.75
 TEST(EagerOrder, NeitherPhasesNorPairs) {
   const std::vector<TimedChunk> chunks = {{.ready = 3, .scatter = 0.5, .gather = 0.5, .forward_left = 2},
-                                       {.ready = 1, .scatter = 1, .gather = 1, .forward_left = 1},
-                                       {.ready = 0.5, .scatter = 0.25, .gather = 3, .forward_left = 0.5}};
+                                          {.ready = 1, .scatter = 1, .gather = 1, .forward_left = 1},
+                                          {.ready = 0.5, .scatter = 0.25, .gather = 3, .forward_left = 0.5}};
   const EagerOrder order = eager_order(chunks, 5);
   EXPECT_DOUBLE_EQ(order.seconds, 7.5);
   EXPECT_THAT(order.network,

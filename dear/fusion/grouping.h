@@ -18,7 +18,6 @@
 
 namespace dear {
 
-
 // Tensors that travel together in one flat buffer. All of one dtype.
 struct Bucket {
   std::vector<TensorId> tensors;  // ascending
@@ -29,8 +28,8 @@ struct Bucket {
   std::int64_t chunk_bytes = 0;
 };
 
-// The bytes of a bucket that one of several collectives carries. What is scattered has shards of its own: rank p owns
-// the p-th part of these bytes.
+// The bytes of a bucket that one of several collectives carries. What is scattered has shards of its own:
+// rank p owns the p-th part of these bytes.
 inline constexpr Range kWholeBucket{.begin = 0, .end = std::numeric_limits<std::int64_t>::max()};
 inline constexpr std::int64_t kMostChunks = 1024;  // of a bucket
 struct Chunk {

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "dear/fusion/chunks.h"
 #include "dear/fusion/eager_order.h"
 #include "dear/fusion/layer_units.h"
-#include "dear/fusion/chunks.h"
 #include "dear/fusion/planned_eager.h"
 
 namespace dear {
@@ -163,7 +163,8 @@ double recursive_iteration_seconds(const Workload& workload, const Grouping& gro
                                    const cost::CollectiveTimes& times, Overlap overlap) {
   if (overlap == Overlap::eager) {
     return eager_order(chunks_of(workload, grouping, times),
-                       workload.forward_seconds() + workload.backward_seconds()).seconds;
+                       workload.forward_seconds() + workload.backward_seconds())
+        .seconds;
   }
   const LayerUnits units(workload);
   Borders borders = {0};

@@ -6,14 +6,14 @@
 #include <utility>
 
 #include "dear/base/units.h"
-#include "dear/fusion/eager_order.h"
 #include "dear/fusion/chunks.h"
+#include "dear/fusion/eager_order.h"
 
 namespace dear {
 namespace {
 
-constexpr double kCutGain = 1e-3;                  // a chunk more is a collective more, which no model counts
-constexpr std::size_t kImproved = 6;               // beginnings
+constexpr double kCutGain = 1e-3;                 // a chunk more is a collective more, which no model counts
+constexpr std::size_t kImproved = 6;              // beginnings
 constexpr std::size_t kChunksLooked = 1'200'000;  // at while borders move, in all
 
 struct Score {
@@ -63,11 +63,11 @@ class Search {
     for (std::size_t i = 0; i + 1 < borders.size(); ++i) {
       const std::int64_t bytes = units_.bytes(borders[i], borders[i + 1]);
       chunks.push_back({.ready = units_.ready[borders[i]],
-                         .scatter = times_.reduce_scatter(bytes),
-                         .update = workload_.update_seconds * static_cast<double>(bytes) / bytes_of_all /
-                                   std::max(times_.ranks, 1),
-                         .gather = times_.all_gather(bytes),
-                         .forward_left = units_.forward_end - units_.forward_at[borders[i]]});
+                        .scatter = times_.reduce_scatter(bytes),
+                        .update = workload_.update_seconds * static_cast<double>(bytes) / bytes_of_all /
+                                  std::max(times_.ranks, 1),
+                        .gather = times_.all_gather(bytes),
+                        .forward_left = units_.forward_end - units_.forward_at[borders[i]]});
       network += chunks.back().scatter + chunks.back().gather;
     }
     return {quick_eager_seconds(chunks, units_.backward + units_.forward_end), network};

@@ -18,9 +18,9 @@ namespace dear {
 namespace {
 
 // Computation that lasts as long as it is said to.
-class SleptSide final : public Side {
+class SleepingExecutor final : public LaneExecutor {
  public:
-  SleptSide(std::vector<double> seconds, RealTime& time) : seconds_(std::move(seconds)), time_(time) {}
+  SleepingExecutor(std::vector<double> seconds, RealTime& time) : seconds_(std::move(seconds)), time_(time) {}
   void start(Instance which, const Step& /*step*/) override {
     time_.end_at(which, time_.now_seconds() + seconds_[which.step]);
   }
@@ -30,7 +30,7 @@ class SleptSide final : public Side {
   RealTime& time_;
 };
 
-class RealNetwork final : public Side {
+class RealNetwork final : public LaneExecutor {
  public:
   RealNetwork(Group group, std::vector<BucketWire::Flat> buckets, RealTime& time)
       : time_(time),
@@ -88,7 +88,7 @@ Replayed replay(const Schedule& schedule, const Workload& workload, const Groupi
   }
   std::vector<BucketWire::Flat> flats = allocate(workload, grouping, group);
   RealTime time;
-  SleptSide compute(std::move(seconds), time);
+  SleepingExecutor compute(std::move(seconds), time);
   RealNetwork network(group, std::move(flats), time);
   group.barrier().wait();
   time.begin();

@@ -91,7 +91,7 @@ TEST(RealTime, NeverGoesBack) {
   EXPECT_DOUBLE_EQ(time.next().at_seconds, now + 1e-3);
 }
 
-TEST(RealTime, ThrowsWhatASideFailedWith) {
+TEST(RealTime, ThrowsWhatAnExecutorFailedWith) {
   RealTime time;
   time.begin();
   time.expect_end();

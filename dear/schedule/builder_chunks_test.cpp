@@ -77,7 +77,8 @@ struct Scattered : Pieces {
     program();
     for (const Range& chunk : {Range{0, 16}, Range{16, 32}}) {
       const bool first = chunk.begin == 0;
-      const StepId scattered = reduce({Collective::reduce_scatter, Payload::gradients, 0, chunk, ProcessGroup::all});
+      const StepId scattered =
+          reduce({Collective::reduce_scatter, Payload::gradients, 0, chunk, ProcessGroup::all});
       const StepId updated =
           builder.add(Update{UpdateScope::shard, 0, first ? of_update : chunk, options}, updates);
       builder.edge(scattered, updated).edge(updated, 2, 1).edge(updated, 3, 1);

@@ -20,8 +20,9 @@ struct Instance {
 //
 // [Note: token game] A schedule is a marked graph (Commoner, Holt, Even, Pnueli 1971,
 // doi:10.1016/S0022-0000(71)80013-2): every edge holds `back` tokens at first; a step may start when each
-// of its incoming edges holds one; it takes them then, and puts one onto each outgoing edge when it is done. So any number of iterations runs over a state as small as the graph, and a completion
-// costs the degree of its step.
+// of its incoming edges holds one; it takes them then, and puts one onto each outgoing edge when it is done.
+// So any number of iterations runs over a state as small as the graph, and a completion costs the degree of
+// its step.
 class Frontier {
  public:
   struct Options {

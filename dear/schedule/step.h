@@ -42,8 +42,8 @@ struct Backward {
   LayerId layer;
 };
 struct Commit {};
-// Which ranks take part in a collective. Where no two ranks share a node, `node` is a rank alone and `across_nodes` is
-// all.
+// Which ranks take part in a collective. Where no two ranks share a node, `node` is a rank alone and
+// `across_nodes` is all.
 enum class ProcessGroup : std::uint8_t {
   all,
   node,

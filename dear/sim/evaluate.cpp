@@ -78,7 +78,8 @@ std::shared_ptr<const fabric::Rounds> rounds_of_program(std::string_view program
         "'{}' is no program for {} ranks in nodes of {}: name one for inside and one for across whole nodes, "
         "as in hierarchical:ring,halving-doubling",
         program, ranks, ranks_of_node));
-  const std::string_view part = group == ProcessGroup::node ? names.substr(0, comma) : names.substr(comma + 1);
+  const std::string_view part =
+      group == ProcessGroup::node ? names.substr(0, comma) : names.substr(comma + 1);
   if (group != ProcessGroup::all)
     return fabric::make_rounds(algorithm::find_algorithm(part), collective, {.ranks = ranks});
   return fabric::rounds_of(algorithm::hierarchical(algorithm::find_algorithm(names.substr(0, comma)),

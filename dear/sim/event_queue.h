@@ -31,12 +31,13 @@ class EventQueue final : public Completions {
   double now_ = 0;
 };
 
-// A side on which every step takes the time foreseen for it, and steps do not hinder each other: lanes keep
-// them apart.
-class VirtualSide final : public Side {
+// An executor on which every step takes the time foreseen for it, and steps do not hinder each other: lanes
+// keep them apart.
+class VirtualExecutor final : public LaneExecutor {
  public:
-  // `seconds` by StepId. Both must outlive the side.
-  VirtualSide(const std::vector<double>& seconds, EventQueue& events) : seconds_(seconds), events_(events) {}
+  // `seconds` by StepId. Both must outlive the executor.
+  VirtualExecutor(const std::vector<double>& seconds, EventQueue& events)
+      : seconds_(seconds), events_(events) {}
 
   void start(Instance which, const Step&) override { events_.end_after(seconds_.at(which.step), which); }
 

@@ -144,8 +144,8 @@ Result simulate(const Schedule& schedule, const Workload& workload, const Groupi
         policy->bound(result.f_seconds, result.b_seconds, result.r_seconds / policy->traffic);
 
   EventQueue events;
-  VirtualSide side(seconds, events);
-  result.spans = drive(schedule, options.iterations, {side, side, side}, events);
+  VirtualExecutor executor(seconds, events);
+  result.spans = drive(schedule, options.iterations, {executor, executor, executor}, events);
 
   // From commit to commit: every rank has exactly one in an iteration.
   const std::int64_t half = options.iterations / 2;

@@ -15,8 +15,8 @@ struct Team {
   [[nodiscard]] int member_of(int rank) const { return (rank - first) / stride; }
 };
 
-// Who shares collectives of which process group: members of a job; or, of one job alone, those of a node, which are
-// neighbours, and those in the same place of every node.
+// Who shares collectives of which process group: members of a job; or, of one job alone, those of a node,
+// which are neighbours, and those in the same place of every node.
 struct Teams {
   int ranks = 1;
   int ranks_of_node = 1;

@@ -144,8 +144,8 @@ std::vector<ElementwiseOptimizer::FlatRun> BucketStorage::runs(std::size_t part)
   for (const Run& run : runs_within(layout_, own_[part])) {
     for (std::int64_t begin = run.range.begin; begin < run.range.end; begin += kLongestRun) {
       const std::int64_t count = std::min(kLongestRun, run.range.end - begin);
-      parts.push_back({run.rule, parameters_.narrow(0, begin, count), gradients_.narrow(0, begin, count),
-                       stretches_within({begin, begin + count})});
+      parts.push_back({run.parameter_group, parameters_.narrow(0, begin, count),
+                       gradients_.narrow(0, begin, count), stretches_within({begin, begin + count})});
     }
   }
   return parts;

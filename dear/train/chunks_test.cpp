@@ -44,7 +44,7 @@ struct Net : torch::nn::Module {
 };
 
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name, Net& net) {
-  // Two rules, so that a chunk may have parts of both.
+  // Two parameter groups, so that a chunk may have parts of both.
   std::vector<torch::optim::OptimizerParamGroup> groups;
   groups.emplace_back(std::vector<torch::Tensor>{net.first->weight, net.second->weight, net.third->weight});
   groups.emplace_back(std::vector<torch::Tensor>{net.first->bias, net.second->bias, net.third->bias});

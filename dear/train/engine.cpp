@@ -97,7 +97,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
   wire_ = std::make_unique<BucketWire>(
       group_, std::move(flats), [this](const StepEnd& end) { conductor_->ended(end); }, options.decision);
   conductor_ = std::make_unique<Conductor>(
-      *schedule_, *wire_, update_side_, [this](const Update& work) { update(work); },
+      *schedule_, *wire_, update_executor_, [this](const Update& work) { update(work); },
       Conductor::Options{.rank = group_.rank(), .timeout = group_.timeout(), .record = options.record});
   const auto lanes = schedule_->lanes();
   if (std::any_of(lanes.begin(), lanes.end(),
@@ -154,7 +154,7 @@ void Engine::update(const Update& work) {
   }
 }
 
-void Engine::UpdateSide::start(Instance which, const Step& step) {
+void Engine::UpdateExecutor::start(Instance which, const Step& step) {
   engine_.update_lane_->post([this, which, work = std::get<Update>(step.work)] {
     StepEnd end{.span = {which, now_seconds(), 0}};
     try {

@@ -130,9 +130,9 @@ class Engine {
     Range elements;     // of the flat buffer
     bool scattered;     // each rank updates a shard of it
   };
-  class UpdateSide : public Side {
+  class UpdateExecutor : public LaneExecutor {
    public:
-    explicit UpdateSide(Engine& engine) : engine_(engine) {}
+    explicit UpdateExecutor(Engine& engine) : engine_(engine) {}
     void start(Instance which, const Step& step) override;
 
    private:
@@ -160,7 +160,7 @@ class Engine {
   std::unordered_map<const void*, Storage> storages_;
   std::unique_ptr<ElementwiseOptimizer> optimizer_;
   std::atomic<bool> drop_updates_ = false;
-  UpdateSide update_side_{*this};
+  UpdateExecutor update_executor_{*this};
   std::unique_ptr<BucketWire> wire_;
   std::unique_ptr<Conductor> conductor_;
   std::unique_ptr<SerialLane> update_lane_;  // last: ends first

@@ -8,9 +8,9 @@
 
 namespace dear {
 
-// The real communication side: a schedule's collectives on the flat buffers of its buckets, issued on a
-// group. Gradients are averaged over ranks.
-class BucketWire : public Side {
+// Executor of the network lane that communicates for real: a schedule's collectives on the flat buffers of
+// its buckets, issued on a group. Gradients are averaged over ranks.
+class BucketWire : public LaneExecutor {
  public:
   // The same views on every rank, by bucket, as lay_out() makes them.
   struct Flat {

@@ -132,9 +132,9 @@ TEST(BucketWire, CarriesTheDecisionOfRank0) {
 
 TEST(BucketWire, RefusesWhatIsNotOfABucketOrNotOfAllRanks) {
   on_two_ranks([](int, Rank& rank) {
-    for (const Communicate& work :
-         {Communicate{Collective::broadcast, Payload::buffers},
-          Communicate{Collective::all_reduce, Payload::gradients, 0, kWholeBucket, ProcessGroup::across_nodes}})
+    for (const Communicate& work : {Communicate{Collective::broadcast, Payload::buffers},
+                                    Communicate{Collective::all_reduce, Payload::gradients, 0, kWholeBucket,
+                                                ProcessGroup::across_nodes}})
       EXPECT_THROW(rank.wire.start({.step = 7, .iteration = 0}, {.work = work, .lane = 0}), ScheduleError);
   });
 }

@@ -10,10 +10,10 @@ constexpr std::int64_t kAlignmentBytes = 64;
 }  // namespace
 
 BucketLayout lay_out(const Bucket& bucket, const Workload& workload,
-                     const std::vector<std::uint32_t>& rule_of) {
+                     const std::vector<std::uint32_t>& group_of) {
   std::vector<TensorId> order = bucket.tensors;
   std::stable_sort(order.begin(), order.end(),
-                   [&](TensorId a, TensorId b) { return rule_of.at(a) < rule_of.at(b); });
+                   [&](TensorId a, TensorId b) { return group_of.at(a) < group_of.at(b); });
 
   const std::int64_t alignment = kAlignmentBytes / size_of(bucket.dtype);
   BucketLayout layout{.dtype = bucket.dtype, .elements = 0, .placements = {}, .runs = {}};
@@ -22,8 +22,8 @@ BucketLayout lay_out(const Bucket& bucket, const Workload& workload,
     const std::int64_t begin = layout.elements;
     layout.placements.push_back({id, begin, elements});
     layout.elements += (elements + alignment - 1) / alignment * alignment;
-    if (layout.runs.empty() || layout.runs.back().rule != rule_of.at(id)) {
-      layout.runs.push_back({rule_of.at(id), {begin, begin}});
+    if (layout.runs.empty() || layout.runs.back().parameter_group != group_of.at(id)) {
+      layout.runs.push_back({group_of.at(id), {begin, begin}});
     }
     layout.runs.back().range.end = layout.elements;
   }
@@ -45,7 +45,7 @@ std::vector<Run> runs_within(const BucketLayout& layout, const Range& range) {
   std::vector<Run> parts;
   for (const Run& run : layout.runs) {
     const Range part = intersection(run.range, range);
-    if (!part.empty()) parts.push_back({run.rule, part});
+    if (!part.empty()) parts.push_back({run.parameter_group, part});
   }
   return parts;
 }

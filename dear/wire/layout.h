@@ -18,11 +18,10 @@ struct TensorPlacement {
   std::int64_t elements;
 };
 
-// Consecutive tensors of one update rule (an optimiser's parameter group): they are updated as one flat
-// vector.
+// Consecutive tensors of one of the optimiser's parameter groups: they are updated as one flat vector.
 struct Run {
-  std::uint32_t rule;
-  Range range;  // padding included
+  std::uint32_t parameter_group;  // index in the optimiser
+  Range range;                    // padding included
 };
 
 // The flat buffer of a bucket: every tensor starts on a 64-byte border, so that kernels see aligned, whole
@@ -37,9 +36,9 @@ struct BucketLayout {
   [[nodiscard]] std::int64_t bytes() const { return elements * size_of(dtype); }
 };
 
-// `rule_of[t]` is the update rule of tensor t; tensors of one rule lie together, in order of their ids.
+// `group_of[t]` is the parameter group of tensor t; tensors of one group lie together, in order of their ids.
 BucketLayout lay_out(const Bucket& bucket, const Workload& workload,
-                     const std::vector<std::uint32_t>& rule_of);
+                     const std::vector<std::uint32_t>& group_of);
 
 // Where a chunk of a bucket of so many bytes lies in a flat buffer of so many elements (both as lay_out()
 // makes them): cut in the same proportion, at the 64-byte border before it. So chunks that carry every byte

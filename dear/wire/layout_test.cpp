@@ -39,9 +39,9 @@ TEST(Layout, KeepsTensorsOfOneRuleTogether) {
   for (const TensorPlacement& placement : layout.placements) order.push_back(placement.tensor);
   EXPECT_THAT(order, ::testing::ElementsAre(1, 3, 0, 2));
   ASSERT_EQ(layout.runs.size(), 2U);
-  EXPECT_EQ(layout.runs[0].rule, 0U);
+  EXPECT_EQ(layout.runs[0].parameter_group, 0U);
   EXPECT_EQ(layout.runs[0].range, (Range{0, 32}));
-  EXPECT_EQ(layout.runs[1].rule, 1U);
+  EXPECT_EQ(layout.runs[1].parameter_group, 1U);
   EXPECT_EQ(layout.runs[1].range, (Range{32, 64}));
 }
 
@@ -81,12 +81,12 @@ TEST(Layout, ShardsPartitionTheRuns) {
     for (auto& n : elements) n = 1 + random() % 500;
     const Workload workload = workload_of(elements);
     Bucket bucket{{}, 0, DType::f32};
-    std::vector<std::uint32_t> rules;
+    std::vector<std::uint32_t> groups;
     for (TensorId id = 0; id < elements.size(); ++id) {
       bucket.tensors.push_back(id);
-      rules.push_back(random() % 3);
+      groups.push_back(random() % 3);
     }
-    const BucketLayout layout = lay_out(bucket, workload, rules);
+    const BucketLayout layout = lay_out(bucket, workload, groups);
     const int ranks = 1 + static_cast<int>(random() % 8);
     std::int64_t covered = 0;
     std::int64_t next = 0;

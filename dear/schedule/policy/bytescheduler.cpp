@@ -23,7 +23,7 @@ Grouping per_tensor(const Workload& workload, const cost::CollectiveTimes&) {
 // is through before the next backward, so one backward is all iterations. See [Note: orders found at run
 // time].
 std::vector<Chunk> by_priority(const Workload& workload, const Grouping& grouping,
-                                  const cost::CollectiveTimes& times) {
+                               const cost::CollectiveTimes& times) {
   struct InFlight {
     double ends;
     std::int64_t bytes;

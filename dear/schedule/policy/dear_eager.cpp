@@ -1,5 +1,5 @@
-#include "dear/fusion/eager_order.h"
 #include "dear/fusion/chunks.h"
+#include "dear/fusion/eager_order.h"
 #include "dear/schedule/policy/rows.h"
 
 namespace dear {
@@ -53,8 +53,8 @@ Schedule make_dear_eager(const Workload& workload, const Grouping& grouping,
     }
     for (; !is_updated[id]; ++next_update) {
       const std::uint32_t next = order.updates[next_update];
-      updated[next] =
-          iteration.update_ahead(chunks[next].chunk.bucket, chunks[next].chunk.bytes, updates, scattered[next]);
+      updated[next] = iteration.update_ahead(chunks[next].chunk.bucket, chunks[next].chunk.bytes, updates,
+                                             scattered[next]);
       is_updated[next] = true;
     }
     const StepId gathered = iteration.gather(Payload::parameters, bucket, updated[id], bytes);

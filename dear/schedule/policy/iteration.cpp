@@ -47,8 +47,8 @@ void Iteration::broadcast_buffers() {
 
 void Iteration::gather_under_forward(ProcessGroup group) {
   for (const BucketId bucket : forward_order()) {
-    gathers_.push_back(
-        builder_.add(Communicate{Collective::all_gather, Payload::parameters, bucket, kWholeBucket, group}, network_));
+    gathers_.push_back(builder_.add(
+        Communicate{Collective::all_gather, Payload::parameters, bucket, kWholeBucket, group}, network_));
     for (const LayerId layer : users(bucket)) builder_.edge(gathers_[bucket], forward_[layer]);
     const LayerId reached = bucket == 0 ? 0 : users(bucket - 1).front();
     if (reached > 0) builder_.edge(forward_[reached - 1], gathers_[bucket]);
@@ -56,7 +56,8 @@ void Iteration::gather_under_forward(ProcessGroup group) {
 }
 
 StepId Iteration::reduce(Collective collective, BucketId bucket, Range chunk, ProcessGroup group) {
-  const StepId step = builder_.add(Communicate{collective, Payload::gradients, bucket, chunk, group}, network_);
+  const StepId step =
+      builder_.add(Communicate{collective, Payload::gradients, bucket, chunk, group}, network_);
   std::optional<StepId>& first = first_chunk_[bucket];
   if (first && collective == Collective::all_reduce) {
     builder_.edge(*first, step);
@@ -68,8 +69,9 @@ StepId Iteration::reduce(Collective collective, BucketId bucket, Range chunk, Pr
 }
 
 StepId Iteration::reduce_across(BucketId bucket, StepId after) {
-  const StepId step = builder_.add(
-      Communicate{Collective::all_reduce, Payload::gradients, bucket, kWholeBucket, ProcessGroup::across_nodes}, network_);
+  const StepId step = builder_.add(Communicate{Collective::all_reduce, Payload::gradients, bucket,
+                                               kWholeBucket, ProcessGroup::across_nodes},
+                                   network_);
   builder_.edge(after, step);
   return step;
 }

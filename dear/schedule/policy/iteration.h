@@ -38,10 +38,12 @@ class Iteration {
 
   // A collective on the bucket's gradients, after the backward of every layer that uses the bucket. Pieces of
   // one bucket that are all-reduced follow its first.
-  StepId reduce(Collective collective, BucketId bucket, Range chunk = kWholeBucket, ProcessGroup group = ProcessGroup::all);
+  StepId reduce(Collective collective, BucketId bucket, Range chunk = kWholeBucket,
+                ProcessGroup group = ProcessGroup::all);
   // Of the shards that a reduction inside nodes has left.
   StepId reduce_across(BucketId bucket, StepId after);
-  StepId gather(Payload payload, BucketId bucket, StepId after, Range chunk = kWholeBucket, ProcessGroup group = ProcessGroup::all);
+  StepId gather(Payload payload, BucketId bucket, StepId after, Range chunk = kWholeBucket,
+                ProcessGroup group = ProcessGroup::all);
   // The parameters once more, between the forwards and the backwards that use them, when the backward has
   // ended those of `after` (the whole forward when there is none) and all layers behind it.
   void gather_again(BucketId bucket, std::optional<LayerId> after, ProcessGroup group = ProcessGroup::all);

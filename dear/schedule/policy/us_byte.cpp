@@ -26,7 +26,7 @@ std::int64_t bytes_within(double seconds, std::int64_t most, const cost::Collect
 // that the cut adds. Under the forward: what is left, whole and in forward order. See [Note: orders found at
 // run time].
 std::vector<Chunk> in_two_phases(const Workload& workload, const Grouping& grouping,
-                                    const cost::CollectiveTimes& times) {
+                                 const cost::CollectiveTimes& times) {
   const std::vector<double> ready = ready_seconds(workload, grouping);
   const double end = workload.backward_seconds();
   const double start_up = seconds_of(Collective::all_reduce, 0, times);
