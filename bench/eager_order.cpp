@@ -69,7 +69,7 @@ bool orders(std::size_t count) {
   double slowest = 0, farthest = 1;
   bool right = true;
   for (int round = 0; round < rounds; ++round) {
-    std::vector<dear::TimedChunk> chunks(count);
+    std::vector<dear::fusion::TimedChunk> chunks(count);
     double backward = 0, forward = 0;
     const double network = 2 * unit(random);
     for (std::size_t chunk = count; chunk-- > 0;) {
@@ -80,7 +80,7 @@ bool orders(std::size_t count) {
                          .gather = seconds,
                          .forward_left = forward += unit(random)};
     }
-    dear::EagerOrder order;
+    dear::fusion::EagerOrder order;
     slowest = std::max(slowest, seconds_of([&] { order = eager_order(chunks, backward + forward); }));
     const double least = least_seconds(chunks, backward + forward);
     farthest = std::max(farthest, order.seconds / least);

@@ -7,7 +7,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear {
+namespace dear::exec {
 
 namespace {
 
@@ -372,4 +372,4 @@ Conductor::Record Conductor::record() const {
   return record_;
 }
 
-}  // namespace dear
+}  // namespace dear::exec

@@ -17,7 +17,7 @@
 #include "dear/schedule/frontier.h"
 #include "dear/schedule/schedule.h"
 
-namespace dear {
+namespace dear::exec {
 
 // Joins a schedule with a program that computes by itself: live training. The program says when a layer's
 // gradients are there and when it commits; the conductor starts the collectives and updates that may then
@@ -163,4 +163,4 @@ class Conductor {
   std::atomic<std::int64_t> wait_count_{0};
 };
 
-}  // namespace dear
+}  // namespace dear::exec

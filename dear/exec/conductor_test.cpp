@@ -16,7 +16,7 @@
 #include "dear/schedule/decision.h"
 #include "dear/schedule/policy/policy.h"
 
-namespace dear::conductor_test {
+namespace dear::exec::conductor_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -502,4 +502,4 @@ INSTANTIATE_TEST_SUITE_P(Policies, ConductorThreads,
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace dear::conductor_test
+}  // namespace dear::exec::conductor_test

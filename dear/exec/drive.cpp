@@ -4,7 +4,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear {
+namespace dear::exec {
 namespace {
 
 LaneExecutor& executor_of(LaneKind kind, const LaneExecutors& executors) {
@@ -47,4 +47,4 @@ std::vector<StepSpan> drive(const Schedule& schedule, std::int64_t iterations, L
   }
 }
 
-}  // namespace dear
+}  // namespace dear::exec

@@ -11,7 +11,7 @@
 // Drives whole runs of a simulation or a replay (live training: conductor.h): a Frontier, an executor for each
 // kind of lane, and a clock. In a simulation every executor is a model and the clock an event queue; in a replay
 // the network is real and computation is slept.
-namespace dear {
+namespace dear::exec {
 
 // Executes the steps of a lane, for real, modelled or timed: start() returns at once, and the end is told to the Completions that the executor was made with.
 class LaneExecutor {
@@ -56,4 +56,4 @@ struct LaneExecutors {
 std::vector<StepSpan> drive(const Schedule& schedule, std::int64_t iterations, LaneExecutors executors,
                             Completions& completions);
 
-}  // namespace dear
+}  // namespace dear::exec

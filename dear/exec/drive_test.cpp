@@ -9,7 +9,7 @@
 #include "dear/schedule/policy/policy.h"
 #include "dear/schedule/testing/random_job.h"
 
-namespace dear::drive_test {
+namespace dear::exec::drive_test {
 namespace {
 
 // Ends whatever was started in an order drawn from a seed, one second apart.
@@ -132,4 +132,4 @@ TEST(Drive, NoIterationsStartNothing) {
 }
 
 }  // namespace
-}  // namespace dear::drive_test
+}  // namespace dear::exec::drive_test

@@ -9,7 +9,7 @@
 
 #include "dear/base/units.h"
 
-namespace dear {
+namespace dear::exec {
 namespace {
 
 class Check {
@@ -87,4 +87,4 @@ std::vector<std::string> order_violations(const Schedule& schedule, const Trace&
   return std::move(check).take();
 }
 
-}  // namespace dear
+}  // namespace dear::exec

@@ -7,7 +7,7 @@
 #include "dear/schedule/schedule.h"
 #include "dear/trace/trace.h"
 
-namespace dear {
+namespace dear::exec {
 
 // Does this run respect its schedule? Every violation as a sentence ("update of shard, bucket 1 of iteration
 // 3 began 12 us before reduce-scatter ... ended"), at most `limit` of them; none when it does.
@@ -24,4 +24,4 @@ std::vector<std::string> order_violations(const Schedule& schedule, const std::v
 std::vector<std::string> order_violations(const Schedule& schedule, const Trace& trace,
                                           const OrderCheck& options);
 
-}  // namespace dear
+}  // namespace dear::exec

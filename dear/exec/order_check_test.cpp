@@ -5,7 +5,7 @@
 
 #include "dear/schedule/policy/policy.h"
 
-namespace dear::order_check_test {
+namespace dear::exec::order_check_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -138,4 +138,4 @@ TEST(OrderCheck, ReportsStepsOfATraceThatNoScheduleCouldHave) {
 }
 
 }  // namespace
-}  // namespace dear::order_check_test
+}  // namespace dear::exec::order_check_test

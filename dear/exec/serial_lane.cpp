@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace dear {
+namespace dear::exec {
 
 SerialLane::SerialLane(std::function<void()> first)
     : thread_([this, first = std::move(first)] {
@@ -40,4 +40,4 @@ void SerialLane::run() {
   }
 }
 
-}  // namespace dear
+}  // namespace dear::exec

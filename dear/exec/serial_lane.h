@@ -6,7 +6,7 @@
 #include <mutex>
 #include <thread>
 
-namespace dear {
+namespace dear::exec {
 
 // A thread that runs jobs one after another, in the order in which they were posted.
 class SerialLane {
@@ -29,4 +29,4 @@ class SerialLane {
   std::thread thread_;
 };
 
-}  // namespace dear
+}  // namespace dear::exec

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dear {
+namespace dear::fusion {
 
 std::vector<TimedChunk> chunks_of(const Workload& workload, const Grouping& grouping,
                                   const cost::CollectiveTimes& times, Cutting cutting) {
@@ -40,4 +40,4 @@ std::vector<TimedChunk> chunks_of(const Workload& workload, const Grouping& grou
   return all;
 }
 
-}  // namespace dear
+}  // namespace dear::fusion

@@ -8,7 +8,7 @@
 #include "dear/fusion/grouping.h"
 #include "dear/workload/workload.h"
 
-namespace dear {
+namespace dear::fusion {
 
 enum class Cutting : std::uint8_t {
   in_chunks,  // by Bucket::chunk_bytes
@@ -22,4 +22,4 @@ enum class Cutting : std::uint8_t {
 std::vector<TimedChunk> chunks_of(const Workload& workload, const Grouping& grouping,
                                   const cost::CollectiveTimes& times, Cutting cutting = Cutting::in_chunks);
 
-}  // namespace dear
+}  // namespace dear::fusion

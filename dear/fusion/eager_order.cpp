@@ -6,7 +6,7 @@
 #include <queue>
 #include <utility>
 
-namespace dear {
+namespace dear::fusion {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -302,4 +302,4 @@ double least_seconds(const std::vector<TimedChunk>& chunks, double compute_secon
   return sequencer.least(sequencer.windows());
 }
 
-}  // namespace dear
+}  // namespace dear::fusion

@@ -5,7 +5,7 @@
 
 #include "dear/fusion/grouping.h"
 
-namespace dear {
+namespace dear::fusion {
 
 inline constexpr double kLeastGain = 1e-9;  // relative, of one order over another: less is rounding
 
@@ -69,4 +69,4 @@ double quick_eager_seconds(const std::vector<TimedChunk>& chunks, double compute
 //   all transfers                        r, and the backward before the first, and the forward after the last
 double least_seconds(const std::vector<TimedChunk>& chunks, double compute_seconds);
 
-}  // namespace dear
+}  // namespace dear::fusion

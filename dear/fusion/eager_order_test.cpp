@@ -10,7 +10,7 @@
 #include "dear/base/rounds_in_test.h"
 #include "dear/fusion/chunks.h"
 
-namespace dear::eager_order_test {
+namespace dear::fusion::eager_order_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -189,4 +189,4 @@ TEST(EagerOrder, OfNothingIsComputationAlone) {
 }
 
 }  // namespace
-}  // namespace dear::eager_order_test
+}  // namespace dear::fusion::eager_order_test

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace dear {
+namespace dear::fusion {
 
 LayerUnits::LayerUnits(const Workload& workload) : grouping(group(workload, PerLayer{})) {
   const std::size_t count = grouping.size();
@@ -39,4 +39,4 @@ Grouping join(const Workload& workload, const LayerUnits& units, const Borders& 
   return {workload, std::move(buckets)};
 }
 
-}  // namespace dear
+}  // namespace dear::fusion

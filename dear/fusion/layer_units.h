@@ -8,7 +8,7 @@
 #include "dear/workload/workload.h"
 
 // Among what borders of buckets are sought. For the planned groupings' own use.
-namespace dear {
+namespace dear::fusion {
 
 // The smallest buckets there are, in forward order, and the time around them.
 struct LayerUnits {
@@ -39,4 +39,4 @@ using Borders = std::vector<std::size_t>;
 
 Grouping join(const Workload& workload, const LayerUnits& units, const Borders& borders);
 
-}  // namespace dear
+}  // namespace dear::fusion

@@ -18,7 +18,7 @@ constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
 // ---- All-reduces: end[u] is the earliest end of those of units u and after; they go back to front.
 
-Borders borders_for_all_reduces(const LayerUnits& units, const cost::CollectiveTimes& times) {
+fusion::Borders borders_for_all_reduces(const fusion::LayerUnits& units, const cost::CollectiveTimes& times) {
   const std::size_t count = units.count();
   std::vector<double> end(count + 1, std::numeric_limits<double>::infinity());
   std::vector<std::size_t> next(count + 1, count);
@@ -34,7 +34,7 @@ Borders borders_for_all_reduces(const LayerUnits& units, const cost::CollectiveT
       }
     }
   }
-  Borders borders = {0};
+  fusion::Borders borders = {0};
   while (borders.back() < count) borders.push_back(next[borders.back()]);
   return borders;
 }
@@ -58,7 +58,7 @@ struct Label {
 
 class Decoupled {
  public:
-  Decoupled(const LayerUnits& units, const cost::CollectiveTimes& times)
+  Decoupled(const fusion::LayerUnits& units, const cost::CollectiveTimes& times)
       : units_(units), times_(times), labels_(units.count() + 1) {
     labels_[0].push_back({.scattered = units.backward, .forward_end = units.forward_at[0]});
   }
@@ -70,7 +70,7 @@ class Decoupled {
   static double seconds(const Label& complete) { return complete.scattered + complete.forward_end; }
   const Label& nothing_yet() const { return labels_[0].front(); }
 
-  Borders best() {
+  fusion::Borders best() {
     const std::size_t count = units_.count();
     for (std::size_t begin = 0; begin < count; ++begin) {
       if (begin > 0) thin_out(begin);
@@ -89,7 +89,7 @@ class Decoupled {
     const auto best =
         std::min_element(labels_[count].begin(), labels_[count].end(),
                          [](const Label& one, const Label& other) { return seconds(one) < seconds(other); });
-    Borders borders = {count};
+    fusion::Borders borders = {count};
     for (const Label* label = &*best; label->previous_border != kNone;
          label = &labels_[borders.back()][label->previous_label])
       borders.push_back(label->previous_border);
@@ -136,7 +136,7 @@ class Decoupled {
     there.resize(kMostLabels);
   }
 
-  const LayerUnits& units_;
+  const fusion::LayerUnits& units_;
   const cost::CollectiveTimes& times_;
   std::vector<std::vector<Label>> labels_;  // by border
 };
@@ -144,9 +144,9 @@ class Decoupled {
 }  // namespace
 
 Grouping group_planned(const Workload& workload, const cost::CollectiveTimes& times, Overlap overlap) {
-  const LayerUnits units(workload);
+  const fusion::LayerUnits units(workload);
   if (units.count() == 0) return units.grouping;
-  const auto joined = [&](const Borders& borders) { return join(workload, units, borders); };
+  const auto joined = [&](const fusion::Borders& borders) { return fusion::join(workload, units, borders); };
   switch (overlap) {
     case Overlap::all_reduce:
       return joined(borders_for_all_reduces(units, times));
@@ -155,19 +155,19 @@ Grouping group_planned(const Workload& workload, const cost::CollectiveTimes& ti
     case Overlap::eager:
       break;
   }
-  return group_for_eager(workload, units, times,
+  return fusion::group_for_eager(workload, units, times,
                          {borders_for_all_reduces(units, times), Decoupled(units, times).best()});
 }
 
 double recursive_iteration_seconds(const Workload& workload, const Grouping& grouping,
                                    const cost::CollectiveTimes& times, Overlap overlap) {
   if (overlap == Overlap::eager) {
-    return eager_order(chunks_of(workload, grouping, times),
+    return fusion::eager_order(fusion::chunks_of(workload, grouping, times),
                        workload.forward_seconds() + workload.backward_seconds())
         .seconds;
   }
-  const LayerUnits units(workload);
-  Borders borders = {0};
+  const fusion::LayerUnits units(workload);
+  fusion::Borders borders = {0};
   for (std::size_t unit = 1; unit < units.count(); ++unit) {
     const auto bucket = [&](std::size_t of) {
       return grouping.bucket_of(units.grouping.buckets()[of].tensors.front());
@@ -193,12 +193,12 @@ double recursive_iteration_seconds(const Workload& workload, const Grouping& gro
 double eager_floor_seconds(const Workload& workload, const cost::CollectiveTimes& times) {
   const Grouping layers = group(workload, PerLayer{});
   const double compute = workload.forward_seconds() + workload.backward_seconds();
-  const std::vector<TimedChunk> alone = chunks_of(workload, layers, times);
+  const std::vector<fusion::TimedChunk> alone = fusion::chunks_of(workload, layers, times);
   const std::int64_t all = workload.bytes();
   const auto per_byte = [all](const cost::CollectiveTimes::Seconds& seconds) {
     return (seconds(2 * all) - seconds(all)) / static_cast<double>(all);
   };
-  std::vector<TimedChunk> chunks = alone;
+  std::vector<fusion::TimedChunk> chunks = alone;
   for (BucketId layer = 0; layer < chunks.size(); ++layer) {
     const auto bytes = static_cast<double>(layers.buckets()[layer].bytes);
     chunks[layer].scatter = bytes * per_byte(times.reduce_scatter);
@@ -206,8 +206,8 @@ double eager_floor_seconds(const Workload& workload, const cost::CollectiveTimes
   }
   double floor = compute;
   for (std::size_t layer = 0; layer < chunks.size(); ++layer) {
-    const TimedChunk without = std::exchange(chunks[layer], alone[layer]);
-    floor = std::max(floor, least_seconds(chunks, compute));
+    const fusion::TimedChunk without = std::exchange(chunks[layer], alone[layer]);
+    floor = std::max(floor, fusion::least_seconds(chunks, compute));
     chunks[layer] = without;
   }
   return floor;

@@ -9,7 +9,7 @@
 #include "dear/fusion/chunks.h"
 #include "dear/fusion/eager_order.h"
 
-namespace dear {
+namespace dear::fusion {
 namespace {
 
 constexpr double kCutGain = 1e-3;                 // a chunk more is a collective more, which no model counts
@@ -164,4 +164,4 @@ Grouping group_for_eager(const Workload& workload, const LayerUnits& units,
   return best;
 }
 
-}  // namespace dear
+}  // namespace dear::fusion

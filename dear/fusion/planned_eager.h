@@ -5,7 +5,7 @@
 #include "dear/cost/collective_times.h"
 #include "dear/fusion/layer_units.h"
 
-namespace dear {
+namespace dear::fusion {
 
 // group_planned() for Overlap::eager; `seeds` are borders to begin with. For its own use.
 //
@@ -18,4 +18,4 @@ namespace dear {
 Grouping group_for_eager(const Workload& workload, const LayerUnits& units,
                          const cost::CollectiveTimes& times, const std::vector<Borders>& seeds);
 
-}  // namespace dear
+}  // namespace dear::fusion

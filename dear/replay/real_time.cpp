@@ -39,7 +39,7 @@ void RealTime::expect_no_end() {
   --expected_;
 }
 
-void RealTime::ended(const StepEnd& end) {
+void RealTime::ended(const exec::StepEnd& end) {
   const std::lock_guard lock(mutex_);
   if (!end.error) told_.push_back({end.span.which, end.span.end_seconds});
   if (!failure_) failure_ = end.error;
@@ -52,25 +52,25 @@ void RealTime::await_ends() {
   news_.wait(lock, [&] { return expected_ == 0; });
 }
 
-Completion RealTime::give(const Completion& completion) {
+exec::Completion RealTime::give(const exec::Completion& completion) {
   now_ = std::max(now_, completion.at_seconds);
   return {completion.which, now_};
 }
 
-Completion RealTime::next() {
+exec::Completion RealTime::next() {
   std::unique_lock lock(mutex_);
   for (;;) {
     if (failure_) std::rethrow_exception(failure_);
     const bool told = !told_.empty();
     if (!due_.empty() && (!told || due_.top().at_seconds <= told_.front().at_seconds)) {
-      const Completion first = due_.top();
+      const exec::Completion first = due_.top();
       if (told || SteadyClock::now() >= time_point(first.at_seconds)) {
         due_.pop();
         return give(first);
       }
       news_.wait_until(lock, time_point(first.at_seconds));
     } else if (told) {
-      const Completion first = told_.front();
+      const exec::Completion first = told_.front();
       told_.pop_front();
       return give(first);
     } else if (expected_ == 0) {

@@ -16,7 +16,7 @@ namespace dear {
 // is the latest end that it gave out: what was due when, not when its caller woke.
 //
 // begin(), end_at(), next() and now_seconds() are for the thread that drives; the rest may come from any.
-class RealTime final : public Completions {
+class RealTime final : public exec::Completions {
  public:
   RealTime();
   ~RealTime() override;
@@ -29,26 +29,26 @@ class RealTime final : public Completions {
   // One ended() for each, unless taken back.
   void expect_end();
   void expect_no_end();
-  void ended(const StepEnd& end);
+  void ended(const exec::StepEnd& end);
   void await_ends();  // until none is expected any more
 
   // Waits for as long as the steps take: those that it is told of must be bounded by who tells it.
-  Completion next() override;
+  exec::Completion next() override;
   [[nodiscard]] double now_seconds() override { return now_; }
 
  private:
   struct Later {
-    bool operator()(const Completion& a, const Completion& b) const { return a.at_seconds > b.at_seconds; }
+    bool operator()(const exec::Completion& a, const exec::Completion& b) const { return a.at_seconds > b.at_seconds; }
   };
-  Completion give(const Completion& completion);
+  exec::Completion give(const exec::Completion& completion);
 
   double now_ = 0;
-  std::priority_queue<Completion, std::vector<Completion>, Later> due_;
+  std::priority_queue<exec::Completion, std::vector<exec::Completion>, Later> due_;
   unsigned long slack_ = 0;  // of the driving thread's timers before, in nanoseconds
 
   std::mutex mutex_;
   std::condition_variable news_;
-  std::deque<Completion> told_;
+  std::deque<exec::Completion> told_;
   std::size_t expected_ = 0;
   std::exception_ptr failure_;
 };

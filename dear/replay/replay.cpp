@@ -18,7 +18,7 @@ namespace dear {
 namespace {
 
 // Computation that lasts as long as it is said to.
-class SleepingExecutor final : public LaneExecutor {
+class SleepingExecutor final : public exec::LaneExecutor {
  public:
   SleepingExecutor(std::vector<double> seconds, RealTime& time) : seconds_(std::move(seconds)), time_(time) {}
   void start(Instance which, const Step& /*step*/) override {
@@ -30,11 +30,11 @@ class SleepingExecutor final : public LaneExecutor {
   RealTime& time_;
 };
 
-class RealNetwork final : public LaneExecutor {
+class RealNetwork final : public exec::LaneExecutor {
  public:
-  RealNetwork(Group group, std::vector<BucketWire::Flat> buckets, RealTime& time)
+  RealNetwork(Group group, std::vector<wire::BucketWire::Flat> buckets, RealTime& time)
       : time_(time),
-        wire_(std::move(group), std::move(buckets), [this](const StepEnd& end) { time_.ended(end); }) {}
+        wire_(std::move(group), std::move(buckets), [this](const exec::StepEnd& end) { time_.ended(end); }) {}
 
   void start(Instance which, const Step& step) override {
     time_.expect_end();
@@ -48,14 +48,14 @@ class RealNetwork final : public LaneExecutor {
 
  private:
   RealTime& time_;
-  BucketWire wire_;
+  wire::BucketWire wire_;
 };
 
-std::vector<BucketWire::Flat> allocate(const Workload& workload, const Grouping& grouping, Group& group) {
+std::vector<wire::BucketWire::Flat> allocate(const Workload& workload, const Grouping& grouping, Group& group) {
   const std::vector<std::uint32_t> one_rule(workload.tensors.size(), 0);
-  std::vector<BucketWire::Flat> flats;
+  std::vector<wire::BucketWire::Flat> flats;
   for (const Bucket& bucket : grouping.buckets()) {
-    const BucketLayout layout = lay_out(bucket, workload, one_rule);
+    const wire::BucketLayout layout = wire::lay_out(bucket, workload, one_rule);
     const auto view = [&] {
       return View{.buffer = group.allocate(layout.bytes()), .count = layout.elements, .dtype = layout.dtype};
     };
@@ -86,14 +86,14 @@ Replayed replay(const Schedule& schedule, const Workload& workload, const Groupi
     if (schedule.lanes()[schedule.steps()[step].lane].kind == LaneKind::compute)
       result.compute_seconds += seconds[step];
   }
-  std::vector<BucketWire::Flat> flats = allocate(workload, grouping, group);
+  std::vector<wire::BucketWire::Flat> flats = allocate(workload, grouping, group);
   RealTime time;
   SleepingExecutor compute(std::move(seconds), time);
   RealNetwork network(group, std::move(flats), time);
   group.barrier().wait();
   time.begin();
   try {
-    result.spans = drive(schedule, options.iterations, {compute, compute, network}, time);
+    result.spans = exec::drive(schedule, options.iterations, {compute, compute, network}, time);
   } catch (const std::exception& error) {
     group.abort(error.what());
     time.await_ends();  // the network's are told to it
@@ -101,7 +101,7 @@ Replayed replay(const Schedule& schedule, const Workload& workload, const Groupi
   }
 
   double last = 0;
-  for (const StepSpan& span : result.spans) {
+  for (const exec::StepSpan& span : result.spans) {
     if (span.which.step != schedule.commit()) continue;
     if (span.which.iteration > 0) result.iteration_seconds.push_back(span.end_seconds - last);
     last = span.end_seconds;

@@ -21,7 +21,7 @@ struct Replayed {
   std::vector<double> iteration_seconds;
   // What its computation takes, as the workload has it: forward, backward, and updates on the compute lane.
   double compute_seconds = 0;
-  std::vector<StepSpan> spans;  // of this rank; seconds of the steady clock
+  std::vector<exec::StepSpan> spans;  // of this rank; seconds of the steady clock
 };
 
 // Plays a workload with its computation timed and its communication real: compute and update steps last as

@@ -114,11 +114,11 @@ TEST_P(EveryPolicy, RespectsItsScheduleAndComputesForAsLongAsTheWorkloadSays) {
   const auto errors = on_two_ranks([&](int, Group& group) {
     const Replayed run = replay(job.schedule, job.workload, job.grouping, group, {.iterations = 5});
     EXPECT_THAT(run.spans, SizeIs(5 * job.schedule.steps().size()));
-    EXPECT_THAT(order_violations(job.schedule, run.spans, {.tolerance_seconds = 1e-9}), SizeIs(0));
+    EXPECT_THAT(exec::order_violations(job.schedule, run.spans, {.tolerance_seconds = 1e-9}), SizeIs(0));
     ASSERT_THAT(run.iteration_seconds, SizeIs(4));
     EXPECT_THAT(run.iteration_seconds, Each(::testing::Ge(run.compute_seconds - 1e-9)));
     EXPECT_NEAR(run.compute_seconds, (GetParam() == "serial" || GetParam() == "wfbp") ? 13e-4 : 12e-4, 1e-9);
-    for (const StepSpan& span : run.spans) {
+    for (const exec::StepSpan& span : run.spans) {
       const Step& step = job.schedule.steps()[span.which.step];
       if (std::holds_alternative<Backward>(step.work)) {
         EXPECT_NEAR(span.end_seconds - span.begin_seconds, 2e-4, 1e-9);
@@ -133,7 +133,7 @@ TEST(Replay, ALateWakeUpIsNotAddedToWhatFollows) {
   Group group(collective::make_single(), {});
   const Replayed run = replay(job.schedule, job.workload, job.grouping, group, {.iterations = 2});
   double previous = 0;
-  for (const StepSpan& span : run.spans) {
+  for (const exec::StepSpan& span : run.spans) {
     const Step& step = job.schedule.steps()[span.which.step];
     if (const auto* forward = std::get_if<Forward>(&step.work)) {
       if (forward->layer > 0) {

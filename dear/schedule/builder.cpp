@@ -96,10 +96,10 @@ ScheduleBuilder& ScheduleBuilder::edge(StepId from, StepId to, std::uint32_t bac
 }
 
 Schedule ScheduleBuilder::build() && {
-  const ScheduleCheck check(draft_, workload_, grouping_);
+  const schedule::ScheduleCheck check(draft_, workload_, grouping_);
   check.structure();
-  ScheduleCheck::Program program = check.program();
-  const std::vector<ScheduleCheck::Passage> passages = check.passages();
+  schedule::ScheduleCheck::Program program = check.program();
+  const std::vector<schedule::ScheduleCheck::Passage> passages = check.passages();
   check.precedence(program, passages);
 
   draft_.forward_of_ = std::move(program.forward);
@@ -108,7 +108,7 @@ Schedule ScheduleBuilder::build() && {
   draft_.decision_ = program.decision;
   draft_.publishers_of_.resize(grouping_.size());
   draft_.updates_of_.resize(grouping_.size());
-  for (const ScheduleCheck::Passage& passage : passages) {
+  for (const schedule::ScheduleCheck::Passage& passage : passages) {
     draft_.publishers_of_[passage.bucket].push_back(passage.publisher);
     draft_.updates_of_[passage.bucket].push_back(passage.update);
   }

@@ -7,7 +7,7 @@
 #include "dear/schedule/precedence.h"
 #include "dear/schedule/refusal.h"
 
-namespace dear {
+namespace dear::schedule {
 namespace {
 
 std::string_view name_of(LaneKind kind) {
@@ -239,4 +239,4 @@ void ScheduleCheck::precedence(const Program& program, const std::vector<Passage
   }
 }
 
-}  // namespace dear
+}  // namespace dear::schedule

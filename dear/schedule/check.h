@@ -7,7 +7,7 @@
 #include "dear/schedule/schedule.h"
 #include "dear/workload/workload.h"
 
-namespace dear {
+namespace dear::schedule {
 
 // The rules that a schedule obeys (listed at ScheduleBuilder). ScheduleError for the first one broken. The
 // order of calls matters: each relies on what those above it have made sure of. For the builder's use.
@@ -56,4 +56,4 @@ class ScheduleCheck {
   const Grouping& grouping_;
 };
 
-}  // namespace dear
+}  // namespace dear::schedule

@@ -6,7 +6,7 @@
 #include "dear/schedule/check.h"
 #include "dear/schedule/refusal.h"
 
-namespace dear {
+namespace dear::schedule {
 
 Range ScheduleCheck::chunk_of(StepId step) const {
   const Work& work = schedule_.steps()[step].work;
@@ -179,4 +179,4 @@ std::vector<ScheduleCheck::Passage> ScheduleCheck::passages() const {
   return passages;
 }
 
-}  // namespace dear
+}  // namespace dear::schedule

@@ -21,7 +21,7 @@ class CycleFinder {
   CycleFinder(const Schedule& schedule, const std::vector<double>& seconds)
       : seconds_(seconds), edges_(edges_with_lanes(schedule)) {
     std::vector<std::size_t> position(seconds.size());
-    const std::vector<StepId> order = Precedence(seconds.size(), edges_).order_within_iteration();
+    const std::vector<StepId> order = schedule::Precedence(seconds.size(), edges_).order_within_iteration();
     for (std::size_t i = 0; i < order.size(); ++i) position[order[i]] = i;
     std::stable_sort(edges_.begin(), edges_.end(),
                      [&](const Edge& a, const Edge& b) { return position[a.from] < position[b.from]; });

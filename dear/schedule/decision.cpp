@@ -15,7 +15,7 @@ Schedule with_decision(const Schedule& schedule, const Workload& workload, const
     const auto* work = std::get_if<Communicate>(&step.work);
     return work != nullptr && work->payload == Payload::gradients;
   });
-  if (first == steps.end()) refuse(schedule, "no reduction that a decision could travel before");
+  if (first == steps.end()) schedule::refuse(schedule, "no reduction that a decision could travel before");
   const auto decision = static_cast<StepId>(first - steps.begin());
   const auto moved = [&](StepId step) { return step < decision ? step : step + 1; };
 

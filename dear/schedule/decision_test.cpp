@@ -42,7 +42,7 @@ TEST(Decision, IsTheFirstCollectiveOfEveryPolicy) {
       EXPECT_EQ(network_lane(schedule).front(), decision) << policy.name;
       EXPECT_EQ(name_of(schedule.steps()[decision].work), "broadcast of decision");
       EXPECT_EQ(bytes_of(std::get<Communicate>(schedule.steps()[decision].work), workload, grouping), 64);
-      const Precedence edges(schedule.steps().size(), schedule.edges());
+      const schedule::Precedence edges(schedule.steps().size(), schedule.edges());
       EXPECT_TRUE(edges.has_edge(schedule.commit(), decision, 1));
       for (LayerId layer = 0; layer < schedule.layer_count(); ++layer)
         EXPECT_TRUE(edges.has_edge(decision, schedule.forward_of(layer), 1));
@@ -58,7 +58,7 @@ TEST(Decision, TravelsBeforeTheReductionOfOneCopy) {
   const Grouping grouping = group(workload, AllInOne{});
   const Schedule shared = with_one_copy(make_dear(workload, grouping), workload, grouping);
   const Schedule schedule = with_decision(shared, workload, grouping);
-  const Precedence edges(schedule.steps().size(), schedule.edges());
+  const schedule::Precedence edges(schedule.steps().size(), schedule.edges());
   EXPECT_TRUE(edges.has_edge(schedule.commit(), *schedule.decision(), 0));
 }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dear {
+namespace dear::schedule {
 
 Precedence::Precedence(std::size_t step_count, const std::vector<Edge>& edges) : successors_(step_count) {
   for (const Edge& edge : edges) successors_[edge.from].push_back({edge.to, edge.back});
@@ -72,4 +72,4 @@ std::vector<StepId> Precedence::cycle_within_iteration() const {
   }
 }
 
-}  // namespace dear
+}  // namespace dear::schedule

@@ -7,7 +7,7 @@
 
 #include "dear/schedule/step.h"
 
-namespace dear {
+namespace dear::schedule {
 
 // Which steps a set of edges puts before which. A path whose edges add up to `back` = k makes its last step
 // wait for its first step of k iterations earlier; a step also follows itself from iteration to iteration, so
@@ -40,4 +40,4 @@ class Precedence {
   std::vector<std::vector<Successor>> successors_;  // ascending
 };
 
-}  // namespace dear
+}  // namespace dear::schedule

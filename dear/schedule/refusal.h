@@ -9,7 +9,7 @@
 #include "dear/schedule/schedule.h"
 
 // How a check says what is wrong. For its own use.
-namespace dear {
+namespace dear::schedule {
 
 template <typename... Args>
 [[noreturn]] void refuse(const Schedule& schedule, fmt::format_string<Args...> format, Args&&... args) {
@@ -21,4 +21,4 @@ inline std::string describe(const Schedule& schedule, StepId step) {
   return fmt::format("step {} ({})", step, name_of(schedule.steps()[step].work));
 }
 
-}  // namespace dear
+}  // namespace dear::schedule

@@ -50,10 +50,10 @@ TEST(Eager, NeverSlowerThanDearOrWfbpOnTheSameBuckets) {
     better += eager < 0.99 * std::min(dear, wfbp) ? 1 : 0;
     // The schedule takes what the order was chosen for, and that is no less than can be.
     const cost::CollectiveTimes times = cost::ring_times(link, ranks);
-    const std::vector<TimedChunk> chunks = chunks_of(workload, grouping, times);
+    const std::vector<fusion::TimedChunk> chunks = fusion::chunks_of(workload, grouping, times);
     const double compute = workload.forward_seconds() + workload.backward_seconds();
-    ASSERT_NEAR(eager, eager_order(chunks, compute).seconds, kRelative * eager);
-    const double least = least_seconds(chunks, compute);
+    ASSERT_NEAR(eager, fusion::eager_order(chunks, compute).seconds, kRelative * eager);
+    const double least = fusion::least_seconds(chunks, compute);
     ASSERT_GE(eager, least * (1 - kRelative));
     Workload prompt = workload;
     prompt.update_seconds = 0;
@@ -110,7 +110,7 @@ TEST(Eager, FiveModelsOfThePaperReachTheirFloors) {
         const double seconds = eager.iteration.seconds * (1 - kRelative);
         const double simple = stale_gradient_floor(eager.f_seconds, eager.b_seconds, eager.r_seconds);
         const double floor = eager_floor_seconds(workload, times);
-        const double least = least_seconds(chunks_of(workload, planned, times),
+        const double least = fusion::least_seconds(fusion::chunks_of(workload, planned, times),
                                            workload.forward_seconds() + workload.backward_seconds());
         EXPECT_LE(seconds, 1.004 * least);
         EXPECT_LE(seconds, 1.04 * std::max(simple, floor));

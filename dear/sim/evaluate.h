@@ -48,7 +48,7 @@ struct Evaluation {
   double f_seconds = 0, b_seconds = 0;       // of the slowest rank
   double r_seconds = 0;                      // an all-reduce's worth of the grouping's buckets, one by one
   Memory memory;
-  std::vector<StepSpan> spans;  // of rank 0 in the first repetition
+  std::vector<exec::StepSpan> spans;  // of rank 0 in the first repetition
 };
 
 // `times` are those of the cluster, and count where the detail is closed_form; the rest plays rings on its

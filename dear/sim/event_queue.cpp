@@ -8,10 +8,10 @@ void EventQueue::end_after(double seconds, Instance which) {
   events_.push({{which, now_ + seconds}, added_++});
 }
 
-Completion EventQueue::next() {
+exec::Completion EventQueue::next() {
   if (events_.empty())
     throw Error("the simulation waits for a step to end, but none is running: start one before waiting");
-  const Completion completion = events_.top().completion;
+  const exec::Completion completion = events_.top().completion;
   events_.pop();
   now_ = completion.at_seconds;
   return completion;

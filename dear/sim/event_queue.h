@@ -10,17 +10,17 @@ namespace dear::sim {
 
 // The clock of a simulation: time passes only from one end to the next. Ends at one instant come in the order
 // in which they were added, so a simulation always runs the same.
-class EventQueue final : public Completions {
+class EventQueue final : public exec::Completions {
  public:
   // `which` ends `seconds` from now.
   void end_after(double seconds, Instance which);
 
-  Completion next() override;  // Error when nothing is running
+  exec::Completion next() override;  // Error when nothing is running
   [[nodiscard]] double now_seconds() override { return now_; }
 
  private:
   struct Event {
-    Completion completion;
+    exec::Completion completion;
     std::uint64_t number;
   };
   struct Later {
@@ -33,7 +33,7 @@ class EventQueue final : public Completions {
 
 // An executor on which every step takes the time foreseen for it, and steps do not hinder each other: lanes
 // keep them apart.
-class VirtualExecutor final : public LaneExecutor {
+class VirtualExecutor final : public exec::LaneExecutor {
  public:
   // `seconds` by StepId. Both must outlive the executor.
   VirtualExecutor(const std::vector<double>& seconds, EventQueue& events)

@@ -15,7 +15,7 @@ TEST(EventQueue, EndsComeInOrderOfTime) {
   EXPECT_EQ(events.next().which, (Instance{1, 0}));
   EXPECT_EQ(events.now_seconds(), 1);
   events.end_after(1, {2, 0});  // from now
-  const Completion second = events.next();
+  const exec::Completion second = events.next();
   EXPECT_EQ(second.which, (Instance{2, 0}));
   EXPECT_EQ(second.at_seconds, 2);
   EXPECT_EQ(events.next().at_seconds, 3);

@@ -58,7 +58,7 @@ TEST(Properties, RandomJobs) {
       EXPECT_GE(result.iteration_seconds,
                 stale_gradient_floor(result.f_seconds, result.b_seconds, result.r_seconds) * (1 - kRelative));
       EXPECT_GE(result.exposed_communication_seconds, -kRelative * critical);
-      EXPECT_THAT(order_violations(schedule, result.spans, {}), IsEmpty());
+      EXPECT_THAT(exec::order_violations(schedule, result.spans, {}), IsEmpty());
     }
   }
 }
@@ -96,7 +96,7 @@ TEST(Properties, SchedulesLikeNoPolicy) {
     const double critical =
         critical_cycle(schedule, step_seconds(schedule, workload, grouping, link, 4)).seconds;
     EXPECT_NEAR(result.iteration_seconds, critical, kRelative * critical);
-    EXPECT_THAT(order_violations(schedule, result.spans, {}), IsEmpty());
+    EXPECT_THAT(exec::order_violations(schedule, result.spans, {}), IsEmpty());
   }
 }
 

@@ -16,7 +16,7 @@ namespace dear::sim {
 struct RanksResult {
   // [rank][iteration]: when its commit ended.
   std::vector<std::vector<double>> commit_seconds;
-  std::vector<StepSpan> spans;  // of rank 0, in order of completion
+  std::vector<exec::StepSpan> spans;  // of rank 0, in order of completion
 };
 // `start_seconds`, by rank: when its first step begins; 0 for all when empty. With interference the network
 // is slower as long as any rank computes, since collectives go at the pace of the slowest, and all ranks

@@ -145,12 +145,12 @@ Result simulate(const Schedule& schedule, const Workload& workload, const Groupi
 
   EventQueue events;
   VirtualExecutor executor(seconds, events);
-  result.spans = drive(schedule, options.iterations, {executor, executor, executor}, events);
+  result.spans = exec::drive(schedule, options.iterations, {executor, executor, executor}, events);
 
   // From commit to commit: every rank has exactly one in an iteration.
   const std::int64_t half = options.iterations / 2;
   double first_commit = 0, last_commit = 0;
-  for (const StepSpan& span : result.spans) {
+  for (const exec::StepSpan& span : result.spans) {
     if (span.which.step != schedule.commit()) continue;
     if (span.which.iteration == options.iterations - 1 - half) first_commit = span.end_seconds;
     if (span.which.iteration == options.iterations - 1) last_commit = span.end_seconds;
@@ -179,7 +179,7 @@ std::string describe(const Cluster& cluster) {
   return fmt::format("modelled: {} ({})", cluster.name, dimensions);
 }
 
-Trace to_trace(const Schedule& schedule, const Workload& workload, const std::vector<StepSpan>& spans,
+Trace to_trace(const Schedule& schedule, const Workload& workload, const std::vector<exec::StepSpan>& spans,
                const std::string& network, int ranks) {
   require_ranks(ranks);
   Trace trace;
@@ -187,7 +187,7 @@ Trace to_trace(const Schedule& schedule, const Workload& workload, const std::ve
       fmt::format("dear simulate, policy {}, {} rank{}", schedule.policy(), ranks, ranks == 1 ? "" : "s");
   trace.network = network;
   trace.spans.reserve(spans.size());
-  for (const StepSpan& span : spans) {
+  for (const exec::StepSpan& span : spans) {
     const Step& step = schedule.steps().at(span.which.step);
     auto [name, activity] = std::visit(Appearance{workload}, step.work);
     trace.spans.push_back({.rank = 0,

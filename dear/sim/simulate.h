@@ -29,7 +29,7 @@ struct Result {
   double bound_seconds = 0;  // the policy's closed form for this f, b and r; 0 for a policy of your own
   double f_seconds = 0, b_seconds = 0;
   double r_seconds = 0;  // all collectives of an iteration
-  std::vector<StepSpan> spans;
+  std::vector<exec::StepSpan> spans;
 };
 
 struct Options {
@@ -40,7 +40,7 @@ Result simulate(const Schedule& schedule, const Workload& workload, const Groupi
                 const Link& link, const Options& options);
 
 // As any executor writes it, rank 0 standing for all; `network` says how it was modelled, see describe().
-Trace to_trace(const Schedule& schedule, const Workload& workload, const std::vector<StepSpan>& spans,
+Trace to_trace(const Schedule& schedule, const Workload& workload, const std::vector<exec::StepSpan>& spans,
                const std::string& network, int ranks);
 std::string describe(const Network& network);  // "modelled: 1gbit (alpha 50 us, 1 Gb/s)"
 // "modelled: NAME (4 x node: alpha 5 us, 96 Gb/s; 16 x spine: ...)"

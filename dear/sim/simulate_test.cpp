@@ -57,7 +57,7 @@ using Timeline = std::map<std::string, std::pair<double, double>>;
 // Of one iteration: begin and end of every span.
 Timeline timeline(const Schedule& schedule, const Result& result, std::int64_t iteration) {
   Timeline timeline;
-  for (const StepSpan& span : result.spans)
+  for (const exec::StepSpan& span : result.spans)
     if (span.which.iteration == iteration)
       timeline[short_name(schedule.steps()[span.which.step].work)] = {span.begin_seconds, span.end_seconds};
   return timeline;
@@ -372,14 +372,14 @@ TEST(ToTrace, LooksAsAnyExecutorsTrace) {
   EXPECT_EQ(seen.at("all-gather bucket 0"), (Look{"network", Activity::communication}));
   EXPECT_EQ(seen.at("update bucket 1"), (Look{"update", Activity::update}));
   EXPECT_EQ(seen.size(), golden.schedule.steps().size());
-  EXPECT_THAT(order_violations(golden.schedule, trace, {}), IsEmpty());
+  EXPECT_THAT(exec::order_violations(golden.schedule, trace, {}), IsEmpty());
 
   Trace corrupted = trace;
   for (Span& span : corrupted.spans)
     if (span.name == "all-gather bucket 0" && span.iteration == 3) span.begin_seconds -= 0.5;
-  EXPECT_THAT(order_violations(golden.schedule, corrupted, {}),
+  EXPECT_THAT(exec::order_violations(golden.schedule, corrupted, {}),
               Each(HasSubstr("all-gather of parameters, bucket 0 of iteration 3 began 500 ms before")));
-  EXPECT_FALSE(order_violations(golden.schedule, corrupted, {}).empty());
+  EXPECT_FALSE(exec::order_violations(golden.schedule, corrupted, {}).empty());
 }
 
 TEST(ToTrace, SaysHowTheNetworkWasModelled) {

@@ -46,7 +46,7 @@ struct Samples {
   // the iterations, the mean of all jobs; one value for each repetition. Jobs begin one after another, evenly
   // over the computation of one iteration: in step they would meet on the network more often than jobs do.
   std::vector<double> iteration_seconds;
-  std::vector<StepSpan> spans;  // of rank 0 in the first repetition
+  std::vector<exec::StepSpan> spans;  // of rank 0 in the first repetition
 };
 // `step_seconds` by StepId; every repetition has a network of its own.
 using MakeNetwork = std::function<std::unique_ptr<NetworkModel>(int ranks)>;

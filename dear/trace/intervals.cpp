@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dear {
+namespace dear::trace {
 
 Intervals::Intervals(std::vector<Interval> parts) {
   std::erase_if(parts, [](const Interval& part) { return !(part.begin < part.end); });
@@ -49,4 +49,4 @@ double Intervals::length_within(const Interval& window) const {
   return length;
 }
 
-}  // namespace dear
+}  // namespace dear::trace

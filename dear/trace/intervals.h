@@ -2,7 +2,7 @@
 
 #include <vector>
 
-namespace dear {
+namespace dear::trace {
 
 struct Interval {
   double begin = 0;
@@ -26,4 +26,4 @@ class Intervals {
   std::vector<Interval> parts_;
 };
 
-}  // namespace dear
+}  // namespace dear::trace

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dear::intervals_test {
+namespace dear::trace::intervals_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -80,4 +80,4 @@ TEST(Intervals, AgreeWithBitSets) {
 }
 
 }  // namespace
-}  // namespace dear::intervals_test
+}  // namespace dear::trace::intervals_test

@@ -43,15 +43,15 @@ bool is_work(const Span& span) {
 bool is_wait(const Span& span) { return on_compute_lane(span) && span.activity == Activity::wait; }
 
 template <typename Keep>
-Intervals intervals_of(const std::vector<const Span*>& spans, Keep keep) {
-  std::vector<Interval> parts;
+trace::Intervals intervals_of(const std::vector<const Span*>& spans, Keep keep) {
+  std::vector<trace::Interval> parts;
   for (const Span* span : spans) {
     if (keep(*span)) parts.push_back({span->begin_seconds, span->end_seconds});
   }
-  return Intervals(std::move(parts));
+  return trace::Intervals(std::move(parts));
 }
 
-using Windows = std::map<std::int64_t, Interval>;
+using Windows = std::map<std::int64_t, trace::Interval>;
 
 Windows windows_of(const std::vector<const Span*>& spans) {
   std::map<std::int64_t, double> begins;
@@ -74,7 +74,7 @@ Windows windows_of(const std::vector<const Span*>& spans) {
 struct Rank {
   std::vector<const Span*> spans;
   Windows windows;
-  Intervals forward, backward, update, communication, waits, exposed;
+  trace::Intervals forward, backward, update, communication, waits, exposed;
 
   explicit Rank(std::vector<const Span*> of_rank) : spans(std::move(of_rank)), windows(windows_of(spans)) {
     waits = intervals_of(spans, is_wait);
@@ -88,7 +88,7 @@ struct Rank {
       return !on_compute_lane(s) && s.activity == Activity::update;
     }));
     communication = intervals_of(spans, [](const Span& s) { return s.activity == Activity::communication; });
-    const Intervals work = intervals_of(spans, is_work).without(waits);
+    const trace::Intervals work = intervals_of(spans, is_work).without(waits);
     exposed = communication.united_with(waits).without(work);
   }
 };
@@ -152,9 +152,9 @@ void add_waits(const Rank& rank, const std::vector<std::int64_t>& iterations,
   const auto first = rank.windows.find(iterations.front());
   const auto last = rank.windows.find(iterations.back());
   if (first == rank.windows.end() || last == rank.windows.end()) return;
-  const Interval counted{first->second.begin, last->second.end};
-  const auto add = [&](const std::string& name, const Interval& interval) {
-    const double seconds = Intervals({interval}).length_within(counted);
+  const trace::Interval counted{first->second.begin, last->second.end};
+  const auto add = [&](const std::string& name, const trace::Interval& interval) {
+    const double seconds = trace::Intervals({interval}).length_within(counted);
     if (seconds > kShortestWaitSeconds) totals[name] += seconds;
   };
   std::vector<const Span*> work;
@@ -164,8 +164,8 @@ void add_waits(const Rank& rank, const std::vector<std::int64_t>& iterations,
   }
   std::sort(work.begin(), work.end(),
             [](const Span* a, const Span* b) { return a->begin_seconds < b->begin_seconds; });
-  const Intervals gaps = rank.exposed.without(rank.waits);
-  for (const Interval& gap : gaps.parts()) {
+  const trace::Intervals gaps = rank.exposed.without(rank.waits);
+  for (const trace::Interval& gap : gaps.parts()) {
     const auto held_up = std::partition_point(
         work.begin(), work.end(), [&](const Span* span) { return span->begin_seconds < gap.end; });
     add(held_up == work.end() ? "at the end" : "before " + (*held_up)->name, gap);
@@ -192,8 +192,8 @@ std::vector<TraceSummary::Slowest> slowest_waits(const std::vector<Rank>& ranks,
 TraceSummary summarize(const Trace& trace) {
   const std::vector<Rank> ranks = ranks_of(trace);
   const std::vector<std::int64_t> iterations = counted_iterations(ranks);
-  const auto seconds_in = [&](Intervals Rank::* what) {
-    return median_of_means(ranks, iterations, [what](const Rank& rank, const Interval& window) {
+  const auto seconds_in = [&](trace::Intervals Rank::* what) {
+    return median_of_means(ranks, iterations, [what](const Rank& rank, const trace::Interval& window) {
       return (rank.*what).length_within(window);
     });
   };
@@ -201,7 +201,7 @@ TraceSummary summarize(const Trace& trace) {
   summary.ranks = static_cast<int>(ranks.size());
   summary.iterations = static_cast<std::int64_t>(all_iterations(ranks).size());
   summary.iteration_seconds = median_of_means(
-      ranks, iterations, [](const Rank&, const Interval& window) { return window.end - window.begin; });
+      ranks, iterations, [](const Rank&, const trace::Interval& window) { return window.end - window.begin; });
   summary.forward_seconds = seconds_in(&Rank::forward);
   summary.backward_seconds = seconds_in(&Rank::backward);
   summary.update_seconds = seconds_in(&Rank::update);

@@ -14,14 +14,14 @@ namespace {
 constexpr std::int64_t kLongestRun = 128 * 1024;
 
 // The tensor keeps the buffer alive.
-torch::Tensor flat_tensor(const Buffer& buffer, const BucketLayout& layout) {
+torch::Tensor flat_tensor(const Buffer& buffer, const wire::BucketLayout& layout) {
   return torch::from_blob(
       buffer.data(), {layout.elements}, [buffer](void*) {}, torch::dtype(scalar_type_of(layout.dtype)));
 }
 
 }  // namespace
 
-BucketStorage::BucketStorage(const Group& group, BucketLayout layout, std::vector<Range> own, Copies copies)
+BucketStorage::BucketStorage(const Group& group, wire::BucketLayout layout, std::vector<Range> own, Copies copies)
     : layout_(std::move(layout)),
       forms_(layout_.placements.size()),
       copies_(copies),
@@ -118,14 +118,14 @@ void BucketStorage::restore_gradient(std::size_t index, torch::Tensor& parameter
 
 void BucketStorage::mark_unused(std::size_t index) {
   const torch::NoGradGuard no_grad;
-  const TensorPlacement& placement = layout_.placements[index];
+  const wire::TensorPlacement& placement = layout_.placements[index];
   train::mark_unused(gradients_, {placement.offset, placement.offset + placement.elements});
 }
 
 std::vector<ElementwiseOptimizer::Stretch> BucketStorage::stretches_within(const Range& range) const {
   std::vector<ElementwiseOptimizer::Stretch> stretches;
   for (std::size_t i = 0; i < layout_.placements.size(); ++i) {
-    const TensorPlacement& placement = layout_.placements[i];
+    const wire::TensorPlacement& placement = layout_.placements[i];
     const std::int64_t next =
         i + 1 < layout_.placements.size() ? layout_.placements[i + 1].offset : layout_.elements;
     const std::int64_t begin = std::max(range.begin, placement.offset);
@@ -141,7 +141,7 @@ std::vector<ElementwiseOptimizer::Stretch> BucketStorage::stretches_within(const
 
 std::vector<ElementwiseOptimizer::FlatRun> BucketStorage::runs(std::size_t part) const {
   std::vector<ElementwiseOptimizer::FlatRun> parts;
-  for (const Run& run : runs_within(layout_, own_[part])) {
+  for (const wire::Run& run : wire::runs_within(layout_, own_[part])) {
     for (std::int64_t begin = run.range.begin; begin < run.range.end; begin += kLongestRun) {
       const std::int64_t count = std::min(kLongestRun, run.range.end - begin);
       parts.push_back({run.parameter_group, parameters_.narrow(0, begin, count),
@@ -156,9 +156,9 @@ void BucketStorage::zero_gradients(const Range& range) {
   std::memset(gradient_buffer_.data() + range.begin * size, 0, range.size() * size);
 }
 
-BucketWire::Flat BucketStorage::flat() const {
+wire::BucketWire::Flat BucketStorage::flat() const {
   std::int64_t elements = 0;
-  for (const TensorPlacement& placement : layout_.placements) elements += placement.elements;
+  for (const wire::TensorPlacement& placement : layout_.placements) elements += placement.elements;
   const View parameters{
       .buffer = parameter_buffer_, .offset_bytes = 0, .count = layout_.elements, .dtype = layout_.dtype};
   View gradients = parameters;

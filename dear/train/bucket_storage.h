@@ -21,7 +21,7 @@ class BucketStorage {
  public:
   // `own`: by part of the bucket that is updated at a time, what this rank updates of it. Allocates on the
   // group: all ranks together, in the same order.
-  BucketStorage(const Group& group, BucketLayout layout, std::vector<Range> own,
+  BucketStorage(const Group& group, wire::BucketLayout layout, std::vector<Range> own,
                 Copies copies = Copies::one_per_rank);
 
   // Moves the parameter, and its gradient where it has one, into place `index` of the layout. The tensor
@@ -48,8 +48,8 @@ class BucketStorage {
   // [Note: unused parameters]: unless the program wrote into its gradient.
   void mark_unused(std::size_t index);
 
-  [[nodiscard]] const BucketLayout& layout() const { return layout_; }
-  [[nodiscard]] BucketWire::Flat flat() const;
+  [[nodiscard]] const wire::BucketLayout& layout() const { return layout_; }
+  [[nodiscard]] wire::BucketWire::Flat flat() const;
   // Identities of the two memories, as an operator's inputs show them.
   [[nodiscard]] const void* parameter_storage() const;
   [[nodiscard]] const void* gradient_storage() const;
@@ -68,7 +68,7 @@ class BucketStorage {
     std::vector<std::int64_t> sizes, strides;
   };
 
-  BucketLayout layout_;
+  wire::BucketLayout layout_;
   std::vector<Form> forms_;  // by index
   Copies copies_;
   std::vector<Range> own_;                       // by part

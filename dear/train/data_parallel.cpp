@@ -131,7 +131,7 @@ void DataParallel::Impl::throw_if_failed() {
 
 // ---- what the observer sees
 
-void DataParallel::Impl::wait_for(Conductor& conductor, const train::Engine::Storage& storage) {
+void DataParallel::Impl::wait_for(exec::Conductor& conductor, const train::Engine::Storage& storage) {
   if (storage.kind == train::Engine::Kind::parameters) {
     if (!conductor.parameters_whole(storage.bucket)) conductor.wait_parameters(storage.bucket);
   } else if (!conductor.gradients_free(storage.bucket)) {
@@ -213,7 +213,7 @@ void DataParallel::Impl::take_over_replaced() {
 
 // An update of the last step may still be running for a layer that no operator has read since.
 void DataParallel::Impl::await_last_step() {
-  Conductor& conductor = engine_->conductor();
+  exec::Conductor& conductor = engine_->conductor();
   for (BucketId bucket = 0; bucket < engine_->grouping().size(); ++bucket) {
     if (!conductor.parameters_whole(bucket) && !conductor.changes_now(bucket))
       conductor.wait_parameters(bucket);

@@ -95,7 +95,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   void take_over_replaced();
   void await_last_step();
   void wait_for_all();
-  static void wait_for(Conductor& conductor, const train::Engine::Storage& place);
+  static void wait_for(exec::Conductor& conductor, const train::Engine::Storage& place);
   [[nodiscard]] Workload measured() const;
 
   // Gradients.

@@ -67,9 +67,9 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
   for (const std::size_t i : order) group_of.push_back(parameters[i].parameter_group);
   locations_.resize(parameters.size());
   std::vector<std::vector<ElementwiseOptimizer::FlatRun>> runs;
-  std::vector<BucketWire::Flat> flats;
+  std::vector<wire::BucketWire::Flat> flats;
   for (BucketId id = 0; id < grouping_->size(); ++id) {
-    BucketLayout layout = lay_out(grouping_->buckets()[id], workload_, group_of);
+    wire::BucketLayout layout = wire::lay_out(grouping_->buckets()[id], workload_, group_of);
     std::vector<Range> own;
     for (const Part& part : add_parts(id, layout)) own.push_back(own_range(part));
     BucketStorage& bucket = buckets_.emplace_back(group_, std::move(layout), std::move(own),
@@ -94,15 +94,15 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
   }
 
   optimizer_ = std::make_unique<ElementwiseOptimizer>(optimizer, std::move(runs));
-  wire_ = std::make_unique<BucketWire>(
-      group_, std::move(flats), [this](const StepEnd& end) { conductor_->ended(end); }, options.decision);
-  conductor_ = std::make_unique<Conductor>(
+  wire_ = std::make_unique<wire::BucketWire>(
+      group_, std::move(flats), [this](const exec::StepEnd& end) { conductor_->ended(end); }, options.decision);
+  conductor_ = std::make_unique<exec::Conductor>(
       *schedule_, *wire_, update_executor_, [this](const Update& work) { update(work); },
-      Conductor::Options{.rank = group_.rank(), .timeout = group_.timeout(), .record = options.record});
+      exec::Conductor::Options{.rank = group_.rank(), .timeout = group_.timeout(), .record = options.record});
   const auto lanes = schedule_->lanes();
   if (std::any_of(lanes.begin(), lanes.end(),
                   [](const Lane& lane) { return lane.kind == LaneKind::update; })) {
-    update_lane_ = std::make_unique<SerialLane>([] {
+    update_lane_ = std::make_unique<exec::SerialLane>([] {
       at::enableRecordFunction(false);  // for good: our own operators must not wait for themselves
     });
   }
@@ -117,14 +117,14 @@ Engine::~Engine() {
   conductor_->drain();
 }
 
-std::span<const Engine::Part> Engine::add_parts(BucketId bucket, const BucketLayout& layout) {
+std::span<const Engine::Part> Engine::add_parts(BucketId bucket, const wire::BucketLayout& layout) {
   const std::size_t first = parts_.size();
   for (const StepId step : schedule_->updates_of(bucket)) {
     const auto& work = std::get<Update>(schedule_->steps()[step].work);
     parts_.push_back({.bucket = bucket,
                       .chunk = work.chunk,
                       .index = parts_.size() - first,
-                      .elements = dear::part_of(work.chunk, grouping_->buckets()[bucket].bytes,
+                      .elements = wire::part_of(work.chunk, grouping_->buckets()[bucket].bytes,
                                                 layout.elements, layout.dtype),
                       .scattered = work.scope == UpdateScope::shard});
   }
@@ -156,7 +156,7 @@ void Engine::update(const Update& work) {
 
 void Engine::UpdateExecutor::start(Instance which, const Step& step) {
   engine_.update_lane_->post([this, which, work = std::get<Update>(step.work)] {
-    StepEnd end{.span = {which, now_seconds(), 0}};
+    exec::StepEnd end{.span = {which, now_seconds(), 0}};
     try {
       engine_.update(work);
     } catch (...) {

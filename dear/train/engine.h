@@ -110,8 +110,8 @@ class Engine {
   [[nodiscard]] OptimizerState optimizer_state();
   void take_over(const OptimizerState& state);  // before the first update
 
-  [[nodiscard]] Conductor& conductor() { return *conductor_; }
-  [[nodiscard]] const Conductor& conductor() const { return *conductor_; }
+  [[nodiscard]] exec::Conductor& conductor() { return *conductor_; }
+  [[nodiscard]] const exec::Conductor& conductor() const { return *conductor_; }
   [[nodiscard]] const Workload& workload() const { return workload_; }
   [[nodiscard]] const Grouping& grouping() const { return *grouping_; }
   [[nodiscard]] const Schedule& schedule() const { return *schedule_; }
@@ -130,7 +130,7 @@ class Engine {
     Range elements;     // of the flat buffer
     bool scattered;     // each rank updates a shard of it
   };
-  class UpdateExecutor : public LaneExecutor {
+  class UpdateExecutor : public exec::LaneExecutor {
    public:
     explicit UpdateExecutor(Engine& engine) : engine_(engine) {}
     void start(Instance which, const Step& step) override;
@@ -138,11 +138,11 @@ class Engine {
    private:
     Engine& engine_;
   };
-  std::span<const Part> add_parts(BucketId bucket, const BucketLayout& layout);
+  std::span<const Part> add_parts(BucketId bucket, const wire::BucketLayout& layout);
   [[nodiscard]] Range own_range(const Part& part) const;  // that this rank updates
   void update(const Update& work);                        // aborts the group when it throws
   void remember_versions();
-  [[nodiscard]] const TensorPlacement& place_of(std::size_t parameter) const {
+  [[nodiscard]] const wire::TensorPlacement& place_of(std::size_t parameter) const {
     const auto [bucket, index] = locations_[parameter];
     return buckets_[bucket].layout().placements[index];
   }
@@ -161,9 +161,9 @@ class Engine {
   std::unique_ptr<ElementwiseOptimizer> optimizer_;
   std::atomic<bool> drop_updates_ = false;
   UpdateExecutor update_executor_{*this};
-  std::unique_ptr<BucketWire> wire_;
-  std::unique_ptr<Conductor> conductor_;
-  std::unique_ptr<SerialLane> update_lane_;  // last: ends first
+  std::unique_ptr<wire::BucketWire> wire_;
+  std::unique_ptr<exec::Conductor> conductor_;
+  std::unique_ptr<exec::SerialLane> update_lane_;  // last: ends first
 };
 
 }  // namespace dear::train

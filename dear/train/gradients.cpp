@@ -103,7 +103,7 @@ void DataParallel::Impl::discard() {
         fmt::format("rank {}: a step cannot be given up between backward and step(), where policy {} updates "
                     "already: train with policy dear",
                     group_.rank(), options_.policy));
-  Conductor& conductor = engine_->conductor();
+  exec::Conductor& conductor = engine_->conductor();
   await_last_step();
   for (LayerId layer = arrivals_.layers(); layer-- > 0;)
     if (!arrivals_.layer_sent(layer) || group_.size() == 1) conductor.backward_done(layer);

@@ -39,7 +39,7 @@ Engine::OptimizerState Engine::optimizer_state() {
     if (!has_vector[vector]) continue;
     state.vectors[vector].resize(parameters_.size());
     for (BucketId id = 0; id < buckets_.size(); ++id) {
-      const BucketLayout& layout = buckets_[id].layout();
+      const wire::BucketLayout& layout = buckets_[id].layout();
       const Buffer buffer = group_.allocate(layout.bytes());
       torch::Tensor flat =
           torch::from_blob(buffer.data(), {layout.elements}, torch::dtype(scalar_type_of(layout.dtype)));
@@ -56,7 +56,7 @@ Engine::OptimizerState Engine::optimizer_state() {
       }
       for (std::size_t i = 0; i < parameters_.size(); ++i) {
         if (locations_[i].bucket != id) continue;
-        const TensorPlacement& place = place_of(i);
+        const wire::TensorPlacement& place = place_of(i);
         state.vectors[vector][i] = flat.narrow(0, place.offset, place.elements).clone();
       }
     }
@@ -71,11 +71,11 @@ void Engine::take_over(const OptimizerState& state) {
   for (std::size_t vector = 0; vector < state.vectors.size(); ++vector) {
     if (state.vectors[vector].empty()) continue;
     for (BucketId id = 0; id < buckets_.size(); ++id) {
-      const BucketLayout& layout = buckets_[id].layout();
+      const wire::BucketLayout& layout = buckets_[id].layout();
       const torch::Tensor flat = torch::zeros({layout.elements}, torch::dtype(scalar_type_of(layout.dtype)));
       for (std::size_t i = 0; i < parameters_.size(); ++i) {
         if (locations_[i].bucket != id) continue;
-        const TensorPlacement& place = place_of(i);
+        const wire::TensorPlacement& place = place_of(i);
         flat.narrow(0, place.offset, place.elements).copy_(state.vectors[vector][i]);
       }
       for (std::size_t part = 0; part < parts_.size(); ++part)

@@ -10,7 +10,7 @@
 namespace dear::train {
 namespace {
 
-double overlap(double begin, double end, const Conductor::Wait& wait) {
+double overlap(double begin, double end, const exec::Conductor::Wait& wait) {
   return std::max(0.0, std::min(end, wait.end_seconds) - std::max(begin, wait.begin_seconds));
 }
 
@@ -44,7 +44,7 @@ std::int64_t RunRecord::commits(const Engine* engine) const {
 
 DataParallelStatistics RunRecord::statistics(const Engine* engine) const {
   if (!engine) return {};
-  const Conductor& conductor = engine->conductor();
+  const exec::Conductor& conductor = engine->conductor();
   return {.iterations = commits(engine) - given_up_,
           .exposed_seconds = earlier_.exposed_seconds + conductor.exposed_seconds(),
           .waits = earlier_.waits + conductor.wait_count(),
@@ -67,8 +67,8 @@ std::vector<Span> RunRecord::spans(const Engine& engine) const {
                      .begin_seconds = span.begin_seconds,
                      .end_seconds = span.end_seconds});
   }
-  const Conductor::Record record = engine.conductor().record();
-  for (const StepSpan& span : record.steps) {
+  const exec::Conductor::Record record = engine.conductor().record();
+  for (const exec::StepSpan& span : record.steps) {
     const Step& step = schedule.steps()[span.which.step];
     const bool network = std::holds_alternative<Communicate>(step.work);
     spans.push_back({.rank = rank_,
@@ -80,7 +80,7 @@ std::vector<Span> RunRecord::spans(const Engine& engine) const {
                      .begin_seconds = span.begin_seconds,
                      .end_seconds = span.end_seconds});
   }
-  for (const Conductor::Wait& wait : record.waits) {
+  for (const exec::Conductor::Wait& wait : record.waits) {
     spans.push_back({.rank = rank_,
                      .lane = "compute",
                      .name = "wait for " + wait.what,
@@ -96,14 +96,14 @@ std::vector<Span> RunRecord::spans(const Engine& engine) const {
 }
 
 void RunRecord::add_measurements(const Engine& engine, Measurements& all) const {
-  const Conductor::Record record = engine.conductor().record();
+  const exec::Conductor::Record record = engine.conductor().record();
   for (const auto& span : clock_.spans()) {
     double length = span.end_seconds - span.begin_seconds;
-    for (const Conductor::Wait& wait : record.waits)
+    for (const exec::Conductor::Wait& wait : record.waits)
       length -= overlap(span.begin_seconds, span.end_seconds, wait);
     (span.backward ? all.backward : all.forward)[span.layer][span.iteration] += std::max(0.0, length);
   }
-  for (const StepSpan& span : record.steps) {
+  for (const exec::StepSpan& span : record.steps) {
     const auto* update = std::get_if<Update>(&engine.schedule().steps()[span.which.step].work);
     const std::int64_t iteration = earlier_.iterations + span.which.iteration;
     if (!update || iteration == 0) continue;

@@ -6,8 +6,8 @@
 #include "dear/base/error.h"
 #include "dear/wire/layout.h"
 
-namespace dear {
-BucketWire::BucketWire(Group group, std::vector<Flat> buckets, OnStepEnd ended, View decision)
+namespace dear::wire {
+BucketWire::BucketWire(Group group, std::vector<Flat> buckets, exec::OnStepEnd ended, View decision)
     : group_(std::move(group)),
       buckets_(std::move(buckets)),
       ended_(std::move(ended)),
@@ -39,4 +39,4 @@ void BucketWire::start(Instance which, const Step& step) {
   });
 }
 
-}  // namespace dear
+}  // namespace dear::wire

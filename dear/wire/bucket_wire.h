@@ -6,11 +6,11 @@
 #include "dear/collective/group.h"
 #include "dear/exec/drive.h"
 
-namespace dear {
+namespace dear::wire {
 
 // Executor of the network lane that communicates for real: a schedule's collectives on the flat buffers of
 // its buckets, issued on a group. Gradients are averaged over ranks.
-class BucketWire : public LaneExecutor {
+class BucketWire : public exec::LaneExecutor {
  public:
   // The same views on every rank, by bucket, as lay_out() makes them.
   struct Flat {
@@ -22,7 +22,7 @@ class BucketWire : public LaneExecutor {
   // `decision` carries rank 0's (schedule/decision.h); without one a step that does is a ScheduleError, as
   // are other collectives than of buckets. `ended` is called from the group's thread; it, and this object,
   // must outlive every collective started.
-  BucketWire(Group group, std::vector<Flat> buckets, OnStepEnd ended, View decision = {});
+  BucketWire(Group group, std::vector<Flat> buckets, exec::OnStepEnd ended, View decision = {});
 
   void start(Instance which, const Step& step) override;
 
@@ -31,8 +31,8 @@ class BucketWire : public LaneExecutor {
 
   Group group_;
   std::vector<Flat> buckets_;
-  OnStepEnd ended_;
+  exec::OnStepEnd ended_;
   View decision_;
 };
 
-}  // namespace dear
+}  // namespace dear::wire

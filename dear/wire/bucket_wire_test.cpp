@@ -10,7 +10,7 @@
 #include "dear/backends/shm/shm.h"
 #include "dear/base/error.h"
 
-namespace dear::bucket_wire_test {
+namespace dear::wire::bucket_wire_test {
 namespace {
 
 constexpr std::int64_t kCount = 100;
@@ -25,9 +25,9 @@ struct Rank {
              .gradients = {group.allocate(kCount * 4), 0, kCount, DType::f32},
              .bucket_bytes = kCount * 4},
         decision{.buffer = group.allocate(kDecisionBytes), .count = kDecisionBytes, .dtype = DType::u8},
-        wire(group, {flat}, [this](const StepEnd& end) { ended.set_value(end); }, decision) {}
+        wire(group, {flat}, [this](const exec::StepEnd& end) { ended.set_value(end); }, decision) {}
 
-  StepEnd run(Collective op, Payload payload, Range chunk = kWholeBucket) {
+  exec::StepEnd run(Collective op, Payload payload, Range chunk = kWholeBucket) {
     ended = {};
     auto result = ended.get_future();
     wire.start({.step = 7, .iteration = 3}, {.work = Communicate{op, payload, 0, chunk}, .lane = 0});
@@ -37,7 +37,7 @@ struct Rank {
   Group group;
   BucketWire::Flat flat;
   View decision;
-  std::promise<StepEnd> ended;
+  std::promise<exec::StepEnd> ended;
   BucketWire wire;
 };
 
@@ -59,7 +59,7 @@ TEST(BucketWire, AveragesGradientsAndGathersParameters) {
     for (std::int64_t i = 0; i < kCount; ++i) {
       floats(rank.flat.gradients)[i] = static_cast<float>(r == 0 ? i : 3 * i);
     }
-    const StepEnd reduced = rank.run(Collective::reduce_scatter, Payload::gradients);
+    const exec::StepEnd reduced = rank.run(Collective::reduce_scatter, Payload::gradients);
     EXPECT_EQ(reduced.span.which, (Instance{.step = 7, .iteration = 3}));
     EXPECT_FALSE(reduced.error);
     for (std::int64_t i = own.begin; i < own.end; ++i) {
@@ -109,7 +109,7 @@ TEST(BucketWire, MovesPiecesByThemselves) {
 TEST(BucketWire, AFailedCollectiveIsReported) {
   on_two_ranks([](int r, Rank& rank) {
     const auto op = r == 0 ? Collective::all_gather : Collective::all_reduce;
-    const StepEnd ended = rank.run(op, Payload::gradients);
+    const exec::StepEnd ended = rank.run(op, Payload::gradients);
     ASSERT_TRUE(ended.error);
     EXPECT_THROW(std::rethrow_exception(ended.error), MismatchError);
     EXPECT_THROW(rank.wire.start({.step = 7, .iteration = 0},
@@ -123,7 +123,7 @@ TEST(BucketWire, CarriesTheDecisionOfRank0) {
     rank.decision.buffer.data()[kDecisionBytes - 1] = static_cast<std::byte>(r == 0 ? 17 : 0);
     EXPECT_FALSE(rank.run(Collective::broadcast, Payload::decision).error);
     EXPECT_EQ(rank.decision.buffer.data()[kDecisionBytes - 1], static_cast<std::byte>(17));
-    BucketWire without(rank.group, {rank.flat}, [](const StepEnd&) {});
+    BucketWire without(rank.group, {rank.flat}, [](const exec::StepEnd&) {});
     EXPECT_THROW(
         without.start({}, {.work = Communicate{Collective::broadcast, Payload::decision}, .lane = 0}),
         ScheduleError);
@@ -140,4 +140,4 @@ TEST(BucketWire, RefusesWhatIsNotOfABucketOrNotOfAllRanks) {
 }
 
 }  // namespace
-}  // namespace dear::bucket_wire_test
+}  // namespace dear::wire::bucket_wire_test

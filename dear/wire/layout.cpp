@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dear {
+namespace dear::wire {
 namespace {
 
 constexpr std::int64_t kAlignmentBytes = 64;
@@ -50,4 +50,4 @@ std::vector<Run> runs_within(const BucketLayout& layout, const Range& range) {
   return parts;
 }
 
-}  // namespace dear
+}  // namespace dear::wire

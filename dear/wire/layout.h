@@ -9,7 +9,7 @@
 #include "dear/schedule/step.h"
 #include "dear/workload/workload.h"
 
-namespace dear {
+namespace dear::wire {
 
 // Where one tensor lies in a bucket's flat buffer, in elements.
 struct TensorPlacement {
@@ -48,4 +48,4 @@ Range part_of(const Range& chunk, std::int64_t bucket_bytes, std::int64_t elemen
 // The parts of the runs inside `range`, empty ones left out.
 std::vector<Run> runs_within(const BucketLayout& layout, const Range& range);
 
-}  // namespace dear
+}  // namespace dear::wire

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dear::layout_test {
+namespace dear::wire::layout_test {
 namespace {
 
 Workload workload_of(const std::vector<std::int64_t>& elements) {
@@ -104,4 +104,4 @@ TEST(Layout, ShardsPartitionTheRuns) {
 }
 
 }  // namespace
-}  // namespace dear::layout_test
+}  // namespace dear::wire::layout_test

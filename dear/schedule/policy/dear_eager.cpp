@@ -6,8 +6,8 @@ namespace dear {
 namespace {
 
 struct Transport {
-  std::vector<TimedChunk> chunks;
-  EagerOrder order;
+  std::vector<fusion::TimedChunk> chunks;
+  fusion::EagerOrder order;
 };
 
 // In chunks where that is quicker than whole: a chunk more is a start-up more. Where nothing is known of
@@ -15,14 +15,14 @@ struct Transport {
 Transport best_transport(const Workload& workload, const Grouping& grouping,
                          const cost::CollectiveTimes& times) {
   const double compute = workload.forward_seconds() + workload.backward_seconds();
-  const auto with = [&](Cutting cutting) {
-    Transport made{.chunks = chunks_of(workload, grouping, times, cutting), .order = {}};
-    made.order = eager_order(made.chunks, compute);
+  const auto with = [&](fusion::Cutting cutting) {
+    Transport made{.chunks = fusion::chunks_of(workload, grouping, times, cutting), .order = {}};
+    made.order = fusion::eager_order(made.chunks, compute);
     return made;
   };
-  Transport cut = with(Cutting::in_chunks);
+  Transport cut = with(fusion::Cutting::in_chunks);
   if (!times.reduce_scatter || compute == 0) return cut;
-  Transport whole = with(Cutting::whole);
+  Transport whole = with(fusion::Cutting::whole);
   return cut.order.seconds < whole.order.seconds ? cut : whole;
 }
 
@@ -47,7 +47,7 @@ Schedule make_dear_eager(const Workload& workload, const Grouping& grouping,
   std::vector<bool> is_updated(chunks.size(), false);
   for (const auto& [id, half] : order.network) {
     const auto [bucket, bytes] = chunks[id].chunk;
-    if (half == Half::scatter) {
+    if (half == fusion::Half::scatter) {
       scattered[id] = iteration.reduce(Collective::reduce_scatter, bucket, bytes);
       continue;
     }

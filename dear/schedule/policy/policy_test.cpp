@@ -70,7 +70,8 @@ TEST(Policy, DearReplicatedLanes) {
       ElementsAre("update of whole, bucket 0", "update of whole, bucket 1", "update of whole, bucket 2"));
   EXPECT_EQ(schedule.publisher_of(1), schedule.update_of(1));
   // Gathered gradients must not change what a program reads between backward and step().
-  const Precedence precedence(schedule.steps().size(), edges_with_lanes(schedule, {.compute = true}));
+  const schedule::Precedence precedence(schedule.steps().size(),
+                                        edges_with_lanes(schedule, {.compute = true}));
   const std::vector<std::uint8_t> after_commit = precedence.crossings_from(schedule.commit());
   for (StepId step = 0; step < schedule.steps().size(); ++step) {
     const auto* work = std::get_if<Communicate>(&schedule.steps()[step].work);
@@ -134,7 +135,7 @@ TEST(Policy, DearEagerKnowsTiedTensors) {
   for (Layer& layer : workload.layers) layer.backward_seconds = 2;
   const Grouping grouping = group(workload, PerLayer{});
   const cost::CollectiveTimes times = halves_of(0.1 / 16, 1.6 / 16);
-  const std::vector<TimedChunk> chunks = chunks_of(workload, grouping, times);
+  const std::vector<fusion::TimedChunk> chunks = fusion::chunks_of(workload, grouping, times);
   EXPECT_EQ(chunks[0].ready, 6);
   EXPECT_EQ(chunks[2].ready, 2);
   const Schedule schedule = make_dear_eager(workload, grouping, times);
@@ -175,7 +176,8 @@ TEST(Policy, DataDependenciesHoldWithoutTheComputeLanesOrder) {
     for (const Policy& policy : policies()) {
       SCOPED_TRACE(policy.name);
       const Schedule schedule = make_schedule(policy, workload, grouping);
-      const Precedence precedence(schedule.steps().size(), edges_with_lanes(schedule, {.compute = true}));
+      const schedule::Precedence precedence(schedule.steps().size(),
+                                            edges_with_lanes(schedule, {.compute = true}));
       const std::vector<std::uint8_t> after_commit = precedence.crossings_from(schedule.commit());
       for (LayerId layer = 0; layer < workload.layers.size(); ++layer)
         for (const TensorId tensor : workload.layers[layer].tensors) {
@@ -212,7 +214,7 @@ TEST(Policy, OnlyLayersThatUseABucketWaitForIt) {
   const Schedule schedule = make_dear(workload, group(workload, PerLayer{}));
   // Forward 0 of an iteration may run before the all-gather of bucket 1 of the one before: no path of one
   // crossing.
-  const Precedence precedence(schedule.steps().size(), edges_with_lanes(schedule));
+  const schedule::Precedence precedence(schedule.steps().size(), edges_with_lanes(schedule));
   EXPECT_GT(precedence.crossings_from(schedule.publisher_of(1))[schedule.forward_of(0)], 1);
   EXPECT_EQ(precedence.crossings_from(schedule.publisher_of(1))[schedule.forward_of(1)], 1);
 }

@@ -147,7 +147,7 @@ TEST(Rivals, Zero1Lanes) {
   EXPECT_THAT(lane(schedule, LaneKind::network),
               ElementsAre("reduce-scatter of gradients, bucket 1", "reduce-scatter of gradients, bucket 0",
                           "all-gather of parameters, bucket 0", "all-gather of parameters, bucket 1"));
-  const Precedence precedence(schedule.steps().size(), edges_with_lanes(schedule));
+  const schedule::Precedence precedence(schedule.steps().size(), edges_with_lanes(schedule));
   EXPECT_EQ(precedence.crossings_from(schedule.publisher_of(1))[schedule.forward_of(0)], 1);
 }
 
@@ -162,7 +162,7 @@ TEST(Rivals, MegatronLanes) {
                           "all-gather of parameters, bucket 2", "reduce-scatter of gradients, bucket 2",
                           "reduce-scatter of gradients, bucket 1", "reduce-scatter of gradients, bucket 0"));
   // One bucket ahead: the gather of bucket 2 is issued when the forward reaches bucket 1.
-  const Precedence precedence(schedule.steps().size(), schedule.edges());
+  const schedule::Precedence precedence(schedule.steps().size(), schedule.edges());
   EXPECT_EQ(precedence.crossings_from(schedule.forward_of(0))[schedule.publisher_of(2)], 0);
   EXPECT_NE(precedence.crossings_from(schedule.forward_of(1))[schedule.publisher_of(2)], 0);
   EXPECT_NE(precedence.crossings_from(schedule.forward_of(0))[schedule.publisher_of(1)], 0);
