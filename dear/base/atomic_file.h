@@ -7,13 +7,14 @@
 // remedy.
 namespace dear {
 
-// Writes `content`, byte for byte, so that a reader sees the old file or the new one and never half of one,
-// also when this process dies: to a temporary file beside the target, which takes the target's place when it
-// is complete. A failure leaves the target as it was and no temporary file. A symbolic link stays one; an
-// existing file keeps its permissions. A target that cannot be replaced (a pipe, a terminal, /dev/stdout) is
-// written to as it is.
+// Replaces the file at `path` by one with this content. A reader sees the old file or the new one and never a
+// part of it, even when this process dies: the content goes to a temporary file beside the target, which is
+// renamed when it is complete. A failure leaves the target as it was and no temporary file. A symbolic link
+// stays one; an existing file keeps its permissions. A target that cannot be replaced (a pipe, a terminal,
+// /dev/stdout) is written to directly.
 void write_file_atomically(const std::string& path, std::string_view content);
 
+// All of the file's bytes.
 std::string read_file(const std::string& path);
 
 }  // namespace dear

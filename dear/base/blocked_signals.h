@@ -5,10 +5,10 @@
 
 namespace dear {
 
-// Keeps all signals from the calling thread while it lives; threads that start meanwhile keep theirs blocked
-// for good, since handlers of a program run on its own threads. What comes for this thread alone, SIGPIPE of
-// a connection whose other end is gone, is dropped: whoever wrote there is told so by EPIPE. Ends on the
-// thread it began on.
+// Blocks all signals on the calling thread while this object lives. A thread that is started meanwhile
+// inherits the mask and keeps it, so that a program's signal handlers run on the program's own threads. A
+// SIGPIPE that this thread caused is discarded, because the call that caused it returned EPIPE. Construct and
+// destroy it on the same thread.
 class BlockedSignals {
  public:
   BlockedSignals() {

@@ -4,9 +4,10 @@
 
 namespace dear {
 
-// Bytes that caches take at a time: what different ranks or threads write lies in lines of its own.
+// Size of a cache line. Data that different ranks or threads write should not share one.
 inline constexpr std::int64_t kCacheLineBytes = 64;
 
+// Rounded up to whole cache lines.
 inline constexpr std::int64_t whole_cache_lines(std::int64_t bytes) {
   return (bytes + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
 }

@@ -11,17 +11,18 @@ using SteadyTime = SteadyClock::time_point;
 inline double seconds_of(SteadyTime time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }
-// The same clock as it was when the kernel last looked at it, usually at most a tick of it ago: a fifth of
-// the cost, where a small message costs as much as reading the clock does.
+// The steady clock as of the kernel's last timer tick: usually at most kTick old, at a fifth of the cost of
+// reading the clock, which is as much as a small message costs.
 SteadyTime recent_time();
 inline constexpr std::chrono::milliseconds kTick{10};  // the longest that kernels are built with
 
 inline double now_seconds() { return seconds_of(SteadyClock::now()); }
 
-// The instant after which a wait gives up. A value; every wait of DeAR takes one.
+// The instant at which a wait gives up. Every wait of DeAR takes a deadline.
 class Deadline {
  public:
-  // A timeout that the clock cannot count to, such as an infinite one, is taken as a century.
+  // `timeout` after `from`. A timeout beyond the range of the clock, such as an infinite one, counts as a
+  // century.
   static Deadline after(std::chrono::duration<double> timeout, SteadyTime from = SteadyClock::now()) {
     static constexpr std::chrono::duration<double> kCentury = std::chrono::hours(24 * 36'525);
     return Deadline(
@@ -31,7 +32,7 @@ class Deadline {
 
   [[nodiscard]] SteadyTime at() const { return at_; }
   [[nodiscard]] bool expired() const { return SteadyClock::now() >= at_; }
-  // Never negative.
+  // Time left, never negative.
   [[nodiscard]] std::chrono::nanoseconds remaining() const {
     const auto left = at_ - SteadyClock::now();
     return left.count() > 0 ? std::chrono::duration_cast<std::chrono::nanoseconds>(left)

@@ -7,10 +7,10 @@
 
 namespace dear {
 
-// Element types that travel in buckets. u8 is moved, and compared by max and min, never averaged.
+// Types of the elements of a vector. u8 can be moved, and reduced by max and min, but not be added up.
 enum class DType : std::uint8_t { f32, f64, f16, bf16, i32, i64, u8 };
 
-// Bytes of one element: a power of two.
+// Bytes of one element, a power of two.
 constexpr std::int64_t size_of(DType dtype) {
   constexpr std::array<std::int8_t, 7> kBytes = {4, 8, 2, 2, 4, 8, 1};
   return kBytes.at(static_cast<std::size_t>(dtype));

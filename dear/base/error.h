@@ -18,13 +18,13 @@ class ConfigError : public Error {
   using Error::Error;
 };
 
-// A schedule that is ill-formed, or a use of one that its rules forbid.
+// A schedule that is ill-formed, or a use of a schedule that its rules forbid.
 class ScheduleError : public Error {
  public:
   using Error::Error;
 };
 
-// Ranks disagree: about a model, a schedule, or the collective they are in.
+// Ranks disagree about a model, a schedule, or the collective that they take part in.
 class MismatchError : public Error {
  public:
   using Error::Error;
@@ -36,13 +36,14 @@ class TransportError : public Error {
   using Error::Error;
 };
 
-// A peer did not come within the deadline.
+// A peer did not arrive before the deadline.
 class TimeoutError : public Error {
  public:
   using Error::Error;
 };
 
-// "cannot open FILE: No such file or directory" for the errno of the call just made.
+// "cannot open FILE: No such file or directory", where the second half is the text of `error_number` (an
+// errno).
 std::string with_errno(const std::string& what, int error_number);
 
 }  // namespace dear

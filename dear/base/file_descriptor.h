@@ -5,7 +5,7 @@
 
 namespace dear {
 
-// Owns an open file, or none.
+// Owns a file descriptor, or none, and closes it.
 class FileDescriptor {
  public:
   FileDescriptor() = default;

@@ -4,11 +4,12 @@
 
 namespace dear {
 
-// What an object does after a failure that it cannot mend: the first error is its error for good. One thread
-// at a time.
+// For an object that cannot be used after a failure: its first error is thrown again by every later call. Not
+// thread-safe.
 class FirstError {
  public:
-  // Does it, unless an error came before: then throws that. Of an error in it, `tell` is told.
+  // Calls `action`, or throws the first error if there is one. An error of `action` becomes the first error,
+  // is given to `tell`, and thrown.
   template <typename Do, typename Tell>
   auto guard(const Do& action, const Tell& tell) {
     if (error_) {

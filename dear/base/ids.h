@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// Indices into the vectors of a Workload, a Grouping and a Schedule.
+// Indices into the vectors of a Workload, a Grouping and a Schedule, each from 0.
 namespace dear {
 
 using LayerId = std::uint32_t;   // in forward order

@@ -4,8 +4,8 @@
 
 namespace dear {
 
-// What all threads of this process have used of processors, in seconds; of two readings the difference
-// counts.
+// Processor time of all threads of this process, in seconds. The difference of two readings is what was used
+// between them.
 inline double processor_seconds() {
   timespec used{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);

@@ -2,12 +2,14 @@
 
 namespace dear {
 
-// Asks the scheduler to let the calling thread run soon after it wakes, in short turns: for threads that
-// mostly sleep and whose lateness every rank waits for. Needs no privilege; where the kernel does not know
-// the request nothing changes. [Note: prompt threads] When ranks share cores, a thread that wakes waits for
-// the slice of whoever computes there to end, 3 ms by default: longer than a collective of a megabyte takes.
-// Since Linux 6.12 a thread may ask for a slice of its own; a shorter one lets it preempt a longer one, and
-// leaves its share of the core as it is.
+// Asks the scheduler to run the calling thread soon after it wakes, in short time slices: for a thread that
+// mostly sleeps and whose delay would hold up every rank. Needs no privilege; a kernel that does not know the
+// request ignores it.
+//
+// [Note: prompt threads] When ranks share cores, a thread that wakes waits until the time slice of the thread
+// that computes there has ended: 3 ms by default, longer than a collective of a megabyte takes. Since
+// Linux 6.12 a thread may ask for a time slice of its own. A thread with a shorter slice preempts one with a
+// longer slice; its share of the core stays the same.
 void make_this_thread_prompt();
 
 }  // namespace dear

@@ -5,7 +5,7 @@
 
 namespace dear {
 
-// How contributions of the ranks become one.
+// How the contributions of all ranks are combined, element by element.
 enum class Reduction : std::uint8_t { sum, average, max, min };
 
 std::string name_of(Reduction reduction);

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-// Quantities as a user writes them. Every parser refuses a missing unit, a negative or non-finite number and
-// trailing characters with a ConfigError that says what was expected.
+// Quantities as a user writes them. Every parser throws a ConfigError that says what was expected for a
+// missing unit, a negative or non-finite number, and trailing characters.
 namespace dear {
 
 inline constexpr std::int64_t kKiB = 1024;

@@ -19,40 +19,40 @@
 
 namespace dear::exec {
 
-// Joins a schedule with a program that computes by itself: live training. The program says when a layer's
-// gradients are there and when it commits; the conductor starts the collectives and updates that may then
-// run, on the thread that brought the news, and makes the program wait where it would read what is not yet
-// whole.
+// Runs a schedule in live training, where a program computes in its own order. The program reports when a
+// layer's gradients are complete and when it commits. The conductor then starts the collectives and updates
+// that may run, on the thread that reported, and makes the program wait before it reads parameters or
+// gradients that are not complete.
 //
-// [Note: issued ahead] A network carries its collectives one after another by itself. So the next one is
-// handed to it as soon as its data is there and its predecessor has been handed over, done or not: no thread
-// has to wake between two.
+// [Note: issued ahead] A group runs its collectives one after another by itself. So the conductor issues a
+// collective as soon as its data is complete and its predecessor has been issued, whether that is done or
+// not: no thread has to wake between two collectives.
 //
-// [Note: buckets that change before the commit] Under a policy that updates ahead of the commit a bucket's
-// gradients are zeroed and its parameters overwritten while the program may still be in its backward. From
-// the moment in which its last gradient is there until commit() both are therefore neither whole nor free,
-// however far the lanes have come; who waits for them in between gets a ScheduleError, at once and every
-// time, for the lanes may need the rest of the backward to go on.
+// [Note: buckets that change before the commit] Under a policy that updates ahead of the commit, a bucket's
+// gradients are zeroed and its parameters overwritten while the program may still be in its backward. So from
+// the bucket's last gradient until commit() its parameters do not count as whole, nor its gradients as free,
+// however far the lanes have come. A wait for them in this time throws a ScheduleError at once, because the
+// lanes may need the rest of the backward to go on.
 //
-// Threads: methods marked [program] are called from one thread, the one that trains; ended() comes from any.
-// After a failure nothing is started any more, and every [program] method throws it.
+// Threads: methods marked [program] are called from the one thread that trains; executors call ended() from any
+// thread. After a failure the conductor starts nothing more, and every [program] method throws the failure.
 class Conductor {
  public:
   struct Options {
     int rank = 0;                                                       // for messages
-    std::chrono::duration<double> timeout = std::chrono::seconds(120);  // without any progress, for each wait
+    std::chrono::duration<double> timeout = std::chrono::seconds(120);  // of a wait in which no step ends
     bool record = false;                                                // keep spans
   };
   // Runs an update on the calling thread: for updates on the compute lane.
   using Updater = std::function<void(const Update&)>;
 
-  // `network` and `update` must outlive this object; each start() must return at once and be answered, from
-  // any thread, by one ended(), or throw, which is a failure.
-  // ScheduleError for a schedule that can only be simulated, or has several network lanes.
+  // `network` and `update` must outlive this object. Their start() must return at once, and be followed by one call of
+  // ended() from any thread; or it may throw, which is a failure. ScheduleError for a schedule that can only be simulated,
+  // or that has several network lanes.
   Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecutor& update, Updater inline_update, Options options);
 
-  // [program] Every gradient of the layer is in its bucket. Once an iteration at most; a layer that was not
-  // reported when commit() is called is reported by it.
+  // [program] Reports that every gradient of the layer is in its bucket. At most once an iteration; commit()
+  // reports the layers that were not reported.
   void backward_done(LayerId layer);
   // [program] Ends the iteration: all gradients are final. Runs the compute lane's updates; returns without
   // waiting for the other lanes.
@@ -61,34 +61,34 @@ class Conductor {
   void wait_decision();
   // [program] Waits until parameters of every committed iteration are whole and gradients are free.
   void synchronize();
-  // Starts nothing more and returns when no executor is at work for this object any longer: before it is
-  // destroyed. Bounded by the executors, each of which answers in the end.
+  // Starts nothing more, and returns when no executor works for this object any longer. Call it before this
+  // object is destroyed. It returns because every executor reports in the end.
   void drain() noexcept;
 
-  // One atomic load each. Parameters of `bucket` are those of the last commit; nobody but the program uses
-  // its gradients.
+  // One atomic load each. Whether the parameters of `bucket` are those of the last commit; whether only the
+  // program uses its gradients.
   [[nodiscard]] bool parameters_whole(BucketId bucket) const {
     return parameters_pending_[bucket].load(std::memory_order_acquire) == 0;
   }
   [[nodiscard]] bool gradients_free(BucketId bucket) const {
     return gradients_busy_[bucket].load(std::memory_order_acquire) == 0;
   }
-  // Nothing to wait for anywhere: no bucket pending or busy.
+  // Whether there is nothing to wait for: no bucket has pending parameters or busy gradients.
   [[nodiscard]] bool idle() const { return unsettled_.load(std::memory_order_acquire) == 0; }
   [[nodiscard]] bool all_parameters_whole() const {
     return pending_buckets_.load(std::memory_order_acquire) == 0;
   }
-  // Changed between the last commit and the next: see [Note: buckets that change before the commit].
+  // Whether the bucket may change before the next commit: see [Note: buckets that change before the commit].
   [[nodiscard]] bool changes_now(BucketId bucket) const;
-  // Wait for it; throw the failure, or a TimeoutError that names the step waited for. From any thread that
-  // computes.
+  // Wait until the parameters are whole, or the gradients are free. They throw the failure, or a TimeoutError
+  // that names the step they waited for. From any thread that computes.
   void wait_parameters(BucketId bucket);
   void wait_gradients(BucketId bucket);
 
   // From the executors. An end in another iteration than the one under way is a failure.
   void ended(const StepEnd& end);
 
-  // For a failure outside of the executors, met where it cannot be thrown: every later call throws it.
+  // Keeps a failure that was met where it cannot be thrown, for every later call to throw.
   void keep_failure(std::exception_ptr error);
   [[nodiscard]] std::exception_ptr failure() const;
   void throw_if_failed() const;

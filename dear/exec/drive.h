@@ -8,51 +8,57 @@
 #include "dear/schedule/frontier.h"
 #include "dear/schedule/schedule.h"
 
-// Drives whole runs of a simulation or a replay (live training: conductor.h): a Frontier, an executor for each
-// kind of lane, and a clock. In a simulation every executor is a model and the clock an event queue; in a replay
-// the network is real and computation is slept.
+// Runs of a simulation or a replay: a Frontier, an executor for each kind of lane, and a clock (conductor.h is for live
+// training). In a simulation all executors are models and the clock is an event queue. In a replay the network is real,
+// and computation is a sleep.
 namespace dear::exec {
 
-// Executes the steps of a lane, for real, modelled or timed: start() returns at once, and the end is told to the Completions that the executor was made with.
+// Executes the steps of a lane, for real, modelled or timed. start() returns at once; the end of the step is told to the
+// clock or the OnStepEnd that the executor was made with.
 class LaneExecutor {
  public:
   virtual ~LaneExecutor() = default;
   virtual void start(Instance which, const Step& step) = 0;
 };
 
+// The end of the run of a step in one iteration.
 struct Completion {
   Instance which;
   double at_seconds;
 };
 
-// The clock: what ends next, and when.
+// The clock of a run: which step ends next, and when.
 class Completions {
  public:
   virtual ~Completions() = default;
-  virtual Completion next() = 0;  // waits; throws what an executor failed with
+  virtual Completion next() = 0;  // waits for it; throws the error of an executor that failed
   [[nodiscard]] virtual double now_seconds() = 0;
 };
 
+// When the run of a step in one iteration began and ended.
 struct StepSpan {
   Instance which;
   double begin_seconds;
   double end_seconds;
 };
 
-// How a step ended that a real executor was given: told once for each start() that returned, from any thread.
+// How the run of a step ended. An executor with threads of its own tells it once for each start() that returned, from any
+// thread.
 struct StepEnd {
   StepSpan span;               // without times after an error
   std::exception_ptr error{};  // null: the step is done
 };
 using OnStepEnd = std::function<void(const StepEnd&)>;
 
+// By kind of lane.
 struct LaneExecutors {
   LaneExecutor& compute;
   LaneExecutor& update;
   LaneExecutor& network;
 };
 
-// Runs `iterations` iterations; the spans are in order of completion.
+// Runs `iterations` iterations of the schedule. Returns a span for each run of a step, from its release to
+// its end, in order of completion.
 std::vector<StepSpan> drive(const Schedule& schedule, std::int64_t iterations, LaneExecutors executors,
                             Completions& completions);
 

@@ -9,10 +9,10 @@
 
 namespace dear::exec {
 
-// Does this run respect its schedule? Every violation as a sentence ("update of shard, bucket 1 of iteration
-// 3 began 12 us before reduce-scatter ... ended"), at most `limit` of them; none when it does.
-// `tolerance_seconds` forgives clock reads. Spans of steps the run does not have (a live compute lane that
-// was not traced) are not missed.
+// Where a run does not respect its schedule: each violation as a sentence ("update of shard, bucket 1 of
+// iteration 3 began 12 us before reduce-scatter ... ended"), at most `limit` of them. Two times that differ
+// by no more than `tolerance_seconds` are in order. Steps without a span, such as those of a compute lane
+// that was not traced, are left out.
 struct OrderCheck {
   double tolerance_seconds = 0;
   FreeLanes free = {};
@@ -20,7 +20,7 @@ struct OrderCheck {
 };
 std::vector<std::string> order_violations(const Schedule& schedule, const std::vector<StepSpan>& spans,
                                           const OrderCheck& options);
-// The same for the spans of each rank in a trace that carry a step.
+// The same for the spans of a trace that are steps of the schedule, rank by rank.
 std::vector<std::string> order_violations(const Schedule& schedule, const Trace& trace,
                                           const OrderCheck& options);
 

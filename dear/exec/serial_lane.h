@@ -8,12 +8,12 @@
 
 namespace dear::exec {
 
-// A thread that runs jobs one after another, in the order in which they were posted.
+// A thread that runs jobs one after another, in the order in which they are posted.
 class SerialLane {
  public:
   // `first` runs on the thread before any job: to name or set up the thread.
   explicit SerialLane(std::function<void()> first = {});
-  ~SerialLane();  // runs what was posted, then ends
+  ~SerialLane();  // runs the jobs that were posted, then ends the thread
   SerialLane(const SerialLane&) = delete;
   SerialLane& operator=(const SerialLane&) = delete;
 

@@ -11,7 +11,7 @@
 namespace dear::fusion {
 
 enum class Cutting : std::uint8_t {
-  in_chunks,  // by Bucket::chunk_bytes
+  in_chunks,  // as Bucket::chunk_bytes says
   whole       // each bucket is a chunk
 };
 

@@ -7,9 +7,10 @@
 
 namespace dear::fusion {
 
-inline constexpr double kLeastGain = 1e-9;  // relative, of one order over another: less is rounding
+// How much shorter, as a part of the time, an order must be to count as better; less is rounding.
+inline constexpr double kLeastGain = 1e-9;
 
-// A chunk and its times, in seconds.
+// A chunk, and the times of its steps in seconds.
 struct TimedChunk {
   Chunk chunk{};
   double ready = 0;  // when its gradients are there, counted from the begin of the backward pass
@@ -21,24 +22,25 @@ struct TimedChunk {
 };
 
 enum class Half : std::uint8_t { scatter, gather };
+// The reduce-scatter or the all-gather of a chunk.
 struct HalfTransfer {
-  std::uint32_t chunk;
+  std::uint32_t chunk;  // index
   Half half;
   friend bool operator==(const HalfTransfer&, const HalfTransfer&) = default;
 };
 
-// An order of the network lane in which reduce-scatters and all-gathers mix, and of the update lane between
-// the two.
+// An order of the network lane, in which reduce-scatters and all-gathers mix, and of the update lane.
 struct EagerOrder {
   std::vector<HalfTransfer> network;
-  std::vector<std::uint32_t> updates;
-  double seconds = 0;  // from the begin of a backward pass to the end of the next forward
+  std::vector<std::uint32_t> updates;  // indices of chunks
+  double seconds = 0;                  // from the begin of a backward pass to the end of the next forward
 };
 
-// The best order found for chunks that stand in forward order. Never worse than all reduce-scatters back to
-// front and then all all-gathers front to back (dear), nor than both halves of each chunk together, back to
-// front (wfbp); of what is equal the first of these. `compute_seconds` is forward and backward together. The
-// same on every machine that computes in the same arithmetic; some milliseconds for 600 chunks.
+// The best order found for `chunks`, which stand in forward order. `compute_seconds` is forward and backward
+// together. The order is never worse than all reduce-scatters back to front and then all all-gathers front to
+// back (as in dear), nor than both halves of each chunk together, back to front (as in wfbp); among orders
+// that are equally good, the first of these is taken. All machines with the same arithmetic find the same
+// order. Takes some milliseconds for 600 chunks.
 //
 // [Note: an order for the network] Every all-gather is needed by a forward, and every reduce-scatter waits
 // for a backward, so nothing of one iteration's communication meets that of the next: it is enough to look at
@@ -55,10 +57,10 @@ struct EagerOrder {
 // put behind those it holds up (the network waits), or before. A bounded number of branches is tried.
 EagerOrder eager_order(const std::vector<TimedChunk>& chunks, double compute_seconds);
 
-// The seconds that orders take which are given.
+// The seconds that `order` takes.
 double seconds_of(const EagerOrder& order, const std::vector<TimedChunk>& chunks, double compute_seconds);
 
-// Those of the best order that is found without branches, in a tenth of the time.
+// The seconds of the best order that is found without branching, in a tenth of the time.
 double quick_eager_seconds(const std::vector<TimedChunk>& chunks, double compute_seconds);
 
 // What no order of these chunks goes below, even if transfers could be interrupted: the largest, over every

@@ -18,13 +18,13 @@
 
 namespace dear {
 
-// Tensors that travel together in one flat buffer. All of one dtype.
+// Tensors of one dtype that travel together in one flat buffer.
 struct Bucket {
   std::vector<TensorId> tensors;  // ascending
   std::int64_t bytes = 0;         // of the tensors, without padding
   DType dtype = DType::f32;
-  // The most that one collective carries of it, by policies that cut buckets so that nothing urgent waits for
-  // a large one; 0: all at once.
+  // The most that one collective carries of the bucket; 0 for all of it. Some policies cut large buckets, so
+  // that nothing urgent waits for them.
   std::int64_t chunk_bytes = 0;
 };
 
@@ -40,9 +40,9 @@ struct Chunk {
 // The partition of all tensors of a workload into buckets, in forward order of their first tensors.
 class Grouping {
  public:
-  // Puts buckets, and the tensors in each, in order and fills in bytes and dtypes from the workload.
-  // ConfigError unless every tensor of the workload is in exactly one bucket, no bucket mixes dtypes and none
-  // is cut into chunks of negative size, or into more than 1024.
+  // Sorts the buckets, and the tensors in each, into forward order, and fills in bytes and dtypes from the
+  // workload. ConfigError unless every tensor of the workload is in exactly one bucket, no bucket mixes
+  // dtypes and none is cut into chunks of negative size, or into more than 1024.
   Grouping(const Workload& workload, std::vector<Bucket> buckets);
 
   [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }
@@ -54,44 +54,46 @@ class Grouping {
   std::vector<BucketId> bucket_of_;
 };
 
-// By size: whole modules in forward order. A bucket is closed when it is not empty and adding the next
-// module's tensors would reach the threshold. The unit is a layer's tensors that no earlier layer owns.
+// Grouping by size: whole layers in forward order, each with the tensors that no earlier layer owns. A bucket
+// is closed when it is not empty and the next layer would bring it to the threshold.
 struct BySize {
   std::int64_t threshold_bytes = 25 * kMiB;
-  // The threshold of the first bucket in forward order; the same when not set.
+  // The threshold of the first bucket in forward order, if it is another one.
   std::optional<std::int64_t> first_bytes = std::nullopt;
 };
-struct PerLayer {};
-struct AllInOne {};
-// As someone has listed them, in any order, by the names of tensors.
+struct PerLayer {};  // a bucket for each layer
+struct AllInOne {};  // one bucket
+// Buckets that someone has listed, in any order, by the names of their tensors.
 struct ByName {
   std::vector<std::vector<std::string>> buckets;
-  std::vector<std::int64_t> chunk_bytes{};  // Bucket::chunk_bytes, in the same order; or nothing
-  std::string source = "by name";           // stands for the list in messages: a file
+  std::vector<std::int64_t> chunk_bytes{};  // Bucket::chunk_bytes of each; or empty
+  std::string source = "by name";           // what messages call the list, such as its file
 };
 
-// Where dtypes are mixed, each dtype is grouped by itself. ConfigError for a workload that validate()
-// refuses, for a threshold below one byte, and for a list of names ("FILE: buckets[2][0]: ...") that is no
-// grouping of the workload or where two tensors have one name.
+// The grouping of a workload by a rule; each dtype is grouped by itself. ConfigError for a workload that
+// validate() refuses, for a threshold below one byte, and for a list of names ("FILE: buckets[2][0]: ...")
+// that is no grouping of the workload, or that does not tell two tensors of one name apart.
 Grouping group(const Workload& workload, const BySize& rule);
 Grouping group(const Workload& workload, PerLayer rule);
 Grouping group(const Workload& workload, AllInOne rule);
 Grouping group(const Workload& workload, const ByName& rule);
 
-// The names that give this grouping again. ConfigError where two tensors have one name.
+// The list of names that gives this grouping again. ConfigError if two tensors have one name.
 ByName names_in(const Workload& workload, const Grouping& grouping);
 
-// Tensor by tensor in the order of backward, from the last to the first: `closes(bucket, index, next)` says
-// whether `bucket`, which is not empty and the one of number `index` of its dtype, ends before tensor `next`.
-// In `bucket` the tensor put in last stands last. ConfigError for a workload that validate() refuses.
+// Groups tensor by tensor in the order of backward, from the last tensor to the first. `closes(bucket, index,
+// next)` says whether `bucket`, which is not empty and has the number `index` among those of its dtype, ends
+// before tensor `next`. The tensors of `bucket` stand in the order in which they were added. ConfigError for
+// a workload that validate() refuses.
 using Closes = std::function<bool(const Bucket& bucket, std::size_t index, TensorId next)>;
 Grouping group_backward(const Workload& workload, const Closes& closes);
 
-// By tensor: the layer that uses it first, whose backward completes its gradient.
+// For each tensor, the layer that uses it first. The backward of that layer completes the gradient of the
+// tensor.
 std::vector<LayerId> owner_of(const Workload& workload);
 
-// What a user writes for it: "25MiB", "first=1MiB,25MiB" (a first bucket of its own size), "layer", "all"; or
-// a list of names, whose text is its source.
+// A rule for groupings, as a user writes it: "25MiB", "first=1MiB,25MiB" (a first bucket of its own size),
+// "layer", "all"; or a list of names, whose text is its source.
 class Fusion {
  public:
   Fusion() = default;  // 25MiB

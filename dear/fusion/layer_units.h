@@ -7,21 +7,22 @@
 #include "dear/fusion/grouping.h"
 #include "dear/workload/workload.h"
 
-// Among what borders of buckets are sought. For the planned groupings' own use.
+// Where planned groupings may put the borders of buckets. For their own use.
 namespace dear::fusion {
 
-// The smallest buckets there are, in forward order, and the time around them.
+// The smallest possible buckets ("units"), in forward order, and the times of their computation.
 struct LayerUnits {
   explicit LayerUnits(const Workload& workload);
 
   [[nodiscard]] std::size_t count() const { return grouping.size(); }
-  // Units [begin, end) as one bucket.
+  // Bytes, and seconds of forward, of units [begin, end).
   [[nodiscard]] std::int64_t bytes(std::size_t begin, std::size_t end) const {
     return bytes_before[end] - bytes_before[begin];
   }
   [[nodiscard]] double forward(std::size_t begin, std::size_t end) const {
     return forward_at[end] - forward_at[begin];
   }
+  // Whether the two units can be in one bucket.
   [[nodiscard]] bool together(std::size_t begin, std::size_t next) const {
     return grouping.buckets()[begin].dtype == grouping.buckets()[next].dtype;
   }
@@ -34,9 +35,10 @@ struct LayerUnits {
   std::vector<double> forward_at;  // when forward, begun at 0 and never waiting, reaches the unit
 };
 
-// Units [borders[i], borders[i + 1]) are a bucket.
+// Borders of buckets: units [borders[i], borders[i + 1]) are bucket i.
 using Borders = std::vector<std::size_t>;
 
+// The grouping with these borders.
 Grouping join(const Workload& workload, const LayerUnits& units, const Borders& borders);
 
 }  // namespace dear::fusion

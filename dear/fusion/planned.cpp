@@ -156,14 +156,14 @@ Grouping group_planned(const Workload& workload, const cost::CollectiveTimes& ti
       break;
   }
   return fusion::group_for_eager(workload, units, times,
-                         {borders_for_all_reduces(units, times), Decoupled(units, times).best()});
+                                 {borders_for_all_reduces(units, times), Decoupled(units, times).best()});
 }
 
 double recursive_iteration_seconds(const Workload& workload, const Grouping& grouping,
                                    const cost::CollectiveTimes& times, Overlap overlap) {
   if (overlap == Overlap::eager) {
     return fusion::eager_order(fusion::chunks_of(workload, grouping, times),
-                       workload.forward_seconds() + workload.backward_seconds())
+                               workload.forward_seconds() + workload.backward_seconds())
         .seconds;
   }
   const fusion::LayerUnits units(workload);

@@ -6,17 +6,17 @@
 
 namespace dear {
 
-// What the collectives of a bucket run under.
+// Which computation the collectives of a bucket overlap with.
 enum class Overlap : std::uint8_t {
   all_reduce,  // its all-reduce under the rest of backward
   decoupled,   // its reduce-scatter under the rest of backward, its all-gather under the next forward
   eager        // both under both, in the best order (eager_order.h)
 };
 
-// Buckets of unequal sizes, with the borders that make the iteration shortest: small ones where nothing hides
-// them, at the first layers, whose all-gather nothing precedes, and at the last, whose gradients the idle
-// wire waits for; large ones where start-up would add up. Buckets are layers that follow each other, as
-// everywhere; each dtype has its own. For an eager order large ones may be cut (Bucket::chunk_bytes).
+// Buckets of unequal sizes, with the borders that make the iteration shortest. Buckets are small where
+// nothing hides them: at the first layers, whose all-gather nothing precedes, and at the last layers, for
+// whose gradients the idle network waits. They are large where start-up times would add up. A bucket holds
+// consecutive layers of one dtype. For an eager order large buckets may be cut (Bucket::chunk_bytes).
 // ConfigError for a workload that validate() refuses.
 //
 // [Note: borders] Dynamic programming over borders, front to back, on the closed recursion of a step with
@@ -32,8 +32,8 @@ enum class Overlap : std::uint8_t {
 // over borders: see [Note: borders of an eager order].
 Grouping group_planned(const Workload& workload, const cost::CollectiveTimes& times, Overlap overlap);
 
-// The iteration that the recursion gives for any grouping whose buckets are layers that follow each other;
-// for an eager order, with updates of shards.
+// The iteration time that the recursion gives for any grouping whose buckets are consecutive layers. For an
+// eager order it counts updates of shards, too.
 double recursive_iteration_seconds(const Workload& workload, const Grouping& grouping,
                                    const cost::CollectiveTimes& times, Overlap overlap);
 

@@ -12,10 +12,12 @@
 
 namespace dear {
 
-// The clock of a replay: the steady one. Some steps end when it is time, others when it is told so. Its now
-// is the latest end that it gave out: what was due when, not when its caller woke.
+// The clock of a replay, on the steady clock. Some steps end at a time that is known beforehand, others when
+// an executor reports it. now_seconds() is the latest end that next() returned: when a step was due, not when
+// the caller woke.
 //
-// begin(), end_at(), next() and now_seconds() are for the thread that drives; the rest may come from any.
+// Threads: begin(), end_at(), next() and now_seconds() are for the thread that drives the replay, the other methods for
+// any.
 class RealTime final : public exec::Completions {
  public:
   RealTime();
@@ -23,22 +25,24 @@ class RealTime final : public exec::Completions {
   RealTime(const RealTime&) = delete;
   RealTime& operator=(const RealTime&) = delete;
 
-  void begin();  // now is this moment
+  void begin();  // sets now_seconds() to this moment
   void end_at(Instance which, double seconds);
 
-  // One ended() for each, unless taken back.
+  // Announces one call of ended(); expect_no_end() takes one announcement back.
   void expect_end();
   void expect_no_end();
   void ended(const exec::StepEnd& end);
-  void await_ends();  // until none is expected any more
+  void await_ends();  // waits until no more calls are announced
 
-  // Waits for as long as the steps take: those that it is told of must be bounded by who tells it.
+  // Waits without a deadline: the executors bound how long their steps take.
   exec::Completion next() override;
   [[nodiscard]] double now_seconds() override { return now_; }
 
  private:
   struct Later {
-    bool operator()(const exec::Completion& a, const exec::Completion& b) const { return a.at_seconds > b.at_seconds; }
+    bool operator()(const exec::Completion& a, const exec::Completion& b) const {
+      return a.at_seconds > b.at_seconds;
+    }
   };
   exec::Completion give(const exec::Completion& completion);
 

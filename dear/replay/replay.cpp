@@ -52,10 +52,10 @@ class RealNetwork final : public exec::LaneExecutor {
 };
 
 std::vector<wire::BucketWire::Flat> allocate(const Workload& workload, const Grouping& grouping, Group& group) {
-  const std::vector<std::uint32_t> one_rule(workload.tensors.size(), 0);
+  const std::vector<std::uint32_t> one_group(workload.tensors.size(), 0);
   std::vector<wire::BucketWire::Flat> flats;
   for (const Bucket& bucket : grouping.buckets()) {
-    const wire::BucketLayout layout = wire::lay_out(bucket, workload, one_rule);
+    const wire::BucketLayout layout = wire::lay_out(bucket, workload, one_group);
     const auto view = [&] {
       return View{.buffer = group.allocate(layout.bytes()), .count = layout.elements, .dtype = layout.dtype};
     };

@@ -16,10 +16,9 @@ struct ReplayOptions {
 };
 
 struct Replayed {
-  // Of one iteration after the other, from the end of its commit to that of the next: one less than
-  // iterations.
+  // From the end of the commit of each iteration to that of the next: one value less than iterations.
   std::vector<double> iteration_seconds;
-  // What its computation takes, as the workload has it: forward, backward, and updates on the compute lane.
+  // Time of computation in an iteration by the workload: forward, backward, and updates on the compute lane.
   double compute_seconds = 0;
   std::vector<exec::StepSpan> spans;  // of this rank; seconds of the steady clock
 };
@@ -28,14 +27,14 @@ struct Replayed {
 // long as the workload says, and take no processor; collectives are those of `group`, on buffers as large as
 // training's. So a network is measured under a schedule without a model, libtorch or data.
 //
-// Every rank of the group calls it with the same schedule, workload and grouping; a rank with other ones is a
-// MismatchError on each. Returns on all when the last iteration is done. ConfigError for too few iterations;
-// ScheduleError for a policy with collectives of something else than buckets or their chunks, or not of all
-// ranks; what the group throws when a rank fails. One thread of the caller's and the group's.
+// Every rank of the group calls it, with the same schedule, workload and grouping; other ones on a rank are a
+// MismatchError on every rank. Returns when the last iteration is done. ConfigError for fewer than 2
+// iterations; ScheduleError for a policy whose collectives are not all of buckets and of all ranks; the
+// group's error when a rank fails. Runs on the caller's thread and the group's.
 //
-// [Note: replayed time] A step that computes begins when the last step before it ended by its own times, not
-// when this thread got to know it, so that wake-ups, of some 50 us each, do not add up over hundreds of
-// layers. A step that a collective released begins when that collective ended.
+// [Note: replayed time] A step of computation begins when the step before it was due to end, not when this
+// thread woke, so that delays of waking, about 50 us each, do not add up over hundreds of layers. A step that
+// a collective released begins when that collective ended.
 Replayed replay(const Schedule& schedule, const Workload& workload, const Grouping& grouping, Group group,
                 const ReplayOptions& options = {});
 

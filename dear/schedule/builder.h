@@ -17,14 +17,13 @@ namespace dear {
 //  - a backward that may run before its forward; a commit that may come before a backward
 //  - a bucket whose gradients are reduced never or twice: once is one all-reduce, or several that carry all
 //    of its bytes in chunks, or a reduce-scatter that is completed by one all-gather, of the gradients or,
-//    after an update of the shard, of the parameters; the latter, too, may come in chunks, all three cut
-//    alike
+//    after an update of the shard, of the parameters; the latter, too, may come in chunks, and then
+//    reduce-scatter, update and all-gather are cut alike
 //  - a reduction inside nodes that is not completed by an all-reduce of the shards across them; shards that
 //    are gathered from other ranks than they were scattered to
-//  - an update before its reduction, before the commit (or before the last one, see [Note: updates ahead of
-//  the
-//    commit]), missing, or twice; a whole update from a mere reduce-scatter; an update of a shard whose
-//    parameters are not gathered
+//  - an update before its reduction, before the commit (or before the last one, see
+//    [Note: updates ahead of the commit]), missing, or twice; a whole update from a mere reduce-scatter; an
+//    update of a shard whose parameters are not gathered
 //  - a reduction before every layer that uses one of the bucket's tensors has ended its backward. So no
 //    parameter is written under a backward that reads it: what writes it, a whole update or a gather, comes
 //    after its reduction

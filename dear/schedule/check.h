@@ -9,13 +9,14 @@
 
 namespace dear::schedule {
 
-// The rules that a schedule obeys (listed at ScheduleBuilder). ScheduleError for the first one broken. The
-// order of calls matters: each relies on what those above it have made sure of. For the builder's use.
+// Checks the rules of a schedule, which ScheduleBuilder lists: ScheduleError for the first rule that is
+// broken. Call the methods in the order in which they are declared, because each relies on the rules that the
+// earlier ones have checked. For ScheduleBuilder's use.
 class ScheduleCheck {
  public:
   ScheduleCheck(const Schedule& schedule, const Workload& workload, const Grouping& grouping);
 
-  void structure() const;  // of lanes, steps and edges: everything named exists and stands where it may
+  void structure() const;  // every lane, layer, bucket and step that is named exists, and stands where it may
   // The commit, and every layer's forward and backward, by layer; and what rank 0 sends beside.
   struct Program {
     std::vector<StepId> forward, backward;
@@ -38,13 +39,13 @@ class ScheduleCheck {
   void precedence(const Program& program, const std::vector<Passage>& passages) const;
 
  private:
-  // The steps that concern one bucket, by kind.
+  // The steps that work on one bucket, by kind.
   struct BucketSteps {
     std::vector<StepId> reductions, across, gradient_gathers, parameter_gathers, again, updates;
   };
   void collective(StepId step) const;
   [[nodiscard]] std::vector<BucketSteps> steps_by_bucket() const;
-  // Of those steps the ones that carry or change the bytes that the reduce-scatter carries.
+  // Those of `steps` that carry or change the bytes that the reduce-scatter `reduction` carries.
   [[nodiscard]] BucketSteps part_of(const BucketSteps& steps, StepId reduction) const;
   [[nodiscard]] Passage passage(BucketId bucket, const BucketSteps& steps) const;
   void same_group(const BucketSteps& steps) const;

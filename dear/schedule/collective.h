@@ -9,18 +9,20 @@
 
 namespace dear {
 
-// What a collective of a schedule carries, and how long that takes: 0 for a kind that has no time in `times`.
-// Across nodes it is the bytes of all shards of a node, which travel at once.
+// Bytes that a collective of a schedule carries. Of a collective across nodes: the bytes of all shards of a
+// node, which travel at the same time.
 std::int64_t bytes_of(const Communicate& work, const Workload& workload, const Grouping& grouping);
+// How long a collective of a schedule takes; 0 for a collective that has no time in `times`.
 double seconds_of(const Communicate& work, const Workload& workload, const Grouping& grouping,
                   const cost::CollectiveTimes& times);
-// Of bytes [begin, end) of a bucket whose pieces are on their way together: the first has the start-up of
-// all, a later one takes what its bytes add.
-double seconds_of_joint(Collective op, std::int64_t begin, std::int64_t end,
+// How long a collective of bytes [begin, end) of a bucket takes whose chunks are on their way together: the first chunk
+// has the start-up of all, a later one takes what its bytes add.
+double seconds_of_joint(Collective collective, std::int64_t begin, std::int64_t end,
                         const cost::CollectiveTimes& times);
-// Of the workload's update_seconds what falls to the update: by bytes, and of a shard by the ranks that have
-// one each.
+// The part of Workload::update_seconds that an update takes: in proportion to its bytes, and for a shard divided by the
+// number of `shards`.
 double seconds_of(const Update& work, const Workload& workload, const Grouping& grouping, int shards);
+// How long a collective of so many bytes takes; 0 for a collective that has no time in `times`.
 double seconds_of(Collective collective, std::int64_t bytes, const cost::CollectiveTimes& times);
 
 }  // namespace dear

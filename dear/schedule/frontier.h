@@ -8,21 +8,21 @@
 
 namespace dear {
 
-// One run of one step.
+// The run of a step in one iteration.
 struct Instance {
   StepId step;
   std::int64_t iteration;
   friend auto operator<=>(const Instance&, const Instance&) = default;
 };
 
-// The bookkeeping of a run: tell it that a step is done, it says which steps may start. No clock, no thread,
-// no I/O.
+// The bookkeeping of a run: it is told which steps are done, and says which steps may start. It has no clock,
+// no thread and no I/O.
 //
 // [Note: token game] A schedule is a marked graph (Commoner, Holt, Even, Pnueli 1971,
-// doi:10.1016/S0022-0000(71)80013-2): every edge holds `back` tokens at first; a step may start when each
-// of its incoming edges holds one; it takes them then, and puts one onto each outgoing edge when it is done.
-// So any number of iterations runs over a state as small as the graph, and a completion costs the degree of
-// its step.
+// doi:10.1016/S0022-0000(71)80013-2): every edge holds `back` tokens at first. A step may start when each of
+// its incoming edges holds a token. It takes one token from each of them when it starts, and puts one onto
+// each outgoing edge when it is done. So the state is as small as the graph for any number of iterations, and
+// a completion takes time in proportion to the degree of its step.
 class Frontier {
  public:
   struct Options {
@@ -31,7 +31,7 @@ class Frontier {
   };
   Frontier(const Schedule& schedule, Options options);
 
-  // The instances that may start before anything is done. Call once.
+  // The instances that may start before any step is done. Call it once.
   [[nodiscard]] std::vector<Instance> start();
   // `step` of its oldest running iteration is done. Returns what may start now. ScheduleError when it was not
   // running.
@@ -39,7 +39,7 @@ class Frontier {
   // Appends to `released`; no allocation when its capacity suffices.
   void complete(StepId step, std::vector<Instance>& released);
 
-  // Iterations of the step released, and completed, so far.
+  // How often the step was released, and completed, so far.
   [[nodiscard]] std::int64_t started(StepId step) const { return started_.at(step); }
   [[nodiscard]] std::int64_t done(StepId step) const { return done_.at(step); }
   [[nodiscard]] bool running(StepId step) const { return started_.at(step) > done_.at(step); }

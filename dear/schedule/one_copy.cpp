@@ -58,8 +58,9 @@ Schedule with_one_copy(const Schedule& schedule, const Workload& workload, const
     for (const StepId step : schedule.publishers_of(bucket)) {
       const Communicate* work = communicates(schedule, step);
       if (work == nullptr || work->payload != Payload::parameters || !last)
-        schedule::refuse(schedule, "{} publishes what every rank has updated: ranks cannot share one copy of that",
-               schedule::describe(schedule, step));
+        schedule::refuse(schedule,
+                         "{} publishes what every rank has updated: ranks cannot share one copy of that",
+                         schedule::describe(schedule, step));
     }
     for (const StepId step : schedule.updates_of(bucket)) {
       if (std::get<Update>(schedule.steps()[step].work).options == OptionsOf::last_commit) continue;

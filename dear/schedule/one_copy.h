@@ -43,11 +43,12 @@
 // shared memory, and a modelled network, whose ranks stand for hosts of their own.
 namespace dear {
 
-// ConfigError that names the policy, and those that can: one whose updates are of shards alone.
+// ConfigError that names the policy and those that can share one copy, unless all updates of the policy are
+// of shards.
 void require_one_copy_policy(const Policy& policy);
 
-// The schedule with the edges above. ScheduleError for one that updates whole buckets, or publishes them in
-// another way than by an all-gather of parameters.
+// `schedule` with the edges above added. ScheduleError for a schedule that updates whole buckets, or
+// publishes them in another way than by an all-gather of parameters.
 Schedule with_one_copy(const Schedule& schedule, const Workload& workload, const Grouping& grouping);
 
 }  // namespace dear

@@ -9,23 +9,23 @@
 
 namespace dear::schedule {
 
-// Which steps a set of edges puts before which. A path whose edges add up to `back` = k makes its last step
-// wait for its first step of k iterations earlier; a step also follows itself from iteration to iteration, so
-// the smallest k over all paths says everything.
+// Which steps a set of edges puts before which. If the `back` of the edges of a path add up to k, the last
+// step of the path waits for the first step of k iterations earlier. A step also follows itself from
+// iteration to iteration, so the smallest k over all paths between two steps is all there is to know.
 class Precedence {
  public:
   // The edges' steps must be below `step_count`.
   Precedence(std::size_t step_count, const std::vector<Edge>& edges);
 
-  // By step: the fewest iterations that any path from `from` to it crosses, kBeyond when none crosses fewer
-  // than two.
+  // For each step, the fewest iterations that a path from `from` to this step crosses; kBeyond if every path
+  // crosses two or more, or if there is none.
   static constexpr std::uint8_t kBeyond = 2;
   [[nodiscard]] std::vector<std::uint8_t> crossings_from(StepId from) const;
 
-  // Whether an edge alone leads from one step to the other and crosses at most so many iterations.
+  // Whether a single edge leads from `from` to `to` and crosses at most so many iterations.
   [[nodiscard]] bool has_edge(StepId from, StepId to, std::uint32_t iterations) const;
 
-  // Each step after all those that it waits for in its own iteration; steps on or behind a cycle are left
+  // All steps, each after those that it waits for in its own iteration. Steps on or behind a cycle are left
   // out.
   [[nodiscard]] std::vector<StepId> order_within_iteration() const;
   // The steps of one cycle of edges that cross no iteration, in order; empty when there is none.

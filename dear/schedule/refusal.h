@@ -8,7 +8,7 @@
 #include "dear/base/error.h"
 #include "dear/schedule/schedule.h"
 
-// How a check says what is wrong. For its own use.
+// Messages of the checks of schedules.
 namespace dear::schedule {
 
 template <typename... Args>

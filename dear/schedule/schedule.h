@@ -10,13 +10,13 @@
 
 namespace dear {
 
-// What the ranks of a job do in every iteration, and in which order: an immutable value, made by a policy
-// through a ScheduleBuilder, which has checked it. Cheap to move, safe to read from many threads.
+// What the ranks of a job do in every iteration, and in which order. An immutable value that a policy makes
+// with a ScheduleBuilder, which checks it. Cheap to move, and safe to read from many threads.
 class Schedule {
  public:
   [[nodiscard]] const std::string& policy() const { return policy_; }
   [[nodiscard]] const std::vector<Step>& steps() const { return steps_; }
-  // Those given; a lane's order is not among them.
+  // The edges that the policy gave. The order of a lane is not among them.
   [[nodiscard]] const std::vector<Edge>& edges() const { return edges_; }
   [[nodiscard]] const std::vector<Lane>& lanes() const { return lanes_; }
   [[nodiscard]] std::size_t layer_count() const { return forward_of_.size(); }
@@ -35,12 +35,12 @@ class Schedule {
   [[nodiscard]] const std::vector<StepId>& updates_of(BucketId bucket) const {
     return updates_of_.at(bucket);
   }
-  // The same of a bucket that is in one chunk; of another one those of the first.
+  // The publisher and the update of the bucket's first chunk, which is all of a bucket that is not cut.
   [[nodiscard]] StepId publisher_of(BucketId bucket) const { return publishers_of(bucket).front(); }
   [[nodiscard]] StepId update_of(BucketId bucket) const { return updates_of(bucket).front(); }
 
-  // One number for everything above and for the workload's tensors and their grouping. Equal on all ranks, or
-  // they must not train together.
+  // A digest of everything above, of the workload's tensors and of their grouping. Ranks may train together
+  // only if their digests are equal.
   [[nodiscard]] std::uint64_t digest() const { return digest_; }
 
  private:
@@ -58,16 +58,16 @@ class Schedule {
   std::uint64_t digest_ = 0;
 };
 
-// Lanes whose order somebody else keeps: a program on the compute lane, whoever issues collectives on the
-// network's.
+// Lanes whose order is kept by somebody else than the frontier: by the program on the compute lane, by the
+// issuer of collectives on network lanes.
 struct FreeLanes {
   bool compute = false;
   bool network = false;
 };
 
-// All edges that a run must respect: the schedule's own, and each lane's order (next after previous, and the
-// first of an iteration after the last of the one before). On a free lane a step follows only itself, one
-// iteration back.
+// All edges that a run must respect: the schedule's own edges and the order of each lane. In a lane each step
+// follows the one before it, and the first step of an iteration follows the last one of the iteration before.
+// On a free lane a step follows only itself, from one iteration to the next.
 std::vector<Edge> edges_with_lanes(const Schedule& schedule, FreeLanes free = {});
 
 }  // namespace dear

@@ -11,17 +11,17 @@
 
 namespace dear {
 
-// [Note: commit] A training iteration is forward, backward, commit. The commit is the moment in which the
-// program calls step(): from then on gradients are final and the optimiser's options (the learning rate) are
-// those of this iteration. Updates wait for it; reductions of gradients need not.
+// [Note: commit] A training iteration is forward, backward, commit. The commit is the moment at which the
+// program calls step(): from then on gradients are final, and the optimiser's options (such as the learning
+// rate) are those of this iteration. Updates wait for the commit; reductions of gradients need not.
 //
-// [Note: updates ahead of the commit] An update may be allowed not to wait for the commit of its iteration.
-// It then takes the options as they stood at the commit before, when it had returned to the program and the
-// program had called its forward and backward: so whoever runs it keeps the options that stand when the first
-// gradient arrives. What the program does between backward and step() comes too late for it: a new learning
-// rate, clipping by the norm of all gradients, a look at gradients or parameters. A program that does none of
-// these gets the same bits.
+// [Note: updates ahead of the commit] A policy may let an update run before the commit of its iteration. The
+// executor then applies the optimiser's options as they are when the first gradient of the iteration arrives.
+// What the program does between backward and step() comes too late for such an update: a new learning rate,
+// clipping by the norm of all gradients, reading gradients or parameters. A program that does none of these
+// gets the same bits.
 
+// What a collective carries.
 enum class Payload : std::uint8_t {
   gradients,
   parameters,        // for the next forward of their layers
@@ -56,6 +56,7 @@ struct Communicate {
   Range chunk = kWholeBucket;
   ProcessGroup group = ProcessGroup::all;
 };
+// Whose optimiser options an update applies.
 enum class OptionsOf : std::uint8_t {
   this_commit,
   last_commit  // see [Note: updates ahead of the commit]
@@ -66,9 +67,10 @@ struct Update {
   Range chunk = kWholeBucket;
   OptionsOf options = OptionsOf::this_commit;
 };
+// What a step does.
 using Work = std::variant<Forward, Backward, Commit, Communicate, Update>;
 
-// One piece of work on one lane.
+// A unit of work on one lane.
 struct Step {
   Work work;
   LaneId lane;
@@ -82,11 +84,11 @@ struct Edge {
   friend bool operator==(const Edge&, const Edge&) = default;
 };
 
-// What runs a lane's steps: the program itself (forward, backward, commit), the optimiser beside it, or the
-// network.
+// Where the steps of a lane run: in the program itself (forward, backward, commit), in the optimiser beside
+// it, or on the network.
 enum class LaneKind : std::uint8_t { compute, update, network };
 
-// A lane runs its steps in the order listed, once an iteration, and then again from the first.
+// A lane runs each of its steps once an iteration, in the order listed.
 struct Lane {
   std::string name;
   LaneKind kind;

@@ -111,7 +111,7 @@ TEST(Eager, FiveModelsOfThePaperReachTheirFloors) {
         const double simple = stale_gradient_floor(eager.f_seconds, eager.b_seconds, eager.r_seconds);
         const double floor = eager_floor_seconds(workload, times);
         const double least = fusion::least_seconds(fusion::chunks_of(workload, planned, times),
-                                           workload.forward_seconds() + workload.backward_seconds());
+                                                   workload.forward_seconds() + workload.backward_seconds());
         EXPECT_LE(seconds, 1.004 * least);
         EXPECT_LE(seconds, 1.04 * std::max(simple, floor));
         EXPECT_GE(eager.iteration.seconds, std::max(simple, floor) * (1 - kRelative));

@@ -8,11 +8,12 @@
 // thread for each lane. Field names and what we add under "args" and "otherData" are in the source.
 namespace dear {
 
-// Atomic: a temporary file beside `path`, renamed. ConfigError when the file cannot be written.
+// Writes as write_file_atomically() does. ConfigError when the file cannot be written.
 void write_chrome_trace(const Trace& trace, const std::string& path);
 std::string to_chrome_json(const Trace& trace);
 
-// Reads what write_chrome_trace wrote. ConfigError "FILE: ..." with line or field for anything else.
+// Reads a file that write_chrome_trace() wrote. ConfigError "FILE: ..." with line or field for any other
+// file.
 Trace read_chrome_trace(const std::string& path);
 
 }  // namespace dear

@@ -200,8 +200,9 @@ TraceSummary summarize(const Trace& trace) {
   TraceSummary summary;
   summary.ranks = static_cast<int>(ranks.size());
   summary.iterations = static_cast<std::int64_t>(all_iterations(ranks).size());
-  summary.iteration_seconds = median_of_means(
-      ranks, iterations, [](const Rank&, const trace::Interval& window) { return window.end - window.begin; });
+  summary.iteration_seconds =
+      median_of_means(ranks, iterations,
+                      [](const Rank&, const trace::Interval& window) { return window.end - window.begin; });
   summary.forward_seconds = seconds_in(&Rank::forward);
   summary.backward_seconds = seconds_in(&Rank::backward);
   summary.update_seconds = seconds_in(&Rank::update);

@@ -8,12 +8,12 @@
 
 namespace dear {
 
-// Where the time of a run went. Times are seconds, medians over iterations of the mean over ranks, the first
-// and last iteration left out when there are more than three.
+// Where the time of a run went. Times are seconds: the mean over ranks, and of these the median over
+// iterations. Of more than three iterations the first and the last are left out.
 struct TraceSummary {
   int ranks = 0;
   std::int64_t iterations = 0;
-  // From the first work on the compute lane of one iteration to that of the next.
+  // From the first span on the compute lane of one iteration to that of the next.
   double iteration_seconds = 0;
   double forward_seconds = 0;
   double backward_seconds = 0;

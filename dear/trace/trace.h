@@ -6,17 +6,17 @@
 
 namespace dear {
 
-// What a span of time was spent on. A timeline is coloured by it and the summary counts by it.
+// What a rank did in a span. Timelines are coloured by it, and summaries count by it.
 enum class Activity : std::uint8_t { forward, backward, update, communication, wait, other };
 
-// One piece of work on one lane of one rank.
+// What one rank did on one lane from one time to another.
 struct Span {
   int rank = 0;
   std::string lane;  // "compute", "update", "network"
   std::string name;  // "forward block.3", "reduce-scatter bucket 2", "wait for bucket 0"
   Activity activity = Activity::other;
-  std::int64_t iteration = -1;  // from 0; -1 outside of any
-  std::int64_t step = -1;       // StepId in the schedule; -1 when the span is no step of one
+  std::int64_t iteration = -1;  // from 0; -1 outside of every iteration
+  std::int64_t step = -1;       // StepId in the schedule; -1 for a span that is no step
   double begin_seconds = 0;     // on one clock for all ranks
   double end_seconds = 0;
 };

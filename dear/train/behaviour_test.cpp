@@ -470,8 +470,9 @@ TEST(Behaviour, ATraceShowsLayersAndRespectsTheSchedule) {
     EXPECT_EQ(count[Activity::communication], 5 * 4 * 2);
     EXPECT_EQ(count[Activity::update], 5 * 4);
     EXPECT_GE(count[Activity::wait], 4);
-    EXPECT_THAT(exec::order_violations(dp.schedule(), trace, {.tolerance_seconds = 0, .free = {.compute = true}}),
-                ::testing::IsEmpty());
+    EXPECT_THAT(
+        exec::order_violations(dp.schedule(), trace, {.tolerance_seconds = 0, .free = {.compute = true}}),
+        ::testing::IsEmpty());
     const Workload profile = dp.profile();
     for (const Layer& layer : profile.layers) {
       EXPECT_GT(layer.forward_seconds, 0) << layer.name;

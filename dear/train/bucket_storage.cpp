@@ -21,7 +21,8 @@ torch::Tensor flat_tensor(const Buffer& buffer, const wire::BucketLayout& layout
 
 }  // namespace
 
-BucketStorage::BucketStorage(const Group& group, wire::BucketLayout layout, std::vector<Range> own, Copies copies)
+BucketStorage::BucketStorage(const Group& group, wire::BucketLayout layout, std::vector<Range> own,
+                             Copies copies)
     : layout_(std::move(layout)),
       forms_(layout_.placements.size()),
       copies_(copies),

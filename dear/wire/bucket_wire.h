@@ -8,15 +8,15 @@
 
 namespace dear::wire {
 
-// Executor of the network lane that communicates for real: a schedule's collectives on the flat buffers of
-// its buckets, issued on a group. Gradients are averaged over ranks.
+// The executor of the network lane in training and replay: it issues a schedule's collectives, on the flat
+// buffers of the buckets, on a group. Gradients are averaged over ranks.
 class BucketWire : public exec::LaneExecutor {
  public:
-  // The same views on every rank, by bucket, as lay_out() makes them.
+  // The flat buffers of a bucket, as lay_out() lays them out: alike on every rank.
   struct Flat {
     View parameters;
     View gradients;
-    std::int64_t bucket_bytes = 0;  // without padding: what chunks are counted in
+    std::int64_t bucket_bytes = 0;  // Bucket::bytes, without padding: the unit of chunks
   };
 
   // `decision` carries rank 0's (schedule/decision.h); without one a step that does is a ScheduleError, as

@@ -24,9 +24,10 @@ struct Run {
   Range range;                    // padding included
 };
 
-// The flat buffer of a bucket: every tensor starts on a 64-byte border, so that kernels see aligned, whole
-// vectors whatever the shard (what vector code and scalar tails round differently would otherwise depend on
-// the grouping). Padding is zero in parameters and gradients, and stays so under elementwise updates.
+// The flat buffer of a bucket. Every tensor starts at a multiple of 64 bytes, so that kernels see aligned,
+// whole vectors in every shard: otherwise the grouping would decide which elements are scalar tails, which
+// may round differently. Padding is zero in parameters and gradients, and stays zero under elementwise
+// updates.
 struct BucketLayout {
   DType dtype = DType::f32;
   std::int64_t elements = 0;  // padding included
@@ -36,16 +37,18 @@ struct BucketLayout {
   [[nodiscard]] std::int64_t bytes() const { return elements * size_of(dtype); }
 };
 
-// `group_of[t]` is the parameter group of tensor t; tensors of one group lie together, in order of their ids.
+// The layout of a bucket. `group_of[t]` is the parameter group of tensor t. Tensors of one group lie
+// together, in order of their ids.
 BucketLayout lay_out(const Bucket& bucket, const Workload& workload,
                      const std::vector<std::uint32_t>& group_of);
 
-// Where a chunk of a bucket of so many bytes lies in a flat buffer of so many elements (both as lay_out()
-// makes them): cut in the same proportion, at the 64-byte border before it. So chunks that carry every byte
-// of the bucket once carry every element of the buffer once; a chunk of less than 64 bytes may be empty.
+// The elements of a bucket's flat buffer that a chunk of the bucket carries. The bucket has `bucket_bytes`,
+// its buffer has `elements`; both ends of the chunk are mapped in proportion and moved down to a multiple of
+// 64 bytes. So chunks that carry every byte of the bucket once carry every element of the buffer once. A
+// chunk of less than 64 bytes may be empty.
 Range part_of(const Range& chunk, std::int64_t bucket_bytes, std::int64_t elements, DType dtype);
 
-// The parts of the runs inside `range`, empty ones left out.
+// The parts of the layout's runs that lie inside `range`, without empty ones.
 std::vector<Run> runs_within(const BucketLayout& layout, const Range& range);
 
 }  // namespace dear::wire

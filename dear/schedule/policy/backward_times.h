@@ -7,9 +7,9 @@
 
 namespace dear {
 
-// When gradients are there, in seconds after the backward pass began. For the policies' own use.
+// When gradients are complete, in seconds after the backward pass began. For the policies' own use.
 std::vector<double> backward_ends(const Workload& workload);  // by layer
-// By bucket: when the last of its gradients is there, those of the layer that uses it first.
+// By bucket: when the gradients of the layer that uses it first are complete, which are the last.
 std::vector<double> ready_seconds(const Workload& workload, const Grouping& grouping);
 
 }  // namespace dear

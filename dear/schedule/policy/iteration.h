@@ -8,12 +8,12 @@
 
 namespace dear {
 
-// What all policies share: an iteration of forwards, backwards and a commit on the compute lane, a network
-// lane, and the steps that a policy adds to them together with what these wait for. For the policies' own
-// use.
+// What all policies share: forwards, backwards and a commit on the compute lane, and a network lane. A policy
+// adds collectives and updates with the methods below, which also add the edges of the data that they read
+// and write. For the policies' own use.
 //
-// Every dependence through data gets an edge, also where a lane's order implies it: the live program keeps
-// its own order on the compute lane.
+// Every dependence through data gets an edge, even where the order of a lane implies it, because the live
+// program keeps its own order on the compute lane.
 class Iteration {
  public:
   Iteration(const Workload& workload, const Grouping& grouping, std::string policy);
@@ -23,8 +23,8 @@ class Iteration {
   [[nodiscard]] StepId commit() const { return commit_; }
 
   [[nodiscard]] std::vector<BucketId> forward_order() const;
-  // In which backward completes the gradients of buckets: a bucket's last gradients are those of the layer
-  // that uses it first, and buckets are numbered by that layer.
+  // The order in which backward completes the gradients of buckets: a bucket's last gradients are those of
+  // the layer that uses it first, and buckets are numbered by that layer.
   [[nodiscard]] std::vector<BucketId> backward_order() const;
 
   // Rank 0's buffers, before the first forward; call it first. After the forwards and all updates of the
@@ -36,7 +36,7 @@ class Iteration {
   void gather_under_forward(ProcessGroup group = ProcessGroup::all);
   void parameters_from(StepId update, BucketId bucket) { builder_.edge(update, gathers_[bucket], 1); }
 
-  // A collective on the bucket's gradients, after the backward of every layer that uses the bucket. Pieces of
+  // A collective on the bucket's gradients, after the backward of every layer that uses the bucket. Chunks of
   // one bucket that are all-reduced follow its first.
   StepId reduce(Collective collective, BucketId bucket, Range chunk = kWholeBucket,
                 ProcessGroup group = ProcessGroup::all);

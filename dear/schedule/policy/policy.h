@@ -12,9 +12,9 @@
 
 namespace dear {
 
-// Of what a rank keeps only its shard between iterations.
+// Of which memory a rank keeps only a shard between iterations.
 struct Residence {
-  ProcessGroup shards = ProcessGroup::all;  // over which ranks: all, or those inside a node
+  ProcessGroup shards = ProcessGroup::all;  // the ranks that have one shard each: all, or those of a node
   bool optimizer_sharded = false;
   bool gradients_sharded = false;
   bool parameters_sharded = false;
@@ -31,32 +31,32 @@ struct Policy {
   std::string_view summary;          // one line
   std::string_view source;           // paper or system, with DOI or arXiv number
   std::string_view leaves_out = {};  // what of the original is not modelled
-  bool trains = false;               // DataParallel runs it; any other is simulated alone
-  // Its own scheduler holds each layer's forward in the program until the layer's parameters have come, which
+  bool trains = false;               // whether DataParallel runs it; other policies can only be simulated
+  // Whether its own scheduler holds each layer's forward in the program until the layer's parameters have come, which
   // takes CollectiveTimes::hold_seconds on the compute lane.
   bool holds_layers = false;
-  // Pieces of a bucket are on their way together (seconds_of_joint).
+  // Whether chunks of a bucket are on their way together (seconds_of_joint).
   bool joins_chunks = false;
   Residence residence = {};
   Overlap overlap = Overlap::all_reduce;  // for which buckets are planned
-  double traffic = 1;  // all bytes that it sends, as a multiple of one all-reduce of everything
+  double traffic = 1;  // bytes sent in an iteration, in multiples of one all-reduce of everything
   Schedule (*make)(const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes& times);
-  // As its authors group tensors when nobody asks for something else.
+  // How its authors group tensors by default.
   Grouping (*usual_grouping)(const Workload& workload, const cost::CollectiveTimes& times);
   // Closed form for the iteration time when buckets are infinitely fine: f, b forward and backward, r the
   // all-reduce of everything, all in seconds.
   double (*bound)(double f, double b, double r);
-  // What each of its collectives takes beyond its transfer; nothing when null.
+  // Seconds of each collective beyond its transfer; null for none.
   double (*overhead_seconds)(const cost::CollectiveTimes& times) = nullptr;
 };
 
 const std::vector<Policy>& policies();             // the one table
 const Policy& find_policy(std::string_view name);  // ConfigError naming those there are
-// The same for a policy that is to train. ConfigError also for one that can only be simulated.
+// The same; ConfigError also for a policy that can only be simulated.
 const Policy& find_training_policy(std::string_view name);
 std::vector<Policy> training_policies();
 
-// Times that are not given are 0.
+// The schedule of a policy; times of collectives that are not given count as 0.
 Schedule make_schedule(const Policy& policy, const Workload& workload, const Grouping& grouping,
                        const cost::CollectiveTimes& times = {});
 
