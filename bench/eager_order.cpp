@@ -75,10 +75,10 @@ bool orders(std::size_t count) {
     for (std::size_t chunk = count; chunk-- > 0;) {
       const double seconds = network * unit(random);
       chunks[chunk] = {.ready = backward += 2 * unit(random),
-                         .scatter = seconds,
-                         .update = 0.01 * unit(random),
-                         .gather = seconds,
-                         .forward_left = forward += unit(random)};
+                       .scatter = seconds,
+                       .update = 0.01 * unit(random),
+                       .gather = seconds,
+                       .forward_left = forward += unit(random)};
     }
     dear::fusion::EagerOrder order;
     slowest = std::max(slowest, seconds_of([&] { order = eager_order(chunks, backward + forward); }));

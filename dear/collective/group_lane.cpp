@@ -136,7 +136,7 @@ std::shared_ptr<Group::Lane> Group::Lane::lane_of_part(std::unique_ptr<Backend> 
   return lane;
 }
 
-std::shared_ptr<Ticket> Group::Lane::State::push(Work work, Continuation then) {
+std::shared_ptr<Ticket> Group::Lane::State::push(Task task, Continuation then) {
   auto ticket = std::make_shared<Ticket>();
   ticket->lane = this;
   {
@@ -145,7 +145,7 @@ std::shared_ptr<Ticket> Group::Lane::State::push(Work work, Continuation then) {
       std::rethrow_exception(failure);
     }
     if (over) refuse(name);
-    queue.push_back({std::move(work), std::move(then), ticket});
+    queue.push_back({std::move(task), std::move(then), ticket});
     ++unfinished;
   }
   changed.notify_one();
@@ -221,18 +221,18 @@ void Group::Lane::State::abort(const std::string& reason) noexcept {
   if (!over) backend->abort(reason);
 }
 
-CollectiveResult Group::Lane::State::perform(const Work& work, SteadyTime reached) {
+CollectiveResult Group::Lane::State::perform(const Task& task, SteadyTime reached) {
   if (std::exception_ptr error = failed()) {
     return {.error = std::move(error)};
   }
-  return attempt(work, reached);
+  return attempt(task, reached);
 }
 
 template <typename Doing>
-CollectiveResult Group::Lane::State::attempt(const Doing& work, SteadyTime reached) {
+CollectiveResult Group::Lane::State::attempt(const Doing& task, SteadyTime reached) {
   CollectiveResult result;
   try {
-    result.timing = work(*backend, Deadline(reached + timeout));
+    result.timing = task(*backend, Deadline(reached + timeout));
   } catch (...) {
     fail(std::current_exception());
     result.error = failed();  // an abort on this rank came first and says more than its consequence
@@ -251,7 +251,7 @@ void Group::Lane::State::deliver(Item& item, CollectiveResult result) {
     }
   }
   // Buffers and captures go before the handle is done: who waited may count on it.
-  item.work = nullptr;
+  item.task = nullptr;
   item.then = nullptr;
   item.ticket->finish(std::move(result));
 }
@@ -274,7 +274,7 @@ void Group::Lane::State::run() {
     CollectiveResult result;
     {
       const std::lock_guard mine(turn);
-      result = perform(item.work, SteadyClock::now());
+      result = perform(item.task, SteadyClock::now());
     }
     if (!delivers_later) {
       deliver(item, std::move(result));

@@ -52,15 +52,15 @@ Timing wait_for(Ticket& ticket);
 // is an error.
 class Group::Lane {
  public:
-  using Work = std::function<Timing(Backend&, Deadline)>;
+  using Task = std::function<Timing(Backend&, Deadline)>;
 
   Lane(std::unique_ptr<Backend> backend, const Options& options);
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
   ~Lane();
 
-  std::shared_ptr<Ticket> push(Work work, Continuation then) {
-    return state_->push(std::move(work), std::move(then));
+  std::shared_ptr<Ticket> push(Task task, Continuation then) {
+    return state_->push(std::move(task), std::move(then));
   }
   // False when other work is there, or results are delivered by the other thread.
   bool perform_here(const Request& request) { return state_->perform_here(request); }
@@ -85,7 +85,7 @@ class Group::Lane {
   void end();
 
   struct Item {
-    Work work;
+    Task task;
     Continuation then;
     std::shared_ptr<Ticket> ticket;
   };
@@ -97,7 +97,7 @@ class Group::Lane {
           timeout(std::chrono::duration_cast<std::chrono::nanoseconds>(timeout)),
           delivers_later(!backend->modelled_network().empty()) {}
 
-    std::shared_ptr<Ticket> push(Work work, Continuation then);
+    std::shared_ptr<Ticket> push(Task task, Continuation then);
     void abort(const std::string& reason) noexcept;
     void close();
     void run();
@@ -106,9 +106,9 @@ class Group::Lane {
     void refuse_more();  // the process ends
     void end_backend();  // when nothing is at work any more
     [[noreturn]] static void refuse(int rank);
-    CollectiveResult perform(const Work& work, SteadyTime reached);  // unless the group has failed
+    CollectiveResult perform(const Task& task, SteadyTime reached);  // unless the group has failed
     template <typename Doing>
-    CollectiveResult attempt(const Doing& work, SteadyTime reached);
+    CollectiveResult attempt(const Doing& task, SteadyTime reached);
     void deliver(Item& item, CollectiveResult result);
     void fail(std::exception_ptr error);
     void fail_with(std::exception_ptr error) noexcept;  // that of the group that this one is a part of

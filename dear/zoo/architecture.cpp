@@ -41,9 +41,9 @@ std::int64_t Architecture::buffer_bytes() const {
   return sum_over<std::int64_t>(layers, &Layer::buffer_bytes);
 }
 
-double flops(const std::vector<Work>& work) {
+double flops(const std::vector<Kernel>& kernels) {
   double sum = 0;
-  for (const Work& kernel : work) sum += kernel.flops;
+  for (const Kernel& kernel : kernels) sum += kernel.flops;
   return sum;
 }
 

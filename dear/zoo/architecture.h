@@ -13,7 +13,7 @@ enum class Kind : std::uint8_t { convolution, matmul, memory };
 
 // One kernel. A multiply-add counts as two operations; those of memory-bound kernels (norms, activations,
 // pools, copies) hide under their transfers and count as none.
-struct Work {
+struct Kernel {
   Kind kind = Kind::memory;
   double flops = 0;    // a sample
   double moved = 0;    // elements of activations read and written, a sample
@@ -33,8 +33,8 @@ struct Architecture {
     std::string name;
     std::vector<Parameter> parameters;  // its own, in the order of their registration
     std::vector<std::string> tied;      // parameters of earlier layers that it reads as well
-    std::vector<Work> forward;
-    std::vector<Work> backward;
+    std::vector<Kernel> forward;
+    std::vector<Kernel> backward;
     // What forward keeps for backward, a sample: elements of the activations' type, and bytes of masks and
     // indices, whose size no type changes. Each stored once, as eager PyTorch does, where activations work in
     // place if the published code lets them.
@@ -53,6 +53,6 @@ struct Architecture {
   [[nodiscard]] std::int64_t buffer_bytes() const;
 };
 
-double flops(const std::vector<Work>& work);
+double flops(const std::vector<Kernel>& kernels);
 
 }  // namespace dear::zoo

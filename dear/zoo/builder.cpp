@@ -34,11 +34,11 @@ Architecture::Layer& Builder::start(std::string name) {
 // Each gradient costs what forward does: that of the weights (or of one factor, where there are none) and
 // that of the input, which the first layer's input has not.
 void Builder::multiply(Kind kind, double flops, double moved, double weights) {
-  const Work work{.kind = kind, .flops = flops, .moved = moved, .weights = weights};
+  const Kernel kernel{.kind = kind, .flops = flops, .moved = moved, .weights = weights};
   const bool of_samples = weights > 0 && architecture_.layers.size() == 1;
-  last().forward.push_back(work);
-  last().backward.push_back(work);
-  if (!of_samples) last().backward.push_back(work);
+  last().forward.push_back(kernel);
+  last().backward.push_back(kernel);
+  if (!of_samples) last().backward.push_back(kernel);
 }
 
 void Builder::move(double forward, double backward, double weights) {
@@ -162,10 +162,10 @@ void Builder::attention(const Attention& a) {
   const double flops = 2 * real(scores) * real(a.head_width);
   keep(queries);  // the result
   if (a.fused) {
-    const Work work{.kind = Kind::matmul, .flops = 2 * flops, .moved = real(2 * queries + 2 * keys)};
-    last().forward.push_back(work);
+    const Kernel kernel{.kind = Kind::matmul, .flops = 2 * flops, .moved = real(2 * queries + 2 * keys)};
+    last().forward.push_back(kernel);
     // Five products in place of four: the scores are computed again.
-    last().backward.push_back({.kind = Kind::matmul, .flops = 2.5 * work.flops, .moved = 2 * work.moved});
+    last().backward.push_back({.kind = Kind::matmul, .flops = 2.5 * kernel.flops, .moved = 2 * kernel.moved});
     last().kept_bytes += a.heads * a.length * 4;  // the softmax's sums
     return;
   }

@@ -46,12 +46,12 @@ double transfer_seconds(const Device& device, double bytes) {
   return device.launch_seconds + bytes / (device.bytes_per_second * device.memory_efficiency);
 }
 
-double seconds(const Device& device, const std::vector<Work>& work, std::int64_t batch, DType dtype) {
+double seconds(const Device& device, const std::vector<Kernel>& kernels, std::int64_t batch, DType dtype) {
   const Arithmetic& arithmetic = arithmetic_of(device, dtype);
   const auto samples = static_cast<double>(batch);
   const auto element_bytes = static_cast<double>(size_of(dtype));
   double sum = 0;
-  for (const Work& kernel : work) {
+  for (const Kernel& kernel : kernels) {
     const double bytes = (kernel.moved * samples + kernel.weights) * element_bytes;
     sum +=
         std::max(device.launch_seconds + arithmetic_seconds(arithmetic, kernel.kind, kernel.flops * samples),

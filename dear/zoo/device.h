@@ -34,7 +34,7 @@ struct Device {
 
 // Of kernels one after the other on a batch of samples. ConfigError where the device does not train in
 // `dtype`.
-double seconds(const Device& device, const std::vector<Work>& work, std::int64_t batch, DType dtype);
+double seconds(const Device& device, const std::vector<Kernel>& kernels, std::int64_t batch, DType dtype);
 
 // Of one kernel that moves so many bytes.
 double transfer_seconds(const Device& device, double bytes);

@@ -28,12 +28,12 @@ constexpr Device kSlow{
 };
 
 TEST(Device, TakesAsLongAsOperationsOrTransfersTake) {
-  const Work computes{.kind = Kind::matmul, .flops = 100, .moved = 1, .weights = 1};
+  const Kernel computes{.kind = Kind::matmul, .flops = 100, .moved = 1, .weights = 1};
   EXPECT_DOUBLE_EQ(seconds(kSlow, {computes}, 3, DType::f32), 0.5 + 3 * 100 / 10.0);
   EXPECT_DOUBLE_EQ(seconds(kSlow, {computes}, 3, DType::f16), 0.5 + 3 * 100 / 20.0);
-  const Work convolves{.kind = Kind::convolution, .flops = 100, .moved = 1, .weights = 1};
+  const Kernel convolves{.kind = Kind::convolution, .flops = 100, .moved = 1, .weights = 1};
   EXPECT_DOUBLE_EQ(seconds(kSlow, {convolves}, 3, DType::f32), 0.5 + 3 * 100 / 5.0);
-  const Work moves{.kind = Kind::memory, .flops = 0, .moved = 10, .weights = 4};
+  const Kernel moves{.kind = Kind::memory, .flops = 0, .moved = 10, .weights = 4};
   EXPECT_DOUBLE_EQ(seconds(kSlow, {moves}, 3, DType::f32), 0.5 + (3 * 10 + 4) * 4 / 8.0);
   EXPECT_DOUBLE_EQ(seconds(kSlow, {moves}, 3, DType::bf16), 0.5 + (3 * 10 + 4) * 2 / 8.0);
   EXPECT_DOUBLE_EQ(seconds(kSlow, {moves, computes}, 3, DType::f32), 0.5 + 17 + 0.5 + 30);

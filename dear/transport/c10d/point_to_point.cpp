@@ -15,7 +15,7 @@ namespace dear::transport {
 namespace {
 
 using C10dBackend = c10::intrusive_ptr<::c10d::Backend>;
-using Work = c10::intrusive_ptr<::c10d::Work>;
+using C10dWork = c10::intrusive_ptr<::c10d::Work>;
 
 // Deadlines are ours: a wait of the messaging library ends with the message, or because it is interrupted.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 3650);
@@ -28,7 +28,7 @@ constexpr std::chrono::microseconds kLongestNap{2'000};
 // whose time is over breaks all connections.
 class OfGloo final : public Posted {
  public:
-  explicit OfGloo(Work work) : work_(std::move(work)) {}
+  explicit OfGloo(C10dWork work) : work_(std::move(work)) {}
   bool wait(const std::atomic<bool>&) override { return work_->wait(kForever); }
   void interrupt() noexcept override {
     try {
@@ -39,14 +39,14 @@ class OfGloo final : public Posted {
   bool must_be_complete() override { return work_->wait(kNow); }
 
  private:
-  const Work work_;
+  const C10dWork work_;
 };
 
 // A message of any other messaging library, which says when it has arrived. MPI would end the process when
 // one is dropped unfinished, so it is kept for good.
 class OfAnother final : public Posted {
  public:
-  explicit OfAnother(Work work) : work_(std::move(work)) {}
+  explicit OfAnother(C10dWork work) : work_(std::move(work)) {}
   ~OfAnother() override {
     if (!work_->isCompleted()) static_cast<void>(work_.release());
   }
@@ -61,7 +61,7 @@ class OfAnother final : public Posted {
   bool must_be_complete() override { return work_->isCompleted() && work_->wait(); }
 
  private:
-  Work work_;
+  C10dWork work_;
 };
 
 class C10dPointToPoint final : public PointToPoint {
@@ -92,7 +92,7 @@ class C10dPointToPoint final : public PointToPoint {
   static std::vector<at::Tensor> bytes_at(void* data, std::int64_t bytes) {
     return {at::from_blob(data, {bytes}, at::TensorOptions().dtype(at::kByte))};
   }
-  [[nodiscard]] std::unique_ptr<Posted> posted(Work work) const {
+  [[nodiscard]] std::unique_ptr<Posted> posted(C10dWork work) const {
     if (is_gloo_) return std::make_unique<OfGloo>(std::move(work));
     return std::make_unique<OfAnother>(std::move(work));
   }
