@@ -19,6 +19,7 @@
 namespace dear::exec::conductor_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 Workload workload_of(int layers) {
@@ -197,10 +198,9 @@ TEST(Conductor, DearEagerRefusesALookBetweenBackwardAndCommit) {
       }
       return std::string("waited");
     };
-    EXPECT_EQ(
+    EXPECT_THAT(
         message([&] { run.conductor.wait_parameters(1); }),
-        "rank 3: the parameters of bucket 1 are wanted between backward and step(), but policy dear-eager "
-        "changes them there: look at them after step(), or train with policy dear");
+        AllOf(HasSubstr("rank 3"), HasSubstr("parameters of bucket 1"), HasSubstr("policy dear-eager")));
     EXPECT_THAT(message([&] { run.conductor.wait_gradients(1); }), HasSubstr("the gradients of bucket 1"));
     EXPECT_THAT(message([&] { run.conductor.synchronize(); }), HasSubstr("bucket 1"));
     EXPECT_EQ(run.conductor.failure(), nullptr);
@@ -250,11 +250,9 @@ TEST(Conductor, RefusesSchedulesThatCanOnlyBeSimulated) {
     }
     return std::string("taken");
   };
-  EXPECT_THAT(refusal("ddp"), HasSubstr("policy ddp can only be simulated, for a program cannot run its step "
-                                        "\"broadcast of buffers\""));
+  EXPECT_THAT(refusal("ddp"), AllOf(HasSubstr("policy ddp"), HasSubstr("\"broadcast of buffers\"")));
   EXPECT_THAT(refusal("fsdp"), HasSubstr("\"all-gather of parameters again, bucket"));
-  EXPECT_THAT(refusal("megatron"), HasSubstr("\"all-gather of parameters, bucket 1\" in the iteration after "
-                                             "\"update of shard, bucket 1\""));
+  EXPECT_THAT(refusal("megatron"), HasSubstr("\"all-gather of parameters, bucket 1\""));
   EXPECT_THAT(refusal("hsdp"), HasSubstr("\"all-gather of parameters inside nodes, bucket 0\""));
   EXPECT_EQ(refusal("bytescheduler"), "taken");  // all-reduces of chunks
   for (const Policy& policy : training_policies()) EXPECT_EQ(refusal(policy.name.data()), "taken");

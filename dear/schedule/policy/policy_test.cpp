@@ -12,8 +12,10 @@
 namespace dear::policy_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Random;
 
 Workload three_layers() {
@@ -304,16 +306,10 @@ TEST(Policy, TableFindsPoliciesByName) {
       return std::string(error.what());
     }
   };
-  EXPECT_THAT(
-      message(find_policy, "hope"),
-      HasSubstr("\"hope\": choose one of serial, wfbp, mg-wfbp, horovod, ddp, bytescheduler, us-byte, "
-                "zero-1, megatron, fsdp, hsdp, dear-replicated, dear, dear-eager"));
+  EXPECT_THAT(message(find_policy, "hope"), AllOf(HasSubstr("\"hope\""), HasSubstr("fsdp")));
   EXPECT_EQ(&find_training_policy("dear"), &find_policy("dear"));
-  EXPECT_THAT(message(find_training_policy, "hope"),
-              HasSubstr("\"hope\": choose one of serial, wfbp, dear-replicated, dear"));
-  EXPECT_EQ(message(find_training_policy, "fsdp"),
-            "policy \"fsdp\" can only be simulated: to train, choose one of serial, wfbp, dear-replicated, "
-            "dear, dear-eager");
+  EXPECT_THAT(message(find_training_policy, "hope"), AllOf(HasSubstr("\"hope\""), Not(HasSubstr("fsdp"))));
+  EXPECT_THAT(message(find_training_policy, "fsdp"), AllOf(HasSubstr("\"fsdp\""), HasSubstr("dear-eager")));
 }
 
 }  // namespace
