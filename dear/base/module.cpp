@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 std::string file_of(const std::string& name) { return "lib" + name + ".so"; }
 
-// Empty where there is none.
+// Empty if there is none.
 std::string find(const std::string& name) {
   for (const std::string& directory : Module::directories()) {
     const fs::path path = fs::path(directory) / file_of(name);

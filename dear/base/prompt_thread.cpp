@@ -28,8 +28,8 @@ constexpr int kUrgentNice = -15;
 }  // namespace
 
 void make_this_thread_prompt() {
-  // Without it the kernel lets a sleeper sleep up to 50 us longer, as much as a message of a modelled link
-  // takes.
+  // Without this the kernel lets a thread sleep up to 50 us longer, which is as long as a message on a
+  // modelled link.
   prctl(PR_SET_TIMERSLACK, 1UL, 0, 0, 0);
   SchedulingAttributes attributes;
   if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0) return;

@@ -11,8 +11,8 @@ namespace dear::exec {
 
 namespace {
 
-// The books know a reduction and a publication of each chunk of a bucket, both between one forward and the
-// next. Of two network lanes, whichever of two collectives came first would differ between ranks.
+// The conductor counts one reduction and one publication of each chunk of a bucket, both between one forward
+// and the next. With two network lanes the order of collectives would differ between ranks.
 void require_runnable(const Schedule& schedule) {
   const auto carries = [](const Lane& lane) { return lane.kind == LaneKind::network && !lane.steps.empty(); };
   if (std::count_if(schedule.lanes().begin(), schedule.lanes().end(), carries) > 1)
@@ -71,14 +71,15 @@ Conductor::Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecut
       if (std::holds_alternative<Update>(schedule.steps()[id].work)) inline_updates_.push_back(id);
     }
   }
-  // Only compute steps can be released by this: nothing else may start before a gradient is there.
+  // This releases compute steps only: no other step may start before a gradient is there.
   std::vector<Instance> released = frontier_.start();
   const Lock lock(mutex_);
   start_released(released);
 }
 
-// The frontier moves under the lock, so steps are started in an order that is the same on every rank; an
-// executor's start() only queues. One that refuses (a group that has failed) is a failure like any other.
+// The frontier moves under the lock, so steps start in the same order on every rank; start() of an executor
+// only queues. An executor that throws, such as the wire on a group that has failed, is a failure like any
+// other.
 void Conductor::start_released(std::vector<Instance>& released) {
   try {
     for (const Instance& which : released) {
@@ -120,8 +121,8 @@ LaneKind Conductor::kind_of(StepId step) const {
   return schedule_.lanes()[schedule_.steps()[step].lane].kind;
 }
 
-// A bucket's gradients are busy while their reduction runs, and from the commit until their update is done:
-// in between the program may look at them.
+// Ends one use of the bucket's gradients. They are busy while their reduction runs, and from the commit until
+// their update is done; in between the program may look at them.
 void Conductor::settle(BucketId bucket) {
   gradients_busy_[bucket].fetch_sub(1, std::memory_order_release);
   unsettled_.fetch_sub(1, std::memory_order_release);
@@ -132,7 +133,7 @@ bool Conductor::updates_ahead(BucketId bucket) const {
          OptionsOf::last_commit;
 }
 
-// Until its updates and its publishers are done, one for each chunk.
+// From now on the bucket waits for its updates and its publishers, one for each chunk.
 void Conductor::expect_steps(BucketId bucket) {
   const auto publishers = static_cast<int>(schedule_.publishers_of(bucket).size());
   const auto updates = static_cast<int>(schedule_.updates_of(bucket).size());
@@ -142,7 +143,7 @@ void Conductor::expect_steps(BucketId bucket) {
   unsettled_.fetch_add(publishers + updates, std::memory_order_release);
 }
 
-// And until the commit.
+// From now on the bucket also waits for the commit.
 void Conductor::hold(BucketId bucket, std::int64_t iteration) {
   held_[bucket] = iteration + 1;
   parameters_pending_[bucket].fetch_add(1, std::memory_order_release);
@@ -180,7 +181,7 @@ void Conductor::finish(StepId step, std::vector<Instance>& released) {
   }
 }
 
-// Notifies under the lock: drain() may return as soon as it is released, and the conductor be gone.
+// Notifies under the lock: as soon as it is released, drain() may return and the conductor be destroyed.
 void Conductor::ended(const StepEnd& end) {
   const Lock lock(mutex_);
   --at_work_;
@@ -236,8 +237,8 @@ void Conductor::throw_timeout(const Awaited& what, std::span<const StepId> steps
       frontier_.done(step)));
 }
 
-// The group bounds each collective by its own timeout and reports the culprit; this bound is the backstop,
-// and allows a collective as long again before it speaks first.
+// The group bounds each collective by its own timeout, and can name the rank at fault. So this wait allows
+// twice that time, and gives up only if the group did not.
 template <typename Condition>
 void Conductor::wait(Lock& lock, const Awaited& what, std::span<const StepId> steps, Condition condition) {
   if (failure_) std::rethrow_exception(failure_);

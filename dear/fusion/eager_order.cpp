@@ -10,11 +10,11 @@ namespace dear::fusion {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Branches tried, so that chunks times branches stay a matter of milliseconds.
+// Bounds the number of branches that are tried, so that an order takes some milliseconds.
 constexpr std::size_t kBranchesTimesChunks = 10'000;
 constexpr std::size_t kMostBranches = 200;
 constexpr std::size_t kFewestBranches = 8;
-// Of moves: transfers played in all, and how far one goes.
+// Bounds of moves: transfers played in all, and how far a transfer is moved.
 constexpr std::size_t kMostPlayed = 500'000;
 constexpr std::size_t kFarthestMove = 6;
 
@@ -31,7 +31,7 @@ struct Sequence {
   std::vector<double> begin;  // by position
 };
 
-// A job that is waited for, and what makes it urgent.
+// A job that waits to begin, and its urgency.
 struct Waiting {
   double key;
   Job job;
@@ -90,7 +90,7 @@ class Sequencer {
     return seconds;
   }
 
-  // Of what may begin, the job with the longest tail.
+  // The sequence in which always the job with the longest tail goes next, of those that may begin.
   [[nodiscard]] Sequence by_tails(const Windows& windows) const {
     Earliest coming;
     for (Job chunk = 0; chunk < count_; ++chunk) coming.push({windows.head[chunk], chunk});
@@ -113,7 +113,7 @@ class Sequencer {
     return sequence;
   }
 
-  // The same transfers with the quicker of two orders of updates, and without waits that no data asks for.
+  // The order with the same transfers, the quicker of two orders of updates, and no waits but those for data.
   [[nodiscard]] EagerOrder order_of(const std::vector<Job>& jobs) const {
     EagerOrder by_scatters, by_gathers;
     for (const Job job : jobs) {
@@ -182,8 +182,8 @@ class Sequencer {
   }
 
  private:
-  // Single transfers a little earlier or later, as long as that helps: what waits for an update is not seen
-  // by the branches.
+  // Moves single transfers a little earlier or later as long as that helps, because branching does not see
+  // waits for updates.
   [[nodiscard]] EagerOrder with_moves(EagerOrder best) const {
     const std::size_t size = best.network.size();
     if (size * size * kFarthestMove > kMostPlayed) return best;
@@ -202,7 +202,7 @@ class Sequencer {
     return best;
   }
 
-  // Of seconds without an end if a gather would come before its reduce-scatter.
+  // With infinite seconds if a gather would come before its reduce-scatter.
   [[nodiscard]] EagerOrder with_move(const std::vector<HalfTransfer>& network, std::size_t from,
                                      std::size_t to) const {
     std::vector<Job> jobs;
@@ -225,7 +225,8 @@ class Sequencer {
     return job < count_ ? chunks_[job].scatter : chunks_[job - count_].gather;
   }
 
-  // An all-gather begins after its reduce-scatter and the update, so each says something of the other.
+  // An all-gather begins after its reduce-scatter and the update, so the window of each limits that of the
+  // other.
   void sharpen(Windows& windows) const {
     for (Job chunk = 0; chunk < count_; ++chunk) {
       const TimedChunk& of = chunks_[chunk];
@@ -236,9 +237,9 @@ class Sequencer {
     }
   }
 
-  // The jobs that make the sequence as long as it is run without a gap; where the first of them waited for an
-  // update, its reduce-scatter ends such a run before. The last job that is less urgent than the final one of
-  // its run holds up all between: it goes behind these, or before all of them.
+  // The jobs that make the sequence as long as it is form a run without a gap; where the first of them waited
+  // for an update, its reduce-scatter ends another run before. The last job that is less urgent than the
+  // final job of its run delays all jobs between the two: it goes behind these, or before all of them.
   void branch(const Windows& windows, const Sequence& sequence, std::vector<Windows>& open) const {
     const std::vector<Job>& jobs = sequence.jobs;
     const auto end_of = [&](std::size_t at) { return sequence.begin[at] + seconds_of(jobs[at]); };

@@ -15,7 +15,7 @@ namespace {
 
 constexpr BucketId kNoBucket = std::numeric_limits<BucketId>::max();
 
-// What is never split: a layer's own tensors of one dtype.
+// A layer's own tensors of one dtype, which are never split.
 struct Unit {
   DType dtype = DType::f32;
   std::int64_t bytes = 0;

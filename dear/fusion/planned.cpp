@@ -27,7 +27,7 @@ fusion::Borders borders_for_all_reduces(const fusion::LayerUnits& units, const c
     for (std::size_t after = begin + 1; after <= count && units.together(begin, after - 1); ++after) {
       const double ends =
           std::max(end[after], units.ready[begin]) + times.all_reduce(units.bytes(begin, after));
-      // Of equals the larger bucket.
+      // Among equals, the larger bucket is taken.
       if (ends <= end[begin]) {
         end[begin] = ends;
         next[begin] = after;
@@ -39,9 +39,9 @@ fusion::Borders borders_for_all_reduces(const fusion::LayerUnits& units, const c
   return borders;
 }
 
-// ---- Decoupled.
+// ---- Decoupled: the recursion of [Note: borders].
 
-// Buckets of all units before a border.
+// The buckets of all units before a border, as far as the recursion needs to know them.
 struct Label {
   double scatters = 0;     // sum of reduce-scatters
   double scattered = 0;    // end of the last, counted from the begin of backward
@@ -108,7 +108,8 @@ class Decoupled {
     return longer;
   }
 
-  // What it can become at best: all that is left as one bucket, needed after everything else.
+  // A lower bound of what `label` can become: all units that are left as one bucket, which is needed after
+  // everything else.
   [[nodiscard]] double promise(const Label& label, std::size_t border) const {
     if (border == units_.count()) return seconds(label);
     const std::int64_t rest = units_.bytes(border, units_.count());

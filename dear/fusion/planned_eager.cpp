@@ -45,7 +45,7 @@ class Search {
         ->second;
   }
 
-  // Buckets that end before they hold so many bytes.
+  // The borders of buckets that end before they hold so many bytes.
   [[nodiscard]] Borders by_size(std::int64_t most) const {
     Borders borders = {0};
     for (std::size_t unit = 1; unit < units_.count(); ++unit)
@@ -107,14 +107,14 @@ class Search {
     }
   }
 
-  // The border at `unit`, if it is still there, to one so many units away, before which no other lies.
+  // Moves the border at `unit`, if it is still there, by so many units, unless another border is in between.
   bool moved(Borders& borders, Score& known, std::size_t unit, int step) {
     const auto at = std::lower_bound(borders.begin(), borders.end(), unit);
     if (*at != unit || budget_ == 0) return false;
     const auto to = static_cast<std::ptrdiff_t>(unit) + step;
     if (to <= static_cast<std::ptrdiff_t>(*(at - 1)) || to >= static_cast<std::ptrdiff_t>(*(at + 1)))
       return false;
-    // Whichever bucket grows must not come to mix dtypes.
+    // The bucket that grows must not mix dtypes.
     if (step > 0 ? !units_.together(*(at - 1), static_cast<std::size_t>(to) - 1)
                  : !units_.together(static_cast<std::size_t>(to), *(at + 1) - 1))
       return false;

@@ -9,7 +9,7 @@
 namespace dear {
 namespace {
 
-// Buckets are known by their first tensors wherever they are runs of layers, and these are.
+// Buckets by size are consecutive layers, so the first tensors of all buckets identify the grouping.
 std::string key_of(const Grouping& grouping) {
   std::string key;
   for (const Bucket& bucket : grouping.buckets()) key += std::to_string(bucket.tensors.front()) + " ";

@@ -18,7 +18,7 @@ SteadyTime time_point(double seconds) {
 
 }  // namespace
 
-// The kernel rounds a thread's sleeps up by its slack, 50 us unless said otherwise.
+// The kernel lets a thread sleep longer by up to its timer slack, 50 us by default.
 RealTime::RealTime() : slack_(static_cast<unsigned long>(std::max(0, prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0)))) {
   prctl(PR_SET_TIMERSLACK, 1000UL, 0, 0, 0);
 }

@@ -17,7 +17,7 @@
 namespace dear {
 namespace {
 
-// Computation that lasts as long as it is said to.
+// The executor of computation: each step lasts as long as it is said to.
 class SleepingExecutor final : public exec::LaneExecutor {
  public:
   SleepingExecutor(std::vector<double> seconds, RealTime& time) : seconds_(std::move(seconds)), time_(time) {}
@@ -30,6 +30,7 @@ class SleepingExecutor final : public exec::LaneExecutor {
   RealTime& time_;
 };
 
+// The executor of the network lane, which tells the clock what it has to wait for.
 class RealNetwork final : public exec::LaneExecutor {
  public:
   RealNetwork(Group group, std::vector<wire::BucketWire::Flat> buckets, RealTime& time)
@@ -64,7 +65,7 @@ std::vector<wire::BucketWire::Flat> allocate(const Workload& workload, const Gro
   return flats;
 }
 
-// Compute and update steps alone; what the group does takes the time that it takes.
+// Of compute and update steps; collectives are real and take the time that they take.
 std::vector<double> seconds_of_steps(const Schedule& schedule, const Workload& workload,
                                      const Grouping& grouping, int ranks) {
   return sim::step_seconds(schedule, workload, grouping, Link{}, ranks);

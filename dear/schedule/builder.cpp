@@ -13,7 +13,7 @@ namespace {
 
 struct AddWork {
   Digest& digest;
-  // The index of the alternative keeps apart works of equal numbers.
+  // The index of the alternative tells apart, say, forward and backward of one layer.
   void operator()(const Forward& work) const { digest.add(0).add(work.layer); }
   void operator()(const Backward& work) const { digest.add(1).add(work.layer); }
   void operator()(const Commit&) const { digest.add(2); }
@@ -36,7 +36,7 @@ struct AddWork {
   }
 };
 
-// Counts stand before lists, so that no two different schedules give the same sequence of values.
+// The length of each list stands before it, so that different schedules give different sequences of values.
 std::uint64_t digest_of(const Schedule& schedule, const Workload& workload, const Grouping& grouping) {
   Digest digest;
   digest.add(schedule.policy());

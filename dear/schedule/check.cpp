@@ -28,19 +28,19 @@ bool may_stand_on(const Work& work, LaneKind kind) {
   return kind == LaneKind::compute;
 }
 
-// Whether steps come before others. Mostly an edge or a lane says so; only where none does are paths
-// searched, which keeps a check as cheap as the schedule is long.
+// Whether steps come before others. Mostly a single edge or the order of a lane shows it. Paths are searched
+// only where neither does, so the time of a check grows with the length of the schedule and no faster.
 class Order {
  public:
   explicit Order(const Schedule& schedule)
       : schedule_(schedule), precedence_(schedule.steps().size(), edges_with_lanes(schedule)) {}
 
-  // `from` of so many iterations earlier ends before `to` begins: an edge or a lane says so.
+  // Whether an edge or a lane makes `to` wait for `from` of so many iterations earlier.
   bool stated(StepId from, StepId to, std::uint8_t iterations) const {
     const bool same_lane = schedule_.steps()[from].lane == schedule_.steps()[to].lane;
     return (same_lane && (iterations > 0 || from < to)) || precedence_.has_edge(from, to, iterations);
   }
-  // Some path says so.
+  // Whether some path does.
   bool before(StepId from, StepId to, std::uint8_t iterations) {
     if (stated(from, to, iterations)) return true;
     if (crossings_.empty() || from != searched_) {
@@ -57,8 +57,9 @@ class Order {
   std::vector<std::uint8_t> crossings_;  // from it; empty before the first search
 };
 
-// Whether the publisher gathers what the iteration before has updated: it does not follow the update in its
-// own. `forward` is one that reads it. What edges say is looked at first, for a search costs all of them.
+// Whether the publisher gathers what the iteration before has updated, because it does not follow the update
+// of its own iteration. `forward` is a step that reads what it gathers. Edges are looked at first, because a
+// search visits all of them.
 bool gathers_ahead(Order& order, StepId update, StepId publisher, StepId forward) {
   if (update == publisher || order.stated(update, publisher, 0)) return false;
   if (order.stated(update, publisher, 1) && order.stated(publisher, forward, 0)) return true;

@@ -14,7 +14,7 @@ Range ScheduleCheck::chunk_of(StepId step) const {
   return std::get<Communicate>(work).chunk;
 }
 
-// The reductions carry every byte once.
+// Checks that the reductions carry every byte of the bucket once.
 void ScheduleCheck::coverage(BucketId bucket, std::vector<StepId> reductions) const {
   std::stable_sort(reductions.begin(), reductions.end(),
                    [&](StepId a, StepId b) { return chunk_of(a).begin < chunk_of(b).begin; });
@@ -73,8 +73,8 @@ ScheduleCheck::BucketSteps ScheduleCheck::part_of(const BucketSteps& steps, Step
           .updates = same_chunk(steps.updates)};
 }
 
-// Shards lie where a reduce-scatter has left them, so all other collectives of the bucket are of the same
-// ranks; and what is scattered inside nodes is not complete before it was added up across them.
+// Checks process groups. Shards are where the reduce-scatter left them, so all other collectives of the
+// bucket are of the same ranks. Shards inside nodes are complete only after they were added up across nodes.
 void ScheduleCheck::same_group(const BucketSteps& steps) const {
   const auto group_of = [&](StepId step) {
     return std::get<Communicate>(schedule_.steps()[step].work).group;

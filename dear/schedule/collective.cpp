@@ -44,9 +44,9 @@ double seconds_of(const Communicate& work, const Workload& workload, const Group
   return seconds_of(work.collective, bytes, times);
 }
 
-double seconds_of_joint(Collective op, std::int64_t begin, std::int64_t end,
+double seconds_of_joint(Collective collective, std::int64_t begin, std::int64_t end,
                         const cost::CollectiveTimes& times) {
-  return seconds_of(op, end, times) - (begin > 0 ? seconds_of(op, begin, times) : 0);
+  return seconds_of(collective, end, times) - (begin > 0 ? seconds_of(collective, begin, times) : 0);
 }
 
 double seconds_of(const Update& work, const Workload& workload, const Grouping& grouping, int shards) {

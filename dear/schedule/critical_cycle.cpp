@@ -12,10 +12,10 @@
 namespace dear {
 namespace {
 
-// Cycle improvement: as long as some cycle beats the rate known so far, take its rate. A cycle beats rate R
-// when its weights seconds - R * back add up to more than nothing, which Bellman-Ford finds for longest
-// paths. Taken in the order of the iteration one pass settles all that crosses no iteration, so few passes
-// are needed.
+// Cycle improvement: as long as some cycle has a larger mean than the rate R found so far, R becomes the mean
+// of that cycle. Such a cycle has a positive sum of the weights seconds - R * back, which Bellman-Ford finds
+// for longest paths. If edges are relaxed in the order of the iteration, one pass settles all paths that
+// cross no iteration, so few passes are needed.
 class CycleFinder {
  public:
   CycleFinder(const Schedule& schedule, const std::vector<double>& seconds)
@@ -25,7 +25,7 @@ class CycleFinder {
     for (std::size_t i = 0; i < order.size(); ++i) position[order[i]] = i;
     std::stable_sort(edges_.begin(), edges_.end(),
                      [&](const Edge& a, const Edge& b) { return position[a.from] < position[b.from]; });
-    // A smaller gain is rounding.
+    // Smaller gains are rounding.
     threshold_ = 1e-13 * std::accumulate(seconds.begin(), seconds.end(), 0.0);
   }
 

@@ -13,22 +13,20 @@
 #include "dear/base/units.h"
 #include "dear/trace/intervals.h"
 
-// [Note: what is counted] Per rank, on the rank's own spans:
-// - The window of an iteration begins with the first work of that iteration on the lane "compute" and ends
-// where the
-//   window of the next begins; the last one ends with the rank's last span. Everything below is measured
-//   inside of windows, whichever iteration a span belongs to: an all-gather that runs under the next forward
-//   counts there.
-// - Work on the compute lane is any span that is neither a wait nor communication, less the waits on that
-// lane: a live
-//   forward span contains the waits for its parameters, and nothing is computed while they last.
-// - Communication is the time with at least one communication span running, on any lane.
+// [Note: what is counted] For each rank, on the rank's own spans:
+// - The window of an iteration begins with the first work of that iteration on the lane "compute", and
+//   ends where the window of the next iteration begins. The last window ends with the rank's last span.
+//   Everything below is measured in windows, whichever iteration a span belongs to: an all-gather under
+//   the next forward counts there.
+// - Work on the compute lane is every span that is neither a wait nor communication, without the waits on
+//   that lane: a live forward span contains the waits for its parameters, in which nothing is computed.
+// - Communication is the time in which at least one communication span runs, on any lane.
 // - Exposed communication is the time without work on the compute lane in which communication runs or the
-// compute lane
-//   waits. A live trace shows it as wait spans, a simulated one as gaps under which the network works. A wait
-//   counts also when nothing is on this rank's wire: then it is for a slower rank. An idle gap without either
-//   is not exposed.
-// - An update on a lane of its own is no work of the compute lane: it may run while that lane waits.
+//   compute lane waits. A live trace shows it as wait spans, a simulated one as gaps under which the
+//   network works. A wait counts even if this rank sends and receives nothing: then it waits for a slower
+//   rank. An idle gap with neither is not exposed.
+// - An update on a lane of its own is no work of the compute lane, because it may run while that lane
+//   waits.
 namespace dear {
 namespace {
 

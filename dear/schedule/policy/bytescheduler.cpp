@@ -10,8 +10,9 @@
 namespace dear {
 namespace {
 
-// The implementation's, which counts elements of four bytes: a tensor is cut into partitions, and so much may
-// be on its way at once, which nothing more urgent can overtake.
+// As in the implementation, which counts elements of four bytes: the size of the partitions that tensors are
+// cut into, and the most bytes that are on their way at once. Nothing more urgent overtakes what is on its
+// way.
 constexpr std::int64_t kPartitionBytes = 4'000'000;
 constexpr std::int64_t kCreditBytes = 16'000'000;
 
@@ -19,9 +20,9 @@ Grouping per_tensor(const Workload& workload, const cost::CollectiveTimes&) {
   return group_backward(workload, [](const Bucket&, std::size_t, TensorId) { return true; });
 }
 
-// Whenever there is credit, the next partition of the ready bucket nearest to the input. All of an iteration
-// is through before the next backward, so one backward is all iterations. See [Note: orders found at run
-// time].
+// Whenever there is credit, sends the next partition of the ready bucket that is nearest to the input. All
+// partitions of an iteration arrive before the next backward, so one backward stands for all iterations. See
+// [Note: orders found at run time].
 std::vector<Chunk> by_priority(const Workload& workload, const Grouping& grouping,
                                const cost::CollectiveTimes& times) {
   struct InFlight {

@@ -6,8 +6,8 @@ namespace {
 constexpr std::int64_t kFirstBytes = 1 * kMiB;
 constexpr std::int64_t kBucketBytes = 25 * kMiB;
 
-// A bucket is full as soon as it has reached its size. The first in the order of backward is small, so that
-// communication begins early.
+// A bucket is closed as soon as it has reached its size. The first bucket in the order of backward is small,
+// so that communication begins early.
 Grouping by_reached_size(const Workload& workload, const cost::CollectiveTimes&) {
   return group_backward(workload, [](const Bucket& bucket, std::size_t index, TensorId) {
     return bucket.bytes >= (index == 0 ? kFirstBytes : kBucketBytes);

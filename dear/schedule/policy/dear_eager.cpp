@@ -10,8 +10,8 @@ struct Transport {
   fusion::EagerOrder order;
 };
 
-// In chunks where that is quicker than whole: a chunk more is a start-up more. Where nothing is known of
-// times, as the grouping says.
+// Buckets travel in chunks if that is quicker than whole, since every chunk adds start-up time. Without times
+// they travel as the grouping says.
 Transport best_transport(const Workload& workload, const Grouping& grouping,
                          const cost::CollectiveTimes& times) {
   const double compute = workload.forward_seconds() + workload.backward_seconds();
@@ -28,20 +28,21 @@ Transport best_transport(const Workload& workload, const Grouping& grouping,
 
 }  // namespace
 
-// [Note: gathering under the backward] The all-gather of a bucket writes its parameters, and a backward that
-// still reads them must not see that. On one rank it cannot: the gather follows the update of the rank's own
-// shard, that the reduce-scatter, and that the backward of every layer that uses the bucket. Nor can a rank
-// write to, or send to, another one that is not so far: a reduce-scatter ends on no rank before every rank
-// has begun it, since each needs something of all, and no rank begins it before its own backward of all these
-// layers. So when one rank's gather begins every rank is done with the old parameters. (Ranks may therefore
-// even share one copy of them.) The schedule says it with edges of its own.
+// [Note: gathering under the backward] The all-gather of a bucket writes its parameters while other layers
+// are still in their backward. No backward that reads these parameters sees it. On one rank, the gather
+// follows the update of the rank's own shard, the update follows the reduce-scatter, and that follows the
+// backward of every layer that uses the bucket. Nor does a rank write or send too early to another rank: a
+// reduce-scatter ends on no rank before every rank has begun it, since each rank needs something of all
+// others, and no rank begins it before its own backward of all these layers. So when the gather of one rank
+// begins, every rank is done with the old parameters, and ranks may even share one copy of them. The schedule
+// has edges of its own for this.
 Schedule make_dear_eager(const Workload& workload, const Grouping& grouping,
                          const cost::CollectiveTimes& times) {
   Iteration iteration(workload, grouping, "dear-eager");
   const LaneId updates = iteration.add_update_lane();
   const auto [chunks, order] = best_transport(workload, grouping, times);
-  // Steps of a lane stand in its order, and an edge needs both its steps; so updates, which stand on another
-  // lane than what they wait for and what waits for them, are added in between in an order of their own.
+  // An edge needs both its steps, and steps are added in the order of their lane. So updates, whose lane has
+  // an order of its own, are added when the first gather needs them.
   std::vector<StepId> scattered(chunks.size()), updated(chunks.size());
   std::size_t next_update = 0;
   std::vector<bool> is_updated(chunks.size(), false);

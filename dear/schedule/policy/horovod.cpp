@@ -10,7 +10,8 @@ namespace {
 constexpr std::int64_t kFusionBytes = 64 * kMiB;
 constexpr double kCycleSeconds = 1e-3;
 
-// Rank 0 gathers what every rank has ready and broadcasts what goes next, both along binomial trees.
+// The negotiation: rank 0 gathers which tensors are ready on every rank, and broadcasts which go next, along
+// binomial trees.
 double negotiation_seconds(const cost::CollectiveTimes& times) {
   return 2 * std::ceil(std::log2(times.ranks)) * times.message_seconds;
 }
@@ -20,8 +21,9 @@ double beyond_launch(const cost::CollectiveTimes& times) {
   return std::max(0.0, negotiation_seconds(times) - times.launch_seconds);
 }
 
-// What was ready by the same cycle travels together, as far as the fusion buffer holds it. A cycle begins
-// with the backward, and each takes at least its negotiation. See [Note: orders found at run time].
+// Tensors that are ready in the same cycle travel together, as far as they fit into the fusion buffer. The
+// first cycle begins with the backward, and each takes at least as long as its negotiation. See [Note: orders
+// found at run time].
 Grouping by_cycle(const Workload& workload, const cost::CollectiveTimes& times) {
   validate(workload);
   const std::vector<LayerId> owners = owner_of(workload);

@@ -3,7 +3,8 @@
 namespace dear {
 namespace {
 
-// Of elements: the default of Megatron-Core, or so much for each rank that its shards are not too small.
+// Elements of a bucket: the default of Megatron-Core, or as many for each rank that shards do not get too
+// small.
 constexpr std::int64_t kBucketElements = 40'000'000;
 constexpr std::int64_t kElementsByRank = 1'000'000;
 

@@ -7,12 +7,12 @@
 namespace dear {
 namespace {
 
-// Two all-reduces and the one of both end so much apart that it is no rounding.
+// How much earlier, as a part of the time, one all-reduce of both must end than two; less is rounding.
 constexpr double kGain = 1e-9;
 
-// By layer: whether it begins a bucket in the order of backward. A layer's gradients join those that wait
-// before them when one all-reduce of all is through sooner than two. For alpha-beta times that is the paper's
-// condition, that they are ready less than one start-up after the others could begin.
+// For each layer, whether it begins a bucket in the order of backward. The gradients of a layer join those
+// that wait before them if one all-reduce of all ends sooner than two. For alpha-beta times this is the
+// condition of the paper: they are ready less than one start-up time after the others could begin.
 std::vector<bool> begin_buckets(const Workload& workload, const cost::CollectiveTimes& times) {
   const std::vector<LayerId> owners = owner_of(workload);
   const std::vector<double> ready = backward_ends(workload);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kGrainBytes = 4 * kKiB;  // blocks are cut at multiples of it
 
-// The most, in whole grains, that takes at most so long.
+// The most bytes, a multiple of the grain, whose all-reduce takes at most `seconds`.
 std::int64_t bytes_within(double seconds, std::int64_t most, const cost::CollectiveTimes& times) {
   std::int64_t fits = -1, beyond = most / kGrainBytes + 1;
   while (beyond - fits > 1) {
@@ -21,10 +21,10 @@ std::int64_t bytes_within(double seconds, std::int64_t most, const cost::Collect
   return std::max<std::int64_t>(fits, 0) * kGrainBytes;
 }
 
-// Two phases. Under the backward: buckets whole, of those that are ready the nearest to the input; one that
-// would reach beyond the end of the backward is cut there, if what goes before takes longer than the start-up
-// that the cut adds. Under the forward: what is left, whole and in forward order. See [Note: orders found at
-// run time].
+// Two phases. Under the backward, of the buckets that are ready the one nearest to the input goes next,
+// whole. A bucket that would last beyond the end of the backward is cut there, if its first part takes longer
+// than the start-up time that the cut adds. Under the forward, the rest goes whole and in forward order. See
+// [Note: orders found at run time].
 std::vector<Chunk> in_two_phases(const Workload& workload, const Grouping& grouping,
                                  const cost::CollectiveTimes& times) {
   const std::vector<double> ready = ready_seconds(workload, grouping);

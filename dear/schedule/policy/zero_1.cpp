@@ -3,8 +3,8 @@
 namespace dear {
 namespace {
 
-// All updates come before the first all-gather, which is of the bucket that is updated last; and every
-// forward follows the last.
+// All updates come before the first all-gather, which is that of the bucket that is updated last. Every
+// forward follows the last all-gather.
 Schedule make_zero_1(const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes&) {
   Iteration iteration(workload, grouping, "zero-1");
   std::vector<StepId> scattered(grouping.size()), updated(grouping.size());
