@@ -8,9 +8,7 @@ namespace dear {
 Schedule make_dear(const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes&) {
   Iteration iteration(workload, grouping, "dear");
   const LaneId updates = iteration.add_update_lane();
-  std::vector<StepId> scattered(grouping.size());
-  for (const BucketId bucket : iteration.backward_order())
-    scattered[bucket] = iteration.reduce(Collective::reduce_scatter, bucket);
+  const std::vector<StepId> scattered = iteration.reduce_all(Collective::reduce_scatter);
   for (const BucketId bucket : iteration.forward_order()) {
     const StepId updated = iteration.update(UpdateScope::shard, bucket, updates, scattered[bucket]);
     iteration.publish(bucket, iteration.gather(Payload::parameters, bucket, updated));

@@ -5,24 +5,24 @@
 namespace dear {
 namespace {
 
-struct Transport {
+struct OrderedChunks {
   std::vector<fusion::TimedChunk> chunks;
   fusion::EagerOrder order;
 };
 
 // Buckets travel in chunks if that is quicker than whole, since every chunk adds start-up time. Without times
 // they travel as the grouping says.
-Transport best_transport(const Workload& workload, const Grouping& grouping,
+OrderedChunks best_order(const Workload& workload, const Grouping& grouping,
                          const cost::CollectiveTimes& times) {
   const double compute = workload.forward_seconds() + workload.backward_seconds();
   const auto with = [&](fusion::Cutting cutting) {
-    Transport made{.chunks = fusion::chunks_of(workload, grouping, times, cutting), .order = {}};
+    OrderedChunks made{.chunks = fusion::chunks_of(workload, grouping, times, cutting), .order = {}};
     made.order = fusion::eager_order(made.chunks, compute);
     return made;
   };
-  Transport cut = with(fusion::Cutting::in_chunks);
+  OrderedChunks cut = with(fusion::Cutting::in_chunks);
   if (!times.reduce_scatter || compute == 0) return cut;
-  Transport whole = with(fusion::Cutting::whole);
+  OrderedChunks whole = with(fusion::Cutting::whole);
   return cut.order.seconds < whole.order.seconds ? cut : whole;
 }
 
@@ -40,7 +40,7 @@ Schedule make_dear_eager(const Workload& workload, const Grouping& grouping,
                          const cost::CollectiveTimes& times) {
   Iteration iteration(workload, grouping, "dear-eager");
   const LaneId updates = iteration.add_update_lane();
-  const auto [chunks, order] = best_transport(workload, grouping, times);
+  const auto [chunks, order] = best_order(workload, grouping, times);
   // An edge needs both its steps, and steps are added in the order of their lane. So updates, whose lane has
   // an order of its own, are added when the first gather needs them.
   std::vector<StepId> scattered(chunks.size()), updated(chunks.size());

@@ -10,9 +10,7 @@ Schedule make_dear_replicated(const Workload& workload, const Grouping& grouping
                               const cost::CollectiveTimes&) {
   Iteration iteration(workload, grouping, "dear-replicated");
   const LaneId updates = iteration.add_update_lane();
-  std::vector<StepId> scattered(grouping.size());
-  for (const BucketId bucket : iteration.backward_order())
-    scattered[bucket] = iteration.reduce(Collective::reduce_scatter, bucket);
+  const std::vector<StepId> scattered = iteration.reduce_all(Collective::reduce_scatter);
   for (const BucketId bucket : iteration.forward_order()) {
     const StepId gathered = iteration.gather(Payload::gradients, bucket, scattered[bucket]);
     if (bucket == 0) iteration.edge(iteration.commit(), gathered);  // the lane's order passes it on

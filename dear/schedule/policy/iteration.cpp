@@ -68,6 +68,12 @@ StepId Iteration::reduce(Collective collective, BucketId bucket, Range chunk, Pr
   return step;
 }
 
+std::vector<StepId> Iteration::reduce_all(Collective collective) {
+  std::vector<StepId> reduced(layers_of_bucket_.size());
+  for (const BucketId bucket : backward_order()) reduced[bucket] = reduce(collective, bucket);
+  return reduced;
+}
+
 StepId Iteration::reduce_across(BucketId bucket, StepId after) {
   const StepId step = builder_.add(Communicate{Collective::all_reduce, Payload::gradients, bucket,
                                                kWholeBucket, ProcessGroup::across_nodes},

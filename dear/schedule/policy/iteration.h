@@ -40,6 +40,8 @@ class Iteration {
   // one bucket that are all-reduced follow its first.
   StepId reduce(Collective collective, BucketId bucket, Range chunk = kWholeBucket,
                 ProcessGroup group = ProcessGroup::all);
+  // Of every bucket, in backward order. The steps, by bucket.
+  std::vector<StepId> reduce_all(Collective collective);
   // Of the shards that a reduction inside nodes has left.
   StepId reduce_across(BucketId bucket, StepId after);
   StepId gather(Payload payload, BucketId bucket, StepId after, Range chunk = kWholeBucket,

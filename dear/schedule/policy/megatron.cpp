@@ -18,9 +18,7 @@ Grouping by_elements(const Workload& workload, const cost::CollectiveTimes& time
 Schedule make_megatron(const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes&) {
   Iteration iteration(workload, grouping, "megatron");
   iteration.gather_under_forward();
-  std::vector<StepId> scattered(grouping.size());
-  for (const BucketId bucket : iteration.backward_order())
-    scattered[bucket] = iteration.reduce(Collective::reduce_scatter, bucket);
+  const std::vector<StepId> scattered = iteration.reduce_all(Collective::reduce_scatter);
   for (const BucketId bucket : iteration.backward_order())
     iteration.parameters_from(
         iteration.update(UpdateScope::shard, bucket, iteration.compute_lane(), scattered[bucket]), bucket);

@@ -3,9 +3,7 @@
 namespace dear {
 
 Schedule make_wait_free(Iteration iteration) {
-  std::vector<StepId> reduced(iteration.forward_order().size());
-  for (const BucketId bucket : iteration.backward_order())
-    reduced[bucket] = iteration.reduce(Collective::all_reduce, bucket);
+  const std::vector<StepId> reduced = iteration.reduce_all(Collective::all_reduce);
   for (const BucketId bucket : iteration.backward_order())
     iteration.publish(
         bucket, iteration.update(UpdateScope::whole, bucket, iteration.compute_lane(), reduced[bucket]));

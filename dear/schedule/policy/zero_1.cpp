@@ -7,9 +7,8 @@ namespace {
 // forward follows the last all-gather.
 Schedule make_zero_1(const Workload& workload, const Grouping& grouping, const cost::CollectiveTimes&) {
   Iteration iteration(workload, grouping, "zero-1");
-  std::vector<StepId> scattered(grouping.size()), updated(grouping.size());
-  for (const BucketId bucket : iteration.backward_order())
-    scattered[bucket] = iteration.reduce(Collective::reduce_scatter, bucket);
+  const std::vector<StepId> scattered = iteration.reduce_all(Collective::reduce_scatter);
+  std::vector<StepId> updated(grouping.size());
   for (const BucketId bucket : iteration.backward_order())
     updated[bucket] =
         iteration.update(UpdateScope::shard, bucket, iteration.compute_lane(), scattered[bucket]);
