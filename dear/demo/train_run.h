@@ -19,9 +19,9 @@ using StepListener = std::function<void(std::int64_t done, double loss)>;
 // One policy of a training job.
 struct TrainRun {
   std::string policy;
-  bool record_trace = false;         // fills TrainResult::trace and TrainResult::profile
-  std::int64_t sample = 0;           // characters to generate at the end
-  bool until_settled = false;        // ends early, when tuning has settled
+  bool record_trace = false;     // fills TrainResult::trace and TrainResult::profile
+  std::int64_t sample = 0;       // characters to generate at the end
+  bool until_settled = false;    // ends early, when tuning has settled
   std::vector<Range> counted{};  // steps that TrainResult::times are of; none: counted_of_run()
 };
 

@@ -34,8 +34,9 @@ namespace dear::exec {
 // however far the lanes have come. A wait for them in this time throws a ScheduleError at once, because the
 // lanes may need the rest of the backward to go on.
 //
-// Threads: methods marked [program] are called from the one thread that trains; executors call ended() from any
-// thread. After a failure the conductor starts nothing more, and every [program] method throws the failure.
+// Threads: methods marked [program] are called from the one thread that trains; executors call ended() from
+// any thread. After a failure the conductor starts nothing more, and every [program] method throws the
+// failure.
 class Conductor {
  public:
   struct Options {
@@ -46,10 +47,11 @@ class Conductor {
   // Runs an update on the calling thread: for updates on the compute lane.
   using Updater = std::function<void(const Update&)>;
 
-  // `network` and `update` must outlive this object. Their start() must return at once, and be followed by one call of
-  // ended() from any thread; or it may throw, which is a failure. ScheduleError for a schedule that can only be simulated,
-  // or that has several network lanes.
-  Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecutor& update, Updater inline_update, Options options);
+  // `network` and `update` must outlive this object. Their start() must return at once, and be followed by
+  // one call of ended() from any thread; or it may throw, which is a failure. ScheduleError for a schedule
+  // that can only be simulated, or that has several network lanes.
+  Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecutor& update, Updater inline_update,
+            Options options);
 
   // [program] Reports that every gradient of the layer is in its bucket. At most once an iteration; commit()
   // reports the layers that were not reported.

@@ -164,9 +164,9 @@ TEST(Conductor, ABucketInPiecesIsWholeWithItsLastPiece) {
     for (int steps = 0; steps < 12; ++steps) {
       if (steps == commits_after) run.conductor.commit();
       committed = committed || steps == commits_after;
-      ManualExecutor& executor = run.network.started.empty() || (!run.update.started.empty() && random() % 2 == 0)
-                           ? run.update
-                           : run.network;
+      ManualExecutor& executor =
+          run.network.started.empty() || (!run.update.started.empty() && random() % 2 == 0) ? run.update
+                                                                                            : run.network;
       ASSERT_FALSE(executor.started.empty());
       ended.insert(executor.started.front().step);
       run.end(executor);
@@ -272,7 +272,8 @@ TEST(Conductor, RefusesSeveralNetworkLanes) {
   const StepId commit = builder.add(Commit{}, compute);
   for (const BucketId bucket : {1U, 0U}) {
     const StepId reduced = builder.add(
-        Communicate{Collective::all_reduce, Payload::gradients, bucket, kWholeBucket, ProcessGroup::all}, lanes.at(bucket));
+        Communicate{Collective::all_reduce, Payload::gradients, bucket, kWholeBucket, ProcessGroup::all},
+        lanes.at(bucket));
     const StepId updated = builder.add(Update{UpdateScope::whole, bucket}, compute);
     builder.edge(backward.at(bucket), reduced).edge(reduced, updated).edge(commit, updated);
     builder.edge(updated, backward.at(bucket), 1).edge(updated, forward.at(bucket), 1);

@@ -8,13 +8,13 @@
 #include "dear/schedule/frontier.h"
 #include "dear/schedule/schedule.h"
 
-// Runs of a simulation or a replay: a Frontier, an executor for each kind of lane, and a clock (conductor.h is for live
-// training). In a simulation all executors are models and the clock is an event queue. In a replay the network is real,
-// and computation is a sleep.
+// Runs of a simulation or a replay: a Frontier, an executor for each kind of lane, and a clock (conductor.h
+// is for live training). In a simulation all executors are models and the clock is an event queue. In a
+// replay the network is real, and computation is a sleep.
 namespace dear::exec {
 
-// Executes the steps of a lane, for real, modelled or timed. start() returns at once; the end of the step is told to the
-// clock or the OnStepEnd that the executor was made with.
+// Executes the steps of a lane, for real, modelled or timed. start() returns at once; the end of the step is
+// told to the clock or the OnStepEnd that the executor was made with.
 class LaneExecutor {
  public:
   virtual ~LaneExecutor() = default;
@@ -42,8 +42,8 @@ struct StepSpan {
   double end_seconds;
 };
 
-// How the run of a step ended. An executor with threads of its own tells it once for each start() that returned, from any
-// thread.
+// How the run of a step ended. An executor with threads of its own tells it once for each start() that
+// returned, from any thread.
 struct StepEnd {
   StepSpan span;               // without times after an error
   std::exception_ptr error{};  // null: the step is done

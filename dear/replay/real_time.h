@@ -16,8 +16,8 @@ namespace dear {
 // an executor reports it. now_seconds() is the latest end that next() returned: when a step was due, not when
 // the caller woke.
 //
-// Threads: begin(), end_at(), next() and now_seconds() are for the thread that drives the replay, the other methods for
-// any.
+// Threads: begin(), end_at(), next() and now_seconds() are for the thread that drives the replay, the other
+// methods for any.
 class RealTime final : public exec::Completions {
  public:
   RealTime();

@@ -52,7 +52,8 @@ class RealNetwork final : public exec::LaneExecutor {
   wire::BucketWire wire_;
 };
 
-std::vector<wire::BucketWire::Flat> allocate(const Workload& workload, const Grouping& grouping, Group& group) {
+std::vector<wire::BucketWire::Flat> allocate(const Workload& workload, const Grouping& grouping,
+                                             Group& group) {
   const std::vector<std::uint32_t> one_group(workload.tensors.size(), 0);
   std::vector<wire::BucketWire::Flat> flats;
   for (const Bucket& bucket : grouping.buckets()) {

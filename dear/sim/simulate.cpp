@@ -31,7 +31,8 @@ struct SecondsOf {
   double operator()(const Communicate& work) const {
     if (joins_chunks && work.group == ProcessGroup::all) {
       const std::int64_t bytes = bytes_of(work, workload, grouping);
-      return overhead_seconds + seconds_of_joint(work.collective, work.chunk.begin, work.chunk.begin + bytes, times);
+      return overhead_seconds +
+             seconds_of_joint(work.collective, work.chunk.begin, work.chunk.begin + bytes, times);
     }
     return overhead_seconds + dear::seconds_of(work, workload, grouping, times);
   }

@@ -95,7 +95,8 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
 
   optimizer_ = std::make_unique<ElementwiseOptimizer>(optimizer, std::move(runs));
   wire_ = std::make_unique<wire::BucketWire>(
-      group_, std::move(flats), [this](const exec::StepEnd& end) { conductor_->ended(end); }, options.decision);
+      group_, std::move(flats), [this](const exec::StepEnd& end) { conductor_->ended(end); },
+      options.decision);
   conductor_ = std::make_unique<exec::Conductor>(
       *schedule_, *wire_, update_executor_, [this](const Update& work) { update(work); },
       exec::Conductor::Options{.rank = group_.rank(), .timeout = group_.timeout(), .record = options.record});

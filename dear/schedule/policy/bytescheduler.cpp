@@ -47,8 +47,8 @@ std::vector<Chunk> by_priority(const Workload& workload, const Grouping& groupin
       const std::int64_t begin = sent[bucket], all = grouping.buckets()[bucket].bytes;
       const std::int64_t bytes = std::min(kPartitionBytes, all - begin);
       chunks.push_back({bucket, bytes == all ? kWholeBucket : Range{begin, begin + bytes}});
-      network_free = std::max(now, network_free) +
-                     seconds_of_joint(Collective::all_reduce, begin, begin + bytes, times);
+      network_free =
+          std::max(now, network_free) + seconds_of_joint(Collective::all_reduce, begin, begin + bytes, times);
       in_flight.push_back({network_free, bytes});
       credit -= bytes;
       sent[bucket] += bytes;

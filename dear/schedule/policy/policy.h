@@ -32,8 +32,8 @@ struct Policy {
   std::string_view source;           // paper or system, with DOI or arXiv number
   std::string_view leaves_out = {};  // what of the original is not modelled
   bool trains = false;               // whether DataParallel runs it; other policies can only be simulated
-  // Whether its own scheduler holds each layer's forward in the program until the layer's parameters have come, which
-  // takes CollectiveTimes::hold_seconds on the compute lane.
+  // Whether its own scheduler holds each layer's forward in the program until the layer's parameters have
+  // come, which takes CollectiveTimes::hold_seconds on the compute lane.
   bool holds_layers = false;
   // Whether chunks of a bucket are on their way together (seconds_of_joint).
   bool joins_chunks = false;
