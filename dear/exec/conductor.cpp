@@ -258,7 +258,7 @@ void Conductor::wait(Lock& lock, const Awaited& what, std::span<const StepId> st
   exposed_seconds_.store(exposed_seconds_.load(std::memory_order_relaxed) + (end - begin),
                          std::memory_order_relaxed);
   wait_count_.fetch_add(1, std::memory_order_relaxed);
-  if (options_.record) record_.waits.push_back({what.text(), iteration(), begin, end});
+  if (options_.record) record_.waits.push_back({what, iteration(), begin, end});
 }
 
 void Conductor::backward_done(LayerId layer) {

@@ -98,8 +98,14 @@ class Conductor {
     return iteration_.load(std::memory_order_relaxed);
   }  // commits so far
 
+  // What the program waits for. Put into words only for who reads a record or an error.
+  struct Awaited {
+    const char* what;
+    std::uint32_t number;
+    [[nodiscard]] std::string text() const;  // "the gradients of bucket 2"
+  };
   struct Wait {
-    std::string what;  // "parameters of bucket 2"
+    Awaited what;
     std::int64_t iteration;
     double begin_seconds, end_seconds;
   };
@@ -128,12 +134,6 @@ class Conductor {
   void hold(BucketId bucket, std::int64_t iteration);
   void require_committed(BucketId bucket, const char* what) const;
   [[nodiscard]] bool updates_ahead(BucketId bucket) const;
-  // "the gradients of bucket 2", put into words only for a record or an error.
-  struct Awaited {
-    const char* what;
-    std::uint32_t number;
-    [[nodiscard]] std::string text() const;
-  };
   template <typename Condition>
   void wait(Lock& lock, const Awaited& what, std::span<const StepId> steps, Condition condition);
   [[noreturn]] void throw_timeout(const Awaited& what, std::span<const StepId> steps) const;

@@ -83,7 +83,7 @@ std::vector<Span> RunRecord::spans(const Engine& engine) const {
   for (const exec::Conductor::Wait& wait : record.waits) {
     spans.push_back({.rank = rank_,
                      .lane = "compute",
-                     .name = "wait for " + wait.what,
+                     .name = "wait for " + wait.what.text(),
                      .activity = Activity::wait,
                      .iteration = earlier_.iterations + wait.iteration,
                      .step = -1,
