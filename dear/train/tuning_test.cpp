@@ -133,7 +133,8 @@ TEST(Tuned, SaysWhatWasTried) {
     EXPECT_THAT(trace.spans,
                 Contains(AllOf(Field(&Span::name, StartsWith("tune: fusion ")), Field(&Span::rank, rank))));
     EXPECT_THAT(trace.spans, Contains(Field(&Span::name, "broadcast of decision")));
-    EXPECT_THAT(exec::order_violations(job.parallel.schedule(), trace, {.free = {.compute = true}}), IsEmpty());
+    EXPECT_THAT(exec::order_violations(job.parallel.schedule(), trace, {.free = {.compute = true}}),
+                IsEmpty());
   });
 }
 
