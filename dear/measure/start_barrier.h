@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "dear/base/deadline.h"
 #include "dear/base/file_descriptor.h"
+#include "dear/host/segment.h"
 
 namespace dear::measure {
 
@@ -11,19 +13,18 @@ namespace dear::measure {
 // same way. It lies in memory that all ranks of the host map.
 class StartBarrier {
  public:
-  static FileDescriptor make_memory();  // TransportError
+  // The memory of a barrier, whose file the ranks get. TransportError.
+  static std::shared_ptr<host::Segment> make_memory();
 
   StartBarrier(FileDescriptor memory, int ranks);  // TransportError
-  ~StartBarrier();
-  StartBarrier(const StartBarrier&) = delete;
-  StartBarrier& operator=(const StartBarrier&) = delete;
 
   // Returns when all ranks have called it. TimeoutError at the deadline.
   void wait(Deadline deadline);
 
  private:
   struct State;
-  State* state_ = nullptr;
+  std::shared_ptr<host::Segment> memory_;
+  State& state_;
   std::uint32_t ranks_;
 };
 

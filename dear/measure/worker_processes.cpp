@@ -242,7 +242,7 @@ void WorkerProcesses::welcome_newcomer() {
   newcomer.send(to_text(Command{.kind = Command::Kind::welcome,
                                 .prepare_bytes = options_.prepare_bytes,
                                 .output_bytes = options_.output_bytes}),
-                start_barrier_.get());
+                start_barrier_->file());
   rank.connection.emplace(std::move(newcomer));
 }
 

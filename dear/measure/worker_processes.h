@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dear/base/deadline.h"
+#include "dear/host/segment.h"
 #include "dear/launch/held_signals.h"
 #include "dear/launch/keeper.h"
 #include "dear/launch/rank_process.h"
@@ -80,7 +81,7 @@ class WorkerProcesses final : public Workers {
   std::chrono::duration<double> time_to_answer_;
   const launch::HeldSignals& signals_;
   ControlListener listener_;
-  FileDescriptor start_barrier_;
+  std::shared_ptr<host::Segment> start_barrier_;
   std::vector<Rank> ranks_;
   std::string output_;
   std::vector<std::unique_ptr<launch::RankProcess>> processes_;  // the ranks, or their launcher
