@@ -189,7 +189,7 @@ class ScheduleFile(Command):
         def refuse(*arguments, naming):
             self.refuse(*arguments, naming=naming, command=f"dear {arguments[0]}")
 
-        refuse(*PLAN, "--ranks", "8", "--schedule", "s.json", naming="--schedule writes one schedule and 2 were")
+        refuse(*PLAN, "--ranks", "8", "--schedule", "s.json", naming="--schedule writes one schedule, and 2 were")
         refuse(*PLAN, "--network", "10gbe", "--schedule", "s.json", naming="--schedule")
         self.assertFalse(os.path.exists(self.path("s.json")))
         refuse(*SIMULATE, "--schedule", "none.json", naming="none.json")
