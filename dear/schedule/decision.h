@@ -12,7 +12,7 @@ namespace dear {
 // a broadcast of kDecisionBytes, first on the network lane, as soon as the first reduction may begin. It has
 // come long before the iteration ends, and is in force in the next one.
 //
-// The schedule with that step. ScheduleError for one that has it already, or has no reduction.
+// Returns the schedule with that step. Throws a ScheduleError when it has one already, or has no reduction.
 Schedule with_decision(const Schedule& schedule, const Workload& workload, const Grouping& grouping);
 
 }  // namespace dear

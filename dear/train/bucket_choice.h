@@ -16,37 +16,37 @@
 
 namespace dear::train {
 
-// Which tensors travel together while training: as given, planned from what the first steps took, or tuned.
-// It is told of steps and answers with the change that it wants, which whoever has the engine carries out.
-// For the program's thread; all ranks alike.
+// Chooses which tensors travel together while training: as given, planned from what the first steps took, or
+// tuned. A BucketChoice is told that a step has ended, and answers with the change that it wants; its owner
+// carries the change out. Every rank calls the same methods, each from its program's thread.
 class BucketChoice {
  public:
   using Clock = std::function<double()>;  // seconds
-  // ConfigErrors of LiveTuning.
+  // Throws the ConfigErrors of LiveTuning.
   BucketChoice(Group group, const DataParallelOptions& options, Clock clock = now_seconds);
 
-  // Times of layers and updates are to be measured, for what the next steps choose.
+  // Whether the owner has to measure the times of layers and updates.
   [[nodiscard]] bool measures() const { return measures_; }
-  // At the first step: what training begins with, where `given` is what was asked for.
+  // The fusion that training begins with, asked at the first step; `given` is what the options name.
   [[nodiscard]] Fusion first(const Workload& workload, const Fusion& given);
 
   struct Change {
-    std::optional<Fusion> fusion;  // without one the same, in another order
+    std::optional<Fusion> fusion;  // none: the same buckets in another order
     std::string why;
-    double begin_seconds;  // of what it takes
+    double begin_seconds;  // when the ranks stopped for it
   };
-  // At the end of each step, or of one that was given up: `steps` were taken. `measured` says what was
-  // measured since the first one.
+  // Called at the end of each step, also of one that was given up, after `steps` steps. `measured` returns
+  // the workload with the times that were measured so far.
   [[nodiscard]] std::optional<Change> step_ended(Engine& engine, std::int64_t steps,
                                                  const std::function<Workload()>& measured);
-  void changed(const Change& change);  // it is in force now
-  // The program waited for everything between two steps: [Note: pauses].
+  void changed(const Change& change);  // the owner has carried it out
+  // The program has waited for everything between two steps, see [Note: pauses].
   void waited();
-  // What was given later than the options stays.
+  // Ends tuning for good: the program has named a fusion.
   void end_tuning();
 
   [[nodiscard]] const std::optional<Engine::Profile>& profile() const { return profile_; }
-  // For the engine after a change: in what rank 0's decisions travel, see Engine::Options.
+  // The memory in which rank 0's decisions travel, for the engine after a change (Engine::Options).
   [[nodiscard]] View decision() const { return tuning_ ? tuning_->decision() : View{}; }
   [[nodiscard]] const TuningProgress* progress() const { return tuning_ ? &tuning_->report() : nullptr; }
 

@@ -1,6 +1,8 @@
 // Calls of DataParallel that differ between ranks: never a hang, and one sentence that says what to do.
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,11 +31,11 @@ using train::testing::what_of;
 enum class Buffers { none, statistics };
 
 struct Job {
-  explicit Job(const Group& group, Buffers buffers = Buffers::statistics)
+  explicit Job(const Group& group, Buffers buffers = Buffers::statistics, const std::string& policy = "dear")
       : rank(group.rank()),
         net(torch::nn::Linear(4, 8), torch::nn::Linear(8, 8)),
         sgd((buffers == Buffers::none ? net : with_statistics(net))->parameters(), 0.1),
-        parallel(*net, sgd, group, {.fusion = Fusion::parse("layer")}) {}
+        parallel(*net, sgd, group, {.policy = policy, .fusion = Fusion::parse("layer")}) {}
   static torch::nn::Sequential with_statistics(torch::nn::Sequential net) {
     net->push_back(torch::nn::BatchNorm1d(8));
     return net;
@@ -132,6 +134,16 @@ TEST(Calls, AStepThatIsGivenUpByOneRankIsAMismatch) {
   };
   expect_mismatch({discard, nothing}, "");
   expect_mismatch({discard, nothing}, "first step()", 0);
+}
+
+// With a gradient or without: what is sent would be applied.
+TEST(Calls, AStepIsNotGivenUpWhereUpdatesRunAhead) {
+  run_all(2, [](int, Group group) {
+    Job job(group, Buffers::none, "dear-eager");
+    for (int i = 0; i < 3; ++i) job.step();
+    job.parallel.synchronize();
+    EXPECT_THROW(job.parallel.discard_step(), ConfigError);
+  });
 }
 
 TEST(ControlPlane, CarriesValues) {

@@ -12,25 +12,27 @@
 
 #include "dear/collective/group.h"
 
-// What ranks tell each other beside the collectives of their schedule: values of a fixed layout behind a
-// header that says what they are. All ranks together, while no gradients are on their way.
+// Ranks tell each other values beside the collectives of their schedule: in a fixed layout, behind a header
+// that says what they are. All ranks call a function of this file together, while no gradients are on their
+// way.
 namespace dear::train {
 
 enum class Subject : std::uint32_t { call, layer_order, profile, cached_buckets, first_buckets, state };
 
-// The error itself, but a MismatchError says that ranks make other calls, and what to do.
+// Returns the error itself, but a MismatchError with a text that adds what to do.
 std::exception_ptr with_remedy(const std::exception_ptr& error);
 
-// When `check` throws on one rank, every rank throws, at once: that rank the error itself, the others a
-// ConfigError with its text.
+// Runs `check`. When it throws on one rank, every rank throws at once: that rank the error itself, the others
+// a ConfigError with its text.
 void check_together(const Group& group, const std::function<void()>& check);
 
-// Every rank's bytes, by rank, elements of so many bytes. MismatchError on every rank, naming the first one
-// that differs from rank 0, when a rank exchanges something else (another call), or runs another version.
+// Returns every rank's bytes, by rank; they are elements of `element_bytes`. Throws a MismatchError on every
+// rank when a rank exchanges something else (it made another call) or runs another version; the text names
+// the first rank that differs from rank 0.
 std::vector<std::string> exchange(const Group& group, Subject subject, std::size_t element_bytes,
                                   std::span<const std::byte> mine);
 
-// Every rank's values, by rank.
+// Returns every rank's values, by rank.
 template <typename T>
   requires std::is_trivially_copyable_v<T>
 std::vector<std::vector<T>> all_gather_values(const Group& group, Subject subject,
@@ -43,16 +45,16 @@ std::vector<std::vector<T>> all_gather_values(const Group& group, Subject subjec
   return all;
 }
 
-// Rank 0's values, on every rank; those of the others travel too, so let them be few or none.
+// Returns rank 0's values on every rank. The others' values travel too, so let them be few or none.
 template <typename T>
 std::vector<T> of_rank_0(const Group& group, Subject subject, const std::vector<T>& mine) {
   return all_gather_values(group, subject, mine).front();
 }
 
-// A call for which ranks have to come together.
+// The calls for which ranks come together.
 enum class Call : std::uint32_t { synchronize, regroup, discard_step };
-// Proves that every rank makes this call after as many steps: MismatchError on every rank when not, also
-// where another rank issues a collective of its schedule instead.
+// Proves that every rank makes this call after as many steps. Throws a MismatchError on every rank when one
+// does not, also when it issues a collective of its schedule instead.
 void meet(const Group& group, Call call, std::int64_t steps);
 
 }  // namespace dear::train

@@ -36,7 +36,7 @@ namespace dear {
 // [Note: dropped gradients] A program that drops gradients (zero_grad() sets them to none) gives up the step
 // that they were for. Where nothing was sent, that is forgotten here. Where a layer was sent, the next
 // backward pass finds the gradients gone and completes that step without an update, as discard_step() does:
-// every rank in the same place, which a barrier proves.
+// every rank in the same place, where the ranks meet.
 //
 // [Note: second order] A backward pass with create_graph makes gradients that a later pass of the same step
 // may differentiate. Such a pass sends nothing, and a gradient goes into its bucket only when its layer is

@@ -43,8 +43,8 @@ class Engine {
     bool record = false;
     bool one_copy = false;  // of the parameters, for all ranks; the policy can, and the group shares memory
     std::optional<Profile> profile{};
-    // Carries rank 0's decision in every iteration (schedule/decision.h): the same on every rank,
-    // kDecisionBytes bytes. Without a buffer the schedule has no such step.
+    // The memory that carries rank 0's decision in every iteration (schedule/decision.h), of kDecisionBytes.
+    // Without a buffer the schedule has no such step. All ranks give one, or none.
     View decision{};
   };
   // `order`: indices into `parameters` by first use, the same on every rank; `layer_of[i]`: the layer of

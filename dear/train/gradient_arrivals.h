@@ -9,33 +9,33 @@
 
 namespace dear::train {
 
-// Which gradients have arrived since the last step, and so which layers can be sent. Parameters go by their
-// index. For the program's thread.
+// Counts the gradients that have arrived since the last step, and so knows which layers can be sent.
+// Parameters are given by their index. For the program's thread.
 //
-// The number of gradients that a parameter got in an iteration becomes the number to wait for in the next
-// ones, unless it was more before. A layer is complete, and sent, when all its parameters have got as many.
+// The largest number of gradients that a parameter got in one iteration is the number to wait for in the next
+// ones. A layer is complete, and sent, when all its parameters have got that many.
 class GradientArrivals {
  public:
   explicit GradientArrivals(std::size_t parameters = 0)
       : arrivals_(parameters), expected_(parameters), used_(parameters) {}
-  // Before the first iteration ends: the layer of each parameter, numbered from 0.
+  // Sets the layer of each parameter, numbered from 0, before the first iteration ends.
   void set_layers(std::vector<LayerId> layer_of);
 
-  // In the first iteration, where nothing is sent: `again` adds to the gradients that were counted, else the
-  // count begins anew.
+  // Counts a gradient of the first iteration, where nothing is sent. The count begins anew unless `again`.
   void count(std::size_t parameter, bool again) {
     arrivals_[parameter] = again ? arrivals_[parameter] + 1 : 1;
   }
-  // Every gradient that arrives; and those of later iterations that are to be counted: what they complete.
+  // Every gradient is told to arrived(); in later iterations those to be counted are told to counted(), which
+  // returns what is complete with them.
   void arrived(std::size_t parameter);
   enum class Complete { nothing, parameter, layer };
   [[nodiscard]] Complete counted(std::size_t parameter);
 
-  // The layer of the parameter was sent: no gradient may arrive.
+  // Whether the layer of the parameter was sent; then no gradient of it may arrive.
   [[nodiscard]] bool sent(std::size_t parameter) const { return missing_[layer_of_[parameter]] == 0; }
   [[nodiscard]] bool layer_sent(LayerId layer) const { return missing_[layer] == 0; }
   [[nodiscard]] bool nothing_sent() const { return missing_ == layer_sizes_; }
-  // A gradient arrived after its layer was sent: kept until the iteration ends.
+  // Keeps, until the iteration ends, that a gradient arrived after its layer was sent.
   void refuse(std::size_t parameter) { late_ = parameter; }
   [[nodiscard]] std::optional<std::size_t> late() const { return late_; }
 

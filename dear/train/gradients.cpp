@@ -98,7 +98,7 @@ void DataParallel::Impl::forget_arrivals() {
 // Sends what is left, as every rank does; what comes back is dropped.
 void DataParallel::Impl::discard() {
   const train::Unobserved unobserved;
-  if (updates_ahead())
+  if (engine_->updates_ahead())  // also without a gradient: what is sent below would be applied
     throw ConfigError(
         fmt::format("rank {}: a step cannot be given up between backward and step(), where policy {} updates "
                     "already: train with policy dear",

@@ -35,7 +35,7 @@ class IterationState {
 
   explicit IterationState(int rank) : rank_(rank) {}
   [[nodiscard]] State now() const { return state_; }
-  // Gradients of this iteration may be on their way: nothing but the schedule's collectives may be issued.
+  // Whether gradients of this iteration may be on their way, so that only the schedule may issue collectives.
   [[nodiscard]] bool sends() const { return state_ == State::backward || state_ == State::pending; }
 
   // Whether a gradient of the backward pass with this number begins one: never while learning; again after
@@ -45,11 +45,11 @@ class IterationState {
   void pass_ended();
   void step_taken();  // the first one ends the learning
   void given_up();    // by discard_step(), or because gradients were dropped
-  // Keeps the first error. Whether it is that.
+  // Keeps the first error. Returns whether this is the first.
   bool fail(const std::exception_ptr& error) noexcept;
 
   void throw_if_failed() const;
-  // ConfigError when gradients of the next step are there; the failure.
+  // Throws the failure, or a ConfigError when gradients of the next step are there.
   void require_between_steps(std::string_view call) const;
 
  private:

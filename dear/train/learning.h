@@ -14,23 +14,23 @@
 
 namespace dear::train {
 
-// What the first iteration teaches, see [Note: the first step]. Parameters go by their index.
+// Keeps what the first iteration teaches, see [Note: the first step]. Parameters are given by their index.
 class Learning {
  public:
   explicit Learning(std::size_t parameters) : seen_(parameters), gradients_(parameters) {}
 
   // An operator reads the parameter. From any thread.
   void read(std::size_t parameter);
-  // Whether the parameter's gradient is the tensor that it was at the last call: one that is not replaced one
-  // that was dropped.
+  // Whether the parameter's gradient is the same tensor as at the last call. Another tensor means that the
+  // program dropped the first one.
   bool same_gradient(std::size_t parameter, const torch::Tensor& gradient);
 
   struct Layers {
     std::vector<std::size_t> order;  // parameters by first use
     std::vector<LayerId> layer_of;   // by parameter; numbered in forward order
   };
-  // Rank 0's, on every rank: all ranks together. Neighbours in the order of use that belong to one module are
-  // a layer: a module may use parameters of its own before and after a child.
+  // Returns rank 0's layers on every rank; all ranks call it together. Neighbours in the order of use that
+  // belong to one module are a layer: a module may use parameters of its own before and after a child.
   [[nodiscard]] Layers layers(const Group& group, const std::vector<TrainedParameter>& parameters,
                               const GradientArrivals& arrivals) const;
 

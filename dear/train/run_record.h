@@ -13,24 +13,24 @@
 
 namespace dear::train {
 
-// What a run looked like on this rank, whichever engines it had: `engine` is the one in force throughout. For
-// the program's thread.
+// Keeps what a run looked like on this rank, over all its engines. `engine` is the one in force in every
+// method. For the program's thread.
 class RunRecord {
  public:
   explicit RunRecord(int rank) : rank_(rank) {}
   [[nodiscard]] LayerClock& clock() { return clock_; }
 
-  // The engine is about to be replaced. With `keep`, what it recorded stays in spans() and measured().
+  // The engine is about to be replaced. Keep::spans keeps what it recorded for spans() and measured().
   enum class Keep : std::uint8_t { nothing, spans };
   void engine_ends(const Engine& engine, Keep keep);
-  // From `begin_seconds` until now: a span of its own.
+  // Adds a span, from `begin_seconds` until now, for the change to this engine.
   void engine_replaced(const Engine& engine, const std::string& why, double begin_seconds);
   void step_given_up() { ++given_up_; }
 
   [[nodiscard]] DataParallelStatistics statistics(const Engine* engine) const;  // null before the first step
   [[nodiscard]] std::int64_t commits(const Engine* engine) const;     // steps that were given up included
   [[nodiscard]] std::vector<Span> spans(const Engine& engine) const;  // in order of their begin
-  // The engine's workload with the median times.
+  // Returns the engine's workload with the median times.
   [[nodiscard]] Workload measured(const Engine& engine, int ranks) const;
 
  private:

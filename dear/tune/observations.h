@@ -53,8 +53,8 @@ class ListedTuner : public ObservingTuner {
   std::size_t next_ = 0;
 };
 
-// The candidates nearest to these positions, each for one position alone, in the order of the positions;
-// fewer when there are not so many.
+// Returns the candidates nearest to these positions, each for one position alone, in the order of the
+// positions; fewer when there are not so many.
 std::vector<std::size_t> nearest_candidates(const Candidates& candidates,
                                             const std::vector<std::vector<double>>& positions);
 

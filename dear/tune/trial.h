@@ -4,16 +4,16 @@
 #include <cstdint>
 #include <string_view>
 
-// What tuning tells: plain values.
+// Plain values that tell what tuning did.
 namespace dear::tune {
 
-// What a candidate was seen to take.
+// The time that a candidate was seen to take.
 struct Observation {
   std::size_t candidate = 0;
   double seconds = 0;
 };
 
-// What a candidate is believed to take.
+// The time that a candidate is believed to take.
 struct Expectation {
   double seconds = 0;
   double deviation = 0;  // of the logarithm of the seconds, so nearly a part of them
