@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "dear/base/blocked_signals.h"
 #include "dear/base/error.h"
 #include "dear/base/prompt_thread.h"
+#include "dear/base/start_thread.h"
 
 namespace dear {
 namespace {
@@ -24,17 +24,13 @@ void forbid_on_lane(const void* lane) {
   }
 }
 
-// A thread that takes no signals.
-template <typename Function>
-std::thread quiet_thread(Function&& function) {
-  const BlockedSignals blocked;
-  try {
-    std::thread thread(std::forward<Function>(function));
-    pthread_setname_np(thread.native_handle(), "dear-group");
-    return thread;
-  } catch (const std::system_error& error) {
-    throw TransportError(fmt::format("cannot start the thread of a group: {}", error.what()));
-  }
+std::thread start_group_thread(std::function<void()> body) {
+  std::thread thread = start_thread("of a group", [body = std::move(body)] {
+    make_this_thread_prompt();
+    body();
+  });
+  pthread_setname_np(thread.native_handle(), "dear-group");
+  return thread;
 }
 
 }  // namespace
@@ -97,16 +93,10 @@ Group::Lane::Lane(std::unique_ptr<Backend> backend, const Options& options)
       rank(backend->rank()),
       size(backend->size()),
       state_(std::make_shared<State>(std::move(backend), options.timeout)) {
-  thread_ = quiet_thread([state = state_] {
-    make_this_thread_prompt();
-    state->run();
-  });
+  thread_ = start_group_thread([state = state_] { state->run(); });
   if (state_->delivers_later) {
     try {
-      deliveries_ = quiet_thread([state = state_] {
-        make_this_thread_prompt();
-        state->deliver_when_due();
-      });
+      deliveries_ = start_group_thread([state = state_] { state->deliver_when_due(); });
     } catch (...) {
       end();
       throw;

@@ -2,13 +2,15 @@
 
 #include <utility>
 
+#include "dear/base/start_thread.h"
+
 namespace dear::exec {
 
 SerialLane::SerialLane(std::function<void()> first)
-    : thread_([this, first = std::move(first)] {
+    : thread_(start_thread("of a lane", [this, first = std::move(first)] {
         if (first) first();
         run();
-      }) {}
+      })) {}
 
 SerialLane::~SerialLane() {
   {

@@ -11,7 +11,8 @@ namespace dear::exec {
 // A thread that runs jobs one after another, in the order in which they are posted.
 class SerialLane {
  public:
-  // `first` runs on the thread before any job: to name or set up the thread.
+  // `first` runs on the thread before any job: to name or set up the thread. TransportError when the system
+  // starts no more threads.
   explicit SerialLane(std::function<void()> first = {});
   ~SerialLane();  // runs the jobs that were posted, then ends the thread
   SerialLane(const SerialLane&) = delete;

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "dear/base/blocked_signals.h"
 #include "dear/base/error.h"
+#include "dear/base/start_thread.h"
 #include "dear/transport/awaited/frame.h"
 
 namespace dear::transport {
@@ -31,14 +31,14 @@ LastWords::LastWords(PointToPoint& point_to_point, Listener listener)
     peers_.push_back(std::move(peer));
   }
   try {
-    const BlockedSignals blocked;
     for (const auto& peer : peers_) {
-      peer->thread = std::thread([this, at = peer.get()] { listen(*at); });
+      peer->thread = start_thread(
+          fmt::format("of rank {} that listens to rank {}", point_to_point_.rank(), peer->rank),
+          [this, at = peer.get()] { listen(*at); });
     }
-  } catch (const std::system_error& error) {
+  } catch (...) {
     close();
-    throw TransportError(fmt::format("rank {} cannot start a thread for each of its peers: {}",
-                                     point_to_point_.rank(), error.what()));
+    throw;
   }
 }
 

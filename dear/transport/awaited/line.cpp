@@ -7,6 +7,7 @@
 
 #include "dear/base/error.h"
 #include "dear/base/prompt_thread.h"
+#include "dear/base/start_thread.h"
 
 namespace dear::transport {
 
@@ -17,15 +18,10 @@ Line::Line(PointToPoint& point_to_point, int peer, Transfer::Direction direction
       direction_(direction),
       bulletin_(bulletin),
       broken_(std::move(broken)) {
-  try {
-    thread_ = std::thread([this] {
-      make_this_thread_prompt();
-      run();
-    });
-  } catch (const std::system_error& error) {
-    throw TransportError(fmt::format("rank {} cannot start a thread for messages of rank {}: {}",
-                                     point_to_point_.rank(), peer_, error.what()));
-  }
+  thread_ = start_thread(fmt::format("of rank {} for messages of rank {}", point_to_point_.rank(), peer_), [this] {
+    make_this_thread_prompt();
+    run();
+  });
 }
 
 std::unique_ptr<Posted> Line::post(void* data, std::int64_t bytes, int tag) {

@@ -14,7 +14,7 @@
 
 #include <fmt/format.h>
 
-#include "dear/base/blocked_signals.h"
+#include "dear/base/start_thread.h"
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/transport/mpi/notice.h"
@@ -110,15 +110,10 @@ void end(int status, void* /*unused*/) {
   _exit(status);
 }
 
-void start_thread(Life& mpi) {
-  const BlockedSignals blocked;
-  try {
-    std::thread thread([&mpi] { live(mpi); });
-    pthread_setname_np(thread.native_handle(), "dear-mpi");
-    thread.detach();
-  } catch (const std::system_error& error) {
-    throw TransportError(fmt::format("cannot start the thread that starts MPI: {}", error.what()));
-  }
+void start_mpi_thread(Life& mpi) {
+  std::thread thread = start_thread("that starts MPI", [&mpi] { live(mpi); });
+  pthread_setname_np(thread.native_handle(), "dear-mpi");
+  thread.detach();
 }
 
 }  // namespace
@@ -141,7 +136,7 @@ MpiWorld take_mpi(const MpiBinding& binding, bool outlive_peers, Deadline deadli
     const SteadyTime begin = SteadyClock::now();
     mpi.world.binding = &binding;
     binding.prepare(outlive_peers ? 1 : 0);
-    start_thread(mpi);
+    start_mpi_thread(mpi);
     mpi.process = getpid();
     mpi.phase = Life::Phase::starting;
     on_exit(end, nullptr);
