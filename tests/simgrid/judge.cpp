@@ -119,16 +119,16 @@ void act(std::size_t number, const Job& job, int member) {
     const algorithm::Part& part = round.at(static_cast<std::size_t>(member));
     std::vector<s4u::CommPtr> messages;
     std::vector<void*> received(part.receives.size() + part.reduces.size());
-    for (const algorithm::Transfer& transfer : part.sends) {
+    for (const algorithm::BlockMessage& message : part.sends) {
       std::uint64_t bytes = 0;
-      for (const Range& blocks : transfer.blocks)
+      for (const Range& blocks : message.blocks)
         bytes += static_cast<std::uint64_t>(blocks.size()) * job.block_bytes;
-      messages.push_back(mailbox(member, transfer.peer)->put_async(&payload, bytes));
+      messages.push_back(mailbox(member, message.peer)->put_async(&payload, bytes));
     }
     std::size_t slot = 0;
-    for (const auto* transfers : {&part.receives, &part.reduces}) {
-      for (const algorithm::Transfer& transfer : *transfers)
-        messages.push_back(mailbox(transfer.peer, member)->get_async(&received.at(slot++)));
+    for (const auto* expected : {&part.receives, &part.reduces}) {
+      for (const algorithm::BlockMessage& message : *expected)
+        messages.push_back(mailbox(message.peer, member)->get_async(&received.at(slot++)));
     }
     s4u::Comm::wait_all(messages);
   }
