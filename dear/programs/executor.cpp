@@ -69,7 +69,7 @@ struct Executor::Impl {
   }
 
   const Node& node(int number) const { return graph.nodes[static_cast<std::size_t>(number)]; }
-  std::span<const Chunk> chunks(const Node& of) const {
+  std::span<const MemoryRange> chunks(const Node& of) const {
     return std::span(graph.chunks)
         .subspan(static_cast<std::size_t>(of.first_chunk), static_cast<std::size_t>(of.chunks));
   }
@@ -77,11 +77,11 @@ struct Executor::Impl {
     return std::span(graph.sources)
         .subspan(static_cast<std::size_t>(of.first_source), static_cast<std::size_t>(of.sources));
   }
-  std::byte* memory(const Chunk& chunk) const {
+  std::byte* memory(const MemoryRange& chunk) const {
     return (chunk.in_output ? now->output : now->data) + chunk.offset;
   }
   // What a send takes that has this chunk.
-  const std::byte* sent_from(const Node& send, const Chunk& chunk) const {
+  const std::byte* sent_from(const Node& send, const MemoryRange& chunk) const {
     return send.in_passing ? staged_at[static_cast<std::size_t>(sources_of(send).front())] : memory(chunk);
   }
   // Nobody reads any more what was staged there.
@@ -193,7 +193,7 @@ void Executor::Impl::start_sends(std::size_t peer) {
         into += graph.head_bytes;
         std::memset(into + one.bytes, 0, static_cast<std::size_t>(kHeadRoom - one.bytes));
       }
-      for (const Chunk& chunk : chunks(one)) {
+      for (const MemoryRange& chunk : chunks(one)) {
         std::memcpy(into, sent_from(one, chunk), static_cast<std::size_t>(chunk.bytes));
         into += chunk.bytes;
       }
@@ -311,7 +311,7 @@ void Executor::Impl::run(const Node& local) {
 
 void Executor::Impl::combine(const Node& local) {
   std::int64_t at = 0;
-  for (const Chunk& chunk : chunks(local)) {
+  for (const MemoryRange& chunk : chunks(local)) {
     sources.clear();
     for (const int source : sources_of(local)) {
       sources.push_back(source == MessageGraph::kOwn ? memory(chunk)
@@ -327,7 +327,7 @@ void Executor::Impl::combine(const Node& local) {
 void Executor::Impl::scatter(const Node& local) {
   const int source = sources_of(local).front();
   const std::byte* from = staged_at[static_cast<std::size_t>(source)];
-  for (const Chunk& chunk : chunks(local)) {
+  for (const MemoryRange& chunk : chunks(local)) {
     std::memcpy(memory(chunk), from, static_cast<std::size_t>(chunk.bytes));
     from += chunk.bytes;
   }

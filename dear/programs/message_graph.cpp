@@ -23,9 +23,9 @@ struct Cut {
   bool head = false;
 };
 
-std::vector<Chunk> chunks_of(const algorithm::BlockMessage& message, const std::vector<Range>& blocks,
-                             int blocks_of_vector) {
-  std::vector<Chunk> chunks;
+std::vector<MemoryRange> chunks_of(const algorithm::BlockMessage& message, const std::vector<Range>& blocks,
+                                   int blocks_of_vector) {
+  std::vector<MemoryRange> chunks;
   for (const Range& range : message.blocks) {
     for (int block = range.begin; block < range.end; ++block) {
       const Range& bytes = blocks[static_cast<std::size_t>(block)];
@@ -44,19 +44,20 @@ std::vector<Chunk> chunks_of(const algorithm::BlockMessage& message, const std::
   return chunks;
 }
 
-std::int64_t bytes_of(const std::vector<Chunk>& chunks) {
+std::int64_t bytes_of(const std::vector<MemoryRange>& chunks) {
   std::int64_t bytes = 0;
-  for (const Chunk& chunk : chunks) {
+  for (const MemoryRange& chunk : chunks) {
     bytes += chunk.bytes;
   }
   return bytes;
 }
 
 // The chunks that bytes [begin, end) of these lie in.
-std::vector<Chunk> part_of(const std::vector<Chunk>& chunks, std::int64_t begin, std::int64_t end) {
-  std::vector<Chunk> part;
+std::vector<MemoryRange> part_of(const std::vector<MemoryRange>& chunks, std::int64_t begin,
+                                 std::int64_t end) {
+  std::vector<MemoryRange> part;
   std::int64_t at = 0;
-  for (const Chunk& chunk : chunks) {
+  for (const MemoryRange& chunk : chunks) {
     const std::int64_t from = std::max(begin, at);
     const std::int64_t to = std::min(end, at + chunk.bytes);
     if (from < to) {
@@ -107,7 +108,7 @@ struct MessageGraphBuilder::Impl {
   bool first_to(int rank) { return options.head_bytes > 0 && greeted_to.insert(rank).second; }
   bool first_from(int rank) { return options.head_bytes > 0 && greeted_from.insert(rank).second; }
 
-  int node(Node::Kind kind, int rank, const std::vector<Chunk>& chunks) {
+  int node(Node::Kind kind, int rank, const std::vector<MemoryRange>& chunks) {
     Node made;
     made.kind = kind;
     made.peer = peer(rank);
@@ -121,19 +122,19 @@ struct MessageGraphBuilder::Impl {
   }
   Node& at(int number) { return graph.nodes[static_cast<std::size_t>(number)]; }
 
-  void reads(int number, const std::vector<Chunk>& chunks) {
-    for (const Chunk& chunk : chunks) {
+  void reads(int number, const std::vector<MemoryRange>& chunks) {
+    for (const MemoryRange& chunk : chunks) {
       (chunk.in_output ? output : vector).read(chunk.offset, chunk.offset + chunk.bytes, number, edges);
     }
   }
-  void writes(int number, const std::vector<Chunk>& chunks) {
-    for (const Chunk& chunk : chunks) {
+  void writes(int number, const std::vector<MemoryRange>& chunks) {
+    for (const MemoryRange& chunk : chunks) {
       (chunk.in_output ? output : vector).write(chunk.offset, chunk.offset + chunk.bytes, number, edges);
     }
   }
 
-  void send(int to, const std::vector<Chunk>& chunks, const Cut& cut) {
-    const std::vector<Chunk> part = part_of(chunks, cut.begin, cut.end);
+  void send(int to, const std::vector<MemoryRange>& chunks, const Cut& cut) {
+    const std::vector<MemoryRange> part = part_of(chunks, cut.begin, cut.end);
     const int number = node(Node::Kind::send, to, part);
     at(number).head = cut.head;
     reads(number, part);
@@ -152,7 +153,7 @@ struct MessageGraphBuilder::Impl {
     }
   }
 
-  int stage(int from, const std::vector<Chunk>& part, bool head) {
+  int stage(int from, const std::vector<MemoryRange>& part, bool head) {
     const int number = node(Node::Kind::stage, from, {});
     at(number).bytes = bytes_of(part);
     at(number).head = head;
@@ -163,7 +164,7 @@ struct MessageGraphBuilder::Impl {
     return number;
   }
 
-  void from_stages(Node::Kind kind, int from, const std::vector<Chunk>& part,
+  void from_stages(Node::Kind kind, int from, const std::vector<MemoryRange>& part,
                    const std::vector<int>& sources) {
     const int number = node(kind, from, part);
     at(number).first_source = static_cast<int>(graph.sources.size());
@@ -180,9 +181,9 @@ struct MessageGraphBuilder::Impl {
     writes(number, part);
   }
 
-  void take(const algorithm::BlockMessage& message, const std::vector<Chunk>& chunks, bool add) {
+  void take(const algorithm::BlockMessage& message, const std::vector<MemoryRange>& chunks, bool add) {
     for (const Cut& cut : cuts(bytes_of(chunks), first_from(message.peer))) {
-      const std::vector<Chunk> part = part_of(chunks, cut.begin, cut.end);
+      const std::vector<MemoryRange> part = part_of(chunks, cut.begin, cut.end);
       if (!add && !cut.head && part.size() == 1) {
         const int number = node(Node::Kind::receive, message.peer, part);
         writes(number, part);
@@ -235,7 +236,8 @@ MessageGraphBuilder& MessageGraphBuilder::add(const algorithm::Program& program,
     for (const algorithm::Copy& copy : program.copies[static_cast<std::size_t>(rank)]) {
       const auto chunk = [&](int block) {
         const Range& bytes = blocks[static_cast<std::size_t>(block)];
-        return Chunk{.offset = bytes.begin, .bytes = bytes.size(), .in_output = block >= program.blocks};
+        return MemoryRange{
+            .offset = bytes.begin, .bytes = bytes.size(), .in_output = block >= program.blocks};
       };
       impl_->graph.copies.emplace_back(chunk(copy.from), chunk(copy.to));
     }
@@ -243,7 +245,7 @@ MessageGraphBuilder& MessageGraphBuilder::add(const algorithm::Program& program,
   for (const std::vector<algorithm::Part>& round : program.rounds) {
     const algorithm::Part& part = round[static_cast<std::size_t>(rank)];
     for (const algorithm::BlockMessage& message : part.sends) {
-      const std::vector<Chunk> chunks = chunks_of(message, blocks, program.blocks);
+      const std::vector<MemoryRange> chunks = chunks_of(message, blocks, program.blocks);
       for (const Cut& cut : impl_->cuts(bytes_of(chunks), impl_->first_to(message.peer))) {
         impl_->send(message.peer, chunks, cut);
       }
@@ -275,9 +277,9 @@ MessageGraphBuilder& MessageGraphBuilder::add_direct_reduce_scatter(const std::v
   }
   const auto chunks_of_rank = [&](int of) {
     const Range& bytes = blocks[static_cast<std::size_t>(of)];
-    return std::vector<Chunk>{{.offset = bytes.begin, .bytes = bytes.size()}};
+    return std::vector<MemoryRange>{{.offset = bytes.begin, .bytes = bytes.size()}};
   };
-  const std::vector<Chunk> own = chunks_of_rank(rank);
+  const std::vector<MemoryRange> own = chunks_of_rank(rank);
   for (std::size_t number = 0; number < longest; ++number) {
     std::vector<int> sources(static_cast<std::size_t>(ranks), MessageGraph::kOwn);
     const bool more_of_own = number < cuts[static_cast<std::size_t>(rank)].size();
@@ -295,7 +297,7 @@ MessageGraphBuilder& MessageGraphBuilder::add_direct_reduce_scatter(const std::v
     }
     if (more_of_own && ranks > 1) {
       const Cut& cut = cuts[static_cast<std::size_t>(rank)][number];
-      const std::vector<Chunk> part = part_of(own, cut.begin, cut.end);
+      const std::vector<MemoryRange> part = part_of(own, cut.begin, cut.end);
       if (!part.empty()) {
         impl_->from_stages(Node::Kind::combine, (rank + 1) % ranks, part, sources);
       }
@@ -325,7 +327,7 @@ void MessageGraphBuilder::Impl::count_dependents() {
 
 // Of a sum with one reader, a send of just that, memory need not know.
 void MessageGraphBuilder::Impl::pass_on() {
-  const auto chunk = [&](const Node& node) -> const Chunk& {
+  const auto chunk = [&](const Node& node) -> const MemoryRange& {
     return graph.chunks[static_cast<std::size_t>(node.first_chunk)];
   };
   for (Node& sum : graph.nodes) {
@@ -377,7 +379,7 @@ bool MessageGraph::writes_only(const Range& range) const {
       return true;
     }
     const auto first = chunks.begin() + node.first_chunk;
-    return std::all_of(first, first + node.chunks, [&](const Chunk& chunk) {
+    return std::all_of(first, first + node.chunks, [&](const MemoryRange& chunk) {
       return chunk.in_output || (range.begin <= chunk.offset && chunk.offset + chunk.bytes <= range.end);
     });
   });

@@ -14,11 +14,11 @@
 namespace dear::programs {
 
 // Where bytes lie: in the vector, or in the output of an all-to-all.
-struct Chunk {
+struct MemoryRange {
   std::int64_t offset = 0;
   std::int64_t bytes = 0;
   bool in_output = false;
-  friend bool operator==(const Chunk&, const Chunk&) = default;
+  friend bool operator==(const MemoryRange&, const MemoryRange&) = default;
 };
 
 struct MessageGraphOptions {
@@ -76,12 +76,12 @@ struct MessageGraph {
 
   std::vector<int> peers;  // ranks
   std::vector<Node> nodes;
-  std::vector<Chunk> chunks;
+  std::vector<MemoryRange> chunks;
   std::vector<int> dependents;          // nodes, by node
   std::vector<int> sources;             // stages of combines and scatters, kOwn for the chunks themselves
   std::vector<std::vector<int>> sends;  // by peer, in order
   std::vector<int> receives;            // receives and stages, in order
-  std::vector<std::pair<Chunk, Chunk>> copies;  // from, to; before everything else
+  std::vector<std::pair<MemoryRange, MemoryRange>> copies;  // from, to; before everything else
   std::int64_t head_bytes = 0;
   std::int64_t most_ahead_bytes = 0;
   std::int64_t most_staged = 0;  // bytes of a stage that is no head

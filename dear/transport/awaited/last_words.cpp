@@ -32,9 +32,9 @@ LastWords::LastWords(PointToPoint& point_to_point, Listener listener)
   }
   try {
     for (const auto& peer : peers_) {
-      peer->thread = start_thread(
-          fmt::format("of rank {} that listens to rank {}", point_to_point_.rank(), peer->rank),
-          [this, at = peer.get()] { listen(*at); });
+      peer->thread =
+          start_thread(fmt::format("of rank {} that listens to rank {}", point_to_point_.rank(), peer->rank),
+                       [this, at = peer.get()] { listen(*at); });
     }
   } catch (...) {
     close();

@@ -18,10 +18,11 @@ Line::Line(PointToPoint& point_to_point, int peer, Transfer::Direction direction
       direction_(direction),
       bulletin_(bulletin),
       broken_(std::move(broken)) {
-  thread_ = start_thread(fmt::format("of rank {} for messages of rank {}", point_to_point_.rank(), peer_), [this] {
-    make_this_thread_prompt();
-    run();
-  });
+  thread_ =
+      start_thread(fmt::format("of rank {} for messages of rank {}", point_to_point_.rank(), peer_), [this] {
+        make_this_thread_prompt();
+        run();
+      });
 }
 
 std::unique_ptr<Posted> Line::post(void* data, std::int64_t bytes, int tag) {

@@ -14,8 +14,8 @@
 
 #include <fmt/format.h>
 
-#include "dear/base/start_thread.h"
 #include "dear/base/error.h"
+#include "dear/base/start_thread.h"
 #include "dear/base/units.h"
 #include "dear/transport/mpi/notice.h"
 
