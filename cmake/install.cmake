@@ -21,6 +21,8 @@ foreach(header IN LISTS public_headers)
   endif()
 endforeach()
 
+install(FILES ${PROJECT_SOURCE_DIR}/docs/study/published.json DESTINATION ${CMAKE_INSTALL_DATADIR}/dear)
+
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/dearConfig.cmake.in
                               ${PROJECT_BINARY_DIR}/dearConfig.cmake INSTALL_DESTINATION ${dear_package})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/dearConfigVersion.cmake COMPATIBILITY SameMinorVersion)

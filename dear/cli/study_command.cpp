@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -12,28 +13,40 @@
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
 #include "dear/cli/commands.h"
+#include "dear/launch/own_command.h"
 #include "dear/study/calibrate.h"
 #include "dear/study/paper.h"
 
 namespace dear::cli {
 namespace {
 
+// The file that comes with DeAR: beside an installed command, else in the sources that it was built from.
+std::string own_published() {
+  const std::filesystem::path prefix =
+      std::filesystem::path(launch::own_program()).parent_path().parent_path();
+  const std::filesystem::path installed = prefix / DEAR_DATA_FOLDER / "published.json";
+  return std::filesystem::exists(installed) ? installed.string()
+                                            : DEAR_SOURCE_FOLDER "/docs/study/published.json";
+}
+
 struct StudyArguments {
   std::string folder = "docs/study";
-  std::string published = "docs/study/published.json";
+  std::optional<std::string> published;
 
   void add_published_to(CLI::App& command) {
     command
         .add_option("--published", published,
-                    "Figures of papers, with their sources: all numbers that are not simulated")
-        ->type_name("FILE")
-        ->capture_default_str();
+                    "Figures of papers, with their sources: all numbers that are not simulated; without it "
+                    "those that come with DeAR")
+        ->type_name("FILE");
+  }
+  [[nodiscard]] study::Published read() const {
+    return study::read_published(published ? *published : own_published());
   }
 };
 
 void write_paper(const StudyArguments& arguments) {
-  const std::vector<study::StudyFile> files =
-      study::study_of_the_paper(study::read_published(arguments.published));
+  const std::vector<study::StudyFile> files = study::study_of_the_paper(arguments.read());
   std::error_code error;
   std::filesystem::create_directories(arguments.folder, error);
   if (error)
@@ -46,7 +59,7 @@ void write_paper(const StudyArguments& arguments) {
 }
 
 void print_calibration(const StudyArguments& arguments) {
-  const study::Published published = study::read_published(arguments.published);
+  const study::Published published = arguments.read();
   const std::vector<bool> half = study::diagonal(published);
   fmt::print("{}\n\n{}", published.source,
              study::report_of(published, study::fit(published, half),
