@@ -17,9 +17,9 @@ program = ""
 
 
 def run_ranks(size, **more):
-    with socket.socket() as reserved:  # nobody else is given the port while this lives
+    with socket.socket() as reserved:  # nobody else is given the port, on any address, while this lives
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        reserved.bind(("127.0.0.1", 0))
+        reserved.bind(("", 0))
         environment = dict(os.environ, WORLD_SIZE=str(size), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1",
                            MASTER_PORT=str(reserved.getsockname()[1]), OMP_NUM_THREADS="1", **more)
         ranks = [subprocess.Popen([program], env=dict(environment, RANK=str(rank)), stdout=subprocess.PIPE, text=True)

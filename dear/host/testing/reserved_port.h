@@ -8,13 +8,14 @@
 
 namespace dear::host::testing {
 
-// A port of TCP on the loopback device at which ranks of a test can meet: nobody else is given it while this
-// lives, and a listener that allows for others to have used its port may open it.
+// A port of TCP at which ranks of a test can meet: nobody else is given it while this lives, and a listener
+// that allows for others to have used its port may open it. It is reserved on every address of this host, as
+// a listener takes it: a connection of somebody else may have the same number on one address alone.
 class ReservedPort {
  public:
   ReservedPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const int on = 1;
-    sockaddr_in address{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    sockaddr_in address{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_ANY)}};
     socklen_t length = sizeof address;
     auto* const generic = reinterpret_cast<sockaddr*>(&address);
     if (::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
