@@ -15,7 +15,7 @@ struct Range {
   friend constexpr bool operator==(const Range&, const Range&) = default;
 };
 
-// What lies in both; empty where they do not overlap.
+// Returns the numbers that lie in both ranges; an empty range where they do not overlap.
 constexpr Range intersection(const Range& a, const Range& b) {
   return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
 }

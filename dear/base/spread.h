@@ -4,7 +4,8 @@
 
 namespace dear {
 
-// Of measured values: quantiles with linear interpolation between neighbours, all 0 without values.
+// A Spread holds quantiles of measured values, interpolated linearly between neighbours; all are 0 without
+// values.
 struct Spread {
   double median = 0;
   double p10 = 0;

@@ -13,7 +13,8 @@ namespace dear::cli {
 
 constexpr std::int64_t kAheadInTraining = 16;  // buckets of a backward pass, roughly
 
-// What the user wrote for `dear bench collective`, with text where a value has a form of its own.
+// The options of `dear bench collective` as the user wrote them, with text where a value has a form of its
+// own.
 struct BenchOptions {
   std::optional<std::int64_t> ranks{};  // 2; under a launcher as many as it started
   std::vector<std::string> sizes{"4B..64MiB"};
@@ -56,7 +57,8 @@ struct BenchSettings {
 BenchSettings check(const BenchOptions& options, const LaunchEnvironment& environment,
                     const Installation& installation);
 
-// Of "4KiB", one size; of "4B..64MiB", the first size, each fourfold below the last, and the last.
+// Reads sizes in bytes: "4KiB" is one size; "4B..64MiB" is the first size, each fourfold below the last, and
+// the last. ConfigError.
 std::vector<std::int64_t> parse_sizes(const std::vector<std::string>& texts);
 
 }  // namespace dear::cli

@@ -7,7 +7,8 @@
 
 namespace dear::cli {
 
-// What a reader needs to judge times: how busy the machine was, and what ran.
+// The circumstances of a benchmark, by which a reader judges its times: how busy the machine was, and what
+// ran.
 struct Circumstances {
   int cores = 1;
   double load_before = 0;  // of the last minute

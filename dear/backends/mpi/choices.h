@@ -21,7 +21,7 @@ inline constexpr int kSizeClasses = 11;
 std::int64_t largest_of(int size_class);  // 64 B, 256 B, ..., 64 MiB
 int size_class_of(std::int64_t bytes);    // the last one holds all that are larger
 
-// Which algorithm for which collective and size. The same on all ranks.
+// A Choices holds the algorithm that was chosen for each collective and size; it is the same on all ranks.
 class Choices {
  public:
   void set(Collective collective, int size_class, programs::AlgorithmChoice choice);

@@ -30,9 +30,9 @@ struct MpiBackend {
   std::unique_ptr<Backend> backend;
   std::string choices;  // which algorithm each collective takes, and how that was found out
 };
-// Which algorithm is the fastest is measured, in about a second on one host and ten across, unless it is
-// remembered of the same MPI, ranks and hosts. What is remembered is checked, in two seconds at most, and
-// measured again where it has become slower. All ranks call it.
+// Makes the backend over MPI; all ranks call it. It measures which algorithm is the fastest, in about a
+// second on one host and ten across, unless a choice is remembered for the same MPI, ranks and hosts. A
+// remembered choice is checked, in two seconds at most, and measured again where it has become slower.
 MpiBackend make_mpi(std::unique_ptr<transport::Mpi> mpi, const MpiBackendOptions& options);
 
 // "Open MPI 4.1.4, 4 ranks on 2 hosts"

@@ -18,8 +18,8 @@ namespace dear::backends {
 using host::Peers;
 using host::Segment;
 
-// What one rank says of the collective it enters; compared by all. Fields without a meaning for the
-// collective are 0.
+// A RequestSummary describes the collective that a rank enters, and all ranks compare theirs. Fields without
+// a meaning for the collective are 0.
 struct RequestSummary {
   std::uint64_t sequence = 0;
   std::int64_t count = 0;
@@ -37,7 +37,7 @@ struct RequestSummary {
   std::int64_t asked_nanoseconds = 0;
 };
 
-// The same in two words; `what` is 0 where they have no room for it. See packed().
+// A RequestSummary in two words; `what` is 0 where they have no room for it. See packed().
 struct PackedSummary {
   std::uint64_t what = 0;
   std::uint64_t where = 0;

@@ -8,7 +8,7 @@
 
 namespace dear::backends {
 
-// What a rank announces of a collective. Buffers are given by number, 0 for none.
+// The summary of a collective or of an allocation, for the peers. Buffers are given by number, 0 for none.
 RequestSummary summarize(const Request& request, std::uint64_t buffer, std::uint64_t output_buffer);
 RequestSummary summarize_allocation(std::int64_t bytes);
 RequestSummary summarize_shared_allocation(std::int64_t bytes);

@@ -32,7 +32,7 @@ struct ShmOptions {
   // Called every millisecond or so by a rank that waits for its peers longer than a moment, on its thread,
   // for what has to go on meanwhile. What it throws is the rank's failure.
   std::function<void()> meanwhile{};
-  // What messages call each rank; empty for its number.
+  // By rank, the number that messages call it by; empty: its own.
   std::vector<int> names{};
   [[nodiscard]] int name_of(int of) const { return names.empty() ? of : names[static_cast<std::size_t>(of)]; }
 };

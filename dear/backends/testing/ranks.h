@@ -25,7 +25,8 @@ struct Patience {
 // A group over shared memory for this thread or process.
 Group meet_as(int rank, int size, const std::string& rendezvous, const Patience& patience = {});
 
-// What must not be left behind: open files, mapped segments, and sockets of this process.
+// Holdings count the open files, sockets and mapped segments of this process, none of which may be left
+// behind.
 struct Holdings {
   int open_files = 0;
   int segments = 0;
