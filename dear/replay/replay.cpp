@@ -57,7 +57,7 @@ std::vector<wire::BucketWire::Flat> allocate(const Workload& workload, const Gro
   const std::vector<std::uint32_t> one_group(workload.tensors.size(), 0);
   std::vector<wire::BucketWire::Flat> flats;
   for (const Bucket& bucket : grouping.buckets()) {
-    const wire::BucketLayout layout = wire::lay_out(bucket, workload, one_group);
+    const wire::BucketLayout layout = wire::lay_out(bucket, workload, one_group, group.size());
     const auto view = [&] {
       return View{.buffer = group.allocate(layout.bytes()), .count = layout.elements, .dtype = layout.dtype};
     };

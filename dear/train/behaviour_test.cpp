@@ -441,7 +441,13 @@ TEST(Behaviour, ParametersAndGradientsAreViewsNotCopies) {
                 parameters[0].grad().storage().unsafeGetStorageImpl());
       bytes += (static_cast<std::int64_t>(parameter.nbytes()) + 63) / 64 * 64;
     }
+    bytes = (bytes + 127) / 128 * 128;  // so that the shards of two ranks are equal
     EXPECT_EQ(dp.statistics().parameter_bytes, bytes);
+    std::int64_t used = 0;
+    for (const auto& parameter : parameters) used += parameter.count_nonzero().item<std::int64_t>();
+    torch::Tensor bucket = torch::empty({0});
+    bucket.set_(parameters[0].storage(), 0, {bytes / 4}, {1});
+    EXPECT_EQ(bucket.count_nonzero().item<std::int64_t>(), used);  // padding is zero
     EXPECT_EQ(dp.statistics().buckets, 1U);
   });
 }

@@ -131,11 +131,12 @@ std::vector<ElementwiseOptimizer::Stretch> BucketStorage::stretches_within(const
         i + 1 < layout_.placements.size() ? layout_.placements[i + 1].offset : layout_.elements;
     const std::int64_t begin = std::max(range.begin, placement.offset);
     const std::int64_t end = std::min(range.end, next);
-    if (begin >= end) continue;
+    const std::int64_t elements = std::min(end, placement.offset + placement.elements) - begin;
+    if (elements <= 0) continue;
     stretches.push_back({.tensor = placement.tensor,
                          .begin = begin - range.begin,
                          .end = end - range.begin,
-                         .elements = std::min(end, placement.offset + placement.elements) - begin});
+                         .elements = elements});
   }
   return stretches;
 }
@@ -145,8 +146,10 @@ std::vector<ElementwiseOptimizer::FlatRun> BucketStorage::runs(std::size_t part)
   for (const wire::Run& run : wire::runs_within(layout_, own_[part])) {
     for (std::int64_t begin = run.range.begin; begin < run.range.end; begin += kLongestRun) {
       const std::int64_t count = std::min(kLongestRun, run.range.end - begin);
+      std::vector<ElementwiseOptimizer::Stretch> stretches = stretches_within({begin, begin + count});
+      if (stretches.empty()) continue;  // the padding that makes shards equal
       parts.push_back({run.parameter_group, parameters_.narrow(0, begin, count),
-                       gradients_.narrow(0, begin, count), stretches_within({begin, begin + count})});
+                       gradients_.narrow(0, begin, count), std::move(stretches)});
     }
   }
   return parts;

@@ -69,7 +69,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
   std::vector<std::vector<ElementwiseOptimizer::FlatRun>> runs;
   std::vector<wire::BucketWire::Flat> flats;
   for (BucketId id = 0; id < grouping_->size(); ++id) {
-    wire::BucketLayout layout = wire::lay_out(grouping_->buckets()[id], workload_, group_of);
+    wire::BucketLayout layout = wire::lay_out(grouping_->buckets()[id], workload_, group_of, group_.size());
     std::vector<Range> own;
     for (const Part& part : add_parts(id, layout)) own.push_back(own_range(part));
     BucketStorage& bucket = buckets_.emplace_back(group_, std::move(layout), std::move(own),
@@ -126,7 +126,7 @@ std::span<const Engine::Part> Engine::add_parts(BucketId bucket, const wire::Buc
                       .chunk = work.chunk,
                       .index = parts_.size() - first,
                       .elements = wire::part_of(work.chunk, grouping_->buckets()[bucket].bytes,
-                                                layout.elements, layout.dtype),
+                                                layout.elements, layout.dtype, group_.size()),
                       .scattered = work.scope == UpdateScope::shard});
   }
   return std::span(parts_).subspan(first);

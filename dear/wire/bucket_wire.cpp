@@ -21,7 +21,7 @@ Request BucketWire::request_of(const Communicate& work) const {
                         "\": run a policy whose collectives are of buckets, and of all ranks");
   const Flat& flat = buckets_.at(work.bucket);
   View view = work.payload == Payload::gradients ? flat.gradients : flat.parameters;
-  const Range part = part_of(work.chunk, flat.bucket_bytes, view.count, view.dtype);
+  const Range part = part_of(work.chunk, flat.bucket_bytes, view.count, view.dtype, group_.size());
   view.offset_bytes += part.begin * size_of(view.dtype);
   view.count = part.size();
   return {.collective = work.collective,

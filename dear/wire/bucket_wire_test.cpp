@@ -79,10 +79,10 @@ TEST(BucketWire, AveragesGradientsAndGathersParameters) {
   });
 }
 
-// 100 elements, cut at byte 200: at the border of 64 bytes before it, element 48.
+// 100 elements, cut at byte 200: at the border of two lines of 64 bytes before it, element 32.
 TEST(BucketWire, MovesPiecesByThemselves) {
   on_two_ranks([](int r, Rank& rank) {
-    const std::array<Range, 2> parts = {Range{0, 48}, Range{48, kCount}};
+    const std::array<Range, 2> parts = {Range{0, 32}, Range{32, kCount}};
     const std::array<Range, 2> chunks = {Range{0, 200}, Range{200, kWholeBucket.end}};
     float* const gradients = floats(rank.flat.gradients);
     float* const parameters = floats(rank.flat.parameters);
@@ -97,7 +97,7 @@ TEST(BucketWire, MovesPiecesByThemselves) {
         parameters[i] = static_cast<float>(i) + 0.5F;
       }
       if (at == 1U) {
-        EXPECT_EQ(gradients[47], r == 0 ? 47.0F : 141.0F);  // of the other chunk: as it was
+        EXPECT_EQ(gradients[31], r == 0 ? 31.0F : 93.0F);  // of the other chunk: as it was
       }
       EXPECT_FALSE(rank.run(Collective::all_gather, Payload::parameters, chunks.at(at)).error);
       for (std::int64_t i = part.begin; i < part.end; ++i)

@@ -2,41 +2,49 @@
 
 #include <algorithm>
 
+#include "dear/base/cache_line.h"
+
 namespace dear::wire {
 namespace {
 
-constexpr std::int64_t kAlignmentBytes = 64;
+std::int64_t rounded_up(std::int64_t elements, std::int64_t unit) {
+  return (elements + unit - 1) / unit * unit;
+}
 
 }  // namespace
 
+std::int64_t unit_of(DType dtype, int ranks) { return ranks * (kCacheLineBytes / size_of(dtype)); }
+
 BucketLayout lay_out(const Bucket& bucket, const Workload& workload,
-                     const std::vector<std::uint32_t>& group_of) {
+                     const std::vector<std::uint32_t>& group_of, int ranks) {
   std::vector<TensorId> order = bucket.tensors;
   std::stable_sort(order.begin(), order.end(),
                    [&](TensorId a, TensorId b) { return group_of.at(a) < group_of.at(b); });
 
-  const std::int64_t alignment = kAlignmentBytes / size_of(bucket.dtype);
+  const std::int64_t line = unit_of(bucket.dtype, 1);
   BucketLayout layout{.dtype = bucket.dtype, .elements = 0, .placements = {}, .runs = {}};
   for (const TensorId id : order) {
     const std::int64_t elements = workload.tensors.at(id).elements;
     const std::int64_t begin = layout.elements;
     layout.placements.push_back({id, begin, elements});
-    layout.elements += (elements + alignment - 1) / alignment * alignment;
+    layout.elements += rounded_up(elements, line);
     if (layout.runs.empty() || layout.runs.back().parameter_group != group_of.at(id)) {
       layout.runs.push_back({group_of.at(id), {begin, begin}});
     }
     layout.runs.back().range.end = layout.elements;
   }
+  layout.elements = rounded_up(layout.elements, unit_of(bucket.dtype, ranks));
+  if (!layout.runs.empty()) layout.runs.back().range.end = layout.elements;
   return layout;
 }
 
-Range part_of(const Range& chunk, std::int64_t bucket_bytes, std::int64_t elements, DType dtype) {
-  const std::int64_t alignment = kAlignmentBytes / size_of(dtype);
+Range part_of(const Range& chunk, std::int64_t bucket_bytes, std::int64_t elements, DType dtype, int ranks) {
+  const std::int64_t unit = unit_of(dtype, ranks);
   const auto border = [&](std::int64_t byte) {
     if (byte <= 0) return std::int64_t{0};
     if (byte >= bucket_bytes) return elements;
     const double share = static_cast<double>(byte) / static_cast<double>(bucket_bytes);
-    return static_cast<std::int64_t>(share * static_cast<double>(elements / alignment)) * alignment;
+    return static_cast<std::int64_t>(share * static_cast<double>(elements / unit)) * unit;
   };
   return {border(chunk.begin), border(chunk.end)};
 }

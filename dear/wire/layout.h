@@ -26,27 +26,31 @@ struct Run {
 
 // The flat buffer of a bucket. Every tensor starts at a multiple of 64 bytes, so that kernels see aligned,
 // whole vectors in every shard: otherwise the grouping would decide which elements are scalar tails, which
-// may round differently. Padding is zero in parameters and gradients, and stays zero under elementwise
-// updates.
+// may round differently. The buffer is a multiple of 64 bytes for each rank, so that all shards of it are
+// equal. Padding is zero in parameters and gradients, and stays zero under elementwise updates.
 struct BucketLayout {
   DType dtype = DType::f32;
-  std::int64_t elements = 0;  // padding included
+  std::int64_t elements = 0;  // padding included; a multiple of unit_of(dtype, ranks)
   std::vector<TensorPlacement> placements;
   std::vector<Run> runs;  // ascending, covering [0, elements)
 
   [[nodiscard]] std::int64_t bytes() const { return elements * size_of(dtype); }
 };
 
-// The layout of a bucket. `group_of[t]` is the parameter group of tensor t. Tensors of one group lie
-// together, in order of their ids.
+// The fewest elements whose shards (collective/shard.h) are equal and not empty: 64 bytes for each rank. All
+// shards of a multiple of it are equal, too.
+std::int64_t unit_of(DType dtype, int ranks);
+
+// The layout of a bucket that `ranks` ranks train. `group_of[t]` is the parameter group of tensor t. Tensors
+// of one group lie together, in order of their ids. Padding at the end belongs to the last run.
 BucketLayout lay_out(const Bucket& bucket, const Workload& workload,
-                     const std::vector<std::uint32_t>& group_of);
+                     const std::vector<std::uint32_t>& group_of, int ranks);
 
 // The elements of a bucket's flat buffer that a chunk of the bucket carries. The bucket has `bucket_bytes`,
 // its buffer has `elements`; both ends of the chunk are mapped in proportion and moved down to a multiple of
-// 64 bytes. So chunks that carry every byte of the bucket once carry every element of the buffer once. A
-// chunk of less than 64 bytes may be empty.
-Range part_of(const Range& chunk, std::int64_t bucket_bytes, std::int64_t elements, DType dtype);
+// unit_of(dtype, ranks), so that all shards of the chunk are equal. So chunks that carry every byte of the
+// bucket once carry every element of the buffer once. A chunk of less than a unit may be empty.
+Range part_of(const Range& chunk, std::int64_t bucket_bytes, std::int64_t elements, DType dtype, int ranks);
 
 // The parts of the layout's runs that lie inside `range`, without empty ones.
 std::vector<Run> runs_within(const BucketLayout& layout, const Range& range);
