@@ -24,7 +24,7 @@ SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]dear/([^"/>]+)/[^">]*[">]')
 INCLUDE_OF_HEADER = re.compile(r'^\s*#\s*include\s*["<]dear/([^">]+)[">]')
 SIZE_REASON = re.compile(r"//\s*size:\s*\S+")
-CMAKE_CALL = re.compile(r"\bdear_(library|test|program)\s*\(([^)]*)\)")
+CMAKE_CALL = re.compile(r"\bdear_(library|module|program|test)\s*\(([^)]*)\)")
 KEYWORDS = {"SOURCES", "USES", "LIBRARIES", "PRIVATE_LIBRARIES", "INTERNAL", "TIMEOUT", "LABELS"}
 
 

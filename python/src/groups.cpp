@@ -1,0 +1,79 @@
+#include "python/src/parts.h"
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/utils/pybind.h>
+
+#include "dear/backends/c10d/c10d.h"
+#include "dear/backends/init.h"
+#include "dear/collective/group.h"
+
+namespace dear::python {
+namespace {
+
+// The last handle of a group ends its thread, which may be at a collective: nobody waits for that with the
+// interpreter's lock.
+std::shared_ptr<Group> share(Group group) {
+  return {new Group(std::move(group)), [](Group* ended) {
+            if (PyGILState_Check() != 0) {
+              const py::gil_scoped_release released;
+              delete ended;
+            } else {
+              delete ended;
+            }
+          }};
+}
+
+// "shm" of "shm, 4 ranks on this host".
+std::string backend_of(const Group& group) {
+  const std::string description = group.description();
+  return description.substr(0, description.find(','));
+}
+
+std::shared_ptr<Group> init_group(const std::string& backend, double timeout, bool reproducible) {
+  const py::gil_scoped_release released;
+  return share(init(
+      {.timeout = std::chrono::duration<double>(timeout), .backend = backend, .reproducible = reproducible}));
+}
+
+std::shared_ptr<Group> group_on_process_group(::c10d::ProcessGroup& process_group, double timeout,
+                                              bool reproducible) {
+  const py::gil_scoped_release released;
+  return share(group_on(c10::intrusive_ptr<::c10d::ProcessGroup>::reclaim_copy(&process_group),
+                        {.timeout = std::chrono::duration<double>(timeout), .reproducible = reproducible}));
+}
+
+}  // namespace
+
+void bind_groups(py::module_& module) {
+  py::class_<Group, std::shared_ptr<Group>> group(module, "Group",
+                                                  "The ranks of a job, as a value. Copies share one thread.");
+  group.attr("__module__") = "dear";
+  group.def_property_readonly("rank", &Group::rank, "The number of this process, from 0.")
+      .def_property_readonly("size", &Group::size, "How many ranks there are.")
+      .def_property_readonly("backend", &backend_of, "What carries bytes between the ranks, as \"shm\".")
+      .def("__repr__", [](const Group& self) {
+        return "<dear.Group: rank " + std::to_string(self.rank()) + ", " + self.description() + ">";
+      });
+
+  module.def(
+      "init", &init_group, py::arg("backend") = "", py::arg("timeout") = 120.0,
+      py::arg("reproducible") = false,
+      "The group of all ranks of this job, from the launcher's environment (torchrun, dear launch, mpirun, "
+      "Slurm); one rank without a launcher.\n\n"
+      "backend: \"shm\", \"mpi\", \"gloo\", ... (docs/backends.md); \"\" for the fastest that reaches all "
+      "ranks.\ntimeout: seconds, for every wait, this meeting of the ranks included.\nreproducible: sums in "
+      "the order of ranks, so that results are the same bits on every backend that can.\n\n"
+      "ConfigError for a bad environment or an unknown backend; TimeoutError names the ranks that did not "
+      "come.");
+  module.def(
+      "group_on", &group_on_process_group, py::arg("process_group"), py::arg("timeout") = 120.0,
+      py::arg("reproducible") = false,
+      "A group over a process group of torch.distributed that carries memory of the host (Gloo, MPI, UCC). "
+      "Collective: every rank calls it. The process group carries nothing else while the group lives.");
+}
+
+}  // namespace dear::python

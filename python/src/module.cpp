@@ -1,0 +1,12 @@
+#include "python/src/parts.h"
+
+#include <torch/csrc/utils/pybind.h>
+
+PYBIND11_MODULE(_C, module) {
+  module.doc() = "The C++ side of the package dear.";
+  module.attr("__version__") = DEAR_VERSION;
+  dear::python::bind_errors(module);
+  dear::python::bind_groups(module);
+  dear::python::bind_training(module);
+  dear::python::bind_planning(module);
+}
