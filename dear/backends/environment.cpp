@@ -116,8 +116,12 @@ LaunchEnvironment read_torchrun(const Variables& variables) {
           "alike on all "
           "ranks, or DEAR_RENDEZVOUS to a text of the job's own");
     }
-    found.rendezvous = fmt::format("torchrun {}:{} {}", variables.text("MASTER_ADDR").value_or("localhost"),
-                                   *port, variables.text("TORCHELASTIC_RUN_ID").value_or(""));
+    found.rendezvous =
+        fmt::format("torchrun {}:{} {}", variables.text("MASTER_ADDR").value_or("localhost"), *port, run_id);
+    // Ranks that torchrun starts again never meet one of those before, which may not have ended yet.
+    if (const int restarts = variables.number("TORCHELASTIC_RESTART_COUNT").value_or(0); restarts > 0) {
+      found.rendezvous += fmt::format(" restart {}", restarts);
+    }
   }
   return found;
 }

@@ -76,6 +76,9 @@ TEST(Environment, UnderstandsTorchrun) {
   EXPECT_EQ(found.rendezvous, "torchrun node7:29500 run1");
   EXPECT_NE(read(with(kTorchrun, {{"MASTER_PORT", "29501"}})).rendezvous, found.rendezvous);
   EXPECT_NE(read(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "run2"}})).rendezvous, found.rendezvous);
+  EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "0"}})).rendezvous, found.rendezvous);
+  EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "2"}})).rendezvous,
+            "torchrun node7:29500 run1 restart 2");
 }
 
 TEST(Environment, TakesTheMeetingAddressWithAnyLauncher) {
