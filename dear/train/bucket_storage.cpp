@@ -36,7 +36,7 @@ BucketStorage::BucketStorage(const Group& group, wire::BucketLayout layout, std:
 
 // Shares the bucket's memory without being a view of it to autograd, so that a program may do with it what it
 // may do with a gradient of its own: detach_(), as zero_grad(false) does.
-torch::Tensor BucketStorage::place(const torch::Tensor& flat, std::size_t index) const {
+torch::Tensor BucketStorage::tensor_in(const torch::Tensor& flat, std::size_t index) const {
   const Form& form = forms_[index];
   torch::Tensor tensor = torch::empty({0}, flat.options());
   tensor.set_(flat.storage(), layout_.placements[index].offset, form.sizes, form.strides);
@@ -76,7 +76,7 @@ void BucketStorage::restore_parameter(std::size_t index, torch::Tensor& paramete
   const Form& form = forms_[index];
   torch::Tensor present = parameter.detach();
   const bool overlaps = present.storage().is_alias_of(parameters_.storage());
-  torch::Tensor to = place(parameters_, index);
+  torch::Tensor to = tensor_in(parameters_, index);
   if (copies_ == Copies::one_for_all) {
     torch::Tensor values = present;
     if (overlaps || values.strides() != form.strides) {
@@ -104,7 +104,7 @@ void BucketStorage::write_incoming(std::size_t part) {
 
 void BucketStorage::restore_gradient(std::size_t index, torch::Tensor& parameter) {
   const torch::NoGradGuard no_grad;
-  torch::Tensor to = place(gradients_, index);
+  torch::Tensor to = tensor_in(gradients_, index);
   const torch::Tensor present = parameter.grad();
   if (present.defined()) {
     const torch::Tensor strided = present.layout() == torch::kStrided ? present : present.to_dense();
@@ -123,8 +123,8 @@ void BucketStorage::mark_unused(std::size_t index) {
   train::mark_unused(gradients_, {placement.offset, placement.offset + placement.elements});
 }
 
-std::vector<ElementwiseOptimizer::Stretch> BucketStorage::stretches_within(const Range& range) const {
-  std::vector<ElementwiseOptimizer::Stretch> stretches;
+std::vector<ShardedOptimizer::Stretch> BucketStorage::stretches_within(const Range& range) const {
+  std::vector<ShardedOptimizer::Stretch> stretches;
   for (std::size_t i = 0; i < layout_.placements.size(); ++i) {
     const wire::TensorPlacement& placement = layout_.placements[i];
     const std::int64_t next =
@@ -141,8 +141,8 @@ std::vector<ElementwiseOptimizer::Stretch> BucketStorage::stretches_within(const
   return stretches;
 }
 
-std::vector<ElementwiseOptimizer::FlatRun> BucketStorage::runs(std::size_t part) const {
-  std::vector<ElementwiseOptimizer::FlatRun> parts;
+std::vector<ShardedOptimizer::FlatRun> BucketStorage::runs(std::size_t part) const {
+  std::vector<ShardedOptimizer::FlatRun> parts;
   for (const wire::Run& run : wire::runs_within(layout_, own_[part])) {
     for (std::int64_t begin = run.range.begin; begin < run.range.end; begin += kLongestRun) {
       const std::int64_t count = std::min(kLongestRun, run.range.end - begin);

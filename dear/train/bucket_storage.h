@@ -6,7 +6,7 @@
 #include <torch/types.h>
 
 #include "dear/collective/group.h"
-#include "dear/train/elementwise_optimizer.h"
+#include "dear/train/sharded_optimizer.h"
 #include "dear/wire/bucket_wire.h"
 #include "dear/wire/layout.h"
 
@@ -43,8 +43,11 @@ class BucketStorage {
   void write_incoming(std::size_t part);
 
   // What this rank's optimiser updates of the part: vectors that fit a cache.
-  [[nodiscard]] std::vector<ElementwiseOptimizer::FlatRun> runs(std::size_t part) const;
+  [[nodiscard]] std::vector<ShardedOptimizer::FlatRun> runs(std::size_t part) const;
   void zero_gradients(const Range& range);
+  // A tensor of the shape and strides of the parameter at `index`, on its elements of a vector over the
+  // whole bucket.
+  [[nodiscard]] torch::Tensor tensor_in(const torch::Tensor& flat, std::size_t index) const;
   // [Note: unused parameters]: unless the program wrote into its gradient.
   void mark_unused(std::size_t index);
 
@@ -55,9 +58,8 @@ class BucketStorage {
   [[nodiscard]] const void* gradient_storage() const;
 
  private:
-  [[nodiscard]] torch::Tensor place(const torch::Tensor& flat, std::size_t index) const;
   [[nodiscard]] bool lies_in(const Buffer& buffer, std::size_t index, const torch::Tensor& tensor) const;
-  [[nodiscard]] std::vector<ElementwiseOptimizer::Stretch> stretches_within(const Range& range) const;
+  [[nodiscard]] std::vector<ShardedOptimizer::Stretch> stretches_within(const Range& range) const;
 
   struct Incoming {
     std::int64_t offset;  // in the bucket, in elements

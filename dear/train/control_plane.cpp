@@ -38,7 +38,7 @@ std::string describe(const Header& header) {
 }
 
 std::string describe(const CallRecord& record) {
-  constexpr std::array kCalls{"synchronize()", "regroup()", "discard_step()"};
+  constexpr std::array kCalls{"synchronize()", "regroup()", "discard_step()", "optimizer_state()"};
   return fmt::format("{} after {} steps", kCalls.at(static_cast<std::size_t>(record.call)), record.steps);
 }
 

@@ -30,10 +30,10 @@ std::string choice_of_buckets(const DataParallelOptions& options) {
 
 }  // namespace
 
-DataParallel::Impl::Impl(torch::nn::Module& model, torch::optim::Optimizer& optimizer, Group group,
+DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimizer, Group group,
                          DataParallelOptions options)
     : group_(std::move(group)),
-      optimizer_(optimizer),
+      optimizer_(std::move(optimizer)),
       options_(std::move(options)),
       state_(group_.rank()),
       record_(group_.rank()) {
@@ -43,11 +43,11 @@ DataParallel::Impl::Impl(torch::nn::Module& model, torch::optim::Optimizer& opti
     if (options_.profile_steps < 1)
       throw ConfigError(
           fmt::format("profile_steps is {}: at least 1 must be measured", options_.profile_steps));
-    train::ElementwiseOptimizer::require_supported(optimizer);
-    scanned_ = train::scan(model, optimizer);
+    optimizer_->require_elementwise();
+    scanned_ = train::scan(model, *optimizer_);
   });
   agree_on_copies();
-  train::require_alike(group_, model, optimizer, scanned_);
+  train::require_alike(group_, model, *optimizer_, scanned_);
 
   std::vector<torch::Tensor> everything = scanned_.frozen;
   for (const auto& parameter : scanned_.trained) everything.push_back(parameter.tensor);
@@ -131,11 +131,16 @@ void DataParallel::Impl::throw_if_failed() {
 
 // ---- what the observer sees
 
-void DataParallel::Impl::wait_for(exec::Conductor& conductor, const train::Engine::Storage& storage) {
+void DataParallel::Impl::blocking(const std::function<void()>& wait) const {
+  options_.around_wait ? options_.around_wait(wait) : wait();
+}
+
+void DataParallel::Impl::wait_for(exec::Conductor& conductor, const train::Engine::Storage& storage) const {
   if (storage.kind == train::Engine::Kind::parameters) {
-    if (!conductor.parameters_whole(storage.bucket)) conductor.wait_parameters(storage.bucket);
+    if (!conductor.parameters_whole(storage.bucket))
+      blocking([&] { conductor.wait_parameters(storage.bucket); });
   } else if (!conductor.gradients_free(storage.bucket)) {
-    conductor.wait_gradients(storage.bucket);
+    blocking([&] { conductor.wait_gradients(storage.bucket); });
   }
 }
 
@@ -216,15 +221,15 @@ void DataParallel::Impl::await_last_step() {
   exec::Conductor& conductor = engine_->conductor();
   for (BucketId bucket = 0; bucket < engine_->grouping().size(); ++bucket) {
     if (!conductor.parameters_whole(bucket) && !conductor.changes_now(bucket))
-      conductor.wait_parameters(bucket);
+      blocking([&] { conductor.wait_parameters(bucket); });
   }
 }
 
 void DataParallel::Impl::require_unchanged() const {
   if (arrivals_.late()) refuse_late(*arrivals_.late());
   require_same_freezing();
-  train::require_same_tensors(group_, optimizer_, scanned_);
-  if (state_elsewhere_ && !state_elsewhere_->holds()) {
+  train::require_same_tensors(group_, *optimizer_, scanned_);
+  if (engine_ && !optimizer_->state_is_away()) {
     throw ConfigError(fmt::format(
         "rank {}: state was loaded into the optimiser, or it was stepped itself, after the first step() of "
         "its DataParallel, which would not know: call step() of DataParallel alone",
@@ -259,23 +264,25 @@ void DataParallel::Impl::commit() {
       arrivals_.set_used(i, scanned_.trained[i].tensor.grad().defined());
     fusion_ =
         choice_->first(train::Engine::describe(scanned_.trained, layers_.order, layers_.layer_of), fusion_);
+    const auto states = train::initial_state(group_, *optimizer_, scanned_);
     engine_ = make_engine();
+    engine_->take_over(states);
+    optimizer_->state_leaves();
     observed_engine_.store(engine_.get(), std::memory_order_release);
-    state_elsewhere_.emplace(optimizer_);
   } else {
     await_last_step();
     take_over_replaced();
   }
   for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
     if (!arrivals_.used(i)) engine_->mark_unused(i);
-  if (updates_ahead() && !engine_->has_options_of(optimizer_)) {
+  if (updates_ahead() && !engine_->has_current_options()) {
     throw ConfigError(
         fmt::format("rank {}: an option of the optimiser, such as its learning rate, was changed between "
                     "backward and step(), where policy {} updates already: change it after step(), or train "
                     "with policy dear",
                     group_.rank(), options_.policy));
   }
-  if (!updates_ahead()) engine_->capture_options(optimizer_);
+  if (!updates_ahead()) engine_->capture_options();
   if (recording_) record_.clock().next_iteration(now_seconds());
   registration_.enable();
   engine_->conductor().commit();
@@ -330,7 +337,11 @@ Workload DataParallel::Impl::measured() const {
 
 DataParallel::DataParallel(torch::nn::Module& model, torch::optim::Optimizer& optimizer, Group group,
                            DataParallelOptions options)
-    : impl_(std::make_unique<Impl>(model, optimizer, std::move(group), std::move(options))) {}
+    : DataParallel(model_of(model), make_optimizer(optimizer), std::move(group), std::move(options)) {}
+
+DataParallel::DataParallel(Model model, std::unique_ptr<Optimizer> optimizer, Group group,
+                           DataParallelOptions options)
+    : impl_(std::make_unique<Impl>(model, std::move(optimizer), std::move(group), std::move(options))) {}
 
 DataParallel::~DataParallel() = default;
 
@@ -338,6 +349,12 @@ void DataParallel::step() { impl_->step(); }
 void DataParallel::discard_step() { impl_->discard_step(); }
 void DataParallel::synchronize() { impl_->synchronize(); }
 void DataParallel::regroup(Fusion fusion) { impl_->regroup(std::move(fusion)); }
+std::vector<DataParallel::StateOfParameter> DataParallel::optimizer_state() {
+  return impl_->optimizer_state();
+}
+void DataParallel::load_optimizer_state(const std::vector<StateOfParameter>& states) {
+  impl_->load_optimizer_state(states);
+}
 const Schedule& DataParallel::schedule() const { return impl_->engine().schedule(); }
 const Grouping& DataParallel::grouping() const { return impl_->engine().grouping(); }
 const Workload& DataParallel::workload() const { return impl_->engine().workload(); }

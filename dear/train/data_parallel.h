@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
@@ -12,6 +14,8 @@
 #include "dear/fusion/grouping.h"
 #include "dear/schedule/schedule.h"
 #include "dear/trace/trace.h"
+#include "dear/train/model.h"
+#include "dear/train/optimizer.h"
 #include "dear/train/tuning.h"
 #include "dear/workload/workload.h"
 
@@ -46,6 +50,9 @@ struct DataParallelOptions {
   // all ranks.
   int profile_steps = 10;
   bool record_trace = false;  // spans of layers, waits, updates and collectives; costs about 2 us an operator
+  // Runs a wait that an operator or a gradient's hook makes, on its thread: a binding to another language
+  // lets go of that language's lock around it. Without it the wait is called as it is.
+  std::function<void(const std::function<void()>& wait)> around_wait{};
 };
 
 // Since construction, on this rank.
@@ -84,11 +91,15 @@ class DataParallel {
  public:
   // Copies rank 0's parameters and buffers to all ranks. MismatchError on every rank, naming the first tensor
   // that differs, when the ranks' models or optimisers are not alike. ConfigError for an optimiser whose
-  // update is not elementwise (supported: SGD, Adam, AdamW, RMSprop, Adagrad), for one that has trained
-  // already, for a trained parameter that it does not hold, and for parameters that share memory without
-  // being one tensor. What one rank refuses, all refuse. Tensors that only the optimiser holds are trained,
-  // too. A parameter keeps the memory order (strides) that it has here.
+  // update is not elementwise (supported: SGD, Adam, AdamW, RMSprop, Adagrad), for a trained parameter that it
+  // does not hold, and for parameters that share memory without being one tensor. What one rank refuses, all
+  // refuse. Tensors that only the optimiser holds are trained, too. A parameter keeps the memory order
+  // (strides) that it has here. State that the optimiser has at the first step() (it was loaded) is taken
+  // over: rank 0's, on all ranks, which must remember the same things.
   DataParallel(torch::nn::Module& model, torch::optim::Optimizer& optimizer, Group group,
+               DataParallelOptions options = {});
+  // The same for tensors and an optimiser that are not libtorch's objects. The tensors are kept alive.
+  DataParallel(Model model, std::unique_ptr<Optimizer> optimizer, Group group,
                DataParallelOptions options = {});
   ~DataParallel();  // waits for what is on the wire, without throwing; call synchronize() before it
   DataParallel(const DataParallel&) = delete;
@@ -136,6 +147,19 @@ class DataParallel {
   // room for a second set of buckets, and for each vector of optimiser state whole.
   void regroup(Fusion fusion);
 
+  struct StateOfParameter {
+    torch::Tensor parameter;
+    std::optional<OptimizerState> state;  // vectors of the parameter's shape; none if it was never updated
+  };
+  // What the optimiser remembers of each trained parameter, gathered from the shards, whole on every rank.
+  // Every rank calls it after the same step(), before the next backward: MismatchError on each when not.
+  // Takes room for the state of all parameters. Before the first step(): what the optimiser itself holds.
+  [[nodiscard]] std::vector<StateOfParameter> optimizer_state();
+  // Replaces it, after a step() and before the next backward, by the same on every rank. ConfigError for a
+  // vector whose shape or type is not the parameter's. A parameter that is not in `states` has no state then.
+  // Before the first step() load it into the optimiser instead.
+  void load_optimizer_state(const std::vector<StateOfParameter>& states);
+
   // Of the first step() on; ScheduleError before it. Until the next regroup(), or the next step() where
   // buckets are planned or tuned.
   [[nodiscard]] const Schedule& schedule() const;
@@ -154,8 +178,5 @@ class DataParallel {
   class Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-// SHA-256, in hex, of all parameters of the module: names, shapes, dtypes and bytes in registration order.
-std::string parameter_digest(const torch::nn::Module& model);
 
 }  // namespace dear

@@ -47,8 +47,7 @@ namespace dear {
 // for nothing. What all ranks refuse alike (a fusion) changes nothing.
 class DataParallel::Impl : public train::OperatorObserver {
  public:
-  Impl(torch::nn::Module& model, torch::optim::Optimizer& optimizer, Group group,
-       DataParallelOptions options);
+  Impl(const Model& model, std::unique_ptr<Optimizer> optimizer, Group group, DataParallelOptions options);
   ~Impl() override;
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -57,6 +56,8 @@ class DataParallel::Impl : public train::OperatorObserver {
   void discard_step();
   void synchronize();
   void regroup(Fusion fusion);
+  [[nodiscard]] std::vector<StateOfParameter> optimizer_state();
+  void load_optimizer_state(const std::vector<StateOfParameter>& states);
   void defer() { arrivals_.defer(); }
   void resume() { arrivals_.resume(); }
 
@@ -95,7 +96,8 @@ class DataParallel::Impl : public train::OperatorObserver {
   void take_over_replaced();
   void await_last_step();
   void wait_for_all();
-  static void wait_for(exec::Conductor& conductor, const train::Engine::Storage& place);
+  void wait_for(exec::Conductor& conductor, const train::Engine::Storage& place) const;
+  void blocking(const std::function<void()>& wait) const;  // see DataParallelOptions::around_wait
   [[nodiscard]] Workload measured() const;
 
   // Gradients.
@@ -118,7 +120,7 @@ class DataParallel::Impl : public train::OperatorObserver {
 
   const int unwinding_ = std::uncaught_exceptions();  // of exceptions that are none of ours
   Group group_;
-  torch::optim::Optimizer& optimizer_;
+  const std::unique_ptr<Optimizer> optimizer_;
   DataParallelOptions options_;
   Fusion fusion_;  // in force
   train::ModelScan scanned_;
@@ -134,8 +136,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   bool recording_ = false;  // for the user, or because buckets are to be chosen by it
   train::RunRecord record_;
 
-  std::unique_ptr<train::Engine> engine_;                 // null while learning
-  std::optional<train::StateElsewhere> state_elsewhere_;  // while there is an engine
+  std::unique_ptr<train::Engine> engine_;  // null while learning
   std::atomic<train::Engine*> observed_engine_{nullptr};  // the same, for operators of any thread
   train::ObserverRegistration registration_{*this};
   std::vector<train::GradientHook> hooks_;  // last: end first, also when the constructor throws

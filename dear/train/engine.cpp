@@ -43,7 +43,7 @@ void Engine::add_times(const Profile& profile, Workload& workload) {
 }
 
 Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std::vector<std::size_t>& order,
-               const std::vector<LayerId>& layer_of, const torch::optim::Optimizer& optimizer,
+               const std::vector<LayerId>& layer_of, const Optimizer& optimizer,
                const Options& options)
     : group_(std::move(group)),
       one_copy_(options.one_copy),
@@ -66,7 +66,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
   std::vector<std::uint32_t> group_of;  // by TensorId
   for (const std::size_t i : order) group_of.push_back(parameters[i].parameter_group);
   locations_.resize(parameters.size());
-  std::vector<std::vector<ElementwiseOptimizer::FlatRun>> runs;
+  std::vector<std::vector<ShardedOptimizer::FlatRun>> runs;
   std::vector<wire::BucketWire::Flat> flats;
   for (BucketId id = 0; id < grouping_->size(); ++id) {
     wire::BucketLayout layout = wire::lay_out(grouping_->buckets()[id], workload_, group_of, group_.size());
@@ -93,7 +93,8 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
     remember_versions();
   }
 
-  optimizer_ = std::make_unique<ElementwiseOptimizer>(optimizer, std::move(runs));
+  optimizer_ = std::make_unique<ShardedOptimizer>(optimizer.make_flat(), optimizer.parameter_groups().size(),
+                                                  std::move(runs));
   wire_ = std::make_unique<wire::BucketWire>(
       group_, std::move(flats), [this](const exec::StepEnd& end) { conductor_->ended(end); },
       options.decision);
@@ -166,10 +167,6 @@ void Engine::UpdateExecutor::start(Instance which, const Step& step) {
     end.span.end_seconds = now_seconds();
     engine_.conductor_->ended(end);
   });
-}
-
-void Engine::capture_options(const torch::optim::Optimizer& optimizer) {
-  optimizer_->capture_options(optimizer);
 }
 
 bool Engine::updates_ahead() const {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -11,8 +10,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include <torch/optim/optimizer.h>
-
 #include "dear/cluster/network.h"
 #include "dear/collective/group.h"
 #include "dear/exec/conductor.h"
@@ -20,8 +17,9 @@
 #include "dear/fusion/grouping.h"
 #include "dear/schedule/schedule.h"
 #include "dear/train/bucket_storage.h"
-#include "dear/train/elementwise_optimizer.h"
 #include "dear/train/model_scan.h"
+#include "dear/train/optimizer.h"
+#include "dear/train/sharded_optimizer.h"
 #include "dear/wire/bucket_wire.h"
 #include "dear/workload/workload.h"
 
@@ -51,8 +49,7 @@ class Engine {
   // parameters[i], numbered in forward order. Moves parameters and gradients into buckets: all ranks
   // together, none computing.
   Engine(Group group, std::vector<TrainedParameter>& parameters, const std::vector<std::size_t>& order,
-         const std::vector<LayerId>& layer_of, const torch::optim::Optimizer& optimizer,
-         const Options& options);
+         const std::vector<LayerId>& layer_of, const Optimizer& optimizer, const Options& options);
   static void add_times(const Profile& profile, Workload& workload);
   // As the engine sees the parameters: layers and tensors in the order of their use, without times.
   [[nodiscard]] static Workload describe(const std::vector<TrainedParameter>& parameters,
@@ -63,13 +60,11 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // [program]
-  void capture_options(const torch::optim::Optimizer& optimizer);
+  void capture_options() { optimizer_->capture_options(); }
   // Under a policy that updates ahead of the commit, where options must stand when the first gradient
   // arrives: [Note: updates ahead of the commit].
   [[nodiscard]] bool updates_ahead() const;
-  [[nodiscard]] bool has_options_of(const torch::optim::Optimizer& optimizer) const {
-    return optimizer_->has_options_of(optimizer);
-  }
+  [[nodiscard]] bool has_current_options() const { return optimizer_->has_current_options(); }
   // Parameter i's view, or its gradient's, was replaced since: take the values over. False, and nothing done,
   // for a gradient whose reduction has begun.
   [[nodiscard]] bool holds_gradient(std::size_t parameter) const;
@@ -100,15 +95,11 @@ class Engine {
   }
   [[nodiscard]] BucketId bucket_of(std::size_t parameter) const { return locations_[parameter].bucket; }
 
-  // What the optimiser remembers, whole on every rank, whatever the buckets: for another engine on the same
-  // parameters. All ranks together, while nothing is at work; takes room for each vector of state.
-  struct OptimizerState {
-    std::vector<std::int64_t> updates;  // by tensor of the workload: how often it was updated
-    // [vector][parameter]: 1-D; empty for vectors that it does not keep
-    std::array<std::vector<torch::Tensor>, ElementwiseOptimizer::kStateVectors> vectors;
-  };
-  [[nodiscard]] OptimizerState optimizer_state();
-  void take_over(const OptimizerState& state);  // before the first update
+  // What the optimiser remembers of each parameter, whole on every rank; vectors have the parameter's shape.
+  // All ranks together, while nothing is at work. Takes room for the state of all parameters.
+  [[nodiscard]] std::vector<std::optional<OptimizerState>> optimizer_state();
+  // Replaces it, while nothing is at work; `states` are the same on every rank.
+  void take_over(const std::vector<std::optional<OptimizerState>>& states);
 
   [[nodiscard]] exec::Conductor& conductor() { return *conductor_; }
   [[nodiscard]] const exec::Conductor& conductor() const { return *conductor_; }
@@ -142,10 +133,14 @@ class Engine {
   [[nodiscard]] Range own_range(const Part& part) const;  // that this rank updates
   void update(const Update& work);                        // aborts the group when it throws
   void remember_versions();
+  [[nodiscard]] ShardedOptimizer::Outlines outlines();
+  // The optimiser's vector of this name over the whole bucket.
+  [[nodiscard]] torch::Tensor gather_vector(BucketId bucket, const std::string& name);
   [[nodiscard]] const wire::TensorPlacement& place_of(std::size_t parameter) const {
     const auto [bucket, index] = locations_[parameter];
     return buckets_[bucket].layout().placements[index];
   }
+  [[nodiscard]] TensorId tensor_of(std::size_t parameter) const { return place_of(parameter).tensor; }
 
   Group group_;
   const bool one_copy_;
@@ -158,7 +153,7 @@ class Engine {
   std::vector<Part> parts_;          // those of a bucket side by side, buckets ascending
   std::vector<BucketStorage> buckets_;
   std::unordered_map<const void*, Storage> storages_;
-  std::unique_ptr<ElementwiseOptimizer> optimizer_;
+  std::unique_ptr<ShardedOptimizer> optimizer_;
   std::atomic<bool> drop_updates_ = false;
   UpdateExecutor update_executor_{*this};
   std::unique_ptr<wire::BucketWire> wire_;

@@ -50,7 +50,7 @@ void DataParallel::Impl::backward_pass_began(std::size_t parameter, int pass) {
   if (first && engine_->updates_ahead()) {
     await_last_step();
     engine_->restore_parameters();
-    engine_->capture_options(optimizer_);
+    engine_->capture_options();
   }
   torch::autograd::Engine::get_default_engine().queue_callback([this] { backward_pass_ended(); });
   // Within the pass nobody but the accumulators touches gradients, and those have their turn before a bucket

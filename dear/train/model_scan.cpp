@@ -5,12 +5,13 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include <c10/util/Type.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "dear/base/digest.h"
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
+#include "dear/train/tensor_broadcast.h"
 #include "dear/train/torch_types.h"
 
 namespace dear::train {
@@ -18,23 +19,20 @@ namespace {
 
 using GroupOf = std::unordered_map<const c10::TensorImpl*, std::uint32_t>;
 
-GroupOf groups_of(const torch::optim::Optimizer& optimizer) {
+using ParameterGroups = std::vector<std::vector<torch::Tensor>>;
+
+GroupOf groups_of(const ParameterGroups& groups) {
   GroupOf group_of;
-  std::uint32_t group = 0;
-  for (const auto& param_group : optimizer.param_groups()) {
-    for (const torch::Tensor& tensor : param_group.params())
-      group_of.emplace(tensor.unsafeGetTensorImpl(), group);
-    ++group;
-  }
+  for (std::uint32_t group = 0; group < groups.size(); ++group)
+    for (const torch::Tensor& tensor : groups[group]) group_of.emplace(tensor.unsafeGetTensorImpl(), group);
   return group_of;
 }
 
-std::vector<std::vector<const c10::TensorImpl*>> tensors_of(const torch::optim::Optimizer& optimizer) {
+std::vector<std::vector<const c10::TensorImpl*>> tensors_of(const ParameterGroups& groups) {
   std::vector<std::vector<const c10::TensorImpl*>> held;
-  for (const auto& param_group : optimizer.param_groups()) {
+  for (const std::vector<torch::Tensor>& group : groups) {
     held.emplace_back();
-    for (const torch::Tensor& tensor : param_group.params())
-      held.back().push_back(tensor.unsafeGetTensorImpl());
+    for (const torch::Tensor& tensor : group) held.back().push_back(tensor.unsafeGetTensorImpl());
   }
   return held;
 }
@@ -80,7 +78,7 @@ void require_separate(const std::vector<TrainedParameter>& parameters) {
 }
 
 // One line a tensor, the same text on ranks whose models are alike.
-std::string describe(const torch::nn::Module& model, const ModelScan& scanned) {
+std::string describe(const Model& model, const ModelScan& scanned) {
   std::unordered_map<const c10::TensorImpl*, const TrainedParameter*> trained;
   for (const TrainedParameter& parameter : scanned.trained)
     trained[parameter.tensor.unsafeGetTensorImpl()] = &parameter;
@@ -97,10 +95,11 @@ std::string describe(const torch::nn::Module& model, const ModelScan& scanned) {
     text += fmt::format("{} '{}' of shape [{}], {}{}\n", role, name, fmt::join(tensor.sizes(), ", "),
                         c10::toString(tensor.scalar_type()), order);
   };
-  for (const auto& item : model.named_parameters()) add("parameter", item.key(), item.value());
+  for (const auto& [name, tensor] : model.parameters) add("parameter", name, tensor);
   for (const TrainedParameter& parameter : scanned.trained)
     if (parameter.name.rfind("optimiser.", 0) == 0) add("tensor", parameter.name, parameter.tensor);
-  for (const auto& item : model.named_buffers()) add("buffer", item.key(), item.value());
+  for (const auto& [name, tensor] : model.buffers)
+    if (tensor.defined()) add("buffer", name, tensor);
   return text;
 }
 
@@ -117,8 +116,9 @@ std::string line_or_nothing(const std::vector<std::string>& lines, std::size_t i
 
 }  // namespace
 
-ModelScan scan(const torch::nn::Module& model, const torch::optim::Optimizer& optimizer) {
-  const GroupOf group_of = groups_of(optimizer);
+ModelScan scan(const Model& model, const Optimizer& optimizer) {
+  const ParameterGroups groups = optimizer.parameter_groups();
+  const GroupOf group_of = groups_of(groups);
   ModelScan scanned;
   std::unordered_set<const c10::TensorImpl*> seen;
   const auto add = [&](const std::string& name, const torch::Tensor& tensor) {
@@ -140,24 +140,20 @@ ModelScan scan(const torch::nn::Module& model, const torch::optim::Optimizer& op
     scanned.trained.push_back({name, dot == std::string::npos ? "" : name.substr(0, dot), tensor,
                                group->second, tensor.strides().vec()});
   };
-  for (const auto& item : model.named_parameters()) add(item.key(), item.value());
-  const auto& groups = optimizer.param_groups();
-  for (std::size_t group = 0; group < groups.size(); ++group) {
-    const std::vector<torch::Tensor>& params = groups[group].params();
-    for (std::size_t i = 0; i < params.size(); ++i) add(fmt::format("optimiser.{}.{}", group, i), params[i]);
-  }
-  scanned.held = tensors_of(optimizer);
+  for (const auto& [name, tensor] : model.parameters) add(name, tensor);
+  for (std::size_t group = 0; group < groups.size(); ++group)
+    for (std::size_t i = 0; i < groups[group].size(); ++i)
+      add(fmt::format("optimiser.{}.{}", group, i), groups[group][i]);
+  scanned.held = tensors_of(groups);
   if (scanned.trained.empty()) throw ConfigError("the model has no parameter that requires a gradient");
   require_separate(scanned.trained);
-  for (const auto& item : model.named_buffers()) {
-    if (item.value().defined()) scanned.buffers.push_back(item.value());
-  }
+  for (const auto& [name, tensor] : model.buffers)
+    if (tensor.defined()) scanned.buffers.push_back(tensor);
   return scanned;
 }
 
-void require_same_tensors(const Group& group, const torch::optim::Optimizer& optimizer,
-                          const ModelScan& scanned) {
-  const auto& groups = optimizer.param_groups();
+void require_same_tensors(const Group& group, const Optimizer& optimizer, const ModelScan& scanned) {
+  const ParameterGroups groups = optimizer.parameter_groups();
   if (groups.size() != scanned.held.size()) {
     throw ConfigError(fmt::format(
         "rank {}: the optimiser has {} parameter groups and had {} when DataParallel was made: make a "
@@ -165,7 +161,7 @@ void require_same_tensors(const Group& group, const torch::optim::Optimizer& opt
         group.rank(), groups.size(), scanned.held.size()));
   }
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    const auto& params = groups[i].params();
+    const std::vector<torch::Tensor>& params = groups[i];
     const auto& held = scanned.held[i];
     const auto same = [](const torch::Tensor& tensor, const c10::TensorImpl* before) {
       return tensor.unsafeGetTensorImpl() == before;
@@ -179,11 +175,10 @@ void require_same_tensors(const Group& group, const torch::optim::Optimizer& opt
   }
 }
 
-void require_alike(const Group& group, const torch::nn::Module& model,
-                   const torch::optim::Optimizer& optimizer, const ModelScan& scanned) {
+void require_alike(const Group& group, const Model& model, const Optimizer& optimizer,
+                   const ModelScan& scanned) {
   agree(group, "optimiser",
-        fmt::format("{} with {} parameter groups", c10::demangle(typeid(optimizer).name()),
-                    optimizer.param_groups().size()));
+        fmt::format("{} with {} parameter groups", optimizer.name(), scanned.held.size()));
   const std::vector<std::string> texts = all_gather_text(group, describe(model, scanned));
   const std::vector<std::string> expected = lines_of(texts.front());
   for (int rank = 1; rank < group.size(); ++rank) {
@@ -196,6 +191,28 @@ void require_alike(const Group& group, const torch::nn::Module& model,
         "{} on rank 0; build the same model on every rank",
         group.rank(), rank, index, line_or_nothing(found, index), line_or_nothing(expected, index)));
   }
+}
+
+std::vector<std::optional<OptimizerState>> initial_state(const Group& group, const Optimizer& optimizer,
+                                                         const ModelScan& scanned) {
+  std::vector<std::optional<OptimizerState>> states;
+  std::vector<torch::Tensor> vectors;
+  Digest outline;
+  std::size_t count = 0;
+  for (const TrainedParameter& parameter : scanned.trained) {
+    const std::optional<OptimizerState>& state = states.emplace_back(optimizer.state(parameter.tensor));
+    if (!state) continue;
+    outline.add(parameter.name).add(state->scalars);
+    ++count;
+    for (const auto& [name, vector] : state->vectors) {
+      outline.add(name).add(fmt::format("[{}] {}", fmt::join(vector.sizes(), ", "),
+                                        c10::toString(vector.scalar_type())));
+      vectors.push_back(vector);
+    }
+  }
+  agree(group, "state of the optimiser", fmt::format("of {} parameters, digest {}", count, outline.hex()));
+  if (!vectors.empty() && group.size() > 1) TensorBroadcast(group, std::move(vectors)).run();
+  return states;
 }
 
 }  // namespace dear::train

@@ -1,13 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include <torch/nn/module.h>
-#include <torch/optim/optimizer.h>
+#include <torch/types.h>
 
 #include "dear/collective/group.h"
+#include "dear/train/model.h"
+#include "dear/train/optimizer.h"
 
 namespace dear::train {
 
@@ -33,15 +35,19 @@ struct ModelScan {
 // ConfigError naming the parameter: trained but in no group of the optimiser; of a dtype or layout that
 // buckets do not carry; sharing memory with another without being the same tensor; not on the CPU; the result
 // of an operation, so that no gradient arrives at it.
-ModelScan scan(const torch::nn::Module& model, const torch::optim::Optimizer& optimizer);
+ModelScan scan(const Model& model, const Optimizer& optimizer);
 
 // ConfigError when the optimiser holds other tensors than it did in the scan.
-void require_same_tensors(const Group& group, const torch::optim::Optimizer& optimizer,
-                          const ModelScan& scanned);
+void require_same_tensors(const Group& group, const Optimizer& optimizer, const ModelScan& scanned);
 
 // MismatchError on every rank, naming the first tensor in which a rank's model differs from rank 0's, or what
 // differs of their optimisers.
-void require_alike(const Group& group, const torch::nn::Module& model,
-                   const torch::optim::Optimizer& optimizer, const ModelScan& scanned);
+void require_alike(const Group& group, const Model& model, const Optimizer& optimizer,
+                   const ModelScan& scanned);
+
+// Returns what the optimiser remembers of each trained parameter, with rank 0's values on every rank; all ranks
+// call it together. MismatchError on every rank when they do not remember the same things.
+std::vector<std::optional<OptimizerState>> initial_state(const Group& group, const Optimizer& optimizer,
+                                                         const ModelScan& scanned);
 
 }  // namespace dear::train

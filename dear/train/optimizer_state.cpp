@@ -1,7 +1,12 @@
-// Optimiser state between two engines: Engine::optimizer_state() and take_over().
+// The optimiser's state by tensor, whole on every rank: Engine::optimizer_state() and take_over().
 
-#include <algorithm>
+#include <cstring>
+#include <span>
+#include <string_view>
 
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
 #include "dear/train/control_plane.h"
 #include "dear/train/engine.h"
 #include "dear/train/operator_observer.h"
@@ -10,77 +15,133 @@
 namespace dear::train {
 namespace {
 
-// On any rank: one that has nothing of a small bucket may remember nothing.
-ElementwiseOptimizer::StateVectors vectors_of_all(const Group& group,
-                                                  ElementwiseOptimizer::StateVectors has) {
-  const std::vector<std::uint8_t> mine(has.begin(), has.end());
-  for (const std::vector<std::uint8_t>& theirs : all_gather_values(group, Subject::state, mine))
-    for (std::size_t i = 0; i < has.size(); ++i) has[i] = has[i] || theirs.at(i) != 0;
-  return has;
+using Outlines = ShardedOptimizer::Outlines;
+
+void add(std::string& text, const std::string& part) {
+  const std::uint64_t size = part.size();
+  text.append(reinterpret_cast<const char*>(&size), sizeof size);
+  text += part;
 }
 
-// The greatest on any rank, by tensor: a rank has parts of some.
-std::vector<std::int64_t> updates_of_all(const Group& group, std::vector<std::int64_t> updates) {
-  for (const std::vector<std::int64_t>& theirs : all_gather_values(group, Subject::state, updates))
-    for (std::size_t i = 0; i < updates.size(); ++i) updates[i] = std::max(updates[i], theirs.at(i));
-  return updates;
+std::string next(std::string_view& text) {
+  std::uint64_t size = 0;
+  std::memcpy(&size, text.data(), sizeof size);
+  std::string part(text.substr(sizeof size, size));
+  text.remove_prefix(sizeof size + size);
+  return part;
+}
+
+// For each tensor with state: its id, the scalars, the names of the vectors, and an end.
+std::string encoded(const Outlines& outlines) {
+  std::string text;
+  for (std::size_t i = 0; i < outlines.size(); ++i) {
+    if (!outlines[i]) continue;
+    add(text, std::to_string(i));
+    add(text, outlines[i]->scalars);
+    for (const std::string& vector : outlines[i]->vectors) add(text, vector);
+    add(text, "");
+  }
+  return text;
+}
+
+void decode(std::string_view text, Outlines& outlines) {
+  while (!text.empty()) {
+    const std::size_t tensor = std::stoul(next(text));
+    ShardedOptimizer::Outline outline{.vectors = {}, .scalars = next(text)};
+    for (std::string vector = next(text); !vector.empty(); vector = next(text))
+      outline.vectors.insert(std::move(vector));
+    outlines.at(tensor) = std::move(outline);
+  }
+}
+
+std::set<std::string> vectors_of(const Outlines& outlines) {
+  std::set<std::string> names;
+  for (const auto& outline : outlines)
+    if (outline) names.insert(outline->vectors.begin(), outline->vectors.end());
+  return names;
 }
 
 }  // namespace
 
-Engine::OptimizerState Engine::optimizer_state() {
-  const Unobserved unobserved;
-  const torch::NoGradGuard no_grad;
-  std::vector<std::int64_t> updates(workload_.tensors.size());
-  for (std::size_t part = 0; part < parts_.size(); ++part) optimizer_->read_updates(part, updates);
-  OptimizerState state{.updates = updates_of_all(group_, std::move(updates)), .vectors = {}};
-  const auto has_vector = vectors_of_all(group_, optimizer_->state_vectors());
-  for (std::size_t vector = 0; vector < state.vectors.size(); ++vector) {
-    if (!has_vector[vector]) continue;
-    state.vectors[vector].resize(parameters_.size());
-    for (BucketId id = 0; id < buckets_.size(); ++id) {
-      const wire::BucketLayout& layout = buckets_[id].layout();
-      const Buffer buffer = group_.allocate(layout.bytes());
-      torch::Tensor flat =
-          torch::from_blob(buffer.data(), {layout.elements}, torch::dtype(scalar_type_of(layout.dtype)));
-      for (std::size_t part = 0; part < parts_.size(); ++part) {
-        const auto& [bucket, chunk, index, elements, scattered] = parts_[part];
-        if (bucket != id) continue;
-        optimizer_->read_state(part, vector, flat);
-        if (!scattered) continue;
-        const View view{.buffer = buffer,
-                        .offset_bytes = elements.begin * size_of(layout.dtype),
-                        .count = elements.size(),
-                        .dtype = layout.dtype};
-        group_.all_gather(view).wait();
-      }
-      for (std::size_t i = 0; i < parameters_.size(); ++i) {
-        if (locations_[i].bucket != id) continue;
-        const wire::TensorPlacement& place = place_of(i);
-        state.vectors[vector][i] = flat.narrow(0, place.offset, place.elements).clone();
-      }
-    }
-  }
-  return state;
+// A rank has parts of some tensors; those of one tensor remember the same on every rank.
+ShardedOptimizer::Outlines Engine::outlines() {
+  Outlines outlines(workload_.tensors.size());
+  for (std::size_t part = 0; part < parts_.size(); ++part) optimizer_->read_outlines(part, outlines);
+  const std::string mine = encoded(outlines);
+  for (const std::string& theirs : exchange(group_, Subject::state, 1, std::as_bytes(std::span(mine))))
+    decode(theirs, outlines);
+  return outlines;
 }
 
-void Engine::take_over(const OptimizerState& state) {
+torch::Tensor Engine::gather_vector(BucketId bucket, const std::string& name) {
+  const wire::BucketLayout& layout = buckets_[bucket].layout();
+  const Buffer buffer = group_.allocate(layout.bytes());
+  torch::Tensor flat = torch::from_blob(
+      buffer.data(), {layout.elements}, [buffer](void*) {}, torch::dtype(scalar_type_of(layout.dtype)));
+  for (std::size_t part = 0; part < parts_.size(); ++part) {
+    if (parts_[part].bucket != bucket) continue;
+    optimizer_->read_state(part, name, flat);
+    if (!parts_[part].scattered) continue;
+    const View view{.buffer = buffer,
+                    .offset_bytes = parts_[part].elements.begin * size_of(layout.dtype),
+                    .count = parts_[part].elements.size(),
+                    .dtype = layout.dtype};
+    group_.all_gather(view).wait();
+  }
+  return flat;
+}
+
+std::vector<std::optional<OptimizerState>> Engine::optimizer_state() {
   const Unobserved unobserved;
   const torch::NoGradGuard no_grad;
-  for (std::size_t part = 0; part < parts_.size(); ++part) optimizer_->write_updates(part, state.updates);
-  for (std::size_t vector = 0; vector < state.vectors.size(); ++vector) {
-    if (state.vectors[vector].empty()) continue;
+  const Outlines all = outlines();
+  std::vector<std::optional<OptimizerState>> states(parameters_.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (const auto& outline = all[tensor_of(i)]) states[i] = {.vectors = {}, .scalars = outline->scalars};
+  for (const std::string& name : vectors_of(all)) {
     for (BucketId id = 0; id < buckets_.size(); ++id) {
-      const wire::BucketLayout& layout = buckets_[id].layout();
-      const torch::Tensor flat = torch::zeros({layout.elements}, torch::dtype(scalar_type_of(layout.dtype)));
-      for (std::size_t i = 0; i < parameters_.size(); ++i) {
-        if (locations_[i].bucket != id) continue;
-        const wire::TensorPlacement& place = place_of(i);
-        flat.narrow(0, place.offset, place.elements).copy_(state.vectors[vector][i]);
-      }
-      for (std::size_t part = 0; part < parts_.size(); ++part)
-        if (parts_[part].bucket == id) optimizer_->write_state(part, vector, flat);
+      const torch::Tensor flat = gather_vector(id, name);
+      for (std::size_t i = 0; i < parameters_.size(); ++i)
+        if (locations_[i].bucket == id && all[tensor_of(i)] && all[tensor_of(i)]->vectors.contains(name))
+          states[i]->vectors[name] = buckets_[id].tensor_in(flat, locations_[i].index).clone();
     }
+  }
+  return states;
+}
+
+void Engine::take_over(const std::vector<std::optional<OptimizerState>>& states) {
+  const Unobserved unobserved;
+  const torch::NoGradGuard no_grad;
+  Outlines outlines(workload_.tensors.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!states[i]) continue;
+    ShardedOptimizer::Outline outline{.vectors = {}, .scalars = states[i]->scalars};
+    for (const auto& [name, values] : states[i]->vectors) {
+      if (values.sizes() != parameters_[i].tensor.sizes() ||
+          values.scalar_type() != parameters_[i].tensor.scalar_type())
+        throw ConfigError(fmt::format(
+            "rank {}: the optimiser's state '{}' of parameter '{}' has another shape or type than the "
+            "parameter, so it cannot be cut into shards: begin with an optimiser without state",
+            group_.rank(), name, parameters_[i].name));
+      outline.vectors.insert(name);
+    }
+    outlines[tensor_of(i)] = std::move(outline);
+  }
+  for (BucketId id = 0; id < buckets_.size(); ++id) {
+    const wire::BucketLayout& layout = buckets_[id].layout();
+    std::map<std::string, torch::Tensor> flat;
+    for (const std::string& name : vectors_of(outlines)) {
+      const torch::Tensor whole = torch::zeros({layout.elements}, torch::dtype(scalar_type_of(layout.dtype)));
+      for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        if (locations_[i].bucket != id || !states[i]) continue;
+        const auto found = states[i]->vectors.find(name);
+        if (found != states[i]->vectors.end())
+          buckets_[id].tensor_in(whole, locations_[i].index).copy_(found->second);
+      }
+      flat[name] = whole;
+    }
+    for (std::size_t part = 0; part < parts_.size(); ++part)
+      if (parts_[part].bucket == id) optimizer_->write_state(part, outlines, flat);
   }
 }
 

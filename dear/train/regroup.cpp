@@ -2,6 +2,10 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/base/error.h"
 #include "dear/train/control_plane.h"
 #include "dear/train/data_parallel_impl.h"
 
@@ -9,7 +13,7 @@ namespace dear {
 
 std::unique_ptr<train::Engine> DataParallel::Impl::make_engine(const View& decision) {
   return std::make_unique<train::Engine>(group_, scanned_.trained, layers_.order, layers_.layer_of,
-                                         optimizer_,
+                                         *optimizer_,
                                          train::Engine::Options{.policy = options_.policy,
                                                                 .fusion = fusion_,
                                                                 .record = recording_,
@@ -37,6 +41,41 @@ void DataParallel::Impl::regroup(Fusion fusion) {
   choice_->end_tuning();
 }
 
+std::vector<DataParallel::StateOfParameter> DataParallel::Impl::optimizer_state() {
+  throw_if_failed();
+  std::vector<std::optional<OptimizerState>> states;
+  if (engine_) {
+    state_.require_between_steps("optimizer_state");
+    wait_for_all();
+    train::meet(group_, train::Call::optimizer_state, record_.commits(engine_.get()));
+    or_fail([&] { states = engine_->optimizer_state(); });
+  } else {
+    for (const auto& parameter : scanned_.trained) states.push_back(optimizer_->state(parameter.tensor));
+  }
+  std::vector<StateOfParameter> result;
+  for (std::size_t i = 0; i < states.size(); ++i)
+    result.push_back({scanned_.trained[i].tensor, std::move(states[i])});
+  return result;
+}
+
+void DataParallel::Impl::load_optimizer_state(const std::vector<StateOfParameter>& states) {
+  throw_if_failed();
+  if (!engine_)
+    throw ConfigError(fmt::format("rank {}: the optimiser holds its state itself before the first step(): load it there",
+                                  group_.rank()));
+  state_.require_between_steps("load_optimizer_state");
+  wait_for_all();
+  std::vector<std::optional<OptimizerState>> of_parameter(scanned_.trained.size());
+  for (const auto& [parameter, state] : states) {
+    const auto found = index_of_.find(parameter.unsafeGetTensorImpl());
+    if (found == index_of_.end())
+      throw ConfigError(fmt::format("rank {}: a tensor of shape [{}] with state is no trained parameter of this DataParallel",
+                                    group_.rank(), fmt::join(parameter.sizes(), ", ")));
+    of_parameter[found->second] = state;
+  }
+  engine_->take_over(of_parameter);
+}
+
 void DataParallel::Impl::choose_buckets() {
   const std::optional<train::BucketChoice::Change> change =
       choice_->step_ended(*engine_, statistics().iterations, [this] { return measured(); });
@@ -51,7 +90,7 @@ void DataParallel::Impl::replace_engine(Fusion fusion, const std::string& why, c
   options_.one_copy ? engine_->require_usable_parameters() : take_over_replaced();
   const train::Unobserved unobserved;
   const double begin = now_seconds();
-  const train::Engine::OptimizerState state = engine_->optimizer_state();
+  const std::vector<std::optional<OptimizerState>> state = engine_->optimizer_state();
   std::swap(fusion_, fusion);
   std::unique_ptr<train::Engine> next;
   try {

@@ -1,16 +1,26 @@
+#include "dear/train/model.h"
+
 #include <memory>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <openssl/evp.h>
-#include <torch/types.h>
+#include <torch/nn/module.h>
 
 #include "dear/base/error.h"
-#include "dear/train/data_parallel.h"
 
 namespace dear {
 
-std::string parameter_digest(const torch::nn::Module& model) {
+Model model_of(const torch::nn::Module& module) {
+  Model model;
+  for (const auto& item : module.named_parameters()) model.parameters.push_back({item.key(), item.value()});
+  for (const auto& item : module.named_buffers()) model.buffers.push_back({item.key(), item.value()});
+  return model;
+}
+
+std::string parameter_digest(const torch::nn::Module& module) { return parameter_digest(model_of(module)); }
+
+std::string parameter_digest(const Model& model) {
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
   const auto require = [](int result) {
     if (result != 1) throw ConfigError("OpenSSL cannot compute SHA-256 here: check its installation");
@@ -18,10 +28,10 @@ std::string parameter_digest(const torch::nn::Module& model) {
   require(context ? EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) : 0);
 
   const torch::NoGradGuard no_grad;
-  for (const auto& item : model.named_parameters()) {
+  for (const auto& [name, tensor] : model.parameters) {
     // clone() is an operator: it waits for a parameter that is still on the wire.
-    const torch::Tensor values = item.value().detach().clone(at::MemoryFormat::Contiguous).cpu();
-    const std::string header = fmt::format("{} [{}] {}\n", item.key(), fmt::join(values.sizes(), ", "),
+    const torch::Tensor values = tensor.detach().clone(at::MemoryFormat::Contiguous).cpu();
+    const std::string header = fmt::format("{} [{}] {}\n", name, fmt::join(values.sizes(), ", "),
                                            c10::toString(values.scalar_type()));
     require(EVP_DigestUpdate(context.get(), header.data(), header.size()));
     require(EVP_DigestUpdate(context.get(), values.data_ptr(), values.nbytes()));

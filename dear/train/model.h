@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace dear {
+
+// A model as DataParallel sees it: its tensors, whatever owns them.
+struct Model {
+  struct Named {
+    std::string name;  // with the path of the module that owns it: "encoder.0.weight"
+    torch::Tensor tensor;
+  };
+  std::vector<Named> parameters;  // a tensor that several modules share may stand here under each name
+  std::vector<Named> buffers;
+};
+
+// The tensors of a module of libtorch, in order of registration.
+Model model_of(const torch::nn::Module& module);
+
+// SHA-256, in hex, of all parameters: names, shapes, dtypes and bytes in the order of the model.
+std::string parameter_digest(const Model& model);
+std::string parameter_digest(const torch::nn::Module& module);
+
+}  // namespace dear

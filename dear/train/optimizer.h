@@ -1,0 +1,67 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace dear {
+
+// What an optimiser remembers of one tensor from step to step.
+struct OptimizerState {
+  std::map<std::string, torch::Tensor> vectors;  // by name, with one value for each element: momentum, ...
+  std::string scalars;  // all the rest, such as a count of steps, in the optimiser's own encoding
+};
+
+// The twin of a program's optimiser: of the same class and options, on flat vectors that are parts of buckets.
+// It holds the state of these vectors; the program's object keeps the options.
+class FlatOptimizer {
+ public:
+  virtual ~FlatOptimizer() = default;
+  // Takes over the options that the program's object has now: those of the updates that follow. Not during
+  // step().
+  virtual void capture_options() = 0;
+  // Whether they are still those of the program's object.
+  [[nodiscard]] virtual bool has_current_options() const = 0;
+  // One step of these tensors, by parameter group; each has its gradient. On any thread, one at a time.
+  virtual void step(const std::vector<std::vector<torch::Tensor>>& by_group) = 0;
+  // What it remembers of a tensor that step() has seen. The vectors are 1-D and shared, not copied.
+  [[nodiscard]] virtual std::optional<OptimizerState> state(const torch::Tensor& tensor) const = 0;
+  virtual void set_state(const torch::Tensor& tensor, const std::optional<OptimizerState>& state) = 0;
+};
+
+// A program's optimiser as DataParallel needs it: the seam on which optimisers of C++ and of Python stand. Its
+// methods are called on the program's thread.
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  // The name of its class.
+  [[nodiscard]] virtual std::string name() const = 0;
+  // ConfigError for one whose update of a flat vector is not, element by element, that of its tensors.
+  virtual void require_elementwise() const = 0;
+  [[nodiscard]] virtual std::vector<std::vector<torch::Tensor>> parameter_groups() const = 0;
+  [[nodiscard]] virtual std::unique_ptr<FlatOptimizer> make_flat() const = 0;
+
+  // What it remembers of one of its tensors; vectors have the tensor's shape.
+  [[nodiscard]] virtual std::optional<OptimizerState> state(const torch::Tensor& tensor) const = 0;
+  // The state lies in shards from now on: the program's object forgets it, and refuses to save none in its
+  // place.
+  virtual void state_leaves() = 0;
+  // Undoes that: the object is as if it had taken no step.
+  virtual void state_returns() noexcept = 0;
+  // False when, since state_leaves(), the program loaded state into the object, or stepped it.
+  [[nodiscard]] virtual bool state_is_away() const = 0;
+};
+
+// An optimiser of libtorch, which must outlive the result. Elementwise are SGD, Adam, AdamW, RMSprop and
+// Adagrad.
+std::unique_ptr<Optimizer> make_optimizer(torch::optim::Optimizer& optimizer);
+
+}  // namespace dear

@@ -1,0 +1,157 @@
+#include "dear/train/sharded_optimizer.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace dear::train {
+
+ShardedOptimizer::ShardedOptimizer(std::unique_ptr<FlatOptimizer> twin, std::size_t parameter_groups,
+                                   std::vector<std::vector<FlatRun>> runs_by_part)
+    : twin_(std::move(twin)) {
+  for (auto& runs : runs_by_part) {
+    auto& by_group = runs_.emplace_back(parameter_groups);
+    for (FlatRun& run : runs) {
+      torch::Tensor parameters = run.parameters;
+      parameters.mutable_grad() = run.gradients;
+      by_group.at(run.parameter_group).push_back({parameters, std::move(run.stretches)});
+    }
+  }
+}
+
+// Each gets the state of its elements. `borders`: of the stretches with which a new run begins.
+ShardedOptimizer::Runs ShardedOptimizer::cut(const Run& run, const std::vector<std::size_t>& borders) {
+  const std::optional<OptimizerState> state = twin_->state(run.parameters);
+  Runs parts;
+  for (std::size_t i = 0; i < borders.size(); ++i) {
+    const std::size_t last = i + 1 < borders.size() ? borders[i + 1] : run.stretches.size();
+    Run part;
+    const std::int64_t begin = run.stretches[borders[i]].begin;
+    const std::int64_t count = run.stretches[last - 1].end - begin;
+    for (std::size_t s = borders[i]; s < last; ++s) {
+      Stretch stretch = run.stretches[s];
+      stretch.begin -= begin;
+      stretch.end -= begin;
+      part.stretches.push_back(stretch);
+    }
+    part.parameters = run.parameters.narrow(0, begin, count);
+    part.parameters.mutable_grad() = run.parameters.grad().narrow(0, begin, count);
+    if (state) {
+      OptimizerState own{.vectors = {}, .scalars = state->scalars};
+      for (const auto& [name, vector] : state->vectors)
+        own.vectors[name] = vector.narrow(0, begin, count).clone();
+      twin_->set_state(part.parameters, own);
+    }
+    parts.push_back(std::move(part));
+  }
+  twin_->set_state(run.parameters, std::nullopt);
+  return parts;
+}
+
+void ShardedOptimizer::separate(
+    Runs& runs, const std::function<bool(const Run&, const Stretch&, const Stretch&)>& alike) {
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    std::vector<std::size_t> borders{0};
+    for (std::size_t s = 1; s < runs[i].stretches.size(); ++s)
+      if (!alike(runs[i], runs[i].stretches[s - 1], runs[i].stretches[s])) borders.push_back(s);
+    if (borders.size() == 1) continue;
+    Runs parts = cut(runs[i], borders);
+    const auto at = runs.erase(runs.begin() + static_cast<std::ptrdiff_t>(i));
+    runs.insert(at, std::make_move_iterator(parts.begin()), std::make_move_iterator(parts.end()));
+    i += borders.size() - 1;
+  }
+}
+
+void ShardedOptimizer::update(std::size_t part) {
+  const auto unused = [](const Run& run, const Stretch& stretch) {
+    return is_marked_unused(run.parameters.grad(), {stretch.begin, stretch.begin + stretch.elements});
+  };
+  std::vector<std::vector<torch::Tensor>> updated(runs_.at(part).size());
+  for (std::size_t group = 0; group < updated.size(); ++group) {
+    Runs& runs = runs_[part][group];
+    separate(runs, [&](const Run& run, const Stretch& a, const Stretch& b) {
+      return unused(run, a) == unused(run, b);
+    });
+    for (const Run& run : runs)
+      if (!unused(run, run.stretches.front())) updated[group].push_back(run.parameters);
+  }
+  twin_->step(updated);
+}
+
+void ShardedOptimizer::read_outlines(std::size_t part, Outlines& outlines) const {
+  for (const Runs& runs : runs_.at(part)) {
+    for (const Run& run : runs) {
+      const std::optional<OptimizerState> state = twin_->state(run.parameters);
+      if (!state) continue;
+      Outline outline{.vectors = {}, .scalars = state->scalars};
+      for (const auto& vector : state->vectors) outline.vectors.insert(vector.first);
+      for (const Stretch& stretch : run.stretches) outlines.at(stretch.tensor) = outline;
+    }
+  }
+}
+
+// A run is a part of its bucket's flat vector, so it knows where it begins.
+void ShardedOptimizer::read_state(std::size_t part, const std::string& vector, torch::Tensor& flat) const {
+  for (const Runs& runs : runs_.at(part)) {
+    for (const Run& run : runs) {
+      const std::optional<OptimizerState> state = twin_->state(run.parameters);
+      if (!state) continue;
+      const auto found = state->vectors.find(vector);
+      if (found != state->vectors.end())
+        flat.narrow(0, run.parameters.storage_offset(), run.parameters.numel()).copy_(found->second);
+    }
+  }
+}
+
+void ShardedOptimizer::write_state(std::size_t part, const Outlines& outlines,
+                                   const std::map<std::string, torch::Tensor>& flat) {
+  for (Runs& runs : runs_.at(part)) {
+    separate(runs, [&](const Run&, const Stretch& a, const Stretch& b) {
+      return outlines.at(a.tensor) == outlines.at(b.tensor);
+    });
+    for (const Run& run : runs) {
+      const std::optional<Outline>& outline = outlines.at(run.stretches.front().tensor);
+      std::optional<OptimizerState> state;
+      if (outline) {
+        state = OptimizerState{.vectors = {}, .scalars = outline->scalars};
+        for (const std::string& name : outline->vectors)
+          state->vectors[name] =
+              flat.at(name).narrow(0, run.parameters.storage_offset(), run.parameters.numel()).clone();
+      }
+      twin_->set_state(run.parameters, state);
+    }
+  }
+}
+
+namespace {
+
+template <typename Bits>
+bool all_are(const torch::Tensor& values, const Range& elements, Bits bits) {
+  const auto* all = static_cast<const Bits*>(values.const_data_ptr());
+  return std::all_of(all + elements.begin, all + elements.end, [bits](Bits value) { return value == bits; });
+}
+
+// In all elements the bits of +0.0, or of -0.0.
+bool all_zero(const torch::Tensor& values, const Range& elements, std::uint64_t sign) {
+  switch (values.element_size()) {
+    case 2:
+      return all_are(values, elements, static_cast<std::uint16_t>(sign << 15U));
+    case 4:
+      return all_are(values, elements, static_cast<std::uint32_t>(sign << 31U));
+    default:
+      return all_are(values, elements, sign << 63U);
+  }
+}
+
+}  // namespace
+
+void mark_unused(torch::Tensor& gradients, const Range& elements) {
+  if (!all_zero(gradients, elements, 0)) return;
+  gradients.narrow(0, elements.begin, elements.size()).fill_(-0.0);
+}
+
+bool is_marked_unused(const torch::Tensor& gradients, const Range& elements) {
+  return all_zero(gradients, elements, 1);
+}
+
+}  // namespace dear::train

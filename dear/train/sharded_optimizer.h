@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "dear/base/ids.h"
+#include "dear/base/range.h"
+#include "dear/train/optimizer.h"
+
+namespace dear::train {
+
+// The program's optimiser on the parts of buckets that this rank updates. An elementwise update of a flat
+// vector is, element for element, the update of the tensors in it, so a rank may update any part of a bucket
+// by itself. The twin (FlatOptimizer) computes; this class knows which tensors lie in which vector.
+class ShardedOptimizer {
+ public:
+  // The part of a run that belongs to one tensor: [begin, end), its own elements first, then padding.
+  struct Stretch {
+    TensorId tensor;
+    std::int64_t begin, end, elements;
+  };
+  // A part of a bucket that one parameter group updates, 1-D, and its gradient. Stretches cover it,
+  // ascending.
+  struct FlatRun {
+    std::uint32_t parameter_group;
+    torch::Tensor parameters;
+    torch::Tensor gradients;
+    std::vector<Stretch> stretches;
+  };
+
+  // Parts are what is updated at a time: buckets, or chunks of them.
+  ShardedOptimizer(std::unique_ptr<FlatOptimizer> twin, std::size_t parameter_groups,
+                   std::vector<std::vector<FlatRun>> runs_by_part);
+
+  // See FlatOptimizer.
+  void capture_options() { twin_->capture_options(); }
+  [[nodiscard]] bool has_current_options() const { return twin_->has_current_options(); }
+  // Leaves out tensors whose gradient is marked as unused: see [Note: unused parameters].
+  void update(std::size_t part);
+
+  // What is remembered of a tensor, without the values of its vectors.
+  struct Outline {
+    std::set<std::string> vectors;
+    std::string scalars;
+    friend bool operator==(const Outline&, const Outline&) = default;
+  };
+  using Outlines = std::vector<std::optional<Outline>>;  // by tensor; none for a tensor without state
+  // Sets those of the tensors of which this rank has runs in the part.
+  void read_outlines(std::size_t part, Outlines& outlines) const;
+  // `flat` is a vector over the whole bucket of the part, of which the values of this rank's runs are
+  // written. Not during an update.
+  void read_state(std::size_t part, const std::string& vector, torch::Tensor& flat) const;
+  // Replaces the state of this rank's runs in the part. `flat` has, by name, vectors over the whole bucket.
+  void write_state(std::size_t part, const Outlines& outlines,
+                   const std::map<std::string, torch::Tensor>& flat);
+
+ private:
+  // Tensors with one history: updated together as often as each of them was. [Note: unused parameters]
+  struct Run {
+    torch::Tensor parameters;  // with its gradient
+    std::vector<Stretch> stretches;
+  };
+  using Runs = std::vector<Run>;
+  [[nodiscard]] Runs cut(const Run& run, const std::vector<std::size_t>& borders);
+  // Cuts runs between neighbours that are not alike.
+  void separate(Runs& runs, const std::function<bool(const Run&, const Stretch&, const Stretch&)>& alike);
+
+  std::unique_ptr<FlatOptimizer> twin_;
+  std::vector<std::vector<Runs>> runs_;  // by part, then by parameter group
+};
+
+// [Note: unused parameters] A parameter that no rank used in an iteration is not updated, as in plain
+// libtorch, where its gradient is undefined: its state and its step count stay as they were. Ranks tell each
+// other by the gradient itself. Buckets hold +0.0 before a backward pass adds to them, and a sum that begins
+// with +0.0 is never -0.0. So a rank fills the gradient of a parameter that it did not use with -0.0: a sum
+// over ranks is -0.0 in all elements only where each rank wrote it. That costs no message, and no look at
+// gradients but at the first element of each tensor. A program that makes -0.0 of a gradient that
+// is zero in all elements, as neg_() does, says the same.
+
+// Marks these elements of a flat vector of gradients, unless one of them is not +0.0.
+void mark_unused(torch::Tensor& gradients, const Range& elements);
+[[nodiscard]] bool is_marked_unused(const torch::Tensor& gradients, const Range& elements);  // of one tensor
+
+}  // namespace dear::train

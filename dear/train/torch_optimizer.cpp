@@ -1,0 +1,268 @@
+// The optimisers of libtorch's C++ interface.
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+
+#include <c10/util/Type.h>
+#include <fmt/format.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include "dear/base/error.h"
+#include "dear/train/optimizer.h"
+
+namespace dear {
+namespace {
+
+namespace optim = torch::optim;
+using State = optim::OptimizerParamState;
+using Groups = std::vector<optim::OptimizerParamGroup>;
+
+// ---- State. Vectors are told apart by the names that Python's torch.optim gives them.
+
+using Vectors = std::map<std::string, torch::Tensor>;
+
+Vectors vectors_of(const optim::SGDParamState& state) {
+  return {{"momentum_buffer", state.momentum_buffer()}};
+}
+template <typename AdamState>
+Vectors vectors_of(const AdamState& state) {
+  return {{"exp_avg", state.exp_avg()},
+          {"exp_avg_sq", state.exp_avg_sq()},
+          {"max_exp_avg_sq", state.max_exp_avg_sq()}};
+}
+Vectors vectors_of(const optim::RMSpropParamState& state) {
+  return {{"square_avg", state.square_avg()},
+          {"momentum_buffer", state.momentum_buffer()},
+          {"grad_avg", state.grad_avg()}};
+}
+Vectors vectors_of(const optim::AdagradParamState& state) { return {{"sum", state.sum()}}; }
+
+torch::Tensor find_vector(const Vectors& vectors, const std::string& name) {
+  const auto found = vectors.find(name);
+  return found == vectors.end() ? torch::Tensor() : found->second;
+}
+
+void set_vectors(optim::SGDParamState& state, const Vectors& v) {
+  state.momentum_buffer(find_vector(v, "momentum_buffer"));
+}
+template <typename AdamState>
+void set_vectors(AdamState& state, const Vectors& v) {
+  state.exp_avg(find_vector(v, "exp_avg"));
+  state.exp_avg_sq(find_vector(v, "exp_avg_sq"));
+  state.max_exp_avg_sq(find_vector(v, "max_exp_avg_sq"));
+}
+void set_vectors(optim::RMSpropParamState& state, const Vectors& v) {
+  state.square_avg(find_vector(v, "square_avg"));
+  state.momentum_buffer(find_vector(v, "momentum_buffer"));
+  state.grad_avg(find_vector(v, "grad_avg"));
+}
+void set_vectors(optim::AdagradParamState& state, const Vectors& v) { state.sum(find_vector(v, "sum")); }
+
+template <typename S>
+constexpr bool kCounts = !std::is_same_v<S, optim::SGDParamState>;
+
+template <typename S>
+OptimizerState read(const State& state) {
+  const auto& mine = static_cast<const S&>(state);
+  OptimizerState result{.vectors = vectors_of(mine), .scalars = {}};
+  std::erase_if(result.vectors, [](const auto& vector) { return !vector.second.defined(); });
+  if constexpr (kCounts<S>) {
+    const std::int64_t steps = mine.step();
+    result.scalars.assign(reinterpret_cast<const char*>(&steps), sizeof steps);
+  }
+  return result;
+}
+
+template <typename S>
+std::unique_ptr<State> write(const OptimizerState& from) {
+  auto state = std::make_unique<S>();
+  set_vectors(*state, from.vectors);
+  if constexpr (kCounts<S>) {
+    std::int64_t steps = 0;
+    std::memcpy(&steps, from.scalars.data(), std::min(sizeof steps, from.scalars.size()));
+    state->step(steps);
+  }
+  return state;
+}
+
+// Stands in the program's object for the state that is elsewhere.
+template <typename S>
+struct Elsewhere : S {
+  void serialize(torch::serialize::OutputArchive& /*archive*/) const override {
+    throw ConfigError(
+        "the state of this optimiser lies in shards, each with one rank's DataParallel, and cannot be saved "
+        "yet: save the model alone");
+  }
+};
+template <typename S>
+std::unique_ptr<State> elsewhere() {
+  return std::make_unique<Elsewhere<S>>();
+}
+
+// ---- Classes.
+
+template <typename O, typename Options>
+std::unique_ptr<optim::Optimizer> make(const optim::Optimizer& original, Groups groups) {
+  return std::make_unique<O>(std::move(groups), static_cast<const Options&>(original.defaults()));
+}
+
+template <typename Options>
+bool equal(const optim::OptimizerOptions& a, const optim::OptimizerOptions& b) {
+  return static_cast<const Options&>(a) == static_cast<const Options&>(b);
+}
+
+// What differs from class to class.
+struct Access {
+  const std::type_info& type;
+  std::unique_ptr<optim::Optimizer> (*make)(const optim::Optimizer&, Groups);
+  OptimizerState (*read)(const State&);
+  std::unique_ptr<State> (*write)(const OptimizerState&);
+  bool (*equal)(const optim::OptimizerOptions&, const optim::OptimizerOptions&);
+  std::unique_ptr<State> (*elsewhere)();
+};
+
+template <typename O, typename Options, typename S>
+Access access_to() {
+  return {typeid(O), make<O, Options>, read<S>, write<S>, equal<Options>, elsewhere<S>};
+}
+
+const Access* find(const optim::Optimizer& optimizer) {
+  static const std::array<Access, 5> kTable{
+      {access_to<optim::SGD, optim::SGDOptions, optim::SGDParamState>(),
+       access_to<optim::Adam, optim::AdamOptions, optim::AdamParamState>(),
+       access_to<optim::AdamW, optim::AdamWOptions, optim::AdamWParamState>(),
+       access_to<optim::RMSprop, optim::RMSpropOptions, optim::RMSpropParamState>(),
+       access_to<optim::Adagrad, optim::AdagradOptions, optim::AdagradParamState>()}};
+  for (const Access& entry : kTable) {
+    if (entry.type == typeid(optimizer)) return &entry;
+  }
+  return nullptr;
+}
+
+std::optional<OptimizerState> read_state(const optim::Optimizer& optimizer, const torch::Tensor& tensor) {
+  const auto found = optimizer.state().find(tensor.unsafeGetTensorImpl());
+  if (found == optimizer.state().end()) return std::nullopt;
+  return find(optimizer)->read(*found->second);
+}
+
+// Adagrad makes its state when it is constructed.
+void begin_adagrad(optim::Optimizer& adagrad) {
+  for (const auto& group : adagrad.param_groups()) {
+    const auto& options = static_cast<const optim::AdagradOptions&>(group.options());
+    for (const torch::Tensor& tensor : group.params()) {
+      auto state = std::make_unique<optim::AdagradParamState>();
+      state->sum(torch::full_like(tensor, options.initial_accumulator_value()));
+      adagrad.state()[tensor.unsafeGetTensorImpl()] = std::move(state);
+    }
+  }
+}
+
+class Twin : public FlatOptimizer {
+ public:
+  explicit Twin(const optim::Optimizer& original) : original_(original), access_(*find(original)) {
+    Groups groups;
+    for (const auto& group : original.param_groups())
+      groups.emplace_back(std::vector<torch::Tensor>{}, group.options().clone());
+    twin_ = access_.make(original, std::move(groups));
+  }
+
+  void capture_options() override {
+    const auto& from = original_.param_groups();
+    auto& to = twin_->param_groups();
+    for (std::size_t i = 0; i < to.size(); ++i) to[i].set_options(from.at(i).options().clone());
+  }
+  [[nodiscard]] bool has_current_options() const override {
+    const auto& theirs = original_.param_groups();
+    const auto& mine = twin_->param_groups();
+    return std::equal(
+        mine.begin(), mine.end(), theirs.begin(), theirs.end(),
+        [this](const auto& a, const auto& b) { return access_.equal(a.options(), b.options()); });
+  }
+  void step(const std::vector<std::vector<torch::Tensor>>& by_group) override {
+    for (std::size_t i = 0; i < by_group.size(); ++i) twin_->param_groups()[i].params() = by_group[i];
+    twin_->step();
+  }
+  [[nodiscard]] std::optional<OptimizerState> state(const torch::Tensor& tensor) const override {
+    return read_state(*twin_, tensor);
+  }
+  void set_state(const torch::Tensor& tensor, const std::optional<OptimizerState>& state) override {
+    if (state) {
+      twin_->state()[tensor.unsafeGetTensorImpl()] = access_.write(*state);
+    } else {
+      twin_->state().erase(tensor.unsafeGetTensorImpl());
+    }
+  }
+
+ private:
+  const optim::Optimizer& original_;
+  const Access& access_;
+  std::unique_ptr<optim::Optimizer> twin_;
+};
+
+class OfTorch : public Optimizer {
+ public:
+  explicit OfTorch(optim::Optimizer& original) : original_(original) {}
+  ~OfTorch() override { OfTorch::state_returns(); }
+  OfTorch(const OfTorch&) = delete;
+  OfTorch& operator=(const OfTorch&) = delete;
+
+  [[nodiscard]] std::string name() const override { return c10::demangle(typeid(original_).name()); }
+  void require_elementwise() const override {
+    if (find(original_)) return;
+    throw ConfigError(
+        fmt::format("the optimiser {} is not one whose update is known to be elementwise: use "
+                    "torch::optim::SGD, Adam, AdamW, RMSprop or Adagrad",
+                    name()));
+  }
+  [[nodiscard]] std::vector<std::vector<torch::Tensor>> parameter_groups() const override {
+    std::vector<std::vector<torch::Tensor>> groups;
+    for (const auto& group : original_.param_groups()) groups.push_back(group.params());
+    return groups;
+  }
+  [[nodiscard]] std::unique_ptr<FlatOptimizer> make_flat() const override {
+    return std::make_unique<Twin>(original_);
+  }
+  [[nodiscard]] std::optional<OptimizerState> state(const torch::Tensor& tensor) const override {
+    return read_state(original_, tensor);
+  }
+
+  // Under a key that no tensor has.
+  void state_leaves() override {
+    std::unique_ptr<State> stand_in = find(original_)->elsewhere();
+    stands_in_ = stand_in.get();
+    original_.state().clear();
+    original_.state()[&original_] = std::move(stand_in);
+  }
+  void state_returns() noexcept override {
+    if (stands_in_ && OfTorch::state_is_away()) {
+      original_.state().clear();
+      if (typeid(original_) == typeid(optim::Adagrad)) begin_adagrad(original_);
+    }
+    stands_in_ = nullptr;
+  }
+  [[nodiscard]] bool state_is_away() const override {
+    const auto found = original_.state().find(&original_);
+    return original_.state().size() == 1 && found != original_.state().end() &&
+           found->second.get() == stands_in_;
+  }
+
+ private:
+  optim::Optimizer& original_;
+  const State* stands_in_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_optimizer(torch::optim::Optimizer& optimizer) {
+  return std::make_unique<OfTorch>(optimizer);
+}
+
+}  // namespace dear
