@@ -146,7 +146,7 @@ std::vector<ShardedOptimizer::FlatRun> BucketStorage::runs(std::size_t part) con
   for (const wire::Run& run : wire::runs_within(layout_, own_[part])) {
     for (std::int64_t begin = run.range.begin; begin < run.range.end; begin += kLongestRun) {
       const std::int64_t count = std::min(kLongestRun, run.range.end - begin);
-      std::vector<ElementwiseOptimizer::Stretch> stretches = stretches_within({begin, begin + count});
+      std::vector<ShardedOptimizer::Stretch> stretches = stretches_within({begin, begin + count});
       if (stretches.empty()) continue;  // the padding that makes shards equal
       parts.push_back({run.parameter_group, parameters_.narrow(0, begin, count),
                        gradients_.narrow(0, begin, count), std::move(stretches)});

@@ -304,6 +304,11 @@ void DataParallel::Impl::synchronize() {
   if (engine_) buffer_broadcast_->run();
 }
 
+void DataParallel::Impl::wait() {
+  throw_if_failed();
+  if (engine_) wait_for_all();
+}
+
 void DataParallel::Impl::wait_for_all() {
   try {
     engine_->conductor().synchronize();
@@ -348,6 +353,10 @@ DataParallel::~DataParallel() = default;
 void DataParallel::step() { impl_->step(); }
 void DataParallel::discard_step() { impl_->discard_step(); }
 void DataParallel::synchronize() { impl_->synchronize(); }
+void DataParallel::wait() { impl_->wait(); }
+bool DataParallel::gradients_arrived() const { return impl_->gradients_arrived(); }
+void DataParallel::defer() { impl_->defer(); }
+void DataParallel::resume() { impl_->resume(); }
 void DataParallel::regroup(Fusion fusion) { impl_->regroup(std::move(fusion)); }
 std::vector<DataParallel::StateOfParameter> DataParallel::optimizer_state() {
   return impl_->optimizer_state();
@@ -363,7 +372,7 @@ const TuningProgress* DataParallel::tuning() const { return impl_->tuning(); }
 Trace DataParallel::trace() { return impl_->trace(); }
 Workload DataParallel::profile() { return impl_->profile(); }
 
-DataParallel::NoSync::NoSync(DataParallel& owner) : owner_(owner) { owner_.impl_->defer(); }
-DataParallel::NoSync::~NoSync() { owner_.impl_->resume(); }
+DataParallel::NoSync::NoSync(DataParallel& owner) : owner_(owner) { owner_.defer(); }
+DataParallel::NoSync::~NoSync() { owner_.resume(); }
 
 }  // namespace dear

@@ -91,9 +91,9 @@ class DataParallel {
  public:
   // Copies rank 0's parameters and buffers to all ranks. MismatchError on every rank, naming the first tensor
   // that differs, when the ranks' models or optimisers are not alike. ConfigError for an optimiser whose
-  // update is not elementwise (supported: SGD, Adam, AdamW, RMSprop, Adagrad), for a trained parameter that it
-  // does not hold, and for parameters that share memory without being one tensor. What one rank refuses, all
-  // refuse. Tensors that only the optimiser holds are trained, too. A parameter keeps the memory order
+  // update is not elementwise (supported: SGD, Adam, AdamW, RMSprop, Adagrad), for a trained parameter that
+  // it does not hold, and for parameters that share memory without being one tensor. What one rank refuses,
+  // all refuse. Tensors that only the optimiser holds are trained, too. A parameter keeps the memory order
   // (strides) that it has here. State that the optimiser has at the first step() (it was loaded) is taken
   // over: rank 0's, on all ranks, which must remember the same things.
   DataParallel(torch::nn::Module& model, torch::optim::Optimizer& optimizer, Group group,
@@ -125,6 +125,12 @@ class DataParallel {
   // backward and step(), where it only waits for this rank's parameters.
   void synchronize();
 
+  // As synchronize(), for this rank alone: sends nothing.
+  void wait();
+
+  // Whether a gradient has arrived since the last step().
+  [[nodiscard]] bool gradients_arrived() const;
+
   // While the guard lives, gradients accumulate here and nothing is sent: for all but the last backward of an
   // accumulated step. Without it DataParallel learns from the first step how many passes make one.
   class NoSync {
@@ -138,6 +144,8 @@ class DataParallel {
     DataParallel& owner_;
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
+  void defer();  // what the guard calls, for a language whose guards are no objects of C++
+  void resume();
 
   // Puts tensors into other buckets, between a step() and the next backward: what training computes stays the
   // same, bit for bit, and the optimiser's state moves along with the shards. Every rank calls it after the

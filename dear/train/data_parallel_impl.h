@@ -55,6 +55,8 @@ class DataParallel::Impl : public train::OperatorObserver {
   void step();
   void discard_step();
   void synchronize();
+  void wait();
+  [[nodiscard]] bool gradients_arrived() const { return arrivals_.any(); }
   void regroup(Fusion fusion);
   [[nodiscard]] std::vector<StateOfParameter> optimizer_state();
   void load_optimizer_state(const std::vector<StateOfParameter>& states);
@@ -136,7 +138,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   bool recording_ = false;  // for the user, or because buckets are to be chosen by it
   train::RunRecord record_;
 
-  std::unique_ptr<train::Engine> engine_;  // null while learning
+  std::unique_ptr<train::Engine> engine_;                 // null while learning
   std::atomic<train::Engine*> observed_engine_{nullptr};  // the same, for operators of any thread
   train::ObserverRegistration registration_{*this};
   std::vector<train::GradientHook> hooks_;  // last: end first, also when the constructor throws

@@ -43,8 +43,7 @@ void Engine::add_times(const Profile& profile, Workload& workload) {
 }
 
 Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std::vector<std::size_t>& order,
-               const std::vector<LayerId>& layer_of, const Optimizer& optimizer,
-               const Options& options)
+               const std::vector<LayerId>& layer_of, const Optimizer& optimizer, const Options& options)
     : group_(std::move(group)),
       one_copy_(options.one_copy),
       parameters_(parameters),

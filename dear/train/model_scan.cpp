@@ -205,8 +205,8 @@ std::vector<std::optional<OptimizerState>> initial_state(const Group& group, con
     outline.add(parameter.name).add(state->scalars);
     ++count;
     for (const auto& [name, vector] : state->vectors) {
-      outline.add(name).add(fmt::format("[{}] {}", fmt::join(vector.sizes(), ", "),
-                                        c10::toString(vector.scalar_type())));
+      outline.add(name).add(
+          fmt::format("[{}] {}", fmt::join(vector.sizes(), ", "), c10::toString(vector.scalar_type())));
       vectors.push_back(vector);
     }
   }

@@ -45,8 +45,8 @@ void require_same_tensors(const Group& group, const Optimizer& optimizer, const 
 void require_alike(const Group& group, const Model& model, const Optimizer& optimizer,
                    const ModelScan& scanned);
 
-// Returns what the optimiser remembers of each trained parameter, with rank 0's values on every rank; all ranks
-// call it together. MismatchError on every rank when they do not remember the same things.
+// Returns what the optimiser remembers of each trained parameter, with rank 0's values on every rank; all
+// ranks call it together. MismatchError on every rank when they do not remember the same things.
 std::vector<std::optional<OptimizerState>> initial_state(const Group& group, const Optimizer& optimizer,
                                                          const ModelScan& scanned);
 

@@ -151,6 +151,16 @@ void ObserverRegistration::retreat() {
   wait_for_visitors(table().slots[slot_]);
 }
 
+void await_whole(const at::Tensor& tensor) {
+  touch(tensor);
+  for_each_enabled([](OperatorObserver& observer) { observer.throw_if_failed(); });
+}
+
+// Another thread may have held the mutex at the fork.
+void stop_observing_after_fork() noexcept {
+  for (Slot& slot : table().slots) slot.enabled.store(nullptr);
+}
+
 Unobserved::Unobserved() : previous_(at::isRecordFunctionEnabled()) { at::enableRecordFunction(false); }
 
 Unobserved::~Unobserved() { at::enableRecordFunction(previous_); }
@@ -171,8 +181,7 @@ __attribute__((visibility("default"))) WriteableTensorData getWriteableTensorDat
       reinterpret_cast<Get>(dlsym(RTLD_NEXT, "_ZN5torch3jit22getWriteableTensorDataERKN2at6TensorEb"));
   if (!original)
     throw dear::ConfigError("libtorch has no getWriteableTensorData: this version is not supported");
-  dear::train::touch(tensor);
-  dear::train::for_each_enabled([](dear::train::OperatorObserver& observer) { observer.throw_if_failed(); });
+  dear::train::await_whole(tensor);
   return original(tensor, to_cpu);
 }
 

@@ -54,4 +54,11 @@ class Unobserved {
   bool previous_;
 };
 
+// For a tensor that is about to be read or written past the operators (by a raw pointer): what an operator on
+// it would wait for. Throws what went wrong in an operator before.
+void await_whole(const at::Tensor& tensor);
+
+// In the child of a fork, whose threads are gone: no operator waits any more.
+void stop_observing_after_fork() noexcept;
+
 }  // namespace dear::train

@@ -20,8 +20,8 @@ struct OptimizerState {
   std::string scalars;  // all the rest, such as a count of steps, in the optimiser's own encoding
 };
 
-// The twin of a program's optimiser: of the same class and options, on flat vectors that are parts of buckets.
-// It holds the state of these vectors; the program's object keeps the options.
+// The twin of a program's optimiser: of the same class and options, on flat vectors that are parts of
+// buckets. It holds the state of these vectors; the program's object keeps the options.
 class FlatOptimizer {
  public:
   virtual ~FlatOptimizer() = default;
@@ -37,8 +37,8 @@ class FlatOptimizer {
   virtual void set_state(const torch::Tensor& tensor, const std::optional<OptimizerState>& state) = 0;
 };
 
-// A program's optimiser as DataParallel needs it: the seam on which optimisers of C++ and of Python stand. Its
-// methods are called on the program's thread.
+// A program's optimiser as DataParallel needs it: the seam on which optimisers of C++ and of Python stand.
+// Its methods are called on the program's thread.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;

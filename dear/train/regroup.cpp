@@ -61,16 +61,18 @@ std::vector<DataParallel::StateOfParameter> DataParallel::Impl::optimizer_state(
 void DataParallel::Impl::load_optimizer_state(const std::vector<StateOfParameter>& states) {
   throw_if_failed();
   if (!engine_)
-    throw ConfigError(fmt::format("rank {}: the optimiser holds its state itself before the first step(): load it there",
-                                  group_.rank()));
+    throw ConfigError(
+        fmt::format("rank {}: the optimiser holds its state itself before the first step(): load it there",
+                    group_.rank()));
   state_.require_between_steps("load_optimizer_state");
   wait_for_all();
   std::vector<std::optional<OptimizerState>> of_parameter(scanned_.trained.size());
   for (const auto& [parameter, state] : states) {
     const auto found = index_of_.find(parameter.unsafeGetTensorImpl());
     if (found == index_of_.end())
-      throw ConfigError(fmt::format("rank {}: a tensor of shape [{}] with state is no trained parameter of this DataParallel",
-                                    group_.rank(), fmt::join(parameter.sizes(), ", ")));
+      throw ConfigError(fmt::format(
+          "rank {}: a tensor of shape [{}] with state is no trained parameter of this DataParallel",
+          group_.rank(), fmt::join(parameter.sizes(), ", ")));
     of_parameter[found->second] = state;
   }
   engine_->take_over(of_parameter);

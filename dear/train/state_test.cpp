@@ -164,9 +164,8 @@ TEST(State, OfATensorThatIsNotTrainedIsRefused) {
     Job job;
     DataParallel parallel(*job.net, job.adamw, group);
     train_together(job.net, parallel, 0, 2);
-    const std::string message = train::testing::message_of<ConfigError>([&] {
-      parallel.load_optimizer_state({{torch::ones({3}), OptimizerState{}}});
-    });
+    const std::string message = train::testing::message_of<ConfigError>(
+        [&] { parallel.load_optimizer_state({{torch::ones({3}), OptimizerState{}}}); });
     EXPECT_THAT(message, AllOf(HasSubstr("rank " + std::to_string(rank)), HasSubstr("[3]")));
   });
 }

@@ -162,7 +162,8 @@ struct Clocked {
       : group(std::move(ranks)),
         net(make_net()),
         adamw(net->parameters(), 1e-3),
-        scanned(train::scan(*net, adamw)),
+        optimizer(make_optimizer(adamw)),
+        scanned(train::scan(model_of(*net), *optimizer)),
         choice(group, options, [this] { return now; }) {
     for (std::size_t i = 0; i < scanned.trained.size(); ++i) {
       order.push_back(i);
@@ -172,12 +173,12 @@ struct Clocked {
   }
   [[nodiscard]] std::unique_ptr<train::Engine> make(const Fusion& fusion) {
     return std::make_unique<train::Engine>(
-        group, scanned.trained, order, layer_of, adamw,
+        group, scanned.trained, order, layer_of, *optimizer,
         train::Engine::Options{.policy = "dear", .fusion = fusion, .decision = choice.decision()});
   }
   void step(double seconds) {
     engine->conductor().synchronize();  // options are read until then
-    engine->capture_options(adamw);
+    engine->capture_options();
     for (std::size_t i = 0; i < order.size(); ++i) engine->mark_unused(i);
     engine->conductor().commit();
     now += seconds;
@@ -197,6 +198,7 @@ struct Clocked {
   Group group;
   torch::nn::Sequential net;
   torch::optim::AdamW adamw;
+  std::unique_ptr<Optimizer> optimizer;
   train::ModelScan scanned;
   std::vector<std::size_t> order;
   std::vector<LayerId> layer_of;

@@ -16,16 +16,23 @@ from ._C import (  # noqa: E402  (the check says more than the loader would)
     TimeoutError,
     TransportError,
     init,
+    training_policies,
 )
+from ._distribute import DataParallel, distribute  # noqa: E402
+from ._trace import Trace  # noqa: E402
 
 __all__ = [
     "ConfigError",
+    "DataParallel",
     "Error",
     "Group",
     "MismatchError",
     "ScheduleError",
     "TimeoutError",
+    "Trace",
     "TransportError",
     "__version__",
+    "distribute",
     "init",
+    "training_policies",
 ]

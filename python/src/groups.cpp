@@ -9,7 +9,10 @@
 
 #include "dear/backends/c10d/c10d.h"
 #include "dear/backends/init.h"
+#include "dear/backends/shm/shm.h"
 #include "dear/collective/group.h"
+#include "dear/collective/single.h"
+#include "dear/host/host_key.h"
 
 namespace dear::python {
 namespace {
@@ -46,6 +49,20 @@ std::shared_ptr<Group> group_on_process_group(::c10d::ProcessGroup& process_grou
                         {.timeout = std::chrono::duration<double>(timeout), .reproducible = reproducible}));
 }
 
+std::shared_ptr<Group> meet_in_shared_memory(const std::string& rendezvous, int rank, int size,
+                                             double timeout) {
+  const py::gil_scoped_release released;
+  const std::chrono::duration<double> limit(timeout);
+  std::unique_ptr<Backend> backend;
+  if (size > 1) {
+    backend = backends::make_shm(
+        {.rendezvous = rendezvous, .rank = rank, .size = size, .deadline = Deadline::after(limit)});
+  } else {
+    backend = collective::make_single();
+  }
+  return share(Group(std::move(backend), {.timeout = limit}));
+}
+
 }  // namespace
 
 void bind_groups(py::module_& module) {
@@ -74,6 +91,11 @@ void bind_groups(py::module_& module) {
       py::arg("reproducible") = false,
       "A group over a process group of torch.distributed that carries memory of the host (Gloo, MPI, UCC). "
       "Collective: every rank calls it. The process group carries nothing else while the group lives.");
+  module.def("meet_in_shared_memory", &meet_in_shared_memory, py::arg("rendezvous"), py::arg("rank"),
+             py::arg("size"), py::arg("timeout"),
+             "The group of ranks of one host that call it with the same text, which no other job uses.");
+  module.def("host_key", &host::host_key,
+             "The same text for processes that can share memory, and for no others.");
 }
 
 }  // namespace dear::python

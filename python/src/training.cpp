@@ -1,7 +1,241 @@
+// DataParallel for Python: dear._C.Training, on which dear.DataParallel stands.
+
 #include "python/src/parts.h"
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/utils/pybind.h>
+
+#include "dear/base/error.h"
+#include "dear/schedule/policy/policy.h"
+#include "dear/trace/chrome.h"
+#include "dear/train/data_parallel.h"
+#include "dear/train/operator_observer.h"
+#include "dear/workload/workload_file.h"
 
 namespace dear::python {
+namespace {
 
-void bind_training(py::module_& /*module*/) {}
+using Named = std::vector<std::pair<std::string, at::Tensor>>;
+using PythonState = std::optional<std::pair<std::map<std::string, at::Tensor>, py::bytes>>;
+
+std::optional<OptimizerState> to_state(const py::object& object) {
+  const auto state = object.cast<PythonState>();
+  if (!state) return std::nullopt;
+  return OptimizerState{.vectors = state->first, .scalars = state->second};
+}
+
+PythonState from_state(const std::optional<OptimizerState>& state) {
+  if (!state) return std::nullopt;
+  return std::pair(state->vectors, py::bytes(state->scalars));
+}
+
+// Destroyed on any thread.
+py::object release_under_lock(py::object object) {
+  const py::gil_scoped_acquire lock;
+  const py::object last = std::move(object);
+  return {};
+}
+
+// dear._optimizer.Twin as the engine calls it, mostly from the thread of the update lane.
+class Twin : public FlatOptimizer {
+ public:
+  explicit Twin(py::object twin) : twin_(std::move(twin)) {}
+  ~Twin() override { twin_ = release_under_lock(std::move(twin_)); }
+  Twin(const Twin&) = delete;
+  Twin& operator=(const Twin&) = delete;
+
+  void capture_options() override {
+    const py::gil_scoped_acquire lock;
+    twin_.attr("capture_options")();
+  }
+  [[nodiscard]] bool has_current_options() const override {
+    const py::gil_scoped_acquire lock;
+    return twin_.attr("has_current_options")().cast<bool>();
+  }
+  void step(const std::vector<std::vector<torch::Tensor>>& by_group) override {
+    const py::gil_scoped_acquire lock;
+    twin_.attr("step")(by_group);
+  }
+  [[nodiscard]] std::optional<OptimizerState> state(const torch::Tensor& tensor) const override {
+    const py::gil_scoped_acquire lock;
+    return to_state(twin_.attr("state")(tensor));
+  }
+  void set_state(const torch::Tensor& tensor, const std::optional<OptimizerState>& state) override {
+    const py::gil_scoped_acquire lock;
+    twin_.attr("set_state")(tensor, from_state(state));
+  }
+
+ private:
+  py::object twin_;
+};
+
+// dear._optimizer.Source as the engine calls it.
+class Source : public Optimizer {
+ public:
+  explicit Source(py::object source) : source_(std::move(source)) {}
+  ~Source() override { source_ = release_under_lock(std::move(source_)); }
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+
+  [[nodiscard]] std::string name() const override {
+    const py::gil_scoped_acquire lock;
+    return source_.attr("name")().cast<std::string>();
+  }
+  void require_elementwise() const override {
+    const py::gil_scoped_acquire lock;
+    source_.attr("require_elementwise")();
+  }
+  [[nodiscard]] std::vector<std::vector<torch::Tensor>> parameter_groups() const override {
+    const py::gil_scoped_acquire lock;
+    return source_.attr("parameter_groups")().cast<std::vector<std::vector<torch::Tensor>>>();
+  }
+  [[nodiscard]] std::unique_ptr<FlatOptimizer> make_flat() const override {
+    const py::gil_scoped_acquire lock;
+    return std::make_unique<Twin>(source_.attr("make_flat")());
+  }
+  [[nodiscard]] std::optional<OptimizerState> state(const torch::Tensor& tensor) const override {
+    const py::gil_scoped_acquire lock;
+    return to_state(source_.attr("state")(tensor));
+  }
+  void state_leaves() override {
+    const py::gil_scoped_acquire lock;
+    source_.attr("state_leaves")();
+  }
+  void state_returns() noexcept override {}
+  [[nodiscard]] bool state_is_away() const override {
+    const py::gil_scoped_acquire lock;
+    return source_.attr("state_is_away")().cast<bool>();
+  }
+
+ private:
+  py::object source_;
+};
+
+std::vector<Model::Named> named(const Named& tensors) {
+  std::vector<Model::Named> result;
+  for (const auto& [name, tensor] : tensors) result.push_back({name, tensor});
+  return result;
+}
+
+// An operator may come here with or without the interpreter's lock.
+void let_go(const std::function<void()>& wait) {
+  if (!PyGILState_Check()) return wait();
+  const py::gil_scoped_release released;
+  wait();
+}
+
+// What `fusion` names: "auto" is tuned while training, "planned" is planned from the first steps, all else is
+// given.
+DataParallelOptions with_buckets(const std::string& fusion, DataParallelOptions options) {
+  if (fusion == "planned") {
+    options.planned = true;
+  } else if (fusion != "auto") {
+    options.fusion = Fusion::parse(fusion);
+  }
+  return options;
+}
+
+// The object ends where nobody holds the interpreter's lock: it waits for what is on the wire.
+std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers, py::object source,
+                                   const Group& group, const std::string& policy, const std::string& fusion,
+                                   bool sync_buffers, bool one_copy, int profile_steps, bool record_trace) {
+  const py::gil_scoped_release released;
+  auto made = std::make_unique<DataParallel>(
+      Model{.parameters = named(parameters), .buffers = named(buffers)},
+      std::make_unique<Source>(std::move(source)), group,
+      with_buckets(fusion,
+                   {.policy = policy,
+                    .buffers = sync_buffers ? BufferSync::at_synchronize : BufferSync::at_construction,
+                    .one_copy = one_copy,
+                    .profile_steps = profile_steps,
+                    .record_trace = record_trace,
+                    .around_wait = let_go}));
+  return {made.release(), [](DataParallel* ended) { let_go([ended] { delete ended; }); }};
+}
+
+py::dict statistics(const DataParallel& parallel) {
+  const DataParallelStatistics all = parallel.statistics();
+  py::dict result;
+  result["iterations"] = all.iterations;
+  result["exposed_seconds"] = all.exposed_seconds;
+  result["waits"] = all.waits;
+  result["parameter_bytes"] = all.parameter_bytes;
+  result["buckets"] = all.buckets;
+  return result;
+}
+
+py::list optimizer_state(DataParallel& parallel) {
+  std::vector<DataParallel::StateOfParameter> states;
+  {
+    const py::gil_scoped_release released;
+    states = parallel.optimizer_state();
+  }
+  py::list result;
+  for (const auto& [parameter, state] : states)
+    result.append(py::make_tuple(parameter, py::cast(from_state(state))));
+  return result;
+}
+
+void load_optimizer_state(DataParallel& parallel, const py::list& states) {
+  std::vector<DataParallel::StateOfParameter> all;
+  for (const py::handle item : states) {
+    const auto pair = item.cast<py::tuple>();
+    all.push_back({pair[0].cast<at::Tensor>(), to_state(pair[1])});
+  }
+  const py::gil_scoped_release released;
+  parallel.load_optimizer_state(all);
+}
+
+}  // namespace
+
+void bind_training(py::module_& module) {
+  using Release = py::call_guard<py::gil_scoped_release>;
+  py::class_<DataParallel, std::shared_ptr<DataParallel>>(
+      module, "Training", "The engine behind dear.DataParallel: tensors, an optimiser and a group.")
+      .def(py::init(&make), py::arg("parameters"), py::arg("buffers"), py::arg("optimizer"), py::arg("group"),
+           py::kw_only(), py::arg("policy"), py::arg("fusion"), py::arg("sync_buffers"), py::arg("one_copy"),
+           py::arg("profile_steps"), py::arg("record_trace"))
+      .def("step", &DataParallel::step, Release())
+      .def("discard_step", &DataParallel::discard_step, Release())
+      .def("synchronize", &DataParallel::synchronize, Release())
+      .def("wait", &DataParallel::wait, Release())
+      .def("gradients_arrived", &DataParallel::gradients_arrived)
+      .def("defer", &DataParallel::defer)
+      .def("resume", &DataParallel::resume)
+      .def(
+          "regroup",
+          [](DataParallel& parallel, const std::string& fusion) { parallel.regroup(Fusion::parse(fusion)); },
+          py::arg("fusion"), Release())
+      .def("optimizer_state", &optimizer_state)
+      .def("load_optimizer_state", &load_optimizer_state, py::arg("states"))
+      .def("statistics", &statistics)
+      .def("policy", [](const DataParallel& parallel) { return parallel.schedule().policy(); })
+      .def("buckets",
+           [](const DataParallel& parallel) {
+             std::vector<std::vector<std::string>> names;
+             for (const Bucket& bucket : parallel.grouping().buckets()) {
+               names.emplace_back();
+               for (const TensorId tensor : bucket.tensors)
+                 names.back().push_back(parallel.workload().tensors.at(tensor).name);
+             }
+             return names;
+           })
+      .def(
+          "trace", [](DataParallel& parallel) { return to_chrome_json(parallel.trace()); }, Release())
+      .def("profile", [](DataParallel& parallel) { return to_json(parallel.profile()); }, Release());
+
+  module.def("training_policies", &training_policies, "The names of the policies that can train.");
+  module.def(
+      "await_whole", [](const at::Tensor& tensor) { train::await_whole(tensor); }, py::arg("tensor"),
+      "Waits until the tensor may be read past the operators: until its bucket is whole.");
+  module.def("stop_observing_after_fork", &train::stop_observing_after_fork,
+             "In the child of a fork: no operator waits for anything any more.");
+}
 
 }  // namespace dear::python

@@ -1,0 +1,346 @@
+"""dear.distribute() and dear.DataParallel."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import copy
+import json
+import weakref
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from . import _C, _optimizer, _raw_reads
+from ._process_group import ProcessGroup, group_of
+from ._trace import Trace
+
+O = TypeVar("O", bound=Optimizer)
+
+_BUFFERS = {"synchronize": True, "construction": False}
+
+# Those that are trained with, to be ended before the interpreter and the process group are.
+_live: weakref.WeakSet[DataParallel] = weakref.WeakSet()
+
+# What a wrapper keeps for itself; every other attribute is the module's.
+_OWN = frozenset(
+    {"module", "optimizer", "_training", "_group", "_policy", "_forward_hooks", "_forward_pre_hooks"}
+)
+
+
+def distribute(
+    model: nn.Module,
+    optimizer: O,
+    *,
+    policy: str = "dear",
+    fusion: str = "auto",
+    process_group: ProcessGroup = None,
+    buffers: str = "synchronize",
+    one_copy: bool = False,
+    profile_steps: int = 10,
+    record_trace: bool = False,
+    timeout: float = 120.0,
+) -> tuple[DataParallel, O]:
+    """Trains `model` on all ranks: what synchronous SGD over the union of their batches gives, the communication
+    hidden under the backward and the next forward pass (DeAR, https://doi.org/10.48550/arXiv.2302.12445).
+
+        model, optimizer = dear.distribute(model, optimizer)
+
+    Every rank calls it, with the same model. Parameters and buffers become those of rank 0. Gradients are averaged
+    over ranks. Returns the model, wrapped (see DataParallel), and the optimiser: the same object, whose class has
+    become a subclass of its own class, so schedulers made before or after go on working.
+
+    policy: "dear" (reduce-scatter under backward, all-gather under the next forward, updates on shards), or another
+        of dear.training_policies().
+    fusion: which tensors travel together: "auto" (tuned while training), "planned" (from what the first
+        `profile_steps` steps took), or what the command's --fusion takes ("25MB", "layer", ...).
+    process_group: a process group of torch.distributed, a dear.Group, or None: the default group of
+        torch.distributed where it is initialised, else what the launcher's environment says (torchrun, dear launch,
+        mpirun, Slurm).
+    buffers: when buffers become rank 0's: at each "synchronize"(), or at "construction" only.
+    one_copy: ranks of one host share one copy of the parameters in memory.
+    record_trace: keep spans for trace() and profile(); costs about 2 us an operator.
+    timeout: seconds, for every wait for other ranks.
+
+    ConfigError for what cannot be trained, on every rank: a model on a GPU, a parameter that the optimiser does not
+    hold, an optimiser whose update is not elementwise. MismatchError when ranks' models or arguments differ.
+    TimeoutError names the ranks that did not come.
+    """
+    parallel = DataParallel(
+        model,
+        optimizer,
+        policy=policy,
+        fusion=fusion,
+        process_group=process_group,
+        buffers=buffers,
+        one_copy=one_copy,
+        profile_steps=profile_steps,
+        record_trace=record_trace,
+        timeout=timeout,
+    )
+    return parallel, optimizer
+
+
+class DataParallel(nn.Module):
+    """A module that trains on all ranks, and its optimiser. The arguments are those of distribute().
+
+    It is used as the module: attributes, submodules, state_dict() and its keys are the module's own; `module` is the
+    module itself. copy.deepcopy() and pickling give the module alone. Methods that are called in a loop belong to one
+    thread. Every rank makes the same calls in the same order.
+    """
+
+    module: nn.Module
+    optimizer: Optimizer
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: Optimizer,
+        *,
+        policy: str = "dear",
+        fusion: str = "auto",
+        process_group: ProcessGroup = None,
+        buffers: str = "synchronize",
+        one_copy: bool = False,
+        profile_steps: int = 10,
+        record_trace: bool = False,
+        timeout: float = 120.0,
+    ) -> None:
+        self.__dict__["module"] = None  # __setattr__ and the property `training` ask for it
+        super().__init__()
+        _require_usable(module, optimizer, buffers)
+        group = group_of(process_group, timeout)
+        parameters = list(module.named_parameters(remove_duplicate=False))
+        training = _C.Training(
+            parameters=parameters,
+            buffers=[(name, buffer) for name, buffer in module.named_buffers() if buffer is not None],
+            optimizer=_optimizer.Source(optimizer, type(optimizer)),
+            group=group,
+            policy=policy,
+            fusion=fusion,
+            sync_buffers=_BUFFERS[buffers],
+            one_copy=one_copy,
+            profile_steps=profile_steps,
+            record_trace=record_trace,
+        )
+        self.__dict__.update(
+            module=module, optimizer=optimizer, _open=training, _group=group, _policy=policy
+        )
+        _optimizer.adopt(optimizer, self)
+        if group.size > 1:
+            _raw_reads.install()
+        _live.add(self)
+
+    # ---- training
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's forward. Parameters are awaited operator by operator where autograd records; without it,
+        where a compiled graph may read them unseen, all of them are awaited first."""
+        if not torch.is_grad_enabled():
+            self._training.wait()
+        return self.module(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Within it, gradients accumulate on this rank and nothing is sent: for all but the last backward pass of a
+        step. Without it the first step teaches how many passes make one."""
+        training = self._training
+        training.defer()
+        try:
+            yield
+        finally:
+            training.resume()
+
+    def synchronize(self) -> None:
+        """Parameters are whole and gradients zero when it returns; buffers are rank 0's (see `buffers`). Not needed
+        before operators read parameters, nor before state_dict(), saving or numpy(). Every rank calls it."""
+        self._training.synchronize()
+
+    def discard_step(self) -> None:
+        """Instead of optimizer.step(), on every rank: drops the gradients and updates nothing."""
+        self._training.discard_step()
+
+    def regroup(self, fusion: str) -> None:
+        """Puts tensors into other buckets, between a step and the next backward; results do not change. Every rank
+        calls it with the same text (see distribute()). Ends the tuning of buckets."""
+        self._training.regroup(fusion)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.optimizer.zero_grad(set_to_none)
+
+    def close(self) -> None:
+        """Waits for what is under way and ends the training: the model stays, whole, the optimiser is as new. Every
+        rank calls it. The interpreter does it at its end."""
+        training = self.__dict__.pop("_open", None)
+        if training is None:
+            return
+        _live.discard(self)
+        _optimizer.leave(self.optimizer)
+        del training
+
+    @property
+    def _training(self) -> Any:
+        training = self.__dict__.get("_open")
+        if training is None:
+            raise _C.ConfigError("this DataParallel was closed: make a new one with dear.distribute()")
+        return training
+
+    # ---- what it tells
+
+    @property
+    def rank(self) -> int:
+        return self._group.rank
+
+    @property
+    def world_size(self) -> int:
+        return self._group.size
+
+    @property
+    def backend(self) -> str:
+        """What carries bytes between ranks: "shm", "gloo", "mpi", ..."""
+        return self._group.backend
+
+    def statistics(self) -> dict[str, Any]:
+        """On this rank since construction: iterations, exposed_seconds (the program waited for the network), waits,
+        parameter_bytes (of all buckets) and buckets."""
+        return self._training.statistics()
+
+    def schedule(self) -> dict[str, Any]:
+        """The policy and the buckets, each a list of parameter names; ScheduleError before the first step."""
+        training = self._training
+        return {"policy": training.policy(), "buckets": training.buckets()}
+
+    def trace(self) -> Trace:
+        """With record_trace: this rank's spans so far. Every rank calls it."""
+        return Trace(self._training.trace())
+
+    def profile(self) -> dict[str, Any]:
+        """With record_trace: the workload (layers, tensors, times in seconds) in the form of a workload file. Every
+        rank calls it."""
+        return json.loads(self._training.profile())
+
+    # ---- as the module
+
+    @property
+    def training(self) -> bool:  # type: ignore[override]
+        return self.module.training if self.module is not None else True
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        if self.module is not None:
+            self.module.training = mode
+
+    def train(self, mode: bool = True) -> DataParallel:
+        self.module.train(mode)
+        return self
+
+    def named_modules(self, memo: Any = None, prefix: str = "", remove_duplicate: bool = True) -> Any:
+        return self.module.named_modules(memo, prefix, remove_duplicate)
+
+    def named_children(self) -> Any:
+        return self.module.named_children()
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        self._wait_if_open()
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.load_state_dict(*args, **kwargs)
+
+    def get_submodule(self, target: str) -> nn.Module:
+        return self.module.get_submodule(target)
+
+    def apply(self, fn: Any) -> DataParallel:
+        self.module.apply(fn)
+        return self
+
+    def _apply(self, fn: Any, recurse: bool = True) -> DataParallel:
+        self.module._apply(fn, recurse)
+        return self
+
+    def _wait_if_open(self) -> None:
+        training = self.__dict__.get("_open")
+        if training is not None:
+            training.wait()
+
+    def __getattr__(self, name: str) -> Any:
+        module = self.__dict__.get("module")
+        if module is None:
+            raise AttributeError(name)
+        return getattr(module, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self.__dict__.get("module") is None or name in type(self).__dict__ or name in self.__dict__:
+            super().__setattr__(name, value)
+        else:
+            setattr(self.module, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.module, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self.module)})
+
+    def __len__(self) -> int:
+        return len(self.module)  # type: ignore[arg-type]
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.module[index]  # type: ignore[index]
+
+    def __iter__(self) -> Any:
+        return iter(self.module)  # type: ignore[call-overload]
+
+    def __repr__(self) -> str:
+        lines = repr(self.module).replace("\n", "\n  ")
+        return f"DataParallel(\n  (module): {lines}\n)"
+
+    def __deepcopy__(self, memo: Any) -> nn.Module:
+        self._wait_if_open()
+        return copy.deepcopy(self.module, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        self._wait_if_open()
+        return _itself, (self.module,)
+
+
+def _itself(module: nn.Module) -> nn.Module:
+    return module
+
+
+def _require_usable(module: Any, optimizer: Any, buffers: str) -> None:
+    if not isinstance(module, nn.Module):
+        raise _C.ConfigError(f"the model is a {type(module).__name__}: pass a torch.nn.Module")
+    if isinstance(module, DataParallel):
+        raise _C.ConfigError("the model is a DataParallel already: pass its `module`, after close()")
+    for kind in (nn.DataParallel, nn.parallel.DistributedDataParallel):
+        if isinstance(module, kind):
+            raise _C.ConfigError(
+                f"the model is a {kind.__name__}, which averages gradients itself: pass its `module`"
+            )
+    if not isinstance(optimizer, Optimizer):
+        raise _C.ConfigError(f"the optimiser is a {type(optimizer).__name__}: pass a torch.optim.Optimizer")
+    if isinstance(optimizer, _optimizer.Distributed):
+        raise _C.ConfigError("the optimiser trains with another DataParallel: close() that, or make a new optimiser")
+    if buffers not in _BUFFERS:
+        raise _C.ConfigError(f"buffers={buffers!r}: there are 'synchronize' and 'construction'")
+    for name, parameter in module.named_parameters():
+        if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
+            raise _C.ConfigError(f"parameter '{name}' has no shape yet: run one forward pass before distribute()")
+        if type(parameter.data) is not torch.Tensor:
+            raise _C.ConfigError(
+                f"parameter '{name}' is a {type(parameter.data).__name__}, and its memory cannot be moved into "
+                f"buckets: train plain tensors"
+            )
+
+
+@atexit.register
+def _close_all() -> None:
+    for parallel in list(_live):
+        with contextlib.suppress(Exception):
+            parallel.close()

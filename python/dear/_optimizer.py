@@ -1,0 +1,350 @@
+"""How a torch.optim.Optimizer becomes the optimiser of a DataParallel.
+
+The user's object keeps its options, hooks and schedulers; its class becomes a subclass of its own class
+(`adopt`), whose step(), zero_grad(), state_dict() and load_state_dict() go to the DataParallel. What it remembers
+of parameters (momentum, ...) lies in shards: in a `Twin`, an object of the user's class whose parameters are flat
+parts of buckets. `Source` is the user's object as the engine asks for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import weakref
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, Optional
+
+import torch
+from torch.optim import Optimizer
+
+from ._C import ConfigError
+
+State = Optional[tuple[dict[str, torch.Tensor], bytes]]
+"""The vectors of one parameter by name, and its other values, pickled; None for a parameter without state."""
+
+# The classes of torch.optim that update each element by itself.
+_ELEMENTWISE: frozenset[type] = frozenset(
+    {
+        torch.optim.SGD,
+        torch.optim.Adam,
+        torch.optim.AdamW,
+        torch.optim.Adamax,
+        torch.optim.NAdam,
+        torch.optim.RAdam,
+        torch.optim.Adadelta,
+        torch.optim.Adagrad,
+        torch.optim.RMSprop,
+        torch.optim.Rprop,
+        torch.optim.ASGD,
+    }
+)
+
+# Those that do not, and why.
+_REFUSED: dict[str, str] = {
+    "LBFGS": "its direction comes from products over all parameters",
+    "Adafactor": "it keeps sums over rows and columns of a matrix",
+    "Muon": "it orthogonalises whole matrices",
+    "SparseAdam": "it works on sparse gradients, and those of buckets are dense",
+}
+
+
+def _raw_step(cls: type[Optimizer]) -> Callable[[Optimizer], Any]:
+    """The step() of the class without the hooks that Optimizer puts around it."""
+    step = cls.step
+    return step.__wrapped__ if getattr(step, "hooked", False) else step  # type: ignore[attr-defined]
+
+
+def _options(group: dict[str, Any]) -> dict[str, Any]:
+    """The group without its tensors. A learning rate that is a tensor is copied, as it may change in place."""
+    return {
+        key: value.clone() if isinstance(value, torch.Tensor) else value
+        for key, value in group.items()
+        if key not in ("params", "param_names")
+    }
+
+
+def _same(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    def equal(x: Any, y: Any) -> bool:
+        if isinstance(x, torch.Tensor) or isinstance(y, torch.Tensor):
+            return isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) and torch.equal(x, y)
+        return bool(x == y)
+
+    return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
+
+
+# What is one number for a parameter, also for a parameter that is one number itself.
+_SCALARS = frozenset({"step", "mu_product", "eta", "mu"})
+
+
+def split_state(state: dict[str, Any], parameter: torch.Tensor) -> State:
+    """What an optimiser keeps of `parameter` as vectors, one value for each element, and the rest.
+
+    ConfigError for a tensor that is neither of the parameter's shape nor a scalar.
+    """
+    if not state:
+        return None
+    vectors: dict[str, torch.Tensor] = {}
+    rest: dict[str, Any] = {}
+    for name, value in state.items():
+        if not isinstance(value, torch.Tensor):
+            rest[name] = value
+        elif value.dim() == 0 and (parameter.dim() > 0 or name in _SCALARS):
+            rest[name] = (str(value.dtype).removeprefix("torch."), value.item())
+        elif value.shape == parameter.shape:
+            vectors[name] = value
+        else:
+            raise ConfigError(
+                f"the optimiser keeps '{name}' of shape {list(value.shape)} for a parameter of shape "
+                f"{list(parameter.shape)}, so its update is not elementwise: use an elementwise optimiser "
+                f"such as AdamW"
+            )
+    return vectors, pickle.dumps(rest, protocol=4)
+
+
+def join_state(state: State) -> dict[str, Any]:
+    """The inverse of split_state()."""
+    if state is None:
+        return {}
+    vectors, rest = state
+    joined: dict[str, Any] = {}
+    for name, value in pickle.loads(rest).items():
+        scalar = isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
+        joined[name] = torch.tensor(value[1], dtype=getattr(torch, value[0])) if scalar else value
+    joined.update(vectors)
+    return joined
+
+
+class Twin:
+    """An optimiser of the user's class and options, whose parameters are flat parts of buckets."""
+
+    def __init__(self, original: Optimizer, cls: type[Optimizer]) -> None:
+        self._original = weakref.ref(original)
+        self._step = _raw_step(cls)
+        twin: Optimizer = object.__new__(cls)
+        twin.__dict__.update(original.__dict__)
+        twin.__dict__.pop("step", None)  # a scheduler's
+        for name in [name for name in twin.__dict__ if name.startswith("_optimizer_")]:
+            setattr(twin, name, OrderedDict())  # hooks are the user's object's
+        twin.state = defaultdict(dict)
+        twin.param_groups = []
+        self._twin = twin
+        self.capture_options()
+
+    def _groups(self) -> list[dict[str, Any]]:
+        original = self._original()
+        if original is None:
+            raise ConfigError("the optimiser of a DataParallel is gone: keep it as long as the model trains")
+        return original.param_groups
+
+    def capture_options(self) -> None:
+        self._twin.param_groups = [{**_options(group), "params": []} for group in self._groups()]
+
+    def has_current_options(self) -> bool:
+        mine, theirs = self._twin.param_groups, self._groups()
+        return len(mine) == len(theirs) and all(
+            _same(_options(a), _options(b)) for a, b in zip(mine, theirs)
+        )
+
+    def step(self, by_group: list[list[torch.Tensor]]) -> None:
+        for group, tensors in zip(self._twin.param_groups, by_group):
+            group["params"] = tensors
+        self._step(self._twin)
+        for group in self._twin.param_groups:
+            group["params"] = []
+
+    def state(self, tensor: torch.Tensor) -> State:
+        return split_state(self._twin.state.get(tensor, {}), tensor)
+
+    def set_state(self, tensor: torch.Tensor, state: State) -> None:
+        if state is None:
+            self._twin.state.pop(tensor, None)
+        else:
+            self._twin.state[tensor] = join_state(state)
+
+
+class Source:
+    """The user's optimiser as the engine asks for it."""
+
+    def __init__(self, original: Optimizer, cls: type[Optimizer]) -> None:
+        self._original = original
+        self._cls = cls
+
+    def name(self) -> str:
+        return f"{self._cls.__module__}.{self._cls.__qualname__}"
+
+    def require_elementwise(self) -> None:
+        require_elementwise(self._original, self._cls)
+
+    def parameter_groups(self) -> list[list[torch.Tensor]]:
+        return [list(group["params"]) for group in self._original.param_groups]
+
+    def make_flat(self) -> Twin:
+        return Twin(self._original, self._cls)
+
+    def state(self, tensor: torch.Tensor) -> State:
+        return split_state(self._original.state.get(tensor, {}), tensor)
+
+    def state_leaves(self) -> None:
+        self._original.state.clear()
+
+    def state_is_away(self) -> bool:
+        return not any(self._original.state.values())
+
+
+def require_elementwise(optimizer: Optimizer, cls: type[Optimizer]) -> None:
+    """ConfigError for an optimiser whose update of a flat vector is not, element by element, that of its tensors.
+
+    Those of torch.optim are known. Another class is tried on a small vector: whole, and cut in two.
+    """
+    if cls in _ELEMENTWISE:
+        return
+    why = _REFUSED.get(cls.__name__)
+    if why is None:
+        try:
+            if _updates_each_element_by_itself(optimizer, cls):
+                return
+            why = "an update of a vector differs from the updates of its halves"
+        except ConfigError as error:
+            why = str(error)
+        except Exception as error:  # whatever a class that was not made for it may raise
+            why = f"it failed on a vector of 64 elements ({type(error).__name__}: {error})"
+    raise ConfigError(
+        f"the optimiser {cls.__name__} cannot train on shards, for its update is not elementwise: {why}; use an "
+        f"elementwise one such as torch.optim.AdamW"
+    )
+
+
+def _updates_each_element_by_itself(optimizer: Optimizer, cls: type[Optimizer]) -> bool:
+    generator = torch.Generator().manual_seed(7)
+    values = torch.randn(64, generator=generator)
+    gradients = torch.randn(3, 64, generator=generator)
+
+    def run(pieces: Iterable[slice]) -> torch.Tensor:
+        twin = Twin(optimizer, cls)
+        tensors = [values[piece].clone().requires_grad_() for piece in pieces]
+        groups = len(optimizer.param_groups)
+        for gradient, _ in zip(gradients, range(3)):
+            for tensor, piece in zip(tensors, pieces):
+                tensor.grad = gradient[piece].clone()
+            twin.step([tensors] + [[] for _ in range(groups - 1)])
+        for tensor in tensors:
+            twin.state(tensor)
+        return torch.cat([tensor.detach() for tensor in tensors])
+
+    return torch.equal(run([slice(0, 64)]), run([slice(0, 16), slice(16, 64)]))
+
+
+class Distributed(Optimizer):
+    """The methods of a torch.optim.Optimizer that trains with a DataParallel. A mixin: see adopt()."""
+
+    _dear: Any  # dear.DataParallel, by a weak reference
+    _dear_class: type[Optimizer]
+
+    def _dear_training(self) -> Any:
+        """The engine; ConfigError when the DataParallel was closed."""
+        parallel = self._dear()
+        if parallel is None:
+            raise ConfigError("the DataParallel of this optimiser is gone: keep the model that distribute() returned")
+        return parallel._training
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Ends the iteration on all ranks: see DataParallel. A closure is called first, once."""
+        training = self._dear_training()
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        training.step()
+        return loss
+
+    step = Optimizer.profile_hook_step(step)
+    step.hooked = True  # type: ignore[attr-defined]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Nothing to do between step() and backward: step() has zeroed the gradients. After a backward, their
+        loss means that the step is given up."""
+        if self._dear_training().gradients_arrived():
+            super().zero_grad(set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state whole, as one process has it; every rank calls it after the same step."""
+        training = self._dear_training()
+        kept = self.state
+        self.state = defaultdict(dict)
+        try:
+            for parameter, state in training.optimizer_state():
+                if state is not None:
+                    self.state[parameter] = join_state(state)
+            return super().state_dict()
+        finally:
+            self.state = kept
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Replaces options and state, on every rank by the same."""
+        training = self._dear_training()
+        super().load_state_dict(state_dict)
+        if training.statistics()["iterations"] == 0:
+            return
+        try:
+            training.load_optimizer_state(
+                [(parameter, split_state(state, parameter)) for parameter, state in self.state.items()]
+            )
+        finally:
+            self.state = defaultdict(dict)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        if getattr(self, "_dear", None) is not None and self._dear() is not None:
+            raise ConfigError(
+                "a parameter group cannot be added to an optimiser that trains already: add it before "
+                "dear.distribute(), or make a new DataParallel"
+            )
+        super().add_param_group(param_group)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ConfigError(
+            "an optimiser whose state lies in shards cannot be pickled: save optimizer.state_dict(), which "
+            "gathers it (every rank calls it)"
+        )
+
+
+@functools.lru_cache(maxsize=None)
+def _subclass(cls: type[Optimizer]) -> type[Optimizer]:
+    return type(cls.__name__, (Distributed, cls), {"__module__": cls.__module__, "__doc__": cls.__doc__})
+
+
+def adopt(optimizer: Optimizer, parallel: Any) -> None:
+    """Makes the optimiser's class a subclass of its own, whose steps are those of `parallel`."""
+    scheduled = optimizer.__dict__.pop("step", None)  # a scheduler wraps the step of the class it found
+    optimizer._dear = weakref.ref(parallel)  # type: ignore[attr-defined]
+    optimizer._dear_class = type(optimizer)  # type: ignore[attr-defined]
+    optimizer.__class__ = _subclass(type(optimizer))
+    if scheduled is not None:
+        _count_calls(optimizer)
+
+
+def leave(optimizer: Optimizer) -> None:
+    """Undoes adopt(): the optimiser is one of its own class again, without state."""
+    scheduled = optimizer.__dict__.pop("step", None)
+    optimizer.__class__ = optimizer._dear_class  # type: ignore[attr-defined]
+    del optimizer._dear, optimizer._dear_class  # type: ignore[attr-defined]
+    if scheduled is not None:
+        _count_calls(optimizer)
+
+
+def _count_calls(optimizer: Optimizer) -> None:
+    """What torch.optim.lr_scheduler does to step(), to warn of a wrong order of calls."""
+    function = type(optimizer).step
+    reference = weakref.ref(optimizer)
+
+    @functools.wraps(function)
+    def step(*args: Any, **kwargs: Any) -> Any:
+        self = reference()
+        self._opt_called = True  # type: ignore[union-attr]
+        return function(self, *args, **kwargs)  # type: ignore[arg-type]
+
+    step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+    optimizer.step = step  # type: ignore[method-assign]

@@ -1,0 +1,45 @@
+"""The group of ranks that a DataParallel trains with."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import Any, Optional, Union
+
+import torch.distributed as dist
+
+from . import _C
+
+ProcessGroup = Optional[Union["dist.ProcessGroup", _C.Group]]
+
+
+def group_of(process_group: ProcessGroup, timeout: float, reproducible: bool = False) -> _C.Group:
+    """The group to use for `process_group`, which every rank of it passes at the same time.
+
+    A dear.Group is taken as it is. For a process group of torch.distributed, or its default group where that is
+    initialised, ranks of one host meet in shared memory; those of several hosts use the process group's backend for
+    the CPU. Without either, the launcher's environment says which ranks there are (see dear.init).
+    """
+    if isinstance(process_group, _C.Group):
+        return process_group
+    if process_group is None:
+        if not (dist.is_available() and dist.is_initialized()):
+            return _C.init(timeout=timeout, reproducible=reproducible)
+        process_group = dist.group.WORLD
+    if not isinstance(process_group, dist.ProcessGroup):
+        raise _C.ConfigError(
+            f"process_group is a {type(process_group).__name__}: pass a process group of torch.distributed that this "
+            f"rank belongs to, a dear.Group, or None"
+        )
+    return _on_process_group(process_group, timeout, reproducible)
+
+
+def _on_process_group(process_group: Any, timeout: float, reproducible: bool) -> _C.Group:
+    rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
+    # One exchange says who is where, and names the meeting in shared memory.
+    mine = (_C.host_key(), f"dear-{uuid.uuid4().hex}-{os.getpid()}")
+    everyone: list[Any] = [None] * size
+    dist.all_gather_object(everyone, mine, group=process_group)
+    if all(host == everyone[0][0] for host, _ in everyone):
+        return _C.meet_in_shared_memory(everyone[0][1], rank, size, timeout)
+    return _C.group_on(process_group, timeout=timeout, reproducible=reproducible)
