@@ -138,7 +138,7 @@ void write_parameters(torch::nn::Sequential& model, const std::string& path) {
   if (!file.flush()) throw ConfigError(fmt::format("cannot write the parameters to {}", path));
 }
 
-void train(const Options& options) {
+void run(const Options& options) {
   at::set_num_threads(options.threads);
   Group group = init({.backend = options.backend});
   const std::vector<Samples> samples = make_samples(options, group.rank());
@@ -147,7 +147,7 @@ void train(const Options& options) {
   torch::nn::Sequential model = make_model(options);
   const auto optimizer = make_optimizer(options, model);
   DataParallel parallel(*model, *optimizer, group,
-                        {.policy = options.policy, .fusion = Fusion::parse(options.fusion)});
+                        {.policy = options.policy, .buckets = given(Fusion::parse(options.fusion))});
   group.barrier();
   std::vector<double> steps;
   double loss = 0;
@@ -196,7 +196,7 @@ int main(int argc, char** argv) {
       ->required();
   CLI11_PARSE(app, argc, argv);
   try {
-    dear::train(options);
+    dear::run(options);
     return EXIT_SUCCESS;
   } catch (const std::exception& error) {
     fmt::print(stderr, "bench_ddp_mlp: {}\n", error.what());

@@ -59,7 +59,8 @@ struct Rival {
 int compare_world_of_one(std::int64_t width, int steps) {
   Rival plain(width);
   Rival dear(width);
-  dear.parallel = std::make_unique<DataParallel>(*dear.model, dear.optimizer, init());
+  dear.parallel = std::make_unique<DataParallel>(*dear.model, dear.optimizer, init(),
+                                                 DataParallelOptions{.buckets = given()});
   torch::manual_seed(7);
   std::vector<double> ratios;
   for (int step = 0; step < steps; ++step) {

@@ -127,7 +127,7 @@ Result run(const Options& options, const std::string& policy, const Group& group
   Paced model(options);
   calibrate(model, options);
   torch::optim::SGD sgd(model->parameters(), 0.01);
-  DataParallel parallel(*model, sgd, group, {.policy = policy, .planned = true});
+  DataParallel parallel(*model, sgd, group, {.policy = policy, .buckets = planned()});
   std::vector<double> seconds;
   double last = now_seconds();
   for (int step = 0; step < options.steps; ++step) {

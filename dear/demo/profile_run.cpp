@@ -96,7 +96,7 @@ ModelProfile profile(const ProfileSettings& settings) {
 
   const auto optimizer = make_optimizer(settings.optimizer, trained, 0);
   DataParallel parallel(model.module(), *optimizer, Group(collective::make_single(), {}),
-                        {.record_trace = true});
+                        {.buckets = given(), .record_trace = true});
   const auto step = [&] {
     passes.run();
     parallel.step();

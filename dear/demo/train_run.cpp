@@ -14,7 +14,8 @@
 #include "dear/demo/gpt.h"
 #include "dear/demo/make_optimizer.h"
 #include "dear/train/data_parallel.h"
-#include "dear/train/tuning_progress.h"
+#include "dear/tuning/tuned.h"
+#include "dear/tuning/tuning_progress.h"
 
 namespace dear::demo {
 namespace {
@@ -113,14 +114,23 @@ class Job : public TrainingJob {
   std::vector<double> losses_, iteration_seconds_, exposed_seconds_;
 };
 
-DataParallelOptions parallel_options(const TrainSettings& settings, const TrainRun& run) {
+BucketChoice buckets_of(const TrainSettings& settings) {
   using Buckets = TrainSettings::Buckets;
-  const bool tuned = settings.buckets == Buckets::tuned;
+  switch (settings.buckets) {
+    case Buckets::given:
+      return given(settings.fusion);
+    case Buckets::planned:
+      return planned(settings.fusion);
+    case Buckets::tuned:
+      break;
+  }
+  return tuned({.start = settings.fusion, .cache = settings.tuning_cache});
+}
+
+DataParallelOptions parallel_options(const TrainSettings& settings, const TrainRun& run) {
   return {.policy = run.policy,
-          .fusion = tuned ? std::nullopt : std::optional(settings.fusion),
-          .planned = settings.buckets == Buckets::planned,
+          .buckets = buckets_of(settings),
           .one_copy = settings.one_copy,
-          .tuning = {.start = settings.fusion, .cache = settings.tuning_cache},
           .record_trace = run.record_trace};
 }
 

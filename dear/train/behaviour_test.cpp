@@ -20,7 +20,7 @@
 #include "dear/base/error.h"
 #include "dear/exec/order_check.h"
 #include "dear/train/data_parallel.h"
-#include "dear/train/ranks_in_test.h"
+#include "dear/train/testing/ranks.h"
 
 namespace dear::behaviour_test {
 namespace {
@@ -75,7 +75,7 @@ torch::optim::AdamW adamw_of(torch::nn::Module& net) {
   return torch::optim::AdamW(net.parameters(), torch::optim::AdamWOptions(1e-2));
 }
 
-const DataParallelOptions kSmallBuckets = {.policy = "dear", .fusion = Fusion::parse("layer")};
+const DataParallelOptions kSmallBuckets = {.policy = "dear", .buckets = given(Fusion::parse("layer"))};
 
 TEST(Behaviour, LayersStandInTheOrderOfUse) {
   auto nets = fresh<OddNet>(2);
@@ -106,7 +106,7 @@ std::string digest_of(const std::string& policy, const Program& program, bool sl
   require_success(run_each(slow ? slow_groups(2) : groups_of(2), [&](int rank, Group group) {
     OddNet& net = nets[rank];
     auto optimizer = adamw_of(*net);
-    DataParallel dp(*net, optimizer, group, {.policy = policy, .fusion = Fusion::parse("layer")});
+    DataParallel dp(*net, optimizer, group, {.policy = policy, .buckets = given(Fusion::parse("layer"))});
     for (int step = 0; step < 6; ++step) {
       for (int pass = 0; pass < program.passes; ++pass) {
         const Batch batch = rows(step * 10 + pass, rank * 2, 2, kFeatures);
@@ -328,7 +328,7 @@ TEST(Behaviour, CheckpointedLayersUsedTwiceArriveTwice) {
     require_success(run_each(slow_groups(2), [&](int rank, Group group) {
       OddNet& net = nets[rank];
       auto optimizer = adamw_of(*net);
-      DataParallel dp(*net, optimizer, group, {.policy = policy, .fusion = Fusion::parse("layer")});
+      DataParallel dp(*net, optimizer, group, {.policy = policy, .buckets = given(Fusion::parse("layer"))});
       for (int step = 0; step < 4; ++step) {
         const Batch batch = rows(step, rank * 2, 2, kFeatures);
         auto x = torch::tanh(net->first(batch.inputs));
@@ -373,7 +373,7 @@ TEST(Behaviour, TiedFrozenAndNormalised) {
     require_success(run_each(slow_groups(3), [&](int rank, Group group) {
       TiedNet& net = nets[rank];
       torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
-      DataParallel dp(*net, sgd, group, {.policy = policy, .fusion = Fusion::parse("layer")});
+      DataParallel dp(*net, sgd, group, {.policy = policy, .buckets = given(Fusion::parse("layer"))});
       EXPECT_TRUE(torch::equal(net->frozen, frozen));  // rank 0's
       for (int step = 0; step < 4; ++step) {
         const auto tokens = (torch::arange(6) * (step + 1) + rank) % 11;
@@ -409,7 +409,7 @@ TEST(Behaviour, EveryFloatingTypeTravels) {
       net->shared->to(type);
       net->spare->to(type);
       torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
-      DataParallel dp(*net, sgd, group, {.fusion = Fusion::parse("all")});
+      DataParallel dp(*net, sgd, group, {.buckets = given(Fusion::parse("all"))});
       if (rank == 0) before = parameter_digest(*net);
       for (int step = 0; step < 3; ++step) {
         const Batch batch = rows(step, rank * 2, 2, kFeatures);
@@ -429,7 +429,7 @@ TEST(Behaviour, ParametersAndGradientsAreViewsNotCopies) {
   auto nets = fresh<OddNet>(2);
   run_all(2, [&](int rank, Group group) {
     auto optimizer = adamw_of(*nets[rank]);
-    DataParallel dp(*nets[rank], optimizer, group, {.fusion = Fusion::parse("all")});
+    DataParallel dp(*nets[rank], optimizer, group, {.buckets = given(Fusion::parse("all"))});
     nets[rank]->forward(torch::ones({2, kFeatures}), true).sum().backward();
     dp.step();
     dp.synchronize();
@@ -457,7 +457,7 @@ TEST(Behaviour, ATraceShowsLayersAndRespectsTheSchedule) {
   require_success(run_each(slow_groups(2), [&](int rank, Group group) {
     auto optimizer = adamw_of(*nets[rank]);
     DataParallel dp(*nets[rank], optimizer, group,
-                    {.policy = "dear", .fusion = Fusion::parse("layer"), .record_trace = true});
+                    {.policy = "dear", .buckets = given(Fusion::parse("layer")), .record_trace = true});
     for (int step = 0; step < 5; ++step) {
       nets[rank]->forward(torch::ones({2, kFeatures}), true).sum().backward();
       dp.step();

@@ -1,144 +1,47 @@
 #include "dear/train/bucket_choice.h"
 
-#include <algorithm>
-#include <array>
 #include <utility>
 
-#include "dear/base/error.h"
 #include "dear/cost/collective_times.h"
-#include "dear/cost/fit.h"
 #include "dear/cost/ring.h"
 #include "dear/fusion/planned.h"
 #include "dear/schedule/policy/policy.h"
-#include "dear/train/control_plane.h"
+#include "dear/train/bucket_chooser.h"
 
-namespace dear::train {
+namespace dear {
 namespace {
 
-constexpr int kUnlike = 2;  // steps that are not like others: the one that learned, and the one after it
+class PlannedBuckets final : public train::BucketChooser {
+ public:
+  PlannedBuckets(Fusion first, train::ChooserSetting setting)
+      : first_(std::move(first)), setting_(std::move(setting)) {}
 
-// Reduce-scatter and all-gather of a few sizes, as they are here and now. All ranks together; none may fail
-// where others go on, so times that no link explains are taken as bandwidth alone.
-Link measure_link(Group& group) {
-  constexpr std::array<std::int64_t, 3> kElements{4'096, 65'536, 524'288};
-  constexpr int kRepetitions = 3;
-  const Buffer buffer = group.allocate(kElements.back() * size_of(DType::f32));
-  std::vector<cost::Sample> samples;
-  for (const std::int64_t elements : kElements) {
-    const View view{.buffer = buffer, .count = elements, .dtype = DType::f32};
-    std::vector<double> seconds;
-    for (int i = 0; i < kRepetitions; ++i) {
-      group.barrier().wait();
-      const double begin = now_seconds();
-      group.reduce_scatter(view, Reduction::sum).wait();
-      group.all_gather(view).wait();
-      seconds.push_back(now_seconds() - begin);
-    }
-    std::nth_element(seconds.begin(), seconds.begin() + kRepetitions / 2, seconds.end());
-    const auto pair = [&](const Link& link) {
-      return cost::ring_all_reduce_seconds(link, group.size(), elements * size_of(DType::f32));
-    };
-    samples.push_back(cost::make_sample(pair, seconds[kRepetitions / 2]));
+  [[nodiscard]] Fusion start(const Workload& /*workload*/) override { return first_; }
+
+  [[nodiscard]] train::NewBuckets begin(const Workload& timed, const Link& link,
+                                        const Grouping& /*running*/) override {
+    const cost::CollectiveTimes times = cost::ring_times(link, setting_.group.size());
+    ByName names = names_in(timed, group_planned(timed, times, find_policy(setting_.policy).overlap));
+    names.source = "planned";
+    return {.fusion = Fusion(std::move(names)), .why = "plan"};
   }
-  try {
-    const Link link = cost::fit_link(samples).link;
-    if (link.beta_seconds_per_byte > 0) return link;  // else a small one was late, and no bandwidth was seen
-  } catch (const ConfigError&) {
-    // No link takes such times.
-  }
-  return {.alpha_seconds = 0, .beta_seconds_per_byte = samples.back().seconds / samples.back().bytes};
-}
 
-// Rank 0's, to the bit: what is made from it must be the same everywhere.
-Engine::Profile profile_of_rank_0(const Group& group, const Workload& workload, const Link& link) {
-  std::vector<double> mine{workload.update_seconds, link.alpha_seconds, link.beta_seconds_per_byte};
-  for (const Layer& layer : workload.layers) mine.push_back(layer.forward_seconds);
-  for (const Layer& layer : workload.layers) mine.push_back(layer.backward_seconds);
-  const std::vector<double> all = of_rank_0(group, Subject::profile, mine);
-  const auto forward = all.begin() + 3,
-             backward = forward + static_cast<std::ptrdiff_t>(workload.layers.size());
-  return {.forward_seconds = {forward, backward},
-          .backward_seconds = {backward, all.end()},
-          .update_seconds = all[0],
-          .link = {.alpha_seconds = all[1], .beta_seconds_per_byte = all[2]}};
-}
-
-bool goes_by_a_profile(const std::string& policy) { return find_policy(policy).overlap == Overlap::eager; }
+ private:
+  const Fusion first_;
+  const train::ChooserSetting setting_;
+};
 
 }  // namespace
 
-BucketChoice::BucketChoice(Group group, const DataParallelOptions& options, Clock clock)
-    : group_(std::move(group)),
-      policy_(options.policy),
-      planned_(options.planned),
-      profile_steps_(options.profile_steps),
-      clock_(std::move(clock)) {
-  if (!options.fusion && !planned_ && group_.size() > 1)
-    tuning_ = std::make_unique<LiveTuning>(group_, options.tuning, policy_, options.one_copy);
-  measures_ = planned_ || tuning_ || goes_by_a_profile(policy_);
+BucketChoice given(Fusion fusion) {
+  std::string text = fusion.text();
+  return {.first = std::move(fusion), .text = std::move(text)};
 }
 
-Fusion BucketChoice::first(const Workload& workload, const Fusion& given) {
-  return tuning_ ? tuning_->start(workload) : given;
+BucketChoice planned(Fusion first) {
+  return {.first = first, .text = "planned", .make = [first](const train::ChooserSetting& setting) {
+            return std::make_unique<PlannedBuckets>(first, setting);
+          }};
 }
 
-void BucketChoice::waited() {
-  if (tuning_) tuning_->synchronized();
-}
-
-void BucketChoice::end_tuning() {
-  if (!tuning_) return;
-  tuning_.reset();
-  measures_ = goes_by_a_profile(policy_) && !profile_;
-}
-
-std::optional<BucketChoice::Change> BucketChoice::step_ended(Engine& engine, std::int64_t steps,
-                                                             const std::function<Workload()>& measured) {
-  if (tuning_) {
-    if (std::optional<Change> change = tune(engine)) return change;
-  }
-  if (!measures_ || steps != profile_steps_ + kUnlike) return std::nullopt;
-  engine.conductor().synchronize();
-  measures_ = false;
-  return plan(engine, measured());
-}
-
-BucketChoice::Change BucketChoice::plan(Engine& engine, const Workload& measured) {
-  profile_ = profile_of_rank_0(group_, measured, measure_link(group_));
-  Workload timed = engine.workload();
-  Engine::add_times(*profile_, timed);
-  const double begin = clock_();
-  if (tuning_) {
-    Fusion fusion = tuning_->begin(timed, profile_->link, engine.grouping());
-    return {.fusion = fusion, .why = "tune: fusion " + fusion.text(), .begin_seconds = begin};
-  }
-  if (!planned_) return {.fusion = std::nullopt, .why = "plan", .begin_seconds = begin};
-  const cost::CollectiveTimes times = cost::ring_times(profile_->link, group_.size());
-  ByName names = names_in(timed, group_planned(timed, times, find_policy(policy_).overlap));
-  names.source = "planned";
-  return {.fusion = Fusion(std::move(names)), .why = "plan", .begin_seconds = begin};
-}
-
-std::optional<BucketChoice::Change> BucketChoice::tune(Engine& engine) {
-  const double ended = clock_();
-  engine.conductor().wait_decision();
-  const LiveTuning::Wanted wanted = tuning_->iteration_ended(ended);
-  if (!wanted.fusion && !wanted.measured_network) return std::nullopt;
-  const double begin = clock_();
-  engine.conductor().synchronize();
-  if (wanted.measured_network) {
-    Workload timed = engine.workload();
-    Engine::add_times(*profile_, timed);
-    profile_ = profile_of_rank_0(group_, timed, measure_link(group_));
-    tuning_->network_measured(timed, profile_->link, begin, clock_());
-  }
-  if (!wanted.fusion) return std::nullopt;
-  return Change{
-      .fusion = *wanted.fusion, .why = "tune: fusion " + wanted.fusion->text(), .begin_seconds = begin};
-}
-
-void BucketChoice::changed(const Change& change) {
-  if (tuning_) tuning_->changed(change.begin_seconds, clock_());
-}
-
-}  // namespace dear::train
+}  // namespace dear

@@ -1,67 +1,37 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
-#include "dear/base/deadline.h"
-#include "dear/collective/group.h"
 #include "dear/fusion/grouping.h"
-#include "dear/train/data_parallel.h"
-#include "dear/train/engine.h"
-#include "dear/train/live_tuning.h"
-#include "dear/workload/workload.h"
 
-namespace dear::train {
+namespace dear {
 
-// Chooses which tensors travel together while training: as given, planned from what the first steps took, or
-// tuned. A BucketChoice is told that a step has ended, and answers with the change that it wants; its owner
-// carries the change out. Every rank calls the same methods, each from its program's thread.
-class BucketChoice {
- public:
-  using Clock = std::function<double()>;  // seconds
-  // Throws the ConfigErrors of LiveTuning.
-  BucketChoice(Group group, const DataParallelOptions& options, Clock clock = now_seconds);
+namespace train {
+class BucketChooser;  // bucket_chooser.h
+struct ChooserSetting;
+}  // namespace train
 
-  // Whether the owner has to measure the times of layers and updates.
-  [[nodiscard]] bool measures() const { return measures_; }
-  // The fusion that training begins with, asked at the first step; `given` is what the options name.
-  [[nodiscard]] Fusion first(const Workload& workload, const Fusion& given);
-
-  struct Change {
-    std::optional<Fusion> fusion;  // none: the same buckets in another order
-    std::string why;
-    double begin_seconds;  // when the ranks stopped for it
-  };
-  // Called at the end of each step, also of one that was given up, after `steps` steps. `measured` returns
-  // the workload with the times that were measured so far.
-  [[nodiscard]] std::optional<Change> step_ended(Engine& engine, std::int64_t steps,
-                                                 const std::function<Workload()>& measured);
-  void changed(const Change& change);  // the owner has carried it out
-  // The program has waited for everything between two steps, see [Note: pauses].
-  void waited();
-  // Ends tuning for good: the program has named a fusion.
-  void end_tuning();
-
-  [[nodiscard]] const std::optional<Engine::Profile>& profile() const { return profile_; }
-  // The memory in which rank 0's decisions travel, for the engine after a change (Engine::Options).
-  [[nodiscard]] View decision() const { return tuning_ ? tuning_->decision() : View{}; }
-  [[nodiscard]] const TuningProgress* progress() const { return tuning_ ? &tuning_->report() : nullptr; }
-
- private:
-  [[nodiscard]] std::optional<Change> tune(Engine& engine);
-  [[nodiscard]] Change plan(Engine& engine, const Workload& measured);
-
-  Group group_;
-  const std::string policy_;
-  const bool planned_;
-  const int profile_steps_;
-  const Clock clock_;
-  std::unique_ptr<LiveTuning> tuning_;  // null where nothing is tuned
-  bool measures_;
-  std::optional<Engine::Profile> profile_;
+// Says who chooses which tensors of a model travel together in a bucket. given(), planned() and tuned() make
+// the choices that there are. What training computes is the same under each.
+struct BucketChoice {
+  Fusion first;      // the buckets that training begins with
+  std::string text;  // one line for people, which the ranks compare
+  // Makes the object that chooses other buckets while one DataParallel trains; all ranks call it together.
+  // Without it the first buckets stay.
+  std::function<std::unique_ptr<train::BucketChooser>(const train::ChooserSetting&)> make{};
 };
 
-}  // namespace dear::train
+// Buckets that stay as they are.
+BucketChoice given(Fusion fusion = {});
+
+// Buckets whose borders are made once (fusion/planned.h), from the times and the network that
+// DataParallelOptions::profile_steps steps measured. Those steps run in the buckets of `first`.
+BucketChoice planned(Fusion first = {});
+
+// Buckets that are tuned while training, with the default TuningOptions (tuning/tuned.h). The library
+// dear::tuning defines this function, so that a program without a call of it links no tuning.
+BucketChoice tuned();
+
+}  // namespace dear

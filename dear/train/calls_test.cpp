@@ -15,7 +15,7 @@
 #include "dear/base/error.h"
 #include "dear/train/control_plane.h"
 #include "dear/train/data_parallel.h"
-#include "dear/train/ranks_in_test.h"
+#include "dear/train/testing/ranks.h"
 
 namespace dear::calls_test {
 namespace {
@@ -35,7 +35,7 @@ struct Job {
       : rank(group.rank()),
         net(torch::nn::Linear(4, 8), torch::nn::Linear(8, 8)),
         sgd((buffers == Buffers::none ? net : with_statistics(net))->parameters(), 0.1),
-        parallel(*net, sgd, group, {.policy = policy, .fusion = Fusion::parse("layer")}) {}
+        parallel(*net, sgd, group, {.policy = policy, .buckets = given(Fusion::parse("layer"))}) {}
   static torch::nn::Sequential with_statistics(torch::nn::Sequential net) {
     net->push_back(torch::nn::BatchNorm1d(8));
     return net;

@@ -14,7 +14,7 @@
 
 #include "dear/base/error.h"
 #include "dear/train/data_parallel.h"
-#include "dear/train/ranks_in_test.h"
+#include "dear/train/testing/ranks.h"
 
 namespace dear::chunks_test {
 namespace {
@@ -113,14 +113,17 @@ std::string digest_of(int ranks, const std::string& optimizer, const DataParalle
 }
 
 DataParallelOptions eager(Fusion fusion, bool one_copy = false) {
-  return {.policy = "dear-eager", .fusion = std::move(fusion), .one_copy = one_copy, .profile_steps = 100};
+  return {.policy = "dear-eager",
+          .buckets = given(std::move(fusion)),
+          .one_copy = one_copy,
+          .profile_steps = 100};
 }
 
 TEST(BucketsInPieces, GiveTheSameBits) {
   for (const int ranks : {2, 3, 4}) {
     for (const char* const optimizer : {"sgd", "adamw"}) {
       const std::string whole =
-          digest_of(ranks, optimizer, {.policy = "serial", .fusion = Fusion::parse("layer")});
+          digest_of(ranks, optimizer, {.policy = "serial", .buckets = given(Fusion::parse("layer"))});
       for (const bool all : {true, false}) {
         for (const std::int64_t bytes : {60, 1000, 4096, 1'000'000}) {
           if (bytes < 64 && ranks > 2) continue;  // some of them empty; many
@@ -143,7 +146,7 @@ TEST(BucketsInPieces, TakeTheOptimisersStateAlong) {
     for (const bool one_copy : {false, true}) {
       SCOPED_TRACE(optimizer);
       const std::string whole =
-          digest_of(3, optimizer, {.policy = "serial", .fusion = Fusion::parse("layer")});
+          digest_of(3, optimizer, {.policy = "serial", .buckets = given(Fusion::parse("layer"))});
       const Between regroup = [](Job& job, int step) {
         const std::array<Fusion, 4> fusions = {cut(true, 1000), cut(false, 400), Fusion::parse("all"),
                                                cut(true, 4096)};
@@ -165,7 +168,7 @@ TEST(BucketsInPieces, TakeOverWhatWasReplaced) {
       for (torch::Tensor& tensor : job.net.parameters()) tensor.set_data(tensor.detach() * 0.5);
     };
     const std::string expected =
-        digest_of(2, "adamw", {.policy = "serial", .fusion = Fusion::parse("layer")}, replace);
+        digest_of(2, "adamw", {.policy = "serial", .buckets = given(Fusion::parse("layer"))}, replace);
     EXPECT_EQ(digest_of(2, "adamw", eager(Fusion::parse("layer")), replace), expected);
     EXPECT_EQ(digest_of(2, "adamw", eager(cut(true, 1000)), replace), expected);
   }
@@ -189,7 +192,7 @@ TEST(BucketsInPieces, RefuseWhatIsReplacedAfterTheFirstUpdate) {
 
 TEST(BucketsInPieces, AreLeftWholeByPoliciesThatCutNone) {
   run_all(2, [](int, Group group) {
-    Job job(group, "sgd", {.policy = "dear", .fusion = cut(true, 1000)});
+    Job job(group, "sgd", {.policy = "dear", .buckets = given(cut(true, 1000))});
     job.step();
     EXPECT_EQ(job.chunks(), 1U);
     job.parallel.synchronize();

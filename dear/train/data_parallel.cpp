@@ -15,15 +15,6 @@
 namespace dear {
 namespace {
 
-std::string choice_of_buckets(const DataParallelOptions& options) {
-  const std::string after = fmt::format("after {} steps", options.profile_steps);
-  if (options.planned) return "planned " + after;
-  if (options.fusion) return fmt::format("{}, profile {}", options.fusion->text(), after);
-  const TuningOptions& tuning = options.tuning;
-  return fmt::format("tuned {}, {} first, by {}, {}", after, tuning.start.text(), tuning.method,
-                     tuning.cache.empty() ? "no cache" : "with a cache");
-}
-
 [[noreturn]] void refuse_without_recording() {
   throw ConfigError("nothing was recorded: set DataParallelOptions::record_trace");
 }
@@ -59,12 +50,13 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
   // Alone there is nothing to overlap with: updates run in step(), and no operator is ever observed.
   if (group_.size() == 1) {
     options_.policy = "serial";
-    options_.planned = false;
+    options_.buckets = given(options_.buckets.first);
   }
-  agree(group_, "choice of buckets", choice_of_buckets(options_));
-  choice_.emplace(group_, options_);
-  fusion_ = options_.fusion.value_or(Fusion());
-  recording_ = options_.record_trace || choice_->measures();
+  agree(group_, "choice of buckets",
+        fmt::format("{}, profile after {} steps", options_.buckets.text, options_.profile_steps));
+  changes_.emplace(group_, options_);
+  fusion_ = options_.buckets.first;
+  recording_ = options_.record_trace || changes_->measures();
 
   const std::size_t count = scanned_.trained.size();
   learning_.emplace(count);
@@ -263,7 +255,7 @@ void DataParallel::Impl::commit() {
     for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
       arrivals_.set_used(i, scanned_.trained[i].tensor.grad().defined());
     fusion_ =
-        choice_->first(train::Engine::describe(scanned_.trained, layers_.order, layers_.layer_of), fusion_);
+        changes_->first(train::Engine::describe(scanned_.trained, layers_.order, layers_.layer_of), fusion_);
     const auto states = train::initial_state(group_, *optimizer_, scanned_);
     engine_ = make_engine();
     engine_->take_over(states);
@@ -296,7 +288,7 @@ void DataParallel::Impl::synchronize() {
   throw_if_failed();
   if (engine_) {
     wait_for_all();
-    choice_->waited();
+    changes_->waited();
   }
   // Gradients may be on their way, and a collective would meet them in another order on another rank.
   if (!buffer_broadcast_ || state_.sends()) return;

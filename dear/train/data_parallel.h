@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,14 +13,14 @@
 #include "dear/fusion/grouping.h"
 #include "dear/schedule/schedule.h"
 #include "dear/trace/trace.h"
+#include "dear/train/bucket_choice.h"
 #include "dear/train/model.h"
 #include "dear/train/optimizer.h"
-#include "dear/train/tuning.h"
 #include "dear/workload/workload.h"
 
 namespace dear {
 
-struct TuningProgress;  // tuning_progress.h
+struct TuningProgress;  // tuning/tuning_progress.h
 
 // When a model's buffers (BatchNorm's running statistics) become those of rank 0. They always do at
 // construction.
@@ -32,11 +31,9 @@ enum class BufferSync : std::uint8_t {
 
 struct DataParallelOptions {
   std::string policy = "dear";  // one of training_policies(), see schedule/policy/policy.h
-  // How tensors are grouped into buckets. Without it that is tuned while training: see `tuning`.
-  std::optional<Fusion> fusion{};
+  // How tensors are grouped into buckets: given(Fusion), planned() or tuned(TuningOptions).
+  BucketChoice buckets = tuned();
   BufferSync buffers = BufferSync::at_synchronize;
-  // Choose the borders of buckets by what was measured (fusion/planned.h); `fusion` is what runs before.
-  bool planned = false;
   // All ranks share one copy of the parameters in memory, so their all-gather is a barrier: for ranks of one
   // host, on shared memory, under policy dear or dear-eager (else ConfigError). Gradients and everything else
   // stay each rank's own. A program may do all that it may do without, save writing into parameters in place,
@@ -44,7 +41,6 @@ struct DataParallelOptions {
   // torch::load() does). Writes through data() or a raw pointer cannot be seen, and must not be. Afterwards,
   // when the DataParallel is destroyed, each rank has its own parameters again, where memory suffices.
   bool one_copy = false;
-  TuningOptions tuning{};  // of buckets that are neither given nor planned
   // Steps that are measured, as with record_trace, before buckets are planned or tuned, or the order of a
   // policy that goes by a profile (dear-eager) is made: afterwards rank 0's times and network make them, on
   // all ranks.
@@ -83,10 +79,9 @@ struct DataParallelStatistics {
 // forward() are called from one thread, which need not be that of the constructor. Every rank makes the same
 // calls of ours in the same order.
 //
-// Which tensors travel together is tuned while training, unless it is given: other buckets are tried between
-// steps until the fastest is known, and again when iterations become slower or faster by themselves. What is
-// computed does not depend on it. Each change needs room, for its time, for a second set of buckets and for
-// the optimiser's state whole: give a fusion where memory is short.
+// Which tensors travel together is tuned while training, unless the options name other buckets. What is
+// computed does not depend on it. Each change of buckets needs room, for its time, for a second set of
+// buckets and for the optimiser's state whole: name given() buckets where memory is short.
 class DataParallel {
  public:
   // Copies rank 0's parameters and buffers to all ranks. MismatchError on every rank, naming the first tensor
@@ -150,7 +145,7 @@ class DataParallel {
   // Puts tensors into other buckets, between a step() and the next backward: what training computes stays the
   // same, bit for bit, and the optimiser's state moves along with the shards. Every rank calls it after the
   // same step with the same fusion: MismatchError on each when not. Before the first step() it only replaces
-  // the option. Buckets that were tuned are tuned no more. ConfigError when a gradient of the next step is
+  // first buckets. No planner or tuner changes them again. ConfigError when a gradient of the next step is
   // there already, or `fusion` fits no such model. After an error the old buckets stay. For its time it needs
   // room for a second set of buckets, and for each vector of optimiser state whole.
   void regroup(Fusion fusion);
@@ -175,7 +170,7 @@ class DataParallel {
   [[nodiscard]] const Workload& workload() const;  // without times
 
   [[nodiscard]] DataParallelStatistics statistics() const;
-  // What was tried, on rank 0 (tuning_progress.h); null where nothing is tuned. Until the next step().
+  // What was tried, on rank 0 (tuning/tuning_progress.h); null where nothing is tuned. Until the next step().
   [[nodiscard]] const TuningProgress* tuning() const;
   // With record_trace only (else ConfigError): this rank's spans so far, and the workload with the median
   // times measured in them. Both call synchronize().

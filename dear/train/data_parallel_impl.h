@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "dear/train/bucket_choice.h"
+#include "dear/train/bucket_changes.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/engine.h"
 #include "dear/train/gradient_arrivals.h"
@@ -65,7 +65,7 @@ class DataParallel::Impl : public train::OperatorObserver {
 
   [[nodiscard]] const train::Engine& engine() const;  // ScheduleError before the first step
   [[nodiscard]] DataParallelStatistics statistics() const { return record_.statistics(engine_.get()); }
-  [[nodiscard]] const TuningProgress* tuning() const { return choice_->progress(); }
+  [[nodiscard]] const TuningProgress* tuning() const { return changes_->progress(); }
   [[nodiscard]] Trace trace();
   [[nodiscard]] Workload profile();
 
@@ -134,7 +134,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   train::Learning::Layers layers_;  // empty while learning
   train::GradientArrivals arrivals_;
   std::unique_ptr<train::TensorBroadcast> buffer_broadcast_;  // null where synchronize() sends no buffers
-  std::optional<train::BucketChoice> choice_;
+  std::optional<train::BucketChanges> changes_;
   bool recording_ = false;  // for the user, or because buckets are to be chosen by it
   train::RunRecord record_;
 

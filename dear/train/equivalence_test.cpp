@@ -12,7 +12,7 @@
 
 #include "dear/schedule/policy/policy.h"
 #include "dear/train/data_parallel.h"
-#include "dear/train/ranks_in_test.h"
+#include "dear/train/testing/ranks.h"
 
 namespace dear::equivalence_test {
 namespace {
@@ -107,12 +107,12 @@ std::string train_digest(const Training& run, const MakeOptimizer& make,
   run_all(run.ranks, [&](int rank, Group group) {
     Net& net = nets[rank];
     const auto optimizer = make(net);
-    DataParallel dp(*net, *optimizer, group,
-                    {.policy = run.policy,
-                     .fusion = Fusion::parse(run.fusion),
-                     .planned = run.planned,
-                     .one_copy = run.one_copy,
-                     .profile_steps = 2});
+    DataParallel dp(
+        *net, *optimizer, group,
+        {.policy = run.policy,
+         .buckets = run.planned ? planned(Fusion::parse(run.fusion)) : given(Fusion::parse(run.fusion)),
+         .one_copy = run.one_copy,
+         .profile_steps = 2});
     for (int step = 0; step < run.steps; ++step) {
       const Batch batch = rows(step, rank * run.batch, run.batch, kFeatures);
       torch::mse_loss(net->forward(batch.inputs), batch.targets).backward();

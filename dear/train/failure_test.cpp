@@ -16,7 +16,7 @@
 
 #include "dear/base/error.h"
 #include "dear/train/data_parallel.h"
-#include "dear/train/ranks_in_test.h"
+#include "dear/train/testing/ranks.h"
 
 namespace dear::failure_test {
 namespace {
@@ -49,7 +49,7 @@ TEST(Failure, ModelsThatDifferAreNamedOnEveryRank) {
   const auto errors = run_each(groups_of(3), [](int rank, Group group) {
     auto net = net_of(rank == 2 ? 6 : 5);
     torch::optim::SGD sgd(net->parameters(), 0.1);
-    DataParallel dp(*net, sgd, group);
+    DataParallel dp(*net, sgd, group, {.buckets = given()});
   });
   expect_everywhere<MismatchError>(
       errors, AllOf(HasSubstr("rank 2 differs from that of rank 0"), HasSubstr("tensor 0"),
@@ -61,7 +61,7 @@ TEST(Failure, AModelWithFewerTensorsIsNamed) {
     auto net = net_of(5);
     if (rank == 1) net->push_back(torch::nn::Linear(2, 2));
     torch::optim::SGD sgd(net->parameters(), 0.1);
-    DataParallel dp(*net, sgd, group);
+    DataParallel dp(*net, sgd, group, {.buckets = given()});
   });
   expect_everywhere<MismatchError>(errors, AllOf(HasSubstr("'3.weight'"), HasSubstr("nothing more")));
 }
@@ -71,7 +71,7 @@ TEST(Failure, ParametersFrozenOnOneRankAreNamed) {
     auto net = net_of(5);
     if (rank == 1) net->parameters()[1].set_requires_grad(false);
     torch::optim::SGD sgd(net->parameters(), 0.1);
-    DataParallel dp(*net, sgd, group);
+    DataParallel dp(*net, sgd, group, {.buckets = given()});
   });
   expect_everywhere<MismatchError>(errors, HasSubstr("'0.bias'"));
 }
@@ -85,7 +85,7 @@ TEST(Failure, OptimisersThatDifferAreNamed) {
     } else {
       optimizer = std::make_unique<torch::optim::Adam>(net->parameters());
     }
-    DataParallel dp(*net, *optimizer, group);
+    DataParallel dp(*net, *optimizer, group, {.buckets = given()});
   });
   expect_everywhere<MismatchError>(errors,
                                    AllOf(HasSubstr("optimiser"), HasSubstr("SGD"), HasSubstr("Adam")));
@@ -97,9 +97,9 @@ TEST(Failure, SettingsThatDifferAreFoundBeforeAnythingIsReduced) {
     const auto errors = run_each(groups_of(2), [policy](int rank, Group group) {
       auto net = net_of(5);
       torch::optim::SGD sgd(net->parameters(), 0.1);
-      DataParallelOptions options;
+      DataParallelOptions options{.buckets = given()};
       if (rank == 1 && policy) options.policy = "wfbp";
-      if (rank == 1 && !policy) options.fusion = Fusion::parse("layer");
+      if (rank == 1 && !policy) options.buckets = given(Fusion::parse("layer"));
       DataParallel dp(*net, sgd, group, options);
       loss_of(net).backward();
       dp.step();
@@ -111,7 +111,7 @@ TEST(Failure, SettingsThatDifferAreFoundBeforeAnythingIsReduced) {
 
 TEST(Failure, WhatCannotBeTrainedIsRefusedAtConstruction) {
   const auto construct = [](torch::nn::Module& net, torch::optim::Optimizer& optimizer,
-                            DataParallelOptions options = {}) {
+                            DataParallelOptions options = {.buckets = given()}) {
     DataParallel dp(net, optimizer, groups_of(1)[0], std::move(options));
   };
   auto net = net_of(5);
@@ -146,15 +146,16 @@ TEST(Failure, WhatCannotBeTrainedIsRefusedAtConstruction) {
 TEST(Failure, AnUnknownPolicyIsRefusedByName) {
   auto net = net_of(5);
   torch::optim::SGD sgd(net->parameters(), 0.1);
-  EXPECT_THAT(
-      message_of<ConfigError>([&] { DataParallel dp(*net, sgd, groups_of(1)[0], {.policy = "deer"}); }),
-      AllOf(HasSubstr("deer"), HasSubstr("dear-replicated")));
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                DataParallel dp(*net, sgd, groups_of(1)[0], {.policy = "deer", .buckets = given()});
+              }),
+              AllOf(HasSubstr("deer"), HasSubstr("dear-replicated")));
 }
 
 TEST(Failure, ChangesOfTheTrainedSetAreRefused) {
   auto net = net_of(5);
   torch::optim::SGD sgd(net->parameters(), 0.1);
-  DataParallel dp(*net, sgd, groups_of(1)[0]);
+  DataParallel dp(*net, sgd, groups_of(1)[0], {.buckets = given()});
   loss_of(net).backward();
   dp.step();
   net->parameters()[0].set_requires_grad(false);
@@ -170,7 +171,7 @@ TEST(Failure, GradientsDroppedAfterTheyWereSentAreAnError) {
   const auto errors = run_each(groups_of(2), [](int, Group group) {
     auto net = net_of(5);
     torch::optim::SGD sgd(net->parameters(), 0.1);
-    DataParallel dp(*net, sgd, std::move(group));
+    DataParallel dp(*net, sgd, std::move(group), {.buckets = given()});
     for (int step = 0; step < 2; ++step) {
       loss_of(net).backward();
       if (step == 1) net->parameters()[0].mutable_grad().reset();
@@ -186,7 +187,7 @@ TEST(Failure, ARankThatThrowsEndsTheOthers) {
     const auto errors = run_each(groups_of(3), [when](int rank, Group group) {
       auto net = net_of(5);
       torch::optim::SGD sgd(net->parameters(), 0.1);
-      DataParallel dp(*net, sgd, std::move(group));
+      DataParallel dp(*net, sgd, std::move(group), {.buckets = given()});
       for (int step = 0; step < 50; ++step) {
         if (rank == 1 && step == 1 && when == 0) throw std::runtime_error("out of data");
         loss_of(net).backward();
@@ -209,7 +210,7 @@ TEST(Failure, UnevenInputsEndWithTheNameOfTheRankThatLeft) {
   const auto errors = run_each(groups_of(2), [](int rank, Group group) {
     auto net = net_of(5);
     torch::optim::SGD sgd(net->parameters(), 0.1);
-    DataParallel dp(*net, sgd, std::move(group));
+    DataParallel dp(*net, sgd, std::move(group), {.buckets = given()});
     for (int step = 0; step < (rank == 1 ? 3 : 5); ++step) {
       loss_of(net).backward();
       dp.step();
@@ -228,7 +229,7 @@ TEST(Failure, AnErrorMetInsideAnOperatorStopsTheNextStep) {
     torch::manual_seed(1);
     auto net = net_of(5);
     torch::optim::SGD sgd(net->parameters(), 0.1);
-    DataParallel dp(*net, sgd, group);
+    DataParallel dp(*net, sgd, group, {.buckets = given()});
     loss_of(net).backward();
     dp.step();
     dp.synchronize();

@@ -109,7 +109,7 @@ void DataParallel::Impl::discard() {
     if (!arrivals_.layer_sent(layer) || group_.size() == 1) conductor.backward_done(layer);
   // A rank that applies this step instead is found here.
   train::meet(group_, train::Call::discard_step, record_.commits(engine_.get()));
-  choice_->waited();
+  changes_->waited();
   engine_->drop_updates(true);
   conductor.commit();
   conductor.synchronize();

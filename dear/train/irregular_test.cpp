@@ -22,7 +22,7 @@
 
 #include "dear/base/error.h"
 #include "dear/train/data_parallel.h"
-#include "dear/train/ranks_in_test.h"
+#include "dear/train/testing/ranks.h"
 
 namespace dear::irregular_test {
 namespace {
@@ -133,7 +133,8 @@ void expect_like_plain(const std::string& policy, const ProgramWith& program,
     }();
     const torch::Tensor mine = copy_of(extra);
     auto optimizer = adamw_of(with(net->parameters(), mine));
-    DataParallel dp(*net, optimizer, std::move(group), {.policy = policy, .fusion = Fusion::parse("2KiB")});
+    DataParallel dp(*net, optimizer, std::move(group),
+                    {.policy = policy, .buckets = given(Fusion::parse("2KiB"))});
     program({net, optimizer, &dp, {rank}}, mine);
     dp.synchronize();
     const Tensors trained = with(net->parameters(), mine);
@@ -339,7 +340,7 @@ TEST(Irregular, ConstructionAndTrainingMayBeInTwoThreads) {
   for (Net& net : nets) optimizers.push_back(adamw_of(net->parameters()));
   run_all(2, [&](int rank, Group group) {
     dps[rank] = std::make_unique<DataParallel>(*nets[rank], optimizers[rank], std::move(group),
-                                               DataParallelOptions{.fusion = Fusion::parse("layer")});
+                                               DataParallelOptions{.buckets = given(Fusion::parse("layer"))});
   });
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
@@ -361,7 +362,8 @@ TEST(Irregular, SavingAParameterByItselfIsCurrent) {
   const auto errors = run_each(slow_groups(2, 20e-3), [](int, Group group) {
     Net net = fresh();
     auto optimizer = adamw_of(net->parameters());
-    DataParallel dp(*net, optimizer, std::move(group), {.policy = "dear", .fusion = Fusion::parse("layer")});
+    DataParallel dp(*net, optimizer, std::move(group),
+                    {.policy = "dear", .buckets = given(Fusion::parse("layer"))});
     for (int step = 0; step < 3; ++step) {
       net->forward(torch::ones({2, kFeatures})).sum().backward();
       dp.step();
@@ -379,7 +381,7 @@ TEST(Irregular, SavingAnOptimiserWhoseStateIsElsewhereIsRefused) {
   torch::optim::Adagrad optimizer(net->parameters());
   std::ostringstream stream;
   {
-    DataParallel dp(*net, optimizer, groups_of(1)[0]);
+    DataParallel dp(*net, optimizer, groups_of(1)[0], {.buckets = given()});
     net->forward(torch::ones({2, kFeatures})).sum().backward();
     torch::save(optimizer, stream);  // the state that it was made with
     dp.step();
@@ -388,7 +390,7 @@ TEST(Irregular, SavingAnOptimiserWhoseStateIsElsewhereIsRefused) {
   }
   torch::save(optimizer, stream);
   auto other = adamw_of(net->parameters());
-  DataParallel dp(*net, other, groups_of(1)[0]);
+  DataParallel dp(*net, other, groups_of(1)[0], {.buckets = given()});
   dp.step();
   other.state().clear();  // as loading does
   EXPECT_THAT(message_of<ConfigError>([&] { dp.step(); }), HasSubstr("state was loaded"));
@@ -400,7 +402,7 @@ TEST(Irregular, ParametersThatLieOtherwiseOnAnotherRankAreNamed) {
     torch::Tensor weight = net->square->weight;
     if (rank == 1) weight.set_data(weight.detach().t().contiguous().t());
     auto optimizer = adamw_of(net->parameters());
-    DataParallel dp(*net, optimizer, std::move(group));
+    DataParallel dp(*net, optimizer, std::move(group), {.buckets = given()});
   });
   for (const auto& error : errors) {
     EXPECT_THROW(std::rethrow_exception(error), MismatchError);
@@ -411,7 +413,7 @@ TEST(Irregular, ParametersThatLieOtherwiseOnAnotherRankAreNamed) {
 TEST(Irregular, AGroupThatIsAddedBeforeTheFirstStepIsRefused) {
   Net net = fresh();
   auto optimizer = adamw_of(net->parameters());
-  DataParallel dp(*net, optimizer, groups_of(1)[0]);
+  DataParallel dp(*net, optimizer, groups_of(1)[0], {.buckets = given()});
   net->forward(torch::ones({2, kFeatures})).sum().backward();
   optimizer.add_param_group(torch::optim::OptimizerParamGroup({torch::zeros({3}).requires_grad_()}));
   EXPECT_THAT(message_of<ConfigError>([&] { dp.step(); }), HasSubstr("parameter groups"));
@@ -420,7 +422,7 @@ TEST(Irregular, AGroupThatIsAddedBeforeTheFirstStepIsRefused) {
 TEST(Irregular, AnotherTypeIsRefused) {
   Net net = fresh();
   auto optimizer = adamw_of(net->parameters());
-  DataParallel dp(*net, optimizer, groups_of(1)[0]);
+  DataParallel dp(*net, optimizer, groups_of(1)[0], {.buckets = given()});
   net->forward(torch::ones({2, kFeatures})).sum().backward();
   dp.step();
   net->to(torch::kDouble);
@@ -437,7 +439,7 @@ TEST(Irregular, AModelWhoseConstructionFailedGoesOnWithoutUs) {
                 tensors.push_back(leaf * 2);
                 auto other = torch::optim::SGD(Tensors(net->parameters()), 0.1);
                 other.param_groups()[0].params().push_back(leaf * 2);
-                DataParallel dp(*net, other, groups_of(1)[0]);
+                DataParallel dp(*net, other, groups_of(1)[0], {.buckets = given()});
               }),
               HasSubstr("no leaf"));
   net->forward(torch::ones({2, kFeatures})).sum().backward();  // meets no hook of the object that is gone
@@ -448,7 +450,7 @@ TEST(Irregular, AFailureInTheFirstStepIsThrownAgainAtOnce) {
   run_all(2, [](int rank, Group group) {
     Net net = Net();
     auto optimizer = adamw_of(net->parameters());
-    DataParallel dp(*net, optimizer, group, {.policy = "serial", .fusion = Fusion::parse("layer")});
+    DataParallel dp(*net, optimizer, group, {.policy = "serial", .buckets = given(Fusion::parse("layer"))});
     net->forward(torch::ones({2, kFeatures})).sum().backward();
     if (rank == 1) {
       group.abort("it was told to");
@@ -469,13 +471,15 @@ TEST(Irregular, AConstructorRefusedOnOneRankIsRefusedOnAll) {
     Net net = Net();
     if (rank == 1) {
       torch::optim::LBFGS lbfgs(net->parameters());
-      EXPECT_THAT(message_of<ConfigError>([&] { DataParallel dp(*net, lbfgs, group); }), HasSubstr("LBFGS"));
+      EXPECT_THAT(message_of<ConfigError>([&] { DataParallel dp(*net, lbfgs, group, {.buckets = given()}); }),
+                  HasSubstr("LBFGS"));
       group.barrier().wait();  // the group goes on
       return;
     }
     auto optimizer = adamw_of(net->parameters());
-    EXPECT_THAT(message_of<ConfigError>([&] { DataParallel dp(*net, optimizer, group); }),
-                AllOf(HasSubstr("rank 1 refused"), HasSubstr("LBFGS")));
+    EXPECT_THAT(
+        message_of<ConfigError>([&] { DataParallel dp(*net, optimizer, group, {.buckets = given()}); }),
+        AllOf(HasSubstr("rank 1 refused"), HasSubstr("LBFGS")));
     group.barrier().wait();
   });
   for (const auto& error : errors) EXPECT_FALSE(error) << what_of(error);
@@ -487,7 +491,8 @@ TEST(Irregular, ARankThatGivesUpInACatchBlockIsNotWaitedFor) {
       const auto errors = run_each(groups_of(2), [&](int rank, Group group) {
         Net net = Net();
         auto optimizer = adamw_of(net->parameters());
-        auto dp = std::make_unique<DataParallel>(*net, optimizer, group);  // and `group` lives on
+        auto dp = std::make_unique<DataParallel>(
+            *net, optimizer, group, DataParallelOptions{.buckets = given()});  // and `group` lives on
         for (int step = 0; step < 3; ++step) {
           net->forward(torch::ones({2, kFeatures})).sum().backward();
           if (rank == 1 && step == when) {
@@ -518,7 +523,7 @@ TEST(Irregular, AJobThatEndsWellWhileAnotherErrorUnwindsEndsNoGroup) {
       {
         Net net = Net();
         auto optimizer = adamw_of(net->parameters());
-        DataParallel dp(*net, optimizer, group);
+        DataParallel dp(*net, optimizer, group, {.buckets = given()});
         net->forward(torch::ones({2, kFeatures})).sum().backward();
         dp.step();
         dp.synchronize();
@@ -538,7 +543,8 @@ TEST(Irregular, AStepThatOneRankGivesUpAndAnotherAppliesIsAnError) {
   const auto errors = run_each(groups_of(2, std::chrono::seconds(5)), [](int rank, Group group) {
     Net net = Net();
     auto optimizer = adamw_of(net->parameters());
-    DataParallel dp(*net, optimizer, std::move(group), {.policy = "dear", .fusion = Fusion::parse("layer")});
+    DataParallel dp(*net, optimizer, std::move(group),
+                    {.policy = "dear", .buckets = given(Fusion::parse("layer"))});
     for (int step = 0; step < 4; ++step) {
       net->forward(torch::ones({2, kFeatures})).sum().backward();
       rank == 1 && step == 2 ? dp.discard_step() : dp.step();
@@ -554,7 +560,8 @@ TEST(Irregular, AnotherFusionAfterOneThatWasRefused) {
     auto optimizer = adamw_of(net->parameters());
     DataParallel dp(
         *net, optimizer, std::move(group),
-        {.fusion = Fusion(ByName{.buckets = {{"no such tensor"}}, .chunk_bytes = {}, .source = "test"})});
+        {.buckets =
+             given(Fusion(ByName{.buckets = {{"no such tensor"}}, .chunk_bytes = {}, .source = "test"}))});
     for (int step = 0; step < 3; ++step) {
       net->forward(torch::ones({2, kFeatures})).sum().backward();
       if (step == 0) {

@@ -23,7 +23,7 @@
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
 #include "dear/train/data_parallel.h"
-#include "dear/train/ranks_in_test.h"
+#include "dear/train/testing/ranks.h"
 
 namespace dear::one_copy_test {
 namespace {
@@ -216,8 +216,8 @@ class LateRanks : public ::testing::TestWithParam<std::tuple<std::size_t, std::s
 TEST_P(LateRanks, SeeNoUpdateBeforeTheyCommit) {
   const auto& [index, fusion] = GetParam();
   const Iteration& program = programs()[index].second;
-  const std::string expected = digest_of(program, {.fusion = Fusion::parse(fusion)});
-  EXPECT_EQ(digest_of(program, {.fusion = Fusion::parse(fusion), .one_copy = true}), expected);
+  const std::string expected = digest_of(program, {.buckets = given(Fusion::parse(fusion))});
+  EXPECT_EQ(digest_of(program, {.buckets = given(Fusion::parse(fusion)), .one_copy = true}), expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LateRanks,
@@ -235,8 +235,8 @@ TEST(OneCopy, UpdatesStartAfterTheLastRankHasCommitted) {
   std::array<Trace, kRanks> traces;
   run_all(kRanks, [&](int index, Group group) {
     const auto at = static_cast<std::size_t>(index);
-    Rank rank(index, group, {.fusion = Fusion::parse("layer"), .one_copy = true, .record_trace = true},
-              stepped);
+    Rank rank(index, group,
+              {.buckets = given(Fusion::parse("layer")), .one_copy = true, .record_trace = true}, stepped);
     for (std::size_t i = 0; i < kSteps; ++i) {
       loss_of(rank).backward();
       // Not in the first iteration, whose step() waits for all ranks.
@@ -269,7 +269,8 @@ TEST(OneCopy, IsOneMemoryUntilTheEndAndEachRanksOwnAfterwards) {
   run_all(kRanks, [&](int index, Group group) {
     const auto at = static_cast<std::size_t>(index);
     std::optional<Rank> rank(std::in_place, index, group,
-                             DataParallelOptions{.fusion = Fusion::parse("all"), .one_copy = true}, stepped);
+                             DataParallelOptions{.buckets = given(Fusion::parse("all")), .one_copy = true},
+                             stepped);
     for (int i = 0; i < 2; ++i) {
       loss_of(*rank).backward();
       rank->step();
@@ -294,26 +295,6 @@ TEST(OneCopy, IsOneMemoryUntilTheEndAndEachRanksOwnAfterwards) {
   EXPECT_NE(gradients[0], gradients[1]);
 }
 
-TEST(OneCopy, IsTunedLikeAnyOther) {
-  const auto train = [](const DataParallelOptions& options) {
-    std::vector<std::string> digests(kRanks);
-    std::array<std::atomic<int>, kRanks> stepped{};
-    run_all(kRanks, [&](int index, Group group) {
-      Rank rank(index, group, options, stepped);
-      for (int i = 0; i < 30; ++i) {
-        loss_of(rank).backward();
-        rank.step();
-      }
-      EXPECT_EQ(rank.parallel.tuning() == nullptr, options.fusion.has_value());
-      digests[static_cast<std::size_t>(index)] = parameter_digest(*rank.net);
-    });
-    EXPECT_EQ(digests[0], digests[1]);
-    EXPECT_EQ(digests[0], digests[2]);
-    return digests[0];
-  };
-  EXPECT_EQ(train({.one_copy = true, .profile_steps = 3}), train({.fusion = Fusion::parse("all")}));
-}
-
 TEST(OneCopy, TakesOverWhatWasLoadedWhenItIsRegrouped) {
   const auto train = [](bool one_copy) {
     return digest_of(
@@ -326,7 +307,7 @@ TEST(OneCopy, TakesOverWhatWasLoadedWhenItIsRegrouped) {
             parameter.set_data(parameter.detach().clone().neg_());
           rank.parallel.regroup(Fusion::parse("all"));
         },
-        {.fusion = Fusion::parse("layer"), .one_copy = one_copy});
+        {.buckets = given(Fusion::parse("layer")), .one_copy = one_copy});
   };
   EXPECT_EQ(train(true), train(false));
 }
@@ -338,7 +319,8 @@ std::string refusal_of(const std::function<void(Rank&)>& act, const std::string&
   std::array<std::atomic<int>, kRanks> stepped{};
   std::array<std::string, kRanks> before, after;
   const auto errors = run_each(groups_of(kRanks), [&](int index, Group group) {
-    Rank rank(index, group, {.policy = policy, .fusion = Fusion::parse("layer"), .one_copy = true}, stepped);
+    Rank rank(index, group, {.policy = policy, .buckets = given(Fusion::parse("layer")), .one_copy = true},
+              stepped);
     for (int i = 0; i < 4; ++i) {
       loss_of(rank).backward();
       rank.step();
@@ -404,7 +386,7 @@ TEST(OneCopyRefuses, PoliciesThatUpdateWholeBuckets) {
       for (const auto& error : run_each(groups_of(ranks), [&](int, Group group) {
              torch::nn::Sequential net = make_net();
              torch::optim::SGD sgd(net->parameters(), 0.1);
-             DataParallel(*net, sgd, group, {.policy = policy, .one_copy = true});
+             DataParallel(*net, sgd, group, {.policy = policy, .buckets = given(), .one_copy = true});
            }))
         EXPECT_EQ(what_of(error),
                   "policy " + policy +
@@ -419,7 +401,7 @@ std::vector<std::string> start_on(std::vector<Group> groups, const std::function
   for (const auto& error : run_each(std::move(groups), [&](int rank, Group group) {
          torch::nn::Sequential net = make_net();
          torch::optim::SGD sgd(net->parameters(), 0.1);
-         DataParallel(*net, sgd, group, {.one_copy = one_copy(rank)});
+         DataParallel(*net, sgd, group, {.buckets = given(), .one_copy = one_copy(rank)});
        }))
     said.push_back(what_of(error));
   return said;

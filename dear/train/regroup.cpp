@@ -18,7 +18,7 @@ std::unique_ptr<train::Engine> DataParallel::Impl::make_engine(const View& decis
                                                                 .fusion = fusion_,
                                                                 .record = recording_,
                                                                 .one_copy = options_.one_copy,
-                                                                .profile = choice_->profile(),
+                                                                .profile = changes_->profile(),
                                                                 .decision = decision});
 }
 
@@ -38,7 +38,7 @@ void DataParallel::Impl::regroup(Fusion fusion) {
   } else {
     fusion_ = std::move(fusion);
   }
-  choice_->end_tuning();
+  changes_->end_choice();
 }
 
 std::vector<DataParallel::StateOfParameter> DataParallel::Impl::optimizer_state() {
@@ -79,12 +79,12 @@ void DataParallel::Impl::load_optimizer_state(const std::vector<StateOfParameter
 }
 
 void DataParallel::Impl::choose_buckets() {
-  const std::optional<train::BucketChoice::Change> change =
-      choice_->step_ended(*engine_, statistics().iterations, [this] { return measured(); });
-  recording_ = options_.record_trace || choice_->measures();
+  const std::optional<train::BucketChanges::Change> change =
+      changes_->step_ended(*engine_, statistics().iterations, [this] { return measured(); });
+  recording_ = options_.record_trace || changes_->measures();
   if (!change) return;
-  replace_engine(change->fusion.value_or(fusion_), change->why, choice_->decision());
-  choice_->changed(*change);
+  replace_engine(change->fusion.value_or(fusion_), change->why, changes_->decision());
+  changes_->changed(*change);
 }
 
 void DataParallel::Impl::replace_engine(Fusion fusion, const std::string& why, const View& decision) {

@@ -14,7 +14,7 @@
 
 #include "dear/base/error.h"
 #include "dear/train/data_parallel.h"
-#include "dear/train/ranks_in_test.h"
+#include "dear/train/testing/ranks.h"
 
 namespace dear::regroup_test {
 namespace {
@@ -43,7 +43,7 @@ torch::nn::Sequential make_net() {
 }
 
 struct Job {
-  explicit Job(Group group, DataParallelOptions options = {})
+  explicit Job(Group group, DataParallelOptions options = {.buckets = given()})
       : net(make_net()), adamw(net->parameters(), 1e-3), parallel(*net, adamw, group, std::move(options)) {}
   void backward() {
     const auto batch = rows(taken, 0, 2, kFeatures);
@@ -77,7 +77,7 @@ TEST(Regroup, MakesTheBucketsThatItIsAskedFor) {
 
 TEST(Regroup, IsRefusedWhileGradientsOfTheNextStepAreThere) {
   run_all(2, [](int, Group group) {
-    Job job(group, {.fusion = Fusion::parse("layer")});
+    Job job(group, {.buckets = given(Fusion::parse("layer"))});
     job.step();
     job.backward();
     EXPECT_THROW(job.parallel.regroup(Fusion::parse("all")), ConfigError);
@@ -89,7 +89,7 @@ TEST(Regroup, IsRefusedWhileGradientsOfTheNextStepAreThere) {
 
 TEST(Regroup, ToBucketsOfAnotherModelLeavesTheOldOnes) {
   run_all(2, [](int, Group group) {
-    Job job(group, {.fusion = Fusion::parse("layer")});
+    Job job(group, {.buckets = given(Fusion::parse("layer"))});
     job.step();
     EXPECT_THROW(job.parallel.regroup(Fusion(ByName{.buckets = {{"another.weight"}}, .source = "a test"})),
                  ConfigError);
@@ -101,7 +101,7 @@ TEST(Regroup, ToBucketsOfAnotherModelLeavesTheOldOnes) {
 
 TEST(Regroup, DifferentlyOnRanksIsAMismatchAndLeavesTheOldBuckets) {
   const auto errors = run_each(groups_of(2), [](int rank, Group group) {
-    Job job(group, {.fusion = Fusion::parse("layer")});
+    Job job(group, {.buckets = given(Fusion::parse("layer"))});
     job.step();
     try {
       job.parallel.regroup(Fusion::parse(rank == 0 ? "all" : "1KiB"));
@@ -118,7 +118,7 @@ TEST(Regroup, DifferentlyOnRanksIsAMismatchAndLeavesTheOldBuckets) {
 
 TEST(Regroup, IsMarkedInATraceThatGoesOn) {
   run_all(2, [](int rank, Group group) {
-    Job job(group, {.fusion = Fusion::parse("layer"), .record_trace = true});
+    Job job(group, {.buckets = given(Fusion::parse("layer")), .record_trace = true});
     for (int i = 0; i < 3; ++i) job.step();
     job.parallel.regroup(Fusion::parse("all"));
     for (int i = 0; i < 3; ++i) job.step();
@@ -140,8 +140,7 @@ TEST(Regroup, IsMarkedInATraceThatGoesOn) {
 TEST(Planned, BucketsAreMadeFromWhatWasMeasured) {
   std::vector<std::string> groupings(2);
   run_all(2, [&](int rank, Group group) {
-    Job job(group,
-            {.fusion = Fusion::parse("all"), .planned = true, .profile_steps = 3, .record_trace = true});
+    Job job(group, {.buckets = planned(Fusion::parse("all")), .profile_steps = 3, .record_trace = true});
     for (int i = 0; i < 4; ++i) job.step();
     EXPECT_EQ(job.parallel.grouping().size(), 1U);  // so far, as asked for
     job.step();
@@ -156,9 +155,19 @@ TEST(Planned, BucketsAreMadeFromWhatWasMeasured) {
   EXPECT_NE(groupings[0], "");
 }
 
+TEST(Planned, RegroupEndsIt) {
+  run_all(2, [&](int, Group group) {
+    Job job(group, {.buckets = planned(Fusion::parse("all")), .profile_steps = 3});
+    for (int i = 0; i < 3; ++i) job.step();
+    job.parallel.regroup(Fusion::parse("layer"));
+    for (int i = 0; i < 4; ++i) job.step();
+    EXPECT_EQ(job.parallel.grouping().size(), 3U);
+  });
+}
+
 TEST(Planned, NeedsAStepToMeasure) {
   run_all(1, [](int, Group group) {
-    EXPECT_THROW(Job(group, {.planned = true, .profile_steps = 0}), ConfigError);
+    EXPECT_THROW(Job(group, {.buckets = planned(), .profile_steps = 0}), ConfigError);
   });
 }
 
@@ -166,7 +175,7 @@ TEST(Planned, NeedsAStepToMeasure) {
 std::string refusal_of(const std::function<void(Job&)>& between, const std::string& policy = "dear-eager") {
   std::vector<std::string> said(2);
   const auto errors = run_each(groups_of(2), [&](int, Group group) {
-    Job job(group, {.policy = policy, .fusion = Fusion::parse("layer")});
+    Job job(group, {.policy = policy, .buckets = given(Fusion::parse("layer"))});
     for (int i = 0; i < 3; ++i) job.step();
     job.backward();
     between(job);
@@ -193,7 +202,7 @@ TEST(DearEager, TakesALearningRateThatChangesAfterStep) {
   const auto digest = [](const std::string& policy) {
     std::string digest;
     run_all(2, [&](int rank, Group group) {
-      Job job(group, {.policy = policy, .fusion = Fusion::parse("layer")});
+      Job job(group, {.policy = policy, .buckets = given(Fusion::parse("layer"))});
       for (int i = 0; i < 5; ++i) {
         job.step();
         set_learning_rate(job, 1e-2 / (i + 1));

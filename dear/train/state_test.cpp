@@ -9,8 +9,8 @@
 
 #include "dear/base/error.h"
 #include "dear/train/data_parallel.h"
-#include "dear/train/net_in_test.h"
-#include "dear/train/ranks_in_test.h"
+#include "dear/train/testing/net.h"
+#include "dear/train/testing/ranks.h"
 
 namespace dear::state_test {
 namespace {
@@ -64,7 +64,7 @@ TEST(State, OfAnOptimiserThatHasTrainedIsTakenOver) {
     Job job;
     train_alone(job.net, job.adamw, 0, 3);
     job.adamw.zero_grad();
-    DataParallel parallel(*job.net, job.adamw, group);
+    DataParallel parallel(*job.net, job.adamw, group, {.buckets = given()});
     train_together(job.net, parallel, 3, 6);
     EXPECT_EQ(parameter_digest(*job.net), expected);
   });
@@ -76,7 +76,7 @@ TEST(State, OfRank0CountsOnAllRanks) {
     Job job;
     train_alone(job.net, job.adamw, 10 * rank, 10 * rank + 3);  // rank 1 has seen other rows
     job.adamw.zero_grad();
-    DataParallel parallel(*job.net, job.adamw, group);
+    DataParallel parallel(*job.net, job.adamw, group, {.buckets = given()});
     train_together(job.net, parallel, 3, 6);
     EXPECT_EQ(parameter_digest(*job.net), expected);
   });
@@ -87,7 +87,7 @@ TEST(State, ThatIsNotThereOnARankIsRefusedOnAll) {
     Job job;
     if (rank == 0) train_alone(job.net, job.adamw, 0, 3);
     job.adamw.zero_grad();
-    DataParallel parallel(*job.net, job.adamw, group);
+    DataParallel parallel(*job.net, job.adamw, group, {.buckets = given()});
     train_together(job.net, parallel, 3, 4);
   });
   for (const auto& error : errors) {
@@ -102,7 +102,7 @@ TEST(State, IsGatheredAsOneProcessHasIt) {
   train_alone(alone.net, alone.adamw, 0, 4);
   run_all(3, [&](int, Group group) {
     Job job;
-    DataParallel parallel(*job.net, job.adamw, group);
+    DataParallel parallel(*job.net, job.adamw, group, {.buckets = given()});
     for (int step = 0; step < 4; ++step) {
       const auto batch = rows(step, 0, 2, kFeatures);
       torch::mse_loss(job.net->forward(batch.inputs), batch.targets).backward();
@@ -130,7 +130,7 @@ TEST(State, PutBackGoesOnWhereItWasGathered) {
     Job job;
     std::vector<DataParallel::StateOfParameter> kept;
     std::vector<torch::Tensor> values;
-    DataParallel parallel(*job.net, job.adamw, group, {.policy = "dear"});
+    DataParallel parallel(*job.net, job.adamw, group, {.policy = "dear", .buckets = given()});
     train_together(job.net, parallel, 0, 3);
     kept = parallel.optimizer_state();
     for (const torch::Tensor& tensor : job.net->parameters()) values.push_back(tensor.detach().clone());
@@ -148,7 +148,7 @@ TEST(State, PutBackGoesOnWhereItWasGathered) {
 TEST(State, IsGatheredByAllRanksTogether) {
   const auto errors = run_each(groups_of(2), [&](int rank, Group group) {
     Job job;
-    DataParallel parallel(*job.net, job.adamw, group);
+    DataParallel parallel(*job.net, job.adamw, group, {.buckets = given()});
     train_together(job.net, parallel, 0, 2);
     rank == 0 ? static_cast<void>(parallel.optimizer_state()) : parallel.regroup(Fusion::parse("layer"));
   });
@@ -162,7 +162,7 @@ TEST(State, IsGatheredByAllRanksTogether) {
 TEST(State, OfATensorThatIsNotTrainedIsRefused) {
   run_all(2, [&](int rank, Group group) {
     Job job;
-    DataParallel parallel(*job.net, job.adamw, group);
+    DataParallel parallel(*job.net, job.adamw, group, {.buckets = given()});
     train_together(job.net, parallel, 0, 2);
     const std::string message = train::testing::message_of<ConfigError>(
         [&] { parallel.load_optimizer_state({{torch::ones({3}), OptimizerState{}}}); });

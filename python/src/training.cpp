@@ -132,13 +132,9 @@ void let_go(const std::function<void()>& wait) {
 
 // What `fusion` names: "auto" is tuned while training, "planned" is planned from the first steps, all else is
 // given.
-DataParallelOptions with_buckets(const std::string& fusion, DataParallelOptions options) {
-  if (fusion == "planned") {
-    options.planned = true;
-  } else if (fusion != "auto") {
-    options.fusion = Fusion::parse(fusion);
-  }
-  return options;
+BucketChoice buckets_of(const std::string& fusion) {
+  if (fusion == "auto") return tuned();
+  return fusion == "planned" ? planned() : given(Fusion::parse(fusion));
 }
 
 // The object ends where nobody holds the interpreter's lock: it waits for what is on the wire.
@@ -149,13 +145,13 @@ std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers
   auto made = std::make_unique<DataParallel>(
       Model{.parameters = named(parameters), .buffers = named(buffers)},
       std::make_unique<Source>(std::move(source)), group,
-      with_buckets(fusion,
-                   {.policy = policy,
-                    .buffers = sync_buffers ? BufferSync::at_synchronize : BufferSync::at_construction,
-                    .one_copy = one_copy,
-                    .profile_steps = profile_steps,
-                    .record_trace = record_trace,
-                    .around_wait = let_go}));
+      DataParallelOptions{.policy = policy,
+                          .buckets = buckets_of(fusion),
+                          .buffers = sync_buffers ? BufferSync::at_synchronize : BufferSync::at_construction,
+                          .one_copy = one_copy,
+                          .profile_steps = profile_steps,
+                          .record_trace = record_trace,
+                          .around_wait = let_go});
   return {made.release(), [](DataParallel* ended) { let_go([ended] { delete ended; }); }};
 }
 

@@ -1,6 +1,7 @@
 // Buckets that are tuned while training.
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <set>
 #include <unistd.h>
@@ -16,15 +17,17 @@
 #include "dear/base/error.h"
 #include "dear/exec/order_check.h"
 #include "dear/schedule/policy/policy.h"
-#include "dear/train/bucket_choice.h"
+#include "dear/train/bucket_changes.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/engine.h"
 #include "dear/train/model_scan.h"
-#include "dear/train/net_in_test.h"
-#include "dear/train/ranks_in_test.h"
+#include "dear/train/testing/net.h"
+#include "dear/train/testing/ranks.h"
 #include "dear/tune/cache.h"
+#include "dear/tuning/tuned.h"
+#include "dear/tuning/tuning_progress.h"
 
-namespace dear::tuning_test {
+namespace dear::tuning::tuning_test {
 namespace {
 
 using ::testing::AllOf;
@@ -62,11 +65,12 @@ struct Job {
   int taken = 0;
 };
 
-// Tries whatever there is, however long it takes.
+// Tries every candidate, however long it takes.
+TuningOptions every_candidate() {
+  return {.start = Fusion::parse("all"), .method = "grid", .budget_iterations = 1e9};
+}
 DataParallelOptions everything(const std::string& policy = "dear") {
-  return {.policy = policy,
-          .tuning = {.start = Fusion::parse("all"), .method = "grid", .budget_iterations = 1e9},
-          .profile_steps = 2};
+  return {.policy = policy, .buckets = tuned(every_candidate()), .profile_steps = 2};
 }
 
 std::string digest_of(const std::string& policy, int ranks, const DataParallelOptions& options, int steps) {
@@ -79,7 +83,7 @@ std::string digest_of(const std::string& policy, int ranks, const DataParallelOp
     job.parallel.synchronize();
     if (rank != 0) return;
     digest = parameter_digest(*job.net);
-    if (options.fusion || ranks == 1) return;
+    if (!options.buckets.make || ranks == 1) return;
     const TuningProgress& tuning = *job.parallel.tuning();
     std::set<std::size_t> tried;
     for (const tune::Trial& trial : tuning.trials) tried.insert(trial.candidate);
@@ -93,7 +97,7 @@ std::string digest_of(const std::string& policy, int ranks, const DataParallelOp
 TEST(Tuned, ChangesNoBit) {
   constexpr int kSteps = 60;
   for (const int ranks : {1, 2, 3}) {
-    const std::string expected = digest_of("serial", ranks, {.fusion = Fusion::parse("all")}, kSteps);
+    const std::string expected = digest_of("serial", ranks, {.buckets = given(Fusion::parse("all"))}, kSteps);
     for (const Policy& policy : training_policies()) {
       const std::string name(policy.name);
       EXPECT_EQ(digest_of(name, ranks, everything(), kSteps), expected) << ranks << " ranks, " << name;
@@ -108,15 +112,16 @@ TEST(Tuned, IsWhatHappensUnlessBucketsAreGiven) {
     ASSERT_NE(job.parallel.tuning(), nullptr);
     EXPECT_EQ(job.parallel.tuning()->predicted.empty(), rank != 0);
     EXPECT_GT(job.parallel.tuning()->sizes.candidates.size(), 3U);
-    EXPECT_EQ(Job(group, {.fusion = Fusion::parse("all")}).parallel.tuning(), nullptr);
-    EXPECT_EQ(Job(group, {.planned = true}).parallel.tuning(), nullptr);
+    EXPECT_EQ(Job(group, {.buckets = given(Fusion::parse("all"))}).parallel.tuning(), nullptr);
+    EXPECT_EQ(Job(group, {.buckets = planned()}).parallel.tuning(), nullptr);
   });
   run_all(1, [](int, Group group) { EXPECT_EQ(Job(group).parallel.tuning(), nullptr); });
 }
 
 TEST(Tuned, SaysWhatWasTried) {
   run_all(2, [](int rank, Group group) {
-    Job job(group, {.tuning = {.start = Fusion::parse("all")}, .profile_steps = 4, .record_trace = true});
+    Job job(group,
+            {.buckets = tuned({.start = Fusion::parse("all")}), .profile_steps = 4, .record_trace = true});
     job.step();
     EXPECT_EQ(job.parallel.grouping().size(), 1U);
     job.steps(399);
@@ -164,17 +169,17 @@ struct Clocked {
         adamw(net->parameters(), 1e-3),
         optimizer(make_optimizer(adamw)),
         scanned(train::scan(model_of(*net), *optimizer)),
-        choice(group, options, [this] { return now; }) {
+        changes(group, options, [this] { return now; }) {
     for (std::size_t i = 0; i < scanned.trained.size(); ++i) {
       order.push_back(i);
       layer_of.push_back(static_cast<LayerId>(i / 2));
     }
-    engine = make(choice.first(train::Engine::describe(scanned.trained, order, layer_of), Fusion()));
+    engine = make(changes.first(train::Engine::describe(scanned.trained, order, layer_of), Fusion()));
   }
   [[nodiscard]] std::unique_ptr<train::Engine> make(const Fusion& fusion) {
     return std::make_unique<train::Engine>(
         group, scanned.trained, order, layer_of, *optimizer,
-        train::Engine::Options{.policy = "dear", .fusion = fusion, .decision = choice.decision()});
+        train::Engine::Options{.policy = "dear", .fusion = fusion, .decision = changes.decision()});
   }
   void step(double seconds) {
     engine->conductor().synchronize();  // options are read until then
@@ -182,7 +187,7 @@ struct Clocked {
     for (std::size_t i = 0; i < order.size(); ++i) engine->mark_unused(i);
     engine->conductor().commit();
     now += seconds;
-    const auto change = choice.step_ended(*engine, ++steps, [this] {
+    const auto change = changes.step_ended(*engine, ++steps, [this] {
       Workload workload = engine->workload();
       for (Layer& layer : workload.layers) layer.forward_seconds = layer.backward_seconds = 1e-4;
       return workload;
@@ -192,7 +197,7 @@ struct Clocked {
     auto next = make(*change->fusion);
     next->take_over(state);
     engine = std::move(next);
-    choice.changed(*change);
+    changes.changed(*change);
   }
 
   Group group;
@@ -203,7 +208,7 @@ struct Clocked {
   std::vector<std::size_t> order;
   std::vector<LayerId> layer_of;
   double now = 0;
-  train::BucketChoice choice;
+  train::BucketChanges changes;
   std::unique_ptr<train::Engine> engine;
   std::int64_t steps = 0;
 };
@@ -212,9 +217,10 @@ struct Clocked {
 // together.
 TEST(Tuned, ADriftHasTheNetworkMeasuredAgain) {
   run_all(2, [](int rank, Group group) {
-    Clocked run(std::move(group), {.tuning = {.start = Fusion::parse("all"), .budget_iterations = 1}});
+    Clocked run(std::move(group),
+                {.buckets = tuned({.start = Fusion::parse("all"), .budget_iterations = 1})});
     run.step(4e-3);
-    const TuningProgress& tuning = *run.choice.progress();
+    const TuningProgress& tuning = *run.changes.progress();
     // Long enough for what is usual to be known. Each rank sees the same, so each takes as many steps.
     for (int settled = 0; settled < 100; settled = tuning.settled ? settled + 1 : 0) run.step(4e-3);
     const std::int64_t earlier = run.steps;
@@ -258,8 +264,9 @@ std::string cache_in_a_temporary_folder() {
 TEST(Tuned, BeginsWithWhatTheCacheSays) {
   const std::string path = cache_in_a_temporary_folder();
   std::filesystem::remove(path);
-  DataParallelOptions options = everything();
-  options.tuning.cache = path;
+  TuningOptions cached = every_candidate();
+  cached.cache = path;
+  const DataParallelOptions options{.buckets = tuned(cached), .profile_steps = 2};
   run_all(2, [&](int rank, Group group) {
     Job job(group, options);
     job.steps(250);
@@ -303,8 +310,8 @@ TEST(Tuned, ACacheThatCannotBeUsedIsRefusedOnEveryRank) {
   const std::string path = cache_in_a_temporary_folder();
   write_file_atomically(path, "no cache\n");
   for (const std::string& file : {path, std::string("/nowhere/at/all")}) {
-    const auto errors =
-        run_each(groups_of(3), [&](int, Group group) { Job job(group, {.tuning = {.cache = file}}); });
+    const auto errors = run_each(
+        groups_of(3), [&](int, Group group) { Job job(group, {.buckets = tuned({.cache = file})}); });
     for (const std::exception_ptr& error : errors) {
       EXPECT_THAT(what_of(error), HasSubstr(file));
       EXPECT_THROW(std::rethrow_exception(error), ConfigError);
@@ -316,16 +323,30 @@ TEST(Tuned, ACacheThatCannotBeUsedIsRefusedOnEveryRank) {
 TEST(Tuned, DifferentlyOnRanksIsAMismatch) {
   const auto errors = run_each(groups_of(2), [](int rank, Group group) {
     DataParallelOptions options;
-    if (rank == 1) options.tuning.start = Fusion::parse("all");
+    if (rank == 1) options.buckets = tuned({.start = Fusion::parse("all")});
     Job job(group, options);
   });
   for (const std::exception_ptr& error : errors) {
     EXPECT_THAT(what_of(error), AllOf(HasSubstr("choice of buckets"), HasSubstr("rank 1")));
     EXPECT_THROW(std::rethrow_exception(error), MismatchError);
   }
-  const auto unknown =
-      run_each(groups_of(2), [](int, Group group) { Job job(group, {.tuning = {.method = "guessing"}}); });
+  const auto unknown = run_each(
+      groups_of(2), [](int, Group group) { Job job(group, {.buckets = tuned({.method = "guessing"})}); });
   for (const std::exception_ptr& error : unknown) EXPECT_THAT(what_of(error), HasSubstr("guessing"));
+}
+
+TEST(Tuned, OneCopyOfTheParametersIsTunedAsWell) {
+  std::array<std::string, 2> digests;
+  for (const bool one_copy : {false, true}) {
+    run_all(3, [&](int rank, Group group) {
+      Job job(group, {.one_copy = one_copy, .profile_steps = 3});
+      job.steps(30);
+      EXPECT_NE(job.parallel.tuning(), nullptr);
+      const std::string digest = parameter_digest(*job.net);
+      if (rank == 0) digests.at(one_copy ? 1 : 0) = digest;
+    });
+  }
+  EXPECT_EQ(digests[0], digests[1]);
 }
 
 TEST(Tuned, ARankThatFailsMeanwhileIsToldToTheOthers) {
@@ -341,4 +362,4 @@ TEST(Tuned, ARankThatFailsMeanwhileIsToldToTheOthers) {
 }
 
 }  // namespace
-}  // namespace dear::tuning_test
+}  // namespace dear::tuning::tuning_test

@@ -15,11 +15,12 @@
 #include "dear/base/deadline.h"
 #include "dear/fusion/size_candidates.h"
 #include "dear/train/data_parallel.h"
-#include "dear/train/live_tuning.h"
-#include "dear/train/net_in_test.h"
-#include "dear/train/ranks_in_test.h"
+#include "dear/train/testing/net.h"
+#include "dear/train/testing/ranks.h"
+#include "dear/tuning/live_tuning.h"
+#include "dear/tuning/tuned.h"
 
-namespace dear::turns_test {
+namespace dear::tuning::turns_test {
 namespace {
 
 using ::testing::Each;
@@ -58,9 +59,9 @@ struct Job {
   int taken = 0;
 };
 
-DataParallelOptions tuned(const std::string& policy) {
+DataParallelOptions tuned_under(const std::string& policy) {
   return {.policy = policy,
-          .tuning = {.start = Fusion::parse("all"), .method = "grid", .budget_iterations = 1e9},
+          .buckets = tuned({.start = Fusion::parse("all"), .method = "grid", .budget_iterations = 1e9}),
           .profile_steps = 2};
 }
 
@@ -68,13 +69,14 @@ TEST(Turns, ChangeNoBitWhateverIsTunedOrOrderedMeanwhile) {
   const std::vector<std::string> policies = {"serial", "wfbp", "dear", "dear-eager"};
   std::string alone;
   run_all(2, [&](int rank, Group group) {
-    Job job(group, {.policy = "serial", .fusion = Fusion::parse("all")});
+    Job job(group, {.policy = "serial", .buckets = given(Fusion::parse("all"))});
     job.turn(60);
     if (rank == 0) alone = parameter_digest(*job.net);
   });
   run_all(2, [&](int rank, Group group) {
     std::vector<std::unique_ptr<Job>> jobs;
-    for (const std::string& policy : policies) jobs.push_back(std::make_unique<Job>(group, tuned(policy)));
+    for (const std::string& policy : policies)
+      jobs.push_back(std::make_unique<Job>(group, tuned_under(policy)));
     for (int round = 0; round < 20; ++round) {
       for (std::size_t i = 0; i < jobs.size(); ++i) jobs[(i + static_cast<std::size_t>(round)) % 4]->turn(3);
     }
@@ -90,8 +92,8 @@ TEST(Turns, ChangeNoBitWhateverIsTunedOrOrderedMeanwhile) {
 
 TEST(Turns, SpansOfLayersLieWithinThem) {
   run_all(2, [&](int, Group group) {
-    Job first(group, {.policy = "dear", .fusion = Fusion::parse("layer"), .record_trace = true});
-    Job second(group, {.policy = "wfbp", .fusion = Fusion::parse("layer"), .record_trace = true});
+    Job first(group, {.policy = "dear", .buckets = given(Fusion::parse("layer")), .record_trace = true});
+    Job second(group, {.policy = "wfbp", .buckets = given(Fusion::parse("layer")), .record_trace = true});
     for (int round = 0; round < 4; ++round) {
       first.turn(2);
       second.turn(2);
@@ -127,14 +129,15 @@ struct Told {
   void iteration(double seconds) {
     now += seconds;
     const auto wanted = tuning.iteration_ended(now);
-    if (wanted.fusion) tuning.changed(now, now);
+    if (wanted.buckets) tuning.changed(now, now);
     if (++told == 4) static_cast<void>(tuning.begin(workload, {1e-5, 1e-9}, group_backward_all()));
   }
   [[nodiscard]] Grouping group_backward_all() const { return group(workload, AllInOne{}); }
 
   Workload workload{.name = "told"};
   Group ranks = groups_of(1).front();
-  train::LiveTuning tuning{ranks, {.method = "grid", .budget_iterations = 1e9}, "dear", false};
+  LiveTuning tuning{{.group = ranks, .policy = "dear", .one_copy = false},
+                    {.method = "grid", .budget_iterations = 1e9}};
   double now = 0;
   int told = 0;
 };
@@ -146,8 +149,8 @@ TEST(Turns, TuningDoesNotMeasureThePauses) {
     job.tuning.synchronized();
     job.now += 1;
   }
-  EXPECT_GE(job.tuning.report().trials.size(), 3U);
-  EXPECT_THAT(job.tuning.report().trials, Each(Field(&tune::Trial::seconds, 1)));
+  EXPECT_GE(job.tuning.progress()->trials.size(), 3U);
+  EXPECT_THAT(job.tuning.progress()->trials, Each(Field(&tune::Trial::seconds, 1)));
 }
 
 TEST(Turns, AProgramThatSynchronisesInEachIterationIsMeasuredWhole) {
@@ -157,9 +160,9 @@ TEST(Turns, AProgramThatSynchronisesInEachIterationIsMeasuredWhole) {
     job.tuning.synchronized();
     job.now += 1;
   }
-  EXPECT_GE(job.tuning.report().trials.size(), 3U);
-  EXPECT_THAT(job.tuning.report().trials, Each(Field(&tune::Trial::seconds, 3)));
+  EXPECT_GE(job.tuning.progress()->trials.size(), 3U);
+  EXPECT_THAT(job.tuning.progress()->trials, Each(Field(&tune::Trial::seconds, 3)));
 }
 
 }  // namespace
-}  // namespace dear::turns_test
+}  // namespace dear::tuning::turns_test

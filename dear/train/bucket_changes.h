@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "dear/base/deadline.h"
+#include "dear/collective/group.h"
+#include "dear/fusion/grouping.h"
+#include "dear/train/bucket_chooser.h"
+#include "dear/train/data_parallel.h"
+#include "dear/train/engine.h"
+#include "dear/workload/workload.h"
+
+namespace dear::train {
+
+// Says when buckets, or the order of a policy that goes by a profile, change while training, and to what. A
+// BucketChanges measures for the chooser of a BucketChoice: it is told that a step has ended, and answers
+// with the change that the chooser wants; its owner carries the change out. Every rank calls the same
+// methods, each from its program's thread.
+class BucketChanges {
+ public:
+  using Clock = std::function<double()>;  // seconds
+  // Throws the ConfigErrors of the chooser.
+  BucketChanges(Group group, const DataParallelOptions& options, Clock clock = now_seconds);
+
+  // Whether the owner has to measure the times of layers and updates.
+  [[nodiscard]] bool measures() const { return measures_; }
+  // The fusion that training begins with, asked at the first step; `given` is what the program named.
+  [[nodiscard]] Fusion first(const Workload& workload, const Fusion& given);
+
+  struct Change {
+    std::optional<Fusion> fusion;  // none: the same buckets in another order
+    std::string why;
+    double begin_seconds;  // when the ranks stopped for it
+  };
+  // Called at the end of each step, also of one that was given up, after `steps` steps. `measured` returns
+  // the workload with the times that were measured so far.
+  [[nodiscard]] std::optional<Change> step_ended(Engine& engine, std::int64_t steps,
+                                                 const std::function<Workload()>& measured);
+  void changed(const Change& change);  // the owner has carried it out
+  // The program has waited for everything between two steps.
+  void waited();
+  // Ends the choice for good: the program has named a fusion.
+  void end_choice();
+
+  [[nodiscard]] const std::optional<Engine::Profile>& profile() const { return profile_; }
+  // The memory in which rank 0's decisions travel, for the engine after a change (Engine::Options).
+  [[nodiscard]] View decision() const { return chooser_ ? chooser_->decision() : View{}; }
+  [[nodiscard]] const TuningProgress* progress() const { return chooser_ ? chooser_->progress() : nullptr; }
+
+ private:
+  [[nodiscard]] std::optional<Change> wanted(Engine& engine);
+  [[nodiscard]] Change first_change(Engine& engine, const Workload& measured);
+
+  Group group_;
+  const std::string policy_;
+  const int profile_steps_;
+  const Clock clock_;
+  std::unique_ptr<BucketChooser> chooser_;  // null where buckets stay as they are
+  bool measures_;
+  std::optional<Engine::Profile> profile_;
+};
+
+}  // namespace dear::train

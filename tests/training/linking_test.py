@@ -1,0 +1,32 @@
+"""What programs link of tuning:  linking_test.py NM PROGRAM CONTROL
+
+PROGRAM names its buckets and runs; CONTROL tunes. Both link all of DeAR statically.
+"""
+
+import subprocess
+import sys
+import unittest
+
+NM, PROGRAM, CONTROL = sys.argv[1:4]
+OF_TUNING = ("dear::sim::", "dear::tune::", "dear::tuning::")
+
+
+def found_in(file: str) -> set[str]:
+    """The namespaces of OF_TUNING of which the file defines a symbol, or names one."""
+    symbols = subprocess.run([NM, "--demangle", file], check=True, capture_output=True, text=True).stdout
+    return {namespace for namespace in OF_TUNING if namespace in symbols}
+
+
+class Linking(unittest.TestCase):
+    def test_a_program_that_names_its_buckets_has_neither_simulator_nor_tuner(self) -> None:
+        self.assertEqual(found_in(PROGRAM), set())
+
+    def test_a_program_that_tunes_has_both(self) -> None:
+        self.assertEqual(found_in(CONTROL), set(OF_TUNING))
+
+    def test_the_program_trains(self) -> None:
+        subprocess.run([PROGRAM], check=True)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
