@@ -7,10 +7,8 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "dear/base/atomic_file.h"
-#include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/cli/commands.h"
 #include "dear/cli/option_checks.h"
@@ -19,6 +17,7 @@
 #include "dear/cli/table.h"
 #include "dear/plan/plan.h"
 #include "dear/schedule/schedule_file.h"
+#include "dear/study/planned.h"
 
 namespace dear::cli {
 namespace {
@@ -53,70 +52,30 @@ void print(const plan::Answer& answer) {
                format_seconds(change.iteration_seconds), change.speed_up);
 }
 
-nlohmann::ordered_json to_json(const plan::Answer& answer, const study::Scenario& scenario) {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const plan::Row& row : answer.rows) {
-    const sim::Evaluation& evaluation = row.evaluation;
-    rows.push_back({{"policy", row.policy->name},
-                    {"fusion", row.fusion},
-                    {"algorithm", row.algorithm},
-                    {"buckets", row.grouping.size()},
-                    {"iteration_seconds", evaluation.iteration.seconds},
-                    {"compute_seconds", row.breakdown.compute},
-                    {"overlap_seconds", row.breakdown.overlap},
-                    {"fusion_seconds", row.breakdown.fusion},
-                    {"start_up_seconds", row.breakdown.start_up},
-                    {"interference_seconds", row.breakdown.interference},
-                    {"bound_seconds", evaluation.bound_seconds},
-                    {"memory_bytes", evaluation.memory.total()},
-                    {"fits", row.fits},
-                    {"why", row.why}});
-  }
-  nlohmann::ordered_json changes = nlohmann::ordered_json::array();
-  for (const plan::Sensitivity& change : answer.sensitivities)
-    changes.push_back({{"change", change.change},
-                       {"iteration_seconds", change.iteration_seconds},
-                       {"speed_up", change.speed_up}});
-  return {{"model", scenario.workload.name},   {"cluster", scenario.cluster.name},
-          {"ranks", scenario.cluster.ranks()}, {"floor_seconds", answer.floor_seconds},
-          {"rows", std::move(rows)},           {"sensitivities", std::move(changes)},
-          {"verdict", answer.verdict}};
-}
-
-void write_schedule(const plan::Row& row, const study::Scenario& scenario, const std::string& path) {
-  if (!row.fits)
-    throw ConfigError(fmt::format("no schedule is written to '{}': nothing fits into the {} of a rank", path,
-                                  format_bytes(scenario.memory_bytes)));
-  write_schedule_file({.model = scenario.workload.name,
-                       .cluster = scenario.cluster.name,
-                       .ranks = scenario.cluster.ranks(),
-                       .policy = std::string(row.policy->name),
-                       .buckets = names_in(scenario.workload, row.grouping)},
-                      path);
-  fmt::print("\nschedule of {}: {} (for --schedule of {}dear simulate)\n", row.policy->name, path,
-             row.policy->trains ? "dear train and " : "");
+void write_schedule(const study::PlannedScenario& planned, const std::string& path) {
+  write_schedule_file(study::schedule_of(planned), path);
+  const Policy& policy = *planned.answer.rows[planned.answer.best].policy;
+  fmt::print("\nschedule of {}: {} (for --schedule of {}dear simulate)\n", policy.name, path,
+             policy.trains ? "dear train and " : "");
 }
 
 void run_plan(const PlanArguments& arguments) {
-  plan::Options options{.policies = {},
-                        .evaluate = {.optimizer_states = arguments.model.optimizer_states},
-                        .times = {.algorithm = arguments.model.algorithm}};
-  for (const std::string& name : arguments.policies) options.policies.push_back(&find_policy(name));
   const std::vector<study::Scenario> all = scenarios(arguments.scenarios);
   if (!arguments.schedule.empty())
     refuse_several("--schedule writes one schedule", all.size(), "--model, --cluster and number of --ranks");
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  const study::PlanNames names{.policies = arguments.policies,
+                               .algorithm = arguments.model.algorithm,
+                               .optimizer_states = arguments.model.optimizer_states};
+  std::vector<study::PlannedScenario> planned;
   print_scenarios(all);
   for (const study::Scenario& scenario : all) {
-    options.memory_bytes = scenario.memory_bytes;
-    const plan::Answer answer = plan::plan(scenario.workload, scenario.cluster, options);
+    planned.push_back(study::plan(scenario, names));
     fmt::print("\n{} on {}, {} ranks\n\n", scenario.workload.name, scenario.cluster.name,
                scenario.cluster.ranks());
-    print(answer);
-    if (!arguments.schedule.empty()) write_schedule(answer.rows[answer.best], scenario, arguments.schedule);
-    list.push_back(to_json(answer, scenario));
+    print(planned.back().answer);
+    if (!arguments.schedule.empty()) write_schedule(planned.back(), arguments.schedule);
   }
-  if (!arguments.json.empty()) write_file_atomically(arguments.json, list.dump(2) + "\n");
+  if (!arguments.json.empty()) write_file_atomically(arguments.json, study::to_json(planned));
 }
 
 }  // namespace

@@ -1,13 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include <CLI/App.hpp>
 
-#include "dear/study/cases.h"
+#include "dear/study/scenario.h"
 #include "dear/workload/workload.h"
 
 namespace dear::cli {
@@ -16,12 +15,9 @@ namespace dear::cli {
 struct ScenarioOptions {
   std::vector<std::string> models;
   std::vector<std::string> clusters;
-  std::vector<int> ranks;        // of a job; empty: all that the cluster has
-  int jobs = 1;                  // that share the cluster
-  std::string device;            // "": the cluster's, else the one that the model was measured on
-  std::int64_t batch = 0;        // 0: the model's own
-  std::int64_t sample_size = 0;  // 0: the model's own
-  std::string dtype;             // the model's own when empty
+  std::vector<int> ranks;  // of a job; empty: all that the cluster has
+  int jobs = 1;            // that share the cluster
+  study::ModelOptions model;
 
   void add_to(CLI::App& command);
   // Only the options that say how a model is built: device, batch, size, dtype.

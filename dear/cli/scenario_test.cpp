@@ -77,10 +77,11 @@ TEST(Scenarios, SayWhereTimesComeFrom) {
   const auto origin = [](const ScenarioOptions& options) { return scenarios(options).at(0).origin; };
   EXPECT_EQ(origin({.models = {"resnet50"}, .clusters = {"10gbe-64"}}),
             "64 samples a rank on rtx2080ti in fp32, scaled to a measured iteration");
-  EXPECT_EQ(origin({.models = {"resnet50"}, .clusters = {"dgx-h100-400gbit-1024"}, .batch = 32}),
+  EXPECT_EQ(origin({.models = {"resnet50"}, .clusters = {"dgx-h100-400gbit-1024"}, .model = {.batch = 32}}),
             "32 samples a rank on h100 in fp32, by its roofline");
-  EXPECT_EQ(origin({.models = {"resnet50"}, .clusters = {"dgx-h100-400gbit-1024"}, .device = "a100"}),
-            "64 samples a rank on a100 in fp32, by its roofline");
+  EXPECT_EQ(
+      origin({.models = {"resnet50"}, .clusters = {"dgx-h100-400gbit-1024"}, .model = {.device = "a100"}}),
+      "64 samples a rank on a100 in fp32, by its roofline");
   EXPECT_EQ(origin({.models = {"resnet50"}, .clusters = {"1gbit"}, .ranks = {2}}),
             "64 samples a rank on rtx2080ti in fp32, scaled to a measured iteration");
 }
@@ -89,13 +90,13 @@ TEST(Scenarios, TakeBatchSizeAndType) {
   const auto workload = [](const ScenarioOptions& options) { return scenarios(options).at(0).workload; };
   const Workload usual = workload({.models = {"bert-base"}, .clusters = {"dgx-h100-400gbit-1024"}});
   const Workload half =
-      workload({.models = {"bert-base"}, .clusters = {"dgx-h100-400gbit-1024"}, .dtype = "bf16"});
+      workload({.models = {"bert-base"}, .clusters = {"dgx-h100-400gbit-1024"}, .model = {.dtype = "bf16"}});
   EXPECT_EQ(2 * half.bytes(), usual.bytes());
   EXPECT_LT(half.forward_seconds(), usual.forward_seconds());
-  const Workload longer =
-      workload({.models = {"bert-base"}, .clusters = {"dgx-h100-400gbit-1024"}, .sample_size = 128});
+  const Workload longer = workload(
+      {.models = {"bert-base"}, .clusters = {"dgx-h100-400gbit-1024"}, .model = {.sample_size = 128}});
   EXPECT_GT(longer.forward_seconds(), 1.5 * usual.forward_seconds());
-  const Workload fewer = workload({.models = {"bert-base"}, .clusters = {"10gbe-64"}, .batch = 8});
+  const Workload fewer = workload({.models = {"bert-base"}, .clusters = {"10gbe-64"}, .model = {.batch = 8}});
   EXPECT_LT(fewer.forward_seconds(),
             workload({.models = {"bert-base"}, .clusters = {"10gbe-64"}}).forward_seconds());
 }
@@ -116,9 +117,14 @@ TEST_F(Files, AreReadAsTheyAre) {
   EXPECT_EQ(all[0].cluster.ranks(), 3);
   EXPECT_EQ(all[0].origin, "read from " + path("job.json"));
   for (const ScenarioOptions& options :
-       {ScenarioOptions{.models = {path("job.json")}, .clusters = {path("cluster.json")}, .device = "a100"},
-        ScenarioOptions{.models = {path("job.json")}, .clusters = {path("cluster.json")}, .batch = 4},
-        ScenarioOptions{.models = {path("job.json")}, .clusters = {path("cluster.json")}, .sample_size = 4}})
+       {ScenarioOptions{
+            .models = {path("job.json")}, .clusters = {path("cluster.json")}, .model = {.device = "a100"}},
+        ScenarioOptions{
+            .models = {path("job.json")}, .clusters = {path("cluster.json")}, .model = {.batch = 4}},
+        ScenarioOptions{
+            .models = {path("job.json")}, .clusters = {path("cluster.json")}, .model = {.sample_size = 4}},
+        ScenarioOptions{
+            .models = {path("job.json")}, .clusters = {path("cluster.json")}, .model = {.dtype = "fp16"}}})
     EXPECT_THAT(refusal(options), HasSubstr("is a workload file, whose times are fixed"));
   EXPECT_THAT(refusal({.models = {path("none.json")}, .clusters = {path("cluster.json")}}),
               HasSubstr("none.json"));
@@ -130,9 +136,9 @@ TEST(Scenarios, RefuseWhatThereIsNotAndListWhatThereIs) {
   EXPECT_THAT(refusal({.models = {"resnet50"}, .clusters = {"11gbe"}, .ranks = {4}}),
               ::testing::AllOf(HasSubstr("11gbe"), HasSubstr("10gbe-64"), HasSubstr("100gbib")));
   EXPECT_THAT(refusal({.models = {"resnet50"}, .clusters = {"10gbe"}}), HasSubstr("say how many"));
-  EXPECT_THAT(refusal({.models = {"resnet50"}, .clusters = {"10gbe-64"}, .device = "h200x"}),
+  EXPECT_THAT(refusal({.models = {"resnet50"}, .clusters = {"10gbe-64"}, .model = {.device = "h200x"}}),
               ::testing::AllOf(HasSubstr("h200x"), HasSubstr("h100")));
-  EXPECT_THAT(refusal({.models = {"resnet50"}, .clusters = {"10gbe-64"}, .dtype = "fp31"}),
+  EXPECT_THAT(refusal({.models = {"resnet50"}, .clusters = {"10gbe-64"}, .model = {.dtype = "fp31"}}),
               HasSubstr("fp31"));
   EXPECT_THAT(refusal({.models = {"resnet50"}, .clusters = {"10gbe-64,"}}), HasSubstr("''"));
 }

@@ -34,23 +34,18 @@ struct SimulateArguments {
 };
 
 void run_simulate(const SimulateArguments& arguments) {
-  study::CaseOptions options{.policies = {},
-                             .fusion = {},
-                             .evaluate = arguments.evaluate,
-                             .times = {.algorithm = arguments.model.algorithm}};
-  options.evaluate.optimizer_states = arguments.model.optimizer_states;
-  options.evaluate.detail = sim::parse_detail(arguments.detail);
-  // Closed forms have names for ways on clusters; blocks, for programs.
-  if (options.evaluate.detail != sim::Detail::closed_form) {
-    if (arguments.model.algorithm != "auto") options.evaluate.program = arguments.model.algorithm;
-    options.times.algorithm = "ring";
-  }
-  options.evaluate.jobs = {.count = arguments.scenarios.jobs,
-                           .placement = sim::parse_placement(arguments.placement)};
   const PolicyChoice choice = choose_policies(arguments.policies);
-  for (const std::string& name : choice.policies) options.policies.push_back(&find_policy(name));
-  options.fusion = choice.buckets ? plan::FusionChoice(Fusion(*choice.buckets))
-                                  : plan::FusionChoice::parse(arguments.policies.fusion.value_or("usual"));
+  sim::EvaluateOptions evaluate = arguments.evaluate;
+  evaluate.optimizer_states = arguments.model.optimizer_states;
+  const study::CaseOptions options =
+      study::find_options({.policies = choice.policies,
+                           .fusion = arguments.policies.fusion.value_or("usual"),
+                           .buckets = choice.buckets,
+                           .algorithm = arguments.model.algorithm,
+                           .detail = arguments.detail,
+                           .jobs = arguments.scenarios.jobs,
+                           .placement = arguments.placement},
+                          evaluate);
   const std::vector<study::Scenario> all = scenarios(arguments.scenarios);
   if (!arguments.trace.empty())
     refuse_several("--trace writes one simulation", all.size() * options.policies.size(),

@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+
 namespace dear::sim {
 namespace {
 
@@ -12,6 +16,9 @@ std::int64_t shard(std::int64_t bytes, int shards) { return (bytes + shards - 1)
 
 Memory memory_of(const Workload& workload, const Grouping& grouping, const Residence& residence, int shards,
                  int optimizer_states) {
+  if (optimizer_states < 0)
+    throw ConfigError(
+        fmt::format("an optimiser keeps no {} values for a parameter: give 0 or more", optimizer_states));
   std::vector<std::int64_t> largest(2);  // buckets
   for (const Bucket& bucket : grouping.buckets()) {
     largest.push_back(bucket.bytes);

@@ -25,6 +25,7 @@ struct Memory {
 // Adam; a parameter of half precision has a copy in fp32 besides. Of what `residence` says to be sharded a
 // rank keeps one of so many shards; of sharded parameters and gradients, besides, the largest buckets that
 // are whole at once: two of parameters (one in use, one that is being gathered), one of gradients.
+// ConfigError for less than no states.
 Memory memory_of(const Workload& workload, const Grouping& grouping, const Residence& residence, int shards,
                  int optimizer_states);
 

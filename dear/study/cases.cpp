@@ -23,6 +23,23 @@ Cluster cluster_of_one_job(const Cluster& cluster, int jobs) {
 
 }  // namespace
 
+CaseOptions find_options(const CaseNames& names, sim::EvaluateOptions evaluate) {
+  CaseOptions options{.policies = {},
+                      .fusion = names.buckets ? plan::FusionChoice(Fusion(*names.buckets))
+                                              : plan::FusionChoice::parse(names.fusion),
+                      .evaluate = std::move(evaluate),
+                      .times = {.algorithm = names.algorithm}};
+  for (const std::string& name : names.policies) options.policies.push_back(&find_policy(name));
+  options.evaluate.detail = sim::parse_detail(names.detail);
+  options.evaluate.jobs = {.count = names.jobs, .placement = sim::parse_placement(names.placement)};
+  // Closed forms have names for ways on clusters; blocks, for programs.
+  if (options.evaluate.detail != sim::Detail::closed_form) {
+    if (names.algorithm != "auto") options.evaluate.program = names.algorithm;
+    options.times.algorithm = "ring";
+  }
+  return options;
+}
+
 std::vector<Case> simulate(const std::vector<Scenario>& scenarios, const CaseOptions& options) {
   std::vector<Case> cases;
   for (const Scenario& scenario : scenarios) {
@@ -52,6 +69,7 @@ std::string to_json(const std::vector<Case>& cases) {
                                {"ranks", one.times.ranks},
                                {"policy", one.policy->name},
                                {"fusion", one.fusion},
+                               {"buckets", one.grouping.size()},
                                {"iteration_seconds", evaluation.iteration.seconds},
                                {"compute_seconds", evaluation.compute_seconds},
                                {"exposed_communication_seconds", evaluation.exposed_communication_seconds},

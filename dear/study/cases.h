@@ -1,27 +1,18 @@
 #pragma once
 
-#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "dear/cluster/cluster.h"
 #include "dear/cost/cluster_times.h"
 #include "dear/fusion/grouping.h"
 #include "dear/plan/fusion_choice.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/sim/evaluate.h"
+#include "dear/study/scenario.h"
 #include "dear/trace/trace.h"
-#include "dear/workload/workload.h"
 
 namespace dear::study {
-
-// One job on one machine.
-struct Scenario {
-  Workload workload;
-  Cluster cluster;                // of as many ranks as take part, those of all jobs
-  std::int64_t memory_bytes = 0;  // of a rank's device; 0: not known
-  std::string origin;             // of the times: "built for rtx2080ti, 64 samples", "read from FILE"
-};
 
 struct CaseOptions {
   std::vector<const Policy*> policies;
@@ -29,6 +20,20 @@ struct CaseOptions {
   sim::EvaluateOptions evaluate;
   cost::ClusterTimesOptions times;
 };
+
+// What `dear simulate` and the package for Python let a user name.
+struct CaseNames {
+  std::vector<std::string> policies{"serial", "wfbp", "dear"};
+  std::string fusion = "usual";     // see FusionChoice
+  std::optional<ByName> buckets{};  // of a schedule file, instead of `fusion`
+  std::string algorithm =
+      "auto";  // see ClusterTimesOptions; with detail blocks, see EvaluateOptions::program
+  std::string detail = "closed-form";
+  int jobs = 1;
+  std::string placement = "spread";
+};
+// The options of these names; `evaluate` has the numbers. ConfigError for a name that there is not.
+CaseOptions find_options(const CaseNames& names, sim::EvaluateOptions evaluate);
 
 // One policy in one scenario.
 struct Case {

@@ -59,15 +59,16 @@ TEST(Cases, AreWrittenAsJson) {
   for (const auto& row : list) {
     std::vector<std::string> keys;
     for (const auto& [key, value] : row.items()) keys.push_back(key);
-    EXPECT_THAT(keys, ElementsAre("model", "cluster", "ranks", "policy", "fusion", "iteration_seconds",
-                                  "compute_seconds", "exposed_communication_seconds", "bound_seconds",
-                                  "memory_bytes"));
+    EXPECT_THAT(keys, ElementsAre("model", "cluster", "ranks", "policy", "fusion", "buckets",
+                                  "iteration_seconds", "compute_seconds", "exposed_communication_seconds",
+                                  "bound_seconds", "memory_bytes"));
   }
   EXPECT_EQ(list[1], (nlohmann::ordered_json{{"model", "two"},
                                              {"cluster", "pair"},
                                              {"ranks", 2},
                                              {"policy", "wfbp"},
                                              {"fusion", "layer"},
+                                             {"buckets", 2},
                                              {"iteration_seconds", 8.0},
                                              {"compute_seconds", 6.0},
                                              {"exposed_communication_seconds", 2.0},
@@ -82,7 +83,7 @@ TEST(Cases, SayHowSureTheyAreWhereTimesVary) {
   options.evaluate = {.jitter = 0.1, .repetitions = 5};
   const std::vector<Case> cases = simulate(scenarios, options);
   const auto list = nlohmann::json::parse(to_json(cases));
-  EXPECT_EQ(list[0].size(), 11U);
+  EXPECT_EQ(list[0].size(), 12U);
   EXPECT_EQ(list[0].at("iteration_seconds_half_width"), cases[0].evaluation.iteration.half_width_seconds);
 }
 

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dear/plan/plan.h"
+#include "dear/schedule/schedule_file.h"
+#include "dear/study/scenario.h"
+
+namespace dear::study {
+
+// What `dear plan` and the package for Python let a user name.
+struct PlanNames {
+  std::vector<std::string> policies{};  // to choose from; empty: all
+  std::string algorithm = "auto";       // see ClusterTimesOptions
+  int optimizer_states = 1;             // see sim::memory_of()
+};
+
+struct PlannedScenario {
+  const Scenario* scenario = nullptr;
+  plan::Answer answer;
+};
+
+// The scenario outlives what is returned. ConfigError for a name that there is not, and as plan::plan().
+PlannedScenario plan(const Scenario& scenario, const PlanNames& names = {});
+
+// A list of {model, cluster, ranks, rows, ...}: see docs/formats.md.
+std::string to_json(const std::vector<PlannedScenario>& planned);
+
+// The policy and the buckets to use. ConfigError where nothing fits into the memory of a rank.
+ScheduleFile schedule_of(const PlannedScenario& planned);
+
+}  // namespace dear::study

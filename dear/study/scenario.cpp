@@ -1,0 +1,109 @@
+#include "dear/study/scenario.h"
+
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/dtype.h"
+#include "dear/base/error.h"
+#include "dear/cluster/presets.h"
+#include "dear/workload/workload_file.h"
+#include "dear/zoo/device.h"
+#include "dear/zoo/make_workload.h"
+#include "dear/zoo/models.h"
+
+namespace dear::study {
+namespace {
+
+constexpr std::string_view kUsualDevice = "a100";
+constexpr int kMostRanks = 1 << 30;
+
+struct Job {
+  Workload workload;
+  std::int64_t memory_bytes = 0;
+  std::string origin;
+};
+
+// One that is there, or, so that it is missed by its name, one that cannot be anything else.
+bool is_file(const std::string& text) {
+  std::error_code ignored;
+  return text.ends_with(".json") || std::filesystem::is_regular_file(text, ignored);
+}
+
+std::string device_for(const ModelOptions& options, const zoo::Model& model, const Cluster& cluster) {
+  if (!options.device.empty()) return options.device;
+  if (!cluster.device.empty()) return cluster.device;
+  return std::string(model.measured ? model.measured->device : kUsualDevice);
+}
+
+void refuse_options_of_names(const std::string& what, const ModelOptions& options) {
+  if (!options.device.empty() || options.batch != 0 || options.sample_size != 0 || !options.dtype.empty())
+    throw ConfigError(
+        fmt::format("{}, whose times are fixed: device, batch, size and dtype are for models by name", what));
+}
+
+Job job_by_name(const std::string& name, const ModelOptions& options, const Cluster& cluster) {
+  const zoo::Model& model = zoo::find_model(name);
+  const zoo::Device& device = zoo::find_device(device_for(options, model, cluster));
+  const std::int64_t batch = options.batch != 0 ? options.batch : model.batch;
+  const DType dtype = options.dtype.empty() ? model.dtype : parse_dtype(options.dtype);
+  Workload workload =
+      zoo::make_workload(model, device, {.batch = batch, .size = options.sample_size, .dtype = dtype});
+  const bool measured = model.measured && model.measured->device == device.name && dtype == DType::f32;
+  return {.workload = std::move(workload),
+          .memory_bytes = device.memory_bytes,
+          .origin = fmt::format("{} samples a rank on {} in {}, {}", batch, device.name, name_of(dtype),
+                                measured ? "scaled to a measured iteration" : "by its roofline")};
+}
+
+Job job_of(const ModelName& model, const ModelOptions& options, const Cluster& cluster) {
+  if (const auto* const workload = std::get_if<Workload>(&model)) {
+    refuse_options_of_names(fmt::format("'{}' is a workload", workload->name), options);
+    return {.workload = *workload, .origin = "given as a workload"};
+  }
+  const std::string& text = std::get<std::string>(model);
+  if (is_file(text)) {
+    refuse_options_of_names(fmt::format("'{}' is a workload file", text), options);
+    return {.workload = read_workload(text), .origin = "read from " + text};
+  }
+  return job_by_name(text, options, cluster);
+}
+
+std::optional<int> all_ranks(const std::optional<int>& ranks, int jobs) {
+  if (!ranks) return std::nullopt;
+  if (*ranks > kMostRanks / jobs)
+    throw ConfigError(
+        fmt::format("{} jobs of {} ranks are too many: {} ranks at most", jobs, *ranks, kMostRanks));
+  return *ranks * jobs;
+}
+
+}  // namespace
+
+std::vector<Scenario> scenarios(const ScenarioOptions& options) {
+  if (options.jobs < 1) throw ConfigError(fmt::format("there cannot be {} jobs: one at least", options.jobs));
+  std::vector<std::optional<int>> sizes(options.ranks.begin(), options.ranks.end());
+  if (sizes.empty()) sizes.emplace_back();
+  std::vector<Scenario> all;
+  for (const ModelName& model : options.models) {
+    for (const std::string& text : options.clusters) {
+      for (const std::optional<int>& ranks : sizes) {
+        const Cluster cluster = find_cluster(text, all_ranks(ranks, options.jobs));
+        auto [workload, memory_bytes, origin] = job_of(model, options.model, cluster);
+        all.push_back({.workload = std::move(workload),
+                       .cluster = cluster,
+                       .memory_bytes = memory_bytes,
+                       .origin = std::move(origin)});
+      }
+    }
+  }
+  return all;
+}
+
+Workload find_workload(const ModelName& model, const ModelOptions& options) {
+  return job_of(model, options, Cluster{}).workload;
+}
+
+}  // namespace dear::study

@@ -1,0 +1,147 @@
+#include "dear/trace/timeline.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/base/units.h"
+#include "dear/drawing/svg.h"
+
+namespace dear {
+namespace {
+
+using drawing::Anchor;
+using drawing::kColours;
+using drawing::Svg;
+
+constexpr double kMargin = 16;
+constexpr double kHead = 86;  // title, network and legend
+constexpr double kLabels = 110;
+constexpr double kField = 820;
+constexpr double kRow = 26;
+constexpr double kFoot = 30;  // scale
+
+struct Kind {
+  std::string_view name;
+  std::string_view colour;
+};
+
+// By Activity.
+constexpr std::array<Kind, 6> kKinds{{{"forward", kColours[0]},
+                                      {"backward", kColours[2]},
+                                      {"update", kColours[3]},
+                                      {"communication", kColours[4]},
+                                      {"wait", "#cccccc"},
+                                      {"other", kColours[7]}}};
+
+const Kind& kind_of(const Span& span) { return kKinds[static_cast<std::size_t>(span.activity)]; }
+
+std::vector<const Span*> chosen(const Trace& trace, const TimelineOptions& options) {
+  const std::int64_t end = options.iterations > 0 ? options.first_iteration + options.iterations
+                                                  : std::numeric_limits<std::int64_t>::max();
+  std::vector<const Span*> spans;
+  for (const Span& span : trace.spans) {
+    if (span.iteration >= std::max<std::int64_t>(options.first_iteration, 0) && span.iteration < end)
+      spans.push_back(&span);
+  }
+  if (spans.empty())
+    throw ConfigError(fmt::format("there is nothing to draw of iteration {} and those after it in '{}'",
+                                  options.first_iteration, trace.title));
+  return spans;
+}
+
+using Rows = std::map<std::pair<int, std::string>, double>;  // the top of each rank's lanes
+
+// Ranks one below the other, their lanes in the order in which they first do something.
+Rows rows_of(const std::vector<const Span*>& spans) {
+  std::map<int, std::vector<const Span*>> lanes;
+  for (const Span* span : spans) {
+    std::vector<const Span*>& known = lanes[span->rank];
+    const auto same = [span](const Span* other) { return other->lane == span->lane; };
+    if (const auto found = std::find_if(known.begin(), known.end(), same); found == known.end()) {
+      known.push_back(span);
+    } else if (span->begin_seconds < (*found)->begin_seconds) {
+      *found = span;
+    }
+  }
+  Rows rows;
+  for (auto& [rank, known] : lanes) {
+    std::sort(known.begin(), known.end(),
+              [](const Span* a, const Span* b) { return a->begin_seconds < b->begin_seconds; });
+    for (const Span* span : known) {
+      const double top = kHead + kRow * static_cast<double>(rows.size());
+      rows[{rank, span->lane}] = top;
+    }
+  }
+  return rows;
+}
+
+void draw_legend(const std::vector<const Span*>& spans, Svg& svg) {
+  double x = kMargin;
+  for (const Kind& kind : kKinds) {
+    const auto is = [&kind](const Span* span) { return &kind_of(*span) == &kind; };
+    if (std::none_of(spans.begin(), spans.end(), is)) continue;
+    svg.rectangle(x, 56, 18, 13, kind.colour);
+    svg.text(x + 24, 67, kind.name);
+    x += 48 + 7.5 * static_cast<double>(kind.name.size());
+  }
+}
+
+// A round length of time that is about a sixth of the whole.
+double tick_of(double seconds) {
+  const double rough = std::max(seconds, 1e-9) / 6;
+  const double power = std::pow(10, std::floor(std::log10(rough)));
+  for (const double digit : {1.0, 2.0, 5.0})
+    if (digit * power >= rough) return digit * power;
+  return 10 * power;
+}
+
+}  // namespace
+
+std::string timeline(const Trace& trace, const TimelineOptions& options) {
+  const std::vector<const Span*> spans = chosen(trace, options);
+  double begin = spans.front()->begin_seconds;
+  double end = spans.front()->end_seconds;
+  for (const Span* span : spans) {
+    begin = std::min(begin, span->begin_seconds);
+    end = std::max(end, span->end_seconds);
+  }
+  const Rows rows = rows_of(spans);
+  const double bottom = kHead + kRow * static_cast<double>(rows.size());
+  const double left = kMargin + kLabels;
+  const double scale = end > begin ? kField / (end - begin) : 0;
+  Svg svg(left + kField + kMargin, bottom + kFoot, trace.title);
+  svg.text(kMargin, 26, trace.title, {.size = 15});
+  svg.text(kMargin, 44, trace.network, {.size = 12, .colour = "#555555"});
+  draw_legend(spans, svg);
+  const bool several = rows.begin()->first.first != rows.rbegin()->first.first;
+  for (const auto& [row, top] : rows) {
+    const std::string label = several ? fmt::format("{} {}", row.first, row.second) : row.second;
+    svg.text(left - 8, top + 16, label, {.anchor = Anchor::end, .size = 12});
+  }
+  for (const Span* span : spans) {
+    const double length = (span->end_seconds - span->begin_seconds) * scale;
+    svg.rectangle(left + (span->begin_seconds - begin) * scale, rows.at({span->rank, span->lane}) + 3,
+                  std::max(length - 0.3, 0.2), kRow - 6, kind_of(*span).colour,  // neighbours stay apart
+                  fmt::format("{}, iteration {}: {}", span->name, span->iteration,
+                              format_seconds(span->end_seconds - span->begin_seconds)));
+  }
+  svg.line(left, bottom, left + kField, bottom, "#888888");
+  const double tick = tick_of(end - begin);
+  for (int i = 0; i * tick * scale <= kField && scale > 0; ++i) {
+    const double x = left + i * tick * scale;
+    svg.line(x, bottom, x, bottom + 4, "#888888");
+    svg.text(x, bottom + 18, format_seconds(i * tick), {.anchor = Anchor::middle, .size = 12});
+  }
+  return std::move(svg).finish();
+}
+
+}  // namespace dear
