@@ -67,7 +67,8 @@ function(dear_header name header options)
 endfunction()
 
 # dear_module(NAME ...): a library that is loaded at run time (dear/base/module.h), libdear_NAME.so. It holds the folders
-# it uses, and shows nothing of them. INTERNAL ones are not installed.
+# it uses, and shows nothing of them. INTERNAL ones are not installed. What is installed is a part of the package for
+# Python too, there in the folder lib/dear of the package.
 set(DEAR_MODULE_DIRECTORY ${CMAKE_BINARY_DIR}/modules)
 function(dear_module name)
   cmake_parse_arguments(ARG "INTERNAL" "" "SOURCES;USES;LIBRARIES" ${ARGN})
@@ -80,6 +81,8 @@ function(dear_module name)
   endforeach()
   if(NOT ARG_INTERNAL)
     install(TARGETS dear_${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dear)
+    install(TARGETS dear_${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dear COMPONENT python EXCLUDE_FROM_ALL)
+    set_target_properties(dear_${name} PROPERTIES INSTALL_RPATH "$ORIGIN/..")  # of the package: its copy of fmt
   endif()
 endfunction()
 

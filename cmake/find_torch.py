@@ -5,32 +5,59 @@ the one demanded, prints on standard error what this python has instead, to stan
 Imports nothing of PyTorch, which would take seconds.
 """
 
+import importlib.machinery
 import importlib.util
 import pathlib
 import re
+import site
 import sys
+import sysconfig
 
 LEAST = (2, 9)
 
 
-def main() -> None:
+class NotFound(Exception):
+    """What a python has instead of a PyTorch that DeAR can use."""
+
+
+def spec_of_torch() -> importlib.machinery.ModuleSpec | None:
+    """Also where pip isolates a build: it hides the packages that are installed, among them the PyTorch to build with."""
     spec = importlib.util.find_spec("torch")
+    if spec is not None:
+        return spec
+    for folder in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()}:
+        site.addsitedir(folder)
+    return importlib.util.find_spec("torch")
+
+
+def find(demanded: str | None = None) -> tuple[pathlib.Path, str]:
+    """The folder and the version of PyTorch; NotFound where it is missing or not of the release that is demanded."""
+    spec = spec_of_torch()
     if spec is None or spec.origin is None:
-        sys.exit("has no PyTorch")
+        raise NotFound("has no PyTorch")
     folder = pathlib.Path(spec.origin).resolve().parent
     try:
         version = re.search(r"__version__ = '([^']+)'", (folder / "version.py").read_text())[1]
         release = tuple(int(part) for part in version.split(".")[:2])
     except (OSError, TypeError, ValueError):
-        sys.exit(f"has a PyTorch in {folder} that does not say its version")
+        raise NotFound(f"has a PyTorch in {folder} that does not say its version") from None
     if release < LEAST:
-        sys.exit(f"has PyTorch {version}, and DeAR needs {LEAST[0]}.{LEAST[1]} or later")
-    if len(sys.argv) > 1 and release != tuple(int(part) for part in sys.argv[1].split(".")):
-        sys.exit(f"has PyTorch {version}, and this DeAR was compiled with {sys.argv[1]}")
+        raise NotFound(f"has PyTorch {version}, and DeAR needs {LEAST[0]}.{LEAST[1]} or later")
+    if demanded is not None and release != tuple(int(part) for part in demanded.split(".")):
+        raise NotFound(f"has PyTorch {version}, and this DeAR was compiled with {demanded}")
     for library in ("torch", "torch_cpu", "c10"):
         if not (folder / "lib" / f"lib{library}.so").exists():
-            sys.exit(f"has PyTorch {version} without {folder}/lib/lib{library}.so")
+            raise NotFound(f"has PyTorch {version} without {folder}/lib/lib{library}.so")
+    return folder, version
+
+
+def main() -> None:
+    try:
+        folder, version = find(*sys.argv[1:2])
+    except NotFound as missing:
+        sys.exit(str(missing))
     print(f"{folder}|{version}", end="")
 
 
-main()
+if __name__ == "__main__":
+    main()

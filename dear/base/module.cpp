@@ -33,6 +33,14 @@ constexpr bool kWithSanitizer = __has_feature(address_sanitizer) || __has_featur
 constexpr bool kWithSanitizer = false;
 #endif
 
+// Of the program, or of the shared library that this code is a part of, as the package for Python.
+fs::path own_file() {
+  Dl_info info{};
+  return dladdr(reinterpret_cast<const void*>(&file_of), &info) != 0 && info.dli_fname != nullptr
+             ? fs::path(info.dli_fname)
+             : fs::path();
+}
+
 std::string last_error() {
   const char* text = dlerror();
   return text != nullptr ? text : "no reason given";
@@ -42,6 +50,8 @@ std::string last_error() {
 
 std::vector<std::string> Module::directories() {
   std::vector<std::string> found;
+  if (const fs::path file = own_file(); file.extension() == ".so")
+    found.push_back((file.parent_path() / DEAR_MODULE_LIBDIR / "dear").string());
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   if (!error) {

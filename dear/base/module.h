@@ -30,8 +30,9 @@ class Module {
   // Whether the file of the module exists. The library that it needs may still be missing.
   static bool exists(const std::string& name);
 
-  // Directories that are searched for modules, in this order: ../lib/dear relative to the program (an
-  // installed command), the build tree, the installation directory.
+  // Directories that are searched for modules, in this order: lib/dear beside the shared library that DeAR is
+  // a part of (the package for Python), ../lib/dear relative to the program (an installed command), the build
+  // tree, the installation directory.
   static std::vector<std::string> directories();
 
   // The function of this name. ConfigError if the module has none.

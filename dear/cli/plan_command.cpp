@@ -60,16 +60,16 @@ void write_schedule(const study::PlannedScenario& planned, const std::string& pa
 }
 
 void run_plan(const PlanArguments& arguments) {
+  const plan::Options options = study::find_options({.policies = arguments.policies,
+                                                     .algorithm = arguments.model.algorithm,
+                                                     .optimizer_states = arguments.model.optimizer_states});
   const std::vector<study::Scenario> all = scenarios(arguments.scenarios);
   if (!arguments.schedule.empty())
     refuse_several("--schedule writes one schedule", all.size(), "--model, --cluster and number of --ranks");
-  const study::PlanNames names{.policies = arguments.policies,
-                               .algorithm = arguments.model.algorithm,
-                               .optimizer_states = arguments.model.optimizer_states};
   std::vector<study::PlannedScenario> planned;
   print_scenarios(all);
   for (const study::Scenario& scenario : all) {
-    planned.push_back(study::plan(scenario, names));
+    planned.push_back(study::plan(scenario, options));
     fmt::print("\n{} on {}, {} ranks\n\n", scenario.workload.name, scenario.cluster.name,
                scenario.cluster.ranks());
     print(planned.back().answer);

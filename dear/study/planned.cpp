@@ -51,12 +51,15 @@ nlohmann::ordered_json json_of(const PlannedScenario& planned) {
 
 }  // namespace
 
-PlannedScenario plan(const Scenario& scenario, const PlanNames& names) {
-  plan::Options options{.policies = {},
-                        .evaluate = {.optimizer_states = names.optimizer_states},
-                        .times = {.algorithm = names.algorithm},
-                        .memory_bytes = scenario.memory_bytes};
+plan::Options find_options(const PlanNames& names) {
+  plan::Options options{.evaluate = {.optimizer_states = names.optimizer_states},
+                        .times = {.algorithm = names.algorithm}};
   for (const std::string& name : names.policies) options.policies.push_back(&find_policy(name));
+  return options;
+}
+
+PlannedScenario plan(const Scenario& scenario, plan::Options options) {
+  options.memory_bytes = scenario.memory_bytes;
   return {.scenario = &scenario, .answer = plan::plan(scenario.workload, scenario.cluster, options)};
 }
 

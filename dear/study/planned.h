@@ -21,8 +21,12 @@ struct PlannedScenario {
   plan::Answer answer;
 };
 
-// The scenario outlives what is returned. ConfigError for a name that there is not, and as plan::plan().
-PlannedScenario plan(const Scenario& scenario, const PlanNames& names = {});
+// ConfigError for a name that there is not.
+plan::Options find_options(const PlanNames& names);
+
+// With the memory that the scenario knows. The scenario outlives what is returned. ConfigError as
+// plan::plan().
+PlannedScenario plan(const Scenario& scenario, plan::Options options);
 
 // A list of {model, cluster, ranks, rows, ...}: see docs/formats.md.
 std::string to_json(const std::vector<PlannedScenario>& planned);

@@ -7,7 +7,8 @@ from ._version import __version__, torch_release
 
 _torch_release.check(torch.__version__, torch_release)
 
-from ._C import (  # noqa: E402  (the check says more than the loader would)
+# The check says more than the loader of the extension module would.
+from ._C import (
     ConfigError,
     Error,
     Group,
@@ -18,21 +19,49 @@ from ._C import (  # noqa: E402  (the check says more than the loader would)
     init,
     training_policies,
 )
-from ._distribute import DataParallel, distribute  # noqa: E402
-from ._trace import Trace  # noqa: E402
+from ._distribute import DataParallel, distribute
+from ._planning import (
+    Case,
+    Plan,
+    PlanRow,
+    Sensitivity,
+    Simulation,
+    Timeline,
+    clusters,
+    models,
+    plan,
+    policies,
+    simulate,
+)
+from ._trace import Trace
+from ._workload import Layer, Tensor, Workload
 
 __all__ = [
+    "Case",
     "ConfigError",
     "DataParallel",
     "Error",
     "Group",
+    "Layer",
     "MismatchError",
+    "Plan",
+    "PlanRow",
     "ScheduleError",
+    "Sensitivity",
+    "Simulation",
+    "Tensor",
+    "Timeline",
     "TimeoutError",
     "Trace",
     "TransportError",
+    "Workload",
     "__version__",
+    "clusters",
     "distribute",
     "init",
+    "models",
+    "plan",
+    "policies",
+    "simulate",
     "training_policies",
 ]

@@ -126,9 +126,7 @@ class DataParallel(nn.Module):
             profile_steps=profile_steps,
             record_trace=record_trace,
         )
-        self.__dict__.update(
-            module=module, optimizer=optimizer, _open=training, _group=group, _policy=policy
-        )
+        self.__dict__.update(module=module, optimizer=optimizer, _open=training, _group=group, _policy=policy)
         _optimizer.adopt(optimizer, self)
         if group.size > 1:
             _raw_reads.install()
@@ -326,12 +324,16 @@ def _require_usable(module: Any, optimizer: Any, buffers: str) -> None:
     if not isinstance(optimizer, Optimizer):
         raise _C.ConfigError(f"the optimiser is a {type(optimizer).__name__}: pass a torch.optim.Optimizer")
     if isinstance(optimizer, _optimizer.Distributed):
-        raise _C.ConfigError("the optimiser trains with another DataParallel: close() that, or make a new optimiser")
+        raise _C.ConfigError(
+            "the optimiser trains with another DataParallel: close() that, or make a new optimiser"
+        )
     if buffers not in _BUFFERS:
         raise _C.ConfigError(f"buffers={buffers!r}: there are 'synchronize' and 'construction'")
     for name, parameter in module.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
-            raise _C.ConfigError(f"parameter '{name}' has no shape yet: run one forward pass before distribute()")
+            raise _C.ConfigError(
+                f"parameter '{name}' has no shape yet: run one forward pass before distribute()"
+            )
         if type(parameter.data) is not torch.Tensor:
             raise _C.ConfigError(
                 f"parameter '{name}' is a {type(parameter.data).__name__}, and its memory cannot be moved into "

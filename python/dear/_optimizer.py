@@ -142,9 +142,7 @@ class Twin:
 
     def has_current_options(self) -> bool:
         mine, theirs = self._twin.param_groups, self._groups()
-        return len(mine) == len(theirs) and all(
-            _same(_options(a), _options(b)) for a, b in zip(mine, theirs)
-        )
+        return len(mine) == len(theirs) and all(_same(_options(a), _options(b)) for a, b in zip(mine, theirs))
 
     def step(self, by_group: list[list[torch.Tensor]]) -> None:
         for group, tensors in zip(self._twin.param_groups, by_group):
@@ -240,12 +238,15 @@ class Distributed(Optimizer):
 
     _dear: Any  # dear.DataParallel, by a weak reference
     _dear_class: type[Optimizer]
+    state: defaultdict[Any, Any]
 
     def _dear_training(self) -> Any:
         """The engine; ConfigError when the DataParallel was closed."""
         parallel = self._dear()
         if parallel is None:
-            raise ConfigError("the DataParallel of this optimiser is gone: keep the model that distribute() returned")
+            raise ConfigError(
+                "the DataParallel of this optimiser is gone: keep the model that distribute() returned"
+            )
         return parallel._training
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
@@ -321,7 +322,7 @@ def adopt(optimizer: Optimizer, parallel: Any) -> None:
     scheduled = optimizer.__dict__.pop("step", None)  # a scheduler wraps the step of the class it found
     optimizer._dear = weakref.ref(parallel)  # type: ignore[attr-defined]
     optimizer._dear_class = type(optimizer)  # type: ignore[attr-defined]
-    optimizer.__class__ = _subclass(type(optimizer))
+    optimizer.__class__ = _subclass(type(optimizer))  # type: ignore[arg-type]
     if scheduled is not None:
         _count_calls(optimizer)
 

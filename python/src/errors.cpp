@@ -1,9 +1,9 @@
-#include "python/src/parts.h"
 #include <exception>
 
 #include <torch/csrc/utils/pybind.h>
 
 #include "dear/base/error.h"
+#include "python/src/parts.h"
 
 namespace dear::python {
 namespace {

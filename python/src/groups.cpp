@@ -1,4 +1,3 @@
-#include "python/src/parts.h"
 #include <chrono>
 #include <memory>
 #include <string>
@@ -13,6 +12,7 @@
 #include "dear/collective/group.h"
 #include "dear/collective/single.h"
 #include "dear/host/host_key.h"
+#include "python/src/parts.h"
 
 namespace dear::python {
 namespace {

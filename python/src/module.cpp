@@ -1,6 +1,6 @@
-#include "python/src/parts.h"
-
 #include <torch/csrc/utils/pybind.h>
+
+#include "python/src/parts.h"
 
 PYBIND11_MODULE(_C, module) {
   module.doc() = "The C++ side of the package dear.";

@@ -1,7 +1,182 @@
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <pybind11/stl.h>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/utils/pybind.h>
+
+#include "dear/base/units.h"
+#include "dear/cluster/presets.h"
+#include "dear/schedule/schedule_file.h"
+#include "dear/study/cases.h"
+#include "dear/study/planned.h"
+#include "dear/study/scenario.h"
+#include "dear/trace/chrome.h"
+#include "dear/trace/timeline.h"
+#include "dear/workload/workload_file.h"
+#include "dear/zoo/models.h"
 #include "python/src/parts.h"
 
 namespace dear::python {
+namespace {
 
-void bind_planning(py::module_& /*module*/) {}
+// Cases point to their scenarios, so it stays where it is made.
+class Simulation {
+ public:
+  Simulation(const study::ScenarioOptions& scenarios, const study::CaseNames& names,
+             const sim::EvaluateOptions& evaluate)
+      : scenarios_(study::scenarios(scenarios)),
+        cases_(study::simulate(scenarios_, study::find_options(names, evaluate))) {}
+  Simulation(const Simulation&) = delete;
+  Simulation& operator=(const Simulation&) = delete;
+
+  [[nodiscard]] std::string to_json() const { return study::to_json(cases_); }
+  [[nodiscard]] std::string plot() const { return study::plot(cases_, "Iteration times, simulated"); }
+  [[nodiscard]] std::string timeline(std::size_t index, std::int64_t first, std::int64_t count) const {
+    return dear::timeline(study::trace_of(cases_.at(index)), {.first_iteration = first, .iterations = count});
+  }
+  [[nodiscard]] std::string trace(std::size_t index) const {
+    return to_chrome_json(study::trace_of(cases_.at(index)));
+  }
+
+ private:
+  std::vector<study::Scenario> scenarios_;
+  std::vector<study::Case> cases_;
+};
+
+class Plan {
+ public:
+  Plan(const study::ScenarioOptions& scenarios, const study::PlanNames& names)
+      : scenario_(study::scenarios(scenarios).at(0)),
+        planned_(study::plan(scenario_, study::find_options(names))) {}
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  [[nodiscard]] std::string to_json() const { return study::to_json({planned_}); }
+  [[nodiscard]] std::string schedule() const { return dear::to_json(study::schedule_of(planned_)); }
+
+ private:
+  study::Scenario scenario_;
+  study::PlannedScenario planned_;
+};
+
+using Released = py::call_guard<py::gil_scoped_release>;
+
+std::unique_ptr<Simulation> simulate(std::vector<study::ModelName> models, std::vector<std::string> clusters,
+                                     std::vector<int> ranks, const study::ModelOptions& model,
+                                     const study::CaseNames& names, const sim::EvaluateOptions& evaluate) {
+  return std::make_unique<Simulation>(study::ScenarioOptions{.models = std::move(models),
+                                                             .clusters = std::move(clusters),
+                                                             .ranks = std::move(ranks),
+                                                             .jobs = names.jobs,
+                                                             .model = model},
+                                      names, evaluate);
+}
+
+std::unique_ptr<Plan> plan(study::ModelName model, std::string cluster, std::optional<int> ranks,
+                           const study::ModelOptions& options, const study::PlanNames& names) {
+  study::ScenarioOptions scenarios{
+      .models = {std::move(model)}, .clusters = {std::move(cluster)}, .model = options};
+  if (ranks) scenarios.ranks.push_back(*ranks);
+  return std::make_unique<Plan>(scenarios, names);
+}
+
+void take_schedule(study::CaseNames& names, const std::string& path) {
+  ScheduleFile file = read_schedule_file(path);
+  names.policies = {std::move(file.policy)};
+  names.buckets = std::move(file.buckets);
+}
+
+void bind_options(py::module_& module) {
+  py::class_<study::ModelOptions>(module, "ModelOptions")
+      .def(py::init([](std::string device, std::int64_t batch, std::int64_t size, std::string dtype) {
+             return study::ModelOptions{
+                 .device = std::move(device), .batch = batch, .sample_size = size, .dtype = std::move(dtype)};
+           }),
+           py::kw_only(), py::arg("device"), py::arg("batch"), py::arg("size"), py::arg("dtype"));
+  py::class_<study::CaseNames>(module, "CaseNames")
+      .def(py::init([](std::vector<std::string> policies, std::string fusion, std::string algorithm,
+                       std::string detail, int jobs, std::string placement) {
+             return study::CaseNames{.policies = std::move(policies),
+                                     .fusion = std::move(fusion),
+                                     .algorithm = std::move(algorithm),
+                                     .detail = std::move(detail),
+                                     .jobs = jobs,
+                                     .placement = std::move(placement)};
+           }),
+           py::kw_only(), py::arg("policies"), py::arg("fusion"), py::arg("algorithm"), py::arg("detail"),
+           py::arg("jobs"), py::arg("placement"))
+      .def("take_schedule", &take_schedule, py::arg("path"),
+           "Policy and buckets of a schedule file, instead of `policies` and `fusion`.")
+      .def_property_readonly("policies", [](const study::CaseNames& self) { return self.policies; });
+  py::class_<sim::EvaluateOptions>(module, "EvaluateOptions")
+      .def(py::init([](std::int64_t iterations, double jitter, int repetitions, std::uint64_t seed,
+                       int optimizer_states) {
+             return sim::EvaluateOptions{.iterations = iterations,
+                                         .jitter = jitter,
+                                         .repetitions = repetitions,
+                                         .seed = seed,
+                                         .optimizer_states = optimizer_states};
+           }),
+           py::kw_only(), py::arg("iterations"), py::arg("jitter"), py::arg("repetitions"), py::arg("seed"),
+           py::arg("optimizer_states"));
+  py::class_<study::PlanNames>(module, "PlanNames")
+      .def(py::init([](std::vector<std::string> policies, std::string algorithm, int optimizer_states) {
+             return study::PlanNames{.policies = std::move(policies),
+                                     .algorithm = std::move(algorithm),
+                                     .optimizer_states = optimizer_states};
+           }),
+           py::kw_only(), py::arg("policies"), py::arg("algorithm"), py::arg("optimizer_states"));
+}
+
+}  // namespace
+
+void bind_planning(py::module_& module) {
+  py::class_<Workload>(module, "Workload", "A job as the simulator sees it; dear.Workload is what users get.")
+      .def_static(
+          "from_json",
+          [](const std::string& text, const std::string& source) { return parse_workload(text, source); },
+          py::arg("text"), py::arg("source"), Released(),
+          "Of the text of a workload file (docs/formats.md). ConfigError names `source` and the field.")
+      .def(
+          "to_json", [](const Workload& self) { return to_json(self); }, Released())
+      .def_property_readonly("bytes", &Workload::bytes);
+  bind_options(module);
+  py::class_<Simulation>(module, "Simulation", "What simulate() returns.")
+      .def("to_json", &Simulation::to_json, Released(), "What `dear simulate --json` writes.")
+      .def("plot", &Simulation::plot, Released(), "SVG, as `dear simulate --plot` draws it.")
+      .def("timeline", &Simulation::timeline, py::arg("case"), py::arg("first_iteration"),
+           py::arg("iterations"), Released(), "SVG of the lanes of rank 0 in one case.")
+      .def("trace", &Simulation::trace, py::arg("case"), Released(), "What `dear simulate --trace` writes.");
+  py::class_<Plan>(module, "Plan", "What plan() returns.")
+      .def("to_json", &Plan::to_json, Released(), "What `dear plan --json` writes.")
+      .def("schedule", &Plan::schedule, Released(), "What `dear plan --schedule` writes.");
+  module.def("simulate", &simulate, py::kw_only(), py::arg("models"), py::arg("clusters"), py::arg("ranks"),
+             py::arg("model_options"), py::arg("names"), py::arg("evaluate"), Released());
+  module.def("plan", &plan, py::kw_only(), py::arg("model"), py::arg("cluster"), py::arg("ranks"),
+             py::arg("model_options"), py::arg("names"), Released());
+  module.def("find_workload", &study::find_workload, py::arg("model"), py::arg("options"), Released(),
+             "The workload of a model by name, or of a workload file.");
+  module.def("format_seconds", &format_seconds, py::arg("seconds"), "\"71.1 ms\", as the command prints it.");
+  module.def("format_bytes", &format_bytes, py::arg("bytes"), "\"97.5 MiB\", as the command prints it.");
+  module.def("models", [] {
+    std::vector<std::string> names;
+    for (const zoo::Model& model : zoo::models()) names.emplace_back(model.name);
+    return names;
+  });
+  module.def("clusters", [] {
+    std::vector<std::string> names;
+    for (const ClusterPreset& preset : clusters()) names.push_back(preset.cluster.name);
+    return names;
+  });
+  module.def("policies", [] {
+    std::vector<std::string> names;
+    for (const Policy& policy : policies()) names.emplace_back(policy.name);
+    return names;
+  });
+}
 
 }  // namespace dear::python

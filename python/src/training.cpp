@@ -1,6 +1,5 @@
 // DataParallel for Python: dear._C.Training, on which dear.DataParallel stands.
 
-#include "python/src/parts.h"
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "dear/train/data_parallel.h"
 #include "dear/train/operator_observer.h"
 #include "dear/workload/workload_file.h"
+#include "python/src/parts.h"
 
 namespace dear::python {
 namespace {

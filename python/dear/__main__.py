@@ -1,0 +1,5 @@
+"""python -m dear: the command `dear`."""
+
+from dear_command import main
+
+main()

@@ -1,0 +1,5 @@
+"""What CMake writes for a build."""
+
+__version__: str
+torch_release: str
+"""Of PyTorch that the extension module was compiled with: "2.13"."""
