@@ -1,7 +1,7 @@
 #include "dear/collective/exchange.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cstdint>
 
 #include <fmt/format.h>
 
@@ -11,31 +11,48 @@
 namespace dear {
 namespace {
 
-// A cache line: with blocks of whole lines, shard r of the gathered vector is block r.
-
-// Gathers one block of `block` bytes (a multiple of a line) from every rank.
-Buffer gather_blocks(const Group& group, const void* mine, std::int64_t bytes, std::int64_t block) {
+// Gathers `mine`, of at most `block` bytes, from every rank: rank r's lies in block r. A block is of whole
+// cache lines, so that block r is shard r of the gathered vector.
+Buffer gather_blocks(const Group& group, std::span<const std::byte> mine, std::int64_t block) {
   Buffer buffer = group.allocate(block * group.size());
-  if (bytes > 0) {
-    std::memcpy(buffer.data() + block * group.rank(), mine, static_cast<std::size_t>(bytes));
-  }
+  std::copy(mine.begin(), mine.end(), buffer.data() + block * group.rank());
   group.all_gather({.buffer = buffer, .count = block * group.size(), .dtype = DType::u8}).wait();
   return buffer;
 }
 
+[[noreturn]] void refuse(const std::string& thing, std::size_t rank, const std::vector<std::string>& texts) {
+  throw MismatchError(fmt::format(
+      "the ranks disagree on the {}: rank {} has \"{}\", rank 0 has \"{}\"; give every rank the same", thing,
+      rank, texts[rank], texts[0]));
+}
+
 }  // namespace
 
-std::vector<std::string> all_gather_text(const Group& group, const std::string& text) {
-  const auto length = static_cast<std::int64_t>(text.size());
-  const Buffer gathered_lengths = gather_blocks(group, &length, sizeof length, kCacheLineBytes);
-  std::vector<std::int64_t> lengths(static_cast<std::size_t>(group.size()));
-  for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
-    std::memcpy(&lengths[rank], gathered_lengths.data() + kCacheLineBytes * static_cast<std::int64_t>(rank),
-                sizeof length);
+namespace collective {
+
+std::vector<std::byte> all_gather_bytes(const Group& group, std::span<const std::byte> mine) {
+  const std::int64_t block = whole_cache_lines(static_cast<std::int64_t>(mine.size()));
+  const Buffer gathered = gather_blocks(group, mine, block);
+  std::vector<std::byte> all;
+  all.reserve(mine.size() * static_cast<std::size_t>(group.size()));
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const std::byte* begin = gathered.data() + block * rank;
+    all.insert(all.end(), begin, begin + mine.size());
   }
-  const std::int64_t longest = *std::max_element(lengths.begin(), lengths.end());
-  const std::int64_t block = whole_cache_lines(longest);
-  const Buffer gathered = gather_blocks(group, text.data(), length, block);
+  return all;
+}
+
+void throw_disagreement(const Group& group, const std::string& thing, int rank, const std::string& mine) {
+  refuse(thing, static_cast<std::size_t>(rank), all_gather_text(group, mine));
+}
+
+}  // namespace collective
+
+std::vector<std::string> all_gather_text(const Group& group, const std::string& text) {
+  const std::vector<std::int64_t> lengths =
+      collective::all_gather_values(group, static_cast<std::int64_t>(text.size()));
+  const std::int64_t block = whole_cache_lines(*std::max_element(lengths.begin(), lengths.end()));
+  const Buffer gathered = gather_blocks(group, std::as_bytes(std::span(text)), block);
   std::vector<std::string> texts;
   texts.reserve(lengths.size());
   for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
@@ -46,14 +63,10 @@ std::vector<std::string> all_gather_text(const Group& group, const std::string& 
   return texts;
 }
 
-void agree(const Group& group, const std::string& thing, const std::string& value) {
-  const std::vector<std::string> values = all_gather_text(group, value);
-  const auto other =
-      std::find_if(values.begin(), values.end(), [&](const auto& one) { return one != values[0]; });
-  if (other != values.end()) {
-    throw MismatchError(fmt::format(
-        "the ranks disagree on the {}: rank {} has \"{}\", rank 0 has \"{}\"; give every rank the same",
-        thing, other - values.begin(), *other, values[0]));
+void agree(const Group& group, const std::string& thing, const std::string& text) {
+  const std::vector<std::string> texts = all_gather_text(group, text);
+  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] != texts[0]) refuse(thing, rank, texts);
   }
 }
 

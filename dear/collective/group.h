@@ -116,7 +116,7 @@ class Group {
 
  private:
   class Lane;
-  enum class Making : std::int32_t;
+  enum class Making : std::uint8_t;
   explicit Group(std::shared_ptr<Lane> lane) : lane_(std::move(lane)) {}
   [[nodiscard]] std::optional<Group> make(Making making, int color, int key) const;
   using Allocate = Buffer (Backend::*)(std::int64_t, Deadline);

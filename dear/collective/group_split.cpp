@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <cstring>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,7 +11,7 @@
 
 namespace dear {
 
-enum class Group::Making : std::int32_t { duplicate, split };
+enum class Group::Making : std::uint8_t { duplicate, split };
 
 namespace {
 
@@ -24,15 +22,6 @@ struct Wish {
   std::int32_t key = 0;
   std::int32_t number = 0;  // the next that this rank has for a group
 };
-
-std::vector<Wish> exchange_wishes(const Group& group, const Wish& mine) {
-  std::vector<Wish> all;
-  for (const std::string& text :
-       all_gather_text(group, std::string(reinterpret_cast<const char*>(&mine), sizeof mine))) {
-    std::memcpy(&all.emplace_back(), text.data(), sizeof mine);
-  }
-  return all;
-}
 
 void throw_on_mismatch(const std::vector<Wish>& all) {
   const auto other =
@@ -63,9 +52,11 @@ std::optional<Group> Group::split(int color, int key) const { return make(Making
 // Ranks have helped to make different groups, so all take the greatest of their numbers.
 std::optional<Group> Group::make(Making making, int color, int key) const {
   lane_->forbid_here();
-  const std::vector<Wish> all = exchange_wishes(
-      *this,
-      {.making = static_cast<std::int32_t>(making), .color = color, .key = key, .number = ++*lane_->groups});
+  const std::vector<Wish> all =
+      collective::all_gather_values(*this, Wish{.making = static_cast<std::int32_t>(making),
+                                                .color = color,
+                                                .key = key,
+                                                .number = ++*lane_->groups});
   throw_on_mismatch(all);
   Subgroup subgroup{.members = members_of(all, color), .color = color};
   for (const Wish& wish : all) subgroup.number = std::max(subgroup.number, wish.number);

@@ -1,6 +1,7 @@
 #include "dear/replay/replay.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 #include <variant>
 
@@ -72,6 +73,13 @@ std::vector<double> seconds_of_steps(const Schedule& schedule, const Workload& w
   return sim::step_seconds(schedule, workload, grouping, Link{}, ranks);
 }
 
+// What every rank must replay alike.
+struct Agreed {
+  std::uint64_t schedule;  // its digest
+  std::int64_t iterations;
+  bool operator==(const Agreed&) const = default;
+};
+
 }  // namespace
 
 Replayed replay(const Schedule& schedule, const Workload& workload, const Grouping& grouping, Group group,
@@ -80,8 +88,9 @@ Replayed replay(const Schedule& schedule, const Workload& workload, const Groupi
     throw ConfigError(
         fmt::format("a replay of {} iterations has none to measure: give at least 2", options.iterations));
   std::vector<double> seconds = seconds_of_steps(schedule, workload, grouping, group.size());
-  agree(group, "replay",
-        fmt::format("{} {:016x}, {} iterations", schedule.policy(), schedule.digest(), options.iterations));
+  agree(group, "replay", Agreed{.schedule = schedule.digest(), .iterations = options.iterations}, [&] {
+    return fmt::format("{} {:016x}, {} iterations", schedule.policy(), schedule.digest(), options.iterations);
+  });
 
   Replayed result;
   for (StepId step = 0; step < seconds.size(); ++step) {

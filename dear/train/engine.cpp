@@ -60,7 +60,8 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
       std::make_unique<Schedule>(make_schedule(find_policy(options.policy), timed, *grouping_, times));
   if (one_copy_) *schedule_ = with_one_copy(*schedule_, workload_, *grouping_);
   if (options.decision.buffer.bytes() > 0) *schedule_ = with_decision(*schedule_, workload_, *grouping_);
-  agree(group_, "schedule", fmt::format("{} {:016x}", schedule_->policy(), schedule_->digest()));
+  agree(group_, "schedule", schedule_->digest(),
+        [&] { return fmt::format("{} {:016x}", schedule_->policy(), schedule_->digest()); });
 
   std::vector<std::uint32_t> group_of;  // by TensorId
   for (const std::size_t i : order) group_of.push_back(parameters[i].parameter_group);

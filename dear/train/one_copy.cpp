@@ -76,7 +76,8 @@ void Engine::leave_one_copy() {
 
 // On every rank alike: the policy and the group are the same for all.
 void DataParallel::Impl::agree_on_copies() {
-  agree(group_, "choice of one copy of the parameters", options_.one_copy ? "on" : "off");
+  agree(group_, "choice of one copy of the parameters", options_.one_copy,
+        [&] { return options_.one_copy ? "on" : "off"; });
   if (!options_.one_copy) return;
   require_one_copy_policy(find_policy(options_.policy));
   if (group_.size() == 1) {
