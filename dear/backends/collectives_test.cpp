@@ -23,6 +23,7 @@ namespace dear::backends::collectives_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::Each;
 using testing::GroupBody;
 using ::testing::HasSubstr;
@@ -98,9 +99,7 @@ TEST_P(Collectives, ShareOneMemoryOrSayThatTheyCannot) {
     EXPECT_THAT(run([](Group& group) { collective::testing::check_shared_buffers(group); }), Each("ok"));
     return;
   }
-  const std::string why =
-      kind == "shaped" ? "stand for hosts of their own, which share no memory: leave the modelled network out"
-                       : "has no memory that all its ranks share: put them on one host with backend shm";
+  const std::string why = kind == "shaped" ? "leave the modelled network out" : "put them on one host";
   EXPECT_THAT(run([](Group& group) {
                 EXPECT_FALSE(group.shares_memory());
                 try {
@@ -141,9 +140,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, Collectives, ::testing::ValuesIn(worlds()), [
 
 class WaitingRanks : public Collectives {};
 TEST_P(WaitingRanks, SleepUntilTheLastHasCome) {
-  const int waiting_here = GetParam().kind == "processes" ? 1 : GetParam().size - 1;
-  EXPECT_THAT(run([&](Group& group) { collective::testing::check_waiting(group, waiting_here); }),
-              Each("ok"));
+  EXPECT_THAT(run([](Group& group) { collective::testing::check_waiting(group); }), Each("ok"));
 }
 INSTANTIATE_TEST_SUITE_P(Backends, WaitingRanks,
                          ::testing::Values(World{"threads", 4}, World{"processes", 2}, World{"processes", 4},
@@ -169,7 +166,7 @@ TEST_P(Parts, NameRanksOfTheWhole) {
     if (group.rank() == 3) part->abort("the disk is full");
     if (group.rank() % 2 == 1) part->barrier().wait();
   });
-  EXPECT_EQ(reports[1], "TransportError: rank 3 failed: the disk is full");
+  EXPECT_THAT(reports[1], ContainsRegex("^TransportError: rank 3 .*disk"));
   EXPECT_EQ(reports[3], reports[1]);
 }
 

@@ -1,20 +1,20 @@
 #include "dear/collective/testing/conformance.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
-#include <thread>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
-#include "dear/base/deadline.h"
 #include "dear/base/error.h"
-#include "dear/base/processor_time.h"
+#include "dear/collective/exchange.h"
 #include "dear/collective/testing/values.h"
+#include "dear/host/testing/sleeping_threads.h"
 
 namespace dear::collective::testing {
 namespace {
@@ -211,19 +211,19 @@ void check_rounding(Group& group, const ConformanceOptions& options) {
   }
 }
 
-void check_waiting(Group& group, int ranks_here) {
-  constexpr auto kLate = std::chrono::seconds(1);
-  group.barrier().wait();
-  const double waited_from = now_seconds();
-  const double used_before = processor_seconds();
-  if (group.rank() == 0) {
-    std::this_thread::sleep_for(kLate);
+void check_waiting(Group& group) {
+  const std::vector<pid_t> processes = collective::all_gather_values(group, ::getpid());
+  const Group told = group.duplicate();
+  if (group.rank() > 0) {
+    const Pending late = group.barrier();
+    told.barrier().wait();  // tells rank 0 that the wait has begun
+    late.wait();
+    return;
   }
-  group.barrier().wait();
-  const double waited = now_seconds() - waited_from;
-  const double used = processor_seconds() - used_before;
-  EXPECT_GE(waited, 0.9 * std::chrono::duration<double>(kLate).count());
-  EXPECT_LT(used, 0.05 * waited * ranks_here) << "rank " << group.rank();
+  told.barrier().wait();
+  for (const pid_t process : std::set(processes.begin() + 1, processes.end())) {
+    host::testing::await_sleep_of(process);
+  }
   group.barrier().wait();
 }
 

@@ -36,9 +36,9 @@ void check_in_flight(Group& group, const ConformanceOptions& options = {});
 // The sums of numbers that cannot be added without rounding.
 void check_rounding(Group& group, const ConformanceOptions& options = {});
 
-// Rank 0 comes late, and the others use less than a twentieth of a processor each until then: `ranks_here` of
-// them in this process. Of a group of two or more.
-void check_waiting(Group& group, int ranks_here = 1);
+// Rank 0 comes late to a collective, namely once every thread of the other ranks was found asleep many times:
+// a backend that spins while it waits ends with its own TimeoutError. For a group of two or more on one host.
+void check_waiting(Group& group);
 
 // One memory for all: [Note: shared buffers]. Of a group that shares memory.
 void check_shared_buffers(Group& group, const ConformanceOptions& options = {});
