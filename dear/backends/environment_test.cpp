@@ -204,8 +204,8 @@ Variables without(Variables variables, const std::string& name) {
 INSTANTIATE_TEST_SUITE_P(
     Cases, WrongEnvironment,
     ::testing::Values(
-        Wrong{"NoSize", without(kTorchrun, "WORLD_SIZE"), "WORLD_SIZE is not set although RANK is"},
-        Wrong{"NoRank", {{"WORLD_SIZE", "2"}}, "RANK is not set although WORLD_SIZE is"},
+        Wrong{"NoSize", without(kTorchrun, "WORLD_SIZE"), "WORLD_SIZE is not set"},
+        Wrong{"NoRank", {{"WORLD_SIZE", "2"}}, "RANK is not set"},
         Wrong{"NoPort", without(kTorchrun, "MASTER_PORT"), "MASTER_PORT is not set"},
         Wrong{"NotANumber", with(kTorchrun, {{"RANK", "five"}}), "RANK is \"five\""},
         Wrong{"Trailing", with(kTorchrun, {{"RANK", "5x"}}), "RANK is \"5x\""},

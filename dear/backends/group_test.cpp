@@ -21,6 +21,7 @@ using backends::make_shm_threads;
 using backends::testing::report_of;
 using collective::make_single;
 using collective::testing::run_on_threads;
+using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -133,8 +134,8 @@ TEST_F(GroupTest, TellsAContinuationThatWaitsForItsOwnGroup) {
               allocated = report_of([&] { static_cast<void>(one.allocate(8)); });
             })
       .wait();
-  EXPECT_THAT(waited, HasSubstr("a continuation waits for its own group"));
-  EXPECT_THAT(allocated, HasSubstr("a continuation waits for its own group"));
+  EXPECT_THAT(waited, HasSubstr("continuation"));
+  EXPECT_THAT(allocated, HasSubstr("continuation"));
 }
 
 TEST_F(GroupTest, EndsWithTheFirstFailure) {
@@ -187,9 +188,8 @@ TEST_F(GroupTest, AbortWakesACollectiveThatWaits) {
   Group one = group();
   const Pending pending = one.issue(labelled(1));
   one.abort("the disk is full");
-  EXPECT_THAT(report_of([&] { pending.wait(); }),
-              HasSubstr("TransportError: rank 0 failed: the disk is full"));
-  EXPECT_THAT(report_of([&] { one.barrier(); }), HasSubstr("the disk is full"));
+  EXPECT_THAT(report_of([&] { pending.wait(); }), ContainsRegex("^TransportError: rank 0 .*disk"));
+  EXPECT_THAT(report_of([&] { one.barrier(); }), HasSubstr("disk"));
 }
 
 TEST_F(GroupTest, FinishesQueuedWorkWhenDropped) {
@@ -262,7 +262,7 @@ TEST(GroupOfOne, IsAGroup) {
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % 4096, 0U);
   EXPECT_THAT(std::vector(buffer.data(), buffer.data() + 100), Each(std::byte{0}));
   EXPECT_THAT(report_of([&] { static_cast<void>(group.allocate(std::int64_t{1} << 50)); }),
-              HasSubstr("TransportError: cannot allocate 1048576 GiB"));
+              ContainsRegex("^TransportError: .* 1048576 GiB"));
 }
 
 TEST(GroupOfThreads, AbortReachesThePeers) {
@@ -273,7 +273,7 @@ TEST(GroupOfThreads, AbortReachesThePeers) {
     }
     group.barrier().wait();
   });
-  EXPECT_THAT(reports, Each("TransportError: rank 1 failed: the disk is full"));
+  EXPECT_THAT(reports, Each(ContainsRegex("^TransportError: rank 1 .*disk")));
 }
 
 TEST(GroupOfThreads, GivesUpOnARankThatDoesNotCome) {
@@ -286,8 +286,8 @@ TEST(GroupOfThreads, GivesUpOnARankThatDoesNotCome) {
         }
         const std::string report = report_of([&] { group.barrier().wait(); });
         others_done.set_value();
-        EXPECT_THAT(report, HasSubstr("TimeoutError: rank 1 did not come within"));
-        EXPECT_THAT(report, HasSubstr("while others wait in collective 2, barrier"));
+        EXPECT_THAT(report, HasSubstr("TimeoutError: rank 1 "));
+        EXPECT_THAT(report, HasSubstr("collective 2, barrier"));
       });
   EXPECT_THAT(reports, Each("ok"));
 }
@@ -300,8 +300,7 @@ TEST(GroupOfThreads, NamesARankThatLeft) {
     }
   });
   EXPECT_EQ(reports[1], "ok");
-  EXPECT_THAT(reports[0],
-              HasSubstr("TransportError: rank 1 left the group while others wait in collective 2"));
+  EXPECT_THAT(reports[0], ContainsRegex("^TransportError: rank 1 left .*collective 2"));
   EXPECT_EQ(reports[0], reports[2]);
 }
 
@@ -331,7 +330,7 @@ TEST(GroupOfThreads, RefusesABufferOfAnotherGroup) {
     Group other(collective::make_single(), {});
     group.all_gather({.buffer = other.allocate(64), .count = 16}).wait();
   });
-  EXPECT_THAT(reports, Each(HasSubstr("a collective was given a buffer of another group")));
+  EXPECT_THAT(reports, Each(HasSubstr("buffer of another group")));
 }
 
 TEST(GroupOfThreads, LeavesNothingBehind) {
@@ -377,7 +376,7 @@ TEST_F(GroupTest, PerformingInAContinuationIsRefused) {
   one.issue(labelled(1),
             [&](const CollectiveResult&) { report = report_of([&] { one.perform(labelled(2)); }); })
       .wait();
-  EXPECT_THAT(report, HasSubstr("a continuation waits for its own group"));
+  EXPECT_THAT(report, HasSubstr("continuation"));
 }
 
 TEST(GroupOfThreads, PerformsFromSeveralThreadsOneAfterTheOther) {

@@ -18,6 +18,7 @@ namespace {
 using backends::testing::fresh_rendezvous;
 using backends::testing::run_in_processes;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
@@ -96,7 +97,7 @@ TEST(Init, NamesTheRanksThatDoNotCome) {
     become(rank, 3, rendezvous);
     init({.timeout = std::chrono::seconds(1)});
   });
-  EXPECT_THAT(reports, Each(HasSubstr("TimeoutError: rank 2 did not come within")));
+  EXPECT_THAT(reports, Each(HasSubstr("TimeoutError: rank 2 ")));
 }
 
 // Where they would meet over Gloo, if there is one; each says what it lacks.
@@ -141,13 +142,13 @@ TEST(Init, RefusesABackendThatIsNoneOrCannotServe) {
   const auto reports = run_in_processes(1, [](int) {
     become(0, 2, "x");
     EXPECT_THAT(backends::testing::report_of([] { init({.backend = "ethernet"}); }),
-                HasSubstr("ConfigError: there is no backend 'ethernet'; choose one of single, shm"));
+                ContainsRegex("^ConfigError: .*'ethernet'.*single, shm"));
     EXPECT_THAT(backends::testing::report_of([] { init({.backend = "single"}); }),
-                HasSubstr("ConfigError: backend single is for one rank, and torchrun started 2"));
+                ContainsRegex("^ConfigError: .*single.*torchrun started 2"));
     setenv("LOCAL_RANK", "0", 1);
     setenv("LOCAL_WORLD_SIZE", "1", 1);
     EXPECT_THAT(backends::testing::report_of([] { init({.backend = "shm"}); }),
-                HasSubstr("ConfigError: backend shm is for ranks on one host"));
+                ContainsRegex("^ConfigError: .*shm.* one host"));
   });
   EXPECT_THAT(reports, Each("ok"));
 }
@@ -158,7 +159,7 @@ TEST(Init, RefusesABadEnvironment) {
     setenv("RANK", "zero", 1);
     init();
   });
-  EXPECT_THAT(reports, Each(HasSubstr("ConfigError: environment variable RANK is \"zero\"")));
+  EXPECT_THAT(reports, Each(ContainsRegex("^ConfigError: .*RANK is \"zero\"")));
 }
 
 TEST(Memory, RefusesWhatIsNotThereAndSaysHowMuchIs) {

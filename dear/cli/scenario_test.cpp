@@ -125,7 +125,7 @@ TEST_F(Files, AreReadAsTheyAre) {
             .models = {path("job.json")}, .clusters = {path("cluster.json")}, .model = {.sample_size = 4}},
         ScenarioOptions{
             .models = {path("job.json")}, .clusters = {path("cluster.json")}, .model = {.dtype = "fp16"}}})
-    EXPECT_THAT(refusal(options), HasSubstr("is a workload file, whose times are fixed"));
+    EXPECT_THAT(refusal(options), HasSubstr("workload file"));
   EXPECT_THAT(refusal({.models = {path("none.json")}, .clusters = {path("cluster.json")}}),
               HasSubstr("none.json"));
 }
@@ -144,9 +144,8 @@ TEST(Scenarios, RefuseWhatThereIsNotAndListWhatThereIs) {
 }
 
 TEST(Scenarios, RefuseRanksThatLeaveANodePartlyFilled) {
-  EXPECT_THAT(
-      refusal({.models = {"resnet50"}, .clusters = {"10gbe-64"}, .ranks = {4, 6}}),
-      HasSubstr("cluster '10gbe-64' has no part of 6 ranks: give 1 to 4 or a multiple of 4 up to 64"));
+  EXPECT_THAT(refusal({.models = {"resnet50"}, .clusters = {"10gbe-64"}, .ranks = {4, 6}}),
+              HasSubstr("'10gbe-64' has no part of 6 ranks"));
   EXPECT_THAT(refusal({.models = {"resnet50"}, .clusters = {"10gbe-64"}, .ranks = {128}}),
               HasSubstr("no part of 128 ranks"));
 }

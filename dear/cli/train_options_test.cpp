@@ -50,8 +50,7 @@ TEST(TrainOptions, TheBackendIsOneOfTheTable) {
   EXPECT_EQ(settings.backend, "mpi");
   EXPECT_TRUE(settings.reproducible);
   EXPECT_THAT([] { check_alone({.backend = "ethernet"}); },
-              ThrowsMessage<ConfigError>(AllOf(HasSubstr("--backend: there is no backend 'ethernet'"),
-                                               HasSubstr("shm, gloo, mpi"))));
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("'ethernet'"), HasSubstr("shm, gloo, mpi"))));
 }
 
 TEST(TrainOptions, OneCopyNeedsShardsAndARealNetwork) {
@@ -60,10 +59,9 @@ TEST(TrainOptions, OneCopyNeedsShardsAndARealNetwork) {
   EXPECT_TRUE(check_alone({.workers = 2, .compare = "dear,dear-eager", .one_copy = true}).one_copy);
   EXPECT_THAT([] { check_alone({.compare = "dear,wfbp", .one_copy = true}); },
               ThrowsMessage<ConfigError>(
-                  AllOf(HasSubstr("--one-copy: policy wfbp updates whole buckets on every rank"),
-                        HasSubstr("train with dear or dear-eager, or without one copy"))));
+                  AllOf(HasSubstr("--one-copy: policy wfbp"), HasSubstr("dear or dear-eager"))));
   EXPECT_THAT([] { check_alone({.workers = 2, .network = "1gbit", .one_copy = true}); },
-              ThrowsMessage<ConfigError>(HasSubstr("--one-copy and --network exclude each other")));
+              ThrowsMessage<ConfigError>(HasSubstr("--one-copy and --network")));
 }
 
 TEST(TrainOptions, BucketsAreGivenPlannedOrTuned) {
@@ -83,7 +81,7 @@ TEST(TrainOptions, BucketsAreGivenPlannedOrTuned) {
     EXPECT_EQ(settings.fusion_text(), one.text);
   }
   EXPECT_THAT([] { check_alone({.workers = 1, .tune = true}); },
-              ThrowsMessage<ConfigError>(HasSubstr("one worker alone has no buckets to tune")));
+              ThrowsMessage<ConfigError>(HasSubstr("no buckets to tune")));
 }
 
 TEST(TrainOptions, TheDefaultsAreComplete) {
@@ -165,7 +163,7 @@ TEST_F(TrainOptionsSchedule, GivesThePolicyAndTheBuckets) {
 }
 
 TEST_F(TrainOptionsSchedule, StandsAlone) {
-  const auto message = HasSubstr("--schedule names a policy and its buckets: leave --policy");
+  const auto message = HasSubstr("leave --policy");
   for (const TrainOptions& options : {TrainOptions{.policy = "wfbp", .schedule = path()},
                                       TrainOptions{.compare = "dear", .schedule = path()},
                                       TrainOptions{.fusion = "25MiB", .schedule = path()}})

@@ -58,14 +58,13 @@ TEST(TrainReport, AnOnlyRoundCounts) {
   demo::Comparison comparison = comparison_of({1});
   comparison.rounds = comparison.counted_rounds = 1;
   EXPECT_THAT(to_text({run_of("dear", 1, 0, "aa")}, comparison),
-              HasSubstr("policies took turns, 1 each; speed-up over dear in one round of turns: median and "
-                        "quartiles of 1 round\n"));
+              HasSubstr("speed-up over dear in one round"));
 }
 
 TEST(TrainReport, OneRunTellsLossSpeedAndDigest) {
   EXPECT_THAT(to_text(run_of("dear", 0.1, 0.025, "c0ffee")),
-              AllOf(HasSubstr("dear: loss 4.500 at first, 2.125 at last, in 3 steps\n"),
-                    HasSubstr("1,234,567 characters/s"), HasSubstr("(25.0 %)"), HasSubstr("c0ffee")));
+              AllOf(HasSubstr("loss 4.500 at first, 2.125 at last"), HasSubstr("1,234,567 characters/s"),
+                    HasSubstr("(25.0 %)"), HasSubstr("c0ffee")));
 }
 
 TEST(TrainReport, ANetworkThatWasModelledIsSaidToBe) {
@@ -81,15 +80,15 @@ TEST(TrainReport, SaysWhatTuningChose) {
                           .tensors = {{"a", 100'000, DType::f32}, {"b", 100'000, DType::f32}},
                           .layers = {{.name = "first", .tensors = {0}}, {.name = "second", .tensors = {1}}}};
   run.tuning = demo::TuningReport{.where = "training", .sizes = size_candidates(workload), .settled = false};
-  EXPECT_THAT(to_text(run), HasSubstr("buckets: not tuned, the run was too short\n"));
+  EXPECT_THAT(to_text(run), HasSubstr("buckets: not tuned"));
   run.tuning->choice = run.tuning->sizes.candidates.size() - 1;
   run.tuning->trials = {{.candidate = 0, .seconds = 2}, {.candidate = run.tuning->choice, .seconds = 1}};
-  EXPECT_THAT(to_text(run), HasSubstr("buckets: all (1 bucket), of 2 kinds tried; tuning had not settled\n"));
+  EXPECT_THAT(to_text(run), HasSubstr("of 2 kinds tried; tuning had not"));
   run.tuning->settled = true;
   run.tuning->remark = "no room";
-  EXPECT_THAT(to_text(run), HasSubstr("of 2 kinds tried; what was learned is not kept: no room\n"));
+  EXPECT_THAT(to_text(run), HasSubstr("not kept: no room\n"));
   run.tuning->remark = "";
-  EXPECT_THAT(to_text(run), HasSubstr("buckets: all (1 bucket), of 2 kinds tried\n"));
+  EXPECT_THAT(to_text(run), HasSubstr("all (1 bucket), of 2 kinds tried\n"));
 }
 
 }  // namespace

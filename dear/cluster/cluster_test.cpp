@@ -13,6 +13,7 @@ namespace dear::cluster_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -34,7 +35,7 @@ TEST(Wirings, AreFoundByTheirNames) {
   }
   EXPECT_EQ(name_of(Wiring::full_mesh), "full-mesh");
   EXPECT_THAT([] { find_wiring("torus"); },
-              ThrowsMessage<ConfigError>(HasSubstr("'torus'; choose one of ring, switched, full-mesh")));
+              ThrowsMessage<ConfigError>(ContainsRegex("'torus'.*ring, switched")));
 }
 
 TEST(Clusters, HaveTheProductOfTheirSizes) {
@@ -59,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(
     Faults, FaultyCluster,
     ::testing::Values(
         Fault{[](Cluster& c) { c.dimensions.clear(); }, "has no dimension"},
-        Fault{[](Cluster& c) { c.dimensions[1].name = ""; }, "dimension 1 of cluster 'pods' has no name"},
+        Fault{[](Cluster& c) { c.dimensions[1].name = ""; }, "dimension 1 of cluster 'pods'"},
         Fault{[](Cluster& c) { c.dimensions[0].size = 0; }, "'node' has 0 members"},
         Fault{[](Cluster& c) { c.dimensions[2].links = 0; }, "'spine' has 0 links"},
         Fault{[](Cluster& c) { c.dimensions[0].link.alpha_seconds = -1; }, "takes -1 s a message"},
@@ -102,9 +103,8 @@ TEST(WithRanks, GivesExactlyTheNumbersItNames) {
       ++parts;
     } else {
       EXPECT_THAT([&] { with_ranks(cluster, ranks); },
-                  ThrowsMessage<ConfigError>(HasSubstr(
-                      "cluster 'pods' has no part of " + std::to_string(ranks) +
-                      " ranks: give 1 to 4 or a multiple of 4 up to 12 or a multiple of 12 up to 24")))
+                  ThrowsMessage<ConfigError>(
+                      ContainsRegex("part of " + std::to_string(ranks) + " ranks.*multiple of 12 up to 24")))
           << ranks;
     }
   }

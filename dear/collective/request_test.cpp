@@ -44,7 +44,7 @@ TEST_F(Validate, AcceptsWhatFits) {
 }
 
 TEST_F(Validate, RefusesViewsOutsideTheirBuffer) {
-  EXPECT_THAT(complaint(all_reduce(0, 257)), HasSubstr("ends outside its buffer of 1024 bytes"));
+  EXPECT_THAT(complaint(all_reduce(0, 257)), HasSubstr("outside its buffer of 1024"));
   EXPECT_THAT(complaint(all_reduce(4, 256)), HasSubstr("ends outside"));
   EXPECT_THAT(complaint(all_reduce(0, std::int64_t{1} << 62)), HasSubstr("ends outside"));
   EXPECT_THAT(complaint(all_reduce(-4, 1)), HasSubstr("negative"));
@@ -59,7 +59,7 @@ TEST_F(Validate, RefusesUnknownRootsAndSumsOfBytes) {
       .collective = Collective::broadcast, .view = {.buffer = buffer(), .count = 1}, .root = 2};
   EXPECT_THAT(complaint(from_two), HasSubstr("no such root among 2 ranks"));
   EXPECT_EQ(complaint(from_two, 3), "none");
-  EXPECT_THAT(complaint(all_reduce(0, 1, DType::u8)), HasSubstr("bytes are moved and compared, never added"));
+  EXPECT_THAT(complaint(all_reduce(0, 1, DType::u8)), HasSubstr("bytes are moved"));
 }
 
 TEST_F(Validate, RefusesAllToAllThatDoesNotComeOutEven) {

@@ -17,8 +17,8 @@ namespace dear::cost::cluster_times_test {
 namespace {
 
 using algorithm::find_algorithm;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::StrEq;
 using ::testing::ThrowsMessage;
 
 constexpr Link kLink{.alpha_seconds = 30e-6, .beta_seconds_per_byte = 8e-10};
@@ -278,12 +278,9 @@ TEST(Choosing, RefusesWhatThereIsNot) {
        {"", "tree", "direct", "hierarchical:", "hierarchical:ring,ring", "hierarchical:ring,ring,ring,ring",
         "hierarchical:ring,,ring", "hierarchical:ring,direct,ring"}) {
     EXPECT_THAT([&] { ClusterTimes(pods(), {.algorithm = name}); },
-                ThrowsMessage<ConfigError>(StrEq(
-                    "cluster 'pods' has no algorithm '" + name +
-                    "': use auto, ring, pipelined-ring, nccl, hierarchical, double-tree where no dimension "
-                    "is a ring, or one "
-                    "for each dimension as in hierarchical:ring,bruck (node: ring, halving-doubling, "
-                    "bruck; rail: ring, halving-doubling, bruck; spine: ring, halving-doubling, bruck)")));
+                ThrowsMessage<ConfigError>(AllOf(HasSubstr("'pods' has no algorithm '" + name + "'"),
+                                                 HasSubstr("pipelined-ring"),
+                                                 HasSubstr("spine: ring, halving-doubling, bruck"))));
   }
   const ClusterTimes times(pods());
   EXPECT_THROW(static_cast<void>(times.seconds(Collective::all_reduce, -1)), ConfigError);

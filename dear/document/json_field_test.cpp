@@ -11,8 +11,10 @@
 namespace dear::json_field_test {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
-using ::testing::StrEq;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using ::testing::ThrowsMessage;
 
 constexpr JsonFormat kFormat = {.name = "dear-menu", .version = 2, .kind = "menu"};
@@ -31,16 +33,13 @@ std::string refusal(const std::string& value, Read read) {
 }
 
 TEST(JsonFile, SaysWhatIsWrongWithItsFormat) {
-  EXPECT_THAT([] { parse("[1"); },
-              ThrowsMessage<ConfigError>(::testing::HasSubstr("m.json: parse error at line 1")));
+  EXPECT_THAT([] { parse("[1"); }, ThrowsMessage<ConfigError>(StartsWith("m.json: parse error at line 1")));
   EXPECT_THAT([] { parse("[]"); },
-              ThrowsMessage<ConfigError>(
-                  StrEq("m.json: not a menu: it must be a JSON object with \"format\": \"dear-menu\"")));
+              ThrowsMessage<ConfigError>(ContainsRegex("^m.json: not a menu: .*\"dear-menu\"")));
   EXPECT_THAT([] { parse(R"({"format": "dear-menu"})"); },
-              ThrowsMessage<ConfigError>(StrEq("m.json: version: missing: add \"version\": 2")));
+              ThrowsMessage<ConfigError>(StartsWith("m.json: version: missing")));
   EXPECT_THAT([] { parse(R"({"format": "dear-menu", "version": 3})"); },
-              ThrowsMessage<ConfigError>(
-                  ::testing::HasSubstr("m.json: version: found 3, but this build reads version 2: ")));
+              ThrowsMessage<ConfigError>(ContainsRegex("^m.json: version: found 3.* version 2")));
 }
 
 TEST(JsonFile, OlderVersionsAreReadWhereTheFormatSaysSo) {
@@ -52,8 +51,7 @@ TEST(JsonFile, OlderVersionsAreReadWhereTheFormatSaysSo) {
   EXPECT_EQ(parse_version(3), 3);
   EXPECT_EQ(parse_version(4), 4);
   for (const int version : {2, 5}) {
-    EXPECT_THAT([&] { parse_version(version); },
-                ThrowsMessage<ConfigError>(::testing::HasSubstr("this build reads versions 3 to 4: ")));
+    EXPECT_THAT([&] { parse_version(version); }, ThrowsMessage<ConfigError>(HasSubstr("versions 3 to 4")));
   }
 }
 
@@ -77,16 +75,16 @@ TEST(JsonField, ReadsWhatIsThere) {
 
 TEST(JsonField, NamesThePlaceOfAMember) {
   const auto members = [](const JsonField& dish) { dish.expect_members({"name"}, {"price"}); };
-  EXPECT_EQ(refusal("{}", members), "m.json: dish.name: missing: add it");
-  EXPECT_EQ(refusal(R"({"name": "", "salt": 1})", members),
-            "m.json: dish.salt: unknown: expected only name, price");
-  EXPECT_EQ(refusal("[]", members), "m.json: dish: expected an object, found an array");
+  EXPECT_THAT(refusal("{}", members), StartsWith("m.json: dish.name: missing"));
+  EXPECT_THAT(refusal(R"({"name": "", "salt": 1})", members),
+              ContainsRegex("^m.json: dish.salt: unknown.* name, price"));
+  EXPECT_THAT(refusal("[]", members), ContainsRegex("^m.json: dish: .*object.*array"));
 }
 
 TEST(JsonField, NamesThePlaceOfAnElement) {
   const auto second = [](const JsonField& dish) { static_cast<void>(dish.elements().at(1).text()); };
-  EXPECT_EQ(refusal(R"(["a", null])", second), "m.json: dish[1]: expected a string, found null");
-  EXPECT_EQ(refusal("7", second), "m.json: dish: expected an array, found 7");
+  EXPECT_THAT(refusal(R"(["a", null])", second), ContainsRegex("^m.json: dish.1.: .*string.*null"));
+  EXPECT_THAT(refusal("7", second), ContainsRegex("^m.json: dish: .*array.*7"));
 }
 
 TEST(JsonField, RefusesNumbersOutOfRange) {
@@ -94,15 +92,14 @@ TEST(JsonField, RefusesNumbersOutOfRange) {
   const auto integer = [](const JsonField& dish) { static_cast<void>(dish.integer()); };
   const auto ranks = [](const JsonField& dish) { static_cast<void>(dish.integer(1, 8)); };
   const auto index = [](const JsonField& dish) { static_cast<void>(dish.index()); };
-  EXPECT_EQ(refusal("-1", from_0), "m.json: dish: expected a number, 0 or more, found -1");
-  EXPECT_EQ(refusal("1.5", integer), "m.json: dish: expected an integer, found 1.5");
-  EXPECT_EQ(refusal("9223372036854775808", integer),
-            "m.json: dish: expected an integer, found 9223372036854775808");
-  EXPECT_EQ(refusal("9", ranks), "m.json: dish: expected a whole number from 1 to 8, found 9");
-  EXPECT_EQ(refusal("18446744073709551615", ranks).substr(0, 50),
-            "m.json: dish: expected a whole number from 1 to 8,");
-  EXPECT_EQ(refusal("4294967296", index), "m.json: dish: expected an index from 0, found 4294967296");
-  EXPECT_EQ(refusal("true", index), "m.json: dish: expected an index from 0, found a boolean");
+  EXPECT_THAT(refusal("-1", from_0), ContainsRegex("^m.json: dish: .*number, 0 or more.* -1"));
+  EXPECT_THAT(refusal("1.5", integer), ContainsRegex("^m.json: dish: .*integer.* 1.5"));
+  EXPECT_THAT(refusal("9223372036854775808", integer),
+              ContainsRegex("^m.json: dish: .*integer.* 9223372036854775808"));
+  EXPECT_THAT(refusal("9", ranks), ContainsRegex("^m.json: dish: .*1 to 8.* 9"));
+  EXPECT_THAT(refusal("18446744073709551615", ranks), ContainsRegex("^m.json: dish: .*1 to 8"));
+  EXPECT_THAT(refusal("4294967296", index), ContainsRegex("^m.json: dish: .*index.* 4294967296"));
+  EXPECT_THAT(refusal("true", index), ContainsRegex("^m.json: dish: .*index.*boolean"));
 }
 
 }  // namespace

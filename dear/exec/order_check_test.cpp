@@ -8,6 +8,7 @@
 namespace dear::exec::order_check_test {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -58,10 +59,8 @@ TEST(OrderCheck, AcceptsARunInOrder) {
 TEST(OrderCheck, SaysWhoBeganBeforeWhom) {
   std::vector<StepSpan> spans = good_run();
   spans[4].begin_seconds -= 12e-6;
-  EXPECT_THAT(
-      order_violations(dear_of_one_layer(), spans, {}),
-      ElementsAre("update of shard, bucket 0 of iteration 0 began 12 us before reduce-scatter of gradients, "
-                  "bucket 0 of iteration 0 ended"));
+  EXPECT_THAT(order_violations(dear_of_one_layer(), spans, {}),
+              ElementsAre(ContainsRegex("^update of shard.* began 12 us before reduce-scatter")));
 }
 
 TEST(OrderCheck, FollowsEdgesIntoTheNextIteration) {
@@ -69,8 +68,7 @@ TEST(OrderCheck, FollowsEdgesIntoTheNextIteration) {
   spans[5].end_seconds = 5.5;
   EXPECT_THAT(
       order_violations(dear_of_one_layer(), spans, {}),
-      ElementsAre("forward 0 of iteration 1 began 500 ms before all-gather of parameters, bucket 0 of "
-                  "iteration 0 ended"));
+      ElementsAre(ContainsRegex("^forward 0 of iteration 1 began 500 ms before all-gather.* iteration 0")));
 }
 
 TEST(OrderCheck, ForgivesWhatTheToleranceCovers) {
@@ -85,7 +83,7 @@ TEST(OrderCheck, ChecksTheComputeLanesOrderUnlessItIsFree) {
   spans[6].begin_seconds = spans[6].end_seconds =
       6.5;  // forward 0 under its backward: an order of the program's own
   EXPECT_THAT(order_violations(dear_of_one_layer(), spans, {}),
-              ElementsAre("backward 0 of iteration 1 began 500 ms before forward 0 of iteration 1 ended"));
+              ElementsAre(ContainsRegex("^backward 0 of iteration 1 began 500 ms before forward 0")));
   EXPECT_THAT(order_violations(dear_of_one_layer(), spans, {.free = {.compute = true}}), IsEmpty());
 }
 
@@ -99,11 +97,10 @@ TEST(OrderCheck, DoesNotMissSpansThatWereNotTraced) {
 TEST(OrderCheck, ReportsSpansThatCannotBe) {
   const std::vector<StepSpan> spans = {
       {{0, 0}, 0, 1}, {{0, 0}, 2, 3}, {{1, 0}, 5, 4}, {{17, 0}, 0, 1}, {{3, -1}, 0, 1}};
-  EXPECT_THAT(
-      order_violations(dear_of_one_layer(), spans, {}),
-      ElementsAre("forward 0 of iteration 0 ran twice", "backward 0 of iteration 0 ended 1 s before it began",
-                  "step 17 of iteration 0 is none of the schedule's 6 steps",
-                  "step 3 of iteration -1 is none of the schedule's 6 steps"));
+  EXPECT_THAT(order_violations(dear_of_one_layer(), spans, {}),
+              ElementsAre(ContainsRegex("^forward 0 .*twice"), ContainsRegex("^backward 0 .* 1 s before"),
+                          ContainsRegex("^step 17 of iteration 0 .*none"),
+                          ContainsRegex("^step 3 of iteration -1 .*none")));
 }
 
 TEST(OrderCheck, StopsAtTheLimit) {
@@ -124,11 +121,8 @@ TEST(OrderCheck, KeepsRanksOfATraceApart) {
   for (const Span& span : trace_of(later, 1).spans) trace.spans.push_back(span);
   trace.spans.push_back(
       {.rank = 0, .lane = "compute", .name = "wait", .begin_seconds = -5, .end_seconds = 50});
-  EXPECT_THAT(
-      order_violations(dear_of_one_layer(), trace, {}),
-      ElementsAre(
-          "rank 1: reduce-scatter of gradients, bucket 0 of iteration 0 began 250 ms before backward 0 "
-          "of iteration 0 ended"));
+  EXPECT_THAT(order_violations(dear_of_one_layer(), trace, {}),
+              ElementsAre(ContainsRegex("^rank 1: reduce-scatter.* began 250 ms before backward 0")));
 }
 
 TEST(OrderCheck, ReportsStepsOfATraceThatNoScheduleCouldHave) {

@@ -158,7 +158,7 @@ TEST(FitCluster, KnowsWhatRanksThatComputeTakeFromIt) {
   EXPECT_EQ(cluster.fit->samples.size(), 3U);
   EXPECT_NEAR(cluster.interference.communication, 1.4, 1e-9);
   EXPECT_EQ(cluster.interference.computation, 1);  // what was quicker was so by chance
-  EXPECT_THAT(fit_text(cluster), HasSubstr("interference: communication takes 1.40 times"));
+  EXPECT_THAT(fit_text(cluster), HasSubstr("communication takes 1.40 times"));
   EXPECT_EQ(parse_cluster(to_json(cluster), "again"), cluster);
   EXPECT_THAT(results_json(results), HasSubstr("\"computation_slowdown\": 0.7"));
   EXPECT_EQ(results.back().label(), "shm, computing");

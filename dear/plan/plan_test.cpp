@@ -93,7 +93,7 @@ TEST(Verdict, SaysWhereDearIsNotTheAnswer) {
 TEST(Verdict, SaysWhatDearGains) {
   const Answer answer = plan(even_job(1, 2), cluster_of(4), with({"serial", "wfbp", "dear"}));
   EXPECT_THAT(answer.verdict, Contains(HasSubstr("Use dear")));
-  EXPECT_THAT(answer.verdict, Contains(HasSubstr("DeAR gains 24 % over wait-free backpropagation")));
+  EXPECT_THAT(answer.verdict, Contains(HasSubstr("DeAR gains 24 % over wait-free")));
   EXPECT_THAT(answer.verdict, Not(Contains(HasSubstr("No schedule can be faster"))));
   EXPECT_EQ(answer.rows[answer.best].policy->name, "dear");
   EXPECT_NEAR(answer.floor_seconds, 4, 1e-9);
@@ -114,7 +114,7 @@ TEST(Verdict, MindsTheMemoryOfARank) {
   EXPECT_EQ(best_in(576).first, "dear");
   const auto [smaller, sentences] = best_in(575);
   EXPECT_EQ(smaller, "fsdp");
-  EXPECT_THAT(sentences, Contains(HasSubstr("faster do not fit into the 575 MiB")));
+  EXPECT_THAT(sentences, Contains(HasSubstr("fit into the 575 MiB")));
   const auto [least, advice] = best_in(100);
   EXPECT_EQ(least, "fsdp");
   EXPECT_THAT(advice, Contains(HasSubstr("Nothing fits into the 100 MiB")));

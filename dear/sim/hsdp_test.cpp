@@ -10,7 +10,7 @@
 namespace dear::sim::hsdp_test {
 namespace {
 
-using ::testing::HasSubstr;
+using ::testing::ContainsRegex;
 
 // 32 bytes, forward 1 s, backward 2 s; two nodes of two ranks that share a card. Inside, a half takes 1/2 of
 // the bytes at 1/16 s: 1 s. Across, an all-reduce takes twice 1/2 of the bytes at 1/8 s: 4 s.
@@ -65,7 +65,7 @@ TEST(Hsdp, OfSeveralJobsHasNoNodes) {
     (void)Pencil().of("hsdp", {.detail = Detail::flows, .jobs = {.count = 2}});
     FAIL() << "taken";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("policy hsdp shards inside nodes: simulate one job"));
+    EXPECT_THAT(error.what(), ContainsRegex("policy hsdp.* one job"));
   }
 }
 

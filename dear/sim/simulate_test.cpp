@@ -378,7 +378,7 @@ TEST(ToTrace, LooksAsAnyExecutorsTrace) {
   for (Span& span : corrupted.spans)
     if (span.name == "all-gather bucket 0" && span.iteration == 3) span.begin_seconds -= 0.5;
   EXPECT_THAT(exec::order_violations(golden.schedule, corrupted, {}),
-              Each(HasSubstr("all-gather of parameters, bucket 0 of iteration 3 began 500 ms before")));
+              Each(HasSubstr("bucket 0 of iteration 3 began 500 ms")));
   EXPECT_FALSE(exec::order_violations(golden.schedule, corrupted, {}).empty());
 }
 

@@ -157,8 +157,7 @@ TEST_F(ChromeFile, WithAFaultyEventIsRefusedWithItsPlace) {
                  "(/traceEvents/" + last + ") key 'dur' not found");
   expect_refused(with_event([](json& e) { e["ph"] = "B"; }), "traceEvents[" + last + "]: ph is \"B\"");
   expect_refused(with_event([](json& e) { e["dur"] = -1; }), "traceEvents[" + last + "]: dur is negative");
-  expect_refused(with_event([](json& e) { e["tid"] = 9; }),
-                 "no thread_name event names thread 9 of process 1");
+  expect_refused(with_event([](json& e) { e["tid"] = 9; }), "thread 9 of process 1");
   expect_refused(with_event([](json& e) { e["args"]["activity"] = "rest"; }), "there is no activity 'rest'");
 }
 

@@ -60,12 +60,12 @@ TEST(Cache, SaysWhatIsWrongWithAFile) {
   refuses(R"([{"key": "a"}])", "jobs[0]");
   refuses(R"([{"key": "a", "choice": 1, "measured": [], "planned": []}])", "jobs[0].choice");
   refuses(R"([{"key": "a", "choice": "x", "measured": [{"candidate": "x", "seconds": 0}], "planned": []}])",
-          "jobs[0].measured[0].seconds: expected a number above 0");
+          "jobs[0].measured[0].seconds");
   refuses(R"([{"key": "a", "choice": "x", "measured": [], "planned": [["a"], [2]]}])",
           "jobs[0].planned[1][0]");
   refuses(
       R"([{"key": "a", "choice": "x", "measured": [], "planned": [["a"]], "planned_chunk_bytes": [1, 2]}])",
-      "jobs[0].planned_chunk_bytes: expected as many numbers as there are planned buckets");
+      "jobs[0].planned_chunk_bytes");
   EXPECT_THROW(Cache::parse("", "c.json"), ConfigError);
   EXPECT_THROW(Cache::parse(R"({"format": "dear-workload", "version": 1})", "c.json"), ConfigError);
   EXPECT_THROW(Cache::read("/"), ConfigError);

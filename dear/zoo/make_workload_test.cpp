@@ -177,13 +177,13 @@ TEST_P(FaultyOptions, AreRefused) {
 }
 INSTANTIATE_TEST_SUITE_P(
     MakeWorkload, FaultyOptions,
-    ::testing::Values(
-        Fault{"batch", {.batch = -1}, "a batch of -1 cannot be"},
-        Fault{"size", {.size = 1 << 20}, "a size of 1048576 cannot be"},
-        Fault{"length", {.size = 513}, "a sequence of 513 is beyond the positions"},
-        Fault{"dtype", {.dtype = DType::i64}, "nothing is known of training in int64 on 'v100'"},
-        Fault{"seconds", {.iteration_seconds = 0.001}, "leaves no time for the backward of 'bert-base'"},
-        Fault{"share", {.iteration_seconds = 1, .forward_share = 1}, "a share between 0 and 1"}),
+    ::testing::Values(Fault{"batch", {.batch = -1}, "a batch of -1 cannot be"},
+                      Fault{"size", {.size = 1 << 20}, "a size of 1048576 cannot be"},
+                      Fault{"length", {.size = 513}, "a sequence of 513"},
+                      Fault{"dtype", {.dtype = DType::i64}, "training in int64 on 'v100'"},
+                      Fault{"seconds", {.iteration_seconds = 0.001}, "the backward of 'bert-base'"},
+                      Fault{
+                          "share", {.iteration_seconds = 1, .forward_share = 1}, "a share between 0 and 1"}),
     [](const auto& fault) { return fault.param.what; });
 
 }  // namespace

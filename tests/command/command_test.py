@@ -188,7 +188,7 @@ class ScheduleFile(Command):
         def refuse(*arguments, naming):
             self.refuse(*arguments, naming=naming, command=f"dear {arguments[0]}")
 
-        refuse(*PLAN, "--ranks", "8", "--schedule", "s.json", naming="--schedule writes one schedule, and 2 were")
+        refuse(*PLAN, "--ranks", "8", "--schedule", "s.json", naming="--schedule writes one schedule")
         refuse(*PLAN, "--network", "10gbe", "--schedule", "s.json", naming="--schedule")
         self.assertFalse(os.path.exists(self.path("s.json")))
         refuse(*SIMULATE, "--schedule", "none.json", naming="none.json")
@@ -200,7 +200,7 @@ class ScheduleFile(Command):
             text = file.read()
         self.write("s.json", text.replace("weight.3", "weight.4"))
         refuse(*SIMULATE, "--schedule", "s.json", naming="s.json: buckets[")
-        refuse(*SIMULATE, "--schedule", "s.json", naming="workload 'four layers' has no tensor 'weight.4'")
+        refuse(*SIMULATE, "--schedule", "s.json", naming="'four layers' has no tensor 'weight.4'")
 
 
 class Plan(Command):

@@ -62,7 +62,7 @@ class Profile(command_test.Command):
         refuse("model.json", *out, naming="'model.json' is no TorchScript")
         refuse("bare.pt", "--input", "4", *out, naming="no parameters")
         refuse("frozen.pt", "--input", "4", *out, naming="requires_grad_")
-        refuse("detached.pt", "--input", "4", *out, naming="no output of 'detached.pt' has a gradient")
+        refuse("detached.pt", "--input", "4", *out, naming="no output of 'detached.pt'")
         refuse("net.pt", *out, naming="takes 1 tensor (x)")
         refuse("net.pt", "--input", "2x5x8x8", *out, naming="does not take these inputs")
         refuse("net.pt", "--input", "2x3x8x8:int64", *out, naming="does not take these inputs")

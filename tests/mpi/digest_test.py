@@ -35,7 +35,7 @@ def main():
         found, output = run([mpirun, implementation, str(RANKS), dear, *TRAIN, "--backend", "mpi"], folder)
         chosen, chosen_output = run([mpirun, implementation, str(RANKS), dear, *TRAIN], folder)
     assert "backend mpi: as asked for" in output, output
-    assert "backend shm: all 4 ranks met in this host's memory" in chosen_output, chosen_output
+    assert "backend shm: all 4 ranks" in chosen_output, chosen_output
     assert digest_of(found) == digest_of(expected), (found, expected)
     assert digest_of(chosen) == digest_of(expected), (chosen, expected)
 

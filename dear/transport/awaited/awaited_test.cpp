@@ -21,6 +21,7 @@ namespace {
 
 using host::testing::run_on_threads;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -193,10 +194,9 @@ TEST(AwaitedChannels, TheDeadlineNamesWhoIsMissing) {
     wait_for(channels, {&never},
              Deadline::after(std::chrono::duration<double>(channels.rank() == 0 ? 0.05 : 60)));
   });
-  EXPECT_THAT(reports[0],
-              AllOf(StartsWith("TimeoutError: rank 0 gave up its wait in a test"), HasSubstr("rank 1")));
-  EXPECT_THAT(reports[1], StartsWith("TransportError: rank 0 gave up its wait in a test"));
-  EXPECT_THAT(reports[2], StartsWith("TransportError: rank 0 gave up its wait in a test"));
+  EXPECT_THAT(reports[0], AllOf(StartsWith("TimeoutError: rank 0 gave up"), HasSubstr("rank 1")));
+  EXPECT_THAT(reports[1], StartsWith("TransportError: rank 0 gave up"));
+  EXPECT_THAT(reports[2], StartsWith("TransportError: rank 0 gave up"));
 }
 
 TEST(AwaitedChannels, AbortReachesAllWithItsReason) {
@@ -207,7 +207,7 @@ TEST(AwaitedChannels, AbortReachesAllWithItsReason) {
     channels.start(never);
     wait_for(channels, {&never});
   });
-  EXPECT_THAT(reports, Each("TransportError: rank 2 failed: it was asked to"));
+  EXPECT_THAT(reports, Each(ContainsRegex("^TransportError: rank 2 .*asked to")));
 }
 
 TEST(AwaitedChannels, WhoLeavesHurtsOnlyThoseWhoStillNeedIt) {

