@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/backends/shm/shm.h"
+#include "dear/backends/testing/shm_threads.h"
 #include "dear/collective/half.h"
 #include "dear/collective/testing/groups.h"
 #include "dear/programs/program_backend.h"
@@ -95,7 +95,7 @@ std::vector<std::vector<std::byte>> results_of(std::vector<std::unique_ptr<Backe
 
 TEST(Reproducible, GivesTheBitsOfSharedMemoryWhateverTheChoice) {
   for (const int size : {2, 3, 6}) {
-    const auto expected = results_of(make_shm_threads(size));
+    const auto expected = results_of(testing::make_shm_threads(size));
     EXPECT_TRUE(results_of(over_threads(size, {.reproducible = true})) == expected) << size;
     for (const char* name : {"gather", "direct", "halving-doubling", "double-tree"}) {
       const Choose choose = [&](const CollectiveCall&) {
@@ -111,7 +111,7 @@ TEST(Reproducible, GivesTheBitsOfSharedMemoryWhateverTheChoice) {
 }
 
 TEST(Reproducible, CostsNothingOnTwoRanks) {
-  EXPECT_TRUE(results_of(over_threads(2)) == results_of(make_shm_threads(2)));
+  EXPECT_TRUE(results_of(over_threads(2)) == results_of(testing::make_shm_threads(2)));
 }
 
 TEST(Programs, GiveTheSameBitsInEveryRun) {

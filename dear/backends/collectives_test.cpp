@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "dear/backends/shaped/shaped.h"
-#include "dear/backends/shm/shm.h"
 #include "dear/backends/testing/ranks.h"
+#include "dear/backends/testing/shm_threads.h"
 #include "dear/base/error.h"
 #include "dear/collective/group.h"
 #include "dear/collective/single.h"
@@ -47,7 +47,7 @@ std::vector<std::unique_ptr<Backend>> make_threads(int size, const std::string& 
     }
     return backends;
   }
-  std::vector<std::unique_ptr<Backend>> backends = make_shm_threads(size);
+  std::vector<std::unique_ptr<Backend>> backends = testing::make_shm_threads(size);
   if (kind == "shaped") {
     for (auto& backend : backends) {
       backend = make_shaped(std::move(backend), fast_network());

@@ -3,15 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/backends/shm/shm.h"
 #include "dear/backends/testing/ranks.h"
+#include "dear/backends/testing/shm_threads.h"
 #include "dear/base/error.h"
 #include "dear/collective/single.h"
 
 namespace dear::exchange_test {
 namespace {
 
-using backends::make_shm_threads;
+using backends::testing::make_shm_threads;
 using collective::testing::run_on_threads;
 using ::testing::ContainsRegex;
 using ::testing::Each;

@@ -9,15 +9,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/backends/shm/shm.h"
 #include "dear/backends/testing/ranks.h"
+#include "dear/backends/testing/shm_threads.h"
 #include "dear/base/error.h"
 #include "dear/collective/single.h"
 
 namespace dear::group_test {
 namespace {
 
-using backends::make_shm_threads;
+using backends::testing::make_shm_threads;
 using backends::testing::report_of;
 using collective::make_single;
 using collective::testing::run_on_threads;

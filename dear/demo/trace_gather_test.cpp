@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "dear/backends/shm/shm.h"
+#include "dear/backends/testing/shm_threads.h"
 
 namespace dear::demo::trace_gather_test {
 namespace {
@@ -48,7 +48,7 @@ TEST(TraceGather, SpansComeBackAsTheyWere) {
 
 TEST(TraceGather, EveryRankGetsTheSpansOfAllByRank) {
   constexpr int kRanks = 3;
-  auto backends = backends::make_shm_threads(kRanks);
+  auto backends = backends::testing::make_shm_threads(kRanks);
   std::vector<Trace> gathered(kRanks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {

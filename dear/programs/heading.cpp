@@ -1,7 +1,6 @@
 #include "dear/programs/heading.h"
 
 #include <cstring>
-#include <string>
 
 #include <fmt/format.h>
 
@@ -11,27 +10,7 @@
 namespace dear::programs {
 namespace {
 
-constexpr std::uint8_t kAllocation = 255;  // beside the values of Collective
-
-std::string describe(const Heading& one) {
-  if (one.collective == kAllocation) {
-    return fmt::format("an allocation of {} bytes", one.count);
-  }
-  if (one.collective > static_cast<std::uint8_t>(Collective::all_to_all) ||
-      one.dtype > static_cast<std::uint8_t>(DType::u8) ||
-      one.reduction > static_cast<std::uint8_t>(Reduction::min)) {
-    return "something unknown";
-  }
-  Request request{.collective = static_cast<Collective>(one.collective),
-                  .reduction = static_cast<Reduction>(one.reduction),
-                  .root = one.root,
-                  .label = one.label};
-  request.view.count = one.count;
-  request.view.dtype = static_cast<DType>(one.dtype);
-  return dear::describe(request);
-}
-
-// Of a packed heading.
+// Fields of a packed heading.
 constexpr collective::BitField kSequence = {0, 16};  // its last bits
 constexpr collective::BitField kCount = {16, 22};
 constexpr collective::BitField kLabel = {38, 17};  // plus 1, so that none is 0
@@ -74,33 +53,6 @@ Heading read_heading(const std::byte* message, std::uint64_t near) {
   return heading;
 }
 
-Heading heading_of(std::uint64_t sequence, const Request& request) {
-  Heading heading;
-  heading.sequence = sequence;
-  heading.collective = static_cast<std::uint8_t>(request.collective);
-  heading.label = request.label;
-  if (request.collective == Collective::barrier) {
-    return heading;
-  }
-  heading.count = request.view.count;
-  heading.dtype = static_cast<std::uint8_t>(request.view.dtype);
-  if (reduces(request.collective)) {
-    heading.reduction = static_cast<std::uint8_t>(request.reduction);
-  }
-  if (request.collective == Collective::broadcast) {
-    heading.root = request.root;
-  }
-  return heading;
-}
-
-Heading heading_of_allocation(std::uint64_t sequence, std::int64_t bytes) {
-  Heading heading;
-  heading.sequence = sequence;
-  heading.collective = kAllocation;
-  heading.count = bytes;
-  return heading;
-}
-
 void throw_on_mismatch(const Heading& mine, int rank, const Heading& theirs, int peer) {
   if (mine == theirs) {
     return;
@@ -108,14 +60,13 @@ void throw_on_mismatch(const Heading& mine, int rank, const Heading& theirs, int
   if (rank > peer) {
     throw_on_mismatch(theirs, peer, mine, rank);
   }
-  constexpr auto kRemedy = "every rank must issue the same collectives in the same order";
   if (mine.sequence != theirs.sequence) {
-    throw MismatchError(
-        fmt::format("rank {} asks for {} as collective {}, rank {} for {} as collective {}: {}", peer,
-                    describe(theirs), theirs.sequence, rank, describe(mine), mine.sequence, kRemedy));
+    throw MismatchError(fmt::format(
+        "rank {} asks for {} as collective {}, rank {} for {} as collective {}: {}", peer, describe(theirs),
+        theirs.sequence, rank, describe(mine), mine.sequence, collective::kSameOrder));
   }
   throw MismatchError(fmt::format("collective {}: rank {} asks for {}, rank {} for {}: {}", mine.sequence,
-                                  peer, describe(theirs), rank, describe(mine), kRemedy));
+                                  peer, describe(theirs), rank, describe(mine), collective::kSameOrder));
 }
 
 }  // namespace dear::programs

@@ -4,34 +4,20 @@
 #include <cstdint>
 #include <optional>
 
-#include "dear/collective/request.h"
+#include "dear/collective/heading.h"
 
 namespace dear::programs {
 
-// What a rank says of its collective to each peer, ahead of the data. Fields without a meaning for the
-// collective are 0.
-struct Heading {
-  std::uint64_t sequence = 0;
-  std::int64_t count = 0;
-  std::int64_t label = -1;
-  std::int32_t root = 0;
-  std::uint8_t collective = 0;
-  std::uint8_t dtype = 0;
-  std::uint8_t reduction = 0;
-  std::uint8_t unused = 0;
-  friend bool operator==(const Heading&, const Heading&) = default;
-};
-
-Heading heading_of(std::uint64_t sequence, const Request& request);
-Heading heading_of_allocation(std::uint64_t sequence, std::int64_t bytes);
+using collective::Heading;
 
 // A heading in 8 bytes, for messages whose length counts; none where they have no room for all it says. The
 // highest bit, which no sequence has, tells it from the beginning of a whole one.
 std::optional<std::uint64_t> packed(const Heading& heading);
-// What a message begins with. `near`: a sequence that its sender's is less than 2^15 away from.
+// Reads the heading with which a message begins, packed or whole. `near` is a sequence that differs from the
+// sender's by less than 2^15.
 Heading read_heading(const std::byte* message, std::uint64_t near);
 
-// MismatchError that names both, the same on both of them.
+// Throws a MismatchError that names both ranks, the same on both of them, unless the headings are equal.
 void throw_on_mismatch(const Heading& mine, int rank, const Heading& theirs, int peer);
 
 }  // namespace dear::programs

@@ -20,7 +20,7 @@
 namespace dear::programs {
 namespace {
 
-// Graphs that are kept. A training step has a few for each of its buckets.
+// The number of graphs that are kept. A training step has a few for each of its buckets.
 constexpr std::size_t kMostGraphs = 256;
 
 using Where = Prepared::Where;
@@ -59,7 +59,7 @@ class Programs final : public Backend {
     Buffer buffer;
     guarded([&] {
       buffer = collective::allocate_private(bytes);
-      const Heading heading = heading_of_allocation(++sequence_, bytes);
+      const Heading heading = collective::heading_of_allocation(++sequence_, bytes);
       meet(
           heading,
           [&] { return fmt::format("wait in collective {}, allocation of {} bytes", sequence_, bytes); },
@@ -76,7 +76,7 @@ class Programs final : public Backend {
         return fmt::format("wait in collective {}, {}", sequence_, describe(request));
       };
       if (request.collective == Collective::barrier) {
-        meet(heading_of(sequence_, request), what, deadline);
+        meet(collective::heading_of(sequence_, request), what, deadline);
       } else {
         carry(request, what, deadline);
       }
@@ -123,7 +123,7 @@ class Programs final : public Backend {
     Prepared prepared;
     std::uint64_t used = 0;  // the last collective that did
   };
-  // What messages may still be on their way to after a failure.
+  // Memory into which messages may still be on their way after a failure.
   struct Memory {
     std::map<Recipe, Kept> graphs;
     StagingMemory stage;                            // of the graphs
@@ -158,7 +158,8 @@ AlgorithmChoice Programs::choice_for(const CollectiveCall& call) const {
 }
 
 Prepared& Programs::prepared_for(const Request& request) {
-  // Rounding makes an average of integers depend on the order; and of two ranks either comes first.
+  // An average of integers depends on the order of ranks, because it is rounded. With two ranks every order
+  // gives the same sum.
   const bool exact = options_.reproducible || size_ <= 2 ||
                      (request.reduction == Reduction::average && is_integer(request.view.dtype));
   const Recipe recipe{.collective = request.collective,
@@ -200,7 +201,7 @@ void Programs::execute(Prepared& prepared, const Heading& heading, ExecutionArgu
   prepared.executor.execute(arguments, channels(), memory_->stage, what, deadline);
 }
 
-// Whoever has heard of all ranks, through others too, may go on.
+// A rank that has heard of all others, even through others, may go on.
 void Programs::meet(const Heading& heading, const Describe& what, Deadline deadline) {
   Prepared& prepared = prepared_for({.collective = Collective::barrier});
   execute(prepared, heading, {.data = memory_->beside.take(size_)}, what, deadline);
@@ -227,7 +228,7 @@ void Programs::carry(const Request& request, const Describe& what, Deadline dead
     arguments.data = memory_->beside.take(bytes);
     std::memcpy(arguments.data, memory_of(request.view), static_cast<std::size_t>(bytes));
   }
-  execute(prepared, heading_of(sequence_, request), arguments, what, deadline);
+  execute(prepared, collective::heading_of(sequence_, request), arguments, what, deadline);
   if (prepared.where == Where::on_copy && !own.empty()) {
     std::memcpy(memory_of(request.view) + own.begin * element, arguments.data + own.begin * element,
                 static_cast<std::size_t>(own.size() * element));
@@ -247,7 +248,7 @@ void Programs::gather_and_add(Prepared& prepared, const Request& request, const 
     std::memcpy(all + prepared.stride * rank_, memory_of(view),
                 static_cast<std::size_t>(view.count * element));
   }
-  execute(prepared, heading_of(sequence_, request), {.data = all}, what, deadline);
+  execute(prepared, collective::heading_of(sequence_, request), {.data = all}, what, deadline);
   const Range wanted = request.collective == Collective::all_reduce
                            ? Range{0, view.count}
                            : shard_of(view.count, view.dtype, size_, rank_);

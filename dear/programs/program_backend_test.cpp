@@ -117,18 +117,20 @@ TEST(Mismatches, AreNamedAlikeOnBothSides) {
   longer.view.count = 101;
   const auto report = [&](int mine, int theirs) {
     return host::testing::report_of([&] {
-      throw_on_mismatch(heading_of(5, mine == 0 ? reduce : longer), mine,
-                        heading_of(5, theirs == 0 ? reduce : longer), theirs);
+      throw_on_mismatch(collective::heading_of(5, mine == 0 ? reduce : longer), mine,
+                        collective::heading_of(5, theirs == 0 ? reduce : longer), theirs);
     });
   };
   EXPECT_THAT(report(0, 2),
               ContainsRegex("^MismatchError: collective 5: rank 2 .* 101 fp32.*rank 0 .* 100 fp32"));
   EXPECT_EQ(report(2, 0), report(0, 2));
-  EXPECT_THAT(host::testing::report_of(
-                  [&] { throw_on_mismatch(heading_of(5, reduce), 1, heading_of(6, reduce), 0); }),
+  EXPECT_THAT(host::testing::report_of([&] {
+                throw_on_mismatch(collective::heading_of(5, reduce), 1, collective::heading_of(6, reduce), 0);
+              }),
               ContainsRegex("^MismatchError: rank 1 .* as collective 5, rank 0 .* as collective 6"));
-  EXPECT_EQ(host::testing::report_of(
-                [&] { throw_on_mismatch(heading_of(5, reduce), 1, heading_of(5, reduce), 0); }),
+  EXPECT_EQ(host::testing::report_of([&] {
+              throw_on_mismatch(collective::heading_of(5, reduce), 1, collective::heading_of(5, reduce), 0);
+            }),
             "ok");
 }
 
@@ -142,7 +144,7 @@ TEST(PackedHeadings, SayAllThatWholeOnesDo) {
         for (const std::uint64_t sequence : {0UL, 1UL, 65'535UL, 65'536UL, 123'456'789'012UL}) {
           Request request{.collective = collective, .reduction = Reduction::min, .label = label};
           request.view = {.count = count, .dtype = DType::u8};
-          const Heading heading = heading_of(sequence, request);
+          const Heading heading = collective::heading_of(sequence, request);
           std::array<std::byte, sizeof heading> message{};
           const std::optional<std::uint64_t> bits = packed(heading);
           const bool has_room = heading.count < 1 << 22 && label < (1 << 17) - 1;

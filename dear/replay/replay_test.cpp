@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/backends/shm/shm.h"
+#include "dear/backends/testing/shm_threads.h"
 #include "dear/base/error.h"
 #include "dear/collective/single.h"
 #include "dear/exec/order_check.h"
@@ -49,7 +49,7 @@ struct Job {
 
 // What each of two ranks does, and the error that it ends with.
 std::vector<std::string> on_two_ranks(const std::function<void(int, Group&)>& body) {
-  auto backends = backends::make_shm_threads(2);
+  auto backends = backends::testing::make_shm_threads(2);
   std::vector<std::string> errors(2);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {

@@ -409,7 +409,7 @@ std::vector<std::string> start_on(std::vector<Group> groups, const std::function
 
 TEST(OneCopyRefuses, GroupsWithoutSharedMemory) {
   std::vector<Group> modelled;
-  for (auto& backend : backends::make_shm_threads(2))
+  for (auto& backend : backends::testing::make_shm_threads(2))
     modelled.emplace_back(
         backends::make_shaped(
             std::move(backend),

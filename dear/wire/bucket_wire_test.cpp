@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/backends/shm/shm.h"
+#include "dear/backends/testing/shm_threads.h"
 #include "dear/base/error.h"
 
 namespace dear::wire::bucket_wire_test {
@@ -42,7 +42,7 @@ struct Rank {
 };
 
 void on_two_ranks(const std::function<void(int, Rank&)>& program) {
-  auto backends = backends::make_shm_threads(2);
+  auto backends = backends::testing::make_shm_threads(2);
   std::vector<std::thread> threads;
   for (int r = 0; r < 2; ++r) {
     threads.emplace_back([&, r] {

@@ -6,7 +6,7 @@
 
 namespace dear::backends {
 
-// Channels of somebody else, who outlives this.
+// Channels that another object owns, which has to outlive this one.
 class BorrowedChannels final : public transport::Channels {
  public:
   explicit BorrowedChannels(transport::Channels& owner) : owner_(owner) {}

@@ -14,14 +14,15 @@ const std::vector<std::int64_t> kSegmentsAcrossHosts = {kEagerSegment, 60 * kKiB
 constexpr int kMostSegmentsOnOneHost = 64;
 
 std::vector<std::string> algorithms(const programs::CollectiveCall& call, const CandidateOptions& options) {
-  // What neighbours do is the best that a wire offers; the others would only take time that looks need.
+  // A ring, where only neighbours talk, is the best that a wire offers; looking at the others would only take
+  // time.
   const bool around =
       call.bytes > kLargestSumInOrder &&
       (call.collective == Collective::reduce_scatter ? options.sums_go_around : options.across_hosts);
   if (around) {
     return {kAround};
   }
-  // Between two ranks all algorithms send the same.
+  // All algorithms send the same messages between two ranks.
   if (call.collective == Collective::all_gather && call.ranks == 2) {
     return {"pairwise"};
   }

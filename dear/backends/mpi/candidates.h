@@ -17,7 +17,7 @@ namespace dear::backends {
 // ones.
 inline constexpr std::int64_t kEagerSegment = 32 * 1024;
 
-// All contributions in full cost less than a second round up to here.
+// Up to this size sending all contributions in full costs less than a second round.
 inline constexpr std::int64_t kMostGathered = 4 * 1024;
 
 struct CandidateOptions {

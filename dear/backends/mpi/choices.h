@@ -11,7 +11,7 @@
 
 namespace dear::backends {
 
-// In the place of an algorithm's name: the collective as MPI itself has it.
+// Stands in the place of an algorithm's name: MPI itself does the collective.
 inline constexpr const char* kMpisOwn = "mpi";
 bool is_program(const programs::AlgorithmChoice& choice);       // not that
 std::string describe(const programs::AlgorithmChoice& choice);  // "ring in segments of 64 KiB", "MPI's own"
@@ -25,7 +25,7 @@ int size_class_of(std::int64_t bytes);    // the last one holds all that are lar
 class Choices {
  public:
   void set(Collective collective, int size_class, programs::AlgorithmChoice choice);
-  // nullptr where nothing was chosen.
+  // The choice for a collective of this size; nullptr where there is none.
   [[nodiscard]] const programs::AlgorithmChoice* find(Collective collective, std::int64_t bytes) const;
   [[nodiscard]] std::string summary() const;  // "all-gather: pairwise in whole blocks up to 4 KiB, ..."
 

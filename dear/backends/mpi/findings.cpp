@@ -12,7 +12,7 @@
 namespace dear::backends {
 namespace {
 
-// Of the file; another number, another form, or another way of measuring.
+// The version of the file: another number means another form, or another way of measuring.
 constexpr int kForm = 8;
 constexpr std::array kOperations = {Collective::reduce_scatter, Collective::all_gather};
 
@@ -22,7 +22,7 @@ std::optional<Collective> operation_called(const std::string& name) {
   return found != kOperations.end() ? std::optional(*found) : std::nullopt;
 }
 
-// Of the choices for any number of ranks and order: what a file names must exist.
+// Whether the choice is one of those for any number of ranks and order. What a file names must exist.
 bool is_known(Collective collective, const programs::AlgorithmChoice& choice) {
   if (!is_program(choice)) {
     return true;
@@ -87,7 +87,8 @@ int Findings::count() const {
   return static_cast<int>(found);
 }
 
-// Of the size classes from `begin` to before `end`; where none was measured, what needs no measurement.
+// The choice of the measured size class that is nearest, among those from `begin` to before `end`; where none
+// was measured, a choice that needs no measurement.
 programs::AlgorithmChoice Findings::nearest(Collective collective, int size_class, int begin, int end) const {
   for (int distance = 0; distance < kSizeClasses; ++distance) {
     for (const int at : {size_class + distance, size_class - distance}) {

@@ -24,7 +24,7 @@ struct Finding {
   std::optional<programs::AlgorithmChoice> second;  // the next best, to compare it with again
 };
 
-// By collective, a reduce_scatter or all_gather, and size class.
+// What was found for each collective (reduce_scatter or all_gather) and size class.
 class Findings {
  public:
   using BySize = std::array<std::optional<Finding>, kSizeClasses>;
@@ -34,12 +34,13 @@ class Findings {
   [[nodiscard]] const Finding* find(Collective collective, int size_class) const;
   [[nodiscard]] int count() const;
 
-  // For each size, what was found of it or of the nearest one. `sums_go_around`: see the note; then large
-  // sums and small ones are nothing to each other. An all-reduce follows from the other two.
+  // Takes for each size what was found for it or for the nearest size. With `sums_go_around` (see the note)
+  // large sums and small ones say nothing about each other. The choice for an all-reduce follows from the
+  // other two.
   [[nodiscard]] Choices choices(bool sums_go_around) const;
 
-  // As text of a file. `key` says for what it was found out; parse() gives nothing for another key, another
-  // form, or what it does not know.
+  // Writes the findings as text of a file. `key` names what they hold for; parse() returns nothing for
+  // another key, another form, or names that it does not know.
   [[nodiscard]] std::string format(const std::string& key) const;
   static std::optional<Findings> parse(const std::string& text, const std::string& key);
 

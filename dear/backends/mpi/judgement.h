@@ -8,21 +8,21 @@
 // of times that all ranks have alike, so all ranks decide alike.
 namespace dear::backends {
 
-// Seconds that one algorithm took, round by round, on the slowest rank. Looks at several algorithms were
-// taken in turns: look i of one algorithm stands beside look i of another, under the same load.
+// Seconds that one algorithm took in each round, on the slowest rank. A look is one such measurement.
+// Algorithms take turns: look i of one algorithm stands beside look i of another, under the same load.
 using Looks = std::vector<double>;
 
-// So many looks at least make a judgement.
+// The least number of looks that make a judgement.
 inline constexpr std::size_t kLeastLooks = 3;
 
 double median(Looks looks);
-// The upper quartile: an algorithm that is fast only every other time is not fast.
+// The upper quartile of the looks: an algorithm that is fast only every other time is not fast.
 double usual_seconds(Looks looks);
-// By a twentieth in the usual seconds, and the faster one in three of four rounds. Rounds that only one of
-// the two had do not count.
+// Whether `one` needs a twentieth less of the usual seconds, and is the faster one in three of four rounds.
+// Rounds that only one of the two had do not count.
 bool clearly_faster(const Looks& one, const Looks& other);
-// Whether its best look took half as long again as the usual one of `fastest`, twice or more: it need not be
-// looked at again.
+// Whether the best look of an algorithm took half as long again as the usual one of `fastest`, twice or more:
+// it need not be looked at again.
 bool is_hopeless(const Looks& looks, const Looks& fastest);
 
 struct Ranking {
@@ -33,7 +33,7 @@ struct Ranking {
 // its looks.
 Ranking rank_choices(const std::vector<Looks>& choices);
 
-// How a remembered algorithm does today.
+// How a remembered algorithm compares with today.
 enum class Standing {
   holds,
   faster,    // by a quarter: it keeps its place, and today's time is remembered

@@ -17,17 +17,17 @@
 namespace dear::backends {
 namespace {
 
-// Size classes in the order in which they are worth knowing: where time runs out, the others go as the
-// nearest. On a wire little can be told of what is large from what is small; but it takes longest, so those
-// come first which training has most of.
+// Size classes in the order in which they are worth measuring: when time runs out, the rest take the choice
+// of the nearest class. On a wire large sizes say little about small ones; but they take longest, so the
+// classes of which training has most come first.
 using Order = std::array<int, kSizeClasses>;
 constexpr Order kOrder = {8, 6, 4, 5, 7, 9, 3, 2, 1, 0, 10};
 constexpr Order kOrderAcrossHosts = {7, 9, 6, 8, 4, 5, 3, 2, 1, 0, 10};
-// So often in a row that the clock does not count.
+// The number of calls in a row from which on the cost of the clock does not count.
 constexpr int kMostInARow = 20;
 
-// How long it is looked, in seconds. `long_enough`: a look with fewer in a row than take this long would see
-// what the clock costs, and across hosts what idle wires and queues take at once.
+// How much is measured, in seconds. A look with fewer calls in a row than take `long_enough` would measure
+// the clock, and across hosts what idle wires and queues take at once.
 struct Effort {
   std::size_t looks = 0;  // beside the first, which may meet memory and connections that are cold
   double budget = 0;
@@ -37,10 +37,10 @@ constexpr Effort kToMeasure = {.looks = 5, .budget = 1, .long_enough = 100e-6};
 constexpr Effort kToMeasureAcrossHosts = {.looks = 7, .budget = 8, .long_enough = 40e-3};
 constexpr Effort kToCheck = {.looks = kLeastLooks, .budget = 0.1, .long_enough = 100e-6};
 constexpr Effort kToCheckAcrossHosts = {.looks = kLeastLooks, .budget = 2, .long_enough = 15e-3};
-// What seems slower or overtaken is looked at so often again before it is believed.
+// The number of further looks at an algorithm that seems slower or overtaken, before it is believed.
 constexpr std::size_t kLooksInDoubt = 4;
 
-// One algorithm, as it will carry collectives.
+// An algorithm under measurement, set up as it will carry collectives.
 class Trial {
  public:
   Trial(transport::Mpi& mpi, programs::AlgorithmChoice choice)
@@ -141,7 +141,7 @@ class Measurement {
     vector_ = bench_->allocate(most, options_.deadline);
   }
 
-  // What the ranks measured, the greatest of each; so all of them go on alike.
+  // The greatest of what the ranks measured, element by element, so that all of them decide alike.
   std::vector<double> greatest(const std::vector<double>& mine) {
     const auto bytes = mine.size() * sizeof(double);
     std::memcpy(numbers_.data(), mine.data(), bytes);
@@ -155,7 +155,7 @@ class Measurement {
     return all;
   }
 
-  // Since this began; the same on all ranks.
+  // Seconds since the measurement began; the same on all ranks.
   double spent_seconds() { return greatest({now_seconds() - begin_}).front(); }
 
   double look(Trial& trial, const Request& request, int times) {
@@ -167,8 +167,8 @@ class Measurement {
     return (now_seconds() - begin) / times;
   }
 
-  // One look at each that is not hopeless: the slowest rank's seconds, 0 for those, and at the end what was
-  // spent.
+  // Takes one look at each algorithm that is not hopeless. Returns the seconds of the slowest rank, 0 for
+  // hopeless ones, and behind them the seconds spent.
   std::vector<double> round(const Trials& trials, const Request& request, int times) {
     std::vector<double> seconds;
     for (const auto& trial : trials) {
@@ -214,7 +214,7 @@ class Measurement {
     return looks;
   }
 
-  // Spends half of the time that is left, at most, but for a necessary one.
+  // Spends at most half of the time that is left, except for a necessary look.
   std::optional<Finding> best_of(const Request& request, bool necessary) {
     const double before = spent_seconds();
     Trials trials;
@@ -240,7 +240,7 @@ class Measurement {
     return finding;
   }
 
-  // `finding` gets today's time where it is faster.
+  // Compares a remembered finding with today, and gives it today's time where that is faster.
   Standing standing_of(Finding& finding, const Request& request, bool necessary) {
     Trials trials;
     trials.push_back(std::make_unique<Trial>(mpi_, finding.choice));

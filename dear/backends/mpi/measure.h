@@ -13,12 +13,12 @@ struct MeasureOptions {
   Deadline deadline;            // for every wait
 };
 
-// One collective at one size.
+// A collective and a size to measure.
 struct Case {
   Collective collective = Collective::all_gather;
   int size_class = 0;
 };
-// All there are, in the order in which they are worth knowing.
+// All cases, in the order in which they are worth measuring.
 std::vector<Case> all_cases(bool across_hosts);
 
 // Tries, with vectors of fp32, the algorithms of these cases, in rounds and in turns; judgement.h says which

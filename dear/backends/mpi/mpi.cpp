@@ -18,8 +18,8 @@
 namespace dear::backends {
 namespace {
 
-// By messages. Small vectors go as eager messages; programs carry the rest, but those for which something
-// else was chosen.
+// The backend that carries everything by messages. Small vectors go as eager messages; programs carry the
+// rest, except where something else was chosen.
 class OverMpi final : public Backend {
  public:
   OverMpi(std::unique_ptr<transport::Mpi> mpi, const MpiBackendOptions& options)
@@ -89,11 +89,11 @@ class OverMpi final : public Backend {
 
  private:
   static constexpr std::int64_t kHeading = 64;
-  // Typical of a network between hosts; it chooses the algorithms of parts of this group.
+  // A typical network between hosts, from which the algorithms of parts of this group are chosen.
   static constexpr Link kLink{.alpha_seconds = 3e-5, .beta_seconds_per_byte = 1e-9};
-  static_assert(sizeof(programs::Heading) <= kHeading);
+  static_assert(sizeof(collective::Heading) <= kHeading);
 
-  // An error of MPI's own collectives is this rank's for good as well.
+  // An error of MPI's own collectives ends this rank's use of the group for good, like any other.
   template <typename Function>
   void guarded(const Function& function) {
     error_.guard(function, [this](const std::exception& error) { abort(error.what()); });
@@ -133,7 +133,7 @@ class OverMpi final : public Backend {
     return timing;
   }
 
-  // MPI compares nothing, and a difference would end in a crash: so the ranks do it before.
+  // MPI does not compare what ranks ask for, and would crash where they differ: so the ranks compare first.
   Timing run_by_mpi(const Request& request, Deadline deadline) {
     Timing timing = begin_now(request);
     ++sequence_;
@@ -149,14 +149,14 @@ class OverMpi final : public Backend {
   }
 
   void compare_headings(const Request& request, Deadline deadline) {
-    const programs::Heading mine = programs::heading_of(sequence_, request);
+    const collective::Heading mine = collective::heading_of(sequence_, request);
     std::memcpy(headings_.data() + kHeading * rank(), &mine, sizeof mine);
     programs_->run({.collective = Collective::all_gather,
                     .view = {.buffer = headings_, .count = kHeading * size(), .dtype = DType::u8},
                     .label = request.label},
                    deadline);
     for (int peer = 0; peer < size(); ++peer) {
-      programs::Heading theirs;
+      collective::Heading theirs;
       std::memcpy(&theirs, headings_.data() + kHeading * peer, sizeof theirs);
       programs::throw_on_mismatch(mine, rank(), theirs, peer);
     }
@@ -170,8 +170,8 @@ class OverMpi final : public Backend {
   Remembered remembered_;
   bool goes_around_ = false;  // large sums, see choice_for()
   bool reproducible_;
-  // Afterwards nothing waits in MPI for this group alone: neither eager messages nor MPI's own collectives
-  // do.
+  // Whether the group was split. From then on nothing waits in MPI for this group alone: it uses neither
+  // eager messages nor MPI's own collectives.
   bool split_ = false;
   FirstError error_;
   std::uint64_t sequence_ = 0;  // collectives without programs

@@ -6,20 +6,20 @@
 #include "dear/collective/backend.h"
 #include "dear/transport/mpi/mpi.h"
 
-// Ranks on any hosts that an MPI reaches: programs of ours over MPI's messages, and MPI's own collectives
-// where they are faster and give the same bits. Where all are on one host, through memory that they share:
-// see [Note: memory beside MPI].
+// Backends for ranks on any hosts that an MPI reaches. They run programs of ours over MPI's messages, and
+// MPI's own collectives where these are faster and give the same bits. Where all ranks are on one host, they
+// use memory that they share: see [Note: memory beside MPI].
 namespace dear::backends {
 
-// The MPI of that launcher ("Open MPI", "MPICH"); under another one, or none, the only one that DeAR was
-// built with. ConfigError where there is none, or more than one to choose from.
+// The name of the MPI to which the launcher ("Open MPI", "MPICH") belongs; under another launcher, or none,
+// the only MPI that DeAR was built with. ConfigError where there is none, or more than one to choose from.
 std::string mpi_of_launcher(const std::string& launcher);
 
 struct MpiBackendOptions {
-  // Sums in the order of ranks. On one host they always go so, below kManyRanks: there it costs nothing.
-  // Across hosts large ones otherwise go around a ring.
+  // Adds contributions in the order of ranks. On one host of fewer than kManyRanks this costs nothing and is
+  // always done. Across hosts large sums otherwise go around a ring.
   bool reproducible = false;
-  // Where it is remembered which algorithms are the fastest; "" for nowhere.
+  // The folder where the fastest algorithms are remembered; "" for none.
   std::string cache_folder{};
   bool share_memory = true;  // on one host; false for everything by messages
   Deadline deadline;

@@ -17,17 +17,17 @@
 namespace dear::backends {
 namespace {
 
-// They have met over MPI already, so nobody is slow to come.
+// The time for the meeting in shared memory. The ranks have met over MPI already, so none is slow to come.
 constexpr auto kMeetingTakes = std::chrono::seconds(10);
 
-// Of no other job, and of no other group of this job.
+// A name for a meeting that no other job has, and no other group of this job.
 std::string fresh_name() {
   static std::atomic<int> groups = 0;
   return fmt::format("beside mpi, rank 0 is {}, group {}", getpid(), groups.fetch_add(1));
 }
 
 class BesideMpi final : public Backend {
-  // After an error MPI is not waited for at the end.
+  // After an error the destructor does not wait for MPI.
   template <typename Function>
   auto guarded(const Function& function) {
     return error_.guard(function, [this](const std::exception& error) { abort(error.what()); });
@@ -74,7 +74,7 @@ std::unique_ptr<Backend> make_on_one_host(std::unique_ptr<transport::Mpi>& mpi, 
     return nullptr;
   }
   const std::string name = text_of_rank_0(*mpi, fresh_name(), deadline);
-  // Parts of the group move MPI on as well, and may live longer.
+  // Parts of this group let MPI make progress as well, and may live longer.
   const auto kept = std::make_shared<std::shared_ptr<transport::Mpi>>();
   std::unique_ptr<SharedMemory> memory;
   try {

@@ -5,13 +5,13 @@
 
 namespace dear::backends {
 
-// Collectives as MPI itself has them, for requests of ours.
+// Runs requests of ours by MPI's own collectives.
 class MpisOwn {
  public:
   explicit MpisOwn(transport::Mpi& mpi) : mpi_(mpi) {}
 
-  // Whether MPI's has the same outcome, to the bit: shards of equal size, and a reduction that does not
-  // depend on an order, which sums of floating point do from three ranks on.
+  // Whether MPI's collective has the same outcome to the bit: shards have equal size, and the reduction does
+  // not depend on an order, as sums of floating point do from three ranks on.
   [[nodiscard]] bool can(const Request& request) const;
   void run(const Request& request, const transport::Channels::Describe& what, Deadline deadline);
 

@@ -25,7 +25,7 @@ std::string name_of_machine() {
   return name;
 }
 
-// All that the fastest algorithm may depend on.
+// The key of a file: all that the fastest algorithm may depend on.
 std::string key_of(const transport::Mpi& mpi, const MeasureOptions& options) {
   return fmt::format("{}; {} processors on {}; ranks on hosts {}{}", mpi.description(),
                      sysconf(_SC_NPROCESSORS_ONLN), name_of_machine(), fmt::join(mpi.hosts(), " "),
@@ -45,7 +45,7 @@ std::optional<std::string> read(const std::string& file) {
   }
 }
 
-// Why it could not be written, or "".
+// Writes the file, and returns why it could not be written, or "".
 std::string write(const std::string& file, const std::string& text) {
   std::error_code error;
   fs::create_directories(fs::path(file).parent_path(), error);
@@ -57,7 +57,7 @@ std::string write(const std::string& file, const std::string& text) {
   return "";
 }
 
-// What is known on rank 0, if its file says anything.
+// What the file of rank 0 says, on every rank; nothing where it says nothing.
 std::optional<Findings> recall(transport::Mpi& mpi, const std::string& file, const std::string& key,
                                Deadline deadline) {
   std::string known;

@@ -8,16 +8,16 @@
 
 namespace dear::backends {
 
-// The choices of all ranks, and where they are from.
+// The choices, which are the same on all ranks, and where they come from.
 struct Remembered {
   Choices choices;
   std::string origin;  // "measured in 0.8 s and remembered in FILE", "remembered in FILE"
 };
 
-// Rank 0 looks into its cache folder. What is found there of this MPI, these ranks and hosts serves all,
-// after a check: what is a quarter slower than it was, or slower than what was second to it, is measured
-// again. Where nothing is found they measure all. Rank 0 writes down what is new. A file that is broken,
-// foreign, of another form or cannot be written changes nothing but the origin.
+// Rank 0 reads its cache folder. Findings of the same MPI, ranks and hosts serve all ranks after a check:
+// what has become a quarter slower, or slower than the second best of then, is measured again. Without
+// findings the ranks measure everything. Rank 0 writes new findings down. A file that is broken, foreign or
+// of another form, or that cannot be written, changes nothing but the origin.
 Remembered remember_or_measure(transport::Mpi& mpi, const std::string& cache_folder,
                                const MeasureOptions& options);
 

@@ -9,14 +9,14 @@
 namespace dear::backends {
 namespace {
 
-// From more ranks a tree of messages is quicker than one from each.
+// With more ranks than this a tree of messages is quicker than a message from each rank.
 constexpr int kMostRanks = 16;
-// The longest part of a vector that goes to a rank. Beyond it memory is what counts, and programs are kinder
-// to it, from what one message of a network holds.
+// The longest part of a vector that goes to one rank. Longer parts would take much memory, of which programs
+// need less.
 constexpr std::int64_t kMostBytes = 4 * 1024;
-// Data begins with a cache line, and the heading ends at it.
+// The data begins on a cache line, and the heading ends there.
 constexpr std::int64_t kBeforeData = 64;
-constexpr std::int64_t kLongestHeading = sizeof(programs::Heading);
+constexpr std::int64_t kLongestHeading = sizeof(collective::Heading);
 static_assert(kLongestHeading <= kBeforeData);
 
 }  // namespace
@@ -55,7 +55,7 @@ bool SmallCollectives::can(const Request& request) const {
   }
 }
 
-void SmallCollectives::exchange(const programs::Heading& mine, const transport::Channels::Describe& what,
+void SmallCollectives::exchange(const collective::Heading& mine, const transport::Channels::Describe& what,
                                 Deadline deadline) {
   if (const std::optional<std::uint64_t> bits = programs::packed(mine)) {
     exchange_behind(*bits, mine, what, deadline);
@@ -65,7 +65,7 @@ void SmallCollectives::exchange(const programs::Heading& mine, const transport::
 }
 
 template <typename Written>
-void SmallCollectives::exchange_behind(const Written& heading, const programs::Heading& mine,
+void SmallCollectives::exchange_behind(const Written& heading, const collective::Heading& mine,
                                        const transport::Channels::Describe& what, Deadline deadline) {
   constexpr auto kLength = static_cast<std::int64_t>(sizeof heading);
   for (transport::EagerMessage& message : messages_) {
@@ -92,7 +92,7 @@ void SmallCollectives::compare(const Request& request, std::uint64_t sequence,
   for (transport::EagerMessage& message : messages_) {
     message.bytes = 0;
   }
-  exchange(programs::heading_of(sequence, request), what, deadline);
+  exchange(collective::heading_of(sequence, request), what, deadline);
 }
 
 void SmallCollectives::run(const Request& request, std::uint64_t sequence,
@@ -103,7 +103,7 @@ void SmallCollectives::run(const Request& request, std::uint64_t sequence,
   const bool whole = request.collective == Collective::all_reduce;
   const bool gathers = request.collective == Collective::all_gather;
   const std::int64_t block = whole ? view.count : shard_of(view.count, view.dtype, size_, 0).size();
-  // In bytes: the part of the vector that belongs to a rank.
+  // The part of the vector that belongs to a rank, in bytes.
   const auto part = [&](int rank) {
     const std::int64_t begin = whole ? 0 : std::min(view.count, rank * block);
     return Range{.begin = begin * element, .end = std::min(view.count, begin + block) * element};
@@ -115,7 +115,7 @@ void SmallCollectives::run(const Request& request, std::uint64_t sequence,
     }
     message.bytes = sent.size();
   }
-  exchange(programs::heading_of(sequence, request), what, deadline);
+  exchange(collective::heading_of(sequence, request), what, deadline);
   if (gathers) {
     for (const transport::EagerMessage& message : messages_) {
       const Range shard = part(message.peer);

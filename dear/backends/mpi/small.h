@@ -17,23 +17,24 @@ class SmallCollectives {
   explicit SmallCollectives(transport::Mpi& mpi);
 
   [[nodiscard]] bool can(const Request& request) const;
-  // `sequence` counts these collectives, on all ranks alike.
+  // Runs a small collective. `sequence` counts these collectives, and is the same on all ranks.
   void run(const Request& request, std::uint64_t sequence, const transport::Channels::Describe& what,
            Deadline deadline);
 
-  // Only compares what the ranks ask for, of any size. Throws what a collective would; for as many ranks as
-  // run() is.
+  // Compares what the ranks ask for, of any size, and moves no data. Throws what a collective would; serves
+  // as many ranks as run().
   [[nodiscard]] bool can_compare() const;
   void compare(const Request& request, std::uint64_t sequence, const transport::Channels::Describe& what,
                Deadline deadline);
 
  private:
   // Puts `mine` ahead of the data of each message, sends them, and compares those that come.
-  void exchange(const programs::Heading& mine, const transport::Channels::Describe& what, Deadline deadline);
+  void exchange(const collective::Heading& mine, const transport::Channels::Describe& what,
+                Deadline deadline);
   template <typename Written>
-  void exchange_behind(const Written& heading, const programs::Heading& mine,
+  void exchange_behind(const Written& heading, const collective::Heading& mine,
                        const transport::Channels::Describe& what, Deadline deadline);
-  // The data for a peer, and that from it.
+  // The memory for what goes to a peer, and for what comes from it.
   [[nodiscard]] std::byte* out(int peer) { return first_ + 2 * peer * room_; }
   [[nodiscard]] std::byte* in(int peer) { return out(peer) + room_; }
 

@@ -8,10 +8,10 @@
 // What ranks say to each other while a backend over MPI is made.
 namespace dear::backends {
 
-// The text that rank 0 has, of any length, on every rank.
+// Returns the text of rank 0, of any length, on every rank.
 std::string text_of_rank_0(transport::Mpi& mpi, const std::string& text, Deadline deadline);
 
-// Whether it is so on all of them.
+// Whether `so` holds on all ranks.
 bool on_all_ranks(transport::Mpi& mpi, bool so, Deadline deadline);
 
 }  // namespace dear::backends

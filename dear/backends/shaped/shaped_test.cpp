@@ -5,8 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/backends/shm/shm.h"
 #include "dear/backends/testing/ranks.h"
+#include "dear/backends/testing/shm_threads.h"
 #include "dear/base/error.h"
 #include "dear/collective/single.h"
 #include "dear/cost/ring.h"
@@ -98,7 +98,7 @@ TEST_F(Shaped, RefusesWhatTheTimeoutDoesNotAllow) {
 }
 
 TEST(ShapedThreads, EndAtTheSameMomentOnAllRanks) {
-  auto backends = make_shm_threads(3);
+  auto backends = testing::make_shm_threads(3);
   const Network network{.name = "n", .link = {.alpha_seconds = 2e-6, .beta_seconds_per_byte = 1e-9}};
   for (auto& backend : backends) {
     backend = make_shaped(std::move(backend), network);

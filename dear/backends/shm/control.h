@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "dear/base/deadline.h"
-#include "dear/collective/request.h"
+#include "dear/collective/heading.h"
 #include "dear/host/peers.h"
 #include "dear/host/segment.h"
 
@@ -18,21 +18,15 @@ namespace dear::backends {
 using host::Peers;
 using host::Segment;
 
-// A RequestSummary describes the collective that a rank enters, and all ranks compare theirs. Fields without
-// a meaning for the collective are 0.
+// A RequestSummary describes the collective that a rank enters and where its data lies, and all ranks compare
+// theirs. Fields without a meaning for the collective are 0.
 struct RequestSummary {
-  std::uint64_t sequence = 0;
-  std::int64_t count = 0;
-  std::int64_t label = -1;
+  collective::Heading heading;
   std::uint64_t buffer = 0;  // of the view; buffers are numbered in the order of their allocation
   std::int64_t offset_bytes = 0;
   std::uint64_t output_buffer = 0;
   std::int64_t output_offset_bytes = 0;
-  std::int32_t root = 0;
-  std::uint8_t collective = 0;
-  std::uint8_t dtype = 0;
-  std::uint8_t reduction = 0;
-  // On the steady clock; not compared.
+  // Times on the steady clock, which are not compared.
   std::int64_t arrival_nanoseconds = 0;
   std::int64_t asked_nanoseconds = 0;
 };
@@ -73,14 +67,14 @@ class Control {
   // Peers that still wait for this rank, or will, are told that it left.
   void leave() noexcept;
 
-  // One place for a rank and the parity of a sequence. Written before a barrier, read by all between it and
-  // the next one; a rank is never more than one sequence ahead of a reader.
+  // The summary of a rank for the parity of a sequence. Its rank writes it before a barrier, and all read it
+  // between this barrier and the next one; a rank is never more than one sequence ahead of a reader.
   [[nodiscard]] RequestSummary& summary(int rank, std::uint64_t sequence) const;
-  // kNoteBytes beside it, under the same rule; aligned to 16 bytes.
+  // kNoteBytes beside the summary, under the same rule; aligned to 16 bytes.
   [[nodiscard]] std::byte* note(int rank, std::uint64_t sequence) const;
 
-  // What a rank says in the lines that the others read to see that it has come, and which therefore takes
-  // them no time. Written before a barrier, read by all between it and the next one.
+  // A Brief lies in the lines that the others read to see that a rank has come, so reading it takes them no
+  // time. Its rank writes it before a barrier, and all read it between this barrier and the next one.
   struct Brief {
     PackedSummary packed_summary;
     alignas(8) std::byte data[kBriefBytes];
@@ -88,7 +82,8 @@ class Control {
   [[nodiscard]] Brief& brief_for_next() const;         // of this rank, for the next barrier
   [[nodiscard]] Brief& brief_of_last(int rank) const;  // for the last one
 
-  // Makes this the group's failure, unless there is one, and wakes all. The peers throw it as it stands.
+  // Makes `message` the failure of the group, unless there is one already, and wakes all. The peers throw it
+  // as it stands.
   void post_failure(FailureKind kind, const std::string& message) noexcept;
   // Posts and throws the group's failure.
   [[noreturn]] void fail(FailureKind kind, const std::string& message);

@@ -11,7 +11,7 @@ namespace dear::backends {
 
 using host::Peers;
 
-// What a rank has when all have come.
+// What a rank holds once all ranks have come.
 struct Meeting {
   std::shared_ptr<Segment> board;  // for a Control
   Peers peers;
@@ -23,5 +23,8 @@ struct Meeting {
 // one comes, so that each can name the missing ones, and at last hands out the board and a pidfd of every
 // rank. A peer of another user is turned away. The sockets stay open for the segments of later buffers.
 Meeting meet(const ShmOptions& options);
+
+// The backend of a rank that has met its peers. The size is 1 to Control::kMaxRanks.
+std::unique_ptr<SharedMemory> make_shm(Meeting meeting, const ShmOptions& options);
 
 }  // namespace dear::backends

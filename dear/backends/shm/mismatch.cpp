@@ -11,11 +11,7 @@
 namespace dear::backends {
 namespace {
 
-// Beside the values of Collective.
-constexpr std::uint8_t kAllocation = 255;
-constexpr std::uint8_t kSharedAllocation = 254;
-
-// Of the first word of a packed summary, whose highest bit is set.
+// Fields of the first word of a packed summary. The highest bit of that word is set.
 constexpr collective::BitField kCount = {0, 20};
 constexpr collective::BitField kLabel = {20, 20};    // plus 1, so that none is 0
 constexpr collective::BitField kSequence = {40, 8};  // its last bits
@@ -24,34 +20,18 @@ constexpr collective::BitField kOperation = {55, 3};
 constexpr collective::BitField kDType = {58, 3};
 constexpr collective::BitField kReduction = {61, 2};
 constexpr std::uint64_t kThere = std::uint64_t{1} << 63;
-// Of the second.
+// Fields of the second word.
 constexpr collective::BitField kBuffer = {0, 24};
 constexpr collective::BitField kOffset = {24, 40};
 
 auto key(const RequestSummary& one) {
-  return std::tie(one.sequence, one.collective, one.count, one.dtype, one.reduction, one.root, one.label,
-                  one.buffer, one.offset_bytes, one.output_buffer, one.output_offset_bytes);
+  return std::tie(one.heading, one.buffer, one.offset_bytes, one.output_buffer, one.output_offset_bytes);
 }
 
-std::string describe(const RequestSummary& one) {
-  if (one.collective == kAllocation) {
-    return fmt::format("an allocation of {} bytes", one.count);
-  }
-  if (one.collective == kSharedAllocation) {
-    return fmt::format("an allocation of {} bytes for all to share", one.count);
-  }
-  Request request{.collective = static_cast<Collective>(one.collective),
-                  .reduction = static_cast<Reduction>(one.reduction),
-                  .root = one.root,
-                  .label = one.label};
-  request.view.count = one.count;
-  request.view.dtype = static_cast<DType>(one.dtype);
-  return dear::describe(request);
-}
-
-// Where the data lies: told only when the collectives are alike in all else.
+// Adds where the data lies. A message says so only when the collectives are alike in all else.
 std::string describe_place(const RequestSummary& one) {
-  std::string text = fmt::format("{} at byte {} of buffer {}", describe(one), one.offset_bytes, one.buffer);
+  std::string text =
+      fmt::format("{} at byte {} of buffer {}", describe(one.heading), one.offset_bytes, one.buffer);
   if (one.output_buffer != 0) {
     text += fmt::format(" to byte {} of buffer {}", one.output_offset_bytes, one.output_buffer);
   }
@@ -61,60 +41,37 @@ std::string describe_place(const RequestSummary& one) {
 }  // namespace
 
 PackedSummary packed(const RequestSummary& one) {
-  const auto count = static_cast<std::uint64_t>(one.count);
-  const auto label = static_cast<std::uint64_t>(one.label + 1);
-  const auto root = static_cast<std::uint64_t>(one.root);
+  const collective::Heading& heading = one.heading;
+  const auto count = static_cast<std::uint64_t>(heading.count);
+  const auto label = static_cast<std::uint64_t>(heading.label + 1);
+  const auto root = static_cast<std::uint64_t>(heading.root);
   const auto offset = static_cast<std::uint64_t>(one.offset_bytes);
   const bool has_room = kCount.fits(count) && kLabel.fits(label) && kRoot.fits(root) &&
-                        kOperation.fits(one.collective) && kDType.fits(one.dtype) &&
-                        kReduction.fits(one.reduction) && kBuffer.fits(one.buffer) && kOffset.fits(offset) &&
-                        one.output_buffer == 0 && one.output_offset_bytes == 0;
+                        kOperation.fits(heading.collective) && kDType.fits(heading.dtype) &&
+                        kReduction.fits(heading.reduction) && kBuffer.fits(one.buffer) &&
+                        kOffset.fits(offset) && one.output_buffer == 0 && one.output_offset_bytes == 0;
   if (!has_room) {
     return {};
   }
   return {.what = kThere | kCount.at_its_place(count) | kLabel.at_its_place(label) |
-                  kSequence.at_its_place(one.sequence) | kRoot.at_its_place(root) |
-                  kOperation.at_its_place(one.collective) | kDType.at_its_place(one.dtype) |
-                  kReduction.at_its_place(one.reduction),
+                  kSequence.at_its_place(heading.sequence) | kRoot.at_its_place(root) |
+                  kOperation.at_its_place(heading.collective) | kDType.at_its_place(heading.dtype) |
+                  kReduction.at_its_place(heading.reduction),
           .where = kBuffer.at_its_place(one.buffer) | kOffset.at_its_place(offset)};
 }
 
 bool asks_the_same(const RequestSummary& one, const RequestSummary& other) { return key(one) == key(other); }
 
-RequestSummary summarize(const Request& request, std::uint64_t buffer, std::uint64_t output_buffer) {
-  RequestSummary mine;
-  mine.collective = static_cast<std::uint8_t>(request.collective);
-  mine.label = request.label;
-  if (request.collective == Collective::barrier) {
-    return mine;
-  }
-  mine.count = request.view.count;
-  mine.dtype = static_cast<std::uint8_t>(request.view.dtype);
+RequestSummary summarize(std::uint64_t sequence, const Request& request, std::uint64_t buffer,
+                         std::uint64_t output_buffer) {
+  RequestSummary mine{.heading = collective::heading_of(sequence, request)};
+  if (request.collective == Collective::barrier) return mine;
   mine.buffer = buffer;
   mine.offset_bytes = request.view.offset_bytes;
-  if (reduces(request.collective)) {
-    mine.reduction = static_cast<std::uint8_t>(request.reduction);
-  }
-  if (request.collective == Collective::broadcast) {
-    mine.root = request.root;
-  }
   if (request.collective == Collective::all_to_all) {
     mine.output_buffer = output_buffer;
     mine.output_offset_bytes = request.output.offset_bytes;
   }
-  return mine;
-}
-
-RequestSummary summarize_allocation(std::int64_t bytes) {
-  RequestSummary mine;
-  mine.collective = kAllocation;
-  mine.count = bytes;
-  return mine;
-}
-
-RequestSummary summarize_shared_allocation(std::int64_t bytes) {
-  RequestSummary mine = summarize_allocation(bytes);
-  mine.collective = kSharedAllocation;
   return mine;
 }
 
@@ -134,17 +91,15 @@ void throw_on_mismatch(const std::vector<RequestSummary>& by_rank, const std::ve
   if (other == nullptr) {
     return;
   }
-  std::string theirs = describe(*other);
-  std::string expected = describe(first);
+  std::string theirs = describe(other->heading);
+  std::string expected = describe(first.heading);
   if (theirs == expected) {
     theirs = describe_place(*other);
     expected = describe_place(first);
   }
-  throw MismatchError(fmt::format(
-      "collective {}: {} {} for {}, rank {} for {}: every rank must issue the same collectives in "
-      "the same order",
-      first.sequence, host::list_ranks(ranks), ranks.size() == 1 ? "asks" : "ask", theirs,
-      names.empty() ? 0 : names[0], expected));
+  throw MismatchError(fmt::format("collective {}: {} {} for {}, rank {} for {}: {}", first.heading.sequence,
+                                  host::list_ranks(ranks), ranks.size() == 1 ? "asks" : "ask", theirs,
+                                  names.empty() ? 0 : names[0], expected, collective::kSameOrder));
 }
 
 }  // namespace dear::backends

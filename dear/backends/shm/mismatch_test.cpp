@@ -5,8 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/backends/shm/shm.h"
 #include "dear/backends/testing/ranks.h"
+#include "dear/backends/testing/shm_threads.h"
 
 namespace dear::backends::mismatch_test {
 namespace {
@@ -32,17 +32,18 @@ void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 class Mismatch : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Mismatch, IsTheSameSentenceOnEveryRank) {
-  const auto reports = collective::testing::run_on_threads(make_shm_threads(4), {}, [](Group& group) {
-    const Buffer buffer = group.allocate(8192);
-    const Buffer other = group.allocate(8192);
-    Request request{
-        .collective = Collective::all_reduce, .view = {.buffer = buffer, .count = 1000}, .label = 3};
-    request.output = {.buffer = other, .count = 1000};
-    if (group.rank() == 1 || group.rank() == 2) {
-      GetParam().change(request);
-    }
-    group.issue(request).wait();
-  });
+  const auto reports =
+      collective::testing::run_on_threads(testing::make_shm_threads(4), {}, [](Group& group) {
+        const Buffer buffer = group.allocate(8192);
+        const Buffer other = group.allocate(8192);
+        Request request{
+            .collective = Collective::all_reduce, .view = {.buffer = buffer, .count = 1000}, .label = 3};
+        request.output = {.buffer = other, .count = 1000};
+        if (group.rank() == 1 || group.rank() == 2) {
+          GetParam().change(request);
+        }
+        group.issue(request).wait();
+      });
   EXPECT_THAT(reports[0], mismatch("3: ranks 1, 2", GetParam().found, GetParam().expected));
   EXPECT_THAT(reports, Each(reports[0]));
 }
@@ -63,19 +64,20 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 TEST(MismatchOf, Roots) {
-  const auto reports = collective::testing::run_on_threads(make_shm_threads(3), {}, [](Group& group) {
-    const Buffer buffer = group.allocate(64);
-    group.broadcast({.buffer = buffer, .count = 1}, group.rank() == 2 ? 1 : 0).wait();
-  });
+  const auto reports =
+      collective::testing::run_on_threads(testing::make_shm_threads(3), {}, [](Group& group) {
+        const Buffer buffer = group.allocate(64);
+        group.broadcast({.buffer = buffer, .count = 1}, group.rank() == 2 ? 1 : 0).wait();
+      });
   EXPECT_THAT(reports, Each(mismatch("2: rank 2", ".* from rank 1", ".* from rank 0")));
 }
 
 TEST(MismatchOf, Allocations) {
-  const auto sizes = collective::testing::run_on_threads(make_shm_threads(2), {}, [](Group& group) {
+  const auto sizes = collective::testing::run_on_threads(testing::make_shm_threads(2), {}, [](Group& group) {
     static_cast<void>(group.allocate(group.rank() == 0 ? 64 : 128));
   });
   EXPECT_THAT(sizes, Each(mismatch("1: rank 1", "an allocation of 128 bytes", "an allocation of 64 bytes")));
-  const auto kinds = collective::testing::run_on_threads(make_shm_threads(2), {}, [](Group& group) {
+  const auto kinds = collective::testing::run_on_threads(testing::make_shm_threads(2), {}, [](Group& group) {
     if (group.rank() == 0) {
       group.barrier().wait();
     } else {
@@ -86,33 +88,35 @@ TEST(MismatchOf, Allocations) {
 }
 
 TEST(MismatchOf, SharedAndPrivateAllocations) {
-  const auto reports = collective::testing::run_on_threads(make_shm_threads(2), {}, [](Group& group) {
-    static_cast<void>(group.rank() == 0 ? group.allocate(64) : group.allocate_shared(64));
-  });
+  const auto reports =
+      collective::testing::run_on_threads(testing::make_shm_threads(2), {}, [](Group& group) {
+        static_cast<void>(group.rank() == 0 ? group.allocate(64) : group.allocate_shared(64));
+      });
   EXPECT_THAT(reports,
               Each(mismatch("1: rank 1", "an allocation of 64 bytes .* share", "an allocation of 64 bytes")));
 }
 
 TEST(MismatchOf, IrrelevantFieldsIsNone) {
-  const auto reports = collective::testing::run_on_threads(make_shm_threads(2), {}, [](Group& group) {
-    const Buffer buffer = group.allocate(64);
-    group
-        .issue({.collective = Collective::all_gather,
-                .view = {.buffer = buffer, .count = 16},
-                .reduction = group.rank() == 0 ? Reduction::sum : Reduction::max,
-                .root = group.rank()})
-        .wait();
-  });
+  const auto reports =
+      collective::testing::run_on_threads(testing::make_shm_threads(2), {}, [](Group& group) {
+        const Buffer buffer = group.allocate(64);
+        group
+            .issue({.collective = Collective::all_gather,
+                    .view = {.buffer = buffer, .count = 16},
+                    .reduction = group.rank() == 0 ? Reduction::sum : Reduction::max,
+                    .root = group.rank()})
+            .wait();
+      });
   EXPECT_THAT(reports, Each("ok"));
 }
 
 RequestSummary said() {
-  return {.sequence = 7,
-          .count = 1000,
-          .label = 3,
+  return {.heading = {.sequence = 7,
+                      .count = 1000,
+                      .label = 3,
+                      .collective = static_cast<std::uint8_t>(Collective::all_reduce)},
           .buffer = 2,
-          .offset_bytes = 64,
-          .collective = static_cast<std::uint8_t>(Collective::all_reduce)};
+          .offset_bytes = 64};
 }
 
 struct Change {
@@ -131,18 +135,19 @@ TEST_P(GistDiffersBy, EachField) {
   EXPECT_NE(packed(said()), packed(changed));
 }
 
-INSTANTIATE_TEST_SUITE_P(Fields, GistDiffersBy,
-                         ::testing::Values(Change{"Sequence", [](RequestSummary& a) { ++a.sequence; }},
-                                           Change{"Operation", [](RequestSummary& a) { ++a.collective; }},
-                                           Change{"Count", [](RequestSummary& a) { ++a.count; }},
-                                           Change{"Type", [](RequestSummary& a) { ++a.dtype; }},
-                                           Change{"Reduction", [](RequestSummary& a) { ++a.reduction; }},
-                                           Change{"Root", [](RequestSummary& a) { ++a.root; }},
-                                           Change{"Label", [](RequestSummary& a) { ++a.label; }},
-                                           Change{"NoLabel", [](RequestSummary& a) { a.label = -1; }},
-                                           Change{"Buffer", [](RequestSummary& a) { ++a.buffer; }},
-                                           Change{"Offset", [](RequestSummary& a) { ++a.offset_bytes; }}),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Fields, GistDiffersBy,
+    ::testing::Values(Change{"Sequence", [](RequestSummary& a) { ++a.heading.sequence; }},
+                      Change{"Operation", [](RequestSummary& a) { ++a.heading.collective; }},
+                      Change{"Count", [](RequestSummary& a) { ++a.heading.count; }},
+                      Change{"Type", [](RequestSummary& a) { ++a.heading.dtype; }},
+                      Change{"Reduction", [](RequestSummary& a) { ++a.heading.reduction; }},
+                      Change{"Root", [](RequestSummary& a) { ++a.heading.root; }},
+                      Change{"Label", [](RequestSummary& a) { ++a.heading.label; }},
+                      Change{"NoLabel", [](RequestSummary& a) { a.heading.label = -1; }},
+                      Change{"Buffer", [](RequestSummary& a) { ++a.buffer; }},
+                      Change{"Offset", [](RequestSummary& a) { ++a.offset_bytes; }}),
+    [](const auto& test) { return test.param.name; });
 
 class GistHasNoRoomFor : public ::testing::TestWithParam<Change> {};
 
@@ -154,17 +159,18 @@ TEST_P(GistHasNoRoomFor, IsEmpty) {
 
 INSTANTIATE_TEST_SUITE_P(
     Fields, GistHasNoRoomFor,
-    ::testing::Values(Change{"Count", [](RequestSummary& a) { a.count = 1 << 20; }},
-                      Change{"NegativeCount", [](RequestSummary& a) { a.count = -1; }},
-                      Change{"Label", [](RequestSummary& a) { a.label = (1 << 20) - 1; }},
-                      Change{"Root", [](RequestSummary& a) { a.root = 128; }},
-                      Change{"Buffer", [](RequestSummary& a) { a.buffer = 1 << 24; }},
-                      Change{"Offset", [](RequestSummary& a) { a.offset_bytes = std::int64_t{1} << 40; }},
-                      Change{"Output", [](RequestSummary& a) { a.output_buffer = 1; }},
-                      Change{"OutputOffset", [](RequestSummary& a) { a.output_offset_bytes = 1; }},
-                      Change{"Allocation", [](RequestSummary& a) { a = summarize_allocation(64); }},
-                      Change{"SharedAllocation",
-                             [](RequestSummary& a) { a = summarize_shared_allocation(64); }}),
+    ::testing::Values(
+        Change{"Count", [](RequestSummary& a) { a.heading.count = 1 << 20; }},
+        Change{"NegativeCount", [](RequestSummary& a) { a.heading.count = -1; }},
+        Change{"Label", [](RequestSummary& a) { a.heading.label = (1 << 20) - 1; }},
+        Change{"Root", [](RequestSummary& a) { a.heading.root = 128; }},
+        Change{"Buffer", [](RequestSummary& a) { a.buffer = 1 << 24; }},
+        Change{"Offset", [](RequestSummary& a) { a.offset_bytes = std::int64_t{1} << 40; }},
+        Change{"Output", [](RequestSummary& a) { a.output_buffer = 1; }},
+        Change{"OutputOffset", [](RequestSummary& a) { a.output_offset_bytes = 1; }},
+        Change{"Allocation", [](RequestSummary& a) { a.heading = collective::heading_of_allocation(7, 64); }},
+        Change{"SharedAllocation",
+               [](RequestSummary& a) { a.heading = collective::heading_of_shared_allocation(7, 64); }}),
     [](const auto& test) { return test.param.name; });
 
 TEST(PackedSummary, IsTheSameForTheSame) {
@@ -175,15 +181,16 @@ TEST(PackedSummary, IsTheSameForTheSame) {
 
 // What a packed summary has no room for is compared in full.
 TEST(MismatchOf, WhatNoGistHasRoomFor) {
-  const auto reports = collective::testing::run_on_threads(make_shm_threads(2), {}, [](Group& group) {
-    const Buffer buffer = group.allocate(64);
-    const int label = (1 << 20) + 1;
-    Request request{
-        .collective = Collective::all_gather, .view = {.buffer = buffer, .count = 16}, .label = label};
-    group.issue(request).wait();
-    request.label = label + group.rank();
-    group.issue(request).wait();
-  });
+  const auto reports =
+      collective::testing::run_on_threads(testing::make_shm_threads(2), {}, [](Group& group) {
+        const Buffer buffer = group.allocate(64);
+        const int label = (1 << 20) + 1;
+        Request request{
+            .collective = Collective::all_gather, .view = {.buffer = buffer, .count = 16}, .label = label};
+        group.issue(request).wait();
+        request.label = label + group.rank();
+        group.issue(request).wait();
+      });
   EXPECT_THAT(reports, Each(mismatch("3: rank 1", ".*label 1048578.", ".*label 1048577.")));
 }
 

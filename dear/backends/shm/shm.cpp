@@ -1,7 +1,6 @@
 #include "dear/backends/shm/shm.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <limits>
 #include <typeinfo>
@@ -14,7 +13,6 @@
 #include "dear/backends/shm/meeting.h"
 #include "dear/backends/shm/mismatch.h"
 #include "dear/backends/shm/movement.h"
-#include "dear/backends/shm/thread_channel.h"
 #include "dear/base/error.h"
 #include "dear/base/first_error.h"
 #include "dear/base/units.h"
@@ -48,20 +46,19 @@ std::int64_t nanoseconds_of(SteadyTime time) { return time.time_since_epoch() / 
 
 class Shm final : public SharedMemory {
  public:
-  Shm(std::shared_ptr<Segment> board, Peers peers, std::unique_ptr<SegmentChannel> channel,
-      ShmOptions options)
+  Shm(Meeting meeting, ShmOptions options)
       : options_(std::move(options)),
         rank_(options_.rank),
         size_(options_.size),
-        control_(
-            std::make_shared<Control>(std::move(board), std::move(peers), rank_, size_, options_.meanwhile)),
-        channel_(std::move(channel)),
+        control_(std::make_shared<Control>(std::move(meeting.board), std::move(meeting.peers), rank_, size_,
+                                           options_.meanwhile)),
+        channel_(std::move(meeting.channel)),
         parts_(static_cast<std::size_t>(size_)) {}
   Shm(const Shm&) = delete;
   Shm& operator=(const Shm&) = delete;
   ~Shm() override { control_->leave(); }
 
-  // No rank goes on before all of them have the shared memory.
+  // Returns once all ranks have mapped the shared memory.
   void meet(Deadline deadline) {
     guarded([&] { control_->barrier([] { return "wait for all ranks to meet"; }, deadline); });
   }
@@ -107,7 +104,7 @@ class Shm final : public SharedMemory {
     return timing;
   }
 
-  // The members meet under a name made of this group's.
+  // The members of a part meet under a name that is made of this group's.
   std::unique_ptr<Backend> split(const Subgroup& subgroup, Deadline deadline) override {
     std::unique_ptr<Backend> part;
     guarded([&] {
@@ -155,9 +152,9 @@ class Shm final : public SharedMemory {
     return {.region = region, .offset = view.offset_bytes, .element = size_of(view.dtype)};
   }
 
-  // Puts down what this rank is about to do, under the next sequence.
+  // Puts down what this rank is about to do, for the peers to read.
   RequestSummary& say(const RequestSummary& mine);
-  RequestSummary& say_of(const Request& request);
+  RequestSummary& say_of(const Request& request);  // under the next sequence
   // Waits for the others and compares. Returns the moment from which all were there, if it is `timed`.
   Timing enter(RequestSummary& mine, SteadyTime now, bool timed, const Control::Describe& what,
                Deadline deadline, Waiting waiting);
@@ -177,10 +174,8 @@ class Shm final : public SharedMemory {
 };
 
 RequestSummary& Shm::say(const RequestSummary& mine) {
-  ++sequence_;
-  RequestSummary& said = control_->summary(rank_, sequence_);
+  RequestSummary& said = control_->summary(rank_, mine.heading.sequence);
   said = mine;
-  said.sequence = sequence_;
   return said;
 }
 
@@ -230,7 +225,9 @@ Buffer Shm::allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline) 
   const auto what = [&] {
     return fmt::format("wait in collective {}, allocation of {} bytes", sequence_, bytes);
   };
-  RequestSummary& mine = say(shared ? summarize_shared_allocation(bytes) : summarize_allocation(bytes));
+  ++sequence_;
+  RequestSummary& mine = say({.heading = shared ? collective::heading_of_shared_allocation(sequence_, bytes)
+                                                : collective::heading_of_allocation(sequence_, bytes)});
   enter(mine, SteadyClock::now(), false, what, deadline, Waiting::asleep);
 
   auto region = std::make_shared<ShmRegion>();
@@ -275,7 +272,7 @@ Buffer Shm::allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline) 
 RequestSummary& Shm::say_of(const Request& request) {
   const SharedView view = share(request.view);
   const SharedView output = share(request.output);
-  RequestSummary& mine = say(summarize(request, view.region != nullptr ? view.region->number : 0,
+  RequestSummary& mine = say(summarize(++sequence_, request, view.region != nullptr ? view.region->number : 0,
                                        output.region != nullptr ? output.region->number : 0));
   mine.asked_nanoseconds = nanoseconds_of(request.asked);
   return mine;
@@ -330,50 +327,25 @@ Timing Shm::run_on_all(const Request& request, Deadline deadline) {
   return timing;
 }
 
-void check_size(int size) {
-  if (size < 1 || size > Control::kMaxRanks) {
-    throw ConfigError(
-        fmt::format("shared memory takes 1 to {} ranks on a host, not {}", Control::kMaxRanks, size));
-  }
-}
-
 }  // namespace
 
 std::unique_ptr<SharedMemory> make_shm(const ShmOptions& options) {
-  check_size(options.size);
+  if (options.size < 1 || options.size > Control::kMaxRanks) {
+    throw ConfigError(
+        fmt::format("shared memory takes 1 to {} ranks on a host, not {}", Control::kMaxRanks, options.size));
+  }
   if (options.rank < 0 || options.rank >= options.size) {
     throw ConfigError(fmt::format("there is no rank {} among {} ranks", options.rank, options.size));
   }
   Meeting meeting = meet(options);
   meeting.peers.rename(options.names);
-  auto backend = std::make_unique<Shm>(std::move(meeting.board), std::move(meeting.peers),
-                                       std::move(meeting.channel), options);
+  auto backend = std::make_unique<Shm>(std::move(meeting), options);
   backend->meet(options.deadline);
   return backend;
 }
 
-std::vector<std::unique_ptr<SharedMemory>> make_shared_memory_threads(int size) {
-  check_size(size);
-  const auto board = Segment::create(Control::bytes_for(size), "the ranks' meeting place");
-  board->close_file();
-  const auto shelf = std::make_shared<ThreadChannel::Shelf>();
-  static std::atomic<int> worlds = 0;
-  const std::string name = fmt::format("threads of {}, {}", getpid(), worlds.fetch_add(1));
-  std::vector<std::unique_ptr<SharedMemory>> backends;
-  for (int rank = 0; rank < size; ++rank) {
-    backends.push_back(std::make_unique<Shm>(
-        board, Peers(), std::make_unique<ThreadChannel>(shelf, size),
-        ShmOptions{.rendezvous = name, .rank = rank, .size = size, .deadline = Deadline(SteadyTime{})}));
-  }
-  return backends;
-}
-
-std::vector<std::unique_ptr<Backend>> make_shm_threads(int size) {
-  std::vector<std::unique_ptr<Backend>> backends;
-  for (auto& backend : make_shared_memory_threads(size)) {
-    backends.push_back(std::move(backend));
-  }
-  return backends;
+std::unique_ptr<SharedMemory> make_shm(Meeting meeting, const ShmOptions& options) {
+  return std::make_unique<Shm>(std::move(meeting), options);
 }
 
 }  // namespace dear::backends

@@ -41,8 +41,4 @@ struct ShmOptions {
 // ranks disagree on size or two claim one rank.
 std::unique_ptr<SharedMemory> make_shm(const ShmOptions& options);
 
-// `size` ranks as threads of this process, for tests: backend r for the thread of rank r.
-std::vector<std::unique_ptr<Backend>> make_shm_threads(int size);
-std::vector<std::unique_ptr<SharedMemory>> make_shared_memory_threads(int size);
-
 }  // namespace dear::backends

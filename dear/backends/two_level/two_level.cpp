@@ -16,12 +16,13 @@
 namespace dear::backends {
 namespace {
 
+// A typical network between hosts, from which the algorithms across hosts are chosen.
+constexpr Link kLink{.alpha_seconds = 3e-5, .beta_seconds_per_byte = 1e-9};
+
 // [Note: two levels] The vector is cut as for all P ranks. Ranks of local number l on all hosts are concerned
 // with the shards of each other: one for each host, which lie apart in the vector and side by side in
 // `scratch`, where they are a vector of their own for the ranks across. It is shared like any buffer, so that
 // the ranks of a host take from each other what came from outside.
-// Typical of a network between hosts; it only decides between algorithms.
-constexpr Link kLink{.alpha_seconds = 3e-5, .beta_seconds_per_byte = 1e-9};
 
 class TwoLevel final : public Backend {
  public:

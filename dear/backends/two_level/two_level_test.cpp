@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/backends/testing/ranks.h"
+#include "dear/backends/testing/shm_threads.h"
 #include "dear/base/error.h"
 #include "dear/collective/testing/conformance.h"
 #include "dear/transport/testing/thread_channels.h"
@@ -23,7 +24,7 @@ std::vector<std::unique_ptr<Backend>> make_threads(const TwoLevelShape& shape) {
   auto channels = transport::testing::make_thread_channels(shape.hosts * shape.ranks_per_host);
   std::vector<std::unique_ptr<Backend>> backends;
   for (int host = 0; host < shape.hosts; ++host) {
-    for (auto& shared : make_shared_memory_threads(shape.ranks_per_host)) {
+    for (auto& shared : testing::make_shared_memory_threads(shape.ranks_per_host)) {
       backends.push_back(make_two_level(std::move(shared), std::move(channels[backends.size()]), shape));
     }
   }
@@ -91,7 +92,7 @@ TEST(TwoLevelShapes, AreGridsOfSeveralHosts) {
 
 TEST(TwoLevelShapes, HaveAPlaceForEachRank) {
   auto channels = transport::testing::make_thread_channels(4);
-  auto shared = make_shared_memory_threads(2);
+  auto shared = testing::make_shared_memory_threads(2);
   EXPECT_THROW(
       make_two_level(std::move(shared[1]), std::move(channels[2]), {.hosts = 2, .ranks_per_host = 2}),
       ConfigError);

@@ -9,7 +9,7 @@
 #include <torch/types.h>
 
 #include "dear/backends/shaped/shaped.h"
-#include "dear/backends/shm/shm.h"
+#include "dear/backends/testing/shm_threads.h"
 #include "dear/collective/group.h"
 #include "dear/collective/single.h"
 
@@ -22,7 +22,7 @@ inline std::vector<Group> groups_of(int ranks,
   if (ranks == 1) {
     groups.emplace_back(collective::make_single(), Group::Options{.timeout = timeout});
   } else {
-    for (auto& backend : backends::make_shm_threads(ranks)) {
+    for (auto& backend : backends::testing::make_shm_threads(ranks)) {
       groups.emplace_back(std::move(backend), Group::Options{.timeout = timeout});
     }
   }
@@ -32,7 +32,7 @@ inline std::vector<Group> groups_of(int ranks,
 // Ranks whose collectives take milliseconds at least: what is not waited for is not there yet.
 inline std::vector<Group> slow_groups(int ranks, double alpha_seconds = 3e-3) {
   std::vector<Group> groups;
-  for (auto& backend : backends::make_shm_threads(ranks)) {
+  for (auto& backend : backends::testing::make_shm_threads(ranks)) {
     groups.emplace_back(
         backends::make_shaped(
             std::move(backend),
