@@ -2,7 +2,6 @@
 // operator that is observed against one that is not. Rivals run in turn in one process, and end with the same
 // parameters or the bench fails. Run it on an idle machine.
 
-#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -19,17 +18,13 @@
 #include "dear/backends/init.h"
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
+#include "dear/base/spread.h"
 #include "dear/demo/gpt.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/operator_observer.h"
 
 namespace dear {
 namespace {
-
-double quantile(std::vector<double> values, double q) {
-  std::sort(values.begin(), values.end());
-  return values.at(static_cast<std::size_t>(q * static_cast<double>(values.size() - 1)));
-}
 
 demo::GptOptions shape(std::int64_t width) {
   return {.vocabulary = 96, .context = 64, .layers = 4, .width = width, .heads = 4, .seed = 1};
@@ -76,9 +71,10 @@ int compare_world_of_one(std::int64_t width, int steps) {
   }
   dear.parallel->synchronize();
   const bool same = parameter_digest(*plain.model) == parameter_digest(*dear.model);
+  const Quartiles ratio = quartiles_of(ratios);
   fmt::print("| {} | {:.2f} ms | {:.2f} ms | {:.3f} | {:.3f} to {:.3f} | {} |\n", width,
-             1e3 * quantile(plain.seconds, 0.5), 1e3 * quantile(dear.seconds, 0.5), quantile(ratios, 0.5),
-             quantile(ratios, 0.25), quantile(ratios, 0.75), same ? "yes" : "NO");
+             1e3 * spread_of(plain.seconds).median, 1e3 * spread_of(dear.seconds).median, ratio.median,
+             ratio.first, ratio.third, same ? "yes" : "NO");
   return same ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
@@ -108,11 +104,11 @@ void measure_operators(int repeats) {
     registration.disable();
   }
   const double inputs = static_cast<double>(idle.inputs) / repeats;
-  const double added = quantile(on, 0.5) - quantile(off, 0.5);
+  const double observed = spread_of(on).median, unobserved = spread_of(off).median;
   fmt::print(
       "\na forward of {:.0f} tensor inputs: {:.1f} us unobserved, {:.1f} us observed; {:.0f} ns for each "
       "input\n",
-      inputs, 1e6 * quantile(off, 0.5), 1e6 * quantile(on, 0.5), 1e9 * added / inputs);
+      inputs, 1e6 * unobserved, 1e6 * observed, 1e9 * (observed - unobserved) / inputs);
 }
 
 }  // namespace
