@@ -47,14 +47,16 @@ std::string heading(const TrainSettings& settings, const demo::Corpus& corpus) {
   return fmt::format(
       "training a GPT of {} parameters ({} layers, width {}, context {}) on {} characters of {} kinds\n"
       "{} worker{}, {} thread{} for each, {} characters in a step, optimiser {}, fusion {}{}\n",
-      with_separators(demo::training_module().parameter_count(settings, corpus)), settings.layers,
-      settings.width, settings.context, with_separators(static_cast<std::int64_t>(corpus.text.size())),
-      corpus.vocabulary.size(), settings.workers, settings.workers == 1 ? "" : "s", settings.threads,
-      settings.threads == 1 ? "" : "s", with_separators(settings.characters_per_step()), settings.optimizer,
-      settings.fusion_text(), settings.one_copy ? ", one copy of the parameters" : "");
+      with_separators(demo::training_module().parameter_count(settings, corpus)), settings.job.layers,
+      settings.job.width, settings.job.context,
+      with_separators(static_cast<std::int64_t>(corpus.text.size())), corpus.vocabulary.size(),
+      settings.workers, settings.workers == 1 ? "" : "s", settings.threads, settings.threads == 1 ? "" : "s",
+      with_separators(settings.characters_per_step()), settings.optimizer, settings.fusion_text(),
+      settings.job.one_copy ? ", one copy of the parameters" : "");
 }
 
-// What must be the same on all ranks, also when each was started with a command of its own.
+// Describes the settings that must be the same on all ranks, also when each was started with a command of its
+// own.
 std::string common_settings(const TrainSettings& settings, const demo::Corpus& corpus) {
   return fmt::format(
       "policies {}, compared {}, fusion {}, network {}, backend {}, reproducible {}, one copy {}, steps {}, "
@@ -65,10 +67,10 @@ std::string common_settings(const TrainSettings& settings, const demo::Corpus& c
       "optimiser {}, lr {}, data {}, trace {}, profile {}",
       fmt::join(settings.policies, " "), settings.compare, settings.fusion_text(),
       settings.network ? settings.network->name : "real",
-      settings.backend.empty() ? "chosen" : settings.backend, settings.reproducible, settings.one_copy,
-      settings.steps, settings.batch, settings.layers, settings.width, settings.heads, settings.context,
-      settings.seed, settings.optimizer, settings.learning_rate, Digest().add(corpus.text).hex(),
-      !settings.trace.empty(), !settings.profile.empty());
+      settings.job.backend.empty() ? "chosen" : settings.job.backend, settings.job.reproducible,
+      settings.job.one_copy, settings.job.steps, settings.job.batch, settings.job.layers, settings.job.width,
+      settings.job.heads, settings.job.context, settings.job.seed, settings.optimizer, settings.learning_rate,
+      Digest().add(corpus.text).hex(), !settings.trace.empty(), !settings.profile.empty());
 }
 
 void write_tuning(const TrainSettings& settings, const demo::TrainResult& run) {
@@ -101,7 +103,7 @@ void write_files(const TrainSettings& settings, const demo::Trained& trained) {
     say(fmt::format("trace of policy {}, all ranks: {} (open it at https://ui.perfetto.dev)\n", policy,
                     file));
   }
-  if (settings.tune) write_tuning(settings, runs.front());
+  if (settings.job.tune) write_tuning(settings, runs.front());
   if (!settings.profile.empty()) {
     write_workload(runs.back().profile.value(), settings.profile);
     say(fmt::format("profile of policy {}, rank 0: {} (for dear simulate --model)\n", runs.back().policy,
@@ -112,7 +114,7 @@ void write_files(const TrainSettings& settings, const demo::Trained& trained) {
 void report(const TrainSettings& settings, const demo::Trained& trained, const Group& group) {
   const std::vector<demo::TrainResult>& runs = trained.runs;
   say("\n" + (trained.comparison ? to_text(runs, *trained.comparison) : to_text(runs.front())));
-  if (settings.tune) say("\n" + table_of(runs.front().tuning.value()) + "\n");
+  if (settings.job.tune) say("\n" + table_of(runs.front().tuning.value()) + "\n");
   say(network_line(group.modelled_network(), group.description()));
   if (settings.sample > 0) {
     say(fmt::format("\n{} characters from the model trained last:\n{}\n\n", settings.sample,
@@ -134,10 +136,11 @@ void report(const TrainSettings& settings, const demo::Trained& trained, const G
 
 demo::Trained train_with_progress(const TrainSettings& settings, const demo::Corpus& corpus,
                                   const Group& group) {
-  // Policies that are compared differ in their speed.
-  Progress progress(std::cout, {.steps = settings.steps * static_cast<std::int64_t>(settings.policies.size()),
-                                .characters_per_step = settings.compare ? 0 : settings.characters_per_step(),
-                                .terminal = ::isatty(STDOUT_FILENO) == 1});
+  // A rate of characters is shown for one policy alone: policies that are compared differ in their speed.
+  Progress progress(std::cout,
+                    {.steps = settings.job.steps * static_cast<std::int64_t>(settings.policies.size()),
+                     .characters_per_step = settings.compare ? 0 : settings.characters_per_step(),
+                     .terminal = ::isatty(STDOUT_FILENO) == 1});
   return demo::train(settings, {.traces = !settings.trace.empty(), .profile = !settings.profile.empty()},
                      corpus, group,
                      [&](const std::string& label, std::int64_t done, double loss, double seconds) {
@@ -150,8 +153,8 @@ void run_rank(const TrainSettings& settings, const demo::Corpus& corpus) {
   std::string choice;
   Group group = init({.timeout = std::chrono::duration<double>(settings.timeout_seconds),
                       .network = settings.network,
-                      .backend = settings.backend,
-                      .reproducible = settings.reproducible,
+                      .backend = settings.job.backend,
+                      .reproducible = settings.job.reproducible,
                       .say = [&](const std::string& sentence) { choice = sentence + "\n"; }});
   try {
     agree(group, "command", common_settings(settings, corpus));
@@ -176,7 +179,7 @@ void run_train_command(const TrainOptions& options) {
       options.command,
       [&](const LaunchEnvironment& environment) {
         settings = check(options, environment, this_host());
-        corpus = demo::read_corpus(settings.data, settings.context + 2);
+        corpus = demo::read_corpus(settings.data, settings.job.context + 2);
         return Ranks{.workers = settings.workers, .bind = settings.bind};
       },
       [&] { run_rank(settings, corpus); });
@@ -196,22 +199,22 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
   add("--network", options.network,
       "model a network: " + names_in(network_presets()) +
           ", bandwidth=1gbit,latency=50us, or a cluster file (default: the real one)");
-  add("--backend", options.backend,
+  add("--backend", options.job.backend,
       "what carries collectives: " + names_in(backend_table()) +
           " (default: the fastest that reaches all ranks)");
-  command.add_flag("--reproducible", options.reproducible,
+  command.add_flag("--reproducible", options.job.reproducible,
                    "add up in the order of ranks on every backend, so that results are the same bits");
   command.add_flag(
-      "--one-copy", options.one_copy,
+      "--one-copy", options.job.one_copy,
       "workers share one copy of the parameters in memory, so that their all-gather is a barrier; on "
       "one host, on shared memory, with policy dear or dear-eager");
-  add("--steps", options.steps, options.tune ? "optimiser steps at most" : "optimiser steps");
-  add("--batch", options.batch, "samples in a step, per worker");
-  add("--layers", options.layers, "transformer blocks");
-  add("--width", options.width, "size of the hidden state");
-  add("--heads", options.heads, "attention heads; a divisor of the width");
-  add("--context", options.context, "characters in a sample");
-  add("--seed", options.seed, "of the first parameters, the batches and the generated text");
+  add("--steps", options.job.steps, options.job.tune ? "optimiser steps at most" : "optimiser steps");
+  add("--batch", options.job.batch, "samples in a step, per worker");
+  add("--layers", options.job.layers, "transformer blocks");
+  add("--width", options.job.width, "size of the hidden state");
+  add("--heads", options.job.heads, "attention heads; a divisor of the width");
+  add("--context", options.job.context, "characters in a sample");
+  add("--seed", options.job.seed, "of the first parameters, the batches and the generated text");
   add("--lr", options.learning_rate, "learning rate (default by optimiser)");
   add("--optimizer", options.optimizer, names_in(demo::optimizers()) + "; sgd has momentum 0.9");
   add("--threads", options.threads,
@@ -219,7 +222,7 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
   command.add_flag(kBindOption, options.bind,
                    "keep each worker on its part of the cores; for a host that has nothing else to do");
   add("--trace", options.trace,
-      options.tune
+      options.job.tune
           ? "write a Chrome/Perfetto trace of all ranks"
           : "write a Chrome/Perfetto trace of all ranks; with --compare, of up to 20 more steps of each "
             "policy, to a file each: for run.json to run-serial.json, run-dear.json, ...");
@@ -261,7 +264,7 @@ void add_tune_training(CLI::App& tune) {
       "training", "Tune the job of dear train, while it trains; ends when it has settled");
   const auto options = std::make_shared<TrainOptions>();
   options->command = "dear tune training";
-  options->tune = true;
+  options->job.tune = true;
   const auto start = std::make_shared<std::string>();
   add_job_options(*command, *options);
   command->add_option("--start", *start, "Bucket size that runs first")->type_name("SIZE");

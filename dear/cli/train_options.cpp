@@ -69,7 +69,7 @@ void choose_buckets(std::string_view text, TrainSettings& settings) {
   settings.fusion = parse_option("--fusion", [&] { return Fusion::parse(fusion); });
 }
 
-// Policies, and how they group tensors.
+// Chooses the policies and the buckets of the job.
 void choose_policies(const TrainOptions& options, TrainSettings& settings) {
   if (!options.schedule) {
     settings.policies = checked_policies(options);
@@ -129,6 +129,7 @@ std::string TrainSettings::trace_of(const std::string& policy) const {
 
 TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, const Host& host) {
   TrainSettings settings;
+  settings.job = options.job;
   settings.data = options.data;
   settings.workers = checked_workers(options.workers, 1, environment);
   settings.compare = options.compare.has_value();
@@ -136,13 +137,10 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   if (options.network) {
     settings.network = parse_option("--network", [&] { return parse_network(*options.network); });
   }
-  if (!options.backend.empty()) {
-    parse_option("--backend", [&] { return find_backend(options.backend).name; });
+  if (!options.job.backend.empty()) {
+    parse_option("--backend", [&] { return find_backend(options.job.backend).name; });
   }
-  settings.backend = options.backend;
-  settings.reproducible = options.reproducible;
-  settings.one_copy = options.one_copy;
-  if (settings.one_copy) {
+  if (settings.job.one_copy) {
     for (const std::string& policy : settings.policies)
       parse_option("--one-copy", [&] { return require_one_copy_policy(find_policy(policy)), 0; });
     if (settings.network && settings.workers > 1)
@@ -150,24 +148,17 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
           "--one-copy and --network exclude each other: ranks on a modelled network stand for hosts of their "
           "own, which share no memory");
   }
-  check_range("--steps", options.steps, 1, kMostSteps);
-  check_range("--batch", options.batch, 1, kMostOfAny);
-  check_range("--layers", options.layers, 1, kMostOfAny);
-  check_range("--width", options.width, 1, kMostOfAny);
-  check_range("--heads", options.heads, 1, kMostOfAny);
-  check_range("--context", options.context, 1, kMostOfAny);
-  if (options.width % options.heads != 0) {
+  check_range("--steps", options.job.steps, 1, kMostSteps);
+  check_range("--batch", options.job.batch, 1, kMostOfAny);
+  check_range("--layers", options.job.layers, 1, kMostOfAny);
+  check_range("--width", options.job.width, 1, kMostOfAny);
+  check_range("--heads", options.job.heads, 1, kMostOfAny);
+  check_range("--context", options.job.context, 1, kMostOfAny);
+  if (options.job.width % options.job.heads != 0) {
     throw ConfigError(
         fmt::format("--heads is {}, which does not divide --width, {}; choose a divisor of the width",
-                    options.heads, options.width));
+                    options.job.heads, options.job.width));
   }
-  settings.steps = options.steps;
-  settings.batch = options.batch;
-  settings.layers = options.layers;
-  settings.width = options.width;
-  settings.heads = options.heads;
-  settings.context = options.context;
-  settings.seed = options.seed;
   const demo::OptimizerChoice& optimizer = checked_optimizer(options.optimizer);
   settings.optimizer = optimizer.name;
   settings.learning_rate = options.learning_rate.value_or(optimizer.learning_rate);
@@ -191,8 +182,7 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
     if (!path.empty()) static_cast<void>(checked_output_path("--trace", path));
   settings.json = checked_output_path("--json", options.json);
   settings.profile = checked_output_path("--profile", options.profile);
-  settings.tune = options.tune;
-  if (settings.tune && settings.workers == 1)
+  if (settings.job.tune && settings.workers == 1)
     throw ConfigError(
         "one worker alone has no buckets to tune: give --workers, or start it under a launcher");
   settings.tuning_json = checked_output_path("--json", options.tuning_json);

@@ -12,6 +12,7 @@ namespace dear::cli {
 // What the user wrote for `dear train` or `dear tune training`, with text where a value has a form of its
 // own.
 struct TrainOptions {
+  demo::GptJob job{};
   std::string command = "dear train";
   std::string data = "/usr/share/common-licenses";
   std::optional<std::int64_t> workers{};  // 1, or as many as the launcher started
@@ -21,16 +22,6 @@ struct TrainOptions {
   std::optional<std::string> schedule{};  // a file with policy and buckets, instead of the three
   std::optional<std::string> tuning_cache{};
   std::optional<std::string> network{};
-  std::string backend{};  // "" for the fastest that reaches all ranks
-  bool reproducible = false;
-  bool one_copy = false;
-  std::int64_t steps = 400;
-  std::int64_t batch = 8;  // samples per worker
-  std::int64_t layers = 4;
-  std::int64_t width = 128;
-  std::int64_t heads = 4;
-  std::int64_t context = 64;
-  std::uint64_t seed = 1;
   std::string optimizer = "adamw";
   std::optional<double> learning_rate{};  // by optimiser, see demo::optimizers()
   std::optional<std::int64_t> threads{};  // per worker; those of the host
@@ -40,12 +31,11 @@ struct TrainOptions {
   std::optional<std::string> profile{};
   std::string timeout = "120s";
   std::optional<std::int64_t> sample{};  // 200 with --compare, else 0
-  // Of `dear tune training`, which ends when it has settled, and reports what it tried.
-  bool tune = false;
+  // Files that `dear tune training` writes.
   std::optional<std::string> tuning_json{}, tuning_plot{}, tuned_schedule{};
 };
 
-// What options depend on of this host.
+// What options depend on of the host where the command runs.
 struct Host {
   int cores = 1;                 // that this process may use; the workers on this host share them
   std::optional<int> threads{};  // of each worker, where the environment says how many

@@ -44,23 +44,24 @@ TEST(TrainOptions, ATraceOfEachPolicyThatIsComparedLiesInAFileOfItsOwn) {
 }
 
 TEST(TrainOptions, TheBackendIsOneOfTheTable) {
-  EXPECT_EQ(check_alone({}).backend, "");
-  EXPECT_FALSE(check_alone({}).reproducible);
-  const TrainSettings settings = check_alone({.backend = "mpi", .reproducible = true});
-  EXPECT_EQ(settings.backend, "mpi");
-  EXPECT_TRUE(settings.reproducible);
-  EXPECT_THAT([] { check_alone({.backend = "ethernet"}); },
+  EXPECT_EQ(check_alone({}).job.backend, "");
+  EXPECT_FALSE(check_alone({}).job.reproducible);
+  const TrainSettings settings = check_alone({.job = {.backend = "mpi", .reproducible = true}});
+  EXPECT_EQ(settings.job.backend, "mpi");
+  EXPECT_TRUE(settings.job.reproducible);
+  EXPECT_THAT([] { check_alone({.job = {.backend = "ethernet"}}); },
               ThrowsMessage<ConfigError>(AllOf(HasSubstr("'ethernet'"), HasSubstr("shm, gloo, mpi"))));
 }
 
 TEST(TrainOptions, OneCopyNeedsShardsAndARealNetwork) {
-  EXPECT_FALSE(check_alone({}).one_copy);
-  EXPECT_TRUE(check_alone({.workers = 2, .one_copy = true}).one_copy);
-  EXPECT_TRUE(check_alone({.workers = 2, .compare = "dear,dear-eager", .one_copy = true}).one_copy);
-  EXPECT_THAT([] { check_alone({.compare = "dear,wfbp", .one_copy = true}); },
+  EXPECT_FALSE(check_alone({}).job.one_copy);
+  EXPECT_TRUE(check_alone({.job = {.one_copy = true}, .workers = 2}).job.one_copy);
+  EXPECT_TRUE(
+      check_alone({.job = {.one_copy = true}, .workers = 2, .compare = "dear,dear-eager"}).job.one_copy);
+  EXPECT_THAT([] { check_alone({.job = {.one_copy = true}, .compare = "dear,wfbp"}); },
               ThrowsMessage<ConfigError>(
                   AllOf(HasSubstr("--one-copy: policy wfbp"), HasSubstr("dear or dear-eager"))));
-  EXPECT_THAT([] { check_alone({.workers = 2, .network = "1gbit", .one_copy = true}); },
+  EXPECT_THAT([] { check_alone({.job = {.one_copy = true}, .workers = 2, .network = "1gbit"}); },
               ThrowsMessage<ConfigError>(HasSubstr("--one-copy and --network")));
 }
 
@@ -80,7 +81,7 @@ TEST(TrainOptions, BucketsAreGivenPlannedOrTuned) {
     EXPECT_EQ(settings.fusion.text(), one.fusion);
     EXPECT_EQ(settings.fusion_text(), one.text);
   }
-  EXPECT_THAT([] { check_alone({.workers = 1, .tune = true}); },
+  EXPECT_THAT([] { check_alone({.job = {.tune = true}, .workers = 1}); },
               ThrowsMessage<ConfigError>(HasSubstr("no buckets to tune")));
 }
 
@@ -191,7 +192,7 @@ TEST(TrainOptions, EveryOptimizerOfTheTableIsAccepted) {
 }
 
 TEST(TrainOptions, CharactersOfAStepAreThoseOfAllWorkers) {
-  EXPECT_EQ(check_alone({.workers = 4, .batch = 8, .context = 32}).characters_per_step(), 1024);
+  EXPECT_EQ(check_alone({.job = {.batch = 8, .context = 32}, .workers = 4}).characters_per_step(), 1024);
 }
 
 struct Refusal {
@@ -233,11 +234,13 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"policy_and_compare", {.policy = "dear", .compare = "dear"}, {"--policy", "--compare"}},
         Refusal{"fusion", {.fusion = "25 apples"}, {"--fusion", "25 apples"}},
         Refusal{"network", {.network = "2tincans"}, {"--network", "2tincans", "1gbit"}},
-        Refusal{"steps", {.steps = 0}, {"--steps is 0"}}, Refusal{"batch", {.batch = -1}, {"--batch is -1"}},
-        Refusal{"layers", {.layers = 0}, {"--layers is 0"}}, Refusal{"width", {.width = 0}, {"--width is 0"}},
-        Refusal{"heads", {.heads = 0}, {"--heads is 0"}},
-        Refusal{"heads_do_not_divide", {.width = 100, .heads = 3}, {"--heads is 3", "--width, 100"}},
-        Refusal{"context", {.context = 0}, {"--context is 0"}},
+        Refusal{"steps", {.job = {.steps = 0}}, {"--steps is 0"}},
+        Refusal{"batch", {.job = {.batch = -1}}, {"--batch is -1"}},
+        Refusal{"layers", {.job = {.layers = 0}}, {"--layers is 0"}},
+        Refusal{"width", {.job = {.width = 0}}, {"--width is 0"}},
+        Refusal{"heads", {.job = {.heads = 0}}, {"--heads is 0"}},
+        Refusal{"heads_do_not_divide", {.job = {.width = 100, .heads = 3}}, {"--heads is 3", "--width, 100"}},
+        Refusal{"context", {.job = {.context = 0}}, {"--context is 0"}},
         Refusal{"optimizer", {.optimizer = "lbfgs"}, {"--optimizer", "lbfgs", "sgd"}},
         Refusal{"negative_lr", {.learning_rate = -0.1}, {"--lr is -0.1"}},
         Refusal{

@@ -24,10 +24,10 @@ TrainResult train_one(const TrainSettings& settings, const Recording& recording,
   const TrainRun run{.policy = settings.policies.front(),
                      .record_trace = recording.traces || recording.profile,
                      .sample = settings.sample,
-                     .until_settled = settings.tune};
+                     .until_settled = settings.job.tune};
   const std::unique_ptr<TrainingJob> job = starter(settings, corpus, group)(run);
   const double begin = now_seconds();
-  job->advance(settings.steps, [&](std::int64_t done, double loss) {
+  job->advance(settings.job.steps, [&](std::int64_t done, double loss) {
     listener(run.policy, done, loss, now_seconds() - begin);
   });
   return job->end();
@@ -47,7 +47,7 @@ std::vector<TrainResult> train_compared(const TrainSettings& settings, const Cor
                         });
 }
 
-// On the buckets that each policy had in the end.
+// Records each of the compared policies on the buckets that it had in the end.
 void record_compared(const TrainSettings& settings, const Recording& recording, const Corpus& corpus,
                      const Group& group, std::vector<TrainResult>& runs) {
   for (auto one = runs.begin(); one != runs.end(); ++one) {
@@ -57,14 +57,14 @@ void record_compared(const TrainSettings& settings, const Recording& recording, 
         one + 1, runs.end(), [&](const TrainResult& later) { return later.policy == run.policy; });
     if (named_again || (!last && !recording.traces)) continue;
     TrainSettings shorter = settings;
-    shorter.steps = std::min(settings.steps, kRecordedSteps);
+    shorter.job.steps = std::min(settings.job.steps, kRecordedSteps);
     if (run.buckets) {
       shorter.buckets = TrainSettings::Buckets::given;
       shorter.fusion = Fusion(*run.buckets);
     }
     const std::unique_ptr<TrainingJob> job =
         starter(shorter, corpus, group)({.policy = run.policy, .record_trace = true});
-    job->advance(shorter.steps, {});
+    job->advance(shorter.job.steps, {});
     TrainResult again = job->end();
     run.trace = std::move(again.trace);
     run.profile = std::move(again.profile);
@@ -77,7 +77,7 @@ Trained train(const TrainSettings& settings, const Recording& recording, const C
               const Group& group, const TrainListener& listener) {
   Trained trained;
   if (settings.compare) {
-    const std::vector<Turn> turns = take_turns(settings.policies.size(), settings.steps);
+    const std::vector<Turn> turns = take_turns(settings.policies.size(), settings.job.steps);
     trained.runs = train_compared(settings, corpus, group, turns, listener);
     trained.comparison = compare(trained.runs, turns);
     if (recording.traces || recording.profile)

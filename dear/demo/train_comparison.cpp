@@ -9,7 +9,7 @@
 namespace dear::demo {
 namespace {
 
-// Median iteration of a policy's turn in each round that counts.
+// The median iteration of a policy in each round that counts.
 std::vector<double> by_round(const TrainResult& run, const std::vector<Turn>& turns, std::size_t policy) {
   std::vector<double> medians;
   for (const Range& range : counted_steps(turns, policy)) {

@@ -29,7 +29,8 @@ struct Comparison {
   std::string remark;
 };
 
-// `runs`: by policy, with `times` of the steps that count; `turns`: as take_turns() made them for these runs.
+// Compares the runs of policies that took turns. `runs` has one entry for each policy, with `times` of the
+// steps that count; `turns` are what take_turns() made for these runs.
 Comparison compare(const std::vector<TrainResult>& runs, const std::vector<Turn>& turns);
 
 }  // namespace dear::demo

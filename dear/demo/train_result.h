@@ -13,13 +13,13 @@
 
 namespace dear::demo {
 
-// Where the time of a rank's iterations went.
+// How the time of a rank's iterations is divided.
 struct IterationTimes {
   Spread iteration_seconds;                  // between consecutive ends of step()
   double compute_seconds = 0;                // median of an iteration less its exposed communication
   double exposed_communication_seconds = 0;  // median
 };
-// The times of those iterations that are in `counted`. The vectors hold every iteration of a run in order.
+// Summarises the iterations that are in `counted`. The vectors hold every iteration of a run in order.
 IterationTimes summarize_iterations(const std::vector<double>& iteration_seconds,
                                     const std::vector<double>& exposed_seconds,
                                     const std::vector<Range>& counted);
@@ -41,7 +41,8 @@ struct TrainResult {
   std::string digest;                    // SHA-256 of the final parameters
   std::optional<TuningReport> tuning{};  // where buckets were tuned
   std::optional<ByName> buckets{};       // at the end, where they were not given; on every rank
-  // Seconds of every iteration, between ends of step(); the first of a turn begins with the turn.
+  // The seconds of every iteration, from the end of step() to the next end; the first iteration of a turn
+  // begins with the turn.
   std::vector<double> step_seconds{};
 
   std::string sample{};               // generated text; "" when none was asked for

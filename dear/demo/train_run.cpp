@@ -22,21 +22,24 @@ namespace {
 
 GptOptions gpt_options(const TrainSettings& settings, const Corpus& corpus) {
   return {.vocabulary = static_cast<std::int64_t>(corpus.vocabulary.size()),
-          .context = settings.context,
-          .layers = settings.layers,
-          .width = settings.width,
-          .heads = settings.heads,
-          .seed = settings.seed};
+          .context = settings.job.context,
+          .layers = settings.job.layers,
+          .width = settings.job.width,
+          .heads = settings.job.heads,
+          .seed = settings.job.seed};
 }
 
-// This rank's part of the global batch of a step: int64 [batch, context + 1]; each row's last `context`
-// characters are the targets of its first `context`.
+// Makes this rank's part of the global batch of a step, int64 [batch, context + 1]: the last `context`
+// characters of a row are the targets of its first `context`.
 torch::Tensor make_batch(const TrainSettings& settings, const Corpus& corpus, std::int64_t step, int rank) {
-  const std::int64_t length = settings.context + 1;
-  const auto positions = sample_positions(
-      {.seed = settings.seed, .step = step, .first = rank * settings.batch, .count = settings.batch},
-      static_cast<std::int64_t>(corpus.numbers.size()) - settings.context);
-  torch::Tensor batch = torch::empty({settings.batch, length}, torch::kInt64);
+  const std::int64_t length = settings.job.context + 1;
+  const auto positions =
+      sample_positions({.seed = settings.job.seed,
+                        .step = step,
+                        .first = rank * settings.job.batch,
+                        .count = settings.job.batch},
+                       static_cast<std::int64_t>(corpus.numbers.size()) - settings.job.context);
+  torch::Tensor batch = torch::empty({settings.job.batch, length}, torch::kInt64);
   auto* out = batch.data_ptr<std::int64_t>();
   for (const std::int64_t position : positions) {
     out = std::copy_n(corpus.numbers.begin() + position, length, out);
@@ -63,7 +66,8 @@ std::string network_of(const Group& group) {
 }
 
 std::string name_of(const TrainSettings& settings) {
-  return fmt::format("gpt of {} layers, width {}, batch {}", settings.layers, settings.width, settings.batch);
+  return fmt::format("gpt of {} layers, width {}, batch {}", settings.job.layers, settings.job.width,
+                     settings.job.batch);
 }
 
 TuningReport report_of(const TuningProgress& tuning, const TrainResult& run) {
@@ -84,7 +88,8 @@ TuningReport report_of(const TuningProgress& tuning, const TrainResult& run) {
 }
 
 std::string sample_text(Gpt model, const Corpus& corpus, std::int64_t count, std::uint64_t seed) {
-  // A line's end, where there are lines: what follows is the start of one.
+  // The sample begins with the end of a line where the corpus has lines, so that the model writes the start
+  // of one.
   const std::size_t newline = corpus.vocabulary.find('\n');
   const std::int64_t start = newline == std::string::npos ? 0 : static_cast<std::int64_t>(newline);
   std::string text;
@@ -130,7 +135,7 @@ BucketChoice buckets_of(const TrainSettings& settings) {
 DataParallelOptions parallel_options(const TrainSettings& settings, const TrainRun& run) {
   return {.policy = run.policy,
           .buckets = buckets_of(settings),
-          .one_copy = settings.one_copy,
+          .one_copy = settings.job.one_copy,
           .record_trace = run.record_trace};
 }
 
@@ -146,7 +151,7 @@ Job::Job(const TrainSettings& settings, TrainRun run, const Corpus& corpus, cons
 double Job::take_step() {
   const auto step = static_cast<std::int64_t>(losses_.size());
   const torch::Tensor batch = make_batch(settings_, corpus_, step, group_.rank());
-  const torch::Tensor logits = model_->forward(batch.slice(1, 0, settings_.context));
+  const torch::Tensor logits = model_->forward(batch.slice(1, 0, settings_.job.context));
   torch::Tensor loss = cross_entropy(logits, batch.slice(1, 1));
   const auto value = loss.item<double>();
   loss.backward();
@@ -155,7 +160,7 @@ double Job::take_step() {
 }
 
 void Job::advance(std::int64_t steps, const StepListener& listener) {
-  // What synchronize() below waited for belongs to no iteration.
+  // The time that synchronize() below waits belongs to no iteration.
   double exposed_before = parallel_.statistics().exposed_seconds;
   double previous = now_seconds();
   for (std::int64_t i = 0; i < steps; ++i) {
@@ -204,7 +209,7 @@ TrainResult Job::end() {
   result.characters_per_second =
       static_cast<double>(settings_.characters_per_step()) / result.times.iteration_seconds.median;
   if (run_.sample > 0 && group_.rank() == 0) {
-    result.sample = sample_text(model_, corpus_, run_.sample, settings_.seed);
+    result.sample = sample_text(model_, corpus_, run_.sample, settings_.job.seed);
   }
   return result;
 }
@@ -218,7 +223,7 @@ std::unique_ptr<TrainingJob> start_training(const TrainSettings& settings, const
 
 void set_compute_threads(int threads) {
   at::set_num_threads(threads);
-  // It may be set once in a process.
+  // libtorch allows this number to be set once in a process.
   if (at::get_num_interop_threads() != 1) {
     at::set_num_interop_threads(1);
   }

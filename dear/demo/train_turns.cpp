@@ -19,7 +19,7 @@ std::vector<Turn> take_turns(std::size_t policies, std::int64_t steps) {
   const std::int64_t rounds = std::max<std::int64_t>(1, steps / kStepsOfTurn);
   std::vector<Turn> turns;
   for (std::int64_t round = 0; round < rounds; ++round) {
-    // The rest of the division goes to the first rounds, one step each.
+    // The remainder of the division goes to the first rounds, one step each.
     const auto begin_of = [&](std::int64_t r) { return r * (steps / rounds) + std::min(r, steps % rounds); };
     const Range range{begin_of(round), begin_of(round + 1)};
     const bool counts = round > 0 || rounds == 1;

@@ -27,7 +27,7 @@ struct Turn {
 // of it counts. The only round, where there is but one, counts.
 std::vector<Turn> take_turns(std::size_t policies, std::int64_t steps);
 
-// The steps of one policy that count, in the order of its turns; without empty ranges.
+// The ranges of steps of one policy that count, in the order of its turns; none is empty.
 std::vector<Range> counted_steps(const std::vector<Turn>& turns, std::size_t policy);
 
 }  // namespace dear::demo

@@ -1,4 +1,4 @@
-// The module's side of training_module.h.
+// The functions that the module gives to training_module.h.
 
 #include "dear/demo/corpus.h"
 #include "dear/demo/profile_run.h"
