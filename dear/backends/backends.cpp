@@ -80,7 +80,7 @@ std::string counted(int ranks) { return fmt::format("{} {}", ranks, ranks == 1 ?
 // The ranks of one host meet under the name of the job and the number of the host.
 MadeBackend two_level_over(std::unique_ptr<transport::Mpi> mpi, const backends::TwoLevelShape& shape,
                            const Placement& placement) {
-  // Under one launcher each host may have a name of its own for the job.
+  // A launcher may name the job differently on each host, so rank 0 decides.
   const std::string job =
       backends::text_of_rank_0(*mpi, placement.environment.rendezvous, placement.deadline);
   const int rank = mpi->rank();

@@ -12,7 +12,7 @@
 // The backends that a group can be on, by name: one table for init(), for `--backend` and for benches.
 namespace dear {
 
-// What a backend is made for.
+// The ranks for which a backend is made.
 struct Placement {
   LaunchEnvironment environment;
   Deadline deadline;          // for all ranks to come
@@ -27,13 +27,14 @@ struct MadeBackend {
 struct BackendEntry {
   std::string_view name;
   std::string_view summary;
-  // "" where it can be had; else what is missing and how to get it.
+  // Says what is missing and how to get it; "" where nothing is.
   std::string (*missing)();
-  // All errors of a backend's start: ConfigError where it cannot be had or cannot serve these ranks.
+  // Starts the backend. ConfigError where it is missing or cannot serve these ranks; any other error of its
+  // start.
   MadeBackend (*make)(const Placement& placement);
 };
 const std::vector<BackendEntry>& backend_table();
-// ConfigError that lists them all.
+// The entry of that name. ConfigError that lists all names where there is none.
 const BackendEntry& find_backend(std::string_view name);
 
 // The backend for these ranks, and why, in a sentence: "all 4 ranks are on this host".
@@ -42,8 +43,8 @@ struct BackendChoice {
   std::string reason;
   std::unique_ptr<Backend> backend;
 };
-// By name, or, for "", the fastest that reaches all ranks. Where they run is tested and not believed: ranks
-// share memory when they met in it, or said over MPI that they run in one place.
+// The backend of that name, or for "" the fastest that reaches all ranks. Where ranks are is tested: they
+// share memory if they met in it, or if they said over MPI that they run on one host.
 BackendChoice choose_backend(std::string_view name, const Placement& placement);
 
 }  // namespace dear

@@ -60,7 +60,8 @@ struct Names {
   std::string rank, size, local_rank, local_size;
 };
 
-// Without word of local ranks all are taken to be on this host; if they are not, their meeting says so.
+// Where the launcher does not say which ranks are local, all count as being on this host; if they are not,
+// their meeting says so.
 LaunchEnvironment read_counts(const Variables& variables, const Names& names) {
   LaunchEnvironment found;
   found.rank = variables.required(names.rank, names.size);
@@ -87,12 +88,12 @@ LaunchEnvironment read_counts(const Variables& variables, const Names& names) {
   return found;
 }
 
-// For launchers that give the job no name: their ranks on this host are children of one process.
+// A name for the job where its launcher gives none: the ranks of a host are children of one process.
 std::string name_of_parent() {
   std::ifstream file(fmt::format("/proc/{}/stat", getppid()));
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  // Behind the name in parentheses the start time is the 20th word; a process number is used again, both are
-  // not.
+  // The start time is the 20th word behind the name in parentheses. A process number may be used again, but
+  // not together with its start time.
   const std::size_t end_of_name = text.rfind(')');
   std::istringstream words(end_of_name == std::string::npos ? "" : text.substr(end_of_name + 1));
   std::string start;
@@ -104,7 +105,7 @@ std::string name_of_parent() {
 
 LaunchEnvironment read_torchrun(const Variables& variables) {
   LaunchEnvironment found = read_counts(variables, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
-  // `dear launch` speaks torchrun's language; its run ids tell it apart.
+  // `dear launch` sets torchrun's variables; its run ids begin with "dear-".
   const std::string run_id = variables.text("TORCHELASTIC_RUN_ID").value_or("");
   found.launcher = run_id.starts_with("dear-") ? "dear launch" : "torchrun";
   found.job = run_id;
@@ -208,8 +209,8 @@ std::string first_host(std::string_view list) {
   return host;
 }
 
-// Where ranks under Slurm meet when nobody says: on the step's first host, where Slurm puts rank 0, at a port
-// below those that the kernel hands out, which is hardly another job's.
+// The place where ranks under Slurm meet if nobody names one: the first host of the step, where Slurm puts
+// rank 0, at a port below those that the kernel hands out.
 void choose_place_to_meet(const Variables& variables, LaunchEnvironment& found) {
   constexpr int kFirstPort = 20'000;
   constexpr int kPorts = 12'000;

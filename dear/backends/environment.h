@@ -17,14 +17,15 @@ struct LaunchEnvironment {
   // A text that is the same for all ranks of this job on all hosts, and for no other job, where the launcher
   // gives such a text: TORCHELASTIC_RUN_ID, the job and step of Slurm. Else "".
   std::string job{};
-  // For messaging libraries that meet at an address (Gloo), "" and 0 where nobody said one: MASTER_ADDR, and
+  // The address at which messaging libraries (Gloo) meet, "" and 0 where nobody said one: MASTER_ADDR, and
   // MASTER_PORT or, where torchrun's agent listens at that itself (TORCHELASTIC_USE_AGENT_STORE), the next
-  // port. Under Slurm, where neither is set, the step's first host (SLURM_STEP_NODELIST) and a port made of
-  // the job. And the interface that Gloo shall use, "" for the one that leads there: GLOO_SOCKET_IFNAME.
+  // port. Under Slurm, where neither is set, the first host of the step (SLURM_STEP_NODELIST) and a port made
+  // of the job. The interface is the one that Gloo uses, "" for the one that leads there: GLOO_SOCKET_IFNAME.
   std::string master_address{};
   int master_port = 0;
   std::string network_interface{};
-  // Where programs of this user remember things: XDG_CACHE_HOME, or HOME/.cache; "" for nowhere.
+  // The folder in which programs of this user keep what they remember: XDG_CACHE_HOME, or HOME/.cache; "" for
+  // none.
   std::string cache_folder{};
 };
 

@@ -11,7 +11,7 @@
 namespace dear {
 
 struct InitOptions {
-  // For every wait, the rendezvous included.
+  // The deadline of every wait, the rendezvous included.
   std::chrono::duration<double> timeout = std::chrono::seconds(120);
   // Let collectives take the time that they would take on this network (see shaped/).
   std::optional<Network> network{};
@@ -20,7 +20,8 @@ struct InitOptions {
   // Sums in the order of ranks, so that results are the same bits on every backend that can. `shm` always
   // does; docs/backends.md says what it costs elsewhere.
   bool reproducible = false;
-  // Told once, on rank 0 of several, which backend was chosen and why. Without it, standard error is.
+  // Receives one sentence, on rank 0 of several: the backend that was chosen, and why. Where it is empty the
+  // sentence goes to standard error.
   std::function<void(const std::string& sentence)> say{};
 };
 

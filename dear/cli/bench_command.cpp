@@ -188,7 +188,7 @@ void add_collective(CLI::App& parent) {
   command->callback([options] { run_collective(*options); });
 }
 
-// What a benchmark starts as its ranks; not for users.
+// Adds the hidden command that a benchmark starts as each of its ranks.
 void add_worker(CLI::App& parent) {
   CLI::App* const command = parent.add_subcommand("worker", "A rank of a benchmark")->group("");
   struct Words {

@@ -21,7 +21,7 @@ constexpr std::int64_t kMostRepeats = 100'000;
 constexpr std::int64_t kMostAhead = 256;
 constexpr std::int64_t kLargestSize = 16 * kGiB;
 
-// What an option may name: backends of DeAR's, or rivals.
+// The libraries that an option may name: backends of DeAR, or rivals.
 std::vector<const measure::Library*> choices(bool rivals, bool launched) {
   std::vector<const measure::Library*> found;
   for (const measure::Library& library :
@@ -46,7 +46,7 @@ const measure::Library& find_named(std::string_view option, const std::string& n
                                 fmt::join(names, ", "), rival ? ", or none" : ""));
 }
 
-// Why it cannot take part; "" with `selected` complete when it can.
+// Completes `selected`. Returns why the library cannot take part, "" when it can.
 std::string complete(measure::SelectedLibrary& selected, const LaunchEnvironment& environment,
                      const Installation& installation) {
   const measure::Library& library = *selected.library;
@@ -66,7 +66,7 @@ std::string complete(measure::SelectedLibrary& selected, const LaunchEnvironment
                            implementation);
 }
 
-// Those whom the options name, and rivals whom nobody named where they can be had.
+// The libraries that the options name, and, where no rival is named, the rivals that this machine has.
 class LibrarySelection {
  public:
   LibrarySelection(BenchSettings& settings, const LaunchEnvironment& environment,
@@ -150,7 +150,7 @@ void check_late(measure::BenchmarkSettings& benchmark, const BenchOptions& optio
 
 void check_memory(const measure::BenchmarkSettings& benchmark, int ranks_here,
                   const Installation& installation) {
-  // A vector on each rank, and for some what it is copied or sent to.
+  // Each rank has a vector, and for some operations a second one that it is copied or sent to.
   const std::int64_t most = *std::max_element(benchmark.sizes.begin(), benchmark.sizes.end());
   const auto vectors = static_cast<double>(2 * benchmark.libraries.size()) * ranks_here;
   if (vectors * static_cast<double>(most) > static_cast<double>(installation.available_bytes)) {

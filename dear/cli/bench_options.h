@@ -36,7 +36,7 @@ struct BenchOptions {
   std::optional<bool> bind{};  // when every rank can have a core; never under a launcher
 };
 
-// What the machine has, as far as options depend on it.
+// What options depend on of the machine and the launcher.
 struct Installation {
   std::string program;  // the path of this command
   int cores = 1;

@@ -11,13 +11,13 @@
 namespace dear::cli {
 namespace {
 
-// With more of it, medians of what shares cores with it say little.
+// Under more load than this, medians of libraries that share cores with it say little.
 constexpr double kBusyLoad = 0.5;
 
 std::string gigabytes(double bytes_per_second) { return fmt::format("{:.3f}", bytes_per_second / 1e9); }
 std::string microseconds(double seconds) { return fmt::format("{:.2f}", seconds * 1e6); }
 
-// How many times as long as the first one of its size it took.
+// How many times as long the library took as the first library of this size.
 std::string multiple(const measure::Result& result, const measure::Result& first) {
   return first.seconds.median > 0 ? fmt::format("{:.2f}", result.seconds.median / first.seconds.median) : "-";
 }

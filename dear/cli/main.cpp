@@ -19,7 +19,7 @@
 namespace dear::cli {
 namespace {
 
-// In the order of `dear --help`.
+// The commands in the order of `dear --help`.
 constexpr std::array kCommands{add_train_command,    add_launch_command,   add_profile_command,
                                add_replay_command,   add_simulate_command, add_plan_command,
                                add_tune_command,     add_study_command,    add_models_command,
@@ -36,7 +36,7 @@ std::string full_name(const CLI::App& command) {
   return (parent ? full_name(*parent) + " " : "") + command.get_name();
 }
 
-// CLI11 complains of a missing command where the user gave an unknown one.
+// The sentence for a wrong call. CLI11 complains of a missing command where the user gave an unknown one.
 std::string message_of(const CLI::ParseError& error, const CLI::App& command) {
   const std::vector<std::string> unknown = command.remaining();
   const bool expects_command = command.get_require_subcommand_min() > 0;
@@ -80,7 +80,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const int code = dear::cli::run(argc, argv);
-  // What was printed is only known to be written now: a disk may be full.
+  // Only now is it known whether the output was written: a disk may be full.
   std::cout.flush();
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good()) return code;
   fmt::print(stderr, "{}\n", dear::with_errno("dear: cannot write to standard output", errno));

@@ -32,11 +32,10 @@ void check_range(std::string_view option, std::int64_t value, std::int64_t least
 // Seconds of --timeout, which are more than 0; `usual` is the default.
 double checked_timeout(const std::string& text, std::string_view usual);
 
-// For what takes one job: refuses `count` of them. `what` says what takes one, `give` the options to give
-// once.
+// Refuses `count` jobs where `what` takes one; `give` names the options that are to be given once.
 void refuse_several(std::string_view what, std::size_t count, std::string_view give);
 
-// The ranks that --workers asks for, else `usual`; under a launcher those that it started.
+// The number of ranks that --workers asks for, else `usual`; under a launcher the number that it started.
 int checked_workers(const std::optional<std::int64_t>& given, int usual,
                     const LaunchEnvironment& environment);
 

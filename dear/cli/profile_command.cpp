@@ -42,7 +42,8 @@ std::vector<demo::ModelInput> parse_inputs(const std::vector<std::string>& texts
   return inputs;
 }
 
-// "resnet50, 8x3x224x224": times belong to a batch.
+// The name of a profile, such as "resnet50, 8x3x224x224": the inputs belong to it, since times depend on the
+// batch.
 std::string name_of(const ProfileArguments& arguments) {
   if (arguments.name) return *arguments.name;
   const std::string stem = std::filesystem::path(arguments.settings.model).stem().string();

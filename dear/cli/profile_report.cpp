@@ -13,7 +13,8 @@
 namespace dear::cli {
 namespace {
 
-// Between steps that compute the same: more says that something else had the processor.
+// The ratio of times of steps that compute the same; a greater one says that something else had the
+// processor.
 constexpr double kSteady = 1.2;
 
 bool steady(const Spread& spread) { return spread.p90 <= kSteady * spread.p10; }

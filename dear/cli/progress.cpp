@@ -14,7 +14,7 @@ constexpr double kRedrawSeconds = 0.2;
 constexpr std::int64_t kLines = 10;
 constexpr std::int64_t kBarWidth = 20;
 
-// "1:05:07", "2:03", "45 s".
+// A duration as "1:05:07", "2:03" or "45 s".
 std::string clock_time(double seconds) {
   const std::int64_t whole = std::llround(seconds);
   if (whole < 60) {
@@ -55,7 +55,7 @@ void Progress::update(std::string_view label, std::int64_t done, double loss, do
   if (options_.terminal) {
     const auto filled = static_cast<std::size_t>(done * kBarWidth / options_.steps);
     const std::string bar = std::string(filled, '#') + std::string(kBarWidth - filled, '.');
-    // Erases what a longer line before it left.
+    // The escape sequence at the end erases what is left of a longer line.
     out_ << fmt::format("\r{} [{}] {}/{} loss {:.3f}{}, {}\x1b[K", label, bar, done, options_.steps, loss,
                         speed, time)
          << (last ? "\n" : "");

@@ -56,7 +56,7 @@ struct ReplayArguments {
   std::optional<std::string> json, trace;
 };
 
-// The same, checked.
+// Checked options of `dear replay`: no later step refuses any of them.
 struct ReplaySettings {
   int workers = 1;
   Workload workload;
@@ -109,7 +109,8 @@ ReplaySettings check(const ReplayArguments& arguments, const LaunchEnvironment& 
   return settings;
 }
 
-// What must be the same on all ranks, also when each was started with a command of its own.
+// Describes the settings that must be the same on all ranks, also when each was started with a command of its
+// own.
 std::string common_settings(const ReplaySettings& settings, const ReplayOptions& options) {
   Digest job;
   for (const Layer& layer : settings.workload.layers)
@@ -190,7 +191,7 @@ void run_rank(const ReplayArguments& arguments, const ReplaySettings& settings) 
       const Grouping grouping = settings.fusion(settings.workload);
       const Schedule schedule = make_schedule(*policy, settings.workload, grouping);
       const Replayed run = replay(schedule, settings.workload, grouping, group, arguments.options);
-      // The first half warms up, as in a simulation.
+      // The first half of the iterations warms up, as in a simulation.
       const auto half = static_cast<std::ptrdiff_t>(run.iteration_seconds.size() / 2);
       runs.push_back({.policy = policy,
                       .iteration_seconds =

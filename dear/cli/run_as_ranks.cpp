@@ -15,7 +15,7 @@ namespace dear::cli {
 namespace {
 
 [[noreturn]] void fail_as_rank(std::string_view command, int rank, const std::exception& error) {
-  // Every rank throws the same of these.
+  // Every rank throws the same MismatchError, so rank 0 reports it for all.
   if (rank == 0 || dynamic_cast<const MismatchError*>(&error) == nullptr) {
     const std::string name = fmt::format("rank {}: ", rank);
     const std::string_view message = error.what();

@@ -8,7 +8,7 @@
 namespace dear::cli {
 namespace {
 
-// "a,b" are two; the comma of "bandwidth=1gbit,latency=50us" parts nothing.
+// Splits at commas: "a,b" are two texts. The comma of "bandwidth=1gbit,latency=50us" does not split.
 std::vector<std::string> split(const std::vector<std::string>& texts) {
   std::vector<std::string> parts;
   for (const std::string& text : texts) {

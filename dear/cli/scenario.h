@@ -20,7 +20,7 @@ struct ScenarioOptions {
   study::ModelOptions model;
 
   void add_to(CLI::App& command);
-  // Only the options that say how a model is built: device, batch, size, dtype.
+  // Adds only the options that say how a model is built: device, batch, size, dtype.
   void add_job_to(CLI::App& command);
 };
 
@@ -36,8 +36,8 @@ struct ModelOptions {
 // add_job_to() count. ConfigError for a name or file that there is not.
 Workload read_job(const ScenarioOptions& options, const std::string& model);
 
-// Every model on every cluster with every number of ranks, in nested order. ConfigError for a name or file
-// that there is not.
+// The scenarios of every model on every cluster with every number of ranks, in nested order. ConfigError for
+// a name or file that does not exist.
 std::vector<study::Scenario> scenarios(const ScenarioOptions& options);
 
 }  // namespace dear::cli

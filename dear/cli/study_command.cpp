@@ -20,7 +20,8 @@
 namespace dear::cli {
 namespace {
 
-// The file that comes with DeAR: beside an installed command, else in the sources that it was built from.
+// The path of the figures of papers that come with DeAR: beside an installed command, else in the sources
+// from which it was built.
 std::string own_published() {
   const std::filesystem::path prefix =
       std::filesystem::path(launch::own_program()).parent_path().parent_path();

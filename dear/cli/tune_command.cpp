@@ -73,7 +73,7 @@ void add_tune_command(CLI::App& app) {
       "tune", "Find the bucket size of a job by trying some: of a simulated one, or of one that trains");
   add_tune_training(*command);
   arguments->scenarios.add_to(*command);
-  // `training` has a model and a network of its own.
+  // `dear tune training` has a model and a network of its own, so these options are not required there.
   command->get_option("--model")->required(false);
   command->get_option("--cluster")->required(false);
   command->add_option("--policy", arguments->policy, "Policy")->type_name("NAME")->capture_default_str();

@@ -31,16 +31,16 @@ class Backend {
   [[nodiscard]] virtual std::string description() const = 0;                 // "shm, 4 ranks on this host"
   [[nodiscard]] virtual std::string modelled_network() const { return ""; }  // "" when real
 
-  // Collective, like any other: every rank asks for the same number of bytes in the same order.
-  // TransportError naming the size and the remedy when memory for all ranks cannot be had; then on every
-  // rank.
+  // Allocates a buffer on every rank. A collective like any other: every rank asks for the same number of
+  // bytes in the same order. TransportError naming the size and the remedy, on every rank, when memory for
+  // all ranks cannot be had.
   virtual Buffer allocate(std::int64_t bytes, Deadline deadline) = 0;
 
   // Whether the ranks can share one memory; then every collective ends on no rank before all have come to it.
   [[nodiscard]] virtual bool shares_memory() const { return false; }
   // As allocate(), but the same memory on every rank: [Note: shared buffers]. By default it refuses.
   virtual Buffer allocate_shared(std::int64_t bytes, Deadline deadline);
-  // ConfigError that says why nothing can be shared here, and what to do.
+  // Throws a ConfigError that says why this backend cannot share memory, and what to do.
   [[noreturn]] void refuse_to_share() const;
 
   // Returns when this rank's part is done and its buffers may be written again. After an error every further
@@ -52,7 +52,7 @@ class Backend {
   // this backend calls it, with the same number. Both may be used at once, in any order, and the new one may
   // live longer. Its errors call ranks by their name. By default it refuses (ConfigError).
   virtual std::unique_ptr<Backend> split(const Subgroup& subgroup, Deadline deadline);
-  // What messages call this rank: its rank in the backend that was split first.
+  // The number by which messages call this rank: its rank in the backend that was split first.
   [[nodiscard]] virtual int name() const { return rank(); }
 
   // Makes run(), now or later, here and on the peers, fail with a TransportError that says `reason`.

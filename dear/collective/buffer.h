@@ -27,7 +27,7 @@ class Buffer {
 
   [[nodiscard]] std::byte* data() const { return region_ ? region_->data : nullptr; }
   [[nodiscard]] std::int64_t bytes() const { return region_ ? region_->bytes : 0; }
-  // Of Group::allocate_shared(): see [Note: shared buffers].
+  // Whether Group::allocate_shared() made it: see [Note: shared buffers].
   [[nodiscard]] bool shared() const { return region_ && region_->shared; }
   [[nodiscard]] const std::shared_ptr<Region>& region() const { return region_; }
 

@@ -12,15 +12,15 @@
 
 namespace dear {
 
-// Every rank's text, by rank. For small things said at start: names, settings.
+// Returns every rank's text, by rank. For small things said at start: names, settings.
 std::vector<std::string> all_gather_text(const Group& group, const std::string& text);
 
 namespace collective {
 
-// Every rank's bytes, equally many on each, one rank's after another's.
+// Returns the bytes of every rank, one rank's after another's. Every rank gives equally many.
 std::vector<std::byte> all_gather_bytes(const Group& group, std::span<const std::byte> mine);
 
-// Every rank's value, by rank.
+// Returns every rank's value, by rank.
 template <typename Value>
   requires std::is_trivially_copyable_v<Value>
 std::vector<Value> all_gather_values(const Group& group, const Value& mine) {

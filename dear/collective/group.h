@@ -22,14 +22,15 @@ struct CollectiveResult {
   std::exception_ptr error;
 };
 
-// A collective on its way. A handle; may be dropped.
-struct Ticket;  // in group.cpp
+struct Ticket;  // in group_lane.h
+
+// A handle of a collective that was issued. It may be dropped.
 class Pending {
  public:
   Pending() = default;
   [[nodiscard]] bool done() const;
-  // Returns when the collective is complete on this rank; throws what it failed with. Ends within the group's
-  // timeout for each collective issued up to it.
+  // Returns when the collective is complete on this rank, or throws what it failed with. A wait ends within
+  // the group's timeout for each collective issued up to this one.
   Timing wait() const;
 
  private:
@@ -59,7 +60,7 @@ class Group {
   [[nodiscard]] std::string modelled_network() const;  // "" when the network is real
   [[nodiscard]] std::chrono::duration<double> timeout() const;
 
-  // Waits for the peers to allocate as well. See Backend::allocate.
+  // Allocates a buffer on every rank, and waits for the peers to do so. See Backend::allocate.
   [[nodiscard]] Buffer allocate(std::int64_t bytes) const;
 
   // [Note: shared buffers] One memory for all ranks, where the group has that: a write of one rank is a write
@@ -67,11 +68,11 @@ class Group {
   // and what each wrote until then is seen by all after it. No other collective takes one (ConfigError), and
   // who writes when is for the callers to agree on. ConfigError, on every rank, where nothing is shared.
   [[nodiscard]] Buffer allocate_shared(std::int64_t bytes) const;
-  // Whether it can: all ranks on one host, on shared memory, no modelled network; a group of one rank too.
-  // Every collective of such a group ends on no rank before all have come to it.
+  // Whether allocate_shared() works: all ranks are on one host, on shared memory, without a modelled network;
+  // or there is one rank. Every collective of such a group ends on no rank before all have come to it.
   [[nodiscard]] bool shares_memory() const;
 
-  // A group of its own of the same ranks. Collective: every rank calls it. See split().
+  // Makes a group of its own of the same ranks. A collective: every rank calls it. See split().
   [[nodiscard]] Group duplicate() const;
   // [Note: parts of a group] Groups of their own, each of the ranks that give one color, in the order of
   // their keys and, where keys are equal, of their ranks here. Nothing for a negative color. Collective:

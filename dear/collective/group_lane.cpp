@@ -13,7 +13,7 @@
 namespace dear {
 namespace {
 
-// What runs on this thread, if it is the thread of a group: waiting for that group here could never end.
+// The lane of the group whose thread this is, if any: waiting for that group here could never end.
 thread_local const void* lane_of_this_thread = nullptr;
 
 void forbid_on_lane(const void* lane) {
@@ -57,7 +57,7 @@ Group::Lane::Living& Group::Lane::living() {
   return *kLiving;
 }
 
-// One after another: a lane that ends may destroy others.
+// Ends the lanes one after another, since a lane that ends may destroy others.
 void Group::Lane::end_all() {
   Living& all = living();
   for (;;) {
@@ -79,7 +79,7 @@ void Group::Lane::end() {
   state_->close();
   for (std::thread* const thread : {&thread_, &deliveries_}) {
     if (!thread->joinable()) continue;
-    // A child that was forked has this object, but not the thread.
+    // A child that was forked has this object, but not its thread.
     if (lane_of_this_thread == state_.get() || getpid() != process_) {
       thread->detach();
     } else {
@@ -240,7 +240,8 @@ void Group::Lane::State::deliver(Item& item, CollectiveResult result) {
       result.error = failed();
     }
   }
-  // Buffers and captures go before the handle is done: who waited may count on it.
+  // The buffers and captures of a request go before its handle is done: a program that has waited may count
+  // on it.
   item.task = nullptr;
   item.then = nullptr;
   item.ticket->finish(std::move(result));

@@ -36,7 +36,7 @@ struct Ticket {
   }
 };
 
-// Returns when it is done, or throws what it failed with.
+// Returns when the ticket is done, or throws what its collective failed with.
 Timing wait_for(Ticket& ticket);
 
 // [Note: the lane] One thread runs what is issued, in that order. Its state is shared between the handles'

@@ -15,7 +15,7 @@ enum class Group::Making : std::uint8_t { duplicate, split };
 
 namespace {
 
-// What a rank says when groups are made.
+// What a rank asks for when groups are made of this one.
 struct Wish {
   std::int32_t making = 0;
   std::int32_t color = 0;

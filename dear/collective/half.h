@@ -18,7 +18,8 @@ struct BFloat16 {
   std::uint16_t bits;
 };
 
-// `yes` where the condition holds, else `no`: as arithmetic, which a compiler never turns back into a branch.
+// Returns `yes` where the condition holds, else `no`, by arithmetic that a compiler never turns back into a
+// branch.
 [[gnu::always_inline]] inline std::uint32_t select(bool condition, std::uint32_t yes, std::uint32_t no) {
   const std::uint32_t mask = 0U - static_cast<std::uint32_t>(condition);
   return (yes & mask) | (no & ~mask);

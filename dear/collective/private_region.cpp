@@ -13,7 +13,7 @@
 namespace dear::collective {
 namespace {
 
-// Mapped rather than taken from the heap: page-aligned and zeroed without a write.
+// A PrivateRegion is mapped rather than taken from the heap: it is page-aligned, and zeroed without a write.
 struct PrivateRegion : Buffer::Region {
   explicit PrivateRegion(std::int64_t size) {
     bytes = size;

@@ -6,8 +6,8 @@
 
 namespace dear::collective {
 
-// Memory of this process alone: zeroed, aligned to a page. ConfigError for a negative size, TransportError
-// naming the size and the remedy when it cannot be had.
+// Allocates memory of this process alone, zeroed and aligned to a page. ConfigError for a negative size;
+// TransportError naming the size and the remedy when it cannot be had.
 Buffer allocate_private(std::int64_t bytes);
 
 }  // namespace dear::collective

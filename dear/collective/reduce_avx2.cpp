@@ -1,4 +1,4 @@
-// Compiled with AVX2 and F16C where the compiler has them.
+// This source is compiled with AVX2 and F16C where the compiler has them.
 #include "dear/collective/reduce_kernels.inl"
 
 namespace dear::collective {

@@ -16,10 +16,10 @@ struct Sources {
 using ReduceKernel = void (*)(const Sources& sources, void* out, std::int64_t count, std::int64_t divisor);
 
 ReduceKernel find_baseline_kernel(DType dtype, Reduction reduction);
-// AVX2 and F16C; nullptr where the compiler has none, or the type gains nothing.
+// The kernel for AVX2 and F16C; nullptr where the compiler has none, or the type gains nothing.
 ReduceKernel find_avx2_kernel(DType dtype, Reduction reduction);
 
-// What this processor runs fastest.
+// The kernel that this processor runs fastest.
 ReduceKernel find_kernel(DType dtype, Reduction reduction);
 
 }  // namespace dear::collective

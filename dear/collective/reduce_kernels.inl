@@ -74,13 +74,13 @@ struct Min {
   }
 };
 
-// Of sums there are averages; for anything else the divisor is 1.
+// Averages exist of sums only; for any other reduction the divisor is 1.
 template <typename Op>
 constexpr bool kDivides = std::is_same_v<Op, Add>;
 
-// Elements whose partial results are kept between passes: they stay in the first-level cache.
+// The number of elements whose partial results are kept between passes: they stay in the first-level cache.
 constexpr std::int64_t kBlock = 2048;
-// Sources read at once. More would be more streams than the processor's prefetching follows.
+// The number of sources read at once. More would be more streams than the prefetching of a processor follows.
 constexpr int kAtOnce = 4;
 
 // One pass over [begin, begin + count) of `N` sources. What was accumulated before comes from `partial`
@@ -146,7 +146,7 @@ struct Vector<BFloat16> {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(bits, 16)),
             _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(~0xffff)))};
   }
-  // As narrow_to_bfloat16 does it.
+  // Rounds as narrow_to_bfloat16() does.
   void store(BFloat16* at) const {
     __m256i even = rounded(parts[0]), odd = rounded(parts[1]);
     if (_mm256_movemask_ps(_mm256_cmp_ps(parts[0], parts[1], _CMP_UNORD_Q)) != 0) [[unlikely]] {

@@ -19,7 +19,7 @@ void validate_view(const Request& request, const View& view, const char* name) {
                                   describe(request), name, view.offset_bytes, element));
   }
   const std::int64_t room = view.buffer.bytes();
-  // The second says that the third does not overflow.
+  // The second comparison ensures that the third does not overflow.
   if (view.offset_bytes > room || view.count > room || view.count * element > room - view.offset_bytes) {
     throw ConfigError(fmt::format("{}: the {} ends outside its buffer of {} bytes ({} elements from byte {})",
                                   describe(request), name, room, view.count, view.offset_bytes));

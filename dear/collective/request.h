@@ -28,12 +28,12 @@ struct Request {
       true;  // whether the caller reads the Timing; else none of it counts, and `asked` is a recent time
 };
 
-// ConfigError when no rank of a group of `ranks` could run it: a view outside its buffer or not on a multiple
-// of its element size, an unknown root, a sum of bytes, blocks that do not come out even, or an output over
-// the input, or anything but an all-gather of a shared buffer.
+// Throws a ConfigError when no rank of a group of `ranks` could run the request: a view outside its buffer or
+// not on a multiple of its element size, an unknown root, a sum of bytes, blocks that do not come out even,
+// an output over the input, or anything but an all-gather of a shared buffer.
 void validate(const Request& request, int ranks);
 
-// "reduce-scatter of 1000 fp32, sum (label 3)"
+// Describes a request for messages: "reduce-scatter of 1000 fp32, sum (label 3)".
 std::string describe(const Request& request);
 
 // When a collective ran. `asked`: the last rank had asked for it; `begin`: all ranks had come to it, which
@@ -45,10 +45,10 @@ struct Timing {
   SteadyTime asked{};
 };
 
-// Of a collective that begins now, as far as this rank alone knows. The clock costs as much as a small
-// message does, so it is not read where nobody wants to know.
+// The timing of a collective that begins now, as far as this rank alone knows. The clock costs as much as a
+// small message does, so it is read only for a request that is `timed`.
 Timing begin_now(const Request& request);
-// When one ends.
+// The time at which a collective ends, under the same rule.
 SteadyTime end_now(const Request& request);
 
 }  // namespace dear

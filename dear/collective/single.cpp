@@ -28,7 +28,7 @@ class Single final : public Backend {
     return buffer;
   }
 
-  // With one rank every reduction of a vector is that vector, so only all-to-all moves anything.
+  // A reduction over one rank is the vector itself, so only all-to-all moves anything.
   Timing run(const Request& request, Deadline /*deadline*/) override {
     throw_if_aborted();
     const SteadyTime begin = SteadyClock::now();

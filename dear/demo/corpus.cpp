@@ -23,7 +23,8 @@ namespace fs = std::filesystem;
                     " (name a text file, or a folder with text files)");
 }
 
-// By name, each file once; std::set orders paths of one folder by the bytes of their names.
+// The regular files of a folder by name, each once: std::set orders paths of one folder by the bytes of their
+// names.
 std::vector<fs::path> files_of_folder(const fs::path& folder) {
   std::set<fs::path> names;
   std::error_code error;
@@ -46,8 +47,8 @@ std::vector<fs::path> files_of_folder(const fs::path& folder) {
   return files;
 }
 
-// Steele, Lea, Flood 2014, doi:10.1145/2660193.2660195: a bijection of 64 bits that scatters consecutive
-// numbers.
+// A bijection of 64 bits that scatters consecutive numbers: SplitMix (Steele, Lea, Flood 2014,
+// doi:10.1145/2660193.2660195).
 std::uint64_t split_mix(std::uint64_t value) {
   value += 0x9e3779b97f4a7c15ULL;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ULL;

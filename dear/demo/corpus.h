@@ -27,9 +27,9 @@ struct BatchSlice {
   std::int64_t first = 0;
   std::int64_t count = 0;
 };
-// Where these samples start in a text: `count` positions in [0, range). They depend on nothing but the
-// arguments, so ranks that take consecutive parts of a batch train on the same samples as one rank that takes
-// all of it.
+// The places in a text where these samples start: `count` positions in [0, range). They depend on nothing but
+// the arguments, so ranks that take consecutive parts of a batch train on the same samples as one rank that
+// takes all.
 std::vector<std::int64_t> sample_positions(const BatchSlice& slice, std::int64_t range);
 
 // The text with '?' for each control character but newline and tab, and for each byte that is no valid UTF-8:

@@ -80,7 +80,7 @@ GptImpl::GptImpl(const GptOptions& options) : torch::nn::Module("Gpt"), options_
 void GptImpl::initialise() {
   torch::NoGradGuard no_grad;
   auto generator = at::make_generator<at::CPUGeneratorImpl>(options_.seed);
-  // What is added to the residual stream 2 * layers times shall not grow its variance.
+  // The 2 * layers additions to the residual stream must not increase its variance.
   const double residual_scale = 1 / std::sqrt(2.0 * static_cast<double>(options_.layers));
   for (auto& item : named_parameters()) {
     const std::string& name = item.key();

@@ -26,7 +26,7 @@ std::unique_ptr<torch::optim::Optimizer> make_sgd(const Parameters& parameters, 
                                              torch::optim::SGDOptions(learning_rate).momentum(0.9));
 }
 
-// By the names of optimizers().
+// Makers of optimisers by the names of optimizers().
 const std::map<std::string, MakeOptimizer, std::less<>> kMakeOptimizer = {
     {"sgd", make_sgd},
     {"adam", make<torch::optim::Adam, torch::optim::AdamOptions>},

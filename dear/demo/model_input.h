@@ -16,10 +16,11 @@ struct ModelInput {
   bool operator==(const ModelInput&) const = default;
 };
 
-// By their names in libtorch: float32 (the default), float64, float16, bfloat16, int64, int32, uint8, bool.
+// The dtypes of inputs by their names in libtorch: float32 (the default), float64, float16, bfloat16, int64,
+// int32, uint8, bool.
 const std::vector<std::string_view>& input_dtypes();
 
-// "8x3x224x224", "8x64:int64". ConfigError naming what is wrong.
+// Reads an input such as "8x3x224x224" or "8x64:int64". ConfigError that names what is wrong.
 ModelInput parse_model_input(const std::string& text);
 
 }  // namespace dear::demo

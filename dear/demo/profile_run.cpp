@@ -16,7 +16,7 @@
 namespace dear::demo {
 namespace {
 
-// Forward and backward on the same random tensors, again and again.
+// Repeats forward and backward on the same random tensors.
 class Passes {
  public:
   Passes(ScriptedModel& model, std::vector<torch::Tensor> inputs)
@@ -55,11 +55,11 @@ std::vector<double> seconds_of(std::int64_t steps, Step step) {
   return seconds;
 }
 
-// What each iteration took in all for `activity`, around the median that the workload has.
+// The spread of what each iteration took in all for `activity`, with the median of the workload.
 Spread spread_of_pass(const Trace& trace, Activity activity, double median) {
   std::map<std::int64_t, double> by_iteration;
   for (const Span& span : trace.spans) {
-    // The first was only watched: it has updates but no layers.
+    // The first iteration was only observed: its trace has updates but no layers.
     if (span.activity == activity && span.iteration > 0)
       by_iteration[span.iteration] += span.end_seconds - span.begin_seconds;
   }

@@ -102,7 +102,7 @@ std::string reason_of(const std::exception& error) {
     if (begin == std::string::npos) continue;
     line.erase(0, begin);
     if (first.empty()) first = line;
-    // The interpreter puts the script's stack first and then "RuntimeError: reason".
+    // The message of the interpreter has the stack of the script first and then "RuntimeError: reason".
     const std::size_t kind = line.find("Error: ");
     if (kind != std::string::npos && line.find(' ') == kind + 6) reason = line.substr(kind + 7);
   }

@@ -29,7 +29,7 @@ class ScriptedModel {
   std::vector<torch::Tensor> forward(const std::vector<torch::Tensor>& inputs);
 
   [[nodiscard]] torch::nn::Module& module() { return *mirror_; }
-  // Parameters, each once.
+  // The parameters that are trained, each once.
   [[nodiscard]] std::vector<torch::Tensor> trained() const;
   [[nodiscard]] std::vector<torch::Tensor> frozen() const;  // those that require no gradient
 

@@ -36,12 +36,12 @@ TuningReport tune_simulated(const Workload& workload, const Cluster& cluster,
 // layer's forward and backward by others.
 void misjudge(Workload& workload, Cluster& cluster, double error, tune::Draws& draws);
 
-// By candidate, seconds of an iteration. Simulated, in closed form.
+// The simulated seconds of an iteration for each candidate, in closed form.
 std::vector<double> simulated_seconds(const SizeCandidates& sizes, const Policy& policy,
                                       const Workload& workload, const Cluster& cluster,
                                       const cost::ClusterTimesOptions& times = {});
 
-// The median of so many iterations with noise around the truth.
+// The median of `window` simulated iterations with random noise around the true time.
 double noisy_seconds(double seconds, double noise, int window, tune::Draws& draws);
 
 }  // namespace dear::demo

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// A run has some thousand spans with a few dozen names.
+// Numbers the names of spans: a run has some thousand spans with a few dozen names.
 class NameTable {
  public:
   std::size_t index_of(const std::string& name) {

@@ -11,7 +11,7 @@ namespace dear::demo {
 // rank calls it, and gets the same trace.
 Trace gather_trace(const Group& group, const Trace& mine);
 
-// Spans as text and back, without loss. Each name is written once.
+// Writes spans as text, and reads them, without loss. Each name is written once.
 std::string encode_spans(const std::vector<Span>& spans);
 std::vector<Span> decode_spans(const std::string& text);
 

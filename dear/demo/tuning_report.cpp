@@ -114,7 +114,7 @@ class TuningPlot {
     highest_ = std::max(highest_, seconds);
   }
 
-  // Sizes on their scale; what is no size stands at the right.
+  // The place of a candidate: a size stands on the scale, a candidate that is no size at the right.
   [[nodiscard]] double x(std::size_t candidate) const {
     const double wide = sizes_.size() < report_.sizes.candidates.size() ? kRight - 60 : kRight;
     if (report_.sizes.candidates[candidate].values.empty()) return kRight - 20;

@@ -35,8 +35,8 @@ std::size_t optimum_of(const TuningReport& report);
 // choice, optimum, expected: [...]}: see docs/formats.md. A candidate that is no size has no bucket_bytes.
 nlohmann::ordered_json document_of(const TuningReport& report);
 std::string to_json(const TuningReport& report);
-// SVG: time against bucket size. Shows the numbered trials and, where there are any, the expected times with
-// a band of one standard deviation, and the true times.
+// Draws time against bucket size as SVG: the numbered trials and, where there are any, the expected times
+// with a band of one standard deviation, and the true times.
 std::string plot(const TuningReport& report);
 
 }  // namespace dear::demo

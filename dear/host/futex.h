@@ -12,7 +12,7 @@
 
 #include <climits>
 
-// Sleeping on a word of memory that processes share.
+// Functions that sleep on a word of memory that processes share, and wake its sleepers.
 namespace dear::host {
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
@@ -24,8 +24,8 @@ inline void relax() {
 #endif
 }
 
-// While the word has this value, at most so long. Not the private kind: processes share the word. Returns
-// early at will; the caller looks again.
+// Sleeps while the word has this value, at most so long. The futex is not of the private kind, since
+// processes share the word. May return early; the caller looks again.
 inline void sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t value,
                      std::chrono::nanoseconds at_most) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(at_most);
@@ -37,7 +37,8 @@ inline void wake_all(std::atomic<std::uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// Counted for the host: a rank that is bound to a processor of its own leaves the others theirs.
+// Whether the host has a processor for each rank. All of its processors count: a rank that is bound to one of
+// them leaves the others to its peers.
 inline bool enough_processors_for(int ranks) { return get_nprocs() >= ranks; }
 
 }  // namespace dear::host

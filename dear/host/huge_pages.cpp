@@ -8,7 +8,7 @@
 namespace dear::host {
 namespace {
 
-// Of Linux since 6.1; C libraries learn of it later.
+// The flag exists in Linux since 6.1; C libraries learn of it later.
 #if defined(MADV_COLLAPSE)
 constexpr int kCollapse = MADV_COLLAPSE;
 #else
@@ -23,7 +23,7 @@ void* map_for_huge_pages(int file, std::int64_t bytes) {
   constexpr int kRights = PROT_READ | PROT_WRITE;
   const int flags = file >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
   if (bytes < kHugePageBytes) return mmap(nullptr, size(bytes), kRights, flags, file, 0);
-  // More than is needed, from which the beginning and the end are given back.
+  // Maps more than is needed, and gives the beginning and the end back.
   const std::int64_t reserved = bytes + kHugePageBytes;
   void* const room =
       mmap(nullptr, size(reserved), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

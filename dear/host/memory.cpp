@@ -14,7 +14,7 @@
 namespace dear::host {
 namespace {
 
-// The number after `key` in a file of "key number" lines.
+// Returns the number after `key` in a file of "key number" lines.
 std::optional<std::int64_t> find_number(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   std::string line;
@@ -29,7 +29,7 @@ std::optional<std::int64_t> find_number(const std::string& path, const std::stri
   return std::nullopt;
 }
 
-// The file of one number; nothing when it is absent or says "max".
+// Returns the number that a file holds; nothing when the file is absent or says "max".
 std::optional<std::int64_t> read_number(const std::string& path) {
   std::ifstream file(path);
   std::int64_t number = 0;
@@ -65,7 +65,7 @@ std::int64_t available_memory() {
 }
 
 void require_memory(std::int64_t bytes, const std::string& purpose) {
-  // Below this the answer is not worth the reading of files.
+  // For fewer bytes than this the answer is not worth the reading of files.
   constexpr std::int64_t kSmall = 16 * kMiB;
   if (bytes <= kSmall) {
     return;

@@ -60,7 +60,8 @@ bool Peers::stopped(int rank) const {
   if (pid(rank) == 0 || ended(rank)) {
     return false;
   }
-  // "PID (NAME) STATE ...": the name may hold anything, so look behind its last parenthesis.
+  // The file says "PID (NAME) STATE ...". The name may hold anything, so the state is looked for behind its
+  // last parenthesis.
   std::ifstream file(fmt::format("/proc/{}/stat", pid(rank)));
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   const std::size_t end_of_name = text.rfind(')');

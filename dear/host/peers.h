@@ -16,7 +16,7 @@ class Peers {
   Peers() = default;
   // One pidfd per rank, in order. They tell about the very process even after its number is used again.
   explicit Peers(std::vector<FileDescriptor> processes);
-  // From now on messages call rank i names[i]; nothing changes where there are none.
+  // Messages call rank i names[i] from now on; an empty vector changes nothing.
   void rename(std::vector<int> names) { names_ = std::move(names); }
 
   [[nodiscard]] std::string name(int rank) const;  // "rank 2 (pid 123)"; "rank 2" when unknown
@@ -24,8 +24,8 @@ class Peers {
   [[nodiscard]] bool ended(int rank) const;
   [[nodiscard]] bool stopped(int rank) const;  // by a signal or a debugger
 
-  // What the others say of a rank that will not come any more, and of ranks that did not come in time; `what`
-  // they do themselves: "wait in collective 3".
+  // What messages say of a rank that will not come any more, and of ranks that did not come in time. `what`
+  // says what the others do meanwhile: "wait in collective 3".
   [[nodiscard]] std::string is_gone(int rank, bool left, const std::string& what) const;
   [[nodiscard]] std::string are_late(const std::vector<int>& ranks, double waited_seconds,
                                      const std::string& what) const;
@@ -39,10 +39,10 @@ class Peers {
   std::vector<int> names_;
 };
 
-// "ranks 2, 3" or "rank 2".
+// Lists ranks as "ranks 2, 3" or "rank 2".
 std::string list_ranks(const std::vector<int>& ranks);
 
-// TransportError when the kernel cannot watch the process.
+// Opens a pidfd of the process. TransportError when the kernel cannot watch it.
 FileDescriptor watch_process(pid_t pid);
 
 }  // namespace dear::host

@@ -9,7 +9,8 @@
 
 namespace dear::host {
 
-// Zeroed memory that several processes map. It has no name in any file system and goes with its last mapping.
+// A Segment is zeroed memory that several processes map. It has no name in any file system and goes with its
+// last mapping.
 class Segment {
  public:
   // TransportError naming the size and the remedy when the memory cannot be had. All of it is there
@@ -24,7 +25,7 @@ class Segment {
 
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
-  // To hand to another process, until close_file(); the mapping does not need it.
+  // The file to hand to another process, until close_file(); the mapping does not need it.
   [[nodiscard]] int file() const { return file_.get(); }
   void close_file() { file_.close(); }
 

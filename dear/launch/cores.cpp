@@ -16,7 +16,7 @@
 namespace dear::launch {
 namespace {
 
-// Room for more cores than Linux can be built for.
+// The number of cores in a set; more than Linux can be built for.
 constexpr int kMostCores = 1 << 14;
 using CoreSet = std::array<cpu_set_t, kMostCores / CPU_SETSIZE>;
 
@@ -55,7 +55,7 @@ std::optional<int> threads_of_environment() {
   if (text == nullptr || *text == '\0') {
     return std::nullopt;
   }
-  // "4,2" gives nested regions a number of their own.
+  // A list such as "4,2" gives nested regions a number of their own; the first number counts here.
   const std::string_view first = std::string_view(text).substr(0, std::string_view(text).find(','));
   int threads = 0;
   const auto [end, error] = std::from_chars(first.data(), first.data() + first.size(), threads);

@@ -15,7 +15,7 @@
 namespace dear::launch {
 namespace {
 
-// In a child of a process that may have threads: only what is safe in a signal handler.
+// Runs in the child of a process that may have threads, so it calls only what is safe in a signal handler.
 [[noreturn]] void keep(int pipe) {
   ::setsid();  // out of reach of the terminal's signals
   ::prctl(PR_SET_NAME, "dear-keeper");
@@ -47,7 +47,7 @@ namespace {
 
 Keeper::Keeper() {
   Pipe pipe = make_pipe();
-  // With every signal blocked the child cannot be ended by one meant for the launcher's process group.
+  // The child blocks every signal, so that none meant for the launcher's process group ends it.
   int error = 0;
   {
     const BlockedSignals blocked;

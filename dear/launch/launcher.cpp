@@ -26,7 +26,7 @@
 namespace dear::launch {
 namespace {
 
-// Room for three files a rank, for as long as it lives.
+// Raises the limit of open files while it lives, so that there is room for three files a rank.
 class OpenFileLimit {
  public:
   explicit OpenFileLimit(int ranks) : before_(limit_of_open_files()) {
@@ -53,15 +53,16 @@ class OpenFileLimit {
 // Standard output or standard error, to which the same stream of every rank goes.
 class Sink {
  public:
-  // `who` speaks for the launcher itself.
+  // `who` is the name under which the launcher itself writes.
   Sink(int fd, int ranks, const std::string& who) : fd_(fd), lines_(prefixes(ranks, who)), launcher_(ranks) {}
 
-  // Of so many ranks: no more is read than its reader takes.
+  // Whether more output is taken from the ranks: no more than its reader takes.
   [[nodiscard]] bool takes() const { return lines_.pending().size() < kMostPending; }
   [[nodiscard]] bool empty() const { return lines_.pending().empty(); }
   [[nodiscard]] int fd() const { return fd_; }
 
-  // As much as a pipe holds, and no more: a rank that never stops writing must not keep us from the others.
+  // Reads as much as a pipe holds, and no more: a rank that never stops writing must not keep the launcher
+  // from the others.
   void read_from(int rank, FileDescriptor& source) {
     if (!source.is_open() || !takes()) return;
     std::array<char, 1 << 16> bytes;
@@ -73,7 +74,7 @@ class Sink {
       source.close();
     }
   }
-  // What its reader takes now. A pipe that can be written takes PIPE_BUF bytes at once.
+  // Writes what the reader takes now. A pipe that can be written takes PIPE_BUF bytes at once.
   void write() {
     for (pollfd writable{.fd = fd_, .events = POLLOUT, .revents = 0};
          !empty() && ::poll(&writable, 1, 0) > 0;) {
@@ -170,7 +171,7 @@ class Supervisor {
     }
   }
 
-  // Until something happens, the grace is over, or what was held back is to be shown.
+  // Waits until something happens, the grace is over, or held-back lines are to be shown.
   void wait() {
     std::vector<pollfd> files{{.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
     for (const Sink* sink : {&output_, &error_})
@@ -194,7 +195,8 @@ class Supervisor {
     }
   }
 
-  // Of several that failed at once, one that was killed explains the errors of the others, not they its.
+  // Notes the first failure. Where several ranks failed at once, one that was killed explains the errors of
+  // the others, and not the reverse.
   void notice_failure() {
     for (const auto& member : members_) {
       const bool failed = member->ending && member->ending->failed();
@@ -241,12 +243,13 @@ class Supervisor {
     return std::all_of(members_.begin(), members_.end(),
                        [](const auto& member) { return member->ending.has_value(); });
   }
-  // Once killed, nobody of ours can hold the output open; a process that left its group may.
+  // Whether every rank has ended and its output is closed. The output of killed ranks is not waited for: a
+  // process that left their group may hold it open.
   [[nodiscard]] bool ended() const {
     return all_ended() && (killed_ || std::all_of(members_.begin(), members_.end(),
                                                   [](const auto& member) { return member->silent(); }));
   }
-  // And all is written, or nobody reads it though the job was told to end.
+  // Whether the job has ended and all output is written, or nobody reads it though the job was told to end.
   [[nodiscard]] bool over() const {
     return ended() && ((output_.empty() && error_.empty()) || (killed_ && told_to_end_));
   }

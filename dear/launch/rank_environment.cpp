@@ -17,8 +17,8 @@
 namespace dear::launch {
 namespace {
 
-// The kernel's own choice. The port is given back before rank 0 binds it: torchrun's variables leave no way
-// to hand over the socket itself.
+// A port that the kernel chose. It is given back before rank 0 binds it: torchrun's variables leave no way to
+// hand over the socket itself.
 std::uint16_t free_port() {
   const FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};

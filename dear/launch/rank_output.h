@@ -18,11 +18,11 @@ class RankOutput {
  public:
   explicit RankOutput(std::vector<std::string> prefixes);  // by writer
 
-  // A line longer than kLongestLine is cut there.
+  // Takes output of a writer. A line longer than kLongestLine is cut there.
   void feed(std::size_t writer, std::string_view bytes, SteadyTime now);
   // Shows lines that were held back for kHeldBack. Returns when the next one will have been, if there is one.
   std::optional<SteadyTime> show_held_back(SteadyTime now);
-  // Ends the unfinished line of each writer by a newline. The last call.
+  // Ends the unfinished line of each writer by a newline. No other call follows.
   void finish();
 
   // The text that is to be written next. written() takes off as much of its beginning as was written.

@@ -27,7 +27,7 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
   return pointers;
 }
 
-// What the child needs, made before the fork: after it, only what is safe in a signal handler.
+// What the child needs, made before the fork: after the fork it calls only what is safe in a signal handler.
 struct Start {
   const Keeper& keeper;
   std::vector<char*> arguments;
@@ -63,7 +63,7 @@ struct Start {
   ::_exit(1);
 }
 
-// 0 when the program runs.
+// The errno of the failed start; 0 when the program runs.
 int read_failure(const FileDescriptor& pipe) {
   int error = 0;
   while (::read(pipe.get(), &error, sizeof error) < 0 && errno == EINTR) {
@@ -71,7 +71,7 @@ int read_failure(const FileDescriptor& pipe) {
   return error;
 }
 
-// By number: glibc 2.36 declares pidfd_open without C linkage.
+// Calls pidfd_open by its number: glibc 2.36 declares it without C linkage.
 int open_pidfd(pid_t pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct Ending {
 // The limit of open files of this process.
 rlimit limit_of_open_files();
 
-// What a rank runs, and how.
+// The program that a rank runs, and its surroundings.
 struct RankProgram {
   std::vector<std::string> command;
   std::vector<std::string> environment;
@@ -39,7 +39,7 @@ struct RankProgram {
 // system gives the group's number to no other process before.
 class RankProcess {
  public:
-  // Returns when the program runs. ConfigError naming the program when it cannot be run.
+  // Starts the program, and returns when it runs. ConfigError that names the program when it cannot be run.
   RankProcess(const RankProgram& program, const Keeper& keeper);
   RankProcess(const RankProcess&) = delete;
   RankProcess& operator=(const RankProcess&) = delete;

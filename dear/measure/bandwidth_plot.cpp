@@ -15,7 +15,7 @@
 namespace dear::measure {
 namespace {
 
-// Of the whole picture and of the field that the lines are drawn in.
+// The size of the whole picture, and the borders of the field in which lines are drawn.
 constexpr double kWidth = 960;
 constexpr double kHeight = 560;
 constexpr double kLeft = 80;
@@ -83,7 +83,7 @@ class Picture {
       bytes_.low /= 2;
       bytes_.high *= 2;
     }
-    // Whole decades, so that the labels frame the lines.
+    // The axis spans whole decades, so that the labels frame the lines.
     bandwidth_.low = std::pow(10, std::floor(std::log10(bandwidth_.low)));
     bandwidth_.high = std::pow(10, std::ceil(std::log10(bandwidth_.high * 1.0001)));
     svg_.text(kLeft, 30, title, {.size = 16});
@@ -97,7 +97,7 @@ class Picture {
 
  private:
   void draw_axes() {
-    // Few enough for labels not to touch.
+    // There are so few marks that labels do not touch.
     double factor = 2;
     while (std::log(bytes_.high / bytes_.low) / std::log(factor) > 8) {
       factor *= 2;
@@ -132,7 +132,7 @@ class Picture {
     }
   }
 
-  // In the order in which the lines end, so that a name stands about where its line does.
+  // Names the lines in the order in which they end, so that a name stands about where its line does.
   void name_lines(const std::vector<Line>& lines) {
     std::vector<std::size_t> order(lines.size());
     for (std::size_t i = 0; i < order.size(); ++i) {

@@ -12,10 +12,11 @@
 namespace dear::measure {
 namespace {
 
-// Long enough for the clock and the start of all ranks not to count.
+// A repetition takes at least this long, so that the clock and the staggered start of the ranks do not count.
 constexpr double kLeastRepetitionSeconds = 1e-3;
 constexpr double kMostBatch = 1000;
-// While ranks compute besides: for the system's time slices not to count either.
+// While ranks compute besides, a repetition takes at least this long, so that time slices of the system do
+// not count either.
 constexpr double kLeastComputingSeconds = 0.1;
 
 // One line of the results: a library at an operation.
@@ -52,7 +53,7 @@ double mean_slowdown(const std::vector<Reply>& replies) {
   return sum / static_cast<double>(replies.size());
 }
 
-// Of the one repetition in each reply: how long the last rank to come took.
+// How long the last rank to come took, from the one repetition in each reply.
 double late_seconds_of(const std::vector<Reply>& replies, int batch) {
   const Interval& interval = replies.front().intervals.at(0);
   return (interval.end_seconds - interval.begin_seconds) / batch;
@@ -72,7 +73,7 @@ class Benchmark {
       const std::size_t number = workers_.size();
       workers_.push_back(start_workers(selected));
       all_series_.push_back({.library = number, .operation = settings.operation});
-      // What the pair takes the place of.
+      // A rival runs the all-reduce, in whose place the pair stands.
       if (selected.library->rival && !selected.library->only_copies &&
           settings.operation == MeasuredOperation::pair) {
         all_series_.push_back({.library = number, .operation = MeasuredOperation::all_reduce});
@@ -84,7 +85,7 @@ class Benchmark {
   }
 
   BenchmarkOutcome hold(const std::function<void(std::int64_t)>& progress) {
-    // One after another: while ranks meet, their libraries may keep every core busy.
+    // Libraries open one after another, since while ranks meet their libraries may keep every core busy.
     for (std::size_t library = 0; library < workers_.size(); ++library) {
       attempt(library, [&] {
         outcome_.descriptions.emplace_back(name_of_library(library), workers_[library]->wait_ready());
@@ -176,7 +177,7 @@ class Benchmark {
     if (series.computing) series.slowdowns.push_back(mean_slowdown(replies));
   }
 
-  // Verifies, and finds how many operations make a repetition.
+  // Verifies the library at this size, and finds how many operations make a repetition.
   void prepare(Series& series, std::int64_t bytes) {
     if (series.refused) {
       return;
@@ -207,7 +208,8 @@ class Benchmark {
     series.batch = batch_of(series, bytes);
   }
 
-  // In few steps, since a short batch seems longer than it is: ranks start a moment after each other.
+  // Finds the size of a batch in few steps, since a short batch seems longer than it is: ranks start a moment
+  // after each other.
   int batch_of(Series series, std::int64_t bytes) {
     const int ahead = ahead_of(series);
     series.batch = ahead;
@@ -226,7 +228,7 @@ class Benchmark {
     return series.batch;
   }
 
-  // Rivals wait for each operation.
+  // A rival waits for each operation; only groups of DeAR issue operations ahead.
   [[nodiscard]] int ahead_of(const Series& series) const {
     return settings_.libraries[series.library].library->rival ? 1 : settings_.ahead;
   }

@@ -7,7 +7,7 @@
 namespace dear::measure {
 namespace {
 
-// A layer's activations and weights, which a core's caches hold.
+// The activations and weights of a layer, which fit into a core's caches.
 constexpr int kRows = 64;
 constexpr int kInputs = 128;
 constexpr int kOutputs = 256;

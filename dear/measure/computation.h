@@ -15,7 +15,7 @@ class Computation {
   Computation(const Computation&) = delete;
   Computation& operator=(const Computation&) = delete;
 
-  // Finished up to now; each takes well below a millisecond of a core.
+  // The number of products finished up to now; each takes well below a millisecond of a core.
   [[nodiscard]] std::int64_t products() const { return products_.load(std::memory_order_relaxed); }
 
  private:

@@ -20,23 +20,23 @@ class Connection {
   explicit Connection(FileDescriptor socket) : socket_(std::move(socket)) {}
 
   [[nodiscard]] int fd() const { return socket_.get(); }
-  // Messages are far smaller than what a socket holds: it does not wait.
+  // Sends a message, without waiting: messages are far smaller than what a socket holds.
   void send(std::string_view text, int file = -1) const;
-  // Nothing when the other side has closed. TimeoutError at the deadline.
+  // The next message; nothing when the other side has closed. TimeoutError at the deadline.
   [[nodiscard]] std::optional<Message> receive(Deadline deadline) const;
   // Sleeps until the other side has closed, whatever it sends, or the writing end of the pipe `stop` has.
   // True when the other side has.
   [[nodiscard]] bool wait_for_close(const FileDescriptor& stop) const;
-  // Of the process on the other side.
+  // A pidfd of the process on the other side.
   [[nodiscard]] FileDescriptor pidfd() const;
 
  private:
   FileDescriptor socket_;
 };
 
-// Where the ranks of one library find the coordinator. The address is the path of a file that this process
-// holds open and that has no name otherwise: it is reachable for processes of the same user wherever the same
-// /proc is seen, in any network namespace, and nothing of it is left behind.
+// The place where the ranks of one library find the coordinator. The address is the path of a file that this
+// process holds open and that has no other name: processes of the same user that see the same /proc reach it,
+// in any network namespace, and nothing of it is left behind.
 class ControlListener {
  public:
   ControlListener();

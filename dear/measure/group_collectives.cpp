@@ -110,7 +110,7 @@ class OneCopyCollectives final : public GroupCollectives {
   }
 
  private:
-  // Of plain SGD with a rate of -1, on parameters of 0.
+  // An update of plain SGD with a rate of -1, on parameters of 0.
   void update(const Call& call) {
     const Range own = shard(call, group_.rank());
     if (own.empty()) return;

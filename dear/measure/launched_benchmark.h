@@ -9,7 +9,7 @@
 // programs of nccl-tests do, and all ranks come to the same outcome.
 namespace dear::measure {
 
-// The backends of init() by their own names, and "auto" for its choice.
+// The backends of init() under their own names, and "auto" for the one that init() chooses.
 const std::vector<Library>& launched_backends();
 
 // Why this rival cannot be measured under this launcher; "" when it can.

@@ -30,7 +30,7 @@ std::unique_ptr<Collectives> open_shm(const LibraryOptions& options) { return op
 std::unique_ptr<Collectives> open_shm_one_copy(const LibraryOptions& options) {
   return make_one_copy_collectives(group_over("shm", options), options.ahead);
 }
-// That of the launcher that started this process.
+// Opens the MPI of the launcher that started this process.
 std::unique_ptr<Collectives> open_mpi_backend(const LibraryOptions& options) {
   return open_group("mpi", options);
 }

@@ -15,7 +15,7 @@ namespace {
 
 // Beyond it the copy that a reduce-scatter by most algorithms works on costs more than rounds saved.
 constexpr std::int64_t kMostCopied = kMiB;
-// Beyond it memory for all contributions in full is not taken.
+// Above this size no memory for all contributions in full is taken.
 constexpr std::int64_t kMostGathered = kMiB;
 
 double algorithm_seconds(std::string_view name, Collective collective, const CollectiveCall& call,

@@ -10,7 +10,7 @@
 
 namespace dear::programs {
 
-// By which algorithm a collective travels.
+// The algorithm by which a collective travels, and its segments.
 struct AlgorithmChoice {
   // An algorithm of algorithm::algorithms() that has the collective; for a reduce_scatter or all_reduce also
   //   "direct"  each rank gets the contributions to its shard from all others, and adds them in one pass;
@@ -21,7 +21,7 @@ struct AlgorithmChoice {
   std::int64_t segment_bytes = 64 * 1024;
 };
 
-// What a choice may depend on: all ranks know it alike.
+// What a choice may depend on; all ranks know it alike.
 struct CollectiveCall {
   Collective collective = Collective::all_reduce;
   std::int64_t bytes = 0;  // of the whole vector
@@ -30,12 +30,12 @@ struct CollectiveCall {
 };
 using Choose = std::function<AlgorithmChoice(const CollectiveCall&)>;
 
-// The choices there are. Barriers and all-to-alls have one.
+// All choices for a collective. Barriers and all-to-alls have one.
 std::vector<AlgorithmChoice> algorithm_choices(const CollectiveCall& call);
-// How long one takes by the alpha-beta model.
+// The seconds of a choice by the alpha-beta model.
 double modelled_seconds(const CollectiveCall& call, const AlgorithmChoice& choice, const Link& link);
-// The quickest; among those within a twentieth of it the first, which is the one that rests on the fewest
-// assumptions: neighbours in a ring, or whole messages between pairs.
+// The quickest choice by this model. Among choices within a twentieth of it the first is taken, which rests
+// on the fewest assumptions: neighbours in a ring, or whole messages between pairs.
 AlgorithmChoice choose_by_model(const CollectiveCall& call, const Link& link);
 
 }  // namespace dear::programs

@@ -22,7 +22,7 @@ struct InFlight {
   int node = -1;
 };
 
-// What is on its way to one peer, the oldest first.
+// The messages on their way to one peer, the oldest first.
 struct Lane {
   std::array<InFlight, kSendsAtOnce> transfers;
   std::size_t begin = 0;
@@ -84,7 +84,7 @@ struct Executor::Impl {
   const std::byte* sent_from(const Node& send, const MemoryRange& chunk) const {
     return send.in_passing ? staged_at[static_cast<std::size_t>(sources_of(send).front())] : memory(chunk);
   }
-  // Nobody reads any more what was staged there.
+  // The staged bytes have no reader any more.
   void free_slot(int stage) {
     if (!node(stage).head) {
       free_slots.push_back(staged_at[static_cast<std::size_t>(stage)]);
@@ -183,7 +183,7 @@ void Executor::Impl::start_sends(std::size_t peer) {
                      .bytes = one.head ? head_bytes : one.bytes,
                      .agreed = head_bytes > 0 && !one.head};
     if (!one.head && one.chunks == 1) {
-      // Channels only read it.
+      // The const_cast is safe, since channels only read what they send.
       sent.transfer.data = const_cast<std::byte*>(sent_from(one, chunks(one).front()));
     } else {
       std::byte* into = one.head ? head_out(one.peer) : packing(one.peer);
@@ -271,7 +271,7 @@ void Executor::Impl::harvest() {
   }
 }
 
-// What it released in memory is done at once, while it is in the cache.
+// Work on memory that this node released is done at once, while its bytes are in the cache.
 void Executor::Impl::finish(int number) {
   ready.push_back(number);
   while (!ready.empty()) {

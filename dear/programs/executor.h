@@ -32,7 +32,7 @@ struct ExecutionArguments {
 // longer than the channels: after a failure messages may be on their way still.
 class StagingMemory {
  public:
-  // `bytes` of memory, aligned to a cache line; what was there before is lost.
+  // Returns `bytes` of memory, aligned to a cache line; its former content is lost.
   std::byte* take(std::int64_t bytes);
 
  private:

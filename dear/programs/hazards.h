@@ -28,7 +28,7 @@ class Hazards {
     const auto first = at;
     for (; at->first < end; ++at) {
       Access& access = at->second;
-      // Readers already wait for the writer.
+      // The readers already wait for the writer.
       if (access.readers.empty() && access.writer >= 0) {
         edges.emplace_back(access.writer, node);
       }
@@ -60,7 +60,7 @@ class Hazards {
     return ranges_.find(begin);
   }
 
-  // From each key to the next; the last one is never reached.
+  // Each entry holds from its key to the next one; the last key is never reached.
   std::map<std::int64_t, Access> ranges_ = {{std::numeric_limits<std::int64_t>::min(), {}},
                                             {std::numeric_limits<std::int64_t>::max(), {}}};
 };

@@ -52,7 +52,7 @@ std::int64_t bytes_of(const std::vector<MemoryRange>& chunks) {
   return bytes;
 }
 
-// The chunks that bytes [begin, end) of these lie in.
+// The chunks in which bytes [begin, end) lie.
 std::vector<MemoryRange> part_of(const std::vector<MemoryRange>& chunks, std::int64_t begin,
                                  std::int64_t end) {
   std::vector<MemoryRange> part;
@@ -228,7 +228,7 @@ MessageGraphBuilder& MessageGraphBuilder::add(const algorithm::Program& program,
                                               const std::vector<Range>& blocks) {
   const int places = program.collective == Collective::all_to_all ? 2 * program.blocks : program.blocks;
   const int rank = impl_->options.rank;
-  if (static_cast<int>(blocks.size()) != places || rank < 0 || rank >= program.ranks) {
+  if (std::cmp_not_equal(blocks.size(), places) || rank < 0 || rank >= program.ranks) {
     throw ConfigError(fmt::format("'{}' has {} blocks and {} ranks, not {} and a rank {}", program.name,
                                   places, program.ranks, blocks.size(), rank));
   }
@@ -264,7 +264,7 @@ MessageGraphBuilder& MessageGraphBuilder::add(const algorithm::Program& program,
 MessageGraphBuilder& MessageGraphBuilder::add_direct_reduce_scatter(const std::vector<Range>& blocks) {
   const int ranks = static_cast<int>(blocks.size());
   const int rank = impl_->options.rank;
-  // All messages have heads or none has: so those for one block are cut alike.
+  // All messages have heads or none has, so those for one block are cut alike.
   const bool first = impl_->options.head_bytes > 0;
   std::vector<std::vector<Cut>> cuts;
   std::size_t longest = 0;

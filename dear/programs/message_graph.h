@@ -13,7 +13,7 @@
 // One rank's part of a collective, worked out once and executed many times.
 namespace dear::programs {
 
-// Where bytes lie: in the vector, or in the output of an all-to-all.
+// The place of bytes: in the vector, or in the output of an all-to-all.
 struct MemoryRange {
   std::int64_t offset = 0;
   std::int64_t bytes = 0;
@@ -31,7 +31,7 @@ struct MessageGraphOptions {
   // Whether what follows a head is received only after it. Where ranks disagree it may have any length, so
   // this is for channels on which a message meets a receive of another length.
   bool heads_first = true;
-  // Receives are posted ahead for so many bytes, or for one message.
+  // The bytes for which receives are posted ahead; at least one message is.
   std::int64_t most_ahead_bytes = std::numeric_limits<std::int64_t>::max();
   // What is added up only to be sent on, in one chunk and once, is added up in staging memory and the vector
   // keeps this rank's contribution. That takes staging memory for what two rounds receive.
@@ -89,7 +89,7 @@ struct MessageGraph {
   int slots = 0;                 // of staging memory: enough for the sources of any combine, and more
   int slots_in_passing = 0;      // of these, for sums on their way
 
-  // Whether nothing else of the vector is written.
+  // Whether the graph writes nothing else of the vector.
   [[nodiscard]] bool writes_only(const Range& range) const;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 using algorithm::Program;
 
-// What a direct reduce-scatter may have staged from all peers together: about a cache.
+// The bytes that a direct reduce-scatter may have staged from all peers together: about a cache.
 constexpr std::int64_t kMostStaged = 512 * kKiB;
 constexpr std::int64_t kLeastSegment = 4 * kKiB;
 
@@ -37,7 +37,7 @@ std::vector<Range> blocks_apart(int ranks, std::int64_t bytes, std::int64_t stri
   return ranges;
 }
 
-// In a line segments follow each other by themselves; each of two trees carries a half.
+// Segments in a line follow each other by themselves; each of two trees carries a half.
 int blocks_of(const std::string& algorithm) { return algorithm == "double-tree" ? 2 : 1; }
 
 }  // namespace

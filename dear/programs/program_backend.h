@@ -10,7 +10,7 @@
 #include "dear/transport/channels.h"
 #include "dear/transport/shared_channels.h"
 
-// Collectives of our own over any channels: programs of `algorithm`, executed on memory.
+// Makes backends whose collectives are programs of `algorithm`, executed on memory over any channels.
 namespace dear::programs {
 
 struct ProgramOptions {
@@ -35,11 +35,11 @@ struct ProgramOptions {
 // table but the ring works on a copy, which takes as much memory again as the largest such vector.
 std::unique_ptr<Backend> make_program_backend(std::unique_ptr<transport::Channels> channels,
                                               ProgramOptions options = {});
-// The same for some ranks of channels that others use as well: see SharedChannels::open().
+// A backend for some ranks of channels that others use as well: see SharedChannels::open().
 std::unique_ptr<Backend> make_program_backend(std::shared_ptr<transport::SharedChannels> channels,
                                               std::vector<int> members, transport::Tag tag,
                                               ProgramOptions options = {});
-// That of a part of a group: ConfigError where a job has made too many.
+// The tag of the messages of a part of a group. ConfigError where a job has made too many parts.
 transport::Tag tag_of(const Subgroup& subgroup);
 
 }  // namespace dear::programs

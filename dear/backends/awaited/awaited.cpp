@@ -10,15 +10,17 @@
 namespace dear::backends {
 namespace {
 
-// A message is handed between three threads on each side: long ones keep the wire busy meanwhile. Between 4
-// hosts at 1 Gb/s a reduce-scatter of 64 MiB takes 530 ms in segments of 256 KiB, and 470 in these.
+// Three threads on each side hand a message on, so long messages keep the wire busy meanwhile. Between 4
+// hosts at 1 Gb/s a reduce-scatter of 64 MiB takes 530 ms in segments of 256 KiB, and 470 ms in segments of 1
+// MiB.
 constexpr std::int64_t kSegmentBytes = kMiB;
-// Enough for a wire of 1 Gb/s. Each receive tells the sender that it is ready, and wakes it: more of them at
-// the start of a collective held up its first messages by milliseconds.
+// Receives posted ahead of the data: this much is enough for a wire of 1 Gb/s. Each receive tells the sender
+// that it is ready, and wakes it. More receives at the start of a collective held up its first messages by
+// milliseconds.
 constexpr std::int64_t kMostAheadBytes = 2 * kSegmentBytes;
-// From here on sums go round a ring. Sent straight to their owners, the messages of all peers meet at one
-// port of the switch, and TCP loses what that port cannot hold: between 4 hosts at 1 Gb/s a tenth of the
-// rate.
+// From this size on sums go round a ring. If all ranks sent straight to the owner of a shard, the messages
+// would meet at one port of the switch, and TCP would lose what that port cannot hold: a tenth of the rate
+// between 4 hosts at 1 Gb/s.
 constexpr std::int64_t kLeastOnARing = kMiB;
 
 }  // namespace

@@ -9,9 +9,9 @@
 namespace dear::backends {
 
 struct AwaitedOptions {
-  // Sums in the order of ranks, to the bit what shared memory gives.
+  // Adds contributions in the order of ranks, so that sums are to the bit what shared memory gives.
   bool reproducible = false;
-  // The network between the ranks, by which algorithms are chosen; the same on all ranks.
+  // The link between the ranks, from which algorithms are chosen. It has to be the same on all ranks.
   Link link{.alpha_seconds = 100e-6, .beta_seconds_per_byte = 1e-9};
 };
 

@@ -15,9 +15,9 @@ namespace dear {
 
 struct C10dOptions {
   std::chrono::duration<double> timeout = std::chrono::seconds(120);  // see Group::Options
-  // Sums in the order of ranks, to the bit what shared memory gives.
+  // Adds contributions in the order of ranks, so that sums are to the bit what shared memory gives.
   bool reproducible = false;
-  // The network between the ranks, by which algorithms are chosen; the same on all ranks.
+  // The link between the ranks, from which algorithms are chosen. It has to be the same on all ranks.
   Link link{.alpha_seconds = 100e-6, .beta_seconds_per_byte = 1e-9};
 };
 
@@ -35,7 +35,7 @@ Group group_on(const c10::intrusive_ptr<::c10d::ProcessGroup>& process_group,
                const C10dOptions& options = {});
 Group group_on(c10::intrusive_ptr<::c10d::Backend> backend, const C10dOptions& options = {});
 
-// group_on() before it is a group.
+// The backend of group_on(), without a Group around it.
 std::unique_ptr<Backend> make_c10d(const c10::intrusive_ptr<::c10d::ProcessGroup>& process_group,
                                    const C10dOptions& options = {});
 std::unique_ptr<Backend> make_c10d(c10::intrusive_ptr<::c10d::Backend> backend,

@@ -55,8 +55,8 @@ class Shaped final : public Backend {
     return inner_->allocate(bytes, deadline);
   }
 
-  // The link carries one collective at a time, by itself: a collective begins when all ranks have asked for
-  // it and the link is free. All ranks know both, so all come to the same end, whenever their threads ran.
+  // The link carries one collective at a time: a collective begins when all ranks have asked for it and the
+  // link is free. All ranks know both moments, so all compute the same end, whenever their threads ran.
   Timing run(const Request& request, Deadline deadline) override {
     if (refused_) {
       std::rethrow_exception(refused_);
@@ -68,8 +68,8 @@ class Shaped final : public Backend {
     const Timing real = inner_->run(request, deadline);
     const SteadyTime carried_from = std::max(free_at_, real.asked);
     free_at_ = carried_from + std::chrono::duration_cast<SteadyClock::duration>(cost);
-    // A host that is late has the result only at `real.end`. That delays neither the link nor, on it, what
-    // follows; but what follows is not reported to begin before.
+    // A host that is late has the result only at `real.end`. This delays neither the link nor later
+    // collectives on it, but none of these is reported to begin earlier.
     const SteadyTime begin = std::max(carried_from, last_end_);
     last_end_ = std::max(free_at_, real.end);
     return {.begin = begin, .end = last_end_, .asked = real.asked};

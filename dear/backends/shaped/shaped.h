@@ -7,9 +7,10 @@
 
 namespace dear::backends {
 
-// The same group over a modelled link: collectives take as long as a ring would on it (cost/ring.h), counted
-// from the moment in which all ranks are there or the one before has ended, whichever is later. What is left
-// after the real work is slept, not spun. modelled_network() says so, and every report of such a run must.
+// The backend `inner` over a modelled link: a collective takes as long as a ring would take on the link
+// (cost/ring.h), from the moment when all ranks are there or the collective before has ended, whichever is
+// later. The time that is left after the real work is slept, not spun. modelled_network() names the network,
+// and every report of such a run must.
 std::unique_ptr<Backend> make_shaped(std::unique_ptr<Backend> inner, const Network& network);
 
 }  // namespace dear::backends

@@ -28,14 +28,14 @@ struct Control::Board {
   char message[2000];
 };
 
-// How many barriers the rank had entered, and what it says with that.
+// The number of barriers that the rank has entered, and what it says with that.
 struct Control::Arrival {
   alignas(128) std::atomic<std::uint64_t> phase;
   Brief brief;
 };
 
-// Each group of lines is read by the peers at one time: the arrival while they wait, one entry, if at all,
-// when all have come.
+// The peers read each group of cache lines at another time: the arrival while they wait, and an entry when
+// all have come.
 struct Control::RankSlot {
   struct Entry {
     alignas(128) RequestSummary summary;
@@ -85,7 +85,7 @@ Control::Control(std::shared_ptr<Segment> segment, Peers peers, int rank, int ra
       process_(getpid()) {}
 
 void Control::leave() noexcept {
-  // A child that was forked from this rank is not this rank.
+  // A child that was forked from this rank must not say that the rank has left.
   if (getpid() == process_) {
     slot(rank_).left.store(true, std::memory_order_release);
     wake_all(board_->bell);
@@ -108,7 +108,7 @@ std::byte* Control::note(int rank, std::uint64_t sequence) const {
   return slot(rank).entries[sequence % 2].note;
 }
 
-// Looks at the next ranks first: those before this one are read by everybody else just now.
+// Looks at the ranks behind this one first: peers read the lines of the ranks before it at this moment.
 bool Control::all_here() const {
   for (int step = 1; step < ranks_; ++step) {
     const int rank = rank_ + step < ranks_ ? rank_ + step : rank_ + step - ranks_;
@@ -244,7 +244,8 @@ void Control::post_failure(FailureKind kind, const std::string& message) noexcep
   wake_all(board_->bell);
 }
 
-// Who did not claim the failure gives the claimant a moment to write it down, unless it was killed over that.
+// A rank that did not claim the failure gives the claimant a moment to write it down, unless the claimant was
+// killed.
 void Control::fail(FailureKind kind, const std::string& message) {
   post_failure(kind, message);
   const Deadline patience = Deadline::after(kNextLooks);

@@ -15,8 +15,8 @@
 namespace dear::backends {
 namespace {
 
-// Of a processor's last cache, as the kernel tells. The C library is asked only where it does not: it was
-// seen to add up the caches of a whole machine, ten times what one core has before it.
+// The size of a processor's last cache, as the kernel tells. The C library is asked only where the kernel
+// does not tell: it was seen to add up the caches of a whole machine, ten times what one core can use.
 std::int64_t cache_bytes() {
   std::int64_t last = 0;
   for (int index = 0;; ++index) {
@@ -33,7 +33,7 @@ std::int64_t cache_bytes() {
 
 #if defined(__SSE2__)
 constexpr std::int64_t kLong = 64 * 1024;
-// What is asked for ahead of streamed stores. Beyond the end nothing is read: it is only asked for.
+// How far ahead of streamed stores the source is prefetched. A prefetch beyond the end reads nothing.
 constexpr std::int64_t kAhead = 16 * kCacheLineBytes;
 
 // One thread's loads and stores move lines as fast in pieces of 16 bytes as in longer ones.
@@ -82,8 +82,8 @@ void copy(std::byte* to, const std::byte* from, std::int64_t bytes, Stores store
   }
 #if defined(__SSE2__)
   if (stores == Stores::streamed) return copy_lines<Stores::streamed>(to, from, bytes);
-  // From some size on, which it finds too low where it sees a part of the machine, memcpy streams by itself;
-  // what a peer has to read next is then in memory, not in a cache.
+  // From some size on memcpy uses streamed stores by itself, and it finds this size too low where it sees a
+  // part of the machine only. What a peer reads next would then lie in memory, not in a cache.
   if (bytes >= kLong) return copy_lines<Stores::cached>(to, from, bytes);
 #else
   static_cast<void>(stores);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr auto kRetry = std::chrono::milliseconds(10);
 
-// Rank 0 to the others.
+// The channel of rank 0, which gives segments to the others.
 class HostChannel final : public SegmentChannel {
  public:
   explicit HostChannel(std::vector<Socket> guests) : guests_(std::move(guests)) {}
@@ -206,7 +206,7 @@ class Host {
     }
   }
 
-  // Tells everyone who came, and throws the same here.
+  // Tells all guests why the meeting fails, and throws the same here.
   [[noreturn]] void refuse(Message::Kind kind, const std::string& text) {
     Message message;
     message.kind = kind;
@@ -277,7 +277,7 @@ class Visitor {
  public:
   explicit Visitor(const ShmOptions& options) : options_(options), clock_(options.deadline) {}
 
-  // Nothing when nobody listens, or the listener went away before it heard us.
+  // Null when nobody listens, or when the listener went away before it heard this rank.
   std::unique_ptr<Meeting> visit() {
     Socket host = connect_to(options_.rendezvous);
     if (!host) {
@@ -363,7 +363,7 @@ Meeting meet(const ShmOptions& options) {
       if (FileDescriptor listener = listen_at(options.rendezvous); listener.is_open()) {
         return Host(options, std::move(listener)).gather();
       }
-      // Somebody else is rank 0: a visit makes that known to all.
+      // Another process is rank 0 already: a visit makes that known to all.
     }
     if (std::unique_ptr<Meeting> meeting = visitor.visit()) {
       return std::move(*meeting);

@@ -38,7 +38,7 @@ void copy_range(const CollectiveMemory& memory, int from, Range range, Stores st
   }
 }
 
-// Each rank starts behind itself, so that not all read the same peer at once.
+// Each rank begins with the rank behind it, so that not all read the same peer at once.
 int after(const CollectiveMemory& memory, int step) { return (memory.rank + step) % memory.size; }
 
 void copy_other_shards(const CollectiveMemory& memory) {
@@ -58,8 +58,8 @@ void copy_blocks(const CollectiveMemory& memory) {
   }
 }
 
-// From the end, as what a reduce-scatter or an update wrote last is still in a cache; and chunk by chunk, so
-// that each is fetched once for all peers.
+// Goes from the end to the beginning, since what a reduce-scatter or an update wrote last is still in a
+// cache; and chunk by chunk, so that each chunk is fetched once for all peers.
 void give_shard(const CollectiveMemory& memory) {
   constexpr std::int64_t kChunkBytes = 64 * 1024;
   const std::int64_t element = element_bytes(memory);

@@ -24,15 +24,16 @@ struct CollectiveMemory {
   }
 };
 
-// What of a rank's view the others need: bytes of it. Nothing for a rank that brings nothing.
+// The bytes of its view that a rank has to bring to the others; empty for a rank that brings nothing.
 Range brought_bytes(const Request& request, int rank, int size);
 
-// This rank's part of it: what was brought stays as it is, but for `out`. An all-reduce is done in full by
-// each rank: of those and of all-gathers this is for few bytes.
+// Does this rank's part of the collective. It writes to `out` alone. Each rank does an all-reduce in full, so
+// all-reduces and all-gathers should have few bytes here.
 void move(const CollectiveMemory& memory);
 
-// The same where parts are the views themselves: each rank writes what it has to give into all of them, since
-// a store need not wait for what a load must. Of an all-reduce each does a chunk, which nobody else reads.
+// As move(), where the parts are the views themselves: each rank writes what it has to give into all of them,
+// since a store need not wait for what a load must. Each rank does a chunk of an all-reduce, which nobody
+// else reads.
 void move_in_views(const CollectiveMemory& memory);
 
 }  // namespace dear::backends

@@ -14,9 +14,9 @@ using host::Segment;
 class SegmentChannel {
  public:
   virtual ~SegmentChannel() = default;
-  // On rank 0. Does not wait for the others.
+  // Called on rank 0. It does not wait for the others.
   virtual void give(const std::shared_ptr<Segment>& segment) = 0;
-  // On each other rank, as often as rank 0 gives.
+  // Called on each other rank, as often as rank 0 gives.
   virtual std::shared_ptr<Segment> take(std::int64_t bytes, Deadline deadline) = 0;
 };
 
