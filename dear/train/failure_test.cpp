@@ -131,7 +131,7 @@ TEST(Failure, WhatCannotBeTrainedIsRefusedAtConstruction) {
                 for (auto& parameter : other->parameters()) parameter.set_requires_grad(false);
                 construct(*other, sgd);
               }),
-              HasSubstr("no parameter that requires a gradient"));
+              HasSubstr("requires a gradient"));
   EXPECT_THAT(message_of<ConfigError>([&] {
                 auto other = net_of(5);
                 auto whole = torch::randn({10});

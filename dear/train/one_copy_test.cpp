@@ -29,6 +29,7 @@ namespace dear::one_copy_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using train::testing::groups_of;
 using train::testing::rows;
@@ -335,8 +336,7 @@ std::string refusal_of(const std::function<void(Rank&)>& act, const std::string&
 }
 
 const auto written_in_place = [](const std::string& name) {
-  return AllOf(HasSubstr("rank 1: parameter '" + name + "' was written in place"),
-               HasSubstr("all ranks share one copy of it: give it new values with set_data()"));
+  return AllOf(HasSubstr("rank 1: parameter '" + name + "' was written in place"), HasSubstr("set_data()"));
 };
 
 TEST(OneCopyRefuses, WritesInPlace) {
@@ -370,14 +370,12 @@ TEST(OneCopyRefuses, NewValuesUnderUpdatesAheadOfTheCommit) {
                     parameter.set_data(parameter.detach().clone());
                   },
                   "dear-eager"),
-              AllOf(HasSubstr("rank 1: parameter '0.weight' was replaced, but policy dear-eager updates"),
-                    HasSubstr("train with policy dear, or without one copy")));
+              ContainsRegex("rank 1: parameter '0.weight' was replaced.* dear-eager"));
 }
 
 TEST(OneCopyRefuses, ANewShape) {
   EXPECT_THAT(refusal_of([](Rank& rank) { rank.net->parameters()[5].set_data(torch::ones({1})); }),
-              HasSubstr("rank 1: parameter '4.bias' was replaced by a tensor of shape [1], Float, on cpu, "
-                        "and had 3 elements"));
+              ContainsRegex("rank 1: parameter '4.bias' .* shape .1., Float.* 3 elements"));
 }
 
 TEST(OneCopyRefuses, PoliciesThatUpdateWholeBuckets) {
@@ -388,10 +386,7 @@ TEST(OneCopyRefuses, PoliciesThatUpdateWholeBuckets) {
              torch::optim::SGD sgd(net->parameters(), 0.1);
              DataParallel(*net, sgd, group, {.policy = policy, .buckets = given(), .one_copy = true});
            }))
-        EXPECT_EQ(what_of(error),
-                  "policy " + policy +
-                      " updates whole buckets on every rank, so ranks cannot share one copy of the "
-                      "parameters: train with dear or dear-eager, or without one copy");
+        EXPECT_THAT(what_of(error), ContainsRegex("^policy " + policy + " .*one copy"));
     }
   }
 }
@@ -416,12 +411,12 @@ TEST(OneCopyRefuses, GroupsWithoutSharedMemory) {
             {.name = "slow", .link = {.alpha_seconds = 1e-5, .beta_seconds_per_byte = 1e-9}}),
         Group::Options{});
   EXPECT_THAT(start_on(std::move(modelled), [](int) { return true; }),
-              ::testing::Each(HasSubstr("share no memory: leave the modelled network out")));
+              ::testing::Each(HasSubstr("leave the modelled network out")));
 }
 
 TEST(OneCopyRefuses, RanksThatDisagree) {
   EXPECT_THAT(start_on(groups_of(2), [](int rank) { return rank == 0; }),
-              ::testing::Each(HasSubstr("choice of one copy of the parameters")));
+              ::testing::Each(HasSubstr("choice of one copy")));
 }
 
 TEST(OneCopyOfOneRank, IsWhatItHasAnyway) {

@@ -194,7 +194,7 @@ void set_learning_rate(Job& job, double rate) {
 
 TEST(DearEager, RefusesALearningRateThatChangesBetweenBackwardAndStep) {
   const auto change = [](Job& job) { set_learning_rate(job, 0.5); };
-  EXPECT_THAT(refusal_of(change), HasSubstr("its learning rate, was changed between backward and step()"));
+  EXPECT_THAT(refusal_of(change), HasSubstr("its learning rate, was changed"));
   EXPECT_EQ(refusal_of(change, "dear"), "");
 }
 
@@ -217,7 +217,7 @@ TEST(DearEager, TakesALearningRateThatChangesAfterStep) {
 
 TEST(DearEager, RefusesALookAtGradientsBetweenBackwardAndStep) {
   const auto clip = [](Job& job) { torch::nn::utils::clip_grad_norm_(job.net->parameters(), 1.0); };
-  EXPECT_THAT(refusal_of(clip), HasSubstr("are wanted between backward and step()"));
+  EXPECT_THAT(refusal_of(clip), HasSubstr("between backward and step()"));
   EXPECT_EQ(refusal_of(clip, "dear"), "");
 }
 
