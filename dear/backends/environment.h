@@ -31,9 +31,10 @@ struct LaunchEnvironment {
 
 // The one place that reads the environment. `get` is getenv, or a test's. Understands, first match wins:
 // torchrun and `dear launch` (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
-// TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT), Open MPI (OMPI_COMM_WORLD_*), MPICH and other PMI launchers (PMI_*, MPI_LOCAL*),
-// Slurm (SLURM_*, only under srun). DEAR_RENDEZVOUS replaces the rendezvous of any of them. ConfigError
-// naming the variable for a missing, malformed or contradictory one. No launcher: a world of one.
+// TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT), Open MPI (OMPI_COMM_WORLD_*), MPICH and other PMI
+// launchers (PMI_*, MPI_LOCAL*), Slurm (SLURM_*, only under srun). DEAR_RENDEZVOUS replaces the rendezvous of
+// any of them. ConfigError naming the variable for a missing, malformed or contradictory one. No launcher: a
+// world of one.
 using GetVariable = std::function<std::optional<std::string>(const std::string& name)>;
 LaunchEnvironment read_launch_environment(const GetVariable& get);
 LaunchEnvironment read_launch_environment();
