@@ -5,6 +5,8 @@ the one demanded, prints on standard error what this python has instead, to stan
 Imports nothing of PyTorch, which would take seconds.
 """
 
+from __future__ import annotations
+
 import importlib.machinery
 import importlib.util
 import pathlib

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from . import _C, _html
@@ -83,6 +84,11 @@ class Workload:
     def from_json(cls, text: str, *, source: str = "the workload") -> Workload:
         """Of the text of a workload file. ConfigError names `source` and the field that is wrong."""
         return cls._of_value(_C.Workload.from_json(text, source))
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Workload:
+        """Of the fields of a workload file, as `DataParallel.profile()` and `to_dict` give them."""
+        return cls.from_json(json.dumps(fields))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a workload file. ConfigError for a workload that cannot be."""

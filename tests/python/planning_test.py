@@ -186,6 +186,7 @@ class Workloads(unittest.TestCase):
                 dear.simulate(path, "10gbe", ranks=2).cases, dear.simulate(tiny(), "10gbe", ranks=2).cases
             )
         self.assertEqual(dear.Workload.from_json(tiny().to_json()), tiny())
+        self.assertEqual(dear.Workload.from_dict(tiny().to_dict()), tiny())
 
     def test_are_those_of_models_by_name(self):
         workload = dear.Workload.of_model("resnet50", device="v100", batch=32)
@@ -198,7 +199,7 @@ class Workloads(unittest.TestCase):
         fields = tiny().to_dict()
         fields["tensors"][0]["elements"] = "two"
         with self.assertRaisesRegex(dear.ConfigError, "elements"):
-            dear.Workload.from_json(json.dumps(fields))
+            dear.Workload.from_dict(fields)
         none = dear.Workload(name="none", tensors=(), layers=())
         with self.assertRaisesRegex(dear.ConfigError, "layer"):
             dear.simulate(none, "10gbe", ranks=2)
