@@ -64,7 +64,7 @@ Job job_of(const ModelName& model, const ModelOptions& options, const Cluster& c
     refuse_options_of_names(fmt::format("'{}' is a workload", workload->name), options);
     return {.workload = *workload, .origin = "given as a workload"};
   }
-  const std::string& text = std::get<std::string>(model);
+  const auto& text = std::get<std::string>(model);
   if (is_file(text)) {
     refuse_options_of_names(fmt::format("'{}' is a workload file", text), options);
     return {.workload = read_workload(text), .origin = "read from " + text};
