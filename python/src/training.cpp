@@ -226,7 +226,14 @@ void bind_training(py::module_& module) {
           "trace", [](DataParallel& parallel) { return to_chrome_json(parallel.trace()); }, Release())
       .def("profile", [](DataParallel& parallel) { return to_json(parallel.profile()); }, Release());
 
-  module.def("training_policies", &training_policies, "The names of the policies that can train.");
+  module.def(
+      "training_policies",
+      [] {
+        std::vector<std::string> names;
+        for (const Policy& policy : training_policies()) names.emplace_back(policy.name);
+        return names;
+      },
+      "The names of the policies that can train.");
   module.def(
       "await_whole", [](const at::Tensor& tensor) { train::await_whole(tensor); }, py::arg("tensor"),
       "Waits until the tensor may be read past the operators: until its bucket is whole.");

@@ -1,0 +1,147 @@
+"""The jobs of equivalence_test.py: small, deterministic, and trained by DeAR or by plain PyTorch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+import dear
+
+STEPS = 5
+SAMPLES = 3  # of a rank and step
+
+# Inputs, hidden values and outputs. The first are no multiple of a vector's length, so that each tensor ends in elements
+# that the kernels of PyTorch treat by themselves; the others are.
+ODD_SIZES = (13, 17, 5)
+WHOLE_VECTORS = (16, 32, 16)
+
+Groups = list[dict[str, Any]]
+
+OPTIMIZERS: dict[str, Callable[[Groups], Optimizer]] = {
+    "SGD": lambda groups: torch.optim.SGD(groups, lr=0.05, momentum=0.9),
+    "Adam": lambda groups: torch.optim.Adam(groups, lr=4e-3),
+    "AdamW foreach": lambda groups: torch.optim.AdamW(groups, lr=4e-3, foreach=True),
+    "AdamW fused": lambda groups: torch.optim.AdamW(groups, lr=4e-3, fused=True),
+    "AdamW for-loop": lambda groups: torch.optim.AdamW(groups, lr=4e-3, foreach=False),
+    "RMSprop": lambda groups: torch.optim.RMSprop(groups, lr=1e-3, momentum=0.5, centered=True),
+    "Adagrad": lambda groups: torch.optim.Adagrad(groups, lr=1e-2),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    optimizer: str
+    policy: str = "dear"
+    fusion: str = "layer"
+    dtype: torch.dtype = torch.float32
+    sizes: tuple[int, int, int] = ODD_SIZES
+
+    @property
+    def exact(self) -> bool:
+        """Whether the parameters are those of plain PyTorch bit for bit. The fused kernel rounds the last elements of a
+        tensor unlike those of a whole vector, and in a bucket they are part of one."""
+        return self.dtype == torch.float32 and not (
+            self.optimizer == "AdamW fused" and self.sizes != WHOLE_VECTORS
+        )
+
+    def __str__(self) -> str:
+        return f"{self.optimizer}, {self.policy}, {self.fusion}, {self.dtype}, {self.sizes}"
+
+
+class Net(nn.Module):
+    def __init__(self, job: Job, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        inputs, hidden, outputs = job.sizes
+        self.first = nn.Linear(inputs, hidden, dtype=job.dtype)
+        self.norm = nn.LayerNorm(hidden, dtype=job.dtype)
+        self.last = nn.Linear(hidden, outputs, bias=False, dtype=job.dtype)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.tanh(self.norm(self.first(x))))
+
+
+def _optimizer_of(job: Job, model: Net) -> Optimizer:
+    """Two parameter groups: matrices, and what is half as fast and decays not."""
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    rest = [parameter for parameter in model.parameters() if parameter.dim() == 1]
+    optimizer = OPTIMIZERS[job.optimizer]([{"params": matrices, "weight_decay": 1e-2}, {"params": rest}])
+    optimizer.param_groups[1]["lr"] /= 2
+    return optimizer
+
+
+def _batch(job: Job, step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    inputs, _, outputs = job.sizes
+    return (
+        torch.randn(SAMPLES, inputs, dtype=job.dtype, generator=generator),
+        torch.randn(SAMPLES, outputs, dtype=job.dtype, generator=generator),
+    )
+
+
+def _backward(model: nn.Module, samples: torch.Tensor, targets: torch.Tensor) -> None:
+    nn.functional.mse_loss(model(samples), targets).backward()
+
+
+def train_plainly(job: Job, ranks: int) -> list[torch.Tensor]:
+    """The parameters after plain PyTorch has trained in one process. The gradients of the ranks' batches are added in
+    the order of ranks, as DeAR adds them, and divided by the number of ranks."""
+    model = Net(job, seed=0)
+    optimizer = _optimizer_of(job, model)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+    for step in range(STEPS):
+        sums = [torch.zeros_like(parameter) for parameter in model.parameters()]
+        for rank in range(ranks):
+            optimizer.zero_grad()
+            _backward(model, *_batch(job, step, rank))
+            for total, parameter in zip(sums, model.parameters()):
+                total += parameter.grad
+        for total, parameter in zip(sums, model.parameters()):
+            parameter.grad = total / ranks
+        optimizer.step()
+        scheduler.step()
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+def train_on_the_union(job: Job, ranks: int) -> list[torch.Tensor]:
+    """The parameters after plain PyTorch has trained in one process, each step on the ranks' batches as one."""
+    model = Net(job, seed=0)
+    optimizer = _optimizer_of(job, model)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+    for step in range(STEPS):
+        batches = [_batch(job, step, rank) for rank in range(ranks)]
+        optimizer.zero_grad()
+        _backward(model, *(torch.cat(parts) for parts in zip(*batches)))
+        optimizer.step()
+        scheduler.step()
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+def train_with_dear(job: Job, group: dear.Group) -> list[torch.Tensor]:
+    """The parameters after DeAR has trained on `group`. Every rank makes other ones, so that it begins with those of
+    rank 0 by what distribute() does."""
+    model = Net(job, seed=group.rank)
+    parallel, optimizer = dear.distribute(
+        model,
+        _optimizer_of(job, model),
+        policy=job.policy,
+        fusion=job.fusion,
+        process_group=group,
+        profile_steps=1,
+        timeout=60,
+    )
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        _backward(parallel, *_batch(job, step, group.rank))
+        optimizer.step()
+        scheduler.step()
+    parallel.synchronize()
+    parameters = [parameter.detach().clone() for parameter in model.parameters()]
+    parallel.close()
+    return parameters
