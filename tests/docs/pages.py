@@ -13,7 +13,7 @@ import re
 import typing
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-LANGUAGES = ("console", "sh", "cpp", "cmake", "json", "python", "text")
+LANGUAGES = ("console", "sh", "cpp", "cmake", "json", "python", "diff", "text")
 MARKS = ("not run", "needs torch", "needs mpi", "numbers vary", "file")
 
 _FENCE = re.compile(r"^(```+)\s*(\S*)\s*$")

@@ -1,0 +1,61 @@
+"""The programs of examples/python/ train the same with one rank and with two:  examples_test.py DEAR [unittest's arguments]"""
+
+import pathlib
+import re
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "training"))
+import dear_processes
+
+EXAMPLES = ROOT / "examples" / "python"
+PROGRAMS = {
+    "digits": ["--steps", 48, "--report", 12],
+    "chargpt": ["--steps", 8, "--report", 2, "--layers", 1, "--width", 32, "--context", 32, "--characters", 20000],
+    "gpt2": ["--steps", 8, "--report", 2, "--layers", 1, "--width", 32, "--context", 32],
+}
+LAUNCH = [sys.executable, HERE / "run_programs.py"]
+
+
+class Examples(dear_processes.Case):
+    def losses(self, ranks: int, names: list[str]) -> dict[str, list[float]]:
+        programs = [word for name in names for word in ("--", EXAMPLES / f"{name}.py", *PROGRAMS[name])]
+        launcher = [] if ranks == 1 else [dear_processes.dear, "launch", "-n", ranks, "--"]
+        job = self.start(*launcher, *LAUNCH, *programs[1:], environment={"OMP_NUM_THREADS": "1"})
+        ended = job.end()  # torch leaves a folder for temporary files
+        job.wait_until_gone()
+        self.assertEqual(ended.returncode, 0, ended)
+        found: dict[str, list[float]] = {}
+        mine = [line for line in ended.stdout.splitlines() if not line.startswith("[1]")]  # rank 1 may be ahead
+        for line in mine:
+            if begin := re.search(r"== (\w+)\.py", line):
+                found.setdefault(name := begin[1], [])
+            elif loss := re.search(r"loss ([\d.]+)", line):
+                found[name].append(float(loss[1]))
+            elif summary := re.search(r"(\d+) ranks", line):
+                self.assertEqual(int(summary[1]), ranks)
+        return found
+
+    def test_losses_fall_and_do_not_depend_on_the_number_of_ranks(self):
+        together, alone = self.losses(2, list(PROGRAMS)), self.losses(1, ["digits", "chargpt"])
+        for name in PROGRAMS:
+            with self.subTest(program=name):
+                self.assertEqual(len(together[name]), 4)
+                self.assertLess(together[name][-1], together[name][0])
+        for name, losses in alone.items():
+            with self.subTest(program=name):
+                for one, other in zip(losses, together[name], strict=True):
+                    self.assertAlmostEqual(one, other, delta=1e-4)
+
+    def test_without_what_it_needs_a_program_says_so(self):
+        # None in sys.modules: the import fails as if nothing were installed.
+        code = f"import sys, runpy; sys.modules['transformers'] = None; runpy.run_path(r'{EXAMPLES / 'gpt2.py'}', run_name='__main__')"
+        ended = self.end(self.start(sys.executable, "-c", code))
+        self.assertEqual(ended.returncode, 1, ended)
+        self.assertEqual(ended.stderr.count("\n"), 1, ended)
+        self.assertIn("pip install", ended.stderr)
+
+
+if __name__ == "__main__":
+    dear_processes.main()
