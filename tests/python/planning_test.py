@@ -1,7 +1,11 @@
 """dear.simulate() and dear.plan() say what the commands say, as values and as pictures."""
 
+import contextlib
+import io
 import json
+import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import threading
@@ -24,6 +28,17 @@ def command(*arguments: str) -> object:
             timeout=100,
         )
         return json.loads(path.read_text())
+
+
+@contextlib.contextmanager
+def inside(folder: str):
+    """contextlib.chdir of Python 3.11."""
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def tiny() -> dear.Workload:
@@ -203,6 +218,18 @@ class Workloads(unittest.TestCase):
         none = dear.Workload(name="none", tensors=(), layers=())
         with self.assertRaisesRegex(dear.ConfigError, "layer"):
             dear.simulate(none, "10gbe", ranks=2)
+
+
+class Page(unittest.TestCase):
+    def test_programs_run_as_they_stand(self):
+        page = (pathlib.Path(__file__).parents[2] / "docs/python.md").read_text()
+        [section] = re.findall(r"^## Simulate and plan$(.*?)^## ", page, re.MULTILINE | re.DOTALL)
+        programs = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+        self.assertGreater(len(programs), 1)
+        for program in programs:
+            with tempfile.TemporaryDirectory() as folder, inside(folder), self.subTest(program=program):
+                with contextlib.redirect_stdout(io.StringIO()):
+                    exec(compile(program, "docs/python.md", "exec"), {"__name__": "__main__"})
 
 
 if __name__ == "__main__":
