@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -35,7 +36,7 @@ std::string kind_of(const std::exception& error) {
   return "error";
 }
 
-enum class After { go_on, leave, mismatch, count, label };
+enum class After : std::uint8_t { go_on, leave, mismatch, count, label };
 constexpr std::string_view kLabel = "label=";
 constexpr std::string_view kCount = "count=";
 constexpr std::string_view kLate = "late";
