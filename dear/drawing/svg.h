@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,7 +14,7 @@ namespace dear::drawing {
 inline constexpr std::array<std::string_view, 8> kColours{"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                           "#e69f00", "#56b4e9", "#000000", "#999999"};
 
-enum class Anchor { start, middle, end };
+enum class Anchor : std::uint8_t { start, middle, end };
 
 struct TextStyle {
   Anchor anchor = Anchor::start;

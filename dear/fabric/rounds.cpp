@@ -46,7 +46,7 @@ class StoredRounds final : public Rounds {
 
 class ShiftedRounds final : public Rounds {
  public:
-  enum class Shift { by_one, further_each_round };
+  enum class Shift : std::uint8_t { by_one, further_each_round };
   ShiftedRounds(Shift shift, Collective collective, int ranks)
       : shift_(shift), ranks_(ranks), rounds_((ranks - 1) * (collective == Collective::all_reduce ? 2 : 1)) {}
 

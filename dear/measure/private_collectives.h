@@ -18,7 +18,7 @@ struct Free {
 };
 using PrivateMemory = std::unique_ptr<std::byte, Free>;
 
-enum class Pages {
+enum class Pages : std::uint8_t {
   usual,  // as malloc gives them
   huge    // where the kernel has some, as DeAR's buffers are (host/huge_pages.h)
 };

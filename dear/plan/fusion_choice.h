@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,7 +25,7 @@ class FusionChoice {
   [[nodiscard]] const std::string& text() const { return text_; }
 
  private:
-  enum class Kind { usual, planned, given };
+  enum class Kind : std::uint8_t { usual, planned, given };
   Kind kind_ = Kind::usual;
   Fusion given_;
   std::string text_ = "usual";

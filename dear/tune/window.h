@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -22,7 +23,7 @@ struct WindowOptions {
 // after a change, a checkpoint, a stall. No clock: iterations are told.
 class Window {
  public:
-  enum class State {
+  enum class State : std::uint8_t {
     open,     // more iterations are wanted
     enough,   // so much is known
     hopeless  // plainly slower than the best: not worth knowing better

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -34,7 +35,7 @@ struct Ranking {
 Ranking rank_choices(const std::vector<Looks>& choices);
 
 // How a remembered algorithm compares with today.
-enum class Standing {
+enum class Standing : std::uint8_t {
   holds,
   faster,    // by a quarter: it keeps its place, and today's time is remembered
   slower,    // by a quarter

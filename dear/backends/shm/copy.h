@@ -8,7 +8,7 @@ namespace dear::backends {
 // Where written bytes are afterwards: in the caches, or in memory without a trip through them. Streamed
 // stores need not read the destination first and leave the caches as they are, but their bytes are slow to
 // read again at once.
-enum class Stores { cached, streamed };
+enum class Stores : std::uint8_t { cached, streamed };
 
 // The faster kind of stores when the ranks of this host work on `bytes` together: streamed where the last
 // cache cannot hold them beside anything else.

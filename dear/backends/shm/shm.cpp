@@ -130,7 +130,7 @@ class Shm final : public SharedMemory {
   }
 
  private:
-  enum class Parts { one_per_rank, one_for_all };
+  enum class Parts : std::uint8_t { one_per_rank, one_for_all };
 
   // The first error is this rank's for good, and the peers learn of it unless they have one already.
   template <typename Function>

@@ -38,7 +38,7 @@ struct Message {
 // A connected local socket that keeps messages apart and carries open files.
 class Socket {
  public:
-  enum class Received { message, nothing_yet, closed };
+  enum class Received : std::uint8_t { message, nothing_yet, closed };
 
   Socket() = default;
   explicit Socket(FileDescriptor file) : file_(std::move(file)) {}

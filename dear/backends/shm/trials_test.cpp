@@ -24,7 +24,7 @@ using ::testing::StartsWith;
 constexpr int kShards = 8;
 constexpr int kTrialsInShard = 8;
 
-enum class Fate { killed, stopped, late, absent };
+enum class Fate : std::uint8_t { killed, stopped, late, absent };
 
 struct Trial {
   int ranks = 2;

@@ -33,7 +33,8 @@ constexpr auto kParting = std::chrono::seconds(10);
 struct Life {
   std::mutex mutex;
   std::condition_variable changed;
-  enum class Phase { none, starting, started, failed, ending, parting, ended } phase = Phase::none;
+  enum class Phase : std::uint8_t { none, starting, started, failed, ending, parting, ended };
+  Phase phase = Phase::none;
   bool in_use = false;
   bool lost = false;
   pid_t process = 0;

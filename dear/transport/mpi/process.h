@@ -22,7 +22,7 @@ struct MpiWorld {
 // Whether it outlives its peers (mpi.h) is settled where it starts.
 MpiWorld take_mpi(const MpiBinding& binding, bool outlive_peers, Deadline deadline);
 
-enum class MpiState { whole, lost };
+enum class MpiState : std::uint8_t { whole, lost };
 // Lost: something failed in it. The process then ends without a word to MPI, which would wait for ranks that
 // may be gone; else by MPI's own farewell, for which all ranks wait until one says that it failed, an hour at
 // most: who leaves early would have mpirun end those that still work. When all have met there, MPI has ten
