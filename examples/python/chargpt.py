@@ -32,7 +32,9 @@ def read_text(length: int) -> Tensor:
         found += [numbers.get(character, numbers[" "]) for character in text[: length - len(found)]]
         if len(found) == length:
             return torch.tensor(found)
-    sys.exit(f"chargpt.py: the standard library has {len(found)} characters, fewer than the {length} that are asked for")
+    sys.exit(
+        f"chargpt.py: the standard library has {len(found)} characters, fewer than the {length} that are asked for"
+    )
 
 
 class Attention(nn.Module):

@@ -35,7 +35,15 @@ def read_bytes(length: int) -> torch.Tensor:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in (("steps", 20), ("batch", 8), ("layers", 2), ("width", 64), ("heads", 2), ("context", 64), ("report", 5)):
+    for name, value in (
+        ("steps", 20),
+        ("batch", 8),
+        ("layers", 2),
+        ("width", 64),
+        ("heads", 2),
+        ("context", 64),
+        ("report", 5),
+    ):
         parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args()
 

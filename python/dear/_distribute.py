@@ -26,9 +26,7 @@ _BUFFERS = {"synchronize": True, "construction": False}
 _live: weakref.WeakSet[DataParallel] = weakref.WeakSet()
 
 # What a wrapper keeps for itself; every other attribute is the module's.
-_OWN = frozenset(
-    {"module", "optimizer", "_training", "_group", "_policy", "_forward_hooks", "_forward_pre_hooks"}
-)
+_OWN = frozenset({"module", "optimizer", "_training", "_group", "_policy", "_forward_hooks", "_forward_pre_hooks"})
 
 
 def distribute(
@@ -318,22 +316,16 @@ def _require_usable(module: Any, optimizer: Any, buffers: str) -> None:
         raise _C.ConfigError("the model is a DataParallel already: pass its `module`, after close()")
     for kind in (nn.DataParallel, nn.parallel.DistributedDataParallel):
         if isinstance(module, kind):
-            raise _C.ConfigError(
-                f"the model is a {kind.__name__}, which averages gradients itself: pass its `module`"
-            )
+            raise _C.ConfigError(f"the model is a {kind.__name__}, which averages gradients itself: pass its `module`")
     if not isinstance(optimizer, Optimizer):
         raise _C.ConfigError(f"the optimiser is a {type(optimizer).__name__}: pass a torch.optim.Optimizer")
     if isinstance(optimizer, _optimizer.Distributed):
-        raise _C.ConfigError(
-            "the optimiser trains with another DataParallel: close() that, or make a new optimiser"
-        )
+        raise _C.ConfigError("the optimiser trains with another DataParallel: close() that, or make a new optimiser")
     if buffers not in _BUFFERS:
         raise _C.ConfigError(f"buffers={buffers!r}: there are 'synchronize' and 'construction'")
     for name, parameter in module.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
-            raise _C.ConfigError(
-                f"parameter '{name}' has no shape yet: run one forward pass before distribute()"
-            )
+            raise _C.ConfigError(f"parameter '{name}' has no shape yet: run one forward pass before distribute()")
         if type(parameter.data) is not torch.Tensor:
             raise _C.ConfigError(
                 f"parameter '{name}' is a {type(parameter.data).__name__}, and its memory cannot be moved into "

@@ -244,9 +244,7 @@ class Distributed(Optimizer):
         """The engine; ConfigError when the DataParallel was closed."""
         parallel = self._dear()
         if parallel is None:
-            raise ConfigError(
-                "the DataParallel of this optimiser is gone: keep the model that distribute() returned"
-            )
+            raise ConfigError("the DataParallel of this optimiser is gone: keep the model that distribute() returned")
         return parallel._training
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]

@@ -197,9 +197,7 @@ class Plan:
         }
         fields = dataclasses.fields(self)
         return {
-            field.name: lists.get(field.name, getattr(self, field.name))
-            for field in fields
-            if field.name != "_made"
+            field.name: lists.get(field.name, getattr(self, field.name)) for field in fields if field.name != "_made"
         }
 
     def schedule(self) -> str:
@@ -228,9 +226,7 @@ class Plan:
             for row in self.rows
         ]
         caption = f"{self.model} on {self.cluster}, {self.ranks} ranks"
-        return _html.table(
-            head, rows, left=3, caption=caption, marked=self.best, below=[*self.verdict, _MODELLED]
-        )
+        return _html.table(head, rows, left=3, caption=caption, marked=self.best, below=[*self.verdict, _MODELLED])
 
 
 def _model(model: Model) -> str | _C.Workload:
@@ -333,9 +329,7 @@ def simulate(
             optimizer_states=optimizer_states,
         ),
     )
-    return Simulation(
-        tuple(Case(**fields) for fields in json.loads(made.to_json())), made, len(names.policies)
-    )
+    return Simulation(tuple(Case(**fields) for fields in json.loads(made.to_json())), made, len(names.policies))
 
 
 def plan(
@@ -364,9 +358,7 @@ def plan(
         cluster=os.fspath(cluster),
         ranks=ranks,
         model_options=_C.ModelOptions(device=device, batch=batch, size=size, dtype=dtype),
-        names=_C.PlanNames(
-            policies=_list(policy, str), algorithm=algorithm, optimizer_states=optimizer_states
-        ),
+        names=_C.PlanNames(policies=_list(policy, str), algorithm=algorithm, optimizer_states=optimizer_states),
     )
     [fields] = json.loads(made.to_json())
     fields["rows"] = tuple(PlanRow(**row) for row in fields["rows"])

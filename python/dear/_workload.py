@@ -65,9 +65,7 @@ class Workload:
         return sum(layer.backward_seconds for layer in self.layers)
 
     @classmethod
-    def of_model(
-        cls, model: str, *, device: str = "", batch: int = 0, size: int = 0, dtype: str = ""
-    ) -> Workload:
+    def of_model(cls, model: str, *, device: str = "", batch: int = 0, size: int = 0, dtype: str = "") -> Workload:
         """The job of a model by its name (`dear.models()`), its times by the roofline of a device.
 
         The options are those of `dear.simulate`. ConfigError for a name that there is not.

@@ -25,9 +25,7 @@ class Equivalence(unittest.TestCase):
             command = [*launcher, str(RANKS), folder, *arguments]
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             self.assertEqual(done.returncode, 0, done.stdout)
-            return [
-                one for file in pathlib.Path(folder).glob("*.json") for one in json.loads(file.read_text())
-            ]
+            return [one for file in pathlib.Path(folder).glob("*.json") for one in json.loads(file.read_text())]
 
     def check(self, found: list[dict[str, object]], jobs: dict[tuple[int, str], int]) -> None:
         """`jobs`: how many jobs ranks have to have trained, by the number of ranks and the backend."""

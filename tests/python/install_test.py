@@ -25,9 +25,7 @@ BUILD = pathlib.Path(sys.argv[2])
 def environment() -> dict[str, str]:
     """That of a user: nothing points to this build or to another python."""
     return {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("PYTHONPATH", "DEAR_PYTHON", "VIRTUAL_ENV")
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "DEAR_PYTHON", "VIRTUAL_ENV")
     }
 
 

@@ -86,9 +86,7 @@ class Simulate(unittest.TestCase):
         self.assertEqual([case.policy for case in simulation], ["serial", "wfbp", "dear"])
         self.assertEqual(simulation[-1], simulation.cases[2])
         case = simulation[0]
-        self.assertAlmostEqual(
-            case.iteration_seconds, case.compute_seconds + case.exposed_communication_seconds
-        )
+        self.assertAlmostEqual(case.iteration_seconds, case.compute_seconds + case.exposed_communication_seconds)
         self.assertEqual(case.buckets, len(dear.simulate(tiny(), "10gbe", ranks=2, policy="serial")))
         with self.assertRaises(AttributeError):
             case.ranks = 3
@@ -167,9 +165,7 @@ class Plan(unittest.TestCase):
         self.assertEqual(plan.choice, plan.rows[plan.best])
         parts = ("compute", "overlap", "fusion", "start_up", "interference")
         for row in plan.rows:
-            self.assertAlmostEqual(
-                sum(getattr(row, f"{part}_seconds") for part in parts), row.iteration_seconds
-            )
+            self.assertAlmostEqual(sum(getattr(row, f"{part}_seconds") for part in parts), row.iteration_seconds)
 
     def test_shows_itself(self):
         table = dear.plan(tiny(), "10gbe", ranks=2, policy=["wfbp", "dear"])._repr_html_()
@@ -197,9 +193,7 @@ class Workloads(unittest.TestCase):
             path = pathlib.Path(folder) / "job.json"
             tiny().save(path)
             self.assertEqual(dear.Workload.load(path), tiny())
-            self.assertEqual(
-                dear.simulate(path, "10gbe", ranks=2).cases, dear.simulate(tiny(), "10gbe", ranks=2).cases
-            )
+            self.assertEqual(dear.simulate(path, "10gbe", ranks=2).cases, dear.simulate(tiny(), "10gbe", ranks=2).cases)
         self.assertEqual(dear.Workload.from_json(tiny().to_json()), tiny())
         self.assertEqual(dear.Workload.from_dict(tiny().to_dict()), tiny())
 

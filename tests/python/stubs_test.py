@@ -38,11 +38,7 @@ def own(thing: object) -> set[str]:
 
 def arguments_in_stub(function: ast.FunctionDef) -> list[str]:
     given = function.args
-    return [
-        argument.arg
-        for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs)
-        if argument.arg != "self"
-    ]
+    return [argument.arg for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs) if argument.arg != "self"]
 
 
 def arguments_of(function: object) -> list[str] | None:

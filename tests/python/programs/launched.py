@@ -31,7 +31,13 @@ def train(die: bool) -> None:
             print(json.dumps({"died": restarts}) + "\n", end="", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
     trained = [parameter.double().sum().item() for parameter in model.parameters()]
-    found = {"rank": model.rank, "ranks": model.world_size, "backend": model.backend, "restarts": restarts, "trained": trained}
+    found = {
+        "rank": model.rank,
+        "ranks": model.world_size,
+        "backend": model.backend,
+        "restarts": restarts,
+        "trained": trained,
+    }
     print(json.dumps(found) + "\n", end="", flush=True)
 
 

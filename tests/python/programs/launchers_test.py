@@ -7,7 +7,6 @@ import json
 import pathlib
 import socket
 import sys
-import unittest
 import uuid
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -80,7 +79,8 @@ class Hosts(Launched):
             "MASTER_PORT": free_port(),
         }
         jobs = [
-            self.begin(sys.executable, PROGRAM, environment=shared | {"SLURM_PROCID": rank, "SLURM_NODEID": rank}) for rank in (0, 1)
+            self.begin(sys.executable, PROGRAM, environment=shared | {"SLURM_PROCID": rank, "SLURM_NODEID": rank})
+            for rank in (0, 1)
         ]
         self.check([line for job in jobs for line in self.ended(job)], "gloo")
 

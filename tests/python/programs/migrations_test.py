@@ -1,7 +1,7 @@
 """The pairs of examples/python/migrate/ print the same losses, and docs/migrate.md shows how they differ.
 
-  migrations_test.py DEAR [unittest's arguments]
-  migrations_test.py --write      writes the differences into the page
+migrations_test.py DEAR [unittest's arguments]
+migrations_test.py --write      writes the differences into the page
 """
 
 import difflib
@@ -19,7 +19,12 @@ PAGE = ROOT / "docs" / "migrate.md"
 PAIRS = ROOT / "examples" / "python" / "migrate"
 # Horovod does not run with this PyTorch: what comes after it is compared with DistributedDataParallel, of which the pair
 # has the same optimiser and scheduler.
-BEFORE = {"ddp_after": "ddp_before", "fsdp2_after": "fsdp2_before", "zero_after": "zero_before", "horovod_after": "ddp_before"}
+BEFORE = {
+    "ddp_after": "ddp_before",
+    "fsdp2_after": "fsdp2_before",
+    "zero_after": "zero_before",
+    "horovod_after": "ddp_before",
+}
 
 
 def free_ports(count: int) -> str:
@@ -31,7 +36,9 @@ def free_ports(count: int) -> str:
 
 
 def difference(pair: str) -> str:
-    before, after = (PAIRS.joinpath(f"{pair}_{side}.py").read_text(encoding="utf-8").splitlines()[2:] for side in ("before", "after"))
+    before, after = (
+        PAIRS.joinpath(f"{pair}_{side}.py").read_text(encoding="utf-8").splitlines()[2:] for side in ("before", "after")
+    )
     lines = difflib.unified_diff(before, after, n=1, lineterm="")
     return "".join(line.rstrip() + "\n" for line in lines if not line.startswith(("---", "+++", "@@")))
 
@@ -60,7 +67,12 @@ class Pairs(dear_processes.Case):
         shared = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": 1,
                   "DEAR_TEST_PORTS": free_ports(len(names))}  # fmt: skip
         jobs = [
-            self.start(sys.executable, HERE / "run_programs.py", *programs, environment=shared | {"RANK": rank, "LOCAL_RANK": rank})
+            self.start(
+                sys.executable,
+                HERE / "run_programs.py",
+                *programs,
+                environment=shared | {"RANK": rank, "LOCAL_RANK": rank},
+            )
             for rank in (0, 1)
         ]
         output = ""
