@@ -11,23 +11,27 @@
 namespace dear::tune {
 namespace {
 
-// [Note: the model] Of the logarithm of the seconds, so that everything is relative: a factor that a prior is
-// wrong by is an offset, noise is a part of the time. Without a prior a candidate is expected to take what
-// the others take, and differences of a fifth are usual. With one, its logarithm is expected; the offset and
-// the slope of the kernel let all of it be too low, and its differences be exaggerated, and the signal is
-// what else it is wrong by. So nothing has to be standardised: logarithms of times are numbers near 1.
+// [Note: the model] The process models the logarithm of the seconds, so that everything is relative: a factor
+// by which a prior is wrong is an offset, and noise is a part of the time. Without a prior a candidate is
+// expected to take the time of the others, and differences of a fifth are usual. With a prior, its logarithm
+// is the expected value. The kernel's offset and slope let a prior be too low everywhere and exaggerate
+// differences, and the signal stands for all other errors of it. Nothing has to be standardised, because
+// logarithms of times are numbers near 1.
 constexpr double kSignal = 0.2;
 constexpr double kNoise = 0.015;
-constexpr double kLength = 0.12;  // buckets of neighbouring sizes differ at their ends: times are jagged
+constexpr double kLength = 0.12;  // short, since times jump where buckets of neighbouring sizes differ
 constexpr double kSlope = 0.3;
 constexpr double kOffset = 1;
-// Of the spread of what was observed; less is no reason to try something.
+
+// The margin of the expected improvement, as a part of the spread of the observations: a smaller gain is no
+// reason for a trial.
 constexpr double kMargin = 0.002;
-// What is worth a trial, as a part of the time, and as a part of the noise of a measurement.
+// The least expected improvement that is worth a trial: a part of the time, and a part of the noise of a
+// measurement.
 constexpr double kWorth = 0.003;
 constexpr double kWorthOfNoise = 0.1;
-// How much slower than the best a candidate is, is of no interest beyond this factor, and would let a few
-// that are very slow decide on lengths.
+// Times are cut at this multiple of the best: how slow a slow candidate is matters to nobody, and a few very
+// slow candidates would decide on the lengths of the kernel.
 constexpr double kSlowest = 3;
 
 class Bayesian final : public ObservingTuner {
@@ -45,7 +49,7 @@ class Bayesian final : public ObservingTuner {
       const double slower = prior.empty() ? 1 : std::min(prior[i] / least, kSlowest);
       points_.push_back({.position = candidates[i].position, .expected = std::log(slower)});
     }
-    // The centre tells most where nothing is known.
+    // Without a prior the first trial is in the centre, where it tells most of the other candidates.
     first_ = prior.empty()
                  ? nearest_candidates(candidates, {std::vector<double>(points_.front().position.size(), 0.5)})
                        .front()
@@ -95,7 +99,7 @@ class Bayesian final : public ObservingTuner {
       const auto least =
           std::min_element(observations().begin(), observations().end(),
                            [](const Observation& a, const Observation& b) { return a.seconds < b.seconds; });
-      // The factor that is common to all, roughly; the offset finds it out.
+      // A rough value of the factor that all candidates have in common; the kernel's offset learns the rest.
       std::vector<double> factors;
       for (const Observation& observation : observations()) {
         const double seconds = std::min(observation.seconds, kSlowest * least->seconds);

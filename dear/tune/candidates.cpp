@@ -34,7 +34,7 @@ void check(const std::vector<Dimension>& dimensions, std::size_t points) {
 }
 
 double value_at(const Dimension& dimension, double position) {
-  // Exact at the ends, where rounding would leave the range.
+  // The ends are returned as they are, because rounding could leave the range.
   if (position <= 0) return dimension.low;
   if (position >= 1) return dimension.high;
   if (dimension.scale == Scale::linear) return dimension.low + position * (dimension.high - dimension.low);

@@ -4,9 +4,9 @@
 
 namespace dear::tune {
 
-// By how much a value of this belief is expected to lie below `best` - `margin`, where it does; 0 is the
-// least there is (Jones, Schonlau, Welch 1998, doi:10.1023/A:1008306431147). With a larger margin less is
-// expected of points that are known well.
+// Returns the expectation of max(0, best - margin - value) for a value that is distributed as `belief` says
+// (Jones, Schonlau, Welch 1998, doi:10.1023/A:1008306431147). A larger margin lowers it most for points that
+// are known well.
 double expected_improvement(const Belief& belief, double best, double margin);
 
 }  // namespace dear::tune

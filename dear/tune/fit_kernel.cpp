@@ -9,16 +9,16 @@
 namespace dear::tune {
 namespace {
 
-// Logarithms of lengths, signal and noise.
+// The logarithms of lengths, signal and noise, in this order.
 using Numbers = std::vector<double>;
 
-constexpr double kGrow = 1.2;  // of resilient propagation, as everywhere
+constexpr double kGrow = 1.2;  // these are the usual constants of resilient propagation
 constexpr double kShrink = 0.5;
 constexpr double kFirstStep = 0.2;
 constexpr double kLeastStep = 1e-4;
 constexpr double kMostStep = 1;
 
-// By how much starts differ from the centre of the prior, as logarithms.
+// How far a start is from the centre of the prior, in logarithms.
 struct Start {
   double length;
   double signal;
@@ -58,7 +58,7 @@ class Ascent {
     return kernel;
   }
 
-  // The best met on the way, and how good it is.
+  // The best numbers on the way, and their likelihood times prior.
   [[nodiscard]] std::pair<double, Numbers> climb(Numbers numbers) const {
     std::pair<double, Numbers> best{-std::numeric_limits<double>::infinity(), numbers};
     Numbers steps(numbers.size(), kFirstStep);

@@ -55,7 +55,7 @@ GaussianProcess::GaussianProcess(std::vector<Point> points, const std::vector<do
       all(index(i), index(j)) = all(index(j), index(i)) = covariance(points_[i], points_[j]);
   all.diagonal().array() += kernel_.noise * kernel_.noise;
   const double scale = n > 0 ? all.diagonal().maxCoeff() : 1;
-  // Two points that are one, without noise, have a covariance of rank one.
+  // Without noise the covariance of two equal points has rank one.
   for (double jitter = 1e-12;; jitter *= 100) {
     Eigen::MatrixXd lifted = all;
     lifted.diagonal().array() += jitter * scale;
@@ -89,7 +89,8 @@ double GaussianProcess::log_likelihood() const {
 std::vector<double> GaussianProcess::gradient() const {
   const std::size_t n = points_.size();
   const double variance = kernel_.signal * kernel_.signal;
-  // Of each number, half the trace of (weights weights^T - covariance^-1) times the derivative.
+  // The derivative by a number is half the trace of (weights weights^T - covariance^-1) times the derivative
+  // of the covariance by it.
   const auto along = [&](const Eigen::MatrixXd& derivative) {
     return 0.5 * (factored_->weights.dot(derivative * factored_->weights) -
                   factored_->covariance.solve(derivative).trace());

@@ -10,8 +10,8 @@
 
 namespace dear::tune {
 
-// The base of every tuner: what was observed, and how many of its suggestions are left. Suggestions are
-// made by `choose`, and counted when they were observed.
+// The base of every tuner keeps the observations and the number of suggestions that are left. choose() makes
+// a suggestion; it counts when it is observed.
 class ObservingTuner : public Tuner {
  public:
   // ConfigErrors of Method::make.
@@ -19,13 +19,13 @@ class ObservingTuner : public Tuner {
 
   std::optional<std::size_t> suggest() final;
   void observe(std::size_t candidate, double seconds) final;
-  // The lowest median; of several the first observed.
+  // Returns the candidate with the lowest median; of several the one that was observed first.
   [[nodiscard]] std::optional<std::size_t> best() const override;
 
  protected:
-  // The next one, when there are trials left.
+  // Returns the next suggestion; called while trials are left.
   virtual std::optional<std::size_t> choose() = 0;
-  virtual void learn() {}  // after every observation
+  virtual void learn() {}  // called after every observation
 
   [[nodiscard]] const Candidates& candidates() const { return candidates_; }
   [[nodiscard]] const std::vector<Observation>& observations() const { return observations_; }
@@ -36,11 +36,11 @@ class ObservingTuner : public Tuner {
   const Candidates& candidates_;
   std::vector<Observation> observations_;
   int trials_left_;
-  bool chosen_ = false;  // whether `suggestion_` is what choose() said since the last observation
+  bool chosen_ = false;  // whether choose() made `suggestion_` since the last observation
   std::optional<std::size_t> suggestion_;
 };
 
-// Goes through a list that stands before the first observation, without those that were observed otherwise.
+// Suggests the candidates of a list that is fixed beforehand, without those that were observed already.
 class ListedTuner : public ObservingTuner {
  protected:
   using ObservingTuner::ObservingTuner;

@@ -13,8 +13,8 @@
 namespace dear::tune {
 namespace {
 
-constexpr double kDeviations = 3;       // that tell two measurements apart
-constexpr double kDriftDeviations = 5;  // that noise does not make
+constexpr double kDeviations = 3;       // two measurements differ when they are so many deviations apart
+constexpr double kDriftDeviations = 5;  // noise does not move a median by so many deviations
 constexpr std::int64_t kMostRest = 1 << 14;
 
 }  // namespace
@@ -92,7 +92,7 @@ void Session::open(std::size_t candidate, State state) {
   const bool first = state == State::baseline || state == State::drifted;
   WindowOptions options = first ? options_.baseline : options_.window;
   if (state == State::comparing) options.most_iterations *= 2;
-  // Nothing changed, so nothing has to settle.
+  // The candidate stays the same, so no iteration has to settle.
   if (candidate == current_ && !first) options.settle_iterations = 0;
   window_ = Window(options, state == State::trials ? best_seconds() : std::nullopt);
   current_ = candidate;
@@ -168,7 +168,7 @@ void Session::after_trial() {
   }
 }
 
-// The guard: nothing that is not faster than the start when both are measured side by side takes its place.
+// A winner that is not faster than the start when both are measured side by side does not replace it.
 void Session::finish() {
   winner_ = *tuner_->best();
   if (winner_ == start_) {
@@ -180,7 +180,7 @@ void Session::finish() {
   double deviation = 0;
   for (std::size_t i = first_trial_; i < trials_.size(); ++i) {
     if (trials_[i].candidate != winner_) continue;
-    // The worst of its measurements, as the best one may be luck.
+    // The worst measurement of the winner counts, as its best one may be luck.
     gap = std::min(gap, of_start.seconds - trials_[i].seconds);
     deviation = std::max(deviation, trials_[i].deviation_seconds);
   }
@@ -203,9 +203,10 @@ void Session::settle(std::size_t candidate) {
   recent_.clear();
 }
 
-// Whether it has drifted. The first iterations after settling say what is usual from then on: measurements
-// that chose the winner are better than what it really takes, as it would not have been chosen otherwise.
-// Over thousands of iterations noise makes every median once, so a suspicion is confirmed by as many others.
+// Returns whether the winner has drifted. The first iterations after settling say what is usual. The
+// measurements that made it the winner do not: a winner by measurement is on average slower than it was
+// measured. Over thousands of iterations noise makes every median once, so as many iterations again confirm a
+// suspicion.
 bool Session::watch(double seconds) {
   const int wanted = settled_seconds_ ? options_.drift_iterations : 2 * options_.drift_iterations;
   if (iterations_ <= settled_at_ + options_.window.settle_iterations) return false;
@@ -221,7 +222,7 @@ bool Session::watch(double seconds) {
   }
   recent_.pop_front();
   if (iterations_ - settled_at_ < rest_iterations_) return false;
-  // Of the difference of two medians, one of them of twice as many.
+  // The deviation of the difference of two medians, one of them of twice as many iterations.
   const double deviation = kErrorOfMedian * std::max(window.noise_seconds(), settled_noise_seconds_) *
                            std::sqrt(1.5 / static_cast<double>(wanted));
   const double away = std::abs(window.seconds() - *settled_seconds_);
@@ -249,7 +250,7 @@ double Session::spent_iterations() const {
   for (std::size_t i = first_trial_; i < trials_.size(); ++i)
     if (trials_[i].state == State::trials)
       spent += trials_[i].iterations * std::max(0.0, trials_[i].seconds / *best - 1);
-  // One iteration alone may be a stall; of two, the quicker one is none.
+  // A single iteration may be a stall; the quicker one of two is none.
   if (state_ == State::trials && window_.iterations() >= 2)
     spent += window_.iterations() * std::max(0.0, window_.least_seconds() / *best - 1);
   return spent;

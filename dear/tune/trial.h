@@ -4,51 +4,51 @@
 #include <cstdint>
 #include <string_view>
 
-// Plain values that tell what tuning did.
+// Values that say what tuning did.
 namespace dear::tune {
 
-// The time that a candidate was seen to take.
+// A measured time of a candidate.
 struct Observation {
   std::size_t candidate = 0;
   double seconds = 0;
 };
 
-// The time that a candidate is believed to take.
+// The time that a tuner expects of a candidate.
 struct Expectation {
   double seconds = 0;
-  double deviation = 0;  // of the logarithm of the seconds, so nearly a part of them
+  double deviation = 0;  // standard deviation of the logarithm of the seconds
 
-  [[nodiscard]] double low_seconds() const;  // a standard deviation less, and more
-  [[nodiscard]] double high_seconds() const;
+  [[nodiscard]] double low_seconds() const;   // one standard deviation below `seconds`
+  [[nodiscard]] double high_seconds() const;  // one standard deviation above `seconds`
 };
 
 // What a session does.
 enum class State : std::uint8_t {
-  baseline,   // measures what it started with
-  trials,     // measures what the tuner suggests
-  comparing,  // the winner is near what it started with: both are measured again, side by side
-  settled,    // the winner runs, and is watched
-  drifted     // it got slower or faster by itself: measures what it now takes, then tries again, see expect()
+  baseline,   // measures the candidate that it started with
+  trials,     // measures candidates that the tuner suggests
+  comparing,  // measures the winner and the start again, side by side, because they are nearly alike
+  settled,    // runs the winner, and watches for drift
+  drifted     // measures the winner after a drift, before new trials; see Session::expect()
 };
 std::string_view name_of(State state);
 
 // How a trial ended.
 enum class TrialResult : std::uint8_t {
-  measured,  // as well as asked for
-  hopeless,  // given up early: plainly slower than the best
-  budget,    // cut short: trials have cost what they may
-  compared   // measured again, against another
+  measured,  // as precisely as the options ask
+  hopeless,  // early, because the candidate is plainly slower than the best
+  budget,    // early, because trials have cost their budget
+  compared   // after a measurement beside another candidate
 };
 std::string_view name_of(TrialResult result);
 
-// One stay at one candidate, in order to measure it.
+// Consecutive iterations of one candidate that measured it.
 struct Trial {
   std::size_t candidate = 0;
   double seconds = 0;             // of an iteration
-  double deviation_seconds = 0;   // of that, see Window
-  int iterations = 0;             // spent
-  std::int64_t at_iteration = 0;  // number of the first of them
-  State state = State::baseline;  // in which it was made
+  double deviation_seconds = 0;   // standard error of `seconds`, see Window
+  int iterations = 0;             // that the trial took
+  std::int64_t at_iteration = 0;  // number of its first iteration
+  State state = State::baseline;  // of the session during the trial
   TrialResult result = TrialResult::measured;
 };
 

@@ -12,7 +12,8 @@
 
 namespace dear::tune {
 
-// Says what to try next. Not for several threads at once. The same answers for the same observations.
+// A tuner says which candidate to measure next. Its answers depend on the candidates, the options and the
+// observations alone. One thread at a time may use a tuner.
 class Tuner {
  public:
   Tuner() = default;
@@ -20,25 +21,26 @@ class Tuner {
   Tuner& operator=(const Tuner&) = delete;
   virtual ~Tuner() = default;
 
-  // The candidate to measure next; nothing when there is nothing left to learn that would be worth it. The
-  // same until something is observed.
+  // Returns the candidate to measure next, or nothing when no further measurement is worth its time. The
+  // answer stays the same until the next observe().
   virtual std::optional<std::size_t> suggest() = 0;
-  // What was measured, of the one suggested or of any other. ConfigError for a candidate that is not there,
+  // Takes a measurement of any candidate, suggested or not. ConfigError for a candidate that does not exist,
   // and for seconds that are not finite and above 0.
   virtual void observe(std::size_t candidate, double seconds) = 0;
 
-  // Of those observed, the one that is probably the fastest; nothing before the first.
+  // Returns the observed candidate that is probably the fastest; nothing before the first observation.
   [[nodiscard]] virtual std::optional<std::size_t> best() const = 0;
-  // Of every candidate; empty from a tuner that has no model.
+  // Returns an expectation for every candidate; a tuner without a model returns none.
   [[nodiscard]] virtual std::vector<Expectation> expectations() const { return {}; }
 };
 
-// What is known before anything is measured, of every candidate: from a simulation, from an earlier run, from
+// What is known of every candidate before any is measured: from a simulation, from an earlier run, or from
 // before the network changed.
 struct Prior {
   std::vector<double> seconds;  // by candidate; empty: nothing is known
-  // How far measurements are expected to deviate, as a part of the seconds, beyond a factor that is common to
-  // all and beyond exaggerating all differences alike: both of these are found out.
+  // The standard deviation that measurements are expected to have from `seconds`, as a part of them. A factor
+  // that all candidates have in common, and an exaggeration that all differences have in common, are no part
+  // of it: the tuner learns both.
   double error = 0.05;
 };
 
@@ -48,17 +50,17 @@ struct TunerOptions {
   Prior prior;  // only "bayesian" uses it
 };
 
-// A way to tune.
+// A method of tuning.
 struct Method {
   std::string_view name;
   std::string_view summary;  // one line
   std::string_view source;   // paper or system
-  // The candidates outlive the tuner. ConfigError for candidates that are none (validate), that the method
-  // cannot deal with, for less than one trial, and for a prior of another size or that is not above 0.
+  // Makes a tuner. The candidates must outlive it. ConfigError for candidates that validate() or the method
+  // refuses, for less than one trial, and for a prior of another size or with seconds that are not above 0.
   std::unique_ptr<Tuner> (*make)(const Candidates& candidates, const TunerOptions& options);
 };
 
-const std::vector<Method>& methods();              // the one table
-const Method& find_method(std::string_view name);  // ConfigError naming those there are
+const std::vector<Method>& methods();              // the table of all methods
+const Method& find_method(std::string_view name);  // ConfigError that lists the methods
 
 }  // namespace dear::tune

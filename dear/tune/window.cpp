@@ -8,8 +8,8 @@
 namespace dear::tune {
 namespace {
 
-constexpr double kNormal = 1.4826;        // standard deviation over MAD, of a normal distribution
-constexpr double kLeastDeviation = 0.02;  // of a median of few, whose MAD may be 0 by chance
+constexpr double kNormal = 1.4826;        // ratio of standard deviation to MAD, for a normal distribution
+constexpr double kLeastDeviation = 0.02;  // part of the median: the MAD of a few values may be 0 by chance
 
 double deviation(const std::vector<double>& values) {
   const double middle = median(values);

@@ -213,15 +213,16 @@ struct Clocked {
   std::int64_t steps = 0;
 };
 
-// Every rank takes longer from some step on, though its network does not: which all of them find out
-// together.
+// From some step on every iteration takes longer on all ranks, though the network does not: all ranks measure
+// it again, together.
 TEST(Tuned, ADriftHasTheNetworkMeasuredAgain) {
   run_all(2, [](int rank, Group group) {
     Clocked run(std::move(group),
                 {.buckets = tuned({.start = Fusion::parse("all"), .budget_iterations = 1})});
     run.step(4e-3);
     const TuningProgress& tuning = *run.changes.progress();
-    // Long enough for what is usual to be known. Each rank sees the same, so each takes as many steps.
+    // The session knows after so many settled steps what is usual. All ranks see the same times, so each
+    // takes as many steps.
     for (int settled = 0; settled < 100; settled = tuning.settled ? settled + 1 : 0) run.step(4e-3);
     const std::int64_t earlier = run.steps;
     const std::size_t networks = tuning.networks.size();
@@ -273,7 +274,7 @@ TEST(Tuned, BeginsWithWhatTheCacheSays) {
     if (rank != 0) return;
     EXPECT_EQ(job.parallel.tuning()->cache_error, "");
   });
-  // As if "planned" had won, with buckets that no plan would have.
+  // The cache is changed so that "planned" has won, with buckets that no plan would make.
   std::string text = read_file(path);
   const std::size_t at = text.find("\"choice\": \"");
   ASSERT_NE(at, std::string::npos) << text;

@@ -113,7 +113,7 @@ TEST(Turns, SpansOfLayersLieWithinThem) {
   });
 }
 
-// A tuned job of one rank, told of iterations that take what `seconds_of` says.
+// A tuned job of one rank, which a test tells how long its iterations take.
 struct Told {
   Told() {
     for (int i = 0; i < 8; ++i) {
