@@ -25,8 +25,8 @@ import dear  # noqa: E402
 
 
 def leave_the_compiler_out() -> None:
-    """torch.optim has its methods left alone by torch.compile, which no job uses. To import it takes longer than all jobs
-    together. Process groups of torch.distributed need it."""
+    """torch.optim has its methods left alone by torch.compile, which no job uses, and to import it takes longer than all
+    jobs together. Called once the process groups exist, which ask it for something where it is imported."""
     compiler = types.ModuleType("torch._dynamo")
     compiler.disable = lambda function, *_, **__: function  # type: ignore[attr-defined]
     compiler.graph_break = lambda: None  # type: ignore[attr-defined]
@@ -64,8 +64,10 @@ def groups_of_init(backends: list[str]) -> Iterator[tuple[str, dear.Group]]:
 def groups_of_torch(backends: list[str]) -> Iterator[tuple[str, dear.Group]]:
     """Those that this rank belongs to."""
     torch.distributed.init_process_group("gloo")
-    for size in range(1, torch.distributed.get_world_size() + 1):
-        process_group = torch.distributed.new_group(list(range(size)))
+    sizes = range(1, torch.distributed.get_world_size() + 1)
+    process_groups = [torch.distributed.new_group(list(range(size))) for size in sizes]
+    leave_the_compiler_out()
+    for size, process_group in zip(sizes, process_groups):
         if torch.distributed.get_rank() >= size:
             continue
         for backend in backends:
