@@ -78,26 +78,18 @@ def fsdp2(case: Case, fusion: str) -> Side:
     return Side(case, model, case.make_optimizer(model.parameters(), **case.settings))
 
 
-def dear_on(process_group: Callable[[], object]) -> Callable[[Case, str], Side]:
-    def make(case: Case, fusion: str) -> Side:
-        import dear
-
-        model = case.make_model()
-        optimizer = case.make_optimizer(model.parameters(), **case.settings)
-        parallel, optimizer = dear.distribute(model, optimizer, fusion=fusion, process_group=process_group())
-
-        def note() -> str:
-            return f"backend {parallel.backend}, {parallel.statistics()}"
-
-        return Side(case, parallel, optimizer, settle=parallel.synchronize, close=parallel.close, note=note)
-
-    return make
-
-
-def mpi_group() -> object:
+def dear_side(case: Case, fusion: str) -> Side:
+    """DeAR: over shared memory on one host, else over a process group of its own."""
     import dear
 
-    return dear.init(backend="mpi")
+    model = case.make_model()
+    optimizer = case.make_optimizer(model.parameters(), **case.settings)
+    parallel, optimizer = dear.distribute(model, optimizer, fusion=fusion, process_group=distributed.new_group())
+
+    def note() -> str:
+        return f"backend {parallel.backend}, {parallel.statistics()}"
+
+    return Side(case, parallel, optimizer, settle=parallel.synchronize, close=parallel.close, note=note)
 
 
 # By the names of --sides: the name in tables, and how it is made.
@@ -106,8 +98,7 @@ SIDES: dict[str, tuple[str, Callable[[Case, str], Side]]] = {
     "ddp": ("DDP", ddp),
     "fsdp2": ("FSDP2", fsdp2),
     "zero": ("ZeroRedundancyOptimizer", zero),
-    "dear": ("DeAR", dear_on(distributed.new_group)),
-    "dear-mpi": ("DeAR over MPI", dear_on(mpi_group)),
+    "dear": ("DeAR", dear_side),
 }
 
 warnings.filterwarnings("ignore", category=FutureWarning)
