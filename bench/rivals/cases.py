@@ -28,7 +28,9 @@ class Case:
     loss: Callable[[nn.Module, Sample], Tensor]
 
     def batches(self, size: int, rank: int) -> list[Sample]:
-        return [self.make_batch(size, torch.Generator().manual_seed(1000 * rank + number + 1)) for number in range(BATCHES)]
+        return [
+            self.make_batch(size, torch.Generator().manual_seed(1000 * rank + number + 1)) for number in range(BATCHES)
+        ]
 
 
 def perceptron(widths: list[int]) -> nn.Sequential:
@@ -85,7 +87,9 @@ class Gpt(nn.Module):
         self.bytes = nn.Embedding(128, width)
         self.positions = nn.Embedding(context, width)
         self.blocks = nn.ModuleList(
-            nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0, batch_first=True, norm_first=True, activation="gelu")
+            nn.TransformerEncoderLayer(
+                width, heads, 4 * width, dropout=0, batch_first=True, norm_first=True, activation="gelu"
+            )
             for _ in range(layers)
         )
         self.norm = nn.LayerNorm(width)

@@ -76,7 +76,9 @@ def verify(sides: dict[str, Side], start: Tensor) -> dict[str, float]:
     (name, first), *others = sides.items()
     found = {"losses": 0.0, "parameters": 0.0, "moved": apart(start, ends[name])}
     if not found["moved"] > 10 * APART:
-        raise SystemExit(f"training moved the parameters of {name} by {found['moved']:.1e} alone: nothing to compare; take more steps")
+        raise SystemExit(
+            f"training moved the parameters of {name} by {found['moved']:.1e} alone: nothing to compare; take more steps"
+        )
     for other_name, other in others:
         if other.steps != first.steps:
             raise SystemExit(f"{name} took {first.steps} steps, {other_name} {other.steps}: nothing to compare")

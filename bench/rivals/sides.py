@@ -49,7 +49,9 @@ def plain(case: Case, fusion: str) -> Side:
 
 def ddp(case: Case, fusion: str) -> Side:
     """DistributedDataParallel over Gloo; gradients are views of its buckets, which spares a copy."""
-    model = nn.parallel.DistributedDataParallel(case.make_model(), process_group=distributed.new_group(), gradient_as_bucket_view=True)
+    model = nn.parallel.DistributedDataParallel(
+        case.make_model(), process_group=distributed.new_group(), gradient_as_bucket_view=True
+    )
     return Side(case, model, case.make_optimizer(model.parameters(), **case.settings))
 
 
@@ -60,7 +62,11 @@ def zero(case: Case, fusion: str) -> Side:
     group = distributed.new_group()
     model = nn.parallel.DistributedDataParallel(case.make_model(), process_group=group, gradient_as_bucket_view=True)
     optimizer = ZeroRedundancyOptimizer(
-        model.parameters(), optimizer_class=case.make_optimizer, process_group=group, parameters_as_bucket_view=True, **case.settings
+        model.parameters(),
+        optimizer_class=case.make_optimizer,
+        process_group=group,
+        parameters_as_bucket_view=True,
+        **case.settings,
     )
     return Side(case, model, optimizer)
 
