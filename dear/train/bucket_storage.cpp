@@ -9,10 +9,6 @@
 namespace dear::train {
 namespace {
 
-// An optimiser goes over its vectors a dozen times, operator by operator: they should stay in a core's cache
-// meanwhile. A multiple of every vector width.
-constexpr std::int64_t kLongestRun = 128 * 1024;
-
 // The tensor keeps the buffer alive.
 torch::Tensor flat_tensor(const Buffer& buffer, const wire::BucketLayout& layout) {
   return torch::from_blob(
@@ -141,11 +137,11 @@ std::vector<ShardedOptimizer::Stretch> BucketStorage::stretches_within(const Ran
   return stretches;
 }
 
-std::vector<ShardedOptimizer::FlatRun> BucketStorage::runs(std::size_t part) const {
+std::vector<ShardedOptimizer::FlatRun> BucketStorage::runs(std::size_t part, std::int64_t longest) const {
   std::vector<ShardedOptimizer::FlatRun> parts;
   for (const wire::Run& run : wire::runs_within(layout_, own_[part])) {
-    for (std::int64_t begin = run.range.begin; begin < run.range.end; begin += kLongestRun) {
-      const std::int64_t count = std::min(kLongestRun, run.range.end - begin);
+    for (std::int64_t begin = run.range.begin; begin < run.range.end; begin += longest) {
+      const std::int64_t count = std::min(longest, run.range.end - begin);
       std::vector<ShardedOptimizer::Stretch> stretches = stretches_within({begin, begin + count});
       if (stretches.empty()) continue;  // the padding that makes shards equal
       parts.push_back({run.parameter_group, parameters_.narrow(0, begin, count),

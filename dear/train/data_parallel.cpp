@@ -26,6 +26,7 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
     : group_(std::move(group)),
       optimizer_(std::move(optimizer)),
       options_(std::move(options)),
+      alone_(group_.size() == 1 && !options_.record_trace),
       state_(group_.rank()),
       record_(group_.rank()) {
   const train::Unobserved unobserved;
@@ -61,11 +62,19 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
   const std::size_t count = scanned_.trained.size();
   learning_.emplace(count);
   arrivals_ = train::GradientArrivals(count);
+  if (alone_) return;
   hooks_.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
     const torch::Tensor& tensor = scanned_.trained[i].tensor;
     index_of_[tensor.unsafeGetTensorImpl()] = i;
-    hooks_.emplace_back(tensor, [this, i] { gradient_arrived(i); });
+    hooks_.emplace_back(tensor, [this, i] {
+      try {
+        gradient_arrived(i);
+      } catch (...) {
+        if (options_.translate_error) options_.translate_error(std::current_exception());
+        throw;
+      }
+    });
   }
   registration_.enable();
 }
@@ -110,6 +119,9 @@ void DataParallel::Impl::fail(const std::exception_ptr& error) noexcept {
 }
 
 const train::Engine& DataParallel::Impl::engine() const {
+  if (alone_)
+    throw ScheduleError(
+        "one rank trains alone, without a schedule: start more ranks, or set record_trace to have one");
   if (!engine_) throw ScheduleError("there is no schedule before the first step(): call step() once");
   return *engine_;
 }
@@ -232,6 +244,7 @@ void DataParallel::Impl::require_unchanged() const {
 void DataParallel::Impl::step() {
   throw_if_failed();
   program_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  if (alone_) return step_alone();
   if (group_.size() > 1) {
     or_fail([this] { require_unchanged(); });  // peers that have nothing to refuse would wait
   } else {
@@ -239,6 +252,22 @@ void DataParallel::Impl::step() {
   }
   if (layers_.order.empty()) learn_layers();
   or_fail([this] { commit(); });
+}
+
+void DataParallel::Impl::step_alone() {
+  require_unchanged();
+  optimizer_->step();
+  drop_gradients();
+  ++steps_alone_;
+}
+
+void DataParallel::Impl::drop_gradients() {
+  for (train::TrainedParameter& parameter : scanned_.trained) parameter.tensor.mutable_grad().reset();
+}
+
+DataParallelStatistics DataParallel::Impl::statistics() const {
+  if (!alone_) return record_.statistics(engine_.get());
+  return {.iterations = steps_alone_};
 }
 
 void DataParallel::Impl::learn_layers() {
@@ -347,6 +376,7 @@ void DataParallel::discard_step() { impl_->discard_step(); }
 void DataParallel::synchronize() { impl_->synchronize(); }
 void DataParallel::wait() { impl_->wait(); }
 bool DataParallel::gradients_arrived() const { return impl_->gradients_arrived(); }
+bool DataParallel::has_state() const { return impl_->has_state(); }
 void DataParallel::defer() { impl_->defer(); }
 void DataParallel::resume() { impl_->resume(); }
 void DataParallel::regroup(Fusion fusion) { impl_->regroup(std::move(fusion)); }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -49,6 +50,9 @@ struct DataParallelOptions {
   // Runs a wait that an operator or a gradient's hook makes, on its thread: a binding to another language
   // lets go of that language's lock around it. Without it the wait is called as it is.
   std::function<void(const std::function<void()>& wait)> around_wait{};
+  // Is given what goes wrong in a gradient's hook before autograd is, and may throw it as an exception of
+  // that language.
+  std::function<void(const std::exception_ptr& error)> translate_error{};
 };
 
 // Since construction, on this rank.
@@ -150,6 +154,9 @@ class DataParallel {
   // room for a second set of buckets, and for each vector of optimiser state whole.
   void regroup(Fusion fusion);
 
+  // Whether the optimiser's state is here, in shards: from the first step() on, but not on a rank that trains
+  // alone.
+  [[nodiscard]] bool has_state() const;
   struct StateOfParameter {
     torch::Tensor parameter;
     std::optional<OptimizerState> state;  // vectors of the parameter's shape; none if it was never updated

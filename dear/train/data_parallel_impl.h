@@ -56,7 +56,8 @@ class DataParallel::Impl : public train::OperatorObserver {
   void discard_step();
   void synchronize();
   void wait();
-  [[nodiscard]] bool gradients_arrived() const { return arrivals_.any(); }
+  [[nodiscard]] bool gradients_arrived() const { return alone_ || arrivals_.any(); }
+  [[nodiscard]] bool has_state() const { return engine_ != nullptr; }
   void regroup(Fusion fusion);
   [[nodiscard]] std::vector<StateOfParameter> optimizer_state();
   void load_optimizer_state(const std::vector<StateOfParameter>& states);
@@ -64,7 +65,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   void resume() { arrivals_.resume(); }
 
   [[nodiscard]] const train::Engine& engine() const;  // ScheduleError before the first step
-  [[nodiscard]] DataParallelStatistics statistics() const { return record_.statistics(engine_.get()); }
+  [[nodiscard]] DataParallelStatistics statistics() const;
   [[nodiscard]] const TuningProgress* tuning() const { return changes_->progress(); }
   [[nodiscard]] Trace trace();
   [[nodiscard]] Workload profile();
@@ -91,6 +92,8 @@ class DataParallel::Impl : public train::OperatorObserver {
   [[nodiscard]] bool updates_ahead() const { return state_.sends() && engine_->updates_ahead(); }
 
   // Steps.
+  void step_alone();
+  void drop_gradients();
   void require_unchanged() const;
   void require_same_freezing() const;
   void learn_layers();
@@ -124,6 +127,8 @@ class DataParallel::Impl : public train::OperatorObserver {
   Group group_;
   const std::unique_ptr<Optimizer> optimizer_;
   DataParallelOptions options_;
+  const bool alone_;  // see [Note: alone]
+  std::int64_t steps_alone_ = 0;
   Fusion fusion_;  // in force
   train::ModelScan scanned_;
   std::unordered_map<const c10::TensorImpl*, std::size_t> index_of_;

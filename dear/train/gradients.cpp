@@ -127,7 +127,7 @@ void DataParallel::Impl::discard_step() {
   or_fail([this] {
     if (engine_) return discard();
     train::meet(group_, train::Call::discard_step, 0);
-    for (train::TrainedParameter& parameter : scanned_.trained) parameter.tensor.mutable_grad().reset();
+    drop_gradients();
     forget_arrivals();
   });
 }

@@ -381,7 +381,7 @@ TEST(Irregular, SavingAnOptimiserWhoseStateIsElsewhereIsRefused) {
   torch::optim::Adagrad optimizer(net->parameters());
   std::ostringstream stream;
   {
-    DataParallel dp(*net, optimizer, groups_of(1)[0], {.buckets = given()});
+    DataParallel dp(*net, optimizer, groups_of(1)[0], {.buckets = given(), .record_trace = true});
     net->forward(torch::ones({2, kFeatures})).sum().backward();
     torch::save(optimizer, stream);  // the state that it was made with
     dp.step();
@@ -390,7 +390,7 @@ TEST(Irregular, SavingAnOptimiserWhoseStateIsElsewhereIsRefused) {
   }
   torch::save(optimizer, stream);
   auto other = adamw_of(net->parameters());
-  DataParallel dp(*net, other, groups_of(1)[0], {.buckets = given()});
+  DataParallel dp(*net, other, groups_of(1)[0], {.buckets = given(), .record_trace = true});
   dp.step();
   other.state().clear();  // as loading does
   EXPECT_THAT(message_of<ConfigError>([&] { dp.step(); }), HasSubstr("state was loaded"));
@@ -422,11 +422,23 @@ TEST(Irregular, AGroupThatIsAddedBeforeTheFirstStepIsRefused) {
 TEST(Irregular, AnotherTypeIsRefused) {
   Net net = fresh();
   auto optimizer = adamw_of(net->parameters());
-  DataParallel dp(*net, optimizer, groups_of(1)[0], {.buckets = given()});
+  DataParallel dp(*net, optimizer, groups_of(1)[0], {.buckets = given(), .record_trace = true});
   net->forward(torch::ones({2, kFeatures})).sum().backward();
   dp.step();
   net->to(torch::kDouble);
   EXPECT_THAT(message_of<ConfigError>([&] { dp.step(); }), AllOf(HasSubstr("'before'"), HasSubstr("Double")));
+}
+
+TEST(Irregular, OneRankAloneHasNoSchedule) {
+  Net net = fresh();
+  auto optimizer = adamw_of(net->parameters());
+  DataParallel dp(*net, optimizer, groups_of(1)[0], {.buckets = given()});
+  net->forward(torch::ones({2, kFeatures})).sum().backward();
+  dp.step();
+  EXPECT_EQ(dp.statistics().iterations, 1);
+  EXPECT_FALSE(dp.has_state());
+  EXPECT_THAT(message_of<ScheduleError>([&] { static_cast<void>(dp.schedule()); }),
+              HasSubstr("record_trace"));
 }
 
 TEST(Irregular, AModelWhoseConstructionFailedGoesOnWithoutUs) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -47,6 +48,11 @@ class Optimizer {
   // ConfigError for one whose update of a flat vector is not, element by element, that of its tensors.
   virtual void require_elementwise() const = 0;
   [[nodiscard]] virtual std::vector<std::vector<torch::Tensor>> parameter_groups() const = 0;
+  // How many elements its flat vectors should have at most. An optimiser that goes over its vectors operator
+  // by operator wants them short, to stay in a core's cache meanwhile; for a fused one each vector is a call.
+  [[nodiscard]] virtual std::int64_t longest_vector() const { return 128 * 1024; }
+  // A step of the program's object itself, where one rank trains alone.
+  virtual void step() = 0;
   [[nodiscard]] virtual std::unique_ptr<FlatOptimizer> make_flat() const = 0;
 
   // What it remembers of one of its tensors; vectors have the tensor's shape.

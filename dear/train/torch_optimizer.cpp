@@ -227,6 +227,7 @@ class OfTorch : public Optimizer {
     for (const auto& group : original_.param_groups()) groups.push_back(group.params());
     return groups;
   }
+  void step() override { original_.step(); }
   [[nodiscard]] std::unique_ptr<FlatOptimizer> make_flat() const override {
     return std::make_unique<Twin>(original_);
   }

@@ -40,6 +40,7 @@ def distribute(
     one_copy: bool = False,
     profile_steps: int = 10,
     record_trace: bool = False,
+    tuning_cache: str = "",
     timeout: float = 120.0,
 ) -> tuple[DataParallel, O]:
     """Trains `model` on all ranks: what synchronous SGD over the union of their batches gives, the communication
@@ -61,6 +62,7 @@ def distribute(
     buffers: when buffers become rank 0's: at each "synchronize"(), or at "construction" only.
     one_copy: ranks of one host share one copy of the parameters in memory.
     record_trace: keep spans for trace() and profile(); costs about 2 us an operator.
+    tuning_cache: a file in which rank 0 keeps what tuning learned of a job, for its next run; "" for none.
     timeout: seconds, for every wait for other ranks.
 
     ConfigError for what cannot be trained, on every rank: a model on a GPU, a parameter that the optimiser does not
@@ -77,6 +79,7 @@ def distribute(
         one_copy=one_copy,
         profile_steps=profile_steps,
         record_trace=record_trace,
+        tuning_cache=tuning_cache,
         timeout=timeout,
     )
     return parallel, optimizer
@@ -105,6 +108,7 @@ class DataParallel(nn.Module):
         one_copy: bool = False,
         profile_steps: int = 10,
         record_trace: bool = False,
+        tuning_cache: str = "",
         timeout: float = 120.0,
     ) -> None:
         self.__dict__["module"] = None  # __setattr__ and the property `training` ask for it
@@ -119,6 +123,7 @@ class DataParallel(nn.Module):
             group=group,
             policy=policy,
             fusion=fusion,
+            tuning_cache=tuning_cache,
             sync_buffers=_BUFFERS[buffers],
             one_copy=one_copy,
             profile_steps=profile_steps,
@@ -203,6 +208,11 @@ class DataParallel(nn.Module):
         """On this rank since construction: iterations, exposed_seconds (the program waited for the network), waits,
         parameter_bytes (of all buckets) and buckets."""
         return self._training.statistics()
+
+    def tuning(self) -> dict[str, Any] | None:
+        """What the tuning of buckets has tried, on rank 0: settled, trials (iteration, candidate, seconds of an
+        iteration), paid_seconds (what all changes of buckets took), cache_error. None where nothing is tuned."""
+        return self._training.tuning()
 
     def schedule(self) -> dict[str, Any]:
         """The policy and the buckets, each a list of parameter names; ScheduleError before the first step."""

@@ -177,6 +177,17 @@ class Source:
     def parameter_groups(self) -> list[list[torch.Tensor]]:
         return [list(group["params"]) for group in self._original.param_groups]
 
+    def longest_vector(self) -> int:
+        """How many elements its flat vectors should have at most."""
+        groups = self._original.param_groups
+        if any(group.get("fused") for group in groups):
+            return 1 << 40  # each vector is a call of the fused operator
+        # Operator by operator, over all vectors or one by one: they should stay in a core's cache meanwhile.
+        return (512 if any(group.get("foreach") for group in groups) else 128) * 1024
+
+    def step(self) -> None:
+        _raw_step(self._cls)(self._original)
+
     def make_flat(self) -> Twin:
         return Twin(self._original, self._cls)
 
@@ -283,7 +294,7 @@ class Distributed(Optimizer):
         """Replaces options and state, on every rank by the same."""
         training = self._dear_training()
         super().load_state_dict(state_dict)
-        if training.statistics()["iterations"] == 0:
+        if not training.has_state():
             return
         try:
             training.load_optimizer_state(

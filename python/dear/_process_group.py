@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import uuid
 from typing import Any, Optional, Union
@@ -17,8 +18,7 @@ def group_of(process_group: ProcessGroup, timeout: float, reproducible: bool = F
     """The group to use for `process_group`, which every rank of it passes at the same time.
 
     A dear.Group is taken as it is. For a process group of torch.distributed, or its default group where that is
-    initialised, ranks of one host meet in shared memory; those of several hosts use the process group's backend for
-    the CPU. Without either, the launcher's environment says which ranks there are (see dear.init).
+    initialised, ranks of one host meet in shared memory; those of several hosts make a Gloo process group of their own. Without either, the launcher's environment says which ranks there are (see dear.init).
     """
     if isinstance(process_group, _C.Group):
         return process_group
@@ -42,4 +42,11 @@ def _on_process_group(process_group: Any, timeout: float, reproducible: bool) ->
     dist.all_gather_object(everyone, mine, group=process_group)
     if all(host == everyone[0][0] for host, _ in everyone):
         return _C.meet_in_shared_memory(everyone[0][1], rank, size, timeout)
-    return _C.group_on(process_group, timeout=timeout, reproducible=reproducible)
+    # A Gloo of our own, since the program's process group carries what the program sends.
+    own = dist.new_group(
+        dist.get_process_group_ranks(process_group),
+        timeout=datetime.timedelta(seconds=timeout),
+        backend="gloo",
+        use_local_synchronization=True,
+    )
+    return _C.group_on(own, timeout=timeout, reproducible=reproducible)

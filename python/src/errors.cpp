@@ -49,6 +49,16 @@ void translate(std::exception_ptr pointer) {
 
 }  // namespace
 
+void throw_as_python(const std::exception_ptr& error) {
+  const py::gil_scoped_acquire lock;
+  try {
+    translate(error);
+  } catch (...) {
+    return;
+  }
+  if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+}
+
 void bind_errors(py::module_& module) {
   const auto below = [](auto... bases) { return py::make_tuple(py::handle(bases)...); };
   classes.error =

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <exception>
+
 #include <torch/csrc/utils/pybind.h>
 
 // The parts of the module dear._C, one source each. Each adds its classes and functions to the module.
@@ -7,6 +9,8 @@ namespace dear::python {
 
 // dear.Error and the classes below it, and the translation of C++ exceptions to them. Comes first.
 void bind_errors(py::module_& module);
+// Throws an error of DeAR as the exception of Python that it becomes; returns for any other. On any thread.
+void throw_as_python(const std::exception_ptr& error);
 // dear.Group, init() and group_on().
 void bind_groups(py::module_& module);
 // DataParallel.

@@ -15,6 +15,8 @@
 #include "dear/trace/chrome.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/operator_observer.h"
+#include "dear/tuning/tuned.h"
+#include "dear/tuning/tuning_progress.h"
 #include "dear/workload/workload_file.h"
 #include "python/src/parts.h"
 
@@ -95,6 +97,14 @@ class Source : public Optimizer {
     const py::gil_scoped_acquire lock;
     return source_.attr("parameter_groups")().cast<std::vector<std::vector<torch::Tensor>>>();
   }
+  [[nodiscard]] std::int64_t longest_vector() const override {
+    const py::gil_scoped_acquire lock;
+    return source_.attr("longest_vector")().cast<std::int64_t>();
+  }
+  void step() override {
+    const py::gil_scoped_acquire lock;
+    source_.attr("step")();
+  }
   [[nodiscard]] std::unique_ptr<FlatOptimizer> make_flat() const override {
     const py::gil_scoped_acquire lock;
     return std::make_unique<Twin>(source_.attr("make_flat")());
@@ -132,26 +142,30 @@ void let_go(const std::function<void()>& wait) {
 
 // What `fusion` names: "auto" is tuned while training, "planned" is planned from the first steps, all else is
 // given.
-BucketChoice buckets_of(const std::string& fusion) {
-  if (fusion == "auto") return tuned();
+BucketChoice buckets_of(const std::string& fusion, const std::string& cache) {
+  if (fusion == "auto") return tuned({.cache = cache});
+  if (!cache.empty())
+    throw ConfigError("tuning_cache is for fusion=\"auto\", and fusion is \"" + fusion + "\": leave one out");
   return fusion == "planned" ? planned() : given(Fusion::parse(fusion));
 }
 
 // The object ends where nobody holds the interpreter's lock: it waits for what is on the wire.
 std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers, py::object source,
                                    const Group& group, const std::string& policy, const std::string& fusion,
-                                   bool sync_buffers, bool one_copy, int profile_steps, bool record_trace) {
+                                   const std::string& tuning_cache, bool sync_buffers, bool one_copy,
+                                   int profile_steps, bool record_trace) {
   const py::gil_scoped_release released;
   auto made = std::make_unique<DataParallel>(
       Model{.parameters = named(parameters), .buffers = named(buffers)},
       std::make_unique<Source>(std::move(source)), group,
       DataParallelOptions{.policy = policy,
-                          .buckets = buckets_of(fusion),
+                          .buckets = buckets_of(fusion, tuning_cache),
                           .buffers = sync_buffers ? BufferSync::at_synchronize : BufferSync::at_construction,
                           .one_copy = one_copy,
                           .profile_steps = profile_steps,
                           .record_trace = record_trace,
-                          .around_wait = let_go});
+                          .around_wait = let_go,
+                          .translate_error = throw_as_python});
   return {made.release(), [](DataParallel* ended) { let_go([ended] { delete ended; }); }};
 }
 
@@ -163,6 +177,26 @@ py::dict statistics(const DataParallel& parallel) {
   result["waits"] = all.waits;
   result["parameter_bytes"] = all.parameter_bytes;
   result["buckets"] = all.buckets;
+  return result;
+}
+
+// None where nothing is tuned.
+py::object tuning(const DataParallel& parallel) {
+  const TuningProgress* progress = parallel.tuning();
+  if (progress == nullptr) return py::none();
+  py::list trials;
+  for (const tune::Trial& trial : progress->trials) {
+    py::dict entry;
+    entry["iteration"] = trial.at_iteration;
+    entry["candidate"] = trial.candidate;
+    entry["seconds"] = trial.seconds;
+    trials.append(entry);
+  }
+  py::dict result;
+  result["settled"] = progress->settled;
+  result["trials"] = trials;
+  result["paid_seconds"] = progress->paid_seconds;
+  result["cache_error"] = progress->cache_error;
   return result;
 }
 
@@ -195,13 +229,14 @@ void bind_training(py::module_& module) {
   py::class_<DataParallel, std::shared_ptr<DataParallel>>(
       module, "Training", "The engine behind dear.DataParallel: tensors, an optimiser and a group.")
       .def(py::init(&make), py::arg("parameters"), py::arg("buffers"), py::arg("optimizer"), py::arg("group"),
-           py::kw_only(), py::arg("policy"), py::arg("fusion"), py::arg("sync_buffers"), py::arg("one_copy"),
-           py::arg("profile_steps"), py::arg("record_trace"))
+           py::kw_only(), py::arg("policy"), py::arg("fusion"), py::arg("tuning_cache"),
+           py::arg("sync_buffers"), py::arg("one_copy"), py::arg("profile_steps"), py::arg("record_trace"))
       .def("step", &DataParallel::step, Release())
       .def("discard_step", &DataParallel::discard_step, Release())
       .def("synchronize", &DataParallel::synchronize, Release())
       .def("wait", &DataParallel::wait, Release())
       .def("gradients_arrived", &DataParallel::gradients_arrived)
+      .def("has_state", &DataParallel::has_state)
       .def("defer", &DataParallel::defer)
       .def("resume", &DataParallel::resume)
       .def(
@@ -211,6 +246,7 @@ void bind_training(py::module_& module) {
       .def("optimizer_state", &optimizer_state)
       .def("load_optimizer_state", &load_optimizer_state, py::arg("states"))
       .def("statistics", &statistics)
+      .def("tuning", &tuning)
       .def("policy", [](const DataParallel& parallel) { return parallel.schedule().policy(); })
       .def("buckets",
            [](const DataParallel& parallel) {
