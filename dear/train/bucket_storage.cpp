@@ -137,15 +137,26 @@ std::vector<ShardedOptimizer::Stretch> BucketStorage::stretches_within(const Ran
   return stretches;
 }
 
-std::vector<ShardedOptimizer::FlatRun> BucketStorage::runs(std::size_t part, std::int64_t longest) const {
+std::vector<ShardedOptimizer::FlatRun> BucketStorage::runs(std::size_t part,
+                                                           const FlatVectors& vectors) const {
   std::vector<ShardedOptimizer::FlatRun> parts;
+  const auto add = [&](std::uint32_t group, const Range& range,
+                       std::vector<ShardedOptimizer::Stretch> stretches) {
+    parts.push_back({group, parameters_.narrow(0, range.begin, range.size()),
+                     gradients_.narrow(0, range.begin, range.size()), std::move(stretches)});
+  };
   for (const wire::Run& run : wire::runs_within(layout_, own_[part])) {
-    for (std::int64_t begin = run.range.begin; begin < run.range.end; begin += longest) {
-      const std::int64_t count = std::min(longest, run.range.end - begin);
-      std::vector<ShardedOptimizer::Stretch> stretches = stretches_within({begin, begin + count});
+    for (std::int64_t begin = run.range.begin; begin < run.range.end; begin += vectors.longest) {
+      const Range range{begin, begin + std::min(vectors.longest, run.range.end - begin)};
+      std::vector<ShardedOptimizer::Stretch> stretches = stretches_within(range);
       if (stretches.empty()) continue;  // the padding that makes shards equal
-      parts.push_back({run.parameter_group, parameters_.narrow(0, begin, count),
-                       gradients_.narrow(0, begin, count), std::move(stretches)});
+      if (vectors.joined) {
+        add(run.parameter_group, range, std::move(stretches));
+        continue;
+      }
+      for (const ShardedOptimizer::Stretch& one : stretches)
+        add(run.parameter_group, {begin + one.begin, begin + one.begin + one.elements},
+            {{.tensor = one.tensor, .begin = 0, .end = one.elements, .elements = one.elements}});
     }
   }
   return parts;

@@ -42,9 +42,9 @@ class BucketStorage {
   // while no rank reads it. Not at the same time as restore_parameter().
   void write_incoming(std::size_t part);
 
-  // What this rank's optimiser updates of the part: vectors of at most `longest` elements, a multiple of
-  // every width of vector instructions.
-  [[nodiscard]] std::vector<ShardedOptimizer::FlatRun> runs(std::size_t part, std::int64_t longest) const;
+  // What this rank's optimiser updates of the part.
+  [[nodiscard]] std::vector<ShardedOptimizer::FlatRun> runs(std::size_t part,
+                                                            const FlatVectors& vectors) const;
   void zero_gradients(const Range& range);
   // A tensor of the shape and strides of the parameter at `index`, on its elements of a vector over the
   // whole bucket.

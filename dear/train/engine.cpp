@@ -81,7 +81,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
     }
     for (std::size_t part = 0; part < schedule_->updates_of(id).size(); ++part) {
       bucket.write_incoming(part);
-      runs.push_back(bucket.runs(part, optimizer.longest_vector()));
+      runs.push_back(bucket.runs(part, optimizer.vectors()));
     }
     flats.push_back(bucket.flat());
     storages_[bucket.parameter_storage()] = {id, Kind::parameters};

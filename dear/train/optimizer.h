@@ -38,6 +38,18 @@ class FlatOptimizer {
   virtual void set_state(const torch::Tensor& tensor, const std::optional<OptimizerState>& state) = 0;
 };
 
+// How an optimiser wants its flat vectors cut.
+struct FlatVectors {
+  // Elements at most, a multiple of every width of vector instructions. An optimiser that goes over its
+  // vectors operator by operator wants them short, to stay in a core's cache meanwhile; for a fused one each
+  // is a call.
+  std::int64_t longest = 128 * 1024;
+  // Tensors that lie side by side make one vector, with the padding between them. A fused operator may round
+  // the last elements of a vector, fewer than its width, otherwise than the rest: then each tensor is a
+  // vector.
+  bool joined = true;
+};
+
 // A program's optimiser as DataParallel needs it: the seam on which optimisers of C++ and of Python stand.
 // Its methods are called on the program's thread.
 class Optimizer {
@@ -48,9 +60,7 @@ class Optimizer {
   // ConfigError for one whose update of a flat vector is not, element by element, that of its tensors.
   virtual void require_elementwise() const = 0;
   [[nodiscard]] virtual std::vector<std::vector<torch::Tensor>> parameter_groups() const = 0;
-  // How many elements its flat vectors should have at most. An optimiser that goes over its vectors operator
-  // by operator wants them short, to stay in a core's cache meanwhile; for a fused one each vector is a call.
-  [[nodiscard]] virtual std::int64_t longest_vector() const { return 128 * 1024; }
+  [[nodiscard]] virtual FlatVectors vectors() const { return {}; }
   // A step of the program's object itself, where one rank trains alone.
   virtual void step() = 0;
   [[nodiscard]] virtual std::unique_ptr<FlatOptimizer> make_flat() const = 0;

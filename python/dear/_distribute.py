@@ -201,7 +201,7 @@ class DataParallel(nn.Module):
 
     @property
     def backend(self) -> str:
-        """What carries bytes between ranks: "shm", "gloo", "mpi", ..."""
+        """What carries bytes between ranks: "single", "shm", "programs over c10d gloo", ..."""
         return self._group.backend
 
     def statistics(self) -> dict[str, Any]:

@@ -177,13 +177,13 @@ class Source:
     def parameter_groups(self) -> list[list[torch.Tensor]]:
         return [list(group["params"]) for group in self._original.param_groups]
 
-    def longest_vector(self) -> int:
-        """How many elements its flat vectors should have at most."""
+    def vectors(self) -> tuple[int, bool]:
+        """How its flat vectors are cut: how many elements they have at most, and whether tensors are joined."""
         groups = self._original.param_groups
         if any(group.get("fused") for group in groups):
-            return 1 << 40  # each vector is a call of the fused operator
+            return 1 << 40, False  # each vector is a call, and its last elements may be rounded otherwise
         # Operator by operator, over all vectors or one by one: they should stay in a core's cache meanwhile.
-        return (512 if any(group.get("foreach") for group in groups) else 128) * 1024
+        return (512 if any(group.get("foreach") for group in groups) else 128) * 1024, True
 
     def step(self) -> None:
         _raw_step(self._cls)(self._original)

@@ -97,9 +97,10 @@ class Source : public Optimizer {
     const py::gil_scoped_acquire lock;
     return source_.attr("parameter_groups")().cast<std::vector<std::vector<torch::Tensor>>>();
   }
-  [[nodiscard]] std::int64_t longest_vector() const override {
+  [[nodiscard]] FlatVectors vectors() const override {
     const py::gil_scoped_acquire lock;
-    return source_.attr("longest_vector")().cast<std::int64_t>();
+    const auto [longest, joined] = source_.attr("vectors")().cast<std::pair<std::int64_t, bool>>();
+    return {.longest = longest, .joined = joined};
   }
   void step() override {
     const py::gil_scoped_acquire lock;

@@ -43,9 +43,8 @@ class Job:
 
     @property
     def exact(self) -> bool:
-        """Whether the parameters are those of plain PyTorch bit for bit. The fused kernel rounds the last elements of a
-        tensor unlike those of a whole vector, and in a bucket they are part of one."""
-        return self.dtype == torch.float32 and not (self.optimizer == "AdamW fused" and self.sizes != WHOLE_VECTORS)
+        """Whether the parameters are those of plain PyTorch bit for bit."""
+        return self.dtype == torch.float32
 
     def __str__(self) -> str:
         return f"{self.optimizer}, {self.policy}, {self.fusion}, {self.dtype}, {self.sizes}"
