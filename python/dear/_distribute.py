@@ -25,9 +25,6 @@ _BUFFERS = {"synchronize": True, "construction": False}
 # Those that are trained with, to be ended before the interpreter and the process group are.
 _live: weakref.WeakSet[DataParallel] = weakref.WeakSet()
 
-# What a wrapper keeps for itself; every other attribute is the module's.
-_OWN = frozenset({"module", "optimizer", "_training", "_group", "_policy", "_forward_hooks", "_forward_pre_hooks"})
-
 
 def distribute(
     model: nn.Module,
@@ -141,7 +138,7 @@ class DataParallel(nn.Module):
         """The module's forward. Parameters are awaited operator by operator where autograd records; without it,
         where a compiled graph may read them unseen, all of them are awaited first."""
         if not torch.is_grad_enabled():
-            self._training.wait()
+            self._wait_if_open()
         return self.module(*args, **kwargs)
 
     @contextlib.contextmanager
@@ -173,14 +170,25 @@ class DataParallel(nn.Module):
         self.optimizer.zero_grad(set_to_none)
 
     def close(self) -> None:
-        """Waits for what is under way and ends the training: the model stays, whole, the optimiser is as new. Every
-        rank calls it. The interpreter does it at its end."""
-        training = self.__dict__.pop("_open", None)
+        """Waits for what is under way and ends the training: the module stays, whole, and the optimiser gets its state
+        back, so both go on alone. Every rank calls it, between a step and the next backward. It takes room for the
+        state of all parameters. At the end of the interpreter nobody needs to call it."""
+        training = self.__dict__.get("_open")
         if training is None:
             return
-        _live.discard(self)
-        _optimizer.leave(self.optimizer)
-        del training
+        try:
+            states = training.optimizer_state() if training.has_state() else []
+        finally:
+            del training
+            self._end()
+        for parameter, state in states:
+            if state is not None:
+                self.optimizer.state[parameter] = _optimizer.join_state(state)
+
+    def _end(self) -> None:
+        if self.__dict__.pop("_open", None) is not None:
+            _live.discard(self)
+            _optimizer.leave(self.optimizer)
 
     @property
     def _training(self) -> Any:
@@ -347,4 +355,4 @@ def _require_usable(module: Any, optimizer: Any, buffers: str) -> None:
 def _close_all() -> None:
     for parallel in list(_live):
         with contextlib.suppress(Exception):
-            parallel.close()
+            parallel._end()

@@ -506,20 +506,22 @@ def two_models() -> None:
         same(model, plain(mlp))
 
 
-@behaviour("test_ddp_remove_autograd_hooks, test_ddp_has_finalized", "close() ends it: the model trains on alone")
+@behaviour("test_ddp_remove_autograd_hooks, test_ddp_has_finalized", "close() ends it: model and optimiser go on alone")
 def closed() -> None:
-    parallel = together(mlp)
+    parallel = together(mlp, steps=3)
     module, optimizer = parallel.module, parallel.optimizer
     parallel.close()
-    same(module, plain(mlp))
     refuses(dear.ConfigError, parallel.synchronize, "closed")
-    square(module, 0, 0).backward()
-    optimizer.step()
     assert type(optimizer) is torch.optim.SGD
-    parallel, optimizer = dear.distribute(module, optimizer, fusion="layer")
-    square(parallel, 1, RANK).backward()
+    for rank in range(WORLD):  # the gradient of all ranks, on each
+        (square(parallel, 3, rank) / WORLD).backward()
     optimizer.step()
-    parallel.synchronize()
+    same(module, plain(mlp, steps=4), 1e-6)
+    optimizer.zero_grad()
+    again, optimizer = dear.distribute(module, optimizer, fusion="layer")
+    square(again, 4, RANK).backward()
+    optimizer.step()
+    same(again, plain(mlp, steps=5), 1e-6)
 
 
 @behaviour(
