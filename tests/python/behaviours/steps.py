@@ -539,7 +539,7 @@ def wrong_arguments() -> None:
         ({"profile_steps": 0}, ("profile_steps",)),
     ):
         refuses(dear.ConfigError, lambda: dear.distribute(model, sgd(model), **options), *words)
-    refuses(dear.ConfigError, lambda: dear.distribute(nn.parallel.DataParallel(model), sgd(model)), "DataParallel")
+    refuses(dear.ConfigError, lambda: dear.distribute(nn.parallel.DataParallel(mlp()), sgd(model)), "DataParallel")
     refuses(
         dear.ConfigError,
         lambda: dear.distribute(model, torch.optim.SGD(model[0].parameters(), 0.1)),
