@@ -524,6 +524,15 @@ def closed() -> None:
     same(again, plain(mlp, steps=5), 1e-6)
 
 
+@behaviour("(FSDP2, tensor parallel) test_ddp_with_dtensor", "parameters that are DTensors", "refused")
+def dtensors() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = fully_shard(mlp(), mesh=init_device_mesh("cpu", (WORLD,)))
+    refuses(dear.ConfigError, lambda: dear.distribute(model, sgd(model)), "0.weight", "DTensor")
+
+
 @behaviour(
     "test_ddp_wrong_arguments, test_ddp_device_ids_*",
     "wrong arguments: one sentence, before anything is sent",
