@@ -204,7 +204,7 @@ TrainResult Job::end() {
     result.tuning->model = name_of(settings_);
     result.tuning->cluster = settings_.network ? settings_.network->name : "the real network";
   }
-  if (settings_.buckets != TrainSettings::Buckets::given)
+  if (settings_.buckets != TrainSettings::Buckets::given && group_.size() > 1)
     result.buckets = names_in(parallel_.workload(), parallel_.grouping());
   result.characters_per_second =
       static_cast<double>(settings_.characters_per_step()) / result.times.iteration_seconds.median;
