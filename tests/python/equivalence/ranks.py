@@ -12,25 +12,17 @@ import json
 import os
 import pathlib
 import sys
-import types
 from collections.abc import Iterator
 
 import torch
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 import jobs  # noqa: E402
 from dear._process_group import group_of  # noqa: E402
+from no_compiler import leave_the_compiler_out  # noqa: E402
 
 import dear  # noqa: E402
-
-
-def leave_the_compiler_out() -> None:
-    """torch.optim has its methods left alone by torch.compile, which no job uses, and to import it takes longer than all
-    jobs together. Called once the process groups exist, which ask it for something where it is imported."""
-    compiler = types.ModuleType("torch._dynamo")
-    compiler.disable = lambda function, *_, **__: function  # type: ignore[attr-defined]
-    compiler.graph_break = lambda: None  # type: ignore[attr-defined]
-    sys.modules["torch._dynamo"] = torch._dynamo = compiler
 
 
 def jobs_on(backend: str) -> list[jobs.Job]:
