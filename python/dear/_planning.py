@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
@@ -56,7 +55,7 @@ class Timeline:
     svg: str = dataclasses.field(repr=False)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        pathlib.Path(path).write_text(self.svg, encoding="utf-8")
+        _C.write_file(os.fspath(path), self.svg)
 
     def _repr_svg_(self) -> str:
         return self.svg
@@ -93,7 +92,7 @@ class Simulation(Sequence[Case]):
 
     def save_trace(self, path: str | os.PathLike[str], case: int = 0) -> None:
         """Writes the timeline of the case of this index for https://ui.perfetto.dev."""
-        pathlib.Path(path).write_text(self._made.trace(range(len(self))[case]), encoding="utf-8")
+        _C.write_file(os.fspath(path), self._made.trace(range(len(self))[case]))
 
     def _speed_up(self, index: int) -> float:
         first = self.cases[index - index % self._policies]
@@ -206,7 +205,7 @@ class Plan:
 
     def save_schedule(self, path: str | os.PathLike[str]) -> None:
         """Writes a schedule file, for `dear simulate --schedule`."""
-        pathlib.Path(path).write_text(self.schedule(), encoding="utf-8")
+        _C.write_file(os.fspath(path), self.schedule())
 
     def _repr_html_(self) -> str:
         head = ("policy", "fusion", "collectives", "buckets", "iteration", "exposed comm.", "bound", "memory",

@@ -6,6 +6,8 @@ import json
 import os
 from typing import Any
 
+from . import _C
+
 
 class Trace:
     """Spans on lanes of one rank, in the Trace Event Format that https://ui.perfetto.dev reads."""
@@ -17,16 +19,8 @@ class Trace:
         return json.loads(self._text)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the file whole or not at all."""
-        temporary = f"{os.fspath(path)}.{os.getpid()}.part"
-        try:
-            with open(temporary, "w", encoding="utf-8") as file:
-                file.write(self._text)
-            os.replace(temporary, path)
-        except BaseException:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
-            raise
+        """Writes the file whole or not at all; ConfigError when that fails."""
+        _C.write_file(os.fspath(path), self._text)
 
     def __repr__(self) -> str:
         return f"<dear.Trace of {len(self.to_dict()['traceEvents'])} events>"

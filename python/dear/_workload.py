@@ -90,7 +90,7 @@ class Workload:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a workload file. ConfigError for a workload that cannot be."""
-        pathlib.Path(path).write_text(self.to_json(), encoding="utf-8")
+        _C.write_file(os.fspath(path), self.to_json())
 
     def to_json(self) -> str:
         """The text of a workload file. ConfigError for a workload that cannot be."""

@@ -28,7 +28,7 @@ PyObject* make_class(py::module_& module, const char* name, const char* doc, con
   return made;
 }
 
-// What is not of DeAR is left to the translators of PyTorch and pybind11.
+// Errors of others are left to the translators of PyTorch and pybind11.
 void translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);

@@ -8,6 +8,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include "dear/base/atomic_file.h"
 #include "dear/base/units.h"
 #include "dear/cluster/presets.h"
 #include "dear/schedule/schedule_file.h"
@@ -160,6 +161,8 @@ void bind_planning(py::module_& module) {
              py::arg("model_options"), py::arg("names"), Released());
   module.def("find_workload", &study::find_workload, py::arg("model"), py::arg("options"), Released(),
              "The workload of a model by name, or of a workload file.");
+  module.def("write_file", &write_file_atomically, py::arg("path"), py::arg("text"), Released(),
+             "Writes the file whole or not at all. ConfigError that names the file when that fails.");
   module.def("format_seconds", &format_seconds, py::arg("seconds"), "\"71.1 ms\", as the command prints it.");
   module.def("format_bytes", &format_bytes, py::arg("bytes"), "\"97.5 MiB\", as the command prints it.");
   module.def("models", [] {

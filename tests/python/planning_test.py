@@ -214,6 +214,17 @@ class Workloads(unittest.TestCase):
             dear.simulate(none, "10gbe", ranks=2)
 
 
+class Files(unittest.TestCase):
+    def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for path in (f"{folder}/absent/file.json", folder):
+                for save in (tiny().save, dear.Trace("{}").save):
+                    with self.subTest(path=path), self.assertRaises(dear.ConfigError) as caught:
+                        save(path)
+                    self.assertIn(path, str(caught.exception))
+            self.assertEqual(os.listdir(folder), [])
+
+
 class Page(unittest.TestCase):
     def test_programs_run_as_they_stand(self):
         page = (pathlib.Path(__file__).parents[2] / "docs/python.md").read_text()
