@@ -36,7 +36,7 @@ struct BenchOptions {
   std::optional<bool> bind{};  // when every rank can have a core; never under a launcher
 };
 
-// What options depend on of the machine and the launcher.
+// An Installation is the part of the machine and the launcher on which options depend.
 struct Installation {
   std::string program;  // the path of this command
   int cores = 1;

@@ -35,7 +35,7 @@ struct TrainOptions {
   std::optional<std::string> tuning_json{}, tuning_plot{}, tuned_schedule{};
 };
 
-// What options depend on of the host where the command runs.
+// A Host is the machine where the command runs, as far as options depend on it.
 struct Host {
   int cores = 1;                 // that this process may use; the workers on this host share them
   std::optional<int> threads{};  // of each worker, where the environment says how many

@@ -29,7 +29,7 @@ Heading heading_of_shared_allocation(std::uint64_t sequence, std::int64_t bytes)
 // no heading has.
 std::string describe(const Heading& heading);
 
-// What a MismatchError says at its end.
+// The remedy at the end of a MismatchError.
 inline constexpr const char* kSameOrder = "every rank must issue the same collectives in the same order";
 
 }  // namespace dear::collective

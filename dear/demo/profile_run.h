@@ -21,8 +21,8 @@ struct ProfileSettings {
   std::int64_t steps = 20;         // at least 1, run twice: as they are, then recorded
 };
 
-// What `dear profile` measured. Spreads are over steps; the median of a forward or backward pass is the
-// figure of the workload (DataParallel::profile()).
+// The measurements of one `dear profile`. Spreads are over steps; the median of a forward or backward pass is
+// the figure of the workload (DataParallel::profile()).
 struct ModelProfile {
   Workload workload;  // without a name
   Spread forward_seconds, backward_seconds, update_seconds;

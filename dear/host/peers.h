@@ -24,8 +24,8 @@ class Peers {
   [[nodiscard]] bool ended(int rank) const;
   [[nodiscard]] bool stopped(int rank) const;  // by a signal or a debugger
 
-  // What messages say of a rank that will not come any more, and of ranks that did not come in time. `what`
-  // says what the others do meanwhile: "wait in collective 3".
+  // Both return a sentence for an error message: about a rank that will not come any more, and about ranks
+  // that did not come in time. `what` says what the others do meanwhile: "wait in collective 3".
   [[nodiscard]] std::string is_gone(int rank, bool left, const std::string& what) const;
   [[nodiscard]] std::string are_late(const std::vector<int>& ranks, double waited_seconds,
                                      const std::string& what) const;

@@ -21,7 +21,7 @@ struct AlgorithmChoice {
   std::int64_t segment_bytes = 64 * 1024;
 };
 
-// What a choice may depend on; all ranks know it alike.
+// A CollectiveCall holds all on which the choice of an algorithm may depend; it is the same on every rank.
 struct CollectiveCall {
   Collective collective = Collective::all_reduce;
   std::int64_t bytes = 0;  // of the whole vector

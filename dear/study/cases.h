@@ -21,7 +21,7 @@ struct CaseOptions {
   cost::ClusterTimesOptions times;
 };
 
-// What `dear simulate` and the package for Python let a user name.
+// CaseNames are the names and numbers that a user gives to `dear simulate` or dear.simulate().
 struct CaseNames {
   std::vector<std::string> policies{"serial", "wfbp", "dear"};
   std::string fusion = "usual";     // see FusionChoice

@@ -9,7 +9,7 @@
 
 namespace dear::study {
 
-// What `dear plan` and the package for Python let a user name.
+// PlanNames are the names and numbers that a user gives to `dear plan` or dear.plan().
 struct PlanNames {
   std::vector<std::string> policies{};  // to choose from; empty: all
   std::string algorithm = "auto";       // see ClusterTimesOptions

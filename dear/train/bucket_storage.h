@@ -42,7 +42,7 @@ class BucketStorage {
   // while no rank reads it. Not at the same time as restore_parameter().
   void write_incoming(std::size_t part);
 
-  // What this rank's optimiser updates of the part.
+  // Returns the vectors of the part that this rank's optimiser updates.
   [[nodiscard]] std::vector<ShardedOptimizer::FlatRun> runs(std::size_t part,
                                                             const FlatVectors& vectors) const;
   void zero_gradients(const Range& range);

@@ -83,9 +83,9 @@ struct DataParallelStatistics {
 // forward() are called from one thread, which need not be that of the constructor. Every rank makes the same
 // calls of ours in the same order.
 //
-// Which tensors travel together is tuned while training, unless the options name other buckets. What is
-// computed does not depend on it. Each change of buckets needs room, for its time, for a second set of
-// buckets and for the optimiser's state whole: name given() buckets where memory is short.
+// DataParallel tunes its buckets while training, unless the options name buckets. Results do not depend on
+// them. Each change of buckets needs room, for its time, for a second set of buckets and for the optimiser's
+// state whole: name given() buckets where memory is short.
 class DataParallel {
  public:
   // Copies rank 0's parameters and buffers to all ranks. MismatchError on every rank, naming the first tensor

@@ -15,7 +15,7 @@ class Optimizer;
 
 namespace dear {
 
-// What an optimiser remembers of one tensor from step to step.
+// OptimizerState holds what an optimiser remembers of one tensor from step to step.
 struct OptimizerState {
   std::map<std::string, torch::Tensor> vectors;  // by name, with one value for each element: momentum, ...
   std::string scalars;  // all the rest, such as a count of steps, in the optimiser's own encoding
@@ -33,12 +33,13 @@ class FlatOptimizer {
   [[nodiscard]] virtual bool has_current_options() const = 0;
   // One step of these tensors, by parameter group; each has its gradient. On any thread, one at a time.
   virtual void step(const std::vector<std::vector<torch::Tensor>>& by_group) = 0;
-  // What it remembers of a tensor that step() has seen. The vectors are 1-D and shared, not copied.
+  // Returns what the twin remembers of a tensor that step() has seen. The vectors are 1-D and shared, not
+  // copied.
   [[nodiscard]] virtual std::optional<OptimizerState> state(const torch::Tensor& tensor) const = 0;
   virtual void set_state(const torch::Tensor& tensor, const std::optional<OptimizerState>& state) = 0;
 };
 
-// How an optimiser wants its flat vectors cut.
+// FlatVectors says how an optimiser wants its flat vectors cut.
 struct FlatVectors {
   // Elements at most, a multiple of every width of vector instructions. An optimiser that goes over its
   // vectors operator by operator wants them short, to stay in a core's cache meanwhile; for a fused one each
@@ -65,7 +66,7 @@ class Optimizer {
   virtual void step() = 0;
   [[nodiscard]] virtual std::unique_ptr<FlatOptimizer> make_flat() const = 0;
 
-  // What it remembers of one of its tensors; vectors have the tensor's shape.
+  // Returns what the optimiser remembers of one of its tensors; vectors have the tensor's shape.
   [[nodiscard]] virtual std::optional<OptimizerState> state(const torch::Tensor& tensor) const = 0;
   // The state lies in shards from now on: the program's object forgets it, and refuses to save none in its
   // place.

@@ -47,7 +47,7 @@ class ShardedOptimizer {
   // Leaves out tensors whose gradient is marked as unused: see [Note: unused parameters].
   void update(std::size_t part);
 
-  // What is remembered of a tensor, without the values of its vectors.
+  // An Outline holds what the twin remembers of a tensor, without the values of its vectors.
   struct Outline {
     std::set<std::string> vectors;
     std::string scalars;

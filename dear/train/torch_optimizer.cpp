@@ -119,7 +119,7 @@ bool equal(const optim::OptimizerOptions& a, const optim::OptimizerOptions& b) {
   return static_cast<const Options&>(a) == static_cast<const Options&>(b);
 }
 
-// What differs from class to class.
+// Access holds the functions that differ between the classes of optimisers.
 struct Access {
   const std::type_info& type;
   std::unique_ptr<optim::Optimizer> (*make)(const optim::Optimizer&, Groups);

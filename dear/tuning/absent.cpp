@@ -1,4 +1,4 @@
-// What stands in for tuning in a build without it.
+// tuned() of a build without tuning: it refuses.
 
 #include "dear/base/error.h"
 #include "dear/tuning/tuned.h"

@@ -24,7 +24,8 @@ struct Finding {
   std::optional<programs::AlgorithmChoice> second;  // the next best, to compare it with again
 };
 
-// What was found for each collective (reduce_scatter or all_gather) and size class.
+// Findings holds the quicker way that was measured for each collective (reduce_scatter or all_gather) and
+// size class.
 class Findings {
  public:
   using BySize = std::array<std::optional<Finding>, kSizeClasses>;

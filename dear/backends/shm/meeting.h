@@ -11,7 +11,7 @@ namespace dear::backends {
 
 using host::Peers;
 
-// What a rank holds once all ranks have come.
+// A Meeting is held by a rank once all ranks have come.
 struct Meeting {
   std::shared_ptr<Segment> board;  // for a Control
   Peers peers;
