@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dear {
+
+// Ways to send less of a gradient. Sources: sparse communication, Eghlidi and Jaggi 2020, arXiv 2009.09271;
+// PowerSGD, Vogels et al. 2019, arXiv 1905.13727; the sketch, Li et al. 2024, arXiv 2402.07529.
+enum class Scheme : std::uint8_t {
+  random_k,      // coordinates that are drawn, the same on every rank
+  random_block,  // one block of neighbouring coordinates at a place that is drawn
+  top_k,         // the coordinates of largest magnitude, each rank its own
+  block_top_k,   // the block of largest norm, each rank its own
+  fp16,
+  bf16,
+  low_rank,  // two factors of each matrix (PowerSGD)
+  sketch     // all that is not zero, lossless: homomorphic compression
+};
+std::string_view name_of(Scheme scheme);  // "random-k"
+
+// What a ratio is of: the elements of each tensor, of all tensors of a bucket, or of the whole model, which
+// then travels in one bucket.
+enum class Scope : std::uint8_t { tensor, bucket, model };
+
+// How the sum of sparse gradients travels as a sketch (codec/sketch.h).
+struct SketchSpec {
+  enum class Index : std::uint8_t { automatic, bitmap, bloom };
+  double room = 1.3;       // rows for each key that the union of the ranks is expected to have
+  std::int64_t block = 0;  // consecutive elements that share one key; 0: chosen from the first gradients
+  Index index = Index::automatic;
+  bool exact = false;          // sums in fixed point (int64), the same for any order; else in fp32
+  double most_density = 0.25;  // of the union: above it the bucket travels dense
+  friend bool operator==(const SketchSpec&, const SketchSpec&) = default;
+};
+
+// What is done to a gradient so that less of it travels, as a user asks for it. A value.
+//
+// In every step each rank computes, with g its own gradient, and x the parameters:
+//   g += weight_decay x;  u = momentum u + g (g + momentum u with nesterov);  m = u + e;  c = encoded(m)
+// where u is g without momentum, and e, the residual, is 0 without feedback. The mean of all ranks' c is what
+// the optimiser gets as the gradient. Then e = m - c with feedback. With momentum correction and masking (Lin
+// et al. 2018, arXiv 1712.01887) u, too, is zeroed where c took coordinates. Momentum and weight decay of the
+// optimiser itself act on the mean, after the communication.
+struct Compression {
+  Scheme scheme = Scheme::top_k;
+  double ratio = 0.01;  // of the elements that travel, above 0 and at most 1; at least one
+  int rank = 4;         // of low_rank's factors
+  Scope scope = Scope::tensor;
+  bool own_indices = false;  // random schemes: each rank draws its own, and indices are gathered
+  bool feedback = false;     // error feedback: what did not travel is added to the next gradient
+  bool unbiased = false;     // random schemes: scaled by 1/ratio; not with feedback
+  double momentum = 0;       // before the communication, on each rank
+  bool nesterov = false;
+  bool correction = false;          // momentum correction and masking: with momentum and feedback
+  double weight_decay = 0;          // before the communication
+  std::int64_t warm_up_steps = 0;   // in which the ratio falls from 1/4 to its value, exponentially
+  std::int64_t dense_below = 1024;  // tensors of fewer elements travel dense
+  std::vector<std::string> dense_names = {"*bias", "*norm*"};  // so do those whose names match a pattern
+  std::uint64_t seed = 1;                                      // of what is drawn: the same on every rank
+  SketchSpec sketch{};
+
+  // As a user writes it: a scheme, its ratio (or rank) after a colon, and options after commas, in any order:
+  //   top-k:0.01,ef        random-block:0.01,ef,momentum=0.9,correction,warmup=200     fp16    low-rank:4,ef
+  //   random-k:0.1,own,scope=bucket,unbiased,decay=1e-4,nesterov,seed=7,dense-below=4096,dense=*bias;*norm*
+  //   sketch,room=1.5,block=16,index=bloom,exact,most-density=0.3
+  // ConfigError, naming the part at fault and what there is, for any other text, for an option that the
+  // scheme does not have, twice the same one, and combinations that exclude each other.
+  static Compression parse(std::string_view text);
+  // The shortest text from which parse() makes this value again.
+  [[nodiscard]] std::string text() const;
+
+  // The ratio in this step, counted from 0: see warm_up_steps.
+  [[nodiscard]] double ratio_at(std::int64_t step) const;
+  // Whether each rank sends something of its own, which the others gather; else payloads are added up.
+  [[nodiscard]] bool gathers() const;
+  // Whether a tensor of this name and size travels dense.
+  [[nodiscard]] bool leaves_dense(std::string_view name, std::int64_t elements) const;
+
+  friend bool operator==(const Compression&, const Compression&) = default;
+};
+
+}  // namespace dear
