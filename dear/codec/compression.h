@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,22 +65,51 @@ struct Compression {
 
   // As a user writes it: a scheme, its ratio (or rank) after a colon, and options after commas, in any order:
   //   top-k:0.01,ef        random-block:0.01,ef,momentum=0.9,correction,warmup=200     fp16    low-rank:4,ef
-  //   random-k:0.1,own,scope=bucket,unbiased,decay=1e-4,nesterov,seed=7,dense-below=4096,dense=*bias;*norm*
+  //   random-k:0.1,own,scope=bucket,unbiased,decay=1e-4,momentum=0.9,nesterov,seed=7
+  //   low-rank:2,ef,dense-below=4096,dense=*bias;*norm*
   //   sketch,room=1.5,block=16,index=bloom,exact,most-density=0.3
   // ConfigError, naming the part at fault and what there is, for any other text, for an option that the
-  // scheme does not have, twice the same one, and combinations that exclude each other.
+  // scheme does not have, twice the same one, and for what validate() refuses.
   static Compression parse(std::string_view text);
-  // The shortest text from which parse() makes this value again.
+  // The text from which parse() makes this value again: it leaves out what has its default.
   [[nodiscard]] std::string text() const;
 
-  // The ratio in this step, counted from 0: see warm_up_steps.
+  // The ratio in this step, counted from 0: see warm_up_steps. The same bits on every machine, so that all
+  // ranks send equally many elements.
   [[nodiscard]] double ratio_at(std::int64_t step) const;
   // Whether each rank sends something of its own, which the others gather; else payloads are added up.
   [[nodiscard]] bool gathers() const;
-  // Whether a tensor of this name and size travels dense.
+  // Whether a tensor of this name and size travels dense. A pattern is of the whole name: * stands for any
+  // characters, ? for one.
   [[nodiscard]] bool leaves_dense(std::string_view name, std::int64_t elements) const;
 
   friend bool operator==(const Compression&, const Compression&) = default;
 };
+
+// ConfigError, naming the part at fault, its value and what there is, for a value out of its range, for one
+// that the scheme does not use and that is not the default, and for two that exclude each other. What parse()
+// returns is valid.
+void validate(const Compression& compression);
+
+// What a user chooses from: for --help, documentation and messages.
+struct SchemeInfo {
+  Scheme scheme;
+  std::string_view name;
+  std::string_view amount;  // what follows the name after a colon, "RATIO" or "RANK"; empty for nothing
+  std::string_view summary;
+  std::string_view source;
+};
+std::span<const SchemeInfo> schemes();  // in the order of Scheme
+
+struct CompressionOption {
+  std::string_view name;
+  std::string_view value;  // what follows the name after "=", as "STEPS"; empty where nothing does
+  std::string_view summary;
+  std::vector<std::string_view> schemes;  // that have it
+};
+std::vector<CompressionOption> compression_options();
+
+// How a text for Compression::parse() is built, in one line.
+std::string compression_grammar();
 
 }  // namespace dear
