@@ -60,6 +60,24 @@ Pending Group::issue(const Request& request, Continuation then) const {
                   std::move(then)));
 }
 
+Pending Group::issue(const Request& request, Next next, Continuation then) const {
+  validate(request, size());
+  Request first = request;
+  first.asked = SteadyClock::now();
+  const auto both = [first, next = std::move(next), ranks = size(), timeout = timeout()](Backend& backend,
+                                                                                         Deadline deadline) {
+    const Timing timing = backend.run(first, deadline);
+    std::optional<Request> second = next();
+    if (!second) return timing;
+    validate(*second, ranks);
+    second->asked = SteadyClock::now();
+    return Timing{.begin = timing.begin,
+                  .end = backend.run(*second, Deadline::after(timeout)).end,
+                  .asked = timing.asked};
+  };
+  return Pending(lane_->push(both, std::move(then)));
+}
+
 void Group::perform(Request request) const {
   validate(request, size());
   lane_->forbid_here();

@@ -106,6 +106,11 @@ class Group {
   // Where this throws, `then` is not called.
   using Continuation = std::function<void(const CollectiveResult&)>;
   Pending issue(const Request& request, Continuation then = {}) const;
+  // Issues a request whose outcome decides on another one: when it has ended, `next` is called on the group's
+  // thread, and the request that it returns, if any, runs at once, before what was issued later. It returns
+  // the same on every rank, may throw, and must not wait for this group. `then` is called after the last.
+  using Next = std::function<std::optional<Request>()>;
+  Pending issue(const Request& request, Next next, Continuation then) const;
 
   // Issues and waits, with less delay: when nothing else is at work or waiting, the collective runs on the
   // calling thread, no other is woken, and nobody is told when it ran. For small things that are needed at

@@ -44,14 +44,14 @@ void require_runnable(const Schedule& schedule) {
 
 std::string Conductor::Awaited::text() const { return fmt::format("{} {}", what, number); }
 
-Conductor::Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecutor& update,
+Conductor::Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecutor& beside,
                      Updater inline_update, Options options)
     : schedule_(schedule),
       network_(network),
-      update_(update),
+      beside_(beside),
       inline_update_(std::move(inline_update)),
       options_(options),
-      reduces_(schedule.steps().size()),
+      reads_gradients_(schedule.steps().size()),
       frontier_(schedule, {.free = {.compute = true, .network = true}}),
       last_progress_(SteadyClock::now()),
       issued_(schedule.steps().size()),
@@ -61,8 +61,10 @@ Conductor::Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecut
   require_runnable(schedule);
   for (StepId id = 0; id < schedule.steps().size(); ++id) {
     const auto* communicate = std::get_if<Communicate>(&schedule.steps()[id].work);
-    reduces_[id] = communicate != nullptr && communicate->payload == Payload::gradients &&
-                   communicate->collective != Collective::all_gather;
+    const auto* encode = std::get_if<Encode>(&schedule.steps()[id].work);
+    reads_gradients_[id] = (communicate != nullptr && communicate->payload == Payload::gradients &&
+                            communicate->collective != Collective::all_gather) ||
+                           (encode != nullptr && encode->round == 0);
   }
   for (const Lane& lane : schedule.lanes()) {
     if (lane.kind == LaneKind::network && !lane.steps.empty()) network_lane_.steps = lane.steps;
@@ -83,8 +85,10 @@ Conductor::Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecut
 void Conductor::start_released(std::vector<Instance>& released) {
   try {
     for (const Instance& which : released) {
-      if (kind_of(which.step) == LaneKind::update) start(which.step);
-      if (!reduces_[which.step]) continue;
+      const LaneKind kind = kind_of(which.step);
+      if (kind == LaneKind::codec && reads_gradients_[which.step]) begin_reading(which.step);
+      if (kind == LaneKind::update || kind == LaneKind::codec) start(which.step);
+      if (kind != LaneKind::network || !reads_gradients_[which.step]) continue;
       const BucketId bucket = std::get<Communicate>(schedule_.steps()[which.step].work).bucket;
       if (updates_ahead(bucket) && held_[bucket] == which.iteration) hold(bucket, which.iteration);
     }
@@ -102,19 +106,26 @@ void Conductor::issue_in_order() {
     const StepId step = lane.steps[lane.next];
     if (issued_[step] == frontier_.started(step)) return;  // not released yet
     lane.next = (lane.next + 1) % lane.steps.size();
-    const BucketId bucket = std::get<Communicate>(schedule_.steps()[step].work).bucket;
-    if (reduces_[step] && !updates_ahead(bucket)) {
-      gradients_busy_[bucket].fetch_add(1, std::memory_order_release);
-      unsettled_.fetch_add(1, std::memory_order_release);
-    }
+    if (reads_gradients_[step]) begin_reading(step);
     start(step);
   }
+}
+
+// From now on the gradients that the step reads first are busy. Under updates ahead of the commit they are
+// already held.
+void Conductor::begin_reading(StepId step) {
+  const Work& work = schedule_.steps()[step].work;
+  const auto* encode = std::get_if<Encode>(&work);
+  const BucketId bucket = encode != nullptr ? encode->bucket : std::get<Communicate>(work).bucket;
+  if (updates_ahead(bucket)) return;
+  gradients_busy_[bucket].fetch_add(1, std::memory_order_release);
+  unsettled_.fetch_add(1, std::memory_order_release);
 }
 
 void Conductor::start(StepId step) {
   ++at_work_;
   const Instance which{step, issued_[step]++};
-  (kind_of(step) == LaneKind::network ? network_ : update_).start(which, schedule_.steps()[step]);
+  (kind_of(step) == LaneKind::network ? network_ : beside_).start(which, schedule_.steps()[step]);
 }
 
 LaneKind Conductor::kind_of(StepId step) const {
@@ -177,7 +188,9 @@ void Conductor::finish(StepId step, std::vector<Instance>& released) {
     end_of(update->bucket, true);
   } else if (const auto* communicate = std::get_if<Communicate>(&work);
              communicate != nullptr && is_of_bucket(communicate->payload)) {
-    end_of(communicate->bucket, reduces_[step] && !updates_ahead(communicate->bucket));
+    end_of(communicate->bucket, reads_gradients_[step] && !updates_ahead(communicate->bucket));
+  } else if (const auto* encode = std::get_if<Encode>(&work); encode != nullptr && encode->round == 0) {
+    settle(encode->bucket);
   }
 }
 

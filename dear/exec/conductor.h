@@ -47,10 +47,11 @@ class Conductor {
   // Runs an update on the calling thread: for updates on the compute lane.
   using Updater = std::function<void(const Update&)>;
 
-  // `network` and `update` must outlive this object. Their start() must return at once, and be followed by
+  // `network`, and `beside`, which runs updates and the codec of compressed gradients, must outlive this
+  // object. Their start() must return at once, and be followed by
   // one call of ended() from any thread; or it may throw, which is a failure. ScheduleError for a schedule
   // that can only be simulated, or that has several network lanes.
-  Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecutor& update, Updater inline_update,
+  Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecutor& beside, Updater inline_update,
             Options options);
 
   // [program] Reports that every gradient of the layer is in its bucket. At most once an iteration; commit()
@@ -126,6 +127,7 @@ class Conductor {
   void start_released(std::vector<Instance>& released);
   void issue_in_order();
   void start(StepId step);
+  void begin_reading(StepId step);
   [[nodiscard]] LaneKind kind_of(StepId step) const;
   void finish(StepId step, std::vector<Instance>& released);
   void finish(const StepSpan& span);
@@ -140,11 +142,12 @@ class Conductor {
 
   const Schedule& schedule_;
   LaneExecutor& network_;
-  LaneExecutor& update_;
+  LaneExecutor& beside_;
   Updater inline_update_;
   Options options_;
-  std::vector<bool> reduces_;  // by step: a collective that first reads gradients, or a chunk of them
-  NetworkLane network_lane_;   // without steps where there is one rank alone
+  std::vector<bool>
+      reads_gradients_;       // by step: the collective, of a chunk too, or encode that does so first
+  NetworkLane network_lane_;  // without steps where there is one rank alone
   std::vector<StepId> inline_updates_;  // on the compute lane, in order
 
   mutable std::mutex mutex_;

@@ -12,7 +12,8 @@ LaneExecutor& executor_of(LaneKind kind, const LaneExecutors& executors) {
     case LaneKind::compute:
       return executors.compute;
     case LaneKind::update:
-      return executors.update;
+    case LaneKind::codec:
+      return executors.beside;
     case LaneKind::network:
       break;
   }

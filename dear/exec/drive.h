@@ -53,7 +53,7 @@ using OnStepEnd = std::function<void(const StepEnd&)>;
 // By kind of lane.
 struct LaneExecutors {
   LaneExecutor& compute;
-  LaneExecutor& update;
+  LaneExecutor& beside;  // the program: updates, and the codec of compressed gradients
   LaneExecutor& network;
 };
 

@@ -24,7 +24,8 @@ struct AddWork {
         .add(work.bucket)
         .add(static_cast<std::uint64_t>(work.chunk.begin))
         .add(static_cast<std::uint64_t>(work.chunk.end))
-        .add(static_cast<std::uint64_t>(work.group));
+        .add(static_cast<std::uint64_t>(work.group))
+        .add(work.part);
   }
   void operator()(const Update& work) const {
     digest.add(4)
@@ -34,6 +35,8 @@ struct AddWork {
         .add(static_cast<std::uint64_t>(work.chunk.end))
         .add(static_cast<std::uint64_t>(work.options));
   }
+  void operator()(const Encode& work) const { digest.add(5).add(work.bucket).add(work.round); }
+  void operator()(const Decode& work) const { digest.add(6).add(work.bucket); }
 };
 
 // The length of each list stands before it, so that different schedules give different sequences of values.

@@ -10,21 +10,11 @@
 namespace dear::schedule {
 namespace {
 
-std::string_view name_of(LaneKind kind) {
-  switch (kind) {
-    case LaneKind::compute:
-      return "compute";
-    case LaneKind::update:
-      return "update";
-    case LaneKind::network:
-      break;
-  }
-  return "network";
-}
-
 bool may_stand_on(const Work& work, LaneKind kind) {
   if (std::holds_alternative<Communicate>(work)) return kind == LaneKind::network;
-  if (std::holds_alternative<Update>(work)) return kind != LaneKind::network;
+  if (std::holds_alternative<Update>(work)) return kind == LaneKind::compute || kind == LaneKind::update;
+  if (std::holds_alternative<Encode>(work) || std::holds_alternative<Decode>(work))
+    return kind == LaneKind::codec;
   return kind == LaneKind::compute;
 }
 
@@ -91,6 +81,10 @@ void ScheduleCheck::structure() const {
       refuse_unknown("layer", backward->layer, workload_.layers.size());
     if (const auto* update = std::get_if<Update>(&work))
       refuse_unknown("bucket", update->bucket, grouping_.size());
+    if (const auto* encode = std::get_if<Encode>(&work))
+      refuse_unknown("bucket", encode->bucket, grouping_.size());
+    if (const auto* decode = std::get_if<Decode>(&work))
+      refuse_unknown("bucket", decode->bucket, grouping_.size());
     if (const auto* communicate = std::get_if<Communicate>(&work)) {
       if (is_of_bucket(communicate->payload)) refuse_unknown("bucket", communicate->bucket, grouping_.size());
       collective(step);
@@ -130,6 +124,13 @@ void ScheduleCheck::collective(StepId step) const {
   if (of_bucket == (work.collective == Collective::broadcast))
     refuse(schedule_, "{} does not exist: buffers and decisions, and nothing else, are broadcast",
            describe(schedule_, step));
+  if (work.payload == Payload::encoded) {
+    if (work.group != ProcessGroup::all || work.chunk.begin != 0 || work.chunk.end < 0)
+      refuse(schedule_,
+             "{} cannot go inside nodes, across them or in chunks: let all ranks send the part whole",
+             describe(schedule_, step));
+    return;
+  }
   if (of_bucket && !gradients && work.collective != Collective::all_gather)
     refuse(schedule_, "{} would add up parameters: parameters are only gathered", describe(schedule_, step));
   if (work.group == ProcessGroup::across_nodes && (!gradients || work.collective != Collective::all_reduce))
@@ -201,7 +202,14 @@ void ScheduleCheck::precedence(const Program& program, const std::vector<Passage
     require_before(program.forward[layer], backward, 0, "a backward needs what its forward kept");
     require_before(backward, program.commit, 0, "gradients are final at the commit");
   }
-  for (const auto& [bucket, reductions, across, gathered, update, publisher, again] : passages) {
+  for (const auto& [bucket, reductions, across, gathered, update, publisher, again, encoded] : passages) {
+    if (encoded) {
+      for (const LayerId layer : layers_of_bucket[bucket])
+        require_before(program.backward[layer], encoded->encodes.front(), 0,
+                       "it encodes gradients that this backward adds to");
+      for (const auto& [from, to, because] : encoded->order) require_before(from, to, 0, because);
+      require_before(program.commit, *gathered, 0, "it overwrites gradients, which a program may still read");
+    }
     const auto& options = std::get<Update>(schedule_.steps()[update].work).options;
     require_before(program.commit, update, options == OptionsOf::this_commit ? 0 : 1,
                    "an update needs the options of the commit");

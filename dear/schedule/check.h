@@ -24,6 +24,15 @@ class ScheduleCheck {
     std::optional<StepId> buffers, decision;
   };
   [[nodiscard]] Program program() const;
+  // The steps of a bucket whose gradients travel encoded, and what has to come before what among them.
+  struct EncodedSteps {
+    struct Before {
+      StepId from, to;
+      const char* because;
+    };
+    std::vector<StepId> encodes;  // by round
+    std::vector<Before> order;
+  };
   // How the gradients of a bucket, or of a chunk of it that is scattered, become new parameters: reductions,
   // [all-reduce of the shards across nodes], [all-gather of gradients], update, [all-gather of parameters];
   // and [their all-gather for the backward].
@@ -34,6 +43,7 @@ class ScheduleCheck {
     std::optional<StepId> gathered;
     StepId update = 0, publisher = 0;  // the same without an all-gather of parameters
     std::optional<StepId> again;
+    std::optional<EncodedSteps> encoded{};  // then `gathered` decodes, and there are no reductions
   };
   [[nodiscard]] std::vector<Passage> passages() const;  // by bucket, and chunks of one in their order
   void precedence(const Program& program, const std::vector<Passage>& passages) const;
@@ -42,12 +52,15 @@ class ScheduleCheck {
   // The steps that work on one bucket, by kind.
   struct BucketSteps {
     std::vector<StepId> reductions, across, gradient_gathers, parameter_gathers, again, updates;
+    std::vector<StepId> encodes, parts, decodes;
   };
   void collective(StepId step) const;
   [[nodiscard]] std::vector<BucketSteps> steps_by_bucket() const;
   // Those of `steps` that carry or change the bytes that the reduce-scatter `reduction` carries.
   [[nodiscard]] BucketSteps part_of(const BucketSteps& steps, StepId reduction) const;
   [[nodiscard]] Passage passage(BucketId bucket, const BucketSteps& steps) const;
+  [[nodiscard]] Passage encoded_passage(BucketId bucket, const BucketSteps& steps) const;
+  [[nodiscard]] std::vector<StepId> rounds_in_order(BucketId bucket, const BucketSteps& steps) const;
   void same_group(const BucketSteps& steps) const;
   [[nodiscard]] Range chunk_of(StepId step) const;
   void coverage(BucketId bucket, std::vector<StepId> reductions) const;

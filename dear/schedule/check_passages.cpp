@@ -41,10 +41,14 @@ std::vector<ScheduleCheck::BucketSteps> ScheduleCheck::steps_by_bucket() const {
   for (StepId step = 0; step < schedule_.steps().size(); ++step) {
     const Work& work = schedule_.steps()[step].work;
     if (const auto* update = std::get_if<Update>(&work)) by_bucket[update->bucket].updates.push_back(step);
+    if (const auto* encode = std::get_if<Encode>(&work)) by_bucket[encode->bucket].encodes.push_back(step);
+    if (const auto* decode = std::get_if<Decode>(&work)) by_bucket[decode->bucket].decodes.push_back(step);
     const auto* communicate = std::get_if<Communicate>(&work);
     if (communicate == nullptr || !is_of_bucket(communicate->payload)) continue;
     BucketSteps& steps = by_bucket[communicate->bucket];
-    if (communicate->group == ProcessGroup::across_nodes)
+    if (communicate->payload == Payload::encoded)
+      steps.parts.push_back(step);
+    else if (communicate->group == ProcessGroup::across_nodes)
       steps.across.push_back(step);
     else if (communicate->collective != Collective::all_gather)
       steps.reductions.push_back(step);
@@ -70,7 +74,10 @@ ScheduleCheck::BucketSteps ScheduleCheck::part_of(const BucketSteps& steps, Step
           .gradient_gathers = steps.gradient_gathers,
           .parameter_gathers = same_chunk(steps.parameter_gathers),
           .again = steps.again,
-          .updates = same_chunk(steps.updates)};
+          .updates = same_chunk(steps.updates),
+          .encodes = {},
+          .parts = {},
+          .decodes = {}};
 }
 
 // Checks process groups. Shards are where the reduce-scatter left them, so all other collectives of the
@@ -95,7 +102,8 @@ void ScheduleCheck::same_group(const BucketSteps& steps) const {
 }
 
 ScheduleCheck::Passage ScheduleCheck::passage(BucketId bucket, const BucketSteps& steps) const {
-  const auto& [reductions, across, gradient_gathers, parameter_gathers, again, updates] = steps;
+  const auto& [reductions, across, gradient_gathers, parameter_gathers, again, updates, encodes, parts,
+               decodes] = steps;
   const auto refuse_twice = [&](const std::vector<StepId>& several, const char* what) {
     if (several.size() > 1)
       refuse(schedule_, "bucket {} is {} twice, by {} and {}: keep one", bucket, what,
@@ -147,6 +155,10 @@ std::vector<ScheduleCheck::Passage> ScheduleCheck::passages() const {
   std::vector<Passage> passages;
   for (BucketId bucket = 0; bucket < grouping_.size(); ++bucket) {
     const BucketSteps& steps = by_bucket[bucket];
+    if (!steps.encodes.empty() || !steps.parts.empty() || !steps.decodes.empty()) {
+      passages.push_back(encoded_passage(bucket, steps));
+      continue;
+    }
     if (steps.reductions.empty())
       refuse(schedule_, "the gradients of bucket {} are never reduced: add an all-reduce or a reduce-scatter",
              bucket);

@@ -27,6 +27,7 @@ std::int64_t bytes_of(const Range& chunk, const Bucket& bucket) {
 std::int64_t bytes_of(const Communicate& work, const Workload& workload, const Grouping& grouping) {
   if (work.payload == Payload::buffers) return workload.buffer_bytes;
   if (work.payload == Payload::decision) return kDecisionBytes;
+  if (work.payload == Payload::encoded) return work.chunk.size();
   return bytes_of(work.chunk, grouping.buckets()[work.bucket]);
 }
 

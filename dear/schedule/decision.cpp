@@ -13,7 +13,7 @@ Schedule with_decision(const Schedule& schedule, const Workload& workload, const
   const std::vector<Step>& steps = schedule.steps();
   const auto first = std::find_if(steps.begin(), steps.end(), [](const Step& step) {
     const auto* work = std::get_if<Communicate>(&step.work);
-    return work != nullptr && work->payload == Payload::gradients;
+    return work != nullptr && (work->payload == Payload::gradients || work->payload == Payload::encoded);
   });
   if (first == steps.end()) schedule::refuse(schedule, "no reduction that a decision could travel before");
   const auto decision = static_cast<StepId>(first - steps.begin());

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -26,6 +27,7 @@ enum class Payload : std::uint8_t {
   gradients,
   parameters,        // for the next forward of their layers
   parameters_again,  // for the backward, where ranks have dropped them after the forward
+  encoded,           // gradients as a codec has encoded them, one part of them: see [Note: encoded buckets]
   buffers,           // of the whole workload (Workload::buffer_bytes), from rank 0; of no bucket
   decision           // what rank 0 decided since its last commit, kDecisionBytes; of no bucket: decision.h
 };
@@ -53,8 +55,9 @@ struct Communicate {
   Collective collective;  // a reduce_scatter, all_gather, all_reduce or broadcast
   Payload payload;
   BucketId bucket = 0;
-  Range chunk = kWholeBucket;
+  Range chunk = kWholeBucket;  // of encoded gradients: from 0 to the bytes of the part, as foreseen
   ProcessGroup group = ProcessGroup::all;
+  std::uint8_t part = 0;  // of encoded gradients
 };
 // Whose optimiser options an update applies.
 enum class OptionsOf : std::uint8_t {
@@ -67,8 +70,18 @@ struct Update {
   Range chunk = kWholeBucket;
   OptionsOf options = OptionsOf::this_commit;
 };
+// Turns a bucket's gradients into what travels instead of them; a later round turns what has come into what
+// travels next.
+struct Encode {
+  BucketId bucket;
+  std::uint8_t round = 0;
+};
+// Turns what has come into the bucket's reduced gradients.
+struct Decode {
+  BucketId bucket;
+};
 // What a step does.
-using Work = std::variant<Forward, Backward, Commit, Communicate, Update>;
+using Work = std::variant<Forward, Backward, Commit, Communicate, Update, Encode, Decode>;
 
 // A unit of work on one lane.
 struct Step {
@@ -85,8 +98,9 @@ struct Edge {
 };
 
 // Where the steps of a lane run: in the program itself (forward, backward, commit), in the optimiser beside
-// it, or on the network.
-enum class LaneKind : std::uint8_t { compute, update, network };
+// it, on the network, or in the codec of compressed gradients.
+enum class LaneKind : std::uint8_t { compute, update, network, codec };
+std::string_view name_of(LaneKind kind);  // "compute"
 
 // A lane runs each of its steps once an iteration, in the order listed.
 struct Lane {
@@ -96,8 +110,9 @@ struct Lane {
 };
 
 // "forward 3", "reduce-scatter of gradients, bucket 2", "all-reduce of gradients, bucket 2, bytes 0 to 4096",
-// "reduce-scatter of gradients inside nodes, bucket 1", "broadcast of buffers", "broadcast of decision",
-// "update of shard, bucket 0"
+// "reduce-scatter of gradients inside nodes, bucket 1", "all-gather of encoded part 1, bucket 2", "broadcast
+// of buffers", "broadcast of decision", "update of shard, bucket 0", "encode, bucket 2", "encode round 1,
+// bucket 2", "decode, bucket 2"
 std::string name_of(const Work& work);
 
 }  // namespace dear

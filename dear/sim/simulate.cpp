@@ -18,6 +18,7 @@ struct SecondsOf {
   const Workload& workload;
   const Grouping& grouping;
   const cost::CollectiveTimes& times;
+  const std::vector<Encoding>& encodings;
   double overhead_seconds;  // of each collective
   double hold_seconds;      // of each layer
   bool joins_chunks;
@@ -39,6 +40,14 @@ struct SecondsOf {
   double operator()(const Update& work) const {
     const bool inside = shards == ProcessGroup::node;
     return dear::seconds_of(work, workload, grouping, inside ? times.ranks_of_node() : times.ranks);
+  }
+  double operator()(const Encode& work) const {
+    if (encodings.empty()) return 0;
+    const std::vector<double>& seconds = encodings[work.bucket].encode_seconds;
+    return work.round < seconds.size() ? seconds[work.round] : 0;
+  }
+  double operator()(const Decode& work) const {
+    return encodings.empty() ? 0 : encodings[work.bucket].decode_seconds;
   }
 };
 
@@ -63,6 +72,9 @@ struct Appearance {
   NameAndActivity operator()(const Commit&) const { return {"commit", Activity::other}; }
   NameAndActivity operator()(const Communicate& work) const {
     const auto& [begin, end] = work.chunk;
+    if (work.payload == Payload::encoded)
+      return {fmt::format("{} part {} of bucket {}", name_of(work.collective), work.part, work.bucket),
+              Activity::communication};
     if (work.payload == Payload::decision)
       return {fmt::format("{} decision", name_of(work.collective)), Activity::communication};
     std::string name = work.payload == Payload::buffers
@@ -78,6 +90,14 @@ struct Appearance {
     std::string name = fmt::format("update bucket {}", work.bucket);
     if (work.chunk != kWholeBucket) name += fmt::format(", bytes {} to {}", work.chunk.begin, work.chunk.end);
     return {std::move(name), Activity::update};
+  }
+  NameAndActivity operator()(const Encode& work) const {
+    std::string name = fmt::format("encode bucket {}", work.bucket);
+    if (work.round > 0) name += fmt::format(", round {}", work.round);
+    return {std::move(name), Activity::codec};
+  }
+  NameAndActivity operator()(const Decode& work) const {
+    return {fmt::format("decode bucket {}", work.bucket), Activity::codec};
   }
 };
 
@@ -103,13 +123,14 @@ std::string describe(const Link& link) {
 }  // namespace
 
 std::vector<double> step_seconds(const Schedule& schedule, const Workload& workload, const Grouping& grouping,
-                                 const cost::CollectiveTimes& times) {
+                                 const cost::CollectiveTimes& times, const std::vector<Encoding>& encodings) {
   require_ranks(times.ranks);
   const Policy* policy = policy_of(schedule);
   const bool overhead = policy != nullptr && policy->overhead_seconds != nullptr;
   const SecondsOf seconds_of{workload,
                              grouping,
                              times,
+                             encodings,
                              overhead ? policy->overhead_seconds(times) : 0,
                              policy != nullptr && policy->holds_layers ? times.hold_seconds : 0,
                              policy != nullptr && policy->joins_chunks,

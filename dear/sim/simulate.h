@@ -8,6 +8,7 @@
 #include "dear/cost/collective_times.h"
 #include "dear/exec/drive.h"
 #include "dear/fusion/grouping.h"
+#include "dear/schedule/encoding.h"
 #include "dear/schedule/schedule.h"
 #include "dear/trace/trace.h"
 #include "dear/workload/workload.h"
@@ -16,9 +17,10 @@ namespace dear::sim {
 
 // Seconds of each step, indexed by StepId: layers from the workload, collectives by `times` (or as rings on a
 // flat network) with what the schedule's policy adds to each, updates as update_seconds shared among buckets
-// by bytes (and among ranks, for a shard).
+// by bytes (and among ranks, for a shard), the codec's steps as `encodings` foresee them, by bucket.
 std::vector<double> step_seconds(const Schedule& schedule, const Workload& workload, const Grouping& grouping,
-                                 const cost::CollectiveTimes& times);
+                                 const cost::CollectiveTimes& times,
+                                 const std::vector<Encoding>& encodings = {});
 std::vector<double> step_seconds(const Schedule& schedule, const Workload& workload, const Grouping& grouping,
                                  const Link& link, int ranks);
 

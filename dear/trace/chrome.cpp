@@ -32,7 +32,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "dear-trace";
 constexpr int kVersion = 1;
-constexpr std::array<std::string_view, 6> kActivities{"forward",       "backward", "update",
+constexpr std::array<std::string_view, 7> kActivities{"forward",       "backward", "update", "codec",
                                                       "communication", "wait",     "other"};
 
 Activity parse_activity(const std::string& name) {

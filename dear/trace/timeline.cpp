@@ -35,9 +35,10 @@ struct Kind {
 };
 
 // By Activity.
-constexpr std::array<Kind, 6> kKinds{{{"forward", kColours[0]},
+constexpr std::array<Kind, 7> kKinds{{{"forward", kColours[0]},
                                       {"backward", kColours[2]},
                                       {"update", kColours[3]},
+                                      {"codec", kColours[5]},
                                       {"communication", kColours[4]},
                                       {"wait", "#cccccc"},
                                       {"other", kColours[7]}}};

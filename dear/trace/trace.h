@@ -7,12 +7,12 @@
 namespace dear {
 
 // What a rank did in a span. Timelines are coloured by it, and summaries count by it.
-enum class Activity : std::uint8_t { forward, backward, update, communication, wait, other };
+enum class Activity : std::uint8_t { forward, backward, update, codec, communication, wait, other };
 
 // What one rank did on one lane from one time to another.
 struct Span {
   int rank = 0;
-  std::string lane;  // "compute", "update", "network"
+  std::string lane;  // "compute", "update", "codec", "network"
   std::string name;  // "forward block.3", "reduce-scatter bucket 2", "wait for bucket 0"
   Activity activity = Activity::other;
   std::int64_t iteration = -1;  // from 0; -1 outside of every iteration

@@ -70,11 +70,13 @@ std::vector<Span> RunRecord::spans(const Engine& engine) const {
   const exec::Conductor::Record record = engine.conductor().record();
   for (const exec::StepSpan& span : record.steps) {
     const Step& step = schedule.steps()[span.which.step];
-    const bool network = std::holds_alternative<Communicate>(step.work);
+    const LaneKind lane = schedule.lanes()[step.lane].kind;
     spans.push_back({.rank = rank_,
                      .lane = schedule.lanes()[step.lane].name,
                      .name = name_of(step.work),
-                     .activity = network ? Activity::communication : Activity::update,
+                     .activity = lane == LaneKind::network ? Activity::communication
+                                 : lane == LaneKind::codec ? Activity::codec
+                                                           : Activity::update,
                      .iteration = earlier_.iterations + span.which.iteration,
                      .step = span.which.step,
                      .begin_seconds = span.begin_seconds,

@@ -1,6 +1,7 @@
 #include "dear/wire/layout.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "dear/base/cache_line.h"
 
@@ -16,14 +17,32 @@ std::int64_t rounded_up(std::int64_t elements, std::int64_t unit) {
 std::int64_t unit_of(DType dtype, int ranks) { return ranks * (kCacheLineBytes / size_of(dtype)); }
 
 BucketLayout lay_out(const Bucket& bucket, const Workload& workload,
-                     const std::vector<std::uint32_t>& group_of, int ranks) {
-  std::vector<TensorId> order = bucket.tensors;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](TensorId a, TensorId b) { return group_of.at(a) < group_of.at(b); });
+                     const std::vector<std::uint32_t>& group_of, int ranks,
+                     const std::vector<bool>& encoded) {
+  struct Placed {
+    TensorId id;
+    bool dense;
+  };
+  std::vector<Placed> order;
+  for (std::size_t i = 0; i < bucket.tensors.size(); ++i)
+    order.push_back({bucket.tensors[i], encoded.empty() || !encoded[i]});
+  std::stable_sort(order.begin(), order.end(), [&](const Placed& a, const Placed& b) {
+    return std::pair(a.dense, group_of.at(a.id)) < std::pair(b.dense, group_of.at(b.id));
+  });
 
-  const std::int64_t line = unit_of(bucket.dtype, 1);
-  BucketLayout layout{.dtype = bucket.dtype, .elements = 0, .placements = {}, .runs = {}};
-  for (const TensorId id : order) {
+  const std::int64_t line = unit_of(bucket.dtype, 1), unit = unit_of(bucket.dtype, ranks);
+  BucketLayout layout{.dtype = bucket.dtype, .placements = {}, .runs = {}};
+  const auto pad = [&] {
+    layout.elements = rounded_up(layout.elements, unit);
+    if (!layout.runs.empty()) layout.runs.back().range.end = layout.elements;
+  };
+  bool encoding = true;
+  for (const auto& [id, dense] : order) {
+    if (encoding && dense) {
+      pad();
+      layout.encoded_elements = layout.elements;
+      encoding = false;
+    }
     const std::int64_t elements = workload.tensors.at(id).elements;
     const std::int64_t begin = layout.elements;
     layout.placements.push_back({id, begin, elements});
@@ -33,8 +52,8 @@ BucketLayout lay_out(const Bucket& bucket, const Workload& workload,
     }
     layout.runs.back().range.end = layout.elements;
   }
-  layout.elements = rounded_up(layout.elements, unit_of(bucket.dtype, ranks));
-  if (!layout.runs.empty()) layout.runs.back().range.end = layout.elements;
+  pad();
+  if (encoding) layout.encoded_elements = layout.elements;
   return layout;
 }
 

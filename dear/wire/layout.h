@@ -31,6 +31,8 @@ struct Run {
 struct BucketLayout {
   DType dtype = DType::f32;
   std::int64_t elements = 0;  // padding included; a multiple of unit_of(dtype, ranks)
+  // The tensors whose gradients travel encoded come first, up to here; likewise a multiple.
+  std::int64_t encoded_elements = 0;
   std::vector<TensorPlacement> placements;
   std::vector<Run> runs;  // ascending, covering [0, elements)
 
@@ -41,10 +43,13 @@ struct BucketLayout {
 // shards of a multiple of it are equal, too.
 std::int64_t unit_of(DType dtype, int ranks);
 
-// The layout of a bucket that `ranks` ranks train. `group_of[t]` is the parameter group of tensor t. Tensors
-// of one group lie together, in order of their ids. Padding at the end belongs to the last run.
+// The layout of a bucket that `ranks` ranks train. `group_of[t]` is the parameter group of tensor t;
+// `encoded`, by tensor of the bucket, says which gradients travel encoded: none when empty. Tensors of one
+// group lie together, in order of their ids, those that travel encoded before the others. Padding belongs to
+// the run before it.
 BucketLayout lay_out(const Bucket& bucket, const Workload& workload,
-                     const std::vector<std::uint32_t>& group_of, int ranks);
+                     const std::vector<std::uint32_t>& group_of, int ranks,
+                     const std::vector<bool>& encoded = {});
 
 // The elements of a bucket's flat buffer that a chunk of the bucket carries. The bucket has `bucket_bytes`,
 // its buffer has `elements`; both ends of the chunk are mapped in proportion and moved down to a multiple of

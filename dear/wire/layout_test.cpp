@@ -109,6 +109,23 @@ TEST(Layout, KeepsTensorsOfOneRuleTogether) {
   EXPECT_EQ(layout.runs[1].range, (Range{32, 64}));
 }
 
+// 16 + 32 elements that travel encoded, padded to 2 x 16 x 2 elements; then the other two.
+TEST(Layout, TensorsThatTravelEncodedComeFirst) {
+  const Workload workload = workload_of({16, 16, 20, 16});
+  const Bucket bucket{{0, 1, 2, 3}, 68 * 4, DType::f32};
+  const BucketLayout layout = lay_out(bucket, workload, {0, 0, 0, 0}, 2, {false, true, true, false});
+  std::vector<TensorId> order;
+  for (const TensorPlacement& placement : layout.placements) order.push_back(placement.tensor);
+  EXPECT_THAT(order, ::testing::ElementsAre(1, 2, 0, 3));
+  EXPECT_EQ(layout.encoded_elements, 64);
+  EXPECT_EQ(layout.placements[2].offset, 64);
+  EXPECT_EQ(layout.elements, 96);
+  ASSERT_EQ(layout.runs.size(), 1U);
+  EXPECT_EQ(layout.runs[0].range, (Range{0, 96}));
+  EXPECT_EQ(lay_out(bucket, workload, {0, 0, 0, 0}, 2, {true, true, true, true}).encoded_elements, 96);
+  EXPECT_EQ(lay_out(bucket, workload, {0, 0, 0, 0}, 2).encoded_elements, 0);
+}
+
 // However the bucket is cut, and whatever its padding.
 TEST(Layout, ChunksPartitionTheBufferIntoEqualShards) {
   for_any_bucket([](std::mt19937& random, const AnyBucket& any) {

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <vector>
+
+#include "dear/codec/compression.h"
+#include "dear/cost/collective_times.h"
+#include "dear/fusion/grouping.h"
+#include "dear/schedule/encoding.h"
+#include "dear/workload/workload.h"
+
+namespace dear {
+
+// How long a codec takes on one machine, as measured there: seconds for each byte of the gradients that it
+// encodes. For sketches: of their first and their second encoding.
+struct CodecTimes {
+  double encode_seconds_per_byte = 0;
+  double second_encode_seconds_per_byte = 0;
+  double decode_seconds_per_byte = 0;
+};
+
+// What is expected of gradients that a sketch carries.
+struct Sparsity {
+  double union_density = 0.05;  // of the elements that are not zero on one rank at least
+};
+
+// How each bucket travels under a compression: payloads as codec/ makes them with the ratio after warm-up,
+// without the padding of shards; tensors that travel dense (Compression::leaves_dense) as one part. A bucket
+// of another type than fp32, or of dense tensors alone, travels dense.
+//
+// Gathered payloads go where they hide: under the backward as long as that lasts, by the workload's times and
+// `times`, and the rest under the next forward; without times the half that is ready first goes early.
+//
+// A low-rank part is that of square matrices, because a workload does not know their shapes; pass `rows` (by
+// tensor, 0: as for a square) where they are known.
+std::vector<Encoding> encodings_of(const Compression& compression, const Workload& workload,
+                                   const Grouping& grouping, const cost::CollectiveTimes& times,
+                                   const CodecTimes& codec = {}, const Sparsity& sparsity = {},
+                                   const std::vector<std::int64_t>& rows = {});
+
+// Whether tensors of the bucket are encoded under the compression, by tensor of the bucket. Matrices whose
+// factors would be no smaller travel dense under low_rank, and with them vectors.
+std::vector<bool> encoded_tensors(const Compression& compression, const Workload& workload,
+                                  const Bucket& bucket, const std::vector<std::int64_t>& rows = {});
+
+}  // namespace dear
