@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/backends/testing/shm_threads.h"
-#include "dear/collective/half.h"
+#include "dear/base/half.h"
 #include "dear/collective/testing/groups.h"
 #include "dear/programs/program_backend.h"
 #include "dear/transport/testing/thread_channels.h"
@@ -19,10 +19,6 @@
 namespace dear::backends::bits_test {
 namespace {
 
-using collective::BFloat16;
-using collective::Half;
-using collective::narrow_to_bfloat16;
-using collective::narrow_to_half;
 using collective::testing::run_on_threads;
 using programs::AlgorithmChoice;
 using programs::Choose;

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "dear/collective/half.h"
+#include "dear/base/half.h"
 #include "dear/collective/reduce_kernels.h"
 
 #if defined(__F16C__) && defined(__AVX2__)

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "dear/collective/half.h"
+#include "dear/base/half.h"
 
 namespace dear::collective::testing {
 namespace {
