@@ -1,10 +1,13 @@
 #include "dear/codec/compression.h"
 
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <random>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -194,6 +197,28 @@ TEST(Compression, SchemesAreListedInTheirOrder) {
     EXPECT_FALSE(schemes()[i].source.empty());
   }
   EXPECT_THAT(compression_grammar(), HasSubstr("RATIO"));
+}
+
+// docs/compression.md without marks of code.
+std::string page() {
+  std::ifstream file(DEAR_COMPRESSION_PAGE);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::erase(text, '`');
+  return text;
+}
+
+TEST(Compression, HasEverySchemeAndOptionOnItsPage) {
+  for (const SchemeInfo& scheme : schemes()) {
+    const std::string amount = scheme.amount.empty() ? "" : fmt::format(":{}", scheme.amount);
+    EXPECT_THAT(page(), HasSubstr(fmt::format("| {}{} | {} |", scheme.name, amount, scheme.summary)));
+  }
+  for (const CompressionOption& option : compression_options()) {
+    const std::string value = option.value.empty() ? "" : fmt::format("={}", option.value);
+    const std::string all = option.schemes.size() == schemes().size() ? "all" : "all but sketch";
+    const std::string some = fmt::format("{}", fmt::join(option.schemes, ", "));
+    EXPECT_THAT(page(), HasSubstr(fmt::format("| {}{} | {} | {} |", option.name, value,
+                                              option.schemes.size() > 4 ? all : some, option.summary)));
+  }
 }
 
 // A random one of the values that validate() takes.
