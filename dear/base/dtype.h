@@ -7,7 +7,8 @@
 
 namespace dear {
 
-// Types of the elements of a vector. u8 can be moved, and reduced by max and min, but not be added up.
+// Types of the elements of a vector. u8 can be moved, and reduced by max, min and bitwise or, but not be
+// added up.
 enum class DType : std::uint8_t { f32, f64, f16, bf16, i32, i64, u8 };
 
 // Bytes of one element, a power of two.

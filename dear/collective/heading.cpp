@@ -37,7 +37,7 @@ std::string describe(const Heading& heading) {
     return fmt::format("an allocation of {} bytes for all to share", heading.count);
   if (heading.collective > static_cast<std::uint8_t>(Collective::all_to_all) ||
       heading.dtype > static_cast<std::uint8_t>(DType::u8) ||
-      heading.reduction > static_cast<std::uint8_t>(Reduction::min)) {
+      heading.reduction > static_cast<std::uint8_t>(Reduction::bitwise_or)) {
     return "something unknown";
   }
   Request request{.collective = static_cast<Collective>(heading.collective),

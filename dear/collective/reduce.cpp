@@ -1,5 +1,7 @@
 #include "dear/collective/reduce.h"
 
+#include <fmt/format.h>
+
 #include "dear/base/error.h"
 #include "dear/collective/reduce_kernels.h"
 
@@ -30,7 +32,8 @@ void reduce(DType dtype, Reduction reduction, std::span<const std::byte* const> 
   }
   const ReduceKernel kernel = find_kernel(dtype, reduction);
   if (kernel == nullptr) {
-    throw ConfigError("cannot add bytes: use int32 to count");
+    throw ConfigError(
+        fmt::format("{} of {}: {}", name_of(reduction), name_of(dtype), obstacle_to(dtype, reduction)));
   }
   // A pointer to bytes and a pointer to void are alike in memory, by the standard.
   kernel({.data = reinterpret_cast<const void* const*>(sources.data()),

@@ -8,7 +8,7 @@
 // The inner loops of reduce(), compiled once for each set of processor instructions. All give the same bits.
 namespace dear::collective {
 
-// out[i] = (sources[0][i] (op) sources[1][i] (op) ...) / divisor. Nothing where bytes would be added.
+// out[i] = (sources[0][i] (op) sources[1][i] (op) ...) / divisor. Nothing where obstacle_to() names one.
 struct Sources {
   const void* const* data;
   int count;  // at least 1

@@ -74,6 +74,13 @@ struct Min {
   }
 };
 
+struct Or {
+  template <typename Sum>
+  static Sum apply(Sum a, Sum b) {
+    return a | b;
+  }
+};
+
 // Averages exist of sums only; for any other reduction the divisor is 1.
 template <typename Op>
 constexpr bool kDivides = std::is_same_v<Op, Add>;
@@ -277,6 +284,9 @@ ReduceKernel kernel_of(Reduction reduction) {
       return reduce_kernel<T, Max>;
     case Reduction::min:
       return reduce_kernel<T, Min>;
+    case Reduction::bitwise_or:
+      if constexpr (std::is_integral_v<T>) return reduce_kernel<T, Or>;
+      return nullptr;
   }
   return nullptr;
 }

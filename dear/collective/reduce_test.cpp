@@ -17,8 +17,10 @@ namespace dear::collective::reduce_test {
 namespace {
 
 template <typename T>
-using BitsOf = std::conditional_t<sizeof(T) == 2, std::uint16_t,
-                                  std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
+using BitsOf =
+    std::conditional_t<sizeof(T) == 1, std::uint8_t,
+                       std::conditional_t<sizeof(T) == 2, std::uint16_t,
+                                          std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>>;
 
 template <typename T>
 bool is_nan(T value) {
@@ -139,6 +141,13 @@ TEST(Reduce, GivesTheSameBitsOnEveryProcessor) {
       }
     }
   }
+  for (const int sources : {1, 3, 5, 9}) {
+    for (const std::int64_t count : {1, 31, 32, 4103}) {
+      expect_kernels_agree<std::uint8_t>(DType::u8, Reduction::bitwise_or, sources, count);
+      expect_kernels_agree<std::int32_t>(DType::i32, Reduction::bitwise_or, sources, count);
+      expect_kernels_agree<std::int64_t>(DType::i64, Reduction::bitwise_or, sources, count);
+    }
+  }
 }
 
 TEST(Reduce, ComparesBytesAndDoesNotAddThem) {
@@ -147,6 +156,17 @@ TEST(Reduce, ComparesBytesAndDoesNotAddThem) {
   EXPECT_EQ(reduced<std::uint8_t>(DType::u8, Reduction::min, {{1, 200}, {2, 100}}),
             (std::vector<std::uint8_t>{1, 100}));
   EXPECT_THROW(reduced<std::uint8_t>(DType::u8, Reduction::sum, {{1}, {2}}), ConfigError);
+}
+
+TEST(Reduce, CombinesTheBitsOfIntegers) {
+  EXPECT_EQ(reduced<std::uint8_t>(DType::u8, Reduction::bitwise_or, {{1, 128}, {2, 128}, {1, 64}}),
+            (std::vector<std::uint8_t>{3, 192}));
+  constexpr auto kLeast = std::numeric_limits<std::int32_t>::min();
+  EXPECT_EQ(reduced<std::int32_t>(DType::i32, Reduction::bitwise_or, {{kLeast, -2}, {5, 1}}),
+            (std::vector<std::int32_t>{kLeast + 5, -1}));
+  EXPECT_EQ(reduced<std::int64_t>(DType::i64, Reduction::bitwise_or, {{std::int64_t{1} << 62}, {1}}),
+            (std::vector<std::int64_t>{(std::int64_t{1} << 62) + 1}));
+  EXPECT_THROW(reduced<float>(DType::f32, Reduction::bitwise_or, {{1}, {2}}), ConfigError);
 }
 
 }  // namespace

@@ -59,9 +59,9 @@ void validate(const Request& request, int ranks) {
         describe(request) +
         ": all ranks share this buffer, and only an all-gather takes it: use one of allocate() for the rest");
   }
-  if (reduces(request.collective) && request.view.dtype == DType::u8 &&
-      (request.reduction == Reduction::sum || request.reduction == Reduction::average)) {
-    throw ConfigError(describe(request) + ": bytes are moved and compared, never added; use int32 to count");
+  if (reduces(request.collective)) {
+    const std::string_view obstacle = obstacle_to(request.view.dtype, request.reduction);
+    if (!obstacle.empty()) throw ConfigError(fmt::format("{}: {}", describe(request), obstacle));
   }
   if (request.collective == Collective::broadcast && (request.root < 0 || request.root >= ranks)) {
     throw ConfigError(fmt::format("{}: there is no such root among {} ranks", describe(request), ranks));

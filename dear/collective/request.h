@@ -29,8 +29,9 @@ struct Request {
 };
 
 // Throws a ConfigError when no rank of a group of `ranks` could run the request: a view outside its buffer or
-// not on a multiple of its element size, an unknown root, a sum of bytes, blocks that do not come out even,
-// an output over the input, or anything but an all-gather of a shared buffer.
+// not on a multiple of its element size, an unknown root, a reduction that elements of its type have not
+// (obstacle_to()), blocks that do not come out even, an output over the input, or anything but an all-gather
+// of a shared buffer.
 void validate(const Request& request, int ranks);
 
 // Describes a request for messages: "reduce-scatter of 1000 fp32, sum (label 3)".

@@ -62,6 +62,18 @@ TEST_F(Validate, RefusesUnknownRootsAndSumsOfBytes) {
   EXPECT_THAT(complaint(all_reduce(0, 1, DType::u8)), HasSubstr("bytes are moved"));
 }
 
+TEST_F(Validate, CombinesBitsOfIntegersOnly) {
+  const auto bits_of = [&](DType dtype) {
+    Request request = all_reduce(0, 1, dtype);
+    request.reduction = Reduction::bitwise_or;
+    return request;
+  };
+  for (const DType dtype : {DType::u8, DType::i32, DType::i64}) EXPECT_EQ(complaint(bits_of(dtype)), "none");
+  for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
+    EXPECT_THAT(complaint(bits_of(dtype)), HasSubstr("bitwise or: the bits of floating-point"));
+  }
+}
+
 TEST_F(Validate, RefusesAllToAllThatDoesNotComeOutEven) {
   const View four{.buffer = buffer(), .count = 4};
   const View behind{.buffer = buffer(), .offset_bytes = 16, .count = 4};

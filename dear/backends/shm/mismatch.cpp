@@ -13,12 +13,12 @@ namespace {
 
 // Fields of the first word of a packed summary. The highest bit of that word is set.
 constexpr collective::BitField kCount = {0, 20};
-constexpr collective::BitField kLabel = {20, 20};    // plus 1, so that none is 0
-constexpr collective::BitField kSequence = {40, 8};  // its last bits
-constexpr collective::BitField kRoot = {48, 7};
-constexpr collective::BitField kOperation = {55, 3};
-constexpr collective::BitField kDType = {58, 3};
-constexpr collective::BitField kReduction = {61, 2};
+constexpr collective::BitField kLabel = {20, 19};    // plus 1, so that none is 0
+constexpr collective::BitField kSequence = {39, 8};  // its last bits
+constexpr collective::BitField kRoot = {47, 7};
+constexpr collective::BitField kOperation = {54, 3};
+constexpr collective::BitField kDType = {57, 3};
+constexpr collective::BitField kReduction = {60, 3};
 constexpr std::uint64_t kThere = std::uint64_t{1} << 63;
 // Fields of the second word.
 constexpr collective::BitField kBuffer = {0, 24};

@@ -162,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Change{"Count", [](RequestSummary& a) { a.heading.count = 1 << 20; }},
         Change{"NegativeCount", [](RequestSummary& a) { a.heading.count = -1; }},
-        Change{"Label", [](RequestSummary& a) { a.heading.label = (1 << 20) - 1; }},
+        Change{"Label", [](RequestSummary& a) { a.heading.label = (1 << 19) - 1; }},
         Change{"Root", [](RequestSummary& a) { a.heading.root = 128; }},
         Change{"Buffer", [](RequestSummary& a) { a.buffer = 1 << 24; }},
         Change{"Offset", [](RequestSummary& a) { a.offset_bytes = std::int64_t{1} << 40; }},

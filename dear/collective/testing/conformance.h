@@ -21,7 +21,8 @@ enum class Order : std::uint8_t {
 struct ConformanceOptions {
   std::vector<DType> dtypes = {DType::f32, DType::f64, DType::f16, DType::bf16,
                                DType::i32, DType::i64, DType::u8};
-  std::vector<Reduction> reductions = {Reduction::sum, Reduction::average, Reduction::max, Reduction::min};
+  std::vector<Reduction> reductions = {Reduction::sum, Reduction::average, Reduction::max, Reduction::min,
+                                       Reduction::bitwise_or};
   // Beside 0, 1, P - 1, P and P + 1.
   std::vector<std::int64_t> counts = {17, 1000, 20'011};
   Order order = Order::ranks;

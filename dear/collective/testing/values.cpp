@@ -64,10 +64,12 @@ double expected(DType dtype, Reduction reduction, int ranks, std::int64_t i) {
   double sum = 0;
   double largest = value_of(0, i);
   double smallest = largest;
+  std::int64_t bits = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     sum += value_of(rank, i);
     largest = std::max(largest, value_of(rank, i));
     smallest = std::min(smallest, value_of(rank, i));
+    bits |= static_cast<std::int64_t>(value_of(rank, i));
   }
   switch (reduction) {
     case Reduction::sum:
@@ -76,6 +78,8 @@ double expected(DType dtype, Reduction reduction, int ranks, std::int64_t i) {
       return largest;
     case Reduction::min:
       return smallest;
+    case Reduction::bitwise_or:
+      return static_cast<double>(bits);
     case Reduction::average:
       break;
   }

@@ -1,6 +1,7 @@
 #include "dear/transport/gloo/binding.h"
 
 #include <algorithm>
+#include <functional>
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
@@ -13,6 +14,7 @@
 #include <gloo/transport/tcp/device.h>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -120,6 +122,14 @@ void with_type(DType dtype, const Do& action) {
   }
 }
 
+// Gloo has none.
+template <typename T>
+void combine_bits(void* out, const void* a, const void* b, std::size_t count) {
+  const auto* one = static_cast<const T*>(a);
+  const auto* other = static_cast<const T*>(b);
+  std::transform(one, one + count, other, static_cast<T*>(out), std::bit_or<>());
+}
+
 template <typename T>
 ::gloo::AllreduceOptions::Func function_of(Reduction reduction) {
   switch (reduction) {
@@ -129,6 +139,9 @@ template <typename T>
       return static_cast<void (*)(void*, const void*, const void*, std::size_t)>(&::gloo::max<T>);
     case Reduction::min:
       return static_cast<void (*)(void*, const void*, const void*, std::size_t)>(&::gloo::min<T>);
+    case Reduction::bitwise_or:
+      if constexpr (std::is_integral_v<T>) return &combine_bits<T>;
+      throw std::runtime_error("only the bits of integers are combined");
     case Reduction::average:
       break;
   }

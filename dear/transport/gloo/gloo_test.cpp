@@ -109,6 +109,11 @@ TEST(GlooMesh, HasCollectivesOfItsOwn) {
     gloo->broadcast(told.data(), 4, DType::f64, 2);
     EXPECT_THAT(told, Each(2.0));
     EXPECT_THROW(gloo->all_reduce(told.data(), 4, DType::f64, Reduction::average), std::runtime_error);
+    EXPECT_THROW(gloo->all_reduce(told.data(), 4, DType::f64, Reduction::bitwise_or), std::runtime_error);
+
+    std::vector<std::int32_t> bits(4, 1 << rank);
+    gloo->all_reduce(bits.data(), 4, DType::i32, Reduction::bitwise_or);
+    EXPECT_THAT(bits, Each(7));
     gloo->barrier();
   });
   EXPECT_THAT(reports, Each("ok"));

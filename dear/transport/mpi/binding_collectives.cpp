@@ -20,6 +20,7 @@ struct Type {
   MPI_Datatype type = MPI_BYTE;
   int per_element = 1;  // of `type`
   bool can_be_reduced = true;
+  bool has_bits = false;  // that can be combined
 };
 
 Type type_of(std::int32_t dtype) {
@@ -29,11 +30,11 @@ Type type_of(std::int32_t dtype) {
     case DType::f64:
       return {.type = MPI_DOUBLE};
     case DType::i32:
-      return {.type = MPI_INT32_T};
+      return {.type = MPI_INT32_T, .has_bits = true};
     case DType::i64:
-      return {.type = MPI_INT64_T};
+      return {.type = MPI_INT64_T, .has_bits = true};
     case DType::u8:
-      return {.type = MPI_UINT8_T};
+      return {.type = MPI_UINT8_T, .has_bits = true};
     case DType::f16:
     case DType::bf16:
       break;
@@ -47,6 +48,8 @@ MPI_Op operator_of(std::int32_t reduction) {
       return MPI_MAX;
     case Reduction::min:
       return MPI_MIN;
+    case Reduction::bitwise_or:
+      return MPI_BOR;
     case Reduction::sum:
     case Reduction::average:
       break;
@@ -106,8 +109,12 @@ int has_collective(const MpiCall* call) {
   if (static_cast<std::int64_t>(call->count) * type.per_element > INT_MAX) {
     return 0;
   }
-  const bool averages = static_cast<Reduction>(call->reduction) == Reduction::average;
-  return !reduces(static_cast<Collective>(call->collective)) || (type.can_be_reduced && !averages) ? 1 : 0;
+  if (!reduces(static_cast<Collective>(call->collective))) {
+    return 1;
+  }
+  const auto reduction = static_cast<Reduction>(call->reduction);
+  const bool possible = reduction == Reduction::bitwise_or ? type.has_bits : reduction != Reduction::average;
+  return type.can_be_reduced && possible ? 1 : 0;
 }
 
 int begin_collective(const MpiCall* call) { return issue(*call, &pending); }

@@ -25,7 +25,7 @@ struct MpiCollective {
   std::byte* output = nullptr;  // one block, optional; for all_to_all `count` elements, required
   std::int64_t count = 0;
   DType dtype = DType::f32;
-  Reduction reduction = Reduction::sum;  // sum, max, min
+  Reduction reduction = Reduction::sum;  // all but average
   int root = 0;
 };
 

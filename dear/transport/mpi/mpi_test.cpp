@@ -133,6 +133,15 @@ TEST_F(MpiTest, CarriesMpisOwnCollectives) {
     carry({.collective = Collective::all_reduce, .data = bytes, .count = count, .reduction = Reduction::max});
     EXPECT_EQ(data, std::vector<float>(static_cast<std::size_t>(count), sum));
 
+    std::vector<std::int64_t> bits(static_cast<std::size_t>(count), std::int64_t{1} << rank());
+    carry({.collective = Collective::all_reduce,
+           .data = reinterpret_cast<std::byte*>(bits.data()),
+           .count = count,
+           .dtype = DType::i64,
+           .reduction = Reduction::bitwise_or});
+    EXPECT_EQ(bits,
+              std::vector<std::int64_t>(static_cast<std::size_t>(count), (std::int64_t{1} << size()) - 1));
+
     std::vector<std::int64_t> numbers(static_cast<std::size_t>(count), rank());
     std::vector<std::int64_t> received(numbers.size(), -1);
     carry({.collective = Collective::all_to_all,
@@ -157,6 +166,8 @@ TEST_F(MpiTest, SaysWhatMpiDoesNotHave) {
   EXPECT_FALSE(mpi->supports({.collective = Collective::all_reduce, .count = 8, .dtype = DType::f16}));
   EXPECT_FALSE(
       mpi->supports({.collective = Collective::reduce_scatter, .count = 8, .reduction = Reduction::average}));
+  EXPECT_FALSE(
+      mpi->supports({.collective = Collective::all_reduce, .count = 8, .reduction = Reduction::bitwise_or}));
   EXPECT_TRUE(mpi->supports({.collective = Collective::all_gather, .count = 8, .dtype = DType::bf16}));
   EXPECT_THROW(mpi->run({.collective = Collective::all_reduce, .count = 8, .dtype = DType::f16}, in_a_test,
                         patience()),
