@@ -16,6 +16,12 @@ struct Collected {
 // collect() looks at so many values at a time, and stops where they might not fit any more.
 constexpr std::int64_t kCollectedTogether = 32;
 
+// Of a matrix M of so many rows and columns, row by row, and its factors P (rows x rank) and Q (columns x
+// rank), column by column.
+struct Factored {
+  std::int64_t rows, columns, rank;
+};
+
 struct Kernels {
   // Appends the elements of order at least `floor`, from `begin` on and in their order, to `to`.
   // Returns where it stopped: at `end`, or where less than kCollectedTogether would fit.
@@ -32,6 +38,12 @@ struct Kernels {
     void (*subtract)(const std::uint16_t* from, std::int64_t count, float* values);
   };
   Narrow f16, bf16;
+
+  // P = M Q;  Q = M^T P;  M = P Q^T;  M -= P Q^T.
+  void (*multiply)(const Factored& size, const float* m, const float* q, float* p);
+  void (*multiply_transposed)(const Factored& size, const float* m, const float* p, float* q);
+  void (*product)(const Factored& size, const float* p, const float* q, float* m);
+  void (*subtract_product)(const Factored& size, const float* p, const float* q, float* m);
 };
 
 const Kernels& baseline_kernels();

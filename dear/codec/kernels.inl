@@ -161,11 +161,108 @@ constexpr Kernels::Narrow conversion_of() {
           .subtract = Conversion<Narrow>::subtract};
 }
 
+// Vectors of a factor that are worked on together: more would not fit into the registers.
+constexpr int kTogether = 4;
+
+// The scalar products of a row of M with `kCount` columns of Q, in eight partial sums.
+template <int kCount>
+void row_times(const float* row, std::int64_t columns, const float* q, float* p, std::int64_t rows) {
+  EightFloats sums[kCount] = {};
+  std::int64_t i = 0;
+  for (; i + 8 <= columns; i += 8) {
+    EightFloats of_row, of_q;
+    std::memcpy(&of_row, row + i, sizeof of_row);
+    for (int j = 0; j < kCount; ++j) {
+      std::memcpy(&of_q, q + j * columns + i, sizeof of_q);
+      sums[j] += of_row * of_q;
+    }
+  }
+  for (int j = 0; j < kCount; ++j) {
+    float partial[8];
+    std::memcpy(partial, &sums[j], sizeof partial);
+    for (std::int64_t rest = i; rest < columns; ++rest) partial[rest - i] += row[rest] * q[j * columns + rest];
+    for (int distance = 4; distance > 0; distance /= 2) {
+      for (int place = 0; place < distance; ++place) partial[place] += partial[place + distance];
+    }
+    p[j * rows] = partial[0];
+  }
+}
+
+void multiply(const Factored& size, const float* m, const float* q, float* p) {
+  for (std::int64_t row = 0; row < size.rows; ++row) {
+    const float* of_row = m + row * size.columns;
+    std::int64_t j = 0;
+    for (; j + kTogether <= size.rank; j += kTogether) {
+      row_times<kTogether>(of_row, size.columns, q + j * size.columns, p + j * size.rows + row, size.rows);
+    }
+    for (; j < size.rank; ++j) {
+      row_times<1>(of_row, size.columns, q + j * size.columns, p + j * size.rows + row, size.rows);
+    }
+  }
+}
+
+// So many columns of M at a time that those of Q stay in the first-level cache from row to row.
+constexpr std::int64_t kColumns = 1024;
+
+void multiply_transposed(const Factored& size, const float* m, const float* p, float* q) {
+  for (std::int64_t i = 0; i < size.rank * size.columns; ++i) q[i] = 0;
+  for (std::int64_t begin = 0; begin < size.columns; begin += kColumns) {
+    const std::int64_t count = size.columns - begin < kColumns ? size.columns - begin : kColumns;
+    std::int64_t row = 0;
+    for (; row + kTogether <= size.rows; row += kTogether) {
+      const float* a = m + row * size.columns + begin;
+      const float* b = a + size.columns;
+      const float* c = b + size.columns;
+      const float* d = c + size.columns;
+      for (std::int64_t j = 0; j < size.rank; ++j) {
+        const float* by = p + j * size.rows + row;
+        const float by_a = by[0], by_b = by[1], by_c = by[2], by_d = by[3];
+        float* __restrict to = q + j * size.columns + begin;
+        for (std::int64_t i = 0; i < count; ++i) {
+          to[i] += (by_a * a[i] + by_b * b[i]) + (by_c * c[i] + by_d * d[i]);
+        }
+      }
+    }
+    for (; row < size.rows; ++row) {
+      const float* a = m + row * size.columns + begin;
+      for (std::int64_t j = 0; j < size.rank; ++j) {
+        const float by_a = p[j * size.rows + row];
+        float* __restrict to = q + j * size.columns + begin;
+        for (std::int64_t i = 0; i < count; ++i) to[i] += by_a * a[i];
+      }
+    }
+  }
+}
+
+template <bool kSubtract>
+void product(const Factored& size, const float* p, const float* q, float* m) {
+  for (std::int64_t row = 0; row < size.rows; ++row) {
+    float* __restrict to = m + row * size.columns;
+    const float* by = p + row;
+    float sum[kColumns];
+    for (std::int64_t begin = 0; begin < size.columns; begin += kColumns) {
+      const std::int64_t count = size.columns - begin < kColumns ? size.columns - begin : kColumns;
+      const float* a = q + begin;
+      for (std::int64_t i = 0; i < count; ++i) sum[i] = by[0] * a[i];
+      for (std::int64_t j = 1; j < size.rank; ++j) {
+        const float by_j = by[j * size.rows];
+        const float* of_j = a + j * size.columns;
+        for (std::int64_t i = 0; i < count; ++i) sum[i] += by_j * of_j[i];
+      }
+      for (std::int64_t i = 0; i < count; ++i) to[begin + i] = kSubtract ? to[begin + i] - sum[i] : sum[i];
+    }
+  }
+}
+
 constexpr Kernels kernels_of_this_source() {
   return {.collect = collect,
           .sum_of_squares = sum_of_squares,
           .f16 = conversion_of<Half>(),
-          .bf16 = conversion_of<BFloat16>()};
+          .bf16 = conversion_of<BFloat16>(),
+          .multiply = multiply,
+          .multiply_transposed = multiply_transposed,
+          .product = product<false>,
+          .subtract_product = product<true>};
 }
 
 }  // namespace
