@@ -1,0 +1,172 @@
+// bench_codec_speed [MIB] [ROUNDS]: the time of encoding and decoding a buffer of gradients (64 MiB) in one
+// thread beside that of one memcpy of the buffer, in turns; medians, and their ratios. Each codec works on
+// one segment, keeps 1 % of it where it keeps a part, and decodes into a buffer that is zero. Each result is
+// verified: what was decoded is what the definition of the scheme says.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "dear/base/half.h"
+#include "dear/codec/codec.h"
+
+namespace {
+
+using dear::Compression;
+using dear::Scheme;
+using dear::codec::Gatherable;
+using dear::codec::Reducible;
+using Values = std::vector<float>;
+
+// One of the things whose times are compared.
+struct Rival {
+  std::string name;
+  std::function<void(const Values& gradients, Values& decoded, std::int64_t step)> encode_and_decode;
+  std::function<bool(const Values& gradients, const Values& decoded)> right;
+  std::vector<double> seconds{};
+};
+
+Rival memcpy_rival() {
+  return {.name = "memcpy",
+          .encode_and_decode =
+              [](const Values& from, Values& to, std::int64_t) {
+                std::memcpy(to.data(), from.data(), from.size() * sizeof(float));
+              },
+          .right = [](const Values& from, const Values& to) { return from == to; }};
+}
+
+std::int64_t kept(std::size_t elements, double ratio) {
+  return std::max<std::int64_t>(1,
+                                static_cast<std::int64_t>(std::floor(ratio * static_cast<double>(elements))));
+}
+
+// So many coordinates arrived as they were, and nothing else did.
+bool sparse(const Values& gradients, const Values& decoded, std::int64_t count) {
+  std::int64_t found = 0;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (decoded[i] != 0 && decoded[i] != gradients[i]) return false;
+    found += static_cast<std::int64_t>(decoded[i] != 0);
+  }
+  return found == count;
+}
+
+// No coordinate that stayed is larger than one that arrived.
+bool largest(const Values& gradients, const Values& decoded) {
+  float stayed = 0, arrived = INFINITY;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    float& bound = decoded[i] != 0 ? arrived : stayed;
+    bound =
+        decoded[i] != 0 ? std::min(bound, std::abs(gradients[i])) : std::max(bound, std::abs(gradients[i]));
+  }
+  return stayed <= arrived;
+}
+
+struct Made {
+  std::unique_ptr<Reducible> reducible;
+  std::unique_ptr<Gatherable> gatherable;
+  std::vector<std::byte> payload;
+};
+
+Rival codec_rival(const std::string& text, std::size_t elements,
+                  const std::function<bool(const Values&, const Values&)>& right) {
+  const Compression compression = Compression::parse(text);
+  const std::vector<dear::codec::Segment> segments = {
+      {.range = {0, static_cast<std::int64_t>(elements)}, .key = 1}};
+  const auto made = std::make_shared<Made>();
+  if (compression.gathers()) {
+    made->gatherable = dear::codec::make_gatherable(compression, segments, 0);
+    made->payload.resize(static_cast<std::size_t>(made->gatherable->most_bytes()));
+  } else {
+    made->reducible = dear::codec::make_reducible(compression, segments);
+    made->payload.resize(
+        static_cast<std::size_t>(made->reducible->most_elements() * dear::size_of(made->reducible->dtype())));
+  }
+  return {.name = text,
+          .encode_and_decode =
+              [made](const Values& gradients, Values& decoded, std::int64_t step) {
+                if (made->gatherable) {
+                  made->gatherable->encode(gradients, step, made->payload.data());
+                  made->gatherable->add(made->payload.data(), step, 1, decoded);
+                } else {
+                  made->reducible->encode(gradients, step, made->payload.data());
+                  made->reducible->decode(made->payload.data(), step, decoded);
+                }
+              },
+          .right = right};
+}
+
+double median(std::vector<double> times) {
+  std::nth_element(times.begin(), times.begin() + std::ssize(times) / 2, times.end());
+  return times[times.size() / 2];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::size_t elements =
+      static_cast<std::size_t>(argc > 1 ? std::atoll(argv[1]) : 64) * (1 << 20) / sizeof(float);
+  const int rounds = argc > 2 ? std::atoi(argv[2]) : 15;
+  Values gradients(elements);
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  for (float& value : gradients) {
+    do value = normal(random);
+    while (value == 0);
+  }
+  const std::int64_t count = kept(elements, 0.01);
+  const auto some = [count](const Values& from, const Values& to) { return sparse(from, to, count); };
+  const auto most = [count](const Values& from, const Values& to) {
+    return sparse(from, to, count) && largest(from, to);
+  };
+  const auto rounded = [](auto narrow) {
+    return [narrow](const Values& from, const Values& to) {
+      return std::equal(from.begin(), from.end(), to.begin(),
+                        [narrow](float a, float b) { return dear::widen(narrow(a)) == b; });
+    };
+  };
+  std::vector<Rival> rivals = {memcpy_rival(),
+                               codec_rival("random-block:0.01", elements, some),
+                               codec_rival("random-block:0.01,own", elements, some),
+                               codec_rival("random-k:0.01", elements, some),
+                               codec_rival("random-k:0.01,own", elements, some),
+                               codec_rival("block-top-k:0.01", elements, some),
+                               codec_rival("top-k:0.01", elements, most),
+                               codec_rival("fp16", elements, rounded(dear::narrow_to_half)),
+                               codec_rival("bf16", elements, rounded(dear::narrow_to_bfloat16))};
+
+  std::vector<Values> decoded(rivals.size(), Values(elements));
+  bool right = true;
+  for (int round = 0; round <= rounds; ++round) {
+    for (std::size_t i = 0; i < rivals.size(); ++i) {
+      Rival& rival = rivals[i];
+      const auto begin = std::chrono::steady_clock::now();
+      rival.encode_and_decode(gradients, decoded[i], round);
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+      if (round > 0) {  // the first one makes room
+        rival.seconds.push_back(took.count());
+      }
+      if (!rival.right(gradients, decoded[i])) {
+        fmt::print("WRONG: {}\n", rival.name);
+        right = false;
+      }
+      std::fill(decoded[i].begin(), decoded[i].end(), 0.0F);
+    }
+  }
+  const double memcpy_seconds = median(rivals.front().seconds);
+  fmt::print("{:<24} {:>10} {:>8}   {} MiB, medians of {} rounds\n", "encode + decode", "ms", "memcpys",
+             elements * sizeof(float) >> 20, rounds);
+  for (const Rival& rival : rivals) {
+    fmt::print("{:<24} {:>10.3f} {:>8.3f}\n", rival.name, median(rival.seconds) * 1e3,
+               median(rival.seconds) / memcpy_seconds);
+  }
+  return right ? EXIT_SUCCESS : EXIT_FAILURE;
+}
