@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/base/rounds_in_test.h"
 
 namespace dear::compression_test {
 namespace {
@@ -262,7 +263,7 @@ Compression any_valid(std::mt19937_64& random) {
 TEST(Compression, ComesBackFromItsText) {
   std::mt19937_64 random(1);
   std::vector<int> schemes_seen(8);
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < testing::rounds(1000); ++i) {
     const Compression compression = any_valid(random);
     EXPECT_EQ(Compression::parse(compression.text()), compression) << compression.text();
     EXPECT_EQ(Compression::parse(compression.text()).text(), compression.text());

@@ -5,12 +5,14 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <type_traits>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/codec/codec.h"
 
 namespace dear::codec::feedback_test {
 namespace {
@@ -166,6 +168,58 @@ TEST(Feedback, LosesNothingOfWhatItWasGiven) {
     norm += std::pow(given[i], 2);
   }
   EXPECT_LT(std::sqrt(difference), 1e-6 * std::sqrt(norm));
+}
+
+// Takes a step with a codec, and returns what travelled; momentum must be 0 there afterwards, where it is
+// masked.
+template <class Codec>
+Floats take_step_of(Codec& codec, Feedback& feedback, std::int64_t step, Floats values) {
+  std::vector<std::byte> payload(1 << 15);
+  feedback.prepare(values, {});
+  codec.encode(values, step, payload.data());
+  Floats travelled(values.size());
+  if constexpr (std::is_same_v<Codec, Gatherable>) {
+    codec.add(payload.data(), step, 1, travelled);
+  } else {
+    codec.decode(payload.data(), step, travelled);
+  }
+  codec.take_out(payload.data(), step, values);
+  feedback.keep(values, [&](std::span<float> momentum) {
+    codec.take_out(payload.data(), step, momentum);
+    for (std::size_t i = 0; i < momentum.size(); ++i) {
+      EXPECT_TRUE(travelled[i] == 0 || momentum[i] == 0);
+    }
+  });
+  return travelled;
+}
+
+TEST(Feedback, LosesNothingWithAnyCodec) {
+  constexpr std::size_t kSize = 600;
+  for (const std::string text :
+       {"random-k:0.1", "random-block:0.1", "random-k:0.1,own", "random-block:0.1,own", "top-k:0.1,warmup=9",
+        "block-top-k:0.1", "fp16", "bf16", "top-k:0.1,momentum=0.5,correction",
+        "random-k:0.1,momentum=0.5,correction"}) {
+    SCOPED_TRACE(text);
+    const auto form = Compression::parse(text + ",ef");
+    const std::vector<Segment> segments{{.range = {0, 250}, .key = 1}, {.range = {250, 600}, .key = 2}};
+    const auto reducible = form.gathers() ? nullptr : make_reducible(form, segments);
+    const auto gatherable = form.gathers() ? make_gatherable(form, segments, 0) : nullptr;
+    std::mt19937_64 random(5);
+    Feedback feedback(form, kSize);
+    std::vector<double> given(kSize);
+    std::vector<double> sent(kSize);
+    for (int step = 0; step < 20; ++step) {
+      const Floats gradients = any_floats(random, kSize);
+      const Floats travelled = form.gathers() ? take_step_of(*gatherable, feedback, step, gradients)
+                                              : take_step_of(*reducible, feedback, step, gradients);
+      for (std::size_t i = 0; i < kSize; ++i) given[i] += gradients[i];
+      for (std::size_t i = 0; i < kSize; ++i) sent[i] += travelled[i];
+    }
+    if (form.correction) continue;  // momentum is given besides gradients
+    for (std::size_t i = 0; i < kSize; ++i) {
+      ASSERT_NEAR(sent[i] + feedback.residual({0, kSize})[i], given[i], 1e-4) << i;
+    }
+  }
 }
 
 TEST(Feedback, MovesByRangeToOtherBuckets) {
