@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+// The header of a sketch's index. It travels with the index by bitwise or, so that afterwards every rank
+// knows what each rank met.
+namespace dear::codec {
+
+// Words of the header, a multiple of 64 bytes.
+std::int64_t index_header_words(int ranks);
+
+// What a rank met in its values.
+struct Met {
+  bool not_finite = false;         // NaN or infinity
+  bool overflow = false;           // a value beyond fixed point at the scale in use
+  std::uint32_t largest_bits = 0;  // of the largest magnitude; see ScanKernel
+};
+
+// Writes the header, all of it.
+void write_header(std::span<std::uint64_t> index, int ranks, int rank, const Met& met);
+
+// What all ranks met.
+struct IndexHeader {
+  static constexpr int kNoExponent = std::numeric_limits<int>::min();
+  std::vector<int> not_finite;  // ranks that met NaN or infinity
+  std::vector<int> overflow;    // ranks whose values went beyond fixed point
+  int exponent = kNoExponent;   // all magnitudes are below 2^exponent; kNoExponent: all are zero
+  // Whether the rows add up to the sum; otherwise every rank goes dense.
+  [[nodiscard]] bool usable() const { return not_finite.empty() && overflow.empty(); }
+};
+IndexHeader read_header(std::span<const std::uint64_t> index, int ranks);
+
+}  // namespace dear::codec
