@@ -37,7 +37,8 @@ class Reducible {
   [[nodiscard]] virtual std::int64_t elements(std::int64_t step) const = 0;
   [[nodiscard]] virtual std::int64_t most_elements() const = 0;
   virtual void encode(std::span<const float> values, std::int64_t step, std::byte* payload) = 0;
-  // Writes what the payload carries into `values`, which is zero at the segments before.
+  // Writes what the payload carries into `values`, which is zero at the segments before. Only here are values
+  // scaled where the scheme is unbiased, so that payloads add up exactly where the values do.
   virtual void decode(const std::byte* payload, std::int64_t step, std::span<float> values) = 0;
   // Takes out of `values` what encode() put into `payload`: coordinates that travelled become zero, or what
   // rounding left of them.
@@ -55,7 +56,7 @@ class Gatherable {
   // Adds `scale` times what one rank's payload carries to `values`. MismatchError, and `values` changed in
   // part, for a payload that names coordinates outside of its segment: it is another rank's.
   virtual void add(const std::byte* payload, std::int64_t step, float scale, std::span<float> values) = 0;
-  // Zeroes in `values` the coordinates that a payload of this rank carries.
+  // Zeroes in `values` the coordinates that a payload of this rank carries. MismatchError likewise.
   virtual void take_out(const std::byte* payload, std::int64_t step, std::span<float> values) = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "dear/codec/draw.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 
@@ -34,21 +35,47 @@ void SubsetDraw::draw(Draw random, std::int64_t elements, std::span<std::uint32_
   const bool rest = subset.size() > limit / 2;
   const std::uint64_t count = rest ? limit - subset.size() : subset.size();
   const std::uint32_t unfair = Draw::unfair(limit);
-  for (std::uint64_t distinct = 0; distinct < count;) {
-    const std::uint32_t number = random.below(limit, unfair);
+  std::uint64_t distinct = 0;
+  const auto insert = [&](std::uint32_t number) {
     std::uint64_t& word = drawn_[number / 64];
     distinct += 1 - ((word >> (number % 64)) & 1);
     word |= std::uint64_t{1} << (number % 64);
-  }
-  const std::uint64_t flip = rest ? ~std::uint64_t{0} : 0;
-  std::uint32_t* out = subset.data();
-  for (std::size_t i = 0; i < words; ++i) {
-    std::uint64_t word = drawn_[i] ^ flip;
-    drawn_[i] = 0;
-    if (i == words - 1 && limit % 64 != 0) {
-      word &= (std::uint64_t{1} << (limit % 64)) - 1;
+  };
+  // As long as all of so many numbers are needed, their bits are fetched from memory together.
+  std::array<std::uint32_t, 32> numbers{};
+  while (distinct + numbers.size() <= count) {
+    for (std::uint32_t& number : numbers) {
+      number = random.below(limit, unfair);
+      __builtin_prefetch(&drawn_[number / 64], 1);
     }
-    for (; word != 0; word &= word - 1) {
+    for (const std::uint32_t number : numbers) insert(number);
+  }
+  while (distinct < count) insert(random.below(limit, unfair));
+  list(words, rest ? ~std::uint64_t{0} : 0, subset);
+  std::fill_n(drawn_.begin(), words, 0);
+}
+
+// Words mostly have no bit or one, in no order that a processor could foresee. So the first two of each word
+// are written without asking whether they are there, as far as there is room.
+void SubsetDraw::list(std::size_t words, std::uint64_t flip, std::span<std::uint32_t> subset) const {
+  constexpr std::uint64_t kLast = std::uint64_t{1} << 63;
+  std::uint32_t* out = subset.data();
+  const std::uint32_t* end = out + subset.size();
+  std::size_t i = 0;
+  for (; i < words && end - out >= 2; ++i) {
+    const auto base = static_cast<std::uint32_t>(i * 64);
+    const std::uint64_t first = drawn_[i] ^ flip;
+    const std::uint64_t second = first & (first - 1);
+    *out = base + static_cast<std::uint32_t>(std::countr_zero(first | kLast));
+    out += static_cast<int>(first != 0);
+    *out = base + static_cast<std::uint32_t>(std::countr_zero(second | kLast));
+    out += static_cast<int>(second != 0);
+    for (std::uint64_t word = second & (second - 1); word != 0 && out != end; word &= word - 1) {
+      *out++ = base + static_cast<std::uint32_t>(std::countr_zero(word));
+    }
+  }
+  for (; out != end; ++i) {
+    for (std::uint64_t word = drawn_[i] ^ flip; word != 0 && out != end; word &= word - 1) {
       *out++ = static_cast<std::uint32_t>(i * 64) + static_cast<std::uint32_t>(std::countr_zero(word));
     }
   }

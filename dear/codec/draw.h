@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -54,6 +55,9 @@ class SubsetDraw {
   void draw(Draw random, std::int64_t elements, std::span<std::uint32_t> subset);
 
  private:
+  // Writes where the bits of the first words are, each compared with those of `flip`.
+  void list(std::size_t words, std::uint64_t flip, std::span<std::uint32_t> subset) const;
+
   std::vector<std::uint64_t> drawn_;  // zero between calls
 };
 

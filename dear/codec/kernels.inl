@@ -66,18 +66,29 @@ std::int64_t collect(const float* values, std::int64_t begin, std::int64_t end, 
   return at;
 }
 
-using EightFloats = float __attribute__((vector_size(32)));
-using EightDoubles = double __attribute__((vector_size(64)));
+// Numbers of one register. Longer vectors would be put together in memory.
+#if defined(__F16C__) && defined(__AVX2__)
+constexpr int kRegisterBytes = 32;
+#else
+constexpr int kRegisterBytes = 16;
+#endif
+using Floats = float __attribute__((vector_size(kRegisterBytes)));
+using Doubles = double __attribute__((vector_size(kRegisterBytes)));
+constexpr int kFloats = kRegisterBytes / 4;
+constexpr int kDoubles = kRegisterBytes / 8;
 
 double sum_of_squares(const float* values, std::int64_t count) {
-  EightDoubles sums[2] = {};
+  Doubles sums[16 / kDoubles] = {};
   std::int64_t i = 0;
   for (; i + 16 <= count; i += 16) {
-    for (int half = 0; half < 2; ++half) {
-      EightFloats narrow;
-      std::memcpy(&narrow, values + i + 8 * half, sizeof narrow);
-      const EightDoubles wide = __builtin_convertvector(narrow, EightDoubles);
-      sums[half] += wide * wide;
+    for (int part = 0; part < 16 / kDoubles; ++part) {
+#if defined(__F16C__) && defined(__AVX2__)
+      const Doubles wide = _mm256_cvtps_pd(_mm_loadu_ps(values + i + kDoubles * part));
+#else
+      const float* narrow = values + i + kDoubles * part;
+      const Doubles wide = {narrow[0], narrow[1]};
+#endif
+      sums[part] += wide * wide;
     }
   }
   double partial[16];
@@ -167,14 +178,16 @@ constexpr int kTogether = 4;
 // The scalar products of a row of M with `kCount` columns of Q, in eight partial sums.
 template <int kCount>
 void row_times(const float* row, std::int64_t columns, const float* q, float* p, std::int64_t rows) {
-  EightFloats sums[kCount] = {};
+  Floats sums[kCount][8 / kFloats] = {};
   std::int64_t i = 0;
   for (; i + 8 <= columns; i += 8) {
-    EightFloats of_row, of_q;
-    std::memcpy(&of_row, row + i, sizeof of_row);
-    for (int j = 0; j < kCount; ++j) {
-      std::memcpy(&of_q, q + j * columns + i, sizeof of_q);
-      sums[j] += of_row * of_q;
+    for (int part = 0; part < 8 / kFloats; ++part) {
+      Floats of_row, of_q;
+      std::memcpy(&of_row, row + i + kFloats * part, sizeof of_row);
+      for (int j = 0; j < kCount; ++j) {
+        std::memcpy(&of_q, q + j * columns + i + kFloats * part, sizeof of_q);
+        sums[j][part] += of_row * of_q;
+      }
     }
   }
   for (int j = 0; j < kCount; ++j) {

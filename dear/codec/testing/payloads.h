@@ -1,9 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <random>
 #include <span>
@@ -24,7 +24,7 @@ class Payload {
   template <class T>
   [[nodiscard]] std::vector<T> as() const {
     std::vector<T> elements((bytes_.size() - alignment_) / sizeof(T));
-    std::memcpy(elements.data(), data(), elements.size() * sizeof(T));
+    std::copy_n(data(), elements.size() * sizeof(T), reinterpret_cast<std::byte*>(elements.data()));
     return elements;
   }
 
@@ -81,8 +81,8 @@ inline std::vector<float> any_bits(std::size_t count, std::uint64_t seed) {
 
 // For comparisons that tell -0 from 0, and find a NaN equal to itself.
 inline std::vector<std::uint32_t> bits_of(std::span<const float> values) {
-  std::vector<std::uint32_t> bits(values.size());
-  std::memcpy(bits.data(), values.data(), values.size_bytes());
+  std::vector<std::uint32_t> bits;
+  for (const float value : values) bits.push_back(std::bit_cast<std::uint32_t>(value));
   return bits;
 }
 
