@@ -3,7 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/base/error.h"
 #include "dear/schedule/collective.h"
 #include "dear/schedule/policy/backward_times.h"
 
@@ -161,13 +166,50 @@ std::vector<Encoding> encodings_of(const Compression& compression, const Workloa
     encoding.parts = parts_of(compression, shares, times.ranks, sparsity);
     if (shares.dense > 0) encoding.parts.push_back({.bytes = shares.dense * kFloat});
     const auto bytes = static_cast<double>(shares.encoded * kFloat);
-    encoding.encode_seconds = {bytes * codec.encode_seconds_per_byte};
+    const auto seconds = [&](double per_byte) { return codec.step_seconds + bytes * per_byte; };
+    encoding.encode_seconds = {seconds(codec.encode_seconds_per_byte)};
     if (encoding.rounds() > 1)
-      encoding.encode_seconds.push_back(bytes * codec.second_encode_seconds_per_byte);
-    encoding.decode_seconds = bytes * codec.decode_seconds_per_byte;
+      encoding.encode_seconds.push_back(seconds(codec.second_encode_seconds_per_byte));
+    encoding.decode_seconds = seconds(codec.decode_seconds_per_byte);
   }
   place_gathers(encodings, workload, grouping, times);
   return encodings;
+}
+
+void validate(const Sparsity& sparsity) {
+  if (!(sparsity.union_density > 0 && sparsity.union_density <= 1))
+    throw ConfigError(
+        fmt::format("a union density of {} is not above 0 and at most 1: give the part of a gradient's "
+                    "elements that is not zero on one rank at least, as 0.05",
+                    sparsity.union_density));
+}
+
+CompressedSchedule make_compressed_schedule(const Policy& policy, const Workload& workload,
+                                            const Grouping& grouping, const cost::CollectiveTimes& times,
+                                            const CompressionModel& model) {
+  const auto& [compression, codec, sparsity] = model;
+  validate(compression);
+  validate(sparsity);
+  std::vector<Encoding> encodings = encodings_of(compression, workload, grouping, times, codec, sparsity);
+  const auto encoded =
+      std::count_if(encodings.begin(), encodings.end(), [](const Encoding& one) { return !one.dense(); });
+  if (encoded == 0)
+    throw ConfigError(
+        fmt::format("nothing of '{}' would travel as {}: compression is of tensors of fp32 with {} elements "
+                    "or more whose names do not match {}",
+                    workload.name, compression.text(), compression.dense_below,
+                    fmt::join(compression.dense_names, ", ")));
+  if (compression.scope == Scope::model && encoded > 1)
+    throw ConfigError(
+        fmt::format("{} is of the whole model, and {} buckets are to be encoded: use fusion all",
+                    compression.text(), encoded));
+  try {
+    return {.schedule = with_encodings(make_schedule(policy, workload, grouping, times), workload, grouping,
+                                       encodings),
+            .encodings = encodings};
+  } catch (const ScheduleError& error) {
+    throw ConfigError(error.what());  // what was asked for, not what was made
+  }
 }
 
 }  // namespace dear

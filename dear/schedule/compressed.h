@@ -2,26 +2,21 @@
 
 #include <vector>
 
+#include "dear/codec/codec_times.h"
 #include "dear/codec/compression.h"
 #include "dear/cost/collective_times.h"
 #include "dear/fusion/grouping.h"
 #include "dear/schedule/encoding.h"
+#include "dear/schedule/policy/policy.h"
 #include "dear/workload/workload.h"
 
 namespace dear {
-
-// How long a codec takes on one machine, as measured there: seconds for each byte of the gradients that it
-// encodes. For sketches: of their first and their second encoding.
-struct CodecTimes {
-  double encode_seconds_per_byte = 0;
-  double second_encode_seconds_per_byte = 0;
-  double decode_seconds_per_byte = 0;
-};
 
 // What is expected of gradients that a sketch carries.
 struct Sparsity {
   double union_density = 0.05;  // of the elements that are not zero on one rank at least
 };
+void validate(const Sparsity& sparsity);  // ConfigError for a density that is not above 0 and at most 1
 
 // How each bucket travels under a compression: payloads as codec/ makes them with the ratio after warm-up,
 // without the padding of shards; tensors that travel dense (Compression::leaves_dense) as one part. A bucket
@@ -41,5 +36,23 @@ std::vector<Encoding> encodings_of(const Compression& compression, const Workloa
 // factors would be no smaller travel dense under low_rank, and with them vectors.
 std::vector<bool> encoded_tensors(const Compression& compression, const Workload& workload,
                                   const Bucket& bucket, const std::vector<std::int64_t>& rows = {});
+
+// What a model of training knows of a compression.
+struct CompressionModel {
+  Compression compression;
+  CodecTimes codec{};
+  Sparsity sparsity{};
+};
+
+struct CompressedSchedule {
+  Schedule schedule;
+  std::vector<Encoding> encodings;  // by bucket
+};
+// The schedule of a policy whose gradients travel compressed. ConfigError where nothing of the workload would
+// be encoded, where a scope of the whole model meets several buckets, for a density that cannot be, and for a
+// policy that cannot compress: see with_encodings().
+CompressedSchedule make_compressed_schedule(const Policy& policy, const Workload& workload,
+                                            const Grouping& grouping, const cost::CollectiveTimes& times,
+                                            const CompressionModel& model);
 
 }  // namespace dear

@@ -11,6 +11,7 @@
 
 #include "dear/base/error.h"
 #include "dear/schedule/collective.h"
+#include "dear/schedule/precedence.h"
 #include "dear/sim/fabric_network.h"
 #include "dear/sim/simulate.h"
 
@@ -142,6 +143,45 @@ class Wires {
   mutable std::map<std::pair<Collective, ProcessGroup>, std::shared_ptr<const fabric::Rounds>> rounds_;
 };
 
+// Seconds of an iteration's collectives.
+struct Travelling {
+  double before_commit = 0;
+  double late = 0;          // gathered payloads that go under the next forward, or before it where they can
+  double after_commit = 0;  // those that wait for it
+};
+
+Travelling travelling_of(const CompressedSchedule& made, const std::vector<double>& seconds) {
+  const std::vector<Step>& steps = made.schedule.steps();
+  const std::vector<std::uint8_t> crossings =
+      schedule::Precedence(steps.size(), made.schedule.edges()).crossings_from(made.schedule.commit());
+  Travelling travelling;
+  for (StepId step = 0; step < steps.size(); ++step) {
+    const auto* work = std::get_if<Communicate>(&steps[step].work);
+    if (work == nullptr) continue;
+    const bool late = work->payload == Payload::encoded && made.encodings[work->bucket].gathers_late &&
+                      work->collective == Collective::all_gather;
+    (crossings[step] == 0 ? travelling.after_commit
+     : late               ? travelling.late
+                          : travelling.before_commit) += seconds[step];
+  }
+  return travelling;
+}
+
+// Where halves hide under forward and backward, each by itself, f and b bound one half each. A policy's
+// closed form has halves of the same length, r / 2; so it is asked about forward and backward one by one,
+// without the other half, which nothing would hide there.
+double bound_of(const Policy& policy, const Evaluation& evaluation, const Travelling& travelling,
+                bool codec_shares) {
+  const double f = evaluation.f_seconds, b = evaluation.b_seconds;
+  const auto [before, late, after] = travelling;
+  const double all = before + late + after;
+  const bool in_halves = policy.overlap != Overlap::all_reduce || policy.residence.optimizer_sharded;
+  const double least = in_halves
+                           ? policy.bound(f, 0, 2 * after) - after + policy.bound(0, b, 2 * before) - before
+                           : policy.bound(f, b, all);
+  return std::max({least, all, evaluation.codec_seconds + (codec_shares ? f + b : 0)});
+}
+
 }  // namespace
 
 std::string name_of(Detail detail) {
@@ -165,12 +205,21 @@ Detail parse_detail(std::string_view text) {
   throw ConfigError(fmt::format("there is no detail '{}': choose one of {}", text, fmt::join(names, ", ")));
 }
 
+CompressedSchedule schedule_of(const Policy& policy, const Workload& workload, const Grouping& grouping,
+                               const cost::CollectiveTimes& times, const EvaluateOptions& options) {
+  if (options.compression)
+    return make_compressed_schedule(policy, workload, grouping, times, *options.compression);
+  return {.schedule = make_schedule(policy, workload, grouping, times), .encodings = {}};
+}
+
 Evaluation evaluate(const Policy& policy, const Workload& workload, const Grouping& grouping,
                     const Cluster& cluster, const cost::CollectiveTimes& times,
                     const EvaluateOptions& options) {
   const int ranks = ranks_of_one_job(cluster, options);
-  const Schedule schedule = make_schedule(policy, workload, grouping, times);
-  const std::vector<double> seconds = step_seconds(schedule, workload, grouping, times);
+  const CompressedSchedule made = schedule_of(policy, workload, grouping, times, options);
+  const Schedule& schedule = made.schedule;
+  const std::vector<double> seconds = step_seconds(schedule, workload, grouping, times, made.encodings);
+  const bool codec_shares = options.compression && options.compression->codec.shares_compute;
   const bool folds = options.detail == Detail::closed_form && options.jitter == 0;
   const Variation variation{.slowdowns = folds ? folded_slowdowns(cluster.stragglers, cluster.ranks())
                                                : all_slowdowns(cluster.stragglers, cluster.ranks()),
@@ -178,7 +227,8 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
                             .seed = options.seed,
                             .repetitions = options.repetitions,
                             .jobs = options.jobs,
-                            .interference = cluster.interference};
+                            .interference = cluster.interference,
+                            .codec_shares_compute = codec_shares};
 
   if (options.jobs.count > 1 && policy.residence.shards == ProcessGroup::node)
     throw ConfigError(fmt::format(
@@ -213,17 +263,22 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
       .b_seconds = slowest * workload.backward_seconds(),
       .memory = memory_of(workload, grouping, policy.residence,
                           policy.residence.shards == ProcessGroup::node ? times.ranks_of_node() : ranks,
-                          options.optimizer_states),
+                          options.optimizer_states,
+                          options.compression ? &options.compression->compression : nullptr, made.encodings),
       .spans = std::move(samples.spans)};
   for (StepId step = 0; step < seconds.size(); ++step) {
     const LaneKind kind = schedule.lanes()[schedule.steps()[step].lane].kind;
     if (kind == LaneKind::compute) evaluation.compute_seconds += slowest * seconds[step];
+    if (kind == LaneKind::codec) evaluation.codec_seconds += slowest * seconds[step];
     if (kind == LaneKind::network) evaluation.r_seconds += seconds[step];
   }
   evaluation.r_seconds /= policy.traffic;
-  evaluation.bound_seconds = policy.bound(evaluation.f_seconds, evaluation.b_seconds, evaluation.r_seconds);
+  evaluation.bound_seconds =
+      options.compression ? bound_of(policy, evaluation, travelling_of(made, seconds), codec_shares)
+                          : policy.bound(evaluation.f_seconds, evaluation.b_seconds, evaluation.r_seconds);
   // Less is rounding.
-  const double exposed = evaluation.iteration.seconds - evaluation.compute_seconds;
+  const double exposed = evaluation.iteration.seconds - evaluation.compute_seconds -
+                         (codec_shares ? evaluation.codec_seconds : 0);
   if (exposed > kRounding * evaluation.iteration.seconds) evaluation.exposed_communication_seconds = exposed;
   return evaluation;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "dear/cost/collective_times.h"
 #include "dear/exec/drive.h"
 #include "dear/fusion/grouping.h"
+#include "dear/schedule/compressed.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/sim/jobs.h"
 #include "dear/sim/memory.h"
@@ -37,26 +39,36 @@ struct EvaluateOptions {
   // dimension and across: "hierarchical:ring,halving-doubling".
   std::string program = "ring";
   Jobs jobs{};  // like this one, that share the cluster: not in closed form
+  std::optional<CompressionModel> compression{};
 };
 
 // What a policy gives on a machine, and what limits it there.
 struct Evaluation {
   Estimate iteration;
   double compute_seconds = 0;  // of the slowest rank, on its compute lane, with nothing to interfere
-  double exposed_communication_seconds = 0;  // iteration - compute
-  double bound_seconds = 0;                  // of the policy, for this f, b and r
-  double f_seconds = 0, b_seconds = 0;       // of the slowest rank
-  double r_seconds = 0;                      // an all-reduce's worth of the grouping's buckets, one by one
+  // iteration - compute, and without the codec's time where it shares what the program computes with
+  double exposed_communication_seconds = 0;
+  double codec_seconds = 0;  // of the slowest rank, all encoding and decoding of an iteration
+  // Of the policy, for this f, b and r. Encoded gradients: for what travels before the commit and after it,
+  // and not below what the codec takes.
+  double bound_seconds = 0;
+  double f_seconds = 0, b_seconds = 0;  // of the slowest rank
+  double r_seconds = 0;                 // an all-reduce's worth of the grouping's buckets, one by one
   Memory memory;
   std::vector<exec::StepSpan> spans;  // of rank 0 in the first repetition
 };
 
 // `times` are those of the cluster, and count where the detail is closed_form; the rest plays rings on its
 // links. As many ranks as the cluster has, shared among the jobs: `times` are those of one job's. ConfigError
-// for what cannot be.
+// for what cannot be, as
+// make_compressed_schedule() too.
 Evaluation evaluate(const Policy& policy, const Workload& workload, const Grouping& grouping,
                     const Cluster& cluster, const cost::CollectiveTimes& times,
                     const EvaluateOptions& options = {});
+
+// What evaluate() plays: the policy's schedule, with gradients encoded where the options have a compression.
+CompressedSchedule schedule_of(const Policy& policy, const Workload& workload, const Grouping& grouping,
+                               const cost::CollectiveTimes& times, const EvaluateOptions& options);
 
 // Of each grouping in turn: seconds of an iteration in closed form, without jitter.
 std::vector<double> iteration_seconds(const Policy& policy, const Workload& workload,

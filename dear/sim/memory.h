@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "dear/codec/compression.h"
 #include "dear/fusion/grouping.h"
+#include "dear/schedule/encoding.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/workload/workload.h"
 
@@ -15,9 +18,10 @@ struct Memory {
   std::int64_t optimizer = 0;
   std::int64_t activations = 0;  // 0 where the workload does not know
   std::int64_t buffers = 0;
+  std::int64_t compression = 0;  // residuals, momentum before the communication, payloads
 
   [[nodiscard]] std::int64_t total() const {
-    return parameters + gradients + optimizer + activations + buffers;
+    return parameters + gradients + optimizer + activations + buffers + compression;
   }
 };
 
@@ -26,7 +30,11 @@ struct Memory {
 // rank keeps one of so many shards; of sharded parameters and gradients, besides, the largest buckets that
 // are whole at once: two of parameters (one in use, one that is being gathered), one of gradients.
 // ConfigError for less than no states.
+//
+// Buckets that travel encoded are updated whole on every rank: see [Note: encoded buckets]. `encodings` are
+// by bucket, none of them dense alone; empty without `compression`.
 Memory memory_of(const Workload& workload, const Grouping& grouping, const Residence& residence, int shards,
-                 int optimizer_states);
+                 int optimizer_states, const Compression* compression = nullptr,
+                 const std::vector<Encoding>& encodings = {});
 
 }  // namespace dear::sim

@@ -25,13 +25,15 @@ class Run {
  public:
   Run(const Schedule& schedule, std::int64_t iterations, int ranks,
       const std::function<double(int, Instance)>& own_seconds, NetworkModel& network,
-      const Interference& interference)
+      const Interference& interference, bool codec_shares_compute)
       : schedule_(schedule),
         own_seconds_(own_seconds),
         network_(network),
         interference_(interference),
+        codec_shares_compute_(codec_shares_compute),
         frontiers_(static_cast<std::size_t>(ranks), Frontier(schedule, {.iterations = iterations})),
-        begin_seconds_(schedule.steps().size()) {
+        begin_seconds_(schedule.steps().size()),
+        computed_until_(static_cast<std::size_t>(ranks)) {
     result_.commit_seconds.resize(static_cast<std::size_t>(ranks));
   }
 
@@ -71,8 +73,15 @@ class Run {
  private:
   Frontier& frontier(int rank) { return frontiers_[static_cast<std::size_t>(rank)]; }
 
+  [[nodiscard]] LaneKind kind_of(StepId step) const {
+    return schedule_.lanes()[schedule_.steps()[step].lane].kind;
+  }
+
   // What `released_` lists.
   void begin(int rank, double now) {
+    if (codec_shares_compute_)  // the codec first: collectives wait for it
+      std::stable_partition(released_.begin(), released_.end(),
+                            [&](Instance which) { return kind_of(which.step) == LaneKind::codec; });
     for (const Instance& which : released_) {
       ++unfinished_;
       const Step& step = schedule_.steps()[which.step];
@@ -80,7 +89,15 @@ class Run {
       if (const auto* what = std::get_if<Communicate>(&step.work)) {
         network_.enter({which, rank}, *what, std::max(network_seconds_, network_clock_.at(now)));
       } else {
-        ends_.push({own_clock_.at(now) + own_seconds_(rank, which), begun_++, {which, rank}});
+        double from = own_clock_.at(now);
+        const double seconds = own_seconds_(rank, which);
+        if (codec_shares_compute_ && seconds > 0 && kind_of(which.step) != LaneKind::update) {
+          double& until = computed_until_[static_cast<std::size_t>(rank)];
+          from = std::max(from, until);
+          until = from + seconds;
+          if (rank == 0) begin_seconds_[which.step] = std::max(now, own_clock_.when(from));
+        }
+        ends_.push({from + seconds, begun_++, {which, rank}});
       }
     }
   }
@@ -100,11 +117,13 @@ class Run {
   const std::function<double(int, Instance)>& own_seconds_;
   NetworkModel& network_;
   const Interference interference_;
+  const bool codec_shares_compute_;
   double now_ = 0;
   double network_seconds_ = 0;  // that the network has come to, on its clock
   DilatedClock own_clock_, network_clock_;
   std::vector<Frontier> frontiers_;
   std::vector<double> begin_seconds_;                                // of rank 0
+  std::vector<double> computed_until_;                               // by rank, on their own clock
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;  // on the ranks' own clock
   std::uint64_t begun_ = 0;
   std::size_t unfinished_ = 0;  // visits under way
@@ -117,9 +136,10 @@ class Run {
 RanksResult drive_ranks(const Schedule& schedule, std::int64_t iterations, int ranks,
                         const std::function<double(int rank, Instance which)>& own_seconds,
                         NetworkModel& network, const std::vector<double>& start_seconds,
-                        const Interference& interference) {
+                        const Interference& interference, bool codec_shares_compute) {
   if (ranks < 1) throw ConfigError(fmt::format("a simulation of {} ranks is none: give at least 1", ranks));
-  return Run(schedule, iterations, ranks, own_seconds, network, interference).finish(start_seconds);
+  return Run(schedule, iterations, ranks, own_seconds, network, interference, codec_shares_compute)
+      .finish(start_seconds);
 }
 
 }  // namespace dear::sim

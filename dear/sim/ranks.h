@@ -21,9 +21,11 @@ struct RanksResult {
 // `start_seconds`, by rank: when its first step begins; 0 for all when empty. With interference the network
 // is slower as long as any rank computes, since collectives go at the pace of the slowest, and all ranks
 // compute more slowly as long as anything is on the network: what ranks that do alike take from each other.
+// Where the codec shares what the program computes with (CodecTimes::shares_compute), the steps of both lanes
+// run one after the other, in the order in which they could begin; of those of one moment the codec's first.
 RanksResult drive_ranks(const Schedule& schedule, std::int64_t iterations, int ranks,
                         const std::function<double(int rank, Instance which)>& own_seconds,
                         NetworkModel& network, const std::vector<double>& start_seconds = {},
-                        const Interference& interference = {});
+                        const Interference& interference = {}, bool codec_shares_compute = false);
 
 }  // namespace dear::sim

@@ -109,15 +109,9 @@ const Policy* policy_of(const Schedule& schedule) {
 }
 
 std::string describe(const Link& link) {
-  std::string bandwidth = "unlimited bandwidth";
-  if (link.beta_seconds_per_byte > 0) {
-    constexpr std::array kPrefixes = {"", "k", "M", "G", "T"};
-    double bits_per_second = 8 / link.beta_seconds_per_byte;
-    std::size_t prefix = 0;
-    for (; bits_per_second >= 999.9995 && prefix + 1 < kPrefixes.size(); ++prefix) bits_per_second /= 1000;
-    bandwidth = fmt::format("{:.4g} {}b/s", bits_per_second, kPrefixes[prefix]);
-  }
-  return fmt::format("alpha {}, {}", format_seconds(link.alpha_seconds), bandwidth);
+  return fmt::format("alpha {}, {}", format_seconds(link.alpha_seconds),
+                     link.beta_seconds_per_byte > 0 ? format_bandwidth(8 / link.beta_seconds_per_byte)
+                                                    : "unlimited bandwidth");
 }
 
 }  // namespace
@@ -180,6 +174,13 @@ Result simulate(const Schedule& schedule, const Workload& workload, const Groupi
   result.iteration_seconds = (last_commit - first_commit) / static_cast<double>(half);
   result.exposed_communication_seconds = std::max(0.0, result.iteration_seconds - result.compute_seconds);
   return result;
+}
+
+std::string format_bandwidth(double bits_per_second) {
+  constexpr std::array kPrefixes = {"", "k", "M", "G", "T"};
+  std::size_t prefix = 0;
+  for (; bits_per_second >= 999.9995 && prefix + 1 < kPrefixes.size(); ++prefix) bits_per_second /= 1000;
+  return fmt::format("{:.4g} {}b/s", bits_per_second, kPrefixes[prefix]);
 }
 
 std::string describe(const Network& network) {

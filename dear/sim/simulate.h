@@ -44,7 +44,8 @@ Result simulate(const Schedule& schedule, const Workload& workload, const Groupi
 // As any executor writes it, rank 0 standing for all; `network` says how it was modelled, see describe().
 Trace to_trace(const Schedule& schedule, const Workload& workload, const std::vector<exec::StepSpan>& spans,
                const std::string& network, int ranks);
-std::string describe(const Network& network);  // "modelled: 1gbit (alpha 50 us, 1 Gb/s)"
+std::string format_bandwidth(double bits_per_second);  // "9.6 Gb/s"
+std::string describe(const Network& network);          // "modelled: 1gbit (alpha 50 us, 1 Gb/s)"
 // "modelled: NAME (4 x node: alpha 5 us, 96 Gb/s; 16 x spine: ...)"
 std::string describe(const Cluster& cluster);
 

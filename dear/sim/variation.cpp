@@ -126,9 +126,9 @@ Samples iteration_samples(const Schedule& schedule, const std::vector<double>& s
       return step_seconds[which.step] * variation.slowdowns[static_cast<std::size_t>(rank)] *
              jitter_factor(variation, repetition, rank, which);
     };
-    RanksResult run =
-        drive_ranks(schedule, iterations, ranks, own_seconds, *network,
-                    starts(schedule, step_seconds, variation.jobs, ranks), variation.interference);
+    RanksResult run = drive_ranks(schedule, iterations, ranks, own_seconds, *network,
+                                  starts(schedule, step_seconds, variation.jobs, ranks),
+                                  variation.interference, variation.codec_shares_compute);
     samples.iteration_seconds.push_back(steady_iteration(run.commit_seconds, iterations, variation.jobs));
     if (repetition == 0) samples.spans = std::move(run.spans);
   }

@@ -21,9 +21,10 @@ struct Variation {
   // and iteration draws a factor from a log-normal distribution with the mean 1. 0 draws nothing.
   double jitter = 0;
   std::uint64_t seed = 1;
-  int repetitions = 1;          // each with draws of its own
-  Jobs jobs{};                  // that the simulated ranks are of
-  Interference interference{};  // of one job alone
+  int repetitions = 1;                // each with draws of its own
+  Jobs jobs{};                        // that the simulated ranks are of
+  Interference interference{};        // of one job alone
+  bool codec_shares_compute = false;  // see CodecTimes
 };
 
 // [Note: folding] Ranks that compute alike enter all collectives at the same times. Where a collective ends
