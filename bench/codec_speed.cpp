@@ -18,6 +18,7 @@
 
 #include "dear/base/half.h"
 #include "dear/codec/codec.h"
+#include "dear/codec/low_rank.h"
 
 namespace {
 
@@ -104,6 +105,36 @@ Rival codec_rival(const std::string& text, std::size_t elements,
           .right = right};
 }
 
+// What was decoded is the part of the gradients in directions that are orthogonal to what is left: its square
+// and that of the rest are that of the whole.
+bool projected(const Values& gradients, const Values& decoded) {
+  double whole = 0, part = 0, rest = 0;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const double left = double{gradients[i]} - double{decoded[i]};
+    whole += double{gradients[i]} * double{gradients[i]};
+    part += double{decoded[i]} * double{decoded[i]};
+    rest += left * left;
+  }
+  return part > 0 && std::abs(part + rest - whole) <= 1e-6 * whole;
+}
+
+// Both rounds of one rank, on a square matrix.
+Rival low_rank_rival(int rank, std::size_t elements) {
+  const auto side = static_cast<std::int64_t>(std::sqrt(elements));
+  const auto codec = std::make_shared<dear::codec::LowRank>(
+      rank, 1, std::vector<dear::codec::Matrix>{{.range = {0, side * side}, .rows = side}});
+  const auto p = std::make_shared<Values>(static_cast<std::size_t>(codec->p_elements()));
+  const auto q = std::make_shared<Values>(static_cast<std::size_t>(codec->q_elements()));
+  return {.name = fmt::format("low-rank:{}", rank),
+          .encode_and_decode =
+              [codec, p, q](const Values& gradients, Values& decoded, std::int64_t) {
+                codec->encode_p(gradients, *p);
+                codec->encode_q(gradients, *p, *q);
+                codec->decode(*p, *q, decoded);
+              },
+          .right = projected};
+}
+
 double median(std::vector<double> times) {
   std::nth_element(times.begin(), times.begin() + std::ssize(times) / 2, times.end());
   return times[times.size() / 2];
@@ -141,7 +172,8 @@ int main(int argc, char** argv) {
                                codec_rival("block-top-k:0.01", elements, some),
                                codec_rival("top-k:0.01", elements, most),
                                codec_rival("fp16", elements, rounded(dear::narrow_to_half)),
-                               codec_rival("bf16", elements, rounded(dear::narrow_to_bfloat16))};
+                               codec_rival("bf16", elements, rounded(dear::narrow_to_bfloat16)),
+                               low_rank_rival(4, elements)};
 
   std::vector<Values> decoded(rivals.size(), Values(elements));
   bool right = true;

@@ -100,7 +100,7 @@ TEST(SubsetDraw, IsAscendingAndDistinctForEverySize) {
       std::vector<std::uint32_t> subset(static_cast<std::size_t>(count));
       subsets.draw(Draw(1, count, 2), elements, subset);
       for (std::size_t i = 1; i < subset.size(); ++i) ASSERT_LT(subset[i - 1], subset[i]);
-      ASSERT_TRUE(subset.empty() || subset.back() < elements);
+      ASSERT_TRUE(subset.empty() || subset.back() < static_cast<std::uint64_t>(elements));
     }
   }
 }

@@ -40,7 +40,8 @@ Border border_of(std::span<const Coordinate> candidates, std::int64_t count) {
       }
     }
     std::uint32_t value = (1U << digit) - 1;
-    for (; histogram[value] < border.ties; --value) border.ties -= histogram[value];
+    for (; static_cast<std::int64_t>(histogram[value]) < border.ties; --value)
+      border.ties -= histogram[value];
     border.order = (border.order << digit) | value;
   }
   return border;
