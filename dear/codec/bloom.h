@@ -19,25 +19,22 @@ class BloomFilter {
       : words_(words), lines_(lines), bits_(bits), hash_(hash) {}
 
   void add(std::uint32_t key) const {
-    const std::uint64_t base = hash_.base(key);
-    Word* const line = line_of(base);
-    std::uint64_t bits = hash_.bloom(base);
+    Word* const line = line_of(key);
+    std::uint64_t bits = hash_.in_line(key);
     for (int i = 0; i < bits_; ++i, bits >>= 9) line[(bits >> 6) & 7] |= std::uint64_t{1} << (bits & 63);
   }
   // True for every key that was added, and for some others.
   [[nodiscard]] bool may_have(std::uint32_t key) const {
-    const std::uint64_t base = hash_.base(key);
-    const Word* const line = line_of(base);
-    std::uint64_t bits = hash_.bloom(base);
+    const Word* const line = line_of(key);
+    std::uint64_t bits = hash_.in_line(key);
     std::uint64_t all = 1;
     for (int i = 0; i < bits_; ++i, bits >>= 9) all &= line[(bits >> 6) & 7] >> (bits & 63);
     return all != 0;
   }
 
  private:
-  // By the half of the base that does not choose the group.
-  [[nodiscard]] Word* line_of(std::uint64_t base) const {
-    return words_ + 8 * std::uint64_t{scaled_down(static_cast<std::uint32_t>(base), lines_)};
+  [[nodiscard]] Word* line_of(std::uint32_t key) const {
+    return words_ + 8 * std::uint64_t{hash_.line(key, lines_)};
   }
 
   Word* words_;

@@ -5,55 +5,78 @@
 
 namespace dear::codec {
 
-// The pieces of 128 bits of a product, folded into 64: the mixing step of wyhash.
-constexpr std::uint64_t folded_product(std::uint64_t a, std::uint64_t b) {
-  __extension__ using Wide = unsigned __int128;
-  const Wide product = static_cast<Wide>(a) * b;
-  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
-}
+// Sources compiled for several sets of instructions share these functions, so none may have a copy of its
+// own: the linker could choose that of another processor.
+#define DEAR_INLINE [[gnu::always_inline]] inline constexpr
 
 // A number below `most`, in proportion to `bits` among 2^32.
-constexpr std::uint32_t scaled_down(std::uint32_t bits, std::uint32_t most) {
+DEAR_INLINE std::uint32_t scaled_down(std::uint32_t bits, std::uint32_t most) {
   return static_cast<std::uint32_t>((std::uint64_t{bits} * most) >> 32);
 }
 
-// Where keys go, from a seed: the same on every rank and machine. Each function is independent of the others.
+// Where keys go, from a seed: the same on every rank and machine. MurmurHash3's last steps of 32 bits, behind
+// a multiplication and an addition that differ by purpose. Vector instructions hash eight keys at once.
 class KeyHash {
  public:
   explicit constexpr KeyHash(std::uint64_t seed) {
-    for (std::uint64_t& word : words_) {
+    for (Mix& mix : mixes_) {
       seed += 0x9e3779b97f4a7c15U;
-      word = folded_product(seed ^ 0xa0761d6478bd642fU, seed ^ 0xe7037ed1a0b428dbU);
+      std::uint64_t bits = (seed ^ (seed >> 30)) * 0xbf58476d1ce4e5b9U;  // SplitMix64
+      bits = (bits ^ (bits >> 27)) * 0x94d049bb133111ebU;
+      bits ^= bits >> 31;
+      mix = {.factor = static_cast<std::uint32_t>(bits) | 1, .term = static_cast<std::uint32_t>(bits >> 32)};
     }
   }
 
-  // 64 bits of the key alone, from which the others are made.
-  [[nodiscard]] constexpr std::uint64_t base(std::uint32_t key) const {
-    return folded_product(folded_product(key ^ words_[0], 0x8ebc6af09c88c6e3U) ^ words_[1],
-                          0x589965cc75374cc3U);
-  }
   // Which of the groups the key belongs to.
-  static constexpr std::uint32_t group(std::uint64_t base, std::uint32_t groups) {
-    return scaled_down(static_cast<std::uint32_t>(base >> 32), groups);
+  [[nodiscard]] DEAR_INLINE std::uint32_t group(std::uint32_t key, std::uint32_t groups) const {
+    return scaled_down(bits(0, key), groups);
   }
-  // Its rows within its group, one in each of three disjoint ranges of `range` rows, at most 2^20 / 3.
-  [[nodiscard]] constexpr std::array<std::uint32_t, 3> rows(std::uint64_t base, std::uint32_t range) const {
-    const std::uint64_t bits = folded_product(base ^ words_[2], 0x1d8e4e27c47d124fU);
-    constexpr std::uint64_t kMask = (1U << kRowBits) - 1;
-    const auto row = [&](int which) {
-      return static_cast<std::uint32_t>((((bits >> (kRowBits * which)) & kMask) * range) >> kRowBits);
-    };
-    return {row(0), range + row(1), 2 * range + row(2)};
+  // Its row in each of the group's three ranges, counted from the first of all.
+  [[nodiscard]] DEAR_INLINE std::uint32_t row(int which, std::uint32_t key, std::uint32_t range) const {
+    return static_cast<std::uint32_t>(which) * range + scaled_down(bits(1 + which, key), range);
   }
-  // Bits for a Bloom filter.
-  [[nodiscard]] constexpr std::uint64_t bloom(std::uint64_t base) const {
-    return folded_product(base ^ words_[3], 0xeb44accab455d165U);
+  // Bits for a Bloom filter: its line, and 64 from which bits of the line are taken.
+  [[nodiscard]] DEAR_INLINE std::uint32_t line(std::uint32_t key, std::uint32_t lines) const {
+    return scaled_down(bits(4, key), lines);
   }
-
-  static constexpr int kRowBits = 20;
+  [[nodiscard]] DEAR_INLINE std::uint64_t in_line(std::uint32_t key) const {
+    return bits(5, key) | std::uint64_t{bits(6, key)} << 32;
+  }
 
  private:
-  std::array<std::uint64_t, 4> words_{};
+  struct Mix {
+    std::uint32_t factor = 1, term = 0;
+  };
+  [[nodiscard]] DEAR_INLINE std::uint32_t bits(int purpose, std::uint32_t key) const {
+    const Mix& mix = mixes_[static_cast<std::size_t>(purpose)];
+    std::uint32_t bits = key * mix.factor + mix.term;
+    bits = (bits ^ (bits >> 16)) * 0x85ebca6bU;
+    bits = (bits ^ (bits >> 13)) * 0xc2b2ae35U;
+    return bits ^ (bits >> 16);
+  }
+
+  std::array<Mix, 7> mixes_{};
 };
+
+// Three rows of a key within its group, each below 2^16, in one word.
+using PackedRows = std::uint64_t;
+DEAR_INLINE PackedRows packed(std::uint64_t first, std::uint64_t second, std::uint64_t third) {
+  return first | second << 16 | third << 32;
+}
+DEAR_INLINE std::uint32_t row_of(PackedRows rows, int which) {
+  return static_cast<std::uint32_t>(rows >> (16 * which)) & 0xffff;
+}
+
+// Hashing of many keys, compiled once for each set of processor instructions, with the same results.
+struct HashKernels {
+  void (*groups)(const KeyHash& hash, const std::uint32_t* keys, std::int64_t count, std::uint32_t groups,
+                 std::uint16_t* out);
+  void (*rows)(const KeyHash& hash, const std::uint32_t* keys, std::int64_t count, std::uint32_t range,
+               PackedRows* out);
+};
+const HashKernels* find_baseline_hash();
+const HashKernels* find_avx2_hash();  // nullptr where the compiler has no AVX2
+const HashKernels* find_hash();       // what this processor runs fastest
 
 }  // namespace dear::codec

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "dear/codec/hash.h"
+
 namespace dear::codec {
 
 // [Note: peeling] Each key of a group has added its block to three rows. A row with one key left holds that
@@ -16,14 +18,9 @@ namespace dear::codec {
 // rounds: in each, every key that was alone in a row at the start of it. With at least 1.222 rows for each
 // key all come out with high probability (Molloy 2005, doi:10.1002/rsa.20061).
 //
-// A row's cell has the number of its keys above the exclusive or of their positions, so the last position
-// needs no search, and the only counters are our own. A round looks at the rows that came down to one key in
-// the round before.
-
-// Three rows of a key in one word, at most 2^20 each.
-constexpr std::uint64_t packed_rows(std::array<std::uint32_t, 3> rows) {
-  return rows[0] | std::uint64_t{rows[1]} << 20 | std::uint64_t{rows[2]} << 40;
-}
+// A row's cell has the number of its keys in the upper 16 bits and the exclusive or of their positions in the
+// lower, so the last position needs no search, and the only counters are our own. A round looks at the rows
+// that came down to one key in the round before.
 
 struct PeeledGroup {
   std::int64_t peeled = 0;
@@ -32,8 +29,9 @@ struct PeeledGroup {
 
 // What one thread works with in all groups.
 struct PeelingMemory {
-  std::vector<std::uint64_t> cells;
-  std::vector<std::uint32_t> now, next;
+  std::vector<std::byte> cells;
+  std::vector<std::uint16_t> now, next;
+  std::vector<std::uint8_t> taken;
 };
 
 // Integers wrap, floats do not.
@@ -56,58 +54,95 @@ T difference_of(T a, T b) {
   }
 }
 
-// Peels one group: keys[i] are the packed rows of its i-th key, values[i * block] and on becomes its sum.
-// `rows` holds row_count blocks, and afterwards what was not taken out. kBlock: the block, if known; else 0.
+// The cell of a row. Where a block is one value, its sum lies beside it: one access to memory for both.
 template <int kBlock, typename T>
-PeeledGroup peel_group(std::span<const std::uint64_t> keys, std::size_t row_count, std::int64_t block,
-                       T* rows, T* values, PeelingMemory& memory) {
-  constexpr std::uint64_t kOne = std::uint64_t{1} << 32;
-  constexpr std::uint64_t kRow = (1U << 20) - 1;
-  const std::size_t length = kBlock > 0 ? kBlock : static_cast<std::size_t>(block);
-  if (memory.cells.size() < row_count) {
-    memory.cells.resize(row_count);
-    memory.now.resize(row_count + 1);  // one place more, for what is written before it is known to count
-    memory.next.resize(row_count + 1);
+struct Cell {
+  std::uint32_t keys = 0;
+};
+template <typename T>
+struct Cell<1, T> {
+  std::uint32_t keys = 0;
+  T sum{};
+};
+
+// Peels one group: keys[i] are the rows of its i-th key, values[i * block] and on becomes its sum. `rows`
+// holds row_count blocks, at most 2^16, and may be changed. A group of more keys than rows is left as it is.
+// kBlock: 1 for blocks of one value, else 0.
+//
+// No branch depends on a key: a processor would guess half of them wrong, at the price of a whole key.
+template <int kBlock, typename T>
+PeeledGroup peel_group(std::span<const PackedRows> keys, std::size_t row_count, std::size_t block, T* rows,
+                       T* values, PeelingMemory& memory) {
+  constexpr std::uint32_t kOne = 1U << 16;
+  PeeledGroup result;
+  if (keys.empty() || keys.size() > row_count) return result;
+  using OneCell = Cell<kBlock, T>;
+  // One place more in lists, for what is written before it is known to count.
+  memory.cells.resize(std::max(memory.cells.size(), row_count * sizeof(OneCell)));
+  memory.now.resize(std::max(memory.now.size(), row_count + 1));
+  memory.next.resize(memory.now.size());
+  memory.taken.assign(keys.size(), 0);
+  auto* const cells = reinterpret_cast<OneCell*>(memory.cells.data());
+  for (std::size_t row = 0; row < row_count; ++row) {
+    cells[row].keys = 0;
+    if constexpr (kBlock == 1) cells[row].sum = rows[row];
   }
-  std::uint64_t* const cells = memory.cells.data();
-  std::fill_n(cells, row_count, 0);
-  for (std::uint64_t i = 0; i < keys.size(); ++i) {
-    const std::uint64_t key = keys[i];
-    for (const std::uint64_t row : {key & kRow, (key >> 20) & kRow, key >> 40}) {
-      cells[row] = (cells[row] ^ i) + kOne;
+  for (std::uint32_t i = 0; i < keys.size(); ++i) {
+    const PackedRows key = keys[i];
+    for (int which = 0; which < 3; ++which) {
+      std::uint32_t& cell = cells[row_of(key, which)].keys;
+      cell = (cell ^ i) + kOne;
     }
   }
-  std::uint32_t* now = memory.now.data();
-  std::uint32_t* next = memory.next.data();
+  std::uint16_t* now = memory.now.data();
+  std::uint16_t* next = memory.next.data();
+  std::uint8_t* const taken = memory.taken.data();
   std::size_t alone = 0;
   for (std::size_t row = 0; row < row_count; ++row) {
-    now[alone] = static_cast<std::uint32_t>(row);
-    alone += (cells[row] >> 32) == 1 ? 1 : 0;
+    now[alone] = static_cast<std::uint16_t>(row);
+    alone += (cells[row].keys >> 16) == 1 ? 1 : 0;
   }
-  PeeledGroup result;
   while (alone > 0) {
-    const std::int64_t before = result.peeled;
-    std::size_t after = 0;
+    // A key may be alone in several rows, or another of its rows came first in the last round.
+    std::size_t found = 0;
     for (std::size_t i = 0; i < alone; ++i) {
-      const std::size_t row = now[i];
-      const std::uint64_t cell = cells[row];
-      if ((cell >> 32) != 1) continue;  // taken out by another of its rows
-      const std::uint64_t position = cell & (kOne - 1);
-      const std::uint64_t key = keys[position];
-      const T* const sum = rows + row * length;
-      T* const value = values + position * length;
-      for (std::size_t lane = 0; lane < length; ++lane) value[lane] = sum[lane];
-      for (const std::uint64_t other : {key & kRow, (key >> 20) & kRow, key >> 40}) {
-        const std::uint64_t left = (cells[other] ^ position) - kOne;
-        cells[other] = left;
-        T* const rest = rows + other * length;
-        for (std::size_t lane = 0; lane < length; ++lane) rest[lane] = difference_of(rest[lane], value[lane]);
-        next[after] = static_cast<std::uint32_t>(other);
-        after += (left >> 32) == 1 ? 1 : 0;
-      }
-      ++result.peeled;
+      const std::uint16_t row = now[i];
+      const std::uint32_t cell = cells[row].keys;
+      std::uint8_t& already = taken[cell & (kOne - 1)];
+      const bool takes = ((cell >> 16) == 1) & (already == 0);
+      already |= static_cast<std::uint8_t>(takes);
+      now[found] = row;
+      found += takes ? 1 : 0;
     }
-    result.rounds += result.peeled > before ? 1 : 0;
+    std::size_t after = 0;
+    for (std::size_t i = 0; i < found; ++i) {
+      const std::size_t row = now[i];
+      const std::uint32_t position = cells[row].keys & (kOne - 1);
+      const PackedRows key = keys[position];
+      T sum{};
+      T* const value = values + position * (kBlock == 1 ? 1 : block);
+      if constexpr (kBlock == 1) {
+        sum = *value = cells[row].sum;
+      } else {
+        std::copy_n(rows + row * block, block, value);
+      }
+      for (int which = 0; which < 3; ++which) {
+        const std::uint32_t other = row_of(key, which);
+        OneCell& cell = cells[other];
+        cell.keys = (cell.keys ^ position) - kOne;
+        if constexpr (kBlock == 1) {
+          cell.sum = difference_of(cell.sum, sum);
+        } else {
+          T* const rest = rows + other * block;
+          for (std::size_t lane = 0; lane < block; ++lane)
+            rest[lane] = difference_of(rest[lane], value[lane]);
+        }
+        next[after] = static_cast<std::uint16_t>(other);
+        after += (cell.keys >> 16) == 1 ? 1 : 0;
+      }
+    }
+    result.peeled += static_cast<std::int64_t>(found);
+    result.rounds += found > 0 ? 1 : 0;
     std::swap(now, next);
     alone = after;
   }

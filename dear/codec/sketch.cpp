@@ -21,8 +21,8 @@ namespace {
 
 // Values looked at together: they, and the keys found in them, stay in the first-level cache.
 constexpr std::int64_t kPart = 4096;
-// Keys whose rows are asked of memory before the first of them is needed.
-constexpr std::int64_t kAhead = 64;
+// Keys hashed at once.
+constexpr std::size_t kBatch = 512;
 // A group with fewer rows than this for each key is not worth a try: half its keys would stay.
 constexpr double kHopeless = 1.2;
 
@@ -58,6 +58,12 @@ std::uint32_t most_bits(int scale, int ranks) {
   }
 }
 
+void require(std::size_t found, std::int64_t wanted, const char* what) {
+  if (static_cast<std::int64_t>(found) != wanted) {
+    throw ConfigError(fmt::format("a sketch of this shape has {} {}, and was given {}", wanted, what, found));
+  }
+}
+
 template <typename Int>
 void unscale_all(std::span<const Int> sums, int scale, std::span<float> values) {
   const double factor = scale == kNoScale ? 0 : std::ldexp(1.0, -scale);
@@ -68,7 +74,7 @@ void unscale_all(std::span<const Int> sums, int scale, std::span<float> values) 
   }
 }
 
-// Calls what(begin of the part, its length) for the bits of `bits` that are set.
+// Calls found(number) for each bit that is set, in ascending order.
 template <typename Found>
 void for_each_bit(const std::uint64_t* bits, std::int64_t words, const Found& found) {
   for (std::int64_t word = 0; word < words; ++word) {
@@ -97,7 +103,7 @@ Sketch::Sketch(const SketchShape& shape) : shape_(shape), hash_(shape.seed) {
   const bool sizes = shape.elements >= 0 && shape.block > 0 && shape.ranks > 0 && shape.groups > 0 &&
                      shape.range > 0 && shape.bloom_lines >= 0 && shape.bloom_bits >= 0;
   constexpr std::int64_t kMost = std::int64_t{1} << 32;
-  if (!sizes || shape.keys() >= kMost || 3 * shape.range > std::int64_t{1} << KeyHash::kRowBits ||
+  if (!sizes || shape.keys() >= kMost || shape.rows_per_group() > 1 << 16 ||
       shape.groups > 65'535 / shape.ranks || groups() * shape.rows_per_group() >= kMost ||
       shape.bloom_bits > BloomFilter<std::uint64_t>::kMostBits || shape.bloom_lines >= kMost / 8) {
     throw ConfigError(
@@ -107,51 +113,75 @@ Sketch::Sketch(const SketchShape& shape) : shape_(shape), hash_(shape.seed) {
   }
   const std::int64_t keys_at_once = std::max<std::int64_t>(1, kPart / shape.block);
   found_.resize(static_cast<std::size_t>(keys_at_once));
+  found_groups_.resize(found_.size());
+  found_rows_.resize(found_.size());
   bits_.resize(static_cast<std::size_t>((keys_at_once * shape.block + 63) / 64));
   count_.resize(static_cast<std::size_t>(groups()));
 }
 
-// Adds `count` keys of found_. Rows lie anywhere, so all of a few keys are asked of memory first.
+// Adds `count` keys of found_.
 template <typename T>
-void Sketch::add(std::span<const float> values, std::int64_t count, double scale, std::span<T> rows) const {
-  const auto groups_of_all = static_cast<std::uint32_t>(groups());
-  const auto range = static_cast<std::uint32_t>(shape_.range);
-  const auto block = static_cast<std::size_t>(shape_.block);
-  const auto per_group = static_cast<std::uint32_t>(shape_.rows_per_group());
-  std::array<std::array<std::uint32_t, 3>, kAhead> ahead;
-  for (std::int64_t begin = 0; begin < count; begin += kAhead) {
-    const auto some = static_cast<std::size_t>(std::min(kAhead, count - begin));
-    const std::uint32_t* const keys = found_.data() + begin;
-    for (std::size_t i = 0; i < some; ++i) {
-      const std::uint64_t base = hash_.base(keys[i]);
-      const std::uint32_t first = KeyHash::group(base, groups_of_all) * per_group;
-      ahead[i] = hash_.rows(base, range);
-      for (std::uint32_t& row : ahead[i]) {
-        row += first;
-        __builtin_prefetch(rows.data() + row * block, 1);
+void Sketch::add(std::span<const float> values, std::int64_t count, double scale, std::span<T> rows) {
+  const HashKernels& hash = *find_hash();
+  hash.groups(hash_, found_.data(), count, static_cast<std::uint32_t>(groups()), found_groups_.data());
+  hash.rows(hash_, found_.data(), count, static_cast<std::uint32_t>(shape_.range), found_rows_.data());
+  const auto found = static_cast<std::size_t>(count);
+  const auto per_group = static_cast<std::size_t>(shape_.rows_per_group());
+  if (shape_.block == 1) {
+    const std::uint32_t* const keys = found_.data();
+    const std::uint16_t* const group = found_groups_.data();
+    const PackedRows* const places = found_rows_.data();
+    for (std::size_t i = 0; i < found; ++i) {
+      const T value = held<T>(values[keys[i]], scale);
+      T* const first = rows.data() + group[i] * per_group;
+      for (int which = 0; which < 3; ++which) {
+        T& row = first[row_of(places[i], which)];
+        row = sum_of(row, value);
       }
     }
-    for (std::size_t i = 0; i < some; ++i) {
-      const float* const from = values.data() + keys[i] * block;
-      if (block == 1) {
-        const T value = held<T>(*from, scale);
-        for (const std::uint32_t row : ahead[i]) rows[row] = sum_of(rows[row], value);
-        continue;
-      }
-      const std::size_t length = std::min(block, values.size() - keys[i] * block);
-      for (const std::uint32_t row : ahead[i]) {
-        T* const to = rows.data() + row * block;
-        for (std::size_t lane = 0; lane < length; ++lane)
-          to[lane] = sum_of(to[lane], held<T>(from[lane], scale));
-      }
+    return;
+  }
+  const auto block = static_cast<std::size_t>(shape_.block);
+  for (std::size_t i = 0; i < found; ++i) {
+    const float* const from = values.data() + found_[i] * block;
+    T* const first = rows.data() + found_groups_[i] * per_group * block;
+    const std::size_t length = std::min(block, values.size() - found_[i] * block);
+    for (int which = 0; which < 3; ++which) {
+      T* const to = first + row_of(found_rows_[i], which) * block;
+      for (std::size_t lane = 0; lane < length; ++lane)
+        to[lane] = sum_of(to[lane], held<T>(from[lane], scale));
     }
   }
+}
+
+// Lists in found_ the keys of [begin, begin + length) in which some bit is set; returns how many.
+std::int64_t Sketch::find_keys(const std::uint64_t* bits, std::int64_t begin, std::int64_t length) {
+  std::uint32_t* const found = found_.data();
+  std::uint32_t* end = found;
+  const std::int64_t block = shape_.block;
+  const auto first = static_cast<std::uint32_t>(begin / block);
+  const std::int64_t words = (length + 63) / 64;
+  if (block == 1) {
+    for_each_bit(bits, words, [&](std::int64_t bit) { *end++ = first + static_cast<std::uint32_t>(bit); });
+  } else {
+    std::int64_t next = 0;  // the first bit of the first key that is not found yet
+    for_each_bit(bits, words, [&](std::int64_t bit) {
+      if (bit < next) return;
+      const std::int64_t key = bit / block;
+      *end++ = first + static_cast<std::uint32_t>(key);
+      next = (key + 1) * block;
+    });
+  }
+  return end - found;
 }
 
 template <typename T>
 Encoded Sketch::encode(std::span<const float> values, int rank, int scale, std::span<std::uint64_t> index,
                        std::span<T> rows) {
   static const ScanKernel kScan = find_scan();
+  require(values.size(), shape_.elements, "values");
+  require(index.size(), shape_.index_words(), "words of the index");
+  require(rows.size(), shape_.values(), "values in rows");
   const std::int64_t block = shape_.block;
   const bool has_bloom = shape_.bloom_lines > 0;
   std::uint64_t* const body = index.data() + index_header_words(shape_.ranks);
@@ -171,29 +201,16 @@ Encoded Sketch::encode(std::span<const float> values, int rank, int scale, std::
     encoded.met.not_finite |= largest >= kInfinityBits;
     encoded.met.overflow |= largest > most && largest < kInfinityBits;
     if (largest > most || largest == 0) continue;
-    std::int64_t count = 0;
-    const auto first = static_cast<std::uint32_t>(begin / block);
-    const std::int64_t words = (length + 63) / 64;
-    if (block == 1) {
-      for_each_bit(bits, words, [&](std::int64_t bit) {
-        found_[static_cast<std::size_t>(count++)] = first + static_cast<std::uint32_t>(bit);
-      });
-    } else {
-      std::uint32_t next = first;  // the first key that is not found yet
-      for_each_bit(bits, words, [&](std::int64_t bit) {
-        const std::uint32_t key = first + static_cast<std::uint32_t>(bit / block);
-        if (key < next) return;
-        found_[static_cast<std::size_t>(count++)] = key;
-        next = key + 1;
-      });
-    }
+    const std::int64_t count = find_keys(bits, begin, length);
     encoded.keys += count;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::uint32_t key = found_[static_cast<std::size_t>(i)];
-      if (has_bloom) {
-        bloom.add(key);
-      } else if (block > 1) {
-        body[key / 64] |= std::uint64_t{1} << (key % 64);
+    if (has_bloom || block > 1) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::uint32_t key = found_[static_cast<std::size_t>(i)];
+        if (has_bloom) {
+          bloom.add(key);
+        } else {
+          body[key / 64] |= std::uint64_t{1} << (key % 64);
+        }
       }
     }
     add<T>(values, count, factor, rows);
@@ -228,6 +245,7 @@ std::span<const std::uint64_t> Sketch::candidates_in(std::span<const std::uint64
 }
 
 Reading Sketch::read(std::span<const std::uint64_t> index) {
+  require(index.size(), shape_.index_words(), "words of the index");
   Reading reading{.header = read_header(index, shape_.ranks)};
   const std::span<const std::uint64_t> candidates = candidates_in(index);
   std::int64_t keys = 0;
@@ -236,15 +254,11 @@ Reading Sketch::read(std::span<const std::uint64_t> index) {
   keys_.resize(static_cast<std::size_t>(keys));
   group_of_.resize(static_cast<std::size_t>(keys));
   std::fill(count_.begin(), count_.end(), 0);
-  const auto groups_of_all = static_cast<std::uint32_t>(groups());
-  std::size_t at = 0;
-  for_each_bit(candidates.data(), static_cast<std::int64_t>(candidates.size()), [&](std::int64_t bit) {
-    const auto key = static_cast<std::uint32_t>(bit);
-    const std::uint32_t group = KeyHash::group(hash_.base(key), groups_of_all);
-    keys_[at] = key;
-    group_of_[at++] = static_cast<std::uint16_t>(group);
-    ++count_[group];
-  });
+  std::uint32_t* key = keys_.data();
+  for_each_bit(candidates.data(), static_cast<std::int64_t>(candidates.size()),
+               [&](std::int64_t bit) { *key++ = static_cast<std::uint32_t>(bit); });
+  find_hash()->groups(hash_, keys_.data(), keys, static_cast<std::uint32_t>(groups()), group_of_.data());
+  for (const std::uint16_t group : group_of_) ++count_[group];
   const auto rows = static_cast<double>(shape_.rows_per_group());
   for (const std::int64_t count : count_) {
     // A few keys get away with fewer rows.
@@ -262,30 +276,43 @@ std::int64_t Sketch::keys_of(int owner) const {
 
 template <typename T>
 Peeled Sketch::peel(int owner, std::span<T> rows, std::span<T> values) {
+  require(rows.size(), shape_.values_per_owner(), "values in rows");
   const auto own = static_cast<std::uint32_t>(shape_.groups);
   const std::uint32_t first = static_cast<std::uint32_t>(owner) * own;
   const auto range = static_cast<std::uint32_t>(shape_.range);
   rows_of_.resize(static_cast<std::size_t>(keys_of(owner)));
-  std::vector<std::uint64_t*> end_of(own);  // of what each group has so far
-  std::uint64_t* place = rows_of_.data();
+  std::vector<PackedRows*> end_of(own);  // of what each group has so far
+  PackedRows* place = rows_of_.data();
   for (std::uint32_t group = 0; group < own; ++group) {
     end_of[group] = place;
     place += count_[first + group];
   }
-  for (std::size_t i = 0; i < keys_.size(); ++i) {
-    const std::uint32_t group = group_of_[i] - first;
-    if (group < own) *end_of[group]++ = packed_rows(hash_.rows(hash_.base(keys_[i]), range));
+  std::array<std::uint32_t, kBatch> own_keys;
+  std::array<std::uint16_t, kBatch> own_groups;
+  std::array<PackedRows, kBatch> own_rows;
+  const HashKernels& hash = *find_hash();
+  for (std::size_t begin = 0; begin < keys_.size(); begin += kBatch) {
+    const std::size_t end = std::min(begin + kBatch, keys_.size());
+    std::size_t some = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::uint32_t group = group_of_[i] - first;
+      own_keys[some] = keys_[i];
+      own_groups[some] = static_cast<std::uint16_t>(group);
+      some += group < own ? 1 : 0;
+    }
+    hash.rows(hash_, own_keys.data(), static_cast<std::int64_t>(some), range, own_rows.data());
+    for (std::size_t i = 0; i < some; ++i) *end_of[own_groups[i]]++ = own_rows[i];
   }
   Peeled result;
   std::size_t done = 0;
   const auto row_count = static_cast<std::size_t>(shape_.rows_per_group());
   const auto block = static_cast<std::size_t>(shape_.block);
   for (std::uint32_t group = 0; group < own; ++group) {
-    const std::span<const std::uint64_t> keys(rows_of_.data() + done, end_of[group]);
+    const std::span<const PackedRows> keys(rows_of_.data() + done, end_of[group]);
     T* const sums = rows.data() + group * row_count * block;
     T* const to = values.data() + done * block;
-    const PeeledGroup one = block == 1 ? peel_group<1>(keys, row_count, shape_.block, sums, to, memory_)
-                                       : peel_group<0>(keys, row_count, shape_.block, sums, to, memory_);
+    const PeeledGroup one = block == 1 ? peel_group<1>(keys, row_count, block, sums, to, memory_)
+                                       : peel_group<0>(keys, row_count, block, sums, to, memory_);
     result.rounds = std::max(result.rounds, one.rounds);
     result.unpeeled += static_cast<std::int64_t>(keys.size()) - one.peeled;
     done += keys.size();
@@ -294,6 +321,8 @@ Peeled Sketch::peel(int owner, std::span<T> rows, std::span<T> values) {
 }
 
 void Sketch::spread(std::span<const std::span<const float>> by_owner, std::span<float> out) const {
+  require(by_owner.size(), shape_.ranks, "owners");
+  require(out.size(), shape_.elements, "values");
   std::vector<const float*> next(count_.size());
   for (std::size_t owner = 0; owner < by_owner.size(); ++owner) {
     const float* from = by_owner[owner].data();

@@ -56,7 +56,8 @@ int scale_for(DType rows, int exponent, int ranks);
 void unscale(std::span<const std::int64_t> sums, int scale, std::span<float> values);
 void unscale(std::span<const std::int32_t> sums, int scale, std::span<float> values);
 
-// Encodes and decodes with one shape. Keeps its working memory. One thread at a time.
+// Encodes and decodes with one shape. Keeps its working memory. One thread at a time. ConfigError where a
+// span has not the length that the shape says.
 class Sketch {
  public:
   // ConfigError for a shape whose sizes are not positive, or of more than 2^32 keys or rows, or of more than
@@ -88,13 +89,16 @@ class Sketch {
  private:
   [[nodiscard]] std::int64_t groups() const { return shape_.groups * shape_.ranks; }
   [[nodiscard]] std::span<const std::uint64_t> candidates_in(std::span<const std::uint64_t> index);
+  std::int64_t find_keys(const std::uint64_t* bits, std::int64_t begin, std::int64_t length);
   template <typename T>
-  void add(std::span<const float> values, std::int64_t count, double scale, std::span<T> rows) const;
+  void add(std::span<const float> values, std::int64_t count, double scale, std::span<T> rows);
 
   SketchShape shape_;
   KeyHash hash_;
-  // Of encode(): keys of a part of the values, and which of them are not zero.
+  // Of encode(): keys of a part of the values, their groups and rows, and which values are not zero.
   std::vector<std::uint32_t> found_;
+  std::vector<std::uint16_t> found_groups_;
+  std::vector<PackedRows> found_rows_;
   std::vector<std::uint64_t> bits_;
   // Of the union: its keys in ascending order, each one's group, and the number of keys in each group.
   std::vector<std::uint32_t> keys_;
@@ -102,7 +106,7 @@ class Sketch {
   std::vector<std::int64_t> count_;
   std::vector<std::uint64_t> candidates_;  // with a Bloom filter: a bitmap of what it may have
   // Of peel(): rows of each key of the owner, group after group.
-  std::vector<std::uint64_t> rows_of_;
+  std::vector<PackedRows> rows_of_;
   PeelingMemory memory_;
 };
 

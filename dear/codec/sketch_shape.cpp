@@ -5,16 +5,16 @@
 #include <cmath>
 
 #include "dear/codec/bloom.h"
-#include "dear/codec/hash.h"
 #include "dear/codec/index.h"
 
 namespace dear::codec {
 namespace {
 
-// Keys of a group whose counters and rows stay in a second-level cache while they are peeled, and which are
-// many enough for their number to vary by few percent between groups.
-constexpr double kKeysPerGroup = 16'384;
-constexpr std::int64_t kMostRange = (std::int64_t{1} << KeyHash::kRowBits) / 3;
+// Keys of a group whose counters and rows stay in a second-level cache while they are peeled. The more there
+// are, the less their number varies between groups, and the more seldom two keys share all their rows and
+// stay: in about one of 4000 groups of this size.
+constexpr double kKeysPerGroup = 32'768;
+constexpr std::int64_t kMostRange = (1 << 16) / 3;
 constexpr int kLineBits = 512;
 
 // Peeling succeeds above 1.222 rows for each key, with some more for groups of a few thousand: the rows that
@@ -63,7 +63,10 @@ Bloom bloom_for(double keys, double all_keys, double bytes_per_key) {
 // Rows for so many candidates.
 void make_rows(SketchShape& shape, double room, double candidates) {
   const double each = std::max(1.0, candidates / shape.ranks);
-  shape.groups = std::clamp<std::int64_t>(std::llround(each / kKeysPerGroup), 1, 65'535 / shape.ranks);
+  // More of them where so much room is asked for that rows would be too many for one.
+  const double least = std::ceil(1.1 * room * each / (3 * kMostRange));
+  shape.groups =
+      std::clamp<std::int64_t>(std::llround(std::max(each / kKeysPerGroup, least)), 1, 65'535 / shape.ranks);
   const bool alone = shape.groups * shape.ranks == 1;
   const double rows = rows_for(room, each / static_cast<double>(shape.groups), alone);
   shape.range = std::clamp<std::int64_t>(static_cast<std::int64_t>(std::ceil(rows / 3)), 1, kMostRange);
