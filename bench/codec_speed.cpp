@@ -1,7 +1,9 @@
 // bench_codec_speed [MIB] [ROUNDS]: the time of encoding and decoding a buffer of gradients (64 MiB) in one
 // thread beside that of one memcpy of the buffer, in turns; medians, and their ratios. Each codec works on
 // one segment, keeps 1 % of it where it keeps a part, and decodes into a buffer that is zero. Each result is
-// verified: what was decoded is what the definition of the scheme says.
+// verified: what was decoded is what the definition of the scheme says. Sketches are of another buffer, of
+// whose blocks 5 % are not zero, at random places; one of four ranks encodes, peels its own part and spreads
+// all parts, or one rank alone does all.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -11,7 +13,9 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <fmt/format.h>
@@ -19,6 +23,7 @@
 #include "dear/base/half.h"
 #include "dear/codec/codec.h"
 #include "dear/codec/low_rank.h"
+#include "dear/codec/sketch.h"
 
 namespace {
 
@@ -135,6 +140,76 @@ Rival low_rank_rival(int rank, std::size_t elements) {
           .right = projected};
 }
 
+constexpr int kScale = 40;
+constexpr double kSketchDensity = 0.05;
+
+Values sparse_gradients(std::size_t elements, std::int64_t block) {
+  Values values(elements);
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal;
+  std::bernoulli_distribution some(kSketchDensity);
+  for (std::size_t i = 0; i < elements; i += static_cast<std::size_t>(block)) {
+    if (!some(random)) continue;
+    for (std::size_t j = i; j < std::min(elements, i + static_cast<std::size_t>(block)); ++j) {
+      values[j] = normal(random);
+    }
+  }
+  return values;
+}
+
+template <typename T>
+struct SketchWork {
+  Values gradients;
+  dear::codec::Sketch sketch;
+  std::vector<std::uint64_t> index;
+  std::vector<T> rows;
+  std::vector<std::vector<T>> parts;  // by owner
+  std::vector<Values> values;
+
+  void peel(int owner) {
+    const auto size = static_cast<std::size_t>(sketch.shape().values_per_owner());
+    const auto at = static_cast<std::size_t>(owner);
+    parts[at].resize(static_cast<std::size_t>(sketch.keys_of(owner) * sketch.shape().block));
+    values[at].resize(parts[at].size());
+    if (sketch.peel<T>(owner, std::span(rows).subspan(at * size, size), parts[at]).unpeeled > 0) {
+      fmt::print("some keys were not recovered\n");
+    }
+    if constexpr (std::is_integral_v<T>) {
+      dear::codec::unscale(std::span<const T>(parts[at]), kScale, values[at]);
+    } else {
+      values[at] = parts[at];
+    }
+  }
+};
+
+// Parts of the owners after the first are peeled once, before the first round.
+template <typename T>
+Rival sketch_rival(const std::string& name, std::size_t elements, const dear::SketchSpec& spec, int ranks) {
+  const double keys = kSketchDensity * static_cast<double>(elements) / static_cast<double>(spec.block);
+  const auto work = std::make_shared<SketchWork<T>>(
+      SketchWork<T>{.gradients = sparse_gradients(elements, spec.block),
+                    .sketch = dear::codec::Sketch(
+                        dear::codec::shape_for(spec, static_cast<std::int64_t>(elements), ranks, keys, 1)),
+                    .parts = std::vector<std::vector<T>>(static_cast<std::size_t>(ranks)),
+                    .values = std::vector<Values>(static_cast<std::size_t>(ranks))});
+  work->index.resize(static_cast<std::size_t>(work->sketch.shape().index_words()));
+  work->rows.resize(static_cast<std::size_t>(work->sketch.shape().values()));
+  return {.name = name,
+          .encode_and_decode =
+              [work, ranks](const Values&, Values& decoded, std::int64_t step) {
+                work->sketch.template encode<T>(work->gradients, 0, kScale, work->index, work->rows);
+                work->sketch.read(work->index);
+                for (int owner = 0; owner < (step == 0 ? ranks : 1); ++owner) work->peel(owner);
+                const std::vector<std::span<const float>> parts(work->values.begin(), work->values.end());
+                work->sketch.spread(parts, decoded);
+              },
+          .right =
+              [work](const Values&, const Values& decoded) {
+                return std::equal(decoded.begin(), decoded.end(), work->gradients.begin(),
+                                  [](float a, float b) { return std::abs(a - b) <= 1e-4F; });
+              }};
+}
+
 double median(std::vector<double> times) {
   std::nth_element(times.begin(), times.begin() + std::ssize(times) / 2, times.end());
   return times[times.size() / 2];
@@ -164,16 +239,21 @@ int main(int argc, char** argv) {
                         [narrow](float a, float b) { return dear::widen(narrow(a)) == b; });
     };
   };
-  std::vector<Rival> rivals = {memcpy_rival(),
-                               codec_rival("random-block:0.01", elements, some),
-                               codec_rival("random-block:0.01,own", elements, some),
-                               codec_rival("random-k:0.01", elements, some),
-                               codec_rival("random-k:0.01,own", elements, some),
-                               codec_rival("block-top-k:0.01", elements, some),
-                               codec_rival("top-k:0.01", elements, most),
-                               codec_rival("fp16", elements, rounded(dear::narrow_to_half)),
-                               codec_rival("bf16", elements, rounded(dear::narrow_to_bfloat16)),
-                               low_rank_rival(4, elements)};
+  std::vector<Rival> rivals = {
+      memcpy_rival(),
+      codec_rival("random-block:0.01", elements, some),
+      codec_rival("random-block:0.01,own", elements, some),
+      codec_rival("random-k:0.01", elements, some),
+      codec_rival("random-k:0.01,own", elements, some),
+      codec_rival("block-top-k:0.01", elements, some),
+      codec_rival("top-k:0.01", elements, most),
+      codec_rival("fp16", elements, rounded(dear::narrow_to_half)),
+      codec_rival("bf16", elements, rounded(dear::narrow_to_bfloat16)),
+      low_rank_rival(4, elements),
+      sketch_rival<float>("sketch, of 4 ranks", elements, {.block = 1}, 4),
+      sketch_rival<float>("sketch, alone", elements, {.block = 1}, 1),
+      sketch_rival<std::int64_t>("sketch, exact, of 4", elements, {.block = 1, .exact = true}, 4),
+      sketch_rival<float>("sketch, block 16, of 4", elements, {.block = 16}, 4)};
 
   std::vector<Values> decoded(rivals.size(), Values(elements));
   bool right = true;
