@@ -60,8 +60,8 @@ void unscale(std::span<const std::int32_t> sums, int scale, std::span<float> val
 // span has not the length that the shape says.
 class Sketch {
  public:
-  // ConfigError for a shape whose sizes are not positive, or of more than 2^32 keys or rows, or of more than
-  // 65535 groups.
+  // ConfigError for a shape whose sizes are not positive, or of more than 2^32 keys or rows, 65535 groups or
+  // 2^16 rows in a group.
   explicit Sketch(const SketchShape& shape);
   [[nodiscard]] const SketchShape& shape() const { return shape_; }
 
