@@ -365,6 +365,13 @@ void Conductor::wait_gradients(BucketId bucket) {
        [&] { return gradients_free(bucket); });
 }
 
+void Conductor::quiesce() {
+  Lock lock(mutex_);
+  const StepId commit = schedule_.commit();
+  wait(lock, Awaited{"what is at work in iteration", static_cast<std::uint32_t>(iteration())}, {&commit, 1},
+       [&] { return at_work_ == 0; });
+}
+
 void Conductor::wait_decision() {
   const std::optional<StepId> step = schedule_.decision();
   if (!step) return;

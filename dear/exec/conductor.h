@@ -60,6 +60,10 @@ class Conductor {
   // [program] Ends the iteration: all gradients are final. Runs the compute lane's updates; returns without
   // waiting for the other lanes.
   void commit();
+  // [program] Waits until nothing is at work: then all that may start before the next commit has ended. For
+  // collectives of the caller's own between backward and step(): the codec and updates issue others when they
+  // are done, which may be sooner on one rank than on another.
+  void quiesce();
   // [program] Waits for rank 0's decision of the last committed iteration; at once without such a step.
   void wait_decision();
   // [program] Waits until parameters of every committed iteration are whole and gradients are free.

@@ -5,6 +5,8 @@
 #include <utility>
 #include <variant>
 
+#include <fmt/ranges.h>
+
 #include "dear/schedule/builder.h"
 #include "dear/schedule/refusal.h"
 
@@ -84,7 +86,8 @@ class Rewriting {
     const auto& work = std::get<Communicate>(old_.steps()[step].work);
     const bool possible = work.group == ProcessGroup::all && work.chunk == kWholeBucket &&
                           work.payload != Payload::parameters_again && work.payload != Payload::encoded;
-    take(work.collective == Collective::all_gather ? dense.gather : dense.reduction, possible);
+    const bool gathers = work.collective == Collective::all_gather;
+    take(gathers ? dense.gather : dense.reduction, possible && (!gathers || dense.reduction != kNone));
   }
 
   // Whether the second halves of the bucket's parts have a place of their own.
@@ -240,6 +243,25 @@ std::uint8_t Encoding::rounds() const {
     rounds = std::max(rounds, static_cast<std::uint8_t>(part.round + (builds ? 2 : 1)));
   }
   return rounds;
+}
+
+void require_policy_that_compresses(const Policy& policy) {
+  const Workload workload{.name = "any", .tensors = {{"weight", 4}}, .layers = {{"layer", {0}}}};
+  const Grouping grouping = group(workload, AllInOne{});
+  const auto compresses = [&](const Policy& one) {
+    try {
+      (void)with_encodings(make_schedule(one, workload, grouping), workload, grouping, {{.parts = {{.bytes = 4}}}});
+      return true;
+    } catch (const ScheduleError&) {
+      return false;
+    }
+  };
+  if (compresses(policy)) return;
+  std::vector<std::string_view> able;
+  for (const Policy& other : policies())
+    if (compresses(other)) able.push_back(other.name);
+  throw ConfigError(fmt::format("gradients cannot travel compressed under policy {}: choose {}, or no compression",
+                                policy.name, fmt::join(able, " or ")));
 }
 
 Schedule with_encodings(const Schedule& schedule, const Workload& workload, const Grouping& grouping,

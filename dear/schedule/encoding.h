@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dear/fusion/grouping.h"
+#include "dear/schedule/policy/policy.h"
 #include "dear/schedule/schedule.h"
 #include "dear/workload/workload.h"
 
@@ -54,5 +55,8 @@ struct Encoding {
 // next iteration.
 Schedule with_encodings(const Schedule& schedule, const Workload& workload, const Grouping& grouping,
                         const std::vector<Encoding>& encodings);
+
+// ConfigError that names the policy and those that can, unless with_encodings() takes its schedules.
+void require_policy_that_compresses(const Policy& policy);
 
 }  // namespace dear

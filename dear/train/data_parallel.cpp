@@ -26,7 +26,7 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
     : group_(std::move(group)),
       optimizer_(std::move(optimizer)),
       options_(std::move(options)),
-      alone_(group_.size() == 1 && !options_.record_trace),
+      alone_(group_.size() == 1 && !options_.record_trace && !options_.compression),
       state_(group_.rank()),
       record_(group_.rank()) {
   const train::Unobserved unobserved;
@@ -39,6 +39,7 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
     scanned_ = train::scan(model, *optimizer_);
   });
   agree_on_copies();
+  agree_on_compression();
   train::require_alike(group_, model, *optimizer_, scanned_);
 
   std::vector<torch::Tensor> everything = scanned_.frozen;
@@ -91,7 +92,7 @@ DataParallel::Impl::~Impl() {
           "its DataParallel was destroyed between a backward pass and step(), where an error was handled");
     } else {
       try {
-        if (engine_) engine_->conductor().synchronize();
+        if (engine_) engine_->conductor().quiesce();
         group_.barrier().wait();
       } catch (const std::exception&) {
         // The group has ended, here and on the peers.

@@ -1,10 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
-#include <functional>
 #include <memory>
-#include <string>
+#include <optional>
 #include <vector>
 
 #include <torch/nn/module.h>
@@ -14,7 +12,8 @@
 #include "dear/fusion/grouping.h"
 #include "dear/schedule/schedule.h"
 #include "dear/trace/trace.h"
-#include "dear/train/bucket_choice.h"
+#include "dear/train/compression_state.h"
+#include "dear/train/data_parallel_options.h"
 #include "dear/train/model.h"
 #include "dear/train/optimizer.h"
 #include "dear/workload/workload.h"
@@ -22,48 +21,6 @@
 namespace dear {
 
 struct TuningProgress;  // tuning/tuning_progress.h
-
-// When a model's buffers (BatchNorm's running statistics) become those of rank 0. They always do at
-// construction.
-enum class BufferSync : std::uint8_t {
-  at_construction,  // each rank keeps its own from then on
-  at_synchronize,   // and at every synchronize() between a step() and the next backward
-};
-
-struct DataParallelOptions {
-  std::string policy = "dear";  // one of training_policies(), see schedule/policy/policy.h
-  // How tensors are grouped into buckets: given(Fusion), planned() or tuned(TuningOptions).
-  BucketChoice buckets = tuned();
-  BufferSync buffers = BufferSync::at_synchronize;
-  // All ranks share one copy of the parameters in memory, so their all-gather is a barrier: for ranks of one
-  // host, on shared memory, under policy dear or dear-eager (else ConfigError). Gradients and everything else
-  // stay each rank's own. A program may do all that it may do without, save writing into parameters in place,
-  // which is refused at the next step(): replace their values with set_data(), the same on every rank (as
-  // torch::load() does). Writes through data() or a raw pointer cannot be seen, and must not be. Afterwards,
-  // when the DataParallel is destroyed, each rank has its own parameters again, where memory suffices.
-  bool one_copy = false;
-  // Steps that are measured, as with record_trace, before buckets are planned or tuned, or the order of a
-  // policy that goes by a profile (dear-eager) is made: afterwards rank 0's times and network make them, on
-  // all ranks.
-  int profile_steps = 10;
-  bool record_trace = false;  // spans of layers, waits, updates and collectives; costs about 2 us an operator
-  // Runs a wait that an operator or a gradient's hook makes, on its thread: a binding to another language
-  // lets go of that language's lock around it. Without it the wait is called as it is.
-  std::function<void(const std::function<void()>& wait)> around_wait{};
-  // Is given what goes wrong in a gradient's hook before autograd is, and may throw it as an exception of
-  // that language.
-  std::function<void(const std::exception_ptr& error)> translate_error{};
-};
-
-// Since construction, on this rank.
-struct DataParallelStatistics {
-  std::int64_t iterations = 0;  // steps taken
-  double exposed_seconds =
-      0;                   // exposed communication: the program waited, in an operator or in a call of ours
-  std::int64_t waits = 0;  // how often it did
-  std::int64_t parameter_bytes = 0;  // of all buckets; gradients take the same again
-  std::size_t buckets = 0;
-};
 
 // Data-parallel training of a libtorch module: what synchronous SGD over all ranks gives, communication
 // hidden under the backward pass and the next forward (arXiv 2302.12445).
@@ -169,6 +126,16 @@ class DataParallel {
   // vector whose shape or type is not the parameter's. A parameter that is not in `states` has no state then.
   // Before the first step() load it into the optimiser instead.
   void load_optimizer_state(const std::vector<StateOfParameter>& states);
+
+  // Of this rank; nothing but zeros without compression, or before the first step(). Between a step() and the
+  // next backward.
+  [[nodiscard]] CompressionReport compression_report();
+  // To be saved by each rank, and given back to the rank of the same number: the training then goes on bit for
+  // bit. After the first step() (ScheduleError before it, and without compression), before the next backward.
+  [[nodiscard]] CompressionStates compression_states();
+  // ConfigError for a state that is not of this model and compression; nothing has changed for parameters
+  // that come after it.
+  void load_compression_states(const CompressionStates& states);
 
   // Of the first step() on; ScheduleError before it. Until the next regroup(), or the next step() where
   // buckets are planned or tuned.

@@ -61,6 +61,9 @@ class DataParallel::Impl : public train::OperatorObserver {
   void regroup(Fusion fusion);
   [[nodiscard]] std::vector<StateOfParameter> optimizer_state();
   void load_optimizer_state(const std::vector<StateOfParameter>& states);
+  [[nodiscard]] CompressionReport compression_report();
+  [[nodiscard]] CompressionStates compression_states();
+  void load_compression_states(const CompressionStates& states);
   void defer() { arrivals_.defer(); }
   void resume() { arrivals_.resume(); }
 
@@ -121,6 +124,8 @@ class DataParallel::Impl : public train::OperatorObserver {
   void choose_buckets();
   void replace_engine(Fusion fusion, const std::string& why, const View& decision = {});
   void agree_on_copies();
+  void agree_on_compression();
+  train::Engine& compressing_engine(const char* call);
   void leave_one_copy() noexcept;
 
   const int unwinding_ = std::uncaught_exceptions();  // of exceptions that are none of ours
@@ -140,6 +145,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   train::GradientArrivals arrivals_;
   std::unique_ptr<train::TensorBroadcast> buffer_broadcast_;  // null where synchronize() sends no buffers
   std::optional<train::BucketChanges> changes_;
+  wire::CompressionCounts earlier_compression_;  // of engines that are gone
   bool recording_ = false;  // for the user, or because buckets are to be chosen by it
   train::RunRecord record_;
 

@@ -10,6 +10,7 @@
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
+#include "dear/schedule/compressed.h"
 #include "dear/schedule/decision.h"
 #include "dear/schedule/one_copy.h"
 #include "dear/schedule/policy/policy.h"
@@ -50,7 +51,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
       workload_(describe(parameters, order, layer_of)) {
   const Unobserved unobserved;
   grouping_ = std::make_unique<Grouping>(options.fusion(workload_));
-  cost::CollectiveTimes times;
+  cost::CollectiveTimes times{.ranks = group_.size()};
   Workload timed = workload_;
   if (options.profile) {
     add_times(*options.profile, timed);
@@ -58,6 +59,11 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
   }
   schedule_ =
       std::make_unique<Schedule>(make_schedule(find_policy(options.policy), timed, *grouping_, times));
+  compression_ = options.compression;
+  const std::vector<std::int64_t> rows = rows_of_tensors(order);
+  if (compression_)
+    *schedule_ = with_encodings(*schedule_, workload_, *grouping_,
+                                encodings_of(*compression_, timed, *grouping_, times, {}, {}, rows));
   if (one_copy_) *schedule_ = with_one_copy(*schedule_, workload_, *grouping_);
   if (options.decision.buffer.bytes() > 0) *schedule_ = with_decision(*schedule_, workload_, *grouping_);
   agree(group_, "schedule", schedule_->digest(),
@@ -69,7 +75,10 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
   std::vector<std::vector<ShardedOptimizer::FlatRun>> runs;
   std::vector<wire::BucketWire::Flat> flats;
   for (BucketId id = 0; id < grouping_->size(); ++id) {
-    wire::BucketLayout layout = wire::lay_out(grouping_->buckets()[id], workload_, group_of, group_.size());
+    const Bucket& tensors = grouping_->buckets()[id];
+    const std::vector<bool> encoded =
+        compression_ ? encoded_tensors(*compression_, workload_, tensors, rows) : std::vector<bool>();
+    wire::BucketLayout layout = wire::lay_out(tensors, workload_, group_of, group_.size(), encoded);
     std::vector<Range> own;
     for (const Part& part : add_parts(id, layout)) own.push_back(own_range(part));
     BucketStorage& bucket = buckets_.emplace_back(group_, std::move(layout), std::move(own),
@@ -83,7 +92,9 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
       bucket.write_incoming(part);
       runs.push_back(bucket.runs(part, optimizer.vectors()));
     }
+    encoded_.push_back(make_encoded(bucket, rows));
     flats.push_back(bucket.flat());
+    flats.back().encoded = encoded_.back();
     storages_[bucket.parameter_storage()] = {id, Kind::parameters};
     storages_[bucket.gradient_storage()] = {id, Kind::gradients};
   }
@@ -99,15 +110,18 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
       group_, std::move(flats), [this](const exec::StepEnd& end) { conductor_->ended(end); },
       options.decision);
   conductor_ = std::make_unique<exec::Conductor>(
-      *schedule_, *wire_, update_executor_, [this](const Update& work) { update(work); },
+      *schedule_, *wire_, beside_executor_, [this](const Update& work) { update(work); },
       exec::Conductor::Options{.rank = group_.rank(), .timeout = group_.timeout(), .record = options.record});
-  const auto lanes = schedule_->lanes();
-  if (std::any_of(lanes.begin(), lanes.end(),
-                  [](const Lane& lane) { return lane.kind == LaneKind::update; })) {
-    update_lane_ = std::make_unique<exec::SerialLane>([] {
+  const auto lane_of = [&](LaneKind kind) -> std::unique_ptr<exec::SerialLane> {
+    const std::vector<Lane>& lanes = schedule_->lanes();
+    if (std::none_of(lanes.begin(), lanes.end(), [&](const Lane& lane) { return lane.kind == kind; }))
+      return nullptr;
+    return std::make_unique<exec::SerialLane>([] {
       at::enableRecordFunction(false);  // for good: our own operators must not wait for themselves
     });
-  }
+  };
+  update_lane_ = lane_of(LaneKind::update);
+  codec_lane_ = lane_of(LaneKind::codec);
 }
 
 Engine::~Engine() {
@@ -156,11 +170,14 @@ void Engine::update(const Update& work) {
   }
 }
 
-void Engine::UpdateExecutor::start(Instance which, const Step& step) {
-  engine_.update_lane_->post([this, which, work = std::get<Update>(step.work)] {
+void Engine::BesideExecutor::start(Instance which, const Step& step) {
+  const auto* update = std::get_if<Update>(&step.work);
+  exec::SerialLane& lane = update != nullptr ? *engine_.update_lane_ : *engine_.codec_lane_;
+  lane.post([this, which, work = step.work] {
     exec::StepEnd end{.span = {which, now_seconds(), 0}};
     try {
-      engine_.update(work);
+      const auto* update = std::get_if<Update>(&work);
+      update != nullptr ? engine_.update(*update) : engine_.code(work);
     } catch (...) {
       end.error = std::current_exception();
     }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dear/cluster/network.h"
+#include "dear/codec/compression.h"
 #include "dear/collective/group.h"
 #include "dear/exec/conductor.h"
 #include "dear/exec/serial_lane.h"
@@ -40,6 +41,7 @@ class Engine {
     Fusion fusion;
     bool record = false;
     bool one_copy = false;  // of the parameters, for all ranks; the policy can, and the group shares memory
+    std::optional<Compression> compression{};
     std::optional<Profile> profile{};
     // The memory that carries rank 0's decision in every iteration (schedule/decision.h), of kDecisionBytes.
     // Without a buffer the schedule has no such step. All ranks give one, or none.
@@ -72,8 +74,8 @@ class Engine {
   void restore_parameters();
   // The parameter got no gradient on this rank: see [Note: unused parameters].
   void mark_unused(std::size_t parameter);
-  // While true, updates change nothing: the gradients that were reduced are dropped. While no update is at
-  // work.
+  // While true, updates change nothing: the gradients that were reduced are dropped, and a compression forgets
+  // what it sent. While no update is at work.
   void drop_updates(bool drop) { drop_updates_ = drop; }
   // ConfigError for a parameter that was replaced by one of another shape or type, and, with one copy, for
   // what would change it outside of an update: see [Note: written in place].
@@ -101,6 +103,17 @@ class Engine {
   // Replaces it, while nothing is at work; `states` are the same on every rank.
   void take_over(const std::vector<std::optional<OptimizerState>>& states);
 
+  // What a compression remembers of each parameter on this rank; none where it travels dense. While nothing is
+  // at work. By parameter.
+  using CompressionMemory = std::vector<std::optional<wire::CompressionState>>;
+  [[nodiscard]] CompressionMemory compression_memory() const;
+  // ConfigError for the state of another model or compression.
+  void set_compression_memory(const CompressionMemory& memory);
+  [[nodiscard]] std::int64_t compression_step() const;
+  void set_compression_step(std::int64_t step);
+  [[nodiscard]] wire::CompressionCounts compression_counts() const;  // of all buckets
+  [[nodiscard]] double residual_norm() const;
+
   [[nodiscard]] exec::Conductor& conductor() { return *conductor_; }
   [[nodiscard]] const exec::Conductor& conductor() const { return *conductor_; }
   [[nodiscard]] const Workload& workload() const { return workload_; }
@@ -121,9 +134,10 @@ class Engine {
     Range elements;     // of the flat buffer
     bool scattered;     // each rank updates a shard of it
   };
-  class UpdateExecutor : public exec::LaneExecutor {
+  // Runs updates and the codec, each on a thread of its own.
+  class BesideExecutor : public exec::LaneExecutor {
    public:
-    explicit UpdateExecutor(Engine& engine) : engine_(engine) {}
+    explicit BesideExecutor(Engine& engine) : engine_(engine) {}
     void start(Instance which, const Step& step) override;
 
    private:
@@ -132,6 +146,11 @@ class Engine {
   std::span<const Part> add_parts(BucketId bucket, const wire::BucketLayout& layout);
   [[nodiscard]] Range own_range(const Part& part) const;  // that this rank updates
   void update(const Update& work);                        // aborts the group when it throws
+  void code(const Work& work);  // encodes or decodes; aborts the group when it throws
+  [[nodiscard]] std::vector<std::int64_t> rows_of_tensors(const std::vector<std::size_t>& order) const;
+  // The bucket's codec, where it travels encoded; all ranks together.
+  [[nodiscard]] std::shared_ptr<wire::EncodedBucket> make_encoded(const BucketStorage& bucket,
+                                                                  const std::vector<std::int64_t>& rows) const;
   void remember_versions();
   [[nodiscard]] ShardedOptimizer::Outlines outlines();
   // The optimiser's vector of this name over the whole bucket.
@@ -153,12 +172,14 @@ class Engine {
   std::vector<Part> parts_;          // those of a bucket side by side, buckets ascending
   std::vector<BucketStorage> buckets_;
   std::unordered_map<const void*, Storage> storages_;
+  std::optional<Compression> compression_;
+  std::vector<std::shared_ptr<wire::EncodedBucket>> encoded_;  // by bucket; null for a dense one
   std::unique_ptr<ShardedOptimizer> optimizer_;
   std::atomic<bool> drop_updates_ = false;
-  UpdateExecutor update_executor_{*this};
+  BesideExecutor beside_executor_{*this};
   std::unique_ptr<wire::BucketWire> wire_;
   std::unique_ptr<exec::Conductor> conductor_;
-  std::unique_ptr<exec::SerialLane> update_lane_;  // last: ends first
+  std::unique_ptr<exec::SerialLane> update_lane_, codec_lane_;  // last: end first
 };
 
 }  // namespace dear::train

@@ -107,6 +107,7 @@ void DataParallel::Impl::discard() {
   await_last_step();
   for (LayerId layer = arrivals_.layers(); layer-- > 0;)
     if (!arrivals_.layer_sent(layer) || group_.size() == 1) conductor.backward_done(layer);
+  conductor.quiesce();
   // A rank that applies this step instead is found here.
   train::meet(group_, train::Call::discard_step, record_.commits(engine_.get()));
   changes_->waited();

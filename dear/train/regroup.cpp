@@ -18,6 +18,7 @@ std::unique_ptr<train::Engine> DataParallel::Impl::make_engine(const View& decis
                                                                 .fusion = fusion_,
                                                                 .record = recording_,
                                                                 .one_copy = options_.one_copy,
+                                                                .compression = options_.compression,
                                                                 .profile = changes_->profile(),
                                                                 .decision = decision});
 }
@@ -102,6 +103,11 @@ void DataParallel::Impl::replace_engine(Fusion fusion, const std::string& why, c
     throw;
   }
   next->take_over(state);
+  if (options_.compression) {
+    next->set_compression_memory(engine_->compression_memory());
+    next->set_compression_step(engine_->compression_step());
+    earlier_compression_ = add(earlier_compression_, engine_->compression_counts());
+  }
   using Keep = train::RunRecord::Keep;
   record_.engine_ends(*engine_, options_.record_trace ? Keep::spans : Keep::nothing);
   // Operators of any thread look into the engine, those of another rank's program too.

@@ -20,6 +20,13 @@ Request BucketWire::request_of(const Communicate& work) const {
     throw ScheduleError("no bucket can do \"" + name_of(work) +
                         "\": run a policy whose collectives are of buckets, and of all ranks");
   const Flat& flat = buckets_.at(work.bucket);
+  if (work.payload == Payload::encoded) {
+    if (!flat.encoded)
+      throw ScheduleError("no codec can do \"" + name_of(work) + "\": give the bucket one");
+    Request request = flat.encoded->request(work.collective, work.part);
+    request.label = work.bucket;
+    return request;
+  }
   View view = work.payload == Payload::gradients ? flat.gradients : flat.parameters;
   const Range part = part_of(work.chunk, flat.bucket_bytes, view.count, view.dtype, group_.size());
   view.offset_bytes += part.begin * size_of(view.dtype);
@@ -33,10 +40,22 @@ Request BucketWire::request_of(const Communicate& work) const {
 }
 
 void BucketWire::start(Instance which, const Step& step) {
-  group_.issue(request_of(std::get<Communicate>(step.work)), [this, which](const CollectiveResult& result) {
+  const auto& work = std::get<Communicate>(step.work);
+  const auto ended = [this, which](const CollectiveResult& result) {
     ended_({.span = {which, seconds_of(result.timing.begin), seconds_of(result.timing.end)},
             .error = result.error});
-  });
+  };
+  const Request request = request_of(work);
+  EncodedBucket* const encoded = buckets_.empty() ? nullptr : buckets_.at(work.bucket).encoded.get();
+  if (work.payload != Payload::encoded || !encoded->may_ask_more(work.collective, work.part)) {
+    group_.issue(request, ended);
+    return;
+  }
+  group_.issue(request, [encoded, label = request.label] {
+    std::optional<Request> more = encoded->more();
+    if (more) more->label = label;
+    return more;
+  }, ended);
 }
 
 }  // namespace dear::wire

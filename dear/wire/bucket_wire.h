@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "dear/collective/group.h"
 #include "dear/exec/drive.h"
+#include "dear/wire/encoded_bucket.h"
 
 namespace dear::wire {
 
@@ -17,6 +19,7 @@ class BucketWire : public exec::LaneExecutor {
     View parameters;
     View gradients;
     std::int64_t bucket_bytes = 0;  // Bucket::bytes, without padding: the unit of chunks
+    std::shared_ptr<EncodedBucket> encoded = nullptr;  // where gradients travel encoded
   };
 
   // `decision` carries rank 0's (schedule/decision.h); without one a step that does is a ScheduleError, as

@@ -35,6 +35,7 @@ def distribute(
     process_group: ProcessGroup = None,
     buffers: str = "synchronize",
     one_copy: bool = False,
+    compression: str = "",
     profile_steps: int = 10,
     record_trace: bool = False,
     tuning_cache: str = "",
@@ -58,6 +59,8 @@ def distribute(
         mpirun, Slurm).
     buffers: when buffers become rank 0's: at each "synchronize"(), or at "construction" only.
     one_copy: ranks of one host share one copy of the parameters in memory.
+    compression: how gradients travel, where less of them is to travel: "top-k:0.01,ef", "random-block:0.01,ef",
+        "bf16", "sketch", ... as the command's --compress takes it; "" for dense ones. See docs/compression.md.
     record_trace: keep spans for trace() and profile(); costs about 2 us an operator.
     tuning_cache: a file in which rank 0 keeps what tuning learned of a job, for its next run; "" for none.
     timeout: seconds, for every wait for other ranks.
@@ -74,6 +77,7 @@ def distribute(
         process_group=process_group,
         buffers=buffers,
         one_copy=one_copy,
+        compression=compression,
         profile_steps=profile_steps,
         record_trace=record_trace,
         tuning_cache=tuning_cache,
@@ -103,6 +107,7 @@ class DataParallel(nn.Module):
         process_group: ProcessGroup = None,
         buffers: str = "synchronize",
         one_copy: bool = False,
+        compression: str = "",
         profile_steps: int = 10,
         record_trace: bool = False,
         tuning_cache: str = "",
@@ -123,6 +128,7 @@ class DataParallel(nn.Module):
             tuning_cache=tuning_cache,
             sync_buffers=_BUFFERS[buffers],
             one_copy=one_copy,
+            compression=compression,
             profile_steps=profile_steps,
             record_trace=record_trace,
         )
@@ -216,6 +222,43 @@ class DataParallel(nn.Module):
         """On this rank since construction: iterations, exposed_seconds (the program waited for the network), waits,
         parameter_bytes (of all buckets) and buckets."""
         return self._training.statistics()
+
+    def compression_report(self) -> dict[str, Any]:
+        """What compression has done on this rank: steps; bytes sent by this rank, where collectives send no more than
+        they must, and dense_bytes, what dense gradients would have been; residual_norm, of what error feedback holds
+        now; dense_exchanges, of buckets that a sketch could not carry, and peeling_rounds. Between a step and the next
+        backward."""
+        return self._training.compression_report()
+
+    def compression_state_dict(self) -> dict[str, Any]:
+        """What compression remembers on this rank: the step, and for each parameter by name its residual, momentum and
+        codec (fp32 tensors, empty where there is nothing). Other ranks remember something else: each saves its own,
+        and training goes on bit for bit once each has loaded its own. ScheduleError before the first step, and without
+        compression."""
+        names = {id(parameter): name for name, parameter in self.module.named_parameters()}
+        step, states = self._training.compression_states()
+        return {
+            "step": step,
+            "parameters": {
+                names[id(parameter)]: {"residual": residual, "momentum": momentum, "codec": codec}
+                for parameter, residual, momentum, codec in states
+            },
+        }
+
+    def load_compression_state_dict(self, state: dict[str, Any]) -> None:
+        """Replaces it, after the first step and before the next backward. ConfigError for the state of another model or
+        compression."""
+        parameters = dict(self.module.named_parameters())
+        unknown = [name for name in state["parameters"] if name not in parameters]
+        if unknown:
+            raise _C.ConfigError(f"the state of a compression names '{unknown[0]}', which the model does not have")
+        self._training.load_compression_states(
+            state["step"],
+            [
+                (parameters[name], one["residual"], one["momentum"], one["codec"])
+                for name, one in state["parameters"].items()
+            ],
+        )
 
     def tuning(self) -> dict[str, Any] | None:
         """What the tuning of buckets has tried, on rank 0: settled, trials (iteration, candidate, seconds of an

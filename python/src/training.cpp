@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -154,7 +155,7 @@ BucketChoice buckets_of(const std::string& fusion, const std::string& cache) {
 std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers, py::object source,
                                    const Group& group, const std::string& policy, const std::string& fusion,
                                    const std::string& tuning_cache, bool sync_buffers, bool one_copy,
-                                   int profile_steps, bool record_trace) {
+                                   const std::string& compression, int profile_steps, bool record_trace) {
   const py::gil_scoped_release released;
   auto made = std::make_unique<DataParallel>(
       Model{.parameters = named(parameters), .buffers = named(buffers)},
@@ -163,6 +164,9 @@ std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers
                           .buckets = buckets_of(fusion, tuning_cache),
                           .buffers = sync_buffers ? BufferSync::at_synchronize : BufferSync::at_construction,
                           .one_copy = one_copy,
+                          .compression = compression.empty()
+                                             ? std::nullopt
+                                             : std::optional(Compression::parse(compression)),
                           .profile_steps = profile_steps,
                           .record_trace = record_trace,
                           .around_wait = let_go,
@@ -223,6 +227,37 @@ void load_optimizer_state(DataParallel& parallel, const py::list& states) {
   parallel.load_optimizer_state(all);
 }
 
+py::dict compression_report(DataParallel& parallel) {
+  const CompressionReport all = parallel.compression_report();
+  py::dict result;
+  result["steps"] = all.steps;
+  result["bytes"] = all.bytes;
+  result["dense_bytes"] = all.dense_bytes;
+  result["residual_norm"] = all.residual_norm;
+  result["dense_exchanges"] = all.dense_exchanges;
+  result["peeling_rounds"] = all.peeling_rounds;
+  return result;
+}
+
+// The step; of each parameter: itself, residual, momentum, and what the codec remembers.
+using StateOfCompression = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+std::pair<std::int64_t, std::vector<StateOfCompression>> compression_states(DataParallel& parallel) {
+  const CompressionStates states = parallel.compression_states();
+  std::vector<StateOfCompression> all;
+  for (const auto& [parameter, residual, momentum, codec] : states.parameters)
+    all.emplace_back(parameter, residual, momentum, codec);
+  return {states.step, std::move(all)};
+}
+
+void load_compression_states(DataParallel& parallel, std::int64_t step,
+                             const std::vector<StateOfCompression>& states) {
+  CompressionStates all{.step = step, .parameters = {}};
+  for (const auto& [parameter, residual, momentum, codec] : states)
+    all.parameters.push_back({parameter, residual, momentum, codec});
+  parallel.load_compression_states(all);
+}
+
 }  // namespace
 
 void bind_training(py::module_& module) {
@@ -231,7 +266,7 @@ void bind_training(py::module_& module) {
       module, "Training", "The engine behind dear.DataParallel: tensors, an optimiser and a group.")
       .def(py::init(&make), py::arg("parameters"), py::arg("buffers"), py::arg("optimizer"), py::arg("group"),
            py::kw_only(), py::arg("policy"), py::arg("fusion"), py::arg("tuning_cache"),
-           py::arg("sync_buffers"), py::arg("one_copy"), py::arg("profile_steps"), py::arg("record_trace"))
+           py::arg("sync_buffers"), py::arg("one_copy"), py::arg("compression"), py::arg("profile_steps"), py::arg("record_trace"))
       .def("step", &DataParallel::step, Release())
       .def("discard_step", &DataParallel::discard_step, Release())
       .def("synchronize", &DataParallel::synchronize, Release())
@@ -246,6 +281,9 @@ void bind_training(py::module_& module) {
           py::arg("fusion"), Release())
       .def("optimizer_state", &optimizer_state)
       .def("load_optimizer_state", &load_optimizer_state, py::arg("states"))
+      .def("compression_report", &compression_report)
+      .def("compression_states", &compression_states)
+      .def("load_compression_states", &load_compression_states, py::arg("step"), py::arg("states"))
       .def("statistics", &statistics)
       .def("tuning", &tuning)
       .def("policy", [](const DataParallel& parallel) { return parallel.schedule().policy(); })

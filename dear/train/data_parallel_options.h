@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "dear/codec/compression.h"
+#include "dear/train/bucket_choice.h"
+
+namespace dear {
+
+// When a model's buffers (BatchNorm's running statistics) become those of rank 0. They always do at
+// construction.
+enum class BufferSync : std::uint8_t {
+  at_construction,  // each rank keeps its own from then on
+  at_synchronize,   // and at every synchronize() between a step() and the next backward
+};
+
+struct DataParallelOptions {
+  std::string policy = "dear";  // one of training_policies(), see schedule/policy/policy.h
+  // How tensors are grouped into buckets: given(Fusion), planned() or tuned(TuningOptions).
+  BucketChoice buckets = tuned();
+  BufferSync buffers = BufferSync::at_synchronize;
+  // All ranks share one copy of the parameters in memory, so their all-gather is a barrier: for ranks of one
+  // host, on shared memory, under policy dear or dear-eager (else ConfigError). Gradients and everything else
+  // stay each rank's own. A program may do all that it may do without, save writing into parameters in place,
+  // which is refused at the next step(): replace their values with set_data(), the same on every rank (as
+  // torch::load() does). Writes through data() or a raw pointer cannot be seen, and must not be. Afterwards,
+  // when the DataParallel is destroyed, each rank has its own parameters again, where memory suffices.
+  bool one_copy = false;
+  // How gradients travel, where they travel compressed. Every rank then updates whole buckets, and a parameter
+  // without a gradient on any rank counts as one whose gradient is zero. Of fp32 tensors; others travel dense.
+  // ConfigError, on every rank, under a policy that cannot (dear-eager), with one_copy, and for what
+  // validate() refuses. Clipping by the norm of gradients between backward and step() sees no mean.
+  std::optional<Compression> compression{};
+  // Steps that are measured, as with record_trace, before buckets are planned or tuned, or the order of a
+  // policy that goes by a profile (dear-eager) is made: afterwards rank 0's times and network make them, on
+  // all ranks.
+  int profile_steps = 10;
+  bool record_trace = false;  // spans of layers, waits, updates and collectives; costs about 2 us an operator
+  // Runs a wait that an operator or a gradient's hook makes, on its thread: a binding to another language
+  // lets go of that language's lock around it. Without it the wait is called as it is.
+  std::function<void(const std::function<void()>& wait)> around_wait{};
+  // Is given what goes wrong in a gradient's hook before autograd is, and may throw it as an exception of
+  // that language.
+  std::function<void(const std::exception_ptr& error)> translate_error{};
+};
+
+// Since construction, on this rank.
+struct DataParallelStatistics {
+  std::int64_t iterations = 0;  // steps taken
+  double exposed_seconds =
+      0;                   // exposed communication: the program waited, in an operator or in a call of ours
+  std::int64_t waits = 0;  // how often it did
+  std::int64_t parameter_bytes = 0;  // of all buckets; gradients take the same again
+  std::size_t buckets = 0;
+};
+
+}  // namespace dear
