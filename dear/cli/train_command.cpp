@@ -28,6 +28,7 @@
 #include "dear/cli/train_report.h"
 #include "dear/cli/tuning_table.h"
 #include "dear/collective/exchange.h"
+#include "dear/demo/compression_plot.h"
 #include "dear/demo/corpus.h"
 #include "dear/demo/optimizers.h"
 #include "dear/demo/result_json.h"
@@ -46,26 +47,35 @@ void say(const std::string& text) { std::cout << text << std::flush; }
 std::string heading(const TrainSettings& settings, const demo::Corpus& corpus) {
   return fmt::format(
       "training a GPT of {} parameters ({} layers, width {}, context {}) on {} characters of {} kinds\n"
-      "{} worker{}, {} thread{} for each, {} characters in a step, optimiser {}, fusion {}{}\n",
+      "{} worker{}, {} thread{} for each, {} characters in a step, optimiser {}, fusion {}{}{}\n",
       with_separators(demo::training_module().parameter_count(settings, corpus)), settings.job.layers,
       settings.job.width, settings.job.context,
       with_separators(static_cast<std::int64_t>(corpus.text.size())), corpus.vocabulary.size(),
       settings.workers, settings.workers == 1 ? "" : "s", settings.threads, settings.threads == 1 ? "" : "s",
       with_separators(settings.characters_per_step()), settings.optimizer, settings.fusion_text(),
-      settings.job.one_copy ? ", one copy of the parameters" : "");
+      settings.job.one_copy ? ", one copy of the parameters" : "",
+      settings.compressions.front() && !settings.compares_compressions
+          ? fmt::format(", gradients travel as {}", demo::text_of(settings.compressions.front()))
+          : "");
+}
+
+std::string gradients_of(const TrainSettings& settings) {
+  std::vector<std::string> texts;
+  for (const auto& compression : settings.compressions) texts.push_back(demo::text_of(compression));
+  return fmt::format("{}", fmt::join(texts, " "));
 }
 
 // Describes the settings that must be the same on all ranks, also when each was started with a command of its
 // own.
 std::string common_settings(const TrainSettings& settings, const demo::Corpus& corpus) {
   return fmt::format(
-      "policies {}, compared {}, fusion {}, network {}, backend {}, reproducible {}, one copy {}, steps {}, "
+      "policies {}, compared {}, gradients {}, fusion {}, network {}, backend {}, reproducible {}, one copy {}, steps {}, "
       "batch {}, "
       "layers {}, width "
       "{}, heads {}, context {}, "
       "seed {}, "
       "optimiser {}, lr {}, data {}, trace {}, profile {}",
-      fmt::join(settings.policies, " "), settings.compare, settings.fusion_text(),
+      fmt::join(settings.policies, " "), settings.compare, gradients_of(settings), settings.fusion_text(),
       settings.network ? settings.network->name : "real",
       settings.job.backend.empty() ? "chosen" : settings.job.backend, settings.job.reproducible,
       settings.job.one_copy, settings.job.steps, settings.job.batch, settings.job.layers, settings.job.width,
@@ -97,6 +107,10 @@ void write_files(const TrainSettings& settings, const demo::Trained& trained) {
                           trained.comparison ? to_json(runs, *trained.comparison) : to_json(runs.front()));
     say(fmt::format("results: {}\n", settings.json));
   }
+  if (!settings.plot.empty()) {
+    write_file_atomically(settings.plot, demo::plot_of_compressions(runs));
+    say(fmt::format("loss against bytes and seconds: {}\n", settings.plot));
+  }
   for (const auto& [policy, trace] : trained.traces) {
     const std::string file = settings.trace_of(policy);
     write_chrome_trace(trace, file);
@@ -113,7 +127,9 @@ void write_files(const TrainSettings& settings, const demo::Trained& trained) {
 
 void report(const TrainSettings& settings, const demo::Trained& trained, const Group& group) {
   const std::vector<demo::TrainResult>& runs = trained.runs;
-  say("\n" + (trained.comparison ? to_text(runs, *trained.comparison) : to_text(runs.front())));
+  say("\n" + (settings.compares_compressions ? table_of_compressions(runs, *trained.comparison)
+              : trained.comparison           ? to_text(runs, *trained.comparison)
+                                             : to_text(runs.front())));
   if (settings.job.tune) say("\n" + table_of(runs.front().tuning.value()) + "\n");
   say(network_line(group.modelled_network(), group.description()));
   if (settings.sample > 0) {
@@ -126,7 +142,7 @@ void report(const TrainSettings& settings, const demo::Trained& trained, const G
     throw Error(error.what());  // the paths were checked before: this is a failure while running
   }
   for (const demo::TrainResult& run : runs) {
-    if (run.digest != runs.front().digest) {
+    if (run.digest != runs.front().digest && !settings.compares_compressions) {
       std::cerr << fmt::format("dear train: the parameters of policy {} differ from those of {}\n",
                                run.policy, runs.front().policy);
       throw ExitStatus{kExitFailure};
@@ -193,6 +209,9 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
   add("--workers", options.workers, "ranks on this host (default 1; under a launcher: all of its ranks)");
   add("--policy", options.policy,
       "how to overlap communication: " + names_in(training_policies()) + " (default dear)");
+  add("--compress", options.compress,
+      "send less of each gradient: a scheme with its ratio and options, such as top-k:0.01,ef, random-block:0.01,ef, "
+      "bf16, low-rank:4,ef or sketch; see docs/compression.md (default: dense gradients)");
   add("--tuning-cache", options.tuning_cache,
       "file for what tuning learns: a later run of the same model, on as many ranks and the same network, "
       "begins with it");
@@ -247,6 +266,11 @@ void add_train_command(CLI::App& app) {
       "how to group tensors: a size such as 25MiB, first=1MiB,25MiB for a first bucket of its own size, "
       "layer, all; planned: with the best borders for what the first steps take; auto, or auto=SIZE: tuned "
       "while training, with that size at first (default auto)");
+  add("--compare-compression", options->compare_compression,
+      "compressions to compare on the same data under one policy, with spaces between them: \"dense top-k:0.01,ef "
+      "random-block:0.01,ef\"; they take turns as with --compare");
+  add("--plot", options->plot,
+      "draw the loss of the compressions that are compared against bytes sent and against seconds, as SVG");
   add("--schedule", options->schedule,
       "policy and buckets from a file that dear plan --schedule wrote, instead of --policy and --fusion");
   add("--json", options->json,

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <set>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,6 +16,7 @@
 #include "dear/demo/optimizers.h"
 #include "dear/launch/cores.h"
 #include "dear/launch/launcher.h"
+#include "dear/schedule/encoding.h"
 #include "dear/schedule/one_copy.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/schedule/schedule_file.h"
@@ -88,6 +90,48 @@ void choose_policies(const TrainOptions& options, TrainSettings& settings) {
   settings.fusion = Fusion(std::move(file.buckets));
 }
 
+// What each of the runs sends: one compression for all policies, or one policy with several.
+void choose_compressions(const TrainOptions& options, TrainSettings& settings) {
+  if (!options.compare_compression) {
+    std::optional<Compression> compression;
+    if (options.compress)
+      compression = parse_option("--compress", [&] { return Compression::parse(*options.compress); });
+    settings.compressions.assign(settings.policies.size(), compression);
+  } else {
+    if (options.compress)
+      throw ConfigError("--compress and --compare-compression exclude each other; name every one in the latter");
+    if (settings.compare)
+      throw ConfigError("--compare and --compare-compression exclude each other: compare one or the other");
+    std::istringstream names(*options.compare_compression);
+    for (std::string name; names >> name;)
+      settings.compressions.push_back(name == demo::kDense ? std::nullopt
+                                                           : parse_option("--compare-compression", [&] {
+                                                               return std::optional(Compression::parse(name));
+                                                             }));
+    if (settings.compressions.empty() || settings.compressions.size() > kMostCompared)
+      throw ConfigError(fmt::format(
+          "--compare-compression names {} compressions: name 1 to {}, with spaces between them, such as \"dense "
+          "top-k:0.01,ef\"",
+          settings.compressions.size(), kMostCompared));
+    settings.compare = settings.compares_compressions = true;
+    settings.policies.assign(settings.compressions.size(), settings.policies.front());
+    if (options.trace || options.profile)
+      throw ConfigError("--compare-compression records nothing: record one run, with --compress");
+  }
+  if (options.plot && !settings.compares_compressions)
+    throw ConfigError("--plot draws what --compare-compression compares: give that, too");
+  const bool compresses = std::any_of(settings.compressions.begin(), settings.compressions.end(),
+                                      [](const auto& one) { return one.has_value(); });
+  if (!compresses) return;
+  const std::string_view option = options.compress ? "--compress" : "--compare-compression";
+  for (const std::string& policy : settings.policies)
+    parse_option(option, [&] { return require_policy_that_compresses(find_policy(policy)), 0; });
+  if (options.job.one_copy)
+    throw ConfigError(fmt::format(
+        "{} and --one-copy exclude each other: gradients that travel compressed update whole buckets on every rank",
+        option));
+}
+
 const demo::OptimizerChoice& checked_optimizer(const std::string& name) {
   std::vector<std::string_view> names;
   for (const demo::OptimizerChoice& choice : demo::optimizers()) {
@@ -112,6 +156,7 @@ Outputs outputs_of(const TrainSettings& settings) {
                      {"--tuning-cache", settings.tuning_cache},
                      {"--json", settings.tuning_json},
                      {"--plot", settings.tuning_plot},
+                     {"--plot", settings.plot},
                      {"--schedule", settings.tuned_schedule}};
   for (const std::string& path : trace_files(settings)) outputs.emplace_back("--trace", path);
   return outputs;
@@ -134,6 +179,7 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   settings.workers = checked_workers(options.workers, 1, environment);
   settings.compare = options.compare.has_value();
   choose_policies(options, settings);
+  choose_compressions(options, settings);
   if (options.network) {
     settings.network = parse_option("--network", [&] { return parse_network(*options.network); });
   }
@@ -181,6 +227,7 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   for (const std::string& path : trace_files(settings))
     if (!path.empty()) static_cast<void>(checked_output_path("--trace", path));
   settings.json = checked_output_path("--json", options.json);
+  settings.plot = checked_output_path("--plot", options.plot);
   settings.profile = checked_output_path("--profile", options.profile);
   if (settings.job.tune && settings.workers == 1)
     throw ConfigError(

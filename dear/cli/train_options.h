@@ -18,6 +18,9 @@ struct TrainOptions {
   std::optional<std::int64_t> workers{};  // 1, or as many as the launcher started
   std::optional<std::string> policy{};    // dear
   std::optional<std::string> compare{};   // "serial,wfbp,dear"
+  std::optional<std::string> compress{};  // "top-k:0.01,ef"
+  std::optional<std::string> compare_compression{};  // "dense top-k:0.01,ef"
+  std::optional<std::string> plot{};      // of loss against bytes and seconds
   std::optional<std::string> fusion{};    // auto
   std::optional<std::string> schedule{};  // a file with policy and buckets, instead of the three
   std::optional<std::string> tuning_cache{};
@@ -46,7 +49,7 @@ Host this_host();
 struct TrainSettings : demo::TrainSettings {
   std::string data;
   bool bind = false;
-  std::string trace, json, profile;  // "" for none
+  std::string trace, json, profile, plot;  // "" for none
   // The file for the trace of a policy: `trace`, or, when policies are compared, a file beside it with the
   // policy's name before the ending, such as run-dear.json for run.json.
   [[nodiscard]] std::string trace_of(const std::string& policy) const;

@@ -1,13 +1,16 @@
 #include "dear/cli/train_report.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <numeric>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "dear/base/units.h"
 #include "dear/cli/table.h"
+#include "dear/demo/train_settings.h"
 
 namespace dear::cli {
 namespace {
@@ -18,6 +21,23 @@ double exposed_percent(const demo::TrainResult& run) {
 }
 
 std::string milliseconds(double seconds) { return fmt::format("{:.2f} ms", seconds * 1e3); }
+
+std::string megabytes(double bytes) { return fmt::format("{:.3f} MB", bytes / 1e6); }
+
+// The mean of the last tenth of the losses.
+double last_loss(const demo::TrainResult& run) {
+  const auto count = std::max<std::ptrdiff_t>(1, std::ssize(run.losses) / 10);
+  return std::accumulate(run.losses.end() - count, run.losses.end(), 0.0) / static_cast<double>(count);
+}
+
+std::string sent_line(const demo::SentGradients& sent) {
+  if (sent.compression == demo::kDense) return "";
+  return fmt::format("gradients: {}, {} sent in a step, of {} dense ({:.1f} times less){}{}\n", sent.compression,
+                     megabytes(sent.bytes), megabytes(sent.dense_bytes),
+                     sent.bytes > 0 ? sent.dense_bytes / sent.bytes : 0,
+                     sent.residual_norm > 0 ? fmt::format(", norm of the residual {:.3g}", sent.residual_norm) : "",
+                     sent.dense_exchanges > 0 ? fmt::format(", {} dense exchanges", sent.dense_exchanges) : "");
+}
 
 std::string turns_line(const std::vector<demo::TrainResult>& runs, const demo::Comparison& comparison) {
   return fmt::format(
@@ -63,7 +83,7 @@ std::string to_text(const demo::TrainResult& run) {
       format_seconds(times.iteration_seconds.median), format_seconds(times.iteration_seconds.p10),
       format_seconds(times.iteration_seconds.p90), with_separators(std::llround(run.characters_per_second)),
       format_seconds(times.exposed_communication_seconds), exposed_percent(run),
-      run.tuning ? buckets_line(*run.tuning) : "", run.digest);
+      (run.tuning ? buckets_line(*run.tuning) : "") + sent_line(run.sent), run.digest);
 }
 
 std::string to_text(const std::vector<demo::TrainResult>& runs, const demo::Comparison& comparison) {
@@ -84,6 +104,22 @@ std::string to_text(const std::vector<demo::TrainResult>& runs, const demo::Comp
   }
   return table.to_string() + turns_line(runs, comparison) +
          (comparison.quiet ? "" : comparison.remark + "\n");
+}
+
+std::string table_of_compressions(const std::vector<demo::TrainResult>& runs, const demo::Comparison& comparison) {
+  Table table({"gradients", "loss at last", "sent in a step", "times less", "residual", "iteration", "computation",
+               "exposed communication", "speed-up"},
+              {.left_columns = 1});
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const demo::TrainResult& run = runs[i];
+    table.add({run.sent.compression, fmt::format("{:.4f}", last_loss(run)), megabytes(run.sent.bytes),
+               run.sent.bytes > 0 ? fmt::format("{:.1f}", run.sent.dense_bytes / run.sent.bytes) : "-",
+               run.sent.residual_norm > 0 ? fmt::format("{:.3g}", run.sent.residual_norm) : "-",
+               milliseconds(run.times.iteration_seconds.median), milliseconds(run.times.compute_seconds),
+               milliseconds(run.times.exposed_communication_seconds),
+               fmt::format("{:.2f}{}", comparison.speed_ups[i].ratio.median, comparison.quiet ? "" : " ?")});
+  }
+  return table.to_string() + turns_line(runs, comparison);
 }
 
 std::string network_line(const std::string& modelled_network, const std::string& real_network) {

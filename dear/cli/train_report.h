@@ -17,6 +17,8 @@ std::string to_text(const demo::TrainResult& run);
 // A line for each policy, then how turns were taken. Where the machine was not quiet, a sentence says so, and
 // speed-ups have a question mark.
 std::string to_text(const std::vector<demo::TrainResult>& runs, const demo::Comparison& comparison);
+// A line for each compression: what it learned and sent, and how long its iterations took.
+std::string table_of_compressions(const std::vector<demo::TrainResult>& runs, const demo::Comparison& comparison);
 // A sentence on the network. `modelled_network` and `real_network` are what the group says of itself; the
 // first is "" for a real network.
 std::string network_line(const std::string& modelled_network, const std::string& real_network);

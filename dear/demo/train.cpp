@@ -22,6 +22,7 @@ StartTraining starter(const TrainSettings& settings, const Corpus& corpus, const
 TrainResult train_one(const TrainSettings& settings, const Recording& recording, const Corpus& corpus,
                       const Group& group, const TrainListener& listener) {
   const TrainRun run{.policy = settings.policies.front(),
+                     .compression = settings.compressions.front(),
                      .record_trace = recording.traces || recording.profile,
                      .sample = settings.sample,
                      .until_settled = settings.job.tune};
@@ -37,12 +38,13 @@ std::vector<TrainResult> train_compared(const TrainSettings& settings, const Cor
                                         const Group& group, const std::vector<Turn>& turns,
                                         const TrainListener& listener) {
   std::vector<TrainRun> runs;
-  for (const std::string& policy : settings.policies) runs.push_back({.policy = policy});
+  for (std::size_t run = 0; run < settings.policies.size(); ++run)
+    runs.push_back({.policy = settings.policies[run], .compression = settings.compressions[run]});
   runs.back().sample = settings.sample;
   return train_in_turns(runs, turns, starter(settings, corpus, group),
                         [&](const Turn& turn, std::int64_t done, double loss, double seconds) {
                           listener(fmt::format("round {} of {}, {}", turn.round + 1, turns.back().round + 1,
-                                               settings.policies[turn.policy]),
+                                               settings.name_of_run(turn.policy)),
                                    done, loss, seconds);
                         });
 }
@@ -63,7 +65,9 @@ void record_compared(const TrainSettings& settings, const Recording& recording, 
       shorter.fusion = Fusion(*run.buckets);
     }
     const std::unique_ptr<TrainingJob> job =
-        starter(shorter, corpus, group)({.policy = run.policy, .record_trace = true});
+        starter(shorter, corpus, group)({.policy = run.policy,
+                                         .compression = settings.compressions[static_cast<std::size_t>(one - runs.begin())],
+                                         .record_trace = true});
     job->advance(shorter.job.steps, {});
     TrainResult again = job->end();
     run.trace = std::move(again.trace);

@@ -27,6 +27,16 @@ IterationTimes summarize_iterations(const std::vector<double>& iteration_seconds
 // least 2 and at most 10, warm up; the last step always counts.
 Range counted_of_run(std::int64_t steps);
 
+// What a rank sent of its gradients, where collectives send no more than they must.
+struct SentGradients {
+  std::string compression = "dense";  // as options name it
+  double bytes = 0;                   // a step
+  double dense_bytes = 0;             // a step, had they travelled dense
+  double residual_norm = 0;           // at the end, of what error feedback holds
+  std::int64_t dense_exchanges = 0;   // of buckets that a sketch could not carry
+  std::int64_t peeling_rounds = 0;    // the most that a sketch took
+};
+
 // One training run of one policy, as rank 0 measured it.
 struct TrainResult {
   std::string policy;
@@ -35,6 +45,7 @@ struct TrainResult {
   std::string network;  // "" when real, else how it was modelled
   std::string fusion;
   std::string optimizer;
+  SentGradients sent{};
   std::vector<double> losses;            // mean over ranks, per step
   IterationTimes times;                  // of the steps that count
   double characters_per_second = 0;      // of all workers, at the median iteration

@@ -108,6 +108,7 @@ class Job : public TrainingJob {
  private:
   [[nodiscard]] double take_step();  // the loss
   void take_record(TrainResult& result);
+  [[nodiscard]] SentGradients sent(std::int64_t steps);
 
   const TrainSettings& settings_;
   const TrainRun run_;
@@ -136,6 +137,7 @@ DataParallelOptions parallel_options(const TrainSettings& settings, const TrainR
   return {.policy = run.policy,
           .buckets = buckets_of(settings),
           .one_copy = settings.job.one_copy,
+          .compression = run.compression,
           .record_trace = run.record_trace};
 }
 
@@ -175,6 +177,20 @@ void Job::advance(std::int64_t steps, const StepListener& listener) {
   parallel_.synchronize();
 }
 
+SentGradients Job::sent(std::int64_t steps) {
+  const double ranks = group_.size();
+  const double dense = 2 * (ranks - 1) / ranks * static_cast<double>(parallel_.statistics().parameter_bytes);
+  SentGradients sent{.compression = text_of(run_.compression), .bytes = dense, .dense_bytes = dense};
+  if (!run_.compression) return sent;
+  const CompressionReport report = parallel_.compression_report();
+  sent.bytes = report.bytes / static_cast<double>(steps);
+  sent.dense_bytes = report.dense_bytes / static_cast<double>(steps);
+  sent.residual_norm = report.residual_norm;
+  sent.dense_exchanges = report.dense_exchanges;
+  sent.peeling_rounds = report.peeling_rounds;
+  return sent;
+}
+
 void Job::take_record(TrainResult& result) {
   result.trace = parallel_.trace();
   result.trace->title = fmt::format("dear train, policy {}, {} ranks", run_.policy, group_.size());
@@ -194,6 +210,7 @@ TrainResult Job::end() {
                      .optimizer = settings_.optimizer,
                      .losses = mean_over_ranks(group_, losses_),
                      .times = summarize_iterations(iteration_seconds_, exposed_seconds_, counted)};
+  result.sent = sent(steps);
   if (run_.record_trace)
     take_record(result);  // before the digest, which reads parameters as a forward pass does
   result.digest = parameter_digest(*model_);

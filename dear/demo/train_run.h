@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ using StepListener = std::function<void(std::int64_t done, double loss)>;
 // One policy of a training job.
 struct TrainRun {
   std::string policy;
+  std::optional<Compression> compression{};
   bool record_trace = false;     // fills TrainResult::trace and TrainResult::profile
   std::int64_t sample = 0;       // characters to generate at the end
   bool until_settled = false;    // ends early, when tuning has settled

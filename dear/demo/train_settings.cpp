@@ -9,4 +9,12 @@ std::string TrainSettings::fusion_text() const {
   return usual ? "auto" : "auto=" + fusion.text();
 }
 
+std::string text_of(const std::optional<Compression>& compression) {
+  return compression ? compression->text() : std::string(kDense);
+}
+
+std::string TrainSettings::name_of_run(std::size_t run) const {
+  return compares_compressions ? text_of(compressions.at(run)) : policies.at(run);
+}
+
 }  // namespace dear::demo

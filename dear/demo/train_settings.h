@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dear/cluster/network.h"
+#include "dear/codec/compression.h"
 #include "dear/fusion/grouping.h"
 
 namespace dear::demo {
@@ -27,12 +29,15 @@ struct GptJob {
 };
 
 // The settings of a training job: a GPT on the characters of a text, trained under one policy, or under
-// several that are compared.
+// several that are compared, or with several compressions.
 struct TrainSettings {
   GptJob job;
   int workers = 1;
   bool compare = false;
   std::vector<std::string> policies;  // one, unless `compare`
+  // How gradients travel, by run: one for each policy; none for dense ones. What a comparison is of.
+  std::vector<std::optional<Compression>> compressions;
+  bool compares_compressions = false;
   // How buckets are made: given as `fusion`, planned from the times of the first steps, or tuned by trials
   // that begin with `fusion`.
   enum class Buckets : std::uint8_t { given, planned, tuned };
@@ -49,6 +54,12 @@ struct TrainSettings {
   [[nodiscard]] std::int64_t characters_per_step() const { return workers * job.batch * job.context; }
   // The choice of buckets as options name it: "25MiB", "planned", "auto", "auto=64KiB".
   [[nodiscard]] std::string fusion_text() const;
+  // What tells a run from the others: its policy, or its compression where those are compared.
+  [[nodiscard]] std::string name_of_run(std::size_t run) const;
 };
+
+// The compression as options name it, or kDense for none.
+inline constexpr std::string_view kDense = "dense";
+std::string text_of(const std::optional<Compression>& compression);
 
 }  // namespace dear::demo

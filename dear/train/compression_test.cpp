@@ -222,6 +222,7 @@ TEST(Compression, ASavedStateGoesOnBitForBit) {
     run_all(2, [&](int, Group group) {
       Job saved(group, options(scheme));
       saved.train(5);
+      saved.parallel.synchronize();  // the next one uses the same group
       Job loaded(group, options(scheme));
       loaded.train(1);
       {

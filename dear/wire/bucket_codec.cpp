@@ -8,6 +8,7 @@ namespace dear::wire {
 
 std::unique_ptr<BucketCodec> make_codec(const CodecOf& of) {
   if (of.compression.scheme == Scheme::low_rank) return make_low_rank(of);
+  if (of.compression.scheme == Scheme::sketch) return make_sketched(of);
   return of.compression.gathers() ? make_gathered(of) : make_reduced(of);
 }
 
