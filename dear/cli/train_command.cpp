@@ -69,7 +69,8 @@ std::string gradients_of(const TrainSettings& settings) {
 // own.
 std::string common_settings(const TrainSettings& settings, const demo::Corpus& corpus) {
   return fmt::format(
-      "policies {}, compared {}, gradients {}, fusion {}, network {}, backend {}, reproducible {}, one copy {}, steps {}, "
+      "policies {}, compared {}, gradients {}, fusion {}, network {}, backend {}, reproducible {}, one copy "
+      "{}, steps {}, "
       "batch {}, "
       "layers {}, width "
       "{}, heads {}, context {}, "
@@ -210,7 +211,8 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
   add("--policy", options.policy,
       "how to overlap communication: " + names_in(training_policies()) + " (default dear)");
   add("--compress", options.compress,
-      "send less of each gradient: a scheme with its ratio and options, such as top-k:0.01,ef, random-block:0.01,ef, "
+      "send less of each gradient: a scheme with its ratio and options, such as top-k:0.01,ef, "
+      "random-block:0.01,ef, "
       "bf16, low-rank:4,ef or sketch; see docs/compression.md (default: dense gradients)");
   add("--tuning-cache", options.tuning_cache,
       "file for what tuning learns: a later run of the same model, on as many ranks and the same network, "
@@ -267,7 +269,8 @@ void add_train_command(CLI::App& app) {
       "layer, all; planned: with the best borders for what the first steps take; auto, or auto=SIZE: tuned "
       "while training, with that size at first (default auto)");
   add("--compare-compression", options->compare_compression,
-      "compressions to compare on the same data under one policy, with spaces between them: \"dense top-k:0.01,ef "
+      "compressions to compare on the same data under one policy, with spaces between them: \"dense "
+      "top-k:0.01,ef "
       "random-block:0.01,ef\"; they take turns as with --compare");
   add("--plot", options->plot,
       "draw the loss of the compressions that are compared against bytes sent and against seconds, as SVG");

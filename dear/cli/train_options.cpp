@@ -99,7 +99,8 @@ void choose_compressions(const TrainOptions& options, TrainSettings& settings) {
     settings.compressions.assign(settings.policies.size(), compression);
   } else {
     if (options.compress)
-      throw ConfigError("--compress and --compare-compression exclude each other; name every one in the latter");
+      throw ConfigError(
+          "--compress and --compare-compression exclude each other; name every one in the latter");
     if (settings.compare)
       throw ConfigError("--compare and --compare-compression exclude each other: compare one or the other");
     std::istringstream names(*options.compare_compression);
@@ -109,10 +110,11 @@ void choose_compressions(const TrainOptions& options, TrainSettings& settings) {
                                                                return std::optional(Compression::parse(name));
                                                              }));
     if (settings.compressions.empty() || settings.compressions.size() > kMostCompared)
-      throw ConfigError(fmt::format(
-          "--compare-compression names {} compressions: name 1 to {}, with spaces between them, such as \"dense "
-          "top-k:0.01,ef\"",
-          settings.compressions.size(), kMostCompared));
+      throw ConfigError(
+          fmt::format("--compare-compression names {} compressions: name 1 to {}, with spaces between them, "
+                      "such as \"dense "
+                      "top-k:0.01,ef\"",
+                      settings.compressions.size(), kMostCompared));
     settings.compare = settings.compares_compressions = true;
     settings.policies.assign(settings.compressions.size(), settings.policies.front());
     if (options.trace || options.profile)
@@ -127,9 +129,10 @@ void choose_compressions(const TrainOptions& options, TrainSettings& settings) {
   for (const std::string& policy : settings.policies)
     parse_option(option, [&] { return require_policy_that_compresses(find_policy(policy)), 0; });
   if (options.job.one_copy)
-    throw ConfigError(fmt::format(
-        "{} and --one-copy exclude each other: gradients that travel compressed update whole buckets on every rank",
-        option));
+    throw ConfigError(
+        fmt::format("{} and --one-copy exclude each other: gradients that travel compressed update whole "
+                    "buckets on every rank",
+                    option));
 }
 
 const demo::OptimizerChoice& checked_optimizer(const std::string& name) {

@@ -15,14 +15,14 @@ struct TrainOptions {
   demo::GptJob job{};
   std::string command = "dear train";
   std::string data = "/usr/share/common-licenses";
-  std::optional<std::int64_t> workers{};  // 1, or as many as the launcher started
-  std::optional<std::string> policy{};    // dear
-  std::optional<std::string> compare{};   // "serial,wfbp,dear"
-  std::optional<std::string> compress{};  // "top-k:0.01,ef"
+  std::optional<std::int64_t> workers{};             // 1, or as many as the launcher started
+  std::optional<std::string> policy{};               // dear
+  std::optional<std::string> compare{};              // "serial,wfbp,dear"
+  std::optional<std::string> compress{};             // "top-k:0.01,ef"
   std::optional<std::string> compare_compression{};  // "dense top-k:0.01,ef"
-  std::optional<std::string> plot{};      // of loss against bytes and seconds
-  std::optional<std::string> fusion{};    // auto
-  std::optional<std::string> schedule{};  // a file with policy and buckets, instead of the three
+  std::optional<std::string> plot{};                 // of loss against bytes and seconds
+  std::optional<std::string> fusion{};               // auto
+  std::optional<std::string> schedule{};             // a file with policy and buckets, instead of the three
   std::optional<std::string> tuning_cache{};
   std::optional<std::string> network{};
   std::string optimizer = "adamw";

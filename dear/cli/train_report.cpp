@@ -32,11 +32,11 @@ double last_loss(const demo::TrainResult& run) {
 
 std::string sent_line(const demo::SentGradients& sent) {
   if (sent.compression == demo::kDense) return "";
-  return fmt::format("gradients: {}, {} sent in a step, of {} dense ({:.1f} times less){}{}\n", sent.compression,
-                     megabytes(sent.bytes), megabytes(sent.dense_bytes),
-                     sent.bytes > 0 ? sent.dense_bytes / sent.bytes : 0,
-                     sent.residual_norm > 0 ? fmt::format(", norm of the residual {:.3g}", sent.residual_norm) : "",
-                     sent.dense_exchanges > 0 ? fmt::format(", {} dense exchanges", sent.dense_exchanges) : "");
+  return fmt::format(
+      "gradients: {}, {} sent in a step, of {} dense ({:.1f} times less){}{}\n", sent.compression,
+      megabytes(sent.bytes), megabytes(sent.dense_bytes), sent.bytes > 0 ? sent.dense_bytes / sent.bytes : 0,
+      sent.residual_norm > 0 ? fmt::format(", norm of the residual {:.3g}", sent.residual_norm) : "",
+      sent.dense_exchanges > 0 ? fmt::format(", {} dense exchanges", sent.dense_exchanges) : "");
 }
 
 std::string turns_line(const std::vector<demo::TrainResult>& runs, const demo::Comparison& comparison) {
@@ -106,9 +106,10 @@ std::string to_text(const std::vector<demo::TrainResult>& runs, const demo::Comp
          (comparison.quiet ? "" : comparison.remark + "\n");
 }
 
-std::string table_of_compressions(const std::vector<demo::TrainResult>& runs, const demo::Comparison& comparison) {
-  Table table({"gradients", "loss at last", "sent in a step", "times less", "residual", "iteration", "computation",
-               "exposed communication", "speed-up"},
+std::string table_of_compressions(const std::vector<demo::TrainResult>& runs,
+                                  const demo::Comparison& comparison) {
+  Table table({"gradients", "loss at last", "sent in a step", "times less", "residual", "iteration",
+               "computation", "exposed communication", "speed-up"},
               {.left_columns = 1});
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const demo::TrainResult& run = runs[i];

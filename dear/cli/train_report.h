@@ -18,7 +18,8 @@ std::string to_text(const demo::TrainResult& run);
 // speed-ups have a question mark.
 std::string to_text(const std::vector<demo::TrainResult>& runs, const demo::Comparison& comparison);
 // A line for each compression: what it learned and sent, and how long its iterations took.
-std::string table_of_compressions(const std::vector<demo::TrainResult>& runs, const demo::Comparison& comparison);
+std::string table_of_compressions(const std::vector<demo::TrainResult>& runs,
+                                  const demo::Comparison& comparison);
 // A sentence on the network. `modelled_network` and `real_network` are what the group says of itself; the
 // first is "" for a real network.
 std::string network_line(const std::string& modelled_network, const std::string& real_network);

@@ -54,7 +54,8 @@ void draw_panel(drawing::Svg& svg, double left, const std::vector<Curve>& curves
   for (int tick = 0; tick <= kTicks; ++tick) {
     const double part = static_cast<double>(tick) / kTicks;
     const double loss = least_loss + part * (most_loss - least_loss);
-    svg.text(left - 8, y(loss) + 4, fmt::format("{:.2f}", loss), {.anchor = drawing::Anchor::end, .size = 11});
+    svg.text(left - 8, y(loss) + 4, fmt::format("{:.2f}", loss),
+             {.anchor = drawing::Anchor::end, .size = 11});
     svg.text(x(part * most), kTop + kHeight + 16, fmt::format("{:.3g}", part * most),
              {.anchor = drawing::Anchor::middle, .size = 11});
   }
@@ -62,7 +63,8 @@ void draw_panel(drawing::Svg& svg, double left, const std::vector<Curve>& curves
   for (std::size_t i = 0; i < curves.size(); ++i) {
     std::vector<std::pair<double, double>> points;
     for (std::size_t step = 0; step < curves[i].losses.size(); ++step)
-      if (std::isfinite(curves[i].losses[step])) points.emplace_back(x(curves[i].across[step]), y(curves[i].losses[step]));
+      if (std::isfinite(curves[i].losses[step]))
+        points.emplace_back(x(curves[i].across[step]), y(curves[i].losses[step]));
     svg.polyline(points, drawing::kColours[i % drawing::kColours.size()], i >= drawing::kColours.size());
   }
 }
@@ -85,10 +87,12 @@ std::string plot_of_compressions(const std::vector<TrainResult>& runs) {
       if (std::isfinite(loss)) least = std::min(least, loss), most = std::max(most, loss);
     const std::vector<double> megabytes(losses.size(), run.sent.bytes / 1e6);
     by_bytes.push_back({.name = run.sent.compression, .across = sums(megabytes), .losses = losses});
-    by_seconds.push_back({.name = run.sent.compression, .across = sums(run.step_seconds), .losses = std::move(losses)});
+    by_seconds.push_back(
+        {.name = run.sent.compression, .across = sums(run.step_seconds), .losses = std::move(losses)});
   }
   const double legend = kTop + kHeight + kFoot + 10;
-  drawing::Svg svg(kLeft + 2 * kWidth + kGap + 20, legend + kLegendRow * static_cast<double>(runs.size()) + 10,
+  drawing::Svg svg(kLeft + 2 * kWidth + kGap + 20,
+                   legend + kLegendRow * static_cast<double>(runs.size()) + 10,
                    "Loss against bytes sent and against seconds");
   svg.text(kLeft, 24, "Loss against bytes that a rank sent, and against seconds", {.size = 15});
   draw_panel(svg, kLeft, by_bytes, "MB sent by a rank", least, most);

@@ -64,10 +64,10 @@ void record_compared(const TrainSettings& settings, const Recording& recording, 
       shorter.buckets = TrainSettings::Buckets::given;
       shorter.fusion = Fusion(*run.buckets);
     }
-    const std::unique_ptr<TrainingJob> job =
-        starter(shorter, corpus, group)({.policy = run.policy,
-                                         .compression = settings.compressions[static_cast<std::size_t>(one - runs.begin())],
-                                         .record_trace = true});
+    const std::unique_ptr<TrainingJob> job = starter(shorter, corpus, group)(
+        {.policy = run.policy,
+         .compression = settings.compressions[static_cast<std::size_t>(one - runs.begin())],
+         .record_trace = true});
     job->advance(shorter.job.steps, {});
     TrainResult again = job->end();
     run.trace = std::move(again.trace);

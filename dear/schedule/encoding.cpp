@@ -250,7 +250,8 @@ void require_policy_that_compresses(const Policy& policy) {
   const Grouping grouping = group(workload, AllInOne{});
   const auto compresses = [&](const Policy& one) {
     try {
-      (void)with_encodings(make_schedule(one, workload, grouping), workload, grouping, {{.parts = {{.bytes = 4}}}});
+      (void)with_encodings(make_schedule(one, workload, grouping), workload, grouping,
+                           {{.parts = {{.bytes = 4}}}});
       return true;
     } catch (const ScheduleError&) {
       return false;
@@ -260,8 +261,9 @@ void require_policy_that_compresses(const Policy& policy) {
   std::vector<std::string_view> able;
   for (const Policy& other : policies())
     if (compresses(other)) able.push_back(other.name);
-  throw ConfigError(fmt::format("gradients cannot travel compressed under policy {}: choose {}, or no compression",
-                                policy.name, fmt::join(able, " or ")));
+  throw ConfigError(
+      fmt::format("gradients cannot travel compressed under policy {}: choose {}, or no compression",
+                  policy.name, fmt::join(able, " or ")));
 }
 
 Schedule with_encodings(const Schedule& schedule, const Workload& workload, const Grouping& grouping,

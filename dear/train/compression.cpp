@@ -20,7 +20,8 @@ namespace {
 std::vector<float> values_of(const torch::Tensor& tensor, const std::string& parameter) {
   if (!tensor.defined()) return {};
   if (tensor.scalar_type() != torch::kFloat32 || !tensor.device().is_cpu())
-    throw ConfigError(fmt::format("the state of a compression for '{}' is no fp32 tensor of the CPU", parameter));
+    throw ConfigError(
+        fmt::format("the state of a compression for '{}' is no fp32 tensor of the CPU", parameter));
   const torch::Tensor flat = tensor.contiguous().reshape({-1});
   return {flat.data_ptr<float>(), flat.data_ptr<float>() + flat.numel()};
 }
@@ -130,7 +131,8 @@ void DataParallel::Impl::agree_on_compression() {
   require_policy_that_compresses(find_policy(options_.policy));
   if (options_.one_copy)
     throw ConfigError(
-        "gradients that travel compressed update whole buckets on every rank, so ranks cannot share one copy of "
+        "gradients that travel compressed update whole buckets on every rank, so ranks cannot share one copy "
+        "of "
         "the parameters: leave out one_copy, or the compression");
   if (options_.compression->scope == Scope::model) options_.buckets = given(Fusion::parse("all"));
 }
@@ -176,9 +178,10 @@ void DataParallel::Impl::load_compression_states(const CompressionStates& states
   for (const CompressionStateOfParameter& state : states.parameters) {
     const auto found = index_of_.find(state.parameter.unsafeGetTensorImpl());
     if (found == index_of_.end())
-      throw ConfigError(fmt::format("rank {}: the state of a compression names a tensor that is no trained "
-                                    "parameter of this DataParallel",
-                                    group_.rank()));
+      throw ConfigError(
+          fmt::format("rank {}: the state of a compression names a tensor that is no trained "
+                      "parameter of this DataParallel",
+                      group_.rank()));
     const std::string& name = scanned_.trained[found->second].name;
     memory[found->second] = {.residual = train::values_of(state.residual, name),
                              .momentum = train::values_of(state.momentum, name),

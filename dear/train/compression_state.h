@@ -10,15 +10,16 @@ namespace dear {
 // What compression has done since construction, on this rank.
 struct CompressionReport {
   std::int64_t steps = 0;
-  double bytes = 0;        // sent by this rank, where collectives send no more than they must
-  double dense_bytes = 0;  // what dense gradients would have been
-  double residual_norm = 0;               // of what error feedback holds now; 0 without
-  std::int64_t dense_exchanges = 0;       // of buckets that a sketch could not carry
-  std::int64_t peeling_rounds = 0;        // the most that a sketch took
+  double bytes = 0;                  // sent by this rank, where collectives send no more than they must
+  double dense_bytes = 0;            // what dense gradients would have been
+  double residual_norm = 0;          // of what error feedback holds now; 0 without
+  std::int64_t dense_exchanges = 0;  // of buckets that a sketch could not carry
+  std::int64_t peeling_rounds = 0;   // the most that a sketch took
 };
 
-// What compression remembers of one parameter on this rank, from step to step: fp32 tensors of the parameter's
-// number of elements, in the order in which they lie in memory; empty ones for nothing. Every rank has its own.
+// What compression remembers of one parameter on this rank, from step to step: fp32 tensors of the
+// parameter's number of elements, in the order in which they lie in memory; empty ones for nothing. Every
+// rank has its own.
 struct CompressionStateOfParameter {
   torch::Tensor parameter;
   torch::Tensor residual, momentum, codec;

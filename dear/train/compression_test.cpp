@@ -41,7 +41,9 @@ DataParallelOptions options(const std::string& compression, const std::string& p
 
 struct Job {
   Job(Group group, DataParallelOptions with)
-      : rank(group.rank()), net(make_net()), sgd(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9)),
+      : rank(group.rank()),
+        net(make_net()),
+        sgd(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9)),
         parallel(*net, sgd, group, std::move(with)) {}
   void backward(std::int64_t step) {
     const auto batch = rows(step, 4 * rank, 4, kFeatures);
@@ -84,18 +86,17 @@ bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
 }
 
 const std::vector<std::string>& schemes() {
-  static const std::vector<std::string> kSchemes = {
-      "top-k:0.05,ef",
-      "block-top-k:0.05,ef,scope=bucket",
-      "random-k:0.1,ef,momentum=0.5,correction",
-      "random-k:0.1,own,unbiased,warmup=4",
-      "random-block:0.1,ef,momentum=0.5,nesterov,decay=1e-4",
-      "random-block:0.1,own,ef,scope=model",
-      "fp16,ef",
-      "bf16",
-      "low-rank:2,ef",
-      "sketch",
-      "sketch,exact,block=1"};
+  static const std::vector<std::string> kSchemes = {"top-k:0.05,ef",
+                                                    "block-top-k:0.05,ef,scope=bucket",
+                                                    "random-k:0.1,ef,momentum=0.5,correction",
+                                                    "random-k:0.1,own,unbiased,warmup=4",
+                                                    "random-block:0.1,ef,momentum=0.5,nesterov,decay=1e-4",
+                                                    "random-block:0.1,own,ef,scope=model",
+                                                    "fp16,ef",
+                                                    "bf16",
+                                                    "low-rank:2,ef",
+                                                    "sketch",
+                                                    "sketch,exact,block=1"};
   return kSchemes;
 }
 
@@ -129,7 +130,8 @@ TEST_P(Compressed, ResultsDoNotDependOnTheSchedule) {
 TEST_P(Compressed, ARatioOfOneIsDenseTraining) {
   const auto& [policy, ranks] = GetParam();
   const torch::Tensor dense = trained(ranks, options("", policy))[0];
-  for (const char* scheme : {"random-k:1", "random-block:1", "top-k:1,ef", "block-top-k:1", "random-k:1,own"}) {
+  for (const char* scheme :
+       {"random-k:1", "random-block:1", "top-k:1,ef", "block-top-k:1", "random-k:1,own"}) {
     SCOPED_TRACE(scheme);
     const torch::Tensor all = trained(ranks, options(scheme, policy))[0];
     if (ranks != 3) {
@@ -170,10 +172,11 @@ torch::Tensor gradient_of(std::int64_t step, int rank, std::int64_t elements) {
 TEST(Compression, ErrorFeedbackLosesNothing) {
   constexpr std::int64_t kElements = 3000;
   constexpr int kRanks = 2, kSteps = 50;
-  for (const char* scheme : {"top-k:0.01,ef", "random-k:0.05,ef", "random-block:0.05,ef", "block-top-k:0.02,ef",
-                             "random-k:0.05,own,ef"}) {
+  for (const char* scheme : {"top-k:0.01,ef", "random-k:0.05,ef", "random-block:0.05,ef",
+                             "block-top-k:0.02,ef", "random-k:0.05,own,ef"}) {
     SCOPED_TRACE(scheme);
-    torch::Tensor gradients = torch::zeros({kElements}, torch::kFloat64), residuals = gradients.clone(), moved;
+    torch::Tensor gradients = torch::zeros({kElements}, torch::kFloat64), residuals = gradients.clone(),
+                  moved;
     std::mutex mutex;
     run_all(kRanks, [&](int rank, Group group) {
       Chosen model(kElements);
@@ -200,7 +203,8 @@ TEST(Compression, ErrorFeedbackLosesNothing) {
 }
 
 TEST(Compression, RegroupCarriesWhatIsRemembered) {
-  for (const char* scheme : {"top-k:0.05,ef", "random-k:0.1,ef,momentum=0.5,correction", "low-rank:2,ef", "bf16,ef"}) {
+  for (const char* scheme :
+       {"top-k:0.05,ef", "random-k:0.1,ef,momentum=0.5,correction", "low-rank:2,ef", "bf16,ef"}) {
     SCOPED_TRACE(scheme);
     const torch::Tensor expected = trained(2, options(scheme), 8)[0];
     run_all(2, [&](int, Group group) {
@@ -264,8 +268,8 @@ TEST(Compression, AStepGivenUpIsForgotten) {
   }
 }
 
-// 25,600 elements in each of four weights, 2,560 in the first, and 480 in the last, which travels dense as the
-// biases do.
+// 25,600 elements in each of four weights, 2,560 in the first, and 480 in the last, which travels dense as
+// the biases do.
 TEST(Compression, TheReportCountsBytesByFormula) {
   constexpr double kDense = 4 * (5 * 160 + 480 + 16);  // bytes of what travels dense
   run_all(2, [&](int, Group group) {
@@ -291,7 +295,8 @@ TEST(Compression, RefusesWhatCannotBe) {
       messages.push_back(what_of(error));
     return messages;
   };
-  EXPECT_THAT(refusal(options("top-k:0.01", "dear-eager")), Each(AllOf(HasSubstr("dear-eager"), HasSubstr("wfbp"))));
+  EXPECT_THAT(refusal(options("top-k:0.01", "dear-eager")),
+              Each(AllOf(HasSubstr("dear-eager"), HasSubstr("wfbp"))));
   DataParallelOptions one_copy = options("top-k:0.01");
   one_copy.one_copy = true;
   EXPECT_THAT(refusal(one_copy), Each(HasSubstr("one_copy")));

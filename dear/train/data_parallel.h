@@ -130,8 +130,9 @@ class DataParallel {
   // Of this rank; nothing but zeros without compression, or before the first step(). Between a step() and the
   // next backward.
   [[nodiscard]] CompressionReport compression_report();
-  // To be saved by each rank, and given back to the rank of the same number: the training then goes on bit for
-  // bit. After the first step() (ScheduleError before it, and without compression), before the next backward.
+  // To be saved by each rank, and given back to the rank of the same number: the training then goes on bit
+  // for bit. After the first step() (ScheduleError before it, and without compression), before the next
+  // backward.
   [[nodiscard]] CompressionStates compression_states();
   // ConfigError for a state that is not of this model and compression; nothing has changed for parameters
   // that come after it.

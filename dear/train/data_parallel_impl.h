@@ -146,7 +146,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   std::unique_ptr<train::TensorBroadcast> buffer_broadcast_;  // null where synchronize() sends no buffers
   std::optional<train::BucketChanges> changes_;
   wire::CompressionCounts earlier_compression_;  // of engines that are gone
-  bool recording_ = false;  // for the user, or because buckets are to be chosen by it
+  bool recording_ = false;                       // for the user, or because buckets are to be chosen by it
   train::RunRecord record_;
 
   std::unique_ptr<train::Engine> engine_;                 // null while learning

@@ -30,10 +30,10 @@ struct DataParallelOptions {
   // torch::load() does). Writes through data() or a raw pointer cannot be seen, and must not be. Afterwards,
   // when the DataParallel is destroyed, each rank has its own parameters again, where memory suffices.
   bool one_copy = false;
-  // How gradients travel, where they travel compressed. Every rank then updates whole buckets, and a parameter
-  // without a gradient on any rank counts as one whose gradient is zero. Of fp32 tensors; others travel dense.
-  // ConfigError, on every rank, under a policy that cannot (dear-eager), with one_copy, and for what
-  // validate() refuses. Clipping by the norm of gradients between backward and step() sees no mean.
+  // How gradients travel, where they travel compressed. Every rank then updates whole buckets, and a
+  // parameter without a gradient on any rank counts as one whose gradient is zero. Of fp32 tensors; others
+  // travel dense. ConfigError, on every rank, under a policy that cannot (dear-eager), with one_copy, and for
+  // what validate() refuses. Clipping by the norm of gradients between backward and step() sees no mean.
   std::optional<Compression> compression{};
   // Steps that are measured, as with record_trace, before buckets are planned or tuned, or the order of a
   // policy that goes by a profile (dear-eager) is made: afterwards rank 0's times and network make them, on

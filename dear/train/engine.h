@@ -74,8 +74,8 @@ class Engine {
   void restore_parameters();
   // The parameter got no gradient on this rank: see [Note: unused parameters].
   void mark_unused(std::size_t parameter);
-  // While true, updates change nothing: the gradients that were reduced are dropped, and a compression forgets
-  // what it sent. While no update is at work.
+  // While true, updates change nothing: the gradients that were reduced are dropped, and a compression
+  // forgets what it sent. While no update is at work.
   void drop_updates(bool drop) { drop_updates_ = drop; }
   // ConfigError for a parameter that was replaced by one of another shape or type, and, with one copy, for
   // what would change it outside of an update: see [Note: written in place].
@@ -103,8 +103,8 @@ class Engine {
   // Replaces it, while nothing is at work; `states` are the same on every rank.
   void take_over(const std::vector<std::optional<OptimizerState>>& states);
 
-  // What a compression remembers of each parameter on this rank; none where it travels dense. While nothing is
-  // at work. By parameter.
+  // What a compression remembers of each parameter on this rank; none where it travels dense. While nothing
+  // is at work. By parameter.
   using CompressionMemory = std::vector<std::optional<wire::CompressionState>>;
   [[nodiscard]] CompressionMemory compression_memory() const;
   // ConfigError for the state of another model or compression.
@@ -149,8 +149,8 @@ class Engine {
   void code(const Work& work);  // encodes or decodes; aborts the group when it throws
   [[nodiscard]] std::vector<std::int64_t> rows_of_tensors(const std::vector<std::size_t>& order) const;
   // The bucket's codec, where it travels encoded; all ranks together.
-  [[nodiscard]] std::shared_ptr<wire::EncodedBucket> make_encoded(const BucketStorage& bucket,
-                                                                  const std::vector<std::int64_t>& rows) const;
+  [[nodiscard]] std::shared_ptr<wire::EncodedBucket> make_encoded(
+      const BucketStorage& bucket, const std::vector<std::int64_t>& rows) const;
   void remember_versions();
   [[nodiscard]] ShardedOptimizer::Outlines outlines();
   // The optimiser's vector of this name over the whole bucket.

@@ -16,7 +16,8 @@ std::vector<codec::Segment> segments_of(const CodecOf& of) {
   std::vector<codec::Segment> segments;
   if (of.compression.scope != Scope::tensor)
     return {{.range = {0, of.gradients.count}, .key = of.tensors.front().key}};
-  for (const EncodedTensor& tensor : of.tensors) segments.push_back({.range = tensor.range, .key = tensor.key});
+  for (const EncodedTensor& tensor : of.tensors)
+    segments.push_back({.range = tensor.range, .key = tensor.key});
   return segments;
 }
 

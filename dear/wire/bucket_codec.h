@@ -41,7 +41,9 @@ class BucketCodec {
   // What a collective on a part asks of the group in this step.
   [[nodiscard]] virtual Request request(Collective collective, std::uint8_t part, std::int64_t step) = 0;
   // The collective on a part may ask for another one, by what has come: the same on every rank.
-  [[nodiscard]] virtual bool may_ask_more(Collective /*collective*/, std::uint8_t /*part*/) const { return false; }
+  [[nodiscard]] virtual bool may_ask_more(Collective /*collective*/, std::uint8_t /*part*/) const {
+    return false;
+  }
   [[nodiscard]] virtual std::optional<Request> more() { return std::nullopt; }
   // Writes the mean over ranks into `values`, whatever is there.
   virtual void decode(std::span<float> values, std::int64_t step) = 0;

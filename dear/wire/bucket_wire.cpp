@@ -21,8 +21,7 @@ Request BucketWire::request_of(const Communicate& work) const {
                         "\": run a policy whose collectives are of buckets, and of all ranks");
   const Flat& flat = buckets_.at(work.bucket);
   if (work.payload == Payload::encoded) {
-    if (!flat.encoded)
-      throw ScheduleError("no codec can do \"" + name_of(work) + "\": give the bucket one");
+    if (!flat.encoded) throw ScheduleError("no codec can do \"" + name_of(work) + "\": give the bucket one");
     Request request = flat.encoded->request(work.collective, work.part);
     request.label = work.bucket;
     return request;
@@ -51,11 +50,14 @@ void BucketWire::start(Instance which, const Step& step) {
     group_.issue(request, ended);
     return;
   }
-  group_.issue(request, [encoded, label = request.label] {
-    std::optional<Request> more = encoded->more();
-    if (more) more->label = label;
-    return more;
-  }, ended);
+  group_.issue(
+      request,
+      [encoded, label = request.label] {
+        std::optional<Request> more = encoded->more();
+        if (more) more->label = label;
+        return more;
+      },
+      ended);
 }
 
 }  // namespace dear::wire

@@ -18,7 +18,7 @@ class BucketWire : public exec::LaneExecutor {
   struct Flat {
     View parameters;
     View gradients;
-    std::int64_t bucket_bytes = 0;  // Bucket::bytes, without padding: the unit of chunks
+    std::int64_t bucket_bytes = 0;                     // Bucket::bytes, without padding: the unit of chunks
     std::shared_ptr<EncodedBucket> encoded = nullptr;  // where gradients travel encoded
   };
 

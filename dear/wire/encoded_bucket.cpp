@@ -20,12 +20,17 @@ double share_sent(Collective collective, int ranks) {
   return collective == Collective::all_reduce ? 2 * half : half;
 }
 
+double bytes_sent(const Request& request, int ranks) {
+  return share_sent(request.collective, ranks) *
+         static_cast<double>(request.view.count * size_of(request.view.dtype));
+}
+
 void restore(std::span<float> to, const std::vector<float>& from, const char* what) {
   if (to.size() != from.size())
-    throw ConfigError(
-        fmt::format("the state of a compression has a {} of {} values, where {} are needed: load the state of "
-                    "the same compression and model",
-                    what, from.size(), to.size()));
+    throw ConfigError(fmt::format(
+        "the state of a compression has a {} of {} values, where {} are needed: load the state of "
+        "the same compression and model",
+        what, from.size(), to.size()));
   std::copy(from.begin(), from.end(), to.begin());
 }
 
@@ -88,8 +93,13 @@ Request EncodedBucket::request(Collective collective, std::uint8_t part) {
     dense.count -= flat_.encoded_elements;
     request = {.collective = collective, .view = dense, .reduction = Reduction::average};
   }
-  counts_.bytes += share_sent(request.collective, ranks_) *
-                   static_cast<double>(request.view.count * size_of(request.view.dtype));
+  counts_.bytes += bytes_sent(request, ranks_);
+  return request;
+}
+
+std::optional<Request> EncodedBucket::more() {
+  std::optional<Request> request = codec_->more();
+  if (request) more_bytes_ += bytes_sent(*request, ranks_);
   return request;
 }
 
@@ -114,6 +124,7 @@ void EncodedBucket::set_state(std::size_t tensor, const CompressionState& state)
 
 CompressionCounts EncodedBucket::counts() const {
   CompressionCounts counts = counts_;
+  counts.bytes += more_bytes_;
   counts.codec = codec_->counts();
   return counts;
 }

@@ -36,8 +36,8 @@ struct CompressionState {
 };
 
 // A bucket whose gradients travel encoded: the first tensors of its layout; the others travel dense, as its
-// last part, where they lie. Encodes, decodes and makes requests, as the steps of the schedule ask for it, one
-// at a time.
+// last part, where they lie. Encodes, decodes and makes requests, as the steps of the schedule ask for it,
+// one at a time.
 class EncodedBucket {
  public:
   struct Flat {
@@ -45,7 +45,8 @@ class EncodedBucket {
     std::int64_t encoded_elements = 0;  // of which so many travel encoded, from the first on
   };
   // Allocates on the group: all ranks together, in the same order.
-  EncodedBucket(const Compression& compression, std::vector<EncodedTensor> tensors, Flat flat, const Group& group);
+  EncodedBucket(const Compression& compression, std::vector<EncodedTensor> tensors, Flat flat,
+                const Group& group);
 
   // Codec lane. With `keeps` false the step is given up: what was sent is forgotten.
   void encode(std::uint8_t round);
@@ -53,7 +54,7 @@ class EncodedBucket {
   // Network lane.
   [[nodiscard]] Request request(Collective collective, std::uint8_t part);
   [[nodiscard]] bool may_ask_more(Collective collective, std::uint8_t part) const;
-  [[nodiscard]] std::optional<Request> more() { return codec_->more(); }
+  [[nodiscard]] std::optional<Request> more();  // on the group's thread, when that collective has ended
 
   // Between steps. `tensor`: index in the order that was given.
   [[nodiscard]] CompressionState state(std::size_t tensor);
@@ -71,10 +72,11 @@ class EncodedBucket {
   const int ranks_;
   codec::Feedback feedback_;
   std::unique_ptr<BucketCodec> codec_;
-  std::span<float> gradients_;          // the encoded part
+  std::span<float> gradients_;  // the encoded part
   std::span<const float> parameters_;
   std::int64_t step_ = 0;
   CompressionCounts counts_;
+  double more_bytes_ = 0;  // of what more() asked for
 };
 
 }  // namespace dear::wire

@@ -38,7 +38,9 @@ class Gathered : public BucketCodec {
   }
 
  private:
-  [[nodiscard]] std::int64_t room(std::int64_t step) const { return padded(codec_->bytes(step), DType::u8, 1); }
+  [[nodiscard]] std::int64_t room(std::int64_t step) const {
+    return padded(codec_->bytes(step), DType::u8, 1);
+  }
   [[nodiscard]] std::byte* payload(int rank, std::int64_t step) const {
     return payloads_.data() + rank * room(step);
   }

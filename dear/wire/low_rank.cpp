@@ -62,8 +62,9 @@ class LowRank : public BucketCodec {
   void set_memory(std::size_t tensor, std::span<const float> memory) override {
     const Range part = codec_.state_of(tensor);
     if (static_cast<std::int64_t>(memory.size()) != part.size())
-      throw ConfigError("the state of a compression has factors of another rank or shape: load the state of the same "
-                        "compression and model");
+      throw ConfigError(
+          "the state of a compression has factors of another rank or shape: load the state of the same "
+          "compression and model");
     std::copy(memory.begin(), memory.end(), codec_.state().begin() + part.begin);
   }
 

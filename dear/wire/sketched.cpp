@@ -7,20 +7,20 @@
 #include "dear/codec/sketch.h"
 #include "dear/wire/bucket_codec.h"
 
-// Sparse gradients, whose sum travels as a sketch: part 0 is the index, part 1 the rows, whose owners send back
-// what they recovered.
+// Sparse gradients, whose sum travels as a sketch: part 0 is the index, part 1 the rows, whose owners send
+// back what they recovered.
 //
 // [Note: sizes of a sketch] Every rank knows how many keys the union had in the last steps, from the combined
-// index, or from the dense mean. The most of them, with the room that the user asks for, makes the rows of the
-// next step. Where that would send more than dense gradients do, and in the first step, which knows nothing,
-// the bucket travels dense: index and rows are empty then. It also travels dense, after the sketch, where an
-// owner could not recover all its keys, or a rank met what a sketch cannot hold.
+// index, or from the dense mean. The most of them, with the room that the user asks for, makes the rows of
+// the next step. Where that would send more than dense gradients do, and in the first step, which knows
+// nothing, the bucket travels dense: index and rows are empty then. It also travels dense, after the sketch,
+// where an owner could not recover all its keys, or a rank met what a sketch cannot hold.
 namespace dear::wire {
 namespace {
 
 constexpr std::size_t kRemembered = 8;  // steps whose unions make the next size
 constexpr std::int64_t kHeader = 16;    // floats before the values of an owner: whether it recovered all
-constexpr std::int64_t kLine = 16;      // floats; ranges of rows are multiples, so that owners' rows are shards
+constexpr std::int64_t kLine = 16;  // floats; ranges of rows are multiples, so that owners' rows are shards
 
 class Sketched : public BucketCodec {
  public:
@@ -33,13 +33,15 @@ class Sketched : public BucketCodec {
         exact_(spec_.exact),
         row_bytes_(exact_ ? size_of(DType::i64) : size_of(DType::f32)) {
     for (const std::int64_t block : blocks()) {
-      const codec::SketchShape largest = shape(block, spec_.most_density * static_cast<double>(keys_at(block)));
+      const codec::SketchShape largest =
+          shape(block, spec_.most_density * static_cast<double>(keys_at(block)));
       most_words_ = std::max(most_words_, words(largest));
       most_values_ = std::max(most_values_, largest.values());
     }
     index_ = of.group.allocate(most_words_ * size_of(DType::i64));
     rows_ = of.group.allocate(most_values_ * row_bytes_);
-    recovered_ = of.group.allocate(most_values_ * size_of(DType::f32) + ranks_ * kHeader * size_of(DType::f32));
+    recovered_ =
+        of.group.allocate(most_values_ * size_of(DType::f32) + ranks_ * kHeader * size_of(DType::f32));
   }
 
   [[nodiscard]] std::uint8_t parts() const override { return 2; }
@@ -51,7 +53,8 @@ class Sketched : public BucketCodec {
     used_scale_ = scale_;
     // An all-reduce of a header and a bitmap needs no padding: elements beyond the shape's words are zero.
     std::fill_n(index(), words(sketch_->shape()), 0);
-    const std::span<std::uint64_t> index_span(index(), static_cast<std::size_t>(sketch_->shape().index_words()));
+    const std::span<std::uint64_t> index_span(index(),
+                                              static_cast<std::size_t>(sketch_->shape().index_words()));
     if (exact_)
       sketch_->encode<std::int64_t>(values, rank_, used_scale_, index_span, rows_of<std::int64_t>());
     else
@@ -113,7 +116,9 @@ class Sketched : public BucketCodec {
     if (spec_.block > 0) return {spec_.block};
     return {codec::kBlocks.begin(), codec::kBlocks.end()};
   }
-  [[nodiscard]] std::int64_t keys_at(std::int64_t block) const { return (gradients_.count + block - 1) / block; }
+  [[nodiscard]] std::int64_t keys_at(std::int64_t block) const {
+    return (gradients_.count + block - 1) / block;
+  }
   [[nodiscard]] std::int64_t words(const codec::SketchShape& shape) const {
     return padded(shape.index_words(), DType::i64, ranks_);
   }
@@ -129,7 +134,9 @@ class Sketched : public BucketCodec {
   [[nodiscard]] std::span<T> rows_of() const {
     return {reinterpret_cast<T*>(rows_.data()), static_cast<std::size_t>(sketch_->shape().values())};
   }
-  [[nodiscard]] float* slot(int owner) const { return reinterpret_cast<float*>(recovered_.data()) + owner * slot_; }
+  [[nodiscard]] float* slot(int owner) const {
+    return reinterpret_cast<float*>(recovered_.data()) + owner * slot_;
+  }
   [[nodiscard]] std::size_t values_of(int owner) const {
     return static_cast<std::size_t>(sketch_->keys_of(owner) * sketch_->shape().block);
   }
@@ -142,7 +149,8 @@ class Sketched : public BucketCodec {
     const auto keys = static_cast<double>(std::max<std::int64_t>(1, most));
     SketchSpec spec = spec_;
     spec.block = block_;
-    if (most < 0 || !codec::pays(spec, gradients_.count, ranks_, keys / static_cast<double>(keys_at(block_)))) {
+    if (most < 0 ||
+        !codec::pays(spec, gradients_.count, ranks_, keys / static_cast<double>(keys_at(block_)))) {
       sketch_.reset();
       return;
     }
@@ -157,7 +165,8 @@ class Sketched : public BucketCodec {
   // The owner's part, between the halves.
   void recover() {
     if (!sketch_) return;
-    const codec::Reading reading = sketch_->read({index(), static_cast<std::size_t>(sketch_->shape().index_words())});
+    const codec::Reading reading =
+        sketch_->read({index(), static_cast<std::size_t>(sketch_->shape().index_words())});
     remember(reading.keys);
     if (exact_) scale_ = codec::scale_for(DType::i64, reading.header.exponent, ranks_);
     usable_ = reading.usable();
@@ -176,8 +185,8 @@ class Sketched : public BucketCodec {
   template <typename T>
   codec::Peeled peel(std::span<T> values) {
     const auto per_owner = static_cast<std::size_t>(sketch_->shape().values_per_owner());
-    return sketch_->peel<T>(rank_, rows_of<T>().subspan(static_cast<std::size_t>(rank_) * per_owner, per_owner),
-                            values);
+    return sketch_->peel<T>(
+        rank_, rows_of<T>().subspan(static_cast<std::size_t>(rank_) * per_owner, per_owner), values);
   }
   codec::Peeled peel_exactly(std::span<float> values) {
     sums_.resize(values.size());
@@ -225,11 +234,11 @@ class Sketched : public BucketCodec {
   std::int64_t most_words_ = 0, most_values_ = 0;
   Buffer index_, rows_, recovered_;
   std::int64_t block_ = 1;
-  std::deque<std::int64_t> unions_;        // keys of the last unions
-  std::optional<codec::Sketch> sketch_;    // of this step; none: dense
+  std::deque<std::int64_t> unions_;                             // keys of the last unions
+  std::optional<codec::Sketch> sketch_;                         // of this step; none: dense
   int scale_ = codec::kNoScale, used_scale_ = codec::kNoScale;  // of the next step; of this one
   bool usable_ = false, dense_ = true;
-  std::int64_t slot_ = kHeader;            // floats that an owner sends back
+  std::int64_t slot_ = kHeader;  // floats that an owner sends back
   std::vector<std::int64_t> sums_;
   CodecCounts counts_;
 };

@@ -160,17 +160,16 @@ std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers
   auto made = std::make_unique<DataParallel>(
       Model{.parameters = named(parameters), .buffers = named(buffers)},
       std::make_unique<Source>(std::move(source)), group,
-      DataParallelOptions{.policy = policy,
-                          .buckets = buckets_of(fusion, tuning_cache),
-                          .buffers = sync_buffers ? BufferSync::at_synchronize : BufferSync::at_construction,
-                          .one_copy = one_copy,
-                          .compression = compression.empty()
-                                             ? std::nullopt
-                                             : std::optional(Compression::parse(compression)),
-                          .profile_steps = profile_steps,
-                          .record_trace = record_trace,
-                          .around_wait = let_go,
-                          .translate_error = throw_as_python});
+      DataParallelOptions{
+          .policy = policy,
+          .buckets = buckets_of(fusion, tuning_cache),
+          .buffers = sync_buffers ? BufferSync::at_synchronize : BufferSync::at_construction,
+          .one_copy = one_copy,
+          .compression = compression.empty() ? std::nullopt : std::optional(Compression::parse(compression)),
+          .profile_steps = profile_steps,
+          .record_trace = record_trace,
+          .around_wait = let_go,
+          .translate_error = throw_as_python});
   return {made.release(), [](DataParallel* ended) { let_go([ended] { delete ended; }); }};
 }
 
@@ -266,7 +265,8 @@ void bind_training(py::module_& module) {
       module, "Training", "The engine behind dear.DataParallel: tensors, an optimiser and a group.")
       .def(py::init(&make), py::arg("parameters"), py::arg("buffers"), py::arg("optimizer"), py::arg("group"),
            py::kw_only(), py::arg("policy"), py::arg("fusion"), py::arg("tuning_cache"),
-           py::arg("sync_buffers"), py::arg("one_copy"), py::arg("compression"), py::arg("profile_steps"), py::arg("record_trace"))
+           py::arg("sync_buffers"), py::arg("one_copy"), py::arg("compression"), py::arg("profile_steps"),
+           py::arg("record_trace"))
       .def("step", &DataParallel::step, Release())
       .def("discard_step", &DataParallel::discard_step, Release())
       .def("synchronize", &DataParallel::synchronize, Release())
