@@ -262,10 +262,6 @@ void DataParallel::Impl::step_alone() {
   ++steps_alone_;
 }
 
-void DataParallel::Impl::drop_gradients() {
-  for (train::TrainedParameter& parameter : scanned_.trained) parameter.tensor.mutable_grad().reset();
-}
-
 DataParallelStatistics DataParallel::Impl::statistics() const {
   if (!alone_) return record_.statistics(engine_.get());
   return {.iterations = steps_alone_};

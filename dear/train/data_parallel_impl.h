@@ -42,6 +42,10 @@ namespace dear {
 // may differentiate. Such a pass sends nothing, and a gradient goes into its bucket only when its layer is
 // sent: until then it stays the tensor that the program sees, graph and all.
 //
+// [Note: alone] A rank alone has nothing to overlap with: no engine, buckets, twin or hook. The program's
+// optimiser steps as it is, and step() drops the gradients; a check of what it holds, one look at each
+// parameter, is all that is added.
+//
 // [Note: failures] An exception that leaves a call of ours after other ranks may count on it ends this object
 // and the group: peers learn the reason at once, later calls throw the same again, and the destructor waits
 // for nothing. What all ranks refuse alike (a fusion) changes nothing.
@@ -56,7 +60,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   void discard_step();
   void synchronize();
   void wait();
-  [[nodiscard]] bool gradients_arrived() const { return alone_ || arrivals_.any(); }
+  [[nodiscard]] bool gradients_arrived() const;
   [[nodiscard]] bool has_state() const { return engine_ != nullptr; }
   void regroup(Fusion fusion);
   [[nodiscard]] std::vector<StateOfParameter> optimizer_state();

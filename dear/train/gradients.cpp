@@ -72,7 +72,17 @@ void DataParallel::Impl::refuse_late(std::size_t parameter) const {
       group_.rank(), scanned_.trained[parameter].name, arrivals_.expected(parameter)));
 }
 
+bool DataParallel::Impl::gradients_arrived() const {
+  if (!alone_) return arrivals_.any();
+  return std::any_of(scanned_.trained.begin(), scanned_.trained.end(),
+                     [](const auto& parameter) { return parameter.tensor.grad().defined(); });
+}
+
 // ---- dropped gradients
+
+void DataParallel::Impl::drop_gradients() {
+  for (train::TrainedParameter& parameter : scanned_.trained) parameter.tensor.mutable_grad().reset();
+}
 
 bool DataParallel::Impl::were_dropped(std::size_t but) const {
   if (torch::GradMode::is_enabled()) return false;

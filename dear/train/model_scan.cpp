@@ -153,6 +153,7 @@ ModelScan scan(const Model& model, const Optimizer& optimizer) {
 }
 
 void require_same_tensors(const Group& group, const Optimizer& optimizer, const ModelScan& scanned) {
+  if (optimizer.holds(scanned.held)) return;
   const ParameterGroups groups = optimizer.parameter_groups();
   if (groups.size() != scanned.held.size()) {
     throw ConfigError(fmt::format(

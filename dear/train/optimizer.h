@@ -61,6 +61,10 @@ class Optimizer {
   // ConfigError for one whose update of a flat vector is not, element by element, that of its tensors.
   virtual void require_elementwise() const = 0;
   [[nodiscard]] virtual std::vector<std::vector<torch::Tensor>> parameter_groups() const = 0;
+  // Whether its parameter groups hold these tensors, in this order. Asked in every step: parameter_groups()
+  // copies.
+  [[nodiscard]] virtual bool holds(
+      const std::vector<std::vector<const c10::TensorImpl*>>& by_group) const = 0;
   [[nodiscard]] virtual FlatVectors vectors() const { return {}; }
   // A step of the program's object itself, where one rank trains alone.
   virtual void step() = 0;

@@ -227,6 +227,17 @@ class OfTorch : public Optimizer {
     for (const auto& group : original_.param_groups()) groups.push_back(group.params());
     return groups;
   }
+  [[nodiscard]] bool holds(const std::vector<std::vector<const c10::TensorImpl*>>& by_group) const override {
+    const auto same = [](const torch::Tensor& tensor, const c10::TensorImpl* other) {
+      return tensor.unsafeGetTensorImpl() == other;
+    };
+    const auto alike = [&](const optim::OptimizerParamGroup& group, const auto& others) {
+      const auto& tensors = group.params();
+      return std::equal(tensors.begin(), tensors.end(), others.begin(), others.end(), same);
+    };
+    const auto& groups = original_.param_groups();
+    return std::equal(groups.begin(), groups.end(), by_group.begin(), by_group.end(), alike);
+  }
   void step() override { original_.step(); }
   [[nodiscard]] std::unique_ptr<FlatOptimizer> make_flat() const override {
     return std::make_unique<Twin>(original_);

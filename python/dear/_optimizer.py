@@ -165,40 +165,41 @@ class Source:
     """The user's optimiser as the engine asks for it."""
 
     def __init__(self, original: Optimizer, cls: type[Optimizer]) -> None:
-        self._original = original
+        self.original = original
         self._cls = cls
+        self._step = _raw_step(cls)
 
     def name(self) -> str:
         return f"{self._cls.__module__}.{self._cls.__qualname__}"
 
     def require_elementwise(self) -> None:
-        require_elementwise(self._original, self._cls)
+        require_elementwise(self.original, self._cls)
 
     def parameter_groups(self) -> list[list[torch.Tensor]]:
-        return [list(group["params"]) for group in self._original.param_groups]
+        return [list(group["params"]) for group in self.original.param_groups]
 
     def vectors(self) -> tuple[int, bool]:
         """How its flat vectors are cut: how many elements they have at most, and whether tensors are joined."""
-        groups = self._original.param_groups
+        groups = self.original.param_groups
         if any(group.get("fused") for group in groups):
             return 1 << 40, False  # each vector is a call, and its last elements may be rounded otherwise
         # Operator by operator, over all vectors or one by one: they should stay in a core's cache meanwhile.
         return (512 if any(group.get("foreach") for group in groups) else 128) * 1024, True
 
     def step(self) -> None:
-        _raw_step(self._cls)(self._original)
+        self._step(self.original)
 
     def make_flat(self) -> Twin:
-        return Twin(self._original, self._cls)
+        return Twin(self.original, self._cls)
 
     def state(self, tensor: torch.Tensor) -> State:
-        return split_state(self._original.state.get(tensor, {}), tensor)
+        return split_state(self.original.state.get(tensor, {}), tensor)
 
     def state_leaves(self) -> None:
-        self._original.state.clear()
+        self.original.state.clear()
 
     def state_is_away(self) -> bool:
-        return not any(self._original.state.values())
+        return not any(self.original.state.values())
 
 
 def require_elementwise(optimizer: Optimizer, cls: type[Optimizer]) -> None:

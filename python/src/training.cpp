@@ -1,5 +1,6 @@
 // DataParallel for Python: dear._C.Training, on which dear.DataParallel stands.
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "dear/base/error.h"
@@ -97,6 +99,20 @@ class Source : public Optimizer {
   [[nodiscard]] std::vector<std::vector<torch::Tensor>> parameter_groups() const override {
     const py::gil_scoped_acquire lock;
     return source_.attr("parameter_groups")().cast<std::vector<std::vector<torch::Tensor>>>();
+  }
+  // Without a call into Python: a rank that trains alone waits for it.
+  [[nodiscard]] bool holds(const std::vector<std::vector<const c10::TensorImpl*>>& by_group) const override {
+    const py::gil_scoped_acquire lock;
+    const py::list groups = source_.attr("original").attr("param_groups");
+    const auto same = [](const py::handle& tensor, const c10::TensorImpl* other) {
+      return THPVariable_Check(tensor.ptr()) &&
+             THPVariable_Unpack(tensor.ptr()).unsafeGetTensorImpl() == other;
+    };
+    const auto alike = [&](const py::handle& group, const auto& others) {
+      const py::list tensors = group["params"];
+      return std::equal(tensors.begin(), tensors.end(), others.begin(), others.end(), same);
+    };
+    return std::equal(groups.begin(), groups.end(), by_group.begin(), by_group.end(), alike);
   }
   [[nodiscard]] FlatVectors vectors() const override {
     const py::gil_scoped_acquire lock;
