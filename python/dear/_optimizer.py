@@ -183,8 +183,10 @@ class Source:
         groups = self.original.param_groups
         if any(group.get("fused") for group in groups):
             return 1 << 40, False  # each vector is a call, and its last elements may be rounded otherwise
-        # Operator by operator, over all vectors or one by one: they should stay in a core's cache meanwhile.
-        return (512 if any(group.get("foreach") for group in groups) else 128) * 1024, True
+        # Operator by operator, over all vectors or one by one: they should stay in a core's cache meanwhile. SGD has so
+        # few operators, and no results in between, that its calls cost more than the cache saves.
+        few = issubclass(self._cls, torch.optim.SGD) or any(group.get("foreach") for group in groups)
+        return (512 if few else 128) * 1024, True
 
     def step(self) -> None:
         self._step(self.original)
