@@ -8,8 +8,8 @@ import dear_processes
 from dear_processes import POLICIES, Case, main
 
 KEYS = [
-    "policy", "workers", "steps", "network", "fusion", "optimizer", "losses", "step_seconds", "iteration_seconds",
-    "compute_seconds",
+    "policy", "workers", "steps", "network", "fusion", "optimizer", "gradients", "losses", "step_seconds",
+    "iteration_seconds", "compute_seconds",
     "exposed_communication_seconds", "characters_per_second", "digest",
 ]  # fmt: skip
 
@@ -63,6 +63,28 @@ class Outputs(Case):
         self.assertEqual([prediction["policy"] for prediction in predictions], POLICIES)
         for prediction in predictions:
             self.assertGreaterEqual(prediction["iteration_seconds"], prediction["compute_seconds"])
+
+    def test_gradients_that_travel_compressed(self):
+        output = self.succeed(self.train("--workers", 2, "--compress", "top-k:0.02,ef", "--json", "run.json"))
+        run = self.read_json("run.json")
+        gradients = run["gradients"]
+        self.check_run(run, policy="dear", workers=2)
+        self.assertEqual(gradients["compression"], "top-k:0.02,ef")
+        self.assertLess(gradients["bytes_per_step"], gradients["dense_bytes_per_step"] / 2)
+        self.assertGreater(gradients["residual_norm"], 0)
+        self.assertRegex(output, "\ngradients: top-k:0.02,ef, .* times less")
+
+        compared = ["--compare-compression", "dense bf16 random-block:0.1,ef sketch", "--json", "all.json"]
+        output = self.succeed(self.train("--workers", 2, "--policy", "wfbp", *compared, "--plot", "all.svg"))
+        runs = self.read_json("all.json")["runs"]
+        names = [run["gradients"]["compression"] for run in runs]
+        self.assertEqual(names, ["dense", "bf16", "random-block:0.1,ef", "sketch"])
+        self.assertEqual(runs[0]["losses"], runs[3]["losses"])
+        self.assertEqual({run["policy"] for run in runs}, {"wfbp"})
+        for name in names:
+            self.assertRegex(output, f"\n{name} ")
+        picture = xml.etree.ElementTree.parse("all.svg").getroot()
+        self.assertLessEqual(set(names), {text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")})
 
     def test_buckets_are_tuned_and_what_was_learned_is_read_again(self):
         job = ["--workers", 2, "--network", "bandwidth=1gbit,latency=50us", "--layers", 4, "--width", 64, "--heads", 2]
@@ -222,6 +244,15 @@ class Refusals(Case):
         self.refuse("--workers", -1, naming=["--workers", "-1"])
         self.refuse("--workers", "many", naming=["--workers", "many"])
         self.refuse("--steps", 0, naming=["--steps", "0"])
+        self.refuse("--compress", "top-j:0.01", naming=["--compress", "top-j", "top-k"])
+        self.refuse("--compress", "top-k:2", naming=["--compress", "2"])
+        self.refuse("--compress", "bf16", "--policy", "dear-eager", naming=["--compress", "dear-eager", "wfbp"])
+        self.refuse("--compress", "bf16", "--one-copy", naming=["--compress", "--one-copy"])
+        self.refuse("--compress", "bf16", "--compare-compression", "dense bf16", naming=["--compare-compression"])
+        self.refuse("--compare-compression", " ", naming=["--compare-compression", "1 to 16"])
+        self.refuse("--compare-compression", "dense luck", naming=["--compare-compression", "luck"])
+        self.refuse("--compare-compression", "dense bf16", "--compare", "dear,wfbp", naming=["--compare"])
+        self.refuse("--plot", "loss.svg", naming=["--plot", "--compare-compression"])
         self.refuse("--heads", 3, naming=["--heads", "3", "--width", "32"])
         self.refuse("--lr", "nan", naming=["--lr", "nan"])
         self.refuse("--timeout", "5", naming=["--timeout", "5"])
