@@ -27,10 +27,10 @@ std::vector<std::string> keys_of(const nlohmann::json& object) {
 
 TEST(ResultJson, OfOneRun) {
   const auto json = nlohmann::json::parse(to_json(run_of("dear", 0.5, 0.125, "c0ffee")));
-  EXPECT_THAT(keys_of(json),
-              UnorderedElementsAre("policy", "workers", "steps", "network", "fusion", "optimizer", "gradients", "losses",
-                                   "step_seconds", "iteration_seconds", "compute_seconds",
-                                   "exposed_communication_seconds", "characters_per_second", "digest"));
+  EXPECT_THAT(keys_of(json), UnorderedElementsAre(
+                                 "policy", "workers", "steps", "network", "fusion", "optimizer", "gradients",
+                                 "losses", "step_seconds", "iteration_seconds", "compute_seconds",
+                                 "exposed_communication_seconds", "characters_per_second", "digest"));
   EXPECT_EQ(json.at("policy"), "dear");
   EXPECT_EQ(json.at("workers"), 4);
   EXPECT_EQ(json.at("steps"), 3);

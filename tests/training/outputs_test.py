@@ -83,7 +83,7 @@ class Outputs(Case):
         self.assertEqual({run["policy"] for run in runs}, {"wfbp"})
         for name in names:
             self.assertRegex(output, f"\n{name} ")
-        picture = xml.etree.ElementTree.parse("all.svg").getroot()
+        picture = xml.etree.ElementTree.parse(self.path("all.svg")).getroot()
         self.assertLessEqual(set(names), {text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")})
 
     def test_buckets_are_tuned_and_what_was_learned_is_read_again(self):
@@ -247,7 +247,7 @@ class Refusals(Case):
         self.refuse("--compress", "top-j:0.01", naming=["--compress", "top-j", "top-k"])
         self.refuse("--compress", "top-k:2", naming=["--compress", "2"])
         self.refuse("--compress", "bf16", "--policy", "dear-eager", naming=["--compress", "dear-eager", "wfbp"])
-        self.refuse("--compress", "bf16", "--one-copy", naming=["--compress", "--one-copy"])
+        self.refuse("--compress", "bf16", "--one-copy", "true", naming=["--compress", "--one-copy"])
         self.refuse("--compress", "bf16", "--compare-compression", "dense bf16", naming=["--compare-compression"])
         self.refuse("--compare-compression", " ", naming=["--compare-compression", "1 to 16"])
         self.refuse("--compare-compression", "dense luck", naming=["--compare-compression", "luck"])
