@@ -222,6 +222,9 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"too_many_workers", {.workers = 100000}, {"--workers is 100000"}},
         Refusal{"policy", {.policy = "fastest"}, {"--policy", "fastest", "dear-replicated"}},
         Refusal{"policy_only_simulated", {.policy = "ddp"}, {"--policy", "\"ddp\" can only be simulated"}},
+        Refusal{"compressed_one_copy",
+                {.job = {.one_copy = true}, .compress = "bf16"},
+                {"--compress", "--one-copy"}},
         Refusal{"compare", {.compare = "serial,fastest"}, {"--compare", "fastest", "wfbp"}},
         Refusal{"compare_many",
                 {.compare =

@@ -247,7 +247,6 @@ class Refusals(Case):
         self.refuse("--compress", "top-j:0.01", naming=["--compress", "top-j", "top-k"])
         self.refuse("--compress", "top-k:2", naming=["--compress", "2"])
         self.refuse("--compress", "bf16", "--policy", "dear-eager", naming=["--compress", "dear-eager", "wfbp"])
-        self.refuse("--compress", "bf16", "--one-copy", "true", naming=["--compress", "--one-copy"])
         self.refuse("--compress", "bf16", "--compare-compression", "dense bf16", naming=["--compare-compression"])
         self.refuse("--compare-compression", " ", naming=["--compare-compression", "1 to 16"])
         self.refuse("--compare-compression", "dense luck", naming=["--compare-compression", "luck"])
