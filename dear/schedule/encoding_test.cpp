@@ -120,6 +120,14 @@ TEST(Encoding, EveryPolicyThatTrainsTakesAnyEncodingOrRefusesAll) {
   }
 }
 
+// Parameters are gathered in pieces, again, inside nodes, or in the next iteration.
+TEST(Encoding, PoliciesThatGatherParametersOtherwiseRefuseIt) {
+  for (const char* const name : {"fsdp", "hsdp", "megatron"})
+    EXPECT_THROW((void)encoded(name, kReducible), ScheduleError) << name;
+  for (const char* const name : {"ddp", "horovod", "mg-wfbp", "zero-1"})
+    EXPECT_NO_THROW((void)encoded(name, kReducible)) << name;
+}
+
 TEST(Encoding, TheDigestCountsBytesAndParts) {
   Encoding other = kReducible;
   other.parts[0].bytes = 12;
