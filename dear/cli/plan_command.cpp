@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -17,6 +18,7 @@
 #include "dear/cli/table.h"
 #include "dear/plan/plan.h"
 #include "dear/schedule/schedule_file.h"
+#include "dear/sim/simulate.h"
 #include "dear/study/planned.h"
 
 namespace dear::cli {
@@ -29,6 +31,25 @@ struct PlanArguments {
   std::string json;
   std::string schedule;
 };
+
+std::string compressions_of(const std::vector<plan::CompressedRow>& rows) {
+  Table table({"compression", "policy", "fusion", "buckets", "iteration", "without", "codec", "memory",
+               "pays below", "speed-up"},
+              {.left_columns = 3});
+  for (const plan::CompressedRow& one : rows) {
+    const sim::Evaluation& evaluation = one.row.evaluation;
+    const double limit = one.crossover.bits_per_second;
+    table.add({one.model.compression.text(), std::string(one.row.policy->name), one.row.fusion,
+               std::to_string(one.row.grouping.size()), format_seconds(evaluation.iteration.seconds),
+               format_seconds(one.dense_seconds), format_seconds(evaluation.codec_seconds),
+               format_bytes(evaluation.memory.total()) + (one.row.fits ? "" : ", too much"),
+               limit == 0          ? "nowhere"
+               : std::isinf(limit) ? "everywhere"
+                                   : sim::format_bandwidth(limit),
+               fmt::format("{:.2f}", one.dense_seconds / evaluation.iteration.seconds)});
+  }
+  return table.to_string();
+}
 
 void print(const plan::Answer& answer) {
   Table table({"policy", "fusion", "collectives", "buckets", "iteration", "exposed comm.", "bound", "memory"},
@@ -45,6 +66,7 @@ void print(const plan::Answer& answer) {
   Table reasons({"policy", "what it waits for"}, {.left_columns = 2});
   for (const plan::Row& row : answer.rows) reasons.add({std::string(row.policy->name), row.why});
   fmt::print("{}\n", reasons.to_string());
+  if (!answer.compressed.empty()) fmt::print("{}\n", compressions_of(answer.compressed));
   for (const std::string& sentence : answer.verdict) fmt::print("{}\n", sentence);
   fmt::print("\nWith {} as it is, and\n", answer.rows[answer.best].policy->name);
   for (const plan::Sensitivity& change : answer.sensitivities)
@@ -63,17 +85,21 @@ void run_plan(const PlanArguments& arguments) {
   const plan::Options options = study::find_options({.policies = arguments.policies,
                                                      .algorithm = arguments.model.algorithm,
                                                      .optimizer_states = arguments.model.optimizer_states});
+  study::Compressions compressions(arguments.model.compression);
   const std::vector<study::Scenario> all = scenarios(arguments.scenarios);
   if (!arguments.schedule.empty())
     refuse_several("--schedule writes one schedule", all.size(), "--model, --cluster and number of --ranks");
   std::vector<study::PlannedScenario> planned;
+  for (const study::Scenario& scenario : all)
+    planned.push_back(study::plan(scenario, options, compressions.in(scenario, scenario.cluster.ranks())));
   print_scenarios(all);
-  for (const study::Scenario& scenario : all) {
-    planned.push_back(study::plan(scenario, options));
-    fmt::print("\n{} on {}, {} ranks\n\n", scenario.workload.name, scenario.cluster.name,
-               scenario.cluster.ranks());
-    print(planned.back().answer);
-    if (!arguments.schedule.empty()) write_schedule(planned.back(), arguments.schedule);
+  for (const study::PlannedScenario& one : planned) {
+    fmt::print("\n{} on {}, {} ranks\n", one.scenario->workload.name, one.scenario->cluster.name,
+               one.scenario->cluster.ranks());
+    for (const std::string& codec : one.codecs) fmt::print("{}\n", codec);
+    fmt::print("\n");
+    print(one.answer);
+    if (!arguments.schedule.empty()) write_schedule(one, arguments.schedule);
   }
   if (!arguments.json.empty()) write_file_atomically(arguments.json, study::to_json(planned));
 }

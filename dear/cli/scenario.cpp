@@ -74,6 +74,29 @@ void ScenarioOptions::add_job_to(CLI::App& command) {
       ->type_name("NAME");
 }
 
+void add_compression_to(CLI::App& command, study::CompressionNames& names) {
+  command
+      .add_option(
+          "--compress", names.compressions,
+          "Look at gradients that travel compressed beside dense ones: top-k:0.01,ef or another scheme "
+          "of docs/compression.md; once for each compression")
+      ->allow_extra_args(false)
+      ->type_name("SPEC");
+  command
+      .add_option(
+          "--codec", names.codec,
+          "How fast codecs are: roofline (by the memory of the device), measured (on this machine), none "
+          "(in no time), or auto (roofline where there is a device, else measured); with ,beside on cores "
+          "of their own, else in turns with computation")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command
+      .add_option("--union-density", names.union_density,
+                  "Part of a gradient's elements that is not zero on one rank at least, for sketches")
+      ->type_name("PART")
+      ->capture_default_str();
+}
+
 void ModelOptions::add_to(CLI::App& command) {
   command
       .add_option("--algorithm", algorithm,
@@ -87,6 +110,7 @@ void ModelOptions::add_to(CLI::App& command) {
       ->check(CLI::Range(0, 8))
       ->type_name("N")
       ->capture_default_str();
+  add_compression_to(command, compression);
 }
 
 Workload read_job(const ScenarioOptions& options, const std::string& model) {

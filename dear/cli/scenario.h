@@ -6,6 +6,7 @@
 
 #include <CLI/App.hpp>
 
+#include "dear/study/compression_choice.h"
 #include "dear/study/scenario.h"
 #include "dear/workload/workload.h"
 
@@ -24,10 +25,14 @@ struct ScenarioOptions {
   void add_job_to(CLI::App& command);
 };
 
+// Adds the options that say which compressions are looked at, and how fast their codecs are.
+void add_compression_to(CLI::App& command, study::CompressionNames& names);
+
 // The options of `simulate` and `plan` that say how jobs are modelled.
 struct ModelOptions {
   std::string algorithm = "auto";  // see cost::ClusterTimesOptions
   int optimizer_states = 1;        // see sim::memory_of()
+  study::CompressionNames compression;
 
   void add_to(CLI::App& command);
 };

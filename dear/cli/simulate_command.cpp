@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -44,20 +45,24 @@ void run_simulate(const SimulateArguments& arguments) {
                            .algorithm = arguments.model.algorithm,
                            .detail = arguments.detail,
                            .jobs = arguments.scenarios.jobs,
-                           .placement = arguments.placement},
+                           .placement = arguments.placement,
+                           .compression = arguments.model.compression},
                           evaluate);
   const std::vector<study::Scenario> all = scenarios(arguments.scenarios);
+  const std::size_t ways = 1 + arguments.model.compression.compressions.size();
   if (!arguments.trace.empty())
-    refuse_several("--trace writes one simulation", all.size() * options.policies.size(),
-                   "--model, --cluster, --policy and number of --ranks");
+    refuse_several("--trace writes one simulation, with the compression if there is one",
+                   all.size() * options.policies.size() * std::max<std::size_t>(1, ways - 1),
+                   "--model, --cluster, --policy, --compress and number of --ranks");
   const std::vector<study::Case> cases = study::simulate(all, options);
 
   if (!arguments.json.empty()) write_file_atomically(arguments.json, study::to_json(cases));
   if (!arguments.plot.empty())
     write_file_atomically(arguments.plot, study::plot(cases, "Iteration times, simulated"));
-  if (!arguments.trace.empty()) write_chrome_trace(study::trace_of(cases.front()), arguments.trace);
+  if (!arguments.trace.empty()) write_chrome_trace(study::trace_of(cases.back()), arguments.trace);
   print_scenarios(all);
-  fmt::print("\n{}", table_of(cases, options.policies.size()));
+  print_codecs(cases);
+  fmt::print("\n{}", table_of(cases, options.policies.size() * ways));
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "dear/cli/simulated_cases.h"
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -36,21 +38,37 @@ void print_scenarios(const std::vector<study::Scenario>& scenarios) {
   fmt::print("Everything below is modelled: no computation and no communication took place.\n");
 }
 
-std::string table_of(const std::vector<study::Case>& cases, std::size_t policies) {
-  Table table({"model", "cluster", "policy", "ranks", "buckets", "iteration", "compute", "exposed comm.",
-               "bound", "ratio to bound", "memory", "speed-up"},
-              {.left_columns = 3});
+void print_codecs(const std::vector<study::Case>& cases) {
+  std::set<std::string> said;
+  for (const study::Case& one : cases)
+    if (!one.codec.empty() && said.insert(one.codec).second) fmt::print("{}\n", one.codec);
+}
+
+std::string table_of(const std::vector<study::Case>& cases, std::size_t lines) {
+  const bool compresses = std::any_of(
+      cases.begin(), cases.end(), [](const study::Case& one) { return one.options.compression.has_value(); });
+  std::vector<std::string> header{"model", "cluster", "policy"};
+  if (compresses) header.emplace_back("compression");
+  header.insert(header.end(), {"ranks", "buckets", "iteration", "compute"});
+  if (compresses) header.emplace_back("codec");
+  header.insert(header.end(), {"exposed comm.", "bound", "ratio to bound", "memory", "speed-up"});
+  Table table(std::move(header), {.left_columns = compresses ? 4U : 3U});
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const study::Case& one = cases[i];
     const sim::Evaluation& evaluation = one.evaluation;
-    const double first = cases[i - i % policies].evaluation.iteration.seconds;
-    table.add({one.scenario->workload.name, one.scenario->cluster.name, std::string(one.policy->name),
-               std::to_string(one.times.ranks), std::to_string(one.grouping.size()),
-               text_of(evaluation.iteration), format_seconds(evaluation.compute_seconds),
-               format_seconds(evaluation.exposed_communication_seconds),
-               format_seconds(evaluation.bound_seconds),
-               quotient(evaluation.iteration.seconds, evaluation.bound_seconds, 3),
-               format_bytes(evaluation.memory.total()), quotient(first, evaluation.iteration.seconds, 2)});
+    const double first = cases[i - i % lines].evaluation.iteration.seconds;
+    std::vector<std::string> row{one.scenario->workload.name, one.scenario->cluster.name,
+                                 std::string(one.policy->name)};
+    if (compresses) row.push_back(one.options.compression ? one.compression() : "-");
+    row.insert(row.end(), {std::to_string(one.times.ranks), std::to_string(one.grouping.size()),
+                           text_of(evaluation.iteration), format_seconds(evaluation.compute_seconds)});
+    if (compresses) row.push_back(one.options.compression ? format_seconds(evaluation.codec_seconds) : "-");
+    row.insert(
+        row.end(),
+        {format_seconds(evaluation.exposed_communication_seconds), format_seconds(evaluation.bound_seconds),
+         quotient(evaluation.iteration.seconds, evaluation.bound_seconds, 3),
+         format_bytes(evaluation.memory.total()), quotient(first, evaluation.iteration.seconds, 2)});
+    table.add(std::move(row));
   }
   return table.to_string();
 }

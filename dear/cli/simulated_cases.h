@@ -10,7 +10,9 @@ namespace dear::cli {
 
 // Prints the jobs of the scenarios, and that all times below are modelled.
 void print_scenarios(const std::vector<study::Scenario>& scenarios);
-// A line for each case; speed-ups are over the first of every `policies` lines.
-std::string table_of(const std::vector<study::Case>& cases, std::size_t policies);
+// Prints how fast the codecs of compressed cases are taken to be.
+void print_codecs(const std::vector<study::Case>& cases);
+// A line for each case; speed-ups are over the first of every `lines`, those of one scenario.
+std::string table_of(const std::vector<study::Case>& cases, std::size_t lines);
 
 }  // namespace dear::cli

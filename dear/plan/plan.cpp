@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/plan/fusion_choice.h"
+#include "dear/sim/simulate.h"
 
 namespace dear::plan {
 namespace {
@@ -21,6 +23,14 @@ constexpr double kSame = 0.01;
 
 std::int64_t memory_of(const Row& row) { return row.evaluation.memory.total(); }
 
+// Whether a grouping has the same buckets as one of them.
+bool is_among(const std::vector<std::vector<Bucket>>& tried, const Grouping& grouping) {
+  return std::any_of(tried.begin(), tried.end(), [&](const std::vector<Bucket>& other) {
+    return std::equal(other.begin(), other.end(), grouping.buckets().begin(), grouping.buckets().end(),
+                      [](const Bucket& a, const Bucket& b) { return a.tensors == b.tensors; });
+  });
+}
+
 class Planner {
  public:
   Planner(const Workload& workload, const Cluster& cluster, const Options& options)
@@ -31,46 +41,38 @@ class Planner {
         times_(cost::times_on(cluster, options.times)) {}
 
   // ConfigError when no grouping suits it.
-  Row best_of(const Policy& policy) const {
-    std::vector<std::vector<Bucket>> tried;
+  Row best_of(const Policy& policy) const { return best_of(policy, options_.evaluate); }
+
+  // The fastest policy with a compression, of those whose rows are given. ConfigError where none can.
+  CompressedRow best_with(const CompressionModel& compression, const std::vector<Row>& dense) const {
+    sim::EvaluateOptions evaluate = options_.evaluate;
+    evaluate.compression = compression;
+    const Row* same = nullptr;
     std::optional<Row> best;
     std::exception_ptr refused;
-    for (const char* const text : kFusions) {
-      std::optional<Grouping> made;
+    for (const Row& row : dense) {
       try {
-        made = FusionChoice::parse(text).resolve(policy, workload_, times_);
+        Row compressed = best_of(*row.policy, evaluate);
+        if (best && compressed.evaluation.iteration.seconds >= best->evaluation.iteration.seconds) continue;
+        best = std::move(compressed);
+        same = &row;
       } catch (const ConfigError&) {
         if (!refused) refused = std::current_exception();
-        continue;
       }
-      Grouping& grouping = *made;
-      const auto same = [&](const std::vector<Bucket>& other) {
-        return std::equal(other.begin(), other.end(), grouping.buckets().begin(), grouping.buckets().end(),
-                          [](const Bucket& a, const Bucket& b) { return a.tensors == b.tensors; });
-      };
-      if (std::any_of(tried.begin(), tried.end(), same)) continue;
-      tried.push_back(grouping.buckets());
-      sim::Evaluation evaluation =
-          sim::evaluate(policy, workload_, grouping, cluster_, times_, options_.evaluate);
-      // What fits is better than what is fast. Of what is as good the first: the usual one needs no
-      // explanation.
-      const bool fits = options_.memory_bytes == 0 || evaluation.memory.total() <= options_.memory_bytes;
-      if (best && best->fits && !fits) continue;
-      if (best && best->fits == fits &&
-          evaluation.iteration.seconds >= best->evaluation.iteration.seconds * (1 - 1e-6))
-        continue;
-      best = Row{.policy = &policy,
-                 .fusion = text,
-                 .grouping = std::move(grouping),
-                 .algorithm = {},
-                 .evaluation = std::move(evaluation),
-                 .breakdown = {},
-                 .why = {},
-                 .fits = fits};
     }
     if (!best) std::rethrow_exception(refused);
-    describe(*best);
-    return std::move(*best);
+    Crossover crossover = find_crossover({.policy = *same->policy,
+                                          .workload = workload_,
+                                          .cluster = cluster_,
+                                          .times = options_.times,
+                                          .options = options_.evaluate,
+                                          .compression = compression,
+                                          .dense = same->grouping,
+                                          .compressed = best->grouping});
+    return {.model = compression,
+            .row = std::move(*best),
+            .dense_seconds = same->evaluation.iteration.seconds,
+            .crossover = std::move(crossover)};
   }
 
   // Of all policies there are, the one that needs the least memory.
@@ -117,9 +119,46 @@ class Planner {
   }
 
  private:
-  void describe(Row& row) const {
-    row.breakdown = break_down(*row.policy, workload_, row.grouping, cluster_, options_.times,
-                               options_.evaluate, row.evaluation);
+  Row best_of(const Policy& policy, const sim::EvaluateOptions& evaluate) const {
+    std::vector<std::vector<Bucket>> tried;
+    std::optional<Row> best;
+    std::exception_ptr refused;
+    for (const char* const text : kFusions) {
+      std::optional<Grouping> made;
+      std::optional<sim::Evaluation> evaluated;
+      try {
+        made = FusionChoice::parse(text).resolve(policy, workload_, times_);
+        if (is_among(tried, *made)) continue;
+        evaluated = sim::evaluate(policy, workload_, *made, cluster_, times_, evaluate);
+      } catch (const ConfigError&) {
+        if (!refused) refused = std::current_exception();
+        continue;
+      }
+      tried.push_back(made->buckets());
+      // What fits is better than what is fast. Of what is as good the first: the usual one needs no
+      // explanation.
+      const bool fits = options_.memory_bytes == 0 || evaluated->memory.total() <= options_.memory_bytes;
+      if (best && best->fits && !fits) continue;
+      if (best && best->fits == fits &&
+          evaluated->iteration.seconds >= best->evaluation.iteration.seconds * (1 - 1e-6))
+        continue;
+      best = Row{.policy = &policy,
+                 .fusion = text,
+                 .grouping = std::move(*made),
+                 .algorithm = {},
+                 .evaluation = std::move(*evaluated),
+                 .breakdown = {},
+                 .why = {},
+                 .fits = fits};
+    }
+    if (!best) std::rethrow_exception(refused);
+    describe(*best, evaluate);
+    return std::move(*best);
+  }
+
+  void describe(Row& row, const sim::EvaluateOptions& evaluate) const {
+    row.breakdown =
+        break_down(*row.policy, workload_, row.grouping, cluster_, options_.times, evaluate, row.evaluation);
     std::int64_t largest = 0;
     for (const Bucket& bucket : row.grouping.buckets()) largest = std::max(largest, bucket.bytes);
     row.algorithm = times_of_
@@ -195,6 +234,20 @@ std::vector<std::string> how_to_fit(const Row& least, const Planner& planner, st
   return sentences;
 }
 
+std::string sentence_on(const CompressedRow& one) {
+  const double seconds = one.row.evaluation.iteration.seconds, limit = one.crossover.bits_per_second;
+  std::string sentence =
+      fmt::format("Compressed by {}, {} takes {} an iteration, {:.2f} times as fast as without",
+                  one.model.compression.text(), one.row.policy->name, format_seconds(seconds),
+                  one.dense_seconds / seconds);
+  if (std::isinf(limit)) return sentence + ". It pays on links of any bandwidth.";
+  if (limit == 0)
+    return fmt::format("{}. It pays on links of no bandwidth: {}.", sentence, one.crossover.why);
+  return fmt::format("{}. It pays on links below {} (here {}); above, {}.", sentence,
+                     sim::format_bandwidth(limit), sim::format_bandwidth(one.crossover.here),
+                     one.crossover.why);
+}
+
 std::vector<std::string> verdict_on(const Answer& answer, const Planner& planner, std::int64_t memory_bytes) {
   const std::vector<Row>& rows = answer.rows;
   const Row& best = rows[answer.best];
@@ -234,6 +287,7 @@ std::vector<std::string> verdict_on(const Answer& answer, const Planner& planner
   }
   if (seconds < answer.floor_seconds * (1 + kSame))
     verdict.emplace_back("No schedule can be faster: this is max(f + b, r).");
+  for (const CompressedRow& one : answer.compressed) verdict.push_back(sentence_on(one));
   return verdict;
 }
 
@@ -254,6 +308,8 @@ Answer plan(const Workload& workload, const Cluster& cluster, const Options& opt
   answer.floor_seconds =
       stale_gradient_floor(best.evaluation.f_seconds, best.evaluation.b_seconds, best.evaluation.r_seconds);
   answer.sensitivities = planner.sensitivities(best);
+  for (const CompressionModel& compression : options.compressions)
+    answer.compressed.push_back(planner.best_with(compression, answer.rows));
   answer.verdict = verdict_on(answer, planner, options.memory_bytes);
   return answer;
 }

@@ -190,6 +190,11 @@ CompressedSchedule make_compressed_schedule(const Policy& policy, const Workload
   const auto& [compression, codec, sparsity] = model;
   validate(compression);
   validate(sparsity);
+  if (compression.scheme == Scheme::sketch && sparsity.union_density > compression.sketch.most_density)
+    throw ConfigError(
+        fmt::format("of a union density of {} nothing travels as {}: above {} all is sent dense; raise "
+                    "most-density, or expect fewer elements",
+                    sparsity.union_density, compression.text(), compression.sketch.most_density));
   std::vector<Encoding> encodings = encodings_of(compression, workload, grouping, times, codec, sparsity);
   const auto encoded =
       std::count_if(encodings.begin(), encodings.end(), [](const Encoding& one) { return !one.dense(); });

@@ -157,6 +157,8 @@ TEST(Compressed, RefusesWhatCannotBe) {
   for (const double density : {0.0, -1.0, 1.5})
     EXPECT_THAT(refused("dear", {.compression = {.scheme = Scheme::sketch}, .sparsity = {density}}, 4000),
                 HasSubstr("density"));
+  EXPECT_THAT(refused("dear", {.compression = {.scheme = Scheme::sketch}, .sparsity = {0.5}}, 4000),
+              HasSubstr("most-density"));
   EXPECT_THAT(refused("dear", {.compression = {.scope = Scope::model}}, 4000), HasSubstr("whole model"));
   EXPECT_THAT(refused("dear", {.compression = {.ratio = 0}}, 4000), HasSubstr("ratio"));
 }

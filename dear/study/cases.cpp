@@ -28,7 +28,8 @@ CaseOptions find_options(const CaseNames& names, sim::EvaluateOptions evaluate) 
                       .fusion = names.buckets ? plan::FusionChoice(Fusion(*names.buckets))
                                               : plan::FusionChoice::parse(names.fusion),
                       .evaluate = std::move(evaluate),
-                      .times = {.algorithm = names.algorithm}};
+                      .times = {.algorithm = names.algorithm},
+                      .compressions = Compressions(names.compression)};
   for (const std::string& name : names.policies) options.policies.push_back(&find_policy(name));
   options.evaluate.detail = sim::parse_detail(names.detail);
   options.evaluate.jobs = {.count = names.jobs, .placement = sim::parse_placement(names.placement)};
@@ -40,21 +41,31 @@ CaseOptions find_options(const CaseNames& names, sim::EvaluateOptions evaluate) 
   return options;
 }
 
-std::vector<Case> simulate(const std::vector<Scenario>& scenarios, const CaseOptions& options) {
+std::vector<Case> simulate(const std::vector<Scenario>& scenarios, CaseOptions options) {
   std::vector<Case> cases;
   for (const Scenario& scenario : scenarios) {
     const Cluster one_job = cluster_of_one_job(scenario.cluster, options.evaluate.jobs.count);
     const cost::CollectiveTimes times = cost::times_on(one_job, options.times);
+    const std::vector<Compressions::Modelled> compressions = options.compressions.in(scenario, times.ranks);
     for (const Policy* policy : options.policies) {
-      Grouping grouping = options.fusion.resolve(*policy, scenario.workload, times);
-      sim::Evaluation evaluation =
-          sim::evaluate(*policy, scenario.workload, grouping, scenario.cluster, times, options.evaluate);
-      cases.push_back({.scenario = &scenario,
+      const Case dense{.scenario = &scenario,
                        .policy = policy,
                        .fusion = options.fusion.text(),
-                       .grouping = std::move(grouping),
+                       .grouping = options.fusion.resolve(*policy, scenario.workload, times),
                        .times = times,
-                       .evaluation = std::move(evaluation)});
+                       .options = options.evaluate,
+                       .evaluation = {}};
+      std::vector<Case> ways = {dense};
+      for (const auto& [model, codec] : compressions) {
+        ways.push_back(dense);
+        ways.back().options.compression = model;
+        ways.back().codec = codec;
+      }
+      for (Case& one : ways) {
+        one.evaluation =
+            sim::evaluate(*policy, scenario.workload, one.grouping, scenario.cluster, times, one.options);
+        cases.push_back(std::move(one));
+      }
     }
   }
   return cases;
@@ -77,6 +88,10 @@ std::string to_json(const std::vector<Case>& cases) {
                                {"memory_bytes", evaluation.memory.total()}};
     if (evaluation.iteration.half_width_seconds > 0)
       row["iteration_seconds_half_width"] = evaluation.iteration.half_width_seconds;
+    if (one.options.compression) {
+      row["compression"] = one.compression();
+      row["codec_seconds"] = evaluation.codec_seconds;
+    }
     list.push_back(std::move(row));
   }
   return list.dump(2) + "\n";
@@ -93,9 +108,11 @@ std::string plot(const std::vector<Case>& cases, const std::string& title) {
                         .bars = {}});
     }
     const sim::Evaluation& evaluation = one.evaluation;
+    std::string label(one.policy->name);
+    for (const std::string& more : {one.fusion == "usual" ? "" : one.fusion, one.compression()})
+      if (!more.empty()) label += ", " + more;
     panels.back().bars.push_back(
-        {.label = one.fusion == "usual" ? std::string(one.policy->name)
-                                        : fmt::format("{}, {}", one.policy->name, one.fusion),
+        {.label = std::move(label),
          .first = evaluation.iteration.seconds - evaluation.exposed_communication_seconds,
          .second = evaluation.exposed_communication_seconds,
          .mark = evaluation.bound_seconds});
@@ -108,8 +125,9 @@ std::string plot(const std::vector<Case>& cases, const std::string& title) {
 }
 
 Trace trace_of(const Case& one) {
-  const Schedule schedule = make_schedule(*one.policy, one.scenario->workload, one.grouping, one.times);
-  return sim::to_trace(schedule, one.scenario->workload, one.evaluation.spans,
+  const CompressedSchedule made =
+      sim::schedule_of(*one.policy, one.scenario->workload, one.grouping, one.times, one.options);
+  return sim::to_trace(made.schedule, one.scenario->workload, one.evaluation.spans,
                        sim::describe(one.scenario->cluster), one.times.ranks);
 }
 

@@ -9,6 +9,7 @@
 #include "dear/plan/fusion_choice.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/sim/evaluate.h"
+#include "dear/study/compression_choice.h"
 #include "dear/study/scenario.h"
 #include "dear/trace/trace.h"
 
@@ -19,6 +20,7 @@ struct CaseOptions {
   plan::FusionChoice fusion;
   sim::EvaluateOptions evaluate;
   cost::ClusterTimesOptions times;
+  Compressions compressions{};  // each of them, after the policy without
 };
 
 // CaseNames are the names and numbers that a user gives to `dear simulate` or dear.simulate().
@@ -31,22 +33,30 @@ struct CaseNames {
   std::string detail = "closed-form";
   int jobs = 1;
   std::string placement = "spread";
+  CompressionNames compression{};
 };
 // The options of these names; `evaluate` has the numbers. ConfigError for a name that there is not.
 CaseOptions find_options(const CaseNames& names, sim::EvaluateOptions evaluate);
 
-// One policy in one scenario.
+// One policy in one scenario, with one compression or none.
 struct Case {
   const Scenario* scenario = nullptr;
   const Policy* policy = nullptr;
   std::string fusion;
   Grouping grouping;
   cost::CollectiveTimes times;
+  sim::EvaluateOptions options;
   sim::Evaluation evaluation;
+  std::string codec{};  // see Compressions::Modelled
+
+  [[nodiscard]] std::string compression() const {  // its text, empty without one
+    return options.compression ? options.compression->compression.text() : std::string();
+  }
 };
 
-// Every policy in every scenario, policies innermost. The scenarios outlive the cases.
-std::vector<Case> simulate(const std::vector<Scenario>& scenarios, const CaseOptions& options);
+// Every policy in every scenario, and each of them without a compression and with each one, which are
+// innermost. The scenarios outlive the cases. ConfigError for a policy that cannot compress.
+std::vector<Case> simulate(const std::vector<Scenario>& scenarios, CaseOptions options);
 
 // A list of {model, cluster, ranks, policy, fusion, iteration_seconds, ...}: see docs/formats.md.
 std::string to_json(const std::vector<Case>& cases);

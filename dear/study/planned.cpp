@@ -1,5 +1,6 @@
 #include "dear/study/planned.h"
 
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -30,6 +31,24 @@ nlohmann::ordered_json row_of(const plan::Row& row) {
           {"why", row.why}};
 }
 
+nlohmann::ordered_json row_of(const plan::CompressedRow& one) {
+  const plan::Row& row = one.row;
+  const double pays_below = one.crossover.bits_per_second;
+  nlohmann::ordered_json json{{"compression", one.model.compression.text()},
+                              {"policy", row.policy->name},
+                              {"fusion", row.fusion},
+                              {"buckets", row.grouping.size()},
+                              {"iteration_seconds", row.evaluation.iteration.seconds},
+                              {"dense_iteration_seconds", one.dense_seconds},
+                              {"codec_seconds", row.evaluation.codec_seconds},
+                              {"memory_bytes", row.evaluation.memory.total()},
+                              {"fits", row.fits},
+                              {"pays_below_bits_per_second", nullptr},
+                              {"why_not_above", one.crossover.why}};
+  if (std::isfinite(pays_below)) json["pays_below_bits_per_second"] = pays_below;
+  return json;
+}
+
 nlohmann::ordered_json json_of(const PlannedScenario& planned) {
   const plan::Answer& answer = planned.answer;
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
@@ -39,14 +58,20 @@ nlohmann::ordered_json json_of(const PlannedScenario& planned) {
     changes.push_back({{"change", change.change},
                        {"iteration_seconds", change.iteration_seconds},
                        {"speed_up", change.speed_up}});
-  return {{"model", planned.scenario->workload.name},
-          {"cluster", planned.scenario->cluster.name},
-          {"ranks", planned.scenario->cluster.ranks()},
-          {"floor_seconds", answer.floor_seconds},
-          {"best", answer.best},
-          {"rows", std::move(rows)},
-          {"sensitivities", std::move(changes)},
-          {"verdict", answer.verdict}};
+  nlohmann::ordered_json json{{"model", planned.scenario->workload.name},
+                              {"cluster", planned.scenario->cluster.name},
+                              {"ranks", planned.scenario->cluster.ranks()},
+                              {"floor_seconds", answer.floor_seconds},
+                              {"best", answer.best},
+                              {"rows", std::move(rows)},
+                              {"sensitivities", std::move(changes)},
+                              {"verdict", answer.verdict}};
+  if (!answer.compressed.empty()) {
+    nlohmann::ordered_json compressed = nlohmann::ordered_json::array();
+    for (const plan::CompressedRow& one : answer.compressed) compressed.push_back(row_of(one));
+    json["compressed"] = std::move(compressed);
+  }
+  return json;
 }
 
 }  // namespace
@@ -58,9 +83,18 @@ plan::Options find_options(const PlanNames& names) {
   return options;
 }
 
-PlannedScenario plan(const Scenario& scenario, plan::Options options) {
+PlannedScenario plan(const Scenario& scenario, plan::Options options,
+                     const std::vector<Compressions::Modelled>& compressions) {
   options.memory_bytes = scenario.memory_bytes;
-  return {.scenario = &scenario, .answer = plan::plan(scenario.workload, scenario.cluster, options)};
+  options.compressions.clear();
+  std::vector<std::string> codecs;
+  for (const auto& [model, codec] : compressions) {
+    options.compressions.push_back(model);
+    codecs.push_back(codec);
+  }
+  return {.scenario = &scenario,
+          .answer = plan::plan(scenario.workload, scenario.cluster, options),
+          .codecs = std::move(codecs)};
 }
 
 std::string to_json(const std::vector<PlannedScenario>& planned) {

@@ -5,6 +5,7 @@
 
 #include "dear/plan/plan.h"
 #include "dear/schedule/schedule_file.h"
+#include "dear/study/compression_choice.h"
 #include "dear/study/scenario.h"
 
 namespace dear::study {
@@ -14,19 +15,22 @@ struct PlanNames {
   std::vector<std::string> policies{};  // to choose from; empty: all
   std::string algorithm = "auto";       // see ClusterTimesOptions
   int optimizer_states = 1;             // see sim::memory_of()
+  CompressionNames compression{};
 };
 
 struct PlannedScenario {
   const Scenario* scenario = nullptr;
   plan::Answer answer;
+  std::vector<std::string> codecs{};  // of the compressions: see Compressions::Modelled
 };
 
 // ConfigError for a name that there is not.
 plan::Options find_options(const PlanNames& names);
 
-// With the memory that the scenario knows. The scenario outlives what is returned. ConfigError as
-// plan::plan().
-PlannedScenario plan(const Scenario& scenario, plan::Options options);
+// With the memory that the scenario knows, and with compressions, which replace those of the options. The
+// scenario outlives what is returned. ConfigError as plan::plan().
+PlannedScenario plan(const Scenario& scenario, plan::Options options,
+                     const std::vector<Compressions::Modelled>& compressions = {});
 
 // A list of {model, cluster, ranks, rows, ...}: see docs/formats.md.
 std::string to_json(const std::vector<PlannedScenario>& planned);

@@ -24,6 +24,7 @@ constexpr int kMostRanks = 1 << 30;
 struct Job {
   Workload workload;
   std::int64_t memory_bytes = 0;
+  std::string device{};
   std::string origin;
 };
 
@@ -55,6 +56,7 @@ Job job_by_name(const std::string& name, const ModelOptions& options, const Clus
   const bool measured = model.measured && model.measured->device == device.name && dtype == DType::f32;
   return {.workload = std::move(workload),
           .memory_bytes = device.memory_bytes,
+          .device = std::string(device.name),
           .origin = fmt::format("{} samples a rank on {} in {}, {}", batch, device.name, name_of(dtype),
                                 measured ? "scaled to a measured iteration" : "by its roofline")};
 }
@@ -91,10 +93,11 @@ std::vector<Scenario> scenarios(const ScenarioOptions& options) {
     for (const std::string& text : options.clusters) {
       for (const std::optional<int>& ranks : sizes) {
         const Cluster cluster = find_cluster(text, all_ranks(ranks, options.jobs));
-        auto [workload, memory_bytes, origin] = job_of(model, options.model, cluster);
+        auto [workload, memory_bytes, device, origin] = job_of(model, options.model, cluster);
         all.push_back({.workload = std::move(workload),
                        .cluster = cluster,
                        .memory_bytes = memory_bytes,
+                       .device = std::move(device),
                        .origin = std::move(origin)});
       }
     }

@@ -16,6 +16,7 @@ struct Scenario {
   Workload workload;
   Cluster cluster;                // of as many ranks as take part, those of all jobs
   std::int64_t memory_bytes = 0;  // of a rank's device; 0: not known
+  std::string device{};           // that the model is built for; empty where times are fixed
   std::string origin;             // of the times: "built for rtx2080ti, 64 samples", "read from FILE"
 };
 
