@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <memory>
@@ -37,6 +38,7 @@
 #include "dear/schedule/policy/policy.h"
 #include "dear/sim/evaluate.h"
 #include "dear/sim/simulate.h"
+#include "dear/study/compression_choice.h"
 #include "dear/trace/chrome.h"
 
 namespace dear::cli {
@@ -47,6 +49,7 @@ struct ReplayArguments {
   ScenarioOptions job;  // device, batch, size, dtype
   std::optional<std::int64_t> workers;
   PolicyOptions policies;
+  study::CompressionNames compression;
   std::optional<std::string> network;
   std::string backend;
   std::string predict;
@@ -61,6 +64,8 @@ struct ReplaySettings {
   int workers = 1;
   Workload workload;
   std::vector<const Policy*> policies;
+  study::Compressions compressions;
+  std::string device;  // that codecs are modelled for; empty: measured
   Fusion fusion;
   std::optional<Network> network;
   std::optional<Cluster> predicted_on;
@@ -71,13 +76,15 @@ struct ReplaySettings {
 
 struct Run {
   const Policy* policy = nullptr;
+  std::string compression;  // empty: dense
   Spread iteration_seconds;
   double compute_seconds = 0;
+  double codec_seconds = 0;      // in turns with computation
   double predicted_seconds = 0;  // 0 when nothing was asked to predict it
 
   [[nodiscard]] double exposed_seconds() const {
     constexpr double kRounding = 1e-9;  // of sums of times, as a part of them
-    const double exposed = iteration_seconds.median - compute_seconds;
+    const double exposed = iteration_seconds.median - compute_seconds - codec_seconds;
     return exposed > kRounding * compute_seconds ? exposed : 0;
   }
 };
@@ -95,6 +102,8 @@ ReplaySettings check(const ReplayArguments& arguments, const LaunchEnvironment& 
   } else if (arguments.policies.fusion) {
     settings.fusion = Fusion::parse(*arguments.policies.fusion);
   }
+  settings.compressions = study::Compressions(arguments.compression);
+  settings.device = arguments.job.model.device;
   if (arguments.network) settings.network = parse_network(*arguments.network);
   if (!arguments.backend.empty()) find_backend(arguments.backend);
   const std::string& modelled =
@@ -105,13 +114,16 @@ ReplaySettings check(const ReplayArguments& arguments, const LaunchEnvironment& 
   settings.trace = checked_output_path("--trace", arguments.trace);
   refuse_shared_outputs({{"--trace", settings.trace}, {"--json", settings.json}});
   if (!settings.trace.empty())
-    refuse_several("--trace writes the replay of one policy", settings.policies.size(), "--policy");
+    refuse_several(
+        "--trace writes the last replay of one policy, with one compression at most",
+        settings.policies.size() * std::max<std::size_t>(1, arguments.compression.compressions.size()),
+        "--policy and --compress");
   return settings;
 }
 
 // Describes the settings that must be the same on all ranks, also when each was started with a command of its
 // own.
-std::string common_settings(const ReplaySettings& settings, const ReplayOptions& options) {
+std::string common_settings(const ReplaySettings& settings, const ReplayArguments& arguments) {
   Digest job;
   for (const Layer& layer : settings.workload.layers)
     job.add(fmt::format("{} {} {}", layer.name, layer.forward_seconds, layer.backward_seconds));
@@ -119,17 +131,75 @@ std::string common_settings(const ReplaySettings& settings, const ReplayOptions&
     job.add(fmt::format("{} {} {}", tensor.name, tensor.elements, name_of(tensor.dtype)));
   std::vector<std::string_view> names;
   for (const Policy* policy : settings.policies) names.push_back(policy->name);
-  return fmt::format("policies {}, fusion {}, network {}, iterations {}, workload {}, trace {}",
-                     fmt::join(names, " "), settings.fusion.text(),
-                     settings.network ? settings.network->name : "real", options.iterations, job.hex(),
-                     !settings.trace.empty());
+  return fmt::format(
+      "policies {}, compressions {}, fusion {}, network {}, iterations {}, workload {}, trace {}",
+      fmt::join(names, " "), fmt::join(arguments.compression.compressions, " "), settings.fusion.text(),
+      settings.network ? settings.network->name : "real", arguments.options.iterations, job.hex(),
+      !settings.trace.empty());
 }
 
-double predict(const ReplaySettings& settings, const Policy& policy, const Grouping& grouping) {
+// None, and those asked for, with the codec's times of rank 0, which `said` puts into words.
+std::vector<std::optional<CompressionModel>> ways(ReplaySettings& settings, const Group& group,
+                                                  std::string& said) {
+  const study::Scenario here{.workload = settings.workload, .device = settings.device};
+  std::vector<std::optional<CompressionModel>> ways(1);
+  for (auto& [model, codec] : settings.compressions.in(here, group.size())) {
+    model.codec = collective::all_gather_values(group, model.codec).front();
+    ways.emplace_back(std::move(model));
+    said += codec + "\n";
+  }
+  return ways;
+}
+
+cost::CollectiveTimes times_of(const ReplaySettings& settings, const Group& group) {
+  if (!settings.predicted_on) return {.ranks = group.size()};
+  return cost::times_on(*settings.predicted_on, {.algorithm = "ring"});
+}
+
+double predict(const ReplaySettings& settings, const Policy& policy, const Grouping& grouping,
+               const cost::CollectiveTimes& times, const std::optional<CompressionModel>& compression) {
   if (!settings.predicted_on) return 0;
-  const Cluster& cluster = *settings.predicted_on;
-  const auto times = cost::times_on(cluster, {.algorithm = "ring"});
-  return sim::evaluate(policy, settings.workload, grouping, cluster, times).iteration.seconds;
+  return sim::evaluate(policy, settings.workload, grouping, *settings.predicted_on, times,
+                       {.compression = compression})
+      .iteration.seconds;
+}
+
+double codec_seconds_of(const std::vector<Encoding>& encodings) {
+  double seconds = 0;
+  for (const Encoding& one : encodings) {
+    if (one.dense()) continue;
+    seconds += one.decode_seconds;
+    for (const double encode : one.encode_seconds) seconds += encode;
+  }
+  return seconds;
+}
+
+Run replay_one(const ReplaySettings& settings, const ReplayArguments& arguments, const Policy& policy,
+               const std::optional<CompressionModel>& compression, const Group& group,
+               std::optional<Trace>& trace) {
+  const Grouping grouping = settings.fusion(settings.workload);
+  const cost::CollectiveTimes times = times_of(settings, group);
+  const CompressedSchedule made =
+      sim::schedule_of(policy, settings.workload, grouping, times, {.compression = compression});
+  ReplayOptions options = arguments.options;
+  options.encodings = made.encodings;
+  options.codec_shares_compute = compression && compression->codec.shares_compute;
+  const Replayed run = replay(made.schedule, settings.workload, grouping, group, options);
+  if (!settings.trace.empty()) {
+    Trace mine =
+        sim::to_trace(made.schedule, settings.workload, run.spans, group.modelled_network(), group.size());
+    mine.title = fmt::format("dear replay, policy {}, {} ranks", policy.name, group.size());
+    for (Span& span : mine.spans) span.rank = group.rank();
+    trace = demo::gather_trace(group, mine);
+  }
+  // The first half of the iterations warms up, as in a simulation.
+  const auto half = static_cast<std::ptrdiff_t>(run.iteration_seconds.size() / 2);
+  return {.policy = &policy,
+          .compression = compression ? compression->compression.text() : std::string(),
+          .iteration_seconds = spread_of({run.iteration_seconds.begin() + half, run.iteration_seconds.end()}),
+          .compute_seconds = run.compute_seconds,
+          .codec_seconds = options.codec_shares_compute ? codec_seconds_of(made.encodings) : 0,
+          .predicted_seconds = predict(settings, policy, grouping, times, compression)};
 }
 
 std::string to_json(const ReplaySettings& settings, const std::vector<Run>& runs, const Group& group) {
@@ -148,26 +218,28 @@ std::string to_json(const ReplaySettings& settings, const std::vector<Run>& runs
                                {"compute_seconds", run.compute_seconds},
                                {"exposed_communication_seconds", run.exposed_seconds()}};
     if (run.predicted_seconds > 0) row["simulated_seconds"] = run.predicted_seconds;
+    if (!run.compression.empty()) row["compression"] = run.compression;
     rows.push_back(std::move(row));
   }
   return rows.dump(2) + "\n";
 }
 
 void print(const ReplaySettings& settings, const std::vector<Run>& runs) {
-  std::vector<std::string> header{"policy",  "median iteration", "p10",     "p90",
-                                  "compute", "exposed comm.",    "speed-up"};
+  const bool compresses =
+      std::any_of(runs.begin(), runs.end(), [](const Run& run) { return !run.compression.empty(); });
+  std::vector<std::string> header{"policy"};
+  if (compresses) header.emplace_back("compression");
+  header.insert(header.end(), {"median iteration", "p10", "p90", "compute", "exposed comm.", "speed-up"});
   if (settings.predicted_on) header.insert(header.end(), {"simulated", "replayed / simulated"});
-  Table table(header, {});
+  Table table(header, {.left_columns = compresses ? 2U : 1U});
   for (const Run& run : runs) {
     const Spread& seconds = run.iteration_seconds;
-    std::vector<std::string> row{
-        std::string(run.policy->name),
-        format_seconds(seconds.median),
-        format_seconds(seconds.p10),
-        format_seconds(seconds.p90),
-        format_seconds(run.compute_seconds),
-        format_seconds(run.exposed_seconds()),
-        fmt::format("{:.2f}", runs.front().iteration_seconds.median / seconds.median)};
+    std::vector<std::string> row{std::string(run.policy->name)};
+    if (compresses) row.push_back(run.compression.empty() ? "-" : run.compression);
+    row.insert(row.end(),
+               {format_seconds(seconds.median), format_seconds(seconds.p10), format_seconds(seconds.p90),
+                format_seconds(run.compute_seconds), format_seconds(run.exposed_seconds()),
+                fmt::format("{:.2f}", runs.front().iteration_seconds.median / seconds.median)});
     if (settings.predicted_on) {
       row.push_back(format_seconds(run.predicted_seconds));
       row.push_back(fmt::format("{:.3f}", seconds.median / run.predicted_seconds));
@@ -177,35 +249,20 @@ void print(const ReplaySettings& settings, const std::vector<Run>& runs) {
   std::cout << table.to_string() << std::flush;
 }
 
-void run_rank(const ReplayArguments& arguments, const ReplaySettings& settings) {
+void run_rank(const ReplayArguments& arguments, ReplaySettings& settings) {
   std::string choice;
   Group group = init({.timeout = std::chrono::duration<double>(settings.timeout_seconds),
                       .network = settings.network,
                       .backend = arguments.backend,
                       .say = [&](const std::string& sentence) { choice = sentence + "\n"; }});
   try {
-    agree(group, "command", common_settings(settings, arguments.options));
+    agree(group, "command", common_settings(settings, arguments));
     std::vector<Run> runs;
     std::optional<Trace> trace;
-    for (const Policy* policy : settings.policies) {
-      const Grouping grouping = settings.fusion(settings.workload);
-      const Schedule schedule = make_schedule(*policy, settings.workload, grouping);
-      const Replayed run = replay(schedule, settings.workload, grouping, group, arguments.options);
-      // The first half of the iterations warms up, as in a simulation.
-      const auto half = static_cast<std::ptrdiff_t>(run.iteration_seconds.size() / 2);
-      runs.push_back({.policy = policy,
-                      .iteration_seconds =
-                          spread_of({run.iteration_seconds.begin() + half, run.iteration_seconds.end()}),
-                      .compute_seconds = run.compute_seconds,
-                      .predicted_seconds = predict(settings, *policy, grouping)});
-      if (!settings.trace.empty()) {
-        Trace mine =
-            sim::to_trace(schedule, settings.workload, run.spans, group.modelled_network(), group.size());
-        mine.title = fmt::format("dear replay, policy {}, {} ranks", policy->name, group.size());
-        for (Span& span : mine.spans) span.rank = group.rank();
-        trace = demo::gather_trace(group, mine);
-      }
-    }
+    const std::vector<std::optional<CompressionModel>> compressions = ways(settings, group, choice);
+    for (const Policy* policy : settings.policies)
+      for (const std::optional<CompressionModel>& compression : compressions)
+        runs.push_back(replay_one(settings, arguments, *policy, compression, group, trace));
     if (group.rank() != 0) return;
     std::cout << fmt::format(
                      "replaying {}: forward {}, backward {}, {} of parameters on each of {} ranks\n{}",
@@ -258,6 +315,7 @@ void add_replay_command(CLI::App& app) {
       ->check(CLI::Range(1, launch::kMostRanks))
       ->type_name("N");
   arguments->policies.add_to(*command, "How tensors are grouped: a size, layer, or all", "25MiB");
+  add_compression_to(*command, arguments->compression);
   command
       ->add_option("--network", arguments->network,
                    "Model a network, as in `dear train`; default: the real one")

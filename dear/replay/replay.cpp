@@ -10,6 +10,7 @@
 #include "dear/base/error.h"
 #include "dear/cluster/network.h"
 #include "dear/collective/exchange.h"
+#include "dear/cost/collective_times.h"
 #include "dear/replay/real_time.h"
 #include "dear/sim/simulate.h"
 #include "dear/wire/bucket_wire.h"
@@ -21,27 +22,45 @@ namespace {
 // The executor of computation: each step lasts as long as it is said to.
 class SleepingExecutor final : public exec::LaneExecutor {
  public:
-  SleepingExecutor(std::vector<double> seconds, RealTime& time) : seconds_(std::move(seconds)), time_(time) {}
+  // `in_turns`, by step: it waits until all others of these have ended.
+  SleepingExecutor(std::vector<double> seconds, std::vector<bool> in_turns, RealTime& time)
+      : seconds_(std::move(seconds)), in_turns_(std::move(in_turns)), time_(time) {}
   void start(Instance which, const Step& /*step*/) override {
-    time_.end_at(which, time_.now_seconds() + seconds_[which.step]);
+    double begin = time_.now_seconds();
+    if (in_turns_[which.step] && seconds_[which.step] > 0) {
+      begin = std::max(begin, busy_until_);
+      busy_until_ = begin + seconds_[which.step];
+    }
+    time_.end_at(which, begin + seconds_[which.step]);
   }
 
  private:
-  std::vector<double> seconds_;  // by step
+  std::vector<double> seconds_;
+  std::vector<bool> in_turns_;
+  double busy_until_ = 0;
   RealTime& time_;
 };
 
 // The executor of the network lane, which tells the clock what it has to wait for.
 class RealNetwork final : public exec::LaneExecutor {
  public:
-  RealNetwork(Group group, std::vector<wire::BucketWire::Flat> buckets, RealTime& time)
+  // `payloads`, by step: of what travels encoded.
+  RealNetwork(Group group, std::vector<wire::BucketWire::Flat> buckets, std::vector<View> payloads,
+              RealTime& time)
       : time_(time),
-        wire_(std::move(group), std::move(buckets), [this](const exec::StepEnd& end) { time_.ended(end); }) {}
+        group_(std::move(group)),
+        payloads_(std::move(payloads)),
+        wire_(group_, std::move(buckets), [this](const exec::StepEnd& end) { time_.ended(end); }) {}
 
   void start(Instance which, const Step& step) override {
     time_.expect_end();
     try {
-      wire_.start(which, step);
+      const auto& work = std::get<Communicate>(step.work);
+      if (work.payload == Payload::encoded) {
+        start_encoded(which, work);
+      } else {
+        wire_.start(which, step);
+      }
     } catch (...) {
       time_.expect_no_end();
       throw;
@@ -49,9 +68,35 @@ class RealNetwork final : public exec::LaneExecutor {
   }
 
  private:
+  void start_encoded(Instance which, const Communicate& work) {
+    group_.issue(
+        {.collective = work.collective, .view = payloads_[which.step], .label = work.bucket},
+        [this, which](const CollectiveResult& result) {
+          time_.ended({.span = {which, seconds_of(result.timing.begin), seconds_of(result.timing.end)},
+                       .error = result.error});
+        });
+  }
+
   RealTime& time_;
+  Group group_;
+  std::vector<View> payloads_;
   wire::BucketWire wire_;
 };
+
+// By step, for those that carry encoded gradients: a buffer of the bytes foreseen, in whole shards.
+std::vector<View> allocate_payloads(const Schedule& schedule, const Group& group) {
+  constexpr std::int64_t kAlignment = 64;
+  const std::int64_t unit = kAlignment * group.size();
+  std::vector<View> views(schedule.steps().size());
+  for (StepId step = 0; step < views.size(); ++step) {
+    const auto* work = std::get_if<Communicate>(&schedule.steps()[step].work);
+    if (work == nullptr || work->payload != Payload::encoded) continue;
+    const std::int64_t bytes = (work->chunk.size() + unit - 1) / unit * unit;
+    views[step] = {
+        .buffer = group.allocate(bytes), .count = bytes / size_of(DType::f32), .dtype = DType::f32};
+  }
+  return views;
+}
 
 std::vector<wire::BucketWire::Flat> allocate(const Workload& workload, const Grouping& grouping,
                                              Group& group) {
@@ -67,10 +112,12 @@ std::vector<wire::BucketWire::Flat> allocate(const Workload& workload, const Gro
   return flats;
 }
 
-// Of compute and update steps; collectives are real and take the time that they take.
-std::vector<double> seconds_of_steps(const Schedule& schedule, const Workload& workload,
-                                     const Grouping& grouping, int ranks) {
-  return sim::step_seconds(schedule, workload, grouping, Link{}, ranks);
+// By step, of the compute lane and of the codec's where both work in turns.
+std::vector<bool> in_turns(const Schedule& schedule, bool codec_shares_compute) {
+  std::vector<bool> in_turns;
+  for (const Step& step : schedule.steps())
+    in_turns.push_back(codec_shares_compute && schedule.lanes()[step.lane].kind != LaneKind::update);
+  return in_turns;
 }
 
 // What every rank must replay alike.
@@ -87,7 +134,9 @@ Replayed replay(const Schedule& schedule, const Workload& workload, const Groupi
   if (options.iterations < 2)
     throw ConfigError(
         fmt::format("a replay of {} iterations has none to measure: give at least 2", options.iterations));
-  std::vector<double> seconds = seconds_of_steps(schedule, workload, grouping, group.size());
+  // Collectives are real and take the time that they take.
+  std::vector<double> seconds = sim::step_seconds(schedule, workload, grouping,
+                                                  cost::ring_times(Link{}, group.size()), options.encodings);
   agree(group, "replay", Agreed{.schedule = schedule.digest(), .iterations = options.iterations}, [&] {
     return fmt::format("{} {:016x}, {} iterations", schedule.policy(), schedule.digest(), options.iterations);
   });
@@ -99,8 +148,8 @@ Replayed replay(const Schedule& schedule, const Workload& workload, const Groupi
   }
   std::vector<wire::BucketWire::Flat> flats = allocate(workload, grouping, group);
   RealTime time;
-  SleepingExecutor compute(std::move(seconds), time);
-  RealNetwork network(group, std::move(flats), time);
+  SleepingExecutor compute(std::move(seconds), in_turns(schedule, options.codec_shares_compute), time);
+  RealNetwork network(group, std::move(flats), allocate_payloads(schedule, group), time);
   group.barrier().wait();
   time.begin();
   try {

@@ -6,6 +6,7 @@
 #include "dear/collective/group.h"
 #include "dear/exec/drive.h"
 #include "dear/fusion/grouping.h"
+#include "dear/schedule/encoding.h"
 #include "dear/schedule/schedule.h"
 #include "dear/workload/workload.h"
 
@@ -13,6 +14,9 @@ namespace dear {
 
 struct ReplayOptions {
   std::int64_t iterations = 32;  // at least 2
+  // By bucket, where the schedule has encoded ones: how long the codec takes.
+  std::vector<Encoding> encodings{};
+  bool codec_shares_compute = false;  // see CodecTimes: then it and the program work in turns
 };
 
 struct Replayed {
@@ -25,7 +29,8 @@ struct Replayed {
 
 // Plays a workload with its computation timed and its communication real: compute and update steps last as
 // long as the workload says, and take no processor; collectives are those of `group`, on buffers as large as
-// training's. So a network is measured under a schedule without a model, libtorch or data.
+// training's. Encoded gradients travel in as many bytes as foreseen, and their codec is timed as well. So a
+// network is measured under a schedule without a model, libtorch or data.
 //
 // Every rank of the group calls it, with the same schedule, workload and grouping; other ones on a rank are a
 // MismatchError on every rank. Returns when the last iteration is done. ConfigError for fewer than 2

@@ -13,6 +13,7 @@
 #include "dear/collective/single.h"
 #include "dear/exec/order_check.h"
 #include "dear/replay/real_time.h"
+#include "dear/schedule/compressed.h"
 #include "dear/schedule/policy/policy.h"
 
 namespace dear::replay_test {
@@ -189,6 +190,34 @@ TEST(Replay, PlaysPiecesOfBuckets) {
     EXPECT_THAT(replayed.spans, SizeIs(3 * schedule.steps().size()));
   });
   EXPECT_THAT(errors, Each(""));
+}
+
+// Every way of an encoded part: in halves, gathered, in two rounds, by owners; the codec takes what is
+// foreseen, in turns with the program or beside it.
+TEST(Replay, PlaysEncodedBuckets) {
+  const Workload workload = make_workload(3, 1e-4);
+  const Grouping grouping = Fusion::parse("layer")(workload);
+  for (const char* const text : {"fp16,dense-below=0", "top-k:0.1,dense-below=0", "low-rank:1,dense-below=0",
+                                 "sketch,dense-below=0"}) {
+    SCOPED_TRACE(text);
+    const CompressedSchedule made =
+        make_compressed_schedule(find_policy("dear"), workload, grouping, {.ranks = 2},
+                                 {.compression = Compression::parse(text), .codec = {.step_seconds = 1e-4}});
+    for (const bool shares : {false, true}) {
+      const auto errors = on_two_ranks([&](int, Group& group) {
+        const Replayed run =
+            replay(made.schedule, workload, grouping, group,
+                   {.iterations = 3, .encodings = made.encodings, .codec_shares_compute = shares});
+        EXPECT_THAT(run.spans, SizeIs(3 * made.schedule.steps().size()));
+        EXPECT_THAT(exec::order_violations(made.schedule, run.spans, {.tolerance_seconds = 1e-9}), SizeIs(0));
+        for (const exec::StepSpan& span : run.spans) {
+          if (!std::holds_alternative<Encode>(made.schedule.steps()[span.which.step].work)) continue;
+          EXPECT_GE(span.end_seconds - span.begin_seconds, 1e-4 - 1e-9);
+        }
+      });
+      EXPECT_THAT(errors, Each(""));
+    }
+  }
 }
 
 TEST(Replay, RefusesWhatItCannotPlay) {

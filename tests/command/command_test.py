@@ -113,6 +113,23 @@ class Simulate(Command):
             self.assertGreaterEqual(result["iteration_seconds"], result["compute_seconds"])
             self.assertGreater(result["bound_seconds"], 0)
 
+    def test_plays_compressions_beside_dense_gradients(self):
+        arguments = [*SIMULATE, "--policy", "dear", "--compress", "top-k:0.02,ef", "--compress", "fp16", "--codec", "none"]
+        output = self.succeed(*arguments, "--json", "out.json")
+        self.assertIn("compression", output)
+        self.assertIn("the codec takes no time", output)
+        with open(self.path("out.json"), encoding="utf-8") as file:
+            dense, top, half = json.load(file)
+        self.assertNotIn("compression", dense)
+        self.assertEqual((top["compression"], half["compression"]), ("top-k:0.02,ef", "fp16"))
+        self.assertLess(half["iteration_seconds"], dense["iteration_seconds"])
+        self.assertGreater(top["memory_bytes"], dense["memory_bytes"])
+        self.assertIn("by the roofline of a100", self.succeed("simulate", "--model", "resnet50", "--device", "a100",
+                      "--cluster", "10gbe-64", "--policy", "dear", "--compress", "fp16"))  # fmt: skip
+        self.succeed(*SIMULATE, "--policy", "dear", "--compress", "fp16", "--codec", "none", "--trace", "trace.json")
+        with open(self.path("trace.json"), encoding="utf-8") as file:
+            self.assertIn("encode bucket 0", file.read())
+
     def test_one_rank_communicates_nothing(self):
         self.succeed(
             "simulate", "--model", "model.json", "--network", "1gbit", "--ranks", "1", "--policy", "serial", "--json", "1.json"
@@ -145,6 +162,13 @@ class Simulate(Command):
         refuse(*model, *rest, "left over", naming="left over")
         refuse(*model, *rest, "--policy", "serial,dear", "--trace", "t.json", naming="--trace")
         refuse(*model, *rest, "--json", "no/such/folder.json", naming="no/such/folder.json")
+        refuse(*model, *rest, "--compress", "zip", naming="zip")
+        refuse(*model, *rest, "--policy", "fsdp", "--compress", "fp16", naming="fsdp")
+        refuse(*model, *rest, "--compress", "fp16", "--codec", "fast", naming="fast")
+        refuse(*model, *rest, "--compress", "fp16", "--codec", "roofline", naming="device")
+        for density in ("0", "1.5", "much"):
+            refuse(*model, *rest, "--compress", "sketch", "--union-density", density, naming="density")
+        refuse(*model, *rest, "--compress", "fp16,dense-below=100000000", naming="fp32")
 
 
 PLAN = ["plan", *SIMULATE[1:]]
@@ -221,12 +245,27 @@ class Plan(Command):
             self.assertIn(sentence, out)
         self.assertEqual(len(answer["sensitivities"]), 4)
 
+    def test_says_from_which_bandwidth_on_a_compression_pays(self):
+        arguments = [*PLAN, "--compress", "fp16", "--compress", "random-block:0.02,ef", "--codec", "none"]
+        out = self.succeed(*arguments, "--json", "plan.json")
+        with open(self.path("plan.json"), encoding="utf-8") as file:
+            (answer,) = json.load(file)
+        self.assertEqual([row["compression"] for row in answer["compressed"]], ["fp16", "random-block:0.02,ef"])
+        self.assertEqual(len(answer["rows"]), 14)
+        for row in answer["compressed"]:
+            self.assertIn(row["compression"], out)
+            self.assertLess(row["iteration_seconds"], row["dense_iteration_seconds"])
+            self.assertTrue(row["pays_below_bits_per_second"] is None or row["pays_below_bits_per_second"] > 1e9)
+
     def test_refuses_wrong_options(self):
         for arguments, naming in (
             (["--network", "1gbit", "--ranks", "4"], "--model"),
             (["--model", "model.json", "--cluster", "10gbe-64", "--ranks", "6"], "no part of 6 ranks"),
             (["--model", "model.json", "--cluster", "10gbe-64", "--policy", "best"], "best"),
             (["--model", "model.json", "--cluster", "10gbe-64", "--batch", "8"], "a workload file"),
+            (["--model", "llama-7b", "--cluster", "10gbe-64", "--policy", "dear", "--compress", "fp16"], "fp32"),
+            (["--model", "model.json", "--cluster", "10gbe-64", "--policy", "fsdp", "--compress", "fp16"], "fsdp"),
+            (["--model", "model.json", "--cluster", "10gbe-64", "--compress", "top-k:2"], "2"),
         ):
             self.refuse("plan", *arguments, naming=naming, command="dear plan")
 
