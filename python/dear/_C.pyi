@@ -83,9 +83,20 @@ class Workload:
 class ModelOptions:
     def __init__(self, *, device: str, batch: int, size: int, dtype: str) -> None: ...
 
+class CompressionNames:
+    def __init__(self, *, compressions: list[str], codec: str, union_density: float) -> None: ...
+
 class CaseNames:
     def __init__(
-        self, *, policies: list[str], fusion: str, algorithm: str, detail: str, jobs: int, placement: str
+        self,
+        *,
+        policies: list[str],
+        fusion: str,
+        algorithm: str,
+        detail: str,
+        jobs: int,
+        placement: str,
+        compression: CompressionNames,
     ) -> None: ...
     def take_schedule(self, path: str) -> None: ...
     @property
@@ -97,7 +108,9 @@ class EvaluateOptions:
     ) -> None: ...
 
 class PlanNames:
-    def __init__(self, *, policies: list[str], algorithm: str, optimizer_states: int) -> None: ...
+    def __init__(
+        self, *, policies: list[str], algorithm: str, optimizer_states: int, compression: CompressionNames
+    ) -> None: ...
 
 class Simulation:
     def to_json(self) -> str: ...

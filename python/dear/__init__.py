@@ -20,24 +20,14 @@ from ._C import (
     training_policies,
 )
 from ._distribute import DataParallel, distribute
-from ._planning import (
-    Case,
-    Plan,
-    PlanRow,
-    Sensitivity,
-    Simulation,
-    Timeline,
-    clusters,
-    models,
-    plan,
-    policies,
-    simulate,
-)
+from ._planning import CompressedRow, Plan, PlanRow, Sensitivity, plan
+from ._simulation import Case, Simulation, Timeline, clusters, models, policies, simulate
 from ._trace import Trace
 from ._workload import Layer, Tensor, Workload
 
 __all__ = [
     "Case",
+    "CompressedRow",
     "ConfigError",
     "DataParallel",
     "Error",

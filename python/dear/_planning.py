@@ -1,126 +1,15 @@
-"""simulate() and plan(): what a policy would give on a modelled cluster."""
+"""plan(): which policy, buckets and collectives to use on a modelled cluster."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, overload
+from collections.abc import Iterable
+from typing import Any
 
 from . import _C, _html
-from ._workload import Workload
-
-Model = str | os.PathLike[str] | Workload
-Cluster = str | os.PathLike[str]
-
-_MODELLED = "All times are modelled: no computation and no communication took place."
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """One policy for one job on one cluster, simulated. Times are those of one iteration, in seconds."""
-
-    model: str
-    cluster: str
-    ranks: int
-    policy: str
-    fusion: str
-    buckets: int
-    """How many."""
-    iteration_seconds: float
-    compute_seconds: float
-    """Of the slowest rank: forward, backward and updates on its compute lane."""
-    exposed_communication_seconds: float
-    """In which a rank computes nothing because it waits for the network: iteration - compute."""
-    bound_seconds: float
-    """What the policy could reach with infinitely fine buckets."""
-    memory_bytes: int
-    """Of a rank: parameters, gradients, optimiser, activations and buffers."""
-    iteration_seconds_half_width: float = 0.0
-    """Of the confidence interval of 95 % of iteration_seconds, with jitter; 0 without."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The element of the list that `dear simulate --json` writes."""
-        fields = dataclasses.asdict(self)
-        if self.iteration_seconds_half_width == 0:
-            del fields["iteration_seconds_half_width"]
-        return fields
-
-
-@dataclasses.dataclass(frozen=True)
-class Timeline:
-    """A picture of what rank 0 does in some iterations: a row for each lane. A notebook shows it."""
-
-    svg: str = dataclasses.field(repr=False)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        _C.write_file(os.fspath(path), self.svg)
-
-    def _repr_svg_(self) -> str:
-        return self.svg
-
-
-@dataclasses.dataclass(frozen=True)
-class Simulation(Sequence[Case]):
-    """Cases, policies innermost; a sequence of them. A notebook shows a table and bars."""
-
-    cases: tuple[Case, ...]
-    _made: _C.Simulation = dataclasses.field(repr=False, compare=False)
-    _policies: int = dataclasses.field(repr=False, compare=False)
-
-    @overload
-    def __getitem__(self, index: int) -> Case: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Case]: ...
-    def __getitem__(self, index: int | slice) -> Case | Sequence[Case]:
-        return self.cases[index]
-
-    def __len__(self) -> int:
-        return len(self.cases)
-
-    def __iter__(self) -> Iterator[Case]:
-        return iter(self.cases)
-
-    def to_dict(self) -> list[dict[str, Any]]:
-        """What `dear simulate --json` writes."""
-        return [case.to_dict() for case in self.cases]
-
-    def timeline(self, case: int = 0, *, first_iteration: int = 8, iterations: int = 2) -> Timeline:
-        """What rank 0 does in these iterations of the case of this index. ConfigError where there are none."""
-        return Timeline(self._made.timeline(range(len(self))[case], first_iteration, iterations))
-
-    def save_trace(self, path: str | os.PathLike[str], case: int = 0) -> None:
-        """Writes the timeline of the case of this index for https://ui.perfetto.dev."""
-        _C.write_file(os.fspath(path), self._made.trace(range(len(self))[case]))
-
-    def _speed_up(self, index: int) -> float:
-        first = self.cases[index - index % self._policies]
-        return first.iteration_seconds / self.cases[index].iteration_seconds
-
-    def _repr_html_(self) -> str:
-        head = ("model", "cluster", "policy", "ranks", "buckets", "iteration", "compute", "exposed comm.", "bound",
-                "memory", "speed-up")  # fmt: skip
-        rows = [
-            (
-                case.model,
-                case.cluster,
-                case.policy,
-                case.ranks,
-                case.buckets,
-                _C.format_seconds(case.iteration_seconds),
-                _C.format_seconds(case.compute_seconds),
-                _C.format_seconds(case.exposed_communication_seconds),
-                _C.format_seconds(case.bound_seconds),
-                _C.format_bytes(case.memory_bytes),
-                f"{self._speed_up(index):.2f}",
-            )
-            for index, case in enumerate(self.cases)
-        ]
-        return _html.table(head, rows, left=3, below=[_MODELLED])
-
-    def _repr_svg_(self) -> str:
-        return self._made.plot()
+from ._simulation import _MODELLED, Cluster, Model, _compression, _list, _model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,6 +44,28 @@ class PlanRow:
 
 
 @dataclasses.dataclass(frozen=True)
+class CompressedRow:
+    """What a compression gives under the policy that is the fastest with it. Times are those of one iteration."""
+
+    compression: str
+    policy: str
+    fusion: str
+    buckets: int
+    """How many."""
+    iteration_seconds: float
+    dense_iteration_seconds: float
+    """Of the same policy without the compression."""
+    codec_seconds: float
+    """Of all encoding and decoding."""
+    memory_bytes: int
+    fits: bool
+    """Into the memory of a rank, where that is known."""
+    pays_below_bits_per_second: float | None
+    """Of the outermost links, all links scaled alike: the compression is faster below. 0: nowhere; None: everywhere."""
+    why_not_above: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Sensitivity:
     """What a change of the machine or of the job would make of the row to use."""
 
@@ -179,7 +90,9 @@ class Plan:
     """The index of the row to use: the fastest that fits, or one within a hundredth of it that trains."""
     sensitivities: tuple[Sensitivity, ...]
     verdict: tuple[str, ...]
-    """Sentences: what to use, and whether DeAR is the answer."""
+    """Sentences: what to use, whether DeAR is the answer, and from which bandwidth on compressions pay."""
+    compressed: tuple[CompressedRow, ...]
+    """One for each compression asked for; it changes what is learnt, so that `choice` is without."""
     _made: _C.Plan = dataclasses.field(repr=False, compare=False)
 
     @property
@@ -193,10 +106,14 @@ class Plan:
             "rows": [dataclasses.asdict(row) for row in self.rows],
             "sensitivities": [dataclasses.asdict(change) for change in self.sensitivities],
             "verdict": list(self.verdict),
+            "compressed": [dataclasses.asdict(row) for row in self.compressed],
         }
+        left_out = {"_made"} if self.compressed else {"_made", "compressed"}
         fields = dataclasses.fields(self)
         return {
-            field.name: lists.get(field.name, getattr(self, field.name)) for field in fields if field.name != "_made"
+            field.name: lists.get(field.name, getattr(self, field.name))
+            for field in fields
+            if field.name not in left_out
         }
 
     def schedule(self) -> str:
@@ -228,109 +145,6 @@ class Plan:
         return _html.table(head, rows, left=3, caption=caption, marked=self.best, below=[*self.verdict, _MODELLED])
 
 
-def _model(model: Model) -> str | _C.Workload:
-    return model._value() if isinstance(model, Workload) else os.fspath(model)
-
-
-def _list(given: Any, single: type | tuple[type, ...]) -> list[Any]:
-    return [given] if isinstance(given, single) else list(given)
-
-
-def models() -> list[str]:
-    """The names of models that are known; `dear models` says more."""
-    return _C.models()
-
-
-def clusters() -> list[str]:
-    """The names of clusters that are known; `dear clusters` says more."""
-    return _C.clusters()
-
-
-def policies() -> list[str]:
-    """The names of policies; docs/policies.md says more."""
-    return _C.policies()
-
-
-def simulate(
-    model: Model | Iterable[Model],
-    cluster: Cluster | Iterable[Cluster],
-    *,
-    ranks: int | Iterable[int] | None = None,
-    policy: str | Iterable[str] | None = None,
-    fusion: str | None = None,
-    schedule: str | os.PathLike[str] | None = None,
-    algorithm: str = "auto",
-    detail: str = "closed-form",
-    jobs: int = 1,
-    placement: str = "spread",
-    iterations: int = 16,
-    jitter: float = 0.0,
-    repetitions: int = 1,
-    seed: int = 1,
-    optimizer_states: int = 1,
-    device: str = "",
-    batch: int = 0,
-    size: int = 0,
-    dtype: str = "",
-) -> Simulation:
-    """Iteration times of policies on a modelled cluster, as `dear simulate` (docs/simulator.md).
-
-    Every policy for every model on every cluster with every number of ranks, policies innermost.
-
-    Args:
-        model: names of `dear.models()`, paths of workload files, or Workloads.
-        cluster: names of `dear.clusters()`, paths of cluster files, or flat networks ("10gbe",
-            "bandwidth=1gbit,latency=50us"), which need `ranks`.
-        ranks: of a job; None: all that the cluster has.
-        policy: names of `dear.policies()`; None: serial, wfbp and dear.
-        fusion: None or "usual" (as each policy's own system groups tensors), "planned" (the best borders), a size ("25MB"),
-            "layer" or "all".
-        schedule: a file that `Plan.save_schedule` wrote: policy and buckets, instead of `policy` and `fusion`.
-        algorithm: of collectives: "auto" (the quickest for each size), "ring", "double-tree", "hierarchical", "nccl";
-            with detail "blocks" also "halving-doubling" and others.
-        detail: "closed-form", "flows" (bytes of each rank share links) or "blocks" (every message).
-        jobs: equal jobs that share the cluster, each of `ranks` ranks; with flows or blocks.
-        placement: of several jobs: "spread" or "packed".
-        iterations: to simulate; the first half warms up.
-        jitter: standard deviation of every step of every rank, as a part of its time (0.05).
-        repetitions: with jitter of their own, for a confidence interval.
-        seed: of the jitter.
-        optimizer_states: values that the optimiser keeps for each parameter: 1 for momentum, 2 for Adam.
-        device, batch, size, dtype: how a model by name is built: its accelerator, samples on one rank, side of an image
-            or length of a sequence, and "fp32", "fp16" or "bf16"; "" and 0: the cluster's, or the model's own.
-
-    Raises:
-        ConfigError: for a name that there is not, a file that cannot be read, or numbers that cannot be.
-    """
-    names = _C.CaseNames(
-        policies=["serial", "wfbp", "dear"] if policy is None else _list(policy, str),
-        fusion="usual" if fusion is None else fusion,
-        algorithm=algorithm,
-        detail=detail,
-        jobs=jobs,
-        placement=placement,
-    )
-    if schedule is not None:
-        if policy is not None or fusion is not None:
-            raise _C.ConfigError("a schedule names a policy and its buckets: leave policy and fusion out")
-        names.take_schedule(os.fspath(schedule))
-    made = _C.simulate(
-        models=[_model(one) for one in _list(model, (str, os.PathLike, Workload))],
-        clusters=[os.fspath(one) for one in _list(cluster, (str, os.PathLike))],
-        ranks=[] if ranks is None else _list(ranks, int),
-        model_options=_C.ModelOptions(device=device, batch=batch, size=size, dtype=dtype),
-        names=names,
-        evaluate=_C.EvaluateOptions(
-            iterations=iterations,
-            jitter=jitter,
-            repetitions=repetitions,
-            seed=seed,
-            optimizer_states=optimizer_states,
-        ),
-    )
-    return Simulation(tuple(Case(**fields) for fields in json.loads(made.to_json())), made, len(names.policies))
-
-
 def plan(
     model: Model,
     cluster: Cluster,
@@ -339,6 +153,9 @@ def plan(
     policy: str | Iterable[str] = (),
     algorithm: str = "auto",
     optimizer_states: int = 1,
+    compress: str | Iterable[str] = (),
+    codec: str = "auto",
+    union_density: float = 0.05,
     device: str = "",
     batch: int = 0,
     size: int = 0,
@@ -357,10 +174,16 @@ def plan(
         cluster=os.fspath(cluster),
         ranks=ranks,
         model_options=_C.ModelOptions(device=device, batch=batch, size=size, dtype=dtype),
-        names=_C.PlanNames(policies=_list(policy, str), algorithm=algorithm, optimizer_states=optimizer_states),
+        names=_C.PlanNames(
+            policies=_list(policy, str),
+            algorithm=algorithm,
+            optimizer_states=optimizer_states,
+            compression=_compression(compress, codec, union_density),
+        ),
     )
     [fields] = json.loads(made.to_json())
     fields["rows"] = tuple(PlanRow(**row) for row in fields["rows"])
     fields["sensitivities"] = tuple(Sensitivity(**change) for change in fields["sensitivities"])
     fields["verdict"] = tuple(fields["verdict"])
+    fields["compressed"] = tuple(CompressedRow(**row) for row in fields.get("compressed", []))
     return Plan(**fields, _made=made)

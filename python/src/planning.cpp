@@ -52,7 +52,9 @@ class Plan {
  public:
   Plan(const study::ScenarioOptions& scenarios, const study::PlanNames& names)
       : scenario_(study::scenarios(scenarios).at(0)),
-        planned_(study::plan(scenario_, study::find_options(names))) {}
+        planned_(
+            study::plan(scenario_, study::find_options(names),
+                        study::Compressions(names.compression).in(scenario_, scenario_.cluster.ranks()))) {}
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
@@ -98,18 +100,27 @@ void bind_options(py::module_& module) {
                  .device = std::move(device), .batch = batch, .sample_size = size, .dtype = std::move(dtype)};
            }),
            py::kw_only(), py::arg("device"), py::arg("batch"), py::arg("size"), py::arg("dtype"));
+  py::class_<study::CompressionNames>(module, "CompressionNames")
+      .def(py::init([](std::vector<std::string> compressions, std::string codec, double union_density) {
+             return study::CompressionNames{.compressions = std::move(compressions),
+                                            .codec = std::move(codec),
+                                            .union_density = union_density};
+           }),
+           py::kw_only(), py::arg("compressions"), py::arg("codec"), py::arg("union_density"));
   py::class_<study::CaseNames>(module, "CaseNames")
       .def(py::init([](std::vector<std::string> policies, std::string fusion, std::string algorithm,
-                       std::string detail, int jobs, std::string placement) {
+                       std::string detail, int jobs, std::string placement,
+                       study::CompressionNames compression) {
              return study::CaseNames{.policies = std::move(policies),
                                      .fusion = std::move(fusion),
                                      .algorithm = std::move(algorithm),
                                      .detail = std::move(detail),
                                      .jobs = jobs,
-                                     .placement = std::move(placement)};
+                                     .placement = std::move(placement),
+                                     .compression = std::move(compression)};
            }),
            py::kw_only(), py::arg("policies"), py::arg("fusion"), py::arg("algorithm"), py::arg("detail"),
-           py::arg("jobs"), py::arg("placement"))
+           py::arg("jobs"), py::arg("placement"), py::arg("compression"))
       .def("take_schedule", &take_schedule, py::arg("path"),
            "Policy and buckets of a schedule file, instead of `policies` and `fusion`.")
       .def_property_readonly("policies", [](const study::CaseNames& self) { return self.policies; });
@@ -125,12 +136,15 @@ void bind_options(py::module_& module) {
            py::kw_only(), py::arg("iterations"), py::arg("jitter"), py::arg("repetitions"), py::arg("seed"),
            py::arg("optimizer_states"));
   py::class_<study::PlanNames>(module, "PlanNames")
-      .def(py::init([](std::vector<std::string> policies, std::string algorithm, int optimizer_states) {
+      .def(py::init([](std::vector<std::string> policies, std::string algorithm, int optimizer_states,
+                       study::CompressionNames compression) {
              return study::PlanNames{.policies = std::move(policies),
                                      .algorithm = std::move(algorithm),
-                                     .optimizer_states = optimizer_states};
+                                     .optimizer_states = optimizer_states,
+                                     .compression = std::move(compression)};
            }),
-           py::kw_only(), py::arg("policies"), py::arg("algorithm"), py::arg("optimizer_states"));
+           py::kw_only(), py::arg("policies"), py::arg("algorithm"), py::arg("optimizer_states"),
+           py::arg("compression"));
 }
 
 }  // namespace

@@ -187,6 +187,44 @@ class Plan(unittest.TestCase):
             dear.plan("llama-70b", "10gbe-64", policy="dear", device="v100", dtype="fp16").schedule()
 
 
+class Compression(unittest.TestCase):
+    def test_of_a_simulation_equals_the_command(self):
+        compress = ["top-k:0.02,ef", "fp16"]
+        simulation = dear.simulate("resnet50", "10gbe-64", policy=["wfbp", "dear"], compress=compress)
+        self.assertEqual(
+            simulation.to_dict(),
+            command("simulate", "--model", "resnet50", "--cluster", "10gbe-64", "--policy", "wfbp,dear",
+                    "--compress", compress[0], "--compress", compress[1]),
+        )  # fmt: skip
+        self.assertEqual([case.compression for case in simulation], 2 * ["", *compress])
+        self.assertGreater(simulation[1].codec_seconds, 0)
+        table = simulation._repr_html_()
+        xml.etree.ElementTree.fromstring(f"<div>{table}</div>")
+        self.assertIn("<th", table)
+        self.assertIn("compression", table)
+        self.assertNotIn("compression", dear.simulate("resnet50", "10gbe-64", policy="dear")._repr_html_())
+
+    def test_of_a_plan_equals_the_command(self):
+        plan = dear.plan("resnet50", "10gbe-64", policy=["wfbp", "dear"], compress="random-block:0.01", codec="none")
+        [answer] = command("plan", "--model", "resnet50", "--cluster", "10gbe-64", "--policy", "wfbp,dear",
+                           "--compress", "random-block:0.01", "--codec", "none")  # fmt: skip
+        self.assertEqual(plan.to_dict(), answer)
+        [row] = plan.compressed
+        self.assertIsInstance(row, dear.CompressedRow)
+        self.assertEqual(row.codec_seconds, 0)
+        self.assertLess(row.iteration_seconds, row.dense_iteration_seconds)
+        self.assertEqual(dear.plan("resnet50", "10gbe-64", policy="dear").compressed, ())
+
+    def test_refuses_what_cannot_be(self):
+        for wrong in ({"compress": "zip"}, {"compress": "fp16", "codec": "fast"}, {"union_density": 2.0}):
+            with self.subTest(wrong), self.assertRaises(dear.ConfigError):
+                dear.simulate(tiny(), "10gbe", ranks=2, **wrong)
+        with self.assertRaisesRegex(dear.ConfigError, "fsdp"):
+            dear.simulate("resnet50", "10gbe-64", policy="fsdp", compress="fp16")
+        with self.assertRaisesRegex(dear.ConfigError, "fp32"):
+            dear.plan("llama-7b", "10gbe-64", policy="dear", compress="fp16")
+
+
 class Workloads(unittest.TestCase):
     def test_survive_a_file(self):
         with tempfile.TemporaryDirectory() as folder:
