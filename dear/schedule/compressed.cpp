@@ -188,6 +188,7 @@ CompressedSchedule make_compressed_schedule(const Policy& policy, const Workload
                                             const Grouping& grouping, const cost::CollectiveTimes& times,
                                             const CompressionModel& model) {
   const auto& [compression, codec, sparsity] = model;
+  require_policy_that_compresses(policy);
   validate(compression);
   validate(sparsity);
   if (compression.scheme == Scheme::sketch && sparsity.union_density > compression.sketch.most_density)

@@ -50,7 +50,7 @@ struct CompressedSchedule {
 };
 // The schedule of a policy whose gradients travel compressed. ConfigError where nothing of the workload would
 // be encoded, where a scope of the whole model meets several buckets, for a density that cannot be, and for a
-// policy that cannot compress: see with_encodings().
+// policy that cannot compress: see require_policy_that_compresses().
 CompressedSchedule make_compressed_schedule(const Policy& policy, const Workload& workload,
                                             const Grouping& grouping, const cost::CollectiveTimes& times,
                                             const CompressionModel& model);
