@@ -18,7 +18,7 @@
 namespace dear::codec {
 namespace {
 
-constexpr std::int64_t kElements = std::int64_t{1} << 20;
+constexpr std::int64_t kElements = std::int64_t{4} << 20;
 constexpr double kBytes = 4.0 * kElements;
 constexpr std::int64_t kRows = 1024;  // of a matrix
 
