@@ -20,10 +20,10 @@ namespace dear::cli {
 namespace {
 
 // The commands in the order of `dear --help`.
-constexpr std::array kCommands{add_train_command,    add_launch_command,   add_profile_command,
-                               add_replay_command,   add_simulate_command, add_plan_command,
-                               add_tune_command,     add_study_command,    add_models_command,
-                               add_clusters_command, add_trace_command,    add_bench_command};
+constexpr std::array kCommands{
+    add_train_command, add_launch_command, add_profile_command,  add_replay_command, add_simulate_command,
+    add_plan_command,  add_tune_command,   add_study_command,    add_models_command, add_clusters_command,
+    add_trace_command, add_bench_command,  add_aggregate_command};
 
 // The innermost command that the arguments name.
 const CLI::App& chosen(const CLI::App& app) {

@@ -23,6 +23,7 @@ WORKLOAD = {
 }
 SIMULATE = ["simulate", "--model", "model.json", "--network", "1gbit", "--ranks", "4"]
 REPLAY = ["replay", "--model", "model.json", "--workers", "2", "--iterations", "4"]
+AGGREGATE = ["aggregate", "--workers", "2", "--elements", "64K", "--steps", "3"]
 
 
 class Command(unittest.TestCase):
@@ -61,7 +62,7 @@ class General(Command):
         self.assertRegex(self.succeed("--version"), r"^dear \d+\.\d+\.\d+")
 
     def test_lists_its_commands(self):
-        for command in ("train", "launch", "profile", "replay", "simulate", "plan", "tune", "study", "models", "clusters", "trace", "bench"):
+        for command in ("train", "launch", "profile", "replay", "simulate", "plan", "tune", "study", "models", "clusters", "trace", "bench", "aggregate"):
             self.assertIn(f"\n  {command} ", self.succeed("--help"))
 
     def test_every_command_has_help(self):
@@ -366,6 +367,51 @@ class Replay(Command):
         refuse("--timeout", "0s", naming="--timeout is 0")
         refuse("--predict", "nowhere", naming="nowhere")
         refuse("--json", "no/such/folder.json", naming="cannot write")
+
+
+class Aggregate(Command):
+    def test_measures_both_ways_and_writes_json(self):
+        out = self.succeed(*AGGREGATE, "--network", "1gbit", "--json", "out.json")
+        self.assertIn("aggregating 2 gradients of 65536 elements", out)
+        self.assertIn("throughput ratio", out)
+        with open(self.path("out.json"), encoding="utf-8") as file:
+            result = json.load(file)
+        self.assertEqual((result["workers"], result["elements"], result["exact"]), (2, 65536, False))
+        self.assertEqual(result["dense_exchanges"], 0)
+        self.assertGreater(result["peeling_rounds"], 1)
+        self.assertEqual(result["dense"]["bytes_received"], 4 * 65536)
+        self.assertLess(3 * result["sketch"]["bytes_sent"], result["dense"]["bytes_sent"])
+        self.assertGreater(result["throughput_ratio"], 0)
+        self.assertIn("1gbit", result["network"])
+
+    def test_proves_that_exact_sums_are_the_same_bits(self):
+        self.assertIn("the same bits", self.succeed(*AGGREGATE, "--exact", "--seed", "7", "--backend", "shm"))
+
+    def test_refuses_what_cannot_be(self):
+        def refuse(*options, naming):
+            self.refuse("aggregate", *options, naming=naming, command="dear aggregate")
+
+        refuse("--workers", "0", naming="--workers")
+        refuse("--workers", "1000", naming="--workers")
+        refuse("--elements", "0", naming="--elements")
+        refuse("--elements", "many", naming="'many'")
+        refuse("--density", "0", naming="--density")
+        refuse("--density", "nan", naming="--density")
+        refuse("--steps", "0", naming="--steps")
+        refuse("--network", "string", naming="string")
+        refuse("--backend", "pigeon", naming="no backend 'pigeon'")
+        refuse("--timeout", "0s", naming="--timeout is 0")
+        refuse("--json", "no/such/folder.json", naming="cannot write")
+
+    def test_refuses_another_number_of_workers_than_a_launcher_started(self):
+        done = self.dear("launch", "-n", "3", DEAR, "aggregate", "--workers", "3")
+        self.assertEqual(done.returncode, 2, done)
+        self.assertIn("has started 3 ranks", done.stderr)
+
+    def test_says_what_failed_where_a_modelled_network_is_too_slow(self):
+        done = self.dear(*AGGREGATE, "--network", "bandwidth=1kbit,latency=1ms", "--timeout", "1s")
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("modelled network", done.stderr)
 
 
 class TraceSummary(Command):
