@@ -243,7 +243,8 @@ void load_optimizer_state(DataParallel& parallel, const py::list& states) {
 }
 
 py::dict compression_report(DataParallel& parallel) {
-  const CompressionReport all = parallel.compression_report();
+  CompressionReport all;
+  let_go([&] { all = parallel.compression_report(); });
   py::dict result;
   result["steps"] = all.steps;
   result["bytes"] = all.bytes;
@@ -258,7 +259,8 @@ py::dict compression_report(DataParallel& parallel) {
 using StateOfCompression = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 std::pair<std::int64_t, std::vector<StateOfCompression>> compression_states(DataParallel& parallel) {
-  const CompressionStates states = parallel.compression_states();
+  CompressionStates states;
+  let_go([&] { states = parallel.compression_states(); });
   std::vector<StateOfCompression> all;
   for (const auto& [parameter, residual, momentum, codec] : states.parameters)
     all.emplace_back(parameter, residual, momentum, codec);
@@ -270,7 +272,7 @@ void load_compression_states(DataParallel& parallel, std::int64_t step,
   CompressionStates all{.step = step, .parameters = {}};
   for (const auto& [parameter, residual, momentum, codec] : states)
     all.parameters.push_back({parameter, residual, momentum, codec});
-  parallel.load_compression_states(all);
+  let_go([&] { parallel.load_compression_states(all); });
 }
 
 }  // namespace
