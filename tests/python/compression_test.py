@@ -65,13 +65,17 @@ class OnTwoRanks(unittest.TestCase):
             with self.subTest(compression):
                 expected = self.trained(compression)
                 file = io.BytesIO()
-                model, optimizer = dear.distribute(*job(), process_group=self.group, compression=compression)
+                model, optimizer = dear.distribute(
+                    *job(), process_group=self.group, compression=compression, fusion="layer"
+                )
                 train(model, optimizer, self.group.rank, 0, 4)
                 states = [model.state_dict(), optimizer.state_dict(), model.compression_state_dict()]
                 torch.save(states, file)
                 model.close()
                 file.seek(0)
-                model, optimizer = dear.distribute(*job(), process_group=self.group, compression=compression)
+                model, optimizer = dear.distribute(
+                    *job(), process_group=self.group, compression=compression, fusion="layer"
+                )
                 train(model, optimizer, self.group.rank, 100, 1)
                 of_model, of_optimizer, of_compression = torch.load(file)
                 model.load_state_dict(of_model)
@@ -84,7 +88,7 @@ class OnTwoRanks(unittest.TestCase):
     def test_refuses_what_cannot_be(self) -> None:
         for compression, naming in (("top-j", "top-k"), ("top-k:2", "ratio"), ("sketch,ef", "ef")):
             with self.assertRaisesRegex(dear.ConfigError, naming):
-                dear.distribute(*job(), process_group=self.group, compression=compression)
+                dear.distribute(*job(), process_group=self.group, compression=compression, fusion="layer")
         with self.assertRaisesRegex(dear.ConfigError, "dear-eager"):
             dear.distribute(*job(), process_group=self.group, compression="bf16", policy="dear-eager")
         model, optimizer = dear.distribute(*job(), process_group=self.group)
