@@ -24,6 +24,12 @@ std::uint64_t label_of(const codec::SketchShape& shape, int scale) {
   return digest.add(shape.seed).add(static_cast<std::uint64_t>(scale)).value();
 }
 
+Outcome outcome_of(const codec::Reading& reading) {
+  if (!reading.header.not_finite.empty()) return Outcome::not_finite;
+  if (!reading.header.overflow.empty()) return Outcome::overflow;
+  return reading.fits ? Outcome::sketch : Outcome::too_many_keys;
+}
+
 }  // namespace
 
 std::string_view name_of(Outcome outcome) { return kOutcomes[static_cast<std::size_t>(outcome)]; }
@@ -65,52 +71,51 @@ Summed SparseSum::add_sketch(std::span<const float> values, std::span<float> sum
                                          .dtype = std::is_integral_v<T> ? DType::i64 : DType::f32,
                                          .label = label_of(shape, scale_)});
   sketch_->encode<T>(values, worker_->rank(), scale_, mine.words, mine.values_as<T>());
-  codec::Reading reading;
-  const Payload all =
-      worker_->exchange([&](std::span<const std::uint64_t> index) { reading = sketch_->read(index); });
-  Summed summed{.not_finite = reading.header.not_finite, .keys = reading.keys};
-  if (!reading.header.not_finite.empty()) {
-    summed.outcome = Outcome::not_finite;
-  } else if (!reading.header.overflow.empty()) {
-    summed.outcome = Outcome::overflow;
-  } else if (!reading.fits) {
-    summed.outcome = Outcome::too_many_keys;
-  } else if (recover<T>(all.values_as<T>(), summed) > 0) {
-    summed.outcome = Outcome::entangled;
-  }
+  Summed summed;
+  int exponent = codec::kNoScale;
+  int owner = 0;  // whose rows come next
+  worker_->exchange([&](const Payload& all, std::int64_t came) {
+    if (came == 0) {
+      const codec::Reading reading = sketch_->read(all.words);
+      summed = {
+          .outcome = outcome_of(reading), .not_finite = reading.header.not_finite, .keys = reading.keys};
+      exponent = reading.header.exponent;
+      std::fill(sums.begin(), sums.end(), 0.0F);
+      return;
+    }
+    for (; summed.outcome == Outcome::sketch && owner < shape.ranks &&
+           came >= (owner + 1) * shape.values_per_owner();
+         ++owner)
+      recover<T>(owner, all.values_as<T>(), summed);
+  });
   if (summed.outcome == Outcome::sketch) {
     const std::vector<std::span<const float>> parts(recovered_.begin(), recovered_.end());
-    std::fill(sums.begin(), sums.end(), 0.0F);
     sketch_->spread(parts, sums);
   } else {
     add_dense(*worker_, values, sums);
   }
-  learn(summed, reading.header.exponent);
+  learn(summed, exponent);
   return summed;
 }
 
-// Recovers the parts of all owners; returns how many keys stayed entangled.
+// Recovers the part of one owner from the rows of all.
 template <typename T>
-std::int64_t SparseSum::recover(std::span<T> rows, Summed& summed) {
-  const auto per_owner = static_cast<std::size_t>(sketch_->shape().values_per_owner());
-  std::int64_t unpeeled = 0;
-  for (std::size_t owner = 0; owner < recovered_.size(); ++owner) {
-    std::vector<float>& values = recovered_[owner];
-    values.resize(
-        static_cast<std::size_t>(sketch_->keys_of(static_cast<int>(owner)) * sketch_->shape().block));
-    const std::span<T> part = rows.subspan(owner * per_owner, per_owner);
-    codec::Peeled peeled;
-    if constexpr (std::is_integral_v<T>) {
-      integers_.resize(values.size());
-      peeled = sketch_->peel<T>(static_cast<int>(owner), part, integers_);
-      codec::unscale(std::span<const T>(integers_), scale_, values);
-    } else {
-      peeled = sketch_->peel<T>(static_cast<int>(owner), part, std::span(values));
-    }
-    unpeeled += peeled.unpeeled;
-    summed.rounds = std::max(summed.rounds, peeled.rounds);
+void SparseSum::recover(int owner, std::span<T> rows, Summed& summed) {
+  const codec::SketchShape& shape = sketch_->shape();
+  const auto per_owner = static_cast<std::size_t>(shape.values_per_owner());
+  const std::span<T> part = rows.subspan(static_cast<std::size_t>(owner) * per_owner, per_owner);
+  std::vector<float>& values = recovered_[static_cast<std::size_t>(owner)];
+  values.resize(static_cast<std::size_t>(sketch_->keys_of(owner) * shape.block));
+  codec::Peeled peeled;
+  if constexpr (std::is_integral_v<T>) {
+    integers_.resize(values.size());
+    peeled = sketch_->peel<T>(owner, part, integers_);
+    codec::unscale(std::span<const T>(integers_), scale_, values);
+  } else {
+    peeled = sketch_->peel<T>(owner, part, std::span(values));
   }
-  return unpeeled;
+  if (peeled.unpeeled > 0) summed.outcome = Outcome::entangled;
+  summed.rounds = std::max(summed.rounds, peeled.rounds);
 }
 
 // Decides on the next sketch by what every worker has read in the same index.

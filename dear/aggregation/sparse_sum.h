@@ -55,7 +55,7 @@ class SparseSum {
   template <typename T>
   Summed add_sketch(std::span<const float> values, std::span<float> sums);
   template <typename T>
-  std::int64_t recover(std::span<T> rows, Summed& summed);
+  void recover(int owner, std::span<T> rows, Summed& summed);
   void make_sketch();
   void learn(const Summed& summed, int exponent);
 

@@ -144,7 +144,7 @@ Payload Worker::prepare(const Message& message) {
   });
 }
 
-Payload Worker::exchange(const WordsCame& words_came) {
+Payload Worker::exchange(const Came& came) {
   return guarded(group_, [&] {
     std::vector<Pending> sent{announced_}, received;
     const std::vector<Piece> pieces = pieces_of(message_);
@@ -152,15 +152,19 @@ Payload Worker::exchange(const WordsCame& words_came) {
     for (const Piece& piece : pieces)
       received.push_back(carry(link_.down, link_.summed, piece, kAggregatorEnd));
     const Payload sums = payload_in(link_.summed, message_);
+    const Places places(message_);
     const auto words =
         static_cast<std::size_t>(std::ranges::count(pieces, Reduction::bitwise_or, &Piece::reduction));
     for (std::size_t i = 0; i < words; ++i) received[i].wait();
-    if (words_came) words_came(sums.words);
-    for (const Pending& pending : received) pending.wait();
+    if (came) came(sums, 0);
+    for (std::size_t i = words; i < pieces.size(); ++i) {
+      received[i].wait();
+      const std::int64_t bytes = pieces[i].begin + pieces[i].bytes - places.values_at;
+      if (came) came(sums, bytes / size_of(message_.dtype));
+    }
     for (const Pending& pending : sent) pending.wait();
-    const std::int64_t bytes = Places(message_).travelling();
-    traffic_.sent += bytes;
-    traffic_.received += bytes;
+    traffic_.sent += places.travelling();
+    traffic_.received += places.travelling();
     return sums;
   });
 }

@@ -68,10 +68,10 @@ class Worker {
   // Tells the aggregator what comes next, and returns the memory to write it into, which holds anything.
   Payload prepare(const Message& message);
   // Sends what was written; returns what all workers' messages add up to, the same bits on each of them. The
-  // memory is the caller's until the next prepare(). `words_came`, where there is one, is called with the
-  // combined words while values are still under way.
-  using WordsCame = std::function<void(std::span<const std::uint64_t> words)>;
-  Payload exchange(const WordsCame& words_came = {});
+  // memory is the caller's until the next prepare(). `came`, where there is one, is called while the rest is
+  // under way: when all words are there, with no value, and then with how many of the first values are.
+  using Came = std::function<void(const Payload& sums, std::int64_t values)>;
+  Payload exchange(const Came& came = {});
   // Ends the aggregator's work, once all workers have called it. Nothing may follow.
   void finish();
 

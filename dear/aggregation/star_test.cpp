@@ -67,13 +67,17 @@ void add_and_combine(Worker& worker) {
     ASSERT_EQ(values.size(), static_cast<std::size_t>(2 * count));
     std::iota(values.begin(), values.end(), std::int64_t{rank});
     std::fill(mine.words.begin(), mine.words.end(), std::uint64_t{1} << rank);
-    int calls = 0;
-    const Payload all = worker.exchange([&](std::span<const std::uint64_t> words) {
-      ++calls;
-      EXPECT_EQ(words.size(), static_cast<std::size_t>(count));
-      EXPECT_THAT(words, Each(7));
+    std::vector<std::int64_t> came;
+    const Payload all = worker.exchange([&](const Payload& sums, std::int64_t there) {
+      EXPECT_EQ(std::ranges::count(sums.words, 7U), count);
+      if (there > 0) {
+        EXPECT_EQ(sums.values_as<std::int64_t>()[static_cast<std::size_t>(there - 1)], 3 * there);
+      }
+      came.push_back(there);
     });
-    EXPECT_EQ(calls, 1);
+    EXPECT_EQ(came.front(), 0);
+    EXPECT_EQ(came.back(), 2 * count);
+    EXPECT_TRUE(std::ranges::is_sorted(came));
     std::vector<std::int64_t> wanted(values.size());
     for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = 3 * static_cast<std::int64_t>(i) + 3;
     EXPECT_TRUE(std::ranges::equal(all.values_as<std::int64_t>(), wanted));
