@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
@@ -200,6 +201,55 @@ TEST(Compression, ErrorFeedbackLosesNothing) {
     EXPECT_LT((moved + 0.5 * residuals - 0.5 * gradients).norm().item<double>(), 1e-6 * scale);
     EXPECT_GT(residuals.norm().item<double>(), 0);
   }
+}
+
+// An embedding of which each step touches a few rows.
+struct Words : torch::nn::Module {
+  Words()
+      : embedding(register_module("embedding", torch::nn::Embedding(4000, 32))),
+        top(register_module("top", torch::nn::Linear(32, 1))) {
+    const torch::NoGradGuard no_grad;
+    for (torch::Tensor& tensor : parameters())
+      tensor.copy_(0.3 * torch::sin(torch::arange(tensor.numel(), torch::kFloat32)).view_as(tensor));
+  }
+  torch::nn::Embedding embedding;
+  torch::nn::Linear top;
+};
+
+// The criterion of lossless compression: the same curve of the loss, over 200 steps.
+TEST(Compression, AnEmbeddingTravelsAsASketchAndLearnsAsDenseOnes) {
+  std::vector<double> dense_losses, losses;
+  CompressionReport report;
+  const auto train = [](Group group, const std::string& scheme, CompressionReport* of) {
+    const int rank = group.rank();
+    Words words;
+    torch::optim::SGD sgd(words.parameters(), torch::optim::SGDOptions(0.5));
+    DataParallel parallel(words, sgd, std::move(group), options(scheme));
+    std::vector<double> curve;
+    for (int step = 0; step < 200; ++step) {
+      const torch::Tensor which = torch::remainder(torch::arange(16) * (37 + step) + 1000 * rank, 4000);
+      const torch::Tensor loss =
+          torch::mse_loss(words.top->forward(words.embedding->forward(which)).squeeze(1),
+                          torch::sin(which.to(torch::kFloat32)));
+      curve.push_back(loss.item<double>());
+      loss.backward();
+      parallel.step();
+    }
+    parallel.synchronize();
+    if (of != nullptr) *of = parallel.compression_report();
+    return curve;
+  };
+  run_all(2, [&](int rank, Group group) {
+    const std::vector<double> dense = train(group, "", nullptr);
+    CompressionReport mine;
+    const std::vector<double> sketched = train(group, "sketch", &mine);
+    if (rank == 0) dense_losses = dense, losses = sketched, report = mine;
+  });
+  for (std::size_t step = 0; step < losses.size(); ++step)
+    ASSERT_NEAR(losses[step], dense_losses[step], 1e-4) << step;
+  EXPECT_LT(losses.back(), 0.5 * losses.front());
+  EXPECT_LT(report.bytes, report.dense_bytes / 10);
+  EXPECT_GT(report.peeling_rounds, 0);
 }
 
 TEST(Compression, RegroupCarriesWhatIsRemembered) {

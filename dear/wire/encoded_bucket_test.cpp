@@ -1,0 +1,230 @@
+#include "dear/wire/encoded_bucket.h"
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/error.h"
+#include "dear/programs/program_backend.h"
+#include "dear/transport/testing/thread_channels.h"
+#include "dear/wire/layout.h"
+
+namespace dear::wire::encoded_bucket_test {
+namespace {
+
+// Channels that count the bytes of what is sent.
+class Counting : public transport::Channels {
+ public:
+  Counting(std::unique_ptr<Channels> over, std::atomic<std::int64_t>& bytes)
+      : over_(std::move(over)), bytes_(bytes) {}
+  [[nodiscard]] int rank() const override { return over_->rank(); }
+  [[nodiscard]] int size() const override { return over_->size(); }
+  [[nodiscard]] std::string description() const override { return over_->description(); }
+  void start(transport::Transfer& transfer) override {
+    if (transfer.direction == transport::Transfer::Direction::send) bytes_ += transfer.bytes;
+    over_->start(transfer);
+  }
+  bool progress() override { return over_->progress(); }
+  void wait_until(const Describe& what, Deadline deadline, Deadline until) override {
+    over_->wait_until(what, deadline, until);
+  }
+  void abort(const std::string& reason) noexcept override { over_->abort(reason); }
+
+ private:
+  std::unique_ptr<Channels> over_;
+  std::atomic<std::int64_t>& bytes_;
+};
+
+// One rank's bucket, its last elements dense, whose steps a test takes one after the other.
+struct Rank {
+  Rank(const Compression& compression, std::int64_t encoded, std::int64_t elements, Group group_,
+       std::atomic<std::int64_t>& wire_bytes)
+      : group(std::move(group_)),
+        sent(wire_bytes),
+        gradients{.buffer = group.allocate(elements * 4), .count = elements},
+        scheme(compression.scheme),
+        gathers(compression.gathers()),
+        bucket(compression, {{.range = {0, encoded}, .key = 7, .rows = 64}},
+               {{.buffer = group.allocate(elements * 4), .count = elements}, gradients, encoded}, group) {}
+
+  [[nodiscard]] std::span<float> values() const {
+    return {reinterpret_cast<float*>(gradients.buffer.data()), static_cast<std::size_t>(gradients.count)};
+  }
+  void send(Collective collective, std::uint8_t part) {
+    const Request request = bucket.request(collective, part);
+    if (bucket.may_ask_more(collective, part))
+      group.issue(request, [this] { return bucket.more(); }, {}).wait();
+    else
+      group.issue(request).wait();
+  }
+  void halves(std::uint8_t part) {
+    send(Collective::reduce_scatter, part);
+    send(Collective::all_gather, part);
+  }
+  // As the schedule of policy dear orders it.
+  void step() {
+    bucket.encode(0);
+    std::uint8_t dense = 1;
+    if (scheme == Scheme::sketch) {
+      send(Collective::all_reduce, 0);
+      send(Collective::reduce_scatter, 1);
+      bucket.encode(1);
+      send(Collective::all_gather, 1);
+      dense = 2;
+    } else if (scheme == Scheme::low_rank) {
+      send(Collective::all_reduce, 0);
+      bucket.encode(1);
+      halves(1);
+      dense = 2;
+    } else if (gathers) {
+      send(Collective::all_gather, 0);
+    } else {
+      halves(0);
+    }
+    halves(dense);
+    bucket.decode();
+  }
+
+  Group group;
+  std::atomic<std::int64_t>& sent;  // by this rank, on its channels
+  View gradients;
+  Scheme scheme;
+  bool gathers;
+  EncodedBucket bucket;
+};
+
+void on_ranks(int ranks, const std::string& compression, std::int64_t encoded, std::int64_t elements,
+              const std::function<void(int, Rank&)>& program) {
+  auto channels = transport::testing::make_thread_channels(ranks);
+  std::vector<std::atomic<std::int64_t>> bytes(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r)
+    threads.emplace_back([&, r] {
+      auto& sent = bytes[static_cast<std::size_t>(r)];
+      Rank rank(Compression::parse(compression), encoded, elements,
+                Group(programs::make_program_backend(
+                          std::make_unique<Counting>(std::move(channels[static_cast<std::size_t>(r)]), sent),
+                          {.reproducible = true}),
+                      {}),
+                sent);
+      program(r, rank);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+constexpr std::int64_t kEncoded = 96 * 1024, kElements = kEncoded + 1536;
+
+// Values of which one in `one_in` blocks of 16 elements is not zero on some rank.
+void fill(std::span<float> values, int rank, int step, std::int64_t one_in = 1) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto block = static_cast<std::int64_t>(i / 16) * 2654435761 + step;
+    const bool there = block % one_in == 0 && (block / one_in + rank) % 3 != 0;
+    values[i] = there ? std::sin(static_cast<float>(i) * 0.37F + static_cast<float>(rank + 10 * step)) : 0;
+  }
+}
+
+// What one rank sends at least: of n elements that add up 2 (P - 1)/P n values, of k that are gathered (P -
+// 1) k pairs of an index and a value. Ranks of programs send a few headers of 100 bytes beside.
+TEST(EncodedBucket, SendsTheBytesOfTheFormula) {
+  for (const int ranks : {2, 4}) {
+    const double share = 2.0 * (ranks - 1) / ranks, kept = 0.05 * kEncoded,
+                 dense = 4 * (kElements - kEncoded) * share;
+    const std::vector<std::pair<std::string, double>> formulas = {
+        {"random-k:0.05", share * 4 * kept},
+        {"random-block:0.05", share * 4 * kept},
+        {"top-k:0.05", (ranks - 1) * 8 * kept},
+        {"random-k:0.05,own", (ranks - 1) * 8 * kept},
+        {"block-top-k:0.05", (ranks - 1) * 4 * kept},
+        {"bf16", share * 2 * kEncoded},
+        {"low-rank:2", share * 4 * 2 * (64 + kEncoded / 64)}};
+    for (const auto& [scheme, formula] : formulas) {
+      SCOPED_TRACE(scheme + " on " + std::to_string(ranks));
+      on_ranks(ranks, scheme, kEncoded, kElements, [&, formula = formula](int r, Rank& rank) {
+        fill(rank.values(), r, 0);
+        const std::int64_t before = rank.sent;
+        rank.step();
+        const auto sent = static_cast<double>(rank.sent - before);
+        EXPECT_NEAR(rank.bucket.counts().bytes, formula + dense, 1000);
+        EXPECT_GE(sent, formula + dense - 1000);
+        EXPECT_LE(sent, formula + dense + 100.0 * 40 * ranks);
+      });
+    }
+  }
+}
+
+// The first step of a sketch is dense; then it carries a few keys, until the gradients become dense.
+TEST(EncodedBucket, SketchesAreDenseMeansAndGoDenseWhereTheyMust) {
+  for (const char* scheme : {"sketch", "sketch,exact", "sketch,block=1", "sketch,block=16,index=bloom"}) {
+    SCOPED_TRACE(scheme);
+    constexpr int kRanks = 3;
+    on_ranks(kRanks, scheme, kEncoded, kElements, [&](int r, Rank& rank) {
+      std::vector<float> mean(kElements), one(kElements);
+      for (int step = 0; step < 12; ++step) {
+        const std::int64_t one_in = step < 7 ? 40 : step < 9 ? 1 : 30;
+        std::fill(mean.begin(), mean.end(), 0.0F);
+        for (int other = 0; other < kRanks; ++other) {
+          fill(one, other, step, one_in);
+          for (std::size_t i = 0; i < one.size(); ++i) mean[i] += one[i] / kRanks;
+        }
+        fill(rank.values(), r, step, one_in);
+        const double before = rank.bucket.counts().bytes;
+        rank.step();
+        float error = 0;
+        for (std::size_t i = 0; i < one.size(); ++i)
+          error = std::max(error, std::abs(rank.values()[i] - mean[i]));
+        EXPECT_LE(error, 1e-5F) << step;
+        const double dense = dense_bytes(kElements * 4, kRanks), sent = rank.bucket.counts().bytes - before;
+        if (step >= 1 && step < 7) {
+          EXPECT_LT(sent, dense / 5) << step;
+        }
+        if (step == 0 || step == 8) {
+          EXPECT_NEAR(sent, dense, dense / 100) << step;
+        }
+      }
+      EXPECT_GE(rank.bucket.counts().codec.dense_exchanges, 1);  // of a sketch that was too small
+      EXPECT_GT(rank.bucket.counts().codec.peeling_rounds, 0);
+    });
+  }
+}
+
+TEST(EncodedBucket, ANaNTravelsDense) {
+  on_ranks(2, "sketch,block=16", kEncoded, kElements, [](int r, Rank& rank) {
+    for (int step = 0; step < 4; ++step) {
+      fill(rank.values(), r, step, 40);
+      if (r == 1 && step == 2) rank.values()[100] = std::numeric_limits<float>::quiet_NaN();
+      rank.step();
+      EXPECT_EQ(std::isnan(rank.values()[100]), step == 2) << step;
+    }
+    EXPECT_EQ(rank.bucket.counts().codec.dense_exchanges, 1);
+  });
+}
+
+TEST(EncodedBucket, AStepGivenUpLeavesNothingBehind) {
+  on_ranks(2, "top-k:0.05,ef", kEncoded, kElements, [](int r, Rank& rank) {
+    fill(rank.values(), r, 0);
+    rank.step();
+    const CompressionState before = rank.bucket.state(0);
+    fill(rank.values(), r, 1);
+    rank.bucket.encode(0);
+    rank.send(Collective::all_gather, 0);
+    rank.halves(1);
+    rank.bucket.decode(false);
+    EXPECT_EQ(rank.bucket.state(0), before);
+    EXPECT_EQ(rank.bucket.step(), 1);
+    EXPECT_GT(rank.bucket.squared_residual(), 0);
+  });
+}
+
+TEST(EncodedBucket, RefusesTheStateOfAnother) {
+  on_ranks(2, "top-k:0.05,ef", kEncoded, kElements, [](int, Rank& rank) {
+    EXPECT_THROW(rank.bucket.set_state(0, {}), ConfigError);
+    EXPECT_THROW(rank.bucket.set_state(0, {.residual = std::vector<float>(3)}), ConfigError);
+  });
+}
+
+}  // namespace
+}  // namespace dear::wire::encoded_bucket_test
