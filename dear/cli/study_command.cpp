@@ -16,6 +16,7 @@
 #include "dear/launch/own_command.h"
 #include "dear/study/calibrate.h"
 #include "dear/study/paper.h"
+#include "dear/study/sparse/sparse.h"
 
 namespace dear::cli {
 namespace {
@@ -46,17 +47,41 @@ struct StudyArguments {
   }
 };
 
-void write_paper(const StudyArguments& arguments) {
-  const std::vector<study::StudyFile> files = study::study_of_the_paper(arguments.read());
-  std::error_code error;
-  std::filesystem::create_directories(arguments.folder, error);
-  if (error)
-    throw ConfigError(fmt::format("cannot make the folder {}: {}", arguments.folder, error.message()));
+void write(const std::vector<study::StudyFile>& files, const std::string& folder) {
   for (const study::StudyFile& file : files) {
-    const std::string path = (std::filesystem::path(arguments.folder) / file.name).string();
+    const std::string path = (std::filesystem::path(folder) / file.name).string();
     write_file_atomically(path, file.content);
     fmt::print("{}\n", path);
   }
+}
+
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw ConfigError(fmt::format("cannot make the folder {}: {}", folder, error.message()));
+}
+
+void write_paper(const StudyArguments& arguments) {
+  const std::vector<study::StudyFile> files = study::study_of_the_paper(arguments.read());
+  make_folder(arguments.folder);
+  write(files, arguments.folder);
+}
+
+struct SparseArguments {
+  std::string folder = "docs/study/sparse";
+  std::optional<int> seeds;
+  bool quick = false;
+};
+
+// The folder is made first: a study that takes minutes is not lost for want of one.
+void write_sparse(const SparseArguments& arguments) {
+  study::sparse::SparseOptions options =
+      arguments.quick ? study::sparse::quick_study() : study::sparse::whole_study();
+  if (arguments.seeds) options.accuracy.seeds = *arguments.seeds;
+  make_folder(arguments.folder);
+  const study::sparse::Speeds speeds =
+      study::sparse::measure_speeds(options.measured, options.ranks, options.rounds);
+  write(study::sparse::study_of_sparse_communication(options, speeds), arguments.folder);
 }
 
 void print_calibration(const StudyArguments& arguments) {
@@ -82,6 +107,21 @@ void add_study_command(CLI::App& app) {
       ->capture_default_str();
   arguments->add_published_to(*paper);
   paper->callback([arguments] { write_paper(*arguments); });
+  auto sparse_arguments = std::make_shared<SparseArguments>();
+  CLI::App* const sparse = command->add_subcommand(
+      "sparse", "Train and measure with every scheme of sparse communication: accuracy, stability, speed");
+  sparse
+      ->add_option("--out", sparse_arguments->folder, "Folder to write to: README.md, pictures, results.json")
+      ->type_name("FOLDER")
+      ->capture_default_str();
+  sparse
+      ->add_option("--seeds", sparse_arguments->seeds,
+                   "How many tasks are trained on (default: 5, or 2 if quick)")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N");
+  sparse->add_flag("--quick", sparse_arguments->quick,
+                   "Take seconds instead of minutes, on a task so small that its accuracies mean nothing");
+  sparse->callback([sparse_arguments] { write_sparse(*sparse_arguments); });
   CLI::App* const calibration = command->add_subcommand(
       "calibration",
       "Fit the model of a network to half of the published throughputs, and predict the other half");

@@ -285,6 +285,23 @@ class Plan(Command):
             self.assertTrue(file.read().startswith("# The study of DeAR's paper, simulated"))
         xml.etree.ElementTree.parse(self.path("paper/calibrated-10gbe-64.svg"))
 
+    def test_writes_the_study_of_sparse_communication(self):
+        written = self.succeed("study", "sparse", "--quick", "--seeds", "1", "--out", "sparse").split()
+        self.assertEqual(sorted(os.listdir(self.path("sparse"))), sorted(os.path.basename(path) for path in written))
+        with open(self.path("sparse/results.json"), encoding="utf-8") as file:
+            results = json.load(file)
+        self.assertEqual(results["seeds"], 1)
+        for statement in results["statements"]:
+            self.assertLessEqual(statement["held"], statement["cases"], statement)
+        xml.etree.ElementTree.parse(self.path("sparse/speed.svg"))
+
+    def test_refuses_a_study_of_sparse_communication(self):
+        self.refuse("study", "sparse", "--seeds", "0", naming="--seeds", command="dear study sparse")
+        self.write("file", "")
+        done = self.dear("study", "sparse", "--quick", "--out", "file/folder")
+        self.assertEqual((done.returncode, done.stdout), (2, ""), done)
+        self.assertIn("file/folder", done.stderr)
+
     def test_calibrates_a_network_to_published_figures(self):
         output = self.succeed("study", "calibration")
         self.assertIn("held-back half", output)

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dear/study/sparse/accuracy.h"
+#include "dear/study/sparse/speed.h"
+#include "dear/study/sparse/stability.h"
+
+namespace dear::study::sparse {
+
+// The ratios of the study, and its schemes, as Compression::parse() reads them.
+inline constexpr const char* kRatios[] = {"0.01", "0.1"};
+inline constexpr const char* kSchemes[] = {"top-k", "block-top-k", "random-k", "random-block"};
+inline constexpr const char* kRandomSchemes[] = {"random-k", "random-block"};
+
+// All that was seen.
+struct Findings {
+  std::vector<MethodAccuracy> accuracies;
+  std::vector<StabilityLimit> limits;
+  Speeds speeds;
+
+  // ConfigError where it was not studied.
+  [[nodiscard]] const MethodAccuracy& accuracy_of(const Method& method) const;
+  [[nodiscard]] const CodecSpeed& speed_of(const Compression& compression, int ranks) const;
+};
+
+// "top-k:0.01,ef" of "top-k", "0.01", ",ef".
+Compression compression_of(const std::string& scheme, const std::string& ratio,
+                           const std::string& options = "");
+
+// What is said of sparse communication, what was seen, and in how many of the cases looked at it held.
+struct Statement {
+  std::string says;
+  std::string seen;
+  int held = 0;
+  int cases = 0;
+  [[nodiscard]] std::string verdict() const;  // "holds", "does not hold", "holds in 1 of 2"
+};
+
+// Accuracies that differ by no more than this are called close.
+inline constexpr double kClose = 0.02;
+// A learning rate is called about another where neither is more than so many times the other.
+inline constexpr double kAbout = 4;
+// A limit is called a law's where it differs by no more than this part of it.
+inline constexpr double kOfTheLaw = 1e-3;
+
+std::vector<Statement> judge(const Findings& findings);
+
+}  // namespace dear::study::sparse
