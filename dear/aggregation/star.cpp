@@ -16,9 +16,9 @@ namespace {
 constexpr int kAggregatorEnd = 0, kWorkerEnd = 1;  // of a link
 constexpr std::int64_t kLine = 64;
 // A piece is this part of a message, so that little time passes before the first piece is there and after the
-// last one has come; but neither so small that starting it takes longer than carrying it, nor larger than a
-// cache.
-constexpr std::int64_t kPieces = 24, kLeastPiece = 32 << 10, kMostPiece = 1 << 20;
+// last one has come; but neither so small that starting it takes longer than carrying it (over messages, all
+// links of the aggregator take turns on its channels), nor larger than a cache.
+constexpr std::int64_t kPieces = 10, kLeastPiece = 64 << 10, kMostPiece = 1 << 20;
 
 // What travels ahead of a message.
 struct Head {
