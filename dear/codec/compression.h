@@ -71,7 +71,8 @@ struct Compression {
   // ConfigError, naming the part at fault and what there is, for any other text, for an option that the
   // scheme does not have, twice the same one, and for what validate() refuses.
   static Compression parse(std::string_view text);
-  // The text from which parse() makes this value again: it leaves out what has its default.
+  // The text from which parse() makes this value again: it leaves out options that have their
+  // default.
   [[nodiscard]] std::string text() const;
 
   // The ratio in this step, counted from 0: see warm_up_steps. The same bits on every machine, so that all

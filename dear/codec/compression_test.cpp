@@ -78,7 +78,7 @@ TEST(Compression, ParsesEveryOption) {
                                     .index = SketchSpec::Index::bloom,
                                     .exact = true,
                                     .most_density = 0.3}}));
-  EXPECT_EQ(Compression::parse("random-k,scope=tensor,momentum=0,seed=1").text(), "random-k");
+  EXPECT_EQ(Compression::parse("random-k,scope=tensor,momentum=0,seed=1").text(), "random-k:0.01");
 }
 
 // The text is refused with a message that has all of these words.
@@ -273,9 +273,9 @@ TEST(Compression, ComesBackFromItsText) {
 }
 
 TEST(Compression, ItsTextLeavesDefaultsOut) {
-  EXPECT_EQ(Compression{}.text(), "top-k");
+  EXPECT_EQ(Compression{}.text(), "top-k:0.01");
   EXPECT_EQ(Compression::parse("top-k:0.001,dense-below=1024,warmup=5,ef").text(), "top-k:0.001,ef,warmup=5");
-  EXPECT_EQ(Compression::parse("low-rank:4").text(), "low-rank");
+  EXPECT_EQ(Compression::parse("low-rank").text(), "low-rank:4");
   EXPECT_EQ(Compression::parse("fp16,dense=").text(), "fp16,dense=");
   EXPECT_EQ(Compression::parse("fp16,dense=a;b*").text(), "fp16,dense=a;b*");
 }

@@ -243,7 +243,8 @@ Compression Compression::parse(std::string_view text) {
 std::string Compression::text() const {
   std::string text(name_of(scheme));
   for (const OptionRow& row : amount_rows()) {
-    if (!has_default(row, *this)) text += fmt::format(":{}", value_of(row, *this));
+    if ((row.schemes & bit_of(scheme)) != 0 || !has_default(row, *this))
+      text += fmt::format(":{}", value_of(row, *this));
   }
   for (const OptionRow& row : option_rows()) {
     if (has_default(row, *this)) continue;
