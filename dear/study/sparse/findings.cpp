@@ -188,7 +188,7 @@ const CodecSpeed& Findings::speed_of(const Compression& compression, int ranks) 
   });
   if (found == speeds.codecs.end())
     throw ConfigError(
-        fmt::format("the speed of {} on {} ranks was not measured: add it", text_of(compression), ranks));
+        fmt::format("the speed of {} on {} ranks was not measured: add it", compression.text(), ranks));
   return *found;
 }
 

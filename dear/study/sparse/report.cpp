@@ -48,7 +48,8 @@ std::string accuracies_of(const AccuracyOptions& options, const Findings& findin
       "communication unless the compression has its own. Of learning rates {} the best is that of the "
       "highest "
       "mean accuracy on {} samples for validation; the accuracy is that on as many others: mean and standard "
-      "deviation over {} seeds, each of a task, initial parameters and batches of its own.\n\n"
+      "deviation over {} seeds, each of a task, initial parameters and batches of its own: the "
+      "deviation is more that of tasks than of methods, which all learn the same tasks.\n\n"
       "![Accuracy by learning rate](learning-rates.svg)\n\n"
       "| compression | best learning rate | accuracy | at dense SGD's rate | diverged "
       "|\n|---|---|---|---|---|\n",
@@ -98,12 +99,14 @@ std::string milliseconds(double seconds) { return fmt::format("{:.4g}", 1e3 * se
 std::string codecs_of(const SparseOptions& options, const Findings& findings) {
   const double bytes = 4 * static_cast<double>(options.traffic.elements);
   std::string text = fmt::format(
-      "## Speed\n\nSelecting and packing (encoding) and decoding were measured on this machine, {}, on one "
-      "thread, and are given for gradients of {}, in milliseconds: medians. With error feedback a residual "
-      "is "
-      "added before and what remains is kept.\n\n| compression | a rank's payload | select and pack | with "
+      "## Speed\n\nSelecting and packing (encoding) and decoding were measured on this machine, {}, load "
+      "{:.1f}, on "
+      "one thread, and are given for gradients of {}, in milliseconds: medians. Under a load above 1 times "
+      "are "
+      "too long, and not all by the same factor: other programs ran. With error feedback a residual is added "
+      "before and what remains is kept.\n\n| compression | a rank's payload | select and pack | with "
       "error feedback |",
-      findings.speeds.machine, format_bytes(static_cast<std::int64_t>(bytes)));
+      findings.speeds.machine, findings.speeds.load, format_bytes(static_cast<std::int64_t>(bytes)));
   std::string rule = "\n|---|---|---|---|";
   for (const int ranks : options.ranks) {
     text += fmt::format(" decode, {} ranks |", ranks);
@@ -118,7 +121,7 @@ std::string codecs_of(const SparseOptions& options, const Findings& findings) {
       return milliseconds(bytes *
                           findings.speed_of(one, options.ranks.front()).times.encode_seconds_per_byte);
     };
-    text += fmt::format("| `{}` | {} | {} | {} |", text_of(compression),
+    text += fmt::format("| `{}` | {} | {} | {} |", compression.text(),
                         format_bytes(payload_bytes(options.traffic, compression)), encode(compression),
                         encode(fed_back));
     for (const int ranks : options.ranks)
@@ -159,7 +162,7 @@ std::string sending_of(const SparseOptions& options, const Findings& findings) {
   text += "\n";
   for (const Compression& compression : options.measured) {
     if (!compression.feedback) continue;
-    row(text_of(compression), line_of(options.traffic, findings.speed_of(compression, ranks)));
+    row(compression.text(), line_of(options.traffic, findings.speed_of(compression, ranks)));
     for (const int size : options.ranks)
       text += fmt::format(
           " {} |", bandwidth_text(loses_from(line_of(options.traffic, findings.speed_of(compression, size)),

@@ -43,7 +43,7 @@ Json json_of(const StabilityLimit& one) {
 
 Json json_of(const SparseOptions& options, const CodecSpeed& one) {
   const double loses = loses_from(line_of(options.traffic, one), dense_line(options.traffic, one.ranks));
-  return {{"compression", text_of(one.compression)},
+  return {{"compression", one.compression.text()},
           {"ranks", one.ranks},
           {"payload_bytes", payload_bytes(options.traffic, one.compression)},
           {"encode_seconds_per_byte", one.times.encode_seconds_per_byte},
@@ -136,16 +136,13 @@ std::string to_json(const SparseOptions& options, const Findings& findings) {
   for (const MethodAccuracy& one : findings.accuracies) accuracies.push_back(json_of(one));
   for (const StabilityLimit& one : findings.limits) limits.push_back(json_of(one));
   for (const CodecSpeed& one : findings.speeds.codecs) speeds.push_back(json_of(options, one));
-  const Json document{{"statements", std::move(statements)},
-                      {"steps", options.accuracy.steps},
-                      {"batch", options.accuracy.batch},
-                      {"seeds", options.accuracy.seeds},
-                      {"accuracies", std::move(accuracies)},
-                      {"stability", std::move(limits)},
-                      {"machine", findings.speeds.machine},
-                      {"elements", options.traffic.elements},
-                      {"alpha_seconds", options.traffic.alpha_seconds},
-                      {"speeds", std::move(speeds)}};
+  const Json document{
+      {"statements", std::move(statements)},  {"steps", options.accuracy.steps},
+      {"batch", options.accuracy.batch},      {"seeds", options.accuracy.seeds},
+      {"accuracies", std::move(accuracies)},  {"stability", std::move(limits)},
+      {"machine", findings.speeds.machine},   {"load", findings.speeds.load},
+      {"elements", options.traffic.elements}, {"alpha_seconds", options.traffic.alpha_seconds},
+      {"speeds", std::move(speeds)}};
   return document.dump(2) + "\n";
 }
 

@@ -23,7 +23,7 @@ using ::testing::ThrowsMessage;
 
 // Speeds that nobody measured: random blocks are the fastest.
 Speeds made_up(const SparseOptions& options) {
-  Speeds speeds{.machine = "made up, 3 cores", .codecs = {}};
+  Speeds speeds{.machine = "made up, 3 cores", .load = 2.5, .codecs = {}};
   for (const int ranks : options.ranks) {
     for (const Compression& compression : options.measured) {
       const double slowness = compression.scheme == Scheme::random_block ? 1 : 5;
@@ -49,7 +49,7 @@ TEST(SparseStudy, IsTheSameBytesTwice) {
   ASSERT_EQ(first.size(), second.size());
   for (std::size_t i = 0; i < first.size(); ++i) EXPECT_EQ(first[i].content, second[i].content);
   const std::string& report = first.front().content;
-  EXPECT_THAT(report, HasSubstr("made up, 3 cores"));
+  EXPECT_THAT(report, HasSubstr("made up, 3 cores, load 2.5"));
   EXPECT_THAT(report, HasSubstr("(speed.svg)"));
   const auto results = nlohmann::json::parse(first[1].content);
   std::set<std::string> methods;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <string_view>
@@ -21,6 +22,11 @@ double median_of(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
+}
+
+double load_of_this_machine() {
+  double load = 0;
+  return ::getloadavg(&load, 1) == 1 ? load : 0;
 }
 
 std::string this_machine() {
@@ -52,7 +58,7 @@ std::vector<codec::Segment> one_segment(const Traffic& traffic) {
 Speeds measure_speeds(const std::vector<Compression>& compressions, const std::vector<int>& ranks,
                       int rounds) {
   if (rounds < 1) throw ConfigError(fmt::format("{} rounds measure nothing: one at least", rounds));
-  Speeds speeds{.machine = this_machine(), .codecs = {}};
+  Speeds speeds{.machine = this_machine(), .load = load_of_this_machine(), .codecs = {}};
   for (const int size : ranks)
     for (const Compression& compression : compressions)
       speeds.codecs.push_back({.compression = compression, .ranks = size, .times = {}});

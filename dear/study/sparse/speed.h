@@ -18,6 +18,7 @@ struct CodecSpeed {
 
 struct Speeds {
   std::string machine;  // "AMD EPYC, 2 cores"
+  double load = 0;      // of the machine in the minute before: programs that wanted a core
   std::vector<CodecSpeed> codecs;
 };
 

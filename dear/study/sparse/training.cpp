@@ -8,8 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "dear/codec/codec.h"
 #include "dear/codec/draw.h"
 #include "dear/codec/feedback.h"
@@ -135,16 +133,7 @@ void draw_batch(const Samples& all, codec::Draw draw, Samples& batch) {
 
 }  // namespace
 
-std::string text_of(const Compression& compression) {
-  std::string text = compression.text();
-  const SchemeInfo& scheme = schemes()[static_cast<std::size_t>(compression.scheme)];
-  const std::string name(scheme.name);
-  if (scheme.amount == "RATIO" && !text.starts_with(name + ":"))
-    text.insert(name.size(), fmt::format(":{:g}", compression.ratio));
-  return text;
-}
-
-std::string name_of(const Method& method) { return method ? text_of(*method) : "dense"; }
+std::string name_of(const Method& method) { return method ? method->text() : "dense"; }
 
 TrainedAccuracy train(const Task& task, const Method& method, const TrainingOptions& options) {
   const std::unique_ptr<Communication> communication = make_communication(task, method, options.seed);

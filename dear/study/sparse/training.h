@@ -11,8 +11,7 @@ namespace dear::study::sparse {
 
 // How gradients travel; nothing: dense. Momentum of the compression is instead of the optimiser's.
 using Method = std::optional<Compression>;
-std::string name_of(const Method& method);            // "dense", "top-k:0.01,ef"
-std::string text_of(const Compression& compression);  // with its ratio, even if it is the usual one
+std::string name_of(const Method& method);  // "dense", "top-k:0.01,ef"
 
 struct TrainingOptions {
   double learning_rate = 0.1;
