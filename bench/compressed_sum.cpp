@@ -38,6 +38,7 @@ struct Arguments {
   std::string compressions = "sketch,block=1 sketch,block=1,exact top-k:0.01 random-block:0.01";
   int rounds = 7;
   std::string backend;
+  bool reproducible = false;
 };
 
 double median(std::vector<double> values) {
@@ -118,7 +119,7 @@ void verify(const Group& group, std::span<const float> dense, std::span<const fl
 }
 
 void run(const Arguments& arguments) {
-  Group group = init({.backend = arguments.backend, .reproducible = true});
+  Group group = init({.backend = arguments.backend, .reproducible = arguments.reproducible});
   const int ranks = group.size();
   const std::int64_t count = wire::padded(arguments.elements, DType::f32, ranks);
   const auto view = [&] { return View{.buffer = group.allocate(count * 4), .count = count}; };
@@ -176,6 +177,7 @@ int main(int argc, char** argv) {
   app.add_option("--compressions", arguments.compressions, "with spaces between them")->capture_default_str();
   app.add_option("--rounds", arguments.rounds, "that count")->capture_default_str();
   app.add_option("--backend", arguments.backend, "what carries collectives");
+  app.add_flag("--reproducible", arguments.reproducible, "add up in the order of ranks");
   CLI11_PARSE(app, argc, argv);
   try {
     dear::run(arguments);
