@@ -15,6 +15,7 @@ struct CompressionReport {
   double residual_norm = 0;          // of what error feedback holds now; 0 without
   std::int64_t dense_exchanges = 0;  // of buckets that a sketch could not carry
   std::int64_t peeling_rounds = 0;   // the most that a sketch took
+  int not_finite_rank = -1;  // the last rank whose gradients a sketch met NaN or infinity in; -1: none
 };
 
 // What compression remembers of one parameter on this rank, from step to step: fp32 tensors of the

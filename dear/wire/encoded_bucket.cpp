@@ -45,6 +45,7 @@ CompressionCounts add(CompressionCounts counts, const CompressionCounts& more) {
   counts.bytes += more.bytes;
   counts.dense_bytes += more.dense_bytes;
   counts.codec.dense_exchanges += more.codec.dense_exchanges;
+  if (more.codec.not_finite_rank >= 0) counts.codec.not_finite_rank = more.codec.not_finite_rank;
   counts.codec.peeling_rounds = std::max(counts.codec.peeling_rounds, more.codec.peeling_rounds);
   return counts;
 }

@@ -200,6 +200,7 @@ TEST(EncodedBucket, ANaNTravelsDense) {
       EXPECT_EQ(std::isnan(rank.values()[100]), step == 2) << step;
     }
     EXPECT_EQ(rank.bucket.counts().codec.dense_exchanges, 1);
+    EXPECT_EQ(rank.bucket.counts().codec.not_finite_rank, 1);
   });
 }
 

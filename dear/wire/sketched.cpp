@@ -169,6 +169,7 @@ class Sketched : public BucketCodec {
         sketch_->read({index(), static_cast<std::size_t>(sketch_->shape().index_words())});
     remember(reading.keys);
     if (exact_) scale_ = codec::scale_for(DType::i64, reading.header.exponent, ranks_);
+    if (!reading.header.not_finite.empty()) counts_.not_finite_rank = reading.header.not_finite.front();
     usable_ = reading.usable();
     if (!usable_) return;
     std::size_t most = 0;

@@ -224,17 +224,16 @@ class DataParallel(nn.Module):
         return self._training.statistics()
 
     def compression_report(self) -> dict[str, Any]:
-        """What compression has done on this rank: steps; bytes sent by this rank, where collectives send no more than
-        they must, and dense_bytes, what dense gradients would have been; residual_norm, of what error feedback holds
-        now; dense_exchanges, of buckets that a sketch could not carry, and peeling_rounds. Between a step and the next
-        backward."""
+        """What compression has done on this rank: steps; bytes sent, where collectives send no more than they must, and
+        dense_bytes, what dense gradients would have been; residual_norm, of what error feedback holds; dense_exchanges,
+        of buckets that a sketch could not carry; peeling_rounds; not_finite_rank, whose gradients a sketch last met NaN
+        in (-1: none). Between a step and the next backward."""
         return self._training.compression_report()
 
     def compression_state_dict(self) -> dict[str, Any]:
         """What compression remembers on this rank: the step, and for each parameter by name its residual, momentum and
-        codec (fp32 tensors, empty where there is nothing). Other ranks remember something else: each saves its own,
-        and training goes on bit for bit once each has loaded its own. ScheduleError before the first step, and without
-        compression."""
+        codec (fp32 tensors, empty where there is nothing). Each rank saves its own; once each has loaded its own, training
+        goes on bit for bit. ScheduleError before the first step, and without compression."""
         names = {id(parameter): name for name, parameter in self.module.named_parameters()}
         step, states = self._training.compression_states()
         return {
