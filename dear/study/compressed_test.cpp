@@ -73,7 +73,7 @@ TEST(CompressedCases, StandAfterTheirPolicyWithout) {
     compressions.push_back(one.compression());
   }
   EXPECT_THAT(policies, ElementsAre("wfbp", "wfbp", "wfbp", "dear", "dear", "dear"));
-  EXPECT_THAT(compressions, ElementsAre("", "fp16", "random-block", "", "fp16", "random-block"));
+  EXPECT_THAT(compressions, ElementsAre("", "fp16", "random-block:0.01", "", "fp16", "random-block:0.01"));
   // All-reduces of 16 s: the last is exposed, and what of the first no backward hides.
   EXPECT_NEAR(cases[0].evaluation.iteration.seconds, 2 + 2 + 32, 1e-9);
   EXPECT_NEAR(cases[1].evaluation.iteration.seconds, 2 + 2 + 16, 1e-9);
