@@ -36,11 +36,12 @@ struct Curve {
   std::vector<double> across, losses;
 };
 
-// A scale from `least` to `most`, on so many points from `begin`.
+// A scale from the value `least`, at `begin`, to `most`, so many points further; either may be the larger
+// one.
 struct Scale {
   double least, most, begin, length;
   [[nodiscard]] double operator()(double value) const {
-    return begin + (most > least ? (value - least) / (most - least) : 0) * length;
+    return begin + (most != least ? (value - least) / (most - least) : 0) * length;
   }
 };
 
