@@ -47,7 +47,7 @@ double compared(std::span<const float> sums, std::span<const float> wanted, bool
   return largest > 0 ? difference / largest : 0;
 }
 
-// What one worker does.
+// The part of one worker.
 class Steps {
  public:
   Steps(Worker& worker, const Group& workers, const RunOptions& options)

@@ -20,7 +20,7 @@ constexpr std::int64_t kLine = 64;
 // links of the aggregator take turns on its channels), nor larger than a cache.
 constexpr std::int64_t kPieces = 10, kLeastPiece = 64 << 10, kMostPiece = 1 << 20;
 
-// What travels ahead of a message.
+// The heading that travels ahead of a message.
 struct Head {
   std::int64_t words = 0, values = 0;
   std::uint64_t label = 0;
@@ -102,7 +102,7 @@ std::vector<Link> make_links(const Group& group) {
   return links;
 }
 
-// What fails here fails on all ranks, for the same reason.
+// A failure here is one on all ranks, for the same reason.
 template <typename Function>
 auto guarded(const Group& group, const Function& function) {
   try {

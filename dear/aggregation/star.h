@@ -22,8 +22,9 @@
 // On a modelled network each direction of each worker has a link of its own, as at a switch.
 namespace dear::aggregation {
 
-// What a worker sends at once: words of bits, and numbers. The same on every worker, else a MismatchError on
-// the aggregator and a TransportError on workers, both of which name the first worker that differs.
+// A Message is everything that a worker sends at once: words of bits, and numbers. The same on every worker,
+// else a MismatchError on the aggregator and a TransportError on workers, both of which name the first worker
+// that differs.
 struct Message {
   std::int64_t words = 0;    // of 64 bits, combined by or
   std::int64_t values = 0;   // added up, worker 0's first, then worker 1's, ...

@@ -24,7 +24,7 @@ struct Segment {
 // Payloads of a gatherable codec name their own coordinates, so that each rank needs those of every other.
 //
 // Both kinds: encode() reads `values` (the whole flat buffer) at the segments and changes nothing of it.
-// What is drawn depends on the seed, the step and the segment's key alone. Buffers of payloads need not be
+// Drawn coordinates depend on the seed, the step and the segment's key alone. Buffers of payloads need not be
 // aligned beyond their element. Elements of a payload that pad it are zero. An object serves one thread at a
 // time; it keeps room for its work, and allocates nothing after the first step. No method looks for NaN: one
 // counts as larger than every number.

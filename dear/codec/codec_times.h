@@ -31,7 +31,8 @@ struct MemoryTraffic {
 // where payloads are gathered; `union_density` is of the elements that a sketch carries.
 MemoryTraffic memory_traffic_of(const Compression& compression, int ranks, double union_density);
 
-// Of a device whose memory moves so many bytes a second, and which takes so long to launch a kernel.
+// Returns the times on a device whose memory moves so many bytes a second, and which takes so long to launch
+// a kernel.
 CodecTimes times_by_memory(const MemoryTraffic& traffic, double bytes_per_second, double launch_seconds);
 
 }  // namespace codec

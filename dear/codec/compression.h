@@ -22,8 +22,8 @@ enum class Scheme : std::uint8_t {
 };
 std::string_view name_of(Scheme scheme);  // "random-k"
 
-// What a ratio is of: the elements of each tensor, of all tensors of a bucket, or of the whole model, which
-// then travels in one bucket.
+// A Scope names the elements that a ratio is of: each tensor, all tensors of a bucket, or the whole model,
+// which then travels in one bucket.
 enum class Scope : std::uint8_t { tensor, bucket, model };
 
 // How the sum of sparse gradients travels as a sketch (codec/sketch.h).
@@ -37,7 +37,8 @@ struct SketchSpec {
   friend bool operator==(const SketchSpec&, const SketchSpec&) = default;
 };
 
-// What is done to a gradient so that less of it travels, as a user asks for it. A value.
+// A Compression describes how gradients are encoded so that less of them travels, as a user asks for it. A
+// value.
 //
 // In every step each rank computes, with g its own gradient, and x the parameters:
 //   g += weight_decay x;  u = momentum u + g (g + momentum u with nesterov);  m = u + e;  c = encoded(m)
@@ -92,7 +93,7 @@ struct Compression {
 // returns is valid.
 void validate(const Compression& compression);
 
-// What a user chooses from: for --help, documentation and messages.
+// SchemeInfo describes one scheme for --help, documentation and messages.
 struct SchemeInfo {
   Scheme scheme;
   std::string_view name;

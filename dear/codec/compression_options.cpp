@@ -23,7 +23,7 @@ bool are_patterns(const std::vector<std::string>& patterns) {
   });
 }
 
-// What stands after the scheme and a colon; `value` is a SchemeInfo's `amount`.
+// The values after the scheme and a colon; `value` is a SchemeInfo's `amount`.
 constexpr std::array<OptionRow, 2> kAmounts{{
     {.name = "ratio",
      .value = "RATIO",

@@ -28,8 +28,8 @@ struct OptionRow {
 
 constexpr unsigned bit_of(Scheme scheme) { return 1U << static_cast<unsigned>(scheme); }
 
-// What may stand after a scheme and a colon, where `value` is the scheme's `amount`; what stands after
-// commas.
+// The values that may stand after a scheme and a colon, whose `value` is the scheme's `amount`; and the
+// options that stand after commas.
 std::span<const OptionRow> amount_rows();
 std::span<const OptionRow> option_rows();
 

@@ -10,7 +10,7 @@
 
 namespace dear::codec {
 
-// What a rank does with the gradients of a bucket before and after they are encoded, in the words and
+// Feedback changes the gradients of a bucket before and after they are encoded, in the words and
 // formulas of Compression: weight decay and momentum on this rank, error feedback, momentum correction. In
 // each step:
 //   prepare(gradients, parameters)    the gradients become m, in place; the codec encodes them

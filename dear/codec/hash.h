@@ -28,7 +28,7 @@ class KeyHash {
     }
   }
 
-  // Which of the groups the key belongs to.
+  // Returns the number of the group, of so many, that the key belongs to.
   [[nodiscard]] DEAR_INLINE std::uint32_t group(std::uint32_t key, std::uint32_t groups) const {
     return scaled_down(bits(0, key), groups);
   }

@@ -12,7 +12,7 @@ namespace dear::codec {
 // Words of the header, a multiple of 64 bytes.
 std::int64_t index_header_words(int ranks);
 
-// What a rank met in its values.
+// Met says what one rank found in its values that a sketch cannot hold, and their largest magnitude.
 struct Met {
   bool not_finite = false;         // NaN or infinity
   bool overflow = false;           // a value beyond fixed point at the scale in use
@@ -22,7 +22,7 @@ struct Met {
 // Writes the header, all of it.
 void write_header(std::span<std::uint64_t> index, int ranks, int rank, const Met& met);
 
-// What all ranks met.
+// An IndexHeader holds the findings (Met) of all ranks, as their combined index carries them.
 struct IndexHeader {
   static constexpr int kNoExponent = std::numeric_limits<int>::min();
   std::vector<int> not_finite;  // ranks that met NaN or infinity

@@ -12,7 +12,7 @@ namespace dear::codec {
 // none.
 std::int64_t kept(std::int64_t elements, double ratio);
 
-// What the codecs of one scheme share: the segments of a buffer, and how many coordinates of each travel in
+// KeptSegments has the segments of a buffer, and says how many coordinates of each travel in
 // each step. Immutable.
 class KeptSegments {
  public:
@@ -26,7 +26,7 @@ class KeptSegments {
   // The coordinates that travel in this step, of all segments; the most in any step, the ratio never grows.
   [[nodiscard]] std::int64_t total(std::int64_t step) const;
   [[nodiscard]] std::int64_t most() const { return total(0); }
-  // What a coordinate is multiplied by where it is decoded: elements/coordinates if unbiased, else 1.
+  // The factor of a decoded coordinate: elements/coordinates if unbiased, else 1.
   [[nodiscard]] float scale(std::int64_t elements, std::int64_t coordinates) const;
 
  private:

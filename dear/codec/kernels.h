@@ -7,7 +7,7 @@
 // The inner loops of codecs, compiled once for each set of processor instructions. All give the same bits.
 namespace dear::codec {
 
-// What collect() fills.
+// Collected is the output of collect(): coordinates in memory of the caller.
 struct Collected {
   Coordinate* coordinates;
   std::int64_t count;

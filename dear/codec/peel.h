@@ -27,7 +27,7 @@ struct PeeledGroup {
   int rounds = 0;
 };
 
-// What one thread works with in all groups.
+// PeelingMemory is the working memory of one thread, for all groups in turn.
 struct PeelingMemory {
   std::vector<std::byte> cells;
   std::vector<std::uint16_t> now, next;

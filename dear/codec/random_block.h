@@ -28,7 +28,7 @@ class RandomBlock final : public Reducible {
   KeptSegments kept_;
 };
 
-// The same at a place that each rank draws for itself, and sends along.
+// A random block at a place that each rank draws for itself, and sends along.
 class OwnRandomBlock final : public Blocks {
  public:
   OwnRandomBlock(KeptSegments kept, int rank) : Blocks(std::move(kept)), rank_(rank) {}

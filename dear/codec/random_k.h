@@ -35,7 +35,7 @@ class RandomK final : public Reducible {
   std::vector<std::uint32_t> indices_;  // of each segment in turn, within it
 };
 
-// The same with coordinates that each rank draws for itself, and sends along.
+// Random-k with coordinates that each rank draws for itself, and sends along.
 class OwnRandomK final : public Coordinates {
  public:
   OwnRandomK(KeptSegments kept, int rank) : Coordinates(std::move(kept)), rank_(rank) {}

@@ -27,14 +27,14 @@
 //   of the values and of whether every key was peeled, and spread() on each: or dense where one was not.
 namespace dear::codec {
 
-// What encode() met: also in the header of the index, for all ranks.
+// Encoded is the result of encode() on this rank; the header of the index tells it to all ranks.
 struct Encoded {
   std::int64_t keys = 0;  // of this rank
   Met met{};
   [[nodiscard]] bool usable() const { return !met.not_finite && !met.overflow; }
 };
 
-// What the index of all ranks says.
+// A Reading is the content of the combined index of all ranks.
 struct Reading {
   IndexHeader header{};
   std::int64_t keys = 0;  // of the union; with a Bloom filter false positives too

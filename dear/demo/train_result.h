@@ -27,7 +27,7 @@ IterationTimes summarize_iterations(const std::vector<double>& iteration_seconds
 // least 2 and at most 10, warm up; the last step always counts.
 Range counted_of_run(std::int64_t steps);
 
-// What a rank sent of its gradients, where collectives send no more than they must.
+// SentGradients counts what a rank sent of its gradients, where collectives send no more than they must.
 struct SentGradients {
   std::string compression = "dense";  // as options name it
   double bytes = 0;                   // a step

@@ -54,7 +54,7 @@ struct TrainSettings {
   [[nodiscard]] std::int64_t characters_per_step() const { return workers * job.batch * job.context; }
   // The choice of buckets as options name it: "25MiB", "planned", "auto", "auto=64KiB".
   [[nodiscard]] std::string fusion_text() const;
-  // What tells a run from the others: its policy, or its compression where those are compared.
+  // The name that tells a run from the others: its policy, or its compression where those are compared.
   [[nodiscard]] std::string name_of_run(std::size_t run) const;
 };
 

@@ -12,7 +12,7 @@
 
 namespace dear {
 
-// What is expected of gradients that a sketch carries.
+// Sparsity says what is expected of gradients that a sketch carries.
 struct Sparsity {
   double union_density = 0.05;  // of the elements that are not zero on one rank at least
 };
@@ -37,7 +37,7 @@ std::vector<Encoding> encodings_of(const Compression& compression, const Workloa
 std::vector<bool> encoded_tensors(const Compression& compression, const Workload& workload,
                                   const Bucket& bucket, const std::vector<std::int64_t>& rows = {});
 
-// What a model of training knows of a compression.
+// CompressionModel is a compression as a model of training sees it.
 struct CompressionModel {
   Compression compression;
   CodecTimes codec{};

@@ -7,7 +7,7 @@
 
 namespace dear {
 
-// What compression has done since construction, on this rank.
+// CompressionReport counts what compression has done on this rank since construction.
 struct CompressionReport {
   std::int64_t steps = 0;
   double bytes = 0;                  // sent by this rank, where collectives send no more than they must
@@ -18,7 +18,7 @@ struct CompressionReport {
   int not_finite_rank = -1;  // the last rank whose gradients a sketch met NaN or infinity in; -1: none
 };
 
-// What compression remembers of one parameter on this rank, from step to step: fp32 tensors of the
+// The memory of a compression of one parameter on this rank, from step to step: fp32 tensors of the
 // parameter's number of elements, in the order in which they lie in memory; empty ones for nothing. Every
 // rank has its own.
 struct CompressionStateOfParameter {

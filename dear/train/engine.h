@@ -103,7 +103,7 @@ class Engine {
   // Replaces it, while nothing is at work; `states` are the same on every rank.
   void take_over(const std::vector<std::optional<OptimizerState>>& states);
 
-  // What a compression remembers of each parameter on this rank; none where it travels dense. While nothing
+  // The memory of a compression of each parameter on this rank; none where it travels dense. While nothing
   // is at work. By parameter.
   using CompressionMemory = std::vector<std::optional<wire::CompressionState>>;
   [[nodiscard]] CompressionMemory compression_memory() const;

@@ -22,7 +22,7 @@ struct EncodedTensor {
   std::int64_t rows = 0;  // of the matrix that it is; 0 for none
 };
 
-// What one rank met since it was asked last.
+// CodecCounts counts what the codec of a bucket had to do on one rank since it was made.
 struct CodecCounts {
   std::int64_t dense_exchanges = 0;  // of buckets that could not travel encoded
   std::int64_t peeling_rounds = 0;   // the most of any sketch
@@ -39,7 +39,7 @@ class BucketCodec {
   [[nodiscard]] virtual std::uint8_t parts() const = 0;
   // `values`: the encoded part of the flat gradients. A later round reads what has come.
   virtual void encode(std::uint8_t round, std::span<const float> values, std::int64_t step) = 0;
-  // What a collective on a part asks of the group in this step.
+  // Returns the request of a collective on a part in this step.
   [[nodiscard]] virtual Request request(Collective collective, std::uint8_t part, std::int64_t step) = 0;
   // The collective on a part may ask for another one, by what has come: the same on every rank.
   [[nodiscard]] virtual bool may_ask_more(Collective /*collective*/, std::uint8_t /*part*/) const {
@@ -50,13 +50,14 @@ class BucketCodec {
   virtual void decode(std::span<float> values, std::int64_t step) = 0;
   // Takes what this rank has sent out of `values`.
   virtual void take_out(std::span<float> values, std::int64_t step) = 0;
-  // What the codec itself remembers from step to step, beyond Feedback, by tensor; empty for nothing.
+  // The codec's own memory of a tensor from step to step, beyond Feedback; empty for none.
   [[nodiscard]] virtual std::vector<float> memory(std::size_t /*tensor*/) const { return {}; }
   virtual void set_memory(std::size_t /*tensor*/, std::span<const float> /*memory*/) {}
   [[nodiscard]] virtual CodecCounts counts() const { return {}; }
 };
 
-// What a codec of a bucket is made for. `gradients`: the encoded part of the flat buffer.
+// CodecOf names everything that a codec of a bucket is made of. `gradients`: the encoded part of the flat
+// buffer.
 struct CodecOf {
   const Compression& compression;
   const std::vector<EncodedTensor>& tensors;

@@ -13,7 +13,7 @@
 
 namespace dear::wire {
 
-// What a compression has sent of a bucket, on this rank since it was made.
+// CompressionCounts counts what this rank has sent of a bucket since the bucket was made.
 struct CompressionCounts {
   std::int64_t steps = 0;
   double bytes = 0;        // sent by this rank, where collectives send no more than they must
@@ -21,13 +21,13 @@ struct CompressionCounts {
   CodecCounts codec{};
 };
 
-// What one rank sends of a dense bucket in a step, where collectives send no more than they must.
+// The bytes that one rank sends of a dense bucket in a step, where collectives send no more than they must.
 double dense_bytes(std::int64_t bytes, int ranks);
-// Both together, of which the first is of an earlier engine, or of another bucket.
+// Returns the sum of both counts, of which the first is of an earlier engine, or of another bucket.
 CompressionCounts add(CompressionCounts counts, const CompressionCounts& more);
 
-// What a compression remembers of one tensor on this rank, from step to step. Other ranks remember something
-// else.
+// CompressionState is the memory of one tensor on this rank, from step to step. Other ranks remember
+// something else.
 struct CompressionState {
   std::vector<float> residual{};  // with feedback
   std::vector<float> momentum{};  // with momentum before the communication
