@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -72,6 +73,32 @@ int Cluster::ranks() const {
   return product;
 }
 
+std::vector<int> lanes_of(const Cluster& cluster) {
+  std::vector<int> lanes;
+  int opened = 0;
+  int below = 0;                      // the lane of the dimension below
+  std::optional<int> switches_below;  // the lane of the switched dimensions that a message from above takes
+  for (const Dimension& dimension : cluster.dimensions) {
+    if (dimension.size > 1) {
+      if (dimension.beside) switches_below.reset();
+      below = switches_below ? *switches_below : opened++;
+      if (dimension.wiring == Wiring::switched) switches_below = below;
+    }
+    lanes.push_back(below);
+  }
+  return lanes;
+}
+
+double bytes_per_second_of_rank(const Cluster& cluster, int dimension) {
+  double ranks_of_member = 1;
+  for (int inner = 0; inner < dimension; ++inner)
+    ranks_of_member *= cluster.dimensions.at(static_cast<std::size_t>(inner)).size;
+  const Dimension& of = cluster.dimensions.at(static_cast<std::size_t>(dimension));
+  const double peers = of.wiring == Wiring::full_mesh ? of.size - 1 : 1;
+  const double beta = of.link.beta_seconds_per_byte * of.oversubscription * ranks_of_member / of.links;
+  return beta > 0 ? peers / beta : std::numeric_limits<double>::infinity();
+}
+
 Cluster flat_cluster(const Network& network, int ranks) {
   Cluster cluster{.name = network.name,
                   .dimensions = {{.name = "network", .size = ranks, .link = network.link}}};
@@ -106,9 +133,16 @@ void validate(const Cluster& cluster) {
   if (cluster.dimensions.empty()) throw ConfigError(named + " has no dimension: give one, innermost first");
   std::int64_t ranks = 1;
   for (std::size_t i = 0; i < cluster.dimensions.size(); ++i) {
-    validate(cluster.dimensions[i], fmt::format("dimension {} of {}", i, named));
-    ranks *= cluster.dimensions[i].size;
+    const Dimension& dimension = cluster.dimensions[i];
+    validate(dimension, fmt::format("dimension {} of {}", i, named));
+    const std::int64_t ranks_of_member = ranks;
+    ranks *= dimension.size;
     if (ranks > kMostRanks) throw ConfigError(fmt::format("{} has more than {} ranks", named, kMostRanks));
+    if (dimension.beside && dimension.links % ranks_of_member != 0)
+      throw ConfigError(fmt::format(
+          "dimension {} of {} '{}' lies beside the dimensions below, but a member of {} ranks has "
+          "{} links into it: give each rank one, or several",
+          i, named, dimension.name, ranks_of_member, dimension.links));
   }
   for (const Straggler& straggler : cluster.stragglers) {
     if (straggler.rank < 0 || straggler.rank >= ranks)

@@ -35,6 +35,12 @@ struct Dimension {
   // How many times as much all members together could send into the switch as it carries at once: 1 for a
   // switch that never blocks. At least 1; more than 1 on a switched dimension alone.
   double oversubscription = 1;
+  // Whether this network lies beside those of the dimensions below: each rank has links of its own into it,
+  // as it has a network card beside its NVLink, and messages along this dimension take no others. `links` is
+  // then a multiple of the ranks in a member. Without it this network lies above the one below, as in a
+  // tree: what crosses it also takes the links of switched dimensions below, down to the nearest dimension
+  // that is beside others. The innermost dimension of several members has nothing below it either way.
+  bool beside = false;
   friend bool operator==(const Dimension&, const Dimension&) = default;
 };
 
@@ -79,6 +85,18 @@ struct Cluster {
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };
 
+// By dimension, the lane of the collectives along it, from 0: dimensions on different lanes share no links,
+// so all lanes can be busy at once. A dimension that is beside others opens a lane; one that lies above
+// others shares the lane of the next switched dimension among those whose links its messages take, and opens
+// a lane where there is none (above rings and full meshes alone). So a tree of switches is one lane, and so
+// is a flat cluster. A dimension of one member has no network, and stands on the lane of the one below.
+std::vector<int> lanes_of(const Cluster& cluster);
+
+// What one rank can send into a dimension at once while all ranks send: its part of the links of its member,
+// less what an oversubscribed switch holds up; in a full mesh, to all others together; in a ring, one way
+// round. Infinity for links that take no time. The dimension is one of the cluster's.
+double bytes_per_second_of_rank(const Cluster& cluster, int dimension);
+
 // Ranks on one switch that never blocks, each with a link of its own.
 Cluster flat_cluster(const Network& network, int ranks);
 
@@ -89,8 +107,9 @@ Cluster flat_cluster(const Network& network, int ranks);
 Cluster with_ranks(const Cluster& cluster, int ranks);
 
 // ConfigError naming what is wrong: no dimension, a size or number of links below 1, a link that is negative
-// or not finite, an oversubscription below 1 or on something else than a switch, a straggler that is not
-// there or not slower, an interference below 1, software that takes no finite time, more than 2^30 ranks.
+// or not finite, an oversubscription below 1 or on something else than a switch, a dimension beside others
+// whose links are no multiple of the ranks in a member, a straggler that is not there or not slower, an
+// interference below 1, software that takes no finite time, more than 2^30 ranks.
 void validate(const Cluster& cluster);
 
 }  // namespace dear

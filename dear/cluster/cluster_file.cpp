@@ -1,5 +1,6 @@
 #include "dear/cluster/cluster_file.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
@@ -23,8 +24,8 @@ Link read_link(const JsonField& field) {
           .beta_seconds_per_byte = field.member("beta_seconds_per_byte").number_from_0()};
 }
 
-Dimension read_dimension(const JsonField& field) {
-  field.expect_members({"name", "size", "link"}, {"wiring", "links", "oversubscription"});
+Dimension read_dimension(const JsonField& field, std::int64_t ranks_of_member) {
+  field.expect_members({"name", "size", "link"}, {"wiring", "links", "oversubscription", "beside"});
   Dimension dimension{.name = field.member("name").text(),
                       .size = read_count(field.member("size")),
                       .link = read_link(field.member("link"))};
@@ -36,6 +37,8 @@ Dimension read_dimension(const JsonField& field) {
       wiring.fail(error.what());
     }
   }
+  if (field.has("beside")) dimension.beside = field.member("beside").boolean();
+  if (dimension.beside) dimension.links = static_cast<int>(std::min(ranks_of_member, kMost));
   if (field.has("links")) dimension.links = read_count(field.member("links"));
   if (field.has("oversubscription")) {
     dimension.oversubscription = field.member("oversubscription").number_from_0();
@@ -87,8 +90,10 @@ Cluster read_dimensions(const JsonField& root) {
   root.expect_members({"format", "version", "name", "dimensions"},
                       {"device", "stragglers", "interference", "software", "fit"});
   Cluster cluster{.name = root.member("name").text(), .dimensions = {}};
+  std::int64_t ranks = 1;
   for (const JsonField& dimension : root.member("dimensions").elements()) {
-    cluster.dimensions.push_back(read_dimension(dimension));
+    cluster.dimensions.push_back(read_dimension(dimension, ranks));
+    ranks = std::min(ranks * cluster.dimensions.back().size, kMost);
   }
   if (root.has("device")) cluster.device = root.member("device").text();
   if (root.has("stragglers")) {
@@ -143,6 +148,7 @@ std::string to_json(const Cluster& cluster) {
                                   {"link",
                                    {{"alpha_seconds", dimension.link.alpha_seconds},
                                     {"beta_seconds_per_byte", dimension.link.beta_seconds_per_byte}}}});
+    if (dimension.beside) json["dimensions"].back()["beside"] = true;
   }
   for (const Straggler& straggler : cluster.stragglers) {
     json["stragglers"].push_back({{"rank", straggler.rank}, {"slowdown", straggler.slowdown}});

@@ -17,7 +17,8 @@
 //            "samples": [{"bytes": 4, "seconds": 0.0001, "modelled_seconds": 0.0001}, ...]}}
 // The fields are those of Cluster (cluster.h). "name", "dimensions", and of a dimension "name", "size" and
 // "link" are required, and so is every field of a link, a straggler, an interference, software and a fit;
-// others have the defaults of the structs, and no further one is allowed.
+// others have the defaults of the structs, and no further one is allowed. A dimension may also say
+// "beside": true; then its "links" are as many as a member has ranks, unless it says otherwise.
 //
 // A file of version 1 has "ranks" and one "link" instead of dimensions: they make one switched dimension.
 namespace dear {

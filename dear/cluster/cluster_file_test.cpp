@@ -28,7 +28,8 @@ const Cluster kMeasured{
                     .size = 2,
                     .link = {.alpha_seconds = 1, .beta_seconds_per_byte = 2},
                     .links = 2,
-                    .oversubscription = 1.5}},
+                    .oversubscription = 1.5,
+                    .beside = true}},
     .device = "rtx2080ti",
     .stragglers = {{.rank = 3, .slowdown = 1.25}},
     .interference = {.communication = 1.375, .computation = 1.0625},
@@ -66,6 +67,24 @@ TEST(ClusterFile, WrittenByHandSaysOnlyWhatIsSpecial) {
       .name = "x",
       .dimensions = {{.name = "node", .size = 8, .link = {.alpha_seconds = 1, .beta_seconds_per_byte = 2}}}};
   EXPECT_EQ(cluster, expected);
+}
+
+TEST(ClusterFile, GivesEachRankALinkWhereADimensionLiesBesideOthers) {
+  const auto links = [](const std::string& more) {
+    const std::string link = R"("link": {"alpha_seconds": 1, "beta_seconds_per_byte": 2})";
+    return parse_cluster(R"({"format": "dear-cluster", "version": 2, "name": "x", "dimensions": [
+               {"name": "node", "size": 8, )" +
+                             link + R"(}, {"name": "rail", "size": 2, )" + link + more + "}]}",
+                         "x")
+        .dimensions[1]
+        .links;
+  };
+  EXPECT_EQ(links(""), 1);
+  EXPECT_EQ(links(R"(, "beside": false)"), 1);
+  EXPECT_EQ(links(R"(, "beside": true)"), 8);
+  EXPECT_EQ(links(R"(, "beside": true, "links": 16)"), 16);
+  EXPECT_THAT([&] { links(R"(, "beside": true, "links": 4)"); },
+              ThrowsMessage<ConfigError>(HasSubstr("a member of 8 ranks has 4 links")));
 }
 
 constexpr const char* kVersion1 = R"({"format": "dear-cluster", "version": 1, "name": "by hand", "ranks": 16,
@@ -147,6 +166,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Fault{"\"size\": 2", "\"size\": 2, \"racks\": 1", "racks: unknown"},
                       Fault{"\"full-mesh\"", "\"torus\"", "dimensions[0].wiring: there is no"},
                       Fault{"\"links\": 2", "\"links\": 0", "dimensions[1].links: "},
+                      Fault{"\"beside\": true", "\"beside\": 1", "dimensions[1].beside: expected true or"},
+                      Fault{"\"beside\": true", "\"beside\": \"yes\"", "expected true or false"},
                       Fault{"1.5", "0.5", "'rail' is oversubscribed 0.5 times"},
                       Fault{"\"slowdown\": 1.25", "\"slowdown\": 0.9", "straggler 3"},
                       Fault{"\"communication\": 1.375,", "", "interference.communication: missing"},

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,6 +16,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -67,10 +70,55 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{[](Cluster& c) { c.dimensions[0].link.beta_seconds_per_byte = kInfinity; }, "inf s a byte"},
         Fault{[](Cluster& c) { c.dimensions[0].link.beta_seconds_per_byte = NAN; }, "nan s a byte"},
         Fault{[](Cluster& c) { c.dimensions[1].oversubscription = 0.5; }, "is oversubscribed 0.5 times"},
+        Fault{[](Cluster& c) { c.dimensions[2].beside = true; }, "a member of 12 ranks has 2 links"},
         Fault{[](Cluster& c) { c.dimensions[2].wiring = Wiring::ring; }, "only a switched one"},
         Fault{[](Cluster& c) { c.dimensions[1].size = c.dimensions[2].size = 1 << 20; }, "more than 10737"},
         Fault{[](Cluster& c) { c.stragglers[1].rank = 24; }, "no rank 24 to be a straggler"},
         Fault{[](Cluster& c) { c.stragglers[0].slowdown = 0.5; }, "straggler 5"}));
+
+Dimension of(int size, Wiring wiring, int links = 1) {
+  return {.name = "d", .size = size, .wiring = wiring, .link = kFar, .links = links};
+}
+Dimension beside(Dimension dimension) {
+  dimension.beside = true;
+  return dimension;
+}
+
+TEST(Lanes, AreTheDimensionsThatShareNoLinks) {
+  const auto lanes = [](std::vector<Dimension> dimensions) {
+    return lanes_of({.name = "lanes", .dimensions = std::move(dimensions)});
+  };
+  constexpr Wiring kRing = Wiring::ring, kSwitched = Wiring::switched, kMesh = Wiring::full_mesh;
+  EXPECT_THAT(lanes({of(4, kSwitched)}), ElementsAre(0));
+  EXPECT_THAT(lanes({beside(of(4, kSwitched))}), ElementsAre(0));
+  EXPECT_THAT(lanes({of(4, kSwitched), beside(of(2, kRing, 4)), beside(of(2, kMesh, 8))}),
+              ElementsAre(0, 1, 2));
+  // A tree, and a node with a tree beside it.
+  EXPECT_THAT(lanes({of(4, kSwitched), of(2, kSwitched), of(2, kSwitched)}), ElementsAre(0, 0, 0));
+  EXPECT_THAT(lanes({of(8, kSwitched), beside(of(512, kSwitched, 8)), of(32, kSwitched)}),
+              ElementsAre(0, 1, 1));
+  // Messages that only cross the outer of two rings take no link of the inner one.
+  EXPECT_THAT(lanes({of(4, kRing), of(2, kRing)}), ElementsAre(0, 1));
+  EXPECT_THAT(lanes({of(4, kMesh), of(2, kSwitched), of(2, kRing), of(2, kSwitched)}),
+              ElementsAre(0, 1, 1, 1));
+  // One member has no network.
+  EXPECT_THAT(lanes({of(1, kSwitched), of(4, kSwitched), beside(of(1, kRing, 4)), of(2, kSwitched)}),
+              ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(lanes({of(1, kSwitched)}), ElementsAre(0));
+}
+
+TEST(BytesPerSecond, OfARankAreItsPartOfTheLinksOfItsMember) {
+  Cluster cluster = pods();
+  EXPECT_DOUBLE_EQ(bytes_per_second_of_rank(cluster, 0), 1e11);
+  EXPECT_DOUBLE_EQ(bytes_per_second_of_rank(cluster, 1), 1e9);
+  EXPECT_DOUBLE_EQ(bytes_per_second_of_rank(cluster, 2), 1e9 * 2 / 12 / 3);
+  cluster.dimensions[0].wiring = Wiring::full_mesh;
+  EXPECT_DOUBLE_EQ(bytes_per_second_of_rank(cluster, 0), 3e11);
+  cluster.dimensions[0].wiring = Wiring::ring;
+  EXPECT_DOUBLE_EQ(bytes_per_second_of_rank(cluster, 0), 1e11);
+  cluster.dimensions[0].link.beta_seconds_per_byte = 0;
+  EXPECT_EQ(bytes_per_second_of_rank(cluster, 0), kInfinity);
+}
 
 TEST(WithRanks, FillsInnerDimensionsFirst) {
   const Cluster cluster = pods();

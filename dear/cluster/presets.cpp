@@ -45,10 +45,12 @@ Cluster calibrated_paper_cluster(std::string_view network) {
 }
 
 Cluster rails(std::string name, std::string device, const Link& inside, int nodes, double gbits) {
-  return {.name = std::move(name),
-          .dimensions = {{.name = "node", .size = 8, .link = inside},
-                         {.name = "rail", .size = nodes, .link = link_of(4e-6, gbits * kGbit), .links = 8}},
-          .device = std::move(device)};
+  return {
+      .name = std::move(name),
+      .dimensions =
+          {{.name = "node", .size = 8, .link = inside},
+           {.name = "rail", .size = nodes, .link = link_of(4e-6, gbits * kGbit), .links = 8, .beside = true}},
+      .device = std::move(device)};
 }
 
 // Pods of 4096 GPUs that block nothing, and between them a seventh of what they could send, as in the cluster

@@ -71,6 +71,11 @@ std::string JsonField::text() const {
   return value_->get<std::string>();
 }
 
+bool JsonField::boolean() const {
+  if (!value_->is_boolean()) refuse("true or false");
+  return value_->get<bool>();
+}
+
 double JsonField::number() const {
   if (!value_->is_number()) refuse("a number");
   return value_->get<double>();

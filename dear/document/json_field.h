@@ -31,6 +31,7 @@ class JsonField {
   [[nodiscard]] std::vector<JsonField> elements() const;
 
   [[nodiscard]] std::string text() const;
+  [[nodiscard]] bool boolean() const;
   [[nodiscard]] double number() const;
   [[nodiscard]] double number_from_0() const;
   [[nodiscard]] std::int64_t integer() const;

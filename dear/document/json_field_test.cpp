@@ -57,15 +57,16 @@ TEST(JsonFile, OlderVersionsAreReadWhereTheFormatSaysSo) {
 
 TEST(JsonField, ReadsWhatIsThere) {
   const Json document = parse(
-      R"({"format": "dear-menu", "version": 2, "dish": {"name": "soup", "price": 1.5, "parts": [3, 4], "left": -7}})");
+      R"({"format": "dear-menu", "version": 2, "dish": {"name": "soup", "price": 1.5, "parts": [3, 4], "left": -7, "hot": true}})");
   const JsonField dish = JsonField(document, "m.json").member("dish");
-  EXPECT_NO_THROW(dish.expect_members({"name", "price", "parts"}, {"left", "right"}));
+  EXPECT_NO_THROW(dish.expect_members({"name", "price", "parts"}, {"left", "right", "hot"}));
   EXPECT_TRUE(dish.has("left"));
   EXPECT_FALSE(dish.has("right"));
   EXPECT_EQ(dish.member("name").text(), "soup");
   EXPECT_EQ(dish.member("price").number(), 1.5);
   EXPECT_EQ(dish.member("price").number_from_0(), 1.5);
   EXPECT_EQ(dish.member("left").integer(), -7);
+  EXPECT_TRUE(dish.member("hot").boolean());
   std::vector<std::uint32_t> parts;
   for (const JsonField& part : dish.member("parts").elements()) {
     parts.push_back(part.index());
@@ -85,6 +86,11 @@ TEST(JsonField, NamesThePlaceOfAnElement) {
   const auto second = [](const JsonField& dish) { static_cast<void>(dish.elements().at(1).text()); };
   EXPECT_THAT(refusal(R"(["a", null])", second), ContainsRegex("^m.json: dish.1.: .*string.*null"));
   EXPECT_THAT(refusal("7", second), ContainsRegex("^m.json: dish: .*array.*7"));
+}
+
+TEST(JsonField, TakesNoNumberForABoolean) {
+  const auto boolean = [](const JsonField& dish) { static_cast<void>(dish.boolean()); };
+  EXPECT_THAT(refusal("1", boolean), ContainsRegex("^m.json: dish: .*true or false.* 1"));
 }
 
 TEST(JsonField, RefusesNumbersOutOfRange) {

@@ -11,9 +11,9 @@ namespace {
 
 constexpr std::int64_t kMostLinks = std::int64_t{1} << 31;
 
-std::int64_t links_of_member(const Dimension& dimension) {
-  const std::int64_t peers = dimension.wiring == Wiring::full_mesh ? dimension.size : 2;
-  return peers * dimension.links;
+// Those of a member that messages see: the links that a rank has for itself are one.
+int links_seen(const Dimension& dimension, int ranks_of_member) {
+  return dimension.beside || ranks_of_member == 1 ? ranks_of_member : dimension.links;
 }
 
 }  // namespace
@@ -24,9 +24,12 @@ Topology::Topology(const Cluster& cluster) : ranks_(cluster.ranks()) {
   int ranks_per_member = 1;
   for (const Dimension& dimension : cluster.dimensions) {
     const auto& [alpha, beta] = dimension.link;
-    const double capacity = beta > 0 ? 1 / beta : std::numeric_limits<double>::infinity();
+    const int links = links_seen(dimension, ranks_per_member);
+    const double capacity =
+        beta > 0 ? dimension.links / (beta * links) : std::numeric_limits<double>::infinity();
     const int groups = ranks_ / ranks_per_member / dimension.size;
-    const std::int64_t first_core = first + links_of_member(dimension) * groups * dimension.size;
+    const std::int64_t peers = dimension.wiring == Wiring::full_mesh ? dimension.size : 2;
+    const std::int64_t first_core = first + peers * links * groups * dimension.size;
     const bool blocks = dimension.oversubscription > 1;
     if (first_core + groups > kMostLinks)
       throw ConfigError(
@@ -37,11 +40,11 @@ Topology::Topology(const Cluster& cluster) : ranks_(cluster.ranks()) {
           {.wiring = dimension.wiring,
            .size = dimension.size,
            .ranks_per_member = ranks_per_member,
-           .links = dimension.links,
+           .links = links,
+           .beside = dimension.beside,
            .alpha_seconds = alpha,
            .capacity = capacity,
-           .core_capacity =
-               blocks ? capacity * dimension.size * dimension.links / dimension.oversubscription : 0,
+           .core_capacity = blocks ? capacity * dimension.size * links / dimension.oversubscription : 0,
            .first = static_cast<LinkId>(first),
            .first_core = static_cast<LinkId>(first_core)});
       first = first_core + (blocks ? groups : 0);
@@ -79,20 +82,35 @@ void Topology::route(int from, int to, Route& into) const {
   const std::size_t outermost = outermost_crossed(from, to);
   into.latency_seconds = levels_[outermost].alpha_seconds;
   int at = from;
-  for (std::size_t i = 0; i <= outermost; ++i) {
+  for (std::size_t begin = 0, end = 0; begin <= outermost; begin = end) {
+    for (end = begin + 1; end < levels_.size() && !levels_[end].beside;) ++end;
+    const int inside = levels_[begin].ranks_per_member;
+    const int all = levels_[end - 1].ranks_per_member * levels_[end - 1].size;
+    const int next = at + (to % all / inside - at % all / inside) * inside;
+    if (next != at) route_within(begin, end, at, next, into.links);
+    at = next;
+  }
+}
+
+void Topology::route_within(std::size_t begin, std::size_t end, int from, int to,
+                            std::vector<LinkId>& links_used) const {
+  std::size_t outermost = end - 1;
+  while (levels_[outermost].member(from) == levels_[outermost].member(to)) --outermost;
+  int at = from;
+  for (std::size_t i = begin; i <= outermost; ++i) {
     const Level& level = levels_[i];
     if (level.wiring == Wiring::switched) {
-      level.up(at, into.links);
-      level.core(at, into.links);
+      level.up(at, links_used);
+      level.core(at, links_used);
     } else {
-      at = level.walk(at, to, into.links);
+      at = level.walk(at, to, links_used);
     }
   }
-  for (std::size_t i = outermost + 1; i-- > 0;) {
+  for (std::size_t i = outermost + 1; i-- > begin;) {
     const Level& level = levels_[i];
     if (level.wiring != Wiring::switched) continue;
-    if (i < outermost) level.core(to, into.links);
-    level.down(to, into.links);
+    if (i < outermost) level.core(to, links_used);
+    level.down(to, links_used);
   }
 }
 

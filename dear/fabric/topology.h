@@ -26,10 +26,14 @@ struct Route {
 // - ring: links to the next and to the previous member; the shorter way, to the next if both are as long.
 // - full mesh: a link to each other member, or as many as `links` says.
 //
-// Of a member's k links a rank uses the one with its number within the member, modulo k. A message goes as
-// far out as it must. Below that it takes the links up and down of switched dimensions, as in a tree; in
-// others it goes first to the member that has the number of its destination, as in a torus. Its latency is
-// the alpha of the outermost dimension that it crosses. A dimension of one member has no network.
+// Of a member's k links a rank uses the one with its number within the member, modulo k; those that it has
+// for itself it uses all at once. A message goes as far out as it must. Below that it takes the links up and
+// down of switched dimensions, as in a tree; in others it goes first to the member that has the number of its
+// destination, as in a torus. A dimension beside others begins a network of its own with those above it: a
+// message goes through one such network after the other, the innermost first, in each to the rank that has
+// the numbers of its destination there (as NCCL's PXN does over NVLink), and takes no links of one in which
+// they differ in nothing. Its latency is the alpha of the outermost dimension that it crosses. A dimension of
+// one member has no network.
 class Topology {
  public:
   // ConfigError as validate(cluster), and for more than 2^31 links.
@@ -50,8 +54,9 @@ class Topology {
     int size = 1;
     int ranks_per_member = 1;
     int links = 1;
+    bool beside = false;
     double alpha_seconds = 0;
-    double capacity = 0;       // of a link
+    double capacity = 0;       // of a link, or of all that a rank has for itself
     double core_capacity = 0;  // of an oversubscribed switch, else 0
     LinkId first = 0;          // links of members, then cores
     LinkId first_core = 0;
@@ -71,6 +76,9 @@ class Topology {
     int walk(int rank, int to, std::vector<LinkId>& links_used) const;
   };
   [[nodiscard]] std::size_t outermost_crossed(int from, int to) const;
+  // Through levels [begin, end) alone; the ranks differ in nothing else.
+  void route_within(std::size_t begin, std::size_t end, int from, int to,
+                    std::vector<LinkId>& links_used) const;
 
   int ranks_ = 1;
   LinkId links_ = 0;

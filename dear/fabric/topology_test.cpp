@@ -84,6 +84,50 @@ TEST(Topology, ATorusIsCrossedDimensionByDimension) {
   EXPECT_THAT(torus.route(0, 4).links, ElementsAre(0, 18 + 2 * 1));
 }
 
+// Two nodes of two ranks, with a card for each rank: links 0 to 7 are those inside, 8 to 15 those of cards.
+TEST(Topology, NetworksBesideEachOtherAreCrossedOneAfterTheOther) {
+  Dimension rails = dimension(2, Wiring::switched, 10, 0.5);
+  rails.links = 2;
+  rails.beside = true;
+  const Topology beside({.name = "rails", .dimensions = {dimension(2, Wiring::switched, 80, 0.1), rails}});
+  EXPECT_THAT(beside.route(0, 1).links, ElementsAre(0, 3));
+  EXPECT_THAT(beside.route(1, 3).links, ElementsAre(10, 15));
+  EXPECT_THAT(beside.route(1, 2).links, ElementsAre(2, 1, 8, 13));  // by rank 0, that has the rail of rank 2
+  EXPECT_EQ(beside.latency_seconds(1, 2), 0.5);
+}
+
+// The same as pods on a spine: it lies above the rails, so what crosses it takes the cards as well.
+TEST(Topology, ATreeMayLieBesideAnotherNetwork) {
+  Dimension rails = dimension(2, Wiring::switched, 10);
+  rails.links = 2;
+  rails.beside = true;
+  rails.oversubscription = 2;
+  Dimension spine = dimension(2, Wiring::switched, 5);
+  spine.links = 4;
+  const Topology tree({.name = "pods", .dimensions = {dimension(2, Wiring::switched, 80), rails, spine}});
+  const LinkId cards = 2 * 8, cores = cards + 2 * 8, spines = cores + 2;
+  EXPECT_THAT(tree.route(1, 3).links, ElementsAre(cards + 2, cores, cards + 7));
+  EXPECT_THAT(tree.route(1, 5).links,
+              ElementsAre(cards + 2, cores, spines + 2, spines + 11, cores + 1, cards + 11));
+  EXPECT_THAT(tree.route(1, 7).links,
+              ElementsAre(cards + 2, cores, spines + 2, spines + 15, cores + 1, cards + 15));
+  EXPECT_THAT(tree.route(0, 5).links,
+              ElementsAre(0, 3, cards + 2, cores, spines + 2, spines + 11, cores + 1, cards + 11));
+}
+
+TEST(Topology, ARankUsesAllLinksThatItHasForItself) {
+  Dimension inside = dimension(2, Wiring::switched, 80);
+  inside.links = 3;
+  Dimension rails = dimension(2, Wiring::ring, 10);
+  rails.links = 4;
+  rails.beside = true;
+  const Topology wide({.name = "wide", .dimensions = {inside, rails}});
+  EXPECT_EQ(wide.capacities().size(), 16);
+  EXPECT_EQ(wide.capacities().front(), 240);
+  EXPECT_EQ(wide.capacities().back(), 20);
+  EXPECT_THAT(wide.route(1, 3).links, ElementsAre(8 + 2));
+}
+
 // What is sent on from a switch passes it, too.
 TEST(Topology, WhatLeavesAGroupPassesItsSwitch) {
   Dimension leaf = dimension(2, Wiring::switched, 10);
@@ -97,10 +141,13 @@ TEST(Topology, RoutesAreSoundOnAnyCluster) {
   const auto pick = [&](int least, int most) { return std::uniform_int_distribution(least, most)(random); };
   for (int trial = 0; trial < 200; ++trial) {
     Cluster cluster{.name = "random"};
+    int inside = 1;
     for (int i = pick(1, 3); i > 0; --i) {
       Dimension& added = cluster.dimensions.emplace_back(
           dimension(pick(1, 5), static_cast<Wiring>(pick(0, 2)), pick(1, 9), pick(0, 9)));
-      added.links = pick(1, 3);
+      added.beside = pick(0, 2) == 0;
+      added.links = pick(1, 3) * (added.beside ? inside : 1);
+      inside *= added.size;
       if (added.wiring == Wiring::switched) added.oversubscription = pick(1, 2);
     }
     const Topology topology(cluster);
