@@ -1,6 +1,8 @@
 #include "dear/cluster/presets.h"
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -72,6 +74,35 @@ Cluster sites(std::string name, double gbits) {
                          {.name = "wide-area", .size = 4, .link = link_of(30e-3, gbits * kGbit)}}};
 }
 
+struct ThemisDimension {
+  Wiring wiring = Wiring::switched;
+  int size = 1;
+  double gbits = 0;  // that a rank can send at once
+};
+
+// A network on which Themis was evaluated (Rashidi et al. 2022, doi:10.1145/3470496.3527382). Its sizes and
+// bandwidths are as remembered, not as read; 20 ns a message in every dimension are an assumption: little
+// enough for bandwidth to decide, as in the paper, where chunks of megabytes travel.
+Cluster themis(std::string name, const std::vector<ThemisDimension>& dimensions) {
+  Cluster cluster{.name = std::move(name), .dimensions = {}};
+  int ranks = 1;
+  for (const auto& [wiring, size, gbits] : dimensions) {
+    const double peers = wiring == Wiring::full_mesh ? size - 1 : 1;
+    cluster.dimensions.push_back({.name = fmt::format("dim{}", cluster.dimensions.size() + 1),
+                                  .size = size,
+                                  .wiring = wiring,
+                                  .link = link_of(20e-9, gbits * kGbit / peers),
+                                  .links = ranks,
+                                  .beside = true});
+    ranks *= size;
+  }
+  return cluster;
+}
+
+constexpr Wiring kSwitched = Wiring::switched;
+constexpr Wiring kRing = Wiring::ring;
+constexpr Wiring kFullMesh = Wiring::full_mesh;
+
 Cluster find_whole(std::string_view text, std::optional<int> ranks) {
   std::vector<std::string_view> names;
   for (const ClusterPreset& preset : clusters()) {
@@ -119,7 +150,29 @@ const std::vector<ClusterPreset>& clusters() {
       {.summary = "4 sites of 8 ranks on 10 Gb/s Ethernet, 30 ms and 1 Gb/s between sites: made up",
        .cluster = sites("geo-1gbit-32", 1)},
       {.summary = "4 sites of 8 ranks on 10 Gb/s Ethernet, 30 ms and 10 Gb/s between sites: made up",
-       .cluster = sites("geo-10gbit-32", 10)}};
+       .cluster = sites("geo-10gbit-32", 10)},
+      {.summary = "2D-SW_SW of arXiv 2110.04478: switches of 16 and 64, 1200 and 800 Gb/s for each rank",
+       .cluster = themis("themis-2d-sw-sw-1024", {{kSwitched, 16, 1200}, {kSwitched, 64, 800}})},
+      {.summary = "3D-SW_SW_SW_homo of arXiv 2110.04478: switches of 16, 8 and 8, 800 Gb/s each",
+       .cluster = themis("themis-3d-sw-sw-sw-homo-1024",
+                         {{kSwitched, 16, 800}, {kSwitched, 8, 800}, {kSwitched, 8, 800}})},
+      {.summary = "3D-SW_SW_SW_hetero of arXiv 2110.04478: the same, 1600, 800 and 400 Gb/s",
+       .cluster = themis("themis-3d-sw-sw-sw-hetero-1024",
+                         {{kSwitched, 16, 1600}, {kSwitched, 8, 800}, {kSwitched, 8, 400}})},
+      {.summary =
+           "3D-FC_Ring_SW of arXiv 2110.04478: full meshes of 8, rings of 16, switches of 8; 1400, 800 "
+           "and 400 Gb/s",
+       .cluster = themis("themis-3d-fc-ring-sw-1024",
+                         {{kFullMesh, 8, 1400}, {kRing, 16, 800}, {kSwitched, 8, 400}})},
+      {.summary = "4D-Ring_SW_SW_SW of arXiv 2110.04478: rings of 4, switches of 4, 8 and 8; 2000, 1600, 800 "
+                  "and 400 Gb/s",
+       .cluster = themis("themis-4d-ring-sw-sw-sw-1024",
+                         {{kRing, 4, 2000}, {kSwitched, 4, 1600}, {kSwitched, 8, 800}, {kSwitched, 8, 400}})},
+      {.summary =
+           "4D-Ring_FC_Ring_SW of arXiv 2110.04478: rings of 4, full meshes of 8, rings of 4, switches "
+           "of 8; 3000, 1400, 1200 and 800 Gb/s",
+       .cluster = themis("themis-4d-ring-fc-ring-sw-1024",
+                         {{kRing, 4, 3000}, {kFullMesh, 8, 1400}, {kRing, 4, 1200}, {kSwitched, 8, 800}})}};
   return kClusters;
 }
 

@@ -1,9 +1,12 @@
 #include "dear/cluster/presets.h"
 
+#include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <limits>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,6 +18,7 @@ namespace dear::presets_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
@@ -45,18 +49,33 @@ TEST(ClusterPresets, OfThePaperHaveOneCardForFourRanks) {
 TEST(ClusterPresets, GetSlowerOutwards) {
   for (const ClusterPreset& preset : clusters()) {
     double alpha = 0;
-    double beta_of_a_rank = 0;  // all ranks at once
-    int inside = 1;
-    for (const Dimension& dimension : preset.cluster.dimensions) {
-      const double beta =
-          dimension.link.beta_seconds_per_byte * inside / dimension.links * dimension.oversubscription;
-      EXPECT_GT(dimension.link.alpha_seconds, alpha) << preset.cluster.name;
-      EXPECT_GT(beta, beta_of_a_rank) << preset.cluster.name;
+    double bytes_per_second = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < std::ssize(preset.cluster.dimensions); ++i) {
+      const Dimension& dimension = preset.cluster.dimensions[static_cast<std::size_t>(i)];
+      EXPECT_GE(dimension.link.alpha_seconds, alpha) << preset.cluster.name;
+      EXPECT_LE(bytes_per_second_of_rank(preset.cluster, i), bytes_per_second) << preset.cluster.name;
       alpha = dimension.link.alpha_seconds;
-      beta_of_a_rank = beta;
-      inside *= dimension.size;
+      bytes_per_second = bytes_per_second_of_rank(preset.cluster, i);
     }
   }
+}
+
+TEST(ClusterPresets, OfThemisLieBesideEachOther) {
+  const auto gbits = [](const std::string& name) {
+    const Cluster cluster = find_cluster(name);
+    std::vector<double> found;
+    for (int i = 0; i < std::ssize(cluster.dimensions); ++i) {
+      EXPECT_EQ(lanes_of(cluster)[static_cast<std::size_t>(i)], i) << name;
+      found.push_back(std::round(bytes_per_second_of_rank(cluster, i) * 8 / 1e9));
+    }
+    return found;
+  };
+  EXPECT_THAT(gbits("themis-2d-sw-sw-1024"), ElementsAre(1200, 800));
+  EXPECT_THAT(gbits("themis-3d-sw-sw-sw-homo-1024"), ElementsAre(800, 800, 800));
+  EXPECT_THAT(gbits("themis-3d-sw-sw-sw-hetero-1024"), ElementsAre(1600, 800, 400));
+  EXPECT_THAT(gbits("themis-3d-fc-ring-sw-1024"), ElementsAre(1400, 800, 400));
+  EXPECT_THAT(gbits("themis-4d-ring-sw-sw-sw-1024"), ElementsAre(2000, 1600, 800, 400));
+  EXPECT_THAT(gbits("themis-4d-ring-fc-ring-sw-1024"), ElementsAre(3000, 1400, 1200, 800));
 }
 
 TEST(FindCluster, TakesAPartOfAPreset) {
