@@ -8,11 +8,10 @@
 
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
+#include "dear/base/ids.h"
 
 namespace dear::algorithm {
 namespace {
-
-std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
 void validate_shape(const ChunkPlan& plan) {
   validate(plan.grid);
@@ -30,12 +29,12 @@ void validate_shape(const ChunkPlan& plan) {
                     plan.grid.dimensions(), plan.algorithms.size(), plan.lanes.size()));
   }
   for (int dimension = 0; dimension < plan.grid.dimensions(); ++dimension) {
-    const int lane = plan.lanes[index(dimension)];
-    if (lane < 0 || index(lane) >= plan.service.size()) {
+    const int lane = plan.lanes[index_of(dimension)];
+    if (lane < 0 || index_of(lane) >= plan.service.size()) {
       throw ConfigError(fmt::format("dimension {} of a chunk plan is on lane {} of {}", dimension, lane,
                                     plan.service.size()));
     }
-    line_program(plan.algorithms[index(dimension)], Collective::all_gather, 1);
+    line_program(plan.algorithms[index_of(dimension)], Collective::all_gather, 1);
   }
   if (plan.chunk_bytes.empty() || plan.chunk_bytes.size() != plan.orders.size()) {
     throw ConfigError(
@@ -43,12 +42,12 @@ void validate_shape(const ChunkPlan& plan) {
                     plan.chunk_bytes.size(), plan.orders.size()));
   }
   for (int chunk = 0; chunk < plan.chunks(); ++chunk) {
-    if (plan.chunk_bytes[index(chunk)] < 0) {
+    if (plan.chunk_bytes[index_of(chunk)] < 0) {
       throw ConfigError(
-          fmt::format("chunk {} of a plan has {} bytes", chunk, plan.chunk_bytes[index(chunk)]));
+          fmt::format("chunk {} of a plan has {} bytes", chunk, plan.chunk_bytes[index_of(chunk)]));
     }
     try {
-      validate_order(plan.grid, plan.orders[index(chunk)]);
+      validate_order(plan.grid, plan.orders[index_of(chunk)]);
     } catch (const ConfigError& error) {
       throw ScheduleError(fmt::format("chunk {}: {}", chunk, error.what()));
     }
@@ -71,46 +70,48 @@ Collective ChunkPlan::collective_of(ChunkPhase phase) const {
   return phase.step < steps() / 2 ? Collective::reduce_scatter : Collective::all_gather;
 }
 
-int ChunkPlan::dimension_of(ChunkPhase phase) const {
-  const std::vector<int>& order = orders[index(phase.chunk)];
-  return order[before(phase).size()];
+std::size_t ChunkPlan::place_of(ChunkPhase phase) const {
+  const bool gathers = collective_of(phase) == Collective::all_gather;
+  return index_of(gathers ? steps() - 1 - phase.step : phase.step);
 }
 
+int ChunkPlan::dimension_of(ChunkPhase phase) const { return orders[index_of(phase.chunk)][place_of(phase)]; }
+
 std::vector<int> ChunkPlan::before(ChunkPhase phase) const {
-  const std::vector<int>& order = orders[index(phase.chunk)];
-  const bool gathers = collective_of(phase) == Collective::all_gather;
-  const int place = gathers ? steps() - 1 - phase.step : phase.step;
-  return {order.begin(), order.begin() + place};
+  const std::vector<int>& order = orders[index_of(phase.chunk)];
+  return {order.begin(), order.begin() + static_cast<std::ptrdiff_t>(place_of(phase))};
 }
 
 double ChunkPlan::bytes_of(ChunkPhase phase) const {
-  auto bytes = static_cast<double>(chunk_bytes[index(phase.chunk)]);
-  for (const int dimension : before(phase)) bytes /= grid.sizes[index(dimension)];
+  auto bytes = static_cast<double>(chunk_bytes[index_of(phase.chunk)]);
+  for (std::size_t place = 0; place < place_of(phase); ++place) {
+    bytes /= grid.sizes[index_of(orders[index_of(phase.chunk)][place])];
+  }
   return bytes;
 }
 
 void validate(const ChunkPlan& plan) {
   validate_shape(plan);
   const int steps = plan.steps();
-  std::vector<int> served(index(plan.chunks()) * index(steps), 0);
-  for (int lane = 0; index(lane) < plan.service.size(); ++lane) {
-    for (const ChunkPhase& phase : plan.service[index(lane)]) {
+  std::vector<int> served(index_of(plan.chunks()) * index_of(steps), 0);
+  for (int lane = 0; index_of(lane) < plan.service.size(); ++lane) {
+    for (const ChunkPhase& phase : plan.service[index_of(lane)]) {
       if (phase.chunk < 0 || phase.chunk >= plan.chunks() || phase.step < 0 || phase.step >= steps) {
         throw ScheduleError(fmt::format("lane {} serves step {} of chunk {}; there are {} steps of {} chunks",
                                         lane, phase.step, phase.chunk, steps, plan.chunks()));
       }
-      if (plan.lanes[index(plan.dimension_of(phase))] != lane) {
+      if (plan.lanes[index_of(plan.dimension_of(phase))] != lane) {
         throw ScheduleError(fmt::format(
             "lane {} serves step {} of chunk {}, which is for dimension {} on lane {}", lane, phase.step,
-            phase.chunk, plan.dimension_of(phase), plan.lanes[index(plan.dimension_of(phase))]));
+            phase.chunk, plan.dimension_of(phase), plan.lanes[index_of(plan.dimension_of(phase))]));
       }
-      ++served[index(phase.chunk) * index(steps) + index(phase.step)];
+      ++served[index_of(phase.chunk) * index_of(steps) + index_of(phase.step)];
     }
   }
   for (std::size_t i = 0; i < served.size(); ++i) {
     if (served[i] != 1) {
-      throw ScheduleError(fmt::format("step {} of chunk {} is served {} times, not once", i % index(steps),
-                                      i / index(steps), served[i]));
+      throw ScheduleError(fmt::format("step {} of chunk {} is served {} times, not once", i % index_of(steps),
+                                      i / index_of(steps), served[i]));
     }
   }
   in_order(plan);
@@ -139,7 +140,7 @@ std::uint64_t digest(const ChunkPlan& plan) {
 }
 
 std::vector<ChunkPhase> in_order(const ChunkPlan& plan) {
-  std::vector<int> done(index(plan.chunks()), 0);  // steps, by chunk
+  std::vector<int> done(index_of(plan.chunks()), 0);  // steps, by chunk
   std::vector<std::size_t> next(plan.service.size(), 0);
   std::size_t all = 0;
   for (const auto& lane : plan.service) all += lane.size();
@@ -147,12 +148,12 @@ std::vector<ChunkPhase> in_order(const ChunkPlan& plan) {
   while (order.size() < all) {
     int chosen = -1;
     double share = 2;
-    for (int lane = 0; index(lane) < plan.service.size(); ++lane) {
-      const std::vector<ChunkPhase>& phases = plan.service[index(lane)];
-      if (next[index(lane)] == phases.size()) continue;
-      const ChunkPhase& phase = phases[next[index(lane)]];
-      const double served = static_cast<double>(next[index(lane)]) / static_cast<double>(phases.size());
-      if (done[index(phase.chunk)] == phase.step && served < share) {
+    for (int lane = 0; index_of(lane) < plan.service.size(); ++lane) {
+      const std::vector<ChunkPhase>& phases = plan.service[index_of(lane)];
+      if (next[index_of(lane)] == phases.size()) continue;
+      const ChunkPhase& phase = phases[next[index_of(lane)]];
+      const double served = static_cast<double>(next[index_of(lane)]) / static_cast<double>(phases.size());
+      if (done[index_of(phase.chunk)] == phase.step && served < share) {
         chosen = lane;
         share = served;
       }
@@ -163,8 +164,8 @@ std::vector<ChunkPhase> in_order(const ChunkPlan& plan) {
                       "serve a phase before the one that its chunk needs first",
                       all - order.size(), plan.service.size(), plan.service.size()));
     }
-    const ChunkPhase phase = plan.service[index(chosen)][next[index(chosen)]++];
-    ++done[index(phase.chunk)];
+    const ChunkPhase phase = plan.service[index_of(chosen)][next[index_of(chosen)]++];
+    ++done[index_of(phase.chunk)];
     order.push_back(phase);
   }
   return order;
@@ -183,7 +184,7 @@ Program program_of(const ChunkPlan& plan) {
                     {.dimension = dimension,
                      .before = plan.before(phase),
                      .collective = plan.collective_of(phase),
-                     .algorithm = plan.algorithms[index(dimension)]},
+                     .algorithm = plan.algorithms[index_of(dimension)]},
                     chunks, phase.chunk, static_cast<int>(program.rounds.size()), program);
   }
   return program;

@@ -46,6 +46,10 @@ struct ChunkPlan {
   // The dimensions that a reduce-scatter of this chunk goes through before this phase's.
   [[nodiscard]] std::vector<int> before(ChunkPhase phase) const;
   friend bool operator==(const ChunkPlan&, const ChunkPlan&) = default;
+
+ private:
+  // In the order of the chunk.
+  [[nodiscard]] std::size_t place_of(ChunkPhase phase) const;
 };
 
 // ScheduleError naming the chunk, dimension or lane: an order that is not a permutation, a phase that no lane

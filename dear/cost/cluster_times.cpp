@@ -10,6 +10,8 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
+#include "dear/cost/chunk_planner.h"
+#include "dear/cost/chunk_seconds.h"
 
 namespace dear::cost {
 namespace {
@@ -101,7 +103,7 @@ Choice parse(std::string_view algorithm, std::size_t dimensions) {
   constexpr std::string_view kPrefix = "hierarchical:";
   const std::vector<std::string_view> any(dimensions, kAny);
   if (algorithm == "auto") return {.flat_ring = dimensions > 1, .double_tree = true, .stages = any};
-  if (algorithm == "hierarchical") return {.stages = any};
+  if (algorithm == "hierarchical" || is_chunk_planner(algorithm)) return {.stages = any};
   if (algorithm == "double-tree") return {.double_tree = true};
   if (algorithm == "pipelined-ring") return {.pipelined_ring = true};
   if (algorithm == "nccl") return {.pipelined_ring = true, .double_tree = true};
@@ -238,11 +240,13 @@ std::vector<Dimension> dimensions_that_count(const Cluster& cluster) {
     }
     stages += fmt::format("{}{}: {}", stages.empty() ? "" : "; ", dimension.name, fmt::join(names, ", "));
   }
+  std::vector<std::string_view> chunked;
+  for (const ChunkPlanner& planner : chunk_planners()) chunked.push_back(planner.name);
   throw ConfigError(
       fmt::format("cluster '{}' has no algorithm '{}': use auto, ring, pipelined-ring, nccl, hierarchical, "
-                  "double-tree where no "
-                  "dimension is a ring, or one for each dimension as in hierarchical:ring,bruck ({})",
-                  cluster.name, algorithm, stages));
+                  "double-tree where no dimension is a ring, themis or another that goes in chunks ({}), or "
+                  "one for each dimension as in hierarchical:ring,bruck ({})",
+                  cluster.name, algorithm, fmt::join(chunked, ", "), stages));
 }
 
 }  // namespace
@@ -266,6 +270,9 @@ ClusterTimes::ClusterTimes(const Cluster& cluster, const ClusterTimesOptions& op
   broadcast_ = joined(std::move(broadcast_), trees);
   if (halves_.empty()) halves_ = trees;
   if (halves_.empty()) refuse(cluster, dimensions, options.algorithm);
+  if (is_chunk_planner(options.algorithm)) {
+    chunks_ = std::make_shared<const ChunkSeconds>(chunk_network(cluster), options.algorithm);
+  }
   if (ranks > 1) {
     for (AlgorithmTimes* times : {&halves_, &all_reduce_, &broadcast_})
       launch(*times, cluster.software.launch_seconds);
@@ -287,11 +294,21 @@ const ClusterTimes::AlgorithmTime& ClusterTimes::fastest(Collective collective, 
       });
 }
 
+bool ClusterTimes::goes_in_chunks(Collective collective, std::int64_t bytes) const {
+  return chunks_ && bytes >= 0 &&
+         (collective == Collective::reduce_scatter || collective == Collective::all_gather ||
+          collective == Collective::all_reduce);
+}
+
 double ClusterTimes::seconds(Collective collective, std::int64_t bytes) const {
+  if (goes_in_chunks(collective, bytes)) return chunks_->seconds(collective, bytes);
   return fastest(collective, bytes).seconds(static_cast<double>(bytes));
 }
 
 ChosenTime ClusterTimes::choose(Collective collective, std::int64_t bytes) const {
+  if (goes_in_chunks(collective, bytes)) {
+    return {.seconds = chunks_->seconds(collective, bytes), .algorithm = chunks_->algorithm()};
+  }
   const AlgorithmTime& time = fastest(collective, bytes);
   return {.seconds = time.seconds(static_cast<double>(bytes)), .algorithm = time.algorithm};
 }
@@ -322,7 +339,10 @@ CollectiveTimes times_of(const Cluster& cluster, const ClusterTimesOptions& opti
 ClusterTimesOptions for_part(const ClusterTimesOptions& options, std::size_t dimensions, std::size_t begin,
                              std::size_t end) {
   const std::vector<std::string_view> stages = parse(options.algorithm, dimensions).stages;
-  if (stages.empty() || options.algorithm == "auto" || options.algorithm == "hierarchical") return options;
+  if (stages.empty() || options.algorithm == "auto" || options.algorithm == "hierarchical" ||
+      is_chunk_planner(options.algorithm)) {
+    return options;
+  }
   const auto at = [&](std::size_t i) { return stages.begin() + static_cast<std::ptrdiff_t>(i); };
   return {.algorithm = fmt::format("hierarchical:{}", fmt::join(at(begin), at(end), ","))};
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -34,15 +35,21 @@
 // a scatter and an all-gather. Chains and trees are pipelined: as in ring.h, only their first segment pays
 // for start-ups. All else takes, on a flat network, what program_time.h plays message by message.
 //
+// In chunks, over all dimensions at once, go "baseline", "round-robin", "themis-fifo", "themis-scf",
+// "balanced", and "themis", the best of these: see chunk_planner.h. Their broadcasts are hierarchical.
+//
 // Collectives follow each other closely: the start-up of each is that of its messages, or what the software
 // needs to launch the next one (Software::launch_seconds), whichever is longer.
 namespace dear::cost {
 
+class ChunkSeconds;
+
 struct ClusterTimesOptions {
   // "auto": the fastest for the size of all but pipelined-ring; "hierarchical": the fastest of those; "ring",
   // "pipelined-ring" or "double-tree": flat; "nccl": pipelined-ring or double-tree, what NCCL chooses from;
-  // or one for each dimension, innermost first, as in "hierarchical:direct,ring", where "*" is any. The name
-  // of a single one stands for itself in every dimension. Dimensions of one member do not count.
+  // one that goes in chunks; or one for each dimension, innermost first, as in "hierarchical:direct,ring",
+  // where "*" is any. The name of a single one stands for itself in every dimension. Dimensions of one member
+  // do not count.
   std::string algorithm = "auto";
 };
 
@@ -63,18 +70,21 @@ class ClusterTimes {
   // ConfigError for a cluster that is none (validate), and for an algorithm that it cannot have.
   explicit ClusterTimes(const Cluster& cluster, const ClusterTimesOptions& options = {});
 
-  // Of all but an all-to-all and a barrier. Takes some nanoseconds; any thread. ConfigError for negative
-  // bytes.
+  // Of all but an all-to-all and a barrier. Takes some nanoseconds; any thread. In chunks, the first call for
+  // a size makes plans, some hundred microseconds, for sizes four to an octave; between these, times are
+  // linear. ConfigError for negative bytes.
   [[nodiscard]] double seconds(Collective collective, std::int64_t bytes) const;
   [[nodiscard]] ChosenTime choose(Collective collective, std::int64_t bytes) const;
 
  private:
   [[nodiscard]] const AlgorithmTime& fastest(Collective collective, std::int64_t bytes) const;
+  [[nodiscard]] bool goes_in_chunks(Collective collective, std::int64_t bytes) const;
 
   // The lower start-up first, then the fewer seconds a byte; none is worse than another in both.
   std::vector<AlgorithmTime> halves_;  // reduce-scatter, all-gather
   std::vector<AlgorithmTime> all_reduce_;
-  std::vector<AlgorithmTime> broadcast_;  // and reduce
+  std::vector<AlgorithmTime> broadcast_;        // and reduce
+  std::shared_ptr<const ChunkSeconds> chunks_;  // null where nothing goes in chunks
 };
 
 // A node is a group of the innermost dimension, if there are others: on a cluster of one dimension ranks have

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dear/algorithm/chunk_plan.h"
+#include "dear/cost/chunk_times.h"
+
+namespace dear::cost {
+
+// Which of the phases that are ready a lane serves next.
+enum class Service : std::uint8_t {
+  first_ready,    // the one that became ready first; of several the lower chunk
+  smallest_first  // the one of the fewest bytes; of several as in first_ready
+};
+
+// Serves the chunks of a plan that has orders, and writes down in which order each lane did: a lane that is
+// free takes the next phase at once. Returns when the last one ends, in seconds.
+double serve(const ChunkNetwork& network, Service service, algorithm::ChunkPlan& plan);
+
+// Sizes of `chunks` chunks that differ by a byte at most; their sum is `bytes`.
+std::vector<std::int64_t> even_chunks(std::int64_t bytes, int chunks);
+
+}  // namespace dear::cost
