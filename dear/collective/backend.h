@@ -36,6 +36,9 @@ class Backend {
   // all ranks cannot be had.
   virtual Buffer allocate(std::int64_t bytes, Deadline deadline) = 0;
 
+  // Whether collectives also take buffers that another backend allocated, in any memory.
+  [[nodiscard]] virtual bool takes_any_buffer() const { return false; }
+
   // Whether the ranks can share one memory; then every collective ends on no rank before all have come to it.
   [[nodiscard]] virtual bool shares_memory() const { return false; }
   // As allocate(), but the same memory on every rank: [Note: shared buffers]. By default it refuses.

@@ -18,4 +18,10 @@ namespace dear::collective {
 void reduce(DType dtype, Reduction reduction, std::span<const std::byte* const> sources, std::byte* out,
             std::int64_t count);
 
+// Whether an average of such elements is truncated, and its sum may wrap: then parts of it cannot be added up
+// apart.
+constexpr bool is_integer(DType dtype) {
+  return dtype == DType::i32 || dtype == DType::i64 || dtype == DType::u8;
+}
+
 }  // namespace dear::collective

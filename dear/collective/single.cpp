@@ -16,6 +16,7 @@ class Single final : public Backend {
   [[nodiscard]] int size() const override { return 1; }
   [[nodiscard]] std::string description() const override { return "single, 1 rank"; }
 
+  [[nodiscard]] bool takes_any_buffer() const override { return true; }
   Buffer allocate(std::int64_t bytes, Deadline /*deadline*/) override {
     throw_if_aborted();
     return allocate_private(bytes);

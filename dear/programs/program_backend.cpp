@@ -29,8 +29,6 @@ std::byte* memory_of(const View& view) {
   return view.count > 0 ? view.buffer.data() + view.offset_bytes : nullptr;
 }
 
-bool is_integer(DType dtype) { return dtype == DType::i32 || dtype == DType::i64 || dtype == DType::u8; }
-
 class Programs final : public Backend {
  public:
   Programs(std::shared_ptr<transport::SharedChannels> shared, std::vector<int> members, transport::Tag tag,
@@ -55,6 +53,7 @@ class Programs final : public Backend {
                        size_ == 1 ? "rank" : "ranks");
   }
 
+  [[nodiscard]] bool takes_any_buffer() const override { return true; }
   Buffer allocate(std::int64_t bytes, Deadline deadline) override {
     Buffer buffer;
     guarded([&] {
@@ -161,7 +160,7 @@ Prepared& Programs::prepared_for(const Request& request) {
   // An average of integers depends on the order of ranks, because it is rounded. With two ranks every order
   // gives the same sum.
   const bool exact = options_.reproducible || size_ <= 2 ||
-                     (request.reduction == Reduction::average && is_integer(request.view.dtype));
+                     (request.reduction == Reduction::average && collective::is_integer(request.view.dtype));
   const Recipe recipe{.collective = request.collective,
                       .count = request.view.count,
                       .dtype = request.view.dtype,

@@ -51,6 +51,7 @@ class Shaped final : public Backend {
   }
   [[nodiscard]] std::string modelled_network() const override { return describe_network(network_); }
 
+  [[nodiscard]] bool takes_any_buffer() const override { return inner_->takes_any_buffer(); }
   Buffer allocate(std::int64_t bytes, Deadline deadline) override {
     return inner_->allocate(bytes, deadline);
   }

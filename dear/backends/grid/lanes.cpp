@@ -1,0 +1,138 @@
+#include "dear/backends/grid/lanes.h"
+
+#include <algorithm>
+#include <pthread.h>
+#include <utility>
+
+#include "dear/base/prompt_thread.h"
+#include "dear/base/start_thread.h"
+
+namespace dear::backends {
+namespace {
+
+std::size_t slot(int number) { return static_cast<std::size_t>(number); }
+
+}  // namespace
+
+Lanes::Lanes(int most) {
+  for (int number = 0; number < most; ++number) lanes_.push_back(std::make_unique<Lane>());
+}
+
+Lanes::~Lanes() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  for (const auto& lane : lanes_) {
+    lane->changed.notify_all();
+    if (lane->thread.joinable()) lane->thread.join();
+  }
+}
+
+void Lanes::run(const algorithm::ChunkPlan& plan, const Serve& serve, const Fail& fail) {
+  Job job{.plan = plan,
+          .serve = serve,
+          .fail = fail,
+          .done = std::vector<int>(slot(plan.chunks()), 0),
+          .ready = std::vector<SteadyTime>(slot(plan.chunks()), SteadyClock::now())};
+  std::vector<int> busy;
+  for (int number = 0; slot(number) < plan.service.size(); ++number) {
+    if (!plan.service[slot(number)].empty()) busy.push_back(number);
+  }
+  if (busy.empty()) return;
+  if (plan.chunks() == 1 || busy.size() == 1) {
+    for (const algorithm::ChunkPhase& phase : algorithm::in_order(plan)) {
+      try {
+        serve(phase, job.ready[slot(phase.chunk)]);
+      } catch (const std::exception& error) {
+        fail(error);
+        throw;
+      }
+      job.ready[slot(phase.chunk)] = SteadyClock::now();
+    }
+    return;
+  }
+  for (auto other = busy.begin() + 1; other != busy.end(); ++other) {
+    Lane& lane = *lanes_[slot(*other)];
+    if (lane.thread.joinable()) continue;
+    lane.thread = start_thread("of a lane", [this, number = *other] {
+      make_this_thread_prompt();
+      wait_for_jobs(number);
+    });
+    pthread_setname_np(lane.thread.native_handle(), "dear-lane");
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    job_ = &job;
+    job.at_work = static_cast<int>(busy.size()) - 1;
+    for (auto other = busy.begin() + 1; other != busy.end(); ++other) lanes_[slot(*other)]->begins = true;
+  }
+  for (auto other = busy.begin() + 1; other != busy.end(); ++other)
+    lanes_[slot(*other)]->changed.notify_one();
+  serve_lane(job, busy.front());
+  {
+    std::unique_lock lock(mutex_);
+    finished_.wait(lock, [&] { return job.at_work == 0; });
+    job_ = nullptr;
+  }
+  if (job.error) std::rethrow_exception(job.error);
+}
+
+void Lanes::wait_for_jobs(int number) {
+  Lane& lane = *lanes_[slot(number)];
+  for (;;) {
+    Job* job = nullptr;
+    {
+      std::unique_lock lock(mutex_);
+      lane.changed.wait(lock, [&] { return stopping_ || lane.begins; });
+      if (stopping_) return;
+      lane.begins = false;
+      job = job_;
+    }
+    serve_lane(*job, number);
+    const std::lock_guard lock(mutex_);
+    if (--job->at_work == 0) finished_.notify_one();
+  }
+}
+
+void Lanes::serve_lane(Job& job, int number) {
+  for (const algorithm::ChunkPhase& phase : job.plan.service[slot(number)]) {
+    const std::size_t chunk = slot(phase.chunk);
+    SteadyTime ready;
+    {
+      std::unique_lock lock(mutex_);
+      lanes_[slot(number)]->changed.wait(lock, [&] { return job.error || job.done[chunk] == phase.step; });
+      if (job.error) return;
+      ready = job.ready[chunk];
+    }
+    try {
+      job.serve(phase, ready);
+    } catch (const std::exception&) {
+      fail(job, std::current_exception());
+      return;
+    }
+    const algorithm::ChunkPhase next{.chunk = phase.chunk, .step = phase.step + 1};
+    const std::lock_guard lock(mutex_);
+    job.done[chunk] = next.step;
+    job.ready[chunk] = SteadyClock::now();
+    if (next.step < job.plan.steps()) {
+      lanes_[slot(job.plan.lanes[slot(job.plan.dimension_of(next))])]->changed.notify_one();
+    }
+  }
+}
+
+void Lanes::fail(Job& job, std::exception_ptr error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (job.error) return;
+    job.error = error;
+  }
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& first) {
+    job.fail(first);
+  }
+  for (const auto& lane : lanes_) lane->changed.notify_one();
+}
+
+}  // namespace dear::backends

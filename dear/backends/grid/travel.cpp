@@ -1,0 +1,245 @@
+#include "dear/backends/grid/travel.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "dear/base/cache_line.h"
+#include "dear/collective/private_region.h"
+#include "dear/collective/reduce.h"
+#include "dear/collective/reduce_kernels.h"
+#include "dear/collective/shard.h"
+
+namespace dear::backends {
+namespace {
+
+using algorithm::ChunkPhase;
+
+std::size_t index(int number) { return static_cast<std::size_t>(number); }
+
+}  // namespace
+
+Scratch::Scratch(const std::vector<std::unique_ptr<Backend>>& lines) {
+  for (int dimension = 0; index(dimension) < lines.size(); ++dimension) {
+    const bool own = lines[index(dimension)] && !lines[index(dimension)]->takes_any_buffer();
+    of_dimension_.push_back(own ? static_cast<int>(memories_.size()) : -1);
+    if (own) memories_.push_back({.dimension = dimension});
+  }
+  memories_.emplace_back();
+}
+
+void Scratch::reserve(const std::vector<std::unique_ptr<Backend>>& lines, std::int64_t bytes, int sides,
+                      Deadline deadline) {
+  for (Memory& memory : memories_) {
+    // All dimensions have a memory of their own: no chunk is ever in the private one.
+    const bool unused =
+        memory.dimension < 0 &&
+        std::none_of(
+            lines.begin(), lines.end(), [](const auto& line) { return line && line->takes_any_buffer(); });
+    for (int side = 0; side < sides && !unused; ++side) {
+      Buffer& buffer = memory.sides[index(side)];
+      if (buffer.bytes() >= bytes) continue;
+      buffer = {};
+      buffer = memory.dimension < 0 ? collective::allocate_private(bytes)
+                                    : lines[index(memory.dimension)]->allocate(bytes, deadline);
+    }
+  }
+}
+
+Travel::Travel(const TravelOptions& options, const std::vector<std::unique_ptr<Backend>>& lines,
+               Scratch& scratch, Deadline deadline)
+    : plan_(options.plan),
+      request_(options.request),
+      lines_(lines),
+      scratch_(scratch),
+      rank_(options.rank),
+      ranks_(options.plan.grid.ranks()),
+      unsummed_(options.unsummed && reduces(options.request.collective)),
+      modelled_(options.modelled),
+      element_(size_of(request_.view.dtype)),
+      stride_(shard_of(request_.view.count, request_.view.dtype, ranks_, 0).size()) {
+  // The first shard is shorter than a cache line where it has all elements.
+  const std::int64_t line = kCacheLineBytes / element_;
+  stride_ = (stride_ + line - 1) / line * line;
+  const std::vector<std::int64_t> borders = piece_borders(plan_.chunk_bytes, stride_, request_.view.dtype);
+  for (int number = 0; number < plan_.chunks(); ++number) {
+    const std::vector<int>& order = plan_.orders[index(number)];
+    chunks_.push_back({.begin = borders[index(number)],
+                       .piece = borders[index(number) + 1] - borders[index(number)],
+                       .places = Places(plan_.grid, order, rank_),
+                       .order = order});
+  }
+  scratch.reserve(lines, ranks_ * stride_ * element_, unsummed_ ? 2 : 1, deadline);
+}
+
+void Travel::serve(ChunkPhase phase, SteadyTime ready, Deadline deadline) {
+  Chunk& chunk = chunks_[index(phase.chunk)];
+  if (chunk.piece == 0) return;
+  const auto reduced = static_cast<int>(plan_.before(phase).size());
+  Backend& line = *lines_[index(chunk.order[index(reduced)])];
+  if (plan_.collective_of(phase) == Collective::all_gather)
+    return gather(chunk, reduced, line, ready, deadline);
+  const bool last = index(reduced) + 1 == chunk.order.size();
+  if (unsummed_) {
+    pass_on(chunk, reduced, line, ready, deadline);
+    if (last) add_up(chunk);
+  } else {
+    reduce(chunk, reduced, line, ready, deadline);
+  }
+  const Range own = piece_of(rank_, chunk);
+  if (!last || own.empty()) return;
+  std::byte* const sum = packed(chunk, chunk.memory, chunk.places.of(rank_));
+  if (!unsummed_ && request_.reduction == Reduction::average) {
+    const void* const source = sum;
+    collective::find_kernel(request_.view.dtype, Reduction::sum)({.data = &source, .count = 1}, sum,
+                                                                 own.size(), ranks_);
+  }
+  if (request_.collective == Collective::reduce_scatter) {
+    std::memcpy(user(own.begin), sum, bytes_of(own.size()));
+  }
+}
+
+// The line reduces what this rank holds, and leaves it what it holds next.
+void Travel::reduce(Chunk& chunk, int reduced, Backend& line, SteadyTime ready, Deadline deadline) {
+  const int memory = memory_for(chunk, chunk.order[index(reduced)], false);
+  if (reduced == 0) {
+    pack(chunk, memory);
+  } else {
+    move_to(chunk, memory, chunk.places.held(reduced));
+  }
+  chunk.memory = memory;
+  const bool averages = request_.reduction == Reduction::average;
+  run(line,
+      {.collective = Collective::reduce_scatter,
+       .view = view_of(chunk, memory, chunk.places.held(reduced)),
+       .reduction = averages ? Reduction::sum : request_.reduction},
+      ready, deadline);
+}
+
+// [Note: unsummed] After `reduced` dimensions a rank holds, of each rank that has its coordinates in all
+// other dimensions, the contribution to all pieces whose owner has its coordinates in those dimensions:
+// ordered by the contributor's coordinate in the last dimension first, then by the place of the piece. The
+// next line sends blocks by the owner's coordinate in it.
+void Travel::pass_on(Chunk& chunk, int reduced, Backend& line, SteadyTime ready, Deadline deadline) {
+  const int memory = memory_for(chunk, chunk.order[index(reduced)], false);
+  if (reduced == 0) {
+    pack(chunk, memory);
+  } else {
+    const std::int64_t contributions = ranks_ / chunk.places.held(reduced).size();
+    const std::int64_t block = chunk.places.held(reduced + 1).size();
+    const std::int64_t members = chunk.places.held(reduced).size() / block;
+    for (std::int64_t member = 0; member < members; ++member) {
+      for (std::int64_t of = 0; of < contributions; ++of) {
+        std::memcpy(packed(chunk, memory, (member * contributions + of) * block),
+                    packed(chunk, chunk.memory, (of * members + member) * block, 1),
+                    bytes_of(block * chunk.piece));
+      }
+    }
+  }
+  chunk.memory = memory;
+  const Range all{.begin = 0, .end = ranks_};
+  run(line,
+      {.collective = Collective::all_to_all,
+       .view = view_of(chunk, memory, all),
+       .output = view_of(chunk, memory, all, 1)},
+      ready, deadline);
+}
+
+void Travel::add_up(Chunk& chunk) {
+  std::vector<const std::byte*> sources;
+  for (int from = 0; from < ranks_; ++from) {
+    int place = 0;
+    for (auto dimension = chunk.order.rbegin(); dimension != chunk.order.rend(); ++dimension) {
+      place = place * plan_.grid.sizes[index(*dimension)] + plan_.grid.coordinate(from, *dimension);
+    }
+    sources.push_back(packed(chunk, chunk.memory, place, 1));
+  }
+  const Range own = piece_of(rank_, chunk);
+  if (own.empty()) return;
+  collective::reduce(request_.view.dtype, request_.reduction, sources,
+                     packed(chunk, chunk.memory, chunk.places.of(rank_)), own.size());
+}
+
+void Travel::gather(Chunk& chunk, int reduced, Backend& line, SteadyTime ready, Deadline deadline) {
+  const int memory = memory_for(chunk, chunk.order[index(reduced)], true);
+  if (chunk.memory < 0) {
+    const Range own = piece_of(rank_, chunk);
+    if (!own.empty()) {
+      std::memcpy(packed(chunk, memory, chunk.places.of(rank_)), user(own.begin), bytes_of(own.size()));
+    }
+  } else {
+    move_to(chunk, memory, chunk.places.held(reduced + 1));
+  }
+  chunk.memory = memory;
+  run(line,
+      {.collective = Collective::all_gather, .view = view_of(chunk, memory, chunk.places.held(reduced))},
+      ready, deadline);
+  if (reduced == 0) unpack(chunk, request_.collective == Collective::all_reduce);
+}
+
+void Travel::run(Backend& line, Request request, SteadyTime ready, Deadline deadline) const {
+  request.label = request_.label;
+  request.asked = ready;
+  request.waiting = request_.waiting;
+  request.timed = modelled_;
+  const Timing timing = line.run(request, deadline);
+  if (modelled_) std::this_thread::sleep_until(timing.end);
+}
+
+int Travel::memory_for(const Chunk& chunk, int dimension, bool gathers) const {
+  if (const int own = scratch_.of(dimension); own >= 0) return own;
+  if (chunk.memory >= 0) return chunk.memory;
+  const auto later = [&](auto begin, auto end) {
+    const auto found = std::find_if(begin, end, [&](int other) { return scratch_.of(other) >= 0; });
+    return found == end ? scratch_.any() : scratch_.of(*found);
+  };
+  return gathers ? later(chunk.order.rbegin(), chunk.order.rend())
+                 : later(chunk.order.begin(), chunk.order.end());
+}
+
+Range Travel::piece_of(int rank, const Chunk& chunk) const {
+  const Range shard = shard_of(request_.view.count, request_.view.dtype, ranks_, rank);
+  return {.begin = std::min(shard.end, shard.begin + chunk.begin),
+          .end = std::min(shard.end, shard.begin + chunk.begin + chunk.piece)};
+}
+
+std::byte* Travel::user(std::int64_t element) const {
+  return request_.view.buffer.data() + request_.view.offset_bytes + element * element_;
+}
+
+std::byte* Travel::packed(const Chunk& chunk, int memory, std::int64_t place, int side) const {
+  return scratch_.side(memory, side).data() + (ranks_ * chunk.begin + place * chunk.piece) * element_;
+}
+
+View Travel::view_of(const Chunk& chunk, int memory, Range places, int side) const {
+  return {.buffer = scratch_.side(memory, side),
+          .offset_bytes = (ranks_ * chunk.begin + places.begin * chunk.piece) * element_,
+          .count = places.size() * chunk.piece,
+          .dtype = request_.view.dtype};
+}
+
+void Travel::pack(const Chunk& chunk, int memory) const {
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const Range piece = piece_of(rank, chunk);
+    if (piece.empty()) continue;
+    std::memcpy(packed(chunk, memory, chunk.places.of(rank)), user(piece.begin), bytes_of(piece.size()));
+  }
+}
+
+void Travel::unpack(const Chunk& chunk, bool own_too) const {
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const Range piece = piece_of(rank, chunk);
+    if (piece.empty() || (rank == rank_ && !own_too)) continue;
+    std::memcpy(user(piece.begin), packed(chunk, chunk.memory, chunk.places.of(rank)),
+                bytes_of(piece.size()));
+  }
+}
+
+void Travel::move_to(const Chunk& chunk, int memory, Range places) const {
+  if (memory == chunk.memory) return;
+  std::memcpy(packed(chunk, memory, places.begin), packed(chunk, chunk.memory, places.begin),
+              bytes_of(places.size() * chunk.piece));
+}
+
+}  // namespace dear::backends
