@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dear/algorithm/testing/chunk_plans.h"
 #include "dear/algorithm/testing/verify.h"
 #include "dear/base/error.h"
 
@@ -17,35 +18,9 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 using testing::verify;
 
-// Chunks in random orders; lanes serve phases in the order in which random progress of the chunks makes them
-// ready.
 ChunkPlan random_plan(const Grid& grid, Collective collective, int chunks, std::mt19937& random) {
-  ChunkPlan plan{.name = "random",
-                 .collective = collective,
-                 .grid = grid,
-                 .algorithms = std::vector<std::string>(grid.sizes.size(), "ring"),
-                 .lanes = {},
-                 .chunk_bytes = {},
-                 .orders = {},
-                 .service = std::vector<std::vector<ChunkPhase>>(grid.sizes.size())};
-  std::vector<int> order;
-  for (int dimension = 0; dimension < grid.dimensions(); ++dimension) {
-    plan.lanes.push_back(dimension);
-    if (grid.sizes[static_cast<std::size_t>(dimension)] > 1) order.push_back(dimension);
-  }
-  std::vector<int> turns;
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    std::shuffle(order.begin(), order.end(), random);
-    plan.orders.push_back(order);
-    plan.chunk_bytes.push_back(static_cast<std::int64_t>(random() % 1000));
-    turns.insert(turns.end(), static_cast<std::size_t>(plan.steps()), chunk);
-  }
-  std::shuffle(turns.begin(), turns.end(), random);
-  std::vector<int> steps(static_cast<std::size_t>(chunks), 0);
-  for (const int chunk : turns) {
-    const ChunkPhase phase{.chunk = chunk, .step = steps[static_cast<std::size_t>(chunk)]++};
-    plan.service[static_cast<std::size_t>(plan.dimension_of(phase))].push_back(phase);
-  }
+  ChunkPlan plan = testing::empty_chunk_plan(grid, collective);
+  testing::add_random_chunks(plan, chunks, 1000, random);
   return plan;
 }
 

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "dear/algorithm/grid.h"
 #include "dear/base/error.h"
 
 namespace dear::fabric::play_test {
@@ -57,6 +58,31 @@ TEST(Rounds, UnstoredOnesAreThoseOfThePrograms) {
       }
     }
   }
+}
+
+TEST(Rounds, AlongALineAreThoseOfItsProgram) {
+  for (const std::string_view name : algorithm::line_algorithms()) {
+    for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather}) {
+      for (int members = 1; members <= 9; ++members) {
+        const auto stored = rounds_of(algorithm::line_program(name, collective, members));
+        const auto rounds = line_rounds(name, collective, members);
+        ASSERT_EQ(rounds->ranks(), members);
+        ASSERT_EQ(rounds->rounds(), stored->rounds());
+        Exchange expected;
+        Exchange found;
+        for (int round = 0; round < stored->rounds(); ++round) {
+          for (int member = 0; member < members; ++member) {
+            stored->exchange(round, member, expected);
+            rounds->exchange(round, member, found);
+            ASSERT_THAT(found.sends, testing::UnorderedElementsAreArray(expected.sends)) << name;
+            ASSERT_THAT(found.receives, testing::UnorderedElementsAreArray(expected.receives)) << name;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_THROW(line_rounds("telepathy", Collective::all_gather, 4), ConfigError);
+  EXPECT_THROW(line_rounds("ring", Collective::all_reduce, 4), ConfigError);
 }
 
 TEST(Rounds, AreRefusedAsProgramsAre) {

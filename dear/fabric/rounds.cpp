@@ -1,5 +1,7 @@
 #include "dear/fabric/rounds.h"
 
+#include "dear/algorithm/grid.h"
+
 namespace dear::fabric {
 namespace {
 
@@ -64,6 +66,23 @@ class ShiftedRounds final : public Rounds {
   int rounds_;
 };
 
+class DirectRounds final : public Rounds {
+ public:
+  explicit DirectRounds(int ranks) : ranks_(ranks) {}
+
+  [[nodiscard]] int ranks() const override { return ranks_; }
+  [[nodiscard]] int rounds() const override { return ranks_ > 1 ? 1 : 0; }
+  void exchange(int, int rank, Exchange& into) const override {
+    into.sends.clear();
+    for (int ahead = 1; ahead < ranks_; ++ahead)
+      into.sends.push_back({.peer = (rank + ahead) % ranks_, .share = 1.0 / ranks_});
+    into.receives.assign(into.sends.rbegin(), into.sends.rend());
+  }
+
+ private:
+  int ranks_;
+};
+
 bool is_of_shards(Collective collective) {
   return collective == Collective::reduce_scatter || collective == Collective::all_gather ||
          collective == Collective::all_reduce;
@@ -81,6 +100,16 @@ std::shared_ptr<const Rounds> ring_rounds(Collective collective, int ranks) {
 
 std::shared_ptr<const Rounds> pairwise_rounds(Collective collective, int ranks) {
   return std::make_shared<ShiftedRounds>(ShiftedRounds::Shift::further_each_round, collective, ranks);
+}
+
+std::shared_ptr<const Rounds> direct_rounds(int ranks) { return std::make_shared<DirectRounds>(ranks); }
+
+std::shared_ptr<const Rounds> line_rounds(std::string_view algorithm, Collective collective, int members) {
+  const bool can_be =
+      members >= 1 && (collective == Collective::reduce_scatter || collective == Collective::all_gather);
+  if (can_be && algorithm == "ring") return ring_rounds(collective, members);
+  if (can_be && algorithm == "direct") return direct_rounds(members);
+  return rounds_of(algorithm::line_program(algorithm, collective, members));
 }
 
 std::shared_ptr<const Rounds> make_rounds(const algorithm::Algorithm& algorithm, Collective collective,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "dear/algorithm/algorithms.h"
@@ -44,6 +45,14 @@ std::shared_ptr<const Rounds> rounds_of(const algorithm::Program& program);
 // have P^2 messages.
 std::shared_ptr<const Rounds> ring_rounds(Collective collective, int ranks);
 std::shared_ptr<const Rounds> pairwise_rounds(Collective collective, int ranks);
+
+// Everyone sends an equal share to all others in one round: the reduce-scatter or all-gather "direct" of
+// line_algorithms(). Nothing is stored.
+std::shared_ptr<const Rounds> direct_rounds(int ranks);
+
+// Those of line_program(algorithm, collective, members), not stored where it can be helped. ConfigError
+// likewise.
+std::shared_ptr<const Rounds> line_rounds(std::string_view algorithm, Collective collective, int members);
 
 // Those of make_program(algorithm, collective, shape), not stored where it can be helped. ConfigError
 // likewise.

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dear/algorithm/chunk_plan.h"
+#include "dear/cluster/cluster.h"
+
+namespace dear::fabric {
+
+struct ChunkPlayOptions {
+  std::vector<double> enter_seconds{};  // when each rank begins; empty: all at 0
+};
+
+// A phase of a chunk on one rank: from its turn on the lane until all that the rank sends and receives in it
+// is through.
+struct ChunkSpan {
+  int lane = 0;
+  algorithm::ChunkPhase phase{};
+  double begin_seconds = 0;
+  double end_seconds = 0;
+  friend bool operator==(const ChunkSpan&, const ChunkSpan&) = default;
+};
+
+struct PlayedChunks {
+  double seconds = 0;               // when the last rank is through
+  std::vector<double> end_seconds;  // by rank
+  std::vector<ChunkSpan> spans;     // of rank 0, as they end
+  std::vector<double> bytes;        // by dimension: what a rank sends, on average
+  std::uint64_t messages = 0;       // of all ranks
+};
+
+// A chunk plan alone on a network, message by message. Each phase of each chunk is a collective of its own on
+// every line of its dimension. A rank begins a phase when its own phase of that chunk before is through, and
+// when its lane is free of what it serves before; ranks wait for each other only through messages, which are
+// those of Traffic. [Note: ranks in step] in the source says when one line stands for all.
+//
+// What is held in memory grows with the ranks times lanes and chunks, not with messages. ConfigError for a
+// grid that is not the cluster's, for as many messages as take hours, and for times that are not as many as
+// ranks or not finite; else as validate(plan) and validate(cluster).
+PlayedChunks play(const algorithm::ChunkPlan& plan, const Cluster& cluster,
+                  const ChunkPlayOptions& options = {});
+
+// By dimension: what a rank sent as a part of what it could have sent into this dimension while the plan ran
+// (bytes_per_second_of_rank), from 0 s on. 0 where links take no time or nothing was sent;
+// more than 1 where messages go both ways round a ring.
+std::vector<double> utilisation_of(const PlayedChunks& played, const Cluster& cluster);
+
+}  // namespace dear::fabric
