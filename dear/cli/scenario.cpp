@@ -101,7 +101,8 @@ void ModelOptions::add_to(CLI::App& command) {
   command
       .add_option("--algorithm", algorithm,
                   "How collectives travel: auto (the quickest for each size), ring, double-tree, "
-                  "hierarchical, or nccl (a ring or a double tree, as NCCL chooses)")
+                  "hierarchical, nccl (a ring or a double tree, as NCCL chooses), or themis (in chunks, over "
+                  "all dimensions at once)")
       ->type_name("NAME")
       ->capture_default_str();
   command

@@ -121,7 +121,14 @@ void add_simulate_command(CLI::App& app) {
       ->add_option("--trace", arguments->trace,
                    "Write a timeline for https://ui.perfetto.dev (one simulation only)")
       ->type_name("FILE");
-  command->callback([arguments] { run_simulate(*arguments); });
+  // With a subcommand nothing of the command's own is needed.
+  CLI::App* const collective = add_simulate_collective(*command);
+  collective->preparse_callback([command](std::size_t) {
+    for (CLI::Option* const option : command->get_options()) option->required(false);
+  });
+  command->callback([arguments, collective] {
+    if (!collective->parsed()) run_simulate(*arguments);
+  });
 }
 
 }  // namespace dear::cli

@@ -175,6 +175,42 @@ class Simulate(Command):
 PLAN = ["plan", *SIMULATE[1:]]
 
 
+
+class SimulateCollective(Command):
+    """One collective alone, by several algorithms."""
+
+    CLUSTER = ["simulate", "collective", "--cluster", "themis-2d-sw-sw-1024", "--bytes", "1GB"]
+
+    def test_says_how_much_of_each_dimension_is_used(self):
+        out = self.succeed(*self.CLUSTER, "--algorithm", "baseline,themis-fifo,themis", "--json", "out.json", "--plot", "out.svg")
+        self.assertIn("1024 ranks, 16 x dim1, 64 x dim2", out)
+        with open(self.path("out.json"), encoding="utf-8") as file:
+            runs = json.load(file)["runs"]
+        self.assertEqual([run["algorithm"] for run in runs], ["baseline", "themis-fifo", "themis"])
+        self.assertLess(runs[2]["seconds"], runs[0]["seconds"])
+        self.assertGreater(runs[2]["utilisation"], 0.9)
+        xml.etree.ElementTree.parse(self.path("out.svg"))
+
+    def test_writes_a_timeline(self):
+        self.succeed(*self.CLUSTER, "--algorithm", "themis", "--trace", "trace.json")
+        with open(self.path("trace.json"), encoding="utf-8") as file:
+            self.assertIn("dim2", file.read())
+
+    def test_refuses_what_it_cannot_have(self):
+        for arguments, naming in (
+            (("--algorithm", "thetis"), "themis-scf"),
+            (("--operation", "broadcast"), "reduce-scatter"),
+            (("--bytes", "0B"), "--bytes"),
+            (("--chunks", "0"), "--chunks"),
+            (("--trace", "t.json"), "--algorithm"),
+            (("--algorithm", "ring", "--trace", "t.json"), "no phases"),
+            (("--plot", "a", "--json", "a"), "--plot"),
+        ):
+            self.refuse(*self.CLUSTER, *arguments, naming=naming, command="dear simulate collective")
+        self.refuse("simulate", "collective", naming="--cluster", command="dear simulate collective")
+        self.refuse("simulate", naming="--model", command="dear simulate")
+
+
 class ScheduleFile(Command):
     def read_json(self, name):
         with open(self.path(name), encoding="utf-8") as file:

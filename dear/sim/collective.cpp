@@ -1,0 +1,169 @@
+#include "dear/sim/collective.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "dear/base/error.h"
+#include "dear/base/ids.h"
+#include "dear/base/units.h"
+#include "dear/cost/chunk_planner.h"
+#include "dear/cost/cluster_times.h"
+#include "dear/drawing/svg.h"
+
+namespace dear::sim {
+namespace {
+
+CollectiveRun run_in_chunks(const Cluster& cluster, const CollectiveOptions& options,
+                            const std::string& algorithm) {
+  const cost::ChunkNetwork network = cost::chunk_network(cluster);
+  const cost::PlannedChunks planned = cost::make_chunk_plan(
+      network, options.operation, options.bytes, {.algorithm = algorithm, .chunks = options.chunks});
+  cost::ChunkTimes times = cost::play(planned.plan, network);
+  CollectiveRun run{.algorithm = algorithm,
+                    .seconds = times.seconds,
+                    .utilisation = cost::utilisation(planned.plan, times, network),
+                    .plan = planned.plan.name,
+                    .chunks = planned.plan.chunks(),
+                    .dimensions = {},
+                    .spans = std::move(times.spans)};
+  for (int dimension = 0; dimension < network.grid.dimensions(); ++dimension) {
+    const double rate = network.bytes_per_second(dimension);
+    const double sent = times.sent_bytes[index_of(dimension)];
+    run.dimensions.push_back({.name = cluster.dimensions[index_of(dimension)].name,
+                              .bytes_per_second = rate,
+                              .sent_bytes = sent,
+                              .busy_seconds = times.busy_seconds[index_of(dimension)],
+                              .utilisation = run.seconds > 0 ? sent / (rate * run.seconds) : 0});
+  }
+  return run;
+}
+
+}  // namespace
+
+CollectiveRun run_collective(const Cluster& cluster, const CollectiveOptions& options,
+                             const std::string& algorithm) {
+  if (cost::is_chunk_planner(algorithm)) return run_in_chunks(cluster, options, algorithm);
+  const double ideal = ideal_collective_seconds(cluster, options);
+  const cost::ClusterTimes times(cluster, {.algorithm = algorithm});
+  const double seconds = times.seconds(options.operation, options.bytes);
+  return {.algorithm = algorithm,
+          .seconds = seconds,
+          .utilisation = seconds > 0 ? ideal / seconds : 0,
+          .plan = {},
+          .dimensions = {},
+          .spans = {}};
+}
+
+double ideal_collective_seconds(const Cluster& cluster, const CollectiveOptions& options) {
+  return cost::ideal_seconds(cost::chunk_network(cluster), options.operation, options.bytes);
+}
+
+std::string to_json(const Cluster& cluster, const CollectiveOptions& options,
+                    const std::vector<CollectiveRun>& runs) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const CollectiveRun& run : runs) {
+    nlohmann::ordered_json row{
+        {"algorithm", run.algorithm}, {"seconds", run.seconds}, {"utilisation", run.utilisation}};
+    if (run.chunks > 0) {
+      row["plan"] = run.plan;
+      row["chunks"] = run.chunks;
+      for (const DimensionUse& use : run.dimensions) {
+        row["dimensions"].push_back({{"name", use.name},
+                                     {"sent_bytes", use.sent_bytes},
+                                     {"busy_seconds", use.busy_seconds},
+                                     {"utilisation", use.utilisation}});
+      }
+    }
+    list.push_back(std::move(row));
+  }
+  const nlohmann::ordered_json all{{"cluster", cluster.name},
+                                   {"ranks", cluster.ranks()},
+                                   {"operation", name_of(options.operation)},
+                                   {"bytes", options.bytes},
+                                   {"ideal_seconds", ideal_collective_seconds(cluster, options)},
+                                   {"runs", list}};
+  return all.dump(2) + "\n";
+}
+
+Trace trace_of(const Cluster& cluster, const CollectiveOptions& options, const CollectiveRun& run) {
+  Trace trace{.title = fmt::format("{} of {}, {}", name_of(options.operation), format_bytes(options.bytes),
+                                   run.algorithm),
+              .network = fmt::format("modelled: {}", cluster.name),
+              .spans = {}};
+  // Lanes stand in the order in which they first appear.
+  std::vector<cost::ChunkSpan> spans = run.spans;
+  std::stable_sort(spans.begin(), spans.end(), [](const cost::ChunkSpan& a, const cost::ChunkSpan& b) {
+    return a.dimension < b.dimension;
+  });
+  for (const cost::ChunkSpan& span : spans) {
+    trace.spans.push_back({.rank = 0,
+                           .lane = run.dimensions[index_of(span.dimension)].name,
+                           .name = fmt::format("chunk {}, phase {}", span.phase.chunk, span.phase.step),
+                           .activity = Activity::communication,
+                           .iteration = 0,
+                           .begin_seconds = span.begin_seconds,
+                           .end_seconds = span.end_seconds});
+  }
+  return trace;
+}
+
+std::string utilisation_plot(const Cluster& cluster, const CollectiveOptions& options,
+                             const std::vector<CollectiveRun>& runs) {
+  std::vector<const CollectiveRun*> chunked;
+  double longest = 0;
+  std::size_t name_length = 0;
+  for (const CollectiveRun& run : runs) {
+    if (run.chunks == 0 || run.seconds <= 0) continue;
+    chunked.push_back(&run);
+    longest = std::max(longest, run.seconds);
+    for (const DimensionUse& use : run.dimensions) name_length = std::max(name_length, use.name.size());
+  }
+  if (chunked.empty()) {
+    throw ConfigError(
+        "there is nothing to draw: name an algorithm that goes in chunks, and a size above zero");
+  }
+  constexpr double kRow = 20;
+  constexpr double kWide = 720;
+  const double left = 40 + 8 * static_cast<double>(name_length);
+  const auto rows = static_cast<double>(chunked.front()->dimensions.size());
+  const double panel = 34 + kRow * rows;
+  const double height = 70 + panel * static_cast<double>(chunked.size()) + 40;
+  const std::string title =
+      fmt::format("{} of {} on {}: what each dimension carries when", name_of(options.operation),
+                  format_bytes(options.bytes), cluster.name);
+  drawing::Svg svg(left + kWide + 40, height, title);
+  svg.text(20, 28, title, {.size = 16});
+  const double scale = kWide / longest;
+  double top = 52;
+  for (const CollectiveRun* run : chunked) {
+    svg.text(20, top + 14,
+             fmt::format("{}, {} {}: {}, {:.1f} % of all bandwidth", run->algorithm, run->chunks,
+                         run->chunks == 1 ? "chunk" : "chunks", format_seconds(run->seconds),
+                         100 * run->utilisation));
+    top += 22;
+    for (std::size_t dimension = 0; dimension < run->dimensions.size(); ++dimension) {
+      const double y = top + kRow * static_cast<double>(dimension);
+      svg.text(left - 8, y + 14, run->dimensions[dimension].name, {.anchor = drawing::Anchor::end});
+      svg.rectangle(left, y + 2, run->seconds * scale, kRow - 4, "#eeeeee");
+    }
+    for (const cost::ChunkSpan& span : run->spans) {
+      const double y = top + kRow * span.dimension;
+      svg.rectangle(left + span.begin_seconds * scale, y + 2, (span.end_seconds - span.begin_seconds) * scale,
+                    kRow - 4, drawing::kColours[index_of(span.phase.chunk) % drawing::kColours.size()],
+                    fmt::format("chunk {}, phase {}: {} to {}", span.phase.chunk, span.phase.step,
+                                format_seconds(span.begin_seconds), format_seconds(span.end_seconds)));
+    }
+    top += panel - 22;
+  }
+  svg.line(left, top, left + kWide, top);
+  for (int tick = 0; tick <= 4; ++tick) {
+    const double x = left + kWide * tick / 4;
+    svg.line(x, top, x, top + 5);
+    svg.text(x, top + 20, format_seconds(longest * tick / 4), {.anchor = drawing::Anchor::middle});
+  }
+  return std::move(svg).finish();
+}
+
+}  // namespace dear::sim

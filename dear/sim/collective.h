@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dear/base/collective.h"
+#include "dear/cluster/cluster.h"
+#include "dear/cost/chunk_times.h"
+#include "dear/trace/trace.h"
+
+// One collective alone on a cluster, by several algorithms.
+namespace dear::sim {
+
+struct CollectiveOptions {
+  Collective operation = Collective::all_reduce;  // or reduce_scatter, or all_gather
+  std::int64_t bytes = 0;                         // of the whole vector
+  int chunks = 64;                                // at most, of algorithms that go in chunks
+};
+
+// How much of a dimension's bandwidth a collective uses.
+struct DimensionUse {
+  std::string name;
+  double bytes_per_second = 0;  // that a rank can send
+  double sent_bytes = 0;        // by a rank
+  double busy_seconds = 0;
+  double utilisation = 0;  // sent bytes over what could be sent until the end, 0 to 1
+};
+
+struct CollectiveRun {
+  std::string algorithm;
+  double seconds = 0;
+  double utilisation = 0;  // of all dimensions together: the ideal time over the actual one
+  // Of algorithms that go in chunks; else empty.
+  std::string plan;  // how the plan was made, which `themis` chooses
+  int chunks = 0;
+  std::vector<DimensionUse> dimensions;
+  std::vector<cost::ChunkSpan> spans;
+};
+
+// By an algorithm of cost::ClusterTimesOptions: those that go in chunks (cost/chunk_planner.h) phase by
+// phase, others by their closed form. ConfigError for what the cluster or the options cannot have.
+CollectiveRun run_collective(const Cluster& cluster, const CollectiveOptions& options,
+                             const std::string& algorithm);
+
+// The time below which no algorithm comes: see cost::ideal_seconds().
+double ideal_collective_seconds(const Cluster& cluster, const CollectiveOptions& options);
+
+std::string to_json(const Cluster& cluster, const CollectiveOptions& options,
+                    const std::vector<CollectiveRun>& runs);
+
+// Of a run in chunks: a lane for each dimension, a span for each phase.
+Trace trace_of(const Cluster& cluster, const CollectiveOptions& options, const CollectiveRun& run);
+
+// SVG: for each run in chunks, how busy every dimension is from beginning to end. ConfigError where there is
+// none.
+std::string utilisation_plot(const Cluster& cluster, const CollectiveOptions& options,
+                             const std::vector<CollectiveRun>& runs);
+
+}  // namespace dear::sim
