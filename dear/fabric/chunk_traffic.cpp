@@ -125,12 +125,13 @@ class Phases {
   std::map<const Rounds*, LineLoad> loads_;
 };
 
-// [Note: ranks in step] Where each rank has links of its own into every dimension, and no switch carries less
-// than they do, lines share nothing with each other. If ranks also begin together, and the members of a line
-// that begin a phase together end it together, then by induction all ranks always begin and end together:
-// what a phase takes is what it takes alone on one line, for any number of lines. One line of each kind is
-// played, and the phases follow each other as in the plan. Rings, halving and doubling among a power of two,
-// and direct exchanges are such phases; where a line turns out not to be, all lines are played.
+// [Note: ranks in step] Lanes of a cluster share no links (lanes_of). So if ranks begin together, and if
+// those that begin a phase together on all lines of its dimension end it together, then by induction all
+// ranks always begin and end together: each phase takes what it takes alone, and phases follow each other as
+// in the plan. Rings, halving and doubling among a power of two, and direct exchanges are such phases; where
+// one turns out not to be, every rank is played by itself. Where each rank has links of its own into the
+// dimension, and its switch carries all that they do, lines share nothing with each other either: one of them
+// is played, however many there are.
 class InStep {
  public:
   InStep(const ChunkPlan& plan, const Cluster& cluster, const Phases& phases)
@@ -138,13 +139,13 @@ class InStep {
 
   // Nothing where ranks may come out of step.
   [[nodiscard]] std::optional<PlayedChunks> play_from(double enter_seconds) {
-    if (!lines_are_apart()) return std::nullopt;
+    if (!lanes_are_apart()) return std::nullopt;
     std::vector<double> free(plan_.service.size(), enter_seconds);
     std::vector<double> done(index(plan_.chunks()), enter_seconds);
     PlayedChunks played{.seconds = enter_seconds};
     for (const ChunkPhase& of : algorithm::in_order(plan_)) {
       const Phase& phase = phases_[phases_.number(of)];
-      const std::optional<double> seconds = line_seconds(phase);
+      const std::optional<double> seconds = phase_seconds(phase);
       if (!seconds) return std::nullopt;
       double& lane = free[index(phase.lane)];
       double& chunk = done[index(of.chunk)];
@@ -161,36 +162,62 @@ class InStep {
   }
 
  private:
-  [[nodiscard]] bool lines_are_apart() const {
-    int ranks_of_member = 1;
-    for (const Dimension& dimension : cluster_.dimensions) {
-      if (dimension.size > 1 &&
-          ((ranks_of_member > 1 && !dimension.beside) || dimension.oversubscription > 1))
-        return false;
-      ranks_of_member *= dimension.size;
+  [[nodiscard]] bool lanes_are_apart() const {
+    const std::vector<int> lanes = lanes_of(cluster_);
+    for (std::size_t outer = 0; outer < lanes.size(); ++outer) {
+      for (std::size_t inner = 0; inner < outer; ++inner) {
+        if (lanes[inner] == lanes[outer] && plan_.lanes[inner] != plan_.lanes[outer]) return false;
+      }
     }
     return true;
   }
 
-  std::optional<double> line_seconds(const Phase& phase) {
-    refuse_more_than_most(phases_.load(phases_.number(phase.of)).messages, plan_);
+  std::optional<double> phase_seconds(const Phase& phase) {
     const auto [place, is_first] = seconds_.try_emplace({phase.dimension, {phase.rounds.get(), phase.bytes}});
     if (!is_first) return place->second;
-    int ranks_of_member = 1;
-    for (int inner = 0; inner < phase.dimension; ++inner) ranks_of_member *= plan_.grid.sizes[index(inner)];
+    const int ranks_of_member = plan_.grid.stride(phase.dimension);
     Dimension alone = cluster_.dimensions[index(phase.dimension)];
-    alone.beside = false;
-    alone.links /= ranks_of_member;
-    const Played line =
-        play(phase.rounds, Topology({.name = cluster_.name, .dimensions = {alone}}), phase.bytes);
-    const double first = *std::min_element(line.end_seconds.begin(), line.end_seconds.end());
-    if (same_instant_or_before(line.seconds, first)) place->second = line.seconds;
+    const bool lines_are_apart = alone.oversubscription == 1 && (alone.beside || ranks_of_member == 1);
+    const std::uint64_t messages = phases_.load(phases_.number(phase.of)).messages;
+    if (lines_are_apart) {
+      refuse_more_than_most(messages, plan_);
+      alone.beside = false;
+      alone.links /= ranks_of_member;
+      const Topology line({.name = cluster_.name, .dimensions = {alone}});
+      place->second = together({play(phase.rounds, line, phase.bytes).end_seconds});
+    } else {
+      refuse_more_than_most(messages * index(plan_.grid.ranks() / phase.rounds->ranks()), plan_);
+      place->second = all_lines_seconds(phase);
+    }
     return place->second;
+  }
+
+  [[nodiscard]] std::optional<double> all_lines_seconds(const Phase& phase) {
+    if (!topology_) topology_.emplace(cluster_);
+    Traffic traffic(*topology_);
+    for (int rank = 0; rank < plan_.grid.ranks(); ++rank) {
+      if (plan_.grid.coordinate(rank, phase.dimension) != 0) continue;
+      const CollectiveId line =
+          traffic.open(phase.rounds, phase.bytes, plan_.grid.line(rank, phase.dimension));
+      for (int member = 0; member < phase.rounds->ranks(); ++member) traffic.enter(line, member, 0);
+    }
+    std::vector<double> ends;
+    for (auto ended = traffic.advance(); !ended.empty(); ended = traffic.advance()) {
+      for (const Completion& end : ended) ends.push_back(end.seconds);
+    }
+    return together(ends);
+  }
+
+  static std::optional<double> together(const std::vector<double>& ends) {
+    const auto [first, last] = std::minmax_element(ends.begin(), ends.end());
+    if (same_instant_or_before(*last, *first)) return *last;
+    return std::nullopt;
   }
 
   const ChunkPlan& plan_;
   const Cluster& cluster_;
   const Phases& phases_;
+  std::optional<Topology> topology_;
   std::map<std::pair<int, std::pair<const Rounds*, double>>, std::optional<double>> seconds_;
 };
 
