@@ -1,12 +1,8 @@
 #include "judge.h"
 
+#include "engine.h"
 #include <algorithm>
 #include <simgrid/s4u.hpp>
-#include <simgrid/version.h>
-#include <stdexcept>
-#include <string>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <vector>
 
 #include <fmt/format.h>
@@ -15,16 +11,6 @@ namespace dear::judge {
 namespace {
 
 namespace s4u = simgrid::s4u;
-
-constexpr double kUnlimited = 1e15;  // bytes per second
-
-s4u::NetZone* make_world() {
-#if SIMGRID_VERSION_MAJOR >= 4
-  return s4u::Engine::get_instance()->get_netzone_root()->add_netzone_full("world");
-#else
-  return s4u::create_full_zone("world");
-#endif
-}
 
 // A link of each kind for every rank and node, built here from the numbers alone: DeAR's own routes are what
 // is judged.
@@ -44,8 +30,8 @@ class World {
                   ->create_link("core",
                                 across * platform.nodes * platform.links_per_node / platform.oversubscription)
                   ->seal();
-    start_up_inside_ = start_up("start-up inside", platform.inside.alpha_seconds);
-    start_up_across_ = start_up("start-up across", platform.across.alpha_seconds);
+    start_up_inside_ = start_up_link(zone_, "start-up inside", platform.inside.alpha_seconds);
+    start_up_across_ = start_up_link(zone_, "start-up across", platform.across.alpha_seconds);
     for (int from = 0; from < ranks; ++from) {
       for (int to = 0; to < ranks; ++to) {
         if (from != to)
@@ -66,14 +52,6 @@ class World {
       up.push_back(zone_->create_link(fmt::format("{} up {}", of, i), capacity)->seal());
       down.push_back(zone_->create_link(fmt::format("{} down {}", of, i), capacity)->seal());
     }
-  }
-
-  // Carries anything, for all that use it at once; only its latency matters.
-  s4u::Link* start_up(const std::string& name, double seconds) {
-    return zone_->create_link(name, kUnlimited)
-        ->set_latency(seconds)
-        ->set_sharing_policy(s4u::Link::SharingPolicy::FATPIPE)
-        ->seal();
   }
 
   [[nodiscard]] std::vector<s4u::LinkInRoute> route(int from, int to) const {
@@ -134,22 +112,7 @@ void act(std::size_t number, const Job& job, int member) {
   }
 }
 
-// All rates anew at every event (optim:Full): in its lazy mode, SimGrid 3.32 sometimes lets flows of more
-// than its capacity through a link when jobs meet (3 of the 100 trials in the test).
-std::vector<double> simulate(const std::vector<Job>& jobs, const Platform& platform) {
-  std::vector<std::string> words = {"judge",
-                                    "--log=root.threshold:error",
-                                    "--cfg=network/model:CM02",
-                                    "--cfg=network/bandwidth-factor:1",
-                                    "--cfg=network/latency-factor:1",
-                                    "--cfg=network/weight-S:0",
-                                    "--cfg=network/TCP-gamma:0",
-                                    "--cfg=network/crosstraffic:0",
-                                    "--cfg=network/optim:Full"};
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  int count = static_cast<int>(arguments.size());
-  s4u::Engine engine(&count, arguments.data());
+std::vector<double> simulate(s4u::Engine& engine, const std::vector<Job>& jobs, const Platform& platform) {
   const World world(platform);
   std::vector<double> ends(jobs.size());
   for (std::size_t number = 0; number < jobs.size(); ++number) {
@@ -179,23 +142,7 @@ Cluster cluster_of(const Platform& platform) {
 }
 
 std::vector<double> simgrid_seconds(const std::vector<Job>& jobs, const Platform& platform) {
-  int ends[2];
-  if (pipe(ends) != 0) throw std::runtime_error("no pipe to the judge");
-  const pid_t child = fork();
-  if (child < 0) throw std::runtime_error("no process for the judge");
-  std::vector<double> seconds(jobs.size());
-  const auto bytes = static_cast<ssize_t>(seconds.size() * sizeof(double));
-  if (child == 0) {
-    seconds = simulate(jobs, platform);
-    _exit(write(ends[1], seconds.data(), static_cast<std::size_t>(bytes)) == bytes ? 0 : 1);
-  }
-  close(ends[1]);
-  const bool answered = read(ends[0], seconds.data(), static_cast<std::size_t>(bytes)) == bytes;
-  close(ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  if (!answered || status != 0) throw std::runtime_error("SimGrid failed; its message is above");
-  return seconds;
+  return in_a_process(jobs.size(), [&](s4u::Engine& engine) { return simulate(engine, jobs, platform); });
 }
 
 }  // namespace dear::judge

@@ -6,8 +6,8 @@
 #include "dear/algorithm/program.h"
 #include "dear/cluster/cluster.h"
 
-// When programs end by SimGrid (Casanova et al. 2014, doi:10.1016/j.jpdc.2014.06.008), with an actor
-// for each rank and its raw flow model, CM02: no window of TCP, no factors, no traffic of acknowledgements.
+// When programs end by SimGrid (Casanova et al. 2014, doi:10.1016/j.jpdc.2014.06.008), with an actor for each
+// rank.
 namespace dear::judge {
 
 // Ranks behind a link of their own, `ranks_per_node` of them behind a link of their node, nodes on one
