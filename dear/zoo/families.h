@@ -36,6 +36,9 @@ struct Transformer {
 Architecture bert(const Transformer& shape, std::int64_t length);
 Architecture gpt2(const Transformer& shape, std::int64_t length);
 Architecture llama(const Transformer& shape, std::int64_t length);
+Architecture gnmt(std::int64_t length);
+// `scale` widens the inner layers.
+Architecture dlrm(std::int64_t scale);
 Architecture vit(const Transformer& shape, std::int64_t patch, std::int64_t side);
 
 }  // namespace dear::zoo

@@ -22,7 +22,9 @@ struct Model {
   std::string_view summary;
   std::string_view source;
   Architecture (*make)(std::int64_t size);
-  std::int64_t size = 0;     // of a sample: the side of a square image, or the length of a sequence
+  // Of a sample: the side of a square image, or the length of a sequence; of dlrm how many times as wide as
+  // published its inner layers are.
+  std::int64_t size = 0;
   std::int64_t batch = 0;    // samples on one rank
   DType dtype = DType::f32;  // of parameters, gradients and activations, as it is trained
   std::optional<Measurement> measured;
