@@ -1,39 +1,13 @@
 #include "dear/study/sparse/accuracy.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <exception>
-#include <functional>
-#include <mutex>
-#include <thread>
 #include <utility>
+
+#include "dear/study/training/threads.h"
 
 namespace dear::study::sparse {
 namespace {
-
-void for_each_in_threads(std::size_t count, const std::function<void(std::size_t)>& work) {
-  std::atomic<std::size_t> next = 0;
-  std::mutex mutex;
-  std::exception_ptr error;
-  const auto take_turns = [&] {
-    for (std::size_t i = next++; i < count; i = next++) {
-      try {
-        work(i);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        error = std::current_exception();
-        next = count;
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) threads.emplace_back(take_turns);
-    take_turns();
-  }
-  if (error) std::rethrow_exception(error);
-}
 
 double mean_of(const std::vector<TrainedAccuracy>& runs, double TrainedAccuracy::* accuracy) {
   double sum = 0;
@@ -58,14 +32,14 @@ std::vector<MethodAccuracy> search_learning_rates(const std::vector<Method>& met
   const auto seeds = static_cast<std::size_t>(options.seeds);
   const std::size_t rates = options.learning_rates.size();
   std::vector<Task> tasks(seeds);
-  for_each_in_threads(seeds, [&](std::size_t i) { tasks[i] = make_task(options.task, i + 1); });
+  training::for_each_in_threads(seeds, [&](std::size_t i) { tasks[i] = make_task(options.task, i + 1); });
   std::vector<MethodAccuracy> results;
   for (const Method& method : methods) {
     results.push_back({.method = method, .rates = {}});
     for (const double rate : options.learning_rates)
       results.back().rates.push_back({.learning_rate = rate, .by_seed = std::vector<TrainedAccuracy>(seeds)});
   }
-  for_each_in_threads(methods.size() * rates * seeds, [&](std::size_t run) {
+  training::for_each_in_threads(methods.size() * rates * seeds, [&](std::size_t run) {
     const std::size_t seed = run % seeds;
     MethodAccuracy& method = results[run / seeds / rates];
     AccuracyAtRate& at_rate = method.rates[run / seeds % rates];

@@ -10,24 +10,6 @@
 namespace dear::study::sparse {
 namespace {
 
-// The cases of a statement, one after another.
-class Cases {
- public:
-  explicit Cases(std::string says) : statement_{.says = std::move(says), .seen = {}} {}
-  void add(bool held, const std::string& seen) {
-    statement_.held += held ? 1 : 0;
-    ++statement_.cases;
-    statement_.seen += (statement_.seen.empty() ? "" : "; ") + seen;
-  }
-  Statement finish(const std::string& after = "") {
-    statement_.seen += after;
-    return statement_;
-  }
-
- private:
-  Statement statement_;
-};
-
 std::string accuracy_text(const AccuracyAtRate& at_rate) {
   return fmt::format("{:.3f} ± {:.3f}", at_rate.mean_test(), at_rate.deviation());
 }
@@ -194,12 +176,6 @@ const CodecSpeed& Findings::speed_of(const Compression& compression, int ranks) 
 
 Compression compression_of(const std::string& scheme, const std::string& ratio, const std::string& options) {
   return Compression::parse(fmt::format("{}:{}{}", scheme, ratio, options));
-}
-
-std::string Statement::verdict() const {
-  if (held == cases) return "holds";
-  if (held == 0) return "does not hold";
-  return fmt::format("holds in {} of {}", held, cases);
 }
 
 std::vector<Statement> judge(const Findings& findings) {

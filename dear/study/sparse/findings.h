@@ -6,6 +6,7 @@
 #include "dear/study/sparse/accuracy.h"
 #include "dear/study/sparse/speed.h"
 #include "dear/study/sparse/stability.h"
+#include "dear/study/statement.h"
 
 namespace dear::study::sparse {
 
@@ -29,15 +30,6 @@ struct Findings {
 Compression compression_of(const std::string& scheme, const std::string& ratio,
                            const std::string& options = "");
 
-// What is said of sparse communication, what was seen, and in how many of the cases looked at it held.
-struct Statement {
-  std::string says;
-  std::string seen;
-  int held = 0;
-  int cases = 0;
-  [[nodiscard]] std::string verdict() const;  // "holds", "does not hold", "holds in 1 of 2"
-};
-
 // Accuracies that differ by no more than this are called close.
 inline constexpr double kClose = 0.02;
 // A learning rate is called about another where neither is more than so many times the other.
@@ -45,6 +37,7 @@ inline constexpr double kAbout = 4;
 // A limit is called a law's where it differs by no more than this part of it.
 inline constexpr double kOfTheLaw = 1e-3;
 
+// Each statement on sparse communication, judged.
 std::vector<Statement> judge(const Findings& findings);
 
 }  // namespace dear::study::sparse

@@ -30,11 +30,7 @@ std::string rules() {
 }
 
 std::string statements_of(const std::vector<Statement>& statements) {
-  std::string text =
-      "## What is said, and what we saw\n\n| statement | what we saw | verdict |\n|---|---|---|\n";
-  for (const Statement& one : statements)
-    text += fmt::format("| {} | {} | {} |\n", one.says, one.seen, one.verdict());
-  return text + "\n" + rules();
+  return "## What is said, and what we saw\n\n" + table_of(statements) + "\n" + rules();
 }
 
 std::string accuracies_of(const AccuracyOptions& options, const Findings& findings) {
@@ -87,14 +83,6 @@ std::string limits_of(const std::vector<StabilityLimit>& limits) {
                         one.no_feedback, one.momentum_after, one.momentum_before);
   return text + "\n";
 }
-
-std::string bandwidth_text(double bytes_per_second) {
-  if (bytes_per_second == 0) return "everywhere";
-  if (std::isinf(bytes_per_second)) return "nowhere";
-  return fmt::format("{:.3g} Gb/s", 8e-9 * bytes_per_second);
-}
-
-std::string milliseconds(double seconds) { return fmt::format("{:.4g}", 1e3 * seconds); }
 
 std::string codecs_of(const SparseOptions& options, const Findings& findings) {
   const double bytes = 4 * static_cast<double>(options.traffic.elements);

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "dear/study/sparse/line_plot.h"
+#include "dear/study/line_plot.h"
 #include "dear/study/sparse/report.h"
 
 namespace dear::study::sparse {

@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "dear/base/error.h"
+#include "dear/study/line_plot.h"
 #include "dear/study/sparse/findings.h"
-#include "dear/study/sparse/line_plot.h"
 #include "dear/study/sparse/stability.h"
 
 namespace dear::study::sparse::sparse_test {

@@ -4,29 +4,15 @@
 #include <cstddef>
 #include <utility>
 
-#include "dear/codec/draw.h"
+#include "dear/study/training/gaussian.h"
 
 namespace dear::study::sparse {
 namespace {
 
-// What is drawn for a task, each with numbers of its own.
+using training::Gaussian;
+
+// Keys of codec::Draw, one for each thing that is drawn for a task.
 enum Key : std::uint64_t { teacher, initial, validation, test, first_worker };
-
-// Normally distributed numbers, by Marsaglia's polar method (doi:10.1137/1006063).
-class Gaussian {
- public:
-  Gaussian(std::uint64_t seed, Key key) : draw_(seed, 0, key) {}
-  float operator()() {
-    for (;;) {
-      const float x = draw_.uniform(), y = draw_.uniform();
-      const float square = x * x + y * y;
-      if (square > 0 && square < 1) return x * std::sqrt(-2 * std::log(square) / square);
-    }
-  }
-
- private:
-  codec::Draw draw_;
-};
 
 // Weights that keep the variance of rectified units (He et al. 2015, arXiv 1502.01852), times `scale`.
 std::vector<float> random_parameters(const PerceptronShape& shape, Gaussian gaussian, float scale,
@@ -51,7 +37,7 @@ Task make_task(const TaskShape& shape, std::uint64_t seed) {
       random_parameters(shape.model, Gaussian(seed, teacher), 1, 0.1F);
   Perceptron judge(shape.model);
   const auto draw_samples = [&](int count, std::uint64_t key) {
-    Gaussian gaussian(seed, static_cast<Key>(key));
+    Gaussian gaussian(seed, key);
     Samples samples;
     samples.inputs.resize(static_cast<std::size_t>(count) * static_cast<std::size_t>(shape.model.inputs));
     for (float& value : samples.inputs) value = gaussian();

@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-namespace dear::study::sparse {
+namespace dear::study {
 
 struct Curve {
   std::string name;
-  std::vector<std::pair<double, double>> points;  // x above 0, ascending
+  std::vector<std::pair<double, double>> points;  // x ascending
   bool dashed = false;
 };
 
@@ -21,7 +21,8 @@ struct PlotPanel {
 struct PlotText {
   std::string title;
   std::string across, upwards;  // what the axes are
-  bool logarithmic = false;     // of y, which is then above 0; x always is
+  bool logarithmic = false;     // of y, which is then above 0
+  bool logarithmic_x = true;    // likewise
   std::function<std::string(double)> format_x, format_y;
 };
 
@@ -29,4 +30,4 @@ struct PlotText {
 // legend tells them. SVG. ConfigError where there is no point.
 std::string line_plot(const std::vector<PlotPanel>& panels, const PlotText& text);
 
-}  // namespace dear::study::sparse
+}  // namespace dear::study

@@ -1,4 +1,4 @@
-#include "dear/study/sparse/line_plot.h"
+#include "dear/study/line_plot.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,13 +8,23 @@
 #include "dear/base/error.h"
 #include "dear/drawing/svg.h"
 
-namespace dear::study::sparse {
+namespace dear::study {
 namespace {
 
 constexpr double kLeft = 80, kWidth = 380, kGap = 80, kTop = 70, kHeight = 300, kFoot = 70;
 constexpr double kLegendRow = 20, kLegendColumn = 230;
 constexpr std::size_t kLegendColumns = 2;
-constexpr int kSteps = 5;  // of a linear scale
+constexpr int kSteps = 5;  // at most, of a linear scale
+constexpr double kSlack = 1e-9;
+
+// The least of 1, 2, 2.5, 5 times a power of ten that is not below `step`; 0 of 0.
+double round_step(double step) {
+  if (step <= 0) return 0;
+  const double power = std::pow(10, std::floor(std::log10(step)));
+  for (const double times : {1.0, 2.0, 2.5, 5.0})
+    if (times * power >= step * (1 - kSlack)) return times * power;
+  return 10 * power;
+}
 
 // A scale of values, maybe by their logarithm, on so many points from `begin`.
 class Scale {
@@ -32,11 +42,13 @@ class Scale {
   [[nodiscard]] std::vector<double> ticks() const {
     std::vector<double> ticks;
     if (logarithmic_) {
-      constexpr double kSlack = 1e-9;
       for (double power = std::ceil(least_ - kSlack); power <= most_ + kSlack; ++power)
         ticks.push_back(std::pow(10, power));
     } else {
-      for (int i = 0; i <= kSteps; ++i) ticks.push_back(least_ + (most_ - least_) * i / kSteps);
+      const double step = round_step((most_ - least_) / kSteps);
+      if (step == 0) return {least_};
+      for (double i = std::ceil(least_ / step - kSlack); i * step <= most_ + kSlack * step; ++i)
+        ticks.push_back(i * step + 0.0);  // no -0
     }
     return ticks;
   }
@@ -67,7 +79,7 @@ void draw_frame(drawing::Svg& svg, double left, const Scale& x, const Scale& y, 
 }  // namespace
 
 std::string line_plot(const std::vector<PlotPanel>& panels, const PlotText& text) {
-  Scale x(true, 0, kWidth);
+  Scale x(text.logarithmic_x, 0, kWidth);
   Scale y(text.logarithmic, kTop + kHeight, -kHeight);
   for (const PlotPanel& panel : panels)
     for (const Curve& curve : panel.curves)
@@ -105,4 +117,4 @@ std::string line_plot(const std::vector<PlotPanel>& panels, const PlotText& text
   return std::move(svg).finish();
 }
 
-}  // namespace dear::study::sparse
+}  // namespace dear::study
