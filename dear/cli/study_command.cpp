@@ -15,6 +15,7 @@
 #include "dear/cli/commands.h"
 #include "dear/launch/own_command.h"
 #include "dear/study/calibrate.h"
+#include "dear/study/homomorphic/homomorphic.h"
 #include "dear/study/paper.h"
 #include "dear/study/sparse/sparse.h"
 
@@ -67,14 +68,27 @@ void write_paper(const StudyArguments& arguments) {
   write(files, arguments.folder);
 }
 
-struct SparseArguments {
-  std::string folder = "docs/study/sparse";
+// Of a study that trains.
+struct TrainingArguments {
+  explicit TrainingArguments(std::string default_folder) : folder(std::move(default_folder)) {}
+  std::string folder;
   std::optional<int> seeds;
   bool quick = false;
+
+  void add_to(CLI::App& command) {
+    command.add_option("--out", folder, "Folder to write to: README.md, pictures, results.json")
+        ->type_name("FOLDER")
+        ->capture_default_str();
+    command.add_option("--seeds", seeds, "How many tasks are trained on (default: 5, or 2 if quick)")
+        ->check(CLI::Range(1, 1000))
+        ->type_name("N");
+    command.add_flag("--quick", quick,
+                     "Take seconds instead of minutes, on tasks so small that what is learned means nothing");
+  }
 };
 
 // The folder is made first: a study that takes minutes is not lost for want of one.
-void write_sparse(const SparseArguments& arguments) {
+void write_sparse(const TrainingArguments& arguments) {
   study::sparse::SparseOptions options =
       arguments.quick ? study::sparse::quick_study() : study::sparse::whole_study();
   if (arguments.seeds) options.accuracy.seeds = *arguments.seeds;
@@ -82,6 +96,15 @@ void write_sparse(const SparseArguments& arguments) {
   const study::sparse::Speeds speeds =
       study::sparse::measure_speeds(options.measured, options.ranks, options.rounds);
   write(study::sparse::study_of_sparse_communication(options, speeds), arguments.folder);
+}
+
+void write_homomorphic(const TrainingArguments& arguments) {
+  study::homomorphic::HomomorphicOptions options =
+      arguments.quick ? study::homomorphic::quick_study() : study::homomorphic::whole_study();
+  if (arguments.seeds) options.learning.seeds = *arguments.seeds;
+  make_folder(arguments.folder);
+  const study::homomorphic::Speeds speeds = study::homomorphic::measure_speeds(options.speeds);
+  write(study::homomorphic::study_of_homomorphic_compression(options, speeds), arguments.folder);
 }
 
 void print_calibration(const StudyArguments& arguments) {
@@ -107,21 +130,17 @@ void add_study_command(CLI::App& app) {
       ->capture_default_str();
   arguments->add_published_to(*paper);
   paper->callback([arguments] { write_paper(*arguments); });
-  auto sparse_arguments = std::make_shared<SparseArguments>();
+  auto sparse_arguments = std::make_shared<TrainingArguments>("docs/study/sparse");
   CLI::App* const sparse = command->add_subcommand(
       "sparse", "Train and measure with every scheme of sparse communication: accuracy, stability, speed");
-  sparse
-      ->add_option("--out", sparse_arguments->folder, "Folder to write to: README.md, pictures, results.json")
-      ->type_name("FOLDER")
-      ->capture_default_str();
-  sparse
-      ->add_option("--seeds", sparse_arguments->seeds,
-                   "How many tasks are trained on (default: 5, or 2 if quick)")
-      ->check(CLI::Range(1, 1000))
-      ->type_name("N");
-  sparse->add_flag("--quick", sparse_arguments->quick,
-                   "Take seconds instead of minutes, on a task so small that its accuracies mean nothing");
+  sparse_arguments->add_to(*sparse);
   sparse->callback([sparse_arguments] { write_sparse(*sparse_arguments); });
+  auto homomorphic_arguments = std::make_shared<TrainingArguments>("docs/study/homomorphic");
+  CLI::App* const homomorphic = command->add_subcommand(
+      "homomorphic",
+      "Try, measure and train with sums of sketches: recovery, losslessness, throughput, learning");
+  homomorphic_arguments->add_to(*homomorphic);
+  homomorphic->callback([homomorphic_arguments] { write_homomorphic(*homomorphic_arguments); });
   CLI::App* const calibration = command->add_subcommand(
       "calibration",
       "Fit the model of a network to half of the published throughputs, and predict the other half");

@@ -338,6 +338,16 @@ class Plan(Command):
         self.assertEqual((done.returncode, done.stdout), (2, ""), done)
         self.assertIn("file/folder", done.stderr)
 
+    def test_writes_the_study_of_homomorphic_compression(self):
+        written = self.succeed("study", "homomorphic", "--quick", "--seeds", "1", "--out", "homomorphic").split()
+        self.assertEqual(sorted(os.listdir(self.path("homomorphic"))), sorted(os.path.basename(path) for path in written))
+        with open(self.path("homomorphic/results.json"), encoding="utf-8") as file:
+            results = json.load(file)
+        self.assertEqual(results["seeds"], 1)
+        for statement in results["statements"]:
+            self.assertLessEqual(statement["held"], statement["cases"], statement)
+        xml.etree.ElementTree.parse(self.path("homomorphic/throughput.svg"))
+
     def test_calibrates_a_network_to_published_figures(self):
         output = self.succeed("study", "calibration")
         self.assertIn("held-back half", output)

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <vector>
+
+#include "dear/study/homomorphic/learning.h"
+#include "dear/study/homomorphic/losslessness.h"
+#include "dear/study/homomorphic/recovery.h"
+#include "dear/study/homomorphic/sizes.h"
+#include "dear/study/homomorphic/throughput.h"
+#include "dear/study/study_file.h"
+
+namespace dear::study::homomorphic {
+
+// What the study of lossless homomorphic compression (Li et al. 2024, arXiv 2402.07529) goes through.
+struct HomomorphicOptions {
+  RecoveryOptions recovery{};
+  LosslessnessOptions losslessness{};
+  SizeOptions sizes{};
+  UnionOptions unions{};
+  LearningOptions learning{};
+  SpeedOptions speeds{};
+  std::vector<double> bits_per_second{};  // bandwidths
+  Traffic traffic{};
+};
+// The whole study, which takes minutes; one of few trials and steps, whose rates and losses mean little.
+HomomorphicOptions whole_study();
+HomomorphicOptions quick_study();
+
+// Tries, trains, and reports what the statements say beside what was seen: the report, pictures, all numbers
+// as JSON. Always the same bytes for the same options and speeds, which measure_speeds() measures of
+// `options.speeds`. ConfigError for less than one seed.
+std::vector<StudyFile> study_of_homomorphic_compression(const HomomorphicOptions& options,
+                                                        const Speeds& speeds);
+
+}  // namespace dear::study::homomorphic
