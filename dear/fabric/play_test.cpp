@@ -1,5 +1,6 @@
 #include "dear/fabric/play.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <gmock/gmock.h>
@@ -83,6 +84,41 @@ TEST(Rounds, AlongALineAreThoseOfItsProgram) {
   }
   EXPECT_THROW(line_rounds("telepathy", Collective::all_gather, 4), ConfigError);
   EXPECT_THROW(line_rounds("ring", Collective::all_reduce, 4), ConfigError);
+}
+
+TEST(Rounds, OverAGridAreThoseOfItsProgram) {
+  const std::vector<std::string_view> algorithms{"ring", "halving-doubling", "direct"};
+  const algorithm::Grid grid{{4, 3, 2}};
+  for (const Collective collective :
+       {Collective::reduce_scatter, Collective::all_gather, Collective::all_reduce}) {
+    std::vector<int> order{0, 1, 2};
+    do {
+      const auto stored = rounds_of(algorithm::grid_program(grid, order, algorithms, collective));
+      const auto rounds = grid_rounds(grid, order, algorithms, collective);
+      ASSERT_EQ(rounds->ranks(), 24);
+      ASSERT_EQ(rounds->rounds(), stored->rounds());
+      const auto sorted = [](std::vector<Message> messages) {
+        for (Message& message : messages) message.share = std::round(message.share * 1e9);
+        std::sort(messages.begin(), messages.end(),
+                  [](const Message& a, const Message& b) { return a.peer < b.peer; });
+        return messages;
+      };
+      Exchange expected;
+      Exchange found;
+      for (int round = 0; round < stored->rounds(); ++round) {
+        for (int rank = 0; rank < 24; ++rank) {
+          stored->exchange(round, rank, expected);
+          rounds->exchange(round, rank, found);
+          ASSERT_EQ(sorted(found.sends), sorted(expected.sends)) << round << ", " << rank;
+          ASSERT_EQ(sorted(found.receives), sorted(expected.receives)) << round << ", " << rank;
+        }
+      }
+    } while (std::next_permutation(order.begin(), order.end()));
+  }
+  EXPECT_EQ(grid_rounds({{1}}, {}, {"ring"}, Collective::all_reduce)->rounds(), 0);
+  EXPECT_THROW(grid_rounds(grid, {0, 1}, algorithms, Collective::all_reduce), ConfigError);
+  EXPECT_THROW(grid_rounds(grid, {0, 1, 2}, {"ring"}, Collective::all_reduce), ConfigError);
+  EXPECT_THROW(grid_rounds(grid, {0, 1, 2}, algorithms, Collective::broadcast), ConfigError);
 }
 
 TEST(Rounds, AreRefusedAsProgramsAre) {

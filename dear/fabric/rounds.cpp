@@ -1,6 +1,11 @@
 #include "dear/fabric/rounds.h"
 
-#include "dear/algorithm/grid.h"
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
 
 namespace dear::fabric {
 namespace {
@@ -83,6 +88,50 @@ class DirectRounds final : public Rounds {
   int ranks_;
 };
 
+// Along lines of one dimension after the other; a line's messages are those of its program, whatever the
+// line.
+class GridRounds final : public Rounds {
+ public:
+  explicit GridRounds(algorithm::Grid grid) : grid_(std::move(grid)), ranks_(grid_.ranks()) {}
+
+  // `part` of the vector's bytes are what each line reduces, or has gathered at the end.
+  void add(int dimension, std::shared_ptr<const Rounds> line, double part) {
+    const int begin = rounds();
+    stages_.push_back({.end = begin + line->rounds(),
+                       .stride = grid_.stride(dimension),
+                       .part = part,
+                       .line = std::move(line)});
+  }
+
+  [[nodiscard]] int ranks() const override { return ranks_; }
+  [[nodiscard]] int rounds() const override { return stages_.empty() ? 0 : stages_.back().end; }
+  void exchange(int round, int rank, Exchange& into) const override {
+    const auto stage = std::upper_bound(stages_.begin(), stages_.end(), round,
+                                        [](int wanted, const Stage& other) { return wanted < other.end; });
+    const int begin = stage->end - stage->line->rounds();
+    const int member = rank / stage->stride % stage->line->ranks();
+    stage->line->exchange(round - begin, member, into);
+    for (std::vector<Message>* const messages : {&into.sends, &into.receives}) {
+      for (Message& message : *messages) {
+        message.peer = rank + (message.peer - member) * stage->stride;
+        message.share *= stage->part;
+      }
+    }
+  }
+
+ private:
+  struct Stage {
+    int end = 0;  // its last round is the one before
+    int stride = 1;
+    double part = 1;
+    std::shared_ptr<const Rounds> line;
+  };
+
+  algorithm::Grid grid_;
+  int ranks_;
+  std::vector<Stage> stages_;
+};
+
 bool is_of_shards(Collective collective) {
   return collective == Collective::reduce_scatter || collective == Collective::all_gather ||
          collective == Collective::all_reduce;
@@ -110,6 +159,36 @@ std::shared_ptr<const Rounds> line_rounds(std::string_view algorithm, Collective
   if (can_be && algorithm == "ring") return ring_rounds(collective, members);
   if (can_be && algorithm == "direct") return direct_rounds(members);
   return rounds_of(algorithm::line_program(algorithm, collective, members));
+}
+
+std::shared_ptr<const Rounds> grid_rounds(const algorithm::Grid& grid, const std::vector<int>& order,
+                                          const std::vector<std::string_view>& algorithms,
+                                          Collective collective) {
+  algorithm::validate(grid);
+  algorithm::validate_order(grid, order);
+  if (algorithms.size() != grid.sizes.size() || !is_of_shards(collective))
+    throw ConfigError(fmt::format(
+        "{} algorithms for {} dimensions make no {} dimension by dimension: give one for each, and "
+        "a reduce-scatter, an all-gather or an all-reduce",
+        algorithms.size(), grid.sizes.size(), name_of(collective)));
+  auto rounds = std::make_shared<GridRounds>(grid);
+  std::vector<double> parts;  // by place in the order
+  double part = 1;
+  for (const int dimension : order) {
+    parts.push_back(part);
+    part /= grid.sizes[static_cast<std::size_t>(dimension)];
+  }
+  const auto add = [&](std::size_t place, Collective half) {
+    const auto dimension = static_cast<std::size_t>(order[place]);
+    rounds->add(order[place], line_rounds(algorithms[dimension], half, grid.sizes[dimension]), parts[place]);
+  };
+  if (collective != Collective::all_gather) {
+    for (std::size_t place = 0; place < order.size(); ++place) add(place, Collective::reduce_scatter);
+  }
+  if (collective != Collective::reduce_scatter) {
+    for (std::size_t place = order.size(); place-- > 0;) add(place, Collective::all_gather);
+  }
+  return rounds;
 }
 
 std::shared_ptr<const Rounds> make_rounds(const algorithm::Algorithm& algorithm, Collective collective,

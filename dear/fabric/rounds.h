@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dear/algorithm/algorithms.h"
+#include "dear/algorithm/grid.h"
 #include "dear/algorithm/program.h"
 
 namespace dear::fabric {
@@ -53,6 +54,12 @@ std::shared_ptr<const Rounds> direct_rounds(int ranks);
 // Those of line_program(algorithm, collective, members), not stored where it can be helped. ConfigError
 // likewise.
 std::shared_ptr<const Rounds> line_rounds(std::string_view algorithm, Collective collective, int members);
+
+// Those of grid_program(grid, order, algorithms, collective). What is stored grows with the sizes of
+// dimensions, not with the ranks. ConfigError likewise.
+std::shared_ptr<const Rounds> grid_rounds(const algorithm::Grid& grid, const std::vector<int>& order,
+                                          const std::vector<std::string_view>& algorithms,
+                                          Collective collective);
 
 // Those of make_program(algorithm, collective, shape), not stored where it can be helped. ConfigError
 // likewise.

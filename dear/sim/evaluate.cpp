@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -57,35 +58,72 @@ void refuse_what_takes_too_long(const Schedule& schedule, std::size_t members,
                     messages));
 }
 
-// Members of the innermost dimension that has several.
-int ranks_of_node(const Cluster& cluster) {
+// The dimensions of several members.
+std::vector<int> sizes_of(const Cluster& cluster) {
+  std::vector<int> sizes;
   for (const Dimension& dimension : cluster.dimensions)
-    if (dimension.size > 1) return dimension.size;
-  return 1;
+    if (dimension.size > 1) sizes.push_back(dimension.size);
+  return sizes;
 }
 
 constexpr std::string_view kHierarchical = "hierarchical:";
 
-// ConfigError for a program that there is not, or that has no such collective. Inside nodes, or across them,
-// a hierarchical one is what it is there.
+// After "hierarchical:".
+std::vector<std::string_view> stages_of(std::string_view program) {
+  std::vector<std::string_view> names;
+  for (std::size_t begin = kHierarchical.size(); begin <= program.size();) {
+    names.push_back(program.substr(begin, program.find(',', begin) - begin));
+    begin += names.back().size() + 1;
+  }
+  return names;
+}
+
+bool goes_along_lines(std::string_view name) {
+  const auto& names = algorithm::line_algorithms();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Dimension by dimension, from the innermost; inside nodes and across them only those that are there.
+std::shared_ptr<const fabric::Rounds> rounds_over_grid(std::vector<std::string_view> stages,
+                                                       Collective collective, ProcessGroup group,
+                                                       std::vector<int> sizes) {
+  if (group == ProcessGroup::node) {
+    stages.resize(1);
+    sizes.resize(1);
+  }
+  if (group == ProcessGroup::across_nodes) {
+    stages.erase(stages.begin());
+    sizes.erase(sizes.begin());
+  }
+  std::vector<int> order(sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  return fabric::grid_rounds({std::move(sizes)}, order, stages, collective);
+}
+
+// On `ranks` ranks of a cluster with these sizes; a hierarchical program is for all of them. ConfigError for
+// a program that there is not, or that has no such collective. Inside nodes, or across them, a hierarchical
+// one is what it is there.
 std::shared_ptr<const fabric::Rounds> rounds_of_program(std::string_view program, Collective collective,
-                                                        ProcessGroup group, int ranks, int ranks_of_node) {
+                                                        ProcessGroup group, int ranks,
+                                                        const std::vector<int>& sizes) {
   if (!program.starts_with(kHierarchical))
     return fabric::make_rounds(algorithm::find_algorithm(program), collective, {.ranks = ranks});
-  const std::string_view names = program.substr(kHierarchical.size());
-  const std::size_t comma = names.find(',');
-  if (comma == std::string_view::npos || ranks % ranks_of_node != 0)
+  const std::vector<std::string_view> stages = stages_of(program);
+  if (stages.size() > 1 && stages.size() == sizes.size() &&
+      std::all_of(stages.begin(), stages.end(), goes_along_lines))
+    return rounds_over_grid(stages, collective, group, sizes);
+  const int ranks_of_node = sizes.empty() ? 1 : sizes.front();
+  if (stages.size() != 2 || ranks % ranks_of_node != 0)
     throw ConfigError(fmt::format(
-        "'{}' is no program for {} ranks in nodes of {}: name one for inside and one for across whole nodes, "
-        "as in hierarchical:ring,halving-doubling",
-        program, ranks, ranks_of_node));
-  const std::string_view part =
-      group == ProcessGroup::node ? names.substr(0, comma) : names.substr(comma + 1);
+        "'{}' is no program for {} ranks in nodes of {}, and {} dimensions: name one for inside and one for "
+        "across whole nodes, as in hierarchical:ring,halving-doubling, or one of {} for each dimension",
+        program, ranks, ranks_of_node, sizes.size(), fmt::join(algorithm::line_algorithms(), ", ")));
+  const algorithm::Algorithm& inside = algorithm::find_algorithm(stages[0]);
+  const algorithm::Algorithm& across = algorithm::find_algorithm(stages[1]);
   if (group != ProcessGroup::all)
-    return fabric::make_rounds(algorithm::find_algorithm(part), collective, {.ranks = ranks});
-  return fabric::rounds_of(algorithm::hierarchical(algorithm::find_algorithm(names.substr(0, comma)),
-                                                   algorithm::find_algorithm(names.substr(comma + 1)),
-                                                   collective, ranks / ranks_of_node, ranks_of_node));
+    return fabric::make_rounds(group == ProcessGroup::node ? inside : across, collective, {.ranks = ranks});
+  return fabric::rounds_of(
+      algorithm::hierarchical(inside, across, collective, ranks / ranks_of_node, ranks_of_node));
 }
 
 // The cluster's links, and what collectives put on them.
@@ -99,7 +137,7 @@ class Wires {
         overhead_seconds_(policy.overhead_seconds != nullptr ? policy.overhead_seconds(times) : 0),
         detail_(options.detail),
         program_(options.program),
-        ranks_of_node_(ranks_of_node(cluster)),
+        sizes_(sizes_of(cluster)),
         teams_{.ranks = topology_.ranks(), .ranks_of_node = times.ranks_of_node(), .jobs = options.jobs} {}
 
   std::unique_ptr<NetworkModel> network() const {
@@ -116,8 +154,7 @@ class Wires {
                         .start_up_seconds = overhead_seconds_};
     if (detail_ == Detail::blocks && what.collective != Collective::broadcast) {
       std::shared_ptr<const fabric::Rounds>& rounds = rounds_[{what.collective, what.group}];
-      if (!rounds)
-        rounds = rounds_of_program(program_, what.collective, what.group, team.size, ranks_of_node_);
+      if (!rounds) rounds = rounds_of_program(program_, what.collective, what.group, team.size, sizes_);
       transport.rounds = rounds;
       return transport;
     }
@@ -138,7 +175,7 @@ class Wires {
   const double overhead_seconds_;
   const Detail detail_;
   const std::string program_;
-  const int ranks_of_node_;
+  const std::vector<int> sizes_;
   const Teams teams_;
   mutable std::map<std::pair<Collective, ProcessGroup>, std::shared_ptr<const fabric::Rounds>> rounds_;
 };

@@ -35,8 +35,9 @@ struct EvaluateOptions {
   int repetitions = 1;
   std::uint64_t seed = 1;
   int optimizer_states = 1;  // see memory_of()
-  // What blocks are those of: an algorithm of algorithm/algorithms.h, or two of them, inside the innermost
-  // dimension and across: "hierarchical:ring,halving-doubling".
+  // What blocks are those of: an algorithm of algorithm/algorithms.h; two of them, inside the innermost
+  // dimension and across: "hierarchical:ring,halving-doubling"; or one of line_algorithms() for each
+  // dimension of several members, innermost first: "hierarchical:direct,ring,halving-doubling".
   std::string program = "ring";
   Jobs jobs{};  // like this one, that share the cluster: not in closed form
   std::optional<CompressionModel> compression{};

@@ -252,6 +252,17 @@ TEST(EvaluatePrograms, PlayedMessageByMessageTakeTheirClosedForms) {
   const Cluster nodes{.name = "nodes",
                       .dimensions = {{.name = "node", .size = 4, .link = {2e-6, 1e-10}, .links = 1},
                                      {.name = "spine", .size = 4, .link = {5e-6, 1e-9}, .links = 4}}};
+  const Cluster beside{
+      .name = "beside",
+      .dimensions = {{.name = "mesh", .size = 4, .wiring = Wiring::full_mesh, .link = {2e-6, 1e-10}},
+                     {.name = "none", .size = 1, .links = 4},
+                     {.name = "ring",
+                      .size = 3,
+                      .wiring = Wiring::ring,
+                      .link = {5e-6, 5e-10},
+                      .links = 4,
+                      .beside = true},
+                     {.name = "rail", .size = 2, .link = {5e-6, 1e-9}, .links = 12, .beside = true}}};
   struct Played {
     const Cluster& cluster;
     std::string program, closed_form;
@@ -259,8 +270,10 @@ TEST(EvaluatePrograms, PlayedMessageByMessageTakeTheirClosedForms) {
   for (const auto& [cluster, program, closed_form] :
        {Played{flat, "ring", "ring"}, Played{flat, "halving-doubling", "hierarchical:halving-doubling"},
         Played{flat, "bruck", "hierarchical:bruck"}, Played{flat, "pairwise", "ring"},
-        Played{nodes, "hierarchical:ring,halving-doubling", "hierarchical:ring,halving-doubling"}}) {
-    for (const std::string policy : {"dear", "serial"}) {
+        Played{nodes, "hierarchical:ring,halving-doubling", "hierarchical:ring,halving-doubling"},
+        Played{beside, "hierarchical:direct,ring,halving-doubling",
+               "hierarchical:direct,ring,halving-doubling"}}) {
+    for (const std::string policy : {"dear", "serial", "hsdp"}) {
       const auto times = cost::times_on(cluster, {.algorithm = closed_form});
       const auto seconds = [&](Detail detail) {
         return evaluate(find_policy(policy), workload, grouping, cluster, times,
@@ -282,8 +295,8 @@ TEST(EvaluatePrograms, PlayedMessageByMessageTakeTheirClosedForms) {
   };
   EXPECT_THAT(refusal(Detail::flows, "bruck"), ::testing::HasSubstr("flows go around rings"));
   EXPECT_THAT(refusal(Detail::blocks, "pigeon"), ::testing::HasSubstr("ring"));
-  EXPECT_THAT(refusal(Detail::blocks, "hierarchical:ring"),
-              ::testing::HasSubstr("inside and one for across"));
+  for (const char* const program : {"hierarchical:ring", "hierarchical:ring,ring,ring"})
+    EXPECT_THAT(refusal(Detail::blocks, program), ::testing::HasSubstr("inside and one for across"));
 }
 
 }  // namespace
