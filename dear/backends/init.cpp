@@ -7,7 +7,9 @@
 
 #include "dear/backends/backends.h"
 #include "dear/backends/environment.h"
+#include "dear/backends/in_grid.h"
 #include "dear/backends/shaped/shaped.h"
+#include "dear/base/error.h"
 
 namespace dear {
 
@@ -15,7 +17,15 @@ Group init(const InitOptions& options) {
   const Placement placement{.environment = read_launch_environment(),
                             .deadline = Deadline::after(options.timeout),
                             .reproducible = options.reproducible};
+  if (options.grid && options.network) {
+    throw ConfigError("a grid has networks of its own: give a grid or a network, not both");
+  }
   BackendChoice choice = choose_backend(options.backend, placement);
+  if (options.grid) {
+    PutInGrid in_grid = put_in_grid(std::move(choice.backend), choice.name, *options.grid, placement);
+    choice.backend = std::move(in_grid.backend);
+    choice.reason += "; " + in_grid.note;
+  }
   if (placement.environment.rank == 0 && placement.environment.size > 1) {
     const std::string sentence = fmt::format("backend {}: {}", choice.name, choice.reason);
     if (options.say) {

@@ -4,17 +4,34 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "dear/cluster/cluster.h"
 #include "dear/cluster/network.h"
 #include "dear/collective/group.h"
 
 namespace dear {
+
+// Ranks in a grid whose dimensions are networks of their own: reduce-scatters, all-gathers and all-reduces go
+// through them in chunks, all dimensions at once (docs/backends.md). The same on every rank, but for the
+// names of interfaces.
+struct GridSettings {
+  std::vector<int> sizes{};  // of the dimensions, innermost first: their product is the number of ranks
+  std::optional<Cluster> cluster{};  // sizes and links, in place of `sizes`; else links are measured at start
+  bool modelled = false;             // collectives take the times of the cluster's links
+  std::string algorithm = "themis";  // how orders are chosen: a name of cost/chunk_planner.h
+  int chunks = 64;                   // of a vector, at most
+  // By dimension the interface of Gloo whose wires it takes; empty: all dimensions take those of the backend.
+  std::vector<std::string> interfaces{};
+};
 
 struct InitOptions {
   // The deadline of every wait, the rendezvous included.
   std::chrono::duration<double> timeout = std::chrono::seconds(120);
   // Let collectives take the time that they would take on this network (see shaped/).
   std::optional<Network> network{};
+  // Puts the ranks into a grid; not together with `network`.
+  std::optional<GridSettings> grid{};
   // One of backends(); "" for the fastest that reaches all ranks.
   std::string backend{};
   // Sums in the order of ranks, so that results are the same bits on every backend that can. `shm` always

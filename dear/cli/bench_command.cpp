@@ -161,6 +161,11 @@ void add_collective(CLI::App& parent) {
       "Rank 0 begins each repetition so much after the others: what part of a core those use who wait, and "
       "how long rank 0 takes then",
       "TIME");
+  options->grid.add_to(*command, true);
+  add("--network", options->network,
+      "Model the networks of a grid: a cluster file of several dimensions; the table then shows what chunk "
+      "plans expect, too",
+      "FILE");
   add("--json", options->json, "Write the results to FILE", "FILE");
   add("--plot", options->plot, "Draw bus bandwidth against size, as SVG", "FILE");
   add("--cluster", options->cluster,
@@ -194,6 +199,8 @@ void add_worker(CLI::App& parent) {
   struct Words {
     measure::WorkerOptions options;
     std::string timeout;
+    GridOptions grid;
+    std::optional<std::string> network;
   };
   const auto words = std::make_shared<Words>();
   command->add_option("--library", words->options.library)->required();
@@ -202,7 +209,11 @@ void add_worker(CLI::App& parent) {
   command->add_flag("--bind", words->options.bind);
   command->add_flag("--reproducible", words->options.opening.reproducible);
   command->add_option("--ahead", words->options.opening.ahead);
+  words->grid.add_to(*command, false);
+  command->add_option("--network", words->network);
   command->callback([words] {
+    const auto grids = checked_grids(words->grid, words->network, read_launch_environment().size);
+    if (!grids.empty()) words->options.opening.grid = grids.front();
     words->options.opening.timeout = std::chrono::duration<double>(parse_seconds(words->timeout));
     measure::run_worker(words->options);
   });

@@ -78,7 +78,10 @@ class LibrarySelection {
     add_by_name(
         !options.backends.empty() ? options.backends : std::vector<std::string>{launched ? "auto" : "shm"},
         "--backend", false);
-    const bool none = options.rivals == std::vector<std::string>{"none"};
+    put_in_grids(options);
+    // Rivals are on the real network alone.
+    const bool none = options.rivals == std::vector<std::string>{"none"} ||
+                      (options.rivals.empty() && options.network.has_value());
     if (options.rivals.empty()) {
       add_every_rival();
     } else if (!none) {
@@ -87,6 +90,35 @@ class LibrarySelection {
   }
 
  private:
+  // Each backend once for each grid.
+  void put_in_grids(const BenchOptions& options) {
+    const std::vector<GridSettings> grids =
+        checked_grids(options.grid, options.network, settings_.benchmark.ranks);
+    if (grids.empty()) {
+      if (options.network) {
+        throw ConfigError(fmt::format(
+            "--network: '{}' is no cluster file of several dimensions, the one network that is modelled here",
+            *options.network));
+      }
+      return;
+    }
+    if (options.cluster) {
+      throw ConfigError("--cluster fits one link, and a grid has several: leave it or the grid out");
+    }
+    std::vector<measure::SelectedLibrary> all;
+    for (const measure::SelectedLibrary& selected : settings_.benchmark.libraries) {
+      if (selected.library->name == "shm-one-copy") {
+        throw ConfigError("--backend: shm-one-copy shares one memory, and a grid does not: use shm");
+      }
+      for (const GridSettings& grid : grids) {
+        all.push_back(selected);
+        all.back().grid = grid;
+        all.back().grid_words = words_of(options.grid, options.network, grid.algorithm);
+      }
+    }
+    settings_.benchmark.libraries = std::move(all);
+  }
+
   void add_by_name(const std::vector<std::string>& names, std::string_view option, bool rivals) {
     for (const std::string& name : names) {
       measure::SelectedLibrary selected{.library =

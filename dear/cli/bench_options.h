@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dear/backends/environment.h"
+#include "dear/cli/grid_options.h"
 #include "dear/measure/benchmark.h"
 
 namespace dear::cli {
@@ -29,6 +30,8 @@ struct BenchOptions {
   bool touch = false;                   // vectors are written before each operation, and read after it
   std::optional<std::string> late{};    // how much later than the others rank 0 begins
   bool interference = false;            // measure the first backend while its ranks compute, too
+  GridOptions grid{};
+  std::optional<std::string> network{};  // a cluster file of several dimensions, all modelled
   std::optional<std::string> json{};
   std::optional<std::string> plot{};
   std::optional<std::string> cluster{};

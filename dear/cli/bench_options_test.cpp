@@ -36,6 +36,18 @@ std::vector<std::string> names_of(const BenchSettings& settings) {
   return names;
 }
 
+TEST(BenchOptions, ABackendTakesPartOnceForEachAlgorithmOfAGrid) {
+  const BenchSettings settings =
+      check_alone({.ranks = 4,
+                   .rivals = {"none"},
+                   .grid = {.grid = "2x2", .algorithms = {"baseline", "themis"}, .chunks = 16}});
+  ASSERT_EQ(settings.benchmark.libraries.size(), 2U);
+  const measure::SelectedLibrary& second = settings.benchmark.libraries[1];
+  EXPECT_EQ(second.name(), "shm themis");
+  EXPECT_EQ(second.grid->chunks, 16);
+  EXPECT_THAT(second.grid_words, ElementsAre("--grid", "2x2", "--algorithm", "themis", "--chunks", "16"));
+}
+
 TEST(BenchOptions, TheDefaultsAreComplete) {
   const BenchSettings settings = check_alone({});
   EXPECT_EQ(settings.benchmark.ranks, 2);
@@ -169,6 +181,14 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Refusal{"ranks0", {.ranks = 0}, {"--ranks is 0", "1 to 128"}},
         Refusal{"ranksmany", {.ranks = 129}, {"--ranks is 129"}},
+        Refusal{"grid", {.grid = {.grid = "2x2"}}, {"--grid", "4 ranks", "2"}},
+        Refusal{"gridcluster",
+                {.ranks = 4, .grid = {.grid = "2x2"}, .cluster = "/tmp/x.json"},
+                {"--cluster", "grid"}},
+        Refusal{"gridonecopy",
+                {.ranks = 4, .backends = {"shm-one-copy"}, .grid = {.grid = "2x2"}},
+                {"--backend", "shm-one-copy"}},
+        Refusal{"networkofone", {.network = "1gbit"}, {"--network", "1gbit"}},
         Refusal{"repeat0", {.repeat = 0}, {"--repeat is 0"}},
         Refusal{"sizeunit", {.sizes = {"4"}}, {"--sizes: ", "'4'"}},
         Refusal{"sizeempty", {.sizes = {""}}, {"--sizes: "}},

@@ -1,5 +1,6 @@
 #include "dear/cli/bench_report.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 
@@ -45,7 +46,10 @@ std::string result_table(const std::vector<measure::Result>& results) {
   std::vector<std::string> heads{
       "size", "backend",    "operation",  "median us", "p10",
       "p90",  "algbw GB/s", "busbw GB/s", "verified",  "x " + results.front().backend};
+  const bool planned = std::any_of(results.begin(), results.end(),
+                                   [](const auto& result) { return result.planned_seconds.has_value(); });
   if (waiting) heads.emplace_back("waiting, % of a core");
+  if (planned) heads.insert(heads.end(), {"planned us", "planned/median"});
   Table table(heads, {.left_columns = 3});
   const measure::Result* first = nullptr;
   for (const measure::Result& result : results) {
@@ -64,6 +68,11 @@ std::string result_table(const std::vector<measure::Result>& results) {
                                    result.verified ? "yes" : "NO",
                                    multiple(result, *first)};
     if (waiting) cells.push_back(fmt::format("{:.2f}", 100 * result.waiting_share.value()));
+    if (planned) {
+      const double seconds = result.planned_seconds.value_or(0);
+      cells.push_back(result.planned_seconds ? microseconds(seconds) : "-");
+      cells.push_back(result.planned_seconds ? fmt::format("{:.2f}", seconds / result.seconds.median) : "-");
+    }
     table.add(cells);
   }
   return table.to_string();

@@ -56,6 +56,13 @@ TEST(Report, SaysWhatWaitingRanksUse) {
   EXPECT_THAT(result_table(results), AllOf(HasSubstr("waiting, % of a core"), HasSubstr(" 1.25\n")));
 }
 
+TEST(Report, SaysWhatAPlanExpected) {
+  std::vector<measure::Result> results = some_results();
+  EXPECT_THAT(result_table(results), Not(HasSubstr("planned")));
+  results[0].planned_seconds = results[0].seconds.median / 2;
+  EXPECT_THAT(result_table(results), AllOf(HasSubstr("planned/median"), HasSubstr(" 0.50\n")));
+}
+
 TEST(Report, SaysUnderWhichCircumstances) {
   measure::BenchmarkSettings settings{.ranks = 2, .bind = true};
   measure::BenchmarkOutcome outcome;

@@ -170,6 +170,7 @@ void run_rank(const TrainSettings& settings, const demo::Corpus& corpus) {
   std::string choice;
   Group group = init({.timeout = std::chrono::duration<double>(settings.timeout_seconds),
                       .network = settings.network,
+                      .grid = settings.grid,
                       .backend = settings.job.backend,
                       .reproducible = settings.job.reproducible,
                       .say = [&](const std::string& sentence) { choice = sentence + "\n"; }});
@@ -219,7 +220,10 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
       "begins with it");
   add("--network", options.network,
       "model a network: " + names_in(network_presets()) +
-          ", bandwidth=1gbit,latency=50us, or a cluster file (default: the real one)");
+          ", bandwidth=1gbit,latency=50us, or a cluster file, whose dimensions are a grid where there are "
+          "several "
+          "(default: the real one)");
+  options.grid.add_to(command, false);
   add("--backend", options.job.backend,
       "what carries collectives: " + names_in(backend_table()) +
           " (default: the fastest that reaches all ranks)");

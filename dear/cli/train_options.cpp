@@ -183,7 +183,9 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   settings.compare = options.compare.has_value();
   choose_policies(options, settings);
   choose_compressions(options, settings);
-  if (options.network) {
+  const std::vector<GridSettings> grids = checked_grids(options.grid, options.network, settings.workers);
+  if (!grids.empty()) settings.grid = grids.front();
+  if (options.network && !settings.grid) {
     settings.network = parse_option("--network", [&] { return parse_network(*options.network); });
   }
   if (!options.job.backend.empty()) {
@@ -192,6 +194,8 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   if (settings.job.one_copy) {
     for (const std::string& policy : settings.policies)
       parse_option("--one-copy", [&] { return require_one_copy_policy(find_policy(policy)), 0; });
+    if (settings.grid)
+      throw ConfigError("--one-copy and a grid exclude each other: its ranks share no memory");
     if (settings.network && settings.workers > 1)
       throw ConfigError(
           "--one-copy and --network exclude each other: ranks on a modelled network stand for hosts of their "

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "dear/backends/environment.h"
+#include "dear/cli/grid_options.h"
 #include "dear/demo/train_settings.h"
 
 namespace dear::cli {
@@ -25,6 +26,7 @@ struct TrainOptions {
   std::optional<std::string> schedule{};             // a file with policy and buckets, instead of the three
   std::optional<std::string> tuning_cache{};
   std::optional<std::string> network{};
+  GridOptions grid{};
   std::string optimizer = "adamw";
   std::optional<double> learning_rate{};  // by optimiser, see demo::optimizers()
   std::optional<std::int64_t> threads{};  // per worker; those of the host

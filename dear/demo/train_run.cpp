@@ -219,7 +219,9 @@ TrainResult Job::end() {
   if (parallel_.tuning() && group_.rank() == 0) {
     result.tuning = report_of(*parallel_.tuning(), result);
     result.tuning->model = name_of(settings_);
-    result.tuning->cluster = settings_.network ? settings_.network->name : "the real network";
+    result.tuning->cluster = settings_.network                            ? settings_.network->name
+                             : settings_.grid && settings_.grid->modelled ? settings_.grid->cluster->name
+                                                                          : "the real network";
   }
   if (settings_.buckets != TrainSettings::Buckets::given && group_.size() > 1)
     result.buckets = names_in(parallel_.workload(), parallel_.grouping());

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dear/backends/init.h"
 #include "dear/cluster/network.h"
 #include "dear/codec/compression.h"
 #include "dear/fusion/grouping.h"
@@ -43,9 +44,10 @@ struct TrainSettings {
   enum class Buckets : std::uint8_t { given, planned, tuned };
   Buckets buckets = Buckets::tuned;
   Fusion fusion;
-  std::string tuning_cache;        // a file; "" for none
-  std::optional<Network> network;  // modelled; else the real one
-  std::string optimizer;           // one of optimizers()
+  std::string tuning_cache;          // a file; "" for none
+  std::optional<Network> network;    // modelled; else the real one
+  std::optional<GridSettings> grid;  // of the ranks
+  std::string optimizer;             // one of optimizers()
   double learning_rate = 0;
   int threads = 1;  // of a worker
   double timeout_seconds = 0;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/measure/planned_seconds.h"
 #include "dear/measure/worker_processes.h"
 
 namespace dear::measure {
@@ -103,7 +104,7 @@ class Benchmark {
 
  private:
   [[nodiscard]] std::string name_of_library(std::size_t library) const {
-    return std::string(settings_.libraries[library].library->name);
+    return settings_.libraries[library].name();
   }
 
   // Does `action` unless the library has failed already; false when it has.
@@ -153,6 +154,8 @@ class Benchmark {
                                     .copies = settings_.libraries[series.library].library->only_copies,
                                     .ahead = ahead_of(series),
                                     .touched = settings_.touch});
+        if (const auto& grid = settings_.libraries[series.library].grid)
+          outcome_.results.back().planned_seconds = planned_seconds(*grid, series.operation, bytes);
         if (series.computing)
           outcome_.results.back().computation_slowdown = spread_of(series.slowdowns).median;
         if (settings_.late_seconds > 0)
@@ -257,6 +260,10 @@ class Benchmark {
 
 }  // namespace
 
+std::string SelectedLibrary::name() const {
+  return grid ? fmt::format("{} {}", library->name, grid->algorithm) : std::string(library->name);
+}
+
 BenchmarkOutcome run_benchmark_on(const BenchmarkSettings& settings, const StartWorkers& start_workers,
                                   const std::function<void(std::int64_t bytes)>& progress) {
   return Benchmark(settings, start_workers).hold(progress);
@@ -276,7 +283,8 @@ BenchmarkOutcome run_benchmark(const BenchmarkSettings& settings, const launch::
                        .prepare_bytes = most,
                        .output_bytes = settings.operation == MeasuredOperation::all_to_all ? most : 0,
                        .timeout = settings.timeout,
-                       .launcher = selected.launcher},
+                       .launcher = selected.launcher,
+                       .grid_words = selected.grid_words},
         signals);
   };
   return run_benchmark_on(settings, start_processes, progress);

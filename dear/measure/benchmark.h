@@ -24,6 +24,10 @@ namespace dear::measure {
 struct SelectedLibrary {
   const Library* library = nullptr;
   std::optional<MpiLauncher> launcher{};  // of a library whose ranks MPI starts
+  std::optional<GridSettings> grid{};     // of a backend of DeAR, whose ranks are in this grid
+  std::vector<std::string> grid_words{};  // that ask a worker for it
+  // "shm", and in a grid the algorithm, too: "shm themis".
+  [[nodiscard]] std::string name() const;
 };
 
 struct BenchmarkSettings {

@@ -3,8 +3,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "dear/backends/init.h"
 #include "dear/base/dtype.h"
 #include "dear/collective/shard.h"
 #include "dear/measure/measured_operation.h"
@@ -58,6 +60,7 @@ struct LibraryOptions {
   std::chrono::duration<double> timeout{};  // for each wait on the peers
   bool reproducible = false;                // of DeAR's backends: InitOptions::reproducible
   int ahead = 1;  // of DeAR's backends: operations of a batch that are issued before the first is waited for
+  std::optional<GridSettings> grid{};  // of DeAR's backends: InitOptions::grid
 };
 
 }  // namespace dear::measure

@@ -96,6 +96,7 @@ BenchmarkOutcome run_launched_benchmark(const BenchmarkSettings& settings,
       collectives = library.open({.timeout = settings.timeout});
     } else {
       Group made = init({.timeout = settings.timeout,
+                         .grid = selected.grid,
                          .backend = std::string(library.name == kAuto ? "" : library.name),
                          .reproducible = settings.reproducible});
       group = group ? group : made;

@@ -19,6 +19,7 @@ namespace {
 
 Group group_over(const std::string& backend, const LibraryOptions& options) {
   return init({.timeout = options.timeout,
+               .grid = options.grid,
                .backend = backend,
                .reproducible = options.reproducible,
                .say = [](const auto&) {}});  // the benchmark says itself what it measures

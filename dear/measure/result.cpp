@@ -28,6 +28,7 @@ std::string results_json(const std::vector<Result>& results) {
           {{"median", result.seconds.median}, {"p10", result.seconds.p10}, {"p90", result.seconds.p90}}},
          {"busbw_bytes_per_second", result.bus_bandwidth()},
          {"verified", result.verified}});
+    if (result.planned_seconds) list.back()["planned_seconds"] = *result.planned_seconds;
     if (result.ahead > 1) list.back()["ahead"] = result.ahead;
     if (result.touched) list.back()["touched"] = true;
     if (result.waiting_share) list.back()["waiting_core_share"] = *result.waiting_share;

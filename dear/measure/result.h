@@ -29,6 +29,9 @@ struct Result {
   // ranks, and of these the median. `seconds` are those of the late rank then.
   std::optional<double> waiting_share{};
 
+  // Of a grid whose links are known: the time that the chunk plans have for it.
+  std::optional<double> planned_seconds{};
+
   [[nodiscard]] std::string label() const;           // the backend, and whether it computed meanwhile
   [[nodiscard]] double algorithm_bandwidth() const;  // bytes over seconds; 0 for a barrier
   // See bus_factor. A plain copy has its own bandwidth.

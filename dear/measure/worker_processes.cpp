@@ -46,6 +46,7 @@ std::vector<std::string> worker_command(const Library& library, const WorkersOpt
     words.emplace_back("--reproducible");
   }
   words.insert(words.end(), {"--ahead", std::to_string(options.ahead)});
+  words.insert(words.end(), options.grid_words.begin(), options.grid_words.end());
   return words;
 }
 

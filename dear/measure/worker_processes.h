@@ -34,6 +34,7 @@ struct WorkersOptions {
   std::int64_t output_bytes = 0;            // of the largest output; 0 for none
   std::chrono::duration<double> timeout{};  // for each answer, and for all ranks to come
   std::optional<MpiLauncher> launcher{};    // of a library whose ranks MPI starts
+  std::vector<std::string> grid_words{};    // SelectedLibrary::grid_words
 };
 
 // The ranks of one library as processes of the `dear` command. The processes live as long as this object, and

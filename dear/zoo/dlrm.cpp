@@ -3,9 +3,9 @@
 #include "dear/zoo/builder.h"
 #include "dear/zoo/families.h"
 
-// Naumov et al. 2019, arXiv 1906.00091, in the shape of the benchmark on Criteo's terabyte of clicks: 13 numbers
-// and 26 categories a sample. The part that data-parallel ranks share: embedding tables lie with the ranks that
-// own them, their gradients never meet, and how rows travel is not part of it.
+// Naumov et al. 2019, arXiv 1906.00091, in the shape of the benchmark on Criteo's terabyte of clicks: 13
+// numbers and 26 categories a sample. The part that data-parallel ranks share: embedding tables lie with the
+// ranks that own them, their gradients never meet, and how rows travel is not part of it.
 namespace dear::zoo {
 namespace {
 

@@ -3,11 +3,11 @@
 #include "dear/zoo/builder.h"
 #include "dear/zoo/families.h"
 
-// Wu et al. 2016, arXiv 1609.08144: eight recurrent layers of width 1024 on each side, the first of the encoder
-// in both directions, residual streams from the third on, and the decoder's attention beside the input of each
-// of its layers. A recurrent layer is the matrix product of its four gates, as in Hochreiter and Schmidhuber 1997,
-// doi:10.1162/neco.1997.9.8.1735, over the positions of both sides as if they had come at once: how long it takes
-// to wait for the position before is not counted.
+// Wu et al. 2016, arXiv 1609.08144: eight recurrent layers of width 1024 on each side, the first of the
+// encoder in both directions, residual streams from the third on, and the decoder's attention beside the
+// input of each of its layers. A recurrent layer is the matrix product of its four gates, as in Hochreiter
+// and Schmidhuber 1997, doi:10.1162/neco.1997.9.8.1735, over the positions of both sides as if they had come
+// at once: how long it takes to wait for the position before is not counted.
 namespace dear::zoo {
 namespace {
 

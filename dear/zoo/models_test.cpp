@@ -90,22 +90,22 @@ TEST_P(PublishedModel, HasItsParameters) {
 }
 INSTANTIATE_TEST_SUITE_P(
     Others, PublishedModel,
-    ::testing::Values(Published{"resnet18", 62, 11'689'512},        // torchvision
-                      Published{"resnet101", 314, 44'549'160},      // torchvision
-                      Published{"resnet152", 467, 60'192'808},      // torchvision
-                      Published{"vgg16", 32, 138'357'544},          // torchvision
-                      Published{"gpt2", 148, 124'439'808},          // transformers, gpt2
-                      Published{"gpt2-medium", 292, 354'823'168},   // transformers, gpt2-medium
-                      Published{"gpt2-large", 436, 774'030'080},    // transformers, gpt2-large
-                      Published{"gpt2-xl", 580, 1'557'611'200},     // transformers, gpt2-xl
-                      Published{"llama-7b", 291, 6'738'415'616},    // transformers, Llama-2-7b-hf
-                      Published{"llama-70b", 723, 68'976'648'192},  // transformers, Llama-2-70b-hf
-                      Published{"vit-l", 296, 304'326'632},         // torchvision, vit_l_16
-                      // By the pencil. A recurrent layer of n inputs: 4 · 1024 · (n + 1024) weights and 4096 biases.
-                      Published{"gnmt", 40, 280'857'856},
-                      Published{"dlrm", 16, 2'368'897},
-                      // 12 · 128 · 25600² and embeddings of 51,281 rows, biases and norms beside.
-                      Published{"gpt-1t", 1540, 1'007'988'403'200}));
+    ::testing::Values(
+        Published{"resnet18", 62, 11'689'512},        // torchvision
+        Published{"resnet101", 314, 44'549'160},      // torchvision
+        Published{"resnet152", 467, 60'192'808},      // torchvision
+        Published{"vgg16", 32, 138'357'544},          // torchvision
+        Published{"gpt2", 148, 124'439'808},          // transformers, gpt2
+        Published{"gpt2-medium", 292, 354'823'168},   // transformers, gpt2-medium
+        Published{"gpt2-large", 436, 774'030'080},    // transformers, gpt2-large
+        Published{"gpt2-xl", 580, 1'557'611'200},     // transformers, gpt2-xl
+        Published{"llama-7b", 291, 6'738'415'616},    // transformers, Llama-2-7b-hf
+        Published{"llama-70b", 723, 68'976'648'192},  // transformers, Llama-2-70b-hf
+        Published{"vit-l", 296, 304'326'632},         // torchvision, vit_l_16
+        // By the pencil. A recurrent layer of n inputs: 4 · 1024 · (n + 1024) weights and 4096 biases.
+        Published{"gnmt", 40, 280'857'856}, Published{"dlrm", 16, 2'368'897},
+        // 12 · 128 · 25600² and embeddings of 51,281 rows, biases and norms beside.
+        Published{"gpt-1t", 1540, 1'007'988'403'200}));
 
 // Multiply-adds of one image, in thousands of millions, as torchvision's weights state them ("GFLOPS").
 // Convolutions and matrix products alone.

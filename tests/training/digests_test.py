@@ -71,6 +71,13 @@ class Buckets(Digests):
         for rest in (["--workers", 2, "--fusion", "layer"], ["--workers", 3, "--optimizer", "sgd"]):
             self.assertEqual(self.digest(*rest, *network), self.digest(*rest))
 
+    def test_a_grid_adds_in_the_order_of_ranks_where_asked_to(self):
+        plain = ["--workers", 4, "--steps", 10, "--fusion", "64KiB"]
+        for grid in (["--grid", "2x2"], ["--grid", "2x2", "--algorithm", "round-robin", "--chunks", 5]):
+            words = options(*plain, *grid, "--json", "grid.json")
+            self.succeed(self.start(dear_processes.dear, "train", *words, "--reproducible"))
+            self.assertEqual(self.read_json("grid.json")["digest"], self.results(*plain)["digest"], grid)
+
     def test_bound_workers(self):
         for bind in ("--bind", "--bind=true"):
             words = options("--workers", 2, "--json", "bound.json")

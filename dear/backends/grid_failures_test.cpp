@@ -4,21 +4,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/backends/grid/grid_backend.h"
-#include "dear/backends/grid/grid_in_test.h"
 #include "dear/backends/shm/shm.h"
 #include "dear/backends/testing/ranks.h"
 #include "dear/backends/testing/shm_threads.h"
 #include "dear/base/error.h"
+#include "dear/grid/grid_backend.h"
+#include "dear/grid/grid_in_test.h"
 
 // What a grid refuses, and how it ends when a rank fails.
 namespace dear::backends::grid_failures_test {
 namespace {
 
 using algorithm::Grid;
-using grid_in_test::grid_over;
-using grid_in_test::random_planner;
-using grid_in_test::soon;
+using grid::GridOptions;
+using grid::make_grid_backend;
+using grid::grid_in_test::grid_over;
+using grid::grid_in_test::random_planner;
+using grid::grid_in_test::soon;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -98,7 +100,7 @@ TEST(GridFailures, OtherPlansAreAMismatch) {
 TEST(GridFailures, APlanThatCannotBeIsAnErrorOfAll) {
   const Grid grid{{2, 2}};
   const auto planner = [&](Collective collective, std::int64_t bytes) {
-    auto plan = grid_in_test::random_plan(grid, collective, bytes, {});
+    auto plan = grid::grid_in_test::random_plan(grid, collective, bytes, {});
     plan.service[0].pop_back();
     return plan;
   };
@@ -107,7 +109,7 @@ TEST(GridFailures, APlanThatCannotBeIsAnErrorOfAll) {
              [](Group& group) { group.all_reduce(whole(group.allocate(4000)), Reduction::sum).wait(); }),
       Each(HasSubstr("served 0 times")));
   const auto of_another_grid = [&](Collective collective, std::int64_t bytes) {
-    return grid_in_test::random_plan({{4, 1}}, collective, bytes, {});
+    return grid::grid_in_test::random_plan({{4, 1}}, collective, bytes, {});
   };
   EXPECT_THAT(
       run_as([&](int) { return GridOptions{.grid = grid, .planner = of_another_grid}; }, 4,
@@ -129,9 +131,11 @@ TEST(GridFailures, LinesMustBeThoseOfTheRank) {
   std::vector<std::unique_ptr<Backend>> swapped;
   swapped.push_back(std::move(lines[1]));
   swapped.push_back(std::move(lines[0]));
-  EXPECT_THROW(make_grid({.whole = std::move(wholes[0]), .lines = std::move(swapped)}, {.grid = {{2, 2}}}),
+  EXPECT_THROW(
+      make_grid_backend({.whole = std::move(wholes[0]), .lines = std::move(swapped)}, {.grid = {{2, 2}}}),
+      ConfigError);
+  EXPECT_THROW(make_grid_backend({.whole = std::move(wholes[1]), .lines = {}}, {.grid = {{2, 2}}}),
                ConfigError);
-  EXPECT_THROW(make_grid({.whole = std::move(wholes[1]), .lines = {}}, {.grid = {{2, 2}}}), ConfigError);
 }
 
 // Each rank counts the phases that it comes to; the victim dies before the one of this number.
@@ -145,8 +149,8 @@ TEST(GridFailures, ADeathInTheMiddleIsNamedByAll) {
         if ((*phases)++ == phase && rank == victim) raise(SIGKILL);
       };
       auto all = make_shm({.rendezvous = rendezvous, .rank = rank, .size = grid.ranks(), .deadline = soon()});
-      Group group(grid_in_test::wrapped_grid_over(std::move(all),
-                                                  {.grid = grid, .planner = random_planner(grid)}, count),
+      Group group(grid::grid_in_test::wrapped_grid_over(
+                      std::move(all), {.grid = grid, .planner = random_planner(grid)}, count),
                   {});
       const Buffer buffer = group.allocate(400'000);
       for (;;) group.all_reduce(whole(buffer), Reduction::sum).wait();

@@ -1,4 +1,4 @@
-#include "dear/backends/grid/lanes.h"
+#include "dear/grid/lanes.h"
 
 #include <map>
 #include <stdexcept>
@@ -6,9 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/backends/grid/grid_in_test.h"
+#include "dear/grid/grid_in_test.h"
 
-namespace dear::backends {
+namespace dear::grid {
 namespace {
 
 using algorithm::ChunkPhase;
@@ -112,4 +112,4 @@ TEST(Lanes, TheFirstErrorEndsAll) {
 }
 
 }  // namespace
-}  // namespace dear::backends
+}  // namespace dear::grid

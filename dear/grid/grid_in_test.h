@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "dear/algorithm/chunk_plan.h"
-#include "dear/backends/grid/grid_backend.h"
 #include "dear/collective/group.h"
+#include "dear/grid/grid_backend.h"
 
-namespace dear::backends::grid_in_test {
+namespace dear::grid::grid_in_test {
 
 using algorithm::ChunkPhase;
 using algorithm::ChunkPlan;
@@ -71,7 +71,7 @@ inline Deadline soon() { return Deadline::after(std::chrono::seconds(60)); }
 // A grid of lines of `whole`, on the thread or in the process of a rank.
 inline std::unique_ptr<Backend> grid_over(std::unique_ptr<Backend> whole, GridOptions options) {
   auto lines = split_into_lines(*whole, options.grid, soon());
-  return make_grid({.whole = std::move(whole), .lines = std::move(lines)}, std::move(options));
+  return make_grid_backend({.whole = std::move(whole), .lines = std::move(lines)}, std::move(options));
 }
 
 // What it wraps, and before each collective whatever the test does there.
@@ -105,7 +105,7 @@ inline std::unique_ptr<Backend> wrapped_grid_over(std::unique_ptr<Backend> whole
   for (auto& line : lines) {
     if (line) line = std::make_unique<Wrapped>(std::move(line), before);
   }
-  return make_grid({.whole = std::move(whole), .lines = std::move(lines)}, std::move(options));
+  return make_grid_backend({.whole = std::move(whole), .lines = std::move(lines)}, std::move(options));
 }
 
-}  // namespace dear::backends::grid_in_test
+}  // namespace dear::grid::grid_in_test

@@ -13,7 +13,7 @@
 // Ranks in a grid whose dimensions are networks of their own: reduce-scatters, all-gathers and all-reduces
 // travel in chunks, dimension by dimension, each chunk in an order of its own, so that all dimensions are
 // busy at once (Themis: Rashidi et al. 2022, doi:10.1145/3470496.3527382).
-namespace dear::backends {
+namespace dear::grid {
 
 // Decides how a collective of so many bytes (a whole vector) travels; the same on all ranks.
 using ChunkPlanner = std::function<algorithm::ChunkPlan(Collective collective, std::int64_t bytes)>;
@@ -37,6 +37,9 @@ struct GridParts {
   std::unique_ptr<Backend> talk{};
 };
 
+// ConfigError for what is no grid, and for one that has not so many ranks.
+void validate(const algorithm::Grid& grid, int ranks);
+
 // Lines as parts of the whole (Backend::split, with the numbers from 1 on). A collective.
 std::vector<std::unique_ptr<Backend>> split_into_lines(Backend& whole, const algorithm::Grid& grid,
                                                        Deadline deadline);
@@ -51,6 +54,6 @@ std::vector<std::unique_ptr<Backend>> split_into_lines(Backend& whole, const alg
 // buffers but its own (Backend::takes_any_buffer), and twice as much where contributions travel unsummed.
 //
 // ConfigError where the grid has not as many ranks as the whole, and for a line that is none of it.
-std::unique_ptr<Backend> make_grid(GridParts parts, GridOptions options);
+std::unique_ptr<Backend> make_grid_backend(GridParts parts, GridOptions options);
 
-}  // namespace dear::backends
+}  // namespace dear::grid

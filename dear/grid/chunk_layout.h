@@ -8,7 +8,7 @@
 #include "dear/base/range.h"
 
 // Where the elements of a vector lie while they travel through a grid in chunks.
-namespace dear::backends {
+namespace dear::grid {
 
 // The elements of every shard at which chunk c begins, for all chunks, and at the end the `stride` elements
 // that a shard has: shares of `chunk_bytes`, at multiples of 64 bytes. `stride` is one, too. Chunks may be
@@ -35,4 +35,4 @@ class Places {
   std::vector<Range> held_;
 };
 
-}  // namespace dear::backends
+}  // namespace dear::grid

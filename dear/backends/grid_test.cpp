@@ -6,14 +6,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/backends/grid/grid_backend.h"
-#include "dear/backends/grid/grid_in_test.h"
 #include "dear/backends/shaped/shaped.h"
 #include "dear/backends/testing/ranks.h"
 #include "dear/backends/testing/shm_threads.h"
 #include "dear/base/error.h"
 #include "dear/collective/testing/conformance.h"
 #include "dear/collective/testing/values.h"
+#include "dear/grid/grid_backend.h"
+#include "dear/grid/grid_in_test.h"
 #include "dear/programs/program_backend.h"
 #include "dear/transport/testing/thread_channels.h"
 
@@ -24,9 +24,12 @@ using algorithm::ChunkPlan;
 using algorithm::Grid;
 using collective::testing::ConformanceOptions;
 using collective::testing::Order;
-using grid_in_test::grid_over;
-using grid_in_test::random_planner;
-using grid_in_test::soon;
+using grid::GridOptions;
+using grid::make_grid_backend;
+using grid::split_into_lines;
+using grid::grid_in_test::grid_over;
+using grid::grid_in_test::random_planner;
+using grid::grid_in_test::soon;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -127,8 +130,8 @@ TEST(Grid, MixesSharedMemoryAndMessages) {
       const Grid grid{{2, 2}};
       std::vector<std::unique_ptr<Backend>> lines = split_into_lines(*whole, grid, soon());
       lines[0] = std::move(hosts[static_cast<std::size_t>(whole->rank())]);
-      return make_grid({.whole = std::move(whole), .lines = std::move(lines)},
-                       {.grid = grid, .planner = random_planner(grid), .reproducible = reproducible});
+      return make_grid_backend({.whole = std::move(whole), .lines = std::move(lines)},
+                               {.grid = grid, .planner = random_planner(grid), .reproducible = reproducible});
     };
     EXPECT_THAT(run_grid(over_messages(4), make,
                          [&](Group& group) {
@@ -144,7 +147,7 @@ TEST(Grid, MixesSharedMemoryAndMessages) {
 std::vector<ChunkPlan> plans_of_all_orders(const Grid& grid, Collective collective, std::int64_t bytes) {
   std::vector<int> order(grid.sizes.size());
   std::iota(order.begin(), order.end(), 0);
-  ChunkPlan all = grid_in_test::random_plan(grid, collective, bytes, {.chunks = 1});
+  ChunkPlan all = grid::grid_in_test::random_plan(grid, collective, bytes, {.chunks = 1});
   all.chunk_bytes.clear();
   all.orders.clear();
   std::vector<ChunkPlan> plans;
@@ -218,7 +221,7 @@ TEST(Grid, RanksThatDawdleEndAllTheSame) {
                 std::mt19937 draw((*random)++);
                 for (unsigned turn = draw() % 200; turn > 0; --turn) std::this_thread::yield();
               };
-              return grid_in_test::wrapped_grid_over(
+              return grid::grid_in_test::wrapped_grid_over(
                   std::move(whole),
                   {.grid = grid, .planner = random_planner(grid, {.chunks = 9, .seed = seed})}, dawdle);
             },
@@ -234,8 +237,8 @@ TEST(Grid, OverModelledLinksSaysSo) {
   const auto make = [&](std::unique_ptr<Backend> whole) {
     auto lines = split_into_lines(*whole, grid, soon());
     for (auto& line : lines) line = make_shaped(std::move(line), network);
-    return make_grid({.whole = std::move(whole), .lines = std::move(lines)},
-                     {.grid = grid, .planner = random_planner(grid)});
+    return make_grid_backend({.whole = std::move(whole), .lines = std::move(lines)},
+                             {.grid = grid, .planner = random_planner(grid)});
   };
   EXPECT_THAT(run_grid(testing::make_shm_threads(4), make,
                        [](Group& group) {

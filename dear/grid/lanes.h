@@ -11,7 +11,7 @@
 #include "dear/algorithm/chunk_plan.h"
 #include "dear/base/deadline.h"
 
-namespace dear::backends {
+namespace dear::grid {
 
 // The lanes of a chunk plan on this rank. Each serves its phases in the order of the plan, a phase as soon as
 // the one before it in its chunk and the one before it on its lane are done here; no rank is asked. The first
@@ -59,4 +59,4 @@ class Lanes {
   bool stopping_ = false;
 };
 
-}  // namespace dear::backends
+}  // namespace dear::grid

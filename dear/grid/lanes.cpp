@@ -1,18 +1,15 @@
-#include "dear/backends/grid/lanes.h"
+#include "dear/grid/lanes.h"
 
 #include <algorithm>
 #include <pthread.h>
 #include <utility>
 
+#include "dear/base/ids.h"
 #include "dear/base/prompt_thread.h"
 #include "dear/base/start_thread.h"
 
-namespace dear::backends {
-namespace {
-
-std::size_t slot(int number) { return static_cast<std::size_t>(number); }
-
-}  // namespace
+namespace dear::grid {
+namespace {}  // namespace
 
 Lanes::Lanes(int most) {
   for (int number = 0; number < most; ++number) lanes_.push_back(std::make_unique<Lane>());
@@ -33,27 +30,27 @@ void Lanes::run(const algorithm::ChunkPlan& plan, const Serve& serve, const Fail
   Job job{.plan = plan,
           .serve = serve,
           .fail = fail,
-          .done = std::vector<int>(slot(plan.chunks()), 0),
-          .ready = std::vector<SteadyTime>(slot(plan.chunks()), SteadyClock::now())};
+          .done = std::vector<int>(index_of(plan.chunks()), 0),
+          .ready = std::vector<SteadyTime>(index_of(plan.chunks()), SteadyClock::now())};
   std::vector<int> busy;
-  for (int number = 0; slot(number) < plan.service.size(); ++number) {
-    if (!plan.service[slot(number)].empty()) busy.push_back(number);
+  for (int number = 0; index_of(number) < plan.service.size(); ++number) {
+    if (!plan.service[index_of(number)].empty()) busy.push_back(number);
   }
   if (busy.empty()) return;
   if (plan.chunks() == 1 || busy.size() == 1) {
     for (const algorithm::ChunkPhase& phase : algorithm::in_order(plan)) {
       try {
-        serve(phase, job.ready[slot(phase.chunk)]);
+        serve(phase, job.ready[index_of(phase.chunk)]);
       } catch (const std::exception& error) {
         fail(error);
         throw;
       }
-      job.ready[slot(phase.chunk)] = SteadyClock::now();
+      job.ready[index_of(phase.chunk)] = SteadyClock::now();
     }
     return;
   }
   for (auto other = busy.begin() + 1; other != busy.end(); ++other) {
-    Lane& lane = *lanes_[slot(*other)];
+    Lane& lane = *lanes_[index_of(*other)];
     if (lane.thread.joinable()) continue;
     lane.thread = start_thread("of a lane", [this, number = *other] {
       make_this_thread_prompt();
@@ -65,10 +62,10 @@ void Lanes::run(const algorithm::ChunkPlan& plan, const Serve& serve, const Fail
     const std::lock_guard lock(mutex_);
     job_ = &job;
     job.at_work = static_cast<int>(busy.size()) - 1;
-    for (auto other = busy.begin() + 1; other != busy.end(); ++other) lanes_[slot(*other)]->begins = true;
+    for (auto other = busy.begin() + 1; other != busy.end(); ++other) lanes_[index_of(*other)]->begins = true;
   }
   for (auto other = busy.begin() + 1; other != busy.end(); ++other)
-    lanes_[slot(*other)]->changed.notify_one();
+    lanes_[index_of(*other)]->changed.notify_one();
   serve_lane(job, busy.front());
   {
     std::unique_lock lock(mutex_);
@@ -79,7 +76,7 @@ void Lanes::run(const algorithm::ChunkPlan& plan, const Serve& serve, const Fail
 }
 
 void Lanes::wait_for_jobs(int number) {
-  Lane& lane = *lanes_[slot(number)];
+  Lane& lane = *lanes_[index_of(number)];
   for (;;) {
     Job* job = nullptr;
     {
@@ -96,12 +93,13 @@ void Lanes::wait_for_jobs(int number) {
 }
 
 void Lanes::serve_lane(Job& job, int number) {
-  for (const algorithm::ChunkPhase& phase : job.plan.service[slot(number)]) {
-    const std::size_t chunk = slot(phase.chunk);
+  for (const algorithm::ChunkPhase& phase : job.plan.service[index_of(number)]) {
+    const std::size_t chunk = index_of(phase.chunk);
     SteadyTime ready;
     {
       std::unique_lock lock(mutex_);
-      lanes_[slot(number)]->changed.wait(lock, [&] { return job.error || job.done[chunk] == phase.step; });
+      lanes_[index_of(number)]->changed.wait(lock,
+                                             [&] { return job.error || job.done[chunk] == phase.step; });
       if (job.error) return;
       ready = job.ready[chunk];
     }
@@ -116,7 +114,7 @@ void Lanes::serve_lane(Job& job, int number) {
     job.done[chunk] = next.step;
     job.ready[chunk] = SteadyClock::now();
     if (next.step < job.plan.steps()) {
-      lanes_[slot(job.plan.lanes[slot(job.plan.dimension_of(next))])]->changed.notify_one();
+      lanes_[index_of(job.plan.lanes[index_of(job.plan.dimension_of(next))])]->changed.notify_one();
     }
   }
 }
@@ -135,4 +133,4 @@ void Lanes::fail(Job& job, std::exception_ptr error) {
   for (const auto& lane : lanes_) lane->changed.notify_one();
 }
 
-}  // namespace dear::backends
+}  // namespace dear::grid

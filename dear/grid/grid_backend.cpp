@@ -1,4 +1,4 @@
-#include "dear/backends/grid/grid_backend.h"
+#include "dear/grid/grid_backend.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,15 +10,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "dear/backends/grid/lanes.h"
-#include "dear/backends/grid/travel.h"
 #include "dear/base/cache_line.h"
 #include "dear/base/error.h"
 #include "dear/base/first_error.h"
 #include "dear/collective/heading.h"
 #include "dear/collective/reduce.h"
+#include "dear/grid/lanes.h"
+#include "dear/grid/travel.h"
 
-namespace dear::backends {
+namespace dear::grid {
 namespace {
 
 using algorithm::ChunkPhase;
@@ -183,13 +183,8 @@ Timing GridBackend::travel(const Request& request, Deadline deadline) {
 }
 
 void validate_parts(const GridParts& parts, const algorithm::Grid& grid) {
-  validate(grid);
+  validate(grid, parts.whole->size());
   const int rank = parts.whole->rank();
-  if (grid.ranks() != parts.whole->size()) {
-    throw ConfigError(
-        fmt::format("a grid of {} has {} ranks, and there are {}: give sizes whose product is {}",
-                    fmt::join(grid.sizes, "x"), grid.ranks(), parts.whole->size(), parts.whole->size()));
-  }
   if (parts.lines.size() != grid.sizes.size()) {
     throw ConfigError(fmt::format("rank {} has {} lines in a grid of {} dimensions: give one for each", rank,
                                   parts.lines.size(), grid.dimensions()));
@@ -209,14 +204,18 @@ void validate_parts(const GridParts& parts, const algorithm::Grid& grid) {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Backend>> split_into_lines(Backend& whole, const algorithm::Grid& grid,
-                                                       Deadline deadline) {
+void validate(const algorithm::Grid& grid, int ranks) {
   validate(grid);
-  if (grid.ranks() != whole.size()) {
+  if (grid.ranks() != ranks) {
     throw ConfigError(
         fmt::format("a grid of {} has {} ranks, and there are {}: give sizes whose product is {}",
-                    fmt::join(grid.sizes, "x"), grid.ranks(), whole.size(), whole.size()));
+                    fmt::join(grid.sizes, "x"), grid.ranks(), ranks, ranks));
   }
+}
+
+std::vector<std::unique_ptr<Backend>> split_into_lines(Backend& whole, const algorithm::Grid& grid,
+                                                       Deadline deadline) {
+  validate(grid, whole.size());
   std::vector<std::unique_ptr<Backend>> lines;
   for (int dimension = 0; dimension < grid.dimensions(); ++dimension) {
     const bool alone = grid.sizes[static_cast<std::size_t>(dimension)] == 1;
@@ -230,9 +229,9 @@ std::vector<std::unique_ptr<Backend>> split_into_lines(Backend& whole, const alg
   return lines;
 }
 
-std::unique_ptr<Backend> make_grid(GridParts parts, GridOptions options) {
+std::unique_ptr<Backend> make_grid_backend(GridParts parts, GridOptions options) {
   validate_parts(parts, options.grid);
   return std::make_unique<GridBackend>(std::move(parts), std::move(options));
 }
 
-}  // namespace dear::backends
+}  // namespace dear::grid

@@ -1,4 +1,4 @@
-#include "dear/backends/grid/travel.h"
+#include "dear/grid/travel.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,23 +6,22 @@
 #include <utility>
 
 #include "dear/base/cache_line.h"
+#include "dear/base/ids.h"
 #include "dear/collective/private_region.h"
 #include "dear/collective/reduce.h"
 #include "dear/collective/reduce_kernels.h"
 #include "dear/collective/shard.h"
 
-namespace dear::backends {
+namespace dear::grid {
 namespace {
 
 using algorithm::ChunkPhase;
 
-std::size_t index(int number) { return static_cast<std::size_t>(number); }
-
 }  // namespace
 
 Scratch::Scratch(const std::vector<std::unique_ptr<Backend>>& lines) {
-  for (int dimension = 0; index(dimension) < lines.size(); ++dimension) {
-    const bool own = lines[index(dimension)] && !lines[index(dimension)]->takes_any_buffer();
+  for (int dimension = 0; index_of(dimension) < lines.size(); ++dimension) {
+    const bool own = lines[index_of(dimension)] && !lines[index_of(dimension)]->takes_any_buffer();
     of_dimension_.push_back(own ? static_cast<int>(memories_.size()) : -1);
     if (own) memories_.push_back({.dimension = dimension});
   }
@@ -38,11 +37,11 @@ void Scratch::reserve(const std::vector<std::unique_ptr<Backend>>& lines, std::i
         std::none_of(
             lines.begin(), lines.end(), [](const auto& line) { return line && line->takes_any_buffer(); });
     for (int side = 0; side < sides && !unused; ++side) {
-      Buffer& buffer = memory.sides[index(side)];
+      Buffer& buffer = memory.sides[index_of(side)];
       if (buffer.bytes() >= bytes) continue;
       buffer = {};
       buffer = memory.dimension < 0 ? collective::allocate_private(bytes)
-                                    : lines[index(memory.dimension)]->allocate(bytes, deadline);
+                                    : lines[index_of(memory.dimension)]->allocate(bytes, deadline);
     }
   }
 }
@@ -64,9 +63,9 @@ Travel::Travel(const TravelOptions& options, const std::vector<std::unique_ptr<B
   stride_ = (stride_ + line - 1) / line * line;
   const std::vector<std::int64_t> borders = piece_borders(plan_.chunk_bytes, stride_, request_.view.dtype);
   for (int number = 0; number < plan_.chunks(); ++number) {
-    const std::vector<int>& order = plan_.orders[index(number)];
-    chunks_.push_back({.begin = borders[index(number)],
-                       .piece = borders[index(number) + 1] - borders[index(number)],
+    const std::vector<int>& order = plan_.orders[index_of(number)];
+    chunks_.push_back({.begin = borders[index_of(number)],
+                       .piece = borders[index_of(number) + 1] - borders[index_of(number)],
                        .places = Places(plan_.grid, order, rank_),
                        .order = order});
   }
@@ -74,13 +73,13 @@ Travel::Travel(const TravelOptions& options, const std::vector<std::unique_ptr<B
 }
 
 void Travel::serve(ChunkPhase phase, SteadyTime ready, Deadline deadline) {
-  Chunk& chunk = chunks_[index(phase.chunk)];
+  Chunk& chunk = chunks_[index_of(phase.chunk)];
   if (chunk.piece == 0) return;
   const auto reduced = static_cast<int>(plan_.before(phase).size());
-  Backend& line = *lines_[index(chunk.order[index(reduced)])];
+  Backend& line = *lines_[index_of(chunk.order[index_of(reduced)])];
   if (plan_.collective_of(phase) == Collective::all_gather)
     return gather(chunk, reduced, line, ready, deadline);
-  const bool last = index(reduced) + 1 == chunk.order.size();
+  const bool last = index_of(reduced) + 1 == chunk.order.size();
   if (unsummed_) {
     pass_on(chunk, reduced, line, ready, deadline);
     if (last) add_up(chunk);
@@ -102,7 +101,7 @@ void Travel::serve(ChunkPhase phase, SteadyTime ready, Deadline deadline) {
 
 // The line reduces what this rank holds, and leaves it what it holds next.
 void Travel::reduce(Chunk& chunk, int reduced, Backend& line, SteadyTime ready, Deadline deadline) {
-  const int memory = memory_for(chunk, chunk.order[index(reduced)], false);
+  const int memory = memory_for(chunk, chunk.order[index_of(reduced)], false);
   if (reduced == 0) {
     pack(chunk, memory);
   } else {
@@ -122,7 +121,7 @@ void Travel::reduce(Chunk& chunk, int reduced, Backend& line, SteadyTime ready, 
 // ordered by the contributor's coordinate in the last dimension first, then by the place of the piece. The
 // next line sends blocks by the owner's coordinate in it.
 void Travel::pass_on(Chunk& chunk, int reduced, Backend& line, SteadyTime ready, Deadline deadline) {
-  const int memory = memory_for(chunk, chunk.order[index(reduced)], false);
+  const int memory = memory_for(chunk, chunk.order[index_of(reduced)], false);
   if (reduced == 0) {
     pack(chunk, memory);
   } else {
@@ -151,7 +150,7 @@ void Travel::add_up(Chunk& chunk) {
   for (int from = 0; from < ranks_; ++from) {
     int place = 0;
     for (auto dimension = chunk.order.rbegin(); dimension != chunk.order.rend(); ++dimension) {
-      place = place * plan_.grid.sizes[index(*dimension)] + plan_.grid.coordinate(from, *dimension);
+      place = place * plan_.grid.sizes[index_of(*dimension)] + plan_.grid.coordinate(from, *dimension);
     }
     sources.push_back(packed(chunk, chunk.memory, place, 1));
   }
@@ -162,7 +161,7 @@ void Travel::add_up(Chunk& chunk) {
 }
 
 void Travel::gather(Chunk& chunk, int reduced, Backend& line, SteadyTime ready, Deadline deadline) {
-  const int memory = memory_for(chunk, chunk.order[index(reduced)], true);
+  const int memory = memory_for(chunk, chunk.order[index_of(reduced)], true);
   if (chunk.memory < 0) {
     const Range own = piece_of(rank_, chunk);
     if (!own.empty()) {
@@ -242,4 +241,4 @@ void Travel::move_to(const Chunk& chunk, int memory, Range places) const {
               bytes_of(places.size() * chunk.piece));
 }
 
-}  // namespace dear::backends
+}  // namespace dear::grid

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "dear/algorithm/chunk_plan.h"
-#include "dear/backends/grid/chunk_layout.h"
 #include "dear/base/deadline.h"
 #include "dear/collective/backend.h"
+#include "dear/grid/chunk_layout.h"
 
-namespace dear::backends {
+namespace dear::grid {
 
 // Memory for what is on its way through a grid, on each rank alike. A line that takes no buffers but its own
 // has one; all others use whichever the chunk is in, or a private one.
@@ -97,4 +97,4 @@ class Travel {
   std::vector<Chunk> chunks_;
 };
 
-}  // namespace dear::backends
+}  // namespace dear::grid

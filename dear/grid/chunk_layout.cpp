@@ -1,4 +1,4 @@
-#include "dear/backends/grid/chunk_layout.h"
+#include "dear/grid/chunk_layout.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "dear/base/cache_line.h"
 
-namespace dear::backends {
+namespace dear::grid {
 
 std::vector<std::int64_t> piece_borders(const std::vector<std::int64_t>& chunk_bytes, std::int64_t stride,
                                         DType dtype) {
@@ -43,4 +43,4 @@ Places::Places(const algorithm::Grid& grid, const std::vector<int>& order, int r
   }
 }
 
-}  // namespace dear::backends
+}  // namespace dear::grid

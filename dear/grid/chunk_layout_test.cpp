@@ -1,9 +1,9 @@
-#include "dear/backends/grid/chunk_layout.h"
+#include "dear/grid/chunk_layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dear::backends {
+namespace dear::grid {
 namespace {
 
 using ::testing::ElementsAre;
@@ -44,4 +44,4 @@ TEST(Places, EndWithTheRanksOwnPiece) {
 }
 
 }  // namespace
-}  // namespace dear::backends
+}  // namespace dear::grid

@@ -1,0 +1,203 @@
+#include "dear/backends/in_grid.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/backends/gloo/gloo.h"
+#include "dear/backends/shaped/shaped.h"
+#include "dear/base/digest.h"
+#include "dear/base/error.h"
+#include "dear/base/ids.h"
+#include "dear/cluster/cluster_file.h"
+#include "dear/cost/chunk_planner.h"
+#include "dear/grid/grid_backend.h"
+#include "dear/grid/measure.h"
+#include "dear/grid/talk.h"
+#include "dear/transport/meeting/meeting.h"
+
+namespace dear {
+namespace {
+
+using algorithm::Grid;
+using Lines = std::vector<std::unique_ptr<Backend>>;
+
+Grid grid_of(const GridSettings& settings) {
+  Grid grid{settings.sizes};
+  if (settings.cluster) {
+    for (const Dimension& dimension : settings.cluster->dimensions) grid.sizes.push_back(dimension.size);
+  }
+  return grid;
+}
+
+// What ranks compare. Interfaces may have other names on other hosts.
+std::string text_of(const GridSettings& settings) {
+  return fmt::format("{}{}{}, {}, {} chunks{}", fmt::join(grid_of(settings).sizes, "x"),
+                     settings.cluster ? fmt::format(" of cluster {} ({:016x})", settings.cluster->name,
+                                                    Digest().add(to_json(*settings.cluster)).value())
+                                      : "",
+                     settings.modelled ? ", modelled" : "", settings.algorithm, settings.chunks,
+                     settings.interfaces.empty() ? "" : ", interfaces by dimension");
+}
+
+void agree_on(Backend& whole, const GridSettings& settings, Deadline deadline) {
+  const std::vector<std::string> texts = grid::gather_texts(whole, text_of(settings), deadline);
+  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] != texts[0]) {
+      throw MismatchError(
+          fmt::format("the ranks disagree on the grid: rank {} has \"{}\", rank 0 has \"{}\"; give every "
+                      "rank the same",
+                      rank, texts[rank], texts[0]));
+    }
+  }
+}
+
+// Gloo between the ranks of each line, on the wires of its dimension. The first rank of a line opens a port
+// for it: the ports after the master's, one for each line of the grid.
+Lines gloo_lines(Backend& whole, const Grid& grid, const GridSettings& settings, const Placement& placement) {
+  const LaunchEnvironment& environment = placement.environment;
+  const std::vector<std::string> addresses =
+      grid::gather_texts(whole,
+                         transport::own_address({.rank = environment.rank,
+                                                 .size = environment.size,
+                                                 .master_address = environment.master_address,
+                                                 .master_port = environment.master_port,
+                                                 .job = environment.job,
+                                                 .deadline = placement.deadline}),
+                         placement.deadline);
+  Lines lines;
+  const int rank = whole.rank();
+  int number = 1;  // of the first line of a dimension
+  for (int dimension = 0; dimension < grid.dimensions(); ++dimension) {
+    const int size = grid.sizes[index_of(dimension)];
+    if (size == 1) {
+      lines.push_back(nullptr);
+      continue;
+    }
+    const int stride = grid.stride(dimension);
+    const int line = number + rank / (stride * size) * stride + rank % stride;
+    const std::vector<int> members = grid.line(rank, dimension);
+    lines.push_back(backends::make_gloo({.rank = grid.coordinate(rank, dimension),
+                                         .size = size,
+                                         .master_address = addresses[index_of(members.front())],
+                                         .master_port = environment.master_port + line,
+                                         .job = fmt::format("{} line {}", environment.job, line),
+                                         .interface_name = settings.interfaces[index_of(dimension)],
+                                         .deadline = placement.deadline}));
+    number += grid.ranks() / size;
+  }
+  return lines;
+}
+
+// The network of a dimension that is modelled.
+Network modelled_dimension(const GridSettings& settings, const cost::ChunkNetwork& network, int dimension) {
+  const std::string& name = settings.cluster->dimensions[index_of(dimension)].name;
+  return {.name = name.empty() ? fmt::format("dimension {}", dimension) : name,
+          .link = grid::link_of_line(network, dimension)};
+}
+
+// What is no collective of shards goes over the slowest dimension.
+Network slowest(const GridSettings& settings, const cost::ChunkNetwork& network) {
+  Network found;
+  for (int dimension = 0; dimension < network.grid.dimensions(); ++dimension) {
+    if (network.grid.sizes[index_of(dimension)] == 1) continue;
+    const Network one = modelled_dimension(settings, network, dimension);
+    if (found.name.empty() || one.link.beta_seconds_per_byte > found.link.beta_seconds_per_byte) found = one;
+  }
+  return found;
+}
+
+}  // namespace
+
+GridSettings parse_grid(std::string_view text) {
+  if (names_file(text)) return {.cluster = read_cluster(std::string(text))};
+  GridSettings settings;
+  for (std::string_view left = text;; left.remove_prefix(left.find('x') + 1)) {
+    const std::string_view word = left.substr(0, left.find('x'));
+    int size = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), size);
+    if (error != std::errc{} || end != word.data() + word.size() || size < 1) {
+      throw ConfigError(fmt::format(
+          "'{}' is no grid: give sizes of 1 or more, the innermost first, such as 2x4, or a cluster file",
+          text));
+    }
+    settings.sizes.push_back(size);
+    if (left.find('x') == std::string_view::npos) return settings;
+  }
+}
+
+void validate(const GridSettings& settings, int ranks) {
+  if (settings.cluster && !settings.sizes.empty()) {
+    throw ConfigError("a grid has the sizes of its cluster: give sizes or a cluster, not both");
+  }
+  if (settings.modelled && !settings.cluster) {
+    throw ConfigError("a grid whose networks are modelled needs a cluster that says how fast they are");
+  }
+  if (settings.cluster) validate(*settings.cluster);
+  const Grid grid = grid_of(settings);
+  grid::validate(grid, ranks);
+  if (!cost::is_chunk_planner(settings.algorithm)) {
+    std::vector<std::string_view> names;
+    for (const cost::ChunkPlanner& planner : cost::chunk_planners()) names.push_back(planner.name);
+    throw ConfigError(fmt::format("there is no algorithm '{}' for a grid; choose one of {}",
+                                  settings.algorithm, fmt::join(names, ", ")));
+  }
+  if (settings.chunks < 1 || settings.chunks > cost::kMostChunks) {
+    throw ConfigError(fmt::format("vectors cannot go through a grid in {} chunks at most: give 1 to {}",
+                                  settings.chunks, cost::kMostChunks));
+  }
+  if (!settings.interfaces.empty() && settings.interfaces.size() != grid.sizes.size()) {
+    throw ConfigError(fmt::format("a grid of {} dimensions has {} interfaces: give one for each dimension",
+                                  grid.dimensions(), settings.interfaces.size()));
+  }
+}
+
+PutInGrid put_in_grid(std::unique_ptr<Backend> whole, std::string_view name, const GridSettings& settings,
+                      const Placement& placement) {
+  const Deadline deadline = placement.deadline;
+  agree_on(*whole, settings, deadline);
+  validate(settings, whole->size());
+  const Grid grid = grid_of(settings);
+  if (!settings.interfaces.empty() && name != "gloo") {
+    throw ConfigError(fmt::format(
+        "interfaces by dimension are Gloo's, and the ranks are on backend {}: use backend gloo, or "
+        "leave them out",
+        name));
+  }
+  Lines lines = settings.interfaces.empty() ? grid::split_into_lines(*whole, grid, deadline)
+                                            : gloo_lines(*whole, grid, settings, placement);
+  const cost::ChunkNetwork network = settings.cluster ? cost::chunk_network(*settings.cluster)
+                                                      : grid::measure_lines(*whole, lines, grid, deadline);
+  std::string note = fmt::format("grid {}, {} in up to {} chunks; {}{}", fmt::join(grid.sizes, "x"),
+                                 settings.algorithm, settings.chunks,
+                                 settings.modelled  ? "modelled "
+                                 : settings.cluster ? ""
+                                                    : "measured ",
+                                 grid::describe(network));
+  std::unique_ptr<Backend> talk;
+  if (settings.modelled) {
+    std::vector<int> all;
+    for (int rank = 0; rank < grid.ranks(); ++rank) all.push_back(rank);
+    talk = whole->split({.members = std::move(all), .number = grid.dimensions() + 1}, deadline);
+    for (int dimension = 0; dimension < grid.dimensions(); ++dimension) {
+      auto& line = lines[index_of(dimension)];
+      if (line)
+        line = backends::make_shaped(std::move(line), modelled_dimension(settings, network, dimension));
+    }
+    if (grid.ranks() > 1) whole = backends::make_shaped(std::move(whole), slowest(settings, network));
+  }
+  auto planner =
+      [network, options = cost::ChunkPlanOptions{.algorithm = settings.algorithm, .chunks = settings.chunks}](
+          Collective collective, std::int64_t bytes) {
+        return cost::make_chunk_plan(network, collective, bytes, options).plan;
+      };
+  return {.backend = grid::make_grid_backend(
+              {.whole = std::move(whole), .lines = std::move(lines), .talk = std::move(talk)},
+              {.grid = grid, .planner = std::move(planner), .reproducible = placement.reproducible}),
+          .note = std::move(note)};
+}
+
+}  // namespace dear
