@@ -22,6 +22,8 @@ foreach(header IN LISTS public_headers)
 endforeach()
 
 install(FILES ${PROJECT_SOURCE_DIR}/docs/study/published.json DESTINATION ${CMAKE_INSTALL_DATADIR}/dear)
+install(FILES ${PROJECT_SOURCE_DIR}/docs/study/themis/published.json DESTINATION ${CMAKE_INSTALL_DATADIR}/dear
+        RENAME published_themis.json)
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/dearConfig.cmake.in
                               ${PROJECT_BINARY_DIR}/dearConfig.cmake INSTALL_DESTINATION ${dear_package})

@@ -14,6 +14,7 @@
 #include "dear/base/error.h"
 #include "dear/cli/commands.h"
 #include "dear/launch/own_command.h"
+#include "dear/papers/themis/themis.h"
 #include "dear/study/calibrate.h"
 #include "dear/study/homomorphic/homomorphic.h"
 #include "dear/study/paper.h"
@@ -22,14 +23,14 @@
 namespace dear::cli {
 namespace {
 
-// The path of the figures of papers that come with DeAR: beside an installed command, else in the sources
-// from which it was built.
-std::string own_published() {
+// The path of figures of papers that come with DeAR: beside an installed command, else in the sources from
+// which it was built.
+std::string own_published(const std::string& installed_name, const std::string& name_in_sources) {
   const std::filesystem::path prefix =
       std::filesystem::path(launch::own_program()).parent_path().parent_path();
-  const std::filesystem::path installed = prefix / DEAR_DATA_FOLDER / "published.json";
+  const std::filesystem::path installed = prefix / DEAR_DATA_FOLDER / installed_name;
   return std::filesystem::exists(installed) ? installed.string()
-                                            : DEAR_SOURCE_FOLDER "/docs/study/published.json";
+                                            : DEAR_SOURCE_FOLDER "/docs/study/" + name_in_sources;
 }
 
 struct StudyArguments {
@@ -44,7 +45,7 @@ struct StudyArguments {
         ->type_name("FILE");
   }
   [[nodiscard]] study::Published read() const {
-    return study::read_published(published ? *published : own_published());
+    return study::read_published(published ? *published : own_published("published.json", "published.json"));
   }
 };
 
@@ -107,6 +108,33 @@ void write_homomorphic(const TrainingArguments& arguments) {
   write(study::homomorphic::study_of_homomorphic_compression(options, speeds), arguments.folder);
 }
 
+struct ThemisArguments {
+  std::string folder = "docs/study/themis";
+  std::optional<std::string> published;
+  bool quick = false;
+
+  void add_to(CLI::App& command) {
+    command.add_option("--out", folder, "Folder to write to: README.md, pictures, results.json")
+        ->type_name("FOLDER")
+        ->capture_default_str();
+    command
+        .add_option("--published", published,
+                    "Figures of the paper, with their source; without it those that come with DeAR")
+        ->type_name("FILE");
+    command.add_flag("--quick", quick, "Look at fewer models, networks and sizes");
+  }
+};
+
+void write_themis(const ThemisArguments& arguments) {
+  const papers::themis::PublishedThemis published = papers::themis::read_published_themis(
+      arguments.published ? *arguments.published
+                          : own_published("published_themis.json", "themis/published.json"));
+  make_folder(arguments.folder);
+  write(papers::themis::study_of_themis(
+            published, arguments.quick ? papers::themis::quick_study() : papers::themis::whole_study()),
+        arguments.folder);
+}
+
 void print_calibration(const StudyArguments& arguments) {
   const study::Published published = arguments.read();
   const std::vector<bool> half = study::diagonal(published);
@@ -141,6 +169,11 @@ void add_study_command(CLI::App& app) {
       "Try, measure and train with sums of sketches: recovery, losslessness, throughput, learning");
   homomorphic_arguments->add_to(*homomorphic);
   homomorphic->callback([homomorphic_arguments] { write_homomorphic(*homomorphic_arguments); });
+  auto themis_arguments = std::make_shared<ThemisArguments>();
+  CLI::App* const themis = command->add_subcommand(
+      "themis", "Simulate chunks that go through several networks at once, beside what was published of it");
+  themis_arguments->add_to(*themis);
+  themis->callback([themis_arguments] { write_themis(*themis_arguments); });
   CLI::App* const calibration = command->add_subcommand(
       "calibration",
       "Fit the model of a network to half of the published throughputs, and predict the other half");

@@ -338,6 +338,13 @@ class Plan(Command):
         self.assertEqual((done.returncode, done.stdout), (2, ""), done)
         self.assertIn("file/folder", done.stderr)
 
+    def test_writes_the_study_of_themis(self):
+        written = self.succeed("study", "themis", "--quick", "--out", "themis").split()
+        self.assertEqual(sorted(os.listdir(self.path("themis"))), sorted(os.path.basename(path) for path in written))
+        xml.etree.ElementTree.parse(self.path("themis/iterations.svg"))
+        self.write("figures.json", "{}")
+        self.refuse("study", "themis", "--published", "figures.json", naming="figures.json", command="dear study themis")
+
     def test_writes_the_study_of_homomorphic_compression(self):
         written = self.succeed("study", "homomorphic", "--quick", "--seeds", "1", "--out", "homomorphic").split()
         self.assertEqual(sorted(os.listdir(self.path("homomorphic"))), sorted(os.path.basename(path) for path in written))
