@@ -45,7 +45,7 @@ std::vector<float> gradient_of(const Worker& worker, int rank, std::int64_t step
   return values;
 }
 
-// Of all workers, added up here.
+// The sum of all workers' gradients, added up here.
 std::vector<double> sum_of_all(const Worker& worker, std::int64_t step, bool integers = false) {
   std::vector<double> sums(kElements);
   for (int rank = 0; rank < worker.workers(); ++rank) {

@@ -57,7 +57,7 @@ std::vector<std::string> over_messages(int workers, const std::function<void(Wor
   return run_on_threads(std::move(backends), {}, [&](Group& group) { run_rank(group, body); });
 }
 
-// Of several pieces, and of none.
+// Vectors of several pieces, and of none.
 void add_and_combine(Worker& worker) {
   const int rank = worker.rank();
   for (const std::int64_t count : {0, 1, 70'001, 17}) {

@@ -119,8 +119,8 @@ class Rewriting {
     }
   }
 
-  // What travels first, where the dense bucket was reduced. The second rounds of the bucket before follow it,
-  // so that the network has something to do while their encode runs.
+  // Places the parts that travel first, where the dense bucket was reduced. The second rounds of the bucket
+  // before follow it, so that the network has something to do while their encode runs.
   void place_first(BucketId bucket, LaneId lane) {
     const Encoding& encoding = encodings_[bucket];
     NewSteps& steps = new_[bucket];
@@ -166,7 +166,7 @@ class Rewriting {
     if (!in_halves(bucket)) place_gathers(bucket, lane);
   }
 
-  // What travels second, where the dense bucket was gathered.
+  // Places the parts that travel second, where the dense bucket was gathered.
   void place_gathers(BucketId bucket, LaneId lane) {
     const Encoding& encoding = encodings_[bucket];
     NewSteps& steps = new_[bucket];

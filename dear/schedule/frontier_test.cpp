@@ -17,7 +17,8 @@ using testing::two_layers;
 
 using testing::Random;
 
-// What may run by the definition of an edge alone, from the numbers of iterations that steps have ended.
+// The steps that may run by the definition of an edge alone, from the numbers of iterations that steps have
+// ended.
 class Oracle {
  public:
   Oracle(const Schedule& schedule, const Frontier::Options& options)

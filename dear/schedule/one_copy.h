@@ -39,8 +39,8 @@
 // of b itself is C: p comes to it after it held b, and U(b, i) follows it. No edge is added. The chunks of a
 // bucket are held together, and each is reduced, updated and gathered as a bucket is.
 //
-// What breaks it is refused: an update of whole buckets (every rank writes every element), a group without
-// shared memory, and a modelled network, whose ranks stand for hosts of their own.
+// Whatever breaks it is refused: an update of whole buckets (every rank writes every element), a group
+// without shared memory, and a modelled network, whose ranks stand for hosts of their own.
 namespace dear {
 
 // ConfigError that names the policy and those that can share one copy, unless all updates of the policy are

@@ -9,7 +9,7 @@
 
 namespace dear::schedule {
 
-// Which steps a set of edges puts before which. If the `back` of the edges of a path add up to k, the last
+// The order that a set of edges puts steps in. If the `back` of the edges of a path add up to k, the last
 // step of the path waits for the first step of k iterations earlier. A step also follows itself from
 // iteration to iteration, so the smallest k over all paths between two steps is all there is to know.
 class Precedence {

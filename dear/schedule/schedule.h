@@ -10,7 +10,7 @@
 
 namespace dear {
 
-// What the ranks of a job do in every iteration, and in which order. An immutable value that a policy makes
+// The work of all ranks of a job in every iteration, and its order. An immutable value that a policy makes
 // with a ScheduleBuilder, which checks it. Cheap to move, and safe to read from many threads.
 class Schedule {
  public:

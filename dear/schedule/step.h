@@ -18,11 +18,11 @@ namespace dear {
 //
 // [Note: updates ahead of the commit] A policy may let an update run before the commit of its iteration. The
 // executor then applies the optimiser's options as they are when the first gradient of the iteration arrives.
-// What the program does between backward and step() comes too late for such an update: a new learning rate,
+// Acts of the program between backward and step() come too late for such an update: a new learning rate,
 // clipping by the norm of all gradients, reading gradients or parameters. A program that does none of these
 // gets the same bits.
 
-// What a collective carries.
+// The values that a collective carries.
 enum class Payload : std::uint8_t {
   gradients,
   parameters,        // for the next forward of their layers
@@ -44,7 +44,7 @@ struct Backward {
   LayerId layer;
 };
 struct Commit {};
-// Which ranks take part in a collective. Where no two ranks share a node, `node` is a rank alone and
+// The ranks that take part in a collective. Where no two ranks share a node, `node` is a rank alone and
 // `across_nodes` is all.
 enum class ProcessGroup : std::uint8_t {
   all,
@@ -80,7 +80,7 @@ struct Encode {
 struct Decode {
   BucketId bucket;
 };
-// What a step does.
+// The work of a step.
 using Work = std::variant<Forward, Backward, Commit, Communicate, Update, Encode, Decode>;
 
 // A unit of work on one lane.

@@ -31,7 +31,7 @@ struct CollectiveRun {
   std::string algorithm;
   double seconds = 0;
   double utilisation = 0;  // of all dimensions together: the ideal time over the actual one
-  // Of algorithms that go in chunks; else empty.
+  // Empty unless the algorithm goes in chunks.
   std::string plan;  // how the plan was made, which `themis` chooses
   int chunks = 0;
   std::vector<DimensionUse> dimensions;
@@ -49,7 +49,7 @@ double ideal_collective_seconds(const Cluster& cluster, const CollectiveOptions&
 std::string to_json(const Cluster& cluster, const CollectiveOptions& options,
                     const std::vector<CollectiveRun>& runs);
 
-// Of a run in chunks: a lane for each dimension, a span for each phase.
+// The trace of a run in chunks: a lane for each dimension, a span for each phase.
 Trace trace_of(const Cluster& cluster, const CollectiveOptions& options, const CollectiveRun& run);
 
 // SVG: for each run in chunks, how busy every dimension is from beginning to end. ConfigError where there is

@@ -75,7 +75,7 @@ TEST(Eager, GainsASixthWhereBackwardAndForwardAreUnlikeTheHalves) {
                                  .forward_seconds = 1.0 / layers,
                                  .backward_seconds = 2.0 / layers});
     }
-    // Of two ranks each sends every byte once.
+    // Each of two ranks sends every byte once.
     const Link link{.beta_seconds_per_byte = 3 / (4000.0 * layers)};
     const Grouping grouping = group(workload, PerLayer{});
     const double dear = seconds_with("dear", workload, grouping, link, 2);

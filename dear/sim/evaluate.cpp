@@ -20,7 +20,7 @@ namespace dear::sim {
 namespace {
 
 constexpr double kRounding = 1e-9;  // of sums of times, as a part of them
-// What a laptop does in minutes and holds in memory: steps of all simulated ranks, and messages.
+// Limits to steps of all simulated ranks and to messages: a laptop does so many in minutes, and holds them.
 constexpr double kMostSteps = 1e7;
 constexpr double kMostMessages = 2e9;
 constexpr std::array kDetails{Detail::closed_form, Detail::flows, Detail::blocks};
@@ -148,7 +148,7 @@ class Wires {
  private:
   Transport transport_of(const Communicate& what) const {
     const Team team = teams_.of(what.group, 0);  // the others are placed alike
-    // Of what all ranks of a node carry across at once each team has its shard.
+    // Each team has its shard of the bytes that all ranks of a node carry across at once.
     const int teams = what.group == ProcessGroup::across_nodes ? teams_.ranks_of_node : 1;
     Transport transport{.bytes = static_cast<double>(bytes_of(what, workload_, grouping_)) / teams,
                         .start_up_seconds = overhead_seconds_};
@@ -159,7 +159,7 @@ class Wires {
       return transport;
     }
     transport.rounds = one_flow_rounds(what.collective, team.size);
-    // Of the rounds' latencies the flow itself has one.
+    // The flow itself has one of the rounds' latencies.
     const int rounds = (what.collective == Collective::all_reduce ? 2 : 1) * (team.size - 1);
     double latency = 0;
     for (int member = 0; member < team.size; ++member)

@@ -35,7 +35,7 @@ struct EvaluateOptions {
   int repetitions = 1;
   std::uint64_t seed = 1;
   int optimizer_states = 1;  // see memory_of()
-  // What blocks are those of: an algorithm of algorithm/algorithms.h; two of them, inside the innermost
+  // The algorithm whose blocks are sent: one of algorithm/algorithms.h; two of them, inside the innermost
   // dimension and across: "hierarchical:ring,halving-doubling"; or one of line_algorithms() for each
   // dimension of several members, innermost first: "hierarchical:direct,ring,halving-doubling".
   std::string program = "ring";
@@ -43,15 +43,15 @@ struct EvaluateOptions {
   std::optional<CompressionModel> compression{};
 };
 
-// What a policy gives on a machine, and what limits it there.
+// An Evaluation says how fast a policy is on a machine, and what limits it there.
 struct Evaluation {
   Estimate iteration;
   double compute_seconds = 0;  // of the slowest rank, on its compute lane, with nothing to interfere
   // iteration - compute, and without the codec's time where it shares what the program computes with
   double exposed_communication_seconds = 0;
   double codec_seconds = 0;  // of the slowest rank, all encoding and decoding of an iteration
-  // Of the policy, for this f, b and r. Encoded gradients: for what travels before the commit and after it,
-  // and not below what the codec takes.
+  // The policy's bound for this f, b and r. Encoded gradients: for what travels before the commit and after
+  // it, and not below what the codec takes.
   double bound_seconds = 0;
   double f_seconds = 0, b_seconds = 0;  // of the slowest rank
   double r_seconds = 0;                 // an all-reduce's worth of the grouping's buckets, one by one
@@ -67,11 +67,11 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
                     const Cluster& cluster, const cost::CollectiveTimes& times,
                     const EvaluateOptions& options = {});
 
-// What evaluate() plays: the policy's schedule, with gradients encoded where the options have a compression.
+// The schedule that evaluate() plays: the policy's, with gradients encoded where options have a compression.
 CompressedSchedule schedule_of(const Policy& policy, const Workload& workload, const Grouping& grouping,
                                const cost::CollectiveTimes& times, const EvaluateOptions& options);
 
-// Of each grouping in turn: seconds of an iteration in closed form, without jitter.
+// Seconds of an iteration with each grouping in turn, in closed form, without jitter.
 std::vector<double> iteration_seconds(const Policy& policy, const Workload& workload,
                                       const std::vector<Grouping>& groupings, const Cluster& cluster,
                                       const cost::CollectiveTimes& times);

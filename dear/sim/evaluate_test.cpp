@@ -214,7 +214,7 @@ TEST(Evaluate, BuffersAreBroadcastInEveryDetail) {
   }
 }
 
-// Of 60 intervals of 95 %, each from ten repetitions, 57 should hold the mean; fewer than 52 would be one in
+// 57 of 60 intervals of 95 %, each from ten repetitions, should hold the mean; fewer than 52 would be one in
 // a hundred thousand.
 TEST(Evaluate, IntervalsHoldTheMeanOfManyMore) {
   const EvaluateOptions many{.jitter = 0.2, .repetitions = 3000, .seed = 1'000'000};

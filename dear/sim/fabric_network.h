@@ -13,7 +13,7 @@
 
 namespace dear::sim {
 
-// What a collective of a schedule puts on the network.
+// The load that a collective of a schedule puts on the network.
 struct Transport {
   std::shared_ptr<const fabric::Rounds> rounds;
   double bytes = 0;             // of the whole vector

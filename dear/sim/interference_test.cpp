@@ -13,7 +13,7 @@
 #include "dear/sim/evaluate.h"
 #include "dear/sim/ranks.h"
 
-// What communication and computation take from each other.
+// Communication and computation slow each other down.
 namespace dear::sim::interference_test {
 namespace {
 

@@ -8,7 +8,7 @@
 #include "dear/schedule/testing/random_job.h"
 #include "dear/sim/evaluate.h"
 
-// What holds for any job on any cluster, asked of thousands.
+// Properties of any job on any cluster, asked of thousands.
 namespace dear::sim::many_jobs_test {
 namespace {
 
@@ -84,7 +84,7 @@ TEST(ManyJobs, DearAndWfbpStandAsTheirClosedFormsSay) {
                                  .forward_seconds = f / n,
                                  .backward_seconds = b / n});
     }
-    // Of two ranks each sends every byte once.
+    // Each of two ranks sends every byte once.
     const Cluster cluster = flat_cluster(
         {.name = "pair", .link = {.alpha_seconds = 0, .beta_seconds_per_byte = r / (4000.0 * n)}}, 2);
     const auto of = [&](std::string_view policy) {

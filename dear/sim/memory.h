@@ -11,7 +11,7 @@
 
 namespace dear::sim {
 
-// What a rank keeps during training, in bytes; without what a framework's allocator and libraries take.
+// The memory of a rank during training, in bytes; without that of a framework's allocator and libraries.
 struct Memory {
   std::int64_t parameters = 0;
   std::int64_t gradients = 0;

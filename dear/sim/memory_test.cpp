@@ -38,8 +38,8 @@ TEST(Memory, OfStatesByTheirNumber) {
   EXPECT_EQ(memory_with({}, 1, 2).optimizer, 2 * 4 * 320 + 4 * 20);
 }
 
-// Of ten ranks: 136 of the states; 124 of the gradients and one bucket that is whole, 800; 124 of the
-// parameters and two buckets, 800 and 400.
+// A tenth for each of ten ranks: 136 of the states; 124 of the gradients and one whole bucket, 800; 124 of
+// the parameters and two buckets, 800 and 400.
 TEST(Memory, OfShardsIsThePartAndWhatIsWholeForAWhile) {
   const Memory optimizer = memory_with({.optimizer_sharded = true}, 10);
   EXPECT_EQ(optimizer.optimizer, 136);

@@ -110,7 +110,7 @@ TEST(FabricNetwork, CollectivesAtOneTimeShareLinks) {
   }
 }
 
-// What a rank sends around the ring, as one message: (P-1)/P of the vector, twice for an all-reduce.
+// A rank's share of a ring travels as one message: (P-1)/P of the vector, twice for an all-reduce.
 TEST(FabricNetwork, OneFlowCarriesWhatARingDoes) {
   for (const int ranks : {2, 3, 8}) {
     for (const auto& [collective, halves] : {std::pair{Collective::reduce_scatter, 1},

@@ -29,11 +29,11 @@ Workload random_job(Random& random, std::size_t max_layers) {
   return workload;
 }
 
-// What holds for every schedule. In steady state it repeats itself at the rate of its critical cycle; one
-// step after the other would do, so that rate is never over the sum, and neither the program nor the network
-// can be busy for longer than it. Its policy's bound holds whatever the start-up time of messages, for r is
-// what the schedule's own collectives take; it takes a first layer with parameters, as another could run its
-// forward while reduce-scatters still go on.
+// Floors that hold for every schedule. In steady state it repeats itself at the rate of its critical cycle;
+// one step after the other would do, so that rate is never over the sum, and neither the program nor the
+// network can be busy for longer than it. Its policy's bound holds whatever the start-up time of messages,
+// for r is what the schedule's own collectives take; it takes a first layer with parameters, as another could
+// run its forward while reduce-scatters still go on.
 TEST(Properties, RandomJobs) {
   for (std::uint64_t seed = 0; seed < testing::rounds(200U); ++seed) {
     Random random(seed);
@@ -63,7 +63,7 @@ TEST(Properties, RandomJobs) {
   }
 }
 
-// What travels, in all-reduces of everything.
+// The traffic of each policy, in all-reduces of everything.
 TEST(Properties, EachPolicySendsItsTraffic) {
   const Link link{.alpha_seconds = 0, .beta_seconds_per_byte = 1e-8};
   for (std::uint64_t seed = 0; seed < testing::rounds(100U); ++seed) {

@@ -77,7 +77,7 @@ class Run {
     return schedule_.lanes()[schedule_.steps()[step].lane].kind;
   }
 
-  // What `released_` lists.
+  // Begins the steps that `released_` lists.
   void begin(int rank, double now) {
     if (codec_shares_compute_)  // the codec first: collectives wait for it
       std::stable_partition(released_.begin(), released_.end(),

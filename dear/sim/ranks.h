@@ -11,7 +11,7 @@
 
 namespace dear::sim {
 
-// What several ranks do when they run one schedule over one network. A rank's own steps (compute and update
+// The times of several ranks that run one schedule over one network. A rank's own steps (compute and update
 // lanes) take what `own_seconds` says; its collectives end when the network says so.
 struct RanksResult {
   // [rank][iteration]: when its commit ended.

@@ -54,7 +54,7 @@ std::string short_name(const Work& work) {
 
 using Timeline = std::map<std::string, std::pair<double, double>>;
 
-// Of one iteration: begin and end of every span.
+// Begin and end of every span of one iteration.
 Timeline timeline(const Schedule& schedule, const Result& result, std::int64_t iteration) {
   Timeline timeline;
   for (const exec::StepSpan& span : result.spans)

@@ -43,7 +43,7 @@ struct Estimate {
 Estimate estimate(const std::vector<double>& samples);
 
 struct Samples {
-  // Of an iteration in steady state, from commit to commit of the rank that is last, over the second half of
+  // An iteration in steady state, from commit to commit of the rank that is last, over the second half of
   // the iterations, the mean of all jobs; one value for each repetition. Jobs begin one after another, evenly
   // over the computation of one iteration: in step they would meet on the network more often than jobs do.
   std::vector<double> iteration_seconds;

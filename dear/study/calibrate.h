@@ -40,13 +40,13 @@ std::vector<bool> other_half(std::vector<bool> fitted);
 
 // Samples a second with these constants, by figure.
 std::vector<double> modelled(const Published& published, const Calibration& constants);
-// Of the figures that `counts` names.
+// Judges the figures that `counts` names.
 Judgement judge(const Published& published, const std::vector<double>& modelled,
                 const std::vector<bool>& counts);
 // ConfigError when there is no figure to fit to.
 Fit fit(const Published& published, const std::vector<bool>& fitted);
 
-// What was fitted and how well it predicts, as Markdown: constants, every figure, and the halves swapped.
+// The fitted model and how well it predicts, as Markdown: constants, every figure, and the halves swapped.
 std::string report_of(const Published& published, const Fit& fit, const Fit& swapped);
 
 }  // namespace dear::study

@@ -38,7 +38,7 @@ TEST(Judging, CountsErrorsAndOrders) {
   const Published published = figures_of({100, 200, 100, 100.5, 100, 200, 100, 200});
   const std::vector<double> modelled = {110, 150, 70, 90, 300, 200, 100, 201};
   const Judgement all = judge(published, modelled, std::vector<bool>(8, true));
-  // Of the errors 0.1, 0.25, 0.3, 0.104..., 2, 0, 0, 0.005 the middle two are 0.1 and 0.104...
+  // The middle two of the errors 0.1, 0.25, 0.3, 0.104..., 2, 0, 0, 0.005 are 0.1 and 0.104...
   EXPECT_NEAR(all.median_error, (0.1 + 10.5 / 100.5) / 2, 1e-12);
   EXPECT_NEAR(all.largest_error, 2, 1e-12);
   EXPECT_EQ(all.pairs, 3);  // b on x is a tie

@@ -12,7 +12,7 @@
 
 namespace dear::study {
 
-// What a user says of compression to `dear simulate` and `dear plan`, or to dear.simulate() and dear.plan().
+// A user's words on compression to `dear simulate` and `dear plan`, or to dear.simulate() and dear.plan().
 struct CompressionNames {
   std::vector<std::string> compressions{};  // see Compression::parse()
   std::string codec = "auto";               // see CodecChoice

@@ -20,7 +20,7 @@ Point between(const Point& from, const Point& to, double part) {
   return point;
 }
 
-// Of all but the worst, which stands last.
+// The centre of all corners but the worst, which stands last.
 Point centre_of(const std::vector<Corner>& corners) {
   Point centre(corners.front().at.size(), 0);
   for (std::size_t corner = 0; corner + 1 < corners.size(); ++corner)

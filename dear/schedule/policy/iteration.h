@@ -8,9 +8,9 @@
 
 namespace dear {
 
-// What all policies share: forwards, backwards and a commit on the compute lane, and a network lane. A policy
-// adds collectives and updates with the methods below, which also add the edges of the data that they read
-// and write. For the policies' own use.
+// The part that all policies share: forwards, backwards and a commit on the compute lane, and a network lane.
+// A policy adds collectives and updates with the methods below, which also add the edges of the data that
+// they read and write. For the policies' own use.
 //
 // Every dependence through data gets an edge, even where the order of a lane implies it, because the live
 // program keeps its own order on the compute lane.
@@ -40,9 +40,9 @@ class Iteration {
   // one bucket that are all-reduced follow its first.
   StepId reduce(Collective collective, BucketId bucket, Range chunk = kWholeBucket,
                 ProcessGroup group = ProcessGroup::all);
-  // Of every bucket, in backward order. The steps, by bucket.
+  // Reduces every bucket, in backward order. Returns the steps, by bucket.
   std::vector<StepId> reduce_all(Collective collective);
-  // Of the shards that a reduction inside nodes has left.
+  // Reduces the shards that a reduction inside nodes has left.
   StepId reduce_across(BucketId bucket, StepId after);
   StepId gather(Payload payload, BucketId bucket, StepId after, Range chunk = kWholeBucket,
                 ProcessGroup group = ProcessGroup::all);

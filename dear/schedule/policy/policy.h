@@ -12,7 +12,7 @@
 
 namespace dear {
 
-// Of which memory a rank keeps only a shard between iterations.
+// The memory of which a rank keeps only a shard between iterations.
 struct Residence {
   ProcessGroup shards = ProcessGroup::all;  // the ranks that have one shard each: all, or those of a node
   bool optimizer_sharded = false;
@@ -60,8 +60,8 @@ std::vector<Policy> training_policies();
 Schedule make_schedule(const Policy& policy, const Workload& workload, const Grouping& grouping,
                        const cost::CollectiveTimes& times = {});
 
-// What no synchronous policy can go below when nothing but the network and the computation themselves count,
-// and what training with gradients that are one iteration old reaches: max(f + b, r).
+// The floor of synchronous policies when nothing but the network and the computation themselves count, which
+// training with gradients that are one iteration old reaches: max(f + b, r).
 double stale_gradient_floor(double f, double b, double r);
 
 // [Note: lanes of the policies]

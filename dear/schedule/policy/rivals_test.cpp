@@ -235,7 +235,7 @@ TEST(UsualGrouping, OfMgWfbpEndsNoLaterThanOneBucketALayer) {
   }
 }
 
-// What is ready by the same multiple of a millisecond travels together, and no more than 64 MiB.
+// Tensors ready by the same multiple of a millisecond travel together, and no more than 64 MiB.
 TEST(UsualGrouping, OfHorovod) {
   Workload workload = layers_of({4, 4, 4, 4, 4});
   for (Layer& layer : workload.layers)

@@ -26,7 +26,7 @@ struct Findings {
 
   // ConfigError where it was not studied.
   [[nodiscard]] const MethodLearned& learned_with(const Method& method) const;
-  // Of a sketch with the codec's own rows for each key, whose sums are in fp32 or int64 (`exact`).
+  // The speed of a sketch with the codec's own rows for each key, its sums in fp32 or int64 (`exact`).
   [[nodiscard]] const SketchSpeed& speed_of(SketchSpec::Index index, Peeling peeling, int ranks,
                                             double density, bool exact = false) const;
 };

@@ -11,7 +11,7 @@
 
 namespace dear::study::homomorphic {
 
-// What the study of lossless homomorphic compression (Li et al. 2024, arXiv 2402.07529) goes through.
+// The cases of the study of lossless homomorphic compression (Li et al. 2024, arXiv 2402.07529).
 struct HomomorphicOptions {
   RecoveryOptions recovery{};
   LosslessnessOptions losslessness{};

@@ -161,7 +161,7 @@ TEST(Findings, RefuseWhatWasNotStudied) {
               ThrowsMessage<ConfigError>(HasSubstr("3 ranks")));
 }
 
-// Of the table in the literature: nothing below the threshold, all above, of 10,000 keys.
+// No group of 10,000 keys comes out below the threshold, and every one above, as in the literature.
 TEST(Recovery, FallsAtTheThreshold) {
   const std::vector<RecoveryRate> rates =
       recovery_rates({.keys = {10'000}, .rows_per_key = {1.2, 1.3}, .trials = 20});

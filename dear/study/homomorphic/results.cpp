@@ -77,7 +77,7 @@ Json json_of(const SketchSpeed& one) {
           {"decode_seconds_per_byte", one.times.decode_seconds_per_byte}};
 }
 
-// Of a sketch among the ranks that peel it, or among those of tables where everyone peels.
+// A sketch among the ranks that peel it, or among those of the tables where everyone peels.
 Json json_of(const HomomorphicOptions& options, const SketchSpeed& one, int ranks) {
   Json times = Json::array();
   for (const double bits : options.bits_per_second)

@@ -48,7 +48,7 @@ std::vector<SketchSpeed> all_sketches(const SpeedOptions& options) {
   return all;
 }
 
-// Of so many workers: the union of their gradients in the first step, as elements that are not zero.
+// The union of so many workers' gradients in the first step, as elements that are not zero.
 std::vector<float> union_of(const SpeedOptions& options, int workers) {
   const Opinions opinions(options.recommender, 1);
   const std::vector<float> parameters = initial_parameters(options.recommender, 1);

@@ -22,14 +22,14 @@ class Averaging {
                          std::int64_t step, std::span<float> mean) = 0;
 };
 
-// Of parameters that are these tensors, one after the other. Every tensor is encoded, whatever its size and
-// name; the scope is a tensor, or else the model. `seed` is that of random schemes. ConfigError for
-// low-rank, fp16 and bf16, which are not studied.
+// Makes the averaging of parameters that are these tensors, one after the other. Every tensor is encoded,
+// whatever its size and name; the scope is a tensor, or else the model. `seed` is that of random schemes.
+// ConfigError for low-rank, fp16 and bf16, which are not studied.
 std::unique_ptr<Averaging> make_averaging(const std::vector<Range>& tensors, std::size_t workers,
                                           const Method& method, std::uint64_t seed);
 
-// Of `elements` that travel as a sketch, sized from the unions of the steps before; dense in the first step,
-// where a sketch would not pay and where one cannot be read.
+// Makes the averaging of `elements` that travel as a sketch, sized from the unions of the steps before; dense
+// in the first step, where a sketch would not pay and where one cannot be read.
 std::unique_ptr<Averaging> make_sketched_averaging(std::int64_t elements, std::size_t workers,
                                                    const Compression& compression);
 

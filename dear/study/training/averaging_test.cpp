@@ -64,7 +64,7 @@ TEST(Averaging, OfSketchesIsDenseAndSendsLess) {
   }
 }
 
-// What a sketch cannot hold travels dense in the same step, and the next sketch is sized for it.
+// Gradients that a sketch cannot hold travel dense in the same step, and the next sketch is sized for them.
 TEST(Averaging, OfSketchesThatCannotBeReadIsDense) {
   const auto averaging = make_averaging({{0, kElements}}, kWorkers, Compression::parse("sketch,block=1"), 1);
   const double dense_bytes = codec::dense_bytes_sent(kElements, kWorkers);

@@ -50,7 +50,7 @@ class Sketched final : public Averaging {
     const std::array<std::int64_t, 4> keys = codec::count_keys(mean);
     if (spec_.block == 0) spec_.block = codec::choose_block(spec_, elements_, ranks_, keys);
     const auto* const found = std::find(codec::kBlocks.begin(), codec::kBlocks.end(), spec_.block);
-    // Of another block no more keys than of single elements.
+    // Other blocks have no more keys than single elements have.
     const std::size_t at =
         found == codec::kBlocks.end() ? 0 : static_cast<std::size_t>(found - codec::kBlocks.begin());
     most_keys_ = std::max(most_keys_, keys[at]);
