@@ -13,6 +13,7 @@
 
 #include "dear/base/error.h"
 #include "dear/codec/codec.h"
+#include "dear/codec/stability.h"
 
 namespace dear::codec::feedback_test {
 namespace {
@@ -282,104 +283,24 @@ TEST(Feedback, PreparedOnceMoreTakesTheLastGradients) {
   EXPECT_EQ(feedback.momentum({0, 1})[0], 3.0F);
 }
 
-// [Note: stability with feedback] A quadratic of one parameter x with curvature 1, whose gradient travels
-// with probability p: a step is one of two linear maps of (x, residual, momentum). Second moments of this
-// state are multiplied by p T (x) T + (1 - p) H (x) H, with T the map where the gradient travels and H where
-// it is held back, and are stable if no eigenvalue of this matrix exceeds 1. Between two steps that travel x
-// stands still, so that G steps later it is (1 - s G) x, with G geometric: the mean square is stable for s <
-// 2p/(2-p).
-template <std::size_t n>
-using Matrix = std::array<std::array<double, n>, n>;
-
-// A compression, and momentum of the optimiser, after the communication.
-struct Process {
-  Compression form;
-  double momentum_after = 0;
-};
-
-// The map of a step, by columns that Feedback itself makes of the three unit vectors.
-Matrix<3> map_of(const Process& process, double learning_rate, bool travels) {
-  const Compression& form = process.form;
-  Feedback feedback(form, 3);
-  Floats m{1, 0, 0};
-  if (form.feedback) feedback.residual({1, 2})[0] = 1;
-  if (form.momentum != 0) feedback.momentum({2, 3})[0] = 1;
-  feedback.prepare(m, {});
-  feedback.keep(travels ? Floats(3) : m);
-  Matrix<3> map{};
-  for (std::size_t column = 0; column < 3; ++column) {
-    const auto at = static_cast<std::int64_t>(column);
-    const double x = column == 0 ? 1 : 0;
-    const double velocity = column == 2 ? 1 : 0;
-    const double moved = process.momentum_after * velocity + (travels ? m[column] : 0);
-    map[0][column] = x - learning_rate * moved;
-    if (form.feedback) map[1][column] = feedback.residual({at, at + 1})[0];
-    map[2][column] = form.momentum != 0 ? feedback.momentum({at, at + 1})[0] : moved;
-  }
-  return map;
-}
-
-Matrix<9> moments(const Process& process, double learning_rate, double p) {
-  Matrix<9> sum{};
-  for (const bool travels : {true, false}) {
-    const Matrix<3> map = map_of(process, learning_rate, travels);
-    for (std::size_t i = 0; i < 9; ++i) {
-      for (std::size_t j = 0; j < 9; ++j)
-        sum[i][j] += (travels ? p : 1 - p) * map[i / 3][j / 3] * map[i % 3][j % 3];
-    }
-  }
-  return sum;
-}
-
-// The logarithm of the largest absolute eigenvalue, from a matrix to the power of 2^30.
-double growth(Matrix<9> matrix) {
-  double logarithm = 0;
-  double weight = 1;
-  for (int squaring = 0; squaring < 30; ++squaring) {
-    double largest = 0;
-    for (const auto& row : matrix) {
-      for (const double entry : row) largest = std::max(largest, std::abs(entry));
-    }
-    logarithm += weight * std::log(largest);
-    weight /= 2;
-    Matrix<9> square{};
-    for (std::size_t i = 0; i < 9; ++i) {
-      for (std::size_t k = 0; k < 9; ++k) {
-        for (std::size_t j = 0; j < 9; ++j) square[i][j] += matrix[i][k] / largest * (matrix[k][j] / largest);
-      }
-    }
-    matrix = square;
-  }
-  return logarithm;
-}
-
-double limit_of(const Process& process, double p) {
-  double stable = 1e-6;
-  double unstable = 5;
-  for (int i = 0; i < 30; ++i) {
-    const double middle = (stable + unstable) / 2;
-    (growth(moments(process, middle, p)) < 0 ? stable : unstable) = middle;
-  }
-  return stable;
-}
-
 TEST(Feedback, IsStableUpToTheLimit) {
   for (const double p : {0.01, 0.1, 0.25, 0.5, 1.0}) {
-    EXPECT_NEAR(limit_of({Compression::parse("random-k,ef")}, p) / (2 * p / (2 - p)), 1, 1e-4) << "p = " << p;
+    EXPECT_NEAR(stability_limit({Compression::parse("random-k,ef")}, p) / (2 * p / (2 - p)), 1, 1e-4)
+        << "p = " << p;
   }
-  EXPECT_NEAR(limit_of({Compression::parse("random-k")}, 0.1), 2, 1e-4);  // without feedback
+  EXPECT_NEAR(stability_limit({Compression::parse("random-k")}, 0.1), 2, 1e-4);  // without feedback
 }
 
 // Momentum before the communication moves the limit as momentum after it does, and where everything travels
 // to that of gradient descent, 2 (1 + momentum).
 TEST(Feedback, MomentumMovesTheLimit) {
-  const Process before{Compression::parse("random-k,ef,momentum=0.9")};
-  const Process after{.form = Compression::parse("random-k,ef"), .momentum_after = 0.9};
+  const ParabolaDescent before{Compression::parse("random-k,ef,momentum=0.9")};
+  const ParabolaDescent after{.compression = Compression::parse("random-k,ef"), .momentum_after = 0.9};
   for (const double p : {0.01, 0.1, 0.5}) {
-    EXPECT_NEAR(limit_of(before, p) / limit_of(after, p), 1, 1e-3) << "p = " << p;
+    EXPECT_NEAR(stability_limit(before, p) / stability_limit(after, p), 1, 1e-3) << "p = " << p;
   }
-  EXPECT_NEAR(limit_of(before, 1), 3.8, 1e-4);
-  EXPECT_NEAR(limit_of(after, 1), 3.8, 1e-4);
+  EXPECT_NEAR(stability_limit(before, 1), 3.8, 1e-4);
+  EXPECT_NEAR(stability_limit(after, 1), 3.8, 1e-4);
 }
 
 // The mean square of many parameters whose gradients travel independently, after some steps from 1.
@@ -405,7 +326,7 @@ double mean_square_after(int steps, double learning_rate, double p) {
 }
 
 double expected_mean_square(int steps, double learning_rate, double p) {
-  const Matrix<9> matrix = moments({Compression::parse("random-k,ef")}, learning_rate, p);
+  const MomentMatrix matrix = moment_matrix({Compression::parse("random-k,ef")}, learning_rate, p);
   std::array<double, 9> now{1};
   for (int step = 0; step < steps; ++step) {
     std::array<double, 9> next{};

@@ -15,10 +15,7 @@ struct StabilityLimit {
   double momentum_before = 0;  // feedback, and momentum 0.9 on each worker
 };
 
-// By bisection, from the second moments of the state (parameter, residual, momentum), each step of which
-// codec::Feedback takes: a step is one of two linear maps, and the moments are stable where their operator
-// has no eigenvalue above 1. The law: between two steps that travel the parameter stands still, so that G
-// steps later it is 1 - s G times what it was, with G geometric.
+// By codec::stability_limit().
 std::vector<StabilityLimit> stability_limits(const std::vector<double>& probabilities);
 
 }  // namespace dear::study::sparse
