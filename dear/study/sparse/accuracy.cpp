@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "dear/study/training/threads.h"
 
 namespace dear::study::sparse {
@@ -27,24 +29,32 @@ double AccuracyAtRate::deviation() const {
   return std::sqrt(squares / static_cast<double>(by_seed.size() - 1));
 }
 
-std::vector<MethodAccuracy> search_learning_rates(const std::vector<Method>& methods,
+std::string name_of(const Setting& setting) {
+  std::string name = name_of(setting.method);
+  if (setting.optimiser.nesterov) name += " + Nesterov after";
+  if (setting.optimiser.decay > 0) name += fmt::format(" + decay={} after", setting.optimiser.decay);
+  return name;
+}
+
+std::vector<MethodAccuracy> search_learning_rates(const std::vector<Setting>& settings,
                                                   const AccuracyOptions& options) {
   const auto seeds = static_cast<std::size_t>(options.seeds);
   const std::size_t rates = options.learning_rates.size();
   std::vector<Task> tasks(seeds);
   training::for_each_in_threads(seeds, [&](std::size_t i) { tasks[i] = make_task(options.task, i + 1); });
   std::vector<MethodAccuracy> results;
-  for (const Method& method : methods) {
-    results.push_back({.method = method, .rates = {}});
+  for (const Setting& setting : settings) {
+    results.push_back({.setting = setting, .rates = {}});
     for (const double rate : options.learning_rates)
       results.back().rates.push_back({.learning_rate = rate, .by_seed = std::vector<TrainedAccuracy>(seeds)});
   }
-  training::for_each_in_threads(methods.size() * rates * seeds, [&](std::size_t run) {
+  training::for_each_in_threads(settings.size() * rates * seeds, [&](std::size_t run) {
     const std::size_t seed = run % seeds;
     MethodAccuracy& method = results[run / seeds / rates];
     AccuracyAtRate& at_rate = method.rates[run / seeds % rates];
-    at_rate.by_seed[seed] = train(tasks[seed], method.method,
+    at_rate.by_seed[seed] = train(tasks[seed], method.setting.method,
                                   {.learning_rate = at_rate.learning_rate,
+                                   .optimiser = method.setting.optimiser,
                                    .steps = options.steps,
                                    .batch = options.batch,
                                    .seed = seed + 1});

@@ -1,12 +1,20 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "dear/study/sparse/task.h"
 #include "dear/study/sparse/training.h"
 
 namespace dear::study::sparse {
+
+// How gradients travel, and what becomes of their mean.
+struct Setting {
+  Method method{};
+  Optimiser optimiser{};
+};
+std::string name_of(const Setting& setting);  // "top-k:0.01,ef", "dense + Nesterov after"
 
 struct AccuracyOptions {
   TaskShape task{};
@@ -27,15 +35,15 @@ struct AccuracyAtRate {
 };
 
 struct MethodAccuracy {
-  Method method;
+  Setting setting;
   std::vector<AccuracyAtRate> rates;  // as in the options
   std::size_t best = 0;               // of `rates`, by validation
 
   [[nodiscard]] const AccuracyAtRate& at_best() const { return rates[best]; }
 };
 
-// Every method with every learning rate and seed, spread over threads; the same whatever their number.
-std::vector<MethodAccuracy> search_learning_rates(const std::vector<Method>& methods,
+// Every setting with every learning rate and seed, spread over threads; the same whatever their number.
+std::vector<MethodAccuracy> search_learning_rates(const std::vector<Setting>& settings,
                                                   const AccuracyOptions& options);
 
 }  // namespace dear::study::sparse

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/study/sparse/sweeps.h"
 
 namespace dear::study::sparse {
 namespace {
@@ -156,11 +157,13 @@ Statement block_is_cheapest(const Findings& findings) {
 
 }  // namespace
 
-const MethodAccuracy& Findings::accuracy_of(const Method& method) const {
-  const auto found = std::find_if(accuracies.begin(), accuracies.end(),
-                                  [&](const MethodAccuracy& one) { return one.method == method; });
+const MethodAccuracy& Findings::accuracy_of(const Method& method, const Optimiser& optimiser) const {
+  const auto found = std::find_if(accuracies.begin(), accuracies.end(), [&](const MethodAccuracy& one) {
+    return one.setting.method == method && one.setting.optimiser == optimiser;
+  });
   if (found == accuracies.end())
-    throw ConfigError(fmt::format("the accuracy of {} was not studied: add it", name_of(method)));
+    throw ConfigError(
+        fmt::format("the accuracy of {} was not studied: add it", name_of(Setting{method, optimiser})));
   return *found;
 }
 
@@ -179,11 +182,14 @@ Compression compression_of(const std::string& scheme, const std::string& ratio, 
 }
 
 std::vector<Statement> judge(const Findings& findings) {
-  return {block_is_close_to_dense(findings),     block_is_like_random_k(findings),
-          top_k_is_like_dense(findings),         feedback_helps(findings),
-          feedback_wants_small_rates(findings),  feedback_collapses_at_the_dense_rate(findings),
-          own_indices_are_like_shared(findings), scope_matters_little(findings),
-          stability_law_holds(findings),         block_is_cheapest(findings)};
+  std::vector<Statement> statements = {
+      block_is_close_to_dense(findings),     block_is_like_random_k(findings),
+      top_k_is_like_dense(findings),         feedback_helps(findings),
+      feedback_wants_small_rates(findings),  feedback_collapses_at_the_dense_rate(findings),
+      own_indices_are_like_shared(findings), scope_matters_little(findings),
+      stability_law_holds(findings),         block_is_cheapest(findings)};
+  for (Sweep& sweep : sweeps(findings)) statements.push_back(std::move(sweep.statement));
+  return statements;
 }
 
 }  // namespace dear::study::sparse

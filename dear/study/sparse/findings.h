@@ -22,7 +22,8 @@ struct Findings {
   Speeds speeds;
 
   // ConfigError where it was not studied.
-  [[nodiscard]] const MethodAccuracy& accuracy_of(const Method& method) const;
+  [[nodiscard]] const MethodAccuracy& accuracy_of(const Method& method,
+                                                  const Optimiser& optimiser = {}) const;
   [[nodiscard]] const CodecSpeed& speed_of(const Compression& compression, int ranks) const;
 };
 

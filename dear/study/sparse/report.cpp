@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/units.h"
+#include "dear/study/sparse/sweeps.h"
 
 namespace dear::study::sparse {
 namespace {
@@ -54,15 +55,25 @@ std::string accuracies_of(const AccuracyOptions& options, const Findings& findin
       options.task.samples_of_validation, options.seeds);
   const std::size_t dense = findings.accuracy_of({}).best;
   for (const MethodAccuracy& one : findings.accuracies) {
+    if (is_of_sweeps_alone(one.setting)) continue;
     int diverged = 0;
     for (const AccuracyAtRate& at_rate : one.rates)
       for (const TrainedAccuracy& run : at_rate.by_seed) diverged += run.diverged ? 1 : 0;
-    text += fmt::format("| `{}` | {} | {:.3f} ± {:.3f} | {:.3f} | {} of {} |\n", name_of(one.method),
+    text += fmt::format("| `{}` | {} | {:.3f} ± {:.3f} | {:.3f} | {} of {} |\n", name_of(one.setting),
                         one.at_best().learning_rate, one.at_best().mean_test(), one.at_best().deviation(),
                         one.rates[dense].mean_test(), diverged,
                         one.rates.size() * static_cast<std::size_t>(options.seeds));
   }
   return text + "\n";
+}
+
+std::string sweeps_of(const Findings& findings) {
+  std::string text = fmt::format(
+      "## Around the communication\n\nThe same task, at ratio {}, with error feedback: accuracy at the best "
+      "learning rate, and this rate.\n\n",
+      kRatios[0]);
+  for (const Sweep& sweep : sweeps(findings)) text += text_of(sweep, findings);
+  return text;
 }
 
 std::string limits_of(const std::vector<StabilityLimit>& limits) {
@@ -166,7 +177,8 @@ std::string sending_of(const SparseOptions& options, const Findings& findings) {
 
 std::string report_of(const SparseOptions& options, const Findings& findings) {
   return kIntroduction + statements_of(judge(findings)) + accuracies_of(options.accuracy, findings) +
-         limits_of(findings.limits) + codecs_of(options, findings) + sending_of(options, findings);
+         sweeps_of(findings) + limits_of(findings.limits) + codecs_of(options, findings) +
+         sending_of(options, findings);
 }
 
 }  // namespace dear::study::sparse

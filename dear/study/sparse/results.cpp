@@ -25,7 +25,7 @@ Json json_of(const MethodAccuracy& one) {
                      {"test", std::move(test)},
                      {"diverged", std::move(diverged)}});
   }
-  return {{"compression", name_of(one.method)},
+  return {{"compression", name_of(one.setting)},
           {"best_learning_rate", one.at_best().learning_rate},
           {"mean_test", one.at_best().mean_test()},
           {"deviation", one.at_best().deviation()},

@@ -1,5 +1,6 @@
 #include "dear/study/sparse/sparse.h"
 
+#include <algorithm>
 #include <string>
 
 #include <fmt/format.h>
@@ -8,14 +9,15 @@
 #include "dear/study/sparse/findings.h"
 #include "dear/study/sparse/report.h"
 #include "dear/study/sparse/stability.h"
+#include "dear/study/sparse/sweeps.h"
 
 namespace dear::study::sparse {
 namespace {
 
-std::vector<Method> studied_methods() {
-  std::vector<Method> methods = {std::nullopt};
+std::vector<Setting> studied_settings() {
+  std::vector<Setting> settings = {{}};
   const auto add = [&](const char* scheme, const char* ratio, const char* options) {
-    methods.emplace_back(compression_of(scheme, ratio, options));
+    settings.push_back({.method = compression_of(scheme, ratio, options)});
   };
   for (const char* const ratio : kRatios) {
     for (const char* const scheme : kSchemes)
@@ -25,10 +27,13 @@ std::vector<Method> studied_methods() {
     for (const char* const scheme : {"top-k", "random-k", "random-block"})
       add(scheme, ratio, ",scope=model,ef");
   }
-  for (const char* const scheme : {"top-k", "random-k", "random-block"})
-    for (const char* const options : {",ef,momentum=0.9", ",ef,momentum=0.9,correction"})
-      add(scheme, kRatios[0], options);
-  return methods;
+  for (const Setting& setting : settings_of_sweeps()) {
+    const bool is_new = std::none_of(settings.begin(), settings.end(), [&](const Setting& one) {
+      return one.method == setting.method && one.optimiser == setting.optimiser;
+    });
+    if (is_new) settings.push_back(setting);
+  }
+  return settings;
 }
 
 }  // namespace
@@ -66,7 +71,7 @@ SparseOptions quick_study() {
 std::vector<StudyFile> study_of_sparse_communication(const SparseOptions& options, const Speeds& speeds) {
   if (options.accuracy.seeds < 1)
     throw ConfigError(fmt::format("{} seeds train nothing: one at least", options.accuracy.seeds));
-  const Findings findings{.accuracies = search_learning_rates(studied_methods(), options.accuracy),
+  const Findings findings{.accuracies = search_learning_rates(studied_settings(), options.accuracy),
                           .limits = stability_limits(options.probabilities),
                           .speeds = speeds};
   std::vector<StudyFile> files = {{"README.md", report_of(options, findings)},

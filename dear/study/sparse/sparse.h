@@ -8,7 +8,7 @@
 
 namespace dear::study::sparse {
 
-// What the study of sparse communication (Eghlidi and Jaggi 2020, arXiv 2009.09271) goes through.
+// The cases of the study of sparse communication (Eghlidi and Jaggi 2020, arXiv 2009.09271).
 struct SparseOptions {
   AccuracyOptions accuracy{};
   std::vector<double> probabilities{};    // of the stability limits

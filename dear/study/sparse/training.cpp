@@ -27,7 +27,9 @@ TrainedAccuracy train(const Task& task, const Method& method, const TrainingOpti
   const std::unique_ptr<training::Averaging> averaging =
       training::make_averaging(task.model.tensors(), task.of_worker.size(), method, options.seed);
   const auto learning_rate = static_cast<float>(options.learning_rate);
-  const auto momentum = static_cast<float>(method && method->momentum > 0 ? 0 : options.momentum);
+  const Optimiser& optimiser = options.optimiser;
+  const auto momentum = static_cast<float>(method && method->momentum > 0 ? 0 : optimiser.momentum);
+  const auto decay = static_cast<float>(optimiser.decay);
   const auto batch_size = static_cast<std::size_t>(options.batch);
   Perceptron perceptron(task.model);
   Samples batch;
@@ -43,8 +45,9 @@ TrainedAccuracy train(const Task& task, const Method& method, const TrainingOpti
     }
     averaging->average(gradients, parameters, step, mean);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      velocity[i] = momentum * velocity[i] + mean[i];
-      parameters[i] -= learning_rate * velocity[i];
+      const float gradient = mean[i] + decay * parameters[i];
+      velocity[i] = momentum * velocity[i] + gradient;
+      parameters[i] -= learning_rate * (optimiser.nesterov ? gradient + momentum * velocity[i] : velocity[i]);
     }
   }
   return {.validation = perceptron.accuracy(parameters, task.validation),

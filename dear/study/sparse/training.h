@@ -10,9 +10,18 @@ namespace dear::study::sparse {
 using training::Method;
 using training::name_of;
 
+// SGD on the mean of what travelled, after the communication.
+struct Optimiser {
+  double momentum = 0.9;  // unless the compression has its own, which acts before the communication
+  bool nesterov = false;
+  double decay = 0;  // of weights
+
+  friend bool operator==(const Optimiser&, const Optimiser&) = default;
+};
+
 struct TrainingOptions {
   double learning_rate = 0.1;
-  double momentum = 0.9;  // of the optimiser, after the communication
+  Optimiser optimiser{};
   int steps = 800;
   int batch = 32;  // of each worker
   std::uint64_t seed = 1;

@@ -104,10 +104,25 @@ TEST(Training, WithAllCoordinatesIsDense) {
 }
 
 TEST(Training, NamesMethodsWithTheirRatio) {
-  EXPECT_EQ(name_of({}), "dense");
+  EXPECT_EQ(name_of(Method{}), "dense");
   EXPECT_EQ(name_of(Compression::parse("top-k,ef")), "top-k:0.01,ef");
   EXPECT_EQ(name_of(Compression::parse("fp16")), "fp16");
   EXPECT_EQ(name_of(Compression::parse("random-k:0.25,own")), "random-k:0.25,own");
+}
+
+// Where all coordinates travel, it does not matter on which side of the communication something acts.
+TEST(Training, WithAllCoordinatesHasDecayAndNesterovOnEitherSide) {
+  const Task task = small_task(1);
+  TrainingOptions after{.learning_rate = 0.05, .steps = 30, .batch = 16};
+  after.optimiser.nesterov = true;
+  after.optimiser.decay = 0.02;
+  const double test = train(task, {}, after).test;
+  EXPECT_NEAR(train(task, Compression::parse("top-k:1,momentum=0.9,nesterov,decay=0.02"),
+                    {.learning_rate = 0.05, .steps = 30, .batch = 16})
+                  .test,
+              test, 0.01);
+  after.optimiser.decay = 1;
+  EXPECT_NE(train(task, {}, after).test, test);
 }
 
 TEST(Training, SaysThatItDiverged) {
