@@ -14,11 +14,11 @@
 #include "dear/base/error.h"
 #include "dear/cli/commands.h"
 #include "dear/launch/own_command.h"
+#include "dear/papers/homomorphic/homomorphic.h"
+#include "dear/papers/sparse/sparse.h"
 #include "dear/papers/themis/themis.h"
 #include "dear/study/calibrate.h"
-#include "dear/study/homomorphic/homomorphic.h"
 #include "dear/study/paper.h"
-#include "dear/study/sparse/sparse.h"
 
 namespace dear::cli {
 namespace {
@@ -90,22 +90,22 @@ struct TrainingArguments {
 
 // The folder is made first: a study that takes minutes is not lost for want of one.
 void write_sparse(const TrainingArguments& arguments) {
-  study::sparse::SparseOptions options =
-      arguments.quick ? study::sparse::quick_study() : study::sparse::whole_study();
+  papers::sparse::SparseOptions options =
+      arguments.quick ? papers::sparse::quick_study() : papers::sparse::whole_study();
   if (arguments.seeds) options.accuracy.seeds = *arguments.seeds;
   make_folder(arguments.folder);
-  const study::sparse::Speeds speeds =
-      study::sparse::measure_speeds(options.measured, options.ranks, options.rounds);
-  write(study::sparse::study_of_sparse_communication(options, speeds), arguments.folder);
+  const papers::sparse::Speeds speeds =
+      papers::sparse::measure_speeds(options.measured, options.ranks, options.rounds);
+  write(papers::sparse::study_of_sparse_communication(options, speeds), arguments.folder);
 }
 
 void write_homomorphic(const TrainingArguments& arguments) {
-  study::homomorphic::HomomorphicOptions options =
-      arguments.quick ? study::homomorphic::quick_study() : study::homomorphic::whole_study();
+  papers::homomorphic::HomomorphicOptions options =
+      arguments.quick ? papers::homomorphic::quick_study() : papers::homomorphic::whole_study();
   if (arguments.seeds) options.learning.seeds = *arguments.seeds;
   make_folder(arguments.folder);
-  const study::homomorphic::Speeds speeds = study::homomorphic::measure_speeds(options.speeds);
-  write(study::homomorphic::study_of_homomorphic_compression(options, speeds), arguments.folder);
+  const papers::homomorphic::Speeds speeds = papers::homomorphic::measure_speeds(options.speeds);
+  write(papers::homomorphic::study_of_homomorphic_compression(options, speeds), arguments.folder);
 }
 
 struct ThemisArguments {

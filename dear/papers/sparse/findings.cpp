@@ -1,0 +1,195 @@
+#include "dear/papers/sparse/findings.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/papers/sparse/sweeps.h"
+
+namespace dear::papers::sparse {
+namespace {
+
+std::string accuracy_text(const AccuracyAtRate& at_rate) {
+  return fmt::format("{:.3f} ± {:.3f}", at_rate.mean_test(), at_rate.deviation());
+}
+double best_test(const MethodAccuracy& accuracy) { return accuracy.at_best().mean_test(); }
+
+study::Statement block_is_close_to_dense(const Findings& findings) {
+  study::Cases cases(
+      "Random-block sparsification reduces communication while its performance stays close to dense SGD "
+      "(the abstract)");
+  const double dense = best_test(findings.accuracy_of({}));
+  for (const char* const ratio : kRatios) {
+    const MethodAccuracy& block = findings.accuracy_of(compression_of("random-block", ratio, ",ef"));
+    cases.add(std::abs(dense - best_test(block)) <= kClose,
+              fmt::format("ratio {} with feedback: {}", ratio, accuracy_text(block.at_best())));
+  }
+  return cases.finish(fmt::format("; dense {}", accuracy_text(findings.accuracy_of({}).at_best())));
+}
+
+study::Statement block_is_like_random_k(const Findings& findings) {
+  study::Cases cases("A random block learns as well as random coordinates");
+  for (const char* const ratio : kRatios) {
+    for (const char* const feedback : {"", ",ef"}) {
+      const double difference =
+          best_test(findings.accuracy_of(compression_of("random-block", ratio, feedback))) -
+          best_test(findings.accuracy_of(compression_of("random-k", ratio, feedback)));
+      cases.add(std::abs(difference) <= kClose,
+                fmt::format("ratio {}{}: {:+.3f}", ratio, *feedback ? " with feedback" : "", difference));
+    }
+  }
+  return cases.finish();
+}
+
+study::Statement top_k_is_like_dense(const Findings& findings) {
+  study::Cases cases("Top-k with error feedback learns nearly as well as dense SGD");
+  for (const char* const ratio : kRatios) {
+    const double difference = best_test(findings.accuracy_of(compression_of("top-k", ratio, ",ef"))) -
+                              best_test(findings.accuracy_of({}));
+    cases.add(std::abs(difference) <= kClose, fmt::format("ratio {}: {:+.3f}", ratio, difference));
+  }
+  return cases.finish();
+}
+
+study::Statement feedback_helps(const Findings& findings) {
+  study::Cases cases("Error feedback makes every scheme learn better, once its learning rate is searched");
+  for (const char* const scheme : kSchemes) {
+    for (const char* const ratio : kRatios) {
+      const double gain = best_test(findings.accuracy_of(compression_of(scheme, ratio, ",ef"))) -
+                          best_test(findings.accuracy_of(compression_of(scheme, ratio)));
+      cases.add(gain > 0, fmt::format("{}:{} {:+.3f}", scheme, ratio, gain));
+    }
+  }
+  return cases.finish();
+}
+
+study::Statement feedback_wants_small_rates(const Findings& findings) {
+  study::Cases cases(
+      "With error feedback, random schemes want a learning rate about 1/ratio times smaller than dense SGD");
+  const double dense = findings.accuracy_of({}).at_best().learning_rate;
+  for (const char* const scheme : kRandomSchemes) {
+    for (const char* const ratio : kRatios) {
+      const Compression compression = compression_of(scheme, ratio, ",ef");
+      const double smaller = dense / findings.accuracy_of(compression).at_best().learning_rate;
+      const double of_predicted = smaller * compression.ratio;
+      cases.add(of_predicted >= 1 / kAbout && of_predicted <= kAbout,
+                fmt::format("{}:{} {:.3g} times smaller", scheme, ratio, smaller));
+    }
+  }
+  return cases.finish();
+}
+
+study::Statement feedback_collapses_at_the_dense_rate(const Findings& findings) {
+  study::Cases cases("At dense SGD's best learning rate error feedback makes random schemes worse");
+  const std::size_t dense = findings.accuracy_of({}).best;
+  for (const char* const scheme : kRandomSchemes) {
+    for (const char* const ratio : kRatios) {
+      const auto at_dense = [&](const char* feedback) {
+        return findings.accuracy_of(compression_of(scheme, ratio, feedback)).rates[dense].mean_test();
+      };
+      cases.add(at_dense(",ef") < at_dense(""), fmt::format("{}:{} {:.3f} without, {:.3f} with", scheme,
+                                                            ratio, at_dense(""), at_dense(",ef")));
+    }
+  }
+  return cases.finish();
+}
+
+study::Statement own_indices_are_like_shared(const Findings& findings) {
+  study::Cases cases("Whether workers draw their own indices or share them makes little difference");
+  for (const char* const scheme : kRandomSchemes) {
+    for (const char* const ratio : kRatios) {
+      for (const char* const feedback : {"", ",ef"}) {
+        const double difference =
+            best_test(findings.accuracy_of(compression_of(scheme, ratio, std::string(",own") + feedback))) -
+            best_test(findings.accuracy_of(compression_of(scheme, ratio, feedback)));
+        cases.add(std::abs(difference) <= kClose,
+                  fmt::format("{}:{}{} {:+.3f}", scheme, ratio, feedback, difference));
+      }
+    }
+  }
+  return cases.finish();
+}
+
+study::Statement scope_matters_little(const Findings& findings) {
+  study::Cases cases("Whether the ratio is of each tensor or of the whole model makes little difference");
+  for (const char* const scheme : {"top-k", "random-k", "random-block"}) {
+    for (const char* const ratio : kRatios) {
+      const double difference =
+          best_test(findings.accuracy_of(compression_of(scheme, ratio, ",scope=model,ef"))) -
+          best_test(findings.accuracy_of(compression_of(scheme, ratio, ",ef")));
+      cases.add(std::abs(difference) <= kClose, fmt::format("{}:{} {:+.3f}", scheme, ratio, difference));
+    }
+  }
+  return cases.finish();
+}
+
+study::Statement stability_law_holds(const Findings& findings) {
+  study::Cases cases(
+      "With error feedback, and a coordinate that travels with probability p, learning rate times curvature "
+      "has to stay below 2p/(2-p)");
+  for (const StabilityLimit& limit : findings.limits)
+    cases.add(std::abs(limit.feedback / limit.law - 1) <= kOfTheLaw,
+              fmt::format("p = {}: {:.5f}, the law {:.5f}", limit.p, limit.feedback, limit.law));
+  return cases.finish();
+}
+
+study::Statement block_is_cheapest(const Findings& findings) {
+  study::Cases cases("A random block is the cheapest to select and pack");
+  const int ranks = findings.speeds.codecs.front().ranks;
+  for (const char* const ratio : kRatios) {
+    for (const char* const feedback : {"", ",ef"}) {
+      const auto encode = [&](const char* scheme) {
+        return findings.speed_of(compression_of(scheme, ratio, feedback), ranks)
+            .times.encode_seconds_per_byte;
+      };
+      double next = encode(kSchemes[0]);
+      for (const char* const scheme : kSchemes)
+        if (std::string_view(scheme) != "random-block") next = std::min(next, encode(scheme));
+      const double block = encode("random-block");
+      cases.add(block < next, fmt::format("ratio {}{}: {:.3g} of the time of the next", ratio,
+                                          *feedback ? " with feedback" : "", block / next));
+    }
+  }
+  return cases.finish();
+}
+
+}  // namespace
+
+const MethodAccuracy& Findings::accuracy_of(const Method& method, const Optimiser& optimiser) const {
+  const auto found = std::find_if(accuracies.begin(), accuracies.end(), [&](const MethodAccuracy& one) {
+    return one.setting.method == method && one.setting.optimiser == optimiser;
+  });
+  if (found == accuracies.end())
+    throw ConfigError(
+        fmt::format("the accuracy of {} was not studied: add it", name_of(Setting{method, optimiser})));
+  return *found;
+}
+
+const CodecSpeed& Findings::speed_of(const Compression& compression, int ranks) const {
+  const auto found = std::find_if(speeds.codecs.begin(), speeds.codecs.end(), [&](const CodecSpeed& one) {
+    return one.compression == compression && one.ranks == ranks;
+  });
+  if (found == speeds.codecs.end())
+    throw ConfigError(
+        fmt::format("the speed of {} on {} ranks was not measured: add it", compression.text(), ranks));
+  return *found;
+}
+
+Compression compression_of(const std::string& scheme, const std::string& ratio, const std::string& options) {
+  return Compression::parse(fmt::format("{}:{}{}", scheme, ratio, options));
+}
+
+std::vector<study::Statement> judge(const Findings& findings) {
+  std::vector<study::Statement> statements = {
+      block_is_close_to_dense(findings),     block_is_like_random_k(findings),
+      top_k_is_like_dense(findings),         feedback_helps(findings),
+      feedback_wants_small_rates(findings),  feedback_collapses_at_the_dense_rate(findings),
+      own_indices_are_like_shared(findings), scope_matters_little(findings),
+      stability_law_holds(findings),         block_is_cheapest(findings)};
+  for (Sweep& sweep : sweeps(findings)) statements.push_back(std::move(sweep.statement));
+  return statements;
+}
+
+}  // namespace dear::papers::sparse

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <vector>
+
+#include "dear/papers/sparse/accuracy.h"
+#include "dear/papers/sparse/speed.h"
+#include "dear/study/study_file.h"
+
+namespace dear::papers::sparse {
+
+// The cases of the study of sparse communication (Eghlidi and Jaggi 2020, arXiv 2009.09271).
+struct SparseOptions {
+  AccuracyOptions accuracy{};
+  std::vector<double> probabilities{};    // of the stability limits
+  std::vector<Compression> measured{};    // whose speed counts
+  std::vector<int> ranks{};               // of the speeds, the first for tables
+  std::vector<double> bits_per_second{};  // bandwidths
+  study::Traffic traffic{};
+  int rounds = 5;  // of measuring
+};
+// The whole study, which takes minutes; one of a few steps on a tiny task, whose accuracies mean nothing.
+SparseOptions whole_study();
+SparseOptions quick_study();
+
+// Trains, and reports what the statements say beside what was seen: the report, pictures, all numbers as
+// JSON. Always the same bytes for the same options and speeds, which measure_speeds() measures of
+// `options.measured` and `options.ranks`. ConfigError for less than one seed.
+std::vector<study::StudyFile> study_of_sparse_communication(const SparseOptions& options,
+                                                            const Speeds& speeds);
+
+}  // namespace dear::papers::sparse

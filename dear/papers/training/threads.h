@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+namespace dear::papers::training {
+
+// Calls `work` with each number below `count`, each once, on as many threads as the machine has cores. The
+// first exception is thrown here, and what was not begun by then is left out.
+void for_each_in_threads(std::size_t count, const std::function<void(std::size_t)>& work);
+
+}  // namespace dear::papers::training
