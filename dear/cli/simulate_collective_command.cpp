@@ -28,6 +28,7 @@ struct CollectiveArguments {
   std::string bytes = "100MB";
   std::vector<std::string> algorithms{"baseline", "themis-fifo", "themis-scf", "themis"};
   int chunks = 64;
+  std::string detail = "chunks";
   std::optional<std::string> json;
   std::optional<std::string> plot;
   std::optional<std::string> trace;
@@ -77,7 +78,8 @@ void run_collective_command(const CollectiveArguments& arguments) {
   const sim::CollectiveOptions options{
       .operation = parse_option("--operation", [&] { return find_operation(arguments.operation); }),
       .bytes = parse_option("--bytes", [&] { return parse_bytes(arguments.bytes); }),
-      .chunks = arguments.chunks};
+      .chunks = arguments.chunks,
+      .detail = parse_option("--detail", [&] { return sim::parse_chunk_detail(arguments.detail); })};
   const Cluster cluster = find_cluster(arguments.cluster, arguments.ranks);
   std::vector<sim::CollectiveRun> runs;
   for (const std::string& algorithm : arguments.algorithms) {
@@ -126,6 +128,13 @@ CLI::App* add_simulate_collective(CLI::App& simulate) {
   command->add_option("--chunks", arguments->chunks, "Chunks of the vector, at most")
       ->check(CLI::Range(1, 4096))
       ->type_name("N")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--detail", arguments->detail,
+          "Of algorithms in chunks: chunks (a dimension carries one phase of one chunk at a time), or "
+          "messages (every message of every rank, links shared)")
+      ->type_name("NAME")
       ->capture_default_str();
   command->add_option("--json", arguments->json, "Write the results to FILE")->type_name("FILE");
   command->add_option("--plot", arguments->plot, "Draw what each dimension carries when, as SVG")

@@ -11,23 +11,51 @@
 #include "dear/cost/chunk_planner.h"
 #include "dear/cost/cluster_times.h"
 #include "dear/drawing/svg.h"
+#include "dear/fabric/chunk_traffic.h"
 
 namespace dear::sim {
 namespace {
+
+// As message by message found it.
+cost::ChunkTimes times_of(const algorithm::ChunkPlan& plan, const fabric::PlayedChunks& played) {
+  const auto dimensions = plan.grid.sizes.size();
+  cost::ChunkTimes times{.seconds = played.seconds,
+                         .busy_seconds = std::vector<double>(dimensions, 0),
+                         .sent_bytes = played.bytes,
+                         .spans = {}};
+  for (const fabric::ChunkSpan& span : played.spans) {
+    const int dimension = plan.dimension_of(span.phase);
+    times.busy_seconds[index_of(dimension)] += span.end_seconds - span.begin_seconds;
+    times.spans.push_back({.phase = span.phase,
+                           .dimension = dimension,
+                           .begin_seconds = span.begin_seconds,
+                           .end_seconds = span.end_seconds});
+  }
+  return times;
+}
 
 CollectiveRun run_in_chunks(const Cluster& cluster, const CollectiveOptions& options,
                             const std::string& algorithm) {
   const cost::ChunkNetwork network = cost::chunk_network(cluster);
   const cost::PlannedChunks planned = cost::make_chunk_plan(
       network, options.operation, options.bytes, {.algorithm = algorithm, .chunks = options.chunks});
-  cost::ChunkTimes times = cost::play(planned.plan, network);
+  cost::ChunkTimes times;
+  std::uint64_t messages = 0;
+  if (options.detail == ChunkDetail::messages) {
+    const fabric::PlayedChunks played = fabric::play(planned.plan, cluster);
+    times = times_of(planned.plan, played);
+    messages = played.messages;
+  } else {
+    times = cost::play(planned.plan, network);
+  }
   CollectiveRun run{.algorithm = algorithm,
                     .seconds = times.seconds,
                     .utilisation = cost::utilisation(planned.plan, times, network),
                     .plan = planned.plan.name,
                     .chunks = planned.plan.chunks(),
                     .dimensions = {},
-                    .spans = std::move(times.spans)};
+                    .spans = std::move(times.spans),
+                    .messages = messages};
   for (int dimension = 0; dimension < network.grid.dimensions(); ++dimension) {
     const double rate = network.bytes_per_second(dimension);
     const double sent = times.sent_bytes[index_of(dimension)];
@@ -41,6 +69,15 @@ CollectiveRun run_in_chunks(const Cluster& cluster, const CollectiveOptions& opt
 }
 
 }  // namespace
+
+std::string name_of(ChunkDetail detail) { return detail == ChunkDetail::chunks ? "chunks" : "messages"; }
+
+ChunkDetail parse_chunk_detail(std::string_view text) {
+  for (const ChunkDetail detail : {ChunkDetail::chunks, ChunkDetail::messages}) {
+    if (name_of(detail) == text) return detail;
+  }
+  throw ConfigError(fmt::format("there is no detail '{}'; choose chunks or messages", text));
+}
 
 CollectiveRun run_collective(const Cluster& cluster, const CollectiveOptions& options,
                              const std::string& algorithm) {
@@ -69,6 +106,7 @@ std::string to_json(const Cluster& cluster, const CollectiveOptions& options,
     if (run.chunks > 0) {
       row["plan"] = run.plan;
       row["chunks"] = run.chunks;
+      if (options.detail == ChunkDetail::messages) row["messages"] = run.messages;
       for (const DimensionUse& use : run.dimensions) {
         row["dimensions"].push_back({{"name", use.name},
                                      {"sent_bytes", use.sent_bytes},
@@ -82,6 +120,7 @@ std::string to_json(const Cluster& cluster, const CollectiveOptions& options,
                                    {"ranks", cluster.ranks()},
                                    {"operation", name_of(options.operation)},
                                    {"bytes", options.bytes},
+                                   {"detail", name_of(options.detail)},
                                    {"ideal_seconds", ideal_collective_seconds(cluster, options)},
                                    {"runs", list}};
   return all.dump(2) + "\n";

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dear/base/collective.h"
@@ -12,10 +13,19 @@
 // One collective alone on a cluster, by several algorithms.
 namespace dear::sim {
 
+// How closely algorithms that go in chunks are looked at.
+enum class ChunkDetail : std::uint8_t {
+  chunks,   // each dimension carries one phase at a time, on all lines alike: cost/chunk_times.h
+  messages  // every message of every rank, links shared: fabric/chunk_traffic.h
+};
+std::string name_of(ChunkDetail detail);                // "chunks", "messages"
+ChunkDetail parse_chunk_detail(std::string_view text);  // ConfigError that lists them
+
 struct CollectiveOptions {
   Collective operation = Collective::all_reduce;  // or reduce_scatter, or all_gather
   std::int64_t bytes = 0;                         // of the whole vector
   int chunks = 64;                                // at most, of algorithms that go in chunks
+  ChunkDetail detail = ChunkDetail::chunks;
 };
 
 // How much of a dimension's bandwidth a collective uses.
@@ -23,8 +33,8 @@ struct DimensionUse {
   std::string name;
   double bytes_per_second = 0;  // that a rank can send
   double sent_bytes = 0;        // by a rank
-  double busy_seconds = 0;
-  double utilisation = 0;  // sent bytes over what could be sent until the end, 0 to 1
+  double busy_seconds = 0;      // of rank 0
+  double utilisation = 0;       // sent bytes over what could be sent until the end, 0 to 1
 };
 
 struct CollectiveRun {
@@ -35,11 +45,13 @@ struct CollectiveRun {
   std::string plan;  // how the plan was made, which `themis` chooses
   int chunks = 0;
   std::vector<DimensionUse> dimensions;
-  std::vector<cost::ChunkSpan> spans;
+  std::vector<cost::ChunkSpan> spans;  // of rank 0
+  std::uint64_t messages = 0;          // of all ranks, where they are looked at
 };
 
 // By an algorithm of cost::ClusterTimesOptions: those that go in chunks (cost/chunk_planner.h) phase by
-// phase, others by their closed form. ConfigError for what the cluster or the options cannot have.
+// phase or message by message, others by their closed form. ConfigError for what the cluster or the options
+// cannot have.
 CollectiveRun run_collective(const Cluster& cluster, const CollectiveOptions& options,
                              const std::string& algorithm);
 

@@ -59,7 +59,26 @@ TEST(CollectiveRun, WritesWhatItFound) {
   EXPECT_THAT(utilisation_plot(cluster, options, runs), HasSubstr("of all bandwidth"));
 }
 
+// Switches that carry what their ports can, halving and doubling: chunk by chunk is what messages make of it.
+TEST(CollectiveRun, MessagesAgreeWithChunks) {
+  CollectiveOptions options{.bytes = 1 << 24, .chunks = 8};
+  const Cluster cluster = find_cluster("themis-3d-sw-sw-sw-hetero-1024", 128);
+  for (const char* const algorithm : {"baseline", "themis-scf"}) {
+    options.detail = ChunkDetail::chunks;
+    const CollectiveRun chunks = run_collective(cluster, options, algorithm);
+    options.detail = ChunkDetail::messages;
+    const CollectiveRun messages = run_collective(cluster, options, algorithm);
+    EXPECT_NEAR(messages.seconds, chunks.seconds, 0.01 * chunks.seconds) << algorithm;
+    EXPECT_GT(messages.messages, 0U);
+    ASSERT_EQ(messages.spans.size(), chunks.spans.size());
+    for (std::size_t dimension = 0; dimension < chunks.dimensions.size(); ++dimension) {
+      EXPECT_NEAR(messages.dimensions[dimension].sent_bytes, chunks.dimensions[dimension].sent_bytes, 1);
+    }
+  }
+}
+
 TEST(CollectiveRun, RefusesWhatCannotBe) {
+  EXPECT_THROW(parse_chunk_detail("flows"), ConfigError);
   EXPECT_THROW(run_collective(small(), {.bytes = 1}, "thetis"), ConfigError);
   EXPECT_THROW(run_collective(small(), {.operation = Collective::broadcast, .bytes = 1}, "themis"),
                ConfigError);
