@@ -5,9 +5,14 @@
 //   blocks     every message of every rank: ResNet-50, dear, 25 MiB,        at most  60 s and 2 GiB
 //              4 iterations, 64 to MOST_RANKS (1024) ranks                          with 1024 ranks
 //   layers     100 to 3200 layers, a bucket each, dear
+//   plan       Themis's 64 chunks on 5 dimensions, the best of all          at most   1 ms
+//              planners
+//   chunks     an all-reduce of 1 GB on 131,072 ranks, planned and played   at most   1 s
+//   messages   the same on 1024 ranks, message by message
 //
-// Verifies the first two and the last against the critical cycle of each schedule, blocks against the closed
-// form of a ring; a wrong result is a failure, a slow one is only said.
+// Verifies policies, folded and layers against the critical cycle of each schedule, blocks against the closed
+// form of a ring, plans against what playing them takes, messages against chunks; a wrong result is a
+// failure, a slow one is only said.
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -19,9 +24,11 @@
 
 #include "dear/base/units.h"
 #include "dear/cluster/presets.h"
+#include "dear/cost/chunk_planner.h"
 #include "dear/cost/cluster_times.h"
 #include "dear/schedule/critical_cycle.h"
 #include "dear/schedule/policy/policy.h"
+#include "dear/sim/collective.h"
 #include "dear/sim/evaluate.h"
 #include "dear/sim/simulate.h"
 #include "dear/zoo/make_workload.h"
@@ -51,7 +58,7 @@ bool near(double value, double expected) { return std::abs(value - expected) <= 
 
 bool print(const std::string& name, const Measured& measured, double limit_seconds) {
   const bool slow = limit_seconds > 0 && measured.seconds > limit_seconds;
-  fmt::print("{:<44} {:>9.3f} {:>12.0f} {:>10.2f} {:>9.0f} {}{}\n", name, measured.seconds, measured.events,
+  fmt::print("{:<44} {:>9.4f} {:>12.0f} {:>10.2f} {:>9.0f} {}{}\n", name, measured.seconds, measured.events,
              measured.events / measured.seconds / 1e6, peak_mib(), measured.right ? "" : "WRONG ",
              slow ? fmt::format("slower than {} s", limit_seconds) : "");
   return measured.right;
@@ -110,7 +117,10 @@ bool folded(const char* name) {
 
 // The stream of a ring goes through one card of a node, so that others do not count.
 Cluster with_one_link(Cluster cluster) {
-  for (dear::Dimension& dimension : cluster.dimensions) dimension.links = 1;
+  for (dear::Dimension& dimension : cluster.dimensions) {
+    dimension.links = 1;
+    dimension.beside = false;
+  }
   return cluster;
 }
 
@@ -149,6 +159,58 @@ bool layers(dear::LayerId count) {
                0);
 }
 
+constexpr std::int64_t kGigabyte = 1'000'000'000;
+
+// Events are phases of chunks.
+bool plan() {
+  Cluster cluster{.name = "five", .dimensions = {}};
+  int ranks = 1;
+  for (const double gigabits : {2000, 1600, 800, 400, 100}) {
+    cluster.dimensions.push_back({.name = "dimension",
+                                  .size = 4,
+                                  .link = {.beta_seconds_per_byte = 8e-9 / gigabits},
+                                  .links = ranks,
+                                  .beside = true});
+    ranks *= 4;
+  }
+  const dear::cost::ChunkNetwork network = dear::cost::chunk_network(cluster);
+  constexpr int kPlans = 100;
+  dear::cost::PlannedChunks planned;
+  Measured measured;
+  measured.seconds = seconds_of([&] {
+                       for (int i = 0; i < kPlans; ++i)
+                         planned =
+                             dear::cost::make_chunk_plan(network, dear::Collective::all_reduce, kGigabyte);
+                     }) /
+                     kPlans;
+  measured.events = planned.plan.chunks() * planned.plan.steps();
+  measured.right = near(dear::cost::play(planned.plan, network).seconds, planned.seconds);
+  return print("plan: 64 chunks, 5 dimensions, themis", measured, 1e-3);
+}
+
+bool chunks() {
+  const Cluster cluster = dear::find_cluster("h100-400gbit-131072");
+  dear::sim::CollectiveRun run;
+  Measured measured;
+  measured.seconds =
+      seconds_of([&] { run = dear::sim::run_collective(cluster, {.bytes = kGigabyte}, "themis"); });
+  measured.events = static_cast<double>(run.spans.size());
+  measured.right = run.seconds >= dear::sim::ideal_collective_seconds(cluster, {.bytes = kGigabyte});
+  return print("chunks: 1 GB, 131072 ranks, themis", measured, 1);
+}
+
+bool messages() {
+  const Cluster cluster = dear::find_cluster("themis-4d-ring-fc-ring-sw-1024");
+  dear::sim::CollectiveOptions options{.bytes = kGigabyte, .detail = dear::sim::ChunkDetail::messages};
+  dear::sim::CollectiveRun run;
+  Measured measured;
+  measured.seconds = seconds_of([&] { run = dear::sim::run_collective(cluster, options, "themis"); });
+  measured.events = static_cast<double>(run.messages);
+  options.detail = dear::sim::ChunkDetail::chunks;
+  measured.right = near(run.seconds, dear::sim::run_collective(cluster, options, "themis").seconds);
+  return print("messages: 1 GB, 1024 ranks, themis", measured, 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -157,7 +219,11 @@ int main(int argc, char** argv) {
   bool right = all_policies();
   for (const char* const name : {"gpt2-xl", "llama-70b"}) right = folded(name) && right;
   for (dear::LayerId count = 100; count <= 3200; count *= 2) right = layers(count) && right;
+  fmt::print("{:<44} {:>9} {:>12}\n", "", "", "phases");
+  right = plan() && right;
+  right = chunks() && right;
   fmt::print("{:<44} {:>9} {:>12}\n", "", "", "messages");
+  right = messages() && right;
   for (int ranks = 64; ranks <= most_ranks; ranks *= 2) right = blocks(ranks) && right;
   return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }

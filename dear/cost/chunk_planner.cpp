@@ -162,7 +162,8 @@ const std::vector<Maker>& makers() {
 }
 
 PlannedChunks made_by(const Maker& maker, const ChunkNetwork& network, Collective collective,
-                      std::int64_t bytes, int chunks) {
+                      std::int64_t bytes, int chunks,
+                      double give_up_seconds = std::numeric_limits<double>::infinity()) {
   ChunkPlan plan{.name = std::string(maker.planner.name),
                  .collective = collective,
                  .grid = network.grid,
@@ -172,7 +173,7 @@ PlannedChunks made_by(const Maker& maker, const ChunkNetwork& network, Collectiv
                  .orders = {},
                  .service = {}};
   maker.order(network, dimensions_that_count(network.grid), plan);
-  const double seconds = serve(network, maker.service, plan);
+  const double seconds = serve(network, maker.service, plan, give_up_seconds);
   return {.plan = std::move(plan), .seconds = seconds};
 }
 
@@ -185,8 +186,9 @@ PlannedChunks best_of_all(const ChunkNetwork& network, Collective collective, st
   while (counts.back() > 1) counts.push_back(counts.back() / 2);
   for (auto chunks = counts.rbegin(); chunks != counts.rend(); ++chunks) {
     for (const Maker& maker : makers()) {
-      PlannedChunks candidate = made_by(maker, network, collective, bytes, *chunks);
-      if (candidate.seconds < best.seconds * (1 - kGain)) best = std::move(candidate);
+      PlannedChunks candidate =
+          made_by(maker, network, collective, bytes, *chunks, best.seconds * (1 - kGain));
+      if (candidate.seconds < best.seconds) best = std::move(candidate);
       if (one_dimension) return best;
     }
   }

@@ -29,8 +29,12 @@ struct Lane {
 
 class Serving {
  public:
-  Serving(const ChunkNetwork& network, Service service, ChunkPlan& plan)
-      : network_(network), service_(service), plan_(plan), lanes_(index_of(network.lane_count())) {
+  Serving(const ChunkNetwork& network, Service service, ChunkPlan& plan, double give_up_seconds)
+      : network_(network),
+        service_(service),
+        plan_(plan),
+        give_up_seconds_(give_up_seconds),
+        lanes_(index_of(network.lane_count())) {
     plan.service.assign(lanes_.size(), {});
     const int steps = plan.steps();
     halves_at_ = plan.collective == Collective::all_reduce   ? steps / 2
@@ -50,6 +54,7 @@ class Serving {
       double earliest = std::numeric_limits<double>::infinity();
       for (const Lane& lane : lanes_) earliest = std::min(earliest, lane.end_seconds);
       if (earliest == std::numeric_limits<double>::infinity()) return now;
+      if (earliest >= give_up_seconds_) return std::numeric_limits<double>::infinity();
       now = earliest;
       for (Lane& lane : lanes_) {
         if (lane.busy && lane.end_seconds <= now) end(lane);
@@ -102,6 +107,7 @@ class Serving {
   const ChunkNetwork& network_;
   const Service service_;
   ChunkPlan& plan_;
+  const double give_up_seconds_;
   std::vector<Lane> lanes_;
   int steps_ = 0;
   int halves_at_ = 0;  // the first step of the all-gather
@@ -110,8 +116,8 @@ class Serving {
 
 }  // namespace
 
-double serve(const ChunkNetwork& network, Service service, ChunkPlan& plan) {
-  return Serving(network, service, plan).run();
+double serve(const ChunkNetwork& network, Service service, ChunkPlan& plan, double give_up_seconds) {
+  return Serving(network, service, plan, give_up_seconds).run();
 }
 
 }  // namespace dear::cost

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "dear/algorithm/chunk_plan.h"
@@ -15,8 +16,10 @@ enum class Service : std::uint8_t {
 };
 
 // Serves the chunks of a plan that has orders, and writes down in which order each lane did: a lane that is
-// free takes the next phase at once. Returns when the last one ends, in seconds.
-double serve(const ChunkNetwork& network, Service service, algorithm::ChunkPlan& plan);
+// free takes the next phase at once. Returns when the last one ends, in seconds; infinity, and an unfinished
+// plan, where that is not before `give_up_seconds`.
+double serve(const ChunkNetwork& network, Service service, algorithm::ChunkPlan& plan,
+             double give_up_seconds = std::numeric_limits<double>::infinity());
 
 // Sizes of `chunks` chunks that differ by a byte at most; their sum is `bytes`.
 std::vector<std::int64_t> even_chunks(std::int64_t bytes, int chunks);
