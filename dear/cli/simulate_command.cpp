@@ -81,9 +81,8 @@ void add_simulate_command(CLI::App& app) {
       ->add_option(
           "--detail", arguments->detail,
           "closed-form, flows (bytes of each rank share links), or blocks (every message of a ring, or of "
-          "the program that --algorithm names: halving-doubling, pairwise, bruck, or one for each dimension "
-          "as in "
-          "hierarchical:ring,halving-doubling)")
+          "what --algorithm names: halving-doubling, pairwise, bruck, one for each dimension as in "
+          "hierarchical:ring,halving-doubling, or themis)")
       ->type_name("NAME")
       ->capture_default_str();
   command

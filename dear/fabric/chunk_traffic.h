@@ -1,16 +1,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "dear/algorithm/chunk_plan.h"
-#include "dear/cluster/cluster.h"
+#include "dear/fabric/rounds.h"
+#include "dear/fabric/traffic.h"
 
 namespace dear::fabric {
-
-struct ChunkPlayOptions {
-  std::vector<double> enter_seconds{};  // when each rank begins; empty: all at 0
-};
 
 // A phase of a chunk on one rank: from its turn on the lane until all that the rank sends and receives in it
 // is through.
@@ -22,28 +24,94 @@ struct ChunkSpan {
   friend bool operator==(const ChunkSpan&, const ChunkSpan&) = default;
 };
 
-struct PlayedChunks {
-  double seconds = 0;               // when the last rank is through
-  std::vector<double> end_seconds;  // by rank
-  std::vector<ChunkSpan> spans;     // of rank 0, as they end
-  std::vector<double> bytes;        // by dimension: what a rank sends, on average
-  std::uint64_t messages = 0;       // of all ranks
+// The phases of a chunk plan as messages along lines, by number: chunk · steps + step.
+class ChunkPhases {
+ public:
+  // What a phase is on a line, whatever the line.
+  struct Phase {
+    algorithm::ChunkPhase of;
+    int lane = 0;
+    int dimension = 0;
+    double bytes = 0;
+    std::shared_ptr<const Rounds> rounds;
+    std::uint64_t messages = 0;
+    double part = 0;  // of the bytes: what a member sends, on average
+  };
+
+  // As validate(plan).
+  explicit ChunkPhases(algorithm::ChunkPlan plan);
+
+  [[nodiscard]] const algorithm::ChunkPlan& plan() const { return plan_; }
+  [[nodiscard]] std::size_t size() const { return all_.size(); }
+  [[nodiscard]] std::size_t number(algorithm::ChunkPhase phase) const;
+  [[nodiscard]] const Phase& operator[](std::size_t number) const { return all_[number]; }
+  [[nodiscard]] std::uint64_t messages() const;          // of all ranks
+  [[nodiscard]] std::vector<double> sent_bytes() const;  // by dimension, of a rank on average
+
+ private:
+  algorithm::ChunkPlan plan_;
+  std::vector<Phase> all_;
 };
 
-// A chunk plan alone on a network, message by message. Each phase of each chunk is a collective of its own on
-// every line of its dimension. A rank begins a phase when its own phase of that chunk before is through, and
-// when its lane is free of what it serves before; ranks wait for each other only through messages, which are
-// those of Traffic. [Note: ranks in step] in the source says when one line stands for all.
+// A chunk plan under way on a Traffic that others use, too. Each phase of each chunk is a collective of its
+// own on every line of its dimension. A rank begins a phase when its own phase of that chunk before is
+// through, and when its lane is free of what it serves before; ranks wait for each other only through
+// messages.
 //
-// What is held in memory grows with the ranks times lanes and chunks, not with messages. ConfigError for a
-// grid that is not the cluster's, for as many messages as take hours, and for times that are not as many as
-// ranks or not finite; else as validate(plan) and validate(cluster).
-PlayedChunks play(const algorithm::ChunkPlan& plan, const Cluster& cluster,
-                  const ChunkPlayOptions& options = {});
+// What is held in memory grows with the ranks times lanes and chunks, not with messages. One thread. The
+// traffic outlives this.
+class ChunkTraffic {
+ public:
+  // ranks[i] is the rank on the network of the plan's rank i; all in order when empty. Otherwise ConfigError
+  // unless they are as many.
+  ChunkTraffic(Traffic& traffic, std::shared_ptr<const ChunkPhases> phases, std::vector<int> ranks = {});
 
-// By dimension: what a rank sent as a part of what it could have sent into this dimension while the plan ran
-// (bytes_per_second_of_rank), from 0 s on. 0 where links take no time or nothing was sent;
-// more than 1 where messages go both ways round a ring.
-std::vector<double> utilisation_of(const PlayedChunks& played, const Cluster& cluster);
+  // A rank of the plan takes part from `seconds` on, now or later; each once. Where the plan has no phases it
+  // is through at once, and nothing more is said of it.
+  void enter(int rank, double seconds);
+
+  // Whether a completion of the traffic is one of this plan's.
+  [[nodiscard]] bool owns(const Completion& end) const;
+  // Of one that is; go_on() when all completions of this instant are noted, those of others as well: numbers
+  // of collectives are free again only then.
+  void note(const Completion& end);
+  // Begins what may begin now. Returns the ranks that are through with the plan; valid until the next call.
+  std::span<const int> go_on();
+  [[nodiscard]] bool all_through() const { return ranks_left_ == 0; }
+
+  [[nodiscard]] const std::vector<ChunkSpan>& spans() const { return spans_; }  // of rank 0, as they end
+
+ private:
+  // A rank on a lane.
+  struct Turn {
+    std::size_t next = 0;  // in the lane's service
+    bool busy = false;
+    double begin_seconds = 0;
+  };
+  // A phase on one line.
+  struct Open {
+    std::size_t phase = 0;
+    int first = -1;  // rank of the line; -1: none is open
+  };
+
+  [[nodiscard]] const algorithm::ChunkPlan& plan() const { return phases_->plan(); }
+  Turn& turn(int rank, int lane);
+  int& done(int rank, int chunk);
+  void start(int rank, int lane, double seconds);
+  CollectiveId open(std::size_t number, int first);
+
+  Traffic& traffic_;
+  std::shared_ptr<const ChunkPhases> phases_;
+  std::vector<int> ranks_;
+  int ranks_left_;
+  std::vector<std::size_t> left_;                       // phases, by rank
+  std::vector<int> done_;                               // steps, by rank and chunk
+  std::vector<Turn> turns_;                             // by rank and lane
+  std::unordered_map<std::size_t, CollectiveId> open_;  // by phase and first rank of the line
+  std::vector<Open> opened_;                            // by CollectiveId
+  std::vector<std::pair<int, std::size_t>> ended_;      // ranks with phases, at this instant
+  std::vector<int> through_;
+  std::vector<ChunkSpan> spans_;
+};
 
 }  // namespace dear::fabric

@@ -11,7 +11,7 @@
 #include "dear/cost/chunk_planner.h"
 #include "dear/cost/cluster_times.h"
 #include "dear/drawing/svg.h"
-#include "dear/fabric/chunk_traffic.h"
+#include "dear/fabric/chunk_play.h"
 
 namespace dear::sim {
 namespace {

@@ -16,7 +16,7 @@ namespace dear::sim {
 // How closely algorithms that go in chunks are looked at.
 enum class ChunkDetail : std::uint8_t {
   chunks,   // each dimension carries one phase at a time, on all lines alike: cost/chunk_times.h
-  messages  // every message of every rank, links shared: fabric/chunk_traffic.h
+  messages  // every message of every rank, links shared: fabric/chunk_play.h
 };
 std::string name_of(ChunkDetail detail);                // "chunks", "messages"
 ChunkDetail parse_chunk_detail(std::string_view text);  // ConfigError that lists them

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -11,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
+#include "dear/cost/chunk_planner.h"
 #include "dear/schedule/collective.h"
 #include "dear/schedule/precedence.h"
 #include "dear/sim/fabric_network.h"
@@ -126,12 +128,29 @@ std::shared_ptr<const fabric::Rounds> rounds_of_program(std::string_view program
       algorithm::hierarchical(inside, across, collective, ranks / ranks_of_node, ranks_of_node));
 }
 
+// The dimensions along which ranks of a process group differ, and the links that are theirs.
+Cluster part_of(const Cluster& cluster, ProcessGroup group) {
+  Cluster part{.name = cluster.name, .dimensions = {}};
+  for (const Dimension& dimension : cluster.dimensions)
+    if (dimension.size > 1) part.dimensions.push_back(dimension);
+  if (part.dimensions.empty() || group == ProcessGroup::all) return part;
+  const int ranks_of_node = part.dimensions.front().size;
+  if (group == ProcessGroup::node) {
+    part.dimensions.resize(1);
+  } else {
+    part.dimensions.erase(part.dimensions.begin());
+    for (Dimension& dimension : part.dimensions) dimension.link.beta_seconds_per_byte *= ranks_of_node;
+  }
+  return part;
+}
+
 // The cluster's links, and what collectives put on them.
 class Wires {
  public:
   Wires(const Cluster& cluster, const Policy& policy, const Workload& workload, const Grouping& grouping,
         const cost::CollectiveTimes& times, const EvaluateOptions& options)
-      : topology_(cluster),
+      : cluster_(cluster),
+        topology_(cluster),
         workload_(workload),
         grouping_(grouping),
         overhead_seconds_(policy.overhead_seconds != nullptr ? policy.overhead_seconds(times) : 0),
@@ -152,7 +171,12 @@ class Wires {
     const int teams = what.group == ProcessGroup::across_nodes ? teams_.ranks_of_node : 1;
     Transport transport{.bytes = static_cast<double>(bytes_of(what, workload_, grouping_)) / teams,
                         .start_up_seconds = overhead_seconds_};
-    if (detail_ == Detail::blocks && what.collective != Collective::broadcast) {
+    const bool message_by_message = detail_ == Detail::blocks && what.collective != Collective::broadcast;
+    if (message_by_message && team.size > 1 && cost::is_chunk_planner(program_)) {
+      transport.chunks = chunks_of(what, std::llround(transport.bytes));
+      return transport;
+    }
+    if (message_by_message && !cost::is_chunk_planner(program_)) {
       std::shared_ptr<const fabric::Rounds>& rounds = rounds_[{what.collective, what.group}];
       if (!rounds) rounds = rounds_of_program(program_, what.collective, what.group, team.size, sizes_);
       transport.rounds = rounds;
@@ -169,6 +193,17 @@ class Wires {
     return transport;
   }
 
+  std::shared_ptr<const fabric::ChunkPhases> chunks_of(const Communicate& what, std::int64_t bytes) const {
+    std::shared_ptr<const fabric::ChunkPhases>& chunks = chunks_[{{what.collective, what.group}, bytes}];
+    if (!chunks)
+      chunks = std::make_shared<const fabric::ChunkPhases>(
+          cost::make_chunk_plan(part_of(cluster_, what.group), what.collective, bytes,
+                                {.algorithm = program_})
+              .plan);
+    return chunks;
+  }
+
+  const Cluster& cluster_;
   const fabric::Topology topology_;
   const Workload& workload_;
   const Grouping& grouping_;
@@ -177,7 +212,9 @@ class Wires {
   const std::string program_;
   const std::vector<int> sizes_;
   const Teams teams_;
-  mutable std::map<std::pair<Collective, ProcessGroup>, std::shared_ptr<const fabric::Rounds>> rounds_;
+  using Kind = std::pair<Collective, ProcessGroup>;
+  mutable std::map<Kind, std::shared_ptr<const fabric::Rounds>> rounds_;
+  mutable std::map<std::pair<Kind, std::int64_t>, std::shared_ptr<const fabric::ChunkPhases>> chunks_;
 };
 
 // Seconds of an iteration's collectives.
@@ -277,7 +314,8 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
         "what communication and computation take from each other on cluster '{}' is known of one job alone: "
         "simulate one, or a cluster without interference",
         cluster.name));
-  if (options.jobs.count > 1 && options.program.starts_with(kHierarchical))
+  if (options.jobs.count > 1 &&
+      (options.program.starts_with(kHierarchical) || cost::is_chunk_planner(options.program)))
     throw ConfigError("the ranks of several jobs are not whole nodes each: simulate a flat program");
   if (options.detail == Detail::flows && options.program != "ring")
     throw ConfigError("flows go around rings: simulate blocks to play another algorithm");

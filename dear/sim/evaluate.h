@@ -38,6 +38,7 @@ struct EvaluateOptions {
   // The algorithm whose blocks are sent: one of algorithm/algorithms.h; two of them, inside the innermost
   // dimension and across: "hierarchical:ring,halving-doubling"; or one of line_algorithms() for each
   // dimension of several members, innermost first: "hierarchical:direct,ring,halving-doubling".
+  // Or one that goes in chunks (cost/chunk_planner.h): "themis".
   std::string program = "ring";
   Jobs jobs{};  // like this one, that share the cluster: not in closed form
   std::optional<CompressionModel> compression{};

@@ -8,6 +8,7 @@
 
 #include "dear/base/error.h"
 #include "dear/base/rounds_in_test.h"
+#include "dear/cost/chunk_planner.h"
 #include "dear/cost/cluster_times.h"
 #include "dear/schedule/testing/random_job.h"
 #include "dear/sim/simulate.h"
@@ -297,6 +298,43 @@ TEST(EvaluatePrograms, PlayedMessageByMessageTakeTheirClosedForms) {
   EXPECT_THAT(refusal(Detail::blocks, "pigeon"), ::testing::HasSubstr("ring"));
   for (const char* const program : {"hierarchical:ring", "hierarchical:ring,ring,ring"})
     EXPECT_THAT(refusal(Detail::blocks, program), ::testing::HasSubstr("inside and one for across"));
+}
+
+// Chunks in orders of their own, over two dimensions beside each other: message by message an iteration takes
+// what the plan says, on every policy's lanes what closed forms say, between whose sizes they are linear.
+TEST(EvaluatePrograms, ChunksGoOverAllDimensionsAtOnce) {
+  Workload workload{.name = "two layers"};
+  for (const char* const name : {"first", "second"}) {
+    workload.tensors.push_back({name, 1 << 20, DType::f32});
+    workload.layers.push_back({.name = name,
+                               .tensors = {static_cast<std::uint32_t>(workload.layers.size())},
+                               .forward_seconds = 1e-3,
+                               .backward_seconds = 2e-3});
+  }
+  const Cluster cluster{
+      .name = "rails",
+      .dimensions = {{.name = "node", .size = 4, .link = {2e-6, 1e-10}},
+                     {.name = "rail", .size = 2, .link = {5e-6, 2e-10}, .links = 4, .beside = true}}};
+  const auto seconds = [&](const std::string& policy, Detail detail, const std::string& algorithm,
+                           const std::string& fusion) {
+    return evaluate(find_policy(policy), workload, Fusion::parse(fusion)(workload), cluster,
+                    cost::times_on(cluster, {.algorithm = algorithm}),
+                    {.detail = detail, .program = algorithm})
+        .iteration.seconds;
+  };
+  for (const std::string algorithm : {"baseline", "themis"}) {
+    const double planned =
+        cost::make_chunk_plan(cluster, Collective::all_reduce, 8 << 20, {.algorithm = algorithm}).seconds;
+    EXPECT_NEAR(seconds("serial", Detail::blocks, algorithm, "all"), 6e-3 + planned, 1e-9) << algorithm;
+    for (const std::string policy : {"serial", "dear", "hsdp"}) {
+      EXPECT_NEAR(seconds(policy, Detail::blocks, algorithm, "layer") /
+                      seconds(policy, Detail::closed_form, algorithm, "layer"),
+                  1, 0.01)
+          << algorithm << ", " << policy;
+    }
+  }
+  EXPECT_LT(seconds("serial", Detail::blocks, "themis", "all"),
+            seconds("serial", Detail::blocks, "baseline", "all"));
 }
 
 }  // namespace

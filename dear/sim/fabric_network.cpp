@@ -1,5 +1,7 @@
 #include "dear/sim/fabric_network.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace dear::sim {
@@ -41,12 +43,22 @@ void FabricNetwork::enter(const Visit& visit, const Communicate& what, double no
     Transport transport = transport_of_(what);
     std::vector<int> members(static_cast<std::size_t>(team.size));
     for (std::size_t i = 0; i < members.size(); ++i) members[i] = team.rank_of(static_cast<int>(i));
-    open = {.id = traffic_.open(std::move(transport.rounds), transport.bytes, std::move(members)),
-            .team = team,
-            .start_up_seconds = transport.start_up_seconds};
-    keys_.emplace(open.id, key);
+    open = {.team = team, .start_up_seconds = transport.start_up_seconds};
+    if (transport.chunks) {
+      open.chunks =
+          std::make_unique<fabric::ChunkTraffic>(traffic_, std::move(transport.chunks), std::move(members));
+    } else {
+      open.id = traffic_.open(std::move(transport.rounds), transport.bytes, std::move(members));
+      keys_.emplace(open.id, key);
+    }
   }
-  traffic_.enter(open.id, team.member_of(visit.rank), now_seconds + open.start_up_seconds);
+  const int member = team.member_of(visit.rank);
+  const double seconds = now_seconds + open.start_up_seconds;
+  if (open.chunks) {
+    open.chunks->enter(member, seconds);
+  } else {
+    traffic_.enter(open.id, member, seconds);
+  }
 }
 
 double FabricNetwork::next_seconds() { return traffic_.next_seconds().value_or(kNever); }
@@ -54,11 +66,25 @@ double FabricNetwork::next_seconds() { return traffic_.next_seconds().value_or(k
 void FabricNetwork::advance(std::vector<Visit>& through) {
   for (const fabric::Completion& completion : traffic_.advance(traffic_.next_seconds().value_or(0))) {
     const auto key = keys_.find(completion.collective);
+    if (key == keys_.end()) {
+      const auto owner = std::find_if(open_.begin(), open_.end(), [&](const auto& open) {
+        return open.second.chunks && open.second.chunks->owns(completion);
+      });
+      owner->second.chunks->note(completion);
+      continue;
+    }
     const auto open = open_.find(key->second);
     through.push_back({key->second.first, open->second.team.rank_of(completion.member)});
     if (!completion.last) continue;
     open_.erase(open);
     keys_.erase(key);
+  }
+  for (auto place = open_.begin(); place != open_.end();) {
+    const auto& [key, open] = *place;
+    if (open.chunks) {
+      for (const int member : open.chunks->go_on()) through.push_back({key.first, open.team.rank_of(member)});
+    }
+    place = open.chunks && open.chunks->all_through() ? open_.erase(place) : std::next(place);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "dear/fabric/chunk_traffic.h"
 #include "dear/fabric/rounds.h"
 #include "dear/fabric/topology.h"
 #include "dear/fabric/traffic.h"
@@ -13,10 +14,11 @@
 
 namespace dear::sim {
 
-// The load that a collective of a schedule puts on the network.
+// The load that a collective of a schedule puts on the network: rounds, or chunks where there are any.
 struct Transport {
   std::shared_ptr<const fabric::Rounds> rounds;
-  double bytes = 0;             // of the whole vector
+  double bytes = 0;  // of the whole vector, for rounds
+  std::shared_ptr<const fabric::ChunkPhases> chunks{};
   double start_up_seconds = 0;  // before its first message
 };
 using TransportOf = std::function<Transport(const Communicate& what)>;
@@ -47,6 +49,7 @@ class FabricNetwork final : public NetworkModel {
     fabric::CollectiveId id = 0;
     Team team{};
     double start_up_seconds = 0;
+    std::unique_ptr<fabric::ChunkTraffic> chunks{};  // instead of an id
   };
   using Key = std::pair<Instance, int>;  // and the first rank of the team
 

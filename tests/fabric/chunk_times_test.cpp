@@ -7,7 +7,7 @@
 
 #include "dear/cluster/presets.h"
 #include "dear/cost/chunk_planner.h"
-#include "dear/fabric/chunk_traffic.h"
+#include "dear/fabric/chunk_play.h"
 
 namespace dear::chunk_times_test {
 namespace {

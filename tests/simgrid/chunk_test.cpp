@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/algorithm/testing/chunk_plans.h"
-#include "dear/fabric/chunk_traffic.h"
+#include "dear/fabric/chunk_play.h"
 
 namespace dear::judge::chunk_test {
 namespace {

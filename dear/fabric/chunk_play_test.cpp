@@ -1,4 +1,4 @@
-#include "dear/fabric/chunk_traffic.h"
+#include "dear/fabric/chunk_play.h"
 
 #include <algorithm>
 #include <limits>
@@ -13,7 +13,7 @@
 #include "dear/base/error.h"
 #include "dear/fabric/play.h"
 
-namespace dear::fabric::chunk_traffic_test {
+namespace dear::fabric::chunk_play_test {
 namespace {
 
 using algorithm::ChunkPlan;
@@ -310,4 +310,4 @@ TEST(PlayChunks, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace dear::fabric::chunk_traffic_test
+}  // namespace dear::fabric::chunk_play_test
