@@ -48,7 +48,7 @@ struct ChunkPlan {
   friend bool operator==(const ChunkPlan&, const ChunkPlan&) = default;
 
  private:
-  // In the order of the chunk.
+  // The place of the phase's dimension in the order of its chunk.
   [[nodiscard]] std::size_t place_of(ChunkPhase phase) const;
 };
 
@@ -61,7 +61,8 @@ void validate(const ChunkPlan& plan);
 std::uint64_t digest(const ChunkPlan& plan);
 
 // All phases, each after what it waits for: the phase of its chunk before, and what its lane serves before.
-// Of several that may come next the one that stands first in its lane's service by share, then by lane.
+// Where several may come next, the lane that has served the smallest share of its phases goes on; of equal
+// shares the first lane.
 // ScheduleError where some wait in a circle.
 std::vector<ChunkPhase> in_order(const ChunkPlan& plan);
 

@@ -36,7 +36,7 @@ int chunks_for(const algorithm::Grid& grid, std::int64_t bytes, int most) {
   return static_cast<int>(std::clamp<std::int64_t>(bytes / (kLeastPieceBytes * grid.ranks()), 1, most));
 }
 
-// What the orders chosen so far put on each lane. A gather takes what its reduce-scatter takes, so only the
+// The seconds that the orders chosen so far put on each lane. A gather takes what its reduce-scatter takes, so only the
 // latter is counted.
 class Loads {
  public:

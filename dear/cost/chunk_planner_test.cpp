@@ -71,8 +71,8 @@ TEST(ChunkPlanner, RoundRobinGoesAround) {
                                        ElementsAre(0, 2, 3)));
 }
 
-// What play() has of the written service is what the maker saw; every plan is one; none beats the ideal, and
-// the one that is shipped is never slower than the baseline.
+// play() takes as long as the maker said; no plan beats the ideal; the plan that is shipped is never slower
+// than the baseline.
 TEST(ChunkPlanner, TenThousandRandomClusters) {
   std::mt19937_64 random(2110'04478);
   const auto draw = [&](int from, int to) { return std::uniform_int_distribution<int>(from, to)(random); };
@@ -115,7 +115,7 @@ TEST(ChunkPlanner, OneDimensionIsTheBaseline) {
   EXPECT_EQ(make_chunk_plan(network, Collective::all_reduce, 1 << 20).plan.chunks(), 1);
 }
 
-// Where start-ups are all there is, one chunk in the order of the hierarchy.
+// A vector so small that start-ups are all of its time goes in one chunk, in the order of the hierarchy.
 TEST(ChunkPlanner, SmallVectorsGoInOneChunk) {
   const PlannedChunks planned =
       make_chunk_plan(network_of({4, 4, 4}, {1e9, 1e9, 1e9}, 1e-5), Collective::all_reduce, 4096);

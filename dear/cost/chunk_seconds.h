@@ -19,7 +19,7 @@ class ChunkSeconds {
       : network_(std::move(network)), algorithm_(std::move(algorithm)) {}
 
   [[nodiscard]] const std::string& algorithm() const { return algorithm_; }
-  // Of a collective of shards, of 0 bytes or more.
+  // The collective is one of shards, the size 0 bytes or more.
   [[nodiscard]] double seconds(Collective collective, std::int64_t bytes) const;
 
  private:

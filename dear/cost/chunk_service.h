@@ -9,7 +9,7 @@
 
 namespace dear::cost {
 
-// Which of the phases that are ready a lane serves next.
+// How a lane chooses the phase that it serves next among those that are ready.
 enum class Service : std::uint8_t {
   first_ready,    // the one that became ready first; of several the lower chunk
   smallest_first  // the one of the fewest bytes; of several as in first_ready

@@ -14,7 +14,7 @@
 namespace dear::cost {
 namespace {
 
-// What a member sends of all that its line reduces or gathers.
+// The share that a member sends of all that its line reduces or gathers.
 double sent_part(int members) { return static_cast<double>(members - 1) / members; }
 
 struct LineShape {

@@ -16,7 +16,7 @@
 namespace dear::sim {
 namespace {
 
-// As message by message found it.
+// The times that playing every message found.
 cost::ChunkTimes times_of(const algorithm::ChunkPlan& plan, const fabric::PlayedChunks& played) {
   const auto dimensions = plan.grid.sizes.size();
   cost::ChunkTimes times{.seconds = played.seconds,

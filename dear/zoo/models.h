@@ -22,8 +22,8 @@ struct Model {
   std::string_view summary;
   std::string_view source;
   Architecture (*make)(std::int64_t size);
-  // Of a sample: the side of a square image, or the length of a sequence; of dlrm how many times as wide as
-  // published its inner layers are.
+  // The side of a square image, or the length of a sequence; of dlrm how many times as wide as published its
+  // inner layers are.
   std::int64_t size = 0;
   std::int64_t batch = 0;    // samples on one rank
   DType dtype = DType::f32;  // of parameters, gradients and activations, as it is trained

@@ -18,7 +18,7 @@ struct IterationOptions {
   std::vector<double> ratios{0.0625, 0.125, 0.25, 0.5, 1, 2, 4, 8, 16};
 };
 
-// What an algorithm gains over the baseline: the geometric mean over networks, and the largest.
+// The gain of an algorithm over the baseline: the geometric mean over networks, and the largest.
 struct IterationGain {
   std::string model;
   std::string policy;

@@ -6,7 +6,7 @@
 
 #include "dear/cluster/cluster.h"
 
-// Where chunks in orders of their own do not pay, and how far from the best they are.
+// The cases in which chunks in orders of their own do not pay, and their distance from the optimum.
 namespace dear::papers::themis {
 
 // Networks of two to four dimensions of 2 to 16 members, whose bandwidths are up to 32 times apart, without

@@ -6,7 +6,7 @@
 
 namespace dear::papers::themis {
 
-// What was published of Themis, means and largest values over six networks. Numbers of papers stand in a
+// The published figures of Themis, means and largest values over six networks. Numbers of papers stand in a
 // file, never in the code.
 struct PublishedThemis {
   struct Utilisation {

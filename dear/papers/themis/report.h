@@ -9,7 +9,7 @@
 
 namespace dear::papers::themis {
 
-// What was published, and what follows from the algorithm, beside what was seen.
+// Published statements, and those that follow from the algorithm, beside what was seen.
 std::vector<study::Statement> statements_of(const PublishedThemis& published, const ThemisOptions& options,
                                             const ThemisFindings& findings);
 // README.md.

@@ -11,7 +11,7 @@
 
 namespace dear::papers::themis {
 
-// What the study of Themis (Rashidi et al. 2022, doi:10.1145/3470496.3527382) goes through. All of it is
+// Options of the study of Themis (Rashidi et al. 2022, doi:10.1145/3470496.3527382). All of it is
 // simulated, at chunk detail.
 struct ThemisOptions {
   UtilisationOptions utilisation{};
