@@ -36,8 +36,8 @@ int chunks_for(const algorithm::Grid& grid, std::int64_t bytes, int most) {
   return static_cast<int>(std::clamp<std::int64_t>(bytes / (kLeastPieceBytes * grid.ranks()), 1, most));
 }
 
-// The seconds that the orders chosen so far put on each lane. A gather takes what its reduce-scatter takes, so only the
-// latter is counted.
+// The seconds that the orders chosen so far put on each lane. A gather takes what its reduce-scatter takes,
+// so only the latter is counted.
 class Loads {
  public:
   explicit Loads(const ChunkNetwork& network)

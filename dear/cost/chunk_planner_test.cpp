@@ -1,12 +1,18 @@
 #include "dear/cost/chunk_planner.h"
 
 #include <cmath>
+#include <fstream>
 #include <random>
+#include <sstream>
+#include <string>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/base/ids.h"
 #include "dear/cluster/presets.h"
 
 namespace dear::cost {
@@ -50,6 +56,42 @@ TEST(ChunkPlanner, RulesOfThemis) {
   // Loads: (2048, 768) after the first, (2560, 2304), (3072, 3840), and then (5120, 4608).
   EXPECT_THAT(turned.orders,
               ElementsAre(ElementsAre(0, 1), ElementsAre(1, 0), ElementsAre(1, 0), ElementsAre(0, 1)));
+}
+
+// tests/data/themis_loads.csv: orders and loads by Themis's authors' simulator.
+TEST(ChunkPlanner, OrdersAndLoadsAreThoseOfAstraSim) {
+  std::ifstream file(DEAR_TEST_DATA "/themis_loads.csv");
+  int clusters_compared = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("themis-")) continue;
+    std::istringstream columns(line);
+    std::string name;
+    std::string loads;
+    std::string orders;
+    std::getline(columns, name, ',');
+    std::getline(columns, loads, ',');
+    std::getline(columns, orders);
+    const ChunkNetwork network = chunk_network(find_cluster(name));
+    const algorithm::ChunkPlan plan = make_chunk_plan(network, Collective::reduce_scatter,
+                                                      std::int64_t{1} << 30, {.algorithm = "themis-fifo"})
+                                          .plan;
+    std::istringstream order_words(orders);
+    for (const std::vector<int>& order : plan.orders) {
+      std::string expected;
+      ASSERT_TRUE(order_words >> expected);
+      EXPECT_EQ(fmt::format("{}", fmt::join(order, "")), expected) << name;
+    }
+    const ChunkTimes times = play(plan, network);
+    std::istringstream load_words(loads);
+    for (int dimension = 0; dimension < network.grid.dimensions(); ++dimension) {
+      double expected = 0;
+      ASSERT_TRUE(load_words >> expected);
+      const double unit = (1 << 20) / network.bytes_per_second(0);
+      EXPECT_NEAR(times.busy_seconds[index_of(dimension)] / unit, expected, 1e-5) << name;
+    }
+    ++clusters_compared;
+  }
+  EXPECT_EQ(clusters_compared, 6);
 }
 
 TEST(ChunkPlanner, SmallDifferencesOfLoadKeepTheBaseline) {

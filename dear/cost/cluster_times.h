@@ -35,8 +35,9 @@
 // a scatter and an all-gather. Chains and trees are pipelined: as in ring.h, only their first segment pays
 // for start-ups. All else takes, on a flat network, what program_time.h plays message by message.
 //
-// Algorithms that go in chunks, over all dimensions at once, are "baseline", "round-robin", "themis-fifo", "themis-scf",
-// "balanced", and "themis", the best of these: see chunk_planner.h. Their broadcasts are hierarchical.
+// Algorithms that go in chunks, over all dimensions at once, are "baseline", "round-robin", "themis-fifo",
+// "themis-scf", "balanced", and "themis", the best of these: see chunk_planner.h. Their broadcasts are
+// hierarchical.
 //
 // Collectives follow each other closely: the start-up of each is that of its messages, or what the software
 // needs to launch the next one (Software::launch_seconds), whichever is longer.
