@@ -1,7 +1,6 @@
 #include "dear/papers/sparse/sparse.h"
 
 #include <cmath>
-#include <limits>
 #include <set>
 #include <string>
 
@@ -13,7 +12,6 @@
 #include "dear/papers/sparse/findings.h"
 #include "dear/papers/sparse/stability.h"
 #include "dear/papers/sparse/sweeps.h"
-#include "dear/study/line_plot.h"
 
 namespace dear::papers::sparse::sparse_test {
 namespace {
@@ -197,23 +195,6 @@ TEST(Speed, LosesWhereTheBytesSavedAreNotWorthTheTime) {
   speed.compression = Compression::parse("top-k:0.125");
   EXPECT_EQ(payload_bytes(traffic, speed.compression), 1 << 20);
   EXPECT_DOUBLE_EQ(line_of(traffic, speed).bytes, 3 * (1 << 20));
-  EXPECT_EQ(study::loses_from({.start = 1, .bytes = 2}, {.start = 0, .bytes = 2}), 0);
-  EXPECT_EQ(study::loses_from({.start = 0, .bytes = 1}, {.start = 1, .bytes = 2}),
-            std::numeric_limits<double>::infinity());
-}
-
-TEST(LinePlot, ShowsEveryCurveAndRefusesNone) {
-  const study::PlotText text{.title = "Title",
-                             .across = "across",
-                             .upwards = "upwards",
-                             .format_x = [](double) { return std::string("x"); },
-                             .format_y = [](double) { return std::string("y"); }};
-  const std::string svg =
-      study::line_plot({{.title = "one", .curves = {{.name = "curve", .points = {{1, 2}, {10, 3}}}}}}, text);
-  for (const char* const word : {"Title", "across", "upwards", "one", "curve", "</svg>"})
-    EXPECT_THAT(svg, HasSubstr(word));
-  EXPECT_THAT([&] { study::line_plot({{.title = "", .curves = {}}}, text); },
-              ThrowsMessage<ConfigError>(HasSubstr("points")));
 }
 
 }  // namespace

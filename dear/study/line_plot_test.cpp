@@ -1,0 +1,50 @@
+#include "dear/study/line_plot.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/error.h"
+
+namespace dear::study::line_plot_test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::ThrowsMessage;
+
+PlotText text() {
+  return {.title = "Title",
+          .across = "across",
+          .upwards = "upwards",
+          .format_x = [](double x) { return fmt::format("x{:g}", x); },
+          .format_y = [](double y) { return fmt::format("y{:g}", y); }};
+}
+
+TEST(LinePlot, ShowsEveryCurveAndRefusesNone) {
+  const std::string svg =
+      line_plot({{.title = "one", .curves = {{.name = "curve", .points = {{1, 2}, {10, 3}}}}}}, text());
+  for (const char* const word : {"Title", "across", "upwards", "one", "curve", "</svg>"})
+    EXPECT_THAT(svg, HasSubstr(word));
+  EXPECT_THAT([&] { line_plot({{.title = "", .curves = {}}}, text()); },
+              ThrowsMessage<ConfigError>(HasSubstr("points")));
+}
+
+TEST(LinePlot, HasRoundNumbersOnLinearScalesAndPowersOfTenOnOthers) {
+  PlotText linear = text();
+  linear.logarithmic_x = false;
+  const std::vector<PlotPanel> panels = {
+      {.title = "", .curves = {{.name = "curve", .points = {{0.7, -0.1}, {8.3, 0.9}}}}}};
+  const std::string svg = line_plot(panels, linear);
+  for (const char* const tick : {">x2<", ">x4<", ">x6<", ">x8<", ">y0<", ">y0.2<", ">y0.8<"})
+    EXPECT_THAT(svg, HasSubstr(tick));
+  for (const char* const none : {">x0<", ">x1<", ">x3<", ">y-0<", ">y1<"})
+    EXPECT_THAT(svg, Not(HasSubstr(none)));
+  EXPECT_THAT(line_plot(panels, text()), HasSubstr(">x1<"));
+  // Of one value there is one tick.
+  EXPECT_THAT(line_plot({{.title = "", .curves = {{.name = "point", .points = {{1, 5}}}}}}, linear),
+              HasSubstr(">y5<"));
+}
+
+}  // namespace
+}  // namespace dear::study::line_plot_test

@@ -1,0 +1,28 @@
+#include "dear/study/statement.h"
+
+#include <gtest/gtest.h>
+
+namespace dear::study::statement_test {
+namespace {
+
+TEST(Statement, HoldsInAsManyCasesAsWereSeen) {
+  Cases cases("The sky is blue");
+  EXPECT_EQ(cases.finish().verdict(), "not looked at");
+  cases.add(true, "Monday");
+  EXPECT_EQ(cases.finish().verdict(), "holds");
+  cases.add(false);
+  cases.add(false, "Wednesday");
+  const Statement statement = cases.finish(", and so on");
+  EXPECT_EQ(statement.verdict(), "holds in 1 of 3");
+  EXPECT_EQ(statement.seen, "Monday; Wednesday, and so on");
+  EXPECT_EQ(table_of({statement}),
+            "| statement | what we saw | verdict |\n|---|---|---|\n"
+            "| The sky is blue | Monday; Wednesday, and so on | holds in 1 of 3 |\n");
+  Cases never("It never rains");
+  never.add(false);
+  EXPECT_EQ(never.finish().verdict(), "does not hold");
+  EXPECT_EQ(percent(0.1849), "18.5 %");
+}
+
+}  // namespace
+}  // namespace dear::study::statement_test
