@@ -1,6 +1,7 @@
 #include "dear/backends/backends.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -85,19 +86,19 @@ MadeBackend two_level_over(std::unique_ptr<transport::Mpi> mpi, const backends::
       backends::text_of_rank_0(*mpi, placement.environment.rendezvous, placement.deadline);
   const int rank = mpi->rank();
   const int host = mpi->hosts()[static_cast<std::size_t>(rank)];
+  std::vector<int> names(static_cast<std::size_t>(shape.ranks_per_host));
+  std::iota(names.begin(), names.end(), rank / shape.ranks_per_host * shape.ranks_per_host);
   auto inside = backends::make_shm({.rendezvous = fmt::format("{} host {}", job, host),
                                     .rank = rank % shape.ranks_per_host,
                                     .size = shape.ranks_per_host,
-                                    .deadline = placement.deadline});
-  return {.backend = backends::make_two_level(std::move(inside), std::move(mpi), shape), .note = ""};
+                                    .deadline = placement.deadline,
+                                    .names = std::move(names)});
+  return {.backend = backends::make_two_level(std::move(inside), std::move(mpi),
+                                              {.shape = shape, .reproducible = placement.reproducible}),
+          .note = ""};
 }
 
 MadeBackend make_two_level(const Placement& placement) {
-  if (placement.reproducible) {
-    throw ConfigError(
-        "backend two-level adds up inside hosts first, not in the order of ranks: use mpi for reproducible "
-        "sums");
-  }
   std::unique_ptr<transport::Mpi> mpi = open_mpi(placement);
   const auto shape = backends::two_level_shape(mpi->hosts());
   if (!shape) {

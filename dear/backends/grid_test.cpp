@@ -143,6 +143,71 @@ TEST(Grid, MixesSharedMemoryAndMessages) {
   }
 }
 
+// Hosts whose ranks read each other's memory, as threads, with messages across.
+std::vector<std::string> run_on_hosts(const Grid& grid, bool reproducible, int chunks,
+                                      const std::function<void(Group&)>& body) {
+  std::vector<std::unique_ptr<SharedMemory>> insides;
+  for (int host = 0; host < grid.ranks() / grid.sizes[0]; ++host) {
+    for (auto& inside : testing::make_shared_memory_threads(grid.sizes[0]))
+      insides.push_back(std::move(inside));
+  }
+  const auto make = [&](std::unique_ptr<Backend> whole) {
+    auto lines = split_into_lines(*whole, grid, soon());
+    std::unique_ptr<SharedMemory> inside = std::move(insides[static_cast<std::size_t>(whole->rank())]);
+    const auto part_of = [memory = inside.get()](const Buffer& buffer, int member) {
+      return memory->part_of(buffer, member);
+    };
+    lines[0] = std::move(inside);
+    return make_grid_backend(
+        {.whole = std::move(whole),
+         .lines = std::move(lines),
+         .direct = grid::DirectLine{.dimension = 0, .part_of = part_of}},
+        {.grid = grid, .planner = random_planner(grid, {.chunks = chunks}), .reproducible = reproducible});
+  };
+  return run_grid(over_messages(grid.ranks()), make, body);
+}
+
+TEST(Grid, ReadsTheMemoryOfNeighbours) {
+  struct Hosts {
+    std::vector<int> sizes;
+    bool reproducible;
+    int chunks;
+  };
+  for (const Hosts& hosts : std::vector<Hosts>{{{2, 2}, false, 4},
+                                               {{3, 2}, false, 1},
+                                               {{2, 3}, true, 3},
+                                               {{2, 2, 2}, false, 6},
+                                               {{2, 1, 2}, false, 2}}) {
+    EXPECT_THAT(run_on_hosts({hosts.sizes}, hosts.reproducible, hosts.chunks,
+                             [&](Group& group) {
+                               collective::testing::check_group(
+                                   group, {.counts = {17, 1000, 5003},
+                                           .order = hosts.reproducible ? Order::ranks : Order::fixed});
+                               collective::testing::check_parts(group);
+                             }),
+                Each("ok"))
+        << fmt::format("{}", fmt::join(hosts.sizes, "x"));
+  }
+}
+
+// Ranks of one host differ, then those of several.
+TEST(Grid, NeighboursThatDifferAreAMismatch) {
+  for (const int odd : {3, 2}) {
+    EXPECT_THAT(
+        run_on_hosts(
+            {{2, 2}}, false, 2,
+            [&](Group& group) {
+              const Buffer buffer = group.allocate(40'000);
+              const View view{.buffer = buffer, .count = 10'000};
+              group.all_reduce(view, Reduction::sum).wait();
+              const bool other = odd == 3 ? group.rank() == 3 : group.rank() >= odd;
+              group.all_reduce({.buffer = buffer, .count = other ? 9'000 : 10'000}, Reduction::sum).wait();
+              group.barrier().wait();
+            }),
+        Each(AllOf(HasSubstr("rank"), HasSubstr("every rank must issue the same"))));
+  }
+}
+
 // One chunk for each order of dimensions, and each order alone.
 std::vector<ChunkPlan> plans_of_all_orders(const Grid& grid, Collective collective, std::int64_t bytes) {
   std::vector<int> order(grid.sizes.size());

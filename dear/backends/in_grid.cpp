@@ -1,7 +1,11 @@
 #include "dear/backends/in_grid.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <netinet/in.h>
+#include <sstream>
+#include <sys/socket.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,11 +15,13 @@
 #include "dear/backends/shaped/shaped.h"
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
+#include "dear/base/file_descriptor.h"
 #include "dear/base/ids.h"
 #include "dear/cluster/cluster_file.h"
 #include "dear/cost/chunk_planner.h"
 #include "dear/grid/grid_backend.h"
 #include "dear/grid/measure.h"
+#include "dear/grid/named_line.h"
 #include "dear/grid/talk.h"
 #include "dear/transport/meeting/meeting.h"
 
@@ -55,39 +61,64 @@ void agree_on(Backend& whole, const GridSettings& settings, Deadline deadline) {
   }
 }
 
-// Gloo between the ranks of each line, on the wires of its dimension. The first rank of a line opens a port
-// for it: the ports after the master's, one for each line of the grid.
-Lines gloo_lines(Backend& whole, const Grid& grid, const GridSettings& settings, const Placement& placement) {
+// A port of this host that is free now.
+int free_port() {
+  const FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_ANY)}};
+  socklen_t length = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  if (::bind(socket.get(), generic, length) != 0 || ::getsockname(socket.get(), generic, &length) != 0) {
+    throw TransportError(with_errno("no port is free for the lines of a grid", errno));
+  }
+  return ntohs(address.sin_port);
+}
+
+// Where the ranks of lines meet: the first rank of each offers a port, one for each dimension.
+struct Places {
+  std::string address;
+  std::vector<int> ports;
+};
+std::vector<Places> offer_places(Backend& whole, int dimensions, const Placement& placement) {
   const LaunchEnvironment& environment = placement.environment;
-  const std::vector<std::string> addresses =
-      grid::gather_texts(whole,
-                         transport::own_address({.rank = environment.rank,
-                                                 .size = environment.size,
-                                                 .master_address = environment.master_address,
-                                                 .master_port = environment.master_port,
-                                                 .job = environment.job,
-                                                 .deadline = placement.deadline}),
-                         placement.deadline);
+  std::string mine = transport::own_address({.rank = environment.rank,
+                                             .size = environment.size,
+                                             .master_address = environment.master_address,
+                                             .master_port = environment.master_port,
+                                             .job = environment.job,
+                                             .deadline = placement.deadline});
+  for (int dimension = 0; dimension < dimensions; ++dimension) mine += fmt::format(" {}", free_port());
+  std::vector<Places> all;
+  for (const std::string& text : grid::gather_texts(whole, mine, placement.deadline)) {
+    std::istringstream words(text);
+    Places& places = all.emplace_back();
+    words >> places.address;
+    for (int port = 0; words >> port;) places.ports.push_back(port);
+  }
+  return all;
+}
+
+// Gloo between the ranks of each line, on the wires of its dimension.
+Lines gloo_lines(Backend& whole, const Grid& grid, const GridSettings& settings, const Placement& placement) {
+  const std::vector<Places> places = offer_places(whole, grid.dimensions(), placement);
   Lines lines;
   const int rank = whole.rank();
-  int number = 1;  // of the first line of a dimension
   for (int dimension = 0; dimension < grid.dimensions(); ++dimension) {
     const int size = grid.sizes[index_of(dimension)];
     if (size == 1) {
       lines.push_back(nullptr);
       continue;
     }
-    const int stride = grid.stride(dimension);
-    const int line = number + rank / (stride * size) * stride + rank % stride;
-    const std::vector<int> members = grid.line(rank, dimension);
-    lines.push_back(backends::make_gloo({.rank = grid.coordinate(rank, dimension),
-                                         .size = size,
-                                         .master_address = addresses[index_of(members.front())],
-                                         .master_port = environment.master_port + line,
-                                         .job = fmt::format("{} line {}", environment.job, line),
-                                         .interface_name = settings.interfaces[index_of(dimension)],
-                                         .deadline = placement.deadline}));
-    number += grid.ranks() / size;
+    std::vector<int> members = grid.line(rank, dimension);
+    const Places& meeting = places[index_of(members.front())];
+    auto gloo = backends::make_gloo(
+        {.rank = grid.coordinate(rank, dimension),
+         .size = size,
+         .master_address = meeting.address,
+         .master_port = meeting.ports[index_of(dimension)],
+         .job = fmt::format("{} dimension {} rank {}", placement.environment.job, dimension, members.front()),
+         .interface_name = settings.interfaces[index_of(dimension)],
+         .deadline = placement.deadline});
+    lines.push_back(grid::make_named_line(std::move(gloo), dimension, std::move(members)));
   }
   return lines;
 }

@@ -11,8 +11,10 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/cache_line.h"
+#include "dear/base/digest.h"
 #include "dear/base/error.h"
 #include "dear/base/first_error.h"
+#include "dear/base/ids.h"
 #include "dear/collective/heading.h"
 #include "dear/collective/reduce.h"
 #include "dear/grid/lanes.h"
@@ -39,7 +41,18 @@ class GridBackend final : public Backend {
       : parts_(std::move(parts)),
         options_(std::move(options)),
         lanes_(options_.grid.dimensions()),
-        scratch_(parts_.lines) {}
+        scratch_(parts_.lines) {
+    modelled_ = !modelled_network().empty();
+    across_ = parts_.direct ? only_dimension_around(parts_.direct->dimension) : -1;
+    if (across_ >= 0) {
+      talk_ = parts_.lines[index_of(parts_.direct->dimension)].get();
+      talkers_ = options_.grid.line(rank(), parts_.direct->dimension);
+      return;
+    }
+    talk_ = parts_.talk ? parts_.talk.get() : parts_.whole.get();
+    talkers_.resize(index_of(size()));
+    std::iota(talkers_.begin(), talkers_.end(), 0);
+  }
 
   [[nodiscard]] int rank() const override { return parts_.whole->rank(); }
   [[nodiscard]] int size() const override { return parts_.whole->size(); }
@@ -58,7 +71,7 @@ class GridBackend final : public Backend {
   }
 
   Buffer allocate(std::int64_t bytes, Deadline deadline) override {
-    return guarded([&] { return parts_.whole->allocate(bytes, deadline); });
+    return guarded([&] { return home().allocate(bytes, deadline); });
   }
 
   Timing run(const Request& request, Deadline deadline) override {
@@ -66,8 +79,9 @@ class GridBackend final : public Backend {
       const bool of_shards = request.collective == Collective::reduce_scatter ||
                              request.collective == Collective::all_gather ||
                              request.collective == Collective::all_reduce;
-      if (!of_shards || size() == 1) return parts_.whole->run(request, deadline);
-      return travel(request, deadline);
+      if (size() == 1) return parts_.whole->run(request, deadline);
+      if (of_shards) return travel(request, deadline);
+      return parts_.direct ? along_lines(request, deadline) : parts_.whole->run(request, deadline);
     });
   }
 
@@ -89,6 +103,23 @@ class GridBackend final : public Backend {
   }
 
  private:
+  // The backend whose buffers are those of the grid.
+  [[nodiscard]] Backend& home() const {
+    return parts_.direct ? *parts_.lines[index_of(parts_.direct->dimension)] : *parts_.whole;
+  }
+  Timing along_lines(const Request& request, Deadline deadline);
+  Timing all_to_all(const Request& request, Deadline deadline);
+  // The one other dimension of several members, where that lies outside of this one; else -1.
+  [[nodiscard]] int only_dimension_around(int inside) const {
+    int found = -1;
+    for (int dimension = 0; dimension < options_.grid.dimensions(); ++dimension) {
+      if (dimension == inside || options_.grid.sizes[index_of(dimension)] == 1) continue;
+      if (found >= 0 || dimension < inside) return -1;
+      found = dimension;
+    }
+    return found;
+  }
+
   struct Planned {
     ChunkPlan plan;
     std::uint64_t digest = 0;
@@ -101,13 +132,18 @@ class GridBackend final : public Backend {
   }
 
   const Planned& planned(Collective collective, std::int64_t bytes);
-  Timing meet(const Request& request, const Planned& planned, Deadline deadline);
+  // Compares with the peers what all are about to do.
+  Timing meet(const Word& mine, const Request& request, Deadline deadline);
   Timing travel(const Request& request, Deadline deadline);
 
   GridParts parts_;
   GridOptions options_;
   Lanes lanes_;
   Scratch scratch_;
+  bool modelled_ = false;
+  int across_ = -1;           // of two dimensions the one that is not direct; else -1
+  Backend* talk_ = nullptr;   // with whom this rank compares what they are about to do,
+  std::vector<int> talkers_;  // and who that is
   Buffer words_;
   std::map<std::pair<Collective, std::int64_t>, Planned> plans_;
   std::uint64_t sequence_ = 0;
@@ -132,26 +168,26 @@ const GridBackend::Planned& GridBackend::planned(Collective collective, std::int
       .first->second;
 }
 
-Timing GridBackend::meet(const Request& request, const Planned& planned, Deadline deadline) {
-  Backend& talk = parts_.talk ? *parts_.talk : *parts_.whole;
+Timing GridBackend::meet(const Word& mine, const Request& request, Deadline deadline) {
   constexpr auto kBlock = kCacheLineBytes;  // block r is shard r of what is gathered
   static_assert(sizeof(Word) <= kBlock);
-  if (!words_.region()) words_ = talk.allocate(kBlock * size(), deadline);
-  const Word mine{.heading = collective::heading_of(++sequence_, request), .plan = planned.digest};
-  std::memcpy(words_.data() + kBlock * rank(), &mine, sizeof mine);
-  Timing timing = talk.run({.collective = Collective::all_gather,
-                            .view = {.buffer = words_, .count = kBlock * size(), .dtype = DType::u8},
-                            .asked = request.asked,
-                            .waiting = request.waiting,
-                            .timed = request.timed},
-                           deadline);
-  for (int other = 0; other < size(); ++other) {
+  const std::int64_t bytes = kBlock * talk_->size();
+  if (!words_.region()) words_ = talk_->allocate(bytes, deadline);
+  std::memcpy(words_.data() + kBlock * talk_->rank(), &mine, sizeof mine);
+  const Timing timing = talk_->run({.collective = Collective::all_gather,
+                                    .view = {.buffer = words_, .count = bytes, .dtype = DType::u8},
+                                    .asked = request.asked,
+                                    .waiting = request.waiting,
+                                    .timed = request.timed},
+                                   deadline);
+  for (int talker = 0; talker < talk_->size(); ++talker) {
+    const int other = talkers_[index_of(talker)];
     Word theirs;
-    std::memcpy(&theirs, words_.data() + kBlock * other, sizeof theirs);
+    std::memcpy(&theirs, words_.data() + kBlock * talker, sizeof theirs);
     if (theirs.heading != mine.heading) {
       throw MismatchError(fmt::format("rank {} came to {} (collective {}), rank {} to {} (collective {}): {}",
                                       other, describe(theirs.heading), theirs.heading.sequence, rank(),
-                                      describe(mine.heading), sequence_, collective::kSameOrder));
+                                      describe(mine.heading), mine.heading.sequence, collective::kSameOrder));
     }
     if (theirs.plan != mine.plan) {
       throw MismatchError(
@@ -165,19 +201,76 @@ Timing GridBackend::meet(const Request& request, const Planned& planned, Deadlin
 
 Timing GridBackend::travel(const Request& request, Deadline deadline) {
   const Planned& how = planned(request.collective, request.view.count * size_of(request.view.dtype));
-  Timing timing = meet(request, how, deadline);
+  const Word word{.heading = collective::heading_of(++sequence_, request), .plan = how.digest};
+  Timing timing = meet(word, request, deadline);
   if (request.view.count == 0) return timing;
   const bool averages_integers =
       request.reduction == Reduction::average && collective::is_integer(request.view.dtype);
+  const std::string_view said(reinterpret_cast<const char*>(&word), sizeof word);
   Travel travel({.plan = how.plan,
                  .request = request,
                  .rank = rank(),
                  .unsummed = options_.reproducible || averages_integers,
-                 .modelled = !modelled_network().empty()},
+                 .modelled = modelled_,
+                 .label = static_cast<std::int64_t>(Digest().add(said).value() >> 1),
+                 .direct = parts_.direct ? &*parts_.direct : nullptr},
                 parts_.lines, scratch_, deadline);
   lanes_.run(
       how.plan, [&](ChunkPhase phase, SteadyTime ready) { travel.serve(phase, ready, deadline); },
       [&](const std::exception& error) { abort(error.what()); });
+  // Until all are through, a neighbour may still read this rank's buffers.
+  if (parts_.direct) home().run({.waiting = request.waiting, .timed = false}, deadline);
+  timing.end = end_now(request);
+  return timing;
+}
+
+// When the lines of a dimension have met, any member of a line stands for all of it in the next dimension.
+Timing GridBackend::along_lines(const Request& request, Deadline deadline) {
+  if (request.collective == Collective::all_to_all) {
+    return across_ < 0 ? parts_.whole->run(request, deadline) : all_to_all(request, deadline);
+  }
+  Timing timing = begin_now(request);
+  const algorithm::Grid& grid = options_.grid;
+  for (int dimension = grid.dimensions(); dimension-- > 0;) {
+    const auto& line = parts_.lines[index_of(dimension)];
+    if (!line) continue;
+    Request part = request;
+    bool concerned = true;  // by a broadcast: its root is in a line like this rank's
+    if (request.collective == Collective::broadcast) {
+      part.root = grid.coordinate(request.root, dimension);
+      for (int inner = 0; inner < dimension; ++inner) {
+        concerned = concerned && grid.coordinate(rank(), inner) == grid.coordinate(request.root, inner);
+      }
+    }
+    if (concerned) line->run(part, deadline);
+  }
+  timing.end = end_now(request);
+  return timing;
+}
+
+// Blocks for the ranks of a direct line lie side by side: they go there together, to the rank at the same
+// place, and its neighbours fetch theirs.
+Timing GridBackend::all_to_all(const Request& request, Deadline deadline) {
+  Timing timing = begin_now(request);
+  const int inside = parts_.direct->dimension;
+  const std::int64_t element = size_of(request.view.dtype);
+  scratch_.reserve(parts_.lines, request.view.count * element, 1, deadline);
+  const Buffer& scratch = scratch_.side(scratch_.of(inside), 0);
+  Request over = request;
+  over.output = {.buffer = scratch, .count = request.view.count, .dtype = request.view.dtype};
+  parts_.lines[index_of(across_)]->run(over, deadline);
+  const Request all{.waiting = request.waiting, .timed = false};
+  home().run(all, deadline);
+  const std::int64_t bytes = request.view.count / size() * element;
+  const int members = options_.grid.sizes[index_of(inside)];
+  for (int from = 0; from < size() && bytes > 0; ++from) {
+    const int member = options_.grid.coordinate(from, inside);
+    const int block =
+        options_.grid.coordinate(from, across_) * members + options_.grid.coordinate(rank(), inside);
+    std::memcpy(request.output.buffer.data() + request.output.offset_bytes + from * bytes,
+                parts_.direct->part_of(scratch, member) + block * bytes, static_cast<std::size_t>(bytes));
+  }
+  home().run(all, deadline);
   timing.end = end_now(request);
   return timing;
 }
@@ -190,9 +283,15 @@ void validate_parts(const GridParts& parts, const algorithm::Grid& grid) {
                                   parts.lines.size(), grid.dimensions()));
   }
   for (int dimension = 0; dimension < grid.dimensions(); ++dimension) {
-    const auto at = static_cast<std::size_t>(dimension);
+    const std::size_t at = index_of(dimension);
     const auto& line = parts.lines[at];
     if (!line && grid.sizes[at] == 1) continue;
+    if (line && parts.direct && dimension != parts.direct->dimension && !line->takes_any_buffer()) {
+      throw ConfigError(fmt::format(
+          "rank {}: the line of dimension {} takes no buffers but its own, and those of a grid with "
+          "a direct dimension are that one's",
+          rank, dimension));
+    }
     if (!line || line->size() != grid.sizes[at] || line->rank() != grid.coordinate(rank, dimension)) {
       throw ConfigError(fmt::format(
           "rank {} of a grid of {} is rank {} of {} in its line of dimension {}, and should be rank {} of {}",

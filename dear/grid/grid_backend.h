@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "dear/algorithm/chunk_plan.h"
 #include "dear/base/deadline.h"
 #include "dear/collective/backend.h"
+#include "dear/grid/direct_line.h"
 
 // Ranks in a grid whose dimensions are networks of their own: reduce-scatters, all-gathers and all-reduces
 // travel in chunks, dimension by dimension, each chunk in an order of its own, so that all dimensions are
@@ -35,6 +37,10 @@ struct GridParts {
   // All ranks again, for what ranks tell each other before a collective; null where `whole` may serve for
   // that: it does not where it is over a modelled network, which then would carry it.
   std::unique_ptr<Backend> talk{};
+  // Where there is one, buffers of the grid are those of its line, which the other lines and the whole have
+  // to take: contributions are then added, and results taken, where they lie. Barriers and broadcasts go
+  // along the lines as well, and with two dimensions so do all-to-alls.
+  std::optional<DirectLine> direct{};
 };
 
 // ConfigError for what is no grid, and for one that has not so many ranks.
@@ -49,11 +55,16 @@ std::vector<std::unique_ptr<Backend>> split_into_lines(Backend& whole, const alg
 // rank waits for more than the phases that its own need. Sums are added up along the dimensions, in the same
 // order in every run with the same plan; averages of integers, which depend on it, in the order of ranks.
 //
-// The first error on a rank ends all its lines and the whole, and so reaches all ranks. Buffers are those of
-// the whole. Takes as much memory again as the largest vector for each dimension whose line takes no
-// buffers but its own (Backend::takes_any_buffer), and twice as much where contributions travel unsummed.
+// With two dimensions, one of them direct, that exchange is among the ranks of a direct line alone: the
+// others meet along the other dimension, where messages tell of a difference.
 //
-// ConfigError where the grid has not as many ranks as the whole, and for a line that is none of it.
+// The first error on a rank ends all its lines and the whole, and so reaches all ranks. Buffers are those of
+// the whole, unless a line is direct. Takes as much memory again as the largest vector for each dimension
+// whose line takes no buffers but its own (Backend::takes_any_buffer), and twice as much where contributions
+// travel unsummed.
+//
+// ConfigError where the grid has not as many ranks as the whole, for a line that is none of it, and for one
+// that does not take the buffers of a direct line.
 std::unique_ptr<Backend> make_grid_backend(GridParts parts, GridOptions options);
 
 }  // namespace dear::grid

@@ -19,31 +19,27 @@
 namespace dear::grid {
 namespace {
 
-// The sizes of vectors; the larger ones only where those before them take less than kLong. The smallest tells
-// the start-up. Wires let bursts through, so what each rank sends must be far above these.
-constexpr std::array<std::int64_t, 5> kSizes{4 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20};
-constexpr double kLong = 20e-3;
+// The smallest vectors tell the start-up, the largest the seconds of a byte: the first of these sizes that
+// takes so long. What lies between tells neither: wires let bursts of a few hundred KiB through at once.
+constexpr std::int64_t kSmall = 4 << 10;
+constexpr std::array<std::int64_t, 4> kLarge{256 << 10, 1 << 20, 4 << 20, 16 << 20};
+constexpr double kLong = 40e-3;
 constexpr int kRepeat = 5;  // and one before that does not count
 // Two dimensions share a lane where both at once take more than the longer alone by so much of the shorter.
 constexpr double kShared = 0.5;
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 class Measurement {
  public:
   Measurement(Backend& whole, const std::vector<std::unique_ptr<Backend>>& lines, Deadline deadline)
       : whole_(whole), lines_(lines), deadline_(deadline) {
     for (const auto& line : lines_) {
-      buffers_.push_back(line ? line->allocate(kSizes.back(), deadline) : Buffer());
+      buffers_.push_back(line ? line->allocate(kLarge.back(), deadline) : Buffer());
     }
   }
 
-  // The seconds of a reduce-scatter, or of an all-gather, in each of these dimensions, all at once.
-  double seconds(const std::vector<int>& dimensions, std::int64_t bytes) {
+  // The seconds of a reduce-scatter, or of an all-gather, in each of these dimensions, all at once, on the
+  // rank where they last longest: in the repetition of this rank, by time, 0 for the quickest.
+  double seconds(const std::vector<int>& dimensions, std::int64_t bytes, int which = kRepeat / 2) {
     std::vector<double> times;
     for (int repetition = 0; repetition <= kRepeat; ++repetition) {
       whole_.run({}, deadline_);
@@ -52,11 +48,12 @@ class Measurement {
       if (repetition > 0)
         times.push_back(std::chrono::duration<double>(SteadyClock::now() - begin).count() / 2);
     }
-    double slowest = 0;
-    for (const auto& of_rank : gather_numbers(whole_, {median(times)}, deadline_)) {
-      slowest = std::max(slowest, of_rank.front());
+    std::vector<double> longest(kRepeat, 0);
+    for (const std::vector<double>& of_rank : gather_numbers(whole_, times, deadline_)) {
+      for (std::size_t i = 0; i < longest.size(); ++i) longest[i] = std::max(longest[i], of_rank[i]);
     }
-    return slowest;
+    std::sort(longest.begin(), longest.end());
+    return longest[index_of(which)];
   }
 
  private:
@@ -108,14 +105,17 @@ cost::ChunkNetwork measure_lines(Backend& whole, const std::vector<std::unique_p
     lanes[index_of(dimension)] = dimension;
     if (!lines[index_of(dimension)]) continue;
     const int members = grid.sizes[index_of(dimension)];
-    std::vector<cost::Sample> samples;
-    for (const std::int64_t bytes : kSizes) {
+    const auto sample = [&](std::int64_t bytes, double seconds) {
+      return cost::make_sample(
+          [&](const Link& link) { return cost::ring_reduce_scatter_seconds(link, members, bytes); }, seconds);
+    };
+    std::vector<cost::Sample> samples{sample(kSmall, measurement.seconds({dimension}, kSmall, 0))};
+    for (const std::int64_t bytes : kLarge) {
       const double seconds = measurement.seconds({dimension}, bytes);
-      samples.push_back(cost::make_sample(
-          [&](const Link& link) { return cost::ring_reduce_scatter_seconds(link, members, bytes); },
-          seconds));
       largest[index_of(dimension)] = bytes;
-      if (samples.size() > 1 && seconds > kLong) break;
+      if (seconds < kLong && bytes != kLarge.back()) continue;
+      samples.push_back(sample(bytes, seconds));
+      break;
     }
     const Link link = cost::fit_link(samples).link;
     start_ups[index_of(dimension)] = (members - 1) * link.alpha_seconds;

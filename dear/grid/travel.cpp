@@ -56,6 +56,8 @@ Travel::Travel(const TravelOptions& options, const std::vector<std::unique_ptr<B
       ranks_(options.plan.grid.ranks()),
       unsummed_(options.unsummed && reduces(options.request.collective)),
       modelled_(options.modelled),
+      label_(options.label),
+      direct_(options.direct),
       element_(size_of(request_.view.dtype)),
       stride_(shard_of(request_.view.count, request_.view.dtype, ranks_, 0).size()) {
   // The first shard is shorter than a cache line where it has all elements.
@@ -86,21 +88,59 @@ void Travel::serve(ChunkPhase phase, SteadyTime ready, Deadline deadline) {
   } else {
     reduce(chunk, reduced, line, ready, deadline);
   }
+  if (!last) return;
   const Range own = piece_of(rank_, chunk);
-  if (!last || own.empty()) return;
-  std::byte* const sum = packed(chunk, chunk.memory, chunk.places.of(rank_));
   if (!unsummed_ && request_.reduction == Reduction::average) {
-    const void* const source = sum;
-    collective::find_kernel(request_.view.dtype, Reduction::sum)({.data = &source, .count = 1}, sum,
-                                                                 own.size(), ranks_);
+    const Range reduced_here =
+        is_one_all_reduce(chunk, reduced) ? chunk.places.held(reduced) : chunk.places.held(reduced + 1);
+    divide(packed(chunk, chunk.memory, reduced_here.begin), reduced_here.size() * chunk.piece);
   }
-  if (request_.collective == Collective::reduce_scatter) {
-    std::memcpy(user(own.begin), sum, bytes_of(own.size()));
+  if (request_.collective == Collective::reduce_scatter && !own.empty()) {
+    std::memcpy(user(own.begin), packed(chunk, chunk.memory, chunk.places.of(rank_)), bytes_of(own.size()));
+  }
+}
+
+void Travel::divide(std::byte* data, std::int64_t count) const {
+  const void* const source = data;
+  collective::find_kernel(request_.view.dtype, Reduction::sum)({.data = &source, .count = 1}, data, count,
+                                                               ranks_);
+}
+
+// All ranks came to the collective before it began, so what they contribute lies ready.
+void Travel::add_up_directly(Chunk& chunk) {
+  chunk.memory = scratch_.of(direct_->dimension);
+  const Range held = chunk.places.held(1);
+  const int members = plan_.grid.sizes[index_of(direct_->dimension)];
+  std::vector<const std::byte*> sources(index_of(members));
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const Range piece = piece_of(rank, chunk);
+    if (piece.empty() || !held.contains(chunk.places.of(rank))) continue;
+    for (int member = 0; member < members; ++member) {
+      sources[index_of(member)] = direct_->part_of(request_.view.buffer, member) +
+                                  request_.view.offset_bytes + piece.begin * element_;
+    }
+    const bool averages = request_.reduction == Reduction::average;
+    collective::reduce(request_.view.dtype, averages ? Reduction::sum : request_.reduction, sources,
+                       packed(chunk, chunk.memory, chunk.places.of(rank)), piece.size());
+  }
+}
+
+// Places are the same on all members.
+void Travel::take_directly(const Chunk& chunk) const {
+  const std::byte* const mine = scratch_.side(chunk.memory, 0).data();
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const Range piece = piece_of(rank, chunk);
+    if (piece.empty() || (rank == rank_ && request_.collective != Collective::all_reduce)) continue;
+    const int member = plan_.grid.coordinate(rank, direct_->dimension);
+    const std::byte* const theirs = direct_->part_of(scratch_.side(chunk.memory, 0), member);
+    std::memcpy(user(piece.begin), theirs + (packed(chunk, chunk.memory, chunk.places.of(rank)) - mine),
+                bytes_of(piece.size()));
   }
 }
 
 // The line reduces what this rank holds, and leaves it what it holds next.
 void Travel::reduce(Chunk& chunk, int reduced, Backend& line, SteadyTime ready, Deadline deadline) {
+  if (is_direct(chunk, reduced)) return add_up_directly(chunk);
   const int memory = memory_for(chunk, chunk.order[index_of(reduced)], false);
   if (reduced == 0) {
     pack(chunk, memory);
@@ -110,7 +150,7 @@ void Travel::reduce(Chunk& chunk, int reduced, Backend& line, SteadyTime ready, 
   chunk.memory = memory;
   const bool averages = request_.reduction == Reduction::average;
   run(line,
-      {.collective = Collective::reduce_scatter,
+      {.collective = is_one_all_reduce(chunk, reduced) ? Collective::all_reduce : Collective::reduce_scatter,
        .view = view_of(chunk, memory, chunk.places.held(reduced)),
        .reduction = averages ? Reduction::sum : request_.reduction},
       ready, deadline);
@@ -161,6 +201,10 @@ void Travel::add_up(Chunk& chunk) {
 }
 
 void Travel::gather(Chunk& chunk, int reduced, Backend& line, SteadyTime ready, Deadline deadline) {
+  if (is_one_all_reduce(chunk, reduced)) {
+    if (reduced == 0) unpack(chunk, true);
+    return;
+  }
   const int memory = memory_for(chunk, chunk.order[index_of(reduced)], true);
   if (chunk.memory < 0) {
     const Range own = piece_of(rank_, chunk);
@@ -171,6 +215,10 @@ void Travel::gather(Chunk& chunk, int reduced, Backend& line, SteadyTime ready, 
     move_to(chunk, memory, chunk.places.held(reduced + 1));
   }
   chunk.memory = memory;
+  if (is_direct(chunk, reduced)) {
+    run(line, {}, ready, deadline);
+    return take_directly(chunk);
+  }
   run(line,
       {.collective = Collective::all_gather, .view = view_of(chunk, memory, chunk.places.held(reduced))},
       ready, deadline);
@@ -178,7 +226,7 @@ void Travel::gather(Chunk& chunk, int reduced, Backend& line, SteadyTime ready, 
 }
 
 void Travel::run(Backend& line, Request request, SteadyTime ready, Deadline deadline) const {
-  request.label = request_.label;
+  request.label = label_;
   request.asked = ready;
   request.waiting = request_.waiting;
   request.timed = modelled_;

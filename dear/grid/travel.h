@@ -6,8 +6,10 @@
 
 #include "dear/algorithm/chunk_plan.h"
 #include "dear/base/deadline.h"
+#include "dear/base/ids.h"
 #include "dear/collective/backend.h"
 #include "dear/grid/chunk_layout.h"
+#include "dear/grid/direct_line.h"
 
 namespace dear::grid {
 
@@ -44,6 +46,8 @@ struct TravelOptions {
   int rank = 0;
   bool unsummed = false;  // contributions travel as they are, and their owner adds them in the order of ranks
   bool modelled = false;  // some line is over a modelled network
+  std::int64_t label = -1;             // of all phases, for ranks to compare
+  const DirectLine* direct = nullptr;  // null where no line is direct
 };
 
 // One collective on its way through the grid: what each phase of its plan does with the memory of this rank.
@@ -64,6 +68,18 @@ class Travel {
     std::vector<int> order;
     int memory = -1;  // that it is in; -1: in the user's view
   };
+  [[nodiscard]] bool is_direct(const Chunk& chunk, int reduced) const {
+    return direct_ != nullptr && reduced == 0 && chunk.order.front() == direct_->dimension;
+  }
+  // Of a chunk that travels alone, the last dimension of the reduce-scatter and the first of the all-gather,
+  // the same one, are one all-reduce of its line: what is small takes one round instead of two.
+  [[nodiscard]] bool is_one_all_reduce(const Chunk& chunk, int reduced) const {
+    return request_.collective == Collective::all_reduce && !unsummed_ && chunks_.size() == 1 &&
+           index_of(reduced) + 1 == chunk.order.size() && !is_direct(chunk, reduced);
+  }
+  void divide(std::byte* data, std::int64_t count) const;
+  void add_up_directly(Chunk& chunk);
+  void take_directly(const Chunk& chunk) const;
   void reduce(Chunk& chunk, int reduced, Backend& line, SteadyTime ready, Deadline deadline);
   void pass_on(Chunk& chunk, int reduced, Backend& line, SteadyTime ready, Deadline deadline);
   void add_up(Chunk& chunk);
@@ -92,6 +108,8 @@ class Travel {
   int ranks_;
   bool unsummed_;
   bool modelled_;
+  std::int64_t label_;
+  const DirectLine* direct_;
   std::int64_t element_;  // bytes
   std::int64_t stride_;   // elements of a shard
   std::vector<Chunk> chunks_;

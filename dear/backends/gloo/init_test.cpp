@@ -1,5 +1,6 @@
 #include "dear/backends/init.h"
 
+#include <csignal>
 #include <cstdlib>
 #include <string>
 
@@ -8,6 +9,7 @@
 
 #include "dear/backends/testing/ranks.h"
 #include "dear/collective/exchange.h"
+#include "dear/collective/testing/conformance.h"
 #include "dear/host/testing/reserved_port.h"
 
 // Backend gloo as programs ask for it, by name or by where a launcher that is no MPI put the ranks.
@@ -63,6 +65,47 @@ TEST(GlooInit, IsChosenForRanksOnSeveralHostsThatNoMpiStarted) {
     }
   });
   EXPECT_THAT(reports, Each("ok"));
+}
+
+GridSettings two_by_two() {
+  const Link link{.alpha_seconds = 1e-5, .beta_seconds_per_byte = 1e-9};
+  return {.cluster =
+              Cluster{.name = "square",
+                      .dimensions = {{.name = "here", .size = 2, .link = link},
+                                     {.name = "there", .size = 2, .link = link, .links = 2, .beside = true}}},
+          .algorithm = "round-robin",
+          .chunks = 6,
+          .interfaces = {"lo", "lo"}};
+}
+
+TEST(GlooInit, AGridHasConnectionsForEachDimension) {
+  const ReservedPort port;
+  const auto reports = run_in_processes(4, [&](int rank) {
+    become(rank, 4, port.number());
+    Group group = init({.grid = two_by_two(), .backend = "gloo", .say = [](const std::string&) {}});
+    EXPECT_THAT(group.description(), HasSubstr("grid 2x2: programs over Gloo"));
+    collective::testing::check_reductions(group, {.dtypes = {DType::i64}, .counts = {5003}});
+    collective::testing::check_movements(group, {.dtypes = {DType::f32}, .counts = {5003}});
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+TEST(GlooInit, ADeathInAGridIsNamedByAll) {
+  const ReservedPort port;
+  auto reports = run_in_processes(4, [&](int rank) {
+    become(rank, 4, port.number());
+    Group group = init({.grid = two_by_two(), .backend = "gloo", .say = [](const std::string&) {}});
+    const Buffer buffer = group.allocate(4 << 20);
+    const View view{.buffer = buffer, .count = 1 << 20};
+    group.all_reduce(view, Reduction::sum).wait();
+    const Pending next = group.all_reduce(view, Reduction::sum);
+    if (rank == 3) raise(SIGKILL);
+    next.wait();
+    for (;;) group.all_reduce(view, Reduction::sum).wait();
+  });
+  EXPECT_EQ(reports[3], "killed by signal 9");
+  reports.pop_back();
+  EXPECT_THAT(reports, Each(AllOf(StartsWith("TransportError"), HasSubstr("3"))));
 }
 
 TEST(GlooInit, SeveralGroupsMayLiveAtOnce) {

@@ -8,12 +8,12 @@
 #include "dear/collective/backend.h"
 #include "dear/transport/channels.h"
 
-// Ranks of several hosts, shared memory inside each and channels across: first the ranks of a host add up,
-// each a part, then ranks of the same local number on all hosts do. So every byte crosses between hosts once
-// for a host, and all ranks of a host share the work of it.
+// Ranks of several hosts, shared memory inside each and channels across: a grid of two dimensions, in which
+// the ranks of a host first add up, each a part, then ranks of the same local number on all hosts do. So
+// every byte crosses between hosts once for a host, and all ranks of a host share the work of it.
 //
-// Sums are added up in another order than that of ranks: results are the same in every run, not those of
-// other backends.
+// Sums are added up in another order than that of ranks, unless that is asked for: results are the same in
+// every run, not those of other backends.
 namespace dear::backends {
 
 // Rank n * ranks_per_host + l is rank l of host n.
@@ -26,9 +26,14 @@ struct TwoLevelShape {
 // dealt out in turns, one host only, or one rank on each.
 std::optional<TwoLevelShape> two_level_shape(const std::vector<int>& host_of_rank);
 
+struct TwoLevelOptions {
+  TwoLevelShape shape;
+  bool reproducible = false;  // contributions travel unsummed, and are added in the order of ranks
+};
+
 // `host`: the ranks of this host. `channels`: of all ranks.
 std::unique_ptr<Backend> make_two_level(std::unique_ptr<SharedMemory> host,
                                         std::unique_ptr<transport::Channels> channels,
-                                        const TwoLevelShape& shape);
+                                        const TwoLevelOptions& options);
 
 }  // namespace dear::backends

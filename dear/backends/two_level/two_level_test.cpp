@@ -20,12 +20,13 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 
 // Hosts in name: threads that share memory in groups, and have channels to all.
-std::vector<std::unique_ptr<Backend>> make_threads(const TwoLevelShape& shape) {
+std::vector<std::unique_ptr<Backend>> make_threads(const TwoLevelShape& shape, bool reproducible = false) {
   auto channels = transport::testing::make_thread_channels(shape.hosts * shape.ranks_per_host);
   std::vector<std::unique_ptr<Backend>> backends;
   for (int host = 0; host < shape.hosts; ++host) {
     for (auto& shared : testing::make_shared_memory_threads(shape.ranks_per_host)) {
-      backends.push_back(make_two_level(std::move(shared), std::move(channels[backends.size()]), shape));
+      backends.push_back(make_two_level(std::move(shared), std::move(channels[backends.size()]),
+                                        {.shape = shape, .reproducible = reproducible}));
     }
   }
   return backends;
@@ -44,6 +45,14 @@ TEST_P(TwoLevels, CarryEverything) {
   EXPECT_THAT(reports, Each("ok"));
 }
 
+TEST_P(TwoLevels, AddInTheOrderOfRanksWhereAskedTo) {
+  const auto reports = collective::testing::run_on_threads(make_threads(shape_, true), {}, [](Group& group) {
+    collective::testing::check_reductions(group, {.counts = {5003}});
+    collective::testing::check_rounding(group);
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Grids, TwoLevels,
                          ::testing::Values(std::tuple(2, 2), std::tuple(3, 2), std::tuple(2, 3)),
                          [](const auto& test) {
@@ -53,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Grids, TwoLevels,
 TEST(TwoLevel, SaysWhatItIs) {
   const auto backends = make_threads({.hosts = 2, .ranks_per_host = 2});
   EXPECT_THAT(backends[3]->description(),
-              AllOf(HasSubstr("two-level, 2 hosts of 2 ranks"), HasSubstr("across")));
+              AllOf(HasSubstr("grid 2x2"), HasSubstr("shm, 2 ranks"), HasSubstr("programs over")));
   EXPECT_EQ(backends[3]->rank(), 3);
 }
 
@@ -93,9 +102,9 @@ TEST(TwoLevelShapes, AreGridsOfSeveralHosts) {
 TEST(TwoLevelShapes, HaveAPlaceForEachRank) {
   auto channels = transport::testing::make_thread_channels(4);
   auto shared = testing::make_shared_memory_threads(2);
-  EXPECT_THROW(
-      make_two_level(std::move(shared[1]), std::move(channels[2]), {.hosts = 2, .ranks_per_host = 2}),
-      ConfigError);
+  EXPECT_THROW(make_two_level(std::move(shared[1]), std::move(channels[2]),
+                              {.shape = {.hosts = 2, .ranks_per_host = 2}}),
+               ConfigError);
 }
 
 }  // namespace
