@@ -38,7 +38,20 @@ int ranks_of_one_job(const Cluster& cluster, const EvaluateOptions& options) {
   return cluster.ranks() / jobs;
 }
 
-void refuse_what_takes_too_long(const Schedule& schedule, std::size_t members,
+// About as many messages as a rank sends in a collective: those of a ring, or of all chunks in all
+// dimensions.
+double messages_of_rank(const Cluster& cluster, std::size_t ranks, const std::string& program) {
+  if (!cost::is_chunk_planner(program)) return static_cast<double>(ranks);
+  const cost::ChunkNetwork network = cost::chunk_network(cluster);
+  double messages = 0;
+  for (std::size_t dimension = 0; dimension < network.algorithms.size(); ++dimension) {
+    const double members = network.grid.sizes[dimension];
+    messages += network.algorithms[dimension] == "halving-doubling" ? std::log2(members) : members - 1;
+  }
+  return messages * cost::ChunkPlanOptions{}.chunks;
+}
+
+void refuse_what_takes_too_long(const Schedule& schedule, const Cluster& cluster, std::size_t members,
                                 const EvaluateOptions& options) {
   const auto ranks = static_cast<double>(members);
   const double steps = ranks * static_cast<double>(schedule.steps().size());
@@ -51,8 +64,8 @@ void refuse_what_takes_too_long(const Schedule& schedule, std::size_t members,
   double collectives = 0;
   for (const Step& step : schedule.steps())
     collectives += schedule.lanes()[step.lane].kind == LaneKind::network ? 1 : 0;
-  const double messages =
-      ranks * ranks * collectives * static_cast<double>(options.iterations) * options.repetitions;
+  const double messages = ranks * messages_of_rank(cluster, members, options.program) * collectives *
+                          static_cast<double>(options.iterations) * options.repetitions;
   if (messages > kMostMessages)
     throw ConfigError(
         fmt::format("about {:.1g} messages are too many: give fewer ranks, larger buckets, fewer "
@@ -319,7 +332,7 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
     throw ConfigError("the ranks of several jobs are not whole nodes each: simulate a flat program");
   if (options.detail == Detail::flows && options.program != "ring")
     throw ConfigError("flows go around rings: simulate blocks to play another algorithm");
-  refuse_what_takes_too_long(schedule, variation.slowdowns.size(), options);
+  refuse_what_takes_too_long(schedule, cluster, variation.slowdowns.size(), options);
 
   std::unique_ptr<Wires> wires;
   MakeNetwork make_network = [&](int members) {

@@ -333,6 +333,11 @@ TEST(EvaluatePrograms, ChunksGoOverAllDimensionsAtOnce) {
           << algorithm << ", " << policy;
     }
   }
+  // 8 ranks send 64 chunks in 3 rounds.
+  EXPECT_THROW(evaluate(find_policy("dear"), workload, Fusion::parse("layer")(workload), cluster,
+                        cost::times_on(cluster),
+                        {.detail = Detail::blocks, .iterations = 1'000'000, .program = "themis"}),
+               ConfigError);
   EXPECT_LT(seconds("serial", Detail::blocks, "themis", "all"),
             seconds("serial", Detail::blocks, "baseline", "all"));
 }
