@@ -1,5 +1,6 @@
 #include <atomic>
 #include <csignal>
+#include <latch>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +11,8 @@
 #include "dear/base/error.h"
 #include "dear/grid/grid_backend.h"
 #include "dear/grid/grid_in_test.h"
+#include "dear/programs/program_backend.h"
+#include "dear/transport/testing/thread_channels.h"
 
 // What a grid refuses, and how it ends when a rank fails.
 namespace dear::backends::grid_failures_test {
@@ -53,6 +56,48 @@ TEST(GridFailures, OneRankEndsAll) {
                        for (;;) group.all_reduce(whole(buffer), Reduction::sum).wait();
                      }),
               Each(AllOf(HasSubstr("the disk is full"), HasSubstr("rank 5"))));
+}
+
+TEST(GridFailures, OneRankEndsAllOverMessagesToo) {
+  const Grid grid{{2, 3}};
+  auto channels = transport::testing::make_thread_channels(grid.ranks());
+  EXPECT_THAT(
+      testing::run_on_threads(
+          grid.ranks(),
+          [&](int rank) {
+            auto all = programs::make_program_backend(std::move(channels[static_cast<std::size_t>(rank)]));
+            Group group(grid_over(std::move(all), {.grid = grid, .planner = random_planner(grid)}), {});
+            const Buffer buffer = group.allocate(40'000);
+            group.all_reduce(whole(buffer), Reduction::sum).wait();
+            if (rank == 4) group.abort("the disk is full");
+            for (;;) group.all_reduce(whole(buffer), Reduction::sum).wait();
+          }),
+      Each(AllOf(HasSubstr("the disk is full"), HasSubstr("rank 4"))));
+}
+
+// The victim stops before a phase in the middle, until all others have given up.
+TEST(GridFailures, ARankThatStopsInTheMiddleIsNamedAtTheDeadline) {
+  const Grid grid{{2, 2, 2}};
+  constexpr int kVictim = 6;
+  auto wholes = testing::make_shm_threads(grid.ranks());
+  std::latch others(grid.ranks() - 1);
+  auto reports = testing::run_on_threads(grid.ranks(), [&](int rank) {
+    const auto phases = std::make_shared<std::atomic<int>>(0);
+    const auto stop = [&, phases, rank] {
+      if (rank == kVictim && (*phases)++ == 9) others.wait();
+    };
+    Group group(grid::grid_in_test::wrapped_grid_over(std::move(wholes[static_cast<std::size_t>(rank)]),
+                                                      {.grid = grid, .planner = random_planner(grid)}, stop),
+                {.timeout = std::chrono::seconds(3)});
+    const Buffer buffer = group.allocate(40'000);
+    try {
+      for (;;) group.all_reduce(whole(buffer), Reduction::sum).wait();
+    } catch (const Error&) {
+      if (rank != kVictim) others.count_down();
+      throw;
+    }
+  });
+  EXPECT_THAT(reports, Each(HasSubstr("rank " + std::to_string(kVictim))));
 }
 
 TEST(GridFailures, OtherCountsAreAMismatch) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/backends/testing/ranks.h"
+#include "dear/backends/testing/shm_threads.h"
 #include "dear/base/error.h"
 #include "dear/cluster/cluster_file.h"
 #include "dear/collective/testing/conformance.h"
@@ -69,6 +70,19 @@ TEST(InGrid, AClusterMayBeModelled) {
                         }),
                 Each("ok"));
   }
+}
+
+TEST(InGrid, AnyBackendMayBePutThere) {
+  auto backends = backends::testing::make_shm_threads(4);
+  EXPECT_THAT(backends::testing::run_on_threads(
+                  4,
+                  [&](int rank) {
+                    Group group = group_in_grid(std::move(backends[static_cast<std::size_t>(rank)]),
+                                                {.cluster = two_by_two()}, {.reproducible = true});
+                    EXPECT_THAT(group.description(), HasSubstr("grid 2x2"));
+                    collective::testing::check_reductions(group, {.dtypes = {DType::f32}, .counts = {5003}});
+                  }),
+              Each("ok"));
 }
 
 TEST(InGrid, RanksThatDifferAreAMismatch) {

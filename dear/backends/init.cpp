@@ -40,4 +40,14 @@ Group init(const InitOptions& options) {
   return Group(std::move(choice.backend), {.timeout = options.timeout});
 }
 
+Group group_in_grid(std::unique_ptr<Backend> backend, const GridSettings& settings,
+                    const InitOptions& options) {
+  const std::string name = backend->description();
+  PutInGrid in_grid = put_in_grid(std::move(backend), name, settings,
+                                  {.environment = {},
+                                   .deadline = Deadline::after(options.timeout),
+                                   .reproducible = options.reproducible});
+  return Group(std::move(in_grid.backend), {.timeout = options.timeout});
+}
+
 }  // namespace dear

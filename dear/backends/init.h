@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,5 +47,11 @@ struct InitOptions {
 // unknown backend, or one that is not there; TimeoutError naming the ranks that did
 // not come.
 Group init(const InitOptions& options = {});
+
+// The ranks of a backend that a program made itself, such as make_c10d() on a process group, in a grid. Every
+// rank calls it. Of the options `timeout` and `reproducible` count. ConfigError for a grid that cannot be,
+// and for interfaces; MismatchError naming the rank whose settings differ.
+Group group_in_grid(std::unique_ptr<Backend> backend, const GridSettings& settings,
+                    const InitOptions& options = {});
 
 }  // namespace dear

@@ -29,6 +29,9 @@ using algorithm::ChunkPlan;
 // A training step has a few for each of its buckets.
 constexpr std::size_t kMostPlans = 256;
 
+// The part of the time for a collective by which deadlines of its phases differ.
+constexpr int kSpreadOfDeadlines = 5;
+
 // What ranks tell each other before a collective.
 struct Word {
   collective::Heading heading;
@@ -123,6 +126,7 @@ class GridBackend final : public Backend {
   struct Planned {
     ChunkPlan plan;
     std::uint64_t digest = 0;
+    std::vector<int> places{};  // by chunk and step, of the phase in in_order(plan)
   };
 
   // The first error is this rank's for good, and the peers in all dimensions learn of it.
@@ -163,9 +167,14 @@ const GridBackend::Planned& GridBackend::planned(Collective collective, std::int
                     name(), name_of(collective), fmt::join(options_.grid.sizes, "x"), plan.name,
                     name_of(plan.collective), fmt::join(plan.grid.sizes, "x"), plan.service.size()));
   }
-  const std::uint64_t digest = algorithm::digest(plan);
-  return plans_.emplace(std::pair(collective, bytes), Planned{.plan = std::move(plan), .digest = digest})
-      .first->second;
+  Planned planned{.plan = std::move(plan)};
+  planned.digest = algorithm::digest(planned.plan);
+  planned.places.resize(index_of(planned.plan.chunks() * planned.plan.steps()));
+  int place = 0;
+  for (const ChunkPhase& phase : algorithm::in_order(planned.plan)) {
+    planned.places[index_of(phase.chunk * planned.plan.steps() + phase.step)] = place++;
+  }
+  return plans_.emplace(std::pair(collective, bytes), std::move(planned)).first->second;
 }
 
 Timing GridBackend::meet(const Word& mine, const Request& request, Deadline deadline) {
@@ -215,8 +224,17 @@ Timing GridBackend::travel(const Request& request, Deadline deadline) {
                  .label = static_cast<std::int64_t>(Digest().add(said).value() >> 1),
                  .direct = parts_.direct ? &*parts_.direct : nullptr},
                 parts_.lines, scratch_, deadline);
+  // [Note: deadlines of phases] Where a rank is stuck, all others are soon, each in a phase that comes after
+  // the one that it holds up. The earlier a phase, the earlier its deadline, so that the ranks that wait for
+  // the stuck one itself give up first, and tell the others whose fault it is.
+  const auto spread = deadline.remaining() / kSpreadOfDeadlines;
+  const auto deadline_of = [&](ChunkPhase phase) {
+    const int place = how.places[index_of(phase.chunk * how.plan.steps() + phase.step)];
+    const auto phases = static_cast<int>(how.places.size());
+    return Deadline(deadline.at() - spread / phases * (phases - 1 - place));
+  };
   lanes_.run(
-      how.plan, [&](ChunkPhase phase, SteadyTime ready) { travel.serve(phase, ready, deadline); },
+      how.plan, [&](ChunkPhase phase, SteadyTime ready) { travel.serve(phase, ready, deadline_of(phase)); },
       [&](const std::exception& error) { abort(error.what()); });
   // Until all are through, a neighbour may still read this rank's buffers.
   if (parts_.direct) home().run({.waiting = request.waiting, .timed = false}, deadline);
