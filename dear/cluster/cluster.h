@@ -85,15 +85,15 @@ struct Cluster {
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };
 
-// By dimension, the lane of the collectives along it, from 0: dimensions on different lanes share no links,
+// The lane of the collectives along each dimension, from 0: dimensions on different lanes share no links,
 // so all lanes can be busy at once. A dimension that is beside others opens a lane; one that lies above
 // others shares the lane of the next switched dimension among those whose links its messages take, and opens
 // a lane where there is none (above rings and full meshes alone). So a tree of switches is one lane, and so
 // is a flat cluster. A dimension of one member has no network, and stands on the lane of the one below.
 std::vector<int> lanes_of(const Cluster& cluster);
 
-// What one rank can send into a dimension at once while all ranks send: its part of the links of its member,
-// less what an oversubscribed switch holds up; in a full mesh, to all others together; in a ring, one way
+// The rate at which one rank can send into a dimension while all ranks send: its part of the links of its
+// member, less where a switch is oversubscribed; in a full mesh to all others together, in a ring one way
 // round. Infinity for links that take no time. The dimension is one of the cluster's.
 double bytes_per_second_of_rank(const Cluster& cluster, int dimension);
 

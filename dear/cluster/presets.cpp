@@ -77,7 +77,7 @@ Cluster sites(std::string name, double gbits) {
 struct ThemisDimension {
   Wiring wiring = Wiring::switched;
   int size = 1;
-  double gbits = 0;  // that a rank can send at once
+  double gbits = 0;  // a second, that a rank can send
 };
 
 // A network on which Themis was evaluated (Rashidi et al. 2022, doi:10.1145/3470496.3527382). Its sizes and

@@ -44,7 +44,7 @@ class InStep {
   InStep(const ChunkPhases& phases, const Cluster& cluster)
       : plan_(phases.plan()), cluster_(cluster), phases_(phases) {}
 
-  // Nothing where ranks may come out of step.
+  // Returns nothing where ranks may come out of step.
   [[nodiscard]] std::optional<PlayedChunks> play_from(double enter_seconds) {
     if (!lanes_are_apart()) return std::nullopt;
     std::vector<double> free(plan_.service.size(), enter_seconds);
@@ -127,7 +127,7 @@ class InStep {
   std::map<std::pair<int, std::pair<const Rounds*, double>>, std::optional<double>> seconds_;
 };
 
-// Every rank by itself.
+// Plays every rank by itself.
 PlayedChunks play_rank_by_rank(const std::shared_ptr<const ChunkPhases>& phases, const Cluster& cluster,
                                std::vector<double> enter_seconds) {
   const Topology topology(cluster);

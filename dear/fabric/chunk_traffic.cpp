@@ -18,7 +18,7 @@ struct LineLoad {
   double part = 0;
 };
 
-// Those of rings and direct exchanges take long to be counted, and are known.
+// Messages of rings and direct exchanges are too many to be counted one by one, and their numbers are known.
 LineLoad load_of(const Rounds& rounds, std::string_view algorithm) {
   const auto members = static_cast<std::uint64_t>(rounds.ranks());
   if (algorithm != "halving-doubling")

@@ -27,7 +27,7 @@ struct ChunkSpan {
 // The phases of a chunk plan as messages along lines, by number: chunk · steps + step.
 class ChunkPhases {
  public:
-  // What a phase is on a line, whatever the line.
+  // A phase as the collective that it is on every line of its dimension.
   struct Phase {
     algorithm::ChunkPhase of;
     int lane = 0;
@@ -35,10 +35,10 @@ class ChunkPhases {
     double bytes = 0;
     std::shared_ptr<const Rounds> rounds;
     std::uint64_t messages = 0;
-    double part = 0;  // of the bytes: what a member sends, on average
+    double part = 0;  // of the bytes, that a member sends on average
   };
 
-  // As validate(plan).
+  // Throws as validate(plan).
   explicit ChunkPhases(algorithm::ChunkPlan plan);
 
   [[nodiscard]] const algorithm::ChunkPlan& plan() const { return plan_; }
@@ -58,8 +58,8 @@ class ChunkPhases {
 // through, and when its lane is free of what it serves before; ranks wait for each other only through
 // messages.
 //
-// What is held in memory grows with the ranks times lanes and chunks, not with messages. One thread. The
-// traffic outlives this.
+// Memory grows with the ranks times lanes and chunks, not with messages. One thread. The traffic outlives
+// this.
 class ChunkTraffic {
  public:
   // ranks[i] is the rank on the network of the plan's rank i; all in order when empty. Otherwise ConfigError
@@ -70,12 +70,13 @@ class ChunkTraffic {
   // is through at once, and nothing more is said of it.
   void enter(int rank, double seconds);
 
-  // Whether a completion of the traffic is one of this plan's.
+  // Whether a completion of the traffic is of a phase of this plan.
   [[nodiscard]] bool owns(const Completion& end) const;
-  // Of one that is; go_on() when all completions of this instant are noted, those of others as well: numbers
-  // of collectives are free again only then.
+  // Notes a completion that this plan owns. go_on() follows when all completions of the instant are noted,
+  // those of others as well, because numbers of collectives are free again only then.
   void note(const Completion& end);
-  // Begins what may begin now. Returns the ranks that are through with the plan; valid until the next call.
+  // Begins the phases that may begin now. Returns the ranks that are through with the plan; valid until the
+  // next call.
   std::span<const int> go_on();
   [[nodiscard]] bool all_through() const { return ranks_left_ == 0; }
 

@@ -88,8 +88,8 @@ class DirectRounds final : public Rounds {
   int ranks_;
 };
 
-// Along lines of one dimension after the other; a line's messages are those of its program, whatever the
-// line.
+// Rounds along lines of one dimension after the other; a line's messages are those of its program, whatever
+// the line.
 class GridRounds final : public Rounds {
  public:
   explicit GridRounds(algorithm::Grid grid) : grid_(std::move(grid)), ranks_(grid_.ranks()) {}

@@ -47,15 +47,15 @@ std::shared_ptr<const Rounds> rounds_of(const algorithm::Program& program);
 std::shared_ptr<const Rounds> ring_rounds(Collective collective, int ranks);
 std::shared_ptr<const Rounds> pairwise_rounds(Collective collective, int ranks);
 
-// Everyone sends an equal share to all others in one round: the reduce-scatter or all-gather "direct" of
-// line_algorithms(). Nothing is stored.
+// The algorithm "direct" of line_algorithms(): everyone sends an equal share to all others in one round.
+// Nothing is stored.
 std::shared_ptr<const Rounds> direct_rounds(int ranks);
 
-// Those of line_program(algorithm, collective, members), not stored where it can be helped. ConfigError
-// likewise.
+// The messages of line_program(algorithm, collective, members), not stored where it can be helped.
+// ConfigError likewise.
 std::shared_ptr<const Rounds> line_rounds(std::string_view algorithm, Collective collective, int members);
 
-// Those of grid_program(grid, order, algorithms, collective). What is stored grows with the sizes of
+// The messages of grid_program(grid, order, algorithms, collective). Memory grows with the sizes of
 // dimensions, not with the ranks. ConfigError likewise.
 std::shared_ptr<const Rounds> grid_rounds(const algorithm::Grid& grid, const std::vector<int>& order,
                                           const std::vector<std::string_view>& algorithms,

@@ -38,7 +38,7 @@ int ranks_of_one_job(const Cluster& cluster, const EvaluateOptions& options) {
   return cluster.ranks() / jobs;
 }
 
-// About as many messages as a rank sends in a collective: those of a ring, or of all chunks in all
+// An estimate of the messages that a rank sends in a collective: those of a ring, or of all chunks in all
 // dimensions.
 double messages_of_rank(const Cluster& cluster, std::size_t ranks, const std::string& program) {
   if (!cost::is_chunk_planner(program)) return static_cast<double>(ranks);
@@ -73,7 +73,7 @@ void refuse_what_takes_too_long(const Schedule& schedule, const Cluster& cluster
                     messages));
 }
 
-// The dimensions of several members.
+// The sizes of the dimensions of several members.
 std::vector<int> sizes_of(const Cluster& cluster) {
   std::vector<int> sizes;
   for (const Dimension& dimension : cluster.dimensions)
@@ -83,7 +83,7 @@ std::vector<int> sizes_of(const Cluster& cluster) {
 
 constexpr std::string_view kHierarchical = "hierarchical:";
 
-// After "hierarchical:".
+// The names after "hierarchical:".
 std::vector<std::string_view> stages_of(std::string_view program) {
   std::vector<std::string_view> names;
   for (std::size_t begin = kHierarchical.size(); begin <= program.size();) {
@@ -98,7 +98,8 @@ bool goes_along_lines(std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Dimension by dimension, from the innermost; inside nodes and across them only those that are there.
+// The rounds of a collective that goes dimension by dimension, from the innermost. Inside nodes it has the
+// first dimension alone, across nodes all others.
 std::shared_ptr<const fabric::Rounds> rounds_over_grid(std::vector<std::string_view> stages,
                                                        Collective collective, ProcessGroup group,
                                                        std::vector<int> sizes) {
@@ -115,9 +116,9 @@ std::shared_ptr<const fabric::Rounds> rounds_over_grid(std::vector<std::string_v
   return fabric::grid_rounds({std::move(sizes)}, order, stages, collective);
 }
 
-// On `ranks` ranks of a cluster with these sizes; a hierarchical program is for all of them. ConfigError for
-// a program that there is not, or that has no such collective. Inside nodes, or across them, a hierarchical
-// one is what it is there.
+// The rounds of a program among `ranks` ranks of a cluster with these sizes. A hierarchical program takes its
+// part inside nodes, or across them. ConfigError for a program that there is not, or that has no such
+// collective.
 std::shared_ptr<const fabric::Rounds> rounds_of_program(std::string_view program, Collective collective,
                                                         ProcessGroup group, int ranks,
                                                         const std::vector<int>& sizes) {
@@ -141,7 +142,7 @@ std::shared_ptr<const fabric::Rounds> rounds_of_program(std::string_view program
       algorithm::hierarchical(inside, across, collective, ranks / ranks_of_node, ranks_of_node));
 }
 
-// The dimensions along which ranks of a process group differ, and the links that are theirs.
+// The dimensions along which the ranks of a process group differ, each with this group's part of the links.
 Cluster part_of(const Cluster& cluster, ProcessGroup group) {
   Cluster part{.name = cluster.name, .dimensions = {}};
   for (const Dimension& dimension : cluster.dimensions)

@@ -19,9 +19,9 @@ struct Wire {
 
 Cluster cluster_of(const std::vector<Wire>& wires);  // the same, as DeAR describes it
 
-// When each rank is through with a plan by SimGrid (judge.h), if it begins at a time of its own. Ranks have
-// an actor for each lane, and a semaphore for each step of each chunk. The way round a ring is the shorter
-// one, to the next rank where both are as long.
+// The times at which ranks are through with a plan by SimGrid (judge.h), each from a time of its own on.
+// Ranks have an actor for each lane, and a semaphore for each step of each chunk. The way round a ring is the
+// shorter one, to the next rank where both are as long.
 std::vector<double> simgrid_chunk_seconds(const algorithm::ChunkPlan& plan, const std::vector<Wire>& wires,
                                           const std::vector<double>& enter_seconds);
 
