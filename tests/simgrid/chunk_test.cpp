@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/algorithm/testing/chunk_plans.h"
+#include "dear/cost/chunk_planner.h"
 #include "dear/fabric/chunk_play.h"
 
 namespace dear::judge::chunk_test {
@@ -77,6 +78,22 @@ TEST_P(Chunks, EndWhenSimGridSaysTheyDo) {
       for (std::size_t rank = 0; rank < theirs.size(); ++rank)
         EXPECT_NEAR(ours.end_seconds[rank], theirs[rank], 1e-6 * theirs[rank])
             << "rank " << rank << ", " << name_of(collective) << ", seed " << seed;
+    }
+  }
+}
+
+// The planner knows phases of chunks, SimGrid only messages.
+TEST_P(Chunks, TakeWhatTheirPlannerPredicts) {
+  const std::vector<Wire>& wires = GetParam().wires;
+  const Cluster cluster = cluster_of(wires);
+  const std::vector<double> enter(static_cast<std::size_t>(cluster.ranks()), 0);
+  for (const Collective collective : {Collective::reduce_scatter, Collective::all_reduce}) {
+    for (const std::string algorithm : {"baseline", "themis-fifo", "themis-scf", "themis"}) {
+      const cost::PlannedChunks planned =
+          cost::make_chunk_plan(cluster, collective, 64'000'000, {.algorithm = algorithm, .chunks = 16});
+      const std::vector<double> theirs = simgrid_chunk_seconds(planned.plan, wires, enter);
+      EXPECT_NEAR(planned.seconds / *std::max_element(theirs.begin(), theirs.end()), 1, 1e-4)
+          << algorithm << ", " << name_of(collective);
     }
   }
 }
