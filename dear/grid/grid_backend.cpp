@@ -126,7 +126,8 @@ class GridBackend final : public Backend {
   struct Planned {
     ChunkPlan plan;
     std::uint64_t digest = 0;
-    std::vector<int> places{};  // by chunk and step, of the phase in in_order(plan)
+    std::vector<Places> places{};  // of pieces, by chunk
+    std::vector<int> turns{};      // by chunk and step, when the phase comes in in_order(plan)
   };
 
   // The first error is this rank's for good, and the peers in all dimensions learn of it.
@@ -169,10 +170,13 @@ const GridBackend::Planned& GridBackend::planned(Collective collective, std::int
   }
   Planned planned{.plan = std::move(plan)};
   planned.digest = algorithm::digest(planned.plan);
-  planned.places.resize(index_of(planned.plan.chunks() * planned.plan.steps()));
-  int place = 0;
+  for (const std::vector<int>& order : planned.plan.orders) {
+    planned.places.emplace_back(options_.grid, order, rank());
+  }
+  planned.turns.resize(index_of(planned.plan.chunks() * planned.plan.steps()));
+  int turn = 0;
   for (const ChunkPhase& phase : algorithm::in_order(planned.plan)) {
-    planned.places[index_of(phase.chunk * planned.plan.steps() + phase.step)] = place++;
+    planned.turns[index_of(phase.chunk * planned.plan.steps() + phase.step)] = turn++;
   }
   return plans_.emplace(std::pair(collective, bytes), std::move(planned)).first->second;
 }
@@ -217,6 +221,7 @@ Timing GridBackend::travel(const Request& request, Deadline deadline) {
       request.reduction == Reduction::average && collective::is_integer(request.view.dtype);
   const std::string_view said(reinterpret_cast<const char*>(&word), sizeof word);
   Travel travel({.plan = how.plan,
+                 .places = how.places,
                  .request = request,
                  .rank = rank(),
                  .unsummed = options_.reproducible || averages_integers,
@@ -229,9 +234,9 @@ Timing GridBackend::travel(const Request& request, Deadline deadline) {
   // the stuck one itself give up first, and tell the others whose fault it is.
   const auto spread = deadline.remaining() / kSpreadOfDeadlines;
   const auto deadline_of = [&](ChunkPhase phase) {
-    const int place = how.places[index_of(phase.chunk * how.plan.steps() + phase.step)];
-    const auto phases = static_cast<int>(how.places.size());
-    return Deadline(deadline.at() - spread / phases * (phases - 1 - place));
+    const int turn = how.turns[index_of(phase.chunk * how.plan.steps() + phase.step)];
+    const auto phases = static_cast<int>(how.turns.size());
+    return Deadline(deadline.at() - spread / phases * (phases - 1 - turn));
   };
   lanes_.run(
       how.plan, [&](ChunkPhase phase, SteadyTime ready) { travel.serve(phase, ready, deadline_of(phase)); },

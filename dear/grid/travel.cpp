@@ -65,11 +65,10 @@ Travel::Travel(const TravelOptions& options, const std::vector<std::unique_ptr<B
   stride_ = (stride_ + line - 1) / line * line;
   const std::vector<std::int64_t> borders = piece_borders(plan_.chunk_bytes, stride_, request_.view.dtype);
   for (int number = 0; number < plan_.chunks(); ++number) {
-    const std::vector<int>& order = plan_.orders[index_of(number)];
     chunks_.push_back({.begin = borders[index_of(number)],
                        .piece = borders[index_of(number) + 1] - borders[index_of(number)],
-                       .places = Places(plan_.grid, order, rank_),
-                       .order = order});
+                       .places = options.places[index_of(number)],
+                       .order = plan_.orders[index_of(number)]});
   }
   scratch.reserve(lines, ranks_ * stride_ * element_, unsummed_ ? 2 : 1, deadline);
 }

@@ -42,6 +42,7 @@ class Scratch {
 
 struct TravelOptions {
   const algorithm::ChunkPlan& plan;
+  const std::vector<Places>& places;  // by chunk
   const Request& request;
   int rank = 0;
   bool unsummed = false;  // contributions travel as they are, and their owner adds them in the order of ranks
@@ -64,8 +65,8 @@ class Travel {
   struct Chunk {
     std::int64_t begin = 0;  // of its piece of each shard
     std::int64_t piece = 0;  // elements
-    Places places;
-    std::vector<int> order;
+    const Places& places;
+    const std::vector<int>& order;
     int memory = -1;  // that it is in; -1: in the user's view
   };
   [[nodiscard]] bool is_direct(const Chunk& chunk, int reduced) const {
