@@ -14,7 +14,7 @@ namespace {
 constexpr double kLeft = 80, kWidth = 380, kGap = 80, kTop = 70, kHeight = 300, kFoot = 70;
 constexpr double kLegendRow = 20, kLegendColumn = 230;
 constexpr std::size_t kLegendColumns = 2;
-constexpr int kSteps = 5;  // at most, of a linear scale
+constexpr int kSteps = 8;  // at most, of a linear scale
 constexpr double kSlack = 1e-9;
 
 // The least of 1, 2, 2.5, 5 times a power of ten that is not below `step`; 0 of 0.

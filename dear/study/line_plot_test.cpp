@@ -36,9 +36,9 @@ TEST(LinePlot, HasRoundNumbersOnLinearScalesAndPowersOfTenOnOthers) {
   const std::vector<PlotPanel> panels = {
       {.title = "", .curves = {{.name = "curve", .points = {{0.7, -0.1}, {8.3, 0.9}}}}}};
   const std::string svg = line_plot(panels, linear);
-  for (const char* const tick : {">x2<", ">x4<", ">x6<", ">x8<", ">y0<", ">y0.2<", ">y0.8<"})
+  for (const char* const tick : {">x1<", ">x2<", ">x5<", ">x8<", ">y0<", ">y0.2<", ">y0.8<"})
     EXPECT_THAT(svg, HasSubstr(tick));
-  for (const char* const none : {">x0<", ">x1<", ">x3<", ">y-0<", ">y1<"})
+  for (const char* const none : {">x0<", ">x9<", ">x1.5<", ">y-0<", ">y0.1<", ">y1<"})
     EXPECT_THAT(svg, Not(HasSubstr(none)));
   EXPECT_THAT(line_plot(panels, text()), HasSubstr(">x1<"));
   // Of one value there is one tick.
