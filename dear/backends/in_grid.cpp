@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <sstream>
 #include <sys/socket.h>
+#include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 
 #include "dear/backends/gloo/gloo.h"
 #include "dear/backends/shaped/shaped.h"
+#include "dear/backends/shm/shm.h"
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
 #include "dear/base/file_descriptor.h"
@@ -23,6 +25,7 @@
 #include "dear/grid/measure.h"
 #include "dear/grid/named_line.h"
 #include "dear/grid/talk.h"
+#include "dear/host/host_key.h"
 #include "dear/transport/meeting/meeting.h"
 
 namespace dear {
@@ -30,6 +33,9 @@ namespace {
 
 using algorithm::Grid;
 using Lines = std::vector<std::unique_ptr<Backend>>;
+
+// In place of an interface: memory of the host.
+constexpr std::string_view kMemory = "memory";
 
 Grid grid_of(const GridSettings& settings) {
   Grid grid{settings.sizes};
@@ -108,6 +114,10 @@ Lines gloo_lines(Backend& whole, const Grid& grid, const GridSettings& settings,
       lines.push_back(nullptr);
       continue;
     }
+    if (settings.interfaces[index_of(dimension)] == kMemory) {
+      lines.push_back(nullptr);
+      continue;
+    }
     std::vector<int> members = grid.line(rank, dimension);
     const Places& meeting = places[index_of(members.front())];
     auto gloo = backends::make_gloo(
@@ -121,6 +131,70 @@ Lines gloo_lines(Backend& whole, const Grid& grid, const GridSettings& settings,
     lines.push_back(grid::make_named_line(std::move(gloo), dimension, std::move(members)));
   }
   return lines;
+}
+
+// Where each rank is, and a text that no other job of its host has.
+struct Hosts {
+  std::vector<std::uint64_t> of_rank;
+  std::string job;
+};
+Hosts find_hosts(Backend& whole, const Placement& placement) {
+  const std::string mine = fmt::format("{} {} {} {}", Digest().add(host::host_key()).value(), ::getpid(),
+                                       SteadyClock::now().time_since_epoch().count(), whole.name());
+  Hosts hosts;
+  for (const std::string& text : grid::gather_texts(whole, mine, placement.deadline)) {
+    std::istringstream(text) >> hosts.of_rank.emplace_back();
+    if (hosts.job.empty()) hosts.job = text;
+  }
+  return hosts;
+}
+
+bool lies_inside_hosts(const Hosts& hosts, const Grid& grid, int dimension) {
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    const int first = grid.line(rank, dimension).front();
+    if (hosts.of_rank[index_of(rank)] != hosts.of_rank[index_of(first)]) return false;
+  }
+  return true;
+}
+
+// Replaces lines inside hosts by memory that their ranks share: all such, or those that are named as memory.
+// The one whose buffers all others take is direct.
+std::optional<grid::DirectLine> share_memory(Lines& lines, const Backend& whole, const Hosts& hosts,
+                                             const Grid& grid, const GridSettings& settings,
+                                             const Placement& placement) {
+  std::optional<grid::DirectLine> direct;
+  for (int dimension = 0; dimension < grid.dimensions(); ++dimension) {
+    if (grid.sizes[index_of(dimension)] == 1) continue;
+    const bool asked_for =
+        !settings.interfaces.empty() && settings.interfaces[index_of(dimension)] == kMemory;
+    if (!settings.interfaces.empty() && !asked_for) continue;
+    if (!lies_inside_hosts(hosts, grid, dimension)) {
+      if (!asked_for) continue;
+      throw ConfigError(fmt::format(
+          "dimension {} of the grid {} cannot go through memory: ranks of one line are on several "
+          "hosts; give a network interface for it, or other sizes",
+          dimension, fmt::join(grid.sizes, "x")));
+    }
+    std::vector<int> members = grid.line(whole.rank(), dimension);
+    auto memory = backends::make_shm(
+        {.rendezvous = fmt::format("{} dimension {} rank {}", hosts.job, dimension, members.front()),
+         .rank = grid.coordinate(whole.rank(), dimension),
+         .size = grid.sizes[index_of(dimension)],
+         .deadline = placement.deadline,
+         .names = members});
+    if (!direct && whole.takes_any_buffer()) {
+      direct = grid::DirectLine{.dimension = dimension,
+                                .part_of = [shared = memory.get()](const Buffer& buffer, int member) {
+                                  return shared->part_of(buffer, member);
+                                }};
+    }
+    lines[index_of(dimension)] = std::move(memory);
+  }
+  for (int dimension = 0; dimension < grid.dimensions(); ++dimension) {
+    const auto& line = lines[index_of(dimension)];
+    if (line && direct && dimension != direct->dimension && !line->takes_any_buffer()) direct.reset();
+  }
+  return direct;
 }
 
 // The network of a dimension that is modelled.
@@ -200,6 +274,14 @@ PutInGrid put_in_grid(std::unique_ptr<Backend> whole, std::string_view name, con
   }
   Lines lines = settings.interfaces.empty() ? grid::split_into_lines(*whole, grid, deadline)
                                             : gloo_lines(*whole, grid, settings, placement);
+  grid::GridParts parts{.whole = nullptr, .lines = {}};
+  if (!settings.modelled && !whole->shares_memory() && name != "mpi-messages") {
+    const Hosts hosts = find_hosts(*whole, placement);
+    const bool several = std::count(hosts.of_rank.begin(), hosts.of_rank.end(), hosts.of_rank.front()) <
+                         static_cast<std::ptrdiff_t>(hosts.of_rank.size());
+    if (several || !settings.interfaces.empty())
+      parts.direct = share_memory(lines, *whole, hosts, grid, settings, placement);
+  }
   const cost::ChunkNetwork network = settings.cluster ? cost::chunk_network(*settings.cluster)
                                                       : grid::measure_lines(*whole, lines, grid, deadline);
   std::string note = fmt::format("grid {}, {} in up to {} chunks; {}{}", fmt::join(grid.sizes, "x"),
@@ -208,11 +290,10 @@ PutInGrid put_in_grid(std::unique_ptr<Backend> whole, std::string_view name, con
                                  : settings.cluster ? ""
                                                     : "measured ",
                                  grid::describe(network));
-  std::unique_ptr<Backend> talk;
   if (settings.modelled) {
     std::vector<int> all;
     for (int rank = 0; rank < grid.ranks(); ++rank) all.push_back(rank);
-    talk = whole->split({.members = std::move(all), .number = grid.dimensions() + 1}, deadline);
+    parts.talk = whole->split({.members = std::move(all), .number = grid.dimensions() + 1}, deadline);
     for (int dimension = 0; dimension < grid.dimensions(); ++dimension) {
       auto& line = lines[index_of(dimension)];
       if (line)
@@ -225,8 +306,10 @@ PutInGrid put_in_grid(std::unique_ptr<Backend> whole, std::string_view name, con
           Collective collective, std::int64_t bytes) {
         return cost::make_chunk_plan(network, collective, bytes, options).plan;
       };
+  parts.whole = std::move(whole);
+  parts.lines = std::move(lines);
   return {.backend = grid::make_grid_backend(
-              {.whole = std::move(whole), .lines = std::move(lines), .talk = std::move(talk)},
+              std::move(parts),
               {.grid = grid, .planner = std::move(planner), .reproducible = placement.reproducible}),
           .note = std::move(note)};
 }

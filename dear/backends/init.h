@@ -22,7 +22,8 @@ struct GridSettings {
   bool modelled = false;             // collectives take the times of the cluster's links
   std::string algorithm = "themis";  // how orders are chosen: a name of cost/chunk_planner.h
   int chunks = 64;                   // of a vector, at most
-  // By dimension the interface of Gloo whose wires it takes; empty: all dimensions take those of the backend.
+  // By dimension the interface of Gloo whose wires it takes, or "memory" inside hosts; empty: all dimensions
+  // take those of the backend, but for those inside hosts where there are several hosts.
   std::vector<std::string> interfaces{};
 };
 

@@ -90,6 +90,22 @@ TEST(GlooInit, AGridHasConnectionsForEachDimension) {
   EXPECT_THAT(reports, Each("ok"));
 }
 
+TEST(GlooInit, AGridTakesMemoryWhereItIsTold) {
+  const ReservedPort port;
+  for (const int inside : {0, 1}) {
+    const auto reports = run_in_processes(4, [&](int rank) {
+      become(rank, 4, port.number());
+      GridSettings grid = two_by_two();
+      grid.interfaces[static_cast<std::size_t>(inside)] = "memory";
+      Group group = init({.grid = grid, .backend = "gloo", .say = [](const std::string&) {}});
+      EXPECT_THAT(group.description(), AllOf(HasSubstr("shm, 2 ranks"), HasSubstr("programs over Gloo")));
+      collective::testing::check_reductions(group, {.dtypes = {DType::i64}, .counts = {5003}});
+      collective::testing::check_movements(group, {.dtypes = {DType::f32}, .counts = {5003}});
+    });
+    EXPECT_THAT(reports, Each("ok"));
+  }
+}
+
 TEST(GlooInit, ADeathInAGridIsNamedByAll) {
   const ReservedPort port;
   auto reports = run_in_processes(4, [&](int rank) {

@@ -54,6 +54,7 @@ class OverMpi final : public Backend {
     return fmt::format("algorithms {} ({})", remembered_.origin, remembered_.choices.summary());
   }
 
+  [[nodiscard]] bool takes_any_buffer() const override { return true; }
   Buffer allocate(std::int64_t bytes, Deadline deadline) override {
     Buffer buffer;
     guarded([&] { buffer = programs_->allocate(bytes, deadline); });
