@@ -37,7 +37,7 @@ bool is_chunk_planner(std::string_view name);
 
 struct PlannedChunks {
   algorithm::ChunkPlan plan;
-  double seconds = 0;  // as play() has it
+  double seconds = 0;  // as play() has it, from the end of the launch on
 };
 
 // Plans of the whole vector of `bytes`. ConfigError for another algorithm (it lists all), a number of chunks

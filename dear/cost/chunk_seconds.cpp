@@ -41,7 +41,8 @@ double ChunkSeconds::seconds(Collective collective, std::int64_t bytes) const {
   const double high = bytes_at(above);
   const double part = (wanted - low) / (high - low);
   const double before = seconds_at(collective, above - 1);
-  return before + part * (seconds_at(collective, above) - before);
+  return launch_beyond_start_ups(network_, collective) + before +
+         part * (seconds_at(collective, above) - before);
 }
 
 }  // namespace dear::cost

@@ -50,19 +50,29 @@ double ChunkNetwork::bytes_per_second(int dimension) const {
 
 ChunkNetwork chunk_network(const Cluster& cluster) {
   validate(cluster);
-  ChunkNetwork network{.grid = {}, .algorithms = {}, .lanes = lanes_of(cluster), .lines = {}};
+  ChunkNetwork network{.grid = {},
+                       .algorithms = {},
+                       .lanes = lanes_of(cluster),
+                       .lines = {},
+                       .launch_seconds = cluster.software.launch_seconds};
   for (const Dimension& dimension : cluster.dimensions) {
     const LineShape line = line_in(dimension);
     const double rate = bytes_per_second_of_rank(cluster, network.grid.dimensions());
     const bool one = dimension.size == 1;
     network.grid.sizes.push_back(dimension.size);
     network.algorithms.emplace_back(line.algorithm);
-    network.lines.push_back({.start_up_seconds = one ? 0
-                                                     : std::max(line.messages * dimension.link.alpha_seconds,
-                                                                cluster.software.launch_seconds),
+    network.lines.push_back({.start_up_seconds = one ? 0 : line.messages * dimension.link.alpha_seconds,
                              .seconds_per_byte = one ? 0 : sent_part(dimension.size) / rate});
   }
   return network;
+}
+
+double launch_beyond_start_ups(const ChunkNetwork& network, Collective collective) {
+  if (network.grid.ranks() == 1) return 0;
+  double start_ups = 0;
+  for (const LineTime& line : network.lines) start_ups += line.start_up_seconds;
+  if (collective == Collective::all_reduce) start_ups *= 2;
+  return std::max(0.0, network.launch_seconds - start_ups);
 }
 
 double ideal_seconds(const ChunkNetwork& network, Collective collective, std::int64_t bytes) {

@@ -26,6 +26,7 @@ struct ChunkNetwork {
   std::vector<std::string> algorithms;  // by dimension
   std::vector<int> lanes;               // by dimension: lanes_of(cluster)
   std::vector<LineTime> lines;          // by dimension
+  double launch_seconds = 0;            // of a whole collective: Software of the cluster
 
   [[nodiscard]] int lane_count() const;
   [[nodiscard]] double phase_seconds(int dimension, double bytes) const;
@@ -33,6 +34,10 @@ struct ChunkNetwork {
   [[nodiscard]] double bytes_per_second(int dimension) const;
 };
 ChunkNetwork chunk_network(const Cluster& cluster);  // ConfigError as validate(cluster)
+
+// Seconds before the first phase of a collective: as long as its launch takes beyond the start-ups of one
+// chunk, as in ClusterTimes.
+double launch_beyond_start_ups(const ChunkNetwork& network, Collective collective);
 
 // No plan is faster: all bytes that a rank has to send, at the rate of all lanes together. Start-ups do not
 // count. ConfigError for negative bytes, and for a collective that is none of shards.
@@ -52,7 +57,8 @@ struct ChunkTimes {
   std::vector<ChunkSpan> spans;      // in the order in which phases end
 };
 
-// Plays a plan: each lane serves its phases in their order, each as soon as it may. ScheduleError and
+// Plays a plan, from the end of its launch on: each lane serves its phases in their order, each as soon as it
+// may. ScheduleError and
 // ConfigError as validate(plan), and for a plan of another grid.
 ChunkTimes play(const algorithm::ChunkPlan& plan, const ChunkNetwork& network);
 

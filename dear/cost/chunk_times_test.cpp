@@ -87,6 +87,23 @@ TEST(ChunkTimes, OneChunkIsTheHierarchicalAlgorithm) {
   }
 }
 
+TEST(ChunkTimes, ALaunchCountsOnceWhereItTakesLongerThanStartUps) {
+  Cluster cluster{.name = "nodes",
+                  .dimensions = {{.name = "node", .size = 8, .link = {2e-6, 1e-10}},
+                                 {.name = "network", .size = 4, .link = {5e-6, 1e-9}}}};
+  for (const double launch : {0.0, 1e-5, 1e-3}) {
+    cluster.software.launch_seconds = launch;
+    const ClusterTimes hierarchical(cluster, {.algorithm = "hierarchical:halving-doubling,halving-doubling"});
+    for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather}) {
+      const double beyond = launch_beyond_start_ups(chunk_network(cluster), collective);
+      EXPECT_NEAR(
+          beyond +
+              make_chunk_plan(cluster, collective, 1 << 24, {.algorithm = "baseline", .chunks = 1}).seconds,
+          hierarchical.seconds(collective, 1 << 24), 1e-12);
+    }
+  }
+}
+
 // The spine is reached through the cards of the rail.
 TEST(ChunkTimes, DimensionsThatShareLinksShareALane) {
   Cluster tree{.name = "tree",

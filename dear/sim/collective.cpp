@@ -48,6 +48,12 @@ CollectiveRun run_in_chunks(const Cluster& cluster, const CollectiveOptions& opt
   } else {
     times = cost::play(planned.plan, network);
   }
+  const double launch = cost::launch_beyond_start_ups(network, options.operation);
+  times.seconds += launch;
+  for (cost::ChunkSpan& span : times.spans) {
+    span.begin_seconds += launch;
+    span.end_seconds += launch;
+  }
   CollectiveRun run{.algorithm = algorithm,
                     .seconds = times.seconds,
                     .utilisation = cost::utilisation(planned.plan, times, network),
