@@ -62,8 +62,9 @@ void GridOptions::add_to(CLI::App& command, bool several_algorithms) {
   command.add_option("--chunks", chunks, "chunks of a vector in a grid, at most (default 64)")
       ->type_name("N");
   command
-      .add_option("--interfaces", interfaces,
-                  "network interfaces of a grid on backend gloo, one for each dimension")
+      .add_option(
+          "--interfaces", interfaces,
+          "network interfaces of a grid on backend gloo, one for each dimension; memory for one inside hosts")
       ->type_name("NAME[,NAME...]")
       ->delimiter(',')
       ->allow_extra_args(false);
