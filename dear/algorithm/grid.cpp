@@ -89,6 +89,9 @@ Program line_program(std::string_view algorithm, Collective collective, int memb
     throw ConfigError(
         fmt::format("a line of ranks carries reduce-scatters and all-gathers, not {}", name_of(collective)));
   }
+  if (members < 1) {
+    throw ConfigError(fmt::format("a line of {} ranks cannot be: it has one at least", members));
+  }
   if (algorithm != "direct") return make_program(find_algorithm(algorithm), collective, {.ranks = members});
   Program gather = direct_all_gather(members);
   return collective == Collective::all_gather ? gather : reversed(gather, "direct reduce-scatter");

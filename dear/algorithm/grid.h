@@ -31,7 +31,7 @@ void validate_order(const Grid& grid, const std::vector<int>& order);
 // each member sends to all others in one round.
 const std::vector<std::string_view>& line_algorithms();
 // A reduce-scatter or an all-gather among `members` ranks, with a block for each. ConfigError that lists the
-// algorithms for another name, and for another collective.
+// algorithms for another name, and for another collective or less than one member.
 Program line_program(std::string_view algorithm, Collective collective, int members);
 
 // A reduce-scatter, all-gather or all-reduce dimension by dimension: a reduce-scatter goes along the lines of

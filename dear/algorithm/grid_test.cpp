@@ -126,6 +126,8 @@ TEST(Grid, RefusesWhatIsNone) {
   EXPECT_THAT([] { line_program("bruck", Collective::all_gather, 4); },
               ThrowsMessage<ConfigError>(HasSubstr("halving-doubling")));
   EXPECT_THROW(line_program("ring", Collective::broadcast, 4), ConfigError);
+  for (const std::string_view algorithm : line_algorithms())
+    EXPECT_THROW(line_program(algorithm, Collective::all_gather, 0), ConfigError);
   EXPECT_THROW(grid_program({{2, 2}}, {0, 1}, {"ring"}, Collective::all_reduce), ConfigError);
   EXPECT_THROW(grid_program({{2, 2}}, {0, 1}, {"ring", "ring"}, Collective::broadcast), ConfigError);
 }
