@@ -8,7 +8,6 @@
 #include "dear/base/error.h"
 
 namespace dear::exec {
-
 namespace {
 
 // The conductor counts one reduction and one publication of each chunk of a bucket, both between one forward
@@ -22,9 +21,8 @@ void require_runnable(const Schedule& schedule) {
         schedule.policy()));
   for (const Step& step : schedule.steps()) {
     const auto* work = std::get_if<Communicate>(&step.work);
-    if (work == nullptr) continue;
-    if (work->payload == Payload::buffers || work->payload == Payload::parameters_again ||
-        work->group != ProcessGroup::all)
+    if (work != nullptr && (work->payload == Payload::buffers || work->payload == Payload::parameters_again ||
+                            work->group != ProcessGroup::all))
       throw ScheduleError(
           fmt::format("policy {} can only be simulated, for a program cannot run its step \"{}\": choose one "
                       "that trains",
@@ -69,9 +67,8 @@ Conductor::Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecut
   for (const Lane& lane : schedule.lanes()) {
     if (lane.kind == LaneKind::network && !lane.steps.empty()) network_lane_.steps = lane.steps;
     if (lane.kind != LaneKind::compute) continue;
-    for (const StepId id : lane.steps) {
+    for (const StepId id : lane.steps)
       if (std::holds_alternative<Update>(schedule.steps()[id].work)) inline_updates_.push_back(id);
-    }
   }
   // This releases compute steps only: no other step may start before a gradient is there.
   std::vector<Instance> released = frontier_.start();
@@ -311,9 +308,8 @@ void Conductor::commit() {
       pending_buckets_.fetch_sub(1, std::memory_order_release);
       unsettled_.fetch_sub(2, std::memory_order_release);
     }
-    for (LayerId layer = 0; layer < schedule_.layer_count(); ++layer) {
+    for (LayerId layer = 0; layer < schedule_.layer_count(); ++layer)
       finish(schedule_.forward_of(layer), released);
-    }
     // In the order of the backward pass, so that flushed buckets are released in the order of their lane.
     for (auto layer = static_cast<LayerId>(schedule_.layer_count()); layer-- > 0;) {
       const StepId backward = schedule_.backward_of(layer);
@@ -370,6 +366,14 @@ void Conductor::quiesce() {
   const StepId commit = schedule_.commit();
   wait(lock, Awaited{"what is at work in iteration", static_cast<std::uint32_t>(iteration())}, {&commit, 1},
        [&] { return at_work_ == 0; });
+}
+
+std::vector<StepId> Conductor::reductions_to_come() const {
+  const Lock lock(mutex_);
+  std::vector<StepId> steps = network_lane_.steps;
+  std::erase_if(steps,
+                [&](StepId step) { return !reads_gradients_[step] || frontier_.done(step) > iteration(); });
+  return steps;
 }
 
 void Conductor::wait_decision() {

@@ -64,6 +64,9 @@ class Conductor {
   // collectives of the caller's own between backward and step(): the codec and updates issue others when they
   // are done, which may be sooner on one rank than on another.
   void quiesce();
+  // [program] After quiesce(): the reductions of this iteration's gradients that wait for the commit, in the
+  // order of their lane. The same on every rank that has reported the same layers.
+  [[nodiscard]] std::vector<StepId> reductions_to_come() const;
   // [program] Waits for rank 0's decision of the last committed iteration; at once without such a step.
   void wait_decision();
   // [program] Waits until parameters of every committed iteration are whole and gradients are free.

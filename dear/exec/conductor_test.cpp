@@ -104,6 +104,22 @@ TEST(Conductor, DearReducesUnderBackwardAndGathersUnderForward) {
   EXPECT_TRUE(run.conductor.idle());
 }
 
+TEST(Conductor, TellsWhichReductionsWaitForTheCommit) {
+  HandRun serial("serial"), dear("dear");
+  for (HandRun* run : {&serial, &dear}) {
+    run->conductor.backward_done(1);
+    run->conductor.backward_done(0);
+  }
+  dear.end(dear.network);
+  EXPECT_EQ(dear.conductor.reductions_to_come().size(), 1U);  // at work
+  dear.end(dear.network);
+  EXPECT_TRUE(dear.conductor.reductions_to_come().empty());
+  std::vector<BucketId> buckets;
+  for (const StepId step : serial.conductor.reductions_to_come())
+    buckets.push_back(std::get<Communicate>(serial.schedule.steps()[step].work).bucket);
+  EXPECT_EQ(buckets, (std::vector<BucketId>{1, 0}));
+}
+
 // Of two layers, forward 1 and backward 2 each: the gather of bucket 1 goes between the reduce-scatters,
 // from 2.1 to 4.
 const cost::CollectiveTimes kGatherUnderBackward = {.reduce_scatter = [](std::int64_t) { return 0.1; },

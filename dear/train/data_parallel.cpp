@@ -31,7 +31,7 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
       record_(group_.rank()) {
   const train::Unobserved unobserved;
   train::check_together(group_, [&] {
-    find_training_policy(options_.policy);
+    updates_in_backward_ = find_training_policy(options_.policy).overlap == Overlap::eager;
     if (options_.profile_steps < 1)
       throw ConfigError(
           fmt::format("profile_steps is {}: at least 1 must be measured", options_.profile_steps));
@@ -246,13 +246,17 @@ void DataParallel::Impl::step() {
   throw_if_failed();
   program_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   if (alone_) return step_alone();
+  require_step();
+  or_fail([this] { commit(); });
+}
+
+void DataParallel::Impl::require_step() {
   if (group_.size() > 1) {
     or_fail([this] { require_unchanged(); });  // peers that have nothing to refuse would wait
   } else {
     require_unchanged();
   }
   if (layers_.order.empty()) learn_layers();
-  or_fail([this] { commit(); });
 }
 
 void DataParallel::Impl::step_alone() {
@@ -277,22 +281,7 @@ void DataParallel::Impl::learn_layers() {
 }
 
 void DataParallel::Impl::commit() {
-  if (!engine_) {
-    for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
-      arrivals_.set_used(i, scanned_.trained[i].tensor.grad().defined());
-    fusion_ =
-        changes_->first(train::Engine::describe(scanned_.trained, layers_.order, layers_.layer_of), fusion_);
-    const auto states = train::initial_state(group_, *optimizer_, scanned_);
-    engine_ = make_engine();
-    engine_->take_over(states);
-    optimizer_->state_leaves();
-    observed_engine_.store(engine_.get(), std::memory_order_release);
-  } else {
-    await_last_step();
-    take_over_replaced();
-  }
-  for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
-    if (!arrivals_.used(i)) engine_->mark_unused(i);
+  prepare_commit();
   if (updates_ahead() && !engine_->has_current_options()) {
     throw ConfigError(
         fmt::format("rank {}: an option of the optimiser, such as its learning rate, was changed between "

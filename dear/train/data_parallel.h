@@ -70,6 +70,30 @@ class DataParallel {
   // is applied: each call throws that error again, and peers learn of it at once.
   void step();
 
+  // As step(), with gradients of a loss that was scaled. Returns false where the step was given up instead
+  // (discard_step()), on every rank alike.
+  bool step(const StepOptions& options);
+
+  // Between the last backward() of a step and step(), any number of times, in any order; every rank makes the
+  // same calls, MismatchError on each when not. The first of them waits until gradients are reduced, also of
+  // ranks that were late, so nothing of the reductions is hidden any longer. No gradient may come after it
+  // before step() (ConfigError that names the parameter). ConfigError under a policy that updates during the
+  // backward pass, and where gradients travel compressed.
+  //
+  // clip_gradients_by_norm() scales all gradients by max_norm / (norm + 1e-6) where that is below 1, as
+  // torch::nn::utils::clip_grad_norm_() does; returns the norm that all of them had, over all parameter
+  // groups, the same on every rank. With NaN or infinite gradients it is NaN or infinite, and gradients
+  // become what libtorch makes of them; or ConfigError on every rank, nothing changed, with
+  // error_if_nonfinite. ConfigError for a max_norm that is negative or NaN, and for a type that is not above
+  // 0.
+  double clip_gradients_by_norm(double max_norm, const NormOptions& options = {});
+  // Moves each element of a gradient that is below -limit or above limit there. ConfigError for a negative
+  // limit or NaN.
+  void clip_gradients_by_value(double limit);
+  // Divides all gradients by the scale of the loss, to clip them next. Returns whether they are finite, on
+  // every rank; discard_step() if not. ConfigError for a scale that is not above 0, or not finite.
+  bool unscale_gradients(double loss_scale);
+
   // Instead of step(): gives up the iteration, on every rank. Gradients are dropped, nothing is updated; what
   // was on its way to other ranks is awaited. ConfigError under a policy that updates during the backward
   // pass. A zero_grad() (to none, its default) before the next backward pass means the same.

@@ -42,6 +42,12 @@ namespace dear {
 // may differentiate. Such a pass sends nothing, and a gradient goes into its bucket only when its layer is
 // sent: until then it stays the tensor that the program sees, graph and all.
 //
+// [Note: closed] Clipping needs the means of all gradients before the first update. So it does what step()
+// does first: makes the engine or takes over what was replaced, marks what was not used, reports all layers.
+// Then it waits for the reductions, and carries out now those that the schedule puts behind the commit; the
+// commit finds them done. Each rank computes with the elements that it counts, and changes those that it
+// updates ([Note: counted and held]); one small all-gather makes of the parts one number, the same on each.
+//
 // [Note: alone] A rank alone has nothing to overlap with: no engine, buckets, twin or hook. The program's
 // optimiser steps as it is, and step() drops the gradients; a check of what it holds, one look at each
 // parameter, is all that is added.
@@ -57,6 +63,10 @@ class DataParallel::Impl : public train::OperatorObserver {
   Impl& operator=(const Impl&) = delete;
 
   void step();
+  bool step(const StepOptions& options);
+  double clip_gradients_by_norm(double max_norm, const NormOptions& options);
+  void clip_gradients_by_value(double limit);
+  bool unscale_gradients(double loss_scale);
   void discard_step();
   void synchronize();
   void wait();
@@ -102,9 +112,16 @@ class DataParallel::Impl : public train::OperatorObserver {
   void step_alone();
   void drop_gradients();
   void require_unchanged() const;
+  void require_step();  // what step() refuses, and the layers
   void require_same_freezing() const;
   void learn_layers();
   void commit();
+  void prepare_commit();
+  void close_gradients();  // see [Note: closed]
+  void require_changeable_gradients(const char* call) const;
+  train::ReducedGradients& final_gradients();
+  struct GradientCall;
+  double sum_over_ranks(const GradientCall& call, double mine);
   void take_over_replaced();
   void await_last_step();
   void wait_for_all();
@@ -138,7 +155,10 @@ class DataParallel::Impl : public train::OperatorObserver {
   DataParallelOptions options_;
   const bool alone_;  // see [Note: alone]
   std::int64_t steps_alone_ = 0;
-  Fusion fusion_;  // in force
+  train::ReducedGradients gradients_alone_;
+  bool updates_in_backward_ = false;  // the policy that was asked for, also where one rank trains
+  Buffer gradient_calls_;             // in which ranks tell each other what they call
+  Fusion fusion_;                     // in force
   train::ModelScan scanned_;
   std::unordered_map<const c10::TensorImpl*, std::size_t> index_of_;
   std::atomic<std::thread::id> program_ = std::this_thread::get_id();  // the one that calls step()

@@ -33,7 +33,7 @@ struct DataParallelOptions {
   // How gradients travel, where they travel compressed. Every rank then updates whole buckets, and a
   // parameter without a gradient on any rank counts as one whose gradient is zero. Of fp32 tensors; others
   // travel dense. ConfigError, on every rank, under a policy that cannot (dear-eager), with one_copy, and for
-  // what validate() refuses. Clipping by the norm of gradients between backward and step() sees no mean.
+  // what validate() refuses.
   std::optional<Compression> compression{};
   // Steps that are measured, as with record_trace, before buckets are planned or tuned, or the order of a
   // policy that goes by a profile (dear-eager) is made: afterwards rank 0's times and network make them, on
@@ -46,6 +46,19 @@ struct DataParallelOptions {
   // Is given what goes wrong in a gradient's hook before autograd is, and may throw it as an exception of
   // that language.
   std::function<void(const std::exception_ptr& error)> translate_error{};
+};
+
+// What norm DataParallel::clip_gradients_by_norm() takes.
+struct NormOptions {
+  double type = 2.0;  // of the p-norm over all elements of all gradients; infinity: the largest magnitude
+  bool error_if_nonfinite = false;
+};
+
+// For one step() of DataParallel, where the loss was multiplied before backward().
+struct StepOptions {
+  double loss_scale = 1.0;  // of the loss; gradients are divided by it
+  bool skip_nonfinite =
+      true;  // give the step up, on every rank, where a gradient of any rank is NaN or infinite
 };
 
 // Since construction, on this rank.

@@ -20,6 +20,7 @@
 #include "dear/train/bucket_storage.h"
 #include "dear/train/model_scan.h"
 #include "dear/train/optimizer.h"
+#include "dear/train/reduced_gradients.h"
 #include "dear/train/sharded_optimizer.h"
 #include "dear/wire/bucket_wire.h"
 #include "dear/workload/workload.h"
@@ -67,6 +68,9 @@ class Engine {
   // arrives: [Note: updates ahead of the commit].
   [[nodiscard]] bool updates_ahead() const;
   [[nodiscard]] bool has_current_options() const { return optimizer_->has_current_options(); }
+  // Reduces what else is to be reduced in this iteration, every layer having been reported: all ranks
+  // together. Returns the means that lie on this rank then. Not where gradients travel compressed.
+  ReducedGradients& reduce_gradients();
   // Parameter i's view, or its gradient's, was replaced since: take the values over. False, and nothing done,
   // for a gradient whose reduction has begun.
   [[nodiscard]] bool holds_gradient(std::size_t parameter) const;
@@ -159,6 +163,7 @@ class Engine {
     const auto [bucket, index] = locations_[parameter];
     return buckets_[bucket].layout().placements[index];
   }
+  [[nodiscard]] ReducedGradients find_reduced_gradients() const;
   [[nodiscard]] TensorId tensor_of(std::size_t parameter) const { return place_of(parameter).tensor; }
 
   Group group_;
@@ -175,6 +180,7 @@ class Engine {
   std::optional<Compression> compression_;
   std::vector<std::shared_ptr<wire::EncodedBucket>> encoded_;  // by bucket; null for a dense one
   std::unique_ptr<ShardedOptimizer> optimizer_;
+  std::optional<ReducedGradients> reduced_;  // once they were asked for
   std::atomic<bool> drop_updates_ = false;
   BesideExecutor beside_executor_{*this};
   std::unique_ptr<wire::BucketWire> wire_;

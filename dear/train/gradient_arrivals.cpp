@@ -9,6 +9,7 @@ void GradientArrivals::set_layers(std::vector<LayerId> layer_of) {
   layer_of_ = std::move(layer_of);
   layer_sizes_.assign(*std::max_element(layer_of_.begin(), layer_of_.end()) + 1, 0);
   for (const LayerId layer : layer_of_) ++layer_sizes_[layer];
+  missing_ = layer_sizes_;
 }
 
 void GradientArrivals::arrived(std::size_t parameter) {
@@ -36,6 +37,8 @@ void GradientArrivals::end_iteration() {
   for (std::size_t i = 0; i < expected_.size(); ++i) expected_[i] = std::max(expected_[i], arrivals_[i]);
   forget();
 }
+
+void GradientArrivals::all_sent() { std::fill(missing_.begin(), missing_.end(), 0); }
 
 void GradientArrivals::forget() {
   std::fill(arrivals_.begin(), arrivals_.end(), 0);

@@ -52,6 +52,7 @@ class GradientArrivals {
 
   void end_iteration();  // by step(): what arrived is what to wait for
   void forget();         // as if no gradient had arrived
+  void all_sent();       // every layer was sent, whatever arrived
 
   void defer() { ++deferrals_; }  // no_sync(): gradients arrive and are not counted
   void resume() { --deferrals_; }

@@ -25,7 +25,8 @@ void DataParallel::Impl::gradient_arrived(std::size_t parameter) {
     if (counts) arrivals_.count(parameter, same);
     return;
   }
-  if (arrivals_.sent(parameter) && group_.size() > 1) {
+  const bool closed = state_.now() == train::IterationState::State::closed;
+  if (closed || (arrivals_.sent(parameter) && group_.size() > 1)) {
     arrivals_.refuse(parameter);
     refuse_late(parameter);
   }
@@ -45,6 +46,7 @@ void DataParallel::Impl::complete(std::size_t parameter) {
 
 void DataParallel::Impl::backward_pass_began(std::size_t parameter, int pass) {
   if (were_dropped(parameter)) forget_dropped(parameter);
+  if (state_.now() == train::IterationState::State::closed) return;  // refused by the caller
   const bool first = !state_.sends();
   state_.pass_began(pass);
   if (first && engine_->updates_ahead()) {
@@ -65,6 +67,12 @@ void DataParallel::Impl::backward_pass_ended() {
 }
 
 void DataParallel::Impl::refuse_late(std::size_t parameter) const {
+  if (state_.now() == train::IterationState::State::closed)
+    throw ConfigError(
+        fmt::format("rank {}: another gradient of '{}' arrived after gradients were clipped or unscaled: do "
+                    "that after the last "
+                    "backward of a step; to give up the step, call discard_step() on every rank",
+                    group_.rank(), scanned_.trained[parameter].name));
   throw ConfigError(fmt::format(
       "rank {}: another gradient of '{}' arrived after its layer was sent: {} made a step so far. When "
       "steps differ in their number of backward passes, wrap all but the last of each in no_sync(); to "

@@ -7,7 +7,8 @@
 namespace dear::train {
 
 bool IterationState::begins_pass(int pass) const {
-  return state_ == State::ready || state_ == State::pending || (state_ == State::backward && pass != pass_);
+  return state_ == State::ready || state_ == State::pending || state_ == State::closed ||
+         (state_ == State::backward && pass != pass_);
 }
 
 void IterationState::pass_began(int pass) {
@@ -18,6 +19,10 @@ void IterationState::pass_began(int pass) {
 
 void IterationState::pass_ended() {
   if (state_ == State::backward) state_ = State::pending;
+}
+
+void IterationState::closed() {
+  if (state_ != State::failed) state_ = State::closed;
 }
 
 void IterationState::step_taken() {

@@ -19,7 +19,11 @@ namespace dear::train {
 //     learning           is counted      makes buckets   drops gradients replaces option  meets the ranks
 //     ready              begins a pass   is an iteration is given up     makes buckets    sends buffers
 //     backward, pending  goes to bucket  is an iteration is given up     ConfigError      sends nothing
+//     closed             ConfigError     is an iteration is given up     ConfigError      sends nothing
 //     failed             throws          throws          throws          throws           throws
+//
+// From every state but `failed`, clipping or unscaling gradients leads to `closed`, and step() or
+// discard_step() from there to `ready`.
 //
 // An error that leaves a call after other ranks may count on it leads to `failed` from every state, for good:
 // each later call throws that error again. For the program's thread.
@@ -30,19 +34,23 @@ class IterationState {
     ready,     // no gradient has arrived since the last step
     backward,  // in a backward pass
     pending,   // between a backward pass and the next one, or step()
+    closed,    // gradients are reduced, and may be clipped or unscaled: no other one counts before step()
     failed
   };
 
   explicit IterationState(int rank) : rank_(rank) {}
   [[nodiscard]] State now() const { return state_; }
   // Whether gradients of this iteration may be on their way, so that only the schedule may issue collectives.
-  [[nodiscard]] bool sends() const { return state_ == State::backward || state_ == State::pending; }
+  [[nodiscard]] bool sends() const {
+    return state_ == State::backward || state_ == State::pending || state_ == State::closed;
+  }
 
   // Whether a gradient of the backward pass with this number begins one: never while learning; again after
   // another pass within it has ended.
   [[nodiscard]] bool begins_pass(int pass) const;
   void pass_began(int pass);
   void pass_ended();
+  void closed();      // the gradients are final, and reduced
   void step_taken();  // the first one ends the learning
   void given_up();    // by discard_step(), or because gradients were dropped
   // Keeps the first error. Returns whether this is the first.

@@ -51,6 +51,19 @@ TEST(IterationState, GoesThroughAnIteration) {
   }
 }
 
+TEST(IterationState, IsClosedUntilTheStep) {
+  IterationState state(0);  // while learning, too
+  for (int iteration = 0; iteration < 3; ++iteration) {
+    state.closed();
+    EXPECT_EQ(state.now(), State::closed);
+    EXPECT_TRUE(state.sends());
+    EXPECT_TRUE(state.begins_pass(1));  // gradients may have been dropped
+    EXPECT_THROW(state.require_between_steps("regroup"), ConfigError);
+    iteration == 1 ? state.given_up() : state.step_taken();
+    EXPECT_EQ(state.now(), State::ready);
+  }
+}
+
 TEST(IterationState, APassWithinAPassBeginsAnew) {
   IterationState state(0);
   state.step_taken();

@@ -44,6 +44,10 @@ void BucketWire::start(Instance which, const Step& step) {
     ended_({.span = {which, seconds_of(result.timing.begin), seconds_of(result.timing.end)},
             .error = result.error});
   };
+  if (carried_out_.erase(which.step) > 0) {
+    group_.issue({.collective = Collective::barrier}, ended);
+    return;
+  }
   const Request request = request_of(work);
   EncodedBucket* const encoded = buckets_.empty() ? nullptr : buckets_.at(work.bucket).encoded.get();
   if (work.payload != Payload::encoded || !encoded->may_ask_more(work.collective, work.part)) {
@@ -58,6 +62,15 @@ void BucketWire::start(Instance which, const Step& step) {
         return more;
       },
       ended);
+}
+
+void BucketWire::carry_out(const Schedule& schedule, const std::vector<StepId>& steps) {
+  std::vector<Pending> all;
+  for (const StepId step : steps) {
+    if (carried_out_.insert(step).second)
+      all.push_back(group_.issue(request_of(std::get<Communicate>(schedule.steps()[step].work))));
+  }
+  for (const Pending& one : all) one.wait();
 }
 
 }  // namespace dear::wire

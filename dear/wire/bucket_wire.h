@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "dear/collective/group.h"
 #include "dear/exec/drive.h"
+#include "dear/schedule/schedule.h"
 #include "dear/wire/encoded_bucket.h"
 
 namespace dear::wire {
@@ -29,6 +31,11 @@ class BucketWire : public exec::LaneExecutor {
 
   void start(Instance which, const Step& step) override;
 
+  // Carries the collectives of these steps out now, in this order, and waits: every rank calls it, while
+  // nothing is at work. When a step's turn comes, a barrier stands in for its collective, once; until then
+  // another call leaves it out.
+  void carry_out(const Schedule& schedule, const std::vector<StepId>& steps);
+
  private:
   [[nodiscard]] Request request_of(const Communicate& work) const;
 
@@ -36,6 +43,7 @@ class BucketWire : public exec::LaneExecutor {
   std::vector<Flat> buckets_;
   exec::OnStepEnd ended_;
   View decision_;
+  std::set<StepId> carried_out_;
 };
 
 }  // namespace dear::wire

@@ -9,6 +9,7 @@
 
 #include "dear/backends/testing/shm_threads.h"
 #include "dear/base/error.h"
+#include "dear/schedule/policy/policy.h"
 
 namespace dear::wire::bucket_wire_test {
 namespace {
@@ -51,6 +52,31 @@ void on_two_ranks(const std::function<void(int, Rank&)>& program) {
     });
   }
   for (auto& thread : threads) thread.join();
+}
+
+TEST(BucketWire, CarriesOutAheadOfTheStepOnce) {
+  const Workload workload{.name = "one", .tensors = {{"weight", kCount}}, .layers = {{"layer", {0}}}};
+  const Schedule schedule = make_schedule(find_policy("serial"), workload, group(workload, AllInOne{}));
+  StepId reduction = 0;
+  while (!std::holds_alternative<Communicate>(schedule.steps()[reduction].work)) ++reduction;
+  on_two_ranks([&](int r, Rank& rank) {
+    const auto run = [&] {
+      rank.ended = {};
+      auto result = rank.ended.get_future();
+      rank.wire.start({.step = reduction, .iteration = 0}, schedule.steps()[reduction]);
+      return result.get();
+    };
+    float& last = floats(rank.flat.gradients)[kCount - 1];
+    last = r == 0 ? 1.0F : 3.0F;
+    rank.wire.carry_out(schedule, {reduction});
+    EXPECT_EQ(last, 2.0F);
+    if (r == 0) rank.wire.carry_out(schedule, {reduction});  // nothing is left to do
+    last = r == 0 ? 1.0F : 3.0F;
+    EXPECT_FALSE(run().error);
+    EXPECT_EQ(last, r == 0 ? 1.0F : 3.0F);
+    EXPECT_FALSE(run().error);
+    EXPECT_EQ(last, 2.0F);
+  });
 }
 
 TEST(BucketWire, AveragesGradientsAndGathersParameters) {

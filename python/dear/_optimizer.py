@@ -18,6 +18,7 @@ from typing import Any, Optional
 import torch
 from torch.optim import Optimizer
 
+from . import _gradients
 from ._C import ConfigError
 
 State = Optional[tuple[dict[str, torch.Tensor], bytes]]
@@ -123,7 +124,8 @@ class Twin:
         self._step = _raw_step(cls)
         twin: Optimizer = object.__new__(cls)
         twin.__dict__.update(original.__dict__)
-        twin.__dict__.pop("step", None)  # a scheduler's
+        for name in ("step", *_gradients.SCALING):  # a scheduler's, and a scaler's
+            twin.__dict__.pop(name, None)
         for name in [name for name in twin.__dict__ if name.startswith("_optimizer_")]:
             setattr(twin, name, OrderedDict())  # hooks are the user's object's
         twin.state = defaultdict(dict)
@@ -247,7 +249,7 @@ def _updates_each_element_by_itself(optimizer: Optimizer, cls: type[Optimizer]) 
     return torch.equal(run([slice(0, 64)]), run([slice(0, 16), slice(16, 64)]))
 
 
-class Distributed(Optimizer):
+class Distributed(_gradients.Changes, Optimizer):
     """The methods of a torch.optim.Optimizer that trains with a DataParallel. A mixin: see adopt()."""
 
     _dear: Any  # dear.DataParallel, by a weak reference
@@ -262,13 +264,20 @@ class Distributed(Optimizer):
         return parallel._training
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Ends the iteration on all ranks: see DataParallel. A closure is called first, once."""
+        """Ends the iteration on all ranks: see DataParallel. A closure is called first, once. What a GradScaler has
+        found decides, on all ranks alike, whether the step is given up."""
         training = self._dear_training()
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        training.step()
+        with self._without_scaling() as (scale, overflow):
+            if overflow:
+                training.discard_step()
+            elif scale != 1:
+                training.step_scaled(scale)
+            else:
+                training.step()
         return loss
 
     step = Optimizer.profile_hook_step(step)
@@ -335,6 +344,8 @@ def adopt(optimizer: Optimizer, parallel: Any) -> None:
     optimizer._dear = weakref.ref(parallel)  # type: ignore[attr-defined]
     optimizer._dear_class = type(optimizer)  # type: ignore[attr-defined]
     optimizer.__class__ = _subclass(type(optimizer))  # type: ignore[arg-type]
+    if parallel.world_size > 1:
+        _gradients.install(optimizer)
     if scheduled is not None:
         _count_calls(optimizer)
 
@@ -343,6 +354,7 @@ def leave(optimizer: Optimizer) -> None:
     """Undoes adopt(): the optimiser is one of its own class again, without state."""
     scheduled = optimizer.__dict__.pop("step", None)
     optimizer.__class__ = optimizer._dear_class  # type: ignore[attr-defined]
+    _gradients.forget(optimizer)
     del optimizer._dear, optimizer._dear_class  # type: ignore[attr-defined]
     if scheduled is not None:
         _count_calls(optimizer)

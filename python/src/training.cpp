@@ -286,7 +286,22 @@ void bind_training(py::module_& module) {
            py::kw_only(), py::arg("policy"), py::arg("fusion"), py::arg("tuning_cache"),
            py::arg("sync_buffers"), py::arg("one_copy"), py::arg("compression"), py::arg("profile_steps"),
            py::arg("record_trace"))
-      .def("step", &DataParallel::step, Release())
+      .def("step", py::overload_cast<>(&DataParallel::step), Release())
+      .def(
+          "step_scaled",
+          [](DataParallel& parallel, double loss_scale) {
+            parallel.step({.loss_scale = loss_scale, .skip_nonfinite = false});
+          },
+          py::arg("loss_scale"), Release())
+      .def(
+          "clip_gradients_by_norm",
+          [](DataParallel& parallel, double max_norm, double norm_type, bool error_if_nonfinite) {
+            return parallel.clip_gradients_by_norm(
+                max_norm, {.type = norm_type, .error_if_nonfinite = error_if_nonfinite});
+          },
+          py::arg("max_norm"), py::arg("norm_type"), py::arg("error_if_nonfinite"), Release())
+      .def("clip_gradients_by_value", &DataParallel::clip_gradients_by_value, py::arg("limit"), Release())
+      .def("unscale_gradients", &DataParallel::unscale_gradients, py::arg("loss_scale"), Release())
       .def("discard_step", &DataParallel::discard_step, Release())
       .def("synchronize", &DataParallel::synchronize, Release())
       .def("wait", &DataParallel::wait, Release())

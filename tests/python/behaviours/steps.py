@@ -558,7 +558,5 @@ def wrong_arguments() -> None:
     refuses(dear.ConfigError, lambda: dear.distribute(parallel, optimizer), "DataParallel")
 
 
-later("test_clip_grad_norm (FSDP), test_ddp_clip_grad", "clipping by the global norm")
-later("test_ddp_grad_scaler, test_grad_scaler_*", "GradScaler")
 later("test_ddp_apply_optim_in_backward_*", "an optimiser that runs in backward")
 later("test_DistributedDataParallel_non_default_stream, all CUDA tests", "models on a GPU")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 import dear
 
 STEPS = 5
+OVERFLOW = 1  # the step in which a scaled loss is infinite
+MAX_NORM = 0.1
 SAMPLES = 3  # of a rank and step
 
 # Inputs, hidden values and outputs. The first are no multiple of a vector's length, so that each tensor ends in elements
@@ -40,6 +44,7 @@ class Job:
     fusion: str = "layer"
     dtype: torch.dtype = torch.float32
     sizes: tuple[int, int, int] = ODD_SIZES
+    scaled: bool = False  # a scaled loss, which overflows once on one rank, and gradients that are clipped
 
     @property
     def exact(self) -> bool:
@@ -47,7 +52,7 @@ class Job:
         return self.dtype == torch.float32
 
     def __str__(self) -> str:
-        return f"{self.optimizer}, {self.policy}, {self.fusion}, {self.dtype}, {self.sizes}"
+        return f"{self.optimizer}, {self.policy}, {self.fusion}, {self.dtype}, {self.sizes}{', scaled' if self.scaled else ''}"
 
 
 class Net(nn.Module):
@@ -81,8 +86,31 @@ def _batch(job: Job, step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
     )
 
 
-def _backward(model: nn.Module, samples: torch.Tensor, targets: torch.Tensor) -> None:
-    nn.functional.mse_loss(model(samples), targets).backward()
+def _loss(model: nn.Module, samples: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return nn.functional.mse_loss(model(samples), targets)
+
+
+def _scaler() -> torch.amp.GradScaler:
+    return torch.amp.GradScaler("cpu", init_scale=2.0**10)
+
+
+def _step(
+    job: Job,
+    loss: torch.Tensor,
+    overflows: bool,
+    optimizer: Optimizer,
+    scaler: torch.amp.GradScaler,
+    clip: Callable[[], torch.Tensor],
+) -> None:
+    if not job.scaled:
+        loss.backward()
+        optimizer.step()
+        return
+    scaler.scale(loss * (math.inf if overflows else 1)).backward()
+    scaler.unscale_(optimizer)
+    clip()
+    scaler.step(optimizer)
+    scaler.update()
 
 
 def train_plainly(job: Job, ranks: int) -> list[torch.Tensor]:
@@ -95,7 +123,7 @@ def train_plainly(job: Job, ranks: int) -> list[torch.Tensor]:
         sums = [torch.zeros_like(parameter) for parameter in model.parameters()]
         for rank in range(ranks):
             optimizer.zero_grad()
-            _backward(model, *_batch(job, step, rank))
+            _loss(model, *_batch(job, step, rank)).backward()
             for total, parameter in zip(sums, model.parameters()):
                 total += parameter.grad
         for total, parameter in zip(sums, model.parameters()):
@@ -110,11 +138,12 @@ def train_on_the_union(job: Job, ranks: int) -> list[torch.Tensor]:
     model = Net(job, seed=0)
     optimizer = _optimizer_of(job, model)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+    scaler = _scaler()
     for step in range(STEPS):
         batches = [_batch(job, step, rank) for rank in range(ranks)]
         optimizer.zero_grad()
-        _backward(model, *(torch.cat(parts) for parts in zip(*batches)))
-        optimizer.step()
+        loss = _loss(model, *(torch.cat(parts) for parts in zip(*batches)))
+        _step(job, loss, step == OVERFLOW, optimizer, scaler, lambda: clip_grad_norm_(model.parameters(), MAX_NORM))
         scheduler.step()
     return [parameter.detach() for parameter in model.parameters()]
 
@@ -133,10 +162,12 @@ def train_with_dear(job: Job, group: dear.Group) -> list[torch.Tensor]:
         timeout=60,
     )
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+    scaler = _scaler()
     for step in range(STEPS):
         optimizer.zero_grad()
-        _backward(parallel, *_batch(job, step, group.rank))
-        optimizer.step()
+        overflows = step == OVERFLOW and group.rank == group.size - 1
+        loss = _loss(parallel, *_batch(job, step, group.rank))
+        _step(job, loss, overflows, optimizer, scaler, lambda: optimizer.clip_grad_norm_(MAX_NORM))
         scheduler.step()
     parallel.synchronize()
     parameters = [parameter.detach().clone() for parameter in model.parameters()]

@@ -7,6 +7,7 @@ FOLDER/RANK.json: how far the parameters of each job are from those of plain PyT
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -33,6 +34,8 @@ def jobs_on(backend: str) -> list[jobs.Job]:
         all_jobs += [jobs.Job("AdamW fused", policy, sizes=jobs.WHOLE_VECTORS) for policy in policies]
         all_jobs += [jobs.Job("AdamW foreach", fusion=fusion) for fusion in ("all", "auto", "planned")]
         all_jobs += [jobs.Job(optimizer, dtype=torch.float64) for optimizer in jobs.OPTIMIZERS]
+        clipping = [policy for policy in policies if policy != "dear-eager"]
+        all_jobs += [jobs.Job("AdamW foreach", policy, dtype=torch.float64, scaled=True) for policy in clipping]
     return all_jobs
 
 
@@ -78,7 +81,7 @@ def train_all(backend: str, group: dear.Group) -> list[dict[str, object]]:
             "exact": job.exact,
             "difference": largest_difference(
                 jobs.train_with_dear(job, group),
-                expected(jobs.Job(job.optimizer, dtype=job.dtype, sizes=job.sizes), group.size),
+                expected(dataclasses.replace(job, policy="dear", fusion="layer"), group.size),
             ),
         }
         for job in jobs_on(backend)

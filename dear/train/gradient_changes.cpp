@@ -1,0 +1,281 @@
+// What a program does to whole gradients between backward and step(): clipping, and the scale of the loss.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "dear/base/cache_line.h"
+#include "dear/base/error.h"
+#include "dear/train/control_plane.h"
+#include "dear/train/data_parallel_impl.h"
+#include "dear/train/operator_observer.h"
+#include "dear/train/torch_types.h"
+
+namespace dear {
+namespace train {
+
+// Elements of a tensor that lie in `range` of its bucket's flat buffer.
+template <typename Add>
+void for_each_tensor_in(const wire::BucketLayout& layout, const Range& range, Add add) {
+  for (const wire::TensorPlacement& placement : layout.placements) {
+    const std::int64_t begin = std::max(range.begin, placement.offset);
+    const std::int64_t end = std::min(range.end, placement.offset + placement.elements);
+    if (begin < end) add(begin, end - begin);
+  }
+}
+
+ReducedGradients Engine::find_reduced_gradients() const {
+  ReducedGradients found;
+  const auto at = [](const wire::BucketWire::Flat& flat, std::int64_t element) {
+    return flat.gradients.buffer.data() + element * size_of(flat.gradients.dtype);
+  };
+  for (const Part& part : parts_) {
+    const wire::BucketWire::Flat flat = buckets_[part.bucket].flat();
+    for_each_tensor_in(buckets_[part.bucket].layout(), own_range(part),
+                       [&](std::int64_t begin, std::int64_t count) {
+                         found.add_held(at(flat, begin), count, flat.gradients.dtype);
+                       });
+  }
+  for (const Step& step : schedule_->steps()) {
+    const auto* work = std::get_if<Communicate>(&step.work);
+    if (work == nullptr || work->payload != Payload::gradients || work->collective == Collective::all_gather)
+      continue;
+    const wire::BucketLayout& layout = buckets_[work->bucket].layout();
+    const wire::BucketWire::Flat flat = buckets_[work->bucket].flat();
+    const Range reduced =
+        wire::part_of(work->chunk, flat.bucket_bytes, layout.elements, layout.dtype, group_.size());
+    const Range shard = shard_of(reduced.size(), layout.dtype, group_.size(), group_.rank());
+    for_each_tensor_in(layout, {reduced.begin + shard.begin, reduced.begin + shard.end},
+                       [&](std::int64_t begin, std::int64_t count) {
+                         found.add_counted(at(flat, begin), count, layout.dtype);
+                       });
+  }
+  return found;
+}
+
+ReducedGradients& Engine::reduce_gradients() {
+  conductor_->quiesce();
+  wire_->carry_out(*schedule_, conductor_->reductions_to_come());
+  if (!reduced_) reduced_ = find_reduced_gradients();
+  return *reduced_;
+}
+
+}  // namespace train
+
+namespace {
+
+constexpr const char* kClipByNorm = "clip_gradients_by_norm";
+constexpr const char* kClipByValue = "clip_gradients_by_value";
+constexpr const char* kUnscale = "unscale_gradients";
+
+}  // namespace
+
+// What a rank calls, to be compared with what the others call.
+struct DataParallel::Impl::GradientCall {
+  enum class What : std::uint32_t { clip_by_norm, clip_by_value, unscale };
+  What what;
+  std::uint32_t unused = 0;
+  std::int64_t steps = 0;
+  double argument = 0;  // the largest norm or value, or the scale
+  double norm_type = 0;
+  friend bool operator==(const GradientCall&, const GradientCall&) = default;
+
+  [[nodiscard]] std::string text() const {
+    return what == What::clip_by_norm
+               ? fmt::format("{}({}) of type {} after {} steps", kClipByNorm, argument, norm_type, steps)
+               : fmt::format("{}({}) after {} steps", what == What::unscale ? kUnscale : kClipByValue,
+                             argument, steps);
+  }
+};
+
+void DataParallel::Impl::require_changeable_gradients(const char* call) const {
+  state_.throw_if_failed();
+  if (updates_in_backward_)
+    throw ConfigError(
+        fmt::format("rank {}: {}() comes too late for policy dear-eager, which updates parameters during the "
+                    "backward pass: train "
+                    "with policy dear",
+                    group_.rank(), call));
+  if (options_.compression)
+    throw ConfigError(fmt::format(
+        "rank {}: {}() cannot see gradients that travel compressed, which are whole only after step(): "
+        "train without compression",
+        group_.rank(), call));
+}
+
+void DataParallel::Impl::prepare_commit() {
+  if (!engine_) {
+    for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
+      arrivals_.set_used(i, scanned_.trained[i].tensor.grad().defined());
+    fusion_ =
+        changes_->first(train::Engine::describe(scanned_.trained, layers_.order, layers_.layer_of), fusion_);
+    const auto states = train::initial_state(group_, *optimizer_, scanned_);
+    engine_ = make_engine();
+    engine_->take_over(states);
+    optimizer_->state_leaves();
+    observed_engine_.store(engine_.get(), std::memory_order_release);
+  } else {
+    await_last_step();
+    take_over_replaced();
+  }
+  if (state_.now() == train::IterationState::State::closed) return;  // reduced, marks and all
+  for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
+    if (!arrivals_.used(i)) engine_->mark_unused(i);
+}
+
+void DataParallel::Impl::close_gradients() {
+  prepare_commit();
+  if (state_.now() == train::IterationState::State::closed) return;
+  if (group_.size() > 1) {
+    for (LayerId layer = arrivals_.layers(); layer-- > 0;)
+      if (!arrivals_.layer_sent(layer)) engine_->conductor().backward_done(layer);
+  }
+  state_.closed();
+  arrivals_.all_sent();
+}
+
+// Alone, gradients are the program's own tensors: those that are not one piece of memory are made so.
+train::ReducedGradients& DataParallel::Impl::final_gradients() {
+  throw_if_failed();
+  program_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  if (!alone_) {
+    require_step();
+    train::ReducedGradients* found = nullptr;
+    or_fail([&] {
+      close_gradients();
+      found = &engine_->reduce_gradients();
+    });
+    return *found;
+  }
+  const torch::NoGradGuard no_grad;
+  gradients_alone_ = {};
+  for (train::TrainedParameter& parameter : scanned_.trained) {
+    torch::Tensor& gradient = parameter.tensor.mutable_grad();
+    if (!gradient.defined()) continue;
+    if (gradient.is_sparse()) {
+      gradient = gradient.coalesce();
+    } else if (!gradient.is_non_overlapping_and_dense()) {
+      gradient = gradient.contiguous();
+    }
+    const torch::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
+    const DType dtype = train::dtype_of(values.scalar_type()).value_or(DType::u8);
+    gradients_alone_.add_counted(values.mutable_data_ptr(), values.numel(), dtype);
+    gradients_alone_.add_held(values.mutable_data_ptr(), values.numel(), dtype);
+  }
+  return gradients_alone_;
+}
+
+// Of an infinite type of norm the largest part. Adds in the order of ranks, so that every rank gets the same
+// bits.
+double DataParallel::Impl::sum_over_ranks(const GradientCall& call, double mine) {
+  if (group_.size() == 1) return mine;
+  const bool largest = std::isinf(call.norm_type);
+  struct Said {
+    GradientCall call;
+    double value;
+  };
+  const std::int64_t block = whole_cache_lines(static_cast<std::int64_t>(sizeof(Said)));
+  double all = 0;
+  or_fail([&] {
+    if (gradient_calls_.bytes() == 0) gradient_calls_ = group_.allocate(block * group_.size());
+    const auto said_by = [&](int rank) { return gradient_calls_.data() + block * rank; };
+    const Said own{call, mine};
+    std::memcpy(said_by(group_.rank()), &own, sizeof own);
+    group_.perform({.collective = Collective::all_gather,
+                    .view = {.buffer = gradient_calls_, .count = block * group_.size(), .dtype = DType::u8}});
+    GradientCall first{};
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      Said said{};
+      std::memcpy(&said, said_by(rank), sizeof said);
+      if (rank == 0) first = said.call;
+      if (said.call != first)
+        throw MismatchError(fmt::format("rank {}: rank {} called {}, rank 0 {}", group_.rank(), rank,
+                                        said.call.text(), first.text()));
+      if (!largest) all += said.value;
+      if (largest && !std::isnan(all) && !(all >= said.value)) all = said.value;
+    }
+  });
+  return all;
+}
+
+double DataParallel::Impl::clip_gradients_by_norm(double max_norm, const NormOptions& options) {
+  require_changeable_gradients(kClipByNorm);
+  if (!(max_norm >= 0))
+    throw ConfigError(
+        fmt::format("rank {}: gradients cannot have a norm of at most {}: give a number of at least 0",
+                    group_.rank(), max_norm));
+  if (!(options.type > 0))
+    throw ConfigError(
+        fmt::format("rank {}: there is no norm of type {} to clip by: give a number above 0, or infinity",
+                    group_.rank(), options.type));
+  train::ReducedGradients& gradients = final_gradients();
+  const bool largest = std::isinf(options.type);
+  const double sum = sum_over_ranks({.what = GradientCall::What::clip_by_norm,
+                                     .steps = record_.commits(engine_.get()),
+                                     .argument = max_norm,
+                                     .norm_type = options.type},
+                                    gradients.power_sum(options.type));
+  const double norm = largest || options.type == 1 ? sum
+                      : options.type == 2          ? std::sqrt(sum)
+                                                   : std::pow(sum, 1 / options.type);
+  if (options.error_if_nonfinite && !std::isfinite(norm))
+    throw ConfigError(fmt::format(
+        "rank {}: the norm of the gradients is {}, so they cannot be clipped: give up the step with "
+        "discard_step() on every rank, or leave out error_if_nonfinite",
+        group_.rank(), norm));
+  const double factor = max_norm / (norm + 1e-6);
+  if (!(factor >= 1)) gradients.scale(factor);
+  return norm;
+}
+
+void DataParallel::Impl::clip_gradients_by_value(double limit) {
+  require_changeable_gradients(kClipByValue);
+  if (!(limit >= 0))
+    throw ConfigError(fmt::format("rank {}: gradients cannot be at most {}: give a number of at least 0",
+                                  group_.rank(), limit));
+  train::ReducedGradients& gradients = final_gradients();
+  sum_over_ranks(
+      {.what = GradientCall::What::clip_by_value, .steps = record_.commits(engine_.get()), .argument = limit},
+      0);
+  gradients.clamp(limit);
+}
+
+bool DataParallel::Impl::unscale_gradients(double loss_scale) {
+  require_changeable_gradients(kUnscale);
+  if (!(loss_scale > 0) || !std::isfinite(loss_scale))
+    throw ConfigError(fmt::format("rank {}: a loss cannot be scaled by {}: give a finite number above 0",
+                                  group_.rank(), loss_scale));
+  train::ReducedGradients& gradients = final_gradients();
+  const double not_finite = gradients.all_finite() ? 0 : 1;
+  gradients.scale(1 / loss_scale);
+  return sum_over_ranks({.what = GradientCall::What::unscale,
+                         .steps = record_.commits(engine_.get()),
+                         .argument = loss_scale},
+                        not_finite) == 0;
+}
+
+bool DataParallel::Impl::step(const StepOptions& options) {
+  if (options.skip_nonfinite) {
+    if (!unscale_gradients(options.loss_scale)) {
+      discard_step();
+      return false;
+    }
+  } else if (options.loss_scale != 1) {
+    require_changeable_gradients(kUnscale);
+    final_gradients().scale(1 / options.loss_scale);
+  }
+  step();
+  return true;
+}
+
+bool DataParallel::step(const StepOptions& options) { return impl_->step(options); }
+double DataParallel::clip_gradients_by_norm(double max_norm, const NormOptions& options) {
+  return impl_->clip_gradients_by_norm(max_norm, options);
+}
+void DataParallel::clip_gradients_by_value(double limit) { impl_->clip_gradients_by_value(limit); }
+bool DataParallel::unscale_gradients(double loss_scale) { return impl_->unscale_gradients(loss_scale); }
+
+}  // namespace dear
