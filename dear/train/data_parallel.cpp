@@ -26,7 +26,7 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
     : group_(std::move(group)),
       optimizer_(std::move(optimizer)),
       options_(std::move(options)),
-      alone_(group_.size() == 1 && !options_.record_trace && !options_.compression),
+      alone_(group_.size() == 1 && !options_.record_trace && !options_.compression && !options_.fp32_masters),
       state_(group_.rank()),
       record_(group_.rank()) {
   const train::Unobserved unobserved;
@@ -38,6 +38,8 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
     optimizer_->require_elementwise();
     scanned_ = train::scan(model, *optimizer_);
   });
+  agree(group_, "choice of fp32 masters", options_.fp32_masters,
+        [&] { return options_.fp32_masters ? "on" : "off"; });
   agree_on_copies();
   agree_on_compression();
   train::require_alike(group_, model, *optimizer_, scanned_);

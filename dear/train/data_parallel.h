@@ -90,8 +90,9 @@ class DataParallel {
   // Moves each element of a gradient that is below -limit or above limit there. ConfigError for a negative
   // limit or NaN.
   void clip_gradients_by_value(double limit);
-  // Divides all gradients by the scale of the loss, to clip them next. Returns whether they are finite, on
-  // every rank; discard_step() if not. ConfigError for a scale that is not above 0, or not finite.
+  // Divides all gradients, each in its own type, by the scale of the loss, to clip them next. Returns whether
+  // they are finite, on every rank; discard_step() if not. ConfigError for a scale that is not above 0, or
+  // not finite.
   bool unscale_gradients(double loss_scale);
 
   // Instead of step(): gives up the iteration, on every rank. Gradients are dropped, nothing is updated; what
@@ -147,8 +148,8 @@ class DataParallel {
   // Takes room for the state of all parameters. Before the first step(): what the optimiser itself holds.
   [[nodiscard]] std::vector<StateOfParameter> optimizer_state();
   // Replaces it, after a step() and before the next backward, by the same on every rank. ConfigError for a
-  // vector whose shape or type is not the parameter's. A parameter that is not in `states` has no state then.
-  // Before the first step() load it into the optimiser instead.
+  // vector whose shape or type is not the parameter's (fp32, too, with fp32_masters). A parameter that is not
+  // in `states` has no state then. Before the first step() load it into the optimiser instead.
   void load_optimizer_state(const std::vector<StateOfParameter>& states);
 
   // Of this rank; nothing but zeros without compression, or before the first step(). Between a step() and the

@@ -30,6 +30,12 @@ struct DataParallelOptions {
   // torch::load() does). Writes through data() or a raw pointer cannot be seen, and must not be. Afterwards,
   // when the DataParallel is destroyed, each rank has its own parameters again, where memory suffices.
   bool one_copy = false;
+  // Of parameters in fp16 and bf16 each rank keeps fp32 copies of what it updates; the optimiser updates
+  // those, and its state is fp32, too. A model of n such parameters with two vectors of state (AdamW) takes 4
+  // n bytes on each rank, for parameters and gradients, and 12 n bytes of all ranks together where updates
+  // are of shards. The copies are one more vector of optimizer_state(), "master_parameter". What the program
+  // writes into a parameter becomes its copy.
+  bool fp32_masters = false;
   // How gradients travel, where they travel compressed. Every rank then updates whole buckets, and a
   // parameter without a gradient on any rank counts as one whose gradient is zero. Of fp32 tensors; others
   // travel dense. ConfigError, on every rank, under a policy that cannot (dear-eager), with one_copy, and for

@@ -47,6 +47,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
                const std::vector<LayerId>& layer_of, const Optimizer& optimizer, const Options& options)
     : group_(std::move(group)),
       one_copy_(options.one_copy),
+      masters_(options.masters),
       parameters_(parameters),
       workload_(describe(parameters, order, layer_of)) {
   const Unobserved unobserved;
@@ -105,7 +106,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
   }
 
   optimizer_ = std::make_unique<ShardedOptimizer>(optimizer.make_flat(), optimizer.parameter_groups().size(),
-                                                  std::move(runs));
+                                                  std::move(runs), masters_);
   wire_ = std::make_unique<wire::BucketWire>(
       group_, std::move(flats), [this](const exec::StepEnd& end) { conductor_->ended(end); },
       options.decision);

@@ -42,6 +42,7 @@ class Engine {
     Fusion fusion;
     bool record = false;
     bool one_copy = false;  // of the parameters, for all ranks; the policy can, and the group shares memory
+    Masters masters = Masters::none;
     std::optional<Compression> compression{};
     std::optional<Profile> profile{};
     // The memory that carries rank 0's decision in every iteration (schedule/decision.h), of kDecisionBytes.
@@ -156,6 +157,10 @@ class Engine {
   [[nodiscard]] std::shared_ptr<wire::EncodedBucket> make_encoded(
       const BucketStorage& bucket, const std::vector<std::int64_t>& rows) const;
   void remember_versions();
+  // Of the vectors that the optimiser keeps of a parameter.
+  [[nodiscard]] at::ScalarType state_type(at::ScalarType parameter) const {
+    return has_master(masters_, parameter) ? at::kFloat : parameter;
+  }
   [[nodiscard]] ShardedOptimizer::Outlines outlines();
   // The optimiser's vector of this name over the whole bucket.
   [[nodiscard]] torch::Tensor gather_vector(BucketId bucket, const std::string& name);
@@ -168,6 +173,7 @@ class Engine {
 
   Group group_;
   const bool one_copy_;
+  const Masters masters_;
   std::vector<TrainedParameter>& parameters_;
   std::vector<std::uint32_t> versions_;  // by parameter, with one copy
   Workload workload_;

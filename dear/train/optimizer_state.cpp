@@ -75,17 +75,19 @@ ShardedOptimizer::Outlines Engine::outlines() {
 
 torch::Tensor Engine::gather_vector(BucketId bucket, const std::string& name) {
   const wire::BucketLayout& layout = buckets_[bucket].layout();
-  const Buffer buffer = group_.allocate(layout.bytes());
-  torch::Tensor flat = torch::from_blob(
-      buffer.data(), {layout.elements}, [buffer](void*) {}, torch::dtype(scalar_type_of(layout.dtype)));
+  const at::ScalarType type = state_type(scalar_type_of(layout.dtype));
+  const DType dtype = *dtype_of(type);
+  const Buffer buffer = group_.allocate(layout.elements * size_of(dtype));
+  torch::Tensor flat =
+      torch::from_blob(buffer.data(), {layout.elements}, [buffer](void*) {}, torch::dtype(type));
   for (std::size_t part = 0; part < parts_.size(); ++part) {
     if (parts_[part].bucket != bucket) continue;
     optimizer_->read_state(part, name, flat);
     if (!parts_[part].scattered) continue;
     const View view{.buffer = buffer,
-                    .offset_bytes = parts_[part].elements.begin * size_of(layout.dtype),
+                    .offset_bytes = parts_[part].elements.begin * size_of(dtype),
                     .count = parts_[part].elements.size(),
-                    .dtype = layout.dtype};
+                    .dtype = dtype};
     group_.all_gather(view).wait();
   }
   return flat;
@@ -117,8 +119,9 @@ void Engine::take_over(const std::vector<std::optional<OptimizerState>>& states)
     if (!states[i]) continue;
     ShardedOptimizer::Outline outline{.vectors = {}, .scalars = states[i]->scalars};
     for (const auto& [name, values] : states[i]->vectors) {
+      const at::ScalarType type = parameters_[i].tensor.scalar_type();
       if (values.sizes() != parameters_[i].tensor.sizes() ||
-          values.scalar_type() != parameters_[i].tensor.scalar_type())
+          (values.scalar_type() != type && values.scalar_type() != state_type(type)))
         throw ConfigError(fmt::format(
             "rank {}: the optimiser's state '{}' of parameter '{}' has another shape or type than the "
             "parameter, so it cannot be cut into shards: begin with an optimiser without state",
@@ -131,7 +134,8 @@ void Engine::take_over(const std::vector<std::optional<OptimizerState>>& states)
     const wire::BucketLayout& layout = buckets_[id].layout();
     std::map<std::string, torch::Tensor> flat;
     for (const std::string& name : vectors_of(outlines)) {
-      const torch::Tensor whole = torch::zeros({layout.elements}, torch::dtype(scalar_type_of(layout.dtype)));
+      const torch::Tensor whole =
+          torch::zeros({layout.elements}, torch::dtype(state_type(scalar_type_of(layout.dtype))));
       for (std::size_t i = 0; i < parameters_.size(); ++i) {
         if (locations_[i].bucket != id || !states[i]) continue;
         const auto found = states[i]->vectors.find(name);

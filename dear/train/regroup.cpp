@@ -12,15 +12,16 @@
 namespace dear {
 
 std::unique_ptr<train::Engine> DataParallel::Impl::make_engine(const View& decision) {
-  return std::make_unique<train::Engine>(group_, scanned_.trained, layers_.order, layers_.layer_of,
-                                         *optimizer_,
-                                         train::Engine::Options{.policy = options_.policy,
-                                                                .fusion = fusion_,
-                                                                .record = recording_,
-                                                                .one_copy = options_.one_copy,
-                                                                .compression = options_.compression,
-                                                                .profile = changes_->profile(),
-                                                                .decision = decision});
+  return std::make_unique<train::Engine>(
+      group_, scanned_.trained, layers_.order, layers_.layer_of, *optimizer_,
+      train::Engine::Options{.policy = options_.policy,
+                             .fusion = fusion_,
+                             .record = recording_,
+                             .one_copy = options_.one_copy,
+                             .masters = options_.fp32_masters ? train::Masters::fp32 : train::Masters::none,
+                             .compression = options_.compression,
+                             .profile = changes_->profile(),
+                             .decision = decision});
 }
 
 // [Note: regrouping] Everything that a step leaves behind is in three places: parameters, which synchronize()

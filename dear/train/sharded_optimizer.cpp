@@ -7,14 +7,19 @@
 namespace dear::train {
 
 ShardedOptimizer::ShardedOptimizer(std::unique_ptr<FlatOptimizer> twin, std::size_t parameter_groups,
-                                   std::vector<std::vector<FlatRun>> runs_by_part)
+                                   std::vector<std::vector<FlatRun>> runs_by_part, Masters masters)
     : twin_(std::move(twin)) {
   for (auto& runs : runs_by_part) {
     auto& by_group = runs_.emplace_back(parameter_groups);
     for (FlatRun& run : runs) {
       torch::Tensor parameters = run.parameters;
-      parameters.mutable_grad() = run.gradients;
-      by_group.at(run.parameter_group).push_back({parameters, std::move(run.stretches)});
+      if (has_master(masters, parameters.scalar_type())) {
+        parameters = parameters.to(at::kFloat);
+      } else {
+        parameters.mutable_grad() = run.gradients;
+      }
+      by_group.at(run.parameter_group)
+          .push_back({parameters, run.parameters, run.gradients, std::move(run.stretches)});
     }
   }
 }
@@ -34,8 +39,10 @@ ShardedOptimizer::Runs ShardedOptimizer::cut(const Run& run, const std::vector<s
       stretch.end -= begin;
       part.stretches.push_back(stretch);
     }
+    part.in_bucket = run.in_bucket.narrow(0, begin, count);
+    part.gradients = run.gradients.narrow(0, begin, count);
     part.parameters = run.parameters.narrow(0, begin, count);
-    part.parameters.mutable_grad() = run.parameters.grad().narrow(0, begin, count);
+    if (!run.is_master()) part.parameters.mutable_grad() = part.gradients;
     if (state) {
       OptimizerState own{.vectors = {}, .scalars = state->scalars};
       for (const auto& [name, vector] : state->vectors)
@@ -64,24 +71,44 @@ void ShardedOptimizer::separate(
 
 void ShardedOptimizer::update(std::size_t part) {
   const auto unused = [](const Run& run, const Stretch& stretch) {
-    return is_marked_unused(run.parameters.grad(), {stretch.begin, stretch.begin + stretch.elements});
+    return is_marked_unused(run.gradients, {stretch.begin, stretch.begin + stretch.elements});
   };
   std::vector<std::vector<torch::Tensor>> updated(runs_.at(part).size());
+  std::vector<Run*> masters;
   for (std::size_t group = 0; group < updated.size(); ++group) {
     Runs& runs = runs_[part][group];
     separate(runs, [&](const Run& run, const Stretch& a, const Stretch& b) {
       return unused(run, a) == unused(run, b);
     });
-    for (const Run& run : runs)
-      if (!unused(run, run.stretches.front())) updated[group].push_back(run.parameters);
+    for (Run& run : runs) {
+      if (unused(run, run.stretches.front())) continue;
+      updated[group].push_back(run.parameters);
+      if (!run.is_master()) continue;
+      masters.push_back(&run);
+      const torch::Tensor written = run.parameters.to(run.in_bucket.scalar_type()) != run.in_bucket;
+      run.parameters.copy_(torch::where(written, run.in_bucket.to(at::kFloat), run.parameters));
+      run.parameters.mutable_grad() = run.gradients.to(at::kFloat);
+    }
   }
   twin_->step(updated);
+  for (Run* run : masters) {
+    run->in_bucket.copy_(run->parameters);
+    run->parameters.mutable_grad().reset();
+  }
+}
+
+std::optional<OptimizerState> ShardedOptimizer::state_of(const Run& run) const {
+  std::optional<OptimizerState> state = twin_->state(run.parameters);
+  if (!run.is_master()) return state;
+  if (!state) state.emplace();
+  state->vectors[kMaster] = run.parameters;
+  return state;
 }
 
 void ShardedOptimizer::read_outlines(std::size_t part, Outlines& outlines) const {
   for (const Runs& runs : runs_.at(part)) {
     for (const Run& run : runs) {
-      const std::optional<OptimizerState> state = twin_->state(run.parameters);
+      const std::optional<OptimizerState> state = state_of(run);
       if (!state) continue;
       Outline outline{.vectors = {}, .scalars = state->scalars};
       for (const auto& vector : state->vectors) outline.vectors.insert(vector.first);
@@ -90,15 +117,15 @@ void ShardedOptimizer::read_outlines(std::size_t part, Outlines& outlines) const
   }
 }
 
-// A run is a part of its bucket's flat vector, so it knows where it begins.
+// A run lies in its bucket's flat vector, so it knows where it begins.
 void ShardedOptimizer::read_state(std::size_t part, const std::string& vector, torch::Tensor& flat) const {
   for (const Runs& runs : runs_.at(part)) {
     for (const Run& run : runs) {
-      const std::optional<OptimizerState> state = twin_->state(run.parameters);
+      const std::optional<OptimizerState> state = state_of(run);
       if (!state) continue;
       const auto found = state->vectors.find(vector);
       if (found != state->vectors.end())
-        flat.narrow(0, run.parameters.storage_offset(), run.parameters.numel()).copy_(found->second);
+        flat.narrow(0, run.in_bucket.storage_offset(), run.in_bucket.numel()).copy_(found->second);
     }
   }
 }
@@ -109,14 +136,18 @@ void ShardedOptimizer::write_state(std::size_t part, const Outlines& outlines,
     separate(runs, [&](const Run&, const Stretch& a, const Stretch& b) {
       return outlines.at(a.tensor) == outlines.at(b.tensor);
     });
-    for (const Run& run : runs) {
+    for (Run& run : runs) {
       const std::optional<Outline>& outline = outlines.at(run.stretches.front().tensor);
       std::optional<OptimizerState> state;
       if (outline) {
         state = OptimizerState{.vectors = {}, .scalars = outline->scalars};
         for (const std::string& name : outline->vectors)
           state->vectors[name] =
-              flat.at(name).narrow(0, run.parameters.storage_offset(), run.parameters.numel()).clone();
+              flat.at(name).narrow(0, run.in_bucket.storage_offset(), run.in_bucket.numel()).clone();
+        if (run.is_master()) {
+          if (auto master = state->vectors.extract(kMaster)) run.parameters.copy_(master.mapped());
+          if (state->vectors.empty() && state->scalars.empty()) state.reset();
+        }
       }
       twin_->set_state(run.parameters, state);
     }

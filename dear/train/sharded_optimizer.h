@@ -18,6 +18,18 @@
 
 namespace dear::train {
 
+// [Note: master parameters] Steps that are small beside a parameter are lost when it has 8 or 11 bits of
+// precision. With masters the twin updates fp32 copies of what this rank updates, with gradients widened to
+// fp32 and state in fp32; then the bucket gets the rounded values. Where the bucket does not hold what was
+// rounded last, the program wrote there, and its value becomes the master. Masters travel with the
+// optimiser's state, as one more vector of it (kMaster).
+enum class Masters : std::uint8_t { none, fp32 };
+inline constexpr const char* kMaster = "master_parameter";
+// Whether parameters of this type have masters.
+inline bool has_master(Masters masters, at::ScalarType type) {
+  return masters == Masters::fp32 && (type == at::kHalf || type == at::kBFloat16);
+}
+
 // The program's optimiser on the parts of buckets that this rank updates. An elementwise update of a flat
 // vector is, element for element, the update of the tensors in it, so a rank may update any part of a bucket
 // by itself. The twin (FlatOptimizer) computes; this class knows which tensors lie in which vector.
@@ -39,7 +51,7 @@ class ShardedOptimizer {
 
   // Parts are what is updated at a time: buckets, or chunks of them.
   ShardedOptimizer(std::unique_ptr<FlatOptimizer> twin, std::size_t parameter_groups,
-                   std::vector<std::vector<FlatRun>> runs_by_part);
+                   std::vector<std::vector<FlatRun>> runs_by_part, Masters masters);
 
   // See FlatOptimizer.
   void capture_options() { twin_->capture_options(); }
@@ -66,11 +78,15 @@ class ShardedOptimizer {
  private:
   // Tensors with one history: updated together as often as each of them was. [Note: unused parameters]
   struct Run {
-    torch::Tensor parameters;  // with its gradient
+    torch::Tensor parameters;  // that the twin updates: those of the bucket, or their masters
+    torch::Tensor in_bucket, gradients;
     std::vector<Stretch> stretches;
+    [[nodiscard]] bool is_master() const { return parameters.scalar_type() != in_bucket.scalar_type(); }
   };
   using Runs = std::vector<Run>;
   [[nodiscard]] Runs cut(const Run& run, const std::vector<std::size_t>& borders);
+  // What the twin remembers, and the master; empty where there is nothing.
+  [[nodiscard]] std::optional<OptimizerState> state_of(const Run& run) const;
   // Cuts runs between neighbours that are not alike.
   void separate(Runs& runs, const std::function<bool(const Run&, const Stretch&, const Stretch&)>& alike);
 
