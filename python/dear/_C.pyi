@@ -6,7 +6,8 @@ from typing import Any
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from ._optimizer import Source, State
+from ._optimizer import Source
+from ._state import State
 
 __version__: str
 
@@ -44,6 +45,7 @@ class Training:
         tuning_cache: str,
         sync_buffers: bool,
         one_copy: bool,
+        fp32_masters: bool,
         compression: str,
         profile_steps: int,
         record_trace: bool,

@@ -14,7 +14,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from . import _C, _optimizer, _raw_reads
+from . import _C, _optimizer, _raw_reads, _state
+from ._compression import Compressed
 from ._process_group import ProcessGroup, group_of
 from ._trace import Trace
 
@@ -35,6 +36,7 @@ def distribute(
     process_group: ProcessGroup = None,
     buffers: str = "synchronize",
     one_copy: bool = False,
+    fp32_masters: bool = False,
     compression: str = "",
     profile_steps: int = 10,
     record_trace: bool = False,
@@ -59,6 +61,8 @@ def distribute(
         mpirun, Slurm).
     buffers: when buffers become rank 0's: at each "synchronize"(), or at "construction" only.
     one_copy: ranks of one host share one copy of the parameters in memory.
+    fp32_masters: parameters in bfloat16 and float16 are updated in fp32: each rank keeps fp32 copies of those it updates,
+        and the optimiser's state in fp32.
     compression: how gradients travel, where less of them is to travel: "top-k:0.01,ef", "random-block:0.01,ef",
         "bf16", "sketch", ... as the command's --compress takes it; "" for dense ones. See docs/compression.md.
     record_trace: keep spans for trace() and profile(); costs about 2 us an operator.
@@ -77,6 +81,7 @@ def distribute(
         process_group=process_group,
         buffers=buffers,
         one_copy=one_copy,
+        fp32_masters=fp32_masters,
         compression=compression,
         profile_steps=profile_steps,
         record_trace=record_trace,
@@ -86,7 +91,7 @@ def distribute(
     return parallel, optimizer
 
 
-class DataParallel(nn.Module):
+class DataParallel(Compressed, nn.Module):
     """A module that trains on all ranks, and its optimiser. The arguments are those of distribute().
 
     It is used as the module: attributes, submodules, state_dict() and its keys are the module's own; `module` is the
@@ -96,6 +101,7 @@ class DataParallel(nn.Module):
 
     module: nn.Module
     optimizer: Optimizer
+    fp32_masters: bool
 
     def __init__(
         self,
@@ -107,6 +113,7 @@ class DataParallel(nn.Module):
         process_group: ProcessGroup = None,
         buffers: str = "synchronize",
         one_copy: bool = False,
+        fp32_masters: bool = False,
         compression: str = "",
         profile_steps: int = 10,
         record_trace: bool = False,
@@ -128,11 +135,13 @@ class DataParallel(nn.Module):
             tuning_cache=tuning_cache,
             sync_buffers=_BUFFERS[buffers],
             one_copy=one_copy,
+            fp32_masters=fp32_masters,
             compression=compression,
             profile_steps=profile_steps,
             record_trace=record_trace,
         )
         self.__dict__.update(module=module, optimizer=optimizer, _open=training, _group=group, _policy=policy)
+        self.__dict__["fp32_masters"] = fp32_masters
         _optimizer.adopt(optimizer, self)
         if group.size > 1:
             _raw_reads.install()
@@ -189,7 +198,7 @@ class DataParallel(nn.Module):
             self._end()
         for parameter, state in states:
             if state is not None:
-                self.optimizer.state[parameter] = _optimizer.join_state(state)
+                self.optimizer.state[parameter] = _state.as_alone(_state.join_state(state), parameter)
 
     def _end(self) -> None:
         if self.__dict__.pop("_open", None) is not None:
@@ -222,42 +231,6 @@ class DataParallel(nn.Module):
         """On this rank since construction: iterations, exposed_seconds (the program waited for the network), waits,
         parameter_bytes (of all buckets) and buckets."""
         return self._training.statistics()
-
-    def compression_report(self) -> dict[str, Any]:
-        """What compression has done on this rank: steps; bytes sent, where collectives send no more than they must, and
-        dense_bytes, what dense gradients would have been; residual_norm, of what error feedback holds; dense_exchanges,
-        of buckets that a sketch could not carry; peeling_rounds; not_finite_rank, whose gradients a sketch last met NaN
-        in (-1: none). Between a step and the next backward."""
-        return self._training.compression_report()
-
-    def compression_state_dict(self) -> dict[str, Any]:
-        """What compression remembers on this rank: the step, and for each parameter by name its residual, momentum and
-        codec (fp32 tensors, empty where there is nothing). Each rank saves its own; once each has loaded its own, training
-        goes on bit for bit. ScheduleError before the first step, and without compression."""
-        names = {id(parameter): name for name, parameter in self.module.named_parameters()}
-        step, states = self._training.compression_states()
-        return {
-            "step": step,
-            "parameters": {
-                names[id(parameter)]: {"residual": residual, "momentum": momentum, "codec": codec}
-                for parameter, residual, momentum, codec in states
-            },
-        }
-
-    def load_compression_state_dict(self, state: dict[str, Any]) -> None:
-        """Replaces it, after the first step and before the next backward. ConfigError for the state of another model or
-        compression."""
-        parameters = dict(self.module.named_parameters())
-        unknown = [name for name in state["parameters"] if name not in parameters]
-        if unknown:
-            raise _C.ConfigError(f"the state of a compression names '{unknown[0]}', which the model does not have")
-        self._training.load_compression_states(
-            state["step"],
-            [
-                (parameters[name], one["residual"], one["momentum"], one["codec"])
-                for name, one in state["parameters"].items()
-            ],
-        )
 
     def tuning(self) -> dict[str, Any] | None:
         """What the tuning of buckets has tried, on rank 0: settled, trials (iteration, candidate, seconds of an

@@ -9,20 +9,17 @@ parts of buckets. `Source` is the user's object as the engine asks for it.
 from __future__ import annotations
 
 import functools
-import pickle
 import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
-from . import _gradients
+from . import _gradients, _state
 from ._C import ConfigError
-
-State = Optional[tuple[dict[str, torch.Tensor], bytes]]
-"""The vectors of one parameter by name, and its other values, pickled; None for a parameter without state."""
+from ._state import State, join_state, split_state
 
 # The classes of torch.optim that update each element by itself.
 _ELEMENTWISE: frozenset[type] = frozenset(
@@ -72,48 +69,6 @@ def _same(a: dict[str, Any], b: dict[str, Any]) -> bool:
         return bool(x == y)
 
     return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
-
-
-# What is one number for a parameter, also for a parameter that is one number itself.
-_SCALARS = frozenset({"step", "mu_product", "eta", "mu"})
-
-
-def split_state(state: dict[str, Any], parameter: torch.Tensor) -> State:
-    """What an optimiser keeps of `parameter` as vectors, one value for each element, and the rest.
-
-    ConfigError for a tensor that is neither of the parameter's shape nor a scalar.
-    """
-    if not state:
-        return None
-    vectors: dict[str, torch.Tensor] = {}
-    rest: dict[str, Any] = {}
-    for name, value in state.items():
-        if not isinstance(value, torch.Tensor):
-            rest[name] = value
-        elif value.dim() == 0 and (parameter.dim() > 0 or name in _SCALARS):
-            rest[name] = (str(value.dtype).removeprefix("torch."), value.item())
-        elif value.shape == parameter.shape:
-            vectors[name] = value
-        else:
-            raise ConfigError(
-                f"the optimiser keeps '{name}' of shape {list(value.shape)} for a parameter of shape "
-                f"{list(parameter.shape)}, so its update is not elementwise: use an elementwise optimiser "
-                f"such as AdamW"
-            )
-    return vectors, pickle.dumps(rest, protocol=4)
-
-
-def join_state(state: State) -> dict[str, Any]:
-    """The inverse of split_state()."""
-    if state is None:
-        return {}
-    vectors, rest = state
-    joined: dict[str, Any] = {}
-    for name, value in pickle.loads(rest).items():
-        scalar = isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
-        joined[name] = torch.tensor(value[1], dtype=getattr(torch, value[0])) if scalar else value
-    joined.update(vectors)
-    return joined
 
 
 class Twin:
@@ -306,6 +261,7 @@ class Distributed(_gradients.Changes, Optimizer):
         """Replaces options and state, on every rank by the same."""
         training = self._dear_training()
         super().load_state_dict(state_dict)
+        _state.load_masters(self, state_dict, self._dear().fp32_masters)
         if not training.has_state():
             return
         try:

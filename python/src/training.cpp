@@ -171,7 +171,8 @@ BucketChoice buckets_of(const std::string& fusion, const std::string& cache) {
 std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers, py::object source,
                                    const Group& group, const std::string& policy, const std::string& fusion,
                                    const std::string& tuning_cache, bool sync_buffers, bool one_copy,
-                                   const std::string& compression, int profile_steps, bool record_trace) {
+                                   bool fp32_masters, const std::string& compression, int profile_steps,
+                                   bool record_trace) {
   const py::gil_scoped_release released;
   auto made = std::make_unique<DataParallel>(
       Model{.parameters = named(parameters), .buffers = named(buffers)},
@@ -181,6 +182,7 @@ std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers
           .buckets = buckets_of(fusion, tuning_cache),
           .buffers = sync_buffers ? BufferSync::at_synchronize : BufferSync::at_construction,
           .one_copy = one_copy,
+          .fp32_masters = fp32_masters,
           .compression = compression.empty() ? std::nullopt : std::optional(Compression::parse(compression)),
           .profile_steps = profile_steps,
           .record_trace = record_trace,
@@ -284,8 +286,8 @@ void bind_training(py::module_& module) {
       module, "Training", "The engine behind dear.DataParallel: tensors, an optimiser and a group.")
       .def(py::init(&make), py::arg("parameters"), py::arg("buffers"), py::arg("optimizer"), py::arg("group"),
            py::kw_only(), py::arg("policy"), py::arg("fusion"), py::arg("tuning_cache"),
-           py::arg("sync_buffers"), py::arg("one_copy"), py::arg("compression"), py::arg("profile_steps"),
-           py::arg("record_trace"))
+           py::arg("sync_buffers"), py::arg("one_copy"), py::arg("fp32_masters"), py::arg("compression"),
+           py::arg("profile_steps"), py::arg("record_trace"))
       .def("step", py::overload_cast<>(&DataParallel::step), Release())
       .def(
           "step_scaled",

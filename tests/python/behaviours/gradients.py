@@ -173,3 +173,58 @@ def autocast() -> None:
             return model(batch(step, rank)).float().square().mean()
 
     same(together(mlp, loss), plain(mlp, loss))
+
+
+def narrow() -> nn.Module:
+    return mlp().bfloat16()
+
+
+def narrow_loss(model, step, rank):
+    return model(batch(step, rank).bfloat16()).square().mean()
+
+
+@behaviour(
+    "test_ddp_mixed_precision_*",
+    "parameters in bfloat16, updated in fp32 (master parameters)",
+    "fp32_masters=True",
+)
+def masters() -> None:
+    def chosen(parameters):
+        return torch.optim.AdamW(parameters, 1e-4)
+
+    reference = narrow()
+    wide = [parameter.detach().float() for parameter in reference.parameters()]
+    alone = chosen(wide)
+    for step in range(6):
+        sums = [torch.zeros_like(copy) for copy in wide]
+        for rank in range(WORLD):
+            reference.zero_grad()
+            narrow_loss(reference, step, rank).backward()
+            for total, parameter in zip(sums, reference.parameters()):
+                total += parameter.grad
+        for copy, total in zip(wide, sums):
+            copy.grad = (total / WORLD).bfloat16().float()
+        alone.step()
+        with torch.no_grad():
+            for parameter, copy in zip(reference.parameters(), wide):
+                parameter.copy_(copy)
+
+    model, optimizer = dear.distribute(made := narrow(), chosen(made.parameters()), fusion="layer", fp32_masters=True)
+    for step in range(6):
+        if step in (2, 4):  # from a checkpoint: into what trains, and into what begins
+            saved = model.state_dict(), optimizer.state_dict()
+            if step == 4:
+                made = narrow()
+                made.load_state_dict(saved[0])
+                model, optimizer = dear.distribute(made, chosen(made.parameters()), fusion="all", fp32_masters=True)
+            optimizer.load_state_dict(saved[1])
+        narrow_loss(model, step, RANK).backward()
+        optimizer.step()
+    same(model, reference)
+    for state, copy in zip(optimizer.state_dict()["state"].values(), wide):
+        assert torch.equal(state["master_parameter"], copy)
+        assert state["exp_avg"].dtype == torch.float32
+    model.close()
+    narrow_loss(made, 6, RANK).backward()
+    optimizer.step()  # of plain PyTorch
+    assert all(state["exp_avg"].dtype == torch.bfloat16 for state in optimizer.state.values())

@@ -432,7 +432,3 @@ later(
     "test_ddp_comm_hook_*, test_fp16_compress_wrapper, test_powerSGD_ddp_comm_hook_*",
     "hooks that compress gradients",
 )
-later(
-    "test_ddp_mixed_precision_*, test_ddp_native_mixed_precision_*",
-    "mixed precision with fp32 master parameters",
-)

@@ -1,0 +1,87 @@
+"""What an optimiser remembers of one parameter, as the engine takes it and gives it back."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any, Optional
+
+import torch
+from torch.optim import Optimizer
+
+from ._C import ConfigError
+
+State = Optional[tuple[dict[str, torch.Tensor], bytes]]
+"""The vectors of one parameter by name, and its other values, pickled; None for a parameter without state."""
+
+MASTER = "master_parameter"
+"""Among the vectors of a parameter in 16 bits, its fp32 copy."""
+
+# What is one number for a parameter, also for a parameter that is one number itself.
+SCALARS = frozenset({"step", "mu_product", "eta", "mu"})
+
+
+def split_state(state: dict[str, Any], parameter: torch.Tensor) -> State:
+    """What an optimiser keeps of `parameter` as vectors, one value for each element, and the rest.
+
+    ConfigError for a tensor that is neither of the parameter's shape nor a scalar.
+    """
+    if not state:
+        return None
+    vectors: dict[str, torch.Tensor] = {}
+    rest: dict[str, Any] = {}
+    for name, value in state.items():
+        if not isinstance(value, torch.Tensor):
+            rest[name] = value
+        elif value.dim() == 0 and (parameter.dim() > 0 or name in SCALARS):
+            rest[name] = (str(value.dtype).removeprefix("torch."), value.item())
+        elif value.shape == parameter.shape:
+            vectors[name] = value
+        else:
+            raise ConfigError(
+                f"the optimiser keeps '{name}' of shape {list(value.shape)} for a parameter of shape "
+                f"{list(parameter.shape)}, so its update is not elementwise: use an elementwise optimiser "
+                f"such as AdamW"
+            )
+    return vectors, pickle.dumps(rest, protocol=4)
+
+
+def join_state(state: State) -> dict[str, Any]:
+    """The inverse of split_state()."""
+    if state is None:
+        return {}
+    vectors, rest = state
+    joined: dict[str, Any] = {}
+    for name, value in pickle.loads(rest).items():
+        scalar = isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
+        joined[name] = torch.tensor(value[1], dtype=getattr(torch, value[0])) if scalar else value
+    joined.update(vectors)
+    return joined
+
+
+def _is_vector(name: str, value: Any, parameter: torch.Tensor) -> bool:
+    return isinstance(value, torch.Tensor) and value.shape == parameter.shape and name not in SCALARS
+
+
+def as_alone(state: dict[str, Any], parameter: torch.Tensor) -> dict[str, Any]:
+    """The state as an optimiser keeps it that updates the parameter itself: in its type, without a master."""
+    return {
+        name: value.to(parameter.dtype) if _is_vector(name, value, parameter) else value
+        for name, value in state.items()
+        if name != MASTER
+    }
+
+
+def load_masters(optimizer: Optimizer, state_dict: dict[str, Any], masters: bool) -> None:
+    """After optimizer.load_state_dict(state_dict), which has cast all vectors to the types of their parameters: puts those
+    back that are fp32 beside a master, or drops the master where there is to be none."""
+    for group, saved in zip(optimizer.param_groups, state_dict["param_groups"]):
+        for parameter, key in zip(group["params"], saved["params"]):
+            state = state_dict["state"].get(key, {})
+            if MASTER not in state:
+                continue
+            if masters:
+                for name, value in state.items():
+                    if _is_vector(name, value, parameter):
+                        optimizer.state[parameter][name] = value.clone()
+            else:
+                del optimizer.state[parameter][MASTER]
