@@ -1,14 +1,19 @@
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "dear/backends/c10d/c10d.h"
+#include "dear/backends/in_grid.h"
 #include "dear/backends/init.h"
 #include "dear/backends/shm/shm.h"
+#include "dear/base/error.h"
 #include "dear/collective/group.h"
 #include "dear/collective/single.h"
 #include "dear/host/host_key.h"
@@ -36,10 +41,28 @@ std::string backend_of(const Group& group) {
   return description.substr(0, description.find(','));
 }
 
-std::shared_ptr<Group> init_group(const std::string& backend, double timeout, bool reproducible) {
+std::optional<GridSettings> grid_of(const std::string& grid, const std::string& algorithm, int chunks,
+                                    const std::vector<std::string>& interfaces) {
+  if (grid.empty()) {
+    if (!interfaces.empty())
+      throw ConfigError("interfaces are those of the dimensions of a grid: give grid=, too");
+    return std::nullopt;
+  }
+  GridSettings settings = parse_grid(grid);
+  settings.algorithm = algorithm;
+  settings.chunks = chunks;
+  settings.interfaces = interfaces;
+  return settings;
+}
+
+std::shared_ptr<Group> init_group(const std::string& backend, double timeout, bool reproducible,
+                                  const std::string& grid, const std::string& algorithm, int chunks,
+                                  const std::vector<std::string>& interfaces) {
   const py::gil_scoped_release released;
-  return share(init(
-      {.timeout = std::chrono::duration<double>(timeout), .backend = backend, .reproducible = reproducible}));
+  return share(init({.timeout = std::chrono::duration<double>(timeout),
+                     .grid = grid_of(grid, algorithm, chunks, interfaces),
+                     .backend = backend,
+                     .reproducible = reproducible}));
 }
 
 std::shared_ptr<Group> group_on_process_group(::c10d::ProcessGroup& process_group, double timeout,
@@ -78,13 +101,17 @@ void bind_groups(py::module_& module) {
 
   module.def(
       "init", &init_group, py::arg("backend") = "", py::arg("timeout") = 120.0,
-      py::arg("reproducible") = false,
+      py::arg("reproducible") = false, py::arg("grid") = "", py::arg("algorithm") = "themis",
+      py::arg("chunks") = 64, py::arg("interfaces") = std::vector<std::string>(),
       "The group of all ranks of this job, from the launcher's environment (torchrun, dear launch, mpirun, "
       "Slurm); one rank without a launcher.\n\n"
       "backend: \"shm\", \"mpi\", \"gloo\", ... (docs/backends.md); \"\" for the fastest that reaches all "
       "ranks.\ntimeout: seconds, for every wait, this meeting of the ranks included.\nreproducible: sums in "
-      "the order of ranks, so that results are the same bits on every backend that can.\n\n"
-      "ConfigError for a bad environment or an unknown backend; TimeoutError names the ranks that did not "
+      "the order of ranks, so that results are the same bits on every backend that can.\ngrid: "
+      "\"2x4\" puts the ranks into a grid whose dimensions are networks of their own, the innermost first, and "
+      "measures their links; the path of a cluster file says sizes and links. algorithm, chunks: how vectors go "
+      "through it. interfaces: the network interface of each dimension, on \"gloo\".\n\n"
+      "ConfigError for a bad environment, an unknown backend, or a grid that cannot be; TimeoutError names the ranks that did not "
       "come.");
   module.def(
       "group_on", &group_on_process_group, py::arg("process_group"), py::arg("timeout") = 120.0,

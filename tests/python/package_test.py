@@ -100,6 +100,32 @@ class Groups(unittest.TestCase):
             self.assertIn(line, told.stdout)
 
 
+    def test_of_a_grid(self):
+        script = """
+import dear, torch
+group = dear.init(grid="2x2", reproducible=True)
+model = torch.nn.Linear(3, 2)
+model, optimizer = dear.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1), process_group=group)
+model(torch.full((1, 3), float(group.rank))).sum().backward()
+optimizer.step()
+print(repr(group), [round(float(bias), 6) for bias in model.bias])
+"""
+        told = run(*DEAR, "launch", "-n", "4", sys.executable, "-c", script)
+        self.assertEqual(told.returncode, 0, told.stderr)
+        self.assertEqual(told.stdout.count("grid 2x2"), 4, told.stdout)
+        self.assertEqual(len({line.split("[")[-1] for line in told.stdout.splitlines()}), 1, told.stdout)
+
+    def test_refuse_a_grid_that_cannot_be(self):
+        for arguments, words in (
+            ({"grid": "2x2"}, "2x2"),
+            ({"grid": "2y2"}, "2y2"),
+            ({"grid": "1x1", "algorithm": "thetis"}, "themis-scf"),
+            ({"interfaces": ["eth0"]}, "grid"),
+        ):
+            with self.assertRaisesRegex(dear.ConfigError, words):
+                dear.init(**arguments)
+
+
 class Command(unittest.TestCase):
     def test_is_the_command_of_this_version(self):
         self.assertEqual(run("-m", "dear", "--version").stdout, f"dear {dear.__version__}\n")
