@@ -1,12 +1,12 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <pybind11/stl.h>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "dear/backends/c10d/c10d.h"
@@ -108,10 +108,13 @@ void bind_groups(py::module_& module) {
       "backend: \"shm\", \"mpi\", \"gloo\", ... (docs/backends.md); \"\" for the fastest that reaches all "
       "ranks.\ntimeout: seconds, for every wait, this meeting of the ranks included.\nreproducible: sums in "
       "the order of ranks, so that results are the same bits on every backend that can.\ngrid: "
-      "\"2x4\" puts the ranks into a grid whose dimensions are networks of their own, the innermost first, and "
-      "measures their links; the path of a cluster file says sizes and links. algorithm, chunks: how vectors go "
+      "\"2x4\" puts the ranks into a grid whose dimensions are networks of their own, the innermost first, "
+      "and "
+      "measures their links; the path of a cluster file says sizes and links. algorithm, chunks: how vectors "
+      "go "
       "through it. interfaces: the network interface of each dimension, on \"gloo\".\n\n"
-      "ConfigError for a bad environment, an unknown backend, or a grid that cannot be; TimeoutError names the ranks that did not "
+      "ConfigError for a bad environment, an unknown backend, or a grid that cannot be; TimeoutError names "
+      "the ranks that did not "
       "come.");
   module.def(
       "group_on", &group_on_process_group, py::arg("process_group"), py::arg("timeout") = 120.0,

@@ -99,7 +99,6 @@ class Groups(unittest.TestCase):
         for line in ("0 2 shm", "1 2 shm"):
             self.assertIn(line, told.stdout)
 
-
     def test_of_a_grid(self):
         script = """
 import dear, torch
