@@ -147,9 +147,9 @@ std::string limits_of(const ThemisOptions& options, const ThemisFindings& findin
       options.sizes.chunks);
   text +=
       "### Clusters of today\n\nThe presets of `dear clusters` with several dimensions. Inside their nodes a "
-      "rank has about as many times the "
-      "bandwidth as the node has ranks, so the baseline's loads are even, and what is gained is gained by "
-      "chunks alone. Where "
+      "rank has at least as many times the bandwidth as the node has ranks, so the order of the hierarchy is "
+      "the "
+      "right one for every chunk, and what is gained is gained by chunks alone. Where "
       "dimensions share links, as a spine and its rail, or the card of a node, no order helps.\n\n| cluster "
       "| vector | "
       "in one chunk | best baseline | `themis` | over one chunk | over the best baseline | bandwidth used | "
