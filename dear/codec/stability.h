@@ -20,7 +20,8 @@ struct ParabolaDescent {
   double momentum_after = 0;  // of the optimiser, after the communication
 };
 
-// What a step multiplies second moments by: of (x, residual, momentum), row after row of their 3 x 3 matrix.
+// The matrix by which a step multiplies the second moments of (x, residual, momentum): nine, row after row of
+// their 3 x 3 matrix.
 using MomentMatrix = std::array<std::array<double, 9>, 9>;
 MomentMatrix moment_matrix(const ParabolaDescent& descent, double learning_rate, double p);
 

@@ -26,11 +26,11 @@ struct Route {
 // - ring: links to the next and to the previous member; the shorter way, to the next if both are as long.
 // - full mesh: a link to each other member, or as many as `links` says.
 //
-// Of a member's k links a rank uses the one with its number within the member, modulo k; those that it has
-// for itself it uses all at once. A message goes as far out as it must. Below that it takes the links up and
-// down of switched dimensions, as in a tree; in others it goes first to the member that has the number of its
-// destination, as in a torus. A dimension beside others begins a network of its own with those above it: a
-// message goes through one such network after the other, the innermost first, in each to the rank that has
+// A rank uses the link of its member with its number within the member, modulo their number; those that it
+// has for itself it uses all at once. A message goes as far out as it must. Below that it takes the links up
+// and down of switched dimensions, as in a tree; in others it goes first to the member that has the number of
+// its destination, as in a torus. A dimension beside others begins a network of its own with those above it:
+// a message goes through one such network after the other, the innermost first, in each to the rank that has
 // the numbers of its destination there (as NCCL's PXN does over NVLink), and takes no links of one in which
 // they differ in nothing. Its latency is the alpha of the outermost dimension that it crosses. A dimension of
 // one member has no network.

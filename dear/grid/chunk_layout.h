@@ -25,7 +25,7 @@ class Places {
   // `order`: all dimensions of more than one member.
   Places(const algorithm::Grid& grid, const std::vector<int>& order, int rank);
 
-  // Of the piece for this rank, by rank.
+  // The place of the piece for a rank.
   [[nodiscard]] int of(int rank) const { return of_rank_[static_cast<std::size_t>(rank)]; }
   // The places that the calling rank holds after `reduced` dimensions of a reduce-scatter.
   [[nodiscard]] Range held(int reduced) const { return held_[static_cast<std::size_t>(reduced)]; }

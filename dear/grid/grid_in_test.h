@@ -74,7 +74,7 @@ inline std::unique_ptr<Backend> grid_over(std::unique_ptr<Backend> whole, GridOp
   return make_grid_backend({.whole = std::move(whole), .lines = std::move(lines)}, std::move(options));
 }
 
-// What it wraps, and before each collective whatever the test does there.
+// A backend that calls a function of the test before each collective of the one it wraps.
 class Wrapped final : public Backend {
  public:
   Wrapped(std::unique_ptr<Backend> inner, std::function<void()> before)

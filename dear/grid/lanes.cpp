@@ -9,8 +9,6 @@
 #include "dear/base/start_thread.h"
 
 namespace dear::grid {
-namespace {}  // namespace
-
 Lanes::Lanes(int most) {
   for (int number = 0; number < most; ++number) lanes_.push_back(std::make_unique<Lane>());
 }

@@ -72,8 +72,8 @@ class Travel {
   [[nodiscard]] bool is_direct(const Chunk& chunk, int reduced) const {
     return direct_ != nullptr && reduced == 0 && chunk.order.front() == direct_->dimension;
   }
-  // Of a chunk that travels alone, the last dimension of the reduce-scatter and the first of the all-gather,
-  // the same one, are one all-reduce of its line: what is small takes one round instead of two.
+  // A chunk that travels alone goes through the last dimension of its reduce-scatter, which is the first of
+  // its all-gather, in one all-reduce of the line: what is small takes one round instead of two.
   [[nodiscard]] bool is_one_all_reduce(const Chunk& chunk, int reduced) const {
     return request_.collective == Collective::all_reduce && !unsummed_ && chunks_.size() == 1 &&
            index_of(reduced) + 1 == chunk.order.size() && !is_direct(chunk, reduced);

@@ -29,7 +29,7 @@ struct Result {
   // ranks, and of these the median. `seconds` are those of the late rank then.
   std::optional<double> waiting_share{};
 
-  // Of a grid whose links are known: the time that the chunk plans have for it.
+  // The time that the chunk plans of a grid have for it; nothing where its links are not known.
   std::optional<double> planned_seconds{};
 
   [[nodiscard]] std::string label() const;           // the backend, and whether it computed meanwhile

@@ -30,7 +30,7 @@ struct DataParallelOptions {
   // torch::load() does). Writes through data() or a raw pointer cannot be seen, and must not be. Afterwards,
   // when the DataParallel is destroyed, each rank has its own parameters again, where memory suffices.
   bool one_copy = false;
-  // Of parameters in fp16 and bf16 each rank keeps fp32 copies of what it updates; the optimiser updates
+  // Each rank keeps fp32 copies of what it updates of parameters in fp16 and bf16; the optimiser updates
   // those, and its state is fp32, too. A model of n such parameters with two vectors of state (AdamW) takes 4
   // n bytes on each rank, for parameters and gradients, and 12 n bytes of all ranks together where updates
   // are of shards. The copies are one more vector of optimizer_state(), "master_parameter". What the program
@@ -54,7 +54,7 @@ struct DataParallelOptions {
   std::function<void(const std::exception_ptr& error)> translate_error{};
 };
 
-// What norm DataParallel::clip_gradients_by_norm() takes.
+// The norm that DataParallel::clip_gradients_by_norm() takes, and whether it must be finite.
 struct NormOptions {
   double type = 2.0;  // of the p-norm over all elements of all gradients; infinity: the largest magnitude
   bool error_if_nonfinite = false;

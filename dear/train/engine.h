@@ -157,7 +157,7 @@ class Engine {
   [[nodiscard]] std::shared_ptr<wire::EncodedBucket> make_encoded(
       const BucketStorage& bucket, const std::vector<std::int64_t>& rows) const;
   void remember_versions();
-  // Of the vectors that the optimiser keeps of a parameter.
+  // The type of the vectors that the optimiser keeps of a parameter.
   [[nodiscard]] at::ScalarType state_type(at::ScalarType parameter) const {
     return has_master(masters_, parameter) ? at::kFloat : parameter;
   }

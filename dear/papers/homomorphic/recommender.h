@@ -39,7 +39,7 @@ class Recommender {
   // the vectors of users and items without a rating.
   double loss_and_gradient(std::span<const float> parameters, const Ratings& ratings,
                            std::span<float> gradient);
-  // The same loss.
+  // Returns the mean cross entropy alone.
   double loss(std::span<const float> parameters, const Ratings& ratings);
 
  private:

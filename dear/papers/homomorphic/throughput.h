@@ -14,7 +14,7 @@ namespace dear::papers::homomorphic {
 
 std::string_view name_of(SketchSpec::Index index);  // "bitmap", "Bloom filter", "automatic"
 
-// Who peels the sum of sketches.
+// The ranks that peel the sum of sketches.
 enum class Peeling : std::uint8_t {
   everyone,  // as in the paper: index and rows are all-reduced, and every rank peels all keys
   owners     // as DeAR: rows are reduce-scattered, their owners peel, values alone are all-gathered
