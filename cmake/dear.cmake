@@ -119,7 +119,7 @@ endfunction()
 function(dear_reuse_header name library)
   target_compile_options(${name} PRIVATE -fPIC)  # as the header was
   if(DEAR_HEADER_OF_EACH_LEVEL AND NOT DEAR_SANITIZE)
-    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O2>)  # the level of dear_train, whose header it is
+    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O2>)  # the level of dear_optim, whose header it is
   endif()
   target_precompile_headers(${name} REUSE_FROM ${library})
 endfunction()

@@ -116,11 +116,11 @@ void BucketStorage::restore_gradient(std::size_t index, torch::Tensor& parameter
 void BucketStorage::mark_unused(std::size_t index) {
   const torch::NoGradGuard no_grad;
   const wire::TensorPlacement& placement = layout_.placements[index];
-  train::mark_unused(gradients_, {placement.offset, placement.offset + placement.elements});
+  optim::mark_unused(gradients_, {placement.offset, placement.offset + placement.elements});
 }
 
-std::vector<ShardedOptimizer::Stretch> BucketStorage::stretches_within(const Range& range) const {
-  std::vector<ShardedOptimizer::Stretch> stretches;
+std::vector<optim::ShardedOptimizer::Stretch> BucketStorage::stretches_within(const Range& range) const {
+  std::vector<optim::ShardedOptimizer::Stretch> stretches;
   for (std::size_t i = 0; i < layout_.placements.size(); ++i) {
     const wire::TensorPlacement& placement = layout_.placements[i];
     const std::int64_t next =
@@ -137,24 +137,24 @@ std::vector<ShardedOptimizer::Stretch> BucketStorage::stretches_within(const Ran
   return stretches;
 }
 
-std::vector<ShardedOptimizer::FlatRun> BucketStorage::runs(std::size_t part,
-                                                           const FlatVectors& vectors) const {
-  std::vector<ShardedOptimizer::FlatRun> parts;
+std::vector<optim::ShardedOptimizer::FlatRun> BucketStorage::runs(std::size_t part,
+                                                                  const FlatVectors& vectors) const {
+  std::vector<optim::ShardedOptimizer::FlatRun> parts;
   const auto add = [&](std::uint32_t group, const Range& range,
-                       std::vector<ShardedOptimizer::Stretch> stretches) {
+                       std::vector<optim::ShardedOptimizer::Stretch> stretches) {
     parts.push_back({group, parameters_.narrow(0, range.begin, range.size()),
                      gradients_.narrow(0, range.begin, range.size()), std::move(stretches)});
   };
   for (const wire::Run& run : wire::runs_within(layout_, own_[part])) {
     for (std::int64_t begin = run.range.begin; begin < run.range.end; begin += vectors.longest) {
       const Range range{begin, begin + std::min(vectors.longest, run.range.end - begin)};
-      std::vector<ShardedOptimizer::Stretch> stretches = stretches_within(range);
+      std::vector<optim::ShardedOptimizer::Stretch> stretches = stretches_within(range);
       if (stretches.empty()) continue;  // the padding that makes shards equal
       if (vectors.joined) {
         add(run.parameter_group, range, std::move(stretches));
         continue;
       }
-      for (const ShardedOptimizer::Stretch& one : stretches)
+      for (const optim::ShardedOptimizer::Stretch& one : stretches)
         add(run.parameter_group, {begin + one.begin, begin + one.begin + one.elements},
             {{.tensor = one.tensor, .begin = 0, .end = one.elements, .elements = one.elements}});
     }

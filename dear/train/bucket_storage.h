@@ -6,7 +6,7 @@
 #include <torch/types.h>
 
 #include "dear/collective/group.h"
-#include "dear/train/sharded_optimizer.h"
+#include "dear/optim/sharded_optimizer.h"
 #include "dear/wire/bucket_wire.h"
 #include "dear/wire/layout.h"
 
@@ -43,8 +43,8 @@ class BucketStorage {
   void write_incoming(std::size_t part);
 
   // Returns the vectors of the part that this rank's optimiser updates.
-  [[nodiscard]] std::vector<ShardedOptimizer::FlatRun> runs(std::size_t part,
-                                                            const FlatVectors& vectors) const;
+  [[nodiscard]] std::vector<optim::ShardedOptimizer::FlatRun> runs(std::size_t part,
+                                                                   const FlatVectors& vectors) const;
   void zero_gradients(const Range& range);
   // A tensor of the shape and strides of the parameter at `index`, on its elements of a vector over the
   // whole bucket.
@@ -60,7 +60,7 @@ class BucketStorage {
 
  private:
   [[nodiscard]] bool lies_in(const Buffer& buffer, std::size_t index, const torch::Tensor& tensor) const;
-  [[nodiscard]] std::vector<ShardedOptimizer::Stretch> stretches_within(const Range& range) const;
+  [[nodiscard]] std::vector<optim::ShardedOptimizer::Stretch> stretches_within(const Range& range) const;
 
   struct Incoming {
     std::int64_t offset;  // in the bucket, in elements

@@ -10,12 +10,12 @@
 
 #include "dear/collective/group.h"
 #include "dear/fusion/grouping.h"
+#include "dear/optim/optimizer.h"
 #include "dear/schedule/schedule.h"
 #include "dear/trace/trace.h"
 #include "dear/train/compression_state.h"
 #include "dear/train/data_parallel_options.h"
 #include "dear/train/model.h"
-#include "dear/train/optimizer.h"
 #include "dear/workload/workload.h"
 
 namespace dear {

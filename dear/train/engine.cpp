@@ -73,7 +73,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
   std::vector<std::uint32_t> group_of;  // by TensorId
   for (const std::size_t i : order) group_of.push_back(parameters[i].parameter_group);
   locations_.resize(parameters.size());
-  std::vector<std::vector<ShardedOptimizer::FlatRun>> runs;
+  std::vector<std::vector<optim::ShardedOptimizer::FlatRun>> runs;
   std::vector<wire::BucketWire::Flat> flats;
   for (BucketId id = 0; id < grouping_->size(); ++id) {
     const Bucket& tensors = grouping_->buckets()[id];
@@ -105,8 +105,8 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
     remember_versions();
   }
 
-  optimizer_ = std::make_unique<ShardedOptimizer>(optimizer.make_flat(), optimizer.parameter_groups().size(),
-                                                  std::move(runs), masters_);
+  optimizer_ = std::make_unique<optim::ShardedOptimizer>(
+      optimizer.make_flat(), optimizer.parameter_groups().size(), std::move(runs), masters_);
   wire_ = std::make_unique<wire::BucketWire>(
       group_, std::move(flats), [this](const exec::StepEnd& end) { conductor_->ended(end); },
       options.decision);

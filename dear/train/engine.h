@@ -16,12 +16,12 @@
 #include "dear/exec/conductor.h"
 #include "dear/exec/serial_lane.h"
 #include "dear/fusion/grouping.h"
+#include "dear/optim/optimizer.h"
+#include "dear/optim/sharded_optimizer.h"
 #include "dear/schedule/schedule.h"
 #include "dear/train/bucket_storage.h"
 #include "dear/train/model_scan.h"
-#include "dear/train/optimizer.h"
 #include "dear/train/reduced_gradients.h"
-#include "dear/train/sharded_optimizer.h"
 #include "dear/wire/bucket_wire.h"
 #include "dear/workload/workload.h"
 
@@ -42,7 +42,7 @@ class Engine {
     Fusion fusion;
     bool record = false;
     bool one_copy = false;  // of the parameters, for all ranks; the policy can, and the group shares memory
-    Masters masters = Masters::none;
+    optim::Masters masters = optim::Masters::none;
     std::optional<Compression> compression{};
     std::optional<Profile> profile{};
     // The memory that carries rank 0's decision in every iteration (schedule/decision.h), of kDecisionBytes.
@@ -159,9 +159,9 @@ class Engine {
   void remember_versions();
   // The type of the vectors that the optimiser keeps of a parameter.
   [[nodiscard]] at::ScalarType state_type(at::ScalarType parameter) const {
-    return has_master(masters_, parameter) ? at::kFloat : parameter;
+    return optim::has_master(masters_, parameter) ? at::kFloat : parameter;
   }
-  [[nodiscard]] ShardedOptimizer::Outlines outlines();
+  [[nodiscard]] optim::ShardedOptimizer::Outlines outlines();
   // The optimiser's vector of this name over the whole bucket.
   [[nodiscard]] torch::Tensor gather_vector(BucketId bucket, const std::string& name);
   [[nodiscard]] const wire::TensorPlacement& place_of(std::size_t parameter) const {
@@ -173,7 +173,7 @@ class Engine {
 
   Group group_;
   const bool one_copy_;
-  const Masters masters_;
+  const optim::Masters masters_;
   std::vector<TrainedParameter>& parameters_;
   std::vector<std::uint32_t> versions_;  // by parameter, with one copy
   Workload workload_;
@@ -185,7 +185,7 @@ class Engine {
   std::unordered_map<const void*, Storage> storages_;
   std::optional<Compression> compression_;
   std::vector<std::shared_ptr<wire::EncodedBucket>> encoded_;  // by bucket; null for a dense one
-  std::unique_ptr<ShardedOptimizer> optimizer_;
+  std::unique_ptr<optim::ShardedOptimizer> optimizer_;
   std::optional<ReducedGradients> reduced_;  // once they were asked for
   std::atomic<bool> drop_updates_ = false;
   BesideExecutor beside_executor_{*this};

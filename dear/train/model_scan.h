@@ -8,8 +8,8 @@
 #include <torch/types.h>
 
 #include "dear/collective/group.h"
+#include "dear/optim/optimizer.h"
 #include "dear/train/model.h"
-#include "dear/train/optimizer.h"
 
 namespace dear::train {
 

@@ -15,7 +15,7 @@
 namespace dear::train {
 namespace {
 
-using Outlines = ShardedOptimizer::Outlines;
+using Outlines = optim::ShardedOptimizer::Outlines;
 
 void add(std::string& text, const std::string& part) {
   const std::uint64_t size = part.size();
@@ -47,7 +47,7 @@ std::string encoded(const Outlines& outlines) {
 void decode(std::string_view text, Outlines& outlines) {
   while (!text.empty()) {
     const std::size_t tensor = std::stoul(next(text));
-    ShardedOptimizer::Outline outline{.vectors = {}, .scalars = next(text)};
+    optim::ShardedOptimizer::Outline outline{.vectors = {}, .scalars = next(text)};
     for (std::string vector = next(text); !vector.empty(); vector = next(text))
       outline.vectors.insert(std::move(vector));
     outlines.at(tensor) = std::move(outline);
@@ -64,7 +64,7 @@ std::set<std::string> vectors_of(const Outlines& outlines) {
 }  // namespace
 
 // A rank has parts of some tensors; those of one tensor remember the same on every rank.
-ShardedOptimizer::Outlines Engine::outlines() {
+optim::ShardedOptimizer::Outlines Engine::outlines() {
   Outlines outlines(workload_.tensors.size());
   for (std::size_t part = 0; part < parts_.size(); ++part) optimizer_->read_outlines(part, outlines);
   const std::string mine = encoded(outlines);
@@ -117,7 +117,7 @@ void Engine::take_over(const std::vector<std::optional<OptimizerState>>& states)
   Outlines outlines(workload_.tensors.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!states[i]) continue;
-    ShardedOptimizer::Outline outline{.vectors = {}, .scalars = states[i]->scalars};
+    optim::ShardedOptimizer::Outline outline{.vectors = {}, .scalars = states[i]->scalars};
     for (const auto& [name, values] : states[i]->vectors) {
       const at::ScalarType type = parameters_[i].tensor.scalar_type();
       if (values.sizes() != parameters_[i].tensor.sizes() ||

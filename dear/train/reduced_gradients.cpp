@@ -9,7 +9,6 @@
 #include <torch/types.h>
 
 #include "dear/base/error.h"
-#include "dear/train/sharded_optimizer.h"
 #include "dear/train/torch_types.h"
 
 namespace dear::train {

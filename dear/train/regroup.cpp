@@ -18,7 +18,7 @@ std::unique_ptr<train::Engine> DataParallel::Impl::make_engine(const View& decis
                              .fusion = fusion_,
                              .record = recording_,
                              .one_copy = options_.one_copy,
-                             .masters = options_.fp32_masters ? train::Masters::fp32 : train::Masters::none,
+                             .masters = options_.fp32_masters ? optim::Masters::fp32 : optim::Masters::none,
                              .compression = options_.compression,
                              .profile = changes_->profile(),
                              .decision = decision});

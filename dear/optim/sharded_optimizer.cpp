@@ -1,10 +1,10 @@
-#include "dear/train/sharded_optimizer.h"
+#include "dear/optim/sharded_optimizer.h"
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
-namespace dear::train {
+namespace dear::optim {
 
 ShardedOptimizer::ShardedOptimizer(std::unique_ptr<FlatOptimizer> twin, std::size_t parameter_groups,
                                    std::vector<std::vector<FlatRun>> runs_by_part, Masters masters)
@@ -185,4 +185,4 @@ bool is_marked_unused(const torch::Tensor& gradients, const Range& elements) {
   return all_zero(gradients, elements, 1);
 }
 
-}  // namespace dear::train
+}  // namespace dear::optim

@@ -14,9 +14,9 @@
 
 #include "dear/base/ids.h"
 #include "dear/base/range.h"
-#include "dear/train/optimizer.h"
+#include "dear/optim/optimizer.h"
 
-namespace dear::train {
+namespace dear::optim {
 
 // [Note: master parameters] Steps that are small beside a parameter are lost when it has 8 or 11 bits of
 // precision. With masters the twin updates fp32 copies of what this rank updates, with gradients widened to
@@ -106,4 +106,4 @@ class ShardedOptimizer {
 void mark_unused(torch::Tensor& gradients, const Range& elements);
 [[nodiscard]] bool is_marked_unused(const torch::Tensor& gradients, const Range& elements);  // of one tensor
 
-}  // namespace dear::train
+}  // namespace dear::optim

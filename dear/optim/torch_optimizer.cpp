@@ -16,20 +16,20 @@
 #include <torch/optim/sgd.h>
 
 #include "dear/base/error.h"
-#include "dear/train/optimizer.h"
+#include "dear/optim/optimizer.h"
 
 namespace dear {
 namespace {
 
-namespace optim = torch::optim;
-using State = optim::OptimizerParamState;
-using Groups = std::vector<optim::OptimizerParamGroup>;
+namespace libtorch = torch::optim;
+using State = libtorch::OptimizerParamState;
+using Groups = std::vector<libtorch::OptimizerParamGroup>;
 
 // ---- State. Vectors are told apart by the names that Python's torch.optim gives them.
 
 using Vectors = std::map<std::string, torch::Tensor>;
 
-Vectors vectors_of(const optim::SGDParamState& state) {
+Vectors vectors_of(const libtorch::SGDParamState& state) {
   return {{"momentum_buffer", state.momentum_buffer()}};
 }
 template <typename AdamState>
@@ -38,19 +38,19 @@ Vectors vectors_of(const AdamState& state) {
           {"exp_avg_sq", state.exp_avg_sq()},
           {"max_exp_avg_sq", state.max_exp_avg_sq()}};
 }
-Vectors vectors_of(const optim::RMSpropParamState& state) {
+Vectors vectors_of(const libtorch::RMSpropParamState& state) {
   return {{"square_avg", state.square_avg()},
           {"momentum_buffer", state.momentum_buffer()},
           {"grad_avg", state.grad_avg()}};
 }
-Vectors vectors_of(const optim::AdagradParamState& state) { return {{"sum", state.sum()}}; }
+Vectors vectors_of(const libtorch::AdagradParamState& state) { return {{"sum", state.sum()}}; }
 
 torch::Tensor find_vector(const Vectors& vectors, const std::string& name) {
   const auto found = vectors.find(name);
   return found == vectors.end() ? torch::Tensor() : found->second;
 }
 
-void set_vectors(optim::SGDParamState& state, const Vectors& v) {
+void set_vectors(libtorch::SGDParamState& state, const Vectors& v) {
   state.momentum_buffer(find_vector(v, "momentum_buffer"));
 }
 template <typename AdamState>
@@ -59,15 +59,15 @@ void set_vectors(AdamState& state, const Vectors& v) {
   state.exp_avg_sq(find_vector(v, "exp_avg_sq"));
   state.max_exp_avg_sq(find_vector(v, "max_exp_avg_sq"));
 }
-void set_vectors(optim::RMSpropParamState& state, const Vectors& v) {
+void set_vectors(libtorch::RMSpropParamState& state, const Vectors& v) {
   state.square_avg(find_vector(v, "square_avg"));
   state.momentum_buffer(find_vector(v, "momentum_buffer"));
   state.grad_avg(find_vector(v, "grad_avg"));
 }
-void set_vectors(optim::AdagradParamState& state, const Vectors& v) { state.sum(find_vector(v, "sum")); }
+void set_vectors(libtorch::AdagradParamState& state, const Vectors& v) { state.sum(find_vector(v, "sum")); }
 
 template <typename S>
-constexpr bool kCounts = !std::is_same_v<S, optim::SGDParamState>;
+constexpr bool kCounts = !std::is_same_v<S, libtorch::SGDParamState>;
 
 template <typename S>
 OptimizerState read(const State& state) {
@@ -110,22 +110,22 @@ std::unique_ptr<State> elsewhere() {
 // ---- Classes.
 
 template <typename O, typename Options>
-std::unique_ptr<optim::Optimizer> make(const optim::Optimizer& original, Groups groups) {
+std::unique_ptr<libtorch::Optimizer> make(const libtorch::Optimizer& original, Groups groups) {
   return std::make_unique<O>(std::move(groups), static_cast<const Options&>(original.defaults()));
 }
 
 template <typename Options>
-bool equal(const optim::OptimizerOptions& a, const optim::OptimizerOptions& b) {
+bool equal(const libtorch::OptimizerOptions& a, const libtorch::OptimizerOptions& b) {
   return static_cast<const Options&>(a) == static_cast<const Options&>(b);
 }
 
 // Access holds the functions that differ between the classes of optimisers.
 struct Access {
   const std::type_info& type;
-  std::unique_ptr<optim::Optimizer> (*make)(const optim::Optimizer&, Groups);
+  std::unique_ptr<libtorch::Optimizer> (*make)(const libtorch::Optimizer&, Groups);
   OptimizerState (*read)(const State&);
   std::unique_ptr<State> (*write)(const OptimizerState&);
-  bool (*equal)(const optim::OptimizerOptions&, const optim::OptimizerOptions&);
+  bool (*equal)(const libtorch::OptimizerOptions&, const libtorch::OptimizerOptions&);
   std::unique_ptr<State> (*elsewhere)();
 };
 
@@ -134,31 +134,31 @@ Access access_to() {
   return {typeid(O), make<O, Options>, read<S>, write<S>, equal<Options>, elsewhere<S>};
 }
 
-const Access* find(const optim::Optimizer& optimizer) {
+const Access* find(const libtorch::Optimizer& optimizer) {
   static const std::array<Access, 5> kTable{
-      {access_to<optim::SGD, optim::SGDOptions, optim::SGDParamState>(),
-       access_to<optim::Adam, optim::AdamOptions, optim::AdamParamState>(),
-       access_to<optim::AdamW, optim::AdamWOptions, optim::AdamWParamState>(),
-       access_to<optim::RMSprop, optim::RMSpropOptions, optim::RMSpropParamState>(),
-       access_to<optim::Adagrad, optim::AdagradOptions, optim::AdagradParamState>()}};
+      {access_to<libtorch::SGD, libtorch::SGDOptions, libtorch::SGDParamState>(),
+       access_to<libtorch::Adam, libtorch::AdamOptions, libtorch::AdamParamState>(),
+       access_to<libtorch::AdamW, libtorch::AdamWOptions, libtorch::AdamWParamState>(),
+       access_to<libtorch::RMSprop, libtorch::RMSpropOptions, libtorch::RMSpropParamState>(),
+       access_to<libtorch::Adagrad, libtorch::AdagradOptions, libtorch::AdagradParamState>()}};
   for (const Access& entry : kTable) {
     if (entry.type == typeid(optimizer)) return &entry;
   }
   return nullptr;
 }
 
-std::optional<OptimizerState> read_state(const optim::Optimizer& optimizer, const torch::Tensor& tensor) {
+std::optional<OptimizerState> read_state(const libtorch::Optimizer& optimizer, const torch::Tensor& tensor) {
   const auto found = optimizer.state().find(tensor.unsafeGetTensorImpl());
   if (found == optimizer.state().end()) return std::nullopt;
   return find(optimizer)->read(*found->second);
 }
 
 // Adagrad makes its state when it is constructed.
-void begin_adagrad(optim::Optimizer& adagrad) {
+void begin_adagrad(libtorch::Optimizer& adagrad) {
   for (const auto& group : adagrad.param_groups()) {
-    const auto& options = static_cast<const optim::AdagradOptions&>(group.options());
+    const auto& options = static_cast<const libtorch::AdagradOptions&>(group.options());
     for (const torch::Tensor& tensor : group.params()) {
-      auto state = std::make_unique<optim::AdagradParamState>();
+      auto state = std::make_unique<libtorch::AdagradParamState>();
       state->sum(torch::full_like(tensor, options.initial_accumulator_value()));
       adagrad.state()[tensor.unsafeGetTensorImpl()] = std::move(state);
     }
@@ -167,7 +167,7 @@ void begin_adagrad(optim::Optimizer& adagrad) {
 
 class Twin : public FlatOptimizer {
  public:
-  explicit Twin(const optim::Optimizer& original) : original_(original), access_(*find(original)) {
+  explicit Twin(const libtorch::Optimizer& original) : original_(original), access_(*find(original)) {
     Groups groups;
     for (const auto& group : original.param_groups())
       groups.emplace_back(std::vector<torch::Tensor>{}, group.options().clone());
@@ -202,14 +202,14 @@ class Twin : public FlatOptimizer {
   }
 
  private:
-  const optim::Optimizer& original_;
+  const libtorch::Optimizer& original_;
   const Access& access_;
-  std::unique_ptr<optim::Optimizer> twin_;
+  std::unique_ptr<libtorch::Optimizer> twin_;
 };
 
 class OfTorch : public Optimizer {
  public:
-  explicit OfTorch(optim::Optimizer& original) : original_(original) {}
+  explicit OfTorch(libtorch::Optimizer& original) : original_(original) {}
   ~OfTorch() override { OfTorch::state_returns(); }
   OfTorch(const OfTorch&) = delete;
   OfTorch& operator=(const OfTorch&) = delete;
@@ -231,7 +231,7 @@ class OfTorch : public Optimizer {
     const auto same = [](const torch::Tensor& tensor, const c10::TensorImpl* other) {
       return tensor.unsafeGetTensorImpl() == other;
     };
-    const auto alike = [&](const optim::OptimizerParamGroup& group, const auto& others) {
+    const auto alike = [&](const libtorch::OptimizerParamGroup& group, const auto& others) {
       const auto& tensors = group.params();
       return std::equal(tensors.begin(), tensors.end(), others.begin(), others.end(), same);
     };
@@ -256,7 +256,7 @@ class OfTorch : public Optimizer {
   void state_returns() noexcept override {
     if (stands_in_ && OfTorch::state_is_away()) {
       original_.state().clear();
-      if (typeid(original_) == typeid(optim::Adagrad)) begin_adagrad(original_);
+      if (typeid(original_) == typeid(libtorch::Adagrad)) begin_adagrad(original_);
     }
     stands_in_ = nullptr;
   }
@@ -267,7 +267,7 @@ class OfTorch : public Optimizer {
   }
 
  private:
-  optim::Optimizer& original_;
+  libtorch::Optimizer& original_;
   const State* stands_in_ = nullptr;
 };
 
