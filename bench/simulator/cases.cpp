@@ -26,7 +26,7 @@
 #include "dear/cluster/presets.h"
 #include "dear/cost/chunk_planner.h"
 #include "dear/cost/cluster_times.h"
-#include "dear/schedule/critical_cycle.h"
+#include "dear/graph/critical_cycle.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/sim/collective.h"
 #include "dear/sim/evaluate.h"
@@ -83,7 +83,7 @@ Measured closed_form(const Policy& policy, const Workload& workload, const Group
   measured.events = static_cast<double>(evaluation.spans.size());
   const dear::Schedule schedule = make_schedule(policy, workload, grouping, times);
   const double critical =
-      critical_cycle(schedule, dear::sim::step_seconds(schedule, workload, grouping, times)).seconds;
+      critical_cycle(schedule.graph(), dear::sim::step_seconds(schedule, workload, grouping, times)).seconds;
   measured.right = near(evaluation.iteration.seconds, critical);
   return measured;
 }

@@ -25,7 +25,7 @@
 #include "dear/cost/cluster_times.h"
 #include "dear/demo/simulated_tuning.h"
 #include "dear/fusion/size_candidates.h"
-#include "dear/schedule/critical_cycle.h"
+#include "dear/graph/critical_cycle.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/sim/simulate.h"
 #include "dear/tune/draws.h"
@@ -60,7 +60,7 @@ bool verified(const Job& job, const Workload& workload, const Cluster& cluster) 
   const dear::cost::CollectiveTimes times = dear::cost::times_on(cluster);
   const dear::Schedule schedule = make_schedule(dear::find_policy("dear"), workload, grouping, times);
   const double critical =
-      critical_cycle(schedule, dear::sim::step_seconds(schedule, workload, grouping, times)).seconds;
+      critical_cycle(schedule.graph(), dear::sim::step_seconds(schedule, workload, grouping, times)).seconds;
   const bool right = std::abs(critical - job.optimum) <= 1e-6 * critical;
   if (!right)
     fmt::print("WRONG: {}: optimum {:.6g} s, critical cycle {:.6g} s\n", job.name, job.optimum, critical);

@@ -13,8 +13,10 @@ namespace {
 // The conductor counts one reduction and one publication of each chunk of a bucket, both between one forward
 // and the next. With two network lanes the order of collectives would differ between ranks.
 void require_runnable(const Schedule& schedule) {
-  const auto carries = [](const Lane& lane) { return lane.kind == LaneKind::network && !lane.steps.empty(); };
-  if (std::count_if(schedule.lanes().begin(), schedule.lanes().end(), carries) > 1)
+  int carrying = 0;
+  for (LaneId lane = 0; lane < schedule.lanes().size(); ++lane)
+    carrying += schedule.lanes()[lane].kind == LaneKind::network && !schedule.steps_of(lane).empty() ? 1 : 0;
+  if (carrying > 1)
     throw ScheduleError(fmt::format(
         "policy {} can only be simulated, for a program carries all collectives on one network lane: "
         "choose one that trains",
@@ -50,7 +52,7 @@ Conductor::Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecut
       inline_update_(std::move(inline_update)),
       options_(options),
       reads_gradients_(schedule.steps().size()),
-      frontier_(schedule, {.free = {.compute = true, .network = true}}),
+      frontier_(schedule.graph(), {.free = free_lanes(schedule, {.compute = true, .network = true})}),
       last_progress_(SteadyClock::now()),
       issued_(schedule.steps().size()),
       held_(schedule.bucket_count()),
@@ -64,12 +66,9 @@ Conductor::Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecut
                             communicate->collective != Collective::all_gather) ||
                            (encode != nullptr && encode->round == 0);
   }
-  for (const Lane& lane : schedule.lanes()) {
-    if (lane.kind == LaneKind::network && !lane.steps.empty()) network_lane_.steps = lane.steps;
-    if (lane.kind != LaneKind::compute) continue;
-    for (const StepId id : lane.steps)
-      if (std::holds_alternative<Update>(schedule.steps()[id].work)) inline_updates_.push_back(id);
-  }
+  network_lane_.steps = schedule.steps_on(LaneKind::network);
+  for (const StepId id : schedule.steps_on(LaneKind::compute))
+    if (std::holds_alternative<Update>(schedule.steps()[id].work)) inline_updates_.push_back(id);
   // This releases compute steps only: no other step may start before a gradient is there.
   std::vector<Instance> released = frontier_.start();
   const Lock lock(mutex_);

@@ -14,7 +14,7 @@
 
 #include "dear/base/deadline.h"
 #include "dear/exec/drive.h"
-#include "dear/schedule/frontier.h"
+#include "dear/graph/frontier.h"
 #include "dear/schedule/schedule.h"
 
 namespace dear::exec {

@@ -22,30 +22,41 @@ LaneExecutor& executor_of(LaneKind kind, const LaneExecutors& executors) {
 
 }  // namespace
 
-std::vector<StepSpan> drive(const Schedule& schedule, std::int64_t iterations, LaneExecutors executors,
-                            Completions& completions) {
-  Frontier frontier(schedule, {.iterations = iterations});
-  const std::vector<Step>& steps = schedule.steps();
-  std::vector<double> begin_seconds(steps.size());  // of the one iteration that a step may be running
+std::vector<StepSpan> drive(const Graph& graph, std::int64_t iterations,
+                            const std::function<void(Instance)>& start, Completions& completions,
+                            const std::function<std::string(StepId)>& name) {
+  Frontier frontier(graph, {.free = {}, .iterations = iterations});
+  std::vector<double> begin_seconds(graph.step_count());  // of the one iteration that a step may be running
   std::vector<StepSpan> spans;
 
   std::vector<Instance> released = frontier.start();
   for (;;) {
     for (const Instance& which : released) {
-      const Step& step = steps[which.step];
       begin_seconds[which.step] = completions.now_seconds();
-      executor_of(schedule.lanes()[step.lane].kind, executors).start(which, step);
+      start(which);
     }
     if (frontier.finished()) return spans;
     const Completion completion = completions.next();
     const auto [step, iteration] = completion.which;
-    if (step < steps.size() && iteration != frontier.done(step))
+    if (step < graph.step_count() && iteration != frontier.done(step))
       throw ScheduleError(fmt::format("{} ended in iteration {}, but iteration {} is the one to end next",
-                                      name_of(steps[step].work), iteration, frontier.done(step)));
+                                      name(step), iteration, frontier.done(step)));
     released.clear();
     frontier.complete(step, released);
     spans.push_back({completion.which, begin_seconds[step], completion.at_seconds});
   }
+}
+
+std::vector<StepSpan> drive(const Schedule& schedule, std::int64_t iterations, LaneExecutors executors,
+                            Completions& completions) {
+  const std::vector<Step>& steps = schedule.steps();
+  return drive(
+      schedule.graph(), iterations,
+      [&](Instance which) {
+        const Step& step = steps[which.step];
+        executor_of(schedule.lanes()[step.lane].kind, executors).start(which, step);
+      },
+      completions, [&](StepId step) { return name_of(steps[step].work); });
 }
 
 }  // namespace dear::exec

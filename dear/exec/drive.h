@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <string>
 #include <vector>
 
-#include "dear/schedule/frontier.h"
+#include "dear/graph/frontier.h"
+#include "dear/graph/graph.h"
 #include "dear/schedule/schedule.h"
 
 // Runs of a simulation or a replay: a Frontier, an executor for each kind of lane, and a clock (conductor.h
@@ -57,8 +59,13 @@ struct LaneExecutors {
   LaneExecutor& network;
 };
 
-// Runs `iterations` iterations of the schedule. Returns a span for each run of a step, from its release to
-// its end, in order of completion.
+// Runs `iterations` iterations of a graph, whatever its steps do: `start` is called for each run of a step,
+// and its end comes from `completions`. Returns a span for each, from its release to its end, in order of
+// completion. ScheduleError for an end of what is not running; `name` describes a step in it.
+std::vector<StepSpan> drive(const Graph& graph, std::int64_t iterations,
+                            const std::function<void(Instance)>& start, Completions& completions,
+                            const std::function<std::string(StepId)>& name);
+// The same for a schedule.
 std::vector<StepSpan> drive(const Schedule& schedule, std::int64_t iterations, LaneExecutors executors,
                             Completions& completions);
 

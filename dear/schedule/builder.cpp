@@ -59,9 +59,10 @@ std::uint64_t digest_of(const Schedule& schedule, const Workload& workload, cons
     for (const TensorId tensor : bucket.tensors) digest.add(tensor);
   }
   digest.add(schedule.lanes().size());
-  for (const Lane& lane : schedule.lanes()) {
-    digest.add(lane.name).add(static_cast<std::uint64_t>(lane.kind)).add(lane.steps.size());
-    for (const StepId step : lane.steps) digest.add(step);
+  for (LaneId lane = 0; lane < schedule.lanes().size(); ++lane) {
+    const auto& [name, kind] = schedule.lanes()[lane];
+    digest.add(name).add(static_cast<std::uint64_t>(kind)).add(schedule.steps_of(lane).size());
+    for (const StepId step : schedule.steps_of(lane)) digest.add(step);
   }
   digest.add(schedule.steps().size());
   for (const Step& step : schedule.steps()) std::visit(AddWork{digest}, step.work);
@@ -78,8 +79,8 @@ ScheduleBuilder::ScheduleBuilder(const Workload& workload, const Grouping& group
 }
 
 LaneId ScheduleBuilder::lane(std::string name, LaneKind kind) {
-  draft_.lanes_.push_back({std::move(name), kind, {}});
-  return static_cast<LaneId>(draft_.lanes_.size() - 1);
+  draft_.lanes_.push_back({std::move(name), kind});
+  return draft_.graph_.add_lane();
 }
 
 StepId ScheduleBuilder::add(Work work, LaneId lane) {
@@ -87,14 +88,12 @@ StepId ScheduleBuilder::add(Work work, LaneId lane) {
     throw ScheduleError(fmt::format(
         "schedule of policy {}: {} is to stand on lane {}, which does not exist: make the lane first",
         draft_.policy_, name_of(work), lane));
-  const auto step = static_cast<StepId>(draft_.steps_.size());
   draft_.steps_.push_back({work, lane});
-  draft_.lanes_[lane].steps.push_back(step);
-  return step;
+  return draft_.graph_.add_step(lane);
 }
 
 ScheduleBuilder& ScheduleBuilder::edge(StepId from, StepId to, std::uint32_t back) {
-  draft_.edges_.push_back({from, to, back});
+  draft_.graph_.add_edge({from, to, back});
   return *this;
 }
 

@@ -4,7 +4,7 @@
 #include <set>
 #include <string_view>
 
-#include "dear/schedule/precedence.h"
+#include "dear/graph/precedence.h"
 #include "dear/schedule/refusal.h"
 
 namespace dear::schedule {
@@ -42,7 +42,7 @@ class Order {
 
  private:
   const Schedule& schedule_;
-  Precedence precedence_;
+  graph::Precedence precedence_;
   StepId searched_ = 0;
   std::vector<std::uint8_t> crossings_;  // from it; empty before the first search
 };
@@ -95,23 +95,8 @@ void ScheduleCheck::structure() const {
              describe(schedule_, step), name_of(lane.kind), lane.name);
   }
 
-  for (const Edge& edge : schedule_.edges()) {
-    if (std::max(edge.from, edge.to) >= steps.size())
-      refuse(schedule_, "the edge from step {} to step {} names a step that does not exist: there are {}",
-             edge.from, edge.to, steps.size());
-    if (edge.from == edge.to && edge.back == 0)
-      refuse(schedule_, "{} waits for itself: remove the edge", describe(schedule_, edge.to));
-  }
-  const std::vector<StepId> cycle =
-      Precedence(steps.size(), edges_with_lanes(schedule_)).cycle_within_iteration();
-  if (!cycle.empty()) {
-    std::string names;
-    for (const StepId step : cycle) names += describe(schedule_, step) + " -> ";
-    refuse(schedule_,
-           "no step of the cycle {}{} could ever start: turn one of its edges round or let it cross an "
-           "iteration",
-           names, describe(schedule_, cycle.front()));
-  }
+  const std::string flaw = flaw_of(schedule_.graph(), [&](StepId step) { return describe(schedule_, step); });
+  if (!flaw.empty()) refuse(schedule_, "{}", flaw);
 }
 
 void ScheduleCheck::collective(StepId step) const {

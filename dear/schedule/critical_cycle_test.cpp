@@ -1,4 +1,4 @@
-#include "dear/schedule/critical_cycle.h"
+#include "dear/graph/critical_cycle.h"
 
 #include <algorithm>
 #include <map>
@@ -66,7 +66,7 @@ TEST(CriticalCycle, EqualsBruteForceOnRandomSchedules) {
       seconds.push_back(ties ? static_cast<double>(random.below(4)) : random.unit());
 
     const BruteForce expected(schedule, seconds);
-    const CriticalCycle found = critical_cycle(schedule, seconds);
+    const CriticalCycle found = critical_cycle(schedule.graph(), seconds);
     EXPECT_NEAR(found.seconds, expected.best(), 1e-12 * (1 + expected.best()));
     ASSERT_FALSE(found.steps.empty());
     double sum = 0;
@@ -85,9 +85,9 @@ TEST(CriticalCycle, NamesTheLaneThatIsNeverIdle) {
                           .layers = {{.name = "only", .tensors = {0}}}};
   const Schedule schedule = make_wfbp(workload, group(workload, AllInOne{}));
   // forward, backward, commit, all-reduce, update: one chain that the next iteration repeats.
-  const CriticalCycle cycle = critical_cycle(schedule, {1, 2, 0, 4, 8});
+  const CriticalCycle cycle = critical_cycle(schedule.graph(), {1, 2, 0, 4, 8});
   EXPECT_DOUBLE_EQ(cycle.seconds, 15);
-  EXPECT_EQ(critical_cycle(schedule, {1, 2, 0, 0, 8}).seconds, 11);
+  EXPECT_EQ(critical_cycle(schedule.graph(), {1, 2, 0, 0, 8}).seconds, 11);
 }
 
 TEST(CriticalCycle, OfNoTimeIsNone) {
@@ -95,10 +95,11 @@ TEST(CriticalCycle, OfNoTimeIsNone) {
                           .tensors = {{.name = "w", .elements = 1}},
                           .layers = {{.name = "only", .tensors = {0}}}};
   const Schedule schedule = make_dear(workload, group(workload, AllInOne{}));
-  const CriticalCycle cycle = critical_cycle(schedule, std::vector<double>(schedule.steps().size(), 0.0));
+  const CriticalCycle cycle =
+      critical_cycle(schedule.graph(), std::vector<double>(schedule.steps().size(), 0.0));
   EXPECT_EQ(cycle.seconds, 0);
   EXPECT_FALSE(cycle.steps.empty());
-  EXPECT_THROW(critical_cycle(schedule, {1, 2}), ScheduleError);
+  EXPECT_THROW(critical_cycle(schedule.graph(), {1, 2}), ScheduleError);
 }
 
 }  // namespace

@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/graph/precedence.h"
 #include "dear/schedule/collective.h"
 #include "dear/schedule/one_copy.h"
 #include "dear/schedule/policy/policy.h"
-#include "dear/schedule/precedence.h"
 #include "dear/schedule/testing/random_job.h"
 
 namespace dear::decision_test {
@@ -18,11 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::Random;
 
-std::vector<StepId> network_lane(const Schedule& schedule) {
-  for (const Lane& lane : schedule.lanes())
-    if (lane.kind == LaneKind::network) return lane.steps;
-  return {};
-}
+std::vector<StepId> network_lane(const Schedule& schedule) { return schedule.steps_on(LaneKind::network); }
 
 // Under every policy that trains, for any job: first among the collectives, after the last commit, before the
 // forwards of the next iteration; and nothing waits for it that did not before.
@@ -42,7 +38,7 @@ TEST(Decision, IsTheFirstCollectiveOfEveryPolicy) {
       EXPECT_EQ(network_lane(schedule).front(), decision) << policy.name;
       EXPECT_EQ(name_of(schedule.steps()[decision].work), "broadcast of decision");
       EXPECT_EQ(bytes_of(std::get<Communicate>(schedule.steps()[decision].work), workload, grouping), 64);
-      const schedule::Precedence edges(schedule.steps().size(), schedule.edges());
+      const graph::Precedence edges(schedule.steps().size(), schedule.edges());
       EXPECT_TRUE(edges.has_edge(schedule.commit(), decision, 1));
       for (LayerId layer = 0; layer < schedule.layer_count(); ++layer)
         EXPECT_TRUE(edges.has_edge(decision, schedule.forward_of(layer), 1));
@@ -58,7 +54,7 @@ TEST(Decision, TravelsBeforeTheReductionOfOneCopy) {
   const Grouping grouping = group(workload, AllInOne{});
   const Schedule shared = with_one_copy(make_dear(workload, grouping), workload, grouping);
   const Schedule schedule = with_decision(shared, workload, grouping);
-  const schedule::Precedence edges(schedule.steps().size(), schedule.edges());
+  const graph::Precedence edges(schedule.steps().size(), schedule.edges());
   EXPECT_TRUE(edges.has_edge(schedule.commit(), *schedule.decision(), 0));
 }
 

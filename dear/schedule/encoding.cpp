@@ -43,7 +43,7 @@ class Rewriting {
     for (const Lane& lane : old_.lanes()) builder_.lane(lane.name, lane.kind);
     codec_ = builder_.lane("codec", LaneKind::codec);
     for (LaneId lane = 0; lane < old_.lanes().size(); ++lane) {
-      for (const StepId step : old_.lanes()[lane].steps) place(step, lane);
+      for (const StepId step : old_.steps_of(lane)) place(step, lane);
       place_second_rounds(lane);
     }
     add_decodes();

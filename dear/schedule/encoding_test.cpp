@@ -33,9 +33,9 @@ Schedule encoded(const std::string& policy, const Encoding& encoding, const Grou
 
 std::vector<std::string> lane_of(const Schedule& schedule, const std::string& name) {
   std::vector<std::string> names;
-  for (const Lane& lane : schedule.lanes())
-    if (lane.name == name)
-      for (const StepId step : lane.steps) names.push_back(name_of(schedule.steps()[step].work));
+  for (LaneId lane = 0; lane < schedule.lanes().size(); ++lane)
+    if (schedule.lanes()[lane].name == name)
+      for (const StepId step : schedule.steps_of(lane)) names.push_back(name_of(schedule.steps()[step].work));
   return names;
 }
 

@@ -1,4 +1,4 @@
-#include "dear/schedule/frontier.h"
+#include "dear/graph/frontier.h"
 
 #include <algorithm>
 #include <set>
@@ -23,7 +23,7 @@ class Oracle {
  public:
   Oracle(const Schedule& schedule, const Frontier::Options& options)
       : iterations_(options.iterations), in_(schedule.steps().size()) {
-    for (const Edge& edge : edges_with_lanes(schedule, options.free)) in_[edge.to].push_back(edge);
+    for (const Edge& edge : edges_with_lanes(schedule.graph(), options.free)) in_[edge.to].push_back(edge);
   }
 
   std::set<Instance> running(const std::vector<std::int64_t>& done) const {
@@ -52,7 +52,7 @@ void explore_all(const Schedule& schedule, const Frontier::Options& options, std
     std::set<Instance> running;
     std::vector<std::int64_t> done;
   };
-  Frontier frontier(schedule, options);
+  Frontier frontier(schedule.graph(), options);
   const std::vector<Instance> started = frontier.start();
   std::vector<State> open{
       {frontier, {started.begin(), started.end()}, std::vector<std::int64_t>(schedule.steps().size())}};
@@ -102,8 +102,10 @@ TEST(Frontier, ReleasesExactlyWhatMayRunWhereTheProgramKeepsItsOwnOrder) {
     for (const Policy& policy : policies()) {
       SCOPED_TRACE(policy.name);
       std::size_t states = 0;
-      explore_all(make_schedule(policy, workload, grouping),
-                  {.free = {.compute = true, .network = true}, .iterations = 2}, states);
+      const Schedule schedule = make_schedule(policy, workload, grouping);
+      explore_all(schedule,
+                  {.free = free_lanes(schedule, {.compute = true, .network = true}), .iterations = 2},
+                  states);
       EXPECT_GT(states, 50U);
     }
   }
@@ -112,9 +114,9 @@ TEST(Frontier, ReleasesExactlyWhatMayRunWhereTheProgramKeepsItsOwnOrder) {
 TEST(Frontier, AFreeComputeLaneReleasesWhatOnlyItsOrderHeldBack) {
   const Workload workload = two_layers();
   const Schedule schedule = make_dear(workload, group(workload, AllInOne{}));
-  Frontier ordered(schedule, {});
+  Frontier ordered(schedule.graph());
   EXPECT_EQ(ordered.start(), (std::vector<Instance>{{schedule.forward_of(0), 0}}));
-  Frontier free(schedule, {.free = {.compute = true}});
+  Frontier free(schedule.graph(), {.free = free_lanes(schedule, {.compute = true})});
   EXPECT_EQ(free.start().size(), 5U);  // two forwards, two backwards, the commit
   // Backward 0 of the next iteration waits for the update that still reads its gradients.
   (void)free.complete(schedule.backward_of(0));
@@ -131,9 +133,10 @@ TEST(Frontier, RandomSchedulesInRandomOrders) {
     const Schedule schedule = testing::with_random_edges(random, make_schedule(policy, workload, grouping),
                                                          workload, grouping, random.below(8));
     const Frontier::Options options{
-        .free = {.compute = random.below(2) == 0, .network = random.below(2) == 0}, .iterations = 6};
+        .free = free_lanes(schedule, {.compute = random.below(2) == 0, .network = random.below(2) == 0}),
+        .iterations = 6};
     const Oracle oracle(schedule, options);
-    Frontier frontier(schedule, options);
+    Frontier frontier(schedule.graph(), options);
     std::vector<Instance> running = frontier.start();
     std::vector<std::int64_t> done(schedule.steps().size());
     std::set<Instance> ever(running.begin(), running.end());
@@ -158,7 +161,7 @@ TEST(Frontier, RunsAnyNumberOfIterations) {
   const Workload workload = two_layers();
   const Schedule schedule = make_dear(workload, group(workload, PerLayer{}));
   constexpr std::int64_t kIterations = 20'000;
-  Frontier frontier(schedule, {});  // without end
+  Frontier frontier(schedule.graph());  // without end
   std::vector<Instance> running = frontier.start();
   while (frontier.done(schedule.commit()) < kIterations) {
     ASSERT_FALSE(running.empty());
@@ -172,7 +175,7 @@ TEST(Frontier, RunsAnyNumberOfIterations) {
 
 TEST(Frontier, NoIterationsAreFinishedAtOnce) {
   const Workload workload = two_layers();
-  Frontier frontier(make_wfbp(workload, group(workload, PerLayer{})), {.iterations = 0});
+  Frontier frontier(make_wfbp(workload, group(workload, PerLayer{})).graph(), {.iterations = 0});
   EXPECT_TRUE(frontier.start().empty());
   EXPECT_TRUE(frontier.finished());
 }
@@ -180,7 +183,7 @@ TEST(Frontier, NoIterationsAreFinishedAtOnce) {
 TEST(Frontier, RefusesEndsOfWhatIsNotRunning) {
   const Workload workload = two_layers();
   const Schedule schedule = make_serial(workload, group(workload, PerLayer{}));
-  Frontier frontier(schedule, {});
+  Frontier frontier(schedule.graph());
   EXPECT_THROW(frontier.complete(schedule.forward_of(0)), ScheduleError) << "nothing was started";
   ASSERT_EQ(frontier.start().size(), 1U);
   EXPECT_TRUE(frontier.start().empty());

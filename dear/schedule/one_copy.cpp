@@ -23,12 +23,9 @@ const Communicate* communicates(const Schedule& schedule, StepId step) {
 // The last reduction of an iteration, in the order in which collectives are issued.
 std::optional<StepId> last_reduction(const Schedule& schedule) {
   std::optional<StepId> last;
-  for (const Lane& lane : schedule.lanes()) {
-    if (lane.kind != LaneKind::network) continue;
-    for (const StepId step : lane.steps) {
-      const Communicate* work = communicates(schedule, step);
-      if (work != nullptr && work->collective == Collective::reduce_scatter) last = step;
-    }
+  for (const StepId step : schedule.steps_on(LaneKind::network)) {
+    const Communicate* work = communicates(schedule, step);
+    if (work != nullptr && work->collective == Collective::reduce_scatter) last = step;
   }
   return last;
 }

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
-#include "dear/schedule/precedence.h"
+#include "dear/graph/precedence.h"
 #include "dear/schedule/testing/random_job.h"
 
 namespace dear::one_copy_test {
@@ -27,7 +27,7 @@ TEST(OneCopy, EveryUpdateFollowsACollectiveThatFollowsTheCommit) {
     EXPECT_EQ(shared.steps().size(), dear.steps().size());
     EXPECT_EQ(shared.policy(), "dear");
     EXPECT_NE(shared.digest(), dear.digest());  // ranks that differ in it are found out
-    const schedule::Precedence edges(shared.steps().size(), shared.edges());
+    const graph::Precedence edges(shared.steps().size(), shared.edges());
     for (BucketId bucket = 0; bucket < shared.bucket_count(); ++bucket) {
       bool follows = false;
       for (StepId step = 0; step < shared.steps().size(); ++step) {
@@ -47,7 +47,7 @@ TEST(OneCopy, HoldsUpTheLastReductionAlone) {
     const Workload workload = testing::random_workload(random, 12);
     const Grouping grouping = group(workload, PerLayer{});
     const Schedule shared = with_one_copy(make_dear(workload, grouping), workload, grouping);
-    const schedule::Precedence order(shared.steps().size(), edges_with_lanes(shared, {.compute = true}));
+    const graph::Precedence order(shared.steps().size(), edges_with_lanes(shared, {.compute = true}));
     const std::vector<std::uint8_t> after_commit = order.crossings_from(shared.commit());
     for (StepId step = 0; step < shared.steps().size(); ++step) {
       const auto* work = std::get_if<Communicate>(&shared.steps()[step].work);

@@ -2,20 +2,23 @@
 
 namespace dear {
 
+std::vector<StepId> Schedule::steps_on(LaneKind kind) const {
+  std::vector<StepId> steps;
+  for (LaneId lane = 0; lane < lanes_.size(); ++lane)
+    if (lanes_[lane].kind == kind) steps.insert(steps.end(), steps_of(lane).begin(), steps_of(lane).end());
+  return steps;
+}
+
+FreeLaneSet free_lanes(const Schedule& schedule, FreeLanes free) {
+  FreeLaneSet set;
+  for (const Lane& lane : schedule.lanes())
+    set.push_back((free.compute && lane.kind == LaneKind::compute) ||
+                  (free.network && lane.kind == LaneKind::network));
+  return set;
+}
+
 std::vector<Edge> edges_with_lanes(const Schedule& schedule, FreeLanes free) {
-  std::vector<Edge> edges = schedule.edges();
-  for (const Lane& lane : schedule.lanes()) {
-    if ((free.compute && lane.kind == LaneKind::compute) ||
-        (free.network && lane.kind == LaneKind::network)) {
-      for (const StepId step : lane.steps) edges.push_back({step, step, 1});
-      continue;
-    }
-    for (std::size_t i = 0; i < lane.steps.size(); ++i) {
-      const bool last = i + 1 == lane.steps.size();
-      edges.push_back({lane.steps[i], lane.steps[last ? 0 : i + 1], last ? 1U : 0U});
-    }
-  }
-  return edges;
+  return edges_with_lanes(schedule.graph(), free_lanes(schedule, free));
 }
 
 }  // namespace dear

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dear/base/ids.h"
+#include "dear/graph/graph.h"
 #include "dear/schedule/step.h"
 
 namespace dear {
@@ -16,9 +17,12 @@ class Schedule {
  public:
   [[nodiscard]] const std::string& policy() const { return policy_; }
   [[nodiscard]] const std::vector<Step>& steps() const { return steps_; }
-  // The edges that the policy gave. The order of a lane is not among them.
-  [[nodiscard]] const std::vector<Edge>& edges() const { return edges_; }
   [[nodiscard]] const std::vector<Lane>& lanes() const { return lanes_; }
+  // The order of the steps: what executors run, whatever the work is.
+  [[nodiscard]] const Graph& graph() const { return graph_; }
+  [[nodiscard]] const std::vector<Edge>& edges() const { return graph_.edges(); }
+  [[nodiscard]] const std::vector<StepId>& steps_of(LaneId lane) const { return graph_.steps_of(lane); }
+  [[nodiscard]] std::vector<StepId> steps_on(LaneKind kind) const;  // lane by lane
   [[nodiscard]] std::size_t layer_count() const { return forward_of_.size(); }
   [[nodiscard]] std::size_t bucket_count() const { return publishers_of_.size(); }
 
@@ -49,8 +53,8 @@ class Schedule {
 
   std::string policy_;
   std::vector<Step> steps_;
-  std::vector<Edge> edges_;
   std::vector<Lane> lanes_;
+  Graph graph_;
   std::vector<StepId> forward_of_, backward_of_;
   std::vector<std::vector<StepId>> publishers_of_, updates_of_;
   StepId commit_ = 0;
@@ -65,9 +69,7 @@ struct FreeLanes {
   bool network = false;
 };
 
-// All edges that a run must respect: the schedule's own edges and the order of each lane. In a lane each step
-// follows the one before it, and the first step of an iteration follows the last one of the iteration before.
-// On a free lane a step follows only itself, from one iteration to the next.
-std::vector<Edge> edges_with_lanes(const Schedule& schedule, FreeLanes free = {});
+FreeLaneSet free_lanes(const Schedule& schedule, FreeLanes free);
+std::vector<Edge> edges_with_lanes(const Schedule& schedule, FreeLanes free = {});  // see graph/graph.h
 
 }  // namespace dear

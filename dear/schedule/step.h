@@ -4,7 +4,6 @@
 #include <string>
 #include <string_view>
 #include <variant>
-#include <vector>
 
 #include "dear/base/collective.h"
 #include "dear/base/ids.h"
@@ -89,24 +88,14 @@ struct Step {
   LaneId lane;
 };
 
-// Step `to` of iteration i waits for step `from` of iteration i - back.
-struct Edge {
-  StepId from;
-  StepId to;
-  std::uint32_t back = 0;
-  friend bool operator==(const Edge&, const Edge&) = default;
-};
-
 // Where the steps of a lane run: in the program itself (forward, backward, commit), in the optimiser beside
 // it, on the network, or in the codec of compressed gradients.
 enum class LaneKind : std::uint8_t { compute, update, network, codec };
 std::string_view name_of(LaneKind kind);  // "compute"
 
-// A lane runs each of its steps once an iteration, in the order listed.
 struct Lane {
   std::string name;
   LaneKind kind;
-  std::vector<StepId> steps;
 };
 
 // "forward 3", "reduce-scatter of gradients, bucket 2", "all-reduce of gradients, bucket 2, bytes 0 to 4096",

@@ -9,7 +9,7 @@
 #include "dear/base/rounds_in_test.h"
 #include "dear/cost/cluster_times.h"
 #include "dear/exec/order_check.h"
-#include "dear/schedule/critical_cycle.h"
+#include "dear/graph/critical_cycle.h"
 #include "dear/schedule/testing/random_job.h"
 #include "dear/sim/evaluate.h"
 #include "dear/sim/simulate.h"
@@ -205,7 +205,7 @@ TEST(CompressedProperties, RandomJobs) {
       const Evaluation beside = evaluate(policy, workload, grouping, cluster, times, options);
       const auto [schedule, encodings] = schedule_of(policy, workload, grouping, times, options);
       const std::vector<double> seconds = step_seconds(schedule, workload, grouping, times, encodings);
-      const double critical = critical_cycle(schedule, seconds).seconds;
+      const double critical = critical_cycle(schedule.graph(), seconds).seconds;
       EXPECT_NEAR(beside.iteration.seconds, critical, kRelative * critical);
       EXPECT_GE(beside.iteration.seconds, beside.bound_seconds * (1 - kRelative));
       EXPECT_GE(beside.bound_seconds, beside.codec_seconds);

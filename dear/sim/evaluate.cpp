@@ -13,8 +13,8 @@
 
 #include "dear/base/error.h"
 #include "dear/cost/chunk_planner.h"
+#include "dear/graph/precedence.h"
 #include "dear/schedule/collective.h"
-#include "dear/schedule/precedence.h"
 #include "dear/sim/fabric_network.h"
 #include "dear/sim/simulate.h"
 
@@ -241,7 +241,7 @@ struct Travelling {
 Travelling travelling_of(const CompressedSchedule& made, const std::vector<double>& seconds) {
   const std::vector<Step>& steps = made.schedule.steps();
   const std::vector<std::uint8_t> crossings =
-      schedule::Precedence(steps.size(), made.schedule.edges()).crossings_from(made.schedule.commit());
+      graph::Precedence(steps.size(), made.schedule.edges()).crossings_from(made.schedule.commit());
   Travelling travelling;
   for (StepId step = 0; step < steps.size(); ++step) {
     const auto* work = std::get_if<Communicate>(&steps[step].work);

@@ -6,7 +6,7 @@
 #include <queue>
 #include <vector>
 
-#include "dear/schedule/frontier.h"
+#include "dear/graph/frontier.h"
 #include "dear/schedule/step.h"
 
 namespace dear::sim {

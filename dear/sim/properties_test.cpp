@@ -7,7 +7,7 @@
 
 #include "dear/base/rounds_in_test.h"
 #include "dear/exec/order_check.h"
-#include "dear/schedule/critical_cycle.h"
+#include "dear/graph/critical_cycle.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/schedule/testing/random_job.h"
 #include "dear/sim/simulate.h"
@@ -50,7 +50,7 @@ TEST(Properties, RandomJobs) {
       const Schedule schedule = make_schedule(policy, workload, used, times);
       const Result result = simulate(schedule, workload, used, link, {.ranks = ranks, .iterations = 64});
       const std::vector<double> seconds = step_seconds(schedule, workload, used, link, ranks);
-      const double critical = critical_cycle(schedule, seconds).seconds;
+      const double critical = critical_cycle(schedule.graph(), seconds).seconds;
       const double sum = std::accumulate(seconds.begin(), seconds.end(), 0.0);
       EXPECT_NEAR(result.iteration_seconds, critical, kRelative * critical);
       EXPECT_LE(result.iteration_seconds, sum * (1 + kRelative));
@@ -94,7 +94,7 @@ TEST(Properties, SchedulesLikeNoPolicy) {
     const Link link{.alpha_seconds = random.unit() * 1e-4, .beta_seconds_per_byte = random.unit() * 1e-8};
     const Result result = simulate(schedule, workload, grouping, link, {.ranks = 4, .iterations = 240});
     const double critical =
-        critical_cycle(schedule, step_seconds(schedule, workload, grouping, link, 4)).seconds;
+        critical_cycle(schedule.graph(), step_seconds(schedule, workload, grouping, link, 4)).seconds;
     EXPECT_NEAR(result.iteration_seconds, critical, kRelative * critical);
     EXPECT_THAT(exec::order_violations(schedule, result.spans, {}), IsEmpty());
   }

@@ -31,7 +31,7 @@ class Run {
         network_(network),
         interference_(interference),
         codec_shares_compute_(codec_shares_compute),
-        frontiers_(static_cast<std::size_t>(ranks), Frontier(schedule, {.iterations = iterations})),
+        frontiers_(static_cast<std::size_t>(ranks), Frontier(schedule.graph(), {.iterations = iterations})),
         begin_seconds_(schedule.steps().size()),
         computed_until_(static_cast<std::size_t>(ranks)) {
     result_.commit_seconds.resize(static_cast<std::size_t>(ranks));

@@ -6,7 +6,7 @@
 
 #include "dear/base/error.h"
 #include "dear/fusion/chunks.h"
-#include "dear/schedule/precedence.h"
+#include "dear/graph/precedence.h"
 #include "dear/schedule/testing/random_job.h"
 
 namespace dear::policy_test {
@@ -29,9 +29,7 @@ Workload three_layers() {
 
 std::vector<std::string> steps_on(const Schedule& schedule, LaneKind kind) {
   std::vector<std::string> names;
-  for (const Lane& lane : schedule.lanes())
-    if (lane.kind == kind)
-      for (const StepId step : lane.steps) names.push_back(name_of(schedule.steps()[step].work));
+  for (const StepId step : schedule.steps_on(kind)) names.push_back(name_of(schedule.steps()[step].work));
   return names;
 }
 
@@ -72,8 +70,7 @@ TEST(Policy, DearReplicatedLanes) {
       ElementsAre("update of whole, bucket 0", "update of whole, bucket 1", "update of whole, bucket 2"));
   EXPECT_EQ(schedule.publisher_of(1), schedule.update_of(1));
   // Gathered gradients must not change what a program reads between backward and step().
-  const schedule::Precedence precedence(schedule.steps().size(),
-                                        edges_with_lanes(schedule, {.compute = true}));
+  const graph::Precedence precedence(schedule.steps().size(), edges_with_lanes(schedule, {.compute = true}));
   const std::vector<std::uint8_t> after_commit = precedence.crossings_from(schedule.commit());
   for (StepId step = 0; step < schedule.steps().size(); ++step) {
     const auto* work = std::get_if<Communicate>(&schedule.steps()[step].work);
@@ -178,8 +175,8 @@ TEST(Policy, DataDependenciesHoldWithoutTheComputeLanesOrder) {
     for (const Policy& policy : policies()) {
       SCOPED_TRACE(policy.name);
       const Schedule schedule = make_schedule(policy, workload, grouping);
-      const schedule::Precedence precedence(schedule.steps().size(),
-                                            edges_with_lanes(schedule, {.compute = true}));
+      const graph::Precedence precedence(schedule.steps().size(),
+                                         edges_with_lanes(schedule, {.compute = true}));
       const std::vector<std::uint8_t> after_commit = precedence.crossings_from(schedule.commit());
       for (LayerId layer = 0; layer < workload.layers.size(); ++layer)
         for (const TensorId tensor : workload.layers[layer].tensors) {
@@ -216,7 +213,7 @@ TEST(Policy, OnlyLayersThatUseABucketWaitForIt) {
   const Schedule schedule = make_dear(workload, group(workload, PerLayer{}));
   // Forward 0 of an iteration may run before the all-gather of bucket 1 of the one before: no path of one
   // crossing.
-  const schedule::Precedence precedence(schedule.steps().size(), edges_with_lanes(schedule));
+  const graph::Precedence precedence(schedule.steps().size(), edges_with_lanes(schedule));
   EXPECT_GT(precedence.crossings_from(schedule.publisher_of(1))[schedule.forward_of(0)], 1);
   EXPECT_EQ(precedence.crossings_from(schedule.publisher_of(1))[schedule.forward_of(1)], 1);
 }

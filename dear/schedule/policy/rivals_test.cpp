@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/rounds_in_test.h"
+#include "dear/graph/precedence.h"
 #include "dear/schedule/collective.h"
 #include "dear/schedule/policy/policy.h"
-#include "dear/schedule/precedence.h"
 #include "dear/schedule/testing/random_job.h"
 
 namespace dear::rivals_test {
@@ -46,9 +46,7 @@ cost::CollectiveTimes times_of(double start_up, double seconds_per_byte) {
 
 std::vector<std::string> lane(const Schedule& schedule, LaneKind kind) {
   std::vector<std::string> names;
-  for (const Lane& lane : schedule.lanes())
-    if (lane.kind == kind)
-      for (const StepId step : lane.steps) names.push_back(name_of(schedule.steps()[step].work));
+  for (const StepId step : schedule.steps_on(kind)) names.push_back(name_of(schedule.steps()[step].work));
   return names;
 }
 
@@ -147,7 +145,7 @@ TEST(Rivals, Zero1Lanes) {
   EXPECT_THAT(lane(schedule, LaneKind::network),
               ElementsAre("reduce-scatter of gradients, bucket 1", "reduce-scatter of gradients, bucket 0",
                           "all-gather of parameters, bucket 0", "all-gather of parameters, bucket 1"));
-  const schedule::Precedence precedence(schedule.steps().size(), edges_with_lanes(schedule));
+  const graph::Precedence precedence(schedule.steps().size(), edges_with_lanes(schedule));
   EXPECT_EQ(precedence.crossings_from(schedule.publisher_of(1))[schedule.forward_of(0)], 1);
 }
 
@@ -162,7 +160,7 @@ TEST(Rivals, MegatronLanes) {
                           "all-gather of parameters, bucket 2", "reduce-scatter of gradients, bucket 2",
                           "reduce-scatter of gradients, bucket 1", "reduce-scatter of gradients, bucket 0"));
   // One bucket ahead: the gather of bucket 2 is issued when the forward reaches bucket 1.
-  const schedule::Precedence precedence(schedule.steps().size(), schedule.edges());
+  const graph::Precedence precedence(schedule.steps().size(), schedule.edges());
   EXPECT_EQ(precedence.crossings_from(schedule.forward_of(0))[schedule.publisher_of(2)], 0);
   EXPECT_NE(precedence.crossings_from(schedule.forward_of(1))[schedule.publisher_of(2)], 0);
   EXPECT_NE(precedence.crossings_from(schedule.forward_of(0))[schedule.publisher_of(1)], 0);

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 
 #include "dear/fusion/grouping.h"
+#include "dear/graph/precedence.h"
 #include "dear/schedule/builder.h"
-#include "dear/schedule/precedence.h"
 #include "dear/workload/workload.h"
 
 // Jobs and schedules for tests that hold for any: made from a seed, the same everywhere.
@@ -83,7 +83,7 @@ inline Schedule with_random_edges(Random& random, const Schedule& schedule, cons
                                   const Grouping& grouping, std::size_t count) {
   ScheduleBuilder builder = draft_of(schedule, workload, grouping);
   const std::vector<StepId> order =
-      schedule::Precedence(schedule.steps().size(), edges_with_lanes(schedule)).order_within_iteration();
+      graph::Precedence(schedule.steps().size(), edges_with_lanes(schedule)).order_within_iteration();
   for (std::size_t i = 0; i < count; ++i) {
     std::size_t from = random.below(order.size()), to = random.below(order.size());
     const auto back = static_cast<std::uint32_t>(random.below(3));

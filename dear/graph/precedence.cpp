@@ -1,8 +1,8 @@
-#include "dear/schedule/precedence.h"
+#include "dear/graph/precedence.h"
 
 #include <algorithm>
 
-namespace dear::schedule {
+namespace dear::graph {
 
 Precedence::Precedence(std::size_t step_count, const std::vector<Edge>& edges) : successors_(step_count) {
   for (const Edge& edge : edges) successors_[edge.from].push_back({edge.to, edge.back});
@@ -72,4 +72,4 @@ std::vector<StepId> Precedence::cycle_within_iteration() const {
   }
 }
 
-}  // namespace dear::schedule
+}  // namespace dear::graph

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "dear/schedule/step.h"
+#include "dear/graph/graph.h"
 
-namespace dear::schedule {
+namespace dear::graph {
 
 // The order that a set of edges puts steps in. If the `back` of the edges of a path add up to k, the last
 // step of the path waits for the first step of k iterations earlier. A step also follows itself from
@@ -40,4 +40,4 @@ class Precedence {
   std::vector<std::vector<Successor>> successors_;  // ascending
 };
 
-}  // namespace dear::schedule
+}  // namespace dear::graph
