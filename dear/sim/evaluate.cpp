@@ -173,9 +173,14 @@ class Wires {
         sizes_(sizes_of(cluster)),
         teams_{.ranks = topology_.ranks(), .ranks_of_node = times.ranks_of_node(), .jobs = options.jobs} {}
 
-  std::unique_ptr<NetworkModel> network() const {
+  // Of the schedule's collectives; it must outlive the network.
+  std::unique_ptr<NetworkModel> network_for(const Schedule& schedule) const {
+    const auto work_of = [&schedule](StepId step) -> const Communicate& {
+      return std::get<Communicate>(schedule.steps()[step].work);
+    };
     return std::make_unique<FabricNetwork>(
-        topology_, [this](const Communicate& what) { return transport_of(what); }, teams_);
+        topology_, [this, work_of](StepId step) { return transport_of(work_of(step)); },
+        [work_of](StepId step) { return work_of(step).group; }, teams_);
   }
 
  private:
@@ -341,7 +346,7 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
   };
   if (options.detail != Detail::closed_form) {
     wires = std::make_unique<Wires>(cluster, policy, workload, grouping, times, options);
-    make_network = [&](int) { return wires->network(); };
+    make_network = [&](int) { return wires->network_for(schedule); };
   }
   Samples samples = iteration_samples(schedule, seconds, variation, make_network, options.iterations);
 

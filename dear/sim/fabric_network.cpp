@@ -34,13 +34,13 @@ std::shared_ptr<const fabric::Rounds> one_flow_rounds(Collective collective, int
   return std::make_shared<OneFlow>(ranks, static_cast<double>(halves * (ranks - 1)) / ranks, true);
 }
 
-void FabricNetwork::enter(const Visit& visit, const Communicate& what, double now_seconds) {
-  const Team team = teams_.of(what.group, visit.rank);
+void FabricNetwork::enter(const Visit& visit, double now_seconds) {
+  const Team team = teams_.of(group_of_(visit.which.step), visit.rank);
   const Key key{visit.which, team.first};
   const auto [place, is_first] = open_.try_emplace(key);
   Open& open = place->second;
   if (is_first) {
-    Transport transport = transport_of_(what);
+    Transport transport = transport_of_(visit.which.step);
     std::vector<int> members(static_cast<std::size_t>(team.size));
     for (std::size_t i = 0; i < members.size(); ++i) members[i] = team.rank_of(static_cast<int>(i));
     open = {.team = team, .start_up_seconds = transport.start_up_seconds};

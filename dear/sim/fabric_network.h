@@ -21,7 +21,9 @@ struct Transport {
   std::shared_ptr<const fabric::ChunkPhases> chunks{};
   double start_up_seconds = 0;  // before its first message
 };
-using TransportOf = std::function<Transport(const Communicate& what)>;
+// By step that communicates: its load, and the ranks that take part in it.
+using TransportOf = std::function<Transport(StepId step)>;
+using GroupOf = std::function<ProcessGroup(StepId step)>;
 
 // A collective as one round: each rank sends all that it sends around a ring to the next one at once; in a
 // broadcast, which is a chain from rank 0, the whole vector.
@@ -33,12 +35,17 @@ class FabricNetwork final : public NetworkModel {
  public:
   // The topology outlives the model, and all its ranks are in `teams`, of which each has collectives of its
   // own.
-  FabricNetwork(const fabric::Topology& topology, TransportOf transport_of, Teams teams)
-      : traffic_(topology), teams_(teams), transport_of_(std::move(transport_of)) {}
+  FabricNetwork(const fabric::Topology& topology, TransportOf transport_of, GroupOf group_of, Teams teams)
+      : traffic_(topology),
+        teams_(teams),
+        transport_of_(std::move(transport_of)),
+        group_of_(std::move(group_of)) {}
+  // All ranks take part in each collective.
   FabricNetwork(const fabric::Topology& topology, TransportOf transport_of)
-      : FabricNetwork(topology, std::move(transport_of), {.ranks = topology.ranks()}) {}
+      : FabricNetwork(topology, std::move(transport_of), [](StepId) { return ProcessGroup::all; },
+                      {.ranks = topology.ranks()}) {}
 
-  void enter(const Visit& visit, const Communicate& what, double now_seconds) override;
+  void enter(const Visit& visit, double now_seconds) override;
   [[nodiscard]] double next_seconds() override;
   void advance(std::vector<Visit>& through) override;
 
@@ -56,6 +63,7 @@ class FabricNetwork final : public NetworkModel {
   fabric::Traffic traffic_;
   Teams teams_;
   TransportOf transport_of_;
+  GroupOf group_of_;
   std::map<Key, Open> open_;
   std::map<fabric::CollectiveId, Key> keys_;
 };

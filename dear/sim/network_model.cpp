@@ -2,7 +2,7 @@
 
 namespace dear::sim {
 
-void ClosedFormNetwork::enter(const Visit& visit, const Communicate&, double now_seconds) {
+void ClosedFormNetwork::enter(const Visit& visit, double now_seconds) {
   const auto entered = entered_.try_emplace(visit.which, 0).first;
   if (++entered->second < ranks_) return;
   entered_.erase(entered);

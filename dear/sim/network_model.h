@@ -7,11 +7,10 @@
 #include <vector>
 
 #include "dear/graph/frontier.h"
-#include "dear/schedule/step.h"
 
 namespace dear::sim {
 
-// One rank in one collective: a network step of the schedule in one iteration.
+// One rank in one collective: a step that communicates, in one iteration.
 struct Visit {
   Instance which;
   int rank = 0;
@@ -28,7 +27,7 @@ class NetworkModel {
   NetworkModel& operator=(const NetworkModel&) = delete;
   virtual ~NetworkModel() = default;
 
-  virtual void enter(const Visit& visit, const Communicate& what, double now_seconds) = 0;
+  virtual void enter(const Visit& visit, double now_seconds) = 0;
   // When a rank is through next, or something happens on the way there; kNever when all that goes on waits
   // for a rank to enter.
   [[nodiscard]] virtual double next_seconds() = 0;
@@ -44,7 +43,7 @@ class ClosedFormNetwork final : public NetworkModel {
   // `seconds` by StepId; outlives the model.
   ClosedFormNetwork(const std::vector<double>& seconds, int ranks) : seconds_(seconds), ranks_(ranks) {}
 
-  void enter(const Visit& visit, const Communicate& what, double now_seconds) override;
+  void enter(const Visit& visit, double now_seconds) override;
   [[nodiscard]] double next_seconds() override;
   void advance(std::vector<Visit>& through) override;
 

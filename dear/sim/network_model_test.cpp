@@ -16,8 +16,6 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr Communicate kWhat{Collective::all_gather, Payload::parameters, 0};
-
 struct Through {
   StepId step;
   int rank;
@@ -46,7 +44,7 @@ fabric::Topology network_of(int ranks) {
 }
 
 TransportOf ring_of(int ranks, double bytes, double start_up_seconds = 0) {
-  return [=](const Communicate&) {
+  return [=](StepId) {
     return Transport{.rounds = fabric::ring_rounds(Collective::all_gather, ranks),
                      .bytes = bytes,
                      .start_up_seconds = start_up_seconds};
@@ -56,11 +54,11 @@ TransportOf ring_of(int ranks, double bytes, double start_up_seconds = 0) {
 TEST(ClosedFormNetwork, BeginsWithTheLastAndEndsForAllAtOnce) {
   const std::vector<double> seconds = {3, 10};
   ClosedFormNetwork network(seconds, 2);
-  network.enter({{0, 0}, 1}, kWhat, 1);
+  network.enter({{0, 0}, 1}, 1);
   EXPECT_EQ(network.next_seconds(), NetworkModel::kNever);
-  network.enter({{1, 0}, 0}, kWhat, 1);
-  network.enter({{0, 0}, 0}, kWhat, 2);
-  network.enter({{1, 0}, 1}, kWhat, 4);
+  network.enter({{1, 0}, 0}, 1);
+  network.enter({{0, 0}, 0}, 2);
+  network.enter({{1, 0}, 1}, 4);
   EXPECT_THAT(run(network),
               ElementsAre(Through{0, 0, 5}, Through{0, 1, 5}, Through{1, 0, 14}, Through{1, 1, 14}));
 }
@@ -69,7 +67,7 @@ TEST(ClosedFormNetwork, BeginsWithTheLastAndEndsForAllAtOnce) {
 TEST(FabricNetwork, PlaysTheRoundsOfARing) {
   const fabric::Topology topology = network_of(3);
   FabricNetwork network(topology, ring_of(3, 12));
-  for (int rank = 0; rank < 3; ++rank) network.enter({{7, 2}, rank}, kWhat, 10);
+  for (int rank = 0; rank < 3; ++rank) network.enter({{7, 2}, rank}, 10);
   EXPECT_THAT(run(network), ElementsAre(Through{7, 0, 14}, Through{7, 1, 14}, Through{7, 2, 14}));
   EXPECT_EQ(network.messages(), 6U);
 }
@@ -77,8 +75,8 @@ TEST(FabricNetwork, PlaysTheRoundsOfARing) {
 TEST(FabricNetwork, WaitsForWhoComesLateAndForTheStartUp) {
   const fabric::Topology topology = network_of(2);
   FabricNetwork network(topology, ring_of(2, 8, 5));
-  network.enter({{0, 0}, 0}, kWhat, 0);
-  network.enter({{0, 0}, 1}, kWhat, 3);
+  network.enter({{0, 0}, 0}, 0);
+  network.enter({{0, 0}, 1}, 3);
   EXPECT_THAT(run(network), ElementsAre(Through{0, 0, 3 + 5 + 2}, Through{0, 1, 3 + 5 + 2}));
 }
 
@@ -92,7 +90,7 @@ TEST(FabricNetwork, LetsEachRankGoByItself) {
            {.name = "node", .size = 3, .link = {.alpha_seconds = 0, .beta_seconds_per_byte = 0.25}},
            {.name = "card", .size = 2, .link = {.alpha_seconds = 2, .beta_seconds_per_byte = 0.5}}}});
   FabricNetwork network(topology, ring_of(6, 24));
-  for (int rank = 0; rank < 6; ++rank) network.enter({{0, 0}, rank}, kWhat, 0);
+  for (int rank = 0; rank < 6; ++rank) network.enter({{0, 0}, rank}, 0);
   const std::vector<Through> all = run(network);
   ASSERT_EQ(all.size(), 6U);
   for (const int at_the_border : {0, 2, 3, 5}) EXPECT_DOUBLE_EQ(all[at_the_border].seconds, 20);
@@ -105,7 +103,7 @@ TEST(FabricNetwork, CollectivesAtOneTimeShareLinks) {
   for (const int collectives : {1, 2, 3}) {
     FabricNetwork network(topology, ring_of(2, 16));
     for (StepId step = 0; step < static_cast<StepId>(collectives); ++step)
-      for (int rank = 0; rank < 2; ++rank) network.enter({{step, 0}, rank}, kWhat, 0);
+      for (int rank = 0; rank < 2; ++rank) network.enter({{step, 0}, rank}, 0);
     for (const Through& through : run(network)) EXPECT_DOUBLE_EQ(through.seconds, 1 + 2 * collectives);
   }
 }

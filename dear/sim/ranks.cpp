@@ -23,16 +23,15 @@ struct End {
 
 class Run {
  public:
-  Run(const Schedule& schedule, std::int64_t iterations, int ranks,
-      const std::function<double(int, Instance)>& own_seconds, NetworkModel& network,
-      const Interference& interference, bool codec_shares_compute)
-      : schedule_(schedule),
+  Run(const RanksJob& job, std::int64_t iterations, int ranks, const OwnSeconds& own_seconds,
+      NetworkModel& network, const Interference& interference)
+      : job_(job),
         own_seconds_(own_seconds),
         network_(network),
         interference_(interference),
-        codec_shares_compute_(codec_shares_compute),
-        frontiers_(static_cast<std::size_t>(ranks), Frontier(schedule.graph(), {.iterations = iterations})),
-        begin_seconds_(schedule.steps().size()),
+        frontiers_(static_cast<std::size_t>(ranks),
+                   Frontier(job.graph, {.free = {}, .iterations = iterations})),
+        begin_seconds_(job.graph.step_count()),
         computed_until_(static_cast<std::size_t>(ranks)) {
     result_.commit_seconds.resize(static_cast<std::size_t>(ranks));
   }
@@ -73,25 +72,25 @@ class Run {
  private:
   Frontier& frontier(int rank) { return frontiers_[static_cast<std::size_t>(rank)]; }
 
-  [[nodiscard]] LaneKind kind_of(StepId step) const {
-    return schedule_.lanes()[schedule_.steps()[step].lane].kind;
+  [[nodiscard]] RanksJob::Turns turns_of(StepId step) const {
+    return job_.turns.empty() ? RanksJob::Turns::none : job_.turns[step];
   }
 
   // Begins the steps that `released_` lists.
   void begin(int rank, double now) {
-    if (codec_shares_compute_)  // the codec first: collectives wait for it
-      std::stable_partition(released_.begin(), released_.end(),
-                            [&](Instance which) { return kind_of(which.step) == LaneKind::codec; });
+    if (!job_.turns.empty())
+      std::stable_partition(released_.begin(), released_.end(), [&](Instance which) {
+        return turns_of(which.step) == RanksJob::Turns::goes_first;
+      });
     for (const Instance& which : released_) {
       ++unfinished_;
-      const Step& step = schedule_.steps()[which.step];
       if (rank == 0) begin_seconds_[which.step] = now;
-      if (const auto* what = std::get_if<Communicate>(&step.work)) {
-        network_.enter({which, rank}, *what, std::max(network_seconds_, network_clock_.at(now)));
+      if (job_.communicates[which.step]) {
+        network_.enter({which, rank}, std::max(network_seconds_, network_clock_.at(now)));
       } else {
         double from = own_clock_.at(now);
         const double seconds = own_seconds_(rank, which);
-        if (codec_shares_compute_ && seconds > 0 && kind_of(which.step) != LaneKind::update) {
+        if (seconds > 0 && turns_of(which.step) != RanksJob::Turns::none) {
           double& until = computed_until_[static_cast<std::size_t>(rank)];
           from = std::max(from, until);
           until = from + seconds;
@@ -106,18 +105,16 @@ class Run {
     --unfinished_;
     const auto [which, rank] = visit;
     if (rank == 0) result_.spans.push_back({which, begin_seconds_[which.step], now_});
-    if (which.step == schedule_.commit())
-      result_.commit_seconds[static_cast<std::size_t>(rank)].push_back(now_);
+    if (which.step == job_.commit) result_.commit_seconds[static_cast<std::size_t>(rank)].push_back(now_);
     released_.clear();
     frontier(rank).complete(which.step, released_);
     begin(rank, now_);
   }
 
-  const Schedule& schedule_;
-  const std::function<double(int, Instance)>& own_seconds_;
+  const RanksJob& job_;
+  const OwnSeconds& own_seconds_;
   NetworkModel& network_;
   const Interference interference_;
-  const bool codec_shares_compute_;
   double now_ = 0;
   double network_seconds_ = 0;  // that the network has come to, on its clock
   DilatedClock own_clock_, network_clock_;
@@ -133,13 +130,27 @@ class Run {
 
 }  // namespace
 
-RanksResult drive_ranks(const Schedule& schedule, std::int64_t iterations, int ranks,
-                        const std::function<double(int rank, Instance which)>& own_seconds,
-                        NetworkModel& network, const std::vector<double>& start_seconds,
-                        const Interference& interference, bool codec_shares_compute) {
+RanksResult drive_ranks(const RanksJob& job, std::int64_t iterations, int ranks,
+                        const OwnSeconds& own_seconds, NetworkModel& network,
+                        const std::vector<double>& start_seconds, const Interference& interference) {
   if (ranks < 1) throw ConfigError(fmt::format("a simulation of {} ranks is none: give at least 1", ranks));
-  return Run(schedule, iterations, ranks, own_seconds, network, interference, codec_shares_compute)
-      .finish(start_seconds);
+  return Run(job, iterations, ranks, own_seconds, network, interference).finish(start_seconds);
+}
+
+RanksResult drive_ranks(const Schedule& schedule, std::int64_t iterations, int ranks,
+                        const OwnSeconds& own_seconds, NetworkModel& network,
+                        const std::vector<double>& start_seconds, const Interference& interference,
+                        bool codec_shares_compute) {
+  RanksJob job{.graph = schedule.graph(), .communicates = {}, .commit = schedule.commit()};
+  for (const auto& [work, lane] : schedule.steps()) {
+    job.communicates.push_back(std::holds_alternative<Communicate>(work));
+    if (!codec_shares_compute) continue;
+    const LaneKind kind = schedule.lanes()[lane].kind;  // the codec first: collectives wait for it
+    job.turns.push_back(kind == LaneKind::codec    ? RanksJob::Turns::goes_first
+                        : kind == LaneKind::update ? RanksJob::Turns::none
+                                                   : RanksJob::Turns::takes);
+  }
+  return drive_ranks(job, iterations, ranks, own_seconds, network, start_seconds, interference);
 }
 
 }  // namespace dear::sim
