@@ -134,6 +134,7 @@ Unrolled unroll(const Graph& graph, const std::vector<double>& seconds, std::uin
       }
   for (const Edge& edge : graph.edges())
     for (std::uint64_t iteration = 0; iteration < iterations; ++iteration) {
+      if (graph.rhythm_of(edge.to).rests_in(static_cast<std::int64_t>(iteration))) continue;
       const std::uint64_t crossed = (edge.back + iterations - 1 - iteration) / iterations;
       const std::uint64_t from = iteration + crossed * iterations - edge.back;
       unrolled.graph.add_edge({instance_of[from][edge.from], instance_of[iteration][edge.to],

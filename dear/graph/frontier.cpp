@@ -13,15 +13,19 @@ Frontier::Frontier(const Graph& graph, const Options& options)
       in_(graph.step_count()),
       out_(graph.step_count()),
       empty_inputs_(graph.step_count(), 0),
+      empty_of_lane_(graph.step_count(), 0),
       started_(graph.step_count(), 0),
       done_(graph.step_count(), 0),
       unfinished_(options.iterations > 0 ? graph.step_count() : 0) {
   for (const Edge& edge : edges_with_lanes(graph, options.free)) {
     const auto index = static_cast<std::uint32_t>(edges_.size());
-    edges_.push_back({edge.to, edge.back});
+    const bool of_lane = index >= graph.edges().size();
+    edges_.push_back({edge.to, of_lane, edge.back});
     out_[edge.from].push_back(index);
     in_[edge.to].push_back(index);
-    if (edge.back == 0) ++empty_inputs_[edge.to];
+    if (edge.back > 0) continue;
+    ++empty_inputs_[edge.to];
+    if (of_lane) ++empty_of_lane_[edge.to];
   }
   for (StepId step = 0; step < graph.step_count(); ++step) {
     if (graph.rhythm_of(step).period == 1) continue;
@@ -59,16 +63,25 @@ void Frontier::end(StepId step, std::vector<Instance>& released) {
   if (++done_[step] == iterations_) --unfinished_;
   for (const std::uint32_t index : out_[step]) {
     MarkedEdge& edge = edges_[index];
-    if (edge.tokens++ == 0 && --empty_inputs_[edge.to] == 0) release_if_enabled(edge.to, released);
+    if (++edge.tokens != 1) continue;
+    --empty_inputs_[edge.to];
+    if (edge.of_lane) --empty_of_lane_[edge.to];
+    release_if_enabled(edge.to, released);
   }
 }
 
 void Frontier::release_if_enabled(StepId step, std::vector<Instance>& released) {
-  if (empty_inputs_[step] != 0 || started_[step] == iterations_) return;
-  for (const std::uint32_t index : in_[step])
-    if (--edges_[index].tokens == 0) ++empty_inputs_[step];
+  if (started_[step] == iterations_) return;
+  const bool resting = rests(step);
+  if ((resting ? empty_of_lane_ : empty_inputs_)[step] != 0) return;
+  for (const std::uint32_t index : in_[step]) {
+    MarkedEdge& edge = edges_[index];
+    if (--edge.tokens != 0) continue;
+    ++empty_inputs_[step];
+    if (edge.of_lane) ++empty_of_lane_[step];
+  }
   const Instance which{step, started_[step]++};
-  if (!rhythms_.empty() && rhythms_[step].rests_in(which.iteration)) {
+  if (resting) {
     resting_.push_back(step);
   } else {
     released.push_back(which);

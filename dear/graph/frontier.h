@@ -15,8 +15,8 @@ namespace dear {
 // doi:10.1016/S0022-0000(71)80013-2): every edge holds `back` tokens at first. A step may start when each of
 // its incoming edges holds a token. It takes one token from each of them when it starts, and puts one onto
 // each outgoing edge when it is done. So the state is as small as the graph for any number of iterations, and
-// a completion takes time in proportion to the degree of its step. A step that rests takes and puts its
-// tokens at once.
+// a completion takes time in proportion to the degree of its step. A step that rests waits for the tokens
+// of its lane alone; it takes those of other edges before they are there, and puts its own at once.
 class Frontier {
  public:
   struct Options {
@@ -45,18 +45,23 @@ class Frontier {
   // An edge of the marked graph.
   struct MarkedEdge {
     StepId to;
-    std::int64_t tokens;
+    bool of_lane;         // else it was added to the graph
+    std::int64_t tokens;  // below 0: taken before they were there
   };
   void end(StepId step, std::vector<Instance>& released);
+  [[nodiscard]] bool rests(StepId step) const {  // in the iteration that it starts next
+    return !rhythms_.empty() && rhythms_[step].rests_in(started_[step]);
+  }
   void release_if_enabled(StepId step, std::vector<Instance>& released);
   void pass_through_rests(std::vector<Instance>& released);
 
   std::int64_t iterations_;
   std::vector<MarkedEdge> edges_;
   std::vector<std::vector<std::uint32_t>> in_, out_;  // edges by step
-  std::vector<std::uint32_t> empty_inputs_;           // incoming edges without a token
-  std::vector<Rhythm> rhythms_;                       // by step; empty where no step ever rests
-  std::vector<StepId> resting_;                       // that have started, and are to end at once
+  // By step: incoming edges without a token, and those of them that are the lane's.
+  std::vector<std::uint32_t> empty_inputs_, empty_of_lane_;
+  std::vector<Rhythm> rhythms_;  // by step; empty where no step ever rests
+  std::vector<StepId> resting_;  // that have started, and are to end at once
   std::vector<std::int64_t> started_, done_;
   std::size_t unfinished_;
 };

@@ -27,9 +27,10 @@ struct Instance {
 };
 
 // The iterations in which a step runs: those whose number is `first` more than a multiple of `period`.
-// [Note: steps that rest] In all others the step rests. It takes no time then, and no executor is told of it,
-// but it keeps its place: what waits for it waits for all that it waits for. So an order that follows from
-// the edges of a graph holds in every iteration, whichever steps rest in it.
+// [Note: steps that rest] In all others the step rests: it takes no time, and no executor is told of it. It
+// keeps its place on its lane, so that the others of the lane stay in order, but it does not wait for the
+// edges that lead to it. What waits for it waits, by the order of the lane, for its last run. So of the paths
+// that prove an order, those through a step that rests hold only where it runs.
 struct Rhythm {
   std::uint32_t period = 1;
   std::uint32_t first = 0;  // below `period`
@@ -70,7 +71,7 @@ class Graph {
 // Empty where no lane is free.
 using FreeLaneSet = std::vector<bool>;
 
-// All edges that a run must respect: those that were added, and the order of each lane. In a lane each step
+// All edges that a run must respect: those that were added, then the order of each lane. In a lane each step
 // follows the one before it, and the first step of an iteration follows the last one of the iteration before.
 // On a free lane a step follows only itself, from one iteration to the next.
 std::vector<Edge> edges_with_lanes(const Graph& graph, const FreeLaneSet& free = {});

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dear/fusion/grouping.h"
+#include "dear/kfac/costs.h"
+#include "dear/kfac/factor.h"
+#include "dear/kfac/fusion.h"
+#include "dear/kfac/placement.h"
+#include "dear/workload/workload.h"
+
+namespace dear::kfac {
+
+// The curvature of a layer of a workload: the shape of its weight, and the seconds that one rank takes to
+// compute its two factors from the samples of one pass.
+struct Curvature {
+  std::int64_t inputs = 0, outputs = 0;  // see LayerShape
+  double input_factor_seconds = 0, output_factor_seconds = 0;
+  double precondition_seconds = 0;  // two products of matrices with the gradient
+};
+
+// A training job with K-FAC. Layers without curvature (norms, embeddings) keep their plain gradients.
+struct Job {
+  Workload workload;
+  std::vector<std::optional<Curvature>> curvature;  // by layer
+  [[nodiscard]] std::vector<Factor> factors()
+      const;  // as factors_of() orders them; layers are the workload's
+};
+
+struct Costs {
+  int ranks = 1;
+  LinearCost all_reduce, reduce, broadcast;  // of fp32 elements, among all ranks
+  InverseCost invert = InverseCost::cubic(0, 0);
+};
+
+// When factors travel, in which groups, and who inverts them.
+enum class Travel : std::uint8_t {
+  after_backward,  // all of them, before the first inverse
+  as_ready         // each group as soon as its last factor is there, under the rest of the passes
+};
+enum class FusionRule : std::uint8_t { alone, threshold, by_rule, exact, together };
+enum class PlacementRule : std::uint8_t { all_local, round_robin, balanced };
+
+struct Strategy {
+  std::string name;
+  Travel travel = Travel::as_ready;
+  FusionRule fusion = FusionRule::by_rule;
+  PlacementRule placement = PlacementRule::balanced;
+  // A factor whose inverse one rank sends to all others is reduced to that rank alone.
+  bool reduce_to_owner = false;
+  std::int64_t threshold_elements = std::int64_t{16} << 20;  // for FusionRule::threshold
+};
+
+// "d-kfac", "mpd-kfac" and "spd-kfac" of Shi et al. 2021 (arXiv 2107.06533), and the last two with
+// "-owner": factors are reduced to who inverts them.
+const std::vector<Strategy>& strategies();
+const Strategy& find_strategy(std::string_view name);  // ConfigError that lists them
+
+// A plan is made on one rank, of averaged measurements, and is the same on all.
+struct Plan {
+  std::string strategy;
+  Travel travel = Travel::as_ready;
+  bool reduce_to_owner = false;
+  std::vector<Factor> factors;
+  // Factors that travel together: of A in forward order, of G in backward order. Each group has one
+  // destination: all ranks, or the one that inverts its factors.
+  struct Group {
+    std::vector<FactorId> factors;  // ascending
+    std::int64_t elements = 0;
+    std::optional<int> owner;  // the only rank that gets the sums
+  };
+  std::vector<Group> groups;         // in the order in which their last factors are ready
+  Placement placement;               // by factor
+  std::vector<FactorId> inversions;  // in this order on every rank
+
+  [[nodiscard]] std::uint64_t digest() const;  // ranks may train together only if it is the same
+};
+// ConfigError for a job whose curvature is not one entry a layer, without any factor, or a cost that is
+// negative.
+Plan make_plan(const Job& job, const Costs& costs, const Strategy& strategy);
+
+}  // namespace dear::kfac

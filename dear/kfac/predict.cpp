@@ -1,0 +1,148 @@
+#include "dear/kfac/predict.h"
+
+#include <algorithm>
+
+#include "dear/sim/network_model.h"
+#include "dear/sim/ranks.h"
+
+namespace dear::kfac {
+namespace {
+
+// Seconds of each step on a rank that does it; of a collective, among all ranks.
+std::vector<double> step_seconds(const Job& job, const Grouping& grouping, const Plan& plan,
+                                 const Costs& costs, const Iteration& iteration) {
+  const auto seconds_of = [&](const Work& work) -> double {
+    switch (work.kind) {
+      case WorkKind::forward:
+        return job.workload.layers[work.index].forward_seconds;
+      case WorkKind::backward:
+        return job.workload.layers[work.index].backward_seconds;
+      case WorkKind::commit:
+        return 0;
+      case WorkKind::compute_factor: {
+        const Factor& factor = plan.factors[work.index];
+        const Curvature& curvature = *job.curvature[factor.layer];
+        return factor.side == Side::input ? curvature.input_factor_seconds : curvature.output_factor_seconds;
+      }
+      case WorkKind::reduce_factors: {
+        const Plan::Group& group = plan.groups[work.index];
+        return (group.owner ? costs.reduce : costs.all_reduce).seconds(group.elements);
+      }
+      case WorkKind::reduce_gradients: {
+        std::int64_t elements = 0;
+        for (const TensorId tensor : grouping.buckets()[work.index].tensors)
+          elements += job.workload.tensors[tensor].elements;
+        return costs.all_reduce.seconds(elements);
+      }
+      case WorkKind::invert:
+        return costs.invert.seconds(plan.factors[work.index].dimension);
+      case WorkKind::broadcast:
+        return costs.broadcast.seconds(plan.factors[work.index].packed_elements());
+      case WorkKind::precondition:
+        return job.curvature[work.index]->precondition_seconds;
+      case WorkKind::update:
+        break;
+    }
+    return job.workload.update_seconds;
+  };
+  std::vector<double> seconds;
+  for (const Work& work : iteration.work)
+    seconds.push_back(work.communicates() && costs.ranks == 1 ? 0 : seconds_of(work));
+  return seconds;
+}
+
+double& part_of(Breakdown& parts, WorkKind kind) {
+  switch (kind) {
+    case WorkKind::forward:
+    case WorkKind::backward:
+    case WorkKind::commit:
+      return parts.passes;
+    case WorkKind::compute_factor:
+      return parts.factors;
+    case WorkKind::reduce_factors:
+      return parts.factors_sent;
+    case WorkKind::reduce_gradients:
+      return parts.gradients;
+    case WorkKind::invert:
+      return parts.inverses;
+    case WorkKind::broadcast:
+      return parts.inverses_sent;
+    case WorkKind::precondition:
+    case WorkKind::update:
+      break;
+  }
+  return parts.update;
+}
+
+// Where the compute lane is idle, the time belongs to what is on the network: its spans hold the wait for the
+// last rank, too. `spans` are of one rank, over whole intervals between two times.
+Breakdown break_down(const Iteration& iteration, const std::vector<exec::StepSpan>& spans, double from,
+                     double to) {
+  std::vector<exec::StepSpan> computing, communicating;
+  for (const exec::StepSpan& span : spans)
+    (iteration.work[span.which.step].communicates() ? communicating : computing).push_back(span);
+  const auto by_begin = [](const exec::StepSpan& a, const exec::StepSpan& b) {
+    return a.begin_seconds < b.begin_seconds;
+  };
+  std::stable_sort(computing.begin(), computing.end(), by_begin);
+  std::stable_sort(communicating.begin(), communicating.end(), by_begin);
+  Breakdown parts;
+  const auto overlap = [&](double begin, double end) {
+    return std::max(0.0, std::min(end, to) - std::max(begin, from));
+  };
+  double idle_from = 0;
+  const auto give_away = [&](double until) {
+    if (overlap(idle_from, until) == 0) return;
+    for (const exec::StepSpan& span : communicating)
+      part_of(parts, iteration.work[span.which.step].kind) +=
+          std::max(0.0, overlap(std::max(span.begin_seconds, idle_from), std::min(span.end_seconds, until)));
+  };
+  for (const exec::StepSpan& span : computing) {
+    if (span.begin_seconds > idle_from) give_away(span.begin_seconds);
+    part_of(parts, iteration.work[span.which.step].kind) += overlap(span.begin_seconds, span.end_seconds);
+    idle_from = std::max(idle_from, span.end_seconds);
+  }
+  return parts;
+}
+
+void divide(Breakdown& parts, double by) {
+  for (double* part : {&parts.passes, &parts.gradients, &parts.factors, &parts.factors_sent, &parts.inverses,
+                       &parts.inverses_sent, &parts.update})
+    *part /= by;
+}
+
+}  // namespace
+
+Prediction predict(const Job& job, const Grouping& grouping, const Plan& plan, const Costs& costs,
+                   const Intervals& intervals) {
+  Prediction prediction{.iteration_seconds = 0,
+                        .parts = {},
+                        .iteration = make_iteration(job, grouping, plan, intervals),
+                        .spans = {}};
+  const Iteration& iteration = prediction.iteration;
+  const std::vector<double> seconds = step_seconds(job, grouping, plan, costs, iteration);
+  sim::RanksJob ranks{.graph = iteration.graph, .communicates = {}, .commit = iteration.commit};
+  for (const Work& work : iteration.work) ranks.communicates.push_back(work.communicates());
+  const auto own_seconds = [&](int rank, Instance which) {
+    const Work& work = iteration.work[which.step];
+    const bool elsewhere = work.kind == WorkKind::invert && plan.placement[work.index].value_or(rank) != rank;
+    return elsewhere ? 0 : seconds[which.step];
+  };
+  sim::ClosedFormNetwork network(seconds, costs.ranks);
+  // One interval to warm up, and then at least two.
+  const auto interval = static_cast<std::int64_t>(intervals.inverses);
+  const std::int64_t warm_up = std::max<std::int64_t>(interval, 2);
+  const std::int64_t iterations = warm_up + std::max<std::int64_t>(2 * interval, 4);
+  sim::RanksResult run = sim::drive_ranks(ranks, iterations + 1, costs.ranks, own_seconds, network);
+  const std::vector<double>& commits = run.commit_seconds.front();
+  const double from = commits[static_cast<std::size_t>(warm_up)];
+  const double to = commits[static_cast<std::size_t>(iterations)];
+  const auto count = static_cast<double>(iterations - warm_up);
+  prediction.iteration_seconds = (to - from) / count;
+  prediction.parts = break_down(iteration, run.spans, from, to);
+  divide(prediction.parts, count);
+  prediction.spans = std::move(run.spans);
+  return prediction;
+}
+
+}  // namespace dear::kfac

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dear/exec/drive.h"
+#include "dear/fusion/grouping.h"
+#include "dear/kfac/iteration.h"
+#include "dear/kfac/plan.h"
+
+namespace dear::kfac {
+
+// Seconds of an iteration by what the slowest rank does in them, as Shi et al. 2021 break it down:
+// communication counts only where nothing is computed meanwhile.
+struct Breakdown {
+  double passes = 0;         // forward and backward
+  double gradients = 0;      // exposed
+  double factors = 0;        // computed
+  double factors_sent = 0;   // exposed
+  double inverses = 0;       // computed
+  double inverses_sent = 0;  // exposed, and waiting for who inverts
+  double update = 0;         // preconditioning, and the optimiser
+  [[nodiscard]] double total() const {
+    return passes + gradients + factors + factors_sent + inverses + inverses_sent + update;
+  }
+};
+
+struct Prediction {
+  double iteration_seconds = 0;  // the mean in the long run, over whole intervals
+  Breakdown parts;               // of rank 0, mean as well
+  Iteration iteration;
+  std::vector<exec::StepSpan> spans;  // of rank 0
+};
+
+// Simulates some iterations of all ranks in virtual time. Collectives begin when the last rank has come, and
+// take the time of their elements.
+Prediction predict(const Job& job, const Grouping& grouping, const Plan& plan, const Costs& costs,
+                   const Intervals& intervals = {});
+
+}  // namespace dear::kfac

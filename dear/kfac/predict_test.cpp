@@ -1,0 +1,165 @@
+#include "dear/kfac/predict.h"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/error.h"
+
+namespace dear::kfac::predict_test {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Layers whose weights are `dimensions` x `dimensions`; each pass of a layer takes a second, each factor
+// half.
+Job job_of(const std::vector<std::int64_t>& dimensions) {
+  Job job;
+  job.workload.name = "job";
+  for (const std::int64_t dimension : dimensions) {
+    const auto number = static_cast<TensorId>(job.workload.tensors.size());
+    job.workload.tensors.push_back({.name = "w" + std::to_string(number), .elements = dimension * dimension});
+    job.workload.layers.push_back({.name = "layer " + std::to_string(number),
+                                   .tensors = {number},
+                                   .forward_seconds = 1,
+                                   .backward_seconds = 1});
+    job.curvature.push_back(Curvature{.inputs = dimension,
+                                      .outputs = dimension,
+                                      .input_factor_seconds = 0.5,
+                                      .output_factor_seconds = 0.5});
+  }
+  return job;
+}
+
+Costs costs_of(int ranks) {
+  return {.ranks = ranks,
+          .all_reduce = {.start_seconds = 0.1, .seconds_per_element = 1e-3},
+          .reduce = {.start_seconds = 0.05, .seconds_per_element = 5e-4},
+          .broadcast = {.start_seconds = 0.05, .seconds_per_element = 5e-4},
+          .invert = InverseCost::cubic(0.1, 1e-4)};
+}
+
+Prediction predict_with(const Job& job, const std::string& strategy, int ranks,
+                        const Intervals& intervals = {}) {
+  const Costs costs = costs_of(ranks);
+  const Grouping grouping = group(job.workload, PerLayer{});
+  return predict(job, grouping, make_plan(job, costs, find_strategy(strategy)), costs, intervals);
+}
+
+TEST(Plan, GroupsOwnersAndOrder) {
+  const Job job = job_of({10, 40, 20});
+  const Plan plan = make_plan(job, costs_of(2), find_strategy("spd-kfac"));
+  ASSERT_EQ(plan.factors.size(), 6U);
+  std::set<FactorId> sent;
+  for (const Plan::Group& group : plan.groups) {
+    EXPECT_FALSE(group.owner);
+    sent.insert(group.factors.begin(), group.factors.end());
+  }
+  EXPECT_EQ(sent.size(), 6U);
+  // Inverses take 0.2, 6.5 and 0.9 s; to be sent 0.08, 0.46 and 0.16 s: all are worth it.
+  EXPECT_THAT(plan.placement, ::testing::Each(::testing::Ne(std::nullopt)));
+  EXPECT_EQ(plan.factors[plan.inversions[0]].dimension, 40);
+  EXPECT_NE(plan.placement[1], plan.placement[4]) << "the two largest";
+  EXPECT_EQ(plan.digest(), make_plan(job, costs_of(2), find_strategy("spd-kfac")).digest());
+  EXPECT_NE(plan.digest(), make_plan(job, costs_of(3), find_strategy("spd-kfac")).digest());
+  EXPECT_THROW(find_strategy("kfac"), ConfigError);
+}
+
+TEST(Plan, FactorsThatOneRankInvertsGoToItAlone) {
+  const Job job = job_of({10, 40, 20, 30});
+  const Plan plan = make_plan(job, costs_of(2), find_strategy("mpd-kfac-owner"));
+  ASSERT_EQ(plan.groups.size(), 2U);
+  for (const Plan::Group& group : plan.groups)
+    for (const FactorId factor : group.factors) EXPECT_EQ(plan.placement[factor], group.owner);
+}
+
+TEST(Plan, RefusesAJobThatItCannotServe) {
+  Job job = job_of({4});
+  job.curvature.clear();
+  EXPECT_THROW(make_plan(job, costs_of(2), find_strategy("spd-kfac")), ConfigError);
+  job.curvature.resize(1);
+  EXPECT_THROW(make_plan(job, costs_of(2), find_strategy("spd-kfac")), ConfigError) << "no factor";
+  job = job_of({4});
+  EXPECT_THROW(make_plan(job, costs_of(0), find_strategy("spd-kfac")), ConfigError);
+  EXPECT_THROW(
+      make_iteration(job, group(job.workload, PerLayer{}),
+                     make_plan(job, costs_of(2), find_strategy("spd-kfac")), {.factors = 2, .inverses = 3}),
+      ConfigError);
+}
+
+// Whatever the strategy: every step of the iteration is there, waits for its data, and can run.
+TEST(Iteration, HasEveryStepAndRuns) {
+  const Job job = job_of({10, 40, 20});
+  const Grouping grouping = group(job.workload, PerLayer{});
+  for (const Strategy& strategy : strategies())
+    for (const int ranks : {1, 2, 4}) {
+      SCOPED_TRACE(strategy.name);
+      const Plan plan = make_plan(job, costs_of(ranks), strategy);
+      const Iteration iteration = make_iteration(job, grouping, plan, {.factors = 2, .inverses = 4});
+      EXPECT_EQ(flaw_of(iteration.graph, [&](StepId step) { return name_of(iteration.work[step]); }), "");
+      std::map<WorkKind, int> count;
+      for (const Work& work : iteration.work) ++count[work.kind];
+      EXPECT_EQ(count[WorkKind::compute_factor], 6);
+      EXPECT_EQ(count[WorkKind::invert], 6);
+      EXPECT_EQ(count[WorkKind::precondition], 3);
+      EXPECT_EQ(count[WorkKind::update], 1);
+      EXPECT_EQ(count[WorkKind::reduce_gradients], 3);
+      const auto placed = std::count_if(plan.placement.begin(), plan.placement.end(),
+                                        [](const auto& owner) { return owner.has_value(); });
+      EXPECT_EQ(count[WorkKind::broadcast], placed);
+    }
+}
+
+TEST(Predict, DKfacAsAPencilSays) {
+  // One layer of 10 x 10: factors 0.5 + 0.5 s, passes 2 s; the gradient (100 elements, 0.2 s) travels under
+  // nothing but G; both factors together (110 elements, 0.21 s); two inverses of 0.2 s.
+  const Prediction prediction = predict_with(job_of({10}), "d-kfac", 2);
+  EXPECT_NEAR(prediction.iteration_seconds, 1.0 + 2.0 + 0.21 + 0.4, 1e-9);
+  EXPECT_NEAR(prediction.parts.passes, 2, 1e-9);
+  EXPECT_NEAR(prediction.parts.factors, 1, 1e-9);
+  EXPECT_NEAR(prediction.parts.gradients, 0, 1e-9);
+  EXPECT_NEAR(prediction.parts.factors_sent, 0.21, 1e-9);
+  EXPECT_NEAR(prediction.parts.inverses, 0.4, 1e-9);
+  EXPECT_NEAR(prediction.parts.total(), prediction.iteration_seconds, 1e-9);
+}
+
+TEST(Predict, MpdKfacInvertsHalfAndSendsIt) {
+  // As above; each of two ranks inverts one factor (0.2 s), and two broadcasts of 55 elements take 0.0775 s
+  // each.
+  const Prediction prediction = predict_with(job_of({10}), "mpd-kfac", 2);
+  EXPECT_NEAR(prediction.iteration_seconds, 3.0 + 0.21 + 0.2 + 2 * 0.0775, 1e-9);
+  EXPECT_NEAR(prediction.parts.inverses_sent, 2 * 0.0775, 1e-9);
+}
+
+TEST(Predict, IntervalsRenewCurvatureSeldom) {
+  const Prediction always = predict_with(job_of({10}), "d-kfac", 2);
+  const Prediction seldom = predict_with(job_of({10}), "d-kfac", 2, {.factors = 1, .inverses = 10});
+  EXPECT_NEAR(seldom.parts.inverses, 0.04, 1e-9);
+  EXPECT_NEAR(seldom.iteration_seconds, always.iteration_seconds - 0.9 * 0.4, 1e-9);
+  const Prediction rare = predict_with(job_of({10}), "d-kfac", 2, {.factors = 10, .inverses = 10});
+  EXPECT_NEAR(rare.parts.factors, 0.1, 1e-9);
+  EXPECT_NEAR(rare.iteration_seconds, 2 + 0.1 + 0.021 + 0.04 + 0.9 * 0.2, 1e-6)
+      << "and the gradient is not hidden";
+}
+
+TEST(Predict, PipeliningAndBalanceAreNeverWorseThanWithout) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    std::vector<std::int64_t> dimensions;
+    for (std::size_t i = 2 + random() % 6; i > 0; --i)
+      dimensions.push_back(8 + static_cast<std::int64_t>(random() % 40));
+    const Job job = job_of(dimensions);
+    const int ranks = 2 + static_cast<int>(random() % 3);
+    const double d = predict_with(job, "d-kfac", ranks).iteration_seconds;
+    const double spd = predict_with(job, "spd-kfac", ranks).iteration_seconds;
+    EXPECT_LE(spd, 1.02 * d);
+  }
+}
+
+}  // namespace
+}  // namespace dear::kfac::predict_test
