@@ -9,6 +9,9 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include "dear/optim/lamb.h"
+#include "dear/optim/lars.h"
+
 namespace dear::demo {
 namespace {
 
@@ -33,6 +36,8 @@ const std::map<std::string, MakeOptimizer, std::less<>> kMakeOptimizer = {
     {"adamw", make<torch::optim::AdamW, torch::optim::AdamWOptions>},
     {"rmsprop", make<torch::optim::RMSprop, torch::optim::RMSpropOptions>},
     {"adagrad", make<torch::optim::Adagrad, torch::optim::AdagradOptions>},
+    {"lamb", make<LAMB, LAMBOptions>},
+    {"lars", make<LARS, LARSOptions>},
 };
 
 }  // namespace

@@ -219,7 +219,7 @@ TEST(Profile, TakesOutputsOutOfTuplesListsAndDicts) {
 
 TEST(Profile, EveryOptimizerAndSpreadsInOrder) {
   const std::string path = write_chain();
-  for (const char* const optimizer : {"sgd", "adam", "adamw", "rmsprop", "adagrad"}) {
+  for (const char* const optimizer : {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lamb"}) {
     ProfileSettings settings = settings_of(path, {"8x16"});
     settings.optimizer = optimizer;
     const ModelProfile measured = profile(settings);

@@ -9,6 +9,8 @@
 
 #include <torch/types.h>
 
+#include "dear/optim/exact_sum.h"
+
 namespace torch::optim {
 class Optimizer;
 }
@@ -33,6 +35,11 @@ class FlatOptimizer {
   [[nodiscard]] virtual bool has_current_options() const = 0;
   // One step of these tensors, by parameter group; each has its gradient. On any thread, one at a time.
   virtual void step(const std::vector<std::vector<torch::Tensor>>& by_group) = 0;
+  // Where the optimiser takes norms of whole tensors (Optimizer::norms()) a step is these two instead. The
+  // first returns, of each tensor in turn, the sums of squares over it whose roots the norms are; the second
+  // is given the norms in the same order, of the whole tensors that those are parts of. Defaults throw.
+  virtual std::vector<ExactSum> begin_step(const std::vector<std::vector<torch::Tensor>>& by_group);
+  virtual void end_step(const std::vector<double>& norms);
   // Returns what the twin remembers of a tensor that step() has seen. The vectors are 1-D and shared, not
   // copied.
   [[nodiscard]] virtual std::optional<OptimizerState> state(const torch::Tensor& tensor) const = 0;
@@ -58,7 +65,8 @@ class Optimizer {
   virtual ~Optimizer() = default;
   // The name of its class.
   [[nodiscard]] virtual std::string name() const = 0;
-  // ConfigError for one whose update of a flat vector is not, element by element, that of its tensors.
+  // ConfigError for one whose update of a flat vector is not, element by element and but for norms(), that of
+  // its tensors.
   virtual void require_elementwise() const = 0;
   [[nodiscard]] virtual std::vector<std::vector<torch::Tensor>> parameter_groups() const = 0;
   // Whether its parameter groups hold these tensors, in this order. Asked in every step: parameter_groups()
@@ -66,6 +74,9 @@ class Optimizer {
   [[nodiscard]] virtual bool holds(
       const std::vector<std::vector<const c10::TensorImpl*>>& by_group) const = 0;
   [[nodiscard]] virtual FlatVectors vectors() const { return {}; }
+  // How many norms of a whole tensor its update takes; 0 for an elementwise one. Others are given vectors
+  // that are of one tensor each.
+  [[nodiscard]] virtual std::size_t norms() const { return 0; }
   // A step of the program's object itself, where one rank trains alone.
   virtual void step() = 0;
   [[nodiscard]] virtual std::unique_ptr<FlatOptimizer> make_flat() const = 0;
@@ -81,8 +92,8 @@ class Optimizer {
   [[nodiscard]] virtual bool state_is_away() const = 0;
 };
 
-// An optimiser of libtorch, which must outlive the result. Elementwise are SGD, Adam, AdamW, RMSprop and
-// Adagrad.
+// An optimiser of libtorch's or a TensorNormOptimizer (LAMB, LARS), which must outlive the result.
+// Elementwise are SGD, Adam, AdamW, RMSprop and Adagrad.
 std::unique_ptr<Optimizer> make_optimizer(torch::optim::Optimizer& optimizer);
 
 }  // namespace dear

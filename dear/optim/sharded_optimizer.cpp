@@ -1,14 +1,16 @@
 #include "dear/optim/sharded_optimizer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <utility>
 
 namespace dear::optim {
 
 ShardedOptimizer::ShardedOptimizer(std::unique_ptr<FlatOptimizer> twin, std::size_t parameter_groups,
-                                   std::vector<std::vector<FlatRun>> runs_by_part, Masters masters)
-    : twin_(std::move(twin)) {
+                                   std::vector<std::vector<FlatRun>> runs_by_part, Masters masters,
+                                   std::size_t norms, SumOverRanks sum_over_ranks)
+    : twin_(std::move(twin)), norms_(norms), sum_over_ranks_(std::move(sum_over_ranks)) {
   for (auto& runs : runs_by_part) {
     auto& by_group = runs_.emplace_back(parameter_groups);
     for (FlatRun& run : runs) {
@@ -75,6 +77,7 @@ void ShardedOptimizer::update(std::size_t part) {
   };
   std::vector<std::vector<torch::Tensor>> updated(runs_.at(part).size());
   std::vector<Run*> masters;
+  std::vector<TensorId> tensors;
   for (std::size_t group = 0; group < updated.size(); ++group) {
     Runs& runs = runs_[part][group];
     separate(runs, [&](const Run& run, const Stretch& a, const Stretch& b) {
@@ -83,6 +86,7 @@ void ShardedOptimizer::update(std::size_t part) {
     for (Run& run : runs) {
       if (unused(run, run.stretches.front())) continue;
       updated[group].push_back(run.parameters);
+      tensors.push_back(run.stretches.front().tensor);
       if (!run.is_master()) continue;
       masters.push_back(&run);
       const torch::Tensor written = run.parameters.to(run.in_bucket.scalar_type()) != run.in_bucket;
@@ -90,11 +94,28 @@ void ShardedOptimizer::update(std::size_t part) {
       run.parameters.mutable_grad() = run.gradients.to(at::kFloat);
     }
   }
-  twin_->step(updated);
+  norms_ == 0 ? twin_->step(updated) : step_with_norms(part, updated, tensors);
   for (Run* run : masters) {
     run->in_bucket.copy_(run->parameters);
     run->parameters.mutable_grad().reset();
   }
+}
+
+void ShardedOptimizer::step_with_norms(std::size_t part,
+                                       const std::vector<std::vector<torch::Tensor>>& updated,
+                                       const std::vector<TensorId>& tensors) {
+  const std::vector<ExactSum> mine = twin_->begin_step(updated);
+  SumsOfTensors whole;
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    std::vector<ExactSum>& of_tensor = whole[tensors[i / norms_]];
+    of_tensor.resize(norms_);
+    of_tensor[i % norms_].add(mine[i]);
+  }
+  if (sum_over_ranks_) sum_over_ranks_(part, whole);
+  std::vector<double> norms;
+  for (const TensorId tensor : tensors)
+    for (const ExactSum& sum : whole.at(tensor)) norms.push_back(std::sqrt(sum.value()));
+  twin_->end_step(norms);
 }
 
 std::optional<OptimizerState> ShardedOptimizer::state_of(const Run& run) const {

@@ -49,9 +49,16 @@ class ShardedOptimizer {
     std::vector<Stretch> stretches;
   };
 
-  // Parts are what is updated at a time: buckets, or chunks of them.
+  // Adds to the sums over this rank's parts of tensors those of the other ranks. Called in each update of a
+  // part, on every rank, also where it has no runs.
+  using SumsOfTensors = std::map<TensorId, std::vector<ExactSum>>;
+  using SumOverRanks = std::function<void(std::size_t part, SumsOfTensors& sums)>;
+
+  // Parts are what is updated at a time: buckets, or chunks of them. `norms`: that an update takes
+  // (Optimizer::norms()); with them the stretches of a run are of one tensor.
   ShardedOptimizer(std::unique_ptr<FlatOptimizer> twin, std::size_t parameter_groups,
-                   std::vector<std::vector<FlatRun>> runs_by_part, Masters masters);
+                   std::vector<std::vector<FlatRun>> runs_by_part, Masters masters, std::size_t norms = 0,
+                   SumOverRanks sum_over_ranks = {});
 
   // See FlatOptimizer.
   void capture_options() { twin_->capture_options(); }
@@ -90,8 +97,14 @@ class ShardedOptimizer {
   // Cuts runs between neighbours that are not alike.
   void separate(Runs& runs, const std::function<bool(const Run&, const Stretch&, const Stretch&)>& alike);
 
+  // Both halves of a step, with norms of whole tensors in between. `tensors`: those that `updated` are of.
+  void step_with_norms(std::size_t part, const std::vector<std::vector<torch::Tensor>>& updated,
+                       const std::vector<TensorId>& tensors);
+
   std::unique_ptr<FlatOptimizer> twin_;
   std::vector<std::vector<Runs>> runs_;  // by part, then by parameter group
+  std::size_t norms_;
+  SumOverRanks sum_over_ranks_;
 };
 
 // [Note: unused parameters] A parameter that no rank used in an iteration is not updated, as in plain

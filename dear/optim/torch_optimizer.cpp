@@ -17,6 +17,7 @@
 
 #include "dear/base/error.h"
 #include "dear/optim/optimizer.h"
+#include "dear/optim/tensor_norm_optimizer.h"
 
 namespace dear {
 namespace {
@@ -43,6 +44,7 @@ Vectors vectors_of(const libtorch::RMSpropParamState& state) {
           {"momentum_buffer", state.momentum_buffer()},
           {"grad_avg", state.grad_avg()}};
 }
+Vectors vectors_of(const TensorNormState& state) { return state.vectors; }
 Vectors vectors_of(const libtorch::AdagradParamState& state) { return {{"sum", state.sum()}}; }
 
 torch::Tensor find_vector(const Vectors& vectors, const std::string& name) {
@@ -64,10 +66,21 @@ void set_vectors(libtorch::RMSpropParamState& state, const Vectors& v) {
   state.momentum_buffer(find_vector(v, "momentum_buffer"));
   state.grad_avg(find_vector(v, "grad_avg"));
 }
+void set_vectors(TensorNormState& state, const Vectors& v) { state.vectors = v; }
 void set_vectors(libtorch::AdagradParamState& state, const Vectors& v) { state.sum(find_vector(v, "sum")); }
 
 template <typename S>
 constexpr bool kCounts = !std::is_same_v<S, libtorch::SGDParamState>;
+std::int64_t steps_of(const TensorNormState& state) { return state.step; }
+void set_steps(TensorNormState& state, std::int64_t steps) { state.step = steps; }
+template <typename S>
+std::int64_t steps_of(const S& state) {
+  return state.step();
+}
+template <typename S>
+void set_steps(S& state, std::int64_t steps) {
+  state.step(steps);
+}
 
 template <typename S>
 OptimizerState read(const State& state) {
@@ -75,7 +88,7 @@ OptimizerState read(const State& state) {
   OptimizerState result{.vectors = vectors_of(mine), .scalars = {}};
   std::erase_if(result.vectors, [](const auto& vector) { return !vector.second.defined(); });
   if constexpr (kCounts<S>) {
-    const std::int64_t steps = mine.step();
+    const std::int64_t steps = steps_of(mine);
     result.scalars.assign(reinterpret_cast<const char*>(&steps), sizeof steps);
   }
   return result;
@@ -88,7 +101,7 @@ std::unique_ptr<State> write(const OptimizerState& from) {
   if constexpr (kCounts<S>) {
     std::int64_t steps = 0;
     std::memcpy(&steps, from.scalars.data(), std::min(sizeof steps, from.scalars.size()));
-    state->step(steps);
+    set_steps(*state, steps);
   }
   return state;
 }
@@ -134,7 +147,19 @@ Access access_to() {
   return {typeid(O), make<O, Options>, read<S>, write<S>, equal<Options>, elsewhere<S>};
 }
 
+std::unique_ptr<libtorch::Optimizer> make_like(const libtorch::Optimizer& original, Groups groups) {
+  return static_cast<const TensorNormOptimizer&>(original).make_like(std::move(groups));
+}
+
+// Only updates ahead of the commit ask for it, and they cannot have norms.
+bool never_equal(const libtorch::OptimizerOptions& /*a*/, const libtorch::OptimizerOptions& /*b*/) {
+  return false;
+}
+
 const Access* find(const libtorch::Optimizer& optimizer) {
+  static const Access kTensorNorms{typeid(TensorNormOptimizer), make_like,   read<TensorNormState>,
+                                   write<TensorNormState>,      never_equal, elsewhere<TensorNormState>};
+  if (dynamic_cast<const TensorNormOptimizer*>(&optimizer) != nullptr) return &kTensorNorms;
   static const std::array<Access, 5> kTable{
       {access_to<libtorch::SGD, libtorch::SGDOptions, libtorch::SGDParamState>(),
        access_to<libtorch::Adam, libtorch::AdamOptions, libtorch::AdamParamState>(),
@@ -190,6 +215,29 @@ class Twin : public FlatOptimizer {
     for (std::size_t i = 0; i < by_group.size(); ++i) twin_->param_groups()[i].params() = by_group[i];
     twin_->step();
   }
+  std::vector<ExactSum> begin_step(const std::vector<std::vector<torch::Tensor>>& by_group) override {
+    const torch::NoGradGuard no_grad;
+    auto& twin = static_cast<TensorNormOptimizer&>(*twin_);
+    std::vector<ExactSum> sums;
+    for (std::size_t i = 0; i < by_group.size(); ++i) {
+      const auto& options = twin.param_groups()[i].options();
+      for (const torch::Tensor& part : by_group[i]) {
+        begun_.push_back({part, options, twin.propose(part, options, twin.state_of(part))});
+        for (const torch::Tensor& tensor : begun_.back().proposed) sums.push_back(sum_of_squares(tensor));
+      }
+    }
+    return sums;
+  }
+  void end_step(const std::vector<double>& norms) override {
+    const torch::NoGradGuard no_grad;
+    auto& twin = static_cast<TensorNormOptimizer&>(*twin_);
+    auto next = norms.begin();
+    for (Begun& begun : std::exchange(begun_, {})) {
+      const auto end = next + static_cast<std::ptrdiff_t>(begun.proposed.size());
+      twin.apply(begun.part, begun.options, twin.state_of(begun.part), begun.proposed, {next, end});
+      next = end;
+    }
+  }
   [[nodiscard]] std::optional<OptimizerState> state(const torch::Tensor& tensor) const override {
     return read_state(*twin_, tensor);
   }
@@ -202,9 +250,16 @@ class Twin : public FlatOptimizer {
   }
 
  private:
+  struct Begun {
+    torch::Tensor part;
+    const libtorch::OptimizerOptions& options;
+    std::vector<torch::Tensor> proposed;
+  };
+
   const libtorch::Optimizer& original_;
   const Access& access_;
   std::unique_ptr<libtorch::Optimizer> twin_;
+  std::vector<Begun> begun_;
 };
 
 class OfTorch : public Optimizer {
@@ -219,7 +274,7 @@ class OfTorch : public Optimizer {
     if (find(original_)) return;
     throw ConfigError(
         fmt::format("the optimiser {} is not one whose update is known to be elementwise: use "
-                    "torch::optim::SGD, Adam, AdamW, RMSprop or Adagrad",
+                    "torch::optim::SGD, Adam, AdamW, RMSprop or Adagrad, dear::LAMB or dear::LARS",
                     name()));
   }
   [[nodiscard]] std::vector<std::vector<torch::Tensor>> parameter_groups() const override {
@@ -237,6 +292,11 @@ class OfTorch : public Optimizer {
     };
     const auto& groups = original_.param_groups();
     return std::equal(groups.begin(), groups.end(), by_group.begin(), by_group.end(), alike);
+  }
+  [[nodiscard]] FlatVectors vectors() const override { return {.joined = norms() == 0}; }
+  [[nodiscard]] std::size_t norms() const override {
+    const auto* takes_norms = dynamic_cast<const TensorNormOptimizer*>(&original_);
+    return takes_norms == nullptr ? 0 : takes_norms->norms();
   }
   void step() override { original_.step(); }
   [[nodiscard]] std::unique_ptr<FlatOptimizer> make_flat() const override {
@@ -272,6 +332,13 @@ class OfTorch : public Optimizer {
 };
 
 }  // namespace
+
+std::vector<ExactSum> FlatOptimizer::begin_step(const std::vector<std::vector<torch::Tensor>>& /*by_group*/) {
+  throw ConfigError("this optimiser takes no norms of tensors");
+}
+void FlatOptimizer::end_step(const std::vector<double>& /*norms*/) {
+  throw ConfigError("this optimiser takes no norms of tensors");
+}
 
 std::unique_ptr<Optimizer> make_optimizer(torch::optim::Optimizer& optimizer) {
   return std::make_unique<OfTorch>(optimizer);

@@ -36,6 +36,7 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
       throw ConfigError(
           fmt::format("profile_steps is {}: at least 1 must be measured", options_.profile_steps));
     optimizer_->require_elementwise();
+    train::require_no_norms_ahead(*optimizer_, options_.policy, updates_in_backward_);
     scanned_ = train::scan(model, *optimizer_);
   });
   agree(group_, "choice of fp32 masters", options_.fp32_masters,

@@ -14,6 +14,7 @@
 #include "dear/schedule/decision.h"
 #include "dear/schedule/one_copy.h"
 #include "dear/schedule/policy/policy.h"
+#include "dear/train/norm_exchange.h"
 #include "dear/train/operator_observer.h"
 #include "dear/train/torch_types.h"
 
@@ -105,8 +106,18 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
     remember_versions();
   }
 
+  optim::ShardedOptimizer::SumOverRanks sum_over_ranks;
+  if (optimizer.norms() > 0) {
+    std::vector<std::vector<TensorId>> cut;
+    for (const Part& part : parts_)
+      cut.push_back(part.scattered ? tensors_cut(buckets_[part.bucket].layout(), part.elements, group_.size())
+                                   : std::vector<TensorId>());
+    const auto exchange = std::make_shared<NormExchange>(group_, std::move(cut), optimizer.norms());
+    sum_over_ranks = [exchange](std::size_t part, auto& sums) { exchange->sum(part, sums); };
+  }
   optimizer_ = std::make_unique<optim::ShardedOptimizer>(
-      optimizer.make_flat(), optimizer.parameter_groups().size(), std::move(runs), masters_);
+      optimizer.make_flat(), optimizer.parameter_groups().size(), std::move(runs), masters_,
+      optimizer.norms(), std::move(sum_over_ranks));
   wire_ = std::make_unique<wire::BucketWire>(
       group_, std::move(flats), [this](const exec::StepEnd& end) { conductor_->ended(end); },
       options.decision);

@@ -22,6 +22,7 @@ from ._C import (
 from ._distribute import DataParallel, distribute
 from ._planning import CompressedRow, Plan, PlanRow, Sensitivity, plan
 from ._simulation import Case, Simulation, Timeline, clusters, models, policies, simulate
+from ._tensor_norms import LAMB, LARS, TensorNormOptimizer
 from ._trace import Trace
 from ._workload import Layer, Tensor, Workload
 
@@ -32,6 +33,8 @@ __all__ = [
     "DataParallel",
     "Error",
     "Group",
+    "LAMB",
+    "LARS",
     "Layer",
     "MismatchError",
     "Plan",
@@ -40,6 +43,7 @@ __all__ = [
     "Sensitivity",
     "Simulation",
     "Tensor",
+    "TensorNormOptimizer",
     "Timeline",
     "TimeoutError",
     "Trace",

@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from . import _gradients, _state
 from ._C import ConfigError
 from ._state import State, join_state, split_state
+from ._tensor_norms import TensorNormOptimizer
 
 # The classes of torch.optim that update each element by itself.
 _ELEMENTWISE: frozenset[type] = frozenset(
@@ -86,6 +87,7 @@ class Twin:
         twin.state = defaultdict(dict)
         twin.param_groups = []
         self._twin = twin
+        self._begun: list[tuple[torch.Tensor, dict[str, Any], Any]] = []  # between the halves of a step
         self.capture_options()
 
     def _groups(self) -> list[dict[str, Any]]:
@@ -107,6 +109,23 @@ class Twin:
         self._step(self._twin)
         for group in self._twin.param_groups:
             group["params"] = []
+
+    def begin_step(self, by_group: list[list[torch.Tensor]]) -> list[torch.Tensor]:
+        """Of a TensorNormOptimizer: the tensors whose norms are to be taken, those of each given tensor in turn."""
+        twin: Any = self._twin
+        with torch.no_grad():
+            for group, tensors in zip(twin.param_groups, by_group):
+                for tensor in tensors:
+                    self._begun.append((tensor, group, twin.propose(tensor, group, twin.state[tensor])))
+        return [proposed for begun in self._begun for proposed in begun[2]]
+
+    def end_step(self, norms: list[float]) -> None:
+        twin: Any = self._twin
+        begun, self._begun = self._begun, []
+        following = iter(norms)
+        with torch.no_grad():
+            for tensor, group, proposed in begun:
+                twin.apply(tensor, group, twin.state[tensor], proposed, [next(following) for _ in proposed])
 
     def state(self, tensor: torch.Tensor) -> State:
         return split_state(self._twin.state.get(tensor, {}), tensor)
@@ -138,12 +157,17 @@ class Source:
     def vectors(self) -> tuple[int, bool]:
         """How its flat vectors are cut: how many elements they have at most, and whether tensors are joined."""
         groups = self.original.param_groups
+        if self.norms():
+            return 128 * 1024, False
         if any(group.get("fused") for group in groups):
             return 1 << 40, False  # each vector is a call, and its last elements may be rounded otherwise
         # Operator by operator, over all vectors or one by one: they should stay in a core's cache meanwhile. SGD has so
         # few operators, and no results in between, that its calls cost more than the cache saves.
         few = issubclass(self._cls, torch.optim.SGD) or any(group.get("foreach") for group in groups)
         return (512 if few else 128) * 1024, True
+
+    def norms(self) -> int:
+        return self._cls.norms if issubclass(self._cls, TensorNormOptimizer) else 0
 
     def step(self) -> None:
         self._step(self.original)
@@ -166,7 +190,7 @@ def require_elementwise(optimizer: Optimizer, cls: type[Optimizer]) -> None:
 
     Those of torch.optim are known. Another class is tried on a small vector: whole, and cut in two.
     """
-    if cls in _ELEMENTWISE:
+    if cls in _ELEMENTWISE or issubclass(cls, TensorNormOptimizer):
         return
     why = _REFUSED.get(cls.__name__)
     if why is None:

@@ -1,6 +1,7 @@
 // DataParallel for Python: dear._C.Training, on which dear.DataParallel stands.
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
@@ -67,6 +68,20 @@ class Twin : public FlatOptimizer {
     const py::gil_scoped_acquire lock;
     twin_.attr("step")(by_group);
   }
+  std::vector<ExactSum> begin_step(const std::vector<std::vector<torch::Tensor>>& by_group) override {
+    std::vector<torch::Tensor> tensors;
+    {
+      const py::gil_scoped_acquire lock;
+      tensors = twin_.attr("begin_step")(by_group).cast<std::vector<torch::Tensor>>();
+    }
+    std::vector<ExactSum> sums;
+    for (const torch::Tensor& tensor : tensors) sums.push_back(sum_of_squares(tensor));
+    return sums;
+  }
+  void end_step(const std::vector<double>& norms) override {
+    const py::gil_scoped_acquire lock;
+    twin_.attr("end_step")(norms);
+  }
   [[nodiscard]] std::optional<OptimizerState> state(const torch::Tensor& tensor) const override {
     const py::gil_scoped_acquire lock;
     return to_state(twin_.attr("state")(tensor));
@@ -118,6 +133,10 @@ class Source : public Optimizer {
     const py::gil_scoped_acquire lock;
     const auto [longest, joined] = source_.attr("vectors")().cast<std::pair<std::int64_t, bool>>();
     return {.longest = longest, .joined = joined};
+  }
+  [[nodiscard]] std::size_t norms() const override {
+    const py::gil_scoped_acquire lock;
+    return source_.attr("norms")().cast<std::size_t>();
   }
   void step() override {
     const py::gil_scoped_acquire lock;
@@ -348,6 +367,10 @@ void bind_training(py::module_& module) {
   module.def(
       "await_whole", [](const at::Tensor& tensor) { train::await_whole(tensor); }, py::arg("tensor"),
       "Waits until the tensor may be read past the operators: until its bucket is whole.");
+  module.def(
+      "norm", [](const at::Tensor& tensor) { return std::sqrt(sum_of_squares(tensor).value()); },
+      py::arg("tensor"), py::call_guard<py::gil_scoped_release>(),
+      "The 2-norm of a tensor on the CPU, as optimisers that take norms of whole tensors compute it.");
   module.def("stop_observing_after_fork", &train::stop_observing_after_fork,
              "In the child of a fork: no operator waits for anything any more.");
 }
