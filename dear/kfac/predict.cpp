@@ -129,10 +129,10 @@ Prediction predict(const Job& job, const Grouping& grouping, const Plan& plan, c
     return elsewhere ? 0 : seconds[which.step];
   };
   sim::ClosedFormNetwork network(seconds, costs.ranks);
-  // One interval to warm up, and then at least two.
+  // One interval to warm up, and then whole ones.
   const auto interval = static_cast<std::int64_t>(intervals.inverses);
   const std::int64_t warm_up = std::max<std::int64_t>(interval, 2);
-  const std::int64_t iterations = warm_up + std::max<std::int64_t>(2 * interval, 4);
+  const std::int64_t iterations = warm_up + std::max<std::int64_t>(interval, 2);
   sim::RanksResult run = sim::drive_ranks(ranks, iterations + 1, costs.ranks, own_seconds, network);
   const std::vector<double>& commits = run.commit_seconds.front();
   const double from = commits[static_cast<std::size_t>(warm_up)];
