@@ -91,11 +91,13 @@ Breakdown break_down(const Iteration& iteration, const std::vector<exec::StepSpa
     return std::max(0.0, std::min(end, to) - std::max(begin, from));
   };
   double idle_from = 0;
+  std::size_t next = 0;  // of communicating: those before have ended
   const auto give_away = [&](double until) {
-    if (overlap(idle_from, until) == 0) return;
-    for (const exec::StepSpan& span : communicating)
-      part_of(parts, iteration.work[span.which.step].kind) +=
-          std::max(0.0, overlap(std::max(span.begin_seconds, idle_from), std::min(span.end_seconds, until)));
+    while (next < communicating.size() && communicating[next].end_seconds <= idle_from) ++next;
+    for (std::size_t i = next; i < communicating.size() && communicating[i].begin_seconds < until; ++i)
+      part_of(parts, iteration.work[communicating[i].which.step].kind) +=
+          overlap(std::max(communicating[i].begin_seconds, idle_from),
+                  std::min(communicating[i].end_seconds, until));
   };
   for (const exec::StepSpan& span : computing) {
     if (span.begin_seconds > idle_from) give_away(span.begin_seconds);
