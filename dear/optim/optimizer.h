@@ -77,6 +77,10 @@ class Optimizer {
   // How many norms of a whole tensor its update takes; 0 for an elementwise one. Others are given vectors
   // that are of one tensor each.
   [[nodiscard]] virtual std::size_t norms() const { return 0; }
+  // The options of its parameter groups, for another rank's object of the same class, in an encoding of its
+  // own.
+  [[nodiscard]] virtual std::string options() const = 0;
+  virtual void set_options(const std::string& options) = 0;
   // A step of the program's object itself, where one rank trains alone.
   virtual void step() = 0;
   [[nodiscard]] virtual std::unique_ptr<FlatOptimizer> make_flat() const = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <sstream>
 #include <type_traits>
 #include <typeinfo>
 #include <utility>
@@ -14,6 +15,7 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
+#include <torch/serialize/archive.h>
 
 #include "dear/base/error.h"
 #include "dear/optim/optimizer.h"
@@ -297,6 +299,27 @@ class OfTorch : public Optimizer {
   [[nodiscard]] std::size_t norms() const override {
     const auto* takes_norms = dynamic_cast<const TensorNormOptimizer*>(&original_);
     return takes_norms == nullptr ? 0 : takes_norms->norms();
+  }
+  [[nodiscard]] std::string options() const override {
+    torch::serialize::OutputArchive all;
+    for (std::size_t i = 0; i < original_.param_groups().size(); ++i) {
+      torch::serialize::OutputArchive one;
+      original_.param_groups()[i].options().serialize(one);
+      all.write(fmt::format("group{}", i), one);
+    }
+    std::ostringstream text;
+    all.save_to(text);
+    return text.str();
+  }
+  void set_options(const std::string& options) override {
+    torch::serialize::InputArchive all;
+    std::istringstream text(options);
+    all.load_from(text);
+    for (std::size_t i = 0; i < original_.param_groups().size(); ++i) {
+      torch::serialize::InputArchive one;
+      all.read(fmt::format("group{}", i), one);
+      original_.param_groups()[i].options().serialize(one);
+    }
   }
   void step() override { original_.step(); }
   [[nodiscard]] std::unique_ptr<FlatOptimizer> make_flat() const override {

@@ -27,6 +27,7 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
       optimizer_(std::move(optimizer)),
       options_(std::move(options)),
       alone_(group_.size() == 1 && !options_.record_trace && !options_.compression && !options_.fp32_masters),
+      attendance_(group_.size()),
       state_(group_.rank()),
       record_(group_.rank()) {
   const train::Unobserved unobserved;
@@ -249,6 +250,7 @@ void DataParallel::Impl::step() {
   throw_if_failed();
   program_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   if (alone_) return step_alone();
+  announce({.act = attendance::Act::step});
   require_step();
   or_fail([this] { commit(); });
 }
@@ -264,8 +266,10 @@ void DataParallel::Impl::require_step() {
 
 void DataParallel::Impl::step_alone() {
   require_unchanged();
+  if (attendance_.samples() == 0) drop_gradients();
   optimizer_->step();
   drop_gradients();
+  attendance_.end_step();
   ++steps_alone_;
 }
 
@@ -299,6 +303,7 @@ void DataParallel::Impl::commit() {
   if (!recording_ && engine_->conductor().idle()) registration_.disable();
   arrivals_.end_iteration();
   state_.step_taken();
+  attendance_.end_step();
   choose_buckets();
 }
 
@@ -310,8 +315,9 @@ void DataParallel::Impl::synchronize() {
   }
   // Gradients may be on their way, and a collective would meet them in another order on another rank.
   if (!buffer_broadcast_ || state_.sends()) return;
+  announce({.act = attendance::Act::synchronize});
   train::meet(group_, train::Call::synchronize, record_.commits(engine_.get()));
-  if (engine_) buffer_broadcast_->run();
+  if (engine_) buffer_broadcast_->run(attendance_.first());
 }
 
 void DataParallel::Impl::wait() {

@@ -109,6 +109,12 @@ class DataParallel {
   // As synchronize(), for this rank alone: sends nothing.
   void wait();
 
+  // The gradients of the next step are a mean over so many samples on this rank: they are averaged over all
+  // samples of all ranks, not over ranks (train/join.h has uneven numbers of steps). Before the first
+  // backward of the step, on every rank or on none (MismatchError). With 0, this rank's gradients do not
+  // count.
+  void samples(std::int64_t count);
+
   // Whether a gradient has arrived since the last step().
   [[nodiscard]] bool gradients_arrived() const;
 
@@ -178,6 +184,7 @@ class DataParallel {
   [[nodiscard]] Workload profile();
 
  private:
+  friend class Join;
   class Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "dear/attendance/attendance.h"
 #include "dear/train/bucket_changes.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/engine.h"
@@ -80,6 +81,14 @@ class DataParallel::Impl : public train::OperatorObserver {
   void load_compression_states(const CompressionStates& states);
   void defer() { arrivals_.defer(); }
   void resume() { arrivals_.resume(); }
+  void samples(std::int64_t count);
+  // For a Join.
+  [[nodiscard]] const Group& group() const { return group_; }
+  attendance::Attendance& attendance() { return attendance_; }
+  [[nodiscard]] std::int64_t settle_for_join();  // returns the bytes of the optimiser's options
+  std::shared_ptr<attendance::RollCall> roll_call(std::int64_t text_bytes);
+  void require_all_stepped();
+  void shadow(const attendance::Announcement& what);  // does as the others do
 
   [[nodiscard]] const train::Engine& engine() const;  // ScheduleError before the first step
   [[nodiscard]] DataParallelStatistics statistics() const;
@@ -129,6 +138,14 @@ class DataParallel::Impl : public train::OperatorObserver {
   void blocking(const std::function<void()>& wait) const;  // see DataParallelOptions::around_wait
   [[nodiscard]] Workload measured() const;
 
+  // Who takes part in a step: [Note: attendance].
+  void attend(const std::function<void()>& act);
+  void begin_step();
+  void require_everyone();
+  void announce(const attendance::Announcement& what, const std::string& text = {});
+  void weigh(std::size_t parameter);
+  void shadow_backward();
+
   // Gradients.
   void gradient_arrived(std::size_t parameter);  // from the hook
   void backward_pass_began(std::size_t parameter, int pass);
@@ -163,6 +180,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   std::unordered_map<const c10::TensorImpl*, std::size_t> index_of_;
   std::atomic<std::thread::id> program_ = std::this_thread::get_id();  // the one that calls step()
 
+  attendance::Attendance attendance_;
   train::IterationState state_;
   std::optional<train::Learning> learning_;
   train::Learning::Layers layers_;  // empty while learning

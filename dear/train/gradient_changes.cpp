@@ -123,7 +123,7 @@ void DataParallel::Impl::prepare_commit() {
   }
   if (state_.now() == train::IterationState::State::closed) return;  // reduced, marks and all
   for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
-    if (!arrivals_.used(i)) engine_->mark_unused(i);
+    arrivals_.used(i) ? weigh(i) : engine_->mark_unused(i);
 }
 
 void DataParallel::Impl::close_gradients() {
@@ -211,6 +211,7 @@ double DataParallel::Impl::clip_gradients_by_norm(double max_norm, const NormOpt
     throw ConfigError(
         fmt::format("rank {}: there is no norm of type {} to clip by: give a number above 0, or infinity",
                     group_.rank(), options.type));
+  announce({.act = attendance::Act::clip_by_norm, .argument = max_norm, .norm_type = options.type});
   train::ReducedGradients& gradients = final_gradients();
   const bool largest = std::isinf(options.type);
   const double sum = sum_over_ranks({.what = GradientCall::What::clip_by_norm,
@@ -236,6 +237,7 @@ void DataParallel::Impl::clip_gradients_by_value(double limit) {
   if (!(limit >= 0))
     throw ConfigError(fmt::format("rank {}: gradients cannot be at most {}: give a number of at least 0",
                                   group_.rank(), limit));
+  announce({.act = attendance::Act::clip_by_value, .argument = limit});
   train::ReducedGradients& gradients = final_gradients();
   sum_over_ranks(
       {.what = GradientCall::What::clip_by_value, .steps = record_.commits(engine_.get()), .argument = limit},
@@ -248,6 +250,7 @@ bool DataParallel::Impl::unscale_gradients(double loss_scale) {
   if (!(loss_scale > 0) || !std::isfinite(loss_scale))
     throw ConfigError(fmt::format("rank {}: a loss cannot be scaled by {}: give a finite number above 0",
                                   group_.rank(), loss_scale));
+  announce({.act = attendance::Act::unscale, .argument = loss_scale});
   train::ReducedGradients& gradients = final_gradients();
   const double not_finite = gradients.all_finite() ? 0 : 1;
   gradients.scale(1 / loss_scale);
@@ -265,6 +268,7 @@ bool DataParallel::Impl::step(const StepOptions& options) {
     }
   } else if (options.loss_scale != 1) {
     require_changeable_gradients(kUnscale);
+    announce({.act = attendance::Act::scale, .argument = options.loss_scale});
     final_gradients().scale(1 / options.loss_scale);
   }
   step();

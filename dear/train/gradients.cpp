@@ -17,6 +17,7 @@ void DataParallel::Impl::gradient_arrived(std::size_t parameter) {
   throw_if_failed();
   const int pass = torch::autograd::get_current_graph_task_id();
   if (state_.begins_pass(pass)) or_fail([&] { backward_pass_began(parameter, pass); });
+  if (attendance_.begins()) begin_step();
   // A gradient that was made with create_graph may be differentiated: see [Note: second order].
   const bool counts = !arrivals_.deferred() && !torch::GradMode::is_enabled();
   arrivals_.arrived(parameter);
@@ -38,6 +39,7 @@ void DataParallel::Impl::complete(std::size_t parameter) {
   const Complete now = arrivals_.counted(parameter);
   if (now == Complete::nothing) return;
   if (group_.size() > 1 && !engine_->holds_gradient(parameter)) engine_->restore_gradient(parameter);
+  weigh(parameter);
   if (now == Complete::parameter) return;
   const LayerId layer = layers_.layer_of[parameter];
   if (recording_) record_.clock().gradients_there(layer, now_seconds());
@@ -115,6 +117,7 @@ void DataParallel::Impl::forget_arrivals() {
 
 // Sends what is left, as every rank does; what comes back is dropped.
 void DataParallel::Impl::discard() {
+  announce({.act = attendance::Act::discard_step});
   const train::Unobserved unobserved;
   if (engine_->updates_ahead())  // also without a gradient: what is sent below would be applied
     throw ConfigError(
@@ -138,6 +141,7 @@ void DataParallel::Impl::discard() {
     if (!engine_->holds_gradient(i)) scanned_.trained[i].tensor.mutable_grad().reset();
   if (recording_) record_.clock().next_iteration(now_seconds());
   forget_arrivals();
+  attendance_.end_step();
   choose_buckets();
 }
 
@@ -145,9 +149,11 @@ void DataParallel::Impl::discard_step() {
   throw_if_failed();
   or_fail([this] {
     if (engine_) return discard();
+    announce({.act = attendance::Act::discard_step});
     train::meet(group_, train::Call::discard_step, 0);
     drop_gradients();
     forget_arrivals();
+    attendance_.end_step();
   });
 }
 

@@ -1,5 +1,7 @@
 #include "dear/train/learning.h"
 
+#include <algorithm>
+
 #include "dear/train/control_plane.h"
 
 namespace dear::train {
@@ -28,7 +30,9 @@ Learning::Layers Learning::layers(const Group& group, const std::vector<TrainedP
     if (arrivals.arrivals(i) > 0) mine.push_back(i);
   for (std::size_t i = 0; i < parameters.size(); ++i)
     if (arrivals.arrivals(i) > 0 && !seen_[i]) mine.push_back(i);
-  const std::vector<std::uint64_t> agreed = of_rank_0(group, Subject::layer_order, mine);
+  const auto all = all_gather_values(group, Subject::layer_order, mine);
+  const std::vector<std::uint64_t>& agreed = *std::min_element(
+      all.begin(), all.end(), [](const auto& a, const auto& b) { return a.front() < b.front(); });
 
   Layers layers{.order = {agreed.begin() + 1, agreed.end()},
                 .layer_of = std::vector<LayerId>(parameters.size())};

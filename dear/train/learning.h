@@ -29,7 +29,8 @@ class Learning {
     std::vector<std::size_t> order;  // parameters by first use
     std::vector<LayerId> layer_of;   // by parameter; numbered in forward order
   };
-  // Returns rank 0's layers on every rank; all ranks call it together. Neighbours in the order of use that
+  // Returns one rank's layers on every rank: the first of those that used most parameters. All ranks call it
+  // together. Neighbours in the order of use that
   // belong to one module are a layer: a module may use parameters of its own before and after a child.
   [[nodiscard]] Layers layers(const Group& group, const std::vector<TrainedParameter>& parameters,
                               const GradientArrivals& arrivals) const;

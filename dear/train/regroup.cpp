@@ -33,6 +33,7 @@ void DataParallel::Impl::regroup(Fusion fusion) {
   state_.require_between_steps("regroup");
   if (engine_) wait_for_all();
   const std::string text = fusion.text();
+  announce({.act = attendance::Act::regroup}, text);
   train::meet(group_, train::Call::regroup, record_.commits(engine_.get()));
   if (engine_) {
     static_cast<void>(fusion(engine_->workload()));  // refused here, nothing has changed
@@ -49,6 +50,7 @@ std::vector<DataParallel::StateOfParameter> DataParallel::Impl::optimizer_state(
   if (engine_) {
     state_.require_between_steps("optimizer_state");
     wait_for_all();
+    announce({.act = attendance::Act::optimizer_state});
     train::meet(group_, train::Call::optimizer_state, record_.commits(engine_.get()));
     or_fail([&] { states = engine_->optimizer_state(); });
   } else {
@@ -67,6 +69,11 @@ void DataParallel::Impl::load_optimizer_state(const std::vector<StateOfParameter
         fmt::format("rank {}: the optimiser holds its state itself before the first step(): load it there",
                     group_.rank()));
   state_.require_between_steps("load_optimizer_state");
+  if (attendance_.joined())
+    throw ConfigError(fmt::format(
+        "rank {}: the optimiser's state cannot be replaced in a Join, whose ranks without data would keep "
+        "theirs: load it before or after",
+        group_.rank()));
   wait_for_all();
   std::vector<std::optional<OptimizerState>> of_parameter(scanned_.trained.size());
   for (const auto& [parameter, state] : states) {

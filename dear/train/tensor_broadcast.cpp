@@ -34,23 +34,23 @@ torch::Tensor TensorBroadcast::staged(const torch::Tensor& tensor, std::int64_t 
   return torch::from_blob(staging_.data() + offset, tensor.sizes(), tensor.options().requires_grad(false));
 }
 
-void TensorBroadcast::run() {
+void TensorBroadcast::run(int root) {
   const Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   std::int64_t filled = 0;
   std::size_t first = 0;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     if (filled + padded_bytes(tensors_[i]) > staging_.bytes()) {
-      send(first, i);
+      send(first, i, root);
       first = i;
       filled = 0;
     }
     filled += padded_bytes(tensors_[i]);
   }
-  if (first < tensors_.size()) send(first, tensors_.size());
+  if (first < tensors_.size()) send(first, tensors_.size(), root);
 }
 
-void TensorBroadcast::send(std::size_t first, std::size_t last) {
+void TensorBroadcast::send(std::size_t first, std::size_t last, int root) {
   const auto for_each = [&](auto visit) {
     std::int64_t offset = 0;
     for (std::size_t i = first; i < last; ++i) {
@@ -60,13 +60,13 @@ void TensorBroadcast::send(std::size_t first, std::size_t last) {
     return offset;
   };
   std::int64_t bytes = 0;
-  if (group_.rank() == 0) {
+  if (group_.rank() == root) {
     bytes = for_each([](const torch::Tensor& tensor, torch::Tensor stage) { stage.copy_(tensor); });
   } else {
     bytes = for_each([](const torch::Tensor&, const torch::Tensor&) {});
   }
-  group_.broadcast({.buffer = staging_, .offset_bytes = 0, .count = bytes, .dtype = DType::u8}, 0).wait();
-  if (group_.rank() != 0) {
+  group_.broadcast({.buffer = staging_, .offset_bytes = 0, .count = bytes, .dtype = DType::u8}, root).wait();
+  if (group_.rank() != root) {
     for_each([](torch::Tensor tensor, const torch::Tensor& stage) { tensor.copy_(stage); });
   }
 }

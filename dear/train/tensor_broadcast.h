@@ -8,15 +8,15 @@
 
 namespace dear::train {
 
-// Copies tensors of rank 0 to all ranks, again and again, through one staging buffer.
+// Copies tensors of one rank to all ranks, again and again, through one staging buffer.
 class TensorBroadcast {
  public:
   // The same tensors, in shape and dtype, on every rank. Allocates: every rank must make it together.
   TensorBroadcast(Group group, std::vector<torch::Tensor> tensors);
-  void run();  // waits for it
+  void run(int root = 0);  // waits for it
 
  private:
-  void send(std::size_t first, std::size_t last);
+  void send(std::size_t first, std::size_t last, int root);
   [[nodiscard]] torch::Tensor staged(const torch::Tensor& tensor, std::int64_t offset) const;
 
   Group group_;

@@ -20,6 +20,7 @@ from ._C import (
     training_policies,
 )
 from ._distribute import DataParallel, distribute
+from ._join import Join, join
 from ._planning import CompressedRow, Plan, PlanRow, Sensitivity, plan
 from ._simulation import Case, Simulation, Timeline, clusters, models, policies, simulate
 from ._tensor_norms import LAMB, LARS, TensorNormOptimizer
@@ -33,6 +34,7 @@ __all__ = [
     "DataParallel",
     "Error",
     "Group",
+    "Join",
     "LAMB",
     "LARS",
     "Layer",
@@ -53,6 +55,7 @@ __all__ = [
     "clusters",
     "distribute",
     "init",
+    "join",
     "models",
     "plan",
     "policies",

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from . import _C, _optimizer, _raw_reads, _state
 from ._compression import Compressed
+from ._join import Joined
 from ._process_group import ProcessGroup, group_of
 from ._trace import Trace
 
@@ -91,7 +92,7 @@ def distribute(
     return parallel, optimizer
 
 
-class DataParallel(Compressed, nn.Module):
+class DataParallel(Compressed, Joined, nn.Module):
     """A module that trains on all ranks, and its optimiser. The arguments are those of distribute().
 
     It is used as the module: attributes, submodules, state_dict() and its keys are the module's own; `module` is the

@@ -9,6 +9,7 @@ parts of buckets. `Source` is the user's object as the engine asks for it.
 from __future__ import annotations
 
 import functools
+import pickle
 import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
@@ -168,6 +169,17 @@ class Source:
 
     def norms(self) -> int:
         return self._cls.norms if issubclass(self._cls, TensorNormOptimizer) else 0
+
+    def options(self) -> bytes:
+        return pickle.dumps([_options(group) for group in self.original.param_groups])
+
+    def set_options(self, options: bytes) -> None:
+        for group, values in zip(self.original.param_groups, pickle.loads(options)):
+            for key, value in values.items():
+                if isinstance(value, torch.Tensor) and isinstance(group.get(key), torch.Tensor):
+                    group[key].copy_(value)  # whoever holds it sees the value
+                else:
+                    group[key] = value
 
     def step(self) -> None:
         self._step(self.original)

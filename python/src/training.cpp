@@ -138,6 +138,14 @@ class Source : public Optimizer {
     const py::gil_scoped_acquire lock;
     return source_.attr("norms")().cast<std::size_t>();
   }
+  [[nodiscard]] std::string options() const override {
+    const py::gil_scoped_acquire lock;
+    return source_.attr("options")().cast<py::bytes>();
+  }
+  void set_options(const std::string& options) override {
+    const py::gil_scoped_acquire lock;
+    source_.attr("set_options")(py::bytes(options));
+  }
   void step() override {
     const py::gil_scoped_acquire lock;
     source_.attr("step")();
@@ -301,8 +309,9 @@ void load_compression_states(DataParallel& parallel, std::int64_t step,
 
 void bind_training(py::module_& module) {
   using Release = py::call_guard<py::gil_scoped_release>;
-  py::class_<DataParallel, std::shared_ptr<DataParallel>>(
-      module, "Training", "The engine behind dear.DataParallel: tensors, an optimiser and a group.")
+  BoundTraining training(module, "Training",
+                         "The engine behind dear.DataParallel: tensors, an optimiser and a group.");
+  training
       .def(py::init(&make), py::arg("parameters"), py::arg("buffers"), py::arg("optimizer"), py::arg("group"),
            py::kw_only(), py::arg("policy"), py::arg("fusion"), py::arg("tuning_cache"),
            py::arg("sync_buffers"), py::arg("one_copy"), py::arg("fp32_masters"), py::arg("compression"),
@@ -355,6 +364,8 @@ void bind_training(py::module_& module) {
       .def(
           "trace", [](DataParallel& parallel) { return to_chrome_json(parallel.trace()); }, Release())
       .def("profile", [](DataParallel& parallel) { return to_json(parallel.profile()); }, Release());
+
+  bind_joining(module, training);
 
   module.def(
       "training_policies",

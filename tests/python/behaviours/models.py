@@ -425,10 +425,6 @@ def reaches_through() -> None:
 
 later("test_DistributedDataParallel_SyncBatchNorm_*", "SyncBatchNorm")
 later(
-    "test_ddp_uneven_inputs, test_ddp_join_model_equivalence, test_ddp_grad_div_uneven_inputs",
-    "uneven inputs: join()",
-)
-later(
     "test_ddp_comm_hook_*, test_fp16_compress_wrapper, test_powerSGD_ddp_comm_hook_*",
     "hooks that compress gradients",
 )

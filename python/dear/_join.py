@@ -1,0 +1,94 @@
+"""Uneven inputs: dear.join(), and DataParallel.join() and samples()."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from . import _C
+
+
+class Join:
+    """What `with dear.join(...)` and `with model.join()` give."""
+
+    def __init__(self, models: tuple[Any, ...], ranks_with_data: bool, enable: bool, error: bool) -> None:
+        self._models = models
+        self._options = {"ranks_with_data": ranks_with_data, "error": error}
+        self._enable = enable
+        self._join: Any = None
+
+    def __enter__(self) -> Join:
+        if self._enable:
+            self._join = _C.Join([model._training for model in self._models], **self._options)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        if self._join is None:
+            return
+        if error is None:
+            self._join.end()
+        else:
+            self._join.abandon(f"it left join() with {type(error).__name__}: {error}")
+
+    @property
+    def shadowed(self) -> int:
+        """Steps of other ranks that this one took part in without data: so often a scheduler that goes by steps is
+        behind."""
+        return self._join.shadowed() if self._join is not None else 0
+
+
+def join(
+    *models: Any,
+    divide_by_initial_world_size: bool = True,
+    enable: bool = True,
+    throw_on_early_termination: bool = False,
+) -> Join:
+    """Training whose ranks have different numbers of batches, as a context that is entered and left on every rank.
+
+        with dear.join(model):
+            for samples, labels in batches:
+                criterion(model(samples), labels).backward()
+                optimizer.step()
+
+    A rank that leaves it takes part in the steps of the others, without data, until all have left: it makes the calls of
+    these models that the others make (steps, clipping, steps given up, synchronize(), regroup(), state_dict() of the
+    optimiser). Name all models that train in the loop. Parameters, and the options of the optimisers, are the same on all
+    ranks afterwards.
+
+    divide_by_initial_world_size: gradients are the mean over all ranks, one without data counting as zero; else over
+        those that have data. Both are a mean over ranks: model.samples(n) makes it one over samples.
+    enable: False: the context does nothing.
+    throw_on_early_termination: MismatchError, on every rank, at the first step for which a rank has no data.
+
+    An exception that leaves the context ends the training of the other ranks, with its text. ConfigError while another
+    join is open. As in DistributedDataParallel.join(), but nothing is waited for before step().
+    """
+    return Join(models, not divide_by_initial_world_size, enable, throw_on_early_termination)
+
+
+class Joined:
+    """The methods of a DataParallel that are of uneven inputs."""
+
+    _training: Any
+
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Join:
+        """dear.join() of this model."""
+        return join(
+            self,
+            divide_by_initial_world_size=divide_by_initial_world_size,
+            enable=enable,
+            throw_on_early_termination=throw_on_early_termination,
+        )
+
+    def samples(self, count: int) -> None:
+        """The gradients of the next step are a mean over `count` samples on this rank: they are averaged over all samples
+        of all ranks, not over ranks. Before the first backward of the step, on every rank or on none (MismatchError). With
+        0, for an empty batch, this rank's gradients do not count."""
+        self._training.samples(count)

@@ -1,0 +1,51 @@
+// Uneven inputs for Python: dear._C.Join, on which dear.join() stands.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/utils/pybind.h>
+
+#include "dear/train/join.h"
+#include "python/src/parts.h"
+
+namespace dear::python {
+namespace {
+
+using Models = std::vector<std::shared_ptr<DataParallel>>;
+
+// Keeps the models for its own time.
+class JoinOfModels {
+ public:
+  JoinOfModels(Models models, bool ranks_with_data, bool error)
+      : models_(std::move(models)),
+        join_(pointers(models_), {.divisor = ranks_with_data ? Divisor::ranks_with_data : Divisor::all_ranks,
+                                  .uneven = error ? Uneven::error : Uneven::go_on}) {}
+  void end() { join_.end(); }
+  [[nodiscard]] std::int64_t shadowed() const { return join_.shadowed(); }
+  void abandon(const std::string& reason) { join_.abandon(reason); }
+
+ private:
+  static std::vector<DataParallel*> pointers(const Models& models) {
+    std::vector<DataParallel*> all;
+    for (const auto& model : models) all.push_back(model.get());
+    return all;
+  }
+  Models models_;
+  Join join_;
+};
+
+}  // namespace
+
+void bind_joining(py::module_& module, BoundTraining& training) {
+  using Release = py::call_guard<py::gil_scoped_release>;
+  training.def("samples", &DataParallel::samples, py::arg("count"), Release());
+  py::class_<JoinOfModels>(module, "Join", "The engine behind dear.join().")
+      .def(py::init<Models, bool, bool>(), py::arg("models"), py::kw_only(), py::arg("ranks_with_data"),
+           py::arg("error"), Release())
+      .def("end", &JoinOfModels::end, Release())
+      .def("shadowed", &JoinOfModels::shadowed)
+      .def("abandon", &JoinOfModels::abandon, py::arg("reason"), Release());
+}
+
+}  // namespace dear::python
