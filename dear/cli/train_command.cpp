@@ -75,13 +75,14 @@ std::string common_settings(const TrainSettings& settings, const demo::Corpus& c
       "layers {}, width "
       "{}, heads {}, context {}, "
       "seed {}, "
-      "optimiser {}, lr {}, data {}, trace {}, profile {}",
+      "optimiser {}, lr {}, data {}, trace {}, profile {}, metrics {}",
       fmt::join(settings.policies, " "), settings.compare, gradients_of(settings), settings.fusion_text(),
       settings.network ? settings.network->name : "real",
       settings.job.backend.empty() ? "chosen" : settings.job.backend, settings.job.reproducible,
       settings.job.one_copy, settings.job.steps, settings.job.batch, settings.job.layers, settings.job.width,
       settings.job.heads, settings.job.context, settings.job.seed, settings.optimizer, settings.learning_rate,
-      Digest().add(corpus.text).hex(), !settings.trace.empty(), !settings.profile.empty());
+      Digest().add(corpus.text).hex(), !settings.trace.empty(), !settings.profile.empty(),
+      !settings.metrics.empty());
 }
 
 void write_tuning(const TrainSettings& settings, const demo::TrainResult& run) {
@@ -118,6 +119,7 @@ void write_files(const TrainSettings& settings, const demo::Trained& trained) {
     say(fmt::format("trace of policy {}, all ranks: {} (open it at https://ui.perfetto.dev)\n", policy,
                     file));
   }
+  if (!settings.metrics.empty()) say(fmt::format("metrics of each step, rank 0: {}\n", settings.metrics));
   if (settings.job.tune) write_tuning(settings, runs.front());
   if (!settings.profile.empty()) {
     write_workload(runs.back().profile.value(), settings.profile);
@@ -286,6 +288,9 @@ void add_train_command(CLI::App& app) {
   add("--profile", options->profile,
       "write the measured workload, for dear simulate; with --compare, from up to 20 more steps of the last "
       "policy");
+  add("--metrics", options->metrics,
+      "append a line of JSON to FILE for each step: seconds, exposed communication, overlap, bytes, buckets, "
+      "tuning, of rank 0");
   add("--sample", options->sample, "characters to generate at the end (default 200 with --compare, else 0)");
   command->callback([options] { run_train_command(*options); });
 }

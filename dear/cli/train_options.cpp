@@ -154,13 +154,10 @@ std::set<std::string> trace_files(const TrainSettings& settings) {
 }
 
 Outputs outputs_of(const TrainSettings& settings) {
-  Outputs outputs = {{"--json", settings.json},
-                     {"--profile", settings.profile},
-                     {"--tuning-cache", settings.tuning_cache},
-                     {"--json", settings.tuning_json},
-                     {"--plot", settings.tuning_plot},
-                     {"--plot", settings.plot},
-                     {"--schedule", settings.tuned_schedule}};
+  Outputs outputs = {{"--json", settings.json},        {"--profile", settings.profile},
+                     {"--metrics", settings.metrics},  {"--tuning-cache", settings.tuning_cache},
+                     {"--json", settings.tuning_json}, {"--plot", settings.tuning_plot},
+                     {"--plot", settings.plot},        {"--schedule", settings.tuned_schedule}};
   for (const std::string& path : trace_files(settings)) outputs.emplace_back("--trace", path);
   return outputs;
 }
@@ -236,6 +233,9 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   settings.json = checked_output_path("--json", options.json);
   settings.plot = checked_output_path("--plot", options.plot);
   settings.profile = checked_output_path("--profile", options.profile);
+  settings.metrics = checked_output_path("--metrics", options.metrics);
+  if (!settings.metrics.empty() && settings.compare)
+    throw ConfigError("--metrics is of one run: leave it, or what compares several, out");
   if (settings.job.tune && settings.workers == 1)
     throw ConfigError(
         "one worker alone has no buckets to tune: give --workers, or start it under a launcher");

@@ -34,6 +34,7 @@ struct TrainOptions {
   std::optional<std::string> trace{};
   std::optional<std::string> json{};
   std::optional<std::string> profile{};
+  std::optional<std::string> metrics{};
   std::string timeout = "120s";
   std::optional<std::int64_t> sample{};  // 200 with --compare, else 0
   // Files that `dear tune training` writes.

@@ -267,6 +267,7 @@ INSTANTIATE_TEST_SUITE_P(
                 {"--trace", "/nowhere/at", "No such file"}},
         Refusal{"json_is_a_folder", {.json = "/"}, {"--json", "it is a folder"}},
         Refusal{"profile_below_a_file", {.profile = "/etc/passwd/x"}, {"--profile", "/etc/passwd"}},
+        Refusal{"metrics_of_several", {.compare = "wfbp,dear", .metrics = "m.jsonl"}, {"--metrics"}},
         Refusal{"empty_name", {.json = ""}, {"--json is empty"}},
         Refusal{"one_file_twice", {.trace = "same.json", .json = "same.json"}, {"the same file"}}),
     [](const auto& info) { return info.param.name; });

@@ -14,6 +14,7 @@
 #include "dear/demo/gpt.h"
 #include "dear/demo/make_optimizer.h"
 #include "dear/train/data_parallel.h"
+#include "dear/train/watch.h"
 #include "dear/tuning/tuned.h"
 #include "dear/tuning/tuning_progress.h"
 
@@ -148,7 +149,9 @@ Job::Job(const TrainSettings& settings, TrainRun run, const Corpus& corpus, cons
       group_(group),
       model_(gpt_options(settings, corpus)),
       optimizer_(make_optimizer(settings.optimizer, model_->parameters(), settings.learning_rate)),
-      parallel_(*model_, *optimizer_, group_, parallel_options(settings, run_)) {}
+      parallel_(*model_, *optimizer_, group_, parallel_options(settings, run_)) {
+  if (!settings.metrics.empty()) parallel_.watch().write_metrics(settings.metrics);
+}
 
 double Job::take_step() {
   const auto step = static_cast<std::int64_t>(losses_.size());

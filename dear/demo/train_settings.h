@@ -45,6 +45,7 @@ struct TrainSettings {
   Buckets buckets = Buckets::tuned;
   Fusion fusion;
   std::string tuning_cache;          // a file; "" for none
+  std::string metrics;               // a file that lines of each step are appended to; "" for none
   std::optional<Network> network;    // modelled; else the real one
   std::optional<GridSettings> grid;  // of the ranks
   std::string optimizer;             // one of optimizers()

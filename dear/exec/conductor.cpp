@@ -210,6 +210,8 @@ void Conductor::ended(const StepEnd& end) {
 
 void Conductor::finish(const StepSpan& span) {
   if (options_.record) record_.steps.push_back(span);
+  if (kind_of(span.which.step) == LaneKind::network)
+    communication_seconds_ = communication_seconds() + (span.end_seconds - span.begin_seconds);
   std::vector<Instance> released;
   finish(span.which.step, released);
   start_released(released);
@@ -264,8 +266,7 @@ void Conductor::wait(Lock& lock, const Awaited& what, std::span<const StepId> st
       throw_timeout(what, steps);
   }
   const double end = now_seconds();
-  exposed_seconds_.store(exposed_seconds_.load(std::memory_order_relaxed) + (end - begin),
-                         std::memory_order_relaxed);
+  exposed_seconds_ = exposed_seconds() + (end - begin);
   wait_count_.fetch_add(1, std::memory_order_relaxed);
   if (options_.record) record_.waits.push_back({what, iteration(), begin, end});
 }

@@ -123,6 +123,10 @@ class Conductor {
   };
   [[nodiscard]] Record record() const;  // a copy of what was kept so far
   [[nodiscard]] double exposed_seconds() const { return exposed_seconds_.load(std::memory_order_relaxed); }
+  // Of collectives of the schedule, each from when all ranks had come to it.
+  [[nodiscard]] double communication_seconds() const {
+    return communication_seconds_.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] std::int64_t wait_count() const { return wait_count_.load(std::memory_order_relaxed); }
 
  private:
@@ -171,7 +175,7 @@ class Conductor {
   std::atomic<int> pending_buckets_{0};
   std::atomic<int> unsettled_{0};
   std::atomic<std::int64_t> iteration_{0};
-  std::atomic<double> exposed_seconds_{0};
+  std::atomic<double> exposed_seconds_{0}, communication_seconds_{0};
   std::atomic<std::int64_t> wait_count_{0};
 };
 

@@ -84,6 +84,13 @@ void BucketChanges::waited() {
   if (chooser_) chooser_->synchronized();
 }
 
+std::pair<std::string, std::string> BucketChanges::standing() const {
+  if (measures_) return {"measuring", ""};
+  if (!chooser_) return {"off", ""};
+  const BucketChooser::Standing standing = chooser_->standing();
+  return {standing.settled ? "settled" : "trying", standing.buckets};
+}
+
 void BucketChanges::end_choice() {
   if (!chooser_) return;
   chooser_.reset();

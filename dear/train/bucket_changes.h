@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "dear/base/deadline.h"
 #include "dear/collective/group.h"
@@ -47,6 +48,8 @@ class BucketChanges {
   void end_choice();
 
   [[nodiscard]] const std::optional<Engine::Profile>& profile() const { return profile_; }
+  // For metrics: "off", "measuring", "trying" or "settled", and the buckets in force.
+  [[nodiscard]] std::pair<std::string, std::string> standing() const;
   // The memory in which rank 0's decisions travel, for the engine after a change (Engine::Options).
   [[nodiscard]] View decision() const { return chooser_ ? chooser_->decision() : View{}; }
   [[nodiscard]] const TuningProgress* progress() const { return chooser_ ? chooser_->progress() : nullptr; }

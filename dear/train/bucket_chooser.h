@@ -67,6 +67,13 @@ class BucketChooser {
   // (schedule/decision.h); without a buffer no decision is sent.
   [[nodiscard]] virtual View decision() const { return {}; }
 
+  // Where the choice stands, after begin(): for metrics.
+  struct Standing {
+    bool settled = true;
+    std::string buckets = "planned";  // in force
+  };
+  [[nodiscard]] virtual Standing standing() const { return {}; }
+
   // Returns what DataParallel::tuning() shows.
   [[nodiscard]] virtual const TuningProgress* progress() const { return nullptr; }
 };

@@ -54,6 +54,8 @@ class BucketStorage {
 
   [[nodiscard]] const wire::BucketLayout& layout() const { return layout_; }
   [[nodiscard]] wire::BucketWire::Flat flat() const;
+  [[nodiscard]] const torch::Tensor& parameters() const { return parameters_; }
+  [[nodiscard]] const torch::Tensor& gradients() const { return gradients_; }
   // Identities of the two memories, as an operator's inputs show them.
   [[nodiscard]] const void* parameter_storage() const;
   [[nodiscard]] const void* gradient_storage() const;

@@ -17,7 +17,15 @@
 // way.
 namespace dear::train {
 
-enum class Subject : std::uint32_t { call, layer_order, profile, cached_buckets, first_buckets, state };
+enum class Subject : std::uint32_t {
+  call,
+  layer_order,
+  profile,
+  cached_buckets,
+  first_buckets,
+  state,
+  nonfinite
+};
 
 // Returns the error itself, but a MismatchError with a text that adds what to do.
 std::exception_ptr with_remedy(const std::exception_ptr& error);

@@ -44,6 +44,7 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
         [&] { return options_.fp32_masters ? "on" : "off"; });
   agree_on_copies();
   agree_on_compression();
+  agree_on_checks();
   train::require_alike(group_, model, *optimizer_, scanned_);
 
   std::vector<torch::Tensor> everything = scanned_.frozen;
@@ -249,6 +250,11 @@ void DataParallel::Impl::require_unchanged() const {
 void DataParallel::Impl::step() {
   throw_if_failed();
   program_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  if (!give_up_nonfinite()) take_step();
+  watching_.listeners().step_ended();
+}
+
+void DataParallel::Impl::take_step() {
   if (alone_) return step_alone();
   announce({.act = attendance::Act::step});
   require_step();
@@ -266,16 +272,13 @@ void DataParallel::Impl::require_step() {
 
 void DataParallel::Impl::step_alone() {
   require_unchanged();
+  watching_.look_at_all_alone(scanned_.trained, steps_alone_);
   if (attendance_.samples() == 0) drop_gradients();
   optimizer_->step();
   drop_gradients();
   attendance_.end_step();
   ++steps_alone_;
-}
-
-DataParallelStatistics DataParallel::Impl::statistics() const {
-  if (!alone_) return record_.statistics(engine_.get());
-  return {.iterations = steps_alone_};
+  watching_.count(watch::StepListeners::End::taken);
 }
 
 void DataParallel::Impl::learn_layers() {
@@ -304,6 +307,7 @@ void DataParallel::Impl::commit() {
   arrivals_.end_iteration();
   state_.step_taken();
   attendance_.end_step();
+  watching_.count(watch::StepListeners::End::taken);
   choose_buckets();
 }
 

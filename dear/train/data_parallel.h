@@ -21,6 +21,7 @@
 namespace dear {
 
 struct TuningProgress;  // tuning/tuning_progress.h
+class Watch;            // train/watch.h
 
 // Data-parallel training of a libtorch module: what synchronous SGD over all ranks gives, communication
 // hidden under the backward pass and the next forward (arXiv 2302.12445).
@@ -175,6 +176,8 @@ class DataParallel {
   [[nodiscard]] const Grouping& grouping() const;
   [[nodiscard]] const Workload& workload() const;  // without times
 
+  // Bucket hooks, and metrics of each step.
+  [[nodiscard]] Watch& watch();
   [[nodiscard]] DataParallelStatistics statistics() const;
   // What was tried, on rank 0 (tuning/tuning_progress.h); null where nothing is tuned. Until the next step().
   [[nodiscard]] const TuningProgress* tuning() const;

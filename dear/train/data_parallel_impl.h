@@ -21,6 +21,7 @@
 #include "dear/train/operator_observer.h"
 #include "dear/train/run_record.h"
 #include "dear/train/tensor_broadcast.h"
+#include "dear/train/watching.h"
 
 namespace dear {
 
@@ -33,21 +34,6 @@ namespace dear {
 // One that got no gradient in the first iteration may get one later, so nothing that holds it may be sent
 // before step(). Such parameters form layers of their own, first in forward order, so that their bucket is
 // the last to be reduced and holds up no other. What is done with their gradients: [Note: unused parameters].
-//
-// [Note: dropped gradients] A program that drops gradients (zero_grad() sets them to none) gives up the step
-// that they were for. Where nothing was sent, that is forgotten here. Where a layer was sent, the next
-// backward pass finds the gradients gone and completes that step without an update, as discard_step() does:
-// every rank in the same place, where the ranks meet.
-//
-// [Note: second order] A backward pass with create_graph makes gradients that a later pass of the same step
-// may differentiate. Such a pass sends nothing, and a gradient goes into its bucket only when its layer is
-// sent: until then it stays the tensor that the program sees, graph and all.
-//
-// [Note: closed] Clipping needs the means of all gradients before the first update. So it does what step()
-// does first: makes the engine or takes over what was replaced, marks what was not used, reports all layers.
-// Then it waits for the reductions, and carries out now those that the schedule puts behind the commit; the
-// commit finds them done. Each rank computes with the elements that it counts, and changes those that it
-// updates ([Note: counted and held]); one small all-gather makes of the parts one number, the same on each.
 //
 // [Note: alone] A rank alone has nothing to overlap with: no engine, buckets, twin or hook. The program's
 // optimiser steps as it is, and step() drops the gradients; a check of what it holds, one look at each
@@ -95,6 +81,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   [[nodiscard]] const TuningProgress* tuning() const { return changes_->progress(); }
   [[nodiscard]] Trace trace();
   [[nodiscard]] Workload profile();
+  [[nodiscard]] Watch& watch() { return watching_.watch(); }
 
   void touched(const at::Tensor& tensor) noexcept override;
   void backward_node() noexcept override;
@@ -118,6 +105,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   [[nodiscard]] bool updates_ahead() const { return state_.sends() && engine_->updates_ahead(); }
 
   // Steps.
+  void take_step();
   void step_alone();
   void drop_gradients();
   void require_unchanged() const;
@@ -157,6 +145,16 @@ class DataParallel::Impl : public train::OperatorObserver {
   void forget_arrivals();
   void discard();
 
+  // Watching.
+  [[nodiscard]] bool all_arrived(BucketId bucket) const;
+  void look_at_complete_buckets(LayerId layer);  // which is the last of them to be sent
+  void look_at_other_buckets();
+  void share_nonfinite();
+  [[nodiscard]] bool give_up_nonfinite();  // the step, on all ranks, where a check found some on any
+  void agree_on_checks();
+  [[nodiscard]] watch::StepSample sample() const;
+  void settle_for(const char* call);
+
   // Buckets. `decision`: of the tuning that goes on in the new engine.
   [[nodiscard]] std::unique_ptr<train::Engine> make_engine(const View& decision = {});
   void choose_buckets();
@@ -190,6 +188,8 @@ class DataParallel::Impl : public train::OperatorObserver {
   wire::CompressionCounts earlier_compression_;  // of engines that are gone
   bool recording_ = false;                       // for the user, or because buckets are to be chosen by it
   train::RunRecord record_;
+  train::Watching watching_{group_, options_.check_gradients, [this] { return sample(); },
+                            [this](const char* call) { settle_for(call); }};
 
   std::unique_ptr<train::Engine> engine_;                 // null while learning
   std::atomic<train::Engine*> observed_engine_{nullptr};  // the same, for operators of any thread

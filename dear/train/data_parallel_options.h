@@ -18,6 +18,13 @@ enum class BufferSync : std::uint8_t {
   at_synchronize,   // and at every synchronize() between a step() and the next backward
 };
 
+// What is done where a rank's gradients are NaN or infinite, before they are reduced and spread to all.
+enum class GradientCheck : std::uint8_t {
+  none,   // nothing is looked at
+  error,  // the step fails on every rank: an error names rank, tensor, layer, elements and iteration
+  skip,   // the step is given up on every rank, as by discard_step(); StepMetrics::nonfinite names them
+};
+
 struct DataParallelOptions {
   std::string policy = "dear";  // one of training_policies(), see schedule/policy/policy.h
   // How tensors are grouped into buckets: given(Fusion), planned() or tuned(TuningOptions).
@@ -41,6 +48,14 @@ struct DataParallelOptions {
   // travel dense. ConfigError, on every rank, under a policy that cannot (dear-eager), with one_copy, and for
   // what validate() refuses.
   std::optional<Compression> compression{};
+  // One pass over each bucket, when its last gradient has come and its hooks have run. `skip` costs what
+  // clipping costs, too: the step waits for the reductions, and ranks tell each other; it is refused under
+  // dear-eager, and with compression. A loss whose scale is found by trying overflows now and then: it wants
+  // `skip` or none.
+  GradientCheck check_gradients = GradientCheck::none;
+  // Fails the step, on every rank, when an update has made a parameter NaN or infinite: an error names rank,
+  // tensor, layer, elements and iteration. One pass over what this rank updates.
+  bool check_parameters = false;
   // Steps that are measured, as with record_trace, before buckets are planned or tuned, or the order of a
   // policy that goes by a profile (dear-eager) is made: afterwards rank 0's times and network make them, on
   // all ranks.
@@ -75,6 +90,8 @@ struct DataParallelStatistics {
   std::int64_t waits = 0;  // how often it did
   std::int64_t parameter_bytes = 0;  // of all buckets; gradients take the same again
   std::size_t buckets = 0;
+  double communication_seconds = 0;  // in which a collective of the schedule ran, all ranks having come to it
+  double bytes = 0;                  // sent by this rank, where collectives send no more than they must
 };
 
 }  // namespace dear

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <numeric>
 #include <utility>
 #include <variant>
 
@@ -49,6 +50,9 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
     : group_(std::move(group)),
       one_copy_(options.one_copy),
       masters_(options.masters),
+      hooks_(options.hooks),
+      check_parameters_(options.check_parameters),
+      earlier_iterations_(options.iterations),
       parameters_(parameters),
       workload_(describe(parameters, order, layer_of)) {
   const Unobserved unobserved;
@@ -122,7 +126,8 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
       group_, std::move(flats), [this](const exec::StepEnd& end) { conductor_->ended(end); },
       options.decision);
   conductor_ = std::make_unique<exec::Conductor>(
-      *schedule_, *wire_, beside_executor_, [this](const Update& work) { update(work); },
+      *schedule_, *wire_, beside_executor_,
+      [this](const Update& work) { update(work, conductor_->iteration() - 1); },
       exec::Conductor::Options{.rank = group_.rank(), .timeout = group_.timeout(), .record = options.record});
   const auto lane_of = [&](LaneKind kind) -> std::unique_ptr<exec::SerialLane> {
     const std::vector<Lane>& lanes = schedule_->lanes();
@@ -166,14 +171,20 @@ Range Engine::own_range(const Part& part) const {
   return {part.elements.begin + shard.begin, part.elements.begin + shard.end};
 }
 
-void Engine::update(const Update& work) {
+void Engine::update(const Update& work, std::int64_t iteration) {
   const Unobserved unobserved;
   const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& one) {
     return one.bucket == work.bucket && one.chunk == work.chunk;
   });
   try {
     buckets_[work.bucket].write_incoming(part->index);
+    if (!drop_updates_ && hooks_ != nullptr && hooks_->any(HookAt::after_reduction)) {
+      BucketGradients means = gradients_in(work.bucket, own_range(*part));
+      means.iteration = earlier_iterations_ + iteration;
+      hooks_->run(HookAt::after_reduction, means);
+    }
     if (!drop_updates_) optimizer_->update(static_cast<std::size_t>(part - parts_.begin()));
+    if (check_parameters_) require_finite_parameters(*part, earlier_iterations_ + iteration);
     buckets_[work.bucket].zero_gradients(part->elements);
   } catch (const std::exception& error) {
     group_.abort(
@@ -189,7 +200,7 @@ void Engine::BesideExecutor::start(Instance which, const Step& step) {
     exec::StepEnd end{.span = {which, now_seconds(), 0}};
     try {
       const auto* update = std::get_if<Update>(&work);
-      update != nullptr ? engine_.update(*update) : engine_.code(work);
+      update != nullptr ? engine_.update(*update, which.iteration) : engine_.code(work);
     } catch (...) {
       end.error = std::current_exception();
     }
@@ -244,10 +255,15 @@ void Engine::restore_parameters() {
   if (one_copy_) remember_versions();
 }
 
-std::int64_t Engine::parameter_bytes() const {
-  std::int64_t bytes = 0;
-  for (const BucketStorage& bucket : buckets_) bytes += bucket.layout().bytes();
+std::vector<std::int64_t> Engine::bucket_bytes() const {
+  std::vector<std::int64_t> bytes;
+  for (const BucketStorage& bucket : buckets_) bytes.push_back(bucket.layout().bytes());
   return bytes;
+}
+
+std::int64_t Engine::parameter_bytes() const {
+  const std::vector<std::int64_t> bytes = bucket_bytes();
+  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
 }
 
 }  // namespace dear::train

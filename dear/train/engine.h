@@ -10,7 +10,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "dear/cluster/network.h"
 #include "dear/codec/compression.h"
 #include "dear/collective/group.h"
 #include "dear/exec/conductor.h"
@@ -19,7 +18,9 @@
 #include "dear/optim/optimizer.h"
 #include "dear/optim/sharded_optimizer.h"
 #include "dear/schedule/schedule.h"
+#include "dear/train/bucket_hooks.h"
 #include "dear/train/bucket_storage.h"
+#include "dear/train/engine_options.h"
 #include "dear/train/model_scan.h"
 #include "dear/train/reduced_gradients.h"
 #include "dear/wire/bucket_wire.h"
@@ -31,24 +32,8 @@ namespace dear::train {
 // lane and the conductor that joins them.
 class Engine {
  public:
-  // What orders and borders are made from: the same on every rank.
-  struct Profile {
-    std::vector<double> forward_seconds, backward_seconds;  // by layer
-    double update_seconds = 0;                              // of all parameters on one rank
-    Link link;
-  };
-  struct Options {
-    std::string policy;
-    Fusion fusion;
-    bool record = false;
-    bool one_copy = false;  // of the parameters, for all ranks; the policy can, and the group shares memory
-    optim::Masters masters = optim::Masters::none;
-    std::optional<Compression> compression{};
-    std::optional<Profile> profile{};
-    // The memory that carries rank 0's decision in every iteration (schedule/decision.h), of kDecisionBytes.
-    // Without a buffer the schedule has no such step. All ranks give one, or none.
-    View decision{};
-  };
+  using Profile = EngineProfile;
+  using Options = EngineOptions;
   // `order`: indices into `parameters` by first use, the same on every rank; `layer_of[i]`: the layer of
   // parameters[i], numbered in forward order. Moves parameters and gradients into buckets: all ranks
   // together, none computing.
@@ -125,6 +110,17 @@ class Engine {
   [[nodiscard]] const Grouping& grouping() const { return *grouping_; }
   [[nodiscard]] const Schedule& schedule() const { return *schedule_; }
   [[nodiscard]] std::int64_t parameter_bytes() const;
+  [[nodiscard]] std::vector<std::int64_t> bucket_bytes() const;
+  [[nodiscard]] double sent_bytes() const { return wire_->sent_bytes(); }
+
+  // Of the gradients of a bucket on this rank: which elements of which tensor are NaN or infinite, in words;
+  // "" where none are.
+  [[nodiscard]] std::string nonfinite_gradients(BucketId bucket) const;
+  // Of elements of a bucket's flat buffer, for its hooks.
+  [[nodiscard]] BucketGradients gradients_in(BucketId bucket, const Range& elements) const;
+  [[nodiscard]] BucketGradients local_gradients(BucketId bucket) const {
+    return gradients_in(bucket, {0, buckets_[bucket].layout().elements});
+  }
 
  private:
   struct Location {
@@ -149,8 +145,8 @@ class Engine {
     Engine& engine_;
   };
   std::span<const Part> add_parts(BucketId bucket, const wire::BucketLayout& layout);
-  [[nodiscard]] Range own_range(const Part& part) const;  // that this rank updates
-  void update(const Update& work);                        // aborts the group when it throws
+  [[nodiscard]] Range own_range(const Part& part) const;    // that this rank updates
+  void update(const Update& work, std::int64_t iteration);  // aborts the group when it throws
   void code(const Work& work);  // encodes or decodes; aborts the group when it throws
   [[nodiscard]] std::vector<std::int64_t> rows_of_tensors(const std::vector<std::size_t>& order) const;
   // The bucket's codec, where it travels encoded; all ranks together.
@@ -169,11 +165,17 @@ class Engine {
     return buckets_[bucket].layout().placements[index];
   }
   [[nodiscard]] ReducedGradients find_reduced_gradients() const;
+  [[nodiscard]] std::string nonfinite_in(BucketId bucket, const torch::Tensor& flat, const Range& range,
+                                         const char* what) const;
+  void require_finite_parameters(const Part& part, std::int64_t iteration) const;
   [[nodiscard]] TensorId tensor_of(std::size_t parameter) const { return place_of(parameter).tensor; }
 
   Group group_;
   const bool one_copy_;
   const optim::Masters masters_;
+  BucketHooks* const hooks_;
+  const bool check_parameters_;
+  const std::int64_t earlier_iterations_;
   std::vector<TrainedParameter>& parameters_;
   std::vector<std::uint32_t> versions_;  // by parameter, with one copy
   Workload workload_;

@@ -91,6 +91,12 @@ struct DataParallel::Impl::GradientCall {
   }
 };
 
+// [Note: closed] Clipping needs the means of all gradients before the first update. So it does what step()
+// does first: makes the engine or takes over what was replaced, marks what was not used, reports all layers.
+// Then it waits for the reductions, and carries out now those that the schedule puts behind the commit; the
+// commit finds them done. Each rank computes with the elements that it counts, and changes those that it
+// updates ([Note: counted and held]); one small all-gather makes of the parts one number, the same on each.
+
 void DataParallel::Impl::require_changeable_gradients(const char* call) const {
   state_.throw_if_failed();
   if (updates_in_backward_)
@@ -122,6 +128,7 @@ void DataParallel::Impl::prepare_commit() {
     take_over_replaced();
   }
   if (state_.now() == train::IterationState::State::closed) return;  // reduced, marks and all
+  look_at_other_buckets();
   for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
     arrivals_.used(i) ? weigh(i) : engine_->mark_unused(i);
 }
@@ -150,6 +157,7 @@ train::ReducedGradients& DataParallel::Impl::final_gradients() {
     });
     return *found;
   }
+  watching_.look_at_all_alone(scanned_.trained, steps_alone_);
   const torch::NoGradGuard no_grad;
   gradients_alone_ = {};
   for (train::TrainedParameter& parameter : scanned_.trained) {
@@ -229,6 +237,7 @@ double DataParallel::Impl::clip_gradients_by_norm(double max_norm, const NormOpt
         group_.rank(), norm));
   const double factor = max_norm / (norm + 1e-6);
   if (!(factor >= 1)) gradients.scale(factor);
+  watching_.listeners().clipped(norm);
   return norm;
 }
 
@@ -260,19 +269,53 @@ bool DataParallel::Impl::unscale_gradients(double loss_scale) {
                         not_finite) == 0;
 }
 
+// As unscale_gradients(1), which is what ranks without data do meanwhile.
+bool DataParallel::Impl::give_up_nonfinite() {
+  if (options_.check_gradients != GradientCheck::skip || attendance_.shadows()) return false;
+  announce({.act = attendance::Act::unscale, .argument = 1});
+  static_cast<void>(final_gradients());
+  const double found = sum_over_ranks({.what = GradientCall::What::unscale,
+                                       .steps = record_.commits(engine_.get()),
+                                       .argument = 1},
+                                      watching_.nonfinite().empty() ? 0 : 1);
+  if (found == 0) return false;
+  if (!attendance_.joined()) share_nonfinite();
+  discard_step();
+  return true;
+}
+
+// So that each rank names all that found something.
+void DataParallel::Impl::share_nonfinite() {
+  or_fail([this] {
+    const std::string& found_here = watching_.nonfinite();
+    const std::vector<char> mine(found_here.begin(), found_here.end());
+    std::string of_all;
+    for (const std::vector<char>& text : train::all_gather_values(group_, train::Subject::nonfinite, mine)) {
+      if (!of_all.empty() && !text.empty()) of_all += "; ";
+      of_all.append(text.begin(), text.end());
+    }
+    watching_.set_nonfinite(std::move(of_all));
+  });
+}
+
 bool DataParallel::Impl::step(const StepOptions& options) {
-  if (options.skip_nonfinite) {
+  watching_.listeners().scaled(options.loss_scale);
+  bool given_up = give_up_nonfinite();
+  if (given_up) {
+    // Nothing is left to look at.
+  } else if (options.skip_nonfinite) {
     if (!unscale_gradients(options.loss_scale)) {
       discard_step();
-      return false;
+      given_up = true;
     }
   } else if (options.loss_scale != 1) {
     require_changeable_gradients(kUnscale);
     announce({.act = attendance::Act::scale, .argument = options.loss_scale});
     final_gradients().scale(1 / options.loss_scale);
   }
-  step();
-  return true;
+  if (!given_up) take_step();
+  watching_.listeners().step_ended();
+  return !given_up;
 }
 
 bool DataParallel::step(const StepOptions& options) { return impl_->step(options); }

@@ -13,6 +13,15 @@
 
 namespace dear {
 
+// [Note: dropped gradients] A program that drops gradients (zero_grad() sets them to none) gives up the step
+// that they were for. Where nothing was sent, that is forgotten here. Where a layer was sent, the next
+// backward pass finds the gradients gone and completes that step without an update, as discard_step() does:
+// every rank in the same place, where the ranks meet.
+
+// [Note: second order] A backward pass with create_graph makes gradients that a later pass of the same step
+// may differentiate. Such a pass sends nothing, and a gradient goes into its bucket only when its layer is
+// sent: until then it stays the tensor that the program sees, graph and all.
+
 void DataParallel::Impl::gradient_arrived(std::size_t parameter) {
   throw_if_failed();
   const int pass = torch::autograd::get_current_graph_task_id();
@@ -43,7 +52,11 @@ void DataParallel::Impl::complete(std::size_t parameter) {
   if (now == Complete::parameter) return;
   const LayerId layer = layers_.layer_of[parameter];
   if (recording_) record_.clock().gradients_there(layer, now_seconds());
-  if (group_.size() > 1) or_fail([&] { engine_->conductor().backward_done(layer); });
+  if (group_.size() == 1) return;
+  or_fail([&] {
+    look_at_complete_buckets(layer);
+    engine_->conductor().backward_done(layer);
+  });
 }
 
 void DataParallel::Impl::backward_pass_began(std::size_t parameter, int pass) {
@@ -137,6 +150,7 @@ void DataParallel::Impl::discard() {
   conductor.synchronize();
   engine_->drop_updates(false);
   record_.step_given_up();
+  watching_.count(watch::StepListeners::End::given_up);
   for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
     if (!engine_->holds_gradient(i)) scanned_.trained[i].tensor.mutable_grad().reset();
   if (recording_) record_.clock().next_iteration(now_seconds());
@@ -154,6 +168,7 @@ void DataParallel::Impl::discard_step() {
     drop_gradients();
     forget_arrivals();
     attendance_.end_step();
+    watching_.count(watch::StepListeners::End::given_up);
   });
 }
 

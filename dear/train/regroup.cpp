@@ -21,7 +21,10 @@ std::unique_ptr<train::Engine> DataParallel::Impl::make_engine(const View& decis
                              .masters = options_.fp32_masters ? optim::Masters::fp32 : optim::Masters::none,
                              .compression = options_.compression,
                              .profile = changes_->profile(),
-                             .decision = decision});
+                             .decision = decision,
+                             .hooks = &watching_.hooks(),
+                             .iterations = record_.commits(engine_.get()),
+                             .check_parameters = options_.check_parameters});
 }
 
 // [Note: regrouping] Everything that a step leaves behind is in three places: parameters, which synchronize()

@@ -23,7 +23,11 @@ void RunRecord::engine_ends(const Engine& engine, Keep keep) {
     add_measurements(engine, earlier_measurements_);
   }
   const DataParallelStatistics now = statistics(&engine);
-  earlier_ = {.iterations = commits(&engine), .exposed_seconds = now.exposed_seconds, .waits = now.waits};
+  earlier_ = {.iterations = commits(&engine),
+              .exposed_seconds = now.exposed_seconds,
+              .waits = now.waits,
+              .communication_seconds = now.communication_seconds,
+              .bytes = now.bytes};
   clock_.forget_spans();
 }
 
@@ -49,7 +53,9 @@ DataParallelStatistics RunRecord::statistics(const Engine* engine) const {
           .exposed_seconds = earlier_.exposed_seconds + conductor.exposed_seconds(),
           .waits = earlier_.waits + conductor.wait_count(),
           .parameter_bytes = engine->parameter_bytes(),
-          .buckets = engine->grouping().size()};
+          .buckets = engine->grouping().size(),
+          .communication_seconds = earlier_.communication_seconds + conductor.communication_seconds(),
+          .bytes = earlier_.bytes + engine->sent_bytes()};
 }
 
 std::vector<Span> RunRecord::spans(const Engine& engine) const {

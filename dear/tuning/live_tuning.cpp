@@ -203,6 +203,10 @@ void LiveTuning::decide() {
 }
 
 // A session counts the iterations that it was told of; the progress counts the steps of training.
+train::BucketChooser::Standing LiveTuning::standing() const {
+  return {.settled = progress_.settled, .buckets = progress_.sizes.candidates.at(progress_.running).name};
+}
+
 void LiveTuning::update_progress() {
   for (std::size_t i = progress_.trials.size(); i < session_->trials().size(); ++i) {
     tune::Trial trial = session_->trials()[i];

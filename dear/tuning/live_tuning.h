@@ -52,6 +52,7 @@ class LiveTuning final : public train::BucketChooser {
                         double end_seconds) override;
   void synchronized() override { synchronized_ = true; }  // [Note: pauses]
   [[nodiscard]] View decision() const override { return tunes_ ? decision_ : View{}; }
+  [[nodiscard]] Standing standing() const override;
   [[nodiscard]] const TuningProgress* progress() const override { return &progress_; }
 
  private:

@@ -38,6 +38,17 @@ Request BucketWire::request_of(const Communicate& work) const {
           .label = work.bucket};
 }
 
+Pending BucketWire::issue(const Request& request, Group::Continuation then) {
+  count(request);
+  return group_.issue(request, std::move(then));
+}
+
+// Of memory that ranks share nothing is sent.
+void BucketWire::count(const Request& request) {
+  if (request.view.buffer.shared()) return;
+  sent_bytes_.fetch_add(bytes_sent(request, group_.size()), std::memory_order_relaxed);
+}
+
 void BucketWire::start(Instance which, const Step& step) {
   const auto& work = std::get<Communicate>(step.work);
   const auto ended = [this, which](const CollectiveResult& result) {
@@ -51,14 +62,18 @@ void BucketWire::start(Instance which, const Step& step) {
   const Request request = request_of(work);
   EncodedBucket* const encoded = buckets_.empty() ? nullptr : buckets_.at(work.bucket).encoded.get();
   if (work.payload != Payload::encoded || !encoded->may_ask_more(work.collective, work.part)) {
-    group_.issue(request, ended);
+    issue(request, ended);
     return;
   }
+  count(request);
   group_.issue(
       request,
-      [encoded, label = request.label] {
+      [this, encoded, label = request.label] {
         std::optional<Request> more = encoded->more();
-        if (more) more->label = label;
+        if (more) {
+          more->label = label;
+          count(*more);
+        }
         return more;
       },
       ended);
@@ -68,7 +83,7 @@ void BucketWire::carry_out(const Schedule& schedule, const std::vector<StepId>& 
   std::vector<Pending> all;
   for (const StepId step : steps) {
     if (carried_out_.insert(step).second)
-      all.push_back(group_.issue(request_of(std::get<Communicate>(schedule.steps()[step].work))));
+      all.push_back(issue(request_of(std::get<Communicate>(schedule.steps()[step].work))));
   }
   for (const Pending& one : all) one.wait();
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -36,14 +37,21 @@ class BucketWire : public exec::LaneExecutor {
   // another call leaves it out.
   void carry_out(const Schedule& schedule, const std::vector<StepId>& steps);
 
+  // Sent by this rank in what was started so far, where collectives send no more than they must. From any
+  // thread.
+  [[nodiscard]] double sent_bytes() const { return sent_bytes_.load(std::memory_order_relaxed); }
+
  private:
   [[nodiscard]] Request request_of(const Communicate& work) const;
+  Pending issue(const Request& request, Group::Continuation then = {});
+  void count(const Request& request);
 
   Group group_;
   std::vector<Flat> buckets_;
   exec::OnStepEnd ended_;
   View decision_;
   std::set<StepId> carried_out_;
+  std::atomic<double> sent_bytes_{0};
 };
 
 }  // namespace dear::wire

@@ -20,11 +20,6 @@ double share_sent(Collective collective, int ranks) {
   return collective == Collective::all_reduce ? 2 * half : half;
 }
 
-double bytes_sent(const Request& request, int ranks) {
-  return share_sent(request.collective, ranks) *
-         static_cast<double>(request.view.count * size_of(request.view.dtype));
-}
-
 void restore(std::span<float> to, const std::vector<float>& from, const char* what) {
   if (to.size() != from.size())
     throw ConfigError(fmt::format(
@@ -35,6 +30,11 @@ void restore(std::span<float> to, const std::vector<float>& from, const char* wh
 }
 
 }  // namespace
+
+double bytes_sent(const Request& request, int ranks) {
+  return share_sent(request.collective, ranks) *
+         static_cast<double>(request.view.count * size_of(request.view.dtype));
+}
 
 double dense_bytes(std::int64_t bytes, int ranks) {
   return share_sent(Collective::all_reduce, ranks) * static_cast<double>(bytes);

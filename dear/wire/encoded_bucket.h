@@ -21,6 +21,8 @@ struct CompressionCounts {
   CodecCounts codec{};
 };
 
+// The bytes that one rank sends for a request, where collectives send no more than they must.
+double bytes_sent(const Request& request, int ranks);
 // The bytes that one rank sends of a dense bucket in a step, where collectives send no more than they must.
 double dense_bytes(std::int64_t bytes, int ranks);
 // Returns the sum of both counts, of which the first is of an earlier engine, or of another bucket.

@@ -25,9 +25,11 @@ from ._planning import CompressedRow, Plan, PlanRow, Sensitivity, plan
 from ._simulation import Case, Simulation, Timeline, clusters, models, policies, simulate
 from ._tensor_norms import LAMB, LARS, TensorNormOptimizer
 from ._trace import Trace
+from ._watching import BucketGradients, OverRanks, StepMetrics, TensorBoard
 from ._workload import Layer, Tensor, Workload
 
 __all__ = [
+    "BucketGradients",
     "Case",
     "CompressedRow",
     "ConfigError",
@@ -39,12 +41,15 @@ __all__ = [
     "LARS",
     "Layer",
     "MismatchError",
+    "OverRanks",
     "Plan",
     "PlanRow",
     "ScheduleError",
     "Sensitivity",
     "Simulation",
+    "StepMetrics",
     "Tensor",
+    "TensorBoard",
     "TensorNormOptimizer",
     "Timeline",
     "TimeoutError",

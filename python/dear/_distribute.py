@@ -19,6 +19,7 @@ from ._compression import Compressed
 from ._join import Joined
 from ._process_group import ProcessGroup, group_of
 from ._trace import Trace
+from ._watching import Watched
 
 O = TypeVar("O", bound=Optimizer)
 
@@ -41,6 +42,8 @@ def distribute(
     compression: str = "",
     profile_steps: int = 10,
     record_trace: bool = False,
+    check_gradients: str = "",
+    check_parameters: bool = False,
     tuning_cache: str = "",
     timeout: float = 120.0,
 ) -> tuple[DataParallel, O]:
@@ -67,6 +70,9 @@ def distribute(
     compression: how gradients travel, where less of them is to travel: "top-k:0.01,ef", "random-block:0.01,ef",
         "bf16", "sketch", ... as the command's --compress takes it; "" for dense ones. See docs/compression.md.
     record_trace: keep spans for trace() and profile(); costs about 2 us an operator.
+    check_gradients: "error": a gradient that is NaN or infinite on a rank, before the reduction, fails the step on every
+        rank, and is named by rank, layer, tensor and elements; "skip": the step is given up, on every rank.
+    check_parameters: likewise an error for a parameter that an update has made NaN or infinite.
     tuning_cache: a file in which rank 0 keeps what tuning learned of a job, for its next run; "" for none.
     timeout: seconds, for every wait for other ranks.
 
@@ -86,13 +92,15 @@ def distribute(
         compression=compression,
         profile_steps=profile_steps,
         record_trace=record_trace,
+        check_gradients=check_gradients,
+        check_parameters=check_parameters,
         tuning_cache=tuning_cache,
         timeout=timeout,
     )
     return parallel, optimizer
 
 
-class DataParallel(Compressed, Joined, nn.Module):
+class DataParallel(Compressed, Joined, Watched, nn.Module):
     """A module that trains on all ranks, and its optimiser. The arguments are those of distribute().
 
     It is used as the module: attributes, submodules, state_dict() and its keys are the module's own; `module` is the
@@ -118,6 +126,8 @@ class DataParallel(Compressed, Joined, nn.Module):
         compression: str = "",
         profile_steps: int = 10,
         record_trace: bool = False,
+        check_gradients: str = "",
+        check_parameters: bool = False,
         tuning_cache: str = "",
         timeout: float = 120.0,
     ) -> None:
@@ -140,6 +150,8 @@ class DataParallel(Compressed, Joined, nn.Module):
             compression=compression,
             profile_steps=profile_steps,
             record_trace=record_trace,
+            check_gradients=check_gradients,
+            check_parameters=check_parameters,
         )
         self.__dict__.update(module=module, optimizer=optimizer, _open=training, _group=group, _policy=policy)
         self.__dict__["fp32_masters"] = fp32_masters
@@ -230,7 +242,7 @@ class DataParallel(Compressed, Joined, nn.Module):
 
     def statistics(self) -> dict[str, Any]:
         """On this rank since construction: iterations, exposed_seconds (the program waited for the network), waits,
-        parameter_bytes (of all buckets) and buckets."""
+        parameter_bytes (of all buckets), buckets, communication_seconds (a collective ran) and bytes (sent)."""
         return self._training.statistics()
 
     def tuning(self) -> dict[str, Any] | None:

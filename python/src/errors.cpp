@@ -1,4 +1,5 @@
 #include <exception>
+#include <string>
 
 #include <torch/csrc/utils/pybind.h>
 
@@ -32,6 +33,8 @@ PyObject* make_class(py::module_& module, const char* name, const char* doc, con
 void translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);
+  } catch (const PythonError& error) {
+    PyErr_SetObject(py::type::handle_of(error.raised()).ptr(), error.raised().ptr());
   } catch (const ConfigError& error) {
     PyErr_SetString(classes.config, error.what());
   } catch (const ScheduleError& error) {
@@ -47,7 +50,19 @@ void translate(std::exception_ptr pointer) {
   }
 }
 
+std::string text_of(const py::error_already_set& raised) {
+  const py::handle type = py::type::handle_of(raised.value());
+  return py::str(type.attr("__name__")).cast<std::string>() + ": " +
+         py::str(raised.value()).cast<std::string>();
+}
+
 }  // namespace
+
+PythonError::PythonError(const py::error_already_set& raised)
+    : std::runtime_error(text_of(raised)), raised_(new py::object(raised.value()), [](py::object* ended) {
+        const py::gil_scoped_acquire lock;
+        delete ended;
+      }) {}
 
 void throw_as_python(const std::exception_ptr& error) {
   const py::gil_scoped_acquire lock;

@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <memory>
+#include <stdexcept>
 
 #include <torch/csrc/utils/pybind.h>
 
@@ -14,6 +15,16 @@ namespace dear::python {
 void bind_errors(py::module_& module);
 // Throws an error of DeAR as the exception of Python that it becomes; returns for any other. On any thread.
 void throw_as_python(const std::exception_ptr& error);
+// What a function of Python raised. Other than pybind11's own, it may be thrown again and again, on any
+// thread: Python gets the same exception each time.
+class PythonError : public std::runtime_error {
+ public:
+  explicit PythonError(const py::error_already_set& raised);  // under the interpreter's lock
+  [[nodiscard]] const py::object& raised() const { return *raised_; }
+
+ private:
+  std::shared_ptr<py::object> raised_;
+};
 // dear.Group, init() and group_on().
 void bind_groups(py::module_& module);
 // DataParallel.
@@ -21,6 +32,8 @@ using BoundTraining = py::class_<DataParallel, std::shared_ptr<DataParallel>>;
 void bind_training(py::module_& module);
 // Its samples(), and Join.
 void bind_joining(py::module_& module, BoundTraining& training);
+// Of DataParallel what is of hooks and metrics.
+void bind_watching(py::module_& module, BoundTraining& training);
 // simulate() and plan().
 void bind_planning(py::module_& module);
 

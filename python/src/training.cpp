@@ -194,12 +194,20 @@ BucketChoice buckets_of(const std::string& fusion, const std::string& cache) {
   return fusion == "planned" ? planned() : given(Fusion::parse(fusion));
 }
 
+GradientCheck check_of(const std::string& text) {
+  if (text.empty()) return GradientCheck::none;
+  if (text == "error") return GradientCheck::error;
+  if (text == "skip") return GradientCheck::skip;
+  throw ConfigError("check_gradients=\"" + text + "\": there are \"error\" and \"skip\", and \"\" for none");
+}
+
 // The object ends where nobody holds the interpreter's lock: it waits for what is on the wire.
 std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers, py::object source,
                                    const Group& group, const std::string& policy, const std::string& fusion,
                                    const std::string& tuning_cache, bool sync_buffers, bool one_copy,
                                    bool fp32_masters, const std::string& compression, int profile_steps,
-                                   bool record_trace) {
+                                   bool record_trace, const std::string& check_gradients,
+                                   bool check_parameters) {
   const py::gil_scoped_release released;
   auto made = std::make_unique<DataParallel>(
       Model{.parameters = named(parameters), .buffers = named(buffers)},
@@ -211,22 +219,13 @@ std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers
           .one_copy = one_copy,
           .fp32_masters = fp32_masters,
           .compression = compression.empty() ? std::nullopt : std::optional(Compression::parse(compression)),
+          .check_gradients = check_of(check_gradients),
+          .check_parameters = check_parameters,
           .profile_steps = profile_steps,
           .record_trace = record_trace,
           .around_wait = let_go,
           .translate_error = throw_as_python});
   return {made.release(), [](DataParallel* ended) { let_go([ended] { delete ended; }); }};
-}
-
-py::dict statistics(const DataParallel& parallel) {
-  const DataParallelStatistics all = parallel.statistics();
-  py::dict result;
-  result["iterations"] = all.iterations;
-  result["exposed_seconds"] = all.exposed_seconds;
-  result["waits"] = all.waits;
-  result["parameter_bytes"] = all.parameter_bytes;
-  result["buckets"] = all.buckets;
-  return result;
 }
 
 // None where nothing is tuned.
@@ -315,7 +314,8 @@ void bind_training(py::module_& module) {
       .def(py::init(&make), py::arg("parameters"), py::arg("buffers"), py::arg("optimizer"), py::arg("group"),
            py::kw_only(), py::arg("policy"), py::arg("fusion"), py::arg("tuning_cache"),
            py::arg("sync_buffers"), py::arg("one_copy"), py::arg("fp32_masters"), py::arg("compression"),
-           py::arg("profile_steps"), py::arg("record_trace"))
+           py::arg("profile_steps"), py::arg("record_trace"), py::arg("check_gradients"),
+           py::arg("check_parameters"))
       .def("step", py::overload_cast<>(&DataParallel::step), Release())
       .def(
           "step_scaled",
@@ -348,7 +348,6 @@ void bind_training(py::module_& module) {
       .def("compression_report", &compression_report)
       .def("compression_states", &compression_states)
       .def("load_compression_states", &load_compression_states, py::arg("step"), py::arg("states"))
-      .def("statistics", &statistics)
       .def("tuning", &tuning)
       .def("policy", [](const DataParallel& parallel) { return parallel.schedule().policy(); })
       .def("buckets",
@@ -366,6 +365,7 @@ void bind_training(py::module_& module) {
       .def("profile", [](DataParallel& parallel) { return to_json(parallel.profile()); }, Release());
 
   bind_joining(module, training);
+  bind_watching(module, training);
 
   module.def(
       "training_policies",

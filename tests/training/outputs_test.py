@@ -35,7 +35,7 @@ class Outputs(Case):
 
     def test_one_policy_on_a_modelled_network(self):
         network = "bandwidth=100mbit,latency=50us"  # so slow that some of it is exposed on a busy machine as well
-        files = ["--json", "run.json", "--trace", "trace.json", "--profile", "profile.json"]
+        files = ["--json", "run.json", "--trace", "trace.json", "--profile", "profile.json", "--metrics", "metrics.jsonl"]
         output = self.succeed(self.train("--workers", 2, "--network", network, "--fusion", "layer", *files))
         run = self.read_json("run.json")
         modelled = {"policy": "dear", "workers": 2, "steps": 4, "fusion": "layer", "optimizer": "adamw"}
@@ -45,8 +45,11 @@ class Outputs(Case):
         self.assertIn("\nnetwork: modelled, ", output)
         self.assertIn(f"\nparameters: SHA-256 {run['digest']}\n", output)
         self.assertEqual(output.count("\ndear: step "), 4)
-        for name in ("run.json", "trace.json", "profile.json"):
+        for name in ("run.json", "trace.json", "profile.json", "metrics.jsonl"):
             self.assertIn(name, output)
+        metrics = [json.loads(line) for line in open(self.path("metrics.jsonl"), encoding="utf-8")]
+        self.assertEqual([line["iteration"] for line in metrics], [0, 1, 2, 3])
+        self.assertGreater(min(line["bytes"] for line in metrics), 0)
 
         trace = self.read_json("trace.json")
         spans = [event for event in trace["traceEvents"] if event["ph"] == "X"]

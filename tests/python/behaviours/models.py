@@ -424,7 +424,3 @@ def reaches_through() -> None:
 
 
 later("test_DistributedDataParallel_SyncBatchNorm_*", "SyncBatchNorm")
-later(
-    "test_ddp_comm_hook_*, test_fp16_compress_wrapper, test_powerSGD_ddp_comm_hook_*",
-    "hooks that compress gradients",
-)

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dear/cluster/network.h"
+#include "dear/codec/compression.h"
+#include "dear/collective/buffer.h"
+#include "dear/fusion/grouping.h"
+#include "dear/optim/sharded_optimizer.h"
+
+namespace dear::train {
+
+class BucketHooks;  // bucket_hooks.h
+
+// What orders and borders are made from: the same on every rank.
+struct EngineProfile {
+  std::vector<double> forward_seconds, backward_seconds;  // by layer
+  double update_seconds = 0;                              // of all parameters on one rank
+  Link link;
+};
+
+struct EngineOptions {
+  std::string policy;
+  Fusion fusion;
+  bool record = false;
+  bool one_copy = false;  // of the parameters, for all ranks; the policy can, and the group shares memory
+  optim::Masters masters = optim::Masters::none;
+  std::optional<Compression> compression{};
+  std::optional<EngineProfile> profile{};
+  // The memory that carries rank 0's decision in every iteration (schedule/decision.h), of kDecisionBytes.
+  // Without a buffer the schedule has no such step. All ranks give one, or none.
+  View decision{};
+  BucketHooks* hooks = nullptr;   // called after reductions; null for none
+  std::int64_t iterations = 0;    // of engines before this one
+  bool check_parameters = false;  // after each update
+};
+
+}  // namespace dear::train

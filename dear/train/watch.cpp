@@ -1,0 +1,46 @@
+#include "dear/train/watch.h"
+
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/train/control_plane.h"
+#include "dear/watch/metrics_file.h"
+
+namespace dear {
+
+Watch::Watch(Group group, watch::StepListeners::Sampler sampler, Settle settle)
+    : group_(group),
+      settle_(std::move(settle)),
+      hooks_(group),
+      listeners_(std::move(group), std::move(sampler)) {}
+
+RemovableHandle Watch::register_bucket_hook(BucketHook hook, HookAt at) {
+  return hooks_.add(std::move(hook), at);
+}
+
+RemovableHandle Watch::on_step(StepCallback callback, const StepReports& reports) {
+  if (reports.report == Report::reduced) settle_("on_step");
+  return listeners_.add(std::move(callback), reports);
+}
+
+RemovableHandle Watch::write_metrics(const std::string& path, const StepReports& reports) {
+  settle_("write_metrics");
+  std::shared_ptr<watch::MetricsFile> file;
+  train::check_together(group_, [&] {
+    const bool each = reports.report == Report::each_rank;
+    const std::string mine = watch::path_of_rank(path, group_.rank());
+    if (each && mine == path && group_.size() > 1)
+      throw ConfigError(
+          fmt::format("rank {}: every rank would write its metrics to '{}': put {{rank}} into the name, or "
+                      "let rank 0 alone "
+                      "report",
+                      group_.rank(), path));
+    if (each || group_.rank() == 0) file = std::make_shared<watch::MetricsFile>(mine);
+  });
+  return listeners_.add([file](const StepMetrics& metrics) { file->write(metrics); }, reports);
+}
+
+}  // namespace dear

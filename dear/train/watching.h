@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "dear/train/data_parallel_options.h"
+#include "dear/train/engine.h"
+#include "dear/train/model_scan.h"
+#include "dear/train/watch.h"
+
+namespace dear::train {
+
+// What one DataParallel shows and checks of its local gradients, and counts of its steps. For the program's
+// thread.
+class Watching {
+ public:
+  Watching(const Group& group, GradientCheck check, watch::StepListeners::Sampler sampler,
+           Watch::Settle settle)
+      : rank_(group.rank()), check_(check), watch_(group, std::move(sampler), std::move(settle)) {}
+
+  [[nodiscard]] Watch& watch() { return watch_; }
+  [[nodiscard]] BucketHooks& hooks() { return watch_.hooks(); }
+  [[nodiscard]] watch::StepListeners& listeners() { return watch_.listeners(); }
+
+  [[nodiscard]] bool looks_at_gradients() const {
+    return check_ != GradientCheck::none || watch_.hooks().any(HookAt::before_reduction);
+  }
+  // Calls the hooks before a reduction, then checks. Throws what a hook throws, and with GradientCheck::error
+  // an Error that says what is not finite.
+  void look_at(const Engine& engine, BucketId bucket, std::int64_t iteration);
+  // The same where one rank trains alone, and the hooks after a reduction: of gradients that have changed
+  // since the last look. Clipping comes before step(), and both look.
+  void look_at_all_alone(std::vector<TrainedParameter>& trained, std::int64_t iteration);
+
+  // What the check found in this iteration; "" for nothing.
+  [[nodiscard]] const std::string& nonfinite() const { return nonfinite_; }
+  void set_nonfinite(std::string of_all_ranks) { nonfinite_ = std::move(of_all_ranks); }
+  // The iteration has ended.
+  void count(watch::StepListeners::End end);
+
+ private:
+  void found(const std::string& which, std::int64_t iteration);
+
+  const int rank_;
+  const GradientCheck check_;
+  std::string nonfinite_;
+  // By parameter: the gradient that was looked at, and its version then.
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  std::vector<std::optional<std::pair<WeakTensor, std::uint32_t>>> seen_alone_;
+  Watch watch_;
+};
+
+}  // namespace dear::train

@@ -1,0 +1,132 @@
+// Bucket hooks and metrics of steps for Python: what dear._watching stands on.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "dear/base/error.h"
+#include "dear/train/data_parallel.h"
+#include "dear/train/watch.h"
+#include "python/src/parts.h"
+
+namespace dear::python {
+namespace {
+
+// A function of Python that is called, and dropped, on any thread. What it raises becomes a PythonError.
+class Callable {
+ public:
+  explicit Callable(py::object function)
+      : function_(new py::object(std::move(function)), [](py::object* ended) {
+          const py::gil_scoped_acquire lock;
+          delete ended;
+        }) {}
+  template <typename Make>
+  void operator()(Make argument) const {
+    const py::gil_scoped_acquire lock;
+    try {
+      (*function_)(argument());
+    } catch (const py::error_already_set& error) {
+      throw PythonError(error);
+    }
+  }
+
+ private:
+  std::shared_ptr<py::object> function_;
+};
+
+// The iteration, the bucket, its flat gradients; of each tensor its name, values, and where they begin in it.
+py::tuple to_python(const BucketGradients& bucket) {
+  py::list tensors;
+  for (const auto& [name, values, begin] : bucket.tensors)
+    tensors.append(py::make_tuple(name, values, begin));
+  return py::make_tuple(bucket.iteration, bucket.bucket, bucket.flat, tensors);
+}
+
+// The fields of dear.StepMetrics.
+py::dict to_python(const StepMetrics& metrics) {
+  py::dict reduced;
+  for (const auto& [name, value] : metrics.over_ranks)
+    reduced[py::str(name)] = py::make_tuple(value.min, value.mean, value.max);
+  using namespace py::literals;
+  return py::dict("rank"_a = metrics.rank, "ranks"_a = metrics.ranks, "iteration"_a = metrics.iteration,
+                  "steps"_a = metrics.steps, "given_up"_a = metrics.given_up, "seconds"_a = metrics.seconds,
+                  "exposed_seconds"_a = metrics.exposed_seconds,
+                  "communication_seconds"_a = metrics.communication_seconds, "overlap"_a = metrics.overlap,
+                  "bytes"_a = metrics.bytes, "bandwidth"_a = metrics.bandwidth, "buckets"_a = metrics.buckets,
+                  "tuning"_a = metrics.tuning, "candidate"_a = metrics.candidate,
+                  "loss_scale"_a = metrics.loss_scale, "gradient_norm"_a = metrics.gradient_norm,
+                  "nonfinite"_a = metrics.nonfinite, "resident_bytes"_a = metrics.resident_bytes,
+                  "over_ranks"_a = reduced);
+}
+
+py::dict statistics(const DataParallel& parallel) {
+  const DataParallelStatistics all = parallel.statistics();
+  py::dict result;
+  result["iterations"] = all.iterations;
+  result["exposed_seconds"] = all.exposed_seconds;
+  result["waits"] = all.waits;
+  result["parameter_bytes"] = all.parameter_bytes;
+  result["buckets"] = all.buckets;
+  result["communication_seconds"] = all.communication_seconds;
+  result["bytes"] = all.bytes;
+  return result;
+}
+
+HookAt moment_of(const std::string& when) {
+  if (when == "before") return HookAt::before_reduction;
+  if (when == "after") return HookAt::after_reduction;
+  throw ConfigError(
+      fmt::format("a bucket hook runs \"before\" the reduction or \"after\" it, not \"{}\"", when));
+}
+
+StepReports reports_of(std::int64_t every, const std::string& ranks) {
+  if (ranks == "each") return {.every = every, .report = Report::each_rank};
+  if (ranks == "first") return {.every = every, .report = Report::rank_0};
+  if (ranks == "reduced") return {.every = every, .report = Report::reduced};
+  throw ConfigError(fmt::format("ranks=\"{}\": there are \"each\", \"first\" and \"reduced\"", ranks));
+}
+
+}  // namespace
+
+void bind_watching(py::module_& module, BoundTraining& training) {
+  using Release = py::call_guard<py::gil_scoped_release>;
+  py::class_<RemovableHandle>(module, "RemovableHandle", "Removes what was registered.")
+      .def("remove", &RemovableHandle::remove, Release(),
+           "When it returns, the callback is not called again. A second call does nothing.");
+  training.def("statistics", &statistics)
+      .def(
+          "register_bucket_hook",
+          [](DataParallel& parallel, py::object hook, const std::string& when) {
+            return parallel.watch().register_bucket_hook(
+                [callable = Callable(std::move(hook))](BucketGradients& bucket) {
+                  callable([&] { return to_python(bucket); });
+                },
+                moment_of(when));
+          },
+          py::arg("hook"), py::arg("when"))
+      .def(
+          "on_step",
+          [](DataParallel& parallel, py::object callback, std::int64_t every, const std::string& ranks) {
+            const StepReports reports = reports_of(every, ranks);
+            Callable callable(std::move(callback));
+            const py::gil_scoped_release released;
+            return parallel.watch().on_step(
+                [callable](const StepMetrics& metrics) { callable([&] { return to_python(metrics); }); },
+                reports);
+          },
+          py::arg("callback"), py::arg("every"), py::arg("ranks"))
+      .def(
+          "write_metrics",
+          [](DataParallel& parallel, const std::string& path, std::int64_t every, const std::string& ranks) {
+            return parallel.watch().write_metrics(path, reports_of(every, ranks));
+          },
+          py::arg("path"), py::arg("every"), py::arg("ranks"), Release());
+}
+
+}  // namespace dear::python
