@@ -20,11 +20,13 @@ namespace dear {
 // OptimizerState holds what an optimiser remembers of one tensor from step to step.
 struct OptimizerState {
   std::map<std::string, torch::Tensor> vectors;  // by name, with one value for each element: momentum, ...
-  std::string scalars;  // all the rest, such as a count of steps, in the optimiser's own encoding
+  // All the rest, such as a count of steps, in the optimiser's own encoding; of a tensor that one rank owns
+  // whole also tensors of other shapes.
+  std::string scalars;
 };
 
-// The twin of a program's optimiser: of the same class and options, on flat vectors that are parts of
-// buckets. It holds the state of these vectors; the program's object keeps the options.
+// The twin of a program's optimiser: of the same class and options, on parts of buckets: flat vectors, or
+// tensors that are whole. It holds the state of these vectors; the program's object keeps the options.
 class FlatOptimizer {
  public:
   virtual ~FlatOptimizer() = default;
@@ -40,10 +42,12 @@ class FlatOptimizer {
   // is given the norms in the same order, of the whole tensors that those are parts of. Defaults throw.
   virtual std::vector<ExactSum> begin_step(const std::vector<std::vector<torch::Tensor>>& by_group);
   virtual void end_step(const std::vector<double>& norms);
-  // Returns what the twin remembers of a tensor that step() has seen. The vectors are 1-D and shared, not
-  // copied.
-  [[nodiscard]] virtual std::optional<OptimizerState> state(const torch::Tensor& tensor) const = 0;
-  virtual void set_state(const torch::Tensor& tensor, const std::optional<OptimizerState>& state) = 0;
+  // Returns what the twin remembers of a tensor of a parameter group that step() has seen. The vectors have
+  // the shape that the tensor has there, and are shared, not copied.
+  [[nodiscard]] virtual std::optional<OptimizerState> state(std::size_t group,
+                                                            const torch::Tensor& tensor) const = 0;
+  virtual void set_state(std::size_t group, const torch::Tensor& tensor,
+                         const std::optional<OptimizerState>& state) = 0;
 };
 
 // FlatVectors says how an optimiser wants its flat vectors cut.
@@ -56,6 +60,16 @@ struct FlatVectors {
   // the last elements of a vector, fewer than its width, otherwise than the rest: then each tensor is a
   // vector.
   bool joined = true;
+  // Each tensor is given as it is, in its shape, and to one rank alone. What stands above counts for nothing
+  // then.
+  bool whole = false;
+};
+
+// Which rank updates what, where updates are of shards.
+enum class Ownership : std::uint8_t {
+  cut,        // each rank its shard of a bucket, also where its border cuts a tensor
+  automatic,  // likewise, but one rank the whole of a tensor that the optimiser must see whole
+  whole       // one rank the whole of each tensor
 };
 
 // A program's optimiser as DataParallel needs it: the seam on which optimisers of C++ and of Python stand.
@@ -65,15 +79,16 @@ class Optimizer {
   virtual ~Optimizer() = default;
   // The name of its class.
   [[nodiscard]] virtual std::string name() const = 0;
-  // ConfigError for one whose update of a flat vector is not, element by element and but for norms(), that of
-  // its tensors.
-  virtual void require_elementwise() const = 0;
+  // How tensors will be owned: said once, before anything of the following is asked. ConfigError for an
+  // optimiser that cannot train so: cut, when its update of a flat vector is not, element by element and but
+  // for norms(), that of its tensors; not at all, when its update of one tensor depends on others.
+  virtual void set_ownership(Ownership ownership) = 0;
   [[nodiscard]] virtual std::vector<std::vector<torch::Tensor>> parameter_groups() const = 0;
   // Whether its parameter groups hold these tensors, in this order. Asked in every step: parameter_groups()
   // copies.
   [[nodiscard]] virtual bool holds(
       const std::vector<std::vector<const c10::TensorImpl*>>& by_group) const = 0;
-  [[nodiscard]] virtual FlatVectors vectors() const { return {}; }
+  [[nodiscard]] virtual FlatVectors vectors(std::size_t parameter_group) const = 0;
   // How many norms of a whole tensor its update takes; 0 for an elementwise one. Others are given vectors
   // that are of one tensor each.
   [[nodiscard]] virtual std::size_t norms() const { return 0; }
@@ -99,5 +114,8 @@ class Optimizer {
 // An optimiser of libtorch's or a TensorNormOptimizer (LAMB, LARS), which must outlive the result.
 // Elementwise are SGD, Adam, AdamW, RMSprop and Adagrad.
 std::unique_ptr<Optimizer> make_optimizer(torch::optim::Optimizer& optimizer);
+
+// Several that train one model, each its own parameters: their parameter groups one after another.
+std::unique_ptr<Optimizer> make_optimizer(std::vector<std::unique_ptr<Optimizer>> optimizers);
 
 }  // namespace dear

@@ -1,38 +1,66 @@
 #include "dear/optim/sharded_optimizer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <iterator>
 #include <utility>
 
 namespace dear::optim {
+namespace {
+
+// A tensor of fp32 of this one's shape, all elements of which are one: what stands for a copy between
+// updates.
+torch::Tensor without_memory(const torch::Tensor& tensor) {
+  return torch::zeros({1}, torch::dtype(at::kFloat)).expand(tensor.sizes());
+}
+
+// Where an element of the bucket is none of the two numbers of bf16 around its master, the program wrote
+// there.
+void take_written(const torch::Tensor& in_bucket, torch::Tensor& masters) {
+  const auto* now = in_bucket.const_data_ptr<at::BFloat16>();
+  auto* master = masters.mutable_data_ptr<float>();
+  for (std::int64_t i = 0; i < masters.numel(); ++i) {
+    const auto bits = std::bit_cast<std::uint32_t>(master[i]);
+    const std::uint32_t inner = bits >> 16U, outer = inner + ((bits & 0xffffU) != 0 ? 1 : 0);
+    if (now[i].x != inner && now[i].x != outer) master[i] = static_cast<float>(now[i]);
+  }
+}
+
+}  // namespace
 
 ShardedOptimizer::ShardedOptimizer(std::unique_ptr<FlatOptimizer> twin, std::size_t parameter_groups,
-                                   std::vector<std::vector<FlatRun>> runs_by_part, Masters masters,
+                                   std::vector<std::vector<FlatRun>> runs_by_part, const Widening& widening,
                                    std::size_t norms, SumOverRanks sum_over_ranks)
-    : twin_(std::move(twin)), norms_(norms), sum_over_ranks_(std::move(sum_over_ranks)) {
+    : twin_(std::move(twin)),
+      updates_(runs_by_part.size(), widening.rounding ? widening.rounding->update : 0),
+      widening_(widening),
+      norms_(norms),
+      sum_over_ranks_(std::move(sum_over_ranks)) {
   for (auto& runs : runs_by_part) {
     auto& by_group = runs_.emplace_back(parameter_groups);
     for (FlatRun& run : runs) {
       torch::Tensor parameters = run.parameters;
-      if (has_master(masters, parameters.scalar_type())) {
-        parameters = parameters.to(at::kFloat);
+      if (widening.widens(parameters.scalar_type())) {
+        parameters =
+            widening.masters == Masters::fp32 ? parameters.to(at::kFloat) : without_memory(parameters);
       } else {
         parameters.mutable_grad() = run.gradients;
       }
       by_group.at(run.parameter_group)
-          .push_back({parameters, run.parameters, run.gradients, std::move(run.stretches)});
+          .push_back(
+              {parameters, run.parameters, run.gradients, std::move(run.stretches), run.parameter_group});
     }
   }
 }
 
 // Each gets the state of its elements. `borders`: of the stretches with which a new run begins.
 ShardedOptimizer::Runs ShardedOptimizer::cut(const Run& run, const std::vector<std::size_t>& borders) {
-  const std::optional<OptimizerState> state = twin_->state(run.parameters);
+  const std::optional<OptimizerState> state = twin_->state(run.group, run.parameters);
   Runs parts;
   for (std::size_t i = 0; i < borders.size(); ++i) {
     const std::size_t last = i + 1 < borders.size() ? borders[i + 1] : run.stretches.size();
-    Run part;
+    Run part{.parameters = {}, .in_bucket = {}, .gradients = {}, .stretches = {}, .group = run.group};
     const std::int64_t begin = run.stretches[borders[i]].begin;
     const std::int64_t count = run.stretches[last - 1].end - begin;
     for (std::size_t s = borders[i]; s < last; ++s) {
@@ -44,16 +72,16 @@ ShardedOptimizer::Runs ShardedOptimizer::cut(const Run& run, const std::vector<s
     part.in_bucket = run.in_bucket.narrow(0, begin, count);
     part.gradients = run.gradients.narrow(0, begin, count);
     part.parameters = run.parameters.narrow(0, begin, count);
-    if (!run.is_master()) part.parameters.mutable_grad() = part.gradients;
+    if (!run.is_wide()) part.parameters.mutable_grad() = part.gradients;
     if (state) {
       OptimizerState own{.vectors = {}, .scalars = state->scalars};
       for (const auto& [name, vector] : state->vectors)
         own.vectors[name] = vector.narrow(0, begin, count).clone();
-      twin_->set_state(part.parameters, own);
+      twin_->set_state(run.group, part.parameters, own);
     }
     parts.push_back(std::move(part));
   }
-  twin_->set_state(run.parameters, std::nullopt);
+  twin_->set_state(run.group, run.parameters, std::nullopt);
   return parts;
 }
 
@@ -76,7 +104,7 @@ void ShardedOptimizer::update(std::size_t part) {
     return is_marked_unused(run.gradients, {stretch.begin, stretch.begin + stretch.elements});
   };
   std::vector<std::vector<torch::Tensor>> updated(runs_.at(part).size());
-  std::vector<Run*> masters;
+  std::vector<Run*> wide;
   std::vector<TensorId> tensors;
   for (std::size_t group = 0; group < updated.size(); ++group) {
     Runs& runs = runs_[part][group];
@@ -87,18 +115,40 @@ void ShardedOptimizer::update(std::size_t part) {
       if (unused(run, run.stretches.front())) continue;
       updated[group].push_back(run.parameters);
       tensors.push_back(run.stretches.front().tensor);
-      if (!run.is_master()) continue;
-      masters.push_back(&run);
-      const torch::Tensor written = run.parameters.to(run.in_bucket.scalar_type()) != run.in_bucket;
-      run.parameters.copy_(torch::where(written, run.in_bucket.to(at::kFloat), run.parameters));
-      run.parameters.mutable_grad() = run.gradients.to(at::kFloat);
+      if (!run.is_wide()) continue;
+      wide.push_back(&run);
+      widen(run);
     }
   }
   norms_ == 0 ? twin_->step(updated) : step_with_norms(part, updated, tensors);
-  for (Run* run : masters) {
-    run->in_bucket.copy_(run->parameters);
-    run->parameters.mutable_grad().reset();
+  for (Run* run : wide) narrow(*run, updates_[part]);
+  ++updates_[part];
+}
+
+void ShardedOptimizer::widen(Run& run) const {
+  if (widening_.masters == Masters::none) {
+    run.parameters.set_data(run.in_bucket.to(at::kFloat));
+  } else if (widening_.rounding && run.in_bucket.scalar_type() == at::kBFloat16) {
+    take_written(run.in_bucket, run.parameters);
+  } else {
+    const torch::Tensor written = run.parameters.to(run.in_bucket.scalar_type()) != run.in_bucket;
+    run.parameters.copy_(torch::where(written, run.in_bucket.to(at::kFloat), run.parameters));
   }
+  run.parameters.mutable_grad() = run.gradients.to(at::kFloat);
+}
+
+void ShardedOptimizer::narrow(Run& run, std::int64_t update) const {
+  run.parameters.mutable_grad().reset();
+  if (widening_.rounding && run.in_bucket.scalar_type() == at::kBFloat16) {
+    const RoundingKey key{.seed = widening_.rounding->seed, .update = update};
+    const auto* from = run.parameters.const_data_ptr<float>();
+    auto* to = run.in_bucket.mutable_data_ptr<at::BFloat16>();
+    for (const Stretch& one : run.stretches)
+      round_stochastically(from + one.begin, to + one.begin, one.elements, key, one.tensor, one.offset);
+  } else {
+    run.in_bucket.copy_(run.parameters);
+  }
+  if (widening_.masters == Masters::none) run.parameters.set_data(without_memory(run.parameters));
 }
 
 void ShardedOptimizer::step_with_norms(std::size_t part,
@@ -119,8 +169,8 @@ void ShardedOptimizer::step_with_norms(std::size_t part,
 }
 
 std::optional<OptimizerState> ShardedOptimizer::state_of(const Run& run) const {
-  std::optional<OptimizerState> state = twin_->state(run.parameters);
-  if (!run.is_master()) return state;
+  std::optional<OptimizerState> state = twin_->state(run.group, run.parameters);
+  if (!run.is_wide() || widening_.masters == Masters::none) return state;
   if (!state) state.emplace();
   state->vectors[kMaster] = run.parameters;
   return state;
@@ -138,15 +188,22 @@ void ShardedOptimizer::read_outlines(std::size_t part, Outlines& outlines) const
   }
 }
 
+namespace {
+
 // A run lies in its bucket's flat vector, so it knows where it begins.
+torch::Tensor place_in(const torch::Tensor& flat, const torch::Tensor& in_bucket) {
+  return flat.as_strided(in_bucket.sizes(), in_bucket.strides(), in_bucket.storage_offset());
+}
+
+}  // namespace
+
 void ShardedOptimizer::read_state(std::size_t part, const std::string& vector, torch::Tensor& flat) const {
   for (const Runs& runs : runs_.at(part)) {
     for (const Run& run : runs) {
       const std::optional<OptimizerState> state = state_of(run);
       if (!state) continue;
       const auto found = state->vectors.find(vector);
-      if (found != state->vectors.end())
-        flat.narrow(0, run.in_bucket.storage_offset(), run.in_bucket.numel()).copy_(found->second);
+      if (found != state->vectors.end()) place_in(flat, run.in_bucket).copy_(found->second);
     }
   }
 }
@@ -163,14 +220,13 @@ void ShardedOptimizer::write_state(std::size_t part, const Outlines& outlines,
       if (outline) {
         state = OptimizerState{.vectors = {}, .scalars = outline->scalars};
         for (const std::string& name : outline->vectors)
-          state->vectors[name] =
-              flat.at(name).narrow(0, run.in_bucket.storage_offset(), run.in_bucket.numel()).clone();
-        if (run.is_master()) {
+          state->vectors[name] = place_in(flat.at(name), run.in_bucket).clone();
+        if (run.is_wide() && widening_.masters == Masters::fp32) {
           if (auto master = state->vectors.extract(kMaster)) run.parameters.copy_(master.mapped());
           if (state->vectors.empty() && state->scalars.empty()) state.reset();
         }
       }
-      twin_->set_state(run.parameters, state);
+      twin_->set_state(run.group, run.parameters, state);
     }
   }
 }

@@ -15,6 +15,7 @@
 #include "dear/base/ids.h"
 #include "dear/base/range.h"
 #include "dear/optim/optimizer.h"
+#include "dear/optim/stochastic_rounding.h"
 
 namespace dear::optim {
 
@@ -23,12 +24,21 @@ namespace dear::optim {
 // fp32 and state in fp32; then the bucket gets the rounded values. Where the bucket does not hold what was
 // rounded last, the program wrote there, and its value becomes the master. Masters travel with the
 // optimiser's state, as one more vector of it (kMaster).
+// With stochastic rounding and no masters, the copies are made for each update, from the bucket.
 enum class Masters : std::uint8_t { none, fp32 };
 inline constexpr const char* kMaster = "master_parameter";
-// Whether parameters of this type have masters.
-inline bool has_master(Masters masters, at::ScalarType type) {
-  return masters == Masters::fp32 && (type == at::kHalf || type == at::kBFloat16);
-}
+
+// In which precision parameters of 16 bits are updated, and how the results get there.
+struct Widening {
+  Masters masters = Masters::none;
+  std::optional<RoundingKey> rounding{};  // of bf16; see [Note: stochastic rounding]
+
+  // Whether parameters of this type are updated in fp32; state is in fp32 then.
+  [[nodiscard]] bool widens(at::ScalarType type) const {
+    return (masters == Masters::fp32 && (type == at::kHalf || type == at::kBFloat16)) ||
+           (rounding && type == at::kBFloat16);
+  }
+};
 
 // The program's optimiser on the parts of buckets that this rank updates. An elementwise update of a flat
 // vector is, element for element, the update of the tensors in it, so a rank may update any part of a bucket
@@ -39,9 +49,10 @@ class ShardedOptimizer {
   struct Stretch {
     TensorId tensor;
     std::int64_t begin, end, elements;
+    std::int64_t offset = 0;  // in the tensor, of its first element
   };
-  // A part of a bucket that one parameter group updates, 1-D, and its gradient. Stretches cover it,
-  // ascending.
+  // A part of a bucket that one parameter group updates, 1-D, and its gradient; or a whole tensor, in its
+  // shape. Stretches cover it, ascending.
   struct FlatRun {
     std::uint32_t parameter_group;
     torch::Tensor parameters;
@@ -57,12 +68,14 @@ class ShardedOptimizer {
   // Parts are what is updated at a time: buckets, or chunks of them. `norms`: that an update takes
   // (Optimizer::norms()); with them the stretches of a run are of one tensor.
   ShardedOptimizer(std::unique_ptr<FlatOptimizer> twin, std::size_t parameter_groups,
-                   std::vector<std::vector<FlatRun>> runs_by_part, Masters masters, std::size_t norms = 0,
-                   SumOverRanks sum_over_ranks = {});
+                   std::vector<std::vector<FlatRun>> runs_by_part, const Widening& widening,
+                   std::size_t norms = 0, SumOverRanks sum_over_ranks = {});
 
   // See FlatOptimizer.
   void capture_options() { twin_->capture_options(); }
   [[nodiscard]] bool has_current_options() const { return twin_->has_current_options(); }
+  // Updates so far, in this object and, as its rounding says, before it. Between two iterations.
+  [[nodiscard]] std::int64_t updates() const { return updates_.empty() ? 0 : updates_.front(); }
   // Leaves out tensors whose gradient is marked as unused: see [Note: unused parameters].
   void update(std::size_t part);
 
@@ -88,7 +101,8 @@ class ShardedOptimizer {
     torch::Tensor parameters;  // that the twin updates: those of the bucket, or their masters
     torch::Tensor in_bucket, gradients;
     std::vector<Stretch> stretches;
-    [[nodiscard]] bool is_master() const { return parameters.scalar_type() != in_bucket.scalar_type(); }
+    std::uint32_t group = 0;
+    [[nodiscard]] bool is_wide() const { return parameters.scalar_type() != in_bucket.scalar_type(); }
   };
   using Runs = std::vector<Run>;
   [[nodiscard]] Runs cut(const Run& run, const std::vector<std::size_t>& borders);
@@ -97,12 +111,17 @@ class ShardedOptimizer {
   // Cuts runs between neighbours that are not alike.
   void separate(Runs& runs, const std::function<bool(const Run&, const Stretch&, const Stretch&)>& alike);
 
+  // Before an update of a run that is wide, and after it.
+  void widen(Run& run) const;
+  void narrow(Run& run, std::int64_t update) const;
   // Both halves of a step, with norms of whole tensors in between. `tensors`: those that `updated` are of.
   void step_with_norms(std::size_t part, const std::vector<std::vector<torch::Tensor>>& updated,
                        const std::vector<TensorId>& tensors);
 
   std::unique_ptr<FlatOptimizer> twin_;
   std::vector<std::vector<Runs>> runs_;  // by part, then by parameter group
+  std::vector<std::int64_t> updates_;    // by part
+  Widening widening_;
   std::size_t norms_;
   SumOverRanks sum_over_ranks_;
 };

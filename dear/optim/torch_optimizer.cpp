@@ -13,11 +13,13 @@
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize/archive.h>
 
 #include "dear/base/error.h"
+#include "dear/optim/class_access.h"
 #include "dear/optim/optimizer.h"
 #include "dear/optim/tensor_norm_optimizer.h"
 
@@ -27,6 +29,7 @@ namespace {
 namespace libtorch = torch::optim;
 using State = libtorch::OptimizerParamState;
 using Groups = std::vector<libtorch::OptimizerParamGroup>;
+using optim::ClassAccess;
 
 // ---- State. Vectors are told apart by the names that Python's torch.optim gives them.
 
@@ -108,76 +111,50 @@ std::unique_ptr<State> write(const OptimizerState& from) {
   return state;
 }
 
-// Stands in the program's object for the state that is elsewhere.
-template <typename S>
-struct Elsewhere : S {
-  void serialize(torch::serialize::OutputArchive& /*archive*/) const override {
-    throw ConfigError(
-        "the state of this optimiser lies in shards, each with one rank's DataParallel, and cannot be saved "
-        "yet: save the model alone");
-  }
-};
-template <typename S>
-std::unique_ptr<State> elsewhere() {
-  return std::make_unique<Elsewhere<S>>();
-}
-
 // ---- Classes.
-
-template <typename O, typename Options>
-std::unique_ptr<libtorch::Optimizer> make(const libtorch::Optimizer& original, Groups groups) {
-  return std::make_unique<O>(std::move(groups), static_cast<const Options&>(original.defaults()));
-}
 
 template <typename Options>
 bool equal(const libtorch::OptimizerOptions& a, const libtorch::OptimizerOptions& b) {
   return static_cast<const Options&>(a) == static_cast<const Options&>(b);
 }
 
-// Access holds the functions that differ between the classes of optimisers.
-struct Access {
-  const std::type_info& type;
-  std::unique_ptr<libtorch::Optimizer> (*make)(const libtorch::Optimizer&, Groups);
-  OptimizerState (*read)(const State&);
-  std::unique_ptr<State> (*write)(const OptimizerState&);
-  bool (*equal)(const libtorch::OptimizerOptions&, const libtorch::OptimizerOptions&);
-  std::unique_ptr<State> (*elsewhere)();
-};
-
 template <typename O, typename Options, typename S>
-Access access_to() {
-  return {typeid(O), make<O, Options>, read<S>, write<S>, equal<Options>, elsewhere<S>};
+ClassAccess access_to() {
+  return {typeid(O), true,           optim::make_with<O, Options>, read<S>,
+          write<S>,  equal<Options>, optim::elsewhere<S>};
 }
 
 std::unique_ptr<libtorch::Optimizer> make_like(const libtorch::Optimizer& original, Groups groups) {
   return static_cast<const TensorNormOptimizer&>(original).make_like(std::move(groups));
 }
 
-// Only updates ahead of the commit ask for it, and they cannot have norms.
-bool never_equal(const libtorch::OptimizerOptions& /*a*/, const libtorch::OptimizerOptions& /*b*/) {
-  return false;
-}
-
-const Access* find(const libtorch::Optimizer& optimizer) {
-  static const Access kTensorNorms{typeid(TensorNormOptimizer), make_like,   read<TensorNormState>,
-                                   write<TensorNormState>,      never_equal, elsewhere<TensorNormState>};
+// Null for a class that is not known.
+const ClassAccess* find(const libtorch::Optimizer& optimizer) {
+  static const ClassAccess kTensorNorms{typeid(TensorNormOptimizer),
+                                        true,
+                                        make_like,
+                                        read<TensorNormState>,
+                                        write<TensorNormState>,
+                                        optim::never_equal,  // they take no updates ahead of the commit
+                                        optim::elsewhere<TensorNormState>};
   if (dynamic_cast<const TensorNormOptimizer*>(&optimizer) != nullptr) return &kTensorNorms;
-  static const std::array<Access, 5> kTable{
+  static const std::array<ClassAccess, 5> kTable{
       {access_to<libtorch::SGD, libtorch::SGDOptions, libtorch::SGDParamState>(),
        access_to<libtorch::Adam, libtorch::AdamOptions, libtorch::AdamParamState>(),
        access_to<libtorch::AdamW, libtorch::AdamWOptions, libtorch::AdamWParamState>(),
        access_to<libtorch::RMSprop, libtorch::RMSpropOptions, libtorch::RMSpropParamState>(),
        access_to<libtorch::Adagrad, libtorch::AdagradOptions, libtorch::AdagradParamState>()}};
-  for (const Access& entry : kTable) {
+  for (const ClassAccess& entry : kTable) {
     if (entry.type == typeid(optimizer)) return &entry;
   }
   return nullptr;
 }
 
-std::optional<OptimizerState> read_state(const libtorch::Optimizer& optimizer, const torch::Tensor& tensor) {
+std::optional<OptimizerState> read_state(const libtorch::Optimizer& optimizer, const ClassAccess& access,
+                                         const torch::Tensor& tensor) {
   const auto found = optimizer.state().find(tensor.unsafeGetTensorImpl());
   if (found == optimizer.state().end()) return std::nullopt;
-  return find(optimizer)->read(*found->second);
+  return access.read(*found->second);
 }
 
 // Adagrad makes its state when it is constructed.
@@ -194,7 +171,8 @@ void begin_adagrad(libtorch::Optimizer& adagrad) {
 
 class Twin : public FlatOptimizer {
  public:
-  explicit Twin(const libtorch::Optimizer& original) : original_(original), access_(*find(original)) {
+  Twin(const libtorch::Optimizer& original, const ClassAccess& access)
+      : original_(original), access_(access) {
     Groups groups;
     for (const auto& group : original.param_groups())
       groups.emplace_back(std::vector<torch::Tensor>{}, group.options().clone());
@@ -240,10 +218,12 @@ class Twin : public FlatOptimizer {
       next = end;
     }
   }
-  [[nodiscard]] std::optional<OptimizerState> state(const torch::Tensor& tensor) const override {
-    return read_state(*twin_, tensor);
+  [[nodiscard]] std::optional<OptimizerState> state(std::size_t /*group*/,
+                                                    const torch::Tensor& tensor) const override {
+    return read_state(*twin_, access_, tensor);
   }
-  void set_state(const torch::Tensor& tensor, const std::optional<OptimizerState>& state) override {
+  void set_state(std::size_t /*group*/, const torch::Tensor& tensor,
+                 const std::optional<OptimizerState>& state) override {
     if (state) {
       twin_->state()[tensor.unsafeGetTensorImpl()] = access_.write(*state);
     } else {
@@ -259,25 +239,39 @@ class Twin : public FlatOptimizer {
   };
 
   const libtorch::Optimizer& original_;
-  const Access& access_;
+  const ClassAccess& access_;
   std::unique_ptr<libtorch::Optimizer> twin_;
   std::vector<Begun> begun_;
 };
 
 class OfTorch : public Optimizer {
  public:
-  explicit OfTorch(libtorch::Optimizer& original) : original_(original) {}
+  // `access` is null for a class that is not known.
+  OfTorch(libtorch::Optimizer& original, const ClassAccess* access) : original_(original), access_(access) {}
   ~OfTorch() override { OfTorch::state_returns(); }
   OfTorch(const OfTorch&) = delete;
   OfTorch& operator=(const OfTorch&) = delete;
 
   [[nodiscard]] std::string name() const override { return c10::demangle(typeid(original_).name()); }
-  void require_elementwise() const override {
-    if (find(original_)) return;
-    throw ConfigError(
-        fmt::format("the optimiser {} is not one whose update is known to be elementwise: use "
-                    "torch::optim::SGD, Adam, AdamW, RMSprop or Adagrad, dear::LAMB or dear::LARS",
-                    name()));
+  void set_ownership(Ownership ownership) override {
+    if (typeid(original_) == typeid(libtorch::LBFGS))
+      throw ConfigError(
+          "LBFGS cannot train on several ranks: it evaluates its closure, which is a whole step for a "
+          "DataParallel, many times in one step, and its direction comes from dot products over all "
+          "parameters: use torch::optim::AdamW");
+    if (access_ == nullptr)
+      throw ConfigError(fmt::format(
+          "the optimiser {} is not one whose update is known to be elementwise: use "
+          "torch::optim::SGD, Adam, AdamW, RMSprop or Adagrad, dear::LAMB or dear::LARS; or, for one "
+          "that updates whole tensors, make_optimizer<Class, Options, State>() "
+          "(dear/optim/class_access.h) with Ownership::automatic",
+          name()));
+    if (!access_->elementwise && ownership == Ownership::cut)
+      throw ConfigError(fmt::format(
+          "the optimiser {} updates whole tensors, which shards cut: set DataParallelOptions::ownership "
+          "to Ownership::automatic",
+          name()));
+    ownership_ = ownership;
   }
   [[nodiscard]] std::vector<std::vector<torch::Tensor>> parameter_groups() const override {
     std::vector<std::vector<torch::Tensor>> groups;
@@ -295,7 +289,9 @@ class OfTorch : public Optimizer {
     const auto& groups = original_.param_groups();
     return std::equal(groups.begin(), groups.end(), by_group.begin(), by_group.end(), alike);
   }
-  [[nodiscard]] FlatVectors vectors() const override { return {.joined = norms() == 0}; }
+  [[nodiscard]] FlatVectors vectors(std::size_t /*group*/) const override {
+    return {.joined = norms() == 0, .whole = ownership_ == Ownership::whole || !access_->elementwise};
+  }
   [[nodiscard]] std::size_t norms() const override {
     const auto* takes_norms = dynamic_cast<const TensorNormOptimizer*>(&original_);
     return takes_norms == nullptr ? 0 : takes_norms->norms();
@@ -323,15 +319,15 @@ class OfTorch : public Optimizer {
   }
   void step() override { original_.step(); }
   [[nodiscard]] std::unique_ptr<FlatOptimizer> make_flat() const override {
-    return std::make_unique<Twin>(original_);
+    return std::make_unique<Twin>(original_, *access_);
   }
   [[nodiscard]] std::optional<OptimizerState> state(const torch::Tensor& tensor) const override {
-    return read_state(original_, tensor);
+    return read_state(original_, *access_, tensor);
   }
 
   // Under a key that no tensor has.
   void state_leaves() override {
-    std::unique_ptr<State> stand_in = find(original_)->elsewhere();
+    std::unique_ptr<State> stand_in = access_->elsewhere();
     stands_in_ = stand_in.get();
     original_.state().clear();
     original_.state()[&original_] = std::move(stand_in);
@@ -351,6 +347,8 @@ class OfTorch : public Optimizer {
 
  private:
   libtorch::Optimizer& original_;
+  const ClassAccess* access_;
+  Ownership ownership_ = Ownership::cut;
   const State* stands_in_ = nullptr;
 };
 
@@ -364,7 +362,12 @@ void FlatOptimizer::end_step(const std::vector<double>& /*norms*/) {
 }
 
 std::unique_ptr<Optimizer> make_optimizer(torch::optim::Optimizer& optimizer) {
-  return std::make_unique<OfTorch>(optimizer);
+  return std::make_unique<OfTorch>(optimizer, find(optimizer));
+}
+
+std::unique_ptr<Optimizer> optim::make_optimizer(torch::optim::Optimizer& optimizer,
+                                                 const ClassAccess& access) {
+  return std::make_unique<OfTorch>(optimizer, &access);
 }
 
 }  // namespace dear

@@ -132,13 +132,20 @@ std::vector<optim::ShardedOptimizer::Stretch> BucketStorage::stretches_within(co
     stretches.push_back({.tensor = placement.tensor,
                          .begin = begin - range.begin,
                          .end = end - range.begin,
-                         .elements = elements});
+                         .elements = elements,
+                         .offset = begin - placement.offset});
   }
   return stretches;
 }
 
-std::vector<optim::ShardedOptimizer::FlatRun> BucketStorage::runs(std::size_t part,
-                                                                  const FlatVectors& vectors) const {
+std::size_t BucketStorage::index_of(TensorId tensor) const {
+  const auto found = std::find_if(layout_.placements.begin(), layout_.placements.end(),
+                                  [&](const wire::TensorPlacement& one) { return one.tensor == tensor; });
+  return static_cast<std::size_t>(found - layout_.placements.begin());
+}
+
+std::vector<optim::ShardedOptimizer::FlatRun> BucketStorage::runs(
+    std::size_t part, const std::vector<FlatVectors>& by_group) const {
   std::vector<optim::ShardedOptimizer::FlatRun> parts;
   const auto add = [&](std::uint32_t group, const Range& range,
                        std::vector<optim::ShardedOptimizer::Stretch> stretches) {
@@ -146,6 +153,18 @@ std::vector<optim::ShardedOptimizer::FlatRun> BucketStorage::runs(std::size_t pa
                      gradients_.narrow(0, range.begin, range.size()), std::move(stretches)});
   };
   for (const wire::Run& run : wire::runs_within(layout_, own_[part])) {
+    const FlatVectors& vectors = by_group[run.parameter_group];
+    if (vectors.whole) {
+      for (const optim::ShardedOptimizer::Stretch& one : stretches_within(run.range)) {
+        const std::size_t index = index_of(one.tensor);
+        parts.push_back(
+            {run.parameter_group,
+             tensor_in(parameters_, index),
+             tensor_in(gradients_, index),
+             {{.tensor = one.tensor, .begin = 0, .end = one.elements, .elements = one.elements}}});
+      }
+      continue;
+    }
     for (std::int64_t begin = run.range.begin; begin < run.range.end; begin += vectors.longest) {
       const Range range{begin, begin + std::min(vectors.longest, run.range.end - begin)};
       std::vector<optim::ShardedOptimizer::Stretch> stretches = stretches_within(range);
@@ -156,7 +175,11 @@ std::vector<optim::ShardedOptimizer::FlatRun> BucketStorage::runs(std::size_t pa
       }
       for (const optim::ShardedOptimizer::Stretch& one : stretches)
         add(run.parameter_group, {begin + one.begin, begin + one.begin + one.elements},
-            {{.tensor = one.tensor, .begin = 0, .end = one.elements, .elements = one.elements}});
+            {{.tensor = one.tensor,
+              .begin = 0,
+              .end = one.elements,
+              .elements = one.elements,
+              .offset = one.offset}});
     }
   }
   return parts;

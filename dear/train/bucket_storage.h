@@ -42,9 +42,9 @@ class BucketStorage {
   // while no rank reads it. Not at the same time as restore_parameter().
   void write_incoming(std::size_t part);
 
-  // Returns the vectors of the part that this rank's optimiser updates.
-  [[nodiscard]] std::vector<optim::ShardedOptimizer::FlatRun> runs(std::size_t part,
-                                                                   const FlatVectors& vectors) const;
+  // Returns what of the part this rank's optimiser updates, cut as it wants each parameter group.
+  [[nodiscard]] std::vector<optim::ShardedOptimizer::FlatRun> runs(
+      std::size_t part, const std::vector<FlatVectors>& vectors) const;
   void zero_gradients(const Range& range);
   // A tensor of the shape and strides of the parameter at `index`, on its elements of a vector over the
   // whole bucket.
@@ -62,6 +62,7 @@ class BucketStorage {
 
  private:
   [[nodiscard]] bool lies_in(const Buffer& buffer, std::size_t index, const torch::Tensor& tensor) const;
+  [[nodiscard]] std::size_t index_of(TensorId tensor) const;
   [[nodiscard]] std::vector<optim::ShardedOptimizer::Stretch> stretches_within(const Range& range) const;
 
   struct Incoming {

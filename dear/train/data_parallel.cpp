@@ -26,7 +26,8 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
     : group_(std::move(group)),
       optimizer_(std::move(optimizer)),
       options_(std::move(options)),
-      alone_(group_.size() == 1 && !options_.record_trace && !options_.compression && !options_.fp32_masters),
+      alone_(group_.size() == 1 && !options_.record_trace && !options_.compression &&
+             !options_.fp32_masters && !options_.stochastic_rounding),
       attendance_(group_.size()),
       state_(group_.rank()),
       record_(group_.rank()) {
@@ -36,16 +37,14 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
     if (options_.profile_steps < 1)
       throw ConfigError(
           fmt::format("profile_steps is {}: at least 1 must be measured", options_.profile_steps));
-    optimizer_->require_elementwise();
-    train::require_no_norms_ahead(*optimizer_, options_.policy, updates_in_backward_);
     scanned_ = train::scan(model, *optimizer_);
+    update_rules_ = train::UpdateRules::choose(*optimizer_, options_, updates_in_backward_, scanned_.trained);
   });
-  agree(group_, "choice of fp32 masters", options_.fp32_masters,
-        [&] { return options_.fp32_masters ? "on" : "off"; });
   agree_on_copies();
   agree_on_compression();
   agree_on_checks();
   train::require_alike(group_, model, *optimizer_, scanned_);
+  update_rules_.agree_on(group_);
 
   std::vector<torch::Tensor> everything = scanned_.frozen;
   for (const auto& parameter : scanned_.trained) everything.push_back(parameter.tensor);

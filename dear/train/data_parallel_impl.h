@@ -68,8 +68,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   void defer() { arrivals_.defer(); }
   void resume() { arrivals_.resume(); }
   void samples(std::int64_t count);
-  // For a Join.
-  [[nodiscard]] const Group& group() const { return group_; }
+  [[nodiscard]] const Group& group() const { return group_; }  // for a Join, as the five that follow
   attendance::Attendance& attendance() { return attendance_; }
   [[nodiscard]] std::int64_t settle_for_join();  // returns the bytes of the optimiser's options
   std::shared_ptr<attendance::RollCall> roll_call(std::int64_t text_bytes);
@@ -116,7 +115,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   void prepare_commit();
   void close_gradients();  // see [Note: closed]
   void require_changeable_gradients(const char* call) const;
-  train::ReducedGradients& final_gradients();
+  optim::ReducedGradients& final_gradients();
   struct GradientCall;
   double sum_over_ranks(const GradientCall& call, double mine);
   void take_over_replaced();
@@ -170,11 +169,12 @@ class DataParallel::Impl : public train::OperatorObserver {
   DataParallelOptions options_;
   const bool alone_;  // see [Note: alone]
   std::int64_t steps_alone_ = 0;
-  train::ReducedGradients gradients_alone_;
+  optim::ReducedGradients gradients_alone_;
   bool updates_in_backward_ = false;  // the policy that was asked for, also where one rank trains
   Buffer gradient_calls_;             // in which ranks tell each other what they call
   Fusion fusion_;                     // in force
   train::ModelScan scanned_;
+  train::UpdateRules update_rules_;
   std::unordered_map<const c10::TensorImpl*, std::size_t> index_of_;
   std::atomic<std::thread::id> program_ = std::this_thread::get_id();  // the one that calls step()
 

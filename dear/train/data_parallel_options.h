@@ -7,6 +7,7 @@
 #include <string>
 
 #include "dear/codec/compression.h"
+#include "dear/optim/optimizer.h"
 #include "dear/train/bucket_choice.h"
 
 namespace dear {
@@ -43,6 +44,19 @@ struct DataParallelOptions {
   // are of shards. The copies are one more vector of optimizer_state(), "master_parameter". What the program
   // writes into a parameter becomes its copy.
   bool fp32_masters = false;
+  // Parameters in bf16 are updated in fp32, with fp32 state, and rounded stochastically: up or down, with the
+  // right mean, by the seed of rank 0's default generator (torch::manual_seed). Without fp32_masters the fp32
+  // copies are made for each update, so that they take no memory in between. With them, what the program
+  // writes within the distance of two numbers of bf16 from the copy does not become the copy. A training that
+  // is continued from saved state draws its random bits anew.
+  bool stochastic_rounding = false;
+  // Optimisers that must see whole tensors (dear/optim/class_access.h) train with automatic alone, or whole.
+  // Their tensors lie whole in shards, balanced by the cost of their updates, with padding where that does
+  // not come out even (DataParallelStatistics::padding_bytes). ConfigError under dear-eager.
+  Ownership ownership = Ownership::cut;
+  // The cost of an update of such a parameter, above 0 and the same on every rank; without it m n min(m, n)
+  // of a matrix of m rows and n columns, and the elements of a vector.
+  std::function<double(const std::string& name, const torch::Tensor& parameter)> update_cost{};
   // How gradients travel, where they travel compressed. Every rank then updates whole buckets, and a
   // parameter without a gradient on any rank counts as one whose gradient is zero. Of fp32 tensors; others
   // travel dense. ConfigError, on every rank, under a policy that cannot (dear-eager), with one_copy, and for
@@ -92,6 +106,7 @@ struct DataParallelStatistics {
   std::size_t buckets = 0;
   double communication_seconds = 0;  // in which a collective of the schedule ran, all ranks having come to it
   double bytes = 0;                  // sent by this rank, where collectives send no more than they must
+  std::int64_t padding_bytes = 0;    // of parameter_bytes, what is no parameter's
 };
 
 }  // namespace dear

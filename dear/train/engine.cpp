@@ -11,13 +11,14 @@
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
+#include "dear/optim/norm_exchange.h"
 #include "dear/schedule/compressed.h"
 #include "dear/schedule/decision.h"
 #include "dear/schedule/one_copy.h"
 #include "dear/schedule/policy/policy.h"
-#include "dear/train/norm_exchange.h"
 #include "dear/train/operator_observer.h"
 #include "dear/train/torch_types.h"
+#include "dear/wire/whole_tensors.h"
 
 namespace dear::train {
 
@@ -49,7 +50,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
                const std::vector<LayerId>& layer_of, const Optimizer& optimizer, const Options& options)
     : group_(std::move(group)),
       one_copy_(options.one_copy),
-      masters_(options.masters),
+      widening_(options.rules.widening),
       hooks_(options.hooks),
       check_parameters_(options.check_parameters),
       earlier_iterations_(options.iterations),
@@ -77,6 +78,15 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
 
   std::vector<std::uint32_t> group_of;  // by TensorId
   for (const std::size_t i : order) group_of.push_back(parameters[i].parameter_group);
+  const auto updates_shards = [&](BucketId id) {
+    const auto& update = std::get<Update>(schedule_->steps()[schedule_->updates_of(id).front()].work);
+    return update.scope == UpdateScope::shard;
+  };
+  const wire::CostOfTensors costs(options.rules.whole_costs, order);
+  std::vector<double> load;  // by rank
+  std::vector<FlatVectors> vectors;
+  for (std::size_t i = 0; i < optimizer.parameter_groups().size(); ++i)
+    vectors.push_back(optimizer.vectors(i));
   locations_.resize(parameters.size());
   std::vector<std::vector<optim::ShardedOptimizer::FlatRun>> runs;
   std::vector<wire::BucketWire::Flat> flats;
@@ -84,7 +94,10 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
     const Bucket& tensors = grouping_->buckets()[id];
     const std::vector<bool> encoded =
         compression_ ? encoded_tensors(*compression_, workload_, tensors, rows) : std::vector<bool>();
-    wire::BucketLayout layout = wire::lay_out(tensors, workload_, group_of, group_.size(), encoded);
+    wire::BucketLayout layout =
+        updates_shards(id) && costs.any_whole(tensors)
+            ? wire::lay_out_whole(tensors, workload_, group_of, group_.size(), costs.cost_of, load)
+            : wire::lay_out(tensors, workload_, group_of, group_.size(), encoded);
     std::vector<Range> own;
     for (const Part& part : add_parts(id, layout)) own.push_back(own_range(part));
     BucketStorage& bucket = buckets_.emplace_back(group_, std::move(layout), std::move(own),
@@ -96,7 +109,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
     }
     for (std::size_t part = 0; part < schedule_->updates_of(id).size(); ++part) {
       bucket.write_incoming(part);
-      runs.push_back(bucket.runs(part, optimizer.vectors()));
+      runs.push_back(bucket.runs(part, vectors));
     }
     encoded_.push_back(make_encoded(bucket, rows));
     flats.push_back(bucket.flat());
@@ -114,13 +127,14 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
   if (optimizer.norms() > 0) {
     std::vector<std::vector<TensorId>> cut;
     for (const Part& part : parts_)
-      cut.push_back(part.scattered ? tensors_cut(buckets_[part.bucket].layout(), part.elements, group_.size())
-                                   : std::vector<TensorId>());
-    const auto exchange = std::make_shared<NormExchange>(group_, std::move(cut), optimizer.norms());
+      cut.push_back(part.scattered
+                        ? wire::tensors_cut(buckets_[part.bucket].layout(), part.elements, group_.size())
+                        : std::vector<TensorId>());
+    const auto exchange = std::make_shared<optim::NormExchange>(group_, std::move(cut), optimizer.norms());
     sum_over_ranks = [exchange](std::size_t part, auto& sums) { exchange->sum(part, sums); };
   }
   optimizer_ = std::make_unique<optim::ShardedOptimizer>(
-      optimizer.make_flat(), optimizer.parameter_groups().size(), std::move(runs), masters_,
+      optimizer.make_flat(), optimizer.parameter_groups().size(), std::move(runs), widening_,
       optimizer.norms(), std::move(sum_over_ranks));
   wire_ = std::make_unique<wire::BucketWire>(
       group_, std::move(flats), [this](const exec::StepEnd& end) { conductor_->ended(end); },

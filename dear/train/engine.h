@@ -15,14 +15,13 @@
 #include "dear/exec/conductor.h"
 #include "dear/exec/serial_lane.h"
 #include "dear/fusion/grouping.h"
-#include "dear/optim/optimizer.h"
+#include "dear/optim/reduced_gradients.h"
 #include "dear/optim/sharded_optimizer.h"
 #include "dear/schedule/schedule.h"
 #include "dear/train/bucket_hooks.h"
 #include "dear/train/bucket_storage.h"
 #include "dear/train/engine_options.h"
 #include "dear/train/model_scan.h"
-#include "dear/train/reduced_gradients.h"
 #include "dear/wire/bucket_wire.h"
 #include "dear/workload/workload.h"
 
@@ -50,13 +49,14 @@ class Engine {
 
   // [program]
   void capture_options() { optimizer_->capture_options(); }
+  [[nodiscard]] std::int64_t updates() const { return optimizer_->updates(); }  // between two iterations
   // Under a policy that updates ahead of the commit, where options must stand when the first gradient
   // arrives: [Note: updates ahead of the commit].
   [[nodiscard]] bool updates_ahead() const;
   [[nodiscard]] bool has_current_options() const { return optimizer_->has_current_options(); }
   // Reduces what else is to be reduced in this iteration, every layer having been reported: all ranks
   // together. Returns the means that lie on this rank then. Not where gradients travel compressed.
-  ReducedGradients& reduce_gradients();
+  optim::ReducedGradients& reduce_gradients();
   // Parameter i's view, or its gradient's, was replaced since: take the values over. False, and nothing done,
   // for a gradient whose reduction has begun.
   [[nodiscard]] bool holds_gradient(std::size_t parameter) const;
@@ -155,7 +155,7 @@ class Engine {
   void remember_versions();
   // The type of the vectors that the optimiser keeps of a parameter.
   [[nodiscard]] at::ScalarType state_type(at::ScalarType parameter) const {
-    return optim::has_master(masters_, parameter) ? at::kFloat : parameter;
+    return widening_.widens(parameter) ? at::kFloat : parameter;
   }
   [[nodiscard]] optim::ShardedOptimizer::Outlines outlines();
   // The optimiser's vector of this name over the whole bucket.
@@ -164,7 +164,7 @@ class Engine {
     const auto [bucket, index] = locations_[parameter];
     return buckets_[bucket].layout().placements[index];
   }
-  [[nodiscard]] ReducedGradients find_reduced_gradients() const;
+  [[nodiscard]] optim::ReducedGradients find_reduced_gradients() const;
   [[nodiscard]] std::string nonfinite_in(BucketId bucket, const torch::Tensor& flat, const Range& range,
                                          const char* what) const;
   void require_finite_parameters(const Part& part, std::int64_t iteration) const;
@@ -172,7 +172,7 @@ class Engine {
 
   Group group_;
   const bool one_copy_;
-  const optim::Masters masters_;
+  const optim::Widening widening_;
   BucketHooks* const hooks_;
   const bool check_parameters_;
   const std::int64_t earlier_iterations_;
@@ -188,7 +188,7 @@ class Engine {
   std::optional<Compression> compression_;
   std::vector<std::shared_ptr<wire::EncodedBucket>> encoded_;  // by bucket; null for a dense one
   std::unique_ptr<optim::ShardedOptimizer> optimizer_;
-  std::optional<ReducedGradients> reduced_;  // once they were asked for
+  std::optional<optim::ReducedGradients> reduced_;  // once they were asked for
   std::atomic<bool> drop_updates_ = false;
   BesideExecutor beside_executor_{*this};
   std::unique_ptr<wire::BucketWire> wire_;

@@ -9,7 +9,7 @@
 #include "dear/codec/compression.h"
 #include "dear/collective/buffer.h"
 #include "dear/fusion/grouping.h"
-#include "dear/optim/sharded_optimizer.h"
+#include "dear/train/update_rules.h"
 
 namespace dear::train {
 
@@ -27,7 +27,7 @@ struct EngineOptions {
   Fusion fusion;
   bool record = false;
   bool one_copy = false;  // of the parameters, for all ranks; the policy can, and the group shares memory
-  optim::Masters masters = optim::Masters::none;
+  UpdateRules rules{};
   std::optional<Compression> compression{};
   std::optional<EngineProfile> profile{};
   // The memory that carries rank 0's decision in every iteration (schedule/decision.h), of kDecisionBytes.

@@ -27,8 +27,8 @@ void for_each_tensor_in(const wire::BucketLayout& layout, const Range& range, Ad
   }
 }
 
-ReducedGradients Engine::find_reduced_gradients() const {
-  ReducedGradients found;
+optim::ReducedGradients Engine::find_reduced_gradients() const {
+  optim::ReducedGradients found;
   const auto at = [](const wire::BucketWire::Flat& flat, std::int64_t element) {
     return flat.gradients.buffer.data() + element * size_of(flat.gradients.dtype);
   };
@@ -56,7 +56,7 @@ ReducedGradients Engine::find_reduced_gradients() const {
   return found;
 }
 
-ReducedGradients& Engine::reduce_gradients() {
+optim::ReducedGradients& Engine::reduce_gradients() {
   conductor_->quiesce();
   wire_->carry_out(*schedule_, conductor_->reductions_to_come());
   if (!reduced_) reduced_ = find_reduced_gradients();
@@ -145,12 +145,12 @@ void DataParallel::Impl::close_gradients() {
 }
 
 // Alone, gradients are the program's own tensors: those that are not one piece of memory are made so.
-train::ReducedGradients& DataParallel::Impl::final_gradients() {
+optim::ReducedGradients& DataParallel::Impl::final_gradients() {
   throw_if_failed();
   program_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   if (!alone_) {
     require_step();
-    train::ReducedGradients* found = nullptr;
+    optim::ReducedGradients* found = nullptr;
     or_fail([&] {
       close_gradients();
       found = &engine_->reduce_gradients();
@@ -220,7 +220,7 @@ double DataParallel::Impl::clip_gradients_by_norm(double max_norm, const NormOpt
         fmt::format("rank {}: there is no norm of type {} to clip by: give a number above 0, or infinity",
                     group_.rank(), options.type));
   announce({.act = attendance::Act::clip_by_norm, .argument = max_norm, .norm_type = options.type});
-  train::ReducedGradients& gradients = final_gradients();
+  optim::ReducedGradients& gradients = final_gradients();
   const bool largest = std::isinf(options.type);
   const double sum = sum_over_ranks({.what = GradientCall::What::clip_by_norm,
                                      .steps = record_.commits(engine_.get()),
@@ -247,7 +247,7 @@ void DataParallel::Impl::clip_gradients_by_value(double limit) {
     throw ConfigError(fmt::format("rank {}: gradients cannot be at most {}: give a number of at least 0",
                                   group_.rank(), limit));
   announce({.act = attendance::Act::clip_by_value, .argument = limit});
-  train::ReducedGradients& gradients = final_gradients();
+  optim::ReducedGradients& gradients = final_gradients();
   sum_over_ranks(
       {.what = GradientCall::What::clip_by_value, .steps = record_.commits(engine_.get()), .argument = limit},
       0);
@@ -260,7 +260,7 @@ bool DataParallel::Impl::unscale_gradients(double loss_scale) {
     throw ConfigError(fmt::format("rank {}: a loss cannot be scaled by {}: give a finite number above 0",
                                   group_.rank(), loss_scale));
   announce({.act = attendance::Act::unscale, .argument = loss_scale});
-  train::ReducedGradients& gradients = final_gradients();
+  optim::ReducedGradients& gradients = final_gradients();
   const double not_finite = gradients.all_finite() ? 0 : 1;
   gradients.scale(1 / loss_scale);
   return sum_over_ranks({.what = GradientCall::What::unscale,
@@ -274,10 +274,9 @@ bool DataParallel::Impl::give_up_nonfinite() {
   if (options_.check_gradients != GradientCheck::skip || attendance_.shadows()) return false;
   announce({.act = attendance::Act::unscale, .argument = 1});
   static_cast<void>(final_gradients());
-  const double found = sum_over_ranks({.what = GradientCall::What::unscale,
-                                       .steps = record_.commits(engine_.get()),
-                                       .argument = 1},
-                                      watching_.nonfinite().empty() ? 0 : 1);
+  const double found = sum_over_ranks(
+      {.what = GradientCall::What::unscale, .steps = record_.commits(engine_.get()), .argument = 1},
+      watching_.nonfinite().empty() ? 0 : 1);
   if (found == 0) return false;
   if (!attendance_.joined()) share_nonfinite();
   discard_step();

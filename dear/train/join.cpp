@@ -79,7 +79,7 @@ void DataParallel::Impl::weigh(std::size_t parameter) {
     engine_->mark_unused(parameter);
     return;
   }
-  train::ReducedGradients one;
+  optim::ReducedGradients one;
   one.add_held(gradient.mutable_data_ptr(), gradient.numel(), *train::dtype_of(gradient.scalar_type()));
   one.scale(factor);
 }

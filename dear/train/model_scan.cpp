@@ -152,14 +152,6 @@ ModelScan scan(const Model& model, const Optimizer& optimizer) {
   return scanned;
 }
 
-void require_no_norms_ahead(const Optimizer& optimizer, const std::string& policy, bool updates_in_backward) {
-  if (!updates_in_backward || optimizer.norms() == 0) return;
-  throw ConfigError(fmt::format(
-      "{} takes norms of whole tensors, and policy {} updates a part of a tensor when the gradients "
-      "of others have not come: train with policy dear",
-      optimizer.name(), policy));
-}
-
 void require_same_tensors(const Group& group, const Optimizer& optimizer, const ModelScan& scanned) {
   if (optimizer.holds(scanned.held)) return;
   const ParameterGroups groups = optimizer.parameter_groups();

@@ -37,10 +37,6 @@ struct ModelScan {
 // of an operation, so that no gradient arrives at it.
 ModelScan scan(const Model& model, const Optimizer& optimizer);
 
-// ConfigError for an optimiser that takes norms of tensors under a policy that updates during the backward
-// pass: there chunks of a tensor are updated when the gradients of others have not come.
-void require_no_norms_ahead(const Optimizer& optimizer, const std::string& policy, bool updates_in_backward);
-
 // ConfigError when the optimiser holds other tensors than it did in the scan.
 void require_same_tensors(const Group& group, const Optimizer& optimizer, const ModelScan& scanned);
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/adamw.h>
 #include <torch/types.h>
 
 #include "dear/base/error.h"
@@ -175,7 +176,6 @@ TEST(Norms, StateMovesFromOneTrainingToAnother) {
   const Make& lamb = optimizers().front();
   const std::vector<torch::Tensor> expected = train(lamb, 2, "dear", torch::kFloat32);
   std::vector<torch::Tensor> found;
-  std::stringstream optimizer_file, model_file;
   run_all(2, [&](int rank, Group group) {
     Net net(torch::kFloat32);
     const auto updated = make(lamb, net->parameters());
@@ -194,6 +194,74 @@ TEST(Norms, StateMovesFromOneTrainingToAnother) {
       for (const torch::Tensor& tensor : net->parameters()) found.push_back(tensor.detach().clone());
   });
   for (std::size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(torch::equal(found[i], expected[i].detach()));
+}
+
+// LAMB for matrices, AdamW for the rest.
+TEST(Norms, OfOneOptimizerBesideAnother) {
+  const auto split = [](const std::vector<torch::Tensor>& all, bool matrices) {
+    std::vector<torch::Tensor> some;
+    for (const torch::Tensor& tensor : all)
+      if ((tensor.dim() > 1) == matrices) some.push_back(tensor);
+    return some;
+  };
+  Net alone(torch::kFloat32);
+  LAMB lamb_alone(split(alone->parameters(), true), LAMBOptions(0.02));
+  torch::optim::AdamW adamw_alone(split(alone->parameters(), false));
+  for (int step = 0; step < 3; ++step) {
+    alone->zero_grad();
+    backward(alone, step, 0, torch::kFloat32);
+    lamb_alone.step();
+    adamw_alone.step();
+  }
+  run_all(2, [&](int /*rank*/, Group group) {
+    Net net(torch::kFloat32);
+    LAMB lamb(split(net->parameters(), true), LAMBOptions(0.02));
+    torch::optim::AdamW adamw(split(net->parameters(), false));
+    std::vector<std::unique_ptr<Optimizer>> both;
+    both.push_back(make_optimizer(lamb));
+    both.push_back(make_optimizer(adamw));
+    DataParallel dp(model_of(*net), make_optimizer(std::move(both)), std::move(group),
+                    {.buckets = given(Fusion::parse("all"))});
+    for (int step = 0; step < 3; ++step) {
+      backward(net, step, 0, torch::kFloat32);  // the same on both ranks
+      dp.step();
+    }
+    dp.synchronize();
+    for (std::size_t i = 0; i < net->parameters().size(); ++i)
+      EXPECT_TRUE(torch::equal(net->parameters()[i], alone->parameters()[i])) << i;
+  });
+}
+
+// May fail in the first half of its second update, where the other rank waits for norms.
+class Failing : public LAMB {
+ public:
+  Failing(const Groups& groups, bool fails) : LAMB(groups), fails_(fails) {}
+  std::vector<torch::Tensor> propose(const torch::Tensor& part, const torch::optim::OptimizerOptions& options,
+                                     TensorNormState& state) override {
+    if (fails_ && state.step == 1) throw std::runtime_error("no memory for an update");
+    return LAMB::propose(part, options, state);
+  }
+  [[nodiscard]] std::unique_ptr<TensorNormOptimizer> make_like(Groups groups) const override {
+    return std::make_unique<Failing>(groups, fails_);
+  }
+
+ private:
+  bool fails_;
+};
+
+TEST(Norms, AnErrorOfOneRankEndsAll) {
+  const auto errors = run_each(groups_of(2), [](int rank, Group group) {
+    Net net(torch::kFloat32);
+    Failing lamb({torch::optim::OptimizerParamGroup(net->parameters())}, rank == 1);
+    DataParallel dp(*net, lamb, std::move(group), {.buckets = given(Fusion::parse("all"))});
+    for (int step = 0; step < 3; ++step) {
+      backward(net, step, rank, torch::kFloat32);
+      dp.step();
+      dp.synchronize();
+    }
+  });
+  for (const auto& error : errors)
+    EXPECT_THAT(train::testing::what_of(error), HasSubstr("no memory for an update"));
 }
 
 TEST(Norms, AreRefusedWhereUpdatesAreInTheBackwardPass) {

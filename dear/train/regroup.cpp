@@ -12,13 +12,15 @@
 namespace dear {
 
 std::unique_ptr<train::Engine> DataParallel::Impl::make_engine(const View& decision) {
+  train::UpdateRules rules = update_rules_;
+  if (engine_ && rules.widening.rounding) rules.widening.rounding->update = engine_->updates();
   return std::make_unique<train::Engine>(
       group_, scanned_.trained, layers_.order, layers_.layer_of, *optimizer_,
       train::Engine::Options{.policy = options_.policy,
                              .fusion = fusion_,
                              .record = recording_,
                              .one_copy = options_.one_copy,
-                             .masters = options_.fp32_masters ? optim::Masters::fp32 : optim::Masters::none,
+                             .rules = std::move(rules),
                              .compression = options_.compression,
                              .profile = changes_->profile(),
                              .decision = decision,

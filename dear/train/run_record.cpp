@@ -55,7 +55,8 @@ DataParallelStatistics RunRecord::statistics(const Engine* engine) const {
           .parameter_bytes = engine->parameter_bytes(),
           .buckets = engine->grouping().size(),
           .communication_seconds = earlier_.communication_seconds + conductor.communication_seconds(),
-          .bytes = earlier_.bytes + engine->sent_bytes()};
+          .bytes = earlier_.bytes + engine->sent_bytes(),
+          .padding_bytes = engine->parameter_bytes() - engine->workload().bytes()};
 }
 
 std::vector<Span> RunRecord::spans(const Engine& engine) const {

@@ -68,6 +68,19 @@ Range part_of(const Range& chunk, std::int64_t bucket_bytes, std::int64_t elemen
   return {border(chunk.begin), border(chunk.end)};
 }
 
+std::vector<TensorId> tensors_cut(const BucketLayout& layout, const Range& range, int ranks) {
+  std::vector<TensorId> cut;
+  for (const TensorPlacement& tensor : layout.placements) {
+    for (int rank = 1; rank < ranks; ++rank) {
+      const std::int64_t border = range.begin + shard_of(range.size(), layout.dtype, ranks, rank).begin;
+      if (border <= tensor.offset || border >= tensor.offset + tensor.elements) continue;
+      cut.push_back(tensor.tensor);
+      break;
+    }
+  }
+  return cut;
+}
+
 std::vector<Run> runs_within(const BucketLayout& layout, const Range& range) {
   std::vector<Run> parts;
   for (const Run& run : layout.runs) {

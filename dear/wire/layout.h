@@ -60,4 +60,7 @@ Range part_of(const Range& chunk, std::int64_t bucket_bytes, std::int64_t elemen
 // The parts of the layout's runs that lie inside `range`, without empty ones.
 std::vector<Run> runs_within(const BucketLayout& layout, const Range& range);
 
+// The tensors of the layout that lie in the shards of several ranks, where `range` of it is cut into shards.
+std::vector<TensorId> tensors_cut(const BucketLayout& layout, const Range& range, int ranks);
+
 }  // namespace dear::wire

@@ -7,23 +7,23 @@ import contextlib
 import copy
 import json
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
 
-from . import _C, _optimizer, _raw_reads, _state
+from . import _C, _optimizer, _raw_reads, _state, _usable
 from ._compression import Compressed
 from ._join import Joined
 from ._process_group import ProcessGroup, group_of
+from ._several import Optimizers, Turns, listed
 from ._trace import Trace
 from ._watching import Watched
 
-O = TypeVar("O", bound=Optimizer)
+O = TypeVar("O", bound=Optimizers)
+UpdateCost = Callable[[str, torch.Tensor], float]
 
-_BUFFERS = {"synchronize": True, "construction": False}
 
 # Those that are trained with, to be ended before the interpreter and the process group are.
 _live: weakref.WeakSet[DataParallel] = weakref.WeakSet()
@@ -39,6 +39,9 @@ def distribute(
     buffers: str = "synchronize",
     one_copy: bool = False,
     fp32_masters: bool = False,
+    stochastic_rounding: bool = False,
+    ownership: str = "cut",
+    update_cost: UpdateCost | None = None,
     compression: str = "",
     profile_steps: int = 10,
     record_trace: bool = False,
@@ -54,7 +57,8 @@ def distribute(
 
     Every rank calls it, with the same model. Parameters and buffers become those of rank 0. Gradients are averaged
     over ranks. Returns the model, wrapped (see DataParallel), and the optimiser: the same object, whose class has
-    become a subclass of its own class, so schedulers made before or after go on working.
+    become a subclass of its own class, so schedulers made before or after go on working. Several optimisers in a list
+    train one model, each its own parameters; the iteration ends when each has stepped.
 
     policy: "dear" (reduce-scatter under backward, all-gather under the next forward, updates on shards), or another
         of dear.training_policies().
@@ -67,6 +71,12 @@ def distribute(
     one_copy: ranks of one host share one copy of the parameters in memory.
     fp32_masters: parameters in bfloat16 and float16 are updated in fp32: each rank keeps fp32 copies of those it updates,
         and the optimiser's state in fp32.
+    stochastic_rounding: parameters in bfloat16 are updated in fp32, with fp32 state, and rounded up or down at random with
+        the right mean, by rank 0's torch.manual_seed(); without fp32_masters no fp32 copies are kept.
+    ownership: "cut": each rank updates its shards, which cut tensors, so that updates must be elementwise (or take norms,
+        as dear.LAMB). "auto": the same, but of an optimiser that must see whole tensors (Muon, Adafactor, your own) one rank
+        updates each whole, balanced by update_cost(name, parameter) (by default m n min(m, n) of an m by n matrix).
+        "whole": one rank updates each tensor whole. See statistics()["padding_bytes"].
     compression: how gradients travel, where less of them is to travel: "top-k:0.01,ef", "random-block:0.01,ef",
         "bf16", "sketch", ... as the command's --compress takes it; "" for dense ones. See docs/compression.md.
     record_trace: keep spans for trace() and profile(); costs about 2 us an operator.
@@ -89,6 +99,9 @@ def distribute(
         buffers=buffers,
         one_copy=one_copy,
         fp32_masters=fp32_masters,
+        stochastic_rounding=stochastic_rounding,
+        ownership=ownership,
+        update_cost=update_cost,
         compression=compression,
         profile_steps=profile_steps,
         record_trace=record_trace,
@@ -109,13 +122,14 @@ class DataParallel(Compressed, Joined, Watched, nn.Module):
     """
 
     module: nn.Module
-    optimizer: Optimizer
+    optimizer: Any
     fp32_masters: bool
+    stochastic_rounding: bool
 
     def __init__(
         self,
         module: nn.Module,
-        optimizer: Optimizer,
+        optimizer: Optimizers,
         *,
         policy: str = "dear",
         fusion: str = "auto",
@@ -123,6 +137,9 @@ class DataParallel(Compressed, Joined, Watched, nn.Module):
         buffers: str = "synchronize",
         one_copy: bool = False,
         fp32_masters: bool = False,
+        stochastic_rounding: bool = False,
+        ownership: str = "cut",
+        update_cost: UpdateCost | None = None,
         compression: str = "",
         profile_steps: int = 10,
         record_trace: bool = False,
@@ -133,20 +150,24 @@ class DataParallel(Compressed, Joined, Watched, nn.Module):
     ) -> None:
         self.__dict__["module"] = None  # __setattr__ and the property `training` ask for it
         super().__init__()
-        _require_usable(module, optimizer, buffers)
+        optimizers = listed(optimizer)
+        _usable.require_usable(module, DataParallel, optimizers, buffers, ownership)
         group = group_of(process_group, timeout)
         parameters = list(module.named_parameters(remove_duplicate=False))
         training = _C.Training(
             parameters=parameters,
             buffers=[(name, buffer) for name, buffer in module.named_buffers() if buffer is not None],
-            optimizer=_optimizer.Source(optimizer, type(optimizer)),
+            optimizers=[_optimizer.Source(one, type(one)) for one in optimizers],
             group=group,
             policy=policy,
             fusion=fusion,
             tuning_cache=tuning_cache,
-            sync_buffers=_BUFFERS[buffers],
+            sync_buffers=_usable.BUFFERS[buffers],
             one_copy=one_copy,
             fp32_masters=fp32_masters,
+            stochastic_rounding=stochastic_rounding,
+            ownership=ownership,
+            update_cost=update_cost,
             compression=compression,
             profile_steps=profile_steps,
             record_trace=record_trace,
@@ -154,8 +175,10 @@ class DataParallel(Compressed, Joined, Watched, nn.Module):
             check_parameters=check_parameters,
         )
         self.__dict__.update(module=module, optimizer=optimizer, _open=training, _group=group, _policy=policy)
-        self.__dict__["fp32_masters"] = fp32_masters
-        _optimizer.adopt(optimizer, self)
+        self.__dict__.update(fp32_masters=fp32_masters, stochastic_rounding=stochastic_rounding)
+        self.__dict__.update(_turns=Turns(optimizers), _optimizers=optimizers)
+        for one in optimizers:
+            _optimizer.adopt(one, self)
         if group.size > 1:
             _raw_reads.install()
         _live.add(self)
@@ -187,6 +210,7 @@ class DataParallel(Compressed, Joined, Watched, nn.Module):
 
     def discard_step(self) -> None:
         """Instead of optimizer.step(), on every rank: drops the gradients and updates nothing."""
+        self._turns.give_up()
         self._training.discard_step()
 
     def regroup(self, fusion: str) -> None:
@@ -195,7 +219,8 @@ class DataParallel(Compressed, Joined, Watched, nn.Module):
         self._training.regroup(fusion)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        self.optimizer.zero_grad(set_to_none)
+        for optimizer in self._optimizers:
+            optimizer.zero_grad(set_to_none)
 
     def close(self) -> None:
         """Waits for what is under way and ends the training: the module stays, whole, and the optimiser gets its state
@@ -211,12 +236,13 @@ class DataParallel(Compressed, Joined, Watched, nn.Module):
             self._end()
         for parameter, state in states:
             if state is not None:
-                self.optimizer.state[parameter] = _state.as_alone(_state.join_state(state), parameter)
+                self._turns.holder(parameter).state[parameter] = _state.as_alone(_state.join_state(state), parameter)
 
     def _end(self) -> None:
         if self.__dict__.pop("_open", None) is not None:
             _live.discard(self)
-            _optimizer.leave(self.optimizer)
+            for optimizer in self._optimizers:
+                _optimizer.leave(optimizer)
 
     @property
     def _training(self) -> Any:
@@ -242,7 +268,7 @@ class DataParallel(Compressed, Joined, Watched, nn.Module):
 
     def statistics(self) -> dict[str, Any]:
         """On this rank since construction: iterations, exposed_seconds (the program waited for the network), waits,
-        parameter_bytes (of all buckets), buckets, communication_seconds (a collective ran) and bytes (sent)."""
+        parameter_bytes (of all buckets), padding_bytes (of these, what is no parameter's), buckets, communication_seconds (a collective ran) and bytes (sent)."""
         return self._training.statistics()
 
     def tuning(self) -> dict[str, Any] | None:
@@ -353,30 +379,6 @@ class DataParallel(Compressed, Joined, Watched, nn.Module):
 
 def _itself(module: nn.Module) -> nn.Module:
     return module
-
-
-def _require_usable(module: Any, optimizer: Any, buffers: str) -> None:
-    if not isinstance(module, nn.Module):
-        raise _C.ConfigError(f"the model is a {type(module).__name__}: pass a torch.nn.Module")
-    if isinstance(module, DataParallel):
-        raise _C.ConfigError("the model is a DataParallel already: pass its `module`, after close()")
-    for kind in (nn.DataParallel, nn.parallel.DistributedDataParallel):
-        if isinstance(module, kind):
-            raise _C.ConfigError(f"the model is a {kind.__name__}, which averages gradients itself: pass its `module`")
-    if not isinstance(optimizer, Optimizer):
-        raise _C.ConfigError(f"the optimiser is a {type(optimizer).__name__}: pass a torch.optim.Optimizer")
-    if isinstance(optimizer, _optimizer.Distributed):
-        raise _C.ConfigError("the optimiser trains with another DataParallel: close() that, or make a new optimiser")
-    if buffers not in _BUFFERS:
-        raise _C.ConfigError(f"buffers={buffers!r}: there are 'synchronize' and 'construction'")
-    for name, parameter in module.named_parameters():
-        if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
-            raise _C.ConfigError(f"parameter '{name}' has no shape yet: run one forward pass before distribute()")
-        if type(parameter.data) is not torch.Tensor:
-            raise _C.ConfigError(
-                f"parameter '{name}' is a {type(parameter.data).__name__}, and its memory cannot be moved into "
-                f"buckets: train plain tensors"
-            )
 
 
 @atexit.register

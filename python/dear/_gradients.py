@@ -97,6 +97,11 @@ def _unscaling(original: Any) -> Any:
     def unscale(self: Any, optimizer: Any, inv_scale: Any, found_inf: Any, allow_fp16: bool) -> Any:
         if optimizer not in _trained:
             return original(self, optimizer, inv_scale, found_inf, allow_fp16)
+        if optimizer._dear()._turns.count > 1:
+            raise _C.ConfigError(
+                "a GradScaler divides the gradients of one optimiser at a time, and those of several optimisers of one "
+                "DataParallel are one: give one optimiser, with parameter groups, or train without a GradScaler"
+            )
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if not allow_fp16 and any(parameter.dtype == torch.float16 for parameter in parameters):
             raise ValueError("Attempting to unscale FP16 gradients.")

@@ -12,41 +12,16 @@ import functools
 import pickle
 import weakref
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
-from . import _gradients, _state
+from . import _gradients, _ownership, _state
 from ._C import ConfigError
 from ._state import State, join_state, split_state
 from ._tensor_norms import TensorNormOptimizer
-
-# The classes of torch.optim that update each element by itself.
-_ELEMENTWISE: frozenset[type] = frozenset(
-    {
-        torch.optim.SGD,
-        torch.optim.Adam,
-        torch.optim.AdamW,
-        torch.optim.Adamax,
-        torch.optim.NAdam,
-        torch.optim.RAdam,
-        torch.optim.Adadelta,
-        torch.optim.Adagrad,
-        torch.optim.RMSprop,
-        torch.optim.Rprop,
-        torch.optim.ASGD,
-    }
-)
-
-# Those that do not, and why.
-_REFUSED: dict[str, str] = {
-    "LBFGS": "its direction comes from products over all parameters",
-    "Adafactor": "it keeps sums over rows and columns of a matrix",
-    "Muon": "it orthogonalises whole matrices",
-    "SparseAdam": "it works on sparse gradients, and those of buckets are dense",
-}
 
 
 def _raw_step(cls: type[Optimizer]) -> Callable[[Optimizer], Any]:
@@ -74,10 +49,11 @@ def _same(a: dict[str, Any], b: dict[str, Any]) -> bool:
 
 
 class Twin:
-    """An optimiser of the user's class and options, whose parameters are flat parts of buckets."""
+    """An optimiser of the user's class and options, whose parameters are parts of buckets: flat vectors, or tensors whole."""
 
-    def __init__(self, original: Optimizer, cls: type[Optimizer]) -> None:
+    def __init__(self, original: Optimizer, cls: type[Optimizer], whole: list[bool] | None = None) -> None:
         self._original = weakref.ref(original)
+        self._whole = whole or [False] * len(original.param_groups)  # by parameter group
         self._step = _raw_step(cls)
         twin: Optimizer = object.__new__(cls)
         twin.__dict__.update(original.__dict__)
@@ -128,8 +104,8 @@ class Twin:
             for tensor, group, proposed in begun:
                 twin.apply(tensor, group, twin.state[tensor], proposed, [next(following) for _ in proposed])
 
-    def state(self, tensor: torch.Tensor) -> State:
-        return split_state(self._twin.state.get(tensor, {}), tensor)
+    def state(self, group: int, tensor: torch.Tensor) -> State:
+        return split_state(self._twin.state.get(tensor, {}), tensor, whole=self._whole[group])
 
     def set_state(self, tensor: torch.Tensor, state: State) -> None:
         if state is None:
@@ -145,27 +121,32 @@ class Source:
         self.original = original
         self._cls = cls
         self._step = _raw_step(cls)
+        self._whole = [False] * len(original.param_groups)
 
     def name(self) -> str:
         return f"{self._cls.__module__}.{self._cls.__qualname__}"
 
-    def require_elementwise(self) -> None:
-        require_elementwise(self.original, self._cls)
+    def set_ownership(self, ownership: str) -> None:
+        self._whole = _ownership.whole_groups(
+            self.original, self._cls, ownership, lambda: Twin(self.original, self._cls)
+        )
 
     def parameter_groups(self) -> list[list[torch.Tensor]]:
         return [list(group["params"]) for group in self.original.param_groups]
 
-    def vectors(self) -> tuple[int, bool]:
-        """How its flat vectors are cut: how many elements they have at most, and whether tensors are joined."""
+    def vectors(self, group: int) -> tuple[int, bool, bool]:
+        """How the tensors of a parameter group are given: vectors of at most so many elements, tensors joined in them; or
+        each tensor whole."""
         groups = self.original.param_groups
+        whole = self._whole[group]
         if self.norms():
-            return 128 * 1024, False
+            return 128 * 1024, False, whole
         if any(group.get("fused") for group in groups):
-            return 1 << 40, False  # each vector is a call, and its last elements may be rounded otherwise
+            return 1 << 40, False, whole  # each vector is a call, and its last elements may be rounded otherwise
         # Operator by operator, over all vectors or one by one: they should stay in a core's cache meanwhile. SGD has so
         # few operators, and no results in between, that its calls cost more than the cache saves.
         few = issubclass(self._cls, torch.optim.SGD) or any(group.get("foreach") for group in groups)
-        return (512 if few else 128) * 1024, True
+        return (512 if few else 128) * 1024, True, whole
 
     def norms(self) -> int:
         return self._cls.norms if issubclass(self._cls, TensorNormOptimizer) else 0
@@ -185,59 +166,16 @@ class Source:
         self._step(self.original)
 
     def make_flat(self) -> Twin:
-        return Twin(self.original, self._cls)
+        return Twin(self.original, self._cls, self._whole)
 
     def state(self, tensor: torch.Tensor) -> State:
-        return split_state(self.original.state.get(tensor, {}), tensor)
+        return split_state(self.original.state.get(tensor, {}), tensor, whole=any(self._whole))
 
     def state_leaves(self) -> None:
         self.original.state.clear()
 
     def state_is_away(self) -> bool:
         return not any(self.original.state.values())
-
-
-def require_elementwise(optimizer: Optimizer, cls: type[Optimizer]) -> None:
-    """ConfigError for an optimiser whose update of a flat vector is not, element by element, that of its tensors.
-
-    Those of torch.optim are known. Another class is tried on a small vector: whole, and cut in two.
-    """
-    if cls in _ELEMENTWISE or issubclass(cls, TensorNormOptimizer):
-        return
-    why = _REFUSED.get(cls.__name__)
-    if why is None:
-        try:
-            if _updates_each_element_by_itself(optimizer, cls):
-                return
-            why = "an update of a vector differs from the updates of its halves"
-        except ConfigError as error:
-            why = str(error)
-        except Exception as error:  # whatever a class that was not made for it may raise
-            why = f"it failed on a vector of 64 elements ({type(error).__name__}: {error})"
-    raise ConfigError(
-        f"the optimiser {cls.__name__} cannot train on shards, for its update is not elementwise: {why}; use an "
-        f"elementwise one such as torch.optim.AdamW"
-    )
-
-
-def _updates_each_element_by_itself(optimizer: Optimizer, cls: type[Optimizer]) -> bool:
-    generator = torch.Generator().manual_seed(7)
-    values = torch.randn(64, generator=generator)
-    gradients = torch.randn(3, 64, generator=generator)
-
-    def run(pieces: Iterable[slice]) -> torch.Tensor:
-        twin = Twin(optimizer, cls)
-        tensors = [values[piece].clone().requires_grad_() for piece in pieces]
-        groups = len(optimizer.param_groups)
-        for gradient, _ in zip(gradients, range(3)):
-            for tensor, piece in zip(tensors, pieces):
-                tensor.grad = gradient[piece].clone()
-            twin.step([tensors] + [[] for _ in range(groups - 1)])
-        for tensor in tensors:
-            twin.state(tensor)
-        return torch.cat([tensor.detach() for tensor in tensors])
-
-    return torch.equal(run([slice(0, 64)]), run([slice(0, 16), slice(16, 64)]))
 
 
 class Distributed(_gradients.Changes, Optimizer):
@@ -262,6 +200,8 @@ class Distributed(_gradients.Changes, Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if not self._dear()._turns.take(self):
+            return loss
         with self._without_scaling() as (scale, overflow):
             if overflow:
                 training.discard_step()
@@ -277,7 +217,8 @@ class Distributed(_gradients.Changes, Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Nothing to do between step() and backward: step() has zeroed the gradients. After a backward, their
         loss means that the step is given up."""
-        if self._dear_training().gradients_arrived():
+        if self._dear_training().gradients_arrived() and not self._dear()._turns.has_stepped(self):
+            self._dear()._turns.give_up()
             super().zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
@@ -286,8 +227,9 @@ class Distributed(_gradients.Changes, Optimizer):
         kept = self.state
         self.state = defaultdict(dict)
         try:
+            mine = self._own()
             for parameter, state in training.optimizer_state():
-                if state is not None:
+                if state is not None and id(parameter) in mine:
                     self.state[parameter] = join_state(state)
             return super().state_dict()
         finally:
@@ -297,15 +239,22 @@ class Distributed(_gradients.Changes, Optimizer):
         """Replaces options and state, on every rank by the same."""
         training = self._dear_training()
         super().load_state_dict(state_dict)
-        _state.load_masters(self, state_dict, self._dear().fp32_masters)
+        parallel = self._dear()
+        _state.load_wide(self, state_dict, parallel.fp32_masters, parallel.fp32_masters or parallel.stochastic_rounding)
         if not training.has_state():
             return
         try:
+            mine = self._own()
+            others = [] if self._dear()._turns.count == 1 else training.optimizer_state()
             training.load_optimizer_state(
-                [(parameter, split_state(state, parameter)) for parameter, state in self.state.items()]
+                [(parameter, split_state(state, parameter, whole=True)) for parameter, state in self.state.items()]
+                + [(parameter, state) for parameter, state in others if id(parameter) not in mine]
             )
         finally:
             self.state = defaultdict(dict)
+
+    def _own(self) -> set[int]:
+        return {id(parameter) for group in self.param_groups for parameter in group["params"]}
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if getattr(self, "_dear", None) is not None and self._dear() is not None:

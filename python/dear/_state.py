@@ -20,10 +20,11 @@ MASTER = "master_parameter"
 SCALARS = frozenset({"step", "mu_product", "eta", "mu"})
 
 
-def split_state(state: dict[str, Any], parameter: torch.Tensor) -> State:
+def split_state(state: dict[str, Any], parameter: torch.Tensor, *, whole: bool = False) -> State:
     """What an optimiser keeps of `parameter` as vectors, one value for each element, and the rest.
 
-    ConfigError for a tensor that is neither of the parameter's shape nor a scalar.
+    ConfigError for a tensor that is neither of the parameter's shape nor a scalar, unless one rank owns the parameter
+    `whole`: then it belongs to the rest.
     """
     if not state:
         return None
@@ -36,6 +37,8 @@ def split_state(state: dict[str, Any], parameter: torch.Tensor) -> State:
             rest[name] = (str(value.dtype).removeprefix("torch."), value.item())
         elif value.shape == parameter.shape:
             vectors[name] = value
+        elif whole:
+            rest[name] = value.clone()  # no more than its own elements are pickled
         else:
             raise ConfigError(
                 f"the optimiser keeps '{name}' of shape {list(value.shape)} for a parameter of shape "
@@ -71,17 +74,15 @@ def as_alone(state: dict[str, Any], parameter: torch.Tensor) -> dict[str, Any]:
     }
 
 
-def load_masters(optimizer: Optimizer, state_dict: dict[str, Any], masters: bool) -> None:
+def load_wide(optimizer: Optimizer, state_dict: dict[str, Any], masters: bool, wide: bool) -> None:
     """After optimizer.load_state_dict(state_dict), which has cast all vectors to the types of their parameters: puts those
-    back that are fp32 beside a master, or drops the master where there is to be none."""
+    back that are fp32 beside a parameter in 16 bits where updates are `wide`, and drops the master where there is to be
+    none."""
     for group, saved in zip(optimizer.param_groups, state_dict["param_groups"]):
         for parameter, key in zip(group["params"], saved["params"]):
             state = state_dict["state"].get(key, {})
-            if MASTER not in state:
-                continue
-            if masters:
-                for name, value in state.items():
-                    if _is_vector(name, value, parameter):
-                        optimizer.state[parameter][name] = value.clone()
-            else:
+            for name, value in state.items():
+                if wide and _is_vector(name, value, parameter) and value.dtype == torch.float32:
+                    optimizer.state[parameter][name] = value.clone()
+            if MASTER in state and not masters:
                 del optimizer.state[parameter][MASTER]

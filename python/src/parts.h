@@ -1,11 +1,18 @@
 #pragma once
 
 #include <exception>
+#include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <torch/csrc/utils/pybind.h>
 
+#include "dear/optim/optimizer.h"
 #include "dear/train/data_parallel.h"
 
 // The parts of the module dear._C, one source each. Each adds its classes and functions to the module.
@@ -34,6 +41,17 @@ void bind_training(py::module_& module);
 void bind_joining(py::module_& module, BoundTraining& training);
 // Of DataParallel what is of hooks and metrics.
 void bind_watching(py::module_& module, BoundTraining& training);
+
+// Of training: what an optimiser remembers of a tensor, as Python has it.
+using PythonState = std::optional<std::pair<std::map<std::string, at::Tensor>, py::bytes>>;
+std::optional<OptimizerState> to_state(const py::object& object);
+PythonState from_state(const std::optional<OptimizerState>& state);
+// One optimiser of objects of dear._optimizer.Source. Under the interpreter's lock, as what follows.
+std::unique_ptr<Optimizer> make_optimizer(std::vector<py::object> sources);
+Ownership ownership_of(const std::string& name);  // ConfigError for a name that is none
+using UpdateCost = std::function<double(const std::string& name, const torch::Tensor& parameter)>;
+UpdateCost update_cost_of(py::object function);  // none for None
+
 // simulate() and plan().
 void bind_planning(py::module_& module);
 

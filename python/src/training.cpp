@@ -28,150 +28,6 @@ namespace dear::python {
 namespace {
 
 using Named = std::vector<std::pair<std::string, at::Tensor>>;
-using PythonState = std::optional<std::pair<std::map<std::string, at::Tensor>, py::bytes>>;
-
-std::optional<OptimizerState> to_state(const py::object& object) {
-  const auto state = object.cast<PythonState>();
-  if (!state) return std::nullopt;
-  return OptimizerState{.vectors = state->first, .scalars = state->second};
-}
-
-PythonState from_state(const std::optional<OptimizerState>& state) {
-  if (!state) return std::nullopt;
-  return std::pair(state->vectors, py::bytes(state->scalars));
-}
-
-// Destroyed on any thread.
-py::object release_under_lock(py::object object) {
-  const py::gil_scoped_acquire lock;
-  const py::object last = std::move(object);
-  return {};
-}
-
-// dear._optimizer.Twin as the engine calls it, mostly from the thread of the update lane.
-class Twin : public FlatOptimizer {
- public:
-  explicit Twin(py::object twin) : twin_(std::move(twin)) {}
-  ~Twin() override { twin_ = release_under_lock(std::move(twin_)); }
-  Twin(const Twin&) = delete;
-  Twin& operator=(const Twin&) = delete;
-
-  void capture_options() override {
-    const py::gil_scoped_acquire lock;
-    twin_.attr("capture_options")();
-  }
-  [[nodiscard]] bool has_current_options() const override {
-    const py::gil_scoped_acquire lock;
-    return twin_.attr("has_current_options")().cast<bool>();
-  }
-  void step(const std::vector<std::vector<torch::Tensor>>& by_group) override {
-    const py::gil_scoped_acquire lock;
-    twin_.attr("step")(by_group);
-  }
-  std::vector<ExactSum> begin_step(const std::vector<std::vector<torch::Tensor>>& by_group) override {
-    std::vector<torch::Tensor> tensors;
-    {
-      const py::gil_scoped_acquire lock;
-      tensors = twin_.attr("begin_step")(by_group).cast<std::vector<torch::Tensor>>();
-    }
-    std::vector<ExactSum> sums;
-    for (const torch::Tensor& tensor : tensors) sums.push_back(sum_of_squares(tensor));
-    return sums;
-  }
-  void end_step(const std::vector<double>& norms) override {
-    const py::gil_scoped_acquire lock;
-    twin_.attr("end_step")(norms);
-  }
-  [[nodiscard]] std::optional<OptimizerState> state(const torch::Tensor& tensor) const override {
-    const py::gil_scoped_acquire lock;
-    return to_state(twin_.attr("state")(tensor));
-  }
-  void set_state(const torch::Tensor& tensor, const std::optional<OptimizerState>& state) override {
-    const py::gil_scoped_acquire lock;
-    twin_.attr("set_state")(tensor, from_state(state));
-  }
-
- private:
-  py::object twin_;
-};
-
-// dear._optimizer.Source as the engine calls it.
-class Source : public Optimizer {
- public:
-  explicit Source(py::object source) : source_(std::move(source)) {}
-  ~Source() override { source_ = release_under_lock(std::move(source_)); }
-  Source(const Source&) = delete;
-  Source& operator=(const Source&) = delete;
-
-  [[nodiscard]] std::string name() const override {
-    const py::gil_scoped_acquire lock;
-    return source_.attr("name")().cast<std::string>();
-  }
-  void require_elementwise() const override {
-    const py::gil_scoped_acquire lock;
-    source_.attr("require_elementwise")();
-  }
-  [[nodiscard]] std::vector<std::vector<torch::Tensor>> parameter_groups() const override {
-    const py::gil_scoped_acquire lock;
-    return source_.attr("parameter_groups")().cast<std::vector<std::vector<torch::Tensor>>>();
-  }
-  // Without a call into Python: a rank that trains alone waits for it.
-  [[nodiscard]] bool holds(const std::vector<std::vector<const c10::TensorImpl*>>& by_group) const override {
-    const py::gil_scoped_acquire lock;
-    const py::list groups = source_.attr("original").attr("param_groups");
-    const auto same = [](const py::handle& tensor, const c10::TensorImpl* other) {
-      return THPVariable_Check(tensor.ptr()) &&
-             THPVariable_Unpack(tensor.ptr()).unsafeGetTensorImpl() == other;
-    };
-    const auto alike = [&](const py::handle& group, const auto& others) {
-      const py::list tensors = group["params"];
-      return std::equal(tensors.begin(), tensors.end(), others.begin(), others.end(), same);
-    };
-    return std::equal(groups.begin(), groups.end(), by_group.begin(), by_group.end(), alike);
-  }
-  [[nodiscard]] FlatVectors vectors() const override {
-    const py::gil_scoped_acquire lock;
-    const auto [longest, joined] = source_.attr("vectors")().cast<std::pair<std::int64_t, bool>>();
-    return {.longest = longest, .joined = joined};
-  }
-  [[nodiscard]] std::size_t norms() const override {
-    const py::gil_scoped_acquire lock;
-    return source_.attr("norms")().cast<std::size_t>();
-  }
-  [[nodiscard]] std::string options() const override {
-    const py::gil_scoped_acquire lock;
-    return source_.attr("options")().cast<py::bytes>();
-  }
-  void set_options(const std::string& options) override {
-    const py::gil_scoped_acquire lock;
-    source_.attr("set_options")(py::bytes(options));
-  }
-  void step() override {
-    const py::gil_scoped_acquire lock;
-    source_.attr("step")();
-  }
-  [[nodiscard]] std::unique_ptr<FlatOptimizer> make_flat() const override {
-    const py::gil_scoped_acquire lock;
-    return std::make_unique<Twin>(source_.attr("make_flat")());
-  }
-  [[nodiscard]] std::optional<OptimizerState> state(const torch::Tensor& tensor) const override {
-    const py::gil_scoped_acquire lock;
-    return to_state(source_.attr("state")(tensor));
-  }
-  void state_leaves() override {
-    const py::gil_scoped_acquire lock;
-    source_.attr("state_leaves")();
-  }
-  void state_returns() noexcept override {}
-  [[nodiscard]] bool state_is_away() const override {
-    const py::gil_scoped_acquire lock;
-    return source_.attr("state_is_away")().cast<bool>();
-  }
-
- private:
-  py::object source_;
-};
-
 std::vector<Model::Named> named(const Named& tensors) {
   std::vector<Model::Named> result;
   for (const auto& [name, tensor] : tensors) result.push_back({name, tensor});
@@ -202,22 +58,28 @@ GradientCheck check_of(const std::string& text) {
 }
 
 // The object ends where nobody holds the interpreter's lock: it waits for what is on the wire.
-std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers, py::object source,
-                                   const Group& group, const std::string& policy, const std::string& fusion,
+std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers,
+                                   std::vector<py::object> sources, const Group& group,
+                                   const std::string& policy, const std::string& fusion,
                                    const std::string& tuning_cache, bool sync_buffers, bool one_copy,
-                                   bool fp32_masters, const std::string& compression, int profile_steps,
+                                   bool fp32_masters, bool stochastic_rounding, const std::string& ownership,
+                                   py::object update_cost, const std::string& compression, int profile_steps,
                                    bool record_trace, const std::string& check_gradients,
                                    bool check_parameters) {
+  std::unique_ptr<Optimizer> optimizer = make_optimizer(std::move(sources));
+  UpdateCost cost = update_cost_of(std::move(update_cost));
   const py::gil_scoped_release released;
   auto made = std::make_unique<DataParallel>(
-      Model{.parameters = named(parameters), .buffers = named(buffers)},
-      std::make_unique<Source>(std::move(source)), group,
+      Model{.parameters = named(parameters), .buffers = named(buffers)}, std::move(optimizer), group,
       DataParallelOptions{
           .policy = policy,
           .buckets = buckets_of(fusion, tuning_cache),
           .buffers = sync_buffers ? BufferSync::at_synchronize : BufferSync::at_construction,
           .one_copy = one_copy,
           .fp32_masters = fp32_masters,
+          .stochastic_rounding = stochastic_rounding,
+          .ownership = ownership_of(ownership),
+          .update_cost = std::move(cost),
           .compression = compression.empty() ? std::nullopt : std::optional(Compression::parse(compression)),
           .check_gradients = check_of(check_gradients),
           .check_parameters = check_parameters,
@@ -311,11 +173,12 @@ void bind_training(py::module_& module) {
   BoundTraining training(module, "Training",
                          "The engine behind dear.DataParallel: tensors, an optimiser and a group.");
   training
-      .def(py::init(&make), py::arg("parameters"), py::arg("buffers"), py::arg("optimizer"), py::arg("group"),
-           py::kw_only(), py::arg("policy"), py::arg("fusion"), py::arg("tuning_cache"),
-           py::arg("sync_buffers"), py::arg("one_copy"), py::arg("fp32_masters"), py::arg("compression"),
-           py::arg("profile_steps"), py::arg("record_trace"), py::arg("check_gradients"),
-           py::arg("check_parameters"))
+      .def(py::init(&make), py::arg("parameters"), py::arg("buffers"), py::arg("optimizers"),
+           py::arg("group"), py::kw_only(), py::arg("policy"), py::arg("fusion"), py::arg("tuning_cache"),
+           py::arg("sync_buffers"), py::arg("one_copy"), py::arg("fp32_masters"),
+           py::arg("stochastic_rounding"), py::arg("ownership"), py::arg("update_cost"),
+           py::arg("compression"), py::arg("profile_steps"), py::arg("record_trace"),
+           py::arg("check_gradients"), py::arg("check_parameters"))
       .def("step", py::overload_cast<>(&DataParallel::step), Release())
       .def(
           "step_scaled",

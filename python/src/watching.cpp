@@ -73,6 +73,7 @@ py::dict statistics(const DataParallel& parallel) {
   result["waits"] = all.waits;
   result["parameter_bytes"] = all.parameter_bytes;
   result["buckets"] = all.buckets;
+  result["padding_bytes"] = all.padding_bytes;
   result["communication_seconds"] = all.communication_seconds;
   result["bytes"] = all.bytes;
   return result;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include <torch/optim/serialize.h>
 #include <torch/torch.h>
 
 namespace documented {
@@ -28,6 +29,45 @@ inline torch::Tensor criterion(const torch::Tensor& output, const torch::Tensor&
   return torch::mse_loss(output, target);
 }
 
+// An optimiser of a program's own, as docs/training.md has it: of matrices, whose rows it makes equally long.
+struct MuonOptions : torch::optim::OptimizerCloneableOptions<MuonOptions> {
+  MuonOptions(double lr) : lr_(lr) {}
+  TORCH_ARG(double, lr);
+};
+struct MuonState : torch::optim::OptimizerCloneableParamState<MuonState> {
+  TORCH_ARG(torch::Tensor, momentum);
+
+ public:
+  void serialize(torch::serialize::InputArchive& archive) override { archive.read("momentum", momentum()); }
+  void serialize(torch::serialize::OutputArchive& archive) const override {
+    archive.write("momentum", momentum());
+  }
+};
+struct Muon : torch::optim::Optimizer {
+  Muon(const std::vector<torch::optim::OptimizerParamGroup>& groups, MuonOptions defaults)
+      : Optimizer(groups, std::make_unique<MuonOptions>(defaults)) {}
+  torch::Tensor step(LossClosure /*closure*/ = nullptr) override {
+    const torch::NoGradGuard no_grad;
+    for (const auto& group : param_groups_) {
+      for (torch::Tensor matrix : group.params()) {
+        auto& state = state_[matrix.unsafeGetTensorImpl()];
+        if (!state) {
+          auto fresh = std::make_unique<MuonState>();
+          fresh->momentum(torch::zeros_like(matrix));
+          state = std::move(fresh);
+        }
+        torch::Tensor& momentum = static_cast<MuonState&>(*state).momentum();
+        momentum.mul_(0.9).add_(matrix.grad());
+        matrix.sub_(static_cast<const MuonOptions&>(group.options()).lr() * momentum /
+                    (momentum.norm(2, 1, true) + 1e-7));
+      }
+    }
+    return {};
+  }
+};
+inline std::vector<torch::optim::OptimizerParamGroup> groups_of_matrices;
+inline std::vector<torch::Tensor> all_other_tensors;
+
 inline int failures = 0;
 inline int learned = 0;
 
@@ -41,6 +81,11 @@ inline void make_job() {
   torch::manual_seed(1);
   model = torch::nn::Sequential(torch::nn::Linear(4, 16), torch::nn::Tanh(), torch::nn::Linear(16, 1));
   optimizer = std::make_unique<torch::optim::AdamW>(model->parameters(), torch::optim::AdamWOptions(1e-2));
+  groups_of_matrices.clear();
+  groups_of_matrices.emplace_back(std::vector<torch::Tensor>());
+  all_other_tensors.clear();
+  for (const torch::Tensor& tensor : model->parameters())
+    (tensor.dim() > 1 ? groups_of_matrices.front().params() : all_other_tensors).push_back(tensor);
   loader = std::make_unique<std::vector<Batch>>();
   steps = std::make_unique<std::vector<std::vector<Batch>>>();
   for (int step = 0; step < kSteps; ++step) {

@@ -13,6 +13,7 @@ EXAMPLES = ROOT / "examples" / "python"
 PROGRAMS = {
     "digits": ["--steps", 48, "--report", 12],
     "chargpt": ["--steps", 8, "--report", 2, "--layers", 1, "--width", 32, "--context", 32, "--characters", 20000],
+    "muon": ["--steps", 8, "--report", 2, "--layers", 1, "--width", 32, "--context", 32, "--characters", 20000],
     "gpt2": ["--steps", 8, "--report", 2, "--layers", 1, "--width", 32, "--context", 32],
 }
 LAUNCH = [sys.executable, HERE / "run_programs.py"]
@@ -38,7 +39,7 @@ class Examples(dear_processes.Case):
         return found
 
     def test_losses_fall_and_do_not_depend_on_the_number_of_ranks(self):
-        together, alone = self.losses(2, list(PROGRAMS)), self.losses(1, ["digits", "chargpt"])
+        together, alone = self.losses(2, list(PROGRAMS)), self.losses(1, ["digits", "chargpt", "muon"])
         for name in PROGRAMS:
             with self.subTest(program=name):
                 self.assertEqual(len(together[name]), 4)

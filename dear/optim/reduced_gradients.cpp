@@ -1,4 +1,4 @@
-#include "dear/train/reduced_gradients.h"
+#include "dear/optim/reduced_gradients.h"
 
 #include <algorithm>
 #include <array>
@@ -9,9 +9,8 @@
 #include <torch/types.h>
 
 #include "dear/base/error.h"
-#include "dear/train/torch_types.h"
 
-namespace dear::train {
+namespace dear::optim {
 namespace {
 
 // Calls `act` with a pointer of the span's type.
@@ -127,4 +126,4 @@ void ReducedGradients::clamp(double limit) {
   }
 }
 
-}  // namespace dear::train
+}  // namespace dear::optim

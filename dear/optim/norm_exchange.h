@@ -4,15 +4,10 @@
 #include <vector>
 
 #include "dear/base/ids.h"
-#include "dear/base/range.h"
 #include "dear/collective/group.h"
 #include "dear/optim/sharded_optimizer.h"
-#include "dear/wire/layout.h"
 
-namespace dear::train {
-
-// The tensors of the layout that lie in the shards of several ranks, where `range` of it is cut into shards.
-std::vector<TensorId> tensors_cut(const wire::BucketLayout& layout, const Range& range, int ranks);
+namespace dear::optim {
 
 // [Note: norms of tensors] An optimiser such as LAMB takes norms of whole tensors, which may lie in the
 // shards of several ranks. Between the two halves of an update of a shard, ranks tell each other the sums of
@@ -26,7 +21,7 @@ class NormExchange {
   NormExchange(const Group& group, std::vector<std::vector<TensorId>> cut, std::size_t norms);
 
   // Adds the other ranks' sums of the part's tensors. All ranks, in the same order of parts; on one thread.
-  void sum(std::size_t part, optim::ShardedOptimizer::SumsOfTensors& sums);
+  void sum(std::size_t part, ShardedOptimizer::SumsOfTensors& sums);
 
  private:
   Group group_;
@@ -35,4 +30,4 @@ class NormExchange {
   Buffer buffer_;
 };
 
-}  // namespace dear::train
+}  // namespace dear::optim

@@ -1,26 +1,12 @@
-#include "dear/train/norm_exchange.h"
+#include "dear/optim/norm_exchange.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "dear/base/cache_line.h"
-#include "dear/collective/shard.h"
 
-namespace dear::train {
-
-std::vector<TensorId> tensors_cut(const wire::BucketLayout& layout, const Range& range, int ranks) {
-  std::vector<TensorId> cut;
-  for (const wire::TensorPlacement& tensor : layout.placements) {
-    for (int rank = 1; rank < ranks; ++rank) {
-      const std::int64_t border = range.begin + shard_of(range.size(), layout.dtype, ranks, rank).begin;
-      if (border <= tensor.offset || border >= tensor.offset + tensor.elements) continue;
-      cut.push_back(tensor.tensor);
-      break;
-    }
-  }
-  return cut;
-}
+namespace dear::optim {
 
 NormExchange::NormExchange(const Group& group, std::vector<std::vector<TensorId>> cut, std::size_t norms)
     : group_(group.duplicate()), cut_(std::move(cut)), norms_(norms) {
@@ -31,7 +17,7 @@ NormExchange::NormExchange(const Group& group, std::vector<std::vector<TensorId>
 }
 
 // Sums are added in the order of ranks; in any other the bits would be the same.
-void NormExchange::sum(std::size_t part, optim::ShardedOptimizer::SumsOfTensors& sums) {
+void NormExchange::sum(std::size_t part, ShardedOptimizer::SumsOfTensors& sums) {
   const std::vector<TensorId>& tensors = cut_[part];
   if (tensors.empty()) return;
   const std::size_t bytes_of_tensor = norms_ * sizeof(ExactSum);
@@ -55,4 +41,4 @@ void NormExchange::sum(std::size_t part, optim::ShardedOptimizer::SumsOfTensors&
   }
 }
 
-}  // namespace dear::train
+}  // namespace dear::optim

@@ -6,7 +6,7 @@
 
 #include "dear/base/dtype.h"
 
-namespace dear::train {
+namespace dear::optim {
 
 // The mean gradients of one iteration as far as they lie on this rank, after the reductions and before the
 // updates: what is asked of them, and what is done to them, between backward and step(). Spans of memory,
@@ -43,4 +43,4 @@ class ReducedGradients {
   std::vector<Span> counted_, held_;
 };
 
-}  // namespace dear::train
+}  // namespace dear::optim
