@@ -1,5 +1,7 @@
 #include "dear/optim/exact_sum.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -51,30 +53,34 @@ double ExactSum::value() const {
 namespace {
 
 template <typename T>
-ExactSum squares(const T* values, std::int64_t count) {
-  constexpr int kBlock = sizeof(T) == sizeof(double) ? 8 : 16;
-  ExactSum sum;
-  std::array<double, kBlock> terms{};
-  const auto add = [&] {
-    for (int width = kBlock / 2; width > 0; width /= 2)
-      for (int k = 0; k < width; ++k) terms[k] += terms[k + width];
-    sum.add(terms[0]);
-  };
-  std::int64_t i = 0;
-  for (; i + kBlock <= count; i += kBlock) {
-    for (int k = 0; k < kBlock; ++k) {
-      const auto value = static_cast<double>(values[i + k]);
-      terms[k] = value * value;
+constexpr int kBlock = sizeof(T) == sizeof(double) ? 8 : 16;
+
+// The sum of the squares of a block, the upper half added to the lower one until one is left. The last three
+// additions are written out: as loops they go through memory, and take twice as long.
+template <typename T>
+double squares_of_block(const T* values) {
+  std::array<double, 8> t;
+  for (int k = 0; k < 8; ++k) {
+    const auto a = static_cast<double>(values[k]);
+    t[k] = a * a;
+    if constexpr (kBlock<T> == 16) {
+      const auto b = static_cast<double>(values[k + 8]);
+      t[k] += b * b;
     }
-    add();
   }
+  const double a = t[0] + t[4], b = t[1] + t[5], c = t[2] + t[6], d = t[3] + t[7];
+  return (a + c) + (b + d);
+}
+
+template <typename T>
+ExactSum squares(const T* values, std::int64_t count) {
+  ExactSum sum;
+  std::int64_t i = 0;
+  for (; i + kBlock<T> <= count; i += kBlock<T>) sum.add(squares_of_block(values + i));
   if (i == count) return sum;
-  terms.fill(0);
-  for (int k = 0; i + k < count; ++k) {
-    const auto value = static_cast<double>(values[i + k]);
-    terms[k] = value * value;
-  }
-  add();
+  std::array<T, kBlock<T>> last{};
+  std::copy(values + i, values + count, last.begin());
+  sum.add(squares_of_block(last.data()));
   return sum;
 }
 

@@ -207,8 +207,7 @@ TEST(Ownership, WhatCannotBeIsRefused) {
     EXPECT_THAT(refusal(pair.both(), "dear", Ownership::cut),
                 AllOf(HasSubstr("Muon"), HasSubstr("automatic")));
     Muon unknown({torch::optim::OptimizerParamGroup(net->parameters())}, MuonOptions(0.02));
-    EXPECT_THAT(refusal(make_optimizer(unknown), "dear", Ownership::automatic),
-                HasSubstr("class_access.h"));
+    EXPECT_THAT(refusal(make_optimizer(unknown), "dear", Ownership::automatic), HasSubstr("class_access.h"));
     EXPECT_THAT(refusal(pair.both(), "dear-eager", Ownership::automatic), HasSubstr("dear-eager"));
     torch::optim::LBFGS lbfgs(net->parameters());
     EXPECT_THAT(refusal(make_optimizer(lbfgs), "dear", Ownership::automatic), HasSubstr("closure"));
