@@ -35,7 +35,12 @@ def main() -> None:
         model.synchronize()
     grew = held_mib() - before
     sharded = (12 if masters else 4) * n / model.world_size / 2**20
-    print(f"{n} parameters, masters {masters}: grew by {grew:.1f} MiB; {sharded:.1f} MiB are of masters and state")
+    report = {name: size / 2**20 for name, size in model.memory().items()}
+    print(
+        f"{n} parameters, masters {masters}: grew by {grew:.1f} MiB; {sharded:.1f} MiB are of masters and state, "
+        f"by the formula, {report['masters'] + report['optimizer_state']:.1f} MiB by memory(), whose total is "
+        f"{report['total']:.1f} MiB"
+    )
 
 
 if __name__ == "__main__":

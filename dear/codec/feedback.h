@@ -48,6 +48,10 @@ class Feedback {
   void drop() { prepared_ = false; }
 
   [[nodiscard]] std::int64_t elements() const { return elements_; }
+  [[nodiscard]] std::int64_t bytes() const {  // of the vectors
+    return static_cast<std::int64_t>((residual_.size() + momentum_.size() + next_momentum_.size()) *
+                                     sizeof(float));
+  }
 
   // The state of these elements, to be saved, or moved to another bucket; empty without feedback, or without
   // momentum. Valid until the next keep(). ConfigError for elements that are not there.

@@ -168,6 +168,20 @@ void ShardedOptimizer::step_with_norms(std::size_t part,
   twin_->end_step(norms);
 }
 
+ShardedOptimizer::Memory ShardedOptimizer::memory() const {
+  Memory memory;
+  for (const auto& by_group : runs_)
+    for (const Runs& runs : by_group)
+      for (const Run& run : runs) {
+        if (run.is_wide() && widening_.masters != Masters::none)
+          memory.masters += static_cast<std::int64_t>(run.parameters.nbytes());
+        if (const std::optional<OptimizerState> state = twin_->state(run.group, run.parameters))
+          for (const auto& [name, vector] : state->vectors)
+            memory.state += static_cast<std::int64_t>(vector.nbytes());
+      }
+  return memory;
+}
+
 std::optional<OptimizerState> ShardedOptimizer::state_of(const Run& run) const {
   std::optional<OptimizerState> state = twin_->state(run.group, run.parameters);
   if (!run.is_wide() || widening_.masters == Masters::none) return state;

@@ -79,6 +79,12 @@ class ShardedOptimizer {
   // Leaves out tensors whose gradient is marked as unused: see [Note: unused parameters].
   void update(std::size_t part);
 
+  // Bytes of the twin's vectors, and of masters. Not during an update.
+  struct Memory {
+    std::int64_t state = 0, masters = 0;
+  };
+  [[nodiscard]] Memory memory() const;
+
   // An Outline holds what the twin remembers of a tensor, without the values of its vectors.
   struct Outline {
     std::set<std::string> vectors;

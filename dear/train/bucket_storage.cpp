@@ -185,6 +185,13 @@ std::vector<optim::ShardedOptimizer::FlatRun> BucketStorage::runs(
   return parts;
 }
 
+std::int64_t BucketStorage::incoming_bytes() const {
+  std::int64_t bytes = 0;  // each part has them, as views of one tensor
+  if (!incoming_.empty())
+    for (const Incoming& one : incoming_.front()) bytes += static_cast<std::int64_t>(one.values.nbytes());
+  return bytes;
+}
+
 void BucketStorage::zero_gradients(const Range& range) {
   const std::int64_t size = size_of(layout_.dtype);
   std::memset(gradient_buffer_.data() + range.begin * size, 0, range.size() * size);

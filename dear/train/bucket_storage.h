@@ -46,6 +46,7 @@ class BucketStorage {
   [[nodiscard]] std::vector<optim::ShardedOptimizer::FlatRun> runs(
       std::size_t part, const std::vector<FlatVectors>& vectors) const;
   void zero_gradients(const Range& range);
+  [[nodiscard]] std::int64_t incoming_bytes() const;  // that wait for write_incoming()
   // A tensor of the shape and strides of the parameter at `index`, on its elements of a vector over the
   // whole bucket.
   [[nodiscard]] torch::Tensor tensor_in(const torch::Tensor& flat, std::size_t index) const;

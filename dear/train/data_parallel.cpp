@@ -42,7 +42,7 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
   });
   agree_on_copies();
   agree_on_compression();
-  agree_on_checks();
+  train::agree_on_checks(group_, options_, updates_in_backward_);
   train::require_alike(group_, model, *optimizer_, scanned_);
   update_rules_.agree_on(group_);
 

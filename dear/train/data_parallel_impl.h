@@ -148,10 +148,9 @@ class DataParallel::Impl : public train::OperatorObserver {
   [[nodiscard]] bool all_arrived(BucketId bucket) const;
   void look_at_complete_buckets(LayerId layer);  // which is the last of them to be sent
   void look_at_other_buckets();
-  void share_nonfinite();
   [[nodiscard]] bool give_up_nonfinite();  // the step, on all ranks, where a check found some on any
-  void agree_on_checks();
   [[nodiscard]] watch::StepSample sample() const;
+  [[nodiscard]] MemoryReport memory() const;
   void settle_for(const char* call);
 
   // Buckets. `decision`: of the tuning that goes on in the new engine.
@@ -188,8 +187,9 @@ class DataParallel::Impl : public train::OperatorObserver {
   wire::CompressionCounts earlier_compression_;  // of engines that are gone
   bool recording_ = false;                       // for the user, or because buckets are to be chosen by it
   train::RunRecord record_;
-  train::Watching watching_{group_, options_.check_gradients, [this] { return sample(); },
-                            [this](const char* call) { settle_for(call); }};
+  train::Watching watching_{group_, options_.check_gradients,
+                            Watch::Source{[this] { return sample(); }, [this] { return memory(); },
+                                          [this](const char* call) { settle_for(call); }}};
 
   std::unique_ptr<train::Engine> engine_;                 // null while learning
   std::atomic<train::Engine*> observed_engine_{nullptr};  // the same, for operators of any thread

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <numeric>
 #include <utility>
 #include <variant>
 
@@ -193,7 +192,7 @@ void Engine::update(const Update& work, std::int64_t iteration) {
   try {
     buckets_[work.bucket].write_incoming(part->index);
     if (!drop_updates_ && hooks_ != nullptr && hooks_->any(HookAt::after_reduction)) {
-      BucketGradients means = gradients_in(work.bucket, own_range(*part));
+      BucketGradients means = gradients_of(work.bucket, own_range(*part));
       means.iteration = earlier_iterations_ + iteration;
       hooks_->run(HookAt::after_reduction, means);
     }
@@ -273,11 +272,6 @@ std::vector<std::int64_t> Engine::bucket_bytes() const {
   std::vector<std::int64_t> bytes;
   for (const BucketStorage& bucket : buckets_) bytes.push_back(bucket.layout().bytes());
   return bytes;
-}
-
-std::int64_t Engine::parameter_bytes() const {
-  const std::vector<std::int64_t> bytes = bucket_bytes();
-  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
 }
 
 }  // namespace dear::train

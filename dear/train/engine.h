@@ -15,13 +15,14 @@
 #include "dear/exec/conductor.h"
 #include "dear/exec/serial_lane.h"
 #include "dear/fusion/grouping.h"
+#include "dear/hooks/bucket_hooks.h"
 #include "dear/optim/reduced_gradients.h"
 #include "dear/optim/sharded_optimizer.h"
 #include "dear/schedule/schedule.h"
-#include "dear/train/bucket_hooks.h"
 #include "dear/train/bucket_storage.h"
 #include "dear/train/engine_options.h"
 #include "dear/train/model_scan.h"
+#include "dear/watch/memory_report.h"
 #include "dear/wire/bucket_wire.h"
 #include "dear/workload/workload.h"
 
@@ -109,18 +110,16 @@ class Engine {
   [[nodiscard]] const Workload& workload() const { return workload_; }
   [[nodiscard]] const Grouping& grouping() const { return *grouping_; }
   [[nodiscard]] const Schedule& schedule() const { return *schedule_; }
-  [[nodiscard]] std::int64_t parameter_bytes() const;
   [[nodiscard]] std::vector<std::int64_t> bucket_bytes() const;
   [[nodiscard]] double sent_bytes() const { return wire_->sent_bytes(); }
 
   // Of the gradients of a bucket on this rank: which elements of which tensor are NaN or infinite, in words;
   // "" where none are.
   [[nodiscard]] std::string nonfinite_gradients(BucketId bucket) const;
-  // Of elements of a bucket's flat buffer, for its hooks.
-  [[nodiscard]] BucketGradients gradients_in(BucketId bucket, const Range& elements) const;
-  [[nodiscard]] BucketGradients local_gradients(BucketId bucket) const {
-    return gradients_in(bucket, {0, buckets_[bucket].layout().elements});
-  }
+  // Of buckets, state and compression on this rank. While nothing is at work.
+  [[nodiscard]] MemoryReport memory() const;
+  // Of a bucket, or of elements of its flat buffer, for its hooks.
+  [[nodiscard]] BucketGradients gradients_of(BucketId bucket, std::optional<Range> elements = {}) const;
 
  private:
   struct Location {
@@ -165,15 +164,13 @@ class Engine {
     return buckets_[bucket].layout().placements[index];
   }
   [[nodiscard]] optim::ReducedGradients find_reduced_gradients() const;
-  [[nodiscard]] std::string nonfinite_in(BucketId bucket, const torch::Tensor& flat, const Range& range,
-                                         const char* what) const;
   void require_finite_parameters(const Part& part, std::int64_t iteration) const;
   [[nodiscard]] TensorId tensor_of(std::size_t parameter) const { return place_of(parameter).tensor; }
 
   Group group_;
   const bool one_copy_;
   const optim::Widening widening_;
-  BucketHooks* const hooks_;
+  hooks::BucketHooks* const hooks_;
   const bool check_parameters_;
   const std::int64_t earlier_iterations_;
   std::vector<TrainedParameter>& parameters_;

@@ -11,9 +11,11 @@
 #include "dear/fusion/grouping.h"
 #include "dear/train/update_rules.h"
 
-namespace dear::train {
+namespace dear::hooks {
+class BucketHooks;  // hooks/bucket_hooks.h
+}
 
-class BucketHooks;  // bucket_hooks.h
+namespace dear::train {
 
 // What orders and borders are made from: the same on every rank.
 struct EngineProfile {
@@ -33,9 +35,9 @@ struct EngineOptions {
   // The memory that carries rank 0's decision in every iteration (schedule/decision.h), of kDecisionBytes.
   // Without a buffer the schedule has no such step. All ranks give one, or none.
   View decision{};
-  BucketHooks* hooks = nullptr;   // called after reductions; null for none
-  std::int64_t iterations = 0;    // of engines before this one
-  bool check_parameters = false;  // after each update
+  hooks::BucketHooks* hooks = nullptr;  // called after reductions; null for none
+  std::int64_t iterations = 0;          // of engines before this one
+  bool check_parameters = false;        // after each update
 };
 
 }  // namespace dear::train

@@ -278,23 +278,9 @@ bool DataParallel::Impl::give_up_nonfinite() {
       {.what = GradientCall::What::unscale, .steps = record_.commits(engine_.get()), .argument = 1},
       watching_.nonfinite().empty() ? 0 : 1);
   if (found == 0) return false;
-  if (!attendance_.joined()) share_nonfinite();
+  if (!attendance_.joined()) or_fail([this] { watching_.share(group_); });
   discard_step();
   return true;
-}
-
-// So that each rank names all that found something.
-void DataParallel::Impl::share_nonfinite() {
-  or_fail([this] {
-    const std::string& found_here = watching_.nonfinite();
-    const std::vector<char> mine(found_here.begin(), found_here.end());
-    std::string of_all;
-    for (const std::vector<char>& text : train::all_gather_values(group_, train::Subject::nonfinite, mine)) {
-      if (!of_all.empty() && !text.empty()) of_all += "; ";
-      of_all.append(text.begin(), text.end());
-    }
-    watching_.set_nonfinite(std::move(of_all));
-  });
 }
 
 bool DataParallel::Impl::step(const StepOptions& options) {

@@ -3,6 +3,7 @@
 #include "dear/schedule/one_copy.h"
 
 #include <exception>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -62,7 +63,9 @@ void Engine::remember_versions() {
 }
 
 void Engine::leave_one_copy() {
-  host::require_memory(parameter_bytes(), "a copy of the parameters for each rank");
+  const std::vector<std::int64_t> bytes = bucket_bytes();
+  host::require_memory(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}),
+                       "a copy of the parameters for each rank");
   const Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {

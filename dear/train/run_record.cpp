@@ -1,6 +1,7 @@
 #include "dear/train/run_record.h"
 
 #include <algorithm>
+#include <numeric>
 #include <variant>
 
 #include <fmt/format.h>
@@ -49,14 +50,16 @@ std::int64_t RunRecord::commits(const Engine* engine) const {
 DataParallelStatistics RunRecord::statistics(const Engine* engine) const {
   if (!engine) return {};
   const exec::Conductor& conductor = engine->conductor();
+  const std::vector<std::int64_t> buckets = engine->bucket_bytes();
+  const std::int64_t bytes = std::accumulate(buckets.begin(), buckets.end(), std::int64_t{0});
   return {.iterations = commits(engine) - given_up_,
           .exposed_seconds = earlier_.exposed_seconds + conductor.exposed_seconds(),
           .waits = earlier_.waits + conductor.wait_count(),
-          .parameter_bytes = engine->parameter_bytes(),
-          .buckets = engine->grouping().size(),
+          .parameter_bytes = bytes,
+          .buckets = buckets.size(),
           .communication_seconds = earlier_.communication_seconds + conductor.communication_seconds(),
           .bytes = earlier_.bytes + engine->sent_bytes(),
-          .padding_bytes = engine->parameter_bytes() - engine->workload().bytes()};
+          .padding_bytes = bytes - engine->workload().bytes()};
 }
 
 std::vector<Span> RunRecord::spans(const Engine& engine) const {
@@ -102,6 +105,16 @@ std::vector<Span> RunRecord::spans(const Engine& engine) const {
   std::stable_sort(spans.begin(), spans.end(),
                    [](const Span& a, const Span& b) { return a.begin_seconds < b.begin_seconds; });
   return spans;
+}
+
+std::int64_t RunRecord::bytes(const Engine* engine) const {
+  std::size_t bytes =
+      earlier_spans_.capacity() * sizeof(Span) + clock_.spans().size() * sizeof(clock_.spans()[0]);
+  if (engine != nullptr) {
+    const exec::Conductor::Record record = engine->conductor().record();
+    bytes += record.steps.size() * sizeof(record.steps[0]) + record.waits.size() * sizeof(record.waits[0]);
+  }
+  return static_cast<std::int64_t>(bytes);
 }
 
 void RunRecord::add_measurements(const Engine& engine, Measurements& all) const {

@@ -30,6 +30,7 @@ class RunRecord {
   [[nodiscard]] DataParallelStatistics statistics(const Engine* engine) const;  // null before the first step
   [[nodiscard]] std::int64_t commits(const Engine* engine) const;     // steps that were given up included
   [[nodiscard]] std::vector<Span> spans(const Engine& engine) const;  // in order of their begin
+  [[nodiscard]] std::int64_t bytes(const Engine* engine) const;       // of what is kept
   // Returns the engine's workload with the median times.
   [[nodiscard]] Workload measured(const Engine& engine, int ranks) const;
 

@@ -14,6 +14,7 @@ class TensorBroadcast {
   // The same tensors, in shape and dtype, on every rank. Allocates: every rank must make it together.
   TensorBroadcast(Group group, std::vector<torch::Tensor> tensors);
   void run(int root = 0);  // waits for it
+  [[nodiscard]] std::int64_t bytes() const { return staging_.bytes(); }
 
  private:
   void send(std::size_t first, std::size_t last, int root);

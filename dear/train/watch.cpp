@@ -11,23 +11,28 @@
 
 namespace dear {
 
-Watch::Watch(Group group, watch::StepListeners::Sampler sampler, Settle settle)
+Watch::Watch(Group group, Source source)
     : group_(group),
-      settle_(std::move(settle)),
+      source_(std::move(source)),
       hooks_(group),
-      listeners_(std::move(group), std::move(sampler)) {}
+      listeners_(std::move(group), source_.sample) {}
+
+MemoryReport Watch::memory() const {
+  source_.settle("memory");
+  return source_.memory();
+}
 
 RemovableHandle Watch::register_bucket_hook(BucketHook hook, HookAt at) {
   return hooks_.add(std::move(hook), at);
 }
 
 RemovableHandle Watch::on_step(StepCallback callback, const StepReports& reports) {
-  if (reports.report == Report::reduced) settle_("on_step");
+  if (reports.report == Report::reduced) source_.settle("on_step");
   return listeners_.add(std::move(callback), reports);
 }
 
 RemovableHandle Watch::write_metrics(const std::string& path, const StepReports& reports) {
-  settle_("write_metrics");
+  source_.settle("write_metrics");
   std::shared_ptr<watch::MetricsFile> file;
   train::check_together(group_, [&] {
     const bool each = reports.report == Report::each_rank;

@@ -4,8 +4,9 @@
 #include <string>
 
 #include "dear/collective/group.h"
-#include "dear/train/bucket_hooks.h"
+#include "dear/hooks/bucket_hooks.h"
 #include "dear/watch/callbacks.h"
+#include "dear/watch/memory_report.h"
 #include "dear/watch/step_listeners.h"
 #include "dear/watch/step_metrics.h"
 
@@ -33,18 +34,26 @@ class Watch {
   RemovableHandle write_metrics(const std::string& path,
                                 const StepReports& reports = {.report = Report::rank_0});
 
-  // For DataParallel. `settle` returns when nothing is under way, or refuses a call between backward and
-  // step().
-  using Settle = std::function<void(const char* call)>;
-  Watch(Group group, watch::StepListeners::Sampler sampler, Settle settle);
-  [[nodiscard]] train::BucketHooks& hooks() { return hooks_; }
-  [[nodiscard]] const train::BucketHooks& hooks() const { return hooks_; }
+  // What this rank holds in memory, by kind. Between a step() and the next backward; waits as
+  // DataParallel::wait() does.
+  [[nodiscard]] MemoryReport memory() const;
+
+  // For DataParallel.
+  struct Source {
+    watch::StepListeners::Sampler sample;
+    std::function<MemoryReport()> memory;
+    std::function<void(const char* call)> settle;  // returns when nothing is under way; refuses a call
+                                                   // between backward and step()
+  };
+  Watch(Group group, Source source);
+  [[nodiscard]] hooks::BucketHooks& hooks() { return hooks_; }
+  [[nodiscard]] const hooks::BucketHooks& hooks() const { return hooks_; }
   [[nodiscard]] watch::StepListeners& listeners() { return listeners_; }
 
  private:
   Group group_;
-  Settle settle_;
-  train::BucketHooks hooks_;
+  Source source_;
+  hooks::BucketHooks hooks_;
   watch::StepListeners listeners_;
 };
 

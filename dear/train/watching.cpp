@@ -8,6 +8,7 @@
 
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
+#include "dear/train/control_plane.h"
 #include "dear/train/data_parallel_impl.h"
 #include "dear/train/torch_types.h"
 #include "dear/watch/nonfinite.h"
@@ -15,9 +16,10 @@
 namespace dear {
 namespace train {
 
-BucketGradients Engine::gradients_in(BucketId bucket, const Range& elements) const {
+BucketGradients Engine::gradients_of(BucketId bucket, std::optional<Range> part) const {
   const BucketStorage& storage = buckets_[bucket];
   const wire::BucketLayout& layout = storage.layout();
+  const Range elements = part.value_or(Range{0, layout.elements});
   BucketGradients found{.bucket = bucket,
                         .flat = storage.gradients().narrow(0, elements.begin, elements.size()),
                         .tensors = {}};
@@ -51,13 +53,11 @@ watch::NonFinite find_nonfinite(const torch::Tensor& flat, const Range& range) {
                                *dtype_of(flat.scalar_type()));
 }
 
-}  // namespace
-
 // Most often one pass finds nothing.
-std::string Engine::nonfinite_in(BucketId bucket, const torch::Tensor& flat, const Range& range,
-                                 const char* what) const {
+std::string nonfinite_in(const torch::Tensor& flat, const Range& range, const wire::BucketLayout& layout,
+                         const Workload& workload, const char* what) {
   if (find_nonfinite(flat, range).count == 0) return "";
-  for (const wire::TensorPlacement& placement : buckets_[bucket].layout().placements) {
+  for (const wire::TensorPlacement& placement : layout.placements) {
     const std::int64_t begin = std::max(range.begin, placement.offset);
     const std::int64_t end = std::min(range.end, placement.offset + placement.elements);
     if (begin >= end) continue;
@@ -65,26 +65,49 @@ std::string Engine::nonfinite_in(BucketId bucket, const torch::Tensor& flat, con
     if (found.count == 0) continue;
     found.first += begin - placement.offset;
     const TensorId tensor = placement.tensor;
-    const auto layer = std::find_if(workload_.layers.begin(), workload_.layers.end(), [&](const Layer& one) {
+    const auto layer = std::find_if(workload.layers.begin(), workload.layers.end(), [&](const Layer& one) {
       return std::find(one.tensors.begin(), one.tensors.end(), tensor) != one.tensors.end();
     });
-    return nonfinite_text(found, placement.elements, what, workload_.tensors[tensor].name, layer->name);
+    return nonfinite_text(found, placement.elements, what, workload.tensors[tensor].name, layer->name);
   }
   return "";  // padding, which nobody reads
 }
 
+}  // namespace
+
 std::string Engine::nonfinite_gradients(BucketId bucket) const {
-  return nonfinite_in(bucket, buckets_[bucket].gradients(), {0, buckets_[bucket].layout().elements},
-                      "gradient of");
+  const wire::BucketLayout& layout = buckets_[bucket].layout();
+  return nonfinite_in(buckets_[bucket].gradients(), {0, layout.elements}, layout, workload_, "gradient of");
 }
 
 void Engine::require_finite_parameters(const Part& part, std::int64_t iteration) const {
-  const std::string found =
-      nonfinite_in(part.bucket, buckets_[part.bucket].parameters(), own_range(part), "parameter");
+  const std::string found = nonfinite_in(buckets_[part.bucket].parameters(), own_range(part),
+                                         buckets_[part.bucket].layout(), workload_, "parameter");
   if (!found.empty())
     throw Error(fmt::format(
         "rank {}: {}, after the update of iteration {}: look at the learning rate, or check gradients, too",
         group_.rank(), found, iteration));
+}
+
+void agree_on_checks(const Group& group, const DataParallelOptions& options, bool updates_in_backward) {
+  agree(group, "check of gradients and parameters",
+        fmt::format("{}, {}", static_cast<int>(options.check_gradients), options.check_parameters));
+  if (options.check_gradients == GradientCheck::skip && (updates_in_backward || options.compression))
+    throw ConfigError(fmt::format(
+        "rank {}: a check of gradients cannot skip steps {}: let it be an error, or train with policy dear, "
+        "uncompressed",
+        group.rank(),
+        updates_in_backward ? "under policy dear-eager, which updates parameters during the backward pass"
+                            : "with compression, where gradients are whole only after step()"));
+}
+
+void Watching::share(const Group& group) {
+  const std::vector<char> mine(nonfinite_.begin(), nonfinite_.end());
+  nonfinite_.clear();
+  for (const std::vector<char>& text : all_gather_values(group, Subject::nonfinite, mine)) {
+    if (!nonfinite_.empty() && !text.empty()) nonfinite_ += "; ";
+    nonfinite_.append(text.begin(), text.end());
+  }
 }
 
 void Watching::found(const std::string& which, std::int64_t iteration) {
@@ -99,7 +122,7 @@ void Watching::found(const std::string& which, std::int64_t iteration) {
 void Watching::look_at(const Engine& engine, BucketId bucket, std::int64_t iteration) {
   if (hooks().any(HookAt::before_reduction)) {
     const Unobserved unobserved;
-    BucketGradients gradients = engine.local_gradients(bucket);
+    BucketGradients gradients = engine.gradients_of(bucket);
     gradients.iteration = iteration;
     hooks().run(HookAt::before_reduction, gradients);
   }
@@ -143,18 +166,6 @@ void Watching::count(watch::StepListeners::End end) {
 }
 
 }  // namespace train
-
-void DataParallel::Impl::agree_on_checks() {
-  agree(group_, "check of gradients and parameters",
-        fmt::format("{}, {}", static_cast<int>(options_.check_gradients), options_.check_parameters));
-  if (options_.check_gradients == GradientCheck::skip && (updates_in_backward_ || options_.compression))
-    throw ConfigError(fmt::format(
-        "rank {}: a check of gradients cannot skip steps {}: let it be an error, or train with policy dear, "
-        "uncompressed",
-        group_.rank(),
-        updates_in_backward_ ? "under policy dear-eager, which updates parameters during the backward pass"
-                             : "with compression, where gradients are whole only after step()"));
-}
 
 bool DataParallel::Impl::all_arrived(BucketId bucket) const {
   const std::vector<TensorId>& tensors = engine_->grouping().buckets()[bucket].tensors;

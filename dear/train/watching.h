@@ -15,16 +15,19 @@
 
 namespace dear::train {
 
+// MismatchError on every rank where ranks check differently, ConfigError for a check that the policy cannot
+// have.
+void agree_on_checks(const Group& group, const DataParallelOptions& options, bool updates_in_backward);
+
 // What one DataParallel shows and checks of its local gradients, and counts of its steps. For the program's
 // thread.
 class Watching {
  public:
-  Watching(const Group& group, GradientCheck check, watch::StepListeners::Sampler sampler,
-           Watch::Settle settle)
-      : rank_(group.rank()), check_(check), watch_(group, std::move(sampler), std::move(settle)) {}
+  Watching(const Group& group, GradientCheck check, Watch::Source source)
+      : rank_(group.rank()), check_(check), watch_(group, std::move(source)) {}
 
   [[nodiscard]] Watch& watch() { return watch_; }
-  [[nodiscard]] BucketHooks& hooks() { return watch_.hooks(); }
+  [[nodiscard]] hooks::BucketHooks& hooks() { return watch_.hooks(); }
   [[nodiscard]] watch::StepListeners& listeners() { return watch_.listeners(); }
 
   [[nodiscard]] bool looks_at_gradients() const {
@@ -39,7 +42,7 @@ class Watching {
 
   // What the check found in this iteration; "" for nothing.
   [[nodiscard]] const std::string& nonfinite() const { return nonfinite_; }
-  void set_nonfinite(std::string of_all_ranks) { nonfinite_ = std::move(of_all_ranks); }
+  void share(const Group& group);  // with all ranks, which do so together: each has what all found
   // The iteration has ended.
   void count(watch::StepListeners::End end);
 

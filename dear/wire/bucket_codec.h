@@ -54,6 +54,7 @@ class BucketCodec {
   [[nodiscard]] virtual std::vector<float> memory(std::size_t /*tensor*/) const { return {}; }
   virtual void set_memory(std::size_t /*tensor*/, std::span<const float> /*memory*/) {}
   [[nodiscard]] virtual CodecCounts counts() const { return {}; }
+  [[nodiscard]] virtual std::int64_t bytes() const = 0;  // of its buffers
 };
 
 // CodecOf names everything that a codec of a bucket is made of. `gradients`: the encoded part of the flat

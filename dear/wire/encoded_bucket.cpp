@@ -64,6 +64,13 @@ EncodedBucket::EncodedBucket(const Compression& compression, std::vector<Encoded
   codec_ = make_codec({compression_, tensors_, encoded, group});
 }
 
+std::int64_t EncodedBucket::bytes() const {
+  std::int64_t bytes = feedback_.bytes() + codec_->bytes();
+  for (std::size_t tensor = 0; tensor < tensors_.size(); ++tensor)
+    bytes += static_cast<std::int64_t>(codec_->memory(tensor).size() * sizeof(float));
+  return bytes;
+}
+
 void EncodedBucket::encode(std::uint8_t round) {
   if (round == 0) feedback_.prepare(gradients_, parameters_);
   codec_->encode(round, gradients_, step_);

@@ -65,7 +65,8 @@ class EncodedBucket {
   [[nodiscard]] std::int64_t step() const { return step_; }  // the next one, from 0
   void set_step(std::int64_t step) { step_ = step; }
   [[nodiscard]] CompressionCounts counts() const;
-  [[nodiscard]] double squared_residual();  // sum of squares
+  [[nodiscard]] std::int64_t bytes() const;  // of memory, beside the bucket
+  [[nodiscard]] double squared_residual();   // sum of squares
 
  private:
   const Compression compression_;

@@ -37,6 +37,8 @@ class Gathered : public BucketCodec {
     codec_->take_out(payload(rank_, step), step, values);
   }
 
+  [[nodiscard]] std::int64_t bytes() const override { return payloads_.bytes(); }
+
  private:
   [[nodiscard]] std::int64_t room(std::int64_t step) const {
     return padded(codec_->bytes(step), DType::u8, 1);

@@ -68,6 +68,10 @@ class LowRank : public BucketCodec {
     std::copy(memory.begin(), memory.end(), codec_.state().begin() + part.begin);
   }
 
+  [[nodiscard]] std::int64_t bytes() const override {
+    return left_.bytes() + right_.bytes() + static_cast<std::int64_t>(own_.size() * sizeof(float));
+  }
+
  private:
   [[nodiscard]] std::span<float> left() const {
     return {reinterpret_cast<float*>(left_.data()), static_cast<std::size_t>(codec_.p_elements())};

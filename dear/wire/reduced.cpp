@@ -41,6 +41,10 @@ class Reduced : public BucketCodec {
     codec_->take_out(own_.empty() ? payload_.data() : own_.data(), step, values);
   }
 
+  [[nodiscard]] std::int64_t bytes() const override {
+    return payload_.bytes() + static_cast<std::int64_t>(own_.size());
+  }
+
  private:
   [[nodiscard]] std::int64_t count(std::int64_t step) const {
     return padded(codec_->elements(step), codec_->dtype(), ranks_);

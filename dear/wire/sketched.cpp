@@ -111,6 +111,10 @@ class Sketched : public BucketCodec {
 
   [[nodiscard]] CodecCounts counts() const override { return counts_; }
 
+  [[nodiscard]] std::int64_t bytes() const override {
+    return index_.bytes() + rows_.bytes() + recovered_.bytes();
+  }
+
  private:
   [[nodiscard]] std::vector<std::int64_t> blocks() const {
     if (spec_.block > 0) return {spec_.block};

@@ -164,6 +164,14 @@ class Watched:
         step and the next backward. ConfigError, on all, when one cannot open its file."""
         return self._training.write_metrics(os.fspath(path), every, ranks)
 
+    def memory(self) -> dict[str, int]:
+        """What this rank holds in memory, in bytes by kind: parameters, gradients, padding (of buckets), optimizer_state
+        and masters (of what this rank updates), compression, replaced, frozen (parameters that are not trained, and the
+        model's buffers), staging, trace; their total; and beside it saved_by_one_copy, and change_of_buckets, which
+        regroup() and the tuning of buckets need more for its time. What ranks share is counted on rank 0. Between a step
+        and the next backward. Activations are no part: see docs/watching.md."""
+        return self._training.memory()
+
 
 def _with_bucket(hook: Callable[[BucketGradients], None]) -> Callable[[tuple[Any, ...]], None]:
     _require_callable(hook, "a bucket hook")

@@ -104,11 +104,11 @@ void bind_watching(py::module_& module, BoundTraining& training) {
       .def(
           "register_bucket_hook",
           [](DataParallel& parallel, py::object hook, const std::string& when) {
+            const HookAt at = moment_of(when);
+            Callable callable(std::move(hook));
+            const py::gil_scoped_release released;  // a hook that runs meanwhile wants it
             return parallel.watch().register_bucket_hook(
-                [callable = Callable(std::move(hook))](BucketGradients& bucket) {
-                  callable([&] { return to_python(bucket); });
-                },
-                moment_of(when));
+                [callable](BucketGradients& bucket) { callable([&] { return to_python(bucket); }); }, at);
           },
           py::arg("hook"), py::arg("when"))
       .def(
@@ -127,7 +127,17 @@ void bind_watching(py::module_& module, BoundTraining& training) {
           [](DataParallel& parallel, const std::string& path, std::int64_t every, const std::string& ranks) {
             return parallel.watch().write_metrics(path, reports_of(every, ranks));
           },
-          py::arg("path"), py::arg("every"), py::arg("ranks"), Release());
+          py::arg("path"), py::arg("every"), py::arg("ranks"), Release())
+      .def("memory", [](DataParallel& parallel) {
+        MemoryReport report;
+        {
+          const py::gil_scoped_release released;
+          report = parallel.watch().memory();
+        }
+        py::dict result;
+        for (const auto& [name, bytes] : report.items()) result[py::str(name)] = bytes;
+        return result;
+      });
 }
 
 }  // namespace dear::python

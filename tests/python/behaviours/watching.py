@@ -202,3 +202,23 @@ def checks() -> None:
     assert model.statistics()["iterations"] == 3
     refuses(dear.ConfigError, lambda: trained(check_gradients="maybe"), "maybe")
     refuses(dear.ConfigError, lambda: trained(check_gradients="skip", policy="dear-eager"), "dear-eager")
+
+
+@behaviour(
+    "test_ddp_memory_* (users), test_zero_redundancy_optimizer test_sharding (sizes)",
+    "what a rank holds in memory, by kind: state and masters of its shard alone",
+    "model.memory()",
+)
+def memory() -> None:
+    for policy, share in (("wfbp", 1), ("dear", WORLD)):
+        model = mlp().bfloat16()
+        model, optimizer = dear.distribute(model, sgd(model), fusion="all", policy=policy, fp32_masters=True)
+        model(torch.ones(1, 8).bfloat16()).square().mean().backward()
+        optimizer.step()
+        report = model.memory()
+        elements = sum(parameter.numel() for parameter in model.parameters())
+        assert report["parameters"] == report["gradients"] == 2 * elements
+        assert report["masters"] == report["optimizer_state"]  # the momentum
+        assert abs(report["masters"] * share - 4 * elements) <= 4 * report["padding"]
+        parts = ("parameters", "gradients", "padding", "optimizer_state", "masters", "staging")
+        assert report["total"] == sum(report[part] for part in parts), report

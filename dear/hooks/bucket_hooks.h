@@ -53,7 +53,7 @@ enum class HookAt : std::uint8_t { before_reduction, after_reduction };
 // makes it anything else than +0.0.
 using BucketHook = std::function<void(BucketGradients&)>;
 
-namespace train {
+namespace hooks {
 
 // The hooks of one DataParallel.
 class BucketHooks {
@@ -74,5 +74,5 @@ class BucketHooks {
   Hooks before_, after_;
 };
 
-}  // namespace train
+}  // namespace hooks
 }  // namespace dear

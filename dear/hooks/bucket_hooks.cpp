@@ -1,4 +1,4 @@
-#include "dear/train/bucket_hooks.h"
+#include "dear/hooks/bucket_hooks.h"
 
 #include <exception>
 
@@ -6,9 +6,8 @@
 #include <torch/utils.h>
 
 #include "dear/base/error.h"
-#include "dear/train/operator_observer.h"
 
-namespace dear::train {
+namespace dear::hooks {
 
 RemovableHandle BucketHooks::add(BucketHook hook, HookAt at) {
   if (!hook)
@@ -17,7 +16,6 @@ RemovableHandle BucketHooks::add(BucketHook hook, HookAt at) {
 }
 
 void BucketHooks::run(HookAt at, BucketGradients& gradients) {
-  const Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   try {
     (at == HookAt::before_reduction ? before_ : after_).for_each([&](const BucketHook& hook) {
@@ -31,4 +29,4 @@ void BucketHooks::run(HookAt at, BucketGradients& gradients) {
   }
 }
 
-}  // namespace dear::train
+}  // namespace dear::hooks
