@@ -8,14 +8,6 @@
 #include "dear/base/error.h"
 
 namespace dear::attendance {
-namespace {
-
-bool between_steps(Act act) {
-  return act == Act::synchronize || act == Act::regroup || act == Act::optimizer_state;
-}
-
-}  // namespace
-
 std::optional<int> first_present(const std::vector<Announcement>& said) {
   const auto found =
       std::find_if(said.begin(), said.end(), [](const Announcement& one) { return one.act != Act::nothing; });
@@ -69,7 +61,7 @@ void Attendance::end_step() {
 
 void Attendance::announce(Announcement what, const std::function<std::string()>& text) {
   if (!joined() || shadows_) return;
-  const bool waits = between_steps(what.act);
+  const bool waits = outside_of_steps(what.act);
   if (!waits && !begun_) begin();
   what.model = number_;
   last_ = roll().say(what);

@@ -19,9 +19,13 @@ enum class Act : std::uint32_t {
   unscale,
   scale,
   synchronize,
+  broadcast_buffers,
   regroup,
   optimizer_state,
 };
+
+// Whether it is no part of a step that has begun; who announces it waits for the others.
+[[nodiscard]] constexpr bool outside_of_steps(Act act) { return act >= Act::synchronize; }
 
 inline constexpr std::int64_t kUnsaid = -1;
 

@@ -107,6 +107,8 @@ Pending Group::all_to_all(const View& view, const View& output) const {
 }
 Pending Group::barrier() const { return issue({.collective = Collective::barrier}); }
 
+bool Group::claim() const { return !lane_->claimed.exchange(true); }
+
 void Group::abort(const std::string& reason) const noexcept { lane_->abort(reason); }
 
 }  // namespace dear

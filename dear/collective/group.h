@@ -117,6 +117,10 @@ class Group {
   // once.
   void perform(Request request) const;
 
+  // Whether this is the first call on this rank, on any copy of the handle: of whose issues collectives from
+  // threads of its own, at times of its own, a group takes one. The next makes a duplicate.
+  [[nodiscard]] bool claim() const;
+
   // Ends the group with this reason, here and on the peers.
   void abort(const std::string& reason) const noexcept;
 

@@ -77,6 +77,7 @@ class Group::Lane {
   const int rank, size;
   // The last number that this rank gave to a group made from the first one or its parts.
   std::shared_ptr<std::atomic<int>> groups = std::make_shared<std::atomic<int>>(0);
+  std::atomic<bool> claimed = false;
 
  private:
   struct Living;  // groups of this process

@@ -59,6 +59,12 @@ std::vector<T> of_rank_0(const Group& group, Subject subject, const std::vector<
   return all_gather_values(group, subject, mine).front();
 }
 
+// The group itself for the first DataParallel that is made on it, a duplicate for later ones: each issues
+// collectives from threads of its own. All ranks together.
+[[nodiscard]] inline Group own_group(const Group& group) {
+  return group.size() == 1 || group.claim() ? group : group.duplicate();
+}
+
 // The calls for which ranks come together.
 enum class Call : std::uint32_t { synchronize, regroup, discard_step, optimizer_state };
 // Proves that every rank makes this call after as many steps. Throws a MismatchError on every rank when one

@@ -21,9 +21,9 @@ namespace {
 
 }  // namespace
 
-DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimizer, Group group,
+DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimizer, const Group& group,
                          DataParallelOptions options)
-    : group_(std::move(group)),
+    : group_(train::own_group(group)),
       optimizer_(std::move(optimizer)),
       options_(std::move(options)),
       alone_(group_.size() == 1 && !options_.record_trace && !options_.compression &&
@@ -49,10 +49,9 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
   std::vector<torch::Tensor> everything = scanned_.frozen;
   for (const auto& parameter : scanned_.trained) everything.push_back(parameter.tensor);
   everything.insert(everything.end(), scanned_.buffers.begin(), scanned_.buffers.end());
-  train::TensorBroadcast(group_, std::move(everything)).run();
-  if (options_.buffers == BufferSync::at_synchronize && !scanned_.buffers.empty() && group_.size() > 1) {
-    buffer_broadcast_ = std::make_unique<train::TensorBroadcast>(group_, scanned_.buffers);
-  }
+  model_buffers::TensorBroadcast(group_, std::move(everything)).run();
+  if (options_.buffers != BufferSync::at_construction && !scanned_.buffers.empty() && group_.size() > 1)
+    buffer_exchange_.emplace(group_, scanned_.buffers, options_.buffers);
   // Alone there is nothing to overlap with: updates run in step(), and no operator is ever observed.
   if (group_.size() == 1) {
     options_.policy = "serial";
@@ -317,10 +316,10 @@ void DataParallel::Impl::synchronize() {
     changes_->waited();
   }
   // Gradients may be on their way, and a collective would meet them in another order on another rank.
-  if (!buffer_broadcast_ || state_.sends()) return;
+  if (!buffer_exchange_ || state_.sends()) return;
   announce({.act = attendance::Act::synchronize});
   train::meet(group_, train::Call::synchronize, record_.commits(engine_.get()));
-  if (engine_) buffer_broadcast_->run(attendance_.first());
+  if (engine_) buffer_exchange_->at_synchronize(attendance_.first());
 }
 
 void DataParallel::Impl::wait() {
@@ -365,7 +364,7 @@ DataParallel::DataParallel(torch::nn::Module& model, torch::optim::Optimizer& op
 
 DataParallel::DataParallel(Model model, std::unique_ptr<Optimizer> optimizer, Group group,
                            DataParallelOptions options)
-    : impl_(std::make_unique<Impl>(model, std::move(optimizer), std::move(group), std::move(options))) {}
+    : impl_(std::make_unique<Impl>(model, std::move(optimizer), group, std::move(options))) {}
 
 DataParallel::~DataParallel() = default;
 

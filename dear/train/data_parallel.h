@@ -107,6 +107,10 @@ class DataParallel {
   // backward and step(), where it only waits for this rank's parameters.
   void synchronize();
 
+  // With BufferSync::at_forward (else ConfigError): buffers become rank 0's now. Every rank calls it, before
+  // each forward pass that trains; each call waits for a broadcast of all buffers. Nothing under no_sync().
+  void broadcast_buffers();
+
   // As synchronize(), for this rank alone: sends nothing.
   void wait();
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dear/attendance/attendance.h"
+#include "dear/model_buffers/buffer_exchange.h"
 #include "dear/train/bucket_changes.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/engine.h"
@@ -20,7 +21,6 @@
 #include "dear/train/model_scan.h"
 #include "dear/train/operator_observer.h"
 #include "dear/train/run_record.h"
-#include "dear/train/tensor_broadcast.h"
 #include "dear/train/watching.h"
 
 namespace dear {
@@ -44,7 +44,7 @@ namespace dear {
 // for nothing. What all ranks refuse alike (a fusion) changes nothing.
 class DataParallel::Impl : public train::OperatorObserver {
  public:
-  Impl(const Model& model, std::unique_ptr<Optimizer> optimizer, Group group, DataParallelOptions options);
+  Impl(const Model& model, std::unique_ptr<Optimizer>, const Group& group, DataParallelOptions options);
   ~Impl() override;
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -56,6 +56,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   bool unscale_gradients(double loss_scale);
   void discard_step();
   void synchronize();
+  void broadcast_buffers();
   void wait();
   [[nodiscard]] bool gradients_arrived() const;
   [[nodiscard]] bool has_state() const { return engine_ != nullptr; }
@@ -68,11 +69,12 @@ class DataParallel::Impl : public train::OperatorObserver {
   void defer() { arrivals_.defer(); }
   void resume() { arrivals_.resume(); }
   void samples(std::int64_t count);
-  [[nodiscard]] const Group& group() const { return group_; }  // for a Join, as the five that follow
+  [[nodiscard]] const Group& group() const { return group_; }  // for a Join, as the six that follow
   attendance::Attendance& attendance() { return attendance_; }
   [[nodiscard]] std::int64_t settle_for_join();  // returns the bytes of the optimiser's options
   std::shared_ptr<attendance::RollCall> roll_call(std::int64_t text_bytes);
   void require_all_stepped();
+  void begin_step();
   void shadow(const attendance::Announcement& what);  // does as the others do
 
   [[nodiscard]] const train::Engine& engine() const;  // ScheduleError before the first step
@@ -81,7 +83,6 @@ class DataParallel::Impl : public train::OperatorObserver {
   [[nodiscard]] Trace trace();
   [[nodiscard]] Workload profile();
   [[nodiscard]] Watch& watch() { return watching_.watch(); }
-
   void touched(const at::Tensor& tensor) noexcept override;
   void backward_node() noexcept override;
   void throw_if_failed() override;
@@ -127,7 +128,6 @@ class DataParallel::Impl : public train::OperatorObserver {
 
   // Who takes part in a step: [Note: attendance].
   void attend(const std::function<void()>& act);
-  void begin_step();
   void require_everyone();
   void announce(const attendance::Announcement& what, const std::string& text = {});
   void weigh(std::size_t parameter);
@@ -182,7 +182,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   std::optional<train::Learning> learning_;
   train::Learning::Layers layers_;  // empty while learning
   train::GradientArrivals arrivals_;
-  std::unique_ptr<train::TensorBroadcast> buffer_broadcast_;  // null where synchronize() sends no buffers
+  std::optional<model_buffers::BufferExchange> buffer_exchange_;  // none where no buffers are sent
   std::optional<train::BucketChanges> changes_;
   wire::CompressionCounts earlier_compression_;  // of engines that are gone
   bool recording_ = false;                       // for the user, or because buckets are to be chosen by it

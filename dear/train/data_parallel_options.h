@@ -7,17 +7,11 @@
 #include <string>
 
 #include "dear/codec/compression.h"
+#include "dear/model_buffers/buffer_sync.h"
 #include "dear/optim/optimizer.h"
 #include "dear/train/bucket_choice.h"
 
 namespace dear {
-
-// When a model's buffers (BatchNorm's running statistics) become those of rank 0. They always do at
-// construction.
-enum class BufferSync : std::uint8_t {
-  at_construction,  // each rank keeps its own from then on
-  at_synchronize,   // and at every synchronize() between a step() and the next backward
-};
 
 // What is done where a rank's gradients are NaN or infinite, before they are reduced and spread to all.
 enum class GradientCheck : std::uint8_t {

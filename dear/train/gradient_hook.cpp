@@ -1,5 +1,6 @@
 #include "dear/train/gradient_hook.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -27,6 +28,14 @@ class PostHook : public torch::autograd::FunctionPostHook {
 GradientHook::GradientHook(const at::Tensor& parameter, std::function<void()> arrived)
     : accumulator_(torch::autograd::impl::grad_accumulator(parameter)),
       key_(accumulator_->add_post_hook(std::make_unique<PostHook>(std::move(arrived)))) {}
+
+bool GradientHook::is_on(const at::Tensor& parameter) {
+  const auto accumulator = torch::autograd::impl::grad_accumulator(parameter);
+  if (!accumulator) return false;
+  const auto& hooks = accumulator->post_hooks();
+  return std::any_of(hooks.begin(), hooks.end(),
+                     [](const auto& hook) { return dynamic_cast<const PostHook*>(hook.get()) != nullptr; });
+}
 
 GradientHook::~GradientHook() {
   if (accumulator_) accumulator_->del_post_hook(key_);

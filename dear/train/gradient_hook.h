@@ -13,6 +13,8 @@ class GradientHook {
  public:
   GradientHook(const at::Tensor& parameter, std::function<void()> arrived);
   ~GradientHook();
+  // Whether the parameter has such a hook already.
+  [[nodiscard]] static bool is_on(const at::Tensor& parameter);
   GradientHook(GradientHook&&) = default;
   GradientHook& operator=(GradientHook&&) = delete;
 

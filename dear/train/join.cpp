@@ -55,8 +55,7 @@ void DataParallel::Impl::require_everyone() {
 }
 
 void DataParallel::Impl::announce(const Announcement& what, const std::string& text) {
-  const bool in_step =
-      what.act != Act::synchronize && what.act != Act::regroup && what.act != Act::optimizer_state;
+  const bool in_step = !attendance::outside_of_steps(what.act);
   if (in_step && attendance_.begins()) begin_step();
   if (!attendance_.joined() || attendance_.shadows()) return;
   attend([&] {
@@ -191,6 +190,8 @@ void DataParallel::Impl::shadow(const Announcement& what) {
       return final_gradients().scale(1 / what.argument);
     case Act::synchronize:
       return synchronize();
+    case Act::broadcast_buffers:
+      return broadcast_buffers();
     case Act::regroup:
       return regroup(Fusion::parse(text()));
     case Act::optimizer_state:
@@ -199,6 +200,18 @@ void DataParallel::Impl::shadow(const Announcement& what) {
   }
 }
 
+void DataParallel::Impl::broadcast_buffers() {
+  throw_if_failed();
+  if (options_.buffers != BufferSync::at_forward)
+    throw ConfigError(fmt::format(
+        "rank {}: broadcast_buffers() is for a DataParallel whose option buffers is BufferSync::at_forward",
+        group_.rank()));
+  if (!buffer_exchange_ || arrivals_.deferred()) return;
+  announce({.act = Act::broadcast_buffers});
+  or_fail([this] { buffer_exchange_->at_forward(attendance_.first()); });
+}
+
+void DataParallel::broadcast_buffers() { impl_->broadcast_buffers(); }
 void DataParallel::samples(std::int64_t count) { impl_->samples(count); }
 
 // ---- Join
@@ -290,6 +303,11 @@ void Join::follow() {
     model.attendance().set_first(*first);
     model.shadow(what);
   }
+}
+
+void Join::begin_step(std::size_t model) {
+  DataParallel::Impl& one = *models_.at(model)->impl_;
+  if (one.attendance().begins()) one.begin_step();
 }
 
 void Join::end() {

@@ -44,6 +44,9 @@ class Join {
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 
+  // Before a forward pass with collectives of its own (SyncBatchNorm), on every rank that has data: with
+  // Uneven::error it throws the MismatchError before them. Of the model of this number.
+  void begin_step(std::size_t model = 0);
   // This rank has no more data. Throws what the others' steps throw here; MismatchError, on every rank, where
   // ranks make different calls, and with Uneven::error when another rank has data. ConfigError for gradients
   // that no step() has taken.

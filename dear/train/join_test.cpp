@@ -192,6 +192,45 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Joining,
                            return name + "On" + std::to_string(std::get<1>(info.param));
                          });
 
+// Rank r has (r + step) % 3 passes in a step, also none; all but its last one are guarded, or all of them.
+TEST(PassesTest, MayDifferBetweenRanksAndSteps) {
+  constexpr int kRanks = 3;
+  const auto passes_of = [](int step, int rank) { return (rank + step) % 3; };
+  const auto batch_of = [](int step, int rank, int pass) {
+    return rows(step, 10 * rank + pass, 2, kFeatures);
+  };
+  Net alone;
+  torch::optim::AdamW adamw = adamw_of(alone);
+  for (int step = 0; step < 5; ++step) {
+    adamw.zero_grad();
+    for (int rank = 0; rank < kRanks; ++rank)
+      for (int pass = 0; pass < passes_of(step, rank); ++pass)
+        (alone->forward(batch_of(step, rank, pass), rank == 0) / kRanks).backward();
+    adamw.step();
+  }
+  for (const char* policy : {"serial", "wfbp", "dear-replicated", "dear", "dear-eager"}) {
+    for (const bool guard_last : {false, true}) {
+      run_all(kRanks, [&](int rank, Group group) {
+        Net net;
+        torch::optim::AdamW optimizer = adamw_of(net);
+        DataParallel dp(*net, optimizer, group, {.policy = policy, .buckets = given(Fusion::parse("layer"))});
+        for (int step = 0; step < 5; ++step) {
+          const int passes = passes_of(step, rank);
+          for (int pass = 0; pass < passes; ++pass) {
+            const bool guarded = guard_last || pass + 1 < passes;
+            if (guarded) dp.defer();
+            net->forward(batch_of(step, rank, pass), rank == 0).backward();
+            if (guarded) dp.resume();
+          }
+          dp.step();
+        }
+        dp.synchronize();
+        expect_near(values_of(net), values_of(alone));
+      });
+    }
+  }
+}
+
 // A model of two weights, whose gradients are the inputs.
 struct Weights {
   explicit Weights(const Group& group, DataParallelOptions options = {.buckets = given(Fusion())})

@@ -61,7 +61,7 @@ MemoryReport DataParallel::Impl::memory() const {
   for (const torch::Tensor& tensor : scanned_.frozen) report.frozen += bytes_of(tensor);
   for (const torch::Tensor& tensor : scanned_.buffers) report.frozen += bytes_of(tensor);
   report.staging = gradient_calls_.bytes() + changes_->decision().buffer.bytes() +
-                   (buffer_broadcast_ ? buffer_broadcast_->bytes() : 0);
+                   (buffer_exchange_ ? buffer_exchange_->bytes() : 0);
   report.trace = record_.bytes(engine_.get());
   return report;
 }

@@ -11,7 +11,8 @@
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
-#include "dear/train/tensor_broadcast.h"
+#include "dear/model_buffers/tensor_broadcast.h"
+#include "dear/train/gradient_hook.h"
 #include "dear/train/torch_types.h"
 
 namespace dear::train {
@@ -43,6 +44,13 @@ void require_usable(const std::string& name, const torch::Tensor& tensor) {
         "parameter '{}' is the result of an operation (no leaf), so no gradient arrives at it: register "
         "its detach() and set requires_grad again",
         name));
+  }
+  if (GradientHook::is_on(tensor)) {
+    throw ConfigError(
+        fmt::format("parameter '{}' is trained by another DataParallel, and would have two optimisers: put "
+                    "it into one of "
+                    "them, and train it there",
+                    name));
   }
   if (!tensor.device().is_cpu()) {
     throw ConfigError(
@@ -212,7 +220,7 @@ std::vector<std::optional<OptimizerState>> initial_state(const Group& group, con
     }
   }
   agree(group, "state of the optimiser", fmt::format("of {} parameters, digest {}", count, outline.hex()));
-  if (!vectors.empty() && group.size() > 1) TensorBroadcast(group, std::move(vectors)).run();
+  if (!vectors.empty() && group.size() > 1) model_buffers::TensorBroadcast(group, std::move(vectors)).run();
   return states;
 }
 

@@ -34,7 +34,7 @@ struct ModelScan {
 
 // ConfigError naming the parameter: trained but in no group of the optimiser; of a dtype or layout that
 // buckets do not carry; sharing memory with another without being the same tensor; not on the CPU; the result
-// of an operation, so that no gradient arrives at it.
+// of an operation, so that no gradient arrives at it; trained by another DataParallel.
 ModelScan scan(const Model& model, const Optimizer& optimizer);
 
 // ConfigError when the optimiser holds other tensors than it did in the scan.

@@ -8,6 +8,7 @@ from ._version import __version__, torch_release
 _torch_release.check(torch.__version__, torch_release)
 
 # The check says more than the loader of the extension module would.
+from ._batch_norm import SyncBatchNorm
 from ._C import (
     ConfigError,
     Error,
@@ -48,6 +49,7 @@ __all__ = [
     "Sensitivity",
     "Simulation",
     "StepMetrics",
+    "SyncBatchNorm",
     "Tensor",
     "TensorBoard",
     "TensorNormOptimizer",

@@ -67,7 +67,9 @@ def distribute(
     process_group: a process group of torch.distributed, a dear.Group, or None: the default group of
         torch.distributed where it is initialised, else what the launcher's environment says (torchrun, dear launch,
         mpirun, Slurm).
-    buffers: when buffers become rank 0's: at each "synchronize"(), or at "construction" only.
+    buffers: what becomes of buffers, which begin as rank 0's: rank 0's at each "synchronize"(); there the mean over ranks
+        ("average"; rank 0's where they are integers); rank 0's before each "forward" that trains, too, as in DDP, which
+        waits for a broadcast of them; or each rank's own after "construction".
     one_copy: ranks of one host share one copy of the parameters in memory.
     fp32_masters: parameters in bfloat16 and float16 are updated in fp32: each rank keeps fp32 copies of those it updates,
         and the optimiser's state in fp32.
@@ -162,7 +164,7 @@ class DataParallel(Compressed, Joined, Watched, nn.Module):
             policy=policy,
             fusion=fusion,
             tuning_cache=tuning_cache,
-            sync_buffers=_usable.BUFFERS[buffers],
+            buffers_become=buffers,
             one_copy=one_copy,
             fp32_masters=fp32_masters,
             stochastic_rounding=stochastic_rounding,
@@ -176,7 +178,7 @@ class DataParallel(Compressed, Joined, Watched, nn.Module):
         )
         self.__dict__.update(module=module, optimizer=optimizer, _open=training, _group=group, _policy=policy)
         self.__dict__.update(fp32_masters=fp32_masters, stochastic_rounding=stochastic_rounding)
-        self.__dict__.update(_turns=Turns(optimizers), _optimizers=optimizers)
+        self.__dict__.update(_buffers_become=buffers, _turns=Turns(optimizers), _optimizers=optimizers)
         for one in optimizers:
             _optimizer.adopt(one, self)
         if group.size > 1:
@@ -190,6 +192,8 @@ class DataParallel(Compressed, Joined, Watched, nn.Module):
         where a compiled graph may read them unseen, all of them are awaited first."""
         if not torch.is_grad_enabled():
             self._wait_if_open()
+        elif self._buffers_become == "forward" and self.module.training:
+            self._training.broadcast_buffers()
         return self.module(*args, **kwargs)
 
     @contextlib.contextmanager

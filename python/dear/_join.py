@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from typing import Any
 
+import torch
+
 from . import _C
+from ._batch_norm import SyncBatchNorm
 
 
 class Join:
@@ -16,15 +20,38 @@ class Join:
         self._options = {"ranks_with_data": ranks_with_data, "error": error}
         self._enable = enable
         self._join: Any = None
+        self._hooks: list[Any] = []
 
     def __enter__(self) -> Join:
         if self._enable:
+            normalised = [number for number, model in enumerate(self._models) if self._is_normalised(model)]
             self._join = _C.Join([model._training for model in self._models], **self._options)
+            for number in normalised:
+                begin = functools.partial(self._begin, number)
+                self._hooks.append(self._models[number].module.register_forward_pre_hook(begin))
         return self
+
+    def _is_normalised(self, model: Any) -> bool:
+        """Whether it has a SyncBatchNorm. The forward of one has collectives of its own, which a rank without data does
+        not run: an error on request is thrown before them, and without one nothing could end the join."""
+        if model.world_size == 1 or not any(isinstance(one, SyncBatchNorm) for one in model.module.modules()):
+            return False
+        if not self._options["error"]:
+            raise _C.ConfigError(
+                f"rank {model.rank}: a SyncBatchNorm needs every rank in each forward pass, and one that runs out of data "
+                "runs none: pass throw_on_early_termination=True, or give ranks equally many batches"
+            )
+        return True
+
+    def _begin(self, number: int, module: Any, inputs: Any) -> None:
+        if module.training and torch.is_grad_enabled():
+            self._join.begin_step(number)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
     ) -> None:
+        for hook in self._hooks:
+            hook.remove()
         if self._join is None:
             return
         if error is None:
@@ -60,7 +87,8 @@ def join(
     divide_by_initial_world_size: gradients are the mean over all ranks, one without data counting as zero; else over
         those that have data. Both are a mean over ranks: model.samples(n) makes it one over samples.
     enable: False: the context does nothing.
-    throw_on_early_termination: MismatchError, on every rank, at the first step for which a rank has no data.
+    throw_on_early_termination: MismatchError, on every rank, at the first step for which a rank has no data. Models with
+        SyncBatchNorm need it.
 
     An exception that leaves the context ends the training of the other ranks, with its text. ConfigError while another
     join is open. As in DistributedDataParallel.join(), but nothing is waited for before step().

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from . import _C, _optimizer, _ownership
 
-BUFFERS = {"synchronize": True, "construction": False}
+BUFFERS = ("synchronize", "average", "forward", "construction")
 
 
 def require_usable(module: Any, wrapper: type, optimizers: list[Any], buffers: str, ownership: str) -> None:
@@ -31,7 +31,7 @@ def require_usable(module: Any, wrapper: type, optimizers: list[Any], buffers: s
     if ownership not in _ownership.OWNERSHIPS:
         raise _C.ConfigError(f"ownership={ownership!r}: there are 'cut', 'auto' and 'whole'")
     if buffers not in BUFFERS:
-        raise _C.ConfigError(f"buffers={buffers!r}: there are 'synchronize' and 'construction'")
+        raise _C.ConfigError(f"buffers={buffers!r}: there are {', '.join(BUFFERS)}")
     for name, parameter in module.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
             raise _C.ConfigError(f"parameter '{name}' has no shape yet: run one forward pass before distribute()")

@@ -21,6 +21,7 @@ class JoinOfModels {
       : models_(std::move(models)),
         join_(pointers(models_), {.divisor = ranks_with_data ? Divisor::ranks_with_data : Divisor::all_ranks,
                                   .uneven = error ? Uneven::error : Uneven::go_on}) {}
+  void begin_step(std::size_t model) { join_.begin_step(model); }
   void end() { join_.end(); }
   [[nodiscard]] std::int64_t shadowed() const { return join_.shadowed(); }
   void abandon(const std::string& reason) { join_.abandon(reason); }
@@ -39,10 +40,12 @@ class JoinOfModels {
 
 void bind_joining(py::module_& module, BoundTraining& training) {
   using Release = py::call_guard<py::gil_scoped_release>;
-  training.def("samples", &DataParallel::samples, py::arg("count"), Release());
+  training.def("samples", &DataParallel::samples, py::arg("count"), Release())
+      .def("broadcast_buffers", &DataParallel::broadcast_buffers, Release());
   py::class_<JoinOfModels>(module, "Join", "The engine behind dear.join().")
       .def(py::init<Models, bool, bool>(), py::arg("models"), py::kw_only(), py::arg("ranks_with_data"),
            py::arg("error"), Release())
+      .def("begin_step", &JoinOfModels::begin_step, py::arg("model"), Release())
       .def("end", &JoinOfModels::end, Release())
       .def("shadowed", &JoinOfModels::shadowed)
       .def("abandon", &JoinOfModels::abandon, py::arg("reason"), Release());

@@ -8,5 +8,6 @@ PYBIND11_MODULE(_C, module) {
   dear::python::bind_errors(module);
   dear::python::bind_groups(module);
   dear::python::bind_training(module);
+  dear::python::bind_batch_norm(module);
   dear::python::bind_planning(module);
 }

@@ -52,6 +52,8 @@ Ownership ownership_of(const std::string& name);  // ConfigError for a name that
 using UpdateCost = std::function<double(const std::string& name, const torch::Tensor& parameter)>;
 UpdateCost update_cost_of(py::object function);  // none for None
 
+// Batch normalisation over ranks.
+void bind_batch_norm(py::module_& module);
 // simulate() and plan().
 void bind_planning(py::module_& module);
 

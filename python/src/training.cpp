@@ -50,6 +50,12 @@ BucketChoice buckets_of(const std::string& fusion, const std::string& cache) {
   return fusion == "planned" ? planned() : given(Fusion::parse(fusion));
 }
 
+BufferSync buffer_sync_of(const std::string& name) {
+  if (name == "construction") return BufferSync::at_construction;
+  if (name == "average") return BufferSync::averaged;
+  return name == "forward" ? BufferSync::at_forward : BufferSync::at_synchronize;
+}
+
 GradientCheck check_of(const std::string& text) {
   if (text.empty()) return GradientCheck::none;
   if (text == "error") return GradientCheck::error;
@@ -61,11 +67,11 @@ GradientCheck check_of(const std::string& text) {
 std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers,
                                    std::vector<py::object> sources, const Group& group,
                                    const std::string& policy, const std::string& fusion,
-                                   const std::string& tuning_cache, bool sync_buffers, bool one_copy,
-                                   bool fp32_masters, bool stochastic_rounding, const std::string& ownership,
-                                   py::object update_cost, const std::string& compression, int profile_steps,
-                                   bool record_trace, const std::string& check_gradients,
-                                   bool check_parameters) {
+                                   const std::string& tuning_cache, const std::string& buffers_become,
+                                   bool one_copy, bool fp32_masters, bool stochastic_rounding,
+                                   const std::string& ownership, py::object update_cost,
+                                   const std::string& compression, int profile_steps, bool record_trace,
+                                   const std::string& check_gradients, bool check_parameters) {
   std::unique_ptr<Optimizer> optimizer = make_optimizer(std::move(sources));
   UpdateCost cost = update_cost_of(std::move(update_cost));
   const py::gil_scoped_release released;
@@ -74,7 +80,7 @@ std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers
       DataParallelOptions{
           .policy = policy,
           .buckets = buckets_of(fusion, tuning_cache),
-          .buffers = sync_buffers ? BufferSync::at_synchronize : BufferSync::at_construction,
+          .buffers = buffer_sync_of(buffers_become),
           .one_copy = one_copy,
           .fp32_masters = fp32_masters,
           .stochastic_rounding = stochastic_rounding,
@@ -175,7 +181,7 @@ void bind_training(py::module_& module) {
   training
       .def(py::init(&make), py::arg("parameters"), py::arg("buffers"), py::arg("optimizers"),
            py::arg("group"), py::kw_only(), py::arg("policy"), py::arg("fusion"), py::arg("tuning_cache"),
-           py::arg("sync_buffers"), py::arg("one_copy"), py::arg("fp32_masters"),
+           py::arg("buffers_become"), py::arg("one_copy"), py::arg("fp32_masters"),
            py::arg("stochastic_rounding"), py::arg("ownership"), py::arg("update_cost"),
            py::arg("compression"), py::arg("profile_steps"), py::arg("record_trace"),
            py::arg("check_gradients"), py::arg("check_parameters"))

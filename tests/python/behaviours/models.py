@@ -14,7 +14,7 @@ from torch import nn
 
 import dear
 
-from .registry import RANK, WORLD, batch, behaviour, later, mlp, plain, refuses, same, sgd, square, together
+from .registry import RANK, WORLD, batch, behaviour, mlp, plain, refuses, same, sgd, square, together
 
 
 @behaviour(
@@ -421,6 +421,3 @@ def reaches_through() -> None:
     assert parallel.module.note == 3
     assert [name for name, _ in parallel.named_modules()] == [name for name, _ in mlp().named_modules()]
     assert "Linear(in_features=8" in repr(parallel)
-
-
-later("test_DistributedDataParallel_SyncBatchNorm_*", "SyncBatchNorm")

@@ -1,12 +1,13 @@
-#include "dear/train/tensor_broadcast.h"
+#include "dear/model_buffers/tensor_broadcast.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "dear/base/units.h"
-#include "dear/train/operator_observer.h"
+#include <ATen/record_function.h>
 
-namespace dear::train {
+#include "dear/base/units.h"
+
+namespace dear::model_buffers {
 namespace {
 
 constexpr std::int64_t kStagingBytes = 16 * kMiB;
@@ -35,7 +36,7 @@ torch::Tensor TensorBroadcast::staged(const torch::Tensor& tensor, std::int64_t 
 }
 
 void TensorBroadcast::run(int root) {
-  const Unobserved unobserved;
+  const at::DisableRecordFunctionGuard unobserved;  // operators of ours, which wait for nothing
   const torch::NoGradGuard no_grad;
   std::int64_t filled = 0;
   std::size_t first = 0;
@@ -71,4 +72,4 @@ void TensorBroadcast::send(std::size_t first, std::size_t last, int root) {
   }
 }
 
-}  // namespace dear::train
+}  // namespace dear::model_buffers

@@ -6,7 +6,7 @@
 
 #include "dear/collective/group.h"
 
-namespace dear::train {
+namespace dear::model_buffers {
 
 // Copies tensors of one rank to all ranks, again and again, through one staging buffer.
 class TensorBroadcast {
@@ -25,4 +25,4 @@ class TensorBroadcast {
   Buffer staging_;
 };
 
-}  // namespace dear::train
+}  // namespace dear::model_buffers

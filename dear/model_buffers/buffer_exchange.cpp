@@ -1,0 +1,50 @@
+#include "dear/model_buffers/buffer_exchange.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/record_function.h>
+
+namespace dear::model_buffers {
+
+BufferExchange::BufferExchange(const Group& group, std::vector<torch::Tensor> buffers, BufferSync how)
+    : group_(group) {
+  if (how == BufferSync::averaged) {
+    const auto integers =
+        std::stable_partition(buffers.begin(), buffers.end(),
+                              [](const torch::Tensor& tensor) { return tensor.is_floating_point(); });
+    averaged_.assign(buffers.begin(), integers);
+    buffers.erase(buffers.begin(), integers);
+    std::int64_t elements = 0;
+    for (const torch::Tensor& tensor : averaged_) elements += tensor.numel();
+    if (elements > 0) sums_ = group_.allocate(elements * size_of(DType::f64));
+  }
+  others_.emplace(group_, buffers);
+  if (how == BufferSync::at_forward) forward_.emplace(group_.duplicate(), std::move(buffers));
+}
+
+void BufferExchange::at_synchronize(int root) {
+  if (sums_.bytes() > 0) average();
+  others_->run(root);
+}
+
+void BufferExchange::at_forward(int root) { forward_->run(root); }
+
+void BufferExchange::average() {
+  const at::DisableRecordFunctionGuard unobserved;  // operators of ours, which wait for nothing
+  const torch::NoGradGuard no_grad;
+  const std::int64_t elements = sums_.bytes() / size_of(DType::f64);
+  const torch::Tensor all = torch::from_blob(sums_.data(), {elements}, torch::kDouble);
+  const auto for_each = [&](auto visit) {
+    std::int64_t begin = 0;
+    for (torch::Tensor& tensor : averaged_) {
+      visit(tensor, all.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+      begin += tensor.numel();
+    }
+  };
+  for_each([](const torch::Tensor& tensor, torch::Tensor sum) { sum.copy_(tensor); });
+  group_.all_reduce({.buffer = sums_, .count = elements, .dtype = DType::f64}, Reduction::average).wait();
+  for_each([](torch::Tensor& tensor, const torch::Tensor& sum) { tensor.copy_(sum); });
+}
+
+}  // namespace dear::model_buffers

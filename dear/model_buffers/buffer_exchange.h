@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "dear/collective/group.h"
+#include "dear/model_buffers/buffer_sync.h"
+#include "dear/model_buffers/tensor_broadcast.h"
+
+namespace dear::model_buffers {
+
+// Makes a model's buffers the same on all ranks, as BufferSync says.
+class BufferExchange {
+ public:
+  // All ranks together.
+  BufferExchange(const Group& group, std::vector<torch::Tensor> buffers, BufferSync how);
+
+  // Waits for it. On the group that was given, so between the collectives of others. `root` stands for rank
+  // 0.
+  void at_synchronize(int root);
+  // At any time: on a group of its own.
+  void at_forward(int root);
+  // Of the memory through which they travel.
+  [[nodiscard]] std::int64_t bytes() const {
+    return sums_.bytes() + others_->bytes() + (forward_ ? forward_->bytes() : 0);
+  }
+
+ private:
+  void average();
+
+  Group group_;
+  std::vector<torch::Tensor> averaged_;  // those of floating point
+  Buffer sums_;                          // in fp64
+  std::optional<TensorBroadcast> others_, forward_;
+};
+
+}  // namespace dear::model_buffers

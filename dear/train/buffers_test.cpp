@@ -1,0 +1,102 @@
+// What becomes of buffers: rank 0's, their mean, or each rank's own.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+
+#include "dear/base/error.h"
+#include "dear/train/data_parallel.h"
+#include "dear/train/join.h"
+#include "dear/train/testing/ranks.h"
+
+namespace dear::buffers_test {
+namespace {
+
+using ::testing::HasSubstr;
+using train::testing::message_of;
+using train::testing::run_all;
+
+// A weight, and what a layer of BatchNorm has.
+struct Counting {
+  Counting(const Group& group, BufferSync how, const std::string& policy = "dear")
+      : sgd({weight}, torch::optim::SGDOptions(1.0)),
+        dp(Model{.parameters = {{"weight", weight}},
+                 .buffers = {{"mean", mean}, {"narrow", narrow}, {"count", count}}},
+           make_optimizer(sgd), group, {.policy = policy, .buckets = given(Fusion()), .buffers = how}) {}
+  void step(double by) {
+    mean += by;
+    narrow += by;
+    count += 1;
+    weight.sum().backward();
+    dp.step();
+  }
+  [[nodiscard]] std::vector<double> values() const {
+    return {mean[1].item<double>(), narrow[2].item<double>(), count.item<double>()};
+  }
+  torch::Tensor weight = torch::zeros({4}, torch::requires_grad());
+  torch::Tensor mean = torch::zeros({3}, torch::kDouble), narrow = torch::zeros({5}, torch::kBFloat16);
+  torch::Tensor count = torch::zeros({}, torch::kLong);
+  torch::optim::SGD sgd;
+  DataParallel dp;
+};
+
+TEST(Buffers, BecomeWhatWasAskedFor) {
+  struct Row {
+    BufferSync how;
+    std::vector<std::vector<double>> expected;  // by rank, after two steps by 1 + rank
+  };
+  const std::vector<Row> rows{
+      {BufferSync::at_construction, {{2, 2, 2}, {4, 4, 2}, {6, 6, 2}}},
+      {BufferSync::at_synchronize, {{2, 2, 2}, {2, 2, 2}, {2, 2, 2}}},
+      {BufferSync::averaged, {{4, 4, 2}, {4, 4, 2}, {4, 4, 2}}},
+  };
+  for (const Row& row : rows) {
+    run_all(3, [&](int rank, Group group) {
+      Counting model(group, row.how);
+      for (int step = 0; step < 2; ++step) model.step(1 + rank);
+      model.dp.synchronize();
+      EXPECT_EQ(model.values(), row.expected[rank]);
+    });
+  }
+}
+
+TEST(Buffers, AreRank0sBeforeEachForward) {
+  for (const char* policy : {"dear", "dear-eager", "wfbp"}) {
+    run_all(3, [&](int rank, Group group) {
+      Counting model(group, BufferSync::at_forward, policy);
+      for (int step = 0; step < 4; ++step) {
+        model.dp.broadcast_buffers();  // while parameters of the last step are on the wire
+        EXPECT_EQ(model.values()[0], step);
+        model.step(1 + rank);
+      }
+      const auto guard = model.dp.no_sync();
+      model.dp.broadcast_buffers();
+      EXPECT_EQ(model.values()[0], 3 + 1 + rank);
+    });
+  }
+}
+
+TEST(Buffers, AreThoseOfARankWithDataInAJoin) {
+  run_all(2, [&](int rank, Group group) {
+    Counting model(group, BufferSync::at_forward);
+    Join join(model.dp);
+    for (int step = 0; step < 2 + 2 * rank; ++step) {
+      model.dp.broadcast_buffers();
+      model.step(1 + rank);
+    }
+    join.end();
+    EXPECT_EQ(model.values()[0], rank == 0 ? 5 : 7);
+    EXPECT_EQ(join.shadowed(), rank == 0 ? 2 : 0);
+  });
+}
+
+TEST(Buffers, AreNotBroadcastUnasked) {
+  run_all(2, [](int, Group group) {
+    Counting model(group, BufferSync::averaged);
+    EXPECT_THAT(message_of<ConfigError>([&] { model.dp.broadcast_buffers(); }), HasSubstr("at_forward"));
+  });
+}
+
+}  // namespace
+}  // namespace dear::buffers_test
