@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <optional>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -96,17 +97,32 @@ void write_in_place(const std::string& path, std::string_view content) {
   if (!write_all(file.get(), content) || !file.close()) fail("write to", path, errno);
 }
 
-// A new file beside the target; removed again unless it has taken the target's place.
-class Temporary {
+constexpr const char* kTemporary = ".dear-";
+constexpr const char* kTemporaryEnd = ".tmp";
+
+// Makes the rename itself durable. A file system that cannot do this has still replaced the file, so no
+// error.
+void sync_folder_of(const std::filesystem::path& target) {
+  const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
+  const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (descriptor.open()) ::fsync(descriptor.get());
+}
+
+}  // namespace
+
+// A new file beside the target; removed again unless it has taken the target's place. While its process lives,
+// it is locked: see remove_abandoned_files().
+class AtomicFile::Temporary {
  public:
   // Its name does not contain the target's, which may be as long as a name can be.
   explicit Temporary(const std::filesystem::path& target) {
     static std::atomic<unsigned> counter{0};
-    const std::string stem = ".dear-" + std::to_string(::getpid()) + "-";
+    const std::string stem = kTemporary + std::to_string(::getpid()) + "-";
     do {
-      path_ = target.parent_path() / (stem + std::to_string(counter++) + ".tmp");
+      if (descriptor_ >= 0) ::close(descriptor_);
+      path_ = target.parent_path() / (stem + std::to_string(counter++) + kTemporaryEnd);
       descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    } while (descriptor_ < 0 && errno == EEXIST);
+    } while (descriptor_ < 0 ? errno == EEXIST : !keep());
     if (descriptor_ < 0) fail("create a file beside", target.string(), errno);
   }
   Temporary(const Temporary&) = delete;
@@ -126,19 +142,15 @@ class Temporary {
   }
 
  private:
+  // Locks it. False where somebody took it for an abandoned one, before it was locked.
+  [[nodiscard]] bool keep() const {
+    struct stat now{};
+    return ::flock(descriptor_, LOCK_EX) != 0 || ::fstat(descriptor_, &now) != 0 || now.st_nlink > 0;
+  }
+
   std::filesystem::path path_;
   int descriptor_ = -1;
 };
-
-// Makes the rename itself durable. A file system that cannot do this has still replaced the file, so no
-// error.
-void sync_folder_of(const std::filesystem::path& target) {
-  const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
-  const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (descriptor.open()) ::fsync(descriptor.get());
-}
-
-}  // namespace
 
 void write_file_atomically(const std::string& path, std::string_view content) {
   if (const auto number = own_descriptor(path)) return write_to_own_descriptor(*number, path, content);
@@ -154,12 +166,41 @@ void write_file_atomically(const std::string& path, std::string_view content) {
   const std::filesystem::path resolved =
       exists ? std::filesystem::canonical(path, no_link) : std::filesystem::path(path);
   const std::filesystem::path target = no_link ? std::filesystem::path(path) : resolved;
-  Temporary temporary(target);
+  AtomicFile::Temporary temporary(target);
   if (exists && ::fchmod(temporary.descriptor(), existing.st_mode & 0777) != 0) fail("write to", path, errno);
   if (!write_all(temporary.descriptor(), content) || !temporary.take_place_of(target)) {
     fail("write to", path, errno);
   }
   sync_folder_of(target);
+}
+
+AtomicFile::AtomicFile(std::string path)
+    : path_(std::move(path)), temporary_(std::make_unique<Temporary>(path_)) {}
+
+AtomicFile::~AtomicFile() = default;
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  if (!write_all(temporary_->descriptor(), {reinterpret_cast<const char*>(bytes.data()), bytes.size()}))
+    fail("write to", path_, errno);
+}
+
+void AtomicFile::commit() {
+  if (!temporary_->take_place_of(path_)) fail("write to", path_, errno);
+  temporary_.reset();
+  sync_folder_of(path_);
+}
+
+void remove_abandoned_files(const std::string& folder) noexcept {
+  try {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      const std::string name = entry.path().filename().string();
+      if (!name.starts_with(kTemporary) || !name.ends_with(kTemporaryEnd)) continue;
+      const Descriptor file(::open(entry.path().c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
+      if (file.open() && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(entry.path().c_str());
+    }
+  } catch (const std::exception&) {
+    // What is left takes room, and nothing else.
+  }
 }
 
 std::string read_file(const std::string& path) {

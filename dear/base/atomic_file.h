@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstddef>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,6 +16,28 @@ namespace dear {
 // stays one; an existing file keeps its permissions. A target that cannot be replaced (a pipe, a terminal,
 // /dev/stdout) is written to directly.
 void write_file_atomically(const std::string& path, std::string_view content);
+
+// The same for a regular file that is written piece by piece: it takes its place at commit(), once it is on the
+// disk. Without commit() nothing is left of it.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  void write(std::span<const std::byte> bytes);
+  void commit();  // nothing may follow
+
+ private:
+  class Temporary;
+  friend void write_file_atomically(const std::string& path, std::string_view content);
+  std::string path_;
+  std::unique_ptr<Temporary> temporary_;
+};
+
+// Removes the temporary files of processes that were killed while they wrote a file into this folder, of any
+// host that shares it. Those of processes that live stay. Does what it can, without an error.
+void remove_abandoned_files(const std::string& folder) noexcept;
 
 // All of the file's bytes.
 std::string read_file(const std::string& path);
