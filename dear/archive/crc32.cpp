@@ -9,8 +9,8 @@ namespace {
 constexpr std::uint32_t kPolynomial = 0xEDB88320U;
 constexpr std::size_t kSlices = 16;
 
-// Entry [k][b]: the remainder of byte b with k zero bytes behind it, so that sixteen bytes are sixteen look-ups that
-// do not wait for each other ("slicing-by-N", Kounavis and Berry, doi:10.1109/TC.2007.70821).
+// Entry [k][b]: the remainder of byte b with k zero bytes behind it, so that sixteen bytes are sixteen
+// look-ups that do not wait for each other ("slicing-by-N", Kounavis and Berry, doi:10.1109/TC.2007.70821).
 constexpr std::array<std::array<std::uint32_t, 256>, kSlices> make_tables() {
   std::array<std::array<std::uint32_t, 256>, kSlices> tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {

@@ -27,7 +27,8 @@ class Pickler {
   void put(const Opaque& /*object*/) { text_ += 'N'; }
   void put(bool data) { text_ += data ? '\x88' : '\x89'; }
   void put(std::int64_t data) {
-    if (data >= std::numeric_limits<std::int32_t>::min() && data <= std::numeric_limits<std::int32_t>::max()) {
+    if (data >= std::numeric_limits<std::int32_t>::min() &&
+        data <= std::numeric_limits<std::int32_t>::max()) {
       text_ += 'J';
       number(data, 4);
     } else {

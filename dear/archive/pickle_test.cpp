@@ -65,7 +65,10 @@ TEST(Pickle, ThatIsCutOrDamagedIsRefusedOrAnotherValue) {
 }
 
 TEST(Pickle, RunsNothing) {
-  const Value value = unpickle("\x80\x02" "cos\nsystem\n(\x88tR.", "the file");
+  const Value value = unpickle(
+      "\x80\x02"
+      "cos\nsystem\n(\x88tR.",
+      "the file");
   ASSERT_NE(value.get<Opaque>(), nullptr);
   EXPECT_EQ(value.get<Opaque>()->what, "os.system");
   EXPECT_THAT(refusal("\x80\x02i"), HasSubstr("instruction"));
@@ -78,7 +81,8 @@ TEST(Pickle, ThatNestsOrRepeatsWithoutEndIsRefused) {
   EXPECT_THAT(refusal(deep), HasSubstr("nests"));
   std::string wide = "\x80\x02Nq";
   wide += '\0';
-  for (char i = 1; i < 64; ++i) wide += std::string("h") + static_cast<char>(i - 1) + "h" + static_cast<char>(i - 1) + "\x86q" + i;
+  for (char i = 1; i < 64; ++i)
+    wide += std::string("h") + static_cast<char>(i - 1) + "h" + static_cast<char>(i - 1) + "\x86q" + i;
   EXPECT_THAT(refusal(wide + "."), HasSubstr("repeats"));
 }
 

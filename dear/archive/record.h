@@ -26,10 +26,10 @@ inline constexpr std::uint32_t kDirectoryHeader = 0x02014b50;
 inline constexpr std::uint32_t kEnd = 0x06054b50;
 inline constexpr std::uint32_t kEnd64 = 0x06064b50;
 inline constexpr std::uint32_t kEnd64Locator = 0x07064b50;
-inline constexpr std::size_t kLocalHeaderBytes = 30, kDirectoryHeaderBytes = 46, kEndBytes = 22, kEnd64Bytes = 56,
-                             kEnd64LocatorBytes = 20;
-inline constexpr std::uint16_t kExtra64 = 1;           // sizes and offsets of 64 bits
-inline constexpr std::uint16_t kExtraPadding = 0x4246;  // "FB", as torch pads
+inline constexpr std::size_t kLocalHeaderBytes = 30, kDirectoryHeaderBytes = 46, kEndBytes = 22,
+                             kEnd64Bytes = 56, kEnd64LocatorBytes = 20;
+inline constexpr std::uint16_t kExtra64 = 1;             // sizes and offsets of 64 bits
+inline constexpr std::uint16_t kExtraPadding = 0x4246;   // "FB", as torch pads
 inline constexpr std::uint32_t kElsewhere = 0xFFFFFFFF;  // a number that stands in kExtra64
 }  // namespace zip
 

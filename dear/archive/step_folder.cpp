@@ -54,8 +54,8 @@ std::vector<StepFolder::Saved> StepFolder::saved() const {
   const fs::directory_iterator entries(path_, error);
   if (error == std::errc::no_such_file_or_directory) return all;
   if (error)
-    throw ConfigError(
-        fmt::format("cannot look for checkpoints in '{}': {} (name a folder that can be read)", path_, error.message()));
+    throw ConfigError(fmt::format("cannot look for checkpoints in '{}': {} (name a folder that can be read)",
+                                  path_, error.message()));
   for (const fs::directory_entry& entry : entries) {
     const bool folder = entry.is_directory(error);
     if (const auto step = step_of(entry.path().filename().string(), folder))
@@ -71,9 +71,9 @@ void StepFolder::open_for_writing() {
   std::error_code error;
   fs::create_directories(path_, error);
   if (error || !fs::is_directory(path_))
-    throw ConfigError(fmt::format(
-        "cannot make the folder '{}' for checkpoints: {} (name a folder, where you may write)", path_,
-        error ? error.message() : "there is a file of that name"));
+    throw ConfigError(
+        fmt::format("cannot make the folder '{}' for checkpoints: {} (name a folder, where you may write)",
+                    path_, error ? error.message() : "there is a file of that name"));
   if (::access(path_.c_str(), W_OK | X_OK) != 0)
     throw ConfigError(with_errno(fmt::format("cannot write into the folder '{}'", path_), errno) +
                       " (check its permissions, or name another one)");
@@ -91,9 +91,10 @@ void StepFolder::keep_newest(int keep) const {
     std::error_code error;
     fs::remove_all(all.back().path, error);
     if (error)
-      throw ConfigError(fmt::format("cannot remove the old checkpoint '{}': {} (remove it, or check the folder's "
-                                    "permissions)",
-                                    all.back().path, error.message()));
+      throw ConfigError(
+          fmt::format("cannot remove the old checkpoint '{}': {} (remove it, or check the folder's "
+                      "permissions)",
+                      all.back().path, error.message()));
     all.pop_back();
   }
 }

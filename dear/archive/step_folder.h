@@ -10,8 +10,9 @@
 
 namespace dear::archive {
 
-// A folder with one file, or one folder of shards, for each step at which training was saved: step-00000100.pt,
-// step-00000100. Nothing points at the newest: it is found by looking, so that nothing can point at what is not there.
+// A folder with one file, or one folder of shards, for each step at which training was saved:
+// step-00000100.pt, step-00000100. Nothing points at the newest: it is found by looking, so that nothing can
+// point at what is not there.
 class StepFolder {
  public:
   explicit StepFolder(std::string path);  // touches nothing
@@ -26,8 +27,8 @@ class StepFolder {
   // Newest first; none where there is no such folder. ConfigError where it cannot be read, or is a file.
   [[nodiscard]] std::vector<Saved> saved() const;
 
-  // For the one process that writes: makes the folder, and removes what killed processes left in it. ConfigError
-  // where that fails, or where another run writes into it.
+  // For the one process that writes: makes the folder, and removes what killed processes left in it.
+  // ConfigError where that fails, or where another run writes into it.
   void open_for_writing();
   // Removes all but the newest `keep`. ConfigError for what cannot be removed.
   void keep_newest(int keep) const;

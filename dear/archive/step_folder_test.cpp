@@ -36,7 +36,8 @@ class StepFolderTest : public ::testing::Test {
 };
 
 TEST_F(StepFolderTest, ListsWhatWasSavedNewestFirst) {
-  for (const char* name : {"step-00000002.pt", "step-00000010.pt", "step-123456789.pt", "step-x.pt", "other", "step-5"})
+  for (const char* name :
+       {"step-00000002.pt", "step-00000010.pt", "step-123456789.pt", "step-x.pt", "other", "step-5"})
     touch(name);
   fs::create_directory(folder_ / "step-00000007");
   EXPECT_THAT(steps(), ElementsAre(123456789, 10, 7, 2));
@@ -61,7 +62,8 @@ TEST_F(StepFolderTest, IsMadeAndHasOneWriter) {
   StepFolder first(path);
   first.open_for_writing();
   EXPECT_TRUE(fs::is_directory(path));
-  EXPECT_THAT([&] { StepFolder(path).open_for_writing(); }, ThrowsMessage<ConfigError>(HasSubstr("another run")));
+  EXPECT_THAT([&] { StepFolder(path).open_for_writing(); },
+              ThrowsMessage<ConfigError>(HasSubstr("another run")));
 }
 
 TEST_F(StepFolderTest, LosesWhatKilledWritersLeft) {

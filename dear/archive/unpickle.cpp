@@ -1,5 +1,5 @@
-// The machine that a pickle is a program for (Python's Lib/pickletools.py describes its instructions), as far as
-// torch.save() uses it, without the power to run anything.
+// The machine that a pickle is a program for (Python's Lib/pickletools.py describes its instructions), as far
+// as torch.save() uses it, without the power to run anything.
 
 #include <bit>
 #include <cstring>
@@ -141,8 +141,8 @@ void Unpickler::set(std::vector<Item> items) {
   }
 }
 
-// A list or dict is remembered while it is still empty: whoever recalls it shares what it becomes, which values here
-// cannot.
+// A list or dict is remembered while it is still empty: whoever recalls it shares what it becomes, which
+// values here cannot.
 void Unpickler::remember(std::uint32_t key) {
   Item item = top();
   if (item.value.get<Value::List>() || item.value.get<Value::Dict>())

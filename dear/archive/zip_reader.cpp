@@ -30,22 +30,23 @@ ZipReader::ZipReader(std::string path) : path_(std::move(path)) {
   const FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat about{};
   if (file.get() < 0 || ::fstat(file.get(), &about) != 0)
-    throw ConfigError(with_errno("cannot open '" + path_ + "'", errno) + " (check the path, and that you may read it)");
+    throw ConfigError(with_errno("cannot open '" + path_ + "'", errno) +
+                      " (check the path, and that you may read it)");
   if (!S_ISREG(about.st_mode)) refuse("it is no regular file");
   const auto bytes = static_cast<std::size_t>(about.st_size);
   if (bytes < zip::kEndBytes) refuse("it has " + std::to_string(bytes) + " bytes, which is no such file");
   void* const memory = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (memory == MAP_FAILED) throw ConfigError(with_errno("cannot map '" + path_ + "'", errno));
-  memory_ = std::shared_ptr<const void>(memory, [bytes](const void* mapped) {
-    ::munmap(const_cast<void*>(mapped), bytes);
-  });
+  memory_ = std::shared_ptr<const void>(
+      memory, [bytes](const void* mapped) { ::munmap(const_cast<void*>(mapped), bytes); });
   file_ = {static_cast<const std::byte*>(memory), bytes};
   read_directory();
 }
 
 template <typename T>
 T ZipReader::number_at(std::uint64_t offset) const {
-  if (offset > file_.size() || file_.size() - offset < sizeof(T)) refuse("it is cut short, or its directory is damaged");
+  if (offset > file_.size() || file_.size() - offset < sizeof(T))
+    refuse("it is cut short, or its directory is damaged");
   T value;
   std::memcpy(&value, file_.data() + offset, sizeof value);
   return value;
@@ -67,7 +68,8 @@ void ZipReader::read_directory() {
     bytes = number_at<std::uint64_t>(end64 + 40);
     begin = number_at<std::uint64_t>(end64 + 48);
   }
-  if (begin > end || bytes > end - begin || count > kMostRecords || count * zip::kDirectoryHeaderBytes > bytes)
+  if (begin > end || bytes > end - begin || count > kMostRecords ||
+      count * zip::kDirectoryHeaderBytes > bytes)
     refuse("its directory is damaged");
   std::optional<std::string> folder;
   std::vector<Record> records;
@@ -119,7 +121,8 @@ void ZipReader::read_directory() {
 std::span<const std::byte> ZipReader::data_of(const Record& record) const {
   if (number_at<std::uint32_t>(record.header) != zip::kLocalHeader)
     refuse("its record '" + record.name + "' is not where the directory says");
-  const std::uint64_t begin = record.header + zip::kLocalHeaderBytes + number_at<std::uint16_t>(record.header + 26) +
+  const std::uint64_t begin = record.header + zip::kLocalHeaderBytes +
+                              number_at<std::uint16_t>(record.header + 26) +
                               number_at<std::uint16_t>(record.header + 28);
   if (begin > file_.size() || record.bytes > file_.size() - begin)
     refuse("its record '" + record.name + "' is cut short");
@@ -139,7 +142,8 @@ std::string_view ZipReader::text_of(std::string_view name) const {
 
 void ZipReader::verify() const {
   for (const auto& [name, found] : records_)
-    if (crc32(found.bytes) != found.crc) refuse("the bytes of its record '" + name + "' are not those that were written");
+    if (crc32(found.bytes) != found.crc)
+      refuse("the bytes of its record '" + name + "' are not those that were written");
 }
 
 }  // namespace dear::archive

@@ -12,12 +12,12 @@
 
 namespace dear::archive {
 
-// The records of a file that a ZipWriter or torch.save() wrote, in memory that is mapped: a record takes no room
-// before it is read, and stays valid as long as a copy of the reader.
+// The records of a file that a ZipWriter or torch.save() wrote, in memory that is mapped: a record takes no
+// room before it is read, and stays valid as long as a copy of the reader.
 class ZipReader {
  public:
-  // ConfigError, one sentence that names the file, for one that cannot be opened, is cut short, is no such file, or
-  // whose directory is damaged. Trusts nothing that the file says.
+  // ConfigError, one sentence that names the file, for one that cannot be opened, is cut short, is no such
+  // file, or whose directory is damaged. Trusts nothing that the file says.
   explicit ZipReader(std::string path);
 
   [[nodiscard]] const std::string& path() const { return path_; }

@@ -86,7 +86,8 @@ TEST_F(Zip, IsNotThereUntilItIsWhole) {
   EXPECT_TRUE(fs::is_empty(fs::path(path()).parent_path()));
 }
 
-// Every byte of every record, of its name and of the directory counts; the rest are headers that nobody reads.
+// Every byte of every record, of its name and of the directory counts; the rest are headers that nobody
+// reads.
 TEST_F(Zip, FindsEachByteOfARecordThatChanged) {
   write_some();
   const std::string good = content();

@@ -17,7 +17,8 @@ class Bytes {
  public:
   template <std::unsigned_integral T>
   Bytes& add(T value) {
-    for (std::size_t i = 0; i < sizeof(T); ++i) text_.push_back(static_cast<char>((value >> (8 * i)) & 0xFFU));
+    for (std::size_t i = 0; i < sizeof(T); ++i)
+      text_.push_back(static_cast<char>((value >> (8 * i)) & 0xFFU));
     return *this;
   }
   Bytes& add(std::string_view text) {
@@ -59,7 +60,6 @@ void add_common(Bytes& bytes, const Record& record, std::size_t name_bytes, std:
 
 }  // namespace
 
-
 ZipWriter::ZipWriter(const std::string& path) : file_(path) {}
 
 void ZipWriter::write(std::string_view bytes) {
@@ -67,7 +67,9 @@ void ZipWriter::write(std::string_view bytes) {
   offset_ += bytes.size();
 }
 
-void ZipWriter::add(std::string_view name, std::string_view bytes) { add(name, std::as_bytes(std::span(bytes))); }
+void ZipWriter::add(std::string_view name, std::string_view bytes) {
+  add(name, std::as_bytes(std::span(bytes)));
+}
 
 void ZipWriter::add(std::string_view name, std::span<const std::byte> bytes) {
   const std::string path = kFolder + std::string(name);
@@ -111,7 +113,8 @@ void ZipWriter::write_directory() {
     constexpr std::uint16_t kMadeBy = 45, kNone = 0;
     directory.add(zip::kDirectoryHeader).add(kMadeBy);
     add_common(directory, record, path.size(), extra.size());
-    directory.add(kNone).add(kNone).add(kNone).add(std::uint32_t{0}).add(narrow(record.header));  // no comment
+    directory.add(kNone).add(kNone).add(kNone).add(std::uint32_t{0}).add(narrow(record.header));  // no
+                                                                                                  // comment
     directory.add(path).add(extra);
   }
   const std::uint64_t bytes = directory.text().size();

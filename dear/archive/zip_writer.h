@@ -12,9 +12,10 @@
 
 namespace dear::archive {
 
-// Writes a file of named records in the form of torch.save(): a ZIP file whose records lie uncompressed in the
-// folder "archive" and begin at multiples of 64 bytes. Each record has its CRC-32; the last one, kSeal, is a digest
-// of the names, sizes and checksums of all others. The file appears under its name when it is whole and on the disk.
+// Writes a file of named records in the form of torch.save(): a ZIP file whose records lie uncompressed in
+// the folder "archive" and begin at multiples of 64 bytes. Each record has its CRC-32; the last one, kSeal,
+// is a digest of the names, sizes and checksums of all others. The file appears under its name when it is
+// whole and on the disk.
 class ZipWriter {
  public:
   // ConfigError, here and from the other methods, that names the file, the system's reason and a remedy.

@@ -110,8 +110,8 @@ void sync_folder_of(const std::filesystem::path& target) {
 
 }  // namespace
 
-// A new file beside the target; removed again unless it has taken the target's place. While its process lives,
-// it is locked: see remove_abandoned_files().
+// A new file beside the target; removed again unless it has taken the target's place. While its process
+// lives, it is locked: see remove_abandoned_files().
 class AtomicFile::Temporary {
  public:
   // Its name does not contain the target's, which may be as long as a name can be.

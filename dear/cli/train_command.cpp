@@ -75,14 +75,14 @@ std::string common_settings(const TrainSettings& settings, const demo::Corpus& c
       "layers {}, width "
       "{}, heads {}, context {}, "
       "seed {}, "
-      "optimiser {}, lr {}, data {}, trace {}, profile {}, metrics {}",
+      "optimiser {}, lr {}, data {}, trace {}, profile {}, metrics {}, saved {} in {}, resumed {}",
       fmt::join(settings.policies, " "), settings.compare, gradients_of(settings), settings.fusion_text(),
       settings.network ? settings.network->name : "real",
       settings.job.backend.empty() ? "chosen" : settings.job.backend, settings.job.reproducible,
       settings.job.one_copy, settings.job.steps, settings.job.batch, settings.job.layers, settings.job.width,
       settings.job.heads, settings.job.context, settings.job.seed, settings.optimizer, settings.learning_rate,
       Digest().add(corpus.text).hex(), !settings.trace.empty(), !settings.profile.empty(),
-      !settings.metrics.empty());
+      !settings.metrics.empty(), settings.saving.every, settings.saving.directory, settings.saving.resume);
 }
 
 void write_tuning(const TrainSettings& settings, const demo::TrainResult& run) {
@@ -160,11 +160,12 @@ demo::Trained train_with_progress(const TrainSettings& settings, const demo::Cor
                     {.steps = settings.job.steps * static_cast<std::int64_t>(settings.policies.size()),
                      .characters_per_step = settings.compare ? 0 : settings.characters_per_step(),
                      .terminal = ::isatty(STDOUT_FILENO) == 1});
-  return demo::train(settings, {.traces = !settings.trace.empty(), .profile = !settings.profile.empty()},
-                     corpus, group,
-                     [&](const std::string& label, std::int64_t done, double loss, double seconds) {
-                       if (group.rank() == 0) progress.update(label, done, loss, seconds);
-                     });
+  return demo::train(
+      settings, {.traces = !settings.trace.empty(), .profile = !settings.profile.empty()}, corpus, group,
+      [&](const std::string& label, std::int64_t done, double loss, double seconds) {
+        if (group.rank() == 0) progress.update(label, done, loss, seconds);
+      },
+      [](const std::string& sentence) { say(sentence + "\n"); });
 }
 
 void run_rank(const TrainSettings& settings, const demo::Corpus& corpus) {
@@ -291,6 +292,16 @@ void add_train_command(CLI::App& app) {
   add("--metrics", options->metrics,
       "append a line of JSON to FILE for each step: seconds, exposed communication, overlap, bytes, buckets, "
       "tuning, of rank 0");
+  add("--save", options->save,
+      "folder for checkpoints: one every --every steps, one at the end, and one where SIGTERM comes, which "
+      "then ends the "
+      "training with code 0 after the step that is under way");
+  add("--every", options->every, "steps from one checkpoint to the next (default 100)");
+  add("--keep", options->keep, "how many checkpoints stay in the folder, the newest ones (default 2)");
+  command->add_flag("--resume", options->resume,
+                    "go on from the newest checkpoint in --save, where there is one, until --steps are taken "
+                    "in all; with as "
+                    "many workers, to the bit");
   add("--sample", options->sample, "characters to generate at the end (default 200 with --compare, else 0)");
   command->callback([options] { run_train_command(*options); });
 }

@@ -135,6 +135,28 @@ void choose_compressions(const TrainOptions& options, TrainSettings& settings) {
                     option));
 }
 
+void choose_saving(const TrainOptions& options, TrainSettings& settings) {
+  if (!options.save) {
+    if (options.every || options.keep || options.resume)
+      throw ConfigError(fmt::format("{} is of checkpoints: name their folder, too, with --save",
+                                    options.every  ? "--every"
+                                    : options.keep ? "--keep"
+                                                   : "--resume"));
+    return;
+  }
+  if (options.save->empty()) throw ConfigError("--save names no folder");
+  if (settings.compare)
+    throw ConfigError("--save is for one run: leave --compare and --compare-compression out");
+  demo::Saving& saving = settings.saving;
+  saving.directory = *options.save;
+  saving.every = options.every.value_or(saving.every);
+  check_range("--every", saving.every, 1, kMostSteps);
+  const std::int64_t keep = options.keep.value_or(saving.keep);
+  check_range("--keep", keep, 1, kMostOfAny);
+  saving.keep = static_cast<int>(keep);
+  saving.resume = options.resume;
+}
+
 const demo::OptimizerChoice& checked_optimizer(const std::string& name) {
   std::vector<std::string_view> names;
   for (const demo::OptimizerChoice& choice : demo::optimizers()) {
@@ -180,6 +202,7 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   settings.compare = options.compare.has_value();
   choose_policies(options, settings);
   choose_compressions(options, settings);
+  choose_saving(options, settings);
   const std::vector<GridSettings> grids = checked_grids(options.grid, options.network, settings.workers);
   if (!grids.empty()) settings.grid = grids.front();
   if (options.network && !settings.grid) {

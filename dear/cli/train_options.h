@@ -37,6 +37,10 @@ struct TrainOptions {
   std::optional<std::string> metrics{};
   std::string timeout = "120s";
   std::optional<std::int64_t> sample{};  // 200 with --compare, else 0
+  std::optional<std::string> save{};     // a folder
+  std::optional<std::int64_t> every{};   // 100
+  std::optional<std::int64_t> keep{};    // 2
+  bool resume = false;
   // Files that `dear tune training` writes.
   std::optional<std::string> tuning_json{}, tuning_plot{}, tuned_schedule{};
 };

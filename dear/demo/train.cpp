@@ -20,12 +20,13 @@ StartTraining starter(const TrainSettings& settings, const Corpus& corpus, const
 }
 
 TrainResult train_one(const TrainSettings& settings, const Recording& recording, const Corpus& corpus,
-                      const Group& group, const TrainListener& listener) {
+                      const Group& group, const TrainListener& listener, const Say& say) {
   const TrainRun run{.policy = settings.policies.front(),
                      .compression = settings.compressions.front(),
                      .record_trace = recording.traces || recording.profile,
                      .sample = settings.sample,
-                     .until_settled = settings.job.tune};
+                     .until_settled = settings.job.tune,
+                     .say = say};
   const std::unique_ptr<TrainingJob> job = starter(settings, corpus, group)(run);
   const double begin = now_seconds();
   job->advance(settings.job.steps, [&](std::int64_t done, double loss) {
@@ -78,7 +79,7 @@ void record_compared(const TrainSettings& settings, const Recording& recording, 
 }  // namespace
 
 Trained train(const TrainSettings& settings, const Recording& recording, const Corpus& corpus,
-              const Group& group, const TrainListener& listener) {
+              const Group& group, const TrainListener& listener, const Say& say) {
   Trained trained;
   if (settings.compare) {
     const std::vector<Turn> turns = take_turns(settings.policies.size(), settings.job.steps);
@@ -87,7 +88,7 @@ Trained train(const TrainSettings& settings, const Recording& recording, const C
     if (recording.traces || recording.profile)
       record_compared(settings, recording, corpus, group, trained.runs);
   } else {
-    trained.runs.push_back(train_one(settings, recording, corpus, group, listener));
+    trained.runs.push_back(train_one(settings, recording, corpus, group, listener, say));
   }
   if (!recording.traces) return trained;
   for (const TrainResult& run : trained.runs) {

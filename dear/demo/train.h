@@ -11,6 +11,7 @@
 #include "dear/demo/corpus.h"
 #include "dear/demo/train_comparison.h"
 #include "dear/demo/train_result.h"
+#include "dear/demo/train_run.h"
 #include "dear/demo/train_settings.h"
 #include "dear/trace/trace.h"
 
@@ -34,9 +35,9 @@ struct Trained {
 };
 
 // Trains one policy, or several in turns, on the group's ranks, all of which call it alike. Several are
-// recorded in up to 20 more steps of each, since recording slows what it records. Loads the training module.
-// Throws what a TrainingJob throws.
+// recorded in up to 20 more steps of each, since recording slows what it records. `say` is told of
+// checkpoints. Loads the training module. Throws what a TrainingJob throws.
 Trained train(const TrainSettings& settings, const Recording& recording, const Corpus& corpus,
-              const Group& group, const TrainListener& listener);
+              const Group& group, const TrainListener& listener, const Say& say);
 
 }  // namespace dear::demo

@@ -10,6 +10,8 @@
 
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
+#include "dear/checkpoint/checkpoints.h"
+#include "dear/checkpoint/stop_on_signal.h"
 #include "dear/collective/exchange.h"
 #include "dear/demo/gpt.h"
 #include "dear/demo/make_optimizer.h"
@@ -108,6 +110,13 @@ class Job : public TrainingJob {
 
  private:
   [[nodiscard]] double take_step();  // the loss
+  void begin_saving();
+  void save(std::int64_t step);
+  void save_last();
+  [[nodiscard]] bool written();
+  [[nodiscard]] std::int64_t steps_taken() const {
+    return resumed_at_ + static_cast<std::int64_t>(losses_.size());
+  }
   void take_record(TrainResult& result);
   [[nodiscard]] SentGradients sent(std::int64_t steps);
 
@@ -118,6 +127,9 @@ class Job : public TrainingJob {
   Gpt model_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   DataParallel parallel_;
+  std::optional<Checkpoints> checkpoints_;
+  std::optional<StopOnSignal> stop_;
+  std::int64_t resumed_at_ = 0, saved_at_ = -1;  // steps
   std::vector<double> losses_, iteration_seconds_, exposed_seconds_;
 };
 
@@ -151,11 +163,68 @@ Job::Job(const TrainSettings& settings, TrainRun run, const Corpus& corpus, cons
       optimizer_(make_optimizer(settings.optimizer, model_->parameters(), settings.learning_rate)),
       parallel_(*model_, *optimizer_, group_, parallel_options(settings, run_)) {
   if (!settings.metrics.empty()) parallel_.watch().write_metrics(settings.metrics);
+  if (!settings_.saving.directory.empty()) begin_saving();
+}
+
+void Job::begin_saving() {
+  const Saving& saving = settings_.saving;
+  checkpoints_.emplace(
+      parallel_,
+      CheckpointsOptions{
+          .directory = saving.directory, .keep = saving.keep, .asynchronous = true, .say = run_.say});
+  stop_.emplace(group_);
+  if (!saving.resume) return;
+  const std::optional<Position> position = checkpoints_->resume();
+  resumed_at_ = position ? position->step : 0;
+  if (run_.say && group_.rank() == 0)
+    run_.say(position ? fmt::format("resumed at step {} from {}", resumed_at_, saving.directory)
+                      : fmt::format("{} has no checkpoint: training begins at step 0", saving.directory));
+  if (resumed_at_ >= settings_.job.steps)
+    throw ConfigError(
+        fmt::format("the checkpoint in {} is of step {}, and {} steps were asked for: ask for more",
+                    saving.directory, resumed_at_, settings_.job.steps));
+}
+
+// A checkpoint that cannot be written ends no training.
+void Job::save(std::int64_t step) {
+  static_cast<void>(written());
+  try {
+    checkpoints_->save({.step = step});
+    saved_at_ = step;
+  } catch (const ConfigError& error) {
+    if (run_.say && group_.rank() == 0) run_.say(error.what());
+  }
+}
+
+// The last one is what the run was for.
+void Job::save_last() {
+  const std::int64_t step = steps_taken();
+  const bool there = written() && saved_at_ == step;
+  try {
+    if (!there) {
+      checkpoints_->save({.step = step});
+      checkpoints_->wait();
+    }
+  } catch (const ConfigError& error) {
+    throw Error(error.what());
+  }
+  if (run_.say && group_.rank() == 0)
+    run_.say(fmt::format("saved step {} in {}", step, settings_.saving.directory));
+}
+
+// Whether all that was saved so far is on the disk.
+bool Job::written() {
+  try {
+    checkpoints_->wait();
+    return true;
+  } catch (const ConfigError& error) {
+    if (run_.say && group_.rank() == 0) run_.say(error.what());
+    return false;
+  }
 }
 
 double Job::take_step() {
-  const auto step = static_cast<std::int64_t>(losses_.size());
-  const torch::Tensor batch = make_batch(settings_, corpus_, step, group_.rank());
+  const torch::Tensor batch = make_batch(settings_, corpus_, steps_taken(), group_.rank());
   const torch::Tensor logits = model_->forward(batch.slice(1, 0, settings_.job.context));
   torch::Tensor loss = cross_entropy(logits, batch.slice(1, 1));
   const auto value = loss.item<double>();
@@ -168,7 +237,7 @@ void Job::advance(std::int64_t steps, const StepListener& listener) {
   // The time that synchronize() below waits belongs to no iteration.
   double exposed_before = parallel_.statistics().exposed_seconds;
   double previous = now_seconds();
-  for (std::int64_t i = 0; i < steps; ++i) {
+  for (std::int64_t i = resumed_at_; i < steps; ++i) {
     losses_.push_back(take_step());
     const double now = now_seconds();
     const double exposed = parallel_.statistics().exposed_seconds;
@@ -176,7 +245,15 @@ void Job::advance(std::int64_t steps, const StepListener& listener) {
     exposed_seconds_.push_back(exposed - std::exchange(exposed_before, exposed));
     if (listener) listener(static_cast<std::int64_t>(losses_.size()), losses_.back());
     if (run_.until_settled && parallel_.tuning() && parallel_.tuning()->settled) break;
+    if (!checkpoints_) continue;
+    if (steps_taken() % settings_.saving.every == 0) save(steps_taken());
+    if (stop_->requested()) {
+      if (run_.say && group_.rank() == 0)
+        run_.say(fmt::format("SIGTERM came: saving after step {}, and ending", steps_taken()));
+      break;
+    }
   }
+  if (checkpoints_) save_last();
   parallel_.synchronize();
 }
 

@@ -17,6 +17,9 @@ namespace dear::demo {
 // Called after each step with the steps that this policy has done and this rank's loss.
 using StepListener = std::function<void(std::int64_t done, double loss)>;
 
+// Is told, on rank 0, one sentence.
+using Say = std::function<void(const std::string& sentence)>;
+
 // One policy of a training job.
 struct TrainRun {
   std::string policy;
@@ -24,6 +27,7 @@ struct TrainRun {
   bool record_trace = false;     // fills TrainResult::trace and TrainResult::profile
   std::int64_t sample = 0;       // characters to generate at the end
   bool until_settled = false;    // ends early, when tuning has settled
+  Say say{};                     // of checkpoints
   std::vector<Range> counted{};  // steps that TrainResult::times are of; none: counted_of_run()
 };
 
@@ -36,8 +40,9 @@ class TrainingJob {
   TrainingJob(const TrainingJob&) = delete;
   TrainingJob& operator=(const TrainingJob&) = delete;
 
-  // Takes the next `steps` steps, or fewer with `until_settled`. Afterwards the parameters are whole and
-  // nothing of this job is on the network: the group may serve another job until the next advance().
+  // Takes the next `steps` steps, or fewer with `until_settled`, where checkpoints before them count, and
+  // where the settings save and SIGTERM comes: then the last is saved. Afterwards the parameters are whole
+  // and nothing of this job is on the network: the group may serve another job until the next advance().
   // `listener` may be empty. Errors as of DataParallel.
   virtual void advance(std::int64_t steps, const StepListener& listener) = 0;
 

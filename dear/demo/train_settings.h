@@ -29,6 +29,14 @@ struct GptJob {
   bool tune = false;  // the job ends when tuning has settled, and reports its trials
 };
 
+// Where and how often a job saves checkpoints.
+struct Saving {
+  std::string directory;  // "" for none
+  std::int64_t every = 100;
+  int keep = 2;
+  bool resume = false;  // from the newest, where there is one
+};
+
 // The settings of a training job: a GPT on the characters of a text, trained under one policy, or under
 // several that are compared, or with several compressions.
 struct TrainSettings {
@@ -53,6 +61,7 @@ struct TrainSettings {
   int threads = 1;  // of a worker
   double timeout_seconds = 0;
   std::int64_t sample = 0;  // characters to generate at the end
+  Saving saving{};
 
   [[nodiscard]] std::int64_t characters_per_step() const { return workers * job.batch * job.context; }
   // The choice of buckets as options name it: "25MiB", "planned", "auto", "auto=64KiB".

@@ -102,6 +102,19 @@ class Optimizer {
 
   // Returns what the optimiser remembers of one of its tensors; vectors have the tensor's shape.
   [[nodiscard]] virtual std::optional<OptimizerState> state(const torch::Tensor& tensor) const = 0;
+  virtual void set_state(const torch::Tensor& tensor, const std::optional<OptimizerState>& state) = 0;
+  // Options by parameter group, and OptimizerState::scalars as numbers, by the names that Python's
+  // torch.optim gives them, but beta1 and beta2; a bool is 0 or 1. Nothing for an optimiser of another
+  // language, which keeps them itself.
+  using Options = std::map<std::string, double>;
+  [[nodiscard]] virtual std::vector<Options> group_options() const { return {}; }
+  virtual void set_group_options(const std::vector<Options>& /*options*/) {}
+  [[nodiscard]] virtual std::map<std::string, double> read_scalars(const std::string& /*scalars*/) const {
+    return {};
+  }
+  [[nodiscard]] virtual std::string write_scalars(const std::map<std::string, double>& /*numbers*/) const {
+    return {};
+  }
   // The state lies in shards from now on: the program's object forgets it, and refuses to save none in its
   // place.
   virtual void state_leaves() = 0;

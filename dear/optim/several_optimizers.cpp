@@ -173,6 +173,34 @@ class Several : public Optimizer {
       if (auto state = one->state(tensor)) return state;
     return std::nullopt;
   }
+  void set_state(const torch::Tensor& tensor, const std::optional<OptimizerState>& state) override {
+    for (const auto& one : all_)
+      for (const auto& group : one->parameter_groups())
+        for (const torch::Tensor& held : group)
+          if (held.is_same(tensor)) one->set_state(tensor, state);
+  }
+  [[nodiscard]] std::vector<Options> group_options() const override {
+    std::vector<Options> groups;
+    for (const auto& one : all_)
+      for (Options& group : one->group_options()) groups.push_back(std::move(group));
+    return groups;
+  }
+  void set_group_options(const std::vector<Options>& options) override {
+    auto next = options.begin();
+    for (const auto& one : all_) {
+      const auto count = static_cast<std::ptrdiff_t>(one->parameter_groups().size());
+      if (options.end() - next < count) return;
+      one->set_group_options({next, next + count});
+      next += count;
+    }
+  }
+  // The optimisers of one language have one encoding.
+  [[nodiscard]] std::map<std::string, double> read_scalars(const std::string& scalars) const override {
+    return all_.front()->read_scalars(scalars);
+  }
+  [[nodiscard]] std::string write_scalars(const std::map<std::string, double>& numbers) const override {
+    return all_.front()->write_scalars(numbers);
+  }
   void state_leaves() override {
     for (const auto& one : all_) one->state_leaves();
   }

@@ -222,6 +222,26 @@ void ShardedOptimizer::read_state(std::size_t part, const std::string& vector, t
   }
 }
 
+void ShardedOptimizer::visit_state(std::size_t part,
+                                   const std::function<void(const StretchOfState&)>& visit) const {
+  for (const Runs& runs : runs_.at(part)) {
+    for (const Run& run : runs) {
+      const std::optional<OptimizerState> state = state_of(run);
+      if (!state) continue;
+      for (const auto& [name, values] : state->vectors) {
+        torch::Tensor flat = values;
+        if (values.dim() != 1) {  // of a tensor whole: in the order in which the bucket has its elements
+          flat = torch::empty({values.numel()}, values.options());
+          flat.as_strided(run.in_bucket.sizes(), run.in_bucket.strides()).copy_(values);
+        }
+        for (const Stretch& stretch : run.stretches)
+          visit({stretch.tensor, name, run.in_bucket.storage_offset() + stretch.begin,
+                 flat.narrow(0, stretch.begin, stretch.elements)});
+      }
+    }
+  }
+}
+
 void ShardedOptimizer::write_state(std::size_t part, const Outlines& outlines,
                                    const std::map<std::string, torch::Tensor>& flat) {
   for (Runs& runs : runs_.at(part)) {

@@ -97,6 +97,15 @@ class ShardedOptimizer {
   // `flat` is a vector over the whole bucket of the part, of which the values of this rank's runs are
   // written. Not during an update.
   void read_state(std::size_t part, const std::string& vector, torch::Tensor& flat) const;
+  // The values of one vector of a tensor's elements that this rank has: 1-D, shared; padding is not among
+  // them.
+  struct StretchOfState {
+    TensorId tensor;
+    const std::string& vector;
+    std::int64_t begin;  // in the bucket's flat vector
+    torch::Tensor values;
+  };
+  void visit_state(std::size_t part, const std::function<void(const StretchOfState&)>& visit) const;
   // Replaces the state of this rank's runs in the part. `flat` has, by name, vectors over the whole bucket.
   void write_state(std::size_t part, const Outlines& outlines,
                    const std::map<std::string, torch::Tensor>& flat);

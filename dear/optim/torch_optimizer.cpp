@@ -22,6 +22,7 @@
 #include "dear/optim/class_access.h"
 #include "dear/optim/optimizer.h"
 #include "dear/optim/tensor_norm_optimizer.h"
+#include "dear/optim/torch_options.h"
 
 namespace dear {
 namespace {
@@ -323,6 +324,32 @@ class OfTorch : public Optimizer {
   }
   [[nodiscard]] std::optional<OptimizerState> state(const torch::Tensor& tensor) const override {
     return read_state(original_, *access_, tensor);
+  }
+  void set_state(const torch::Tensor& tensor, const std::optional<OptimizerState>& state) override {
+    original_.state().erase(tensor.unsafeGetTensorImpl());
+    if (state) original_.state()[tensor.unsafeGetTensorImpl()] = find(original_)->write(*state);
+  }
+  [[nodiscard]] std::vector<Options> group_options() const override {
+    std::vector<Options> groups;
+    for (auto& group : original_.param_groups()) groups.push_back(optim::read_options(group.options()));
+    return groups;
+  }
+  void set_group_options(const std::vector<Options>& options) override {
+    for (std::size_t i = 0; i < options.size() && i < original_.param_groups().size(); ++i)
+      optim::write_options(original_.param_groups()[i].options(), options[i]);
+  }
+  // The only scalar is a count of steps.
+  [[nodiscard]] std::map<std::string, double> read_scalars(const std::string& scalars) const override {
+    std::int64_t steps = 0;
+    if (scalars.size() != sizeof steps) return {};
+    std::memcpy(&steps, scalars.data(), sizeof steps);
+    return {{"step", static_cast<double>(steps)}};
+  }
+  [[nodiscard]] std::string write_scalars(const std::map<std::string, double>& numbers) const override {
+    const auto found = numbers.find("step");
+    if (found == numbers.end()) return {};
+    const auto steps = static_cast<std::int64_t>(found->second);
+    return {reinterpret_cast<const char*>(&steps), sizeof steps};
   }
 
   // Under a key that no tensor has.

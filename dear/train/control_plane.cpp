@@ -38,7 +38,8 @@ std::string describe(const Header& header) {
 }
 
 std::string describe(const CallRecord& record) {
-  constexpr std::array kCalls{"synchronize()", "regroup()", "discard_step()", "optimizer_state()"};
+  constexpr std::array kCalls{"synchronize()", "regroup()", "discard_step()", "optimizer_state()",
+                              "for a checkpoint"};
   return fmt::format("{} after {} steps", kCalls.at(static_cast<std::size_t>(record.call)), record.steps);
 }
 

@@ -192,6 +192,7 @@ class DataParallel {
 
  private:
   friend class Join;
+  friend class checkpoint::TrainingState;
   class Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -20,6 +20,7 @@
 #include "dear/train/learning.h"
 #include "dear/train/model_scan.h"
 #include "dear/train/operator_observer.h"
+#include "dear/train/restored_state.h"
 #include "dear/train/run_record.h"
 #include "dear/train/watching.h"
 
@@ -88,6 +89,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   void throw_if_failed() override;
 
  private:
+  friend class checkpoint::TrainingState;
   void fail(const std::exception_ptr& error) noexcept;  // see [Note: failures]
   template <typename Act>
   void or_fail(Act act) {
@@ -104,7 +106,6 @@ class DataParallel::Impl : public train::OperatorObserver {
   // Updates of this step may have begun.
   [[nodiscard]] bool updates_ahead() const { return state_.sends() && engine_->updates_ahead(); }
 
-  // Steps.
   void take_step();
   void step_alone();
   void drop_gradients();
@@ -133,7 +134,6 @@ class DataParallel::Impl : public train::OperatorObserver {
   void weigh(std::size_t parameter);
   void shadow_backward();
 
-  // Gradients.
   void gradient_arrived(std::size_t parameter);  // from the hook
   void backward_pass_began(std::size_t parameter, int pass);
   void backward_pass_ended();
@@ -144,7 +144,6 @@ class DataParallel::Impl : public train::OperatorObserver {
   void forget_arrivals();
   void discard();
 
-  // Watching.
   [[nodiscard]] bool all_arrived(BucketId bucket) const;
   void look_at_complete_buckets(LayerId layer);  // which is the last of them to be sent
   void look_at_other_buckets();
@@ -191,6 +190,7 @@ class DataParallel::Impl : public train::OperatorObserver {
                             Watch::Source{[this] { return sample(); }, [this] { return memory(); },
                                           [this](const char* call) { settle_for(call); }}};
 
+  std::unique_ptr<train::RestoredState> restored_;        // until the first step
   std::unique_ptr<train::Engine> engine_;                 // null while learning
   std::atomic<train::Engine*> observed_engine_{nullptr};  // the same, for operators of any thread
   train::ObserverRegistration registration_{*this};

@@ -122,6 +122,7 @@ class Engine {
   [[nodiscard]] BucketGradients gradients_of(BucketId bucket, std::optional<Range> elements = {}) const;
 
  private:
+  friend class dear::checkpoint::EngineState;
   struct Location {
     BucketId bucket;
     std::size_t index;  // in the bucket's layout

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -118,9 +119,9 @@ void DataParallel::Impl::prepare_commit() {
       arrivals_.set_used(i, scanned_.trained[i].tensor.grad().defined());
     fusion_ =
         changes_->first(train::Engine::describe(scanned_.trained, layers_.order, layers_.layer_of), fusion_);
-    const auto states = train::initial_state(group_, *optimizer_, scanned_);
+    const auto states = restored_ ? train::States() : train::initial_state(group_, *optimizer_, scanned_);
     engine_ = make_engine();
-    engine_->take_over(states);
+    restored_ ? std::exchange(restored_, nullptr)->give() : engine_->take_over(states);
     optimizer_->state_leaves();
     observed_engine_.store(engine_.get(), std::memory_order_release);
   } else {

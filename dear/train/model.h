@@ -11,6 +11,10 @@ class Module;
 
 namespace dear {
 
+namespace checkpoint {
+class TrainingState;  // what is saved of a training
+}
+
 // A model as DataParallel sees it: its tensors, whatever owns them.
 struct Model {
   struct Named {

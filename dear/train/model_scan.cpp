@@ -127,7 +127,7 @@ std::string line_or_nothing(const std::vector<std::string>& lines, std::size_t i
 ModelScan scan(const Model& model, const Optimizer& optimizer) {
   const ParameterGroups groups = optimizer.parameter_groups();
   const GroupOf group_of = groups_of(groups);
-  ModelScan scanned;
+  ModelScan scanned{.model = model};
   std::unordered_set<const c10::TensorImpl*> seen;
   const auto add = [&](const std::string& name, const torch::Tensor& tensor) {
     if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) return;

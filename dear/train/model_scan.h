@@ -11,6 +11,12 @@
 #include "dear/optim/optimizer.h"
 #include "dear/train/model.h"
 
+// What checkpoints read and write of a training.
+namespace dear::checkpoint {
+class EngineState;
+class TrainingState;
+}  // namespace dear::checkpoint
+
 namespace dear::train {
 
 // A parameter that is trained, once, however many modules share it.
@@ -25,6 +31,7 @@ struct TrainedParameter {
 };
 
 struct ModelScan {
+  Model model;  // that was scanned
   // In order of registration, then what the optimiser alone holds. Without parameters that have no elements.
   std::vector<TrainedParameter> trained;
   std::vector<torch::Tensor> frozen;  // parameters that do not require a gradient
@@ -47,7 +54,7 @@ void require_alike(const Group& group, const Model& model, const Optimizer& opti
 
 // Returns what the optimiser remembers of each trained parameter, with rank 0's values on every rank; all
 // ranks call it together. MismatchError on every rank when they do not remember the same things.
-std::vector<std::optional<OptimizerState>> initial_state(const Group& group, const Optimizer& optimizer,
-                                                         const ModelScan& scanned);
+using States = std::vector<std::optional<OptimizerState>>;
+States initial_state(const Group& group, const Optimizer& optimizer, const ModelScan& scanned);
 
 }  // namespace dear::train

@@ -58,6 +58,8 @@ std::vector<DataParallel::StateOfParameter> DataParallel::Impl::optimizer_state(
     announce({.act = attendance::Act::optimizer_state});
     train::meet(group_, train::Call::optimizer_state, record_.commits(engine_.get()));
     or_fail([&] { states = engine_->optimizer_state(); });
+  } else if (restored_) {
+    states = restored_->whole();
   } else {
     for (const auto& parameter : scanned_.trained) states.push_back(optimizer_->state(parameter.tensor));
   }

@@ -20,10 +20,13 @@ from ._C import (
     init,
     training_policies,
 )
+from ._checkpoint import load, save
+from ._checkpoints import Checkpoints
 from ._distribute import DataParallel, distribute
 from ._join import Join, join
 from ._planning import CompressedRow, Plan, PlanRow, Sensitivity, plan
 from ._simulation import Case, Simulation, Timeline, clusters, models, policies, simulate
+from ._stop import StopOnSignal
 from ._tensor_norms import LAMB, LARS, TensorNormOptimizer
 from ._trace import Trace
 from ._watching import BucketGradients, OverRanks, StepMetrics, TensorBoard
@@ -32,6 +35,7 @@ from ._workload import Layer, Tensor, Workload
 __all__ = [
     "BucketGradients",
     "Case",
+    "Checkpoints",
     "CompressedRow",
     "ConfigError",
     "DataParallel",
@@ -49,6 +53,7 @@ __all__ = [
     "Sensitivity",
     "Simulation",
     "StepMetrics",
+    "StopOnSignal",
     "SyncBatchNorm",
     "Tensor",
     "TensorBoard",
@@ -63,9 +68,11 @@ __all__ = [
     "distribute",
     "init",
     "join",
+    "load",
     "models",
     "plan",
     "policies",
+    "save",
     "simulate",
     "training_policies",
 ]

@@ -39,14 +39,14 @@ class Compressed:
     def load_compression_state_dict(self, state: dict[str, Any]) -> None:
         """Replaces it, after the first step and before the next backward. ConfigError for the state of another model or
         compression."""
+        self._training.load_compression_states(*self._stored_compression(state))
+
+    def _stored_compression(self, state: dict[str, Any]) -> tuple[int, list[Any]]:
         parameters = dict(self.module.named_parameters())
         unknown = [name for name in state["parameters"] if name not in parameters]
         if unknown:
             raise _C.ConfigError(f"the state of a compression names '{unknown[0]}', which the model does not have")
-        self._training.load_compression_states(
-            state["step"],
-            [
-                (parameters[name], one["residual"], one["momentum"], one["codec"])
-                for name, one in state["parameters"].items()
-            ],
-        )
+        return state["step"], [
+            (parameters[name], one["residual"], one["momentum"], one["codec"])
+            for name, one in state["parameters"].items()
+        ]

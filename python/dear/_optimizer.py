@@ -171,6 +171,12 @@ class Source:
     def state(self, tensor: torch.Tensor) -> State:
         return split_state(self.original.state.get(tensor, {}), tensor, whole=any(self._whole))
 
+    def set_state(self, tensor: torch.Tensor, state: State) -> None:
+        if state is None:
+            self.original.state.pop(tensor, None)
+        else:
+            self.original.state[tensor] = join_state(state)
+
     def state_leaves(self) -> None:
         self.original.state.clear()
 

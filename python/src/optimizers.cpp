@@ -153,6 +153,10 @@ class Source : public Optimizer {
     const py::gil_scoped_acquire lock;
     return to_state(source_.attr("state")(tensor));
   }
+  void set_state(const torch::Tensor& tensor, const std::optional<OptimizerState>& state) override {
+    const py::gil_scoped_acquire lock;
+    source_.attr("set_state")(tensor, from_state(state));
+  }
   void state_leaves() override {
     const py::gil_scoped_acquire lock;
     source_.attr("state_leaves")();

@@ -54,6 +54,8 @@ UpdateCost update_cost_of(py::object function);  // none for None
 
 // Batch normalisation over ranks.
 void bind_batch_norm(py::module_& module);
+// Its checkpoints.
+void bind_checkpoints(py::module_& module, BoundTraining& training);
 // simulate() and plan().
 void bind_planning(py::module_& module);
 

@@ -232,6 +232,7 @@ void bind_training(py::module_& module) {
       .def(
           "trace", [](DataParallel& parallel) { return to_chrome_json(parallel.trace()); }, Release())
       .def("profile", [](DataParallel& parallel) { return to_json(parallel.profile()); }, Release());
+  bind_checkpoints(module, training);
 
   bind_joining(module, training);
   bind_watching(module, training);

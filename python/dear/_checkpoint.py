@@ -1,0 +1,248 @@
+"""dear.save() and dear.load(): a training that can go on where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Optional
+
+import torch
+
+from . import _C, _checkpoint_file, _state
+from ._distribute import DataParallel
+
+Extra = Optional[Mapping[str, Any]]
+"""What has a state_dict() and a load_state_dict() of its own: a scheduler, a GradScaler."""
+
+
+def save(
+    path: str,
+    model: DataParallel,
+    position: Mapping[str, Any] | int = 0,
+    *,
+    extra: Extra = None,
+    random: bool = True,
+) -> None:
+    """Saves all that training needs to go on into one file: the model, the state and options of its optimiser, what
+    compression remembers, PyTorch's random generator of each rank, and the position.
+
+        dear.save("last.pt", model, {"step": step, "epoch": epoch}, extra={"scheduler": scheduler})
+
+    torch.load(path, weights_only=True) reads it: {"model": ..., "optimizer": ..., "position": ..., "extra": ...}, as the
+    state_dict() of each has it. Every rank calls it, between a step and the next backward; rank 0 writes, and gets the
+    state from the shards vector by vector, one bucket at a time. A file of that name is replaced once the new one is whole
+    and on the disk.
+
+    position: the number of steps taken, or a dict of whatever tells where the program was, with that number as "step".
+    extra: objects with state_dict() and load_state_dict(), by name: learning-rate schedulers, a GradScaler. Rank 0's.
+
+    ConfigError on every rank where the file cannot be written; training can go on.
+    """
+    write(model, path, position, extra, random, later=False)
+
+
+def load(
+    path: str,
+    model: DataParallel,
+    *,
+    extra: Extra = None,
+    random: bool = True,
+    weights_only: bool = True,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Puts back what save() saved, in Python or C++, and returns the position. Every rank calls it, between a step and
+    the next backward, best before the first; rank 0 reads. The number of ranks, the policy and the buckets may be others
+    than those that saved; with the same number of ranks training goes on to the bit.
+
+    weights_only: as of torch.load(): False where the position holds objects of classes of your own, and you trust the file.
+    say: is told on rank 0, in a sentence, what could not be put back.
+
+    ConfigError on every rank, and nothing has changed, for a file that is damaged, of another model (names the first tensor
+    that differs) or of an optimiser of another class.
+    """
+    saved: dict[str, Any] = {}
+
+    def read() -> Any:
+        saved.update(_checkpoint_file.load(path, weights_only))
+        return contents_of(model, saved, extra, path)
+
+    contents = from_rank_0(model._group, read)
+    return restore(model, saved, contents, extra, rank_0=True, path=path, random=random, say=say)
+
+
+def contents_of(model: DataParallel, saved: dict[str, Any], extra: Extra, path: str) -> Any:
+    """What every rank must know, of a checkpoint that fits the training."""
+    _require_same(model, saved, path)
+    outlines = _outlines(model, saved)
+    groups = [
+        {name: value for name, value in one.items() if name != "params"} for one in saved["optimizer"]["param_groups"]
+    ]
+    # What modules keep beside their tensors (set_extra_state()).
+    beside = {name: value for name, value in saved["model"].items() if not torch.is_tensor(value)}
+    return outlines, groups, saved.get("position", {"step": 0}), _extra_of(saved, extra, path), beside
+
+
+def restore(
+    model: DataParallel,
+    saved: dict[str, Any],
+    contents: Any,
+    extra: Extra,
+    *,
+    rank_0: bool,
+    path: str = "",
+    random: bool = False,
+    say: Callable[[str], None] = print,
+    compression: Any = None,
+) -> dict[str, Any]:
+    """`saved` is what this rank, or only rank 0, has read; `path` the file for what each rank has for itself."""
+    training = model._training
+    outlines, groups, position, extras, beside = contents
+    tensors = {**saved.get("model", {}), **saved.get("optimizer_only", {})}
+    training.set_model({name: value for name, value in tensors.items() if torch.is_tensor(value)}, rank_0)
+    if beside:
+        model.module.load_state_dict({**model.module.state_dict(), **beside})
+    vectors = _vectors(model, saved) if saved else []
+    training.set_optimizer(
+        outlines,
+        lambda parameter, name: vectors[parameter][name],
+        rank_0,
+        path=path,
+        random=random,
+        say=say,
+        compression=compression,
+    )
+    for ours, theirs in zip(_groups(model), groups):
+        ours.update(theirs)
+    for name, state in extras.items():
+        extra[name].load_state_dict(state)  # type: ignore[index]
+    return position
+
+
+def write(
+    model: DataParallel, path: str, position: Mapping[str, Any] | int, extra: Extra, random: bool, *, later: bool
+) -> Any:
+    """What is to be written later, on rank 0."""
+
+    def describe(add: _checkpoint_file.Add, outlines: Any, vectors: Any, ranks: Any) -> bytes:
+        return _checkpoint_file.dumps(
+            {
+                "model": model.module.state_dict(),
+                "optimizer": _optimizer_state(model, outlines, vectors),
+                "position": dict(position) if isinstance(position, Mapping) else {"step": position},
+                "extra": {name: value.state_dict() for name, value in (extra or {}).items()},
+                "optimizer_only": _held_by_optimizer(model),
+                "ranks": ranks,
+                "dear": {"version": 1, "optimizer": _class_of(model), "ranks": model.world_size},
+            },
+            add,
+        )
+
+    return model._training.save(path, later, random, describe)
+
+
+def _class_of(model: DataParallel) -> str:
+    return " and ".join(type(optimizer).__name__ for optimizer in model._optimizers)
+
+
+def _groups(model: DataParallel) -> list[dict[str, Any]]:
+    """The parameter groups of all optimisers."""
+    return [group for optimizer in model._optimizers for group in optimizer.param_groups]
+
+
+def _numbered(model: DataParallel) -> list[Optional[int]]:
+    """By the number that a state_dict() gives a parameter: its index among those that are trained."""
+    index = {id(tensor): i for i, (_, tensor) in enumerate(model._training.trained())}
+    return [index.get(id(parameter)) for group in _groups(model) for parameter in group["params"]]
+
+
+def _held_by_optimizer(model: DataParallel) -> dict[str, torch.Tensor]:
+    """Tensors that are trained, and in no module."""
+    own = {id(parameter) for parameter in model.module.parameters()}
+    return {name: tensor for name, tensor in model._training.trained() if id(tensor) not in own}
+
+
+def _optimizer_state(model: DataParallel, outlines: Any, vectors: Any) -> dict[str, Any]:
+    """As state_dict() of the optimiser has it, with the records in place of vectors."""
+    state = {}
+    for number, trained in enumerate(_numbered(model)):
+        if trained is not None and outlines[trained] is not None:
+            state[number] = {**_state.join_state(({}, outlines[trained][1])), **vectors[trained]}
+    first, groups = 0, []
+    for group in _groups(model):
+        numbers = list(range(first, first + len(group["params"])))
+        first += len(numbers)
+        groups.append({**{name: value for name, value in group.items() if name != "params"}, "params": numbers})
+    return {"state": state, "param_groups": groups}
+
+
+# ---- what is read
+
+
+def from_rank_0(group: _C.Group, read: Callable[[], Any]) -> Any:
+    """What `read` returns on rank 0, on every rank; where it throws there, a ConfigError on every rank."""
+    packed = b""
+    if group.rank == 0:
+        try:
+            packed = _checkpoint_file.packed((None, read()))
+        except Exception as error:
+            packed = _checkpoint_file.packed((str(error) if isinstance(error, _C.Error) else repr(error), None))
+    refusal, value = _checkpoint_file.unpacked(_C.gather_bytes(group, packed)[0])
+    if refusal is not None:
+        raise _C.ConfigError(refusal)
+    return value
+
+
+def _shape(value: Any) -> str:
+    return f"of shape {list(value.shape)}" if torch.is_tensor(value) else "not"
+
+
+def _require_same(model: DataParallel, saved: dict[str, Any], path: str) -> None:
+    ours, theirs = model.module.state_dict(), saved["model"]
+    for name in [*ours, *theirs]:
+        mine, other = ours.get(name), theirs.get(name)
+        if _shape(mine) != _shape(other):
+            raise _C.ConfigError(
+                f"'{path}' is a checkpoint of another model: '{name}' is {_shape(other)} there, and {_shape(mine)} here; "
+                f"make the model that was saved"
+            )
+    optimizer = saved.get("dear", {}).get("optimizer", _class_of(model))
+    if optimizer != _class_of(model):
+        raise _C.ConfigError(
+            f"'{path}' is a checkpoint of the optimiser {optimizer}, and this one is {_class_of(model)}: make the "
+            f"optimiser that was saved"
+        )
+    sizes = [len(group["params"]) for group in _groups(model)]
+    if sizes != [len(group["params"]) for group in saved["optimizer"]["param_groups"]]:
+        raise _C.ConfigError(
+            f"'{path}' is a checkpoint of an optimiser with other parameter groups: make those that were saved"
+        )
+
+
+def _states(model: DataParallel, saved: dict[str, Any]) -> list[_state.State]:
+    """By the parameters that are trained: vectors and the rest."""
+    trained = model._training.trained()
+    states: list[_state.State] = [None] * len(trained)
+    for number, index in enumerate(_numbered(model)):
+        if index is not None and number in saved["optimizer"]["state"]:
+            state = dict(saved["optimizer"]["state"][number])
+            if not model.fp32_masters:
+                state.pop(_state.MASTER, None)
+            states[index] = _state.split_state(state, trained[index][1], whole=True)
+    return states
+
+
+def _outlines(model: DataParallel, saved: dict[str, Any]) -> list[Optional[tuple[list[str], bytes]]]:
+    return [None if state is None else (list(state[0]), state[1]) for state in _states(model, saved)]
+
+
+def _vectors(model: DataParallel, saved: dict[str, Any]) -> list[dict[str, torch.Tensor]]:
+    return [{} if state is None else state[0] for state in _states(model, saved)]
+
+
+def _extra_of(saved: dict[str, Any], extra: Extra, path: str) -> dict[str, Any]:
+    theirs = saved.get("extra", {})
+    for name in extra or {}:
+        if name not in theirs:
+            raise _C.ConfigError(
+                f"'{path}' has no '{name}' among its extra objects: save it with extra={{{name!r}: ...}}"
+            )
+    return {name: theirs[name] for name in extra or {}}

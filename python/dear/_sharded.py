@@ -1,0 +1,179 @@
+"""Checkpoints of a shard a rank, through torch.distributed.checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import zlib
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
+from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
+
+from . import _C, _state
+from ._distribute import DataParallel
+from ._pieces import Pieces
+
+SUMS = "checksums.json"
+
+
+def copy(model: DataParallel, random: bool) -> dict[str, Any]:
+    """What this rank saves of the model and its optimiser, in memory: tensors whole where every rank has them, of which one
+    writes each; pieces of vectors of the optimiser."""
+    training = model._training
+    trained = training.trained()
+    outlines = training.state_outlines()
+    runs: dict[tuple[int, str], list[tuple[int, torch.Tensor]]] = {}
+    for index, vector, begin, values in training.own_state():
+        runs.setdefault((index, vector), []).append((begin, values.clone()))
+    state: dict[str, Any] = {}
+    for index, outline in enumerate(outlines):
+        if outline is None:
+            continue
+        name, tensor = trained[index]
+        of_parameter = _state.join_state(({}, outline[1]))
+        for vector in outline[0]:
+            own = runs.get((index, vector), [])
+            wide = tensor.dtype.itemsize == 2 and (model.fp32_masters or vector == _state.MASTER)
+            dtype = own[0][1].dtype if own else torch.float32 if wide else tensor.dtype
+            of_parameter[vector] = Pieces(tensor, dtype, own)
+        state[name] = of_parameter
+    index_of = {id(tensor): name for name, tensor in trained}
+    groups = [
+        {
+            **{key: value for key, value in group.items() if key not in ("params", "param_names")},
+            "params": [index_of.get(id(parameter), "") for parameter in group["params"]],
+        }
+        for optimizer in model._optimizers
+        for group in optimizer.param_groups
+    ]
+    # Every rank adds one entry of its own, under its number.
+    own_state: dict[str, Any] = {}
+    if random:
+        own_state["random"] = torch.get_rng_state()
+    with contextlib.suppress(_C.ScheduleError):  # without compression
+        own_state["compression"] = model.compression_state_dict()
+    tensors = {
+        name: value.clone() if torch.is_tensor(value) else value for name, value in model.module.state_dict().items()
+    }
+    in_modules = {id(parameter) for parameter in model.module.parameters()}
+    return {
+        "model": tensors,
+        "optimizer": {"state": state, "param_groups": groups},
+        "optimizer_only": {name: tensor.detach().clone() for name, tensor in trained if id(tensor) not in in_modules},
+        "ranks": {str(model.rank): own_state},
+        "dear": {
+            "version": 1,
+            "optimizer": " and ".join(type(one).__name__ for one in model._optimizers),
+            "ranks": model.world_size,
+        },
+    }
+
+
+def write(copied: dict[str, Any], path: str, group: dist.ProcessGroup) -> None:
+    """Writes the checkpoint into a folder of another name, which takes its place when it is whole and on the disk. All ranks
+    together, on a process group that nothing else uses meanwhile."""
+    folder = pathlib.Path(path)
+    unfinished = folder.with_name(f".{folder.name}.tmp")
+    rank = dist.get_rank(group)
+    error = None
+    try:
+        if rank == 0:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+        dist.barrier(group)
+        dcp.save(copied, storage_writer=dcp.FileSystemWriter(str(unfinished)), process_group=group)
+        mine = {file.name: _sum_of(file) for file in unfinished.glob(f"__{rank}_*")}
+    except Exception as failure:
+        error = _sentence(failure, path)
+        mine = {}
+    everyone: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(everyone, (error, mine), group=group)
+    errors = [one for one, _ in everyone if one is not None]
+    if not errors and rank == 0:
+        try:
+            _finish(unfinished, folder, {name: value for _, sums in everyone for name, value in sums.items()})
+        except Exception as failure:
+            errors = [_sentence(failure, path)]
+    last: list[Any] = [errors[0] if errors else None]
+    dist.broadcast_object_list(last, src=dist.get_global_rank(group, 0), group=group)
+    if last[0] is not None:
+        if rank == 0:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        raise _C.ConfigError(last[0])
+
+
+def _sentence(failure: BaseException, path: str) -> str:
+    """Of what torch.distributed.checkpoint throws, which wraps what went wrong on each rank."""
+    inner = getattr(failure, "failures", None)
+    if inner:
+        failure = next(iter(inner.values()))[0]
+    reason = str(failure).strip().splitlines()
+    return (
+        f"cannot write the checkpoint '{path}': {reason[-1] if reason else type(failure).__name__} (free some space, or check "
+        f"the folder)"
+    )
+
+
+def _finish(unfinished: pathlib.Path, folder: pathlib.Path, sums: dict[str, int]) -> None:
+    sums[".metadata"] = _sum_of(unfinished / ".metadata")
+    _C.write_file(str(unfinished / SUMS), json.dumps(sums))
+    _sync(unfinished)
+    if folder.exists():
+        shutil.rmtree(folder)
+    os.rename(unfinished, folder)
+    _sync(folder.parent)
+
+
+def _sync(folder: pathlib.Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sum_of(file: pathlib.Path) -> int:
+    total = 0
+    with open(file, "rb") as opened:
+        while block := opened.read(1 << 20):
+            total = zlib.crc32(block, total)
+    return total
+
+
+def verify(path: str) -> None:
+    """ConfigError where a file of it is missing or damaged."""
+    folder = pathlib.Path(path)
+    try:
+        sums = json.loads((folder / SUMS).read_text())
+        for name, value in sums.items():
+            if _sum_of(folder / name) != value:
+                raise _C.ConfigError(f"the checkpoint '{path}' is damaged: '{name}' is not what was written")
+    except (OSError, ValueError) as error:
+        if isinstance(error, _C.ConfigError):
+            raise
+        raise _C.ConfigError(f"the checkpoint '{path}' is not whole: {error}") from error
+
+
+def read(path: str) -> dict[str, Any]:
+    """All of it, on this rank, in the form of a file's."""
+    saved: dict[str, Any] = {}
+    _load_state_dict(
+        saved, storage_reader=dcp.FileSystemReader(path), planner=_EmptyStateDictLoadPlanner(), no_dist=True
+    )
+    # By the numbers that a state_dict() gives, in place of names.
+    optimizer = saved["optimizer"]
+    count, numbers = 0, {}
+    for group in optimizer["param_groups"]:
+        for name in group["params"]:
+            numbers[name] = count
+            count += 1
+        group["params"] = list(range(count - len(group["params"]), count))
+    optimizer["state"] = {numbers[name]: value for name, value in optimizer.get("state", {}).items()}
+    return saved

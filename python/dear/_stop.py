@@ -1,0 +1,40 @@
+"""dear.StopOnSignal: an orderly end."""
+
+from __future__ import annotations
+
+import signal as signals
+from typing import Union
+
+from . import _C
+from ._distribute import DataParallel
+
+
+class StopOnSignal:
+    """Makes SIGTERM, which a launcher or a batch system sends before it kills, an orderly end: all ranks leave their loop
+    after the same step, although the signal may reach one of them alone.
+
+        stop = dear.StopOnSignal(model)
+        while step < steps and not stop.requested():
+            train(step)
+            step += 1
+        checkpoints.save(step)
+
+    Every rank makes one, and calls requested() after as many steps. About every `interval` seconds the ranks tell each other,
+    in a small all-gather of a group of its own, whether a signal has come; in the calls between they tell each other nothing.
+    A second signal ends the process. While the object lives, the signal is its own: a handler of signal.signal() is put back
+    when it goes.
+    """
+
+    def __init__(
+        self, model: Union[DataParallel, _C.Group], *, signal: int = signals.SIGTERM, interval: float = 1.0
+    ) -> None:
+        group = model._group if isinstance(model, DataParallel) else model
+        self._own = _C.StopOnSignal(group, int(signal), interval)
+
+    def requested(self) -> bool:
+        """Whether the signal has come to a rank: the same on every rank at the same call. Once True, it stays so."""
+        return self._own.requested()
+
+    def request(self) -> None:
+        """As if the signal had come to this rank."""
+        self._own.request()

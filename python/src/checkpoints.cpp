@@ -1,0 +1,265 @@
+// What checkpoints of dear.DataParallel are made of: methods of dear._C.Training, and files of records.
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/utils/pybind.h>
+
+#include "dear/archive/pickle.h"
+#include "dear/archive/step_folder.h"
+#include "dear/archive/zip_reader.h"
+#include "dear/checkpoint/loading.h"
+#include "dear/checkpoint/saving.h"
+#include "dear/checkpoint/stop_on_signal.h"
+#include "dear/checkpoint/training_state.h"
+#include "dear/collective/exchange.h"
+#include "dear/train/data_parallel.h"
+#include "python/src/parts.h"
+
+namespace dear::python {
+namespace {
+
+using checkpoint::EngineState;
+using checkpoint::TensorSink;
+using checkpoint::TrainingState;
+
+using archive::TensorRecord;
+using archive::Value;
+
+py::object to_python(const Value& value) {
+  if (const auto* record = value.get<TensorRecord>()) return py::cast(*record);
+  if (const auto* number = value.get<std::int64_t>()) return py::int_(*number);
+  if (const auto* list = value.get<Value::List>()) {
+    py::list all;
+    for (const Value& item : *list) all.append(to_python(item));
+    return all;
+  }
+  if (const auto* dict = value.get<Value::Dict>()) {
+    py::dict all;
+    for (const auto& [key, item] : *dict) all[py::cast(*key.get<std::string>())] = to_python(item);
+    return all;
+  }
+  return py::none();
+}
+
+// None, or the names of the vectors and the scalars, by parameter.
+using Outlines = std::vector<std::optional<std::pair<std::vector<std::string>, py::bytes>>>;
+
+Outlines from_outlines(const EngineState::Outlines& outlines) {
+  Outlines all;
+  for (const auto& outline : outlines) {
+    all.emplace_back();
+    if (outline)
+      all.back().emplace(std::vector<std::string>(outline->vectors.begin(), outline->vectors.end()),
+                         py::bytes(outline->scalars));
+  }
+  return all;
+}
+
+EngineState::Outlines to_outlines(const Outlines& outlines) {
+  EngineState::Outlines all;
+  for (const auto& outline : outlines) {
+    all.emplace_back();
+    if (outline)
+      all.back() = {.vectors = {outline->first.begin(), outline->first.end()}, .scalars = outline->second};
+  }
+  return all;
+}
+
+// The step; of each parameter: itself, residual, momentum, and what the codec remembers.
+using SavedCompression =
+    std::pair<std::int64_t, std::vector<std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>>>;
+
+std::optional<CompressionStates> to_states(const std::optional<SavedCompression>& from) {
+  if (!from) return std::nullopt;
+  CompressionStates states{.step = from->first, .parameters = {}};
+  for (const auto& [parameter, residual, momentum, codec] : from->second)
+    states.parameters.push_back({parameter, residual, momentum, codec});
+  return states;
+}
+
+RandomState random_of(bool random) { return random ? RandomState::of_each_rank : RandomState::none; }
+
+EngineState::Holder holder_of(bool rank_0) {
+  return rank_0 ? EngineState::Holder::rank_0 : EngineState::Holder::every_rank;
+}
+
+// A function of Python that any thread may call and let go of.
+template <typename Function>
+std::shared_ptr<py::object> keep(Function function) {
+  return {new py::object(std::move(function)), [](py::object* object) {
+            const py::gil_scoped_acquire lock;
+            delete object;
+          }};
+}
+
+// `describe(add, outlines, vectors, ranks)` returns the pickle of the file, on rank 0. Returns what is to be
+// written later, on rank 0; none where it was written now.
+std::shared_ptr<checkpoint::CopySink> save(DataParallel& parallel, const std::string& path, bool later,
+                                           bool random, const py::function& describe) {
+  std::shared_ptr<checkpoint::CopySink> copies;
+  const py::gil_scoped_release released;
+  TrainingState state(parallel);
+  const auto make_sink = [&]() -> std::shared_ptr<TensorSink> {
+    if (!later) return std::make_shared<checkpoint::FileSink>(path);
+    return copies = std::make_shared<checkpoint::CopySink>();
+  };
+  checkpoint::save_whole(
+      state, random_of(random), make_sink,
+      [&](TensorSink& sink, const EngineState::Outlines& outlines, const checkpoint::StoredState& vectors,
+          const Value& of_ranks) {
+        const py::gil_scoped_acquire lock;
+        const py::cpp_function add([&sink](const at::Tensor& tensor) { return sink.add(tensor); });
+        return describe(add, from_outlines(outlines), vectors, to_python(of_ranks)).cast<std::string>();
+      });
+  return copies;
+}
+
+void set_model(DataParallel& parallel, const std::map<std::string, at::Tensor>& values, bool rank_0) {
+  const py::gil_scoped_release released;
+  TrainingState(parallel).set_model(
+      [&](const std::string& name) {
+        const auto found = values.find(name);
+        return found == values.end() ? at::Tensor() : found->second;
+      },
+      holder_of(rank_0));
+}
+
+// `fetch(parameter, vector)` returns a tensor, where this rank holds the state. `path` is the file, on rank
+// 0, for what each rank has for itself.
+void set_optimizer(DataParallel& parallel, const Outlines& outlines, py::function fetch, bool rank_0,
+                   const std::string& path, bool random, const py::function& say,
+                   const std::optional<SavedCompression>& compression) {
+  EngineState::Outlines all = to_outlines(outlines);
+  const auto kept = keep(std::move(fetch));
+  const auto kept_say = keep(say);
+  const py::gil_scoped_release released;
+  TrainingState state(parallel);
+  std::optional<archive::ZipReader> reader;
+  Value file;
+  if (rank_0)
+    checkpoint::on_rank_0(state.group(), [&] {
+      reader.emplace(path);
+      file = archive::unpickle(reader->text_of("data.pkl"), path);
+    });
+  const CheckpointOptions options{.random = random_of(random), .say = [&](const std::string& sentence) {
+                                    const py::gil_scoped_acquire lock;
+                                    (*kept_say)(sentence);
+                                  }};
+  state.set_optimizer(
+      {.outlines = std::move(all),
+       .fetch =
+           [kept](std::size_t parameter, const std::string& vector) {
+             const py::gil_scoped_acquire lock;
+             return (*kept)(parameter, vector).cast<at::Tensor>();
+           },
+       .holder = holder_of(rank_0),
+       .compression =
+           rank_0 ? checkpoint::restore_own(file.find("ranks"), reader ? &*reader : nullptr, state, options)
+                  : to_states(compression)});
+}
+
+// Index of the parameter, name of the vector, begin, values.
+py::list own_state(DataParallel& parallel) {
+  std::vector<EngineState::Piece> pieces;
+  {
+    const py::gil_scoped_release released;
+    TrainingState(parallel).visit_own([&](const EngineState::Piece& piece) { pieces.push_back(piece); });
+  }
+  py::list all;
+  for (const EngineState::Piece& piece : pieces)
+    all.append(py::make_tuple(piece.parameter, piece.vector, piece.begin, piece.values));
+  return all;
+}
+
+}  // namespace
+
+void bind_checkpoints(py::module_& module, BoundTraining& training) {
+  using Release = py::call_guard<py::gil_scoped_release>;
+  training
+      .def("trained",
+           [](DataParallel& parallel) {
+             std::vector<std::pair<std::string, at::Tensor>> all;
+             for (const auto& parameter : TrainingState::trained(parallel))
+               all.emplace_back(parameter.name, parameter.tensor);
+             return all;
+           })
+      .def("save", &save, py::arg("path"), py::arg("later"), py::arg("random"), py::arg("describe"))
+      .def("set_model", &set_model, py::arg("values"), py::arg("rank_0"))
+      .def("set_optimizer", &set_optimizer, py::arg("outlines"), py::arg("fetch"), py::arg("rank_0"),
+           py::arg("path"), py::arg("random"), py::arg("say"), py::arg("compression") = py::none())
+      .def("state_outlines",
+           [](DataParallel& parallel) {
+             EngineState::Outlines outlines;
+             {
+               const py::gil_scoped_release released;
+               outlines = TrainingState(parallel).outlines();
+             }
+             return from_outlines(outlines);
+           })
+      .def("own_state", &own_state);
+
+  py::class_<TensorRecord>(module, "StoredTensor", "A tensor that is a record of a file.")
+      .def_readonly("key", &TensorRecord::key)
+      .def_readonly("storage", &TensorRecord::storage)
+      .def_readonly("elements", &TensorRecord::storage_elements)
+      .def_readonly("sizes", &TensorRecord::sizes)
+      .def_readonly("strides", &TensorRecord::strides);
+
+  py::class_<checkpoint::CopySink, std::shared_ptr<checkpoint::CopySink>>(
+      module, "UnwrittenCheckpoint", "A checkpoint in memory, that is to be written.")
+      .def("write", &checkpoint::CopySink::write_file, py::arg("path"), Release());
+
+  module.def(
+      "verify_checkpoint", [](const std::string& path) { archive::ZipReader(path).verify(); },
+      py::arg("path"), Release(), "ConfigError where a file of records is damaged, or no such file.");
+  module.def(
+      "gather_bytes",
+      [](const Group& group, const py::bytes& mine) {
+        const std::string text = mine;
+        std::vector<std::string> all;
+        {
+          const py::gil_scoped_release released;
+          all = all_gather_text(group, text);
+        }
+        py::list result;
+        for (const std::string& one : all) result.append(py::bytes(one));
+        return result;
+      },
+      py::arg("group"), py::arg("mine"), "Every rank's bytes, by rank. All ranks call it.");
+
+  py::class_<StopOnSignal>(module, "StopOnSignal", "Whether a signal has come to a rank, agreed by all.")
+      .def(py::init([](const Group& group, int signal, double interval) {
+             return std::make_unique<StopOnSignal>(
+                 group, StopOnSignal::Options{.signal = signal,
+                                              .interval = std::chrono::duration<double>(interval)});
+           }),
+           py::arg("group"), py::arg("signal"), py::arg("interval"), Release())
+      .def("requested", &StopOnSignal::requested, Release())
+      .def("request", &StopOnSignal::request);
+
+  py::class_<archive::StepFolder>(module, "StepFolder", "A folder of checkpoints, by their steps.")
+      .def(py::init<std::string>(), py::arg("path"))
+      .def(
+          "path_of",
+          [](const archive::StepFolder& folder, std::int64_t step, bool sharded) {
+            return folder.of(step, sharded).path;
+          },
+          py::arg("step"), py::arg("sharded"))
+      .def("saved",
+           [](const archive::StepFolder& folder) {
+             std::vector<std::tuple<std::int64_t, std::string, bool>> all;
+             for (const auto& one : folder.saved()) all.emplace_back(one.step, one.path, one.sharded);
+             return all;
+           })
+      .def("open_for_writing", &archive::StepFolder::open_for_writing)
+      .def("keep_newest", &archive::StepFolder::keep_newest, py::arg("keep"));
+}
+
+}  // namespace dear::python
