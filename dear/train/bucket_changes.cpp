@@ -68,12 +68,23 @@ bool goes_by_a_profile(const std::string& policy) { return find_policy(policy).o
 BucketChanges::BucketChanges(Group group, const DataParallelOptions& options, Clock clock)
     : group_(std::move(group)),
       policy_(options.policy),
+      choice_(options.buckets),
+      one_copy_(options.one_copy),
       profile_steps_(options.profile_steps),
-      clock_(std::move(clock)) {
-  if (options.buckets.make)
-    chooser_ =
-        options.buckets.make({.group = group_, .policy = options.policy, .one_copy = options.one_copy});
+      clock_(std::move(clock)),
+      chooser_(make_chooser()) {
   measures_ = chooser_ || goes_by_a_profile(policy_);
+}
+
+std::unique_ptr<BucketChooser> BucketChanges::make_chooser() const {
+  return choice_.make ? choice_.make({.group = group_, .policy = policy_, .one_copy = one_copy_}) : nullptr;
+}
+
+void BucketChanges::begin_anew(std::int64_t steps) {
+  if (chooser_) chooser_ = make_chooser();
+  profile_.reset();
+  measures_ = chooser_ || goes_by_a_profile(policy_);
+  begun_ = steps;
 }
 
 Fusion BucketChanges::first(const Workload& workload, const Fusion& given) {
@@ -102,7 +113,7 @@ std::optional<BucketChanges::Change> BucketChanges::step_ended(Engine& engine, s
   if (chooser_) {
     if (std::optional<Change> change = wanted(engine)) return change;
   }
-  if (!measures_ || steps != profile_steps_ + kUnlike) return std::nullopt;
+  if (!measures_ || steps != begun_ + profile_steps_ + kUnlike) return std::nullopt;
   engine.conductor().synchronize();
   measures_ = false;
   return first_change(engine, measured());

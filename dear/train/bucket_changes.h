@@ -46,6 +46,9 @@ class BucketChanges {
   void waited();
   // Ends the choice for good: the program has named a fusion.
   void end_choice();
+  // Other parameters are trained from now on, after `steps` steps: what was measured and chosen counts no
+  // more. All ranks together.
+  void begin_anew(std::int64_t steps);
 
   [[nodiscard]] const std::optional<Engine::Profile>& profile() const { return profile_; }
   // For metrics: "off", "measuring", "trying" or "settled", and the buckets in force.
@@ -58,10 +61,15 @@ class BucketChanges {
   [[nodiscard]] std::optional<Change> wanted(Engine& engine);
   [[nodiscard]] Change first_change(Engine& engine, const Workload& measured);
 
+  [[nodiscard]] std::unique_ptr<BucketChooser> make_chooser() const;
+
   Group group_;
   const std::string policy_;
+  const BucketChoice choice_;
+  const bool one_copy_;
   const int profile_steps_;
   const Clock clock_;
+  std::int64_t begun_ = 0;                  // steps before these parameters
   std::unique_ptr<BucketChooser> chooser_;  // null where buckets stay as they are
   bool measures_;
   std::optional<Engine::Profile> profile_;

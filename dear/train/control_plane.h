@@ -66,7 +66,15 @@ std::vector<T> of_rank_0(const Group& group, Subject subject, const std::vector<
 }
 
 // The calls for which ranks come together.
-enum class Call : std::uint32_t { synchronize, regroup, discard_step, optimizer_state, checkpoint };
+enum class Call : std::uint32_t {
+  synchronize,
+  regroup,
+  discard_step,
+  optimizer_state,
+  checkpoint,
+  rebuild,
+  trained_parameters,  // no call: the program has frozen or unfrozen some, or the optimiser has others
+};
 // Proves that every rank makes this call after as many steps. Throws a MismatchError on every rank when one
 // does not, also when it issues a collective of its schedule instead.
 void meet(const Group& group, Call call, std::int64_t steps);

@@ -28,6 +28,7 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
       options_(std::move(options)),
       alone_(group_.size() == 1 && !options_.record_trace && !options_.compression &&
              !options_.fp32_masters && !options_.stochastic_rounding),
+      kept_(group_),
       attendance_(group_.size()),
       state_(group_.rank()),
       record_(group_.rank()) {
@@ -38,6 +39,7 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
       throw ConfigError(
           fmt::format("profile_steps is {}: at least 1 must be measured", options_.profile_steps));
     scanned_ = train::scan(model, *optimizer_);
+    for (const train::TrainedParameter& parameter : scanned_.trained) train::require_untrained(parameter);
     update_rules_ = train::UpdateRules::choose(*optimizer_, options_, updates_in_backward_, scanned_.trained);
   });
   agree_on_copies();
@@ -50,8 +52,7 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
   for (const auto& parameter : scanned_.trained) everything.push_back(parameter.tensor);
   everything.insert(everything.end(), scanned_.buffers.begin(), scanned_.buffers.end());
   model_buffers::TensorBroadcast(group_, std::move(everything)).run();
-  if (options_.buffers != BufferSync::at_construction && !scanned_.buffers.empty() && group_.size() > 1)
-    buffer_exchange_.emplace(group_, scanned_.buffers, options_.buffers);
+  exchange_buffers();
   // Alone there is nothing to overlap with: updates run in step(), and no operator is ever observed.
   if (group_.size() == 1) {
     options_.policy = "serial";
@@ -63,23 +64,10 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
   fusion_ = options_.buckets.first;
   recording_ = options_.record_trace || changes_->measures();
 
-  const std::size_t count = scanned_.trained.size();
-  learning_.emplace(count);
-  arrivals_ = train::GradientArrivals(count);
+  learning_.emplace(scanned_.trained.size());
+  arrivals_ = passes::GradientArrivals(scanned_.trained.size());
   if (alone_) return;
-  hooks_.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const torch::Tensor& tensor = scanned_.trained[i].tensor;
-    index_of_[tensor.unsafeGetTensorImpl()] = i;
-    hooks_.emplace_back(tensor, [this, i] {
-      try {
-        gradient_arrived(i);
-      } catch (...) {
-        if (options_.translate_error) options_.translate_error(std::current_exception());
-        throw;
-      }
-    });
-  }
+  set_trained();
   registration_.enable();
 }
 
@@ -88,7 +76,7 @@ DataParallel::Impl::~Impl() {
   hooks_.clear();
   if (std::uncaught_exceptions() > unwinding_) {
     group_.abort("the training program ended with an error");
-  } else if (arrivals_.any() && state_.now() != train::IterationState::State::failed) {
+  } else if (arrivals_.any() && state_.now() != passes::IterationState::State::failed) {
     // Peers that go on to their step() must not wait for this rank.
     if (std::current_exception()) {
       group_.abort(
@@ -163,7 +151,7 @@ void DataParallel::Impl::touched(const at::Tensor& tensor) noexcept {
   const auto* storage = engine->find(tensor.storage().unsafeGetStorageImpl());
   if (!storage) return;
   try {
-    train::LayerClock& clock = record_.clock();
+    passes::LayerClock& clock = record_.clock();
     const bool timed = programs_thread() && recording_ && !clock.in_backward() &&
                        storage->kind == train::Engine::Kind::parameters;
     const auto parameter = timed ? index_of_.find(tensor.unsafeGetTensorImpl()) : index_of_.end();
@@ -182,30 +170,11 @@ void DataParallel::Impl::touched(const at::Tensor& tensor) noexcept {
 void DataParallel::Impl::backward_node() noexcept {
   // A node of another model's pass comes here too: then no layer of this one has run since the last step.
   if (!programs_thread() || !engine_ || !recording_) return;
-  train::LayerClock& clock = record_.clock();
+  passes::LayerClock& clock = record_.clock();
   if (clock.forward_seen() && !clock.in_backward()) clock.backward_began(now_seconds());
 }
 
 // ---- steps
-
-void DataParallel::Impl::require_same_freezing() const {
-  for (const auto& parameter : scanned_.trained) {
-    if (!parameter.tensor.requires_grad()) {
-      throw ConfigError(
-          fmt::format("rank {}: parameter '{}' was frozen after DataParallel was made: make a new one when "
-                      "the set of trained parameters changes",
-                      group_.rank(), parameter.name));
-    }
-  }
-  for (const torch::Tensor& tensor : scanned_.frozen) {
-    if (tensor.requires_grad()) {
-      throw ConfigError(
-          fmt::format("rank {}: a parameter of shape [{}] that was frozen when DataParallel was made "
-                      "requires a gradient now: make a new one when the set of trained parameters changes",
-                      group_.rank(), fmt::join(tensor.sizes(), ", ")));
-    }
-  }
-}
 
 void DataParallel::Impl::take_over_replaced() {
   if (updates_ahead()) engine_->require_held_parameters();
@@ -235,8 +204,6 @@ void DataParallel::Impl::await_last_step() {
 
 void DataParallel::Impl::require_unchanged() const {
   if (arrivals_.late()) refuse_late(*arrivals_.late());
-  require_same_freezing();
-  train::require_same_tensors(group_, *optimizer_, scanned_);
   if (engine_ && !optimizer_->state_is_away()) {
     throw ConfigError(fmt::format(
         "rank {}: state was loaded into the optimiser, or it was stepped itself, after the first step() of "
@@ -260,18 +227,29 @@ void DataParallel::Impl::take_step() {
 }
 
 void DataParallel::Impl::require_step() {
-  if (group_.size() > 1) {
-    or_fail([this] { require_unchanged(); });  // peers that have nothing to refuse would wait
-  } else {
+  const auto prepare = [this] {
     require_unchanged();
+    follow_changes();
+  };
+  if (group_.size() > 1) {
+    or_fail(prepare);  // peers that have nothing to refuse would wait
+  } else {
+    prepare();
   }
   if (layers_.order.empty()) learn_layers();
 }
+
+// [Note: alone] A rank alone has nothing to overlap with: no engine, buckets, twin or hook. The program's
+// optimiser steps as it is, and step() drops the gradients; a check of what it holds, one look at each
+// parameter, is all that is added.
 
 void DataParallel::Impl::step_alone() {
   require_unchanged();
   watching_.look_at_all_alone(scanned_.trained, steps_alone_);
   if (attendance_.samples() == 0) drop_gradients();
+  follow_changes();
+  const auto is_lost = [](const train::TrainedParameter& one) { return !one.tensor.grad().defined(); };
+  if (std::any_of(scanned_.trained.begin(), scanned_.trained.end(), is_lost)) require_same_model();
   optimizer_->step();
   drop_gradients();
   attendance_.end_step();
@@ -360,7 +338,9 @@ Workload DataParallel::Impl::measured() const {
 
 DataParallel::DataParallel(torch::nn::Module& model, torch::optim::Optimizer& optimizer, Group group,
                            DataParallelOptions options)
-    : DataParallel(model_of(model), make_optimizer(optimizer), std::move(group), std::move(options)) {}
+    : DataParallel(model_of(model), make_optimizer(optimizer), std::move(group), std::move(options)) {
+  impl_->set_source([&model] { return model_of(model); });
+}
 
 DataParallel::DataParallel(Model model, std::unique_ptr<Optimizer> optimizer, Group group,
                            DataParallelOptions options)

@@ -1,5 +1,7 @@
 #pragma once
 
+// size: the calls of one class, which a training program makes, each with its contract
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -146,6 +148,11 @@ class DataParallel {
   // there already, or `fusion` fits no such model. After an error the old buckets stay. For its time it needs
   // room for a second set of buckets, and for each vector of optimiser state whole.
   void regroup(Fusion fusion);
+
+  // As regroup(), after layers came, went or were replaced: trains what the model and the optimiser have now.
+  // All values become rank 0's, state stays with what stays: docs/training.md, "A model that changes".
+  void rebuild(torch::nn::Module& model);
+  void rebuild(const Model& model);
 
   // Whether the optimiser's state is here, in shards: from the first step() on, but not on a rank that trains
   // alone.

@@ -11,12 +11,13 @@
 
 #include "dear/attendance/attendance.h"
 #include "dear/model_buffers/buffer_exchange.h"
+#include "dear/optim/kept_state.h"
+#include "dear/passes/gradient_arrivals.h"
+#include "dear/passes/gradient_hook.h"
+#include "dear/passes/iteration_state.h"
 #include "dear/train/bucket_changes.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/engine.h"
-#include "dear/train/gradient_arrivals.h"
-#include "dear/train/gradient_hook.h"
-#include "dear/train/iteration_state.h"
 #include "dear/train/learning.h"
 #include "dear/train/model_scan.h"
 #include "dear/train/operator_observer.h"
@@ -26,20 +27,6 @@
 
 namespace dear {
 
-// [Note: the first step] Until the first step() the program runs as it is, observed: the order in which
-// operators first read parameters becomes the order of layers (rank 0's, on every rank), and the number of
-// times that a parameter's gradient arrives is how many backward passes make one step. Then the engine is
-// made, and every gradient of that first iteration is reduced at once; from the second on, a layer's
-// gradients go as soon as they have all arrived.
-//
-// One that got no gradient in the first iteration may get one later, so nothing that holds it may be sent
-// before step(). Such parameters form layers of their own, first in forward order, so that their bucket is
-// the last to be reduced and holds up no other. What is done with their gradients: [Note: unused parameters].
-//
-// [Note: alone] A rank alone has nothing to overlap with: no engine, buckets, twin or hook. The program's
-// optimiser steps as it is, and step() drops the gradients; a check of what it holds, one look at each
-// parameter, is all that is added.
-//
 // [Note: failures] An exception that leaves a call of ours after other ranks may count on it ends this object
 // and the group: peers learn the reason at once, later calls throw the same again, and the destructor waits
 // for nothing. What all ranks refuse alike (a fusion) changes nothing.
@@ -62,6 +49,8 @@ class DataParallel::Impl : public train::OperatorObserver {
   [[nodiscard]] bool gradients_arrived() const;
   [[nodiscard]] bool has_state() const { return engine_ != nullptr; }
   void regroup(Fusion fusion);
+  void rebuild(const Model& model);
+  void set_source(std::function<Model()> source) { source_ = std::move(source); }
   [[nodiscard]] std::vector<StateOfParameter> optimizer_state();
   void load_optimizer_state(const std::vector<StateOfParameter>& states);
   [[nodiscard]] CompressionReport compression_report();
@@ -111,7 +100,6 @@ class DataParallel::Impl : public train::OperatorObserver {
   void drop_gradients();
   void require_unchanged() const;
   void require_step();  // what step() refuses, and the layers
-  void require_same_freezing() const;
   void learn_layers();
   void commit();
   void prepare_commit();
@@ -133,10 +121,11 @@ class DataParallel::Impl : public train::OperatorObserver {
   void announce(const attendance::Announcement& what, const std::string& text = {});
   void weigh(std::size_t parameter);
   void shadow_backward();
-
-  void gradient_arrived(std::size_t parameter);  // from the hook
-  void backward_pass_began(std::size_t parameter, int pass);
+  // Gradients.
+  void gradient_arrived(const std::size_t& parameter);  // from the hook
+  void backward_pass_began(const std::size_t& parameter, int pass);
   void backward_pass_ended();
+  void hook_ran(const std::size_t& parameter);
   void complete(std::size_t parameter);
   [[noreturn]] void refuse_late(std::size_t parameter) const;
   [[nodiscard]] bool were_dropped(std::size_t but) const;
@@ -157,9 +146,17 @@ class DataParallel::Impl : public train::OperatorObserver {
   void choose_buckets();
   void replace_engine(Fusion fusion, const std::string& why, const View& decision = {});
   void agree_on_copies();
+  void exchange_buffers();  // of the scan
   void agree_on_compression();
   train::Engine& compressing_engine(const char* call);
   void leave_one_copy() noexcept;
+
+  // What is trained: see [Note: trained anew].
+  class Anew;
+  void follow_changes();
+  void set_trained();
+  void require_same_model() const;
+  void require_no_join(const char* what) const;  // in whose steps a rank without data could not follow
 
   const int unwinding_ = std::uncaught_exceptions();  // of exceptions that are none of ours
   Group group_;
@@ -171,16 +168,18 @@ class DataParallel::Impl : public train::OperatorObserver {
   bool updates_in_backward_ = false;  // the policy that was asked for, also where one rank trains
   Buffer gradient_calls_;             // in which ranks tell each other what they call
   Fusion fusion_;                     // in force
+  std::function<Model()> source_;     // of the model as it is, where something can say
   train::ModelScan scanned_;
   train::UpdateRules update_rules_;
+  optim::KeptState kept_;
   std::unordered_map<const c10::TensorImpl*, std::size_t> index_of_;
   std::atomic<std::thread::id> program_ = std::this_thread::get_id();  // the one that calls step()
 
   attendance::Attendance attendance_;
-  train::IterationState state_;
+  passes::IterationState state_;
   std::optional<train::Learning> learning_;
   train::Learning::Layers layers_;  // empty while learning
-  train::GradientArrivals arrivals_;
+  passes::GradientArrivals arrivals_;
   std::optional<model_buffers::BufferExchange> buffer_exchange_;  // none where no buffers are sent
   std::optional<train::BucketChanges> changes_;
   wire::CompressionCounts earlier_compression_;  // of engines that are gone
@@ -194,7 +193,8 @@ class DataParallel::Impl : public train::OperatorObserver {
   std::unique_ptr<train::Engine> engine_;                 // null while learning
   std::atomic<train::Engine*> observed_engine_{nullptr};  // the same, for operators of any thread
   train::ObserverRegistration registration_{*this};
-  std::vector<train::GradientHook> hooks_;  // last: end first, also when the constructor throws
+  // Last: end first, also when the constructor throws.
+  passes::GradientHooks hooks_{[this](const std::size_t& parameter) { hook_ran(parameter); }};
 };
 
 }  // namespace dear

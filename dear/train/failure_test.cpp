@@ -152,20 +152,6 @@ TEST(Failure, AnUnknownPolicyIsRefusedByName) {
               AllOf(HasSubstr("deer"), HasSubstr("dear-replicated")));
 }
 
-TEST(Failure, ChangesOfTheTrainedSetAreRefused) {
-  auto net = net_of(5);
-  torch::optim::SGD sgd(net->parameters(), 0.1);
-  DataParallel dp(*net, sgd, groups_of(1)[0], {.buckets = given()});
-  loss_of(net).backward();
-  dp.step();
-  net->parameters()[0].set_requires_grad(false);
-  EXPECT_THAT(message_of<ConfigError>([&] { dp.step(); }),
-              AllOf(HasSubstr("'0.weight'"), HasSubstr("frozen")));
-  net->parameters()[0].set_requires_grad(true);
-  sgd.add_param_group(torch::optim::OptimizerParamGroup({torch::zeros({3})}));
-  EXPECT_THAT(message_of<ConfigError>([&] { dp.step(); }), HasSubstr("parameter groups"));
-}
-
 // Each rank finds it, or hears of it from the other.
 TEST(Failure, GradientsDroppedAfterTheyWereSentAreAnError) {
   const auto errors = run_each(groups_of(2), [](int, Group group) {

@@ -119,7 +119,12 @@ void DataParallel::Impl::prepare_commit() {
       arrivals_.set_used(i, scanned_.trained[i].tensor.grad().defined());
     fusion_ =
         changes_->first(train::Engine::describe(scanned_.trained, layers_.order, layers_.layer_of), fusion_);
-    const auto states = restored_ ? train::States() : train::initial_state(group_, *optimizer_, scanned_);
+    const auto states =
+        restored_ ? train::States()
+                  : train::initial_state(group_, *optimizer_, train::tensors_of(scanned_.trained));
+    const auto of_frozen = train::initial_state(group_, *optimizer_, scanned_.frozen);
+    for (std::size_t i = 0; i < of_frozen.size(); ++i)
+      if (of_frozen[i]) kept_.keep(scanned_.frozen[i], *of_frozen[i]);
     engine_ = make_engine();
     restored_ ? std::exchange(restored_, nullptr)->give() : engine_->take_over(states);
     optimizer_->state_leaves();
@@ -128,15 +133,19 @@ void DataParallel::Impl::prepare_commit() {
     await_last_step();
     take_over_replaced();
   }
-  if (state_.now() == train::IterationState::State::closed) return;  // reduced, marks and all
+  if (state_.now() == passes::IterationState::State::closed) return;  // reduced, marks and all
   look_at_other_buckets();
-  for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
+  bool lost = false;
+  for (std::size_t i = 0; i < scanned_.trained.size(); ++i) {
     arrivals_.used(i) ? weigh(i) : engine_->mark_unused(i);
+    lost = lost || (!arrivals_.used(i) && arrivals_.expected(i) > 0);
+  }
+  if (lost) require_same_model();
 }
 
 void DataParallel::Impl::close_gradients() {
   prepare_commit();
-  if (state_.now() == train::IterationState::State::closed) return;
+  if (state_.now() == passes::IterationState::State::closed) return;
   if (group_.size() > 1) {
     for (LayerId layer = arrivals_.layers(); layer-- > 0;)
       if (!arrivals_.layer_sent(layer)) engine_->conductor().backward_done(layer);

@@ -22,20 +22,31 @@ namespace dear {
 // may differentiate. Such a pass sends nothing, and a gradient goes into its bucket only when its layer is
 // sent: until then it stays the tensor that the program sees, graph and all.
 
-void DataParallel::Impl::gradient_arrived(std::size_t parameter) {
+void DataParallel::Impl::hook_ran(const std::size_t& parameter) {
+  try {
+    gradient_arrived(parameter);
+  } catch (...) {
+    if (options_.translate_error) options_.translate_error(std::current_exception());
+    throw;
+  }
+}
+
+void DataParallel::Impl::gradient_arrived(const std::size_t& parameter) {
   throw_if_failed();
   const int pass = torch::autograd::get_current_graph_task_id();
+  if (parameter == passes::GradientHooks::kNone) return;
   if (state_.begins_pass(pass)) or_fail([&] { backward_pass_began(parameter, pass); });
+  if (parameter == passes::GradientHooks::kNone) return;  // since now
   if (attendance_.begins()) begin_step();
   // A gradient that was made with create_graph may be differentiated: see [Note: second order].
   const bool counts = !arrivals_.deferred() && !torch::GradMode::is_enabled();
   arrivals_.arrived(parameter);
-  if (state_.now() == train::IterationState::State::learning) {
+  if (state_.now() == passes::IterationState::State::learning) {
     const bool same = learning_->same_gradient(parameter, scanned_.trained[parameter].tensor.grad());
     if (counts) arrivals_.count(parameter, same);
     return;
   }
-  const bool closed = state_.now() == train::IterationState::State::closed;
+  const bool closed = state_.now() == passes::IterationState::State::closed;
   if (closed || (arrivals_.sent(parameter) && group_.size() > 1)) {
     arrivals_.refuse(parameter);
     refuse_late(parameter);
@@ -44,7 +55,7 @@ void DataParallel::Impl::gradient_arrived(std::size_t parameter) {
 }
 
 void DataParallel::Impl::complete(std::size_t parameter) {
-  using Complete = train::GradientArrivals::Complete;
+  using Complete = passes::GradientArrivals::Complete;
   const Complete now = arrivals_.counted(parameter);
   if (now == Complete::nothing) return;
   if (group_.size() > 1 && !engine_->holds_gradient(parameter)) engine_->restore_gradient(parameter);
@@ -59,10 +70,11 @@ void DataParallel::Impl::complete(std::size_t parameter) {
   });
 }
 
-void DataParallel::Impl::backward_pass_began(std::size_t parameter, int pass) {
+void DataParallel::Impl::backward_pass_began(const std::size_t& parameter, int pass) {
   if (were_dropped(parameter)) forget_dropped(parameter);
-  if (state_.now() == train::IterationState::State::closed) return;  // refused by the caller
+  if (state_.now() == passes::IterationState::State::closed) return;  // refused by the caller
   const bool first = !state_.sends();
+  if (first) follow_changes();
   state_.pass_began(pass);
   if (first && engine_->updates_ahead()) {
     await_last_step();
@@ -82,7 +94,7 @@ void DataParallel::Impl::backward_pass_ended() {
 }
 
 void DataParallel::Impl::refuse_late(std::size_t parameter) const {
-  if (state_.now() == train::IterationState::State::closed)
+  if (state_.now() == passes::IterationState::State::closed)
     throw ConfigError(
         fmt::format("rank {}: another gradient of '{}' arrived after gradients were clipped or unscaled: do "
                     "that after the last "
@@ -105,6 +117,7 @@ bool DataParallel::Impl::gradients_arrived() const {
 
 void DataParallel::Impl::drop_gradients() {
   for (train::TrainedParameter& parameter : scanned_.trained) parameter.tensor.mutable_grad().reset();
+  for (torch::Tensor& tensor : scanned_.frozen) tensor.mutable_grad().reset();  // frozen since its backward
 }
 
 bool DataParallel::Impl::were_dropped(std::size_t but) const {

@@ -410,15 +410,6 @@ TEST(Irregular, ParametersThatLieOtherwiseOnAnotherRankAreNamed) {
   }
 }
 
-TEST(Irregular, AGroupThatIsAddedBeforeTheFirstStepIsRefused) {
-  Net net = fresh();
-  auto optimizer = adamw_of(net->parameters());
-  DataParallel dp(*net, optimizer, groups_of(1)[0], {.buckets = given()});
-  net->forward(torch::ones({2, kFeatures})).sum().backward();
-  optimizer.add_param_group(torch::optim::OptimizerParamGroup({torch::zeros({3}).requires_grad_()}));
-  EXPECT_THAT(message_of<ConfigError>([&] { dp.step(); }), HasSubstr("parameter groups"));
-}
-
 TEST(Irregular, AnotherTypeIsRefused) {
   Net net = fresh();
   auto optimizer = adamw_of(net->parameters());

@@ -9,18 +9,29 @@
 
 #include "dear/base/ids.h"
 #include "dear/collective/group.h"
-#include "dear/train/gradient_arrivals.h"
+#include "dear/passes/gradient_arrivals.h"
 #include "dear/train/model_scan.h"
 
 namespace dear::train {
 
-// Keeps what the first iteration teaches, see [Note: the first step]. Parameters are given by their index.
+// [Note: the first step] Until the first step() the program runs as it is, observed: the order in which
+// operators first read parameters becomes the order of layers (rank 0's, on every rank), and the number of
+// times that a parameter's gradient arrives is how many backward passes make one step. Then the engine is
+// made, and every gradient of that first iteration is reduced at once; from the second on, a layer's
+// gradients go as soon as they have all arrived.
+//
+// One that got no gradient in the first iteration may get one later, so nothing that holds it may be sent
+// before step(). Such parameters form layers of their own, first in forward order, so that their bucket is
+// the last to be reduced and holds up no other. What is done with their gradients: [Note: unused parameters].
+
+// Keeps what the first iteration teaches. Parameters are given by their index.
 class Learning {
  public:
   explicit Learning(std::size_t parameters) : seen_(parameters), gradients_(parameters) {}
 
   // An operator reads the parameter. From any thread.
   void read(std::size_t parameter);
+  [[nodiscard]] std::vector<std::size_t> first_uses();  // the parameters that were read, in that order
   // Whether the parameter's gradient is the same tensor as at the last call. Another tensor means that the
   // program dropped the first one.
   bool same_gradient(std::size_t parameter, const torch::Tensor& gradient);
@@ -33,7 +44,14 @@ class Learning {
   // together. Neighbours in the order of use that
   // belong to one module are a layer: a module may use parameters of its own before and after a child.
   [[nodiscard]] Layers layers(const Group& group, const std::vector<TrainedParameter>& parameters,
-                              const GradientArrivals& arrivals) const;
+                              const passes::GradientArrivals& arrivals) const;
+
+  // Returns the layers of other parameters than those of `before`: `was[i]` is the index that parameters[i]
+  // had there. What stayed keeps its place. A newcomer comes before the one that is registered after it, in a
+  // layer with newcomers of its module.
+  [[nodiscard]] static Layers with_newcomers(const Layers& before,
+                                             const std::vector<std::optional<std::size_t>>& was,
+                                             const std::vector<TrainedParameter>& parameters);
 
  private:
   std::mutex mutex_;

@@ -12,7 +12,7 @@
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
 #include "dear/model_buffers/tensor_broadcast.h"
-#include "dear/train/gradient_hook.h"
+#include "dear/passes/gradient_hook.h"
 #include "dear/train/torch_types.h"
 
 namespace dear::train {
@@ -29,7 +29,7 @@ GroupOf groups_of(const ParameterGroups& groups) {
   return group_of;
 }
 
-std::vector<std::vector<const c10::TensorImpl*>> tensors_of(const ParameterGroups& groups) {
+std::vector<std::vector<const c10::TensorImpl*>> held_by(const ParameterGroups& groups) {
   std::vector<std::vector<const c10::TensorImpl*>> held;
   for (const std::vector<torch::Tensor>& group : groups) {
     held.emplace_back();
@@ -44,13 +44,6 @@ void require_usable(const std::string& name, const torch::Tensor& tensor) {
         "parameter '{}' is the result of an operation (no leaf), so no gradient arrives at it: register "
         "its detach() and set requires_grad again",
         name));
-  }
-  if (GradientHook::is_on(tensor)) {
-    throw ConfigError(
-        fmt::format("parameter '{}' is trained by another DataParallel, and would have two optimisers: put "
-                    "it into one of "
-                    "them, and train it there",
-                    name));
   }
   if (!tensor.device().is_cpu()) {
     throw ConfigError(
@@ -124,10 +117,13 @@ std::string line_or_nothing(const std::vector<std::string>& lines, std::size_t i
 
 }  // namespace
 
-ModelScan scan(const Model& model, const Optimizer& optimizer) {
+ModelScan scan(const Model& model, const Optimizer& optimizer, const std::vector<torch::Tensor>& had) {
   const ParameterGroups groups = optimizer.parameter_groups();
   const GroupOf group_of = groups_of(groups);
   ModelScan scanned{.model = model};
+  optim::TensorSet gone;
+  for (const torch::Tensor& tensor : had) gone.insert(tensor.unsafeGetTensorImpl());
+  for (const auto& [name, tensor] : model.parameters) gone.erase(tensor.unsafeGetTensorImpl());
   std::unordered_set<const c10::TensorImpl*> seen;
   const auto add = [&](const std::string& name, const torch::Tensor& tensor) {
     if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) return;
@@ -150,9 +146,12 @@ ModelScan scan(const Model& model, const Optimizer& optimizer) {
   };
   for (const auto& [name, tensor] : model.parameters) add(name, tensor);
   for (std::size_t group = 0; group < groups.size(); ++group)
-    for (std::size_t i = 0; i < groups[group].size(); ++i)
-      add(fmt::format("optimiser.{}.{}", group, i), groups[group][i]);
-  scanned.held = tensors_of(groups);
+    for (std::size_t i = 0; i < groups[group].size(); ++i) {
+      const torch::Tensor& tensor = groups[group][i];
+      gone.contains(tensor.unsafeGetTensorImpl()) ? scanned.gone.push_back(tensor)
+                                                  : add(fmt::format("optimiser.{}.{}", group, i), tensor);
+    }
+  scanned.held = held_by(groups);
   if (scanned.trained.empty()) throw ConfigError("the model has no parameter that requires a gradient");
   require_separate(scanned.trained);
   for (const auto& [name, tensor] : model.buffers)
@@ -160,28 +159,58 @@ ModelScan scan(const Model& model, const Optimizer& optimizer) {
   return scanned;
 }
 
-void require_same_tensors(const Group& group, const Optimizer& optimizer, const ModelScan& scanned) {
-  if (optimizer.holds(scanned.held)) return;
+void require_untrained(const TrainedParameter& parameter) {
+  if (passes::GradientHook::is_on(parameter.tensor))
+    throw ConfigError(
+        fmt::format("parameter '{}' is trained by another DataParallel, and would have two optimisers: put "
+                    "it into one of them, and train it there",
+                    parameter.name));
+}
+
+bool is_as_scanned(const Optimizer& optimizer, const ModelScan& scanned) {
+  const auto trains = [](const TrainedParameter& parameter) { return parameter.tensor.requires_grad(); };
+  const auto is_frozen = [](const torch::Tensor& tensor) { return !tensor.requires_grad(); };
+  return std::all_of(scanned.trained.begin(), scanned.trained.end(), trains) &&
+         std::all_of(scanned.frozen.begin(), scanned.frozen.end(), is_frozen) &&
+         optimizer.holds(scanned.held);
+}
+
+void require_no_newcomers(const Group& group, const Optimizer& optimizer, const ModelScan& scanned) {
+  const auto refuse = [&](const std::string& what) {
+    throw ConfigError(
+        fmt::format("rank {}: {} between the first backward of a step and step(): do that between step() and "
+                    "the next backward",
+                    group.rank(), what));
+  };
+  optim::TensorSet trained;
+  for (const TrainedParameter& one : scanned.trained) trained.insert(one.tensor.unsafeGetTensorImpl());
+  const auto require_no_gradient = [&](const torch::Tensor& tensor) {
+    if (tensor.requires_grad() && tensor.grad().defined() && !trained.contains(tensor.unsafeGetTensorImpl()))
+      refuse(
+          fmt::format("a parameter of shape [{}] was unfrozen or given to the optimiser, and got a gradient,",
+                      fmt::join(tensor.sizes(), ", ")));
+  };
   const ParameterGroups groups = optimizer.parameter_groups();
-  if (groups.size() != scanned.held.size()) {
-    throw ConfigError(fmt::format(
-        "rank {}: the optimiser has {} parameter groups and had {} when DataParallel was made: make a "
-        "new one after adding a group",
-        group.rank(), groups.size(), scanned.held.size()));
+  for (const torch::Tensor& tensor : scanned.frozen) require_no_gradient(tensor);
+  for (const std::vector<torch::Tensor>& group_now : groups)
+    for (const torch::Tensor& tensor : group_now) require_no_gradient(tensor);
+  const GroupOf group_of = groups_of(groups);
+  for (const TrainedParameter& one : scanned.trained) {
+    const auto found = group_of.find(one.tensor.unsafeGetTensorImpl());
+    if (found == group_of.end() || found->second != one.parameter_group)
+      refuse(fmt::format("parameter '{}' was taken from its group of the optimiser", one.name));
   }
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    const std::vector<torch::Tensor>& params = groups[i];
-    const auto& held = scanned.held[i];
-    const auto same = [](const torch::Tensor& tensor, const c10::TensorImpl* before) {
-      return tensor.unsafeGetTensorImpl() == before;
-    };
-    if (!std::equal(params.begin(), params.end(), held.begin(), held.end(), same)) {
-      throw ConfigError(fmt::format(
-          "rank {}: parameter group {} of the optimiser holds other tensors than when DataParallel was "
-          "made: make a new one when the set of trained parameters changes",
-          group.rank(), i));
-    }
-  }
+}
+
+bool is_frozen(const ModelScan& scanned, const torch::Tensor& tensor) {
+  return std::any_of(scanned.frozen.begin(), scanned.frozen.end(),
+                     [&](const torch::Tensor& frozen) { return frozen.is_same(tensor); });
+}
+
+std::vector<torch::Tensor> tensors_of(const std::vector<TrainedParameter>& parameters) {
+  std::vector<torch::Tensor> tensors;
+  for (const TrainedParameter& parameter : parameters) tensors.push_back(parameter.tensor);
+  return tensors;
 }
 
 void require_alike(const Group& group, const Model& model, const Optimizer& optimizer,
@@ -203,15 +232,15 @@ void require_alike(const Group& group, const Model& model, const Optimizer& opti
 }
 
 std::vector<std::optional<OptimizerState>> initial_state(const Group& group, const Optimizer& optimizer,
-                                                         const ModelScan& scanned) {
+                                                         const std::vector<torch::Tensor>& tensors) {
   std::vector<std::optional<OptimizerState>> states;
   std::vector<torch::Tensor> vectors;
   Digest outline;
   std::size_t count = 0;
-  for (const TrainedParameter& parameter : scanned.trained) {
-    const std::optional<OptimizerState>& state = states.emplace_back(optimizer.state(parameter.tensor));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::optional<OptimizerState>& state = states.emplace_back(optimizer.state(tensors[i]));
     if (!state) continue;
-    outline.add(parameter.name).add(state->scalars);
+    outline.add(std::to_string(i)).add(state->scalars);
     ++count;
     for (const auto& [name, vector] : state->vectors) {
       outline.add(name).add(

@@ -8,6 +8,7 @@
 #include <torch/types.h>
 
 #include "dear/collective/group.h"
+#include "dear/optim/kept_state.h"
 #include "dear/optim/optimizer.h"
 #include "dear/train/model.h"
 
@@ -35,26 +36,39 @@ struct ModelScan {
   // In order of registration, then what the optimiser alone holds. Without parameters that have no elements.
   std::vector<TrainedParameter> trained;
   std::vector<torch::Tensor> frozen;  // parameters that do not require a gradient
+  std::vector<torch::Tensor> gone;    // that the optimiser holds for a model that has them no longer
   std::vector<torch::Tensor> buffers;
   std::vector<std::vector<const c10::TensorImpl*>> held;  // by parameter group of the optimiser: its tensors
 };
 
 // ConfigError naming the parameter: trained but in no group of the optimiser; of a dtype or layout that
 // buckets do not carry; sharing memory with another without being the same tensor; not on the CPU; the result
-// of an operation, so that no gradient arrives at it; trained by another DataParallel.
-ModelScan scan(const Model& model, const Optimizer& optimizer);
+// of an operation, so that no gradient arrives at it. `had`: tensors that the model had once; those that the
+// optimiser still holds are not trained.
+ModelScan scan(const Model& model, const Optimizer& optimizer, const std::vector<torch::Tensor>& had = {});
 
-// ConfigError when the optimiser holds other tensors than it did in the scan.
-void require_same_tensors(const Group& group, const Optimizer& optimizer, const ModelScan& scanned);
+// ConfigError for a parameter that a DataParallel trains already.
+void require_untrained(const TrainedParameter& parameter);
+
+// Whether the optimiser still holds these tensors, and each is frozen or not as it was in the scan.
+[[nodiscard]] bool is_as_scanned(const Optimizer& optimizer, const ModelScan& scanned);
+
+// For changes between the first backward of a step and step(). ConfigError for those that the step would not
+// see: a gradient of a tensor that the scan had not as trained, and a trained tensor in another group.
+void require_no_newcomers(const Group& group, const Optimizer& optimizer, const ModelScan& scanned);
 
 // MismatchError on every rank, naming the first tensor in which a rank's model differs from rank 0's, or what
 // differs of their optimisers.
 void require_alike(const Group& group, const Model& model, const Optimizer& optimizer,
                    const ModelScan& scanned);
 
-// Returns what the optimiser remembers of each trained parameter, with rank 0's values on every rank; all
+// Returns what the optimiser remembers of each of these tensors, with rank 0's values on every rank; all
 // ranks call it together. MismatchError on every rank when they do not remember the same things.
 using States = std::vector<std::optional<OptimizerState>>;
-States initial_state(const Group& group, const Optimizer& optimizer, const ModelScan& scanned);
+States initial_state(const Group& group, const Optimizer& optimizer,
+                     const std::vector<torch::Tensor>& tensors);
+
+[[nodiscard]] bool is_frozen(const ModelScan& scanned, const torch::Tensor& tensor);
+[[nodiscard]] std::vector<torch::Tensor> tensors_of(const std::vector<TrainedParameter>& parameters);
 
 }  // namespace dear::train

@@ -93,7 +93,7 @@ void DataParallel::Impl::agree_on_copies() {
 // Ranks may go different ways from here on: none may change what another one reads. After a failure the
 // parameters are not whole, and where memory is short they stay as they are.
 void DataParallel::Impl::leave_one_copy() noexcept {
-  if (!options_.one_copy || !engine_ || state_.now() == train::IterationState::State::failed ||
+  if (!options_.one_copy || !engine_ || state_.now() == passes::IterationState::State::failed ||
       std::uncaught_exceptions() > unwinding_)
     return;
   try {

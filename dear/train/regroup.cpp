@@ -1,5 +1,6 @@
 // Other buckets between two steps: DataParallel::regroup(), and those that are chosen while training.
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -66,6 +67,12 @@ std::vector<DataParallel::StateOfParameter> DataParallel::Impl::optimizer_state(
   std::vector<StateOfParameter> result;
   for (std::size_t i = 0; i < states.size(); ++i)
     result.push_back({scanned_.trained[i].tensor, std::move(states[i])});
+  if (engine_) {
+    for (const torch::Tensor& frozen : kept_.parameters()) result.push_back({frozen, kept_.gather(frozen)});
+  } else {
+    for (const torch::Tensor& frozen : scanned_.frozen)
+      if (auto state = optimizer_->state(frozen)) result.push_back({frozen, std::move(state)});
+  }
   return result;
 }
 
@@ -83,8 +90,13 @@ void DataParallel::Impl::load_optimizer_state(const std::vector<StateOfParameter
         group_.rank()));
   wait_for_all();
   std::vector<std::optional<OptimizerState>> of_parameter(scanned_.trained.size());
+  kept_.forget_all();
   for (const auto& [parameter, state] : states) {
     const auto found = index_of_.find(parameter.unsafeGetTensorImpl());
+    if (found == index_of_.end() && train::is_frozen(scanned_, parameter)) {
+      if (state) kept_.keep(parameter, *state);
+      continue;
+    }
     if (found == index_of_.end())
       throw ConfigError(fmt::format(
           "rank {}: a tensor of shape [{}] with state is no trained parameter of this DataParallel",

@@ -32,6 +32,11 @@ void RunRecord::engine_ends(const Engine& engine, Keep keep) {
   clock_.forget_spans();
 }
 
+void RunRecord::layers_end() {
+  earlier_measurements_ = {};
+  clock_.forget_layers();
+}
+
 void RunRecord::engine_replaced(const Engine& engine, const std::string& why, double begin_seconds) {
   earlier_spans_.push_back({.rank = rank_,
                             .lane = "compute",
@@ -138,11 +143,11 @@ Workload RunRecord::measured(const Engine& engine, int ranks) const {
   Workload workload = engine.workload();
   Measurements all = earlier_measurements_;
   add_measurements(engine, all);
-  for (const auto& [layer, seconds] : share_of_pass(all.forward))
+  for (const auto& [layer, seconds] : passes::share_of_pass(all.forward))
     workload.layers[layer].forward_seconds = seconds;
-  for (const auto& [layer, seconds] : share_of_pass(all.backward))
+  for (const auto& [layer, seconds] : passes::share_of_pass(all.backward))
     workload.layers[layer].backward_seconds = seconds;
-  workload.update_seconds = median_of(all.updates) * (all.sharded ? ranks : 1);
+  workload.update_seconds = passes::median_of(all.updates) * (all.sharded ? ranks : 1);
   return workload;
 }
 

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "dear/passes/layer_clock.h"
 #include "dear/trace/trace.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/engine.h"
-#include "dear/train/layer_clock.h"
 #include "dear/workload/workload.h"
 
 namespace dear::train {
@@ -18,13 +18,15 @@ namespace dear::train {
 class RunRecord {
  public:
   explicit RunRecord(int rank) : rank_(rank) {}
-  [[nodiscard]] LayerClock& clock() { return clock_; }
+  [[nodiscard]] passes::LayerClock& clock() { return clock_; }
 
   // The engine is about to be replaced. Keep::spans keeps what it recorded for spans() and measured().
   enum class Keep : std::uint8_t { nothing, spans };
   void engine_ends(const Engine& engine, Keep keep);
   // Adds a span, from `begin_seconds` until now, for the change to this engine.
   void engine_replaced(const Engine& engine, const std::string& why, double begin_seconds);
+  // Other layers are trained from now on: what was measured of those before counts no more.
+  void layers_end();
   void step_given_up() { ++given_up_; }
 
   [[nodiscard]] DataParallelStatistics statistics(const Engine* engine) const;  // null before the first step
@@ -37,14 +39,14 @@ class RunRecord {
  private:
   // Seconds by iteration, whichever buckets were in force.
   struct Measurements {
-    std::map<LayerId, ByIteration> forward, backward;
-    ByIteration updates;
+    std::map<LayerId, passes::ByIteration> forward, backward;
+    passes::ByIteration updates;
     bool sharded = false;  // updates were of shards
   };
   void add_measurements(const Engine& engine, Measurements& all) const;
 
   int rank_;
-  LayerClock clock_;
+  passes::LayerClock clock_;
   std::int64_t given_up_ = 0;
   // Of the engines before.
   DataParallelStatistics earlier_{};

@@ -17,6 +17,7 @@ from . import _C, _optimizer, _raw_reads, _state, _usable
 from ._compression import Compressed
 from ._join import Joined
 from ._process_group import ProcessGroup, group_of
+from ._rebuilding import Rebuilding, tensors_of
 from ._several import Optimizers, Turns, listed
 from ._trace import Trace
 from ._watching import Watched
@@ -115,7 +116,7 @@ def distribute(
     return parallel, optimizer
 
 
-class DataParallel(Compressed, Joined, Watched, nn.Module):
+class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
     """A module that trains on all ranks, and its optimiser. The arguments are those of distribute().
 
     It is used as the module: attributes, submodules, state_dict() and its keys are the module's own; `module` is the
@@ -155,10 +156,10 @@ class DataParallel(Compressed, Joined, Watched, nn.Module):
         optimizers = listed(optimizer)
         _usable.require_usable(module, DataParallel, optimizers, buffers, ownership)
         group = group_of(process_group, timeout)
-        parameters = list(module.named_parameters(remove_duplicate=False))
+        parameters, buffers_of_module = tensors_of(module)
         training = _C.Training(
             parameters=parameters,
-            buffers=[(name, buffer) for name, buffer in module.named_buffers() if buffer is not None],
+            buffers=buffers_of_module,
             optimizers=[_optimizer.Source(one, type(one)) for one in optimizers],
             group=group,
             policy=policy,
@@ -179,6 +180,7 @@ class DataParallel(Compressed, Joined, Watched, nn.Module):
         self.__dict__.update(module=module, optimizer=optimizer, _open=training, _group=group, _policy=policy)
         self.__dict__.update(fp32_masters=fp32_masters, stochastic_rounding=stochastic_rounding)
         self.__dict__.update(_buffers_become=buffers, _turns=Turns(optimizers), _optimizers=optimizers)
+        self._note_model()
         for one in optimizers:
             _optimizer.adopt(one, self)
         if group.size > 1:

@@ -202,6 +202,7 @@ class Distributed(_gradients.Changes, Optimizer):
         """Ends the iteration on all ranks: see DataParallel. A closure is called first, once. What a GradScaler has
         found decides, on all ranks alike, whether the step is given up."""
         training = self._dear_training()
+        self._dear()._require_same_model()
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -261,14 +262,6 @@ class Distributed(_gradients.Changes, Optimizer):
 
     def _own(self) -> set[int]:
         return {id(parameter) for group in self.param_groups for parameter in group["params"]}
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        if getattr(self, "_dear", None) is not None and self._dear() is not None:
-            raise ConfigError(
-                "a parameter group cannot be added to an optimiser that trains already: add it before "
-                "dear.distribute(), or make a new DataParallel"
-            )
-        super().add_param_group(param_group)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}

@@ -32,6 +32,10 @@ def require_usable(module: Any, wrapper: type, optimizers: list[Any], buffers: s
         raise _C.ConfigError(f"ownership={ownership!r}: there are 'cut', 'auto' and 'whole'")
     if buffers not in BUFFERS:
         raise _C.ConfigError(f"buffers={buffers!r}: there are {', '.join(BUFFERS)}")
+    require_plain_parameters(module)
+
+
+def require_plain_parameters(module: nn.Module) -> None:
     for name, parameter in module.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
             raise _C.ConfigError(f"parameter '{name}' has no shape yet: run one forward pass before distribute()")

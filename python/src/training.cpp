@@ -212,6 +212,12 @@ void bind_training(py::module_& module) {
           "regroup",
           [](DataParallel& parallel, const std::string& fusion) { parallel.regroup(Fusion::parse(fusion)); },
           py::arg("fusion"), Release())
+      .def(
+          "rebuild",
+          [](DataParallel& parallel, const Named& parameters, const Named& buffers) {
+            parallel.rebuild(Model{.parameters = named(parameters), .buffers = named(buffers)});
+          },
+          py::arg("parameters"), py::arg("buffers"), Release())
       .def("optimizer_state", &optimizer_state)
       .def("load_optimizer_state", &load_optimizer_state, py::arg("states"))
       .def("compression_report", &compression_report)

@@ -4,7 +4,7 @@
 #include <exception>
 #include <string_view>
 
-namespace dear::train {
+namespace dear::passes {
 
 // Where a program is in an iteration of training, as far as its calls and the gradient hooks tell. A forward
 // pass may come in every state.
@@ -67,4 +67,4 @@ class IterationState {
   std::exception_ptr failure_;
 };
 
-}  // namespace dear::train
+}  // namespace dear::passes

@@ -1,8 +1,8 @@
-#include "dear/train/layer_clock.h"
+#include "dear/passes/layer_clock.h"
 
 #include <gtest/gtest.h>
 
-namespace dear::train::layer_clock_test {
+namespace dear::passes::layer_clock_test {
 namespace {
 
 TEST(LayerClock, MeasuresForwardToTheNextLayerAndBackwardToTheLastGradient) {
@@ -52,4 +52,4 @@ TEST(ShareOfPass, KnowsLayersThatTookNoTimeOrWereNotThere) {
 }
 
 }  // namespace
-}  // namespace dear::train::layer_clock_test
+}  // namespace dear::passes::layer_clock_test

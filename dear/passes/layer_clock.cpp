@@ -1,8 +1,8 @@
-#include "dear/train/layer_clock.h"
+#include "dear/passes/layer_clock.h"
 
 #include <algorithm>
 
-namespace dear::train {
+namespace dear::passes {
 
 void LayerClock::forward_ended(double at_seconds) {
   if (running_) spans_.push_back({false, *running_, iteration_, running_since_, at_seconds});
@@ -58,4 +58,4 @@ std::map<LayerId, double> share_of_pass(const std::map<LayerId, ByIteration>& se
   return shares;
 }
 
-}  // namespace dear::train
+}  // namespace dear::passes

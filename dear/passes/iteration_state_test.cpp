@@ -1,18 +1,18 @@
-#include "dear/train/iteration_state.h"
+#include "dear/passes/iteration_state.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
-#include "dear/train/gradient_arrivals.h"
+#include "dear/passes/gradient_arrivals.h"
 
 namespace dear::iteration_state_test {
 namespace {
 
+using passes::GradientArrivals;
+using passes::IterationState;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using train::GradientArrivals;
-using train::IterationState;
 using State = IterationState::State;
 
 std::exception_ptr some_error() { return std::make_exception_ptr(TimeoutError("rank 1 is stuck")); }

@@ -1,9 +1,22 @@
-#include "dear/train/gradient_arrivals.h"
+#include "dear/passes/gradient_arrivals.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace dear::train {
+namespace dear::passes {
+
+GradientArrivals::GradientArrivals(const GradientArrivals& before,
+                                   const std::vector<std::optional<std::size_t>>& was)
+    : GradientArrivals(was.size()) {
+  deferrals_ = before.deferrals_;
+  for (std::size_t i = 0; i < was.size(); ++i) {
+    if (!was[i]) continue;
+    arrivals_[i] = before.arrivals_[*was[i]];
+    expected_[i] = before.expected_[*was[i]];
+    used_[i] = before.used_[*was[i]];
+    if (before.last_ == was[i]) last_ = i;
+  }
+}
 
 void GradientArrivals::set_layers(std::vector<LayerId> layer_of) {
   layer_of_ = std::move(layer_of);
@@ -48,4 +61,4 @@ void GradientArrivals::forget() {
   missing_ = layer_sizes_;
 }
 
-}  // namespace dear::train
+}  // namespace dear::passes

@@ -7,7 +7,7 @@
 
 #include "dear/base/ids.h"
 
-namespace dear::train {
+namespace dear::passes {
 
 // Counts the gradients that have arrived since the last step, and so knows which layers can be sent.
 // Parameters are given by their index. For the program's thread.
@@ -18,6 +18,9 @@ class GradientArrivals {
  public:
   explicit GradientArrivals(std::size_t parameters = 0)
       : arrivals_(parameters), expected_(parameters), used_(parameters) {}
+  // Of other parameters, of which it knows what `before` knows of those that were there: `was[i]` is the
+  // index that parameter i had.
+  GradientArrivals(const GradientArrivals& before, const std::vector<std::optional<std::size_t>>& was);
   // Sets the layer of each parameter, numbered from 0, before the first iteration ends.
   void set_layers(std::vector<LayerId> layer_of);
 
@@ -68,4 +71,4 @@ class GradientArrivals {
   int deferrals_ = 0;
 };
 
-}  // namespace dear::train
+}  // namespace dear::passes

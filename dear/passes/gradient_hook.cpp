@@ -1,4 +1,4 @@
-#include "dear/train/gradient_hook.h"
+#include "dear/passes/gradient_hook.h"
 
 #include <algorithm>
 #include <memory>
@@ -7,7 +7,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 
-namespace dear::train {
+namespace dear::passes {
 namespace {
 
 class PostHook : public torch::autograd::FunctionPostHook {
@@ -41,4 +41,25 @@ GradientHook::~GradientHook() {
   if (accumulator_) accumulator_->del_post_hook(key_);
 }
 
-}  // namespace dear::train
+void GradientHooks::set(const std::vector<at::Tensor>& parameters) {
+  retired_.clear();
+  auto before = std::exchange(hooks_, {});
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const c10::TensorImpl* key = parameters[i].unsafeGetTensorImpl();
+    std::unique_ptr<Hook>& hook = hooks_[key];
+    if (const auto found = before.find(key); found != before.end()) {
+      hook = std::move(found->second);
+      before.erase(found);
+      hook->parameter = i;
+      continue;
+    }
+    hook = std::make_unique<Hook>(Hook{.parameter = i, .on_accumulator = std::nullopt});
+    hook->on_accumulator.emplace(parameters[i], [this, number = &hook->parameter] { arrived_(*number); });
+  }
+  for (auto& [key, hook] : before) {
+    hook->parameter = kNone;
+    retired_.push_back(std::move(hook));
+  }
+}
+
+}  // namespace dear::passes

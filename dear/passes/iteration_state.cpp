@@ -1,10 +1,10 @@
-#include "dear/train/iteration_state.h"
+#include "dear/passes/iteration_state.h"
 
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
 
-namespace dear::train {
+namespace dear::passes {
 
 bool IterationState::begins_pass(int pass) const {
   return state_ == State::ready || state_ == State::pending || state_ == State::closed ||
@@ -53,4 +53,4 @@ void IterationState::require_between_steps(std::string_view call) const {
                   rank_, call));
 }
 
-}  // namespace dear::train
+}  // namespace dear::passes

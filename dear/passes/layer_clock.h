@@ -7,7 +7,7 @@
 
 #include "dear/base/ids.h"
 
-namespace dear::train {
+namespace dear::passes {
 
 // Turns what the observer and the gradient hooks see of a training program into spans of layers. A layer's
 // forward lasts from the first operator that reads a parameter of it to the first that reads one of another
@@ -34,6 +34,7 @@ class LayerClock {
   [[nodiscard]] std::optional<LayerId> running() const { return running_; }
   [[nodiscard]] const std::vector<LayerSpan>& spans() const { return spans_; }
   void forget_spans() { spans_.clear(); }
+  void forget_layers() { spans_.clear(), running_.reset(); }  // they are numbered otherwise from now on
 
  private:
   std::vector<LayerSpan> spans_;
@@ -54,4 +55,4 @@ double median_of(const ByIteration& values);  // 0 of none
 // what part of the pass a layer is.
 std::map<LayerId, double> share_of_pass(const std::map<LayerId, ByIteration>& seconds);
 
-}  // namespace dear::train
+}  // namespace dear::passes
