@@ -79,9 +79,9 @@ class Optimizer {
   virtual ~Optimizer() = default;
   // The name of its class.
   [[nodiscard]] virtual std::string name() const = 0;
-  // How tensors will be owned: said once, before anything of the following is asked. ConfigError for an
-  // optimiser that cannot train so: cut, when its update of a flat vector is not, element by element and but
-  // for norms(), that of its tensors; not at all, when its update of one tensor depends on others.
+  // How tensors will be owned: said once, before vectors() is asked, and before the first step. ConfigError
+  // for an optimiser that cannot train so: cut, when its update of a flat vector is not, element by element
+  // and but for norms(), that of its tensors; not at all, when its update of one tensor depends on others.
   virtual void set_ownership(Ownership ownership) = 0;
   [[nodiscard]] virtual std::vector<std::vector<torch::Tensor>> parameter_groups() const = 0;
   // Whether its parameter groups hold these tensors, in this order. Asked in every step: parameter_groups()

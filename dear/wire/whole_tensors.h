@@ -28,8 +28,9 @@ struct Placement {
 // inside a shard, the largest first, in the shard of the rank whose updates cost least so far; tensors that
 // may be cut fill what is left, across borders where they are long. Shards are as short as this allows: what
 // they are longer than a P-th of all tensors is padding, which travels. A shard is at least as long as the
-// longest whole tensor. The shard with the dearest updates goes to the rank that has least to do in the
-// buckets before.
+// longest whole tensor. Where gaps are too short for tensors that may be cut and are long, such as an
+// embedding, those lie at the end, and the ranks there get fewer whole ones. Costs are balanced over all
+// buckets: what a rank has to do in earlier ones counts.
 //
 // Places tensors on `ranks` shards: every tensor begins at a multiple of `line` elements, and shards are
 // multiples of it. `load`: by rank, the cost of its updates in earlier buckets, to which those of this bucket
