@@ -41,7 +41,8 @@ void MetricsFile::write(const StepMetrics& metrics) {
     return;
   }
   ++lost_;
-  if (written > 0 && end >= 0) static_cast<void>(ftruncate(file_.get(), end));
+  // Half a line goes; where that fails, too, it stays, as nothing better is left to do.
+  if (written > 0 && end >= 0 && ftruncate(file_.get(), end) != 0) return;
 }
 
 }  // namespace dear::watch
