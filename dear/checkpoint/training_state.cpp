@@ -58,7 +58,8 @@ std::vector<std::optional<OptimizerState>> whole(const Restored& restored, const
       states[i]->vectors[name] = std::move(values);
     }
   }
-  if (restored.holder == EngineState::Holder::rank_0) model_buffers::TensorBroadcast(group, std::move(all)).run();
+  if (restored.holder == EngineState::Holder::rank_0)
+    model_buffers::TensorBroadcast(group, std::move(all)).run();
   return states;
 }
 
@@ -183,7 +184,8 @@ void TrainingState::set_model(const Value& value, EngineState::Holder holder) {
                      is_it))  // the optimiser alone holds it
       set({parameter.name, parameter.tensor}, impl.engine_ && impl.options_.one_copy);
   }
-  if (holder == EngineState::Holder::rank_0) model_buffers::TensorBroadcast(group(), std::move(written)).run();
+  if (holder == EngineState::Holder::rank_0)
+    model_buffers::TensorBroadcast(group(), std::move(written)).run();
   for (auto& [tensor, values] : replaced) tensor.set_data(values);
 }
 

@@ -95,9 +95,8 @@ Breakdown break_down(const Iteration& iteration, const std::vector<exec::StepSpa
   const auto give_away = [&](double until) {
     while (next < communicating.size() && communicating[next].end_seconds <= idle_from) ++next;
     for (std::size_t i = next; i < communicating.size() && communicating[i].begin_seconds < until; ++i)
-      part_of(parts, iteration.work[communicating[i].which.step].kind) +=
-          overlap(std::max(communicating[i].begin_seconds, idle_from),
-                  std::min(communicating[i].end_seconds, until));
+      part_of(parts, iteration.work[communicating[i].which.step].kind) += overlap(
+          std::max(communicating[i].begin_seconds, idle_from), std::min(communicating[i].end_seconds, until));
   };
   for (const exec::StepSpan& span : computing) {
     if (span.begin_seconds > idle_from) give_away(span.begin_seconds);

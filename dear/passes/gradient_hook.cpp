@@ -41,6 +41,12 @@ GradientHook::~GradientHook() {
   if (accumulator_) accumulator_->del_post_hook(key_);
 }
 
+bool GradientHooks::holds(const at::Tensor& parameter) const {
+  const c10::TensorImpl* tensor = parameter.unsafeGetTensorImpl();
+  return hooks_.contains(tensor) || std::any_of(retired_.begin(), retired_.end(),
+                                                [&](const auto& hook) { return hook->tensor == tensor; });
+}
+
 void GradientHooks::set(const std::vector<at::Tensor>& parameters) {
   retired_.clear();
   auto before = std::exchange(hooks_, {});
@@ -53,7 +59,7 @@ void GradientHooks::set(const std::vector<at::Tensor>& parameters) {
       hook->parameter = i;
       continue;
     }
-    hook = std::make_unique<Hook>(Hook{.parameter = i, .on_accumulator = std::nullopt});
+    hook = std::make_unique<Hook>(Hook{.tensor = key, .parameter = i, .on_accumulator = std::nullopt});
     hook->on_accumulator.emplace(parameters[i], [this, number = &hook->parameter] { arrived_(*number); });
   }
   for (auto& [key, hook] : before) {

@@ -41,9 +41,12 @@ class GradientHooks {
   // keeps its hook, and one of a parameter that goes is taken off at the next call.
   void set(const std::vector<at::Tensor>& parameters);
   void clear() { hooks_.clear(), retired_.clear(); }
+  // Whether the parameter has a hook of these, also one to be taken off.
+  [[nodiscard]] bool holds(const at::Tensor& parameter) const;
 
  private:
   struct Hook {
+    const c10::TensorImpl* tensor;
     std::size_t parameter;
     std::optional<GradientHook> on_accumulator;
   };

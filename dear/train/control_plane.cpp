@@ -38,8 +38,13 @@ std::string describe(const Header& header) {
 }
 
 std::string describe(const CallRecord& record) {
-  constexpr std::array kCalls{"synchronize()", "regroup()", "discard_step()", "optimizer_state()",
-                              "for a checkpoint", "rebuild()", "for another set of trained parameters"};
+  constexpr std::array kCalls{"synchronize()",
+                              "regroup()",
+                              "discard_step()",
+                              "optimizer_state()",
+                              "for a checkpoint",
+                              "rebuild()",
+                              "for another set of trained parameters"};
   return fmt::format("{} after {} steps", kCalls.at(static_cast<std::size_t>(record.call)), record.steps);
 }
 

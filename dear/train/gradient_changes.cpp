@@ -119,9 +119,9 @@ void DataParallel::Impl::prepare_commit() {
       arrivals_.set_used(i, scanned_.trained[i].tensor.grad().defined());
     fusion_ =
         changes_->first(train::Engine::describe(scanned_.trained, layers_.order, layers_.layer_of), fusion_);
-    const auto states =
-        restored_ ? train::States()
-                  : train::initial_state(group_, *optimizer_, train::tensors_of(scanned_.trained));
+    const auto states = restored_
+                            ? train::States()
+                            : train::initial_state(group_, *optimizer_, train::tensors_of(scanned_.trained));
     const auto of_frozen = train::initial_state(group_, *optimizer_, scanned_.frozen);
     for (std::size_t i = 0; i < of_frozen.size(); ++i)
       if (of_frozen[i]) kept_.keep(scanned_.frozen[i], *of_frozen[i]);

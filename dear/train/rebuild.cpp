@@ -75,7 +75,7 @@ DataParallel::Impl::Anew::Anew(Impl& owner, const Model& model) : own_(owner), m
   train::check_together(own_.group_, [&] {
     scanned_ = train::scan(model, *own_.optimizer_, had);
     for (const train::TrainedParameter& parameter : scanned_.trained)
-      if (!own_.index_of_.contains(parameter.tensor.unsafeGetTensorImpl())) train::require_untrained(parameter);
+      if (!own_.hooks_.holds(parameter.tensor)) train::require_untrained(parameter);
     rules_ = train::UpdateRules::choose(*own_.optimizer_, own_.options_, own_.updates_in_backward_,
                                         scanned_.trained);
     if (own_.engine_) own_.engine_->require_usable_parameters();

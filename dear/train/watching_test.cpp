@@ -350,7 +350,9 @@ TEST_P(Policies, MetricsDescribeEachStep) {
     }
     EXPECT_LE(exposed, job.dp.statistics().exposed_seconds);
     if (ranks() == 1) return;
-    EXPECT_GT(all[1].communication_seconds, 0);
+    double communication = 0;  // of step i it may end in the metrics of step i + 1
+    for (const StepMetrics& one : all) communication += one.communication_seconds;
+    EXPECT_GT(communication, 0);
     EXPECT_THAT(all[3].buckets, SizeIs(1));
     std::int64_t bytes = 0;
     for (const std::int64_t bucket : all[2].buckets) bytes += bucket;

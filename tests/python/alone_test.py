@@ -39,27 +39,21 @@ class Alone(unittest.TestCase):
     def test_trains_to_the_same_bits_as_without(self):
         self.assertTrue(torch.equal(self.train(distributed=True), self.train(distributed=False)))
 
-    def test_an_optimiser_that_holds_other_tensors_is_refused(self):
+    def test_a_parameter_that_the_optimiser_no_longer_holds_is_refused(self):
         def another_tensor(groups):
             groups[0]["params"][1] = nn.Parameter(torch.zeros(16))
 
         def one_tensor_less(groups):
             groups[0]["params"] = groups[0]["params"][:-1]
 
-        def another_order(groups):
-            groups[0]["params"].reverse()
-
-        def another_group(groups):
-            groups.append({**groups[0], "params": []})
-
-        for change in (another_tensor, one_tensor_less, another_order, another_group):
+        for change in (another_tensor, one_tensor_less):
             with self.subTest(change.__name__):
                 model, optimizer = dear.distribute(*job())
                 backward(model, 1)
                 optimizer.step()
                 change(optimizer.param_groups)
                 backward(model, 2)
-                with self.assertRaisesRegex(dear.ConfigError, "^rank 0: .*group"):
+                with self.assertRaisesRegex(dear.ConfigError, "optimiser does not hold it"):
                     optimizer.step()
 
 
