@@ -14,6 +14,7 @@
 
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
+#include "dear/base/remove_tree.h"
 
 namespace dear::archive {
 namespace {
@@ -88,13 +89,10 @@ void StepFolder::open_for_writing() {
 void StepFolder::keep_newest(int keep) const {
   std::vector<Saved> all = saved();
   while (all.size() > static_cast<std::size_t>(std::max(keep, 1))) {
-    std::error_code error;
-    fs::remove_all(all.back().path, error);
-    if (error)
+    if (const int error = remove_tree(all.back().path); error != 0)
       throw ConfigError(
-          fmt::format("cannot remove the old checkpoint '{}': {} (remove it, or check the folder's "
-                      "permissions)",
-                      all.back().path, error.message()));
+          with_errno(fmt::format("cannot remove the old checkpoint '{}'", all.back().path), error) +
+          " (remove it, or check the folder's permissions)");
     all.pop_back();
   }
 }

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/base/remove_tree.h"
 #include "dear/checkpoint/checkpoints.h"
 #include "dear/checkpoint/testing/job.h"
 
@@ -117,7 +118,7 @@ TEST_P(EveryWay, GoesOnOnOtherRanksPoliciesAndBuckets) {
           EXPECT_TRUE(job.net->parameters()[i].allclose(expected[i], 1e-4, 1e-6));
       });
     }
-    fs::remove_all(folder_.path("saved"));
+    EXPECT_EQ(remove_tree(folder_.path("saved")), 0);
   }
 }
 
@@ -163,7 +164,9 @@ TEST_P(EveryWay, OfAFolderThatIsGoneIsAnErrorOnEveryRankAndTrainingGoesOn) {
     Checkpoints checkpoints(*job.parallel, options());
     job.steps(2);
     job.parallel->synchronize();
-    if (rank == 0) fs::remove_all(folder_.path("saved"));
+    if (rank == 0) {
+      EXPECT_EQ(remove_tree(folder_.path("saved")), 0);
+    }
     job.step();
     const std::string message = message_of<ConfigError>([&] {
       checkpoints.save({.step = 3});
@@ -212,7 +215,7 @@ TEST_P(EveryWay, ThatFillTheDiskAreOneErrorOnEveryRankAndTrainingGoesOn) {
       if (rank == 0) alone = digest;
     });
     if (full) continue;
-    fs::remove_all(folder_.path("saved"));
+    EXPECT_EQ(remove_tree(folder_.path("saved")), 0);
   }
   std::signal(SIGXFSZ, handler);
 }

@@ -12,6 +12,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "dear/base/remove_tree.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/testing/net.h"
 #include "dear/train/testing/ranks.h"
@@ -56,7 +57,7 @@ class Folder {
   Folder() : path_((std::filesystem::temp_directory_path() / "dear-checkpoint-XXXXXX").string()) {
     if (::mkdtemp(path_.data()) == nullptr) std::abort();
   }
-  ~Folder() { std::filesystem::remove_all(path_); }
+  ~Folder() { static_cast<void>(remove_tree(path_)); }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
   [[nodiscard]] std::string path(const std::string& name = "") const {
