@@ -39,6 +39,11 @@ def require_plain_parameters(module: nn.Module) -> None:
     for name, parameter in module.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
             raise _C.ConfigError(f"parameter '{name}' has no shape yet: run one forward pass before distribute()")
+        if getattr(parameter, "_in_backward_optimizers", None):
+            raise _C.ConfigError(
+                f"parameter '{name}' has an optimiser that runs in its backward pass, before ranks have summed its "
+                f"gradient: make the optimiser as usual, and choose policy='dear-eager', which updates in backward"
+            )
         if type(parameter.data) is not torch.Tensor:
             raise _C.ConfigError(
                 f"parameter '{name}' is a {type(parameter.data).__name__}, and its memory cannot be moved into "

@@ -23,7 +23,7 @@ class Row:
     theirs: str  # the names of their tests
     what: str
     verdict: str  # "as DDP", "refused", or what differs
-    case: Callable[[], None] | None = None  # none for what is not there yet
+    case: Callable[[], None]
 
 
 ROWS: list[Row] = []
@@ -35,10 +35,6 @@ def behaviour(theirs: str, what: str, verdict: str = "as DDP") -> Callable[[Call
         return case
 
     return register
-
-
-def later(theirs: str, what: str) -> None:
-    ROWS.append(Row(theirs, what, "not yet"))
 
 
 def batch(step: int, rank: int, rows: int = 4, features: int = 8) -> torch.Tensor:

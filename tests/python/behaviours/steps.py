@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR, StepLR
 
 import dear
 
-from .registry import RANK, WORLD, batch, behaviour, later, mlp, plain, refuses, same, sgd, square, together
+from .registry import RANK, WORLD, batch, behaviour, mlp, plain, refuses, same, sgd, square, together
 
 
 def second_half(model, step, rank):
@@ -548,5 +548,23 @@ def wrong_arguments() -> None:
     refuses(dear.ConfigError, lambda: dear.distribute(parallel, optimizer), "DataParallel")
 
 
-later("test_ddp_apply_optim_in_backward_*", "an optimiser that runs in backward")
-later("test_DistributedDataParallel_non_default_stream, all CUDA tests", "models on a GPU")
+@behaviour(
+    "test_ddp_apply_optim_in_backward_*", "an optimiser that runs in backward", 'policy="dear-eager"; a hook refused'
+)
+def optimiser_in_backward() -> None:
+    same(together(mlp, policy="dear-eager"), plain(mlp))
+    from torch.distributed.optim import _apply_optimizer_in_backward
+
+    model = mlp()
+    _apply_optimizer_in_backward(torch.optim.SGD, model.parameters(), {"lr": 0.1})
+    refuses(dear.ConfigError, lambda: dear.distribute(model, sgd(model)), "0.weight", "dear-eager")
+
+
+@behaviour(
+    "test_DistributedDataParallel_non_default_stream, all CUDA tests",
+    "models on a GPU",
+    "refused: it trains on the CPU",
+)
+def another_device() -> None:
+    model = nn.Linear(8, 3, device="meta")
+    refuses(dear.ConfigError, lambda: dear.distribute(model, sgd(model)), "weight", "meta", "CPU")
