@@ -16,7 +16,8 @@ struct Record {
 
 // The name of the record that holds the digest of the others.
 inline constexpr const char* kSeal = "dear/seal";
-// What that record holds: it changes with the name, the size and the checksum of any of the records.
+// The seal is the text of that record: it changes with the name, the size and the checksum of any of the
+// records.
 std::string seal_of(const std::vector<Record>& records);
 
 // The parts of a ZIP file: PKWARE, "APPNOTE.TXT - .ZIP File Format Specification", version 6.3.10.

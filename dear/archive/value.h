@@ -61,8 +61,8 @@ class Value {
   // The value of this key; null where there is none, or this is no dict.
   [[nodiscard]] const Value* find(std::string_view key) const;
   [[nodiscard]] const Value* find(std::int64_t key) const;
-  // The same; ConfigError that says what `file` lacks where it is not there, or is not of this type. An int
-  // serves where a double is asked for.
+  // As above, but required: ConfigError that says what `file` lacks where it is not there, or is not of this
+  // type. An int serves where a double is asked for.
   [[nodiscard]] const Value& at(std::string_view key, std::string_view file) const;
   template <typename T>
   [[nodiscard]] const T& at(std::string_view key, std::string_view file) const {

@@ -29,7 +29,7 @@ class ZipReader {
   [[nodiscard]] bool sealed() const { return has(kSeal); }
   // ConfigError naming the first record whose bytes are not those of its checksum. Reads all of the file.
   void verify() const;
-  // What keeps the memory mapped.
+  // Keeps the memory mapped.
   [[nodiscard]] std::shared_ptr<const void> memory() const { return memory_; }
 
  private:

@@ -50,7 +50,7 @@ std::string extra_of(const Record& record, bool with_offset) {
       .text();
 }
 
-// What both headers of a record have in common, from the version that reads it to the lengths.
+// The fields that both headers of a record share, from the version that reads it to the lengths.
 void add_common(Bytes& bytes, const Record& record, std::size_t name_bytes, std::size_t extra_bytes) {
   constexpr std::uint16_t kVersion = 45, kNone = 0, kDate = 0x21;  // the first day that the format knows
   bytes.add(kVersion).add(kNone).add(kNone).add(kNone).add(kDate).add(record.crc);

@@ -34,8 +34,8 @@ struct Joined {
 // n P / N, for n of N samples on this of P ranks, so that the average over ranks is the mean over samples.
 // Where all have equally many the factor is exactly 1.
 //
-// What one DataParallel announces, and with what weight this rank takes part in its steps. For the program's
-// thread.
+// Attendance holds the calls that one DataParallel announces, and the weight of this rank in its steps. For
+// the program's thread.
 class Attendance {
  public:
   explicit Attendance(int ranks = 1) : ranks_(ranks) {}

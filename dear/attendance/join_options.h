@@ -11,7 +11,7 @@ enum class Divisor : std::uint8_t {
   ranks_with_data,  // it does not count
 };
 
-// What happens when one rank has run out of data and another has not.
+// Uneven says how a join treats a rank that has run out of data while another has not.
 enum class Uneven : std::uint8_t {
   go_on,  // the rank takes part in the others' steps, with weight zero, until all have run out
   error,  // MismatchError on every rank, at the first step of which that is so; it is not taken

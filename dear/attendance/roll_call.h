@@ -8,7 +8,7 @@
 
 namespace dear::attendance {
 
-// What a rank does next. The first of them it does nothing by: it has run out of data.
+// Act is the call that a rank makes next. The first of them it does nothing by: it has run out of data.
 enum class Act : std::uint32_t {
   nothing,
   begin,  // a backward pass
@@ -52,7 +52,7 @@ class RollCall {
   using Number = std::int64_t;
   // Waits only for what was said kSlots announcements ago.
   Number say(const Announcement& mine);
-  // What every rank said, by rank; waits for it. Of the last kSlots.
+  // Returns the announcements of every rank, by rank, of one of the last kSlots rounds; waits for them.
   [[nodiscard]] std::vector<Announcement> hear(Number number);
 
   // Sends the text of rank `from` to all ranks, which call it together. ConfigError on `from` for a text that

@@ -17,7 +17,7 @@ namespace dear {
 // /dev/stdout) is written to directly.
 void write_file_atomically(const std::string& path, std::string_view content);
 
-// The same for a regular file that is written piece by piece: it takes its place at commit(), once it is on
+// AtomicFile is a regular file that is written piece by piece: it takes its place at commit(), once it is on
 // the disk. Without commit() nothing is left of it.
 class AtomicFile {
  public:

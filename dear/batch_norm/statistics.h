@@ -15,7 +15,7 @@ class Statistics {
   [[nodiscard]] int size() const { return group_.size(); }
   [[nodiscard]] int rank() const { return group_.rank(); }
 
-  // Of the values of all ranks together; 1-D, fp64, by channel.
+  // Moments are those of the values of one rank, or of all ranks together; 1-D, fp64, by channel.
   struct Moments {
     double count;                 // of values for each channel
     torch::Tensor mean, squares;  // the mean, and the sum of squared differences from it
@@ -23,7 +23,7 @@ class Statistics {
   // Chan, Golub & LeVeque 1979 (Updating formulae and a pairwise algorithm for computing sample variances),
   // rank after rank.
   [[nodiscard]] Moments joined(const Moments& mine);
-  // Of two vectors of fp64, the sums.
+  // Returns the sums over ranks of two vectors of fp64.
   void sum(torch::Tensor& a, torch::Tensor& b);
 
  private:

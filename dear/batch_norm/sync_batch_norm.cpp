@@ -51,7 +51,7 @@ Tensor as_computed(const Tensor& values, const Tensor& input) {
   return values.defined() ? values.to(computed_in(input)) : values;
 }
 
-// What is known of a batch once the ranks have told each other.
+// The statistics of a batch once the ranks have told each other.
 struct Batch {
   Tensor mean, variance, inverse_deviation;  // by channel
   double count, eps;

@@ -17,7 +17,8 @@ struct Position {
   std::map<std::string, std::string> more{};  // whatever else the program needs to go on: {"epoch", "3"}
 };
 
-// Which generators of random numbers are saved and put back: libtorch's on the CPU, of each rank.
+// RandomState names the generators of random numbers that are saved and put back: libtorch's on the CPU, of
+// each rank.
 enum class RandomState : std::uint8_t { of_each_rank, none };
 
 struct CheckpointOptions {

@@ -17,8 +17,8 @@ class Engine;
 
 namespace dear::checkpoint {
 
-// What the optimiser of an engine remembers, parameter by parameter, although it lies in shards. One bucket's
-// vector at a time is whole in memory. While nothing is at work; on the program's thread.
+// EngineState reads the state of an engine's optimiser parameter by parameter, although it lies in shards.
+// One bucket's vector at a time is whole in memory. While nothing is at work; on the program's thread.
 class EngineState {
  public:
   explicit EngineState(train::Engine& engine) : engine_(engine) {}

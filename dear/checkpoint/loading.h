@@ -35,7 +35,7 @@ class Source {
   archive::Value value_;
 };
 
-// What every rank must know of a checkpoint before it is put back.
+// The facts of a checkpoint that every rank must know before it is put back.
 struct Contents {
   Position position;
   EngineState::Outlines outlines;

@@ -1,4 +1,4 @@
-// What each rank has for itself: its generator of random numbers, and what compression remembers.
+// The state of one rank alone: its generator of random numbers, and what compression remembers.
 
 #include <mutex>
 #include <utility>

@@ -56,7 +56,7 @@ class CopySink : public TensorSink {
   std::string pickle_;
 };
 
-// What each rank has for itself.
+// The state of one rank alone.
 struct OfRank {
   torch::Tensor random;  // the state of libtorch's generator; undefined where it is not saved
   std::optional<CompressionStates> compression;

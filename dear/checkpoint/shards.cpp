@@ -215,7 +215,7 @@ class ShardedSource : public Source {
                                     path(), record.key, found, flat.numel()));
     return whole;
   }
-  // What rank `rank` has for itself.
+  // The state of rank `rank` alone.
   [[nodiscard]] const Value& of_rank(int rank) const { return files_.at(static_cast<std::size_t>(rank)); }
   [[nodiscard]] const Shards& shards() const { return *shards_; }
 

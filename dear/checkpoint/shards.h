@@ -15,7 +15,7 @@
 // 0's has all else, too.
 namespace dear::checkpoint {
 
-// What this rank saves, in memory, and the name of its file.
+// The copy of all that this rank saves, in memory, and the name of its file.
 struct Shard {
   std::shared_ptr<CopySink> copies;
   std::string file;

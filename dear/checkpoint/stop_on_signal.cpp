@@ -56,7 +56,7 @@ void uninstall() {
   if (--mine.users == 0) ::sigaction(mine.signal, &mine.before, nullptr);
 }
 
-// What ranks tell each other; rank 0's says in how many calls they do so again.
+// A message from rank to rank; rank 0's says in how many calls they do so again.
 struct News {
   std::int64_t stop = 0, calls = 1;
 };

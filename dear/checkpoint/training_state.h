@@ -28,7 +28,7 @@ struct Restored {
   std::optional<CompressionStates> compression{};
 };
 
-// What is saved of a DataParallel, and put back. For the time of one call between a step() and the next
+// TrainingState saves a DataParallel and puts it back. For the time of one call between a step() and the next
 // backward.
 class TrainingState {
  public:

@@ -65,7 +65,7 @@ struct LaneExecutors {
 std::vector<StepSpan> drive(const Graph& graph, std::int64_t iterations,
                             const std::function<void(Instance)>& start, Completions& completions,
                             const std::function<std::string(StepId)>& name);
-// The same for a schedule.
+// Runs a schedule, each step on the executor of its lane's kind.
 std::vector<StepSpan> drive(const Schedule& schedule, std::int64_t iterations, LaneExecutors executors,
                             Completions& completions);
 

@@ -6,7 +6,8 @@
 
 #include "dear/kfac/costs.h"
 
-// Which factors travel together: groups of consecutive factors, in the order in which they are computed.
+// Fusion decides which factors travel together: groups of consecutive factors, in the order in which they are
+// computed.
 namespace dear::kfac {
 
 // A factor of one direction (all A of a forward pass, or all G of a backward pass), as fusion sees it.

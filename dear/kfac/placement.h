@@ -8,7 +8,7 @@
 
 #include "dear/kfac/factor.h"
 
-// Which rank inverts which factor.
+// Placement decides which rank inverts which factor.
 namespace dear::kfac {
 
 // By factor: the rank that inverts it and sends the inverse to all others; none where every rank inverts it

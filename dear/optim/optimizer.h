@@ -65,7 +65,7 @@ struct FlatVectors {
   bool whole = false;
 };
 
-// Which rank updates what, where updates are of shards.
+// Ownership decides which rank updates which parameter, where updates are of shards.
 enum class Ownership : std::uint8_t {
   cut,        // each rank its shard of a bucket, also where its border cuts a tensor
   automatic,  // likewise, but one rank the whole of a tensor that the optimiser must see whole

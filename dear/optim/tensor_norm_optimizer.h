@@ -13,7 +13,7 @@
 
 namespace dear {
 
-// What a TensorNormOptimizer remembers of a tensor.
+// TensorNormState is the state that a TensorNormOptimizer keeps of a tensor.
 struct TensorNormState : torch::optim::OptimizerCloneableParamState<TensorNormState> {
   std::int64_t step = 0;                         // updates so far
   std::map<std::string, torch::Tensor> vectors;  // of the tensor's shape, by name

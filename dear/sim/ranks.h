@@ -29,7 +29,7 @@ RanksResult drive_ranks(const Schedule& schedule, std::int64_t iterations, int r
                         const std::vector<double>& start_seconds = {}, const Interference& interference = {},
                         bool codec_shares_compute = false);
 
-// The same for a graph of any work.
+// RanksJob is a graph of any work, as several ranks run it.
 struct RanksJob {
   const Graph& graph;
   std::vector<bool> communicates;  // by step: a collective of the network

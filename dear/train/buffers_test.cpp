@@ -1,4 +1,4 @@
-// What becomes of buffers: rank 0's, their mean, or each rank's own.
+// Buffers become rank 0's, their mean, or stay each rank's own.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -13,7 +13,8 @@
 
 namespace dear {
 
-// What is done where a rank's gradients are NaN or infinite, before they are reduced and spread to all.
+// GradientCheck says what is done where a rank's gradients are NaN or infinite, before they are reduced and
+// spread to all.
 enum class GradientCheck : std::uint8_t {
   none,   // nothing is looked at
   error,  // the step fails on every rank: an error names rank, tensor, layer, elements and iteration

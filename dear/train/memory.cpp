@@ -1,4 +1,4 @@
-// What a training holds in memory.
+// The memory of a training, by kind.
 
 #include <algorithm>
 

@@ -12,7 +12,7 @@
 #include "dear/optim/optimizer.h"
 #include "dear/train/model.h"
 
-// What checkpoints read and write of a training.
+// Checkpoints read and write a training through these.
 namespace dear::checkpoint {
 class EngineState;
 class TrainingState;

@@ -12,8 +12,8 @@
 
 namespace dear {
 
-// What a program watches of one DataParallel: DataParallel::watch(). While nothing is registered nothing is
-// measured for it, and no clock is read. Callbacks stay through regroup() and tuning, until their handle
+// Watch registers callbacks on one DataParallel: DataParallel::watch(). While nothing is registered nothing
+// is measured for it, and no clock is read. Callbacks stay through regroup() and tuning, until their handle
 // removes them.
 class Watch {
  public:

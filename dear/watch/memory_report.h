@@ -7,9 +7,9 @@
 
 namespace dear {
 
-// What one rank of a training holds in memory, in bytes by kind. Memory that all ranks of a host share is
-// counted on rank 0 alone, so that the reports of all ranks add up to what there is. What operators and
-// autograd hold for a while, activations above all, and what libraries need for themselves, is no part.
+// MemoryReport is the memory of one rank of a training, in bytes by kind. Memory that all ranks of a host
+// share is counted on rank 0 alone, so that the reports of all ranks add up to what there is. What operators
+// and autograd hold for a while, activations above all, and what libraries need for themselves, is no part.
 struct MemoryReport {
   std::int64_t parameters = 0;       // trained ones
   std::int64_t gradients = 0;        // of them
