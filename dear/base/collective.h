@@ -14,7 +14,7 @@ enum class Collective : std::uint8_t {
   all_reduce,
   broadcast,
   all_to_all,
-  reduce  // to the root; part of programs, no request to a group
+  reduce  // to the root
 };
 
 // "reduce-scatter"; "unknown collective" for a number that is none.

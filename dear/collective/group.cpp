@@ -102,6 +102,9 @@ Pending Group::all_reduce(const View& view, Reduction reduction) const {
 Pending Group::broadcast(const View& view, int root) const {
   return issue({.collective = Collective::broadcast, .view = view, .root = root});
 }
+Pending Group::reduce(const View& view, Reduction reduction, int root) const {
+  return issue({.collective = Collective::reduce, .view = view, .reduction = reduction, .root = root});
+}
 Pending Group::all_to_all(const View& view, const View& output) const {
   return issue({.collective = Collective::all_to_all, .view = view, .output = output});
 }

@@ -91,12 +91,14 @@ class Group {
   //   all_gather      in elements shard_of(n, dtype, size, q), for every q, what rank q held there
   //   all_reduce      the reduction in all n elements
   //   broadcast       what `root` held
+  //   reduce          the reduction in all n elements on `root`; anything elsewhere
   // all_to_all sends block q of `view` to rank q, which finds it as block r of its `output`; both have n
   // elements, n a multiple of size.
   Pending reduce_scatter(const View& view, Reduction reduction) const;
   Pending all_gather(const View& view) const;
   Pending all_reduce(const View& view, Reduction reduction) const;
   Pending broadcast(const View& view, int root) const;
+  Pending reduce(const View& view, Reduction reduction, int root) const;
   Pending all_to_all(const View& view, const View& output) const;
   Pending barrier() const;
 

@@ -19,7 +19,8 @@ Heading heading_of(std::uint64_t sequence, const Request& request) {
   heading.count = request.view.count;
   heading.dtype = static_cast<std::uint8_t>(request.view.dtype);
   if (reduces(request.collective)) heading.reduction = static_cast<std::uint8_t>(request.reduction);
-  if (request.collective == Collective::broadcast) heading.root = request.root;
+  if (request.collective == Collective::broadcast || request.collective == Collective::reduce)
+    heading.root = request.root;
   return heading;
 }
 
@@ -35,7 +36,7 @@ std::string describe(const Heading& heading) {
   if (heading.collective == kAllocation) return fmt::format("an allocation of {} bytes", heading.count);
   if (heading.collective == kSharedAllocation)
     return fmt::format("an allocation of {} bytes for all to share", heading.count);
-  if (heading.collective > static_cast<std::uint8_t>(Collective::all_to_all) ||
+  if (heading.collective > static_cast<std::uint8_t>(Collective::reduce) ||
       heading.dtype > static_cast<std::uint8_t>(DType::u8) ||
       heading.reduction > static_cast<std::uint8_t>(Reduction::bitwise_or)) {
     return "something unknown";

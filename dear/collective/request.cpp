@@ -36,8 +36,9 @@ std::string describe(const Request& request) {
   if (reduces(request.collective)) {
     text += ", " + name_of(request.reduction);
   }
-  if (request.collective == Collective::broadcast) {
-    text += fmt::format(" from rank {}", request.root);
+  if (request.collective == Collective::broadcast || request.collective == Collective::reduce) {
+    text +=
+        fmt::format(" {} rank {}", request.collective == Collective::reduce ? "to" : "from", request.root);
   }
   if (request.label >= 0) {
     text += fmt::format(" (label {})", request.label);
@@ -48,9 +49,6 @@ std::string describe(const Request& request) {
 void validate(const Request& request, int ranks) {
   if (request.collective == Collective::barrier) {
     return;
-  }
-  if (request.collective == Collective::reduce) {
-    throw ConfigError("a group has no reduce: all-reduce instead");
   }
   validate_view(request, request.view, "view");
   if ((request.view.buffer.shared() && request.collective != Collective::all_gather) ||
@@ -63,7 +61,9 @@ void validate(const Request& request, int ranks) {
     const std::string_view obstacle = obstacle_to(request.view.dtype, request.reduction);
     if (!obstacle.empty()) throw ConfigError(fmt::format("{}: {}", describe(request), obstacle));
   }
-  if (request.collective == Collective::broadcast && (request.root < 0 || request.root >= ranks)) {
+  const bool has_root =
+      request.collective == Collective::broadcast || request.collective == Collective::reduce;
+  if (has_root && (request.root < 0 || request.root >= ranks)) {
     throw ConfigError(fmt::format("{}: there is no such root among {} ranks", describe(request), ranks));
   }
   if (request.collective != Collective::all_to_all) {

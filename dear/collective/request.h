@@ -20,7 +20,7 @@ struct Request {
   View view{};
   View output{};  // all_to_all only: where the peers' blocks go; must not overlap `view`
   Reduction reduction = Reduction::sum;
-  int root = 0;             // broadcast only
+  int root = 0;             // broadcast and reduce only
   std::int64_t label = -1;  // the caller's number for it (a bucket); -1 for none
   SteadyTime asked{};       // when the caller asked for it: a Group says so; else as the backend comes to it
   Waiting waiting = Waiting::asleep;

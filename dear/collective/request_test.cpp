@@ -91,6 +91,7 @@ TEST(Describe, SaysWhatMatters) {
   EXPECT_EQ(describe(request), "reduce-scatter of 1000 bf16, average (label 3)");
   EXPECT_EQ(describe({}), "barrier");
   EXPECT_EQ(describe({.collective = Collective::broadcast, .root = 1}), "broadcast of 0 fp32 from rank 1");
+  EXPECT_EQ(describe({.collective = Collective::reduce, .root = 1}), "reduce of 0 fp32, sum to rank 1");
 }
 
 }  // namespace

@@ -79,6 +79,11 @@ class GridBackend final : public Backend {
 
   Timing run(const Request& request, Deadline deadline) override {
     return guarded([&] {
+      if (request.collective == Collective::reduce && size() > 1) {
+        Request for_all = request;
+        for_all.collective = Collective::all_reduce;
+        return travel(for_all, deadline);
+      }
       const bool of_shards = request.collective == Collective::reduce_scatter ||
                              request.collective == Collective::all_gather ||
                              request.collective == Collective::all_reduce;

@@ -74,7 +74,9 @@ std::vector<AlgorithmChoice> algorithm_choices(const CollectiveCall& call) {
       }
       return all;
     case Collective::reduce:
-      break;
+      add_sums(call, all);
+      if (!call.exact) add_choices(Collective::reduce, all);
+      return all;
   }
   return all;
 }
@@ -108,14 +110,17 @@ double modelled_seconds(const CollectiveCall& call, const AlgorithmChoice& choic
   }
   if (choice.algorithm == "direct") {
     const double scatter = cost::ring_reduce_scatter_seconds(link, call.ranks, call.bytes);
-    return call.collective == Collective::reduce_scatter
-               ? scatter
-               : scatter + algorithm_seconds(choice.then, Collective::all_gather, call, link);
+    if (call.collective == Collective::reduce_scatter) return scatter;
+    return scatter + (call.collective == Collective::reduce
+                          ? cost::ring_all_gather_seconds(link, call.ranks, call.bytes)  // to the root alone
+                          : algorithm_seconds(choice.then, Collective::all_gather, call, link));
   }
-  return algorithm_seconds(
-      choice.algorithm,
-      call.collective == Collective::reduce_scatter ? Collective::reduce_scatter : Collective::all_reduce,
-      call, link);
+  if (call.collective == Collective::reduce) {
+    CollectiveCall backwards = call;
+    backwards.collective = Collective::broadcast;
+    return modelled_seconds(backwards, choice, link);
+  }
+  return algorithm_seconds(choice.algorithm, call.collective, call, link);
 }
 
 AlgorithmChoice choose_by_model(const CollectiveCall& call, const Link& link) {

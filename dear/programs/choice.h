@@ -12,9 +12,9 @@ namespace dear::programs {
 
 // The algorithm by which a collective travels, and its segments.
 struct AlgorithmChoice {
-  // An algorithm of algorithm::algorithms() that has the collective; for a reduce_scatter or all_reduce also
+  // An algorithm of algorithm::algorithms() that has the collective; for what adds up also
   //   "direct"  each rank gets the contributions to its shard from all others, and adds them in one pass;
-  //             as many bytes as in a ring, P - 1 messages
+  //             as many bytes as in a ring, P - 1 messages; the shards of a reduce then go to the root
   //   "gather"  each rank gets all contributions in full and adds them: fewest rounds, P times the bytes
   std::string algorithm{};
   std::string then{};  // of a direct all_reduce: the algorithm of its all-gather; "" for a ring

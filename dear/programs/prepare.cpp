@@ -37,6 +37,20 @@ std::vector<Range> blocks_apart(int ranks, std::int64_t bytes, std::int64_t stri
   return ranges;
 }
 
+bool has_root(Collective collective) {
+  return collective == Collective::broadcast || collective == Collective::reduce;
+}
+
+// Block r from rank r to the root.
+Program shards_to(int root, int ranks) {
+  Program program = algorithm::empty_program("shards to the root", Collective::reduce, ranks, ranks);
+  program.root = root;
+  program.add_round();
+  for (int rank = 0; rank < ranks; ++rank)
+    if (rank != root) program.send(0, rank, root, {{.begin = rank, .end = rank + 1}});
+  return program;
+}
+
 // Segments in a line follow each other by themselves; each of two trees carries a half.
 int blocks_of(const std::string& algorithm) { return algorithm == "double-tree" ? 2 : 1; }
 
@@ -49,10 +63,9 @@ Prepared prepare(const Recipe& recipe, const AlgorithmChoice& choice, int ranks,
   options.element_bytes = element;
   options.segment_bytes = choice.segment_bytes;
   const auto table = [&](const std::string& name, Collective collective) {
-    return make_program(algorithm::find_algorithm(name), collective,
-                        {.ranks = ranks,
-                         .root = collective == Collective::broadcast ? recipe.root : 0,
-                         .blocks = blocks_of(name)});
+    return make_program(
+        algorithm::find_algorithm(name), collective,
+        {.ranks = ranks, .root = has_root(collective) ? recipe.root : 0, .blocks = blocks_of(name)});
   };
   const bool adds = reduces(recipe.collective);
 
@@ -85,6 +98,8 @@ Prepared prepare(const Recipe& recipe, const AlgorithmChoice& choice, int ranks,
       const bool gathers =
           !choice.then.empty() && has(algorithm::find_algorithm(choice.then), Collective::all_gather);
       builder.add(table(gathers ? choice.then : "ring", Collective::all_gather), blocks);
+    } else if (recipe.collective == Collective::reduce) {
+      builder.add(shards_to(recipe.root, ranks), blocks);
     }
     return {.adds_in_one_pass = true, .choice = choice, .executor = Executor(builder.finish())};
   }
@@ -97,7 +112,7 @@ Prepared prepare(const Recipe& recipe, const AlgorithmChoice& choice, int ranks,
     blocks = shards(recipe, program.blocks);
   }
   const bool scatters = recipe.collective == Collective::reduce_scatter && ranks > 1;
-  options.adds_in_passing = scatters;
+  options.adds_in_passing = scatters || recipe.collective == Collective::reduce;
   MessageGraph graph = MessageGraphBuilder(options).add(program, blocks).finish();
   const bool copied = scatters && !graph.writes_only(blocks[static_cast<std::size_t>(options.rank)]);
   return {.where = copied ? Prepared::Where::on_copy : Prepared::Where::in_place,

@@ -116,6 +116,8 @@ class Programs final : public Backend {
   void execute(Prepared& prepared, const Heading& heading, ExecutionArguments arguments, const Describe& what,
                Deadline deadline);
   void gather_and_add(Prepared& prepared, const Request& request, const Describe& what, Deadline deadline);
+  // The elements that this rank gets of a reduction.
+  [[nodiscard]] Range wanted_of(const Request& request) const;
   void divide(const Request& request, Range elements) const;
 
   struct Kept {
@@ -233,9 +235,7 @@ void Programs::carry(const Request& request, const Describe& what, Deadline dead
                 static_cast<std::size_t>(own.size() * element));
   }
   const bool adds = reduces(request.collective);
-  if (adds && averages && !prepared.adds_in_one_pass) {
-    divide(request, request.collective == Collective::all_reduce ? Range{0, request.view.count} : own);
-  }
+  if (adds && averages && !prepared.adds_in_one_pass) divide(request, wanted_of(request));
 }
 
 void Programs::gather_and_add(Prepared& prepared, const Request& request, const Describe& what,
@@ -248,9 +248,7 @@ void Programs::gather_and_add(Prepared& prepared, const Request& request, const 
                 static_cast<std::size_t>(view.count * element));
   }
   execute(prepared, collective::heading_of(sequence_, request), {.data = all}, what, deadline);
-  const Range wanted = request.collective == Collective::all_reduce
-                           ? Range{0, view.count}
-                           : shard_of(view.count, view.dtype, size_, rank_);
+  const Range wanted = wanted_of(request);
   if (!wanted.empty()) {
     std::vector<const std::byte*> sources;
     for (int rank = 0; rank < size_; ++rank) {
@@ -259,6 +257,13 @@ void Programs::gather_and_add(Prepared& prepared, const Request& request, const 
     collective::reduce(view.dtype, request.reduction, sources, memory_of(view) + wanted.begin * element,
                        wanted.size());
   }
+}
+
+Range Programs::wanted_of(const Request& request) const {
+  const Range whole{0, request.view.count};
+  if (request.collective == Collective::all_reduce) return whole;
+  if (request.collective == Collective::reduce) return request.root == rank_ ? whole : Range{};
+  return shard_of(request.view.count, request.view.dtype, size_, rank_);
 }
 
 void Programs::divide(const Request& request, Range elements) const {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <memory>
+#include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
@@ -30,19 +32,34 @@ double modelled_seconds(const Request& request, const Link& link, int ranks) {
     case Collective::all_reduce:
       return cost::ring_all_reduce_seconds(link, ranks, bytes);
     case Collective::broadcast:
+    case Collective::reduce:  // the same messages the other way
       return cost::pipelined_broadcast_seconds(link, ranks, bytes);
     case Collective::all_to_all:
       return cost::pairwise_all_to_all_seconds(link, ranks, bytes);
-    case Collective::reduce:
-      break;
   }
   return 0;
 }
 
+// The link of one rank, which all its groups share.
+class SharedLink {
+ public:
+  // The moment from which the link carries what was asked for at `asked`, and takes `seconds`.
+  SteadyTime carry(SteadyTime asked, std::chrono::duration<double> seconds) {
+    const std::lock_guard lock(mutex_);
+    const SteadyTime from = std::max(free_at_, asked);
+    free_at_ = from + std::chrono::duration_cast<SteadyClock::duration>(seconds);
+    return from;
+  }
+
+ private:
+  std::mutex mutex_;
+  SteadyTime free_at_{};  // when all before has been carried
+};
+
 class Shaped final : public Backend {
  public:
-  Shaped(std::unique_ptr<Backend> inner, Network network)
-      : inner_(std::move(inner)), network_(std::move(network)) {}
+  Shaped(std::unique_ptr<Backend> inner, Network network, std::shared_ptr<SharedLink> link)
+      : inner_(std::move(inner)), network_(std::move(network)), link_(std::move(link)) {}
 
   [[nodiscard]] int rank() const override { return inner_->rank(); }
   [[nodiscard]] int size() const override { return inner_->size(); }
@@ -57,7 +74,8 @@ class Shaped final : public Backend {
   }
 
   // The link carries one collective at a time: a collective begins when all ranks have asked for it and the
-  // link is free. All ranks know both moments, so all compute the same end, whenever their threads ran.
+  // link is free. All ranks know both moments, so all compute the same end, whenever their threads ran; where
+  // two groups share the link and ask at about the same time, its ranks may serve them in different orders.
   Timing run(const Request& request, Deadline deadline) override {
     if (refused_) {
       std::rethrow_exception(refused_);
@@ -67,18 +85,18 @@ class Shaped final : public Backend {
       refuse(request, cost.count());
     }
     const Timing real = inner_->run(request, deadline);
-    const SteadyTime carried_from = std::max(free_at_, real.asked);
-    free_at_ = carried_from + std::chrono::duration_cast<SteadyClock::duration>(cost);
+    const SteadyTime carried_from = link_->carry(real.asked, cost);
+    const SteadyTime carried = carried_from + std::chrono::duration_cast<SteadyClock::duration>(cost);
     // A host that is late has the result only at `real.end`. This delays neither the link nor later
     // collectives on it, but none of these is reported to begin earlier.
     const SteadyTime begin = std::max(carried_from, last_end_);
-    last_end_ = std::max(free_at_, real.end);
+    last_end_ = std::max({carried, real.end, last_end_});
     return {.begin = begin, .end = last_end_, .asked = real.asked};
   }
 
   std::unique_ptr<Backend> split(const Subgroup& subgroup, Deadline deadline) override {
     auto part = inner_->split(subgroup, deadline);
-    return part ? std::make_unique<Shaped>(std::move(part), network_) : nullptr;
+    return part ? std::make_unique<Shaped>(std::move(part), network_, link_) : nullptr;
   }
   [[nodiscard]] int name() const override { return inner_->name(); }
 
@@ -98,14 +116,14 @@ class Shaped final : public Backend {
   std::unique_ptr<Backend> inner_;
   Network network_;
   std::exception_ptr refused_;
-  SteadyTime free_at_{};   // when the modelled link has carried all before
+  std::shared_ptr<SharedLink> link_;
   SteadyTime last_end_{};  // of the collective before, as reported
 };
 
 }  // namespace
 
 std::unique_ptr<Backend> make_shaped(std::unique_ptr<Backend> inner, const Network& network) {
-  return std::make_unique<Shaped>(std::move(inner), network);
+  return std::make_unique<Shaped>(std::move(inner), network, std::make_shared<SharedLink>());
 }
 
 }  // namespace dear::backends

@@ -36,6 +36,9 @@ class Scripted final : public Backend {
   Timing run(const Request& /*request*/, Deadline /*deadline*/) override {
     return {.begin = script_->begin + std::chrono::hours(1), .end = script_->begin, .asked = script_->begin};
   }
+  std::unique_ptr<Backend> split(const Subgroup& /*subgroup*/, Deadline /*deadline*/) override {
+    return std::make_unique<Scripted>(script_);
+  }
   void abort(const std::string& reason) noexcept override { script_->aborted = reason; }
 
  private:
@@ -63,7 +66,7 @@ TEST_F(Shaped, TakesTheTimeOfARing) {
       {Collective::reduce_scatter, Nanoseconds(6000)},  // 3 messages of 1 us, 3/4 of 4000 bytes
       {Collective::all_gather, Nanoseconds(6000)},     {Collective::all_reduce, Nanoseconds(12000)},
       {Collective::broadcast, Nanoseconds(7000)},      {Collective::all_to_all, Nanoseconds(6000)},
-      {Collective::barrier, Nanoseconds(3000)},
+      {Collective::barrier, Nanoseconds(3000)},        {Collective::reduce, Nanoseconds(7000)},
   };
   for (const auto& [collective, cost] : costs) {
     const auto idle = make_shaped(std::make_unique<Scripted>(script_), network_);
@@ -80,6 +83,14 @@ TEST_F(Shaped, CarriesOneCollectiveAtATime) {
   const Timing second = backend_->run(of(Collective::all_gather), soon());
   EXPECT_EQ(second.begin, first.end);
   EXPECT_LE(std::chrono::abs(second.end - second.begin - Nanoseconds(6000)), Nanoseconds(1));
+}
+
+TEST_F(Shaped, CarriesCollectivesOfAllItsGroupsOneAtATime) {
+  const auto part = backend_->split({.members = {0, 1, 2, 3}, .number = 1}, soon());
+  script_->begin = SteadyClock::now();
+  const Timing first = backend_->run(of(Collective::all_reduce), soon());
+  const Timing second = part->run(of(Collective::all_gather), soon());
+  EXPECT_EQ(second.begin, first.end);
 }
 
 TEST_F(Shaped, SaysThatTheNetworkIsModelled) {

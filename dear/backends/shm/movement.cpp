@@ -119,10 +119,11 @@ void move(const CollectiveMemory& memory) {
   const Range whole{.begin = 0, .end = memory.request.view.count};
   switch (memory.request.collective) {
     case Collective::barrier:
-    case Collective::reduce:
       return;
     case Collective::reduce_scatter:
       return reduce_range(memory, memory.shard(memory.rank));
+    case Collective::reduce:
+      return memory.rank == memory.request.root ? reduce_range(memory, whole) : void();
     case Collective::all_gather:
       return copy_other_shards(memory);
     case Collective::all_reduce:

@@ -54,9 +54,9 @@ std::vector<float> random_floats(int rank, std::int64_t count) {
 void check_order_of_ranks(Group& group) {
   constexpr std::int64_t kCount = 6007;
   constexpr std::int64_t kBytes = kCount * 4;
-  Buffer buffer = group.allocate(3 * kBytes);
+  Buffer buffer = group.allocate(4 * kBytes);
   const std::vector<float> mine = random_floats(group.rank(), kCount);
-  for (int copy = 0; copy < 3; ++copy) {
+  for (int copy = 0; copy < 4; ++copy) {
     std::memcpy(buffer.data() + copy * kBytes, mine.data(), kBytes);
   }
   group.all_reduce({.buffer = buffer, .count = kCount}, Reduction::average);
@@ -66,6 +66,8 @@ void check_order_of_ranks(Group& group) {
   group.all_reduce({.buffer = buffer, .offset_bytes = 2 * kBytes, .count = kCut}, Reduction::average);
   group.all_reduce({.buffer = buffer, .offset_bytes = 2 * kBytes + 4 * kCut, .count = kCount - kCut},
                    Reduction::average);
+  const int root = group.size() - 1;
+  group.reduce({.buffer = buffer, .offset_bytes = 3 * kBytes, .count = kCount}, Reduction::average, root);
   group.barrier().wait();
 
   std::vector<float> sums = random_floats(0, kCount);
@@ -76,7 +78,7 @@ void check_order_of_ranks(Group& group) {
   for (float& sum : sums) {
     sum /= static_cast<float>(group.size());
   }
-  for (int copy = 0; copy < 3; ++copy) {
+  for (int copy = 0; copy < (group.rank() == root ? 4 : 3); ++copy) {
     // Bit for bit. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
     EXPECT_EQ(std::memcmp(buffer.data() + copy * kBytes, sums.data(), kBytes), 0) << "copy " << copy;
   }
@@ -142,6 +144,11 @@ void check_reductions(Group& group, const ConformanceOptions& options) {
       fill(view, rank);
       group.all_reduce(view, reduction).wait();
       expect_elements(view, "all-reduce, " + name_of(reduction), reduced);
+      for (int root = 0; root < ranks; ++root) {
+        fill(view, rank);
+        group.reduce(view, reduction, root).wait();
+        if (rank == root) expect_elements(view, "reduce, " + name_of(reduction), reduced);
+      }
     }
   });
 }

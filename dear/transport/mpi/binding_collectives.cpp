@@ -105,6 +105,7 @@ void use_for_collectives(MPI_Comm communicator, int size) {
 }
 
 int has_collective(const MpiCall* call) {
+  if (static_cast<Collective>(call->collective) == Collective::reduce) return 0;
   const Type type = type_of(call->dtype);
   if (static_cast<std::int64_t>(call->count) * type.per_element > INT_MAX) {
     return 0;
