@@ -140,16 +140,16 @@ void DataParallel::Impl::wait_for(exec::Conductor& conductor, const train::Engin
   }
 }
 
-void DataParallel::Impl::touched(const at::Tensor& tensor) noexcept {
+bool DataParallel::Impl::touched(const at::Tensor& tensor) noexcept {
   train::Engine* engine = observed_engine_.load(std::memory_order_acquire);
   if (!engine) {
     const auto found = index_of_.find(tensor.unsafeGetTensorImpl());
     if (found != index_of_.end()) learning_->read(found->second);
-    return;
+    return found != index_of_.end();
   }
-  if (!tensor.has_storage()) return;
+  if (!tensor.has_storage()) return false;
   const auto* storage = engine->find(tensor.storage().unsafeGetStorageImpl());
-  if (!storage) return;
+  if (!storage) return false;
   try {
     passes::LayerClock& clock = record_.clock();
     const bool timed = programs_thread() && recording_ && !clock.in_backward() &&
@@ -165,6 +165,7 @@ void DataParallel::Impl::touched(const at::Tensor& tensor) noexcept {
   }
   // Another thread might find it idle just before step() makes it busy, and disable just after.
   if (programs_thread() && !recording_ && engine->conductor().idle()) registration_.disable();
+  return true;
 }
 
 void DataParallel::Impl::backward_node() noexcept {

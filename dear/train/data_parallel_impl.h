@@ -73,7 +73,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   [[nodiscard]] Trace trace();
   [[nodiscard]] Workload profile();
   [[nodiscard]] Watch& watch() { return watching_.watch(); }
-  void touched(const at::Tensor& tensor) noexcept override;
+  bool touched(const at::Tensor& tensor) noexcept override;
   void backward_node() noexcept override;
   void throw_if_failed() override;
 

@@ -152,8 +152,10 @@ void ObserverRegistration::retreat() {
 }
 
 void await_whole(const at::Tensor& tensor) {
-  touch(tensor);
-  for_each_enabled([](OperatorObserver& observer) { observer.throw_if_failed(); });
+  if (!tensor.defined()) return;
+  for_each_enabled([&](OperatorObserver& observer) {
+    if (observer.touched(tensor)) observer.throw_if_failed();
+  });
 }
 
 // Another thread may have held the mutex at the fork.

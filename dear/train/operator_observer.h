@@ -15,7 +15,8 @@ class OperatorObserver {
   virtual ~OperatorObserver() = default;
   // On the thread of the operator, whichever that is: methods of one observer run at the same time.
   // An operator is about to read or write `tensor`. libtorch swallows exceptions here: keep them instead.
-  virtual void touched(const at::Tensor& tensor) noexcept = 0;
+  // Returns whether the tensor is one of this observer's.
+  virtual bool touched(const at::Tensor& tensor) noexcept = 0;
   // A node of the backward graph is about to run.
   virtual void backward_node() noexcept {}
   // Throws what touched() had to keep: for callers that can.
@@ -55,7 +56,7 @@ class Unobserved {
 };
 
 // For a tensor that is about to be read or written past the operators (by a raw pointer): what an operator on
-// it would wait for. Throws what went wrong in an operator before.
+// it would wait for. Throws what went wrong before with those whose tensor it is.
 void await_whole(const at::Tensor& tensor);
 
 // In the child of a fork, whose threads are gone: no operator waits any more.

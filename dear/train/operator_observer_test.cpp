@@ -6,7 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/script.h>
+#include <torch/serialize.h>
 #include <torch/types.h>
+
+#include "dear/base/error.h"
 
 namespace dear::train::operator_observer_test {
 namespace {
@@ -17,9 +20,13 @@ using ::testing::Not;
 
 class Notes : public OperatorObserver {
  public:
-  void touched(const at::Tensor& tensor) noexcept override { seen.push_back(tensor.unsafeGetTensorImpl()); }
-  void throw_if_failed() override {}
+  bool touched(const at::Tensor& tensor) noexcept override {
+    seen.push_back(tensor.unsafeGetTensorImpl());
+    return tensor.is_same(own);
+  }
+  void throw_if_failed() override { throw ScheduleError("failed"); }
 
+  torch::Tensor own;
   std::vector<const c10::TensorImpl*> seen;
 };
 
@@ -49,6 +56,20 @@ TEST(OperatorObserver, SeesNothingElseOfAScriptsStack) {
   EXPECT_THAT(notes.seen, Contains(left.unsafeGetTensorImpl()));
   EXPECT_THAT(notes.seen, Contains(right.unsafeGetTensorImpl()));
   EXPECT_THAT(notes.seen, Not(Contains(waiting.unsafeGetTensorImpl())));
+}
+
+TEST(OperatorObserver, ThatHasFailedThrowsForItsOwnTensorsAlone) {
+  Notes notes;
+  ObserverRegistration registration(notes);
+  const torch::Tensor other = torch::ones({2});
+  notes.own = torch::ones({2});
+  registration.enable();
+  EXPECT_NO_THROW(await_whole(other));
+  EXPECT_NO_THROW(torch::pickle_save(other));
+  EXPECT_THROW(await_whole(notes.own), ScheduleError);
+  EXPECT_THROW(torch::pickle_save(notes.own), ScheduleError);
+  registration.disable();
+  EXPECT_NO_THROW(await_whole(notes.own));
 }
 
 }  // namespace

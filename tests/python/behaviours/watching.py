@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import json
 import pathlib
+import pickle
 import tempfile
 from collections import defaultdict
 
@@ -225,3 +226,27 @@ def memory() -> None:
         assert abs(report["masters"] * share - 4 * elements) <= 4 * report["padding"]
         parts = ("parameters", "gradients", "padding", "optimizer_state", "masters", "staging")
         assert report["total"] == sum(report[part] for part in parts), report
+
+
+@behaviour(
+    "(users) a notebook, or a handler of exceptions, that keeps a model whose training has failed",
+    "a model whose training has failed, and that is kept: numpy() and pickles of all other tensors go on working",
+)
+def reads_after_a_failure() -> None:
+    def train(steps_before: int) -> None:
+        group = torch.distributed.new_group()  # ends with the training
+        model, optimizer = trained(process_group=group, check_gradients="error")
+        steps(model, optimizer, steps_before)
+
+        def fail() -> None:
+            (square(model, 3, RANK) * (float("nan") if RANK == 0 else 1)).backward()
+            optimizer.step()
+            model.synchronize()
+
+        refuses(dear.Error, fail, "rank")
+        assert torch.ones(3).numpy().tolist() == [1, 1, 1]
+        assert torch.equal(pickle.loads(pickle.dumps(torch.ones(3))), torch.ones(3))
+
+    train(0)
+    train(2)
+    gc.collect()
