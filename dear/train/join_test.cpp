@@ -331,10 +331,37 @@ TEST(JoinTest, RefusesWhatCannotBe) {
     }
     model.dp.step();
     EXPECT_THAT(message_of<ConfigError>([&] { model.dp.load_optimizer_state({}); }), HasSubstr("Join"));
+    EXPECT_THAT(message_of<ConfigError>([&] { model.dp.rebuild(Model{.parameters = {}, .buffers = {}}); }),
+                AllOf(HasSubstr("rebuild()"), HasSubstr("between two joins")));
     join.end();
     EXPECT_THAT(message_of<ConfigError>([&] { Join(std::vector<DataParallel*>{}).end(); }),
                 HasSubstr("no model"));
   });
+}
+
+// A rank without data has not frozen it, and would go on with a schedule of its own.
+TEST(JoinTest, AnotherSetOfTrainedParametersIsRefused) {
+  for (const bool learned : {false, true}) {
+    const auto errors = run_each(groups_of(2), [&](int rank, Group group) {
+      Net net;
+      torch::optim::AdamW adamw = adamw_of(net);
+      DataParallel dp(*net, adamw, group, {.buckets = given(Fusion::parse("layer"))});
+      const auto step = [&] {
+        net->forward(rows(0, 10 * rank, 2, kFeatures), true).backward();
+        dp.step();
+      };
+      if (learned) step();
+      Join join(dp);
+      if (rank == 0) {
+        net->spare->weight.requires_grad_(false);
+        step();
+      }
+      join.end();
+    });
+    EXPECT_THAT(message_of<ConfigError>([&] { std::rethrow_exception(errors[0]); }),
+                AllOf(HasSubstr("rank 0"), HasSubstr("between two joins")));
+    EXPECT_THAT(what_of(errors[1]), HasSubstr("rank 0"));
+  }
 }
 
 TEST(SamplesTest, OneRankWithoutThemIsAMismatch) {
