@@ -63,6 +63,12 @@ Value options_of(const Optimizer::Options& options) {
   return value;
 }
 
+torch::Tensor tensor_of_bytes(const std::string& bytes) {
+  torch::Tensor tensor = torch::empty({static_cast<std::int64_t>(bytes.size())}, torch::dtype(torch::kUInt8));
+  std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+  return tensor;
+}
+
 Value optimizer_value(TrainingState& state, TensorSink& sink, const EngineState::Outlines& outlines,
                       const StoredState& vectors) {
   std::vector<std::size_t> sizes;
@@ -71,8 +77,11 @@ Value optimizer_value(TrainingState& state, TensorSink& sink, const EngineState:
   for (std::size_t number = 0; number < order.size(); ++number) {
     if (!order[number] || !outlines[*order[number]]) continue;
     Value one{Value::Dict()};
-    for (const auto& [name, value] : state.optimizer().read_scalars(outlines[*order[number]]->scalars))
+    const std::string& scalars = outlines[*order[number]]->scalars;
+    const auto numbers = state.optimizer().read_scalars(scalars);
+    for (const auto& [name, value] : numbers)
       one.set(name, sink.add(torch::tensor(static_cast<float>(value))));
+    if (numbers.empty() && !scalars.empty()) one.set(kOpaque, sink.add(tensor_of_bytes(scalars)));
     for (const auto& [name, record] : vectors[*order[number]]) one.set(name, record);
     states.set(static_cast<std::int64_t>(number), std::move(one));
   }

@@ -34,8 +34,9 @@ struct CheckpointOptions {
 // from the shards vector by vector, one bucket at a time. A file of that name is replaced once the new one is
 // whole and on the disk.
 //
-// Where the file cannot be written: ConfigError on every rank, one sentence with the file and the remedy;
-// training can go on. MismatchError on every rank where one makes another call.
+// Where the file cannot be written: ConfigError on every rank, one sentence with the rank that writes, the
+// file and the remedy; training can go on. ConfigError in a Join, where ranks without data could not follow.
+// MismatchError on every rank where one makes another call.
 void save_checkpoint(DataParallel& parallel, const std::string& path, const Position& position,
                      const CheckpointOptions& options = {});
 

@@ -19,7 +19,6 @@
 #include "dear/checkpoint/shards.h"
 #include "dear/checkpoint/training_state.h"
 #include "dear/collective/exchange.h"
-#include "dear/train/control_plane.h"
 
 namespace dear {
 
@@ -75,11 +74,12 @@ class Checkpoints::Impl {
   }
 
   void wait() {
-    if (writer_.joinable()) writer_.join();
-    if (!std::exchange(under_way_, false)) return;
+    if (!under_way_) return;
     const Group& group = checkpoint::TrainingState(parallel_).group();
+    if (writer_.joinable()) writer_.join();
+    under_way_ = false;
     std::exception_ptr error = std::exchange(error_, nullptr);
-    train::check_together(group, [&] {
+    checkpoint::on_every_rank(group, [&] {
       if (error) std::rethrow_exception(error);
     });
     on_rank_0(group, [&] {

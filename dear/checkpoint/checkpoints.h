@@ -38,8 +38,9 @@ struct CheckpointsOptions {
 //   checkpoints.wait();
 //
 // Every rank makes one, which the DataParallel must outlive, and makes the same calls, between a step() and
-// the next backward. It serves one DataParallel: several have a folder each. A checkpoint appears whole or
-// not at all, and the one before it stays until then, whenever a process is killed.
+// the next backward, and not in a Join (ConfigError). It serves one DataParallel: several have a folder each.
+// A checkpoint appears whole or not at all, and the one before it stays until then, whenever a process is
+// killed.
 class Checkpoints {
  public:
   // ConfigError, on every rank, where the folder cannot be made or written into, or another run writes into

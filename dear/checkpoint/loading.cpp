@@ -176,6 +176,7 @@ void File::require_same_optimizer(const TrainingState& state) const {
 void File::read_parameter(std::size_t parameter, const Value& of_parameter, const TrainingState& state) {
   const train::TrainedParameter& trained = state.trained()[parameter];
   std::map<std::string, double> scalars;
+  std::string opaque;
   auto& outline = outlines_[parameter].emplace();
   for (const auto& [key, value] : *of_parameter.get<Value::Dict>()) {
     const auto* name = key.get<std::string>();
@@ -183,6 +184,11 @@ void File::read_parameter(std::size_t parameter, const Value& of_parameter, cons
     const auto* stored = value.get<TensorRecord>();
     if (stored == nullptr || (stored->sizes.empty() && *name == "step")) {
       scalars[*name] = stored != nullptr ? source_->tensor(*stored).item<double>() : number_in(value);
+      continue;
+    }
+    if (*name == kOpaque) {
+      const torch::Tensor bytes = source_->tensor(*stored).contiguous();
+      opaque.assign(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
       continue;
     }
     if (stored->sizes != trained.tensor.sizes().vec())
@@ -196,7 +202,7 @@ void File::read_parameter(std::size_t parameter, const Value& of_parameter, cons
     outline.vectors.insert(*name);
     vectors_[parameter][*name] = *stored;
   }
-  outline.scalars = state.optimizer().write_scalars(scalars);
+  outline.scalars = opaque.empty() ? state.optimizer().write_scalars(scalars) : opaque;
 }
 
 void File::read_state(const TrainingState& state) {

@@ -131,17 +131,23 @@ Value gather_of_ranks(const OfRank& mine, const TrainingState& state, const Stor
 
 // ---- the whole
 
-void on_rank_0(const Group& group, const std::function<void()>& act) {
+void on_every_rank(const Group& group, const std::function<void()>& act) {
   std::string error;
-  if (group.rank() == 0) {
-    try {
-      act();
-    } catch (const std::exception& failure) {
-      error = failure.what();
-    }
+  try {
+    act();
+  } catch (const std::exception& failure) {
+    error = failure.what();
+    const std::string who = fmt::format("rank {}", group.rank());
+    if (!error.starts_with(who)) error = who + ": " + error;
   }
-  const std::string theirs = all_gather_text(group, error).front();
-  if (!theirs.empty()) throw ConfigError(theirs);
+  for (const std::string& theirs : all_gather_text(group, error))
+    if (!theirs.empty()) throw ConfigError(theirs);
+}
+
+void on_rank_0(const Group& group, const std::function<void()>& act) {
+  on_every_rank(group, [&] {
+    if (group.rank() == 0) act();
+  });
 }
 
 void save_whole(TrainingState& state, RandomState random,

@@ -82,7 +82,10 @@ void save_whole(TrainingState& state, RandomState random,
 Describe describe_libtorch(TrainingState& state, const Position& position);
 archive::Value value_of(const Position& position);
 
-// Runs `act` on rank 0. Where it throws, every rank throws a ConfigError of that text. All ranks together.
+// Runs `act` on rank 0. Where it throws, every rank throws a ConfigError of that text, which names the rank.
+// All ranks together.
 void on_rank_0(const Group& group, const std::function<void()>& act);
+// The same on every rank; the text is that of the first rank on which it throws.
+void on_every_rank(const Group& group, const std::function<void()>& act);
 
 }  // namespace dear::checkpoint

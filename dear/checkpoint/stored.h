@@ -10,6 +10,10 @@
 // Tensors as records of a file.
 namespace dear::checkpoint {
 
+// Among the values of a parameter in the optimiser's state: the bytes of what is neither a vector nor a
+// number there, which only the optimiser's class can read.
+inline constexpr const char* kOpaque = "opaque";
+
 // What describes the tensor, whose elements are record "data/" and `key`, in the order in which they lie in
 // memory.
 archive::TensorRecord describe(const torch::Tensor& tensor, const std::string& key);

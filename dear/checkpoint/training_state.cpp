@@ -87,9 +87,10 @@ class TrainingState::Waiting : public train::RestoredState {
   const Restored restored_;
 };
 
-TrainingState::TrainingState(DataParallel& parallel) : parallel_(parallel) {
-  DataParallel::Impl& impl = *parallel_.impl_;
+void TrainingState::settle(DataParallel& parallel) {
+  DataParallel::Impl& impl = *parallel.impl_;
   impl.throw_if_failed();
+  impl.require_no_join("saving or loading a checkpoint");
   impl.state_.require_between_steps("saving or loading a checkpoint");
   if (impl.gradients_arrived())
     throw ConfigError(
@@ -97,6 +98,11 @@ TrainingState::TrainingState(DataParallel& parallel) : parallel_(parallel) {
                     "that after step()",
                     impl.group_.rank()));
   if (impl.engine_) impl.wait_for_all();
+}
+
+TrainingState::TrainingState(DataParallel& parallel) : parallel_(parallel) {
+  settle(parallel);
+  DataParallel::Impl& impl = *parallel_.impl_;
   train::meet(impl.group_, train::Call::checkpoint,
               impl.alone_ ? 0 : impl.record_.commits(impl.engine_.get()));
   if (impl.engine_) impl.changes_->waited();

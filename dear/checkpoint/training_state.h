@@ -33,8 +33,11 @@ struct Restored {
 class TrainingState {
  public:
   // All ranks together: waits until parameters are whole. ConfigError, on every rank, where a gradient of the
-  // next step has arrived; MismatchError on every rank where one makes another call, or after another step.
+  // next step has arrived, and in a join, whose ranks without data could not follow; MismatchError on every
+  // rank where one makes another call, or after another step.
   explicit TrainingState(DataParallel& parallel);
+  // The same, of this rank alone: afterwards it may tell the others something of a checkpoint.
+  static void settle(DataParallel& parallel);
 
   [[nodiscard]] const Group& group() const;
   [[nodiscard]] const Model& model() const;

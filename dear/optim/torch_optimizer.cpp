@@ -327,7 +327,7 @@ class OfTorch : public Optimizer {
   }
   void set_state(const torch::Tensor& tensor, const std::optional<OptimizerState>& state) override {
     original_.state().erase(tensor.unsafeGetTensorImpl());
-    if (state) original_.state()[tensor.unsafeGetTensorImpl()] = find(original_)->write(*state);
+    if (state) original_.state()[tensor.unsafeGetTensorImpl()] = access_->write(*state);
   }
   [[nodiscard]] std::vector<Options> group_options() const override {
     std::vector<Options> groups;

@@ -35,7 +35,7 @@ def save(
     position: the number of steps taken, or a dict of whatever tells where the program was, with that number as "step".
     extra: objects with state_dict() and load_state_dict(), by name: learning-rate schedulers, a GradScaler. Rank 0's.
 
-    ConfigError on every rank where the file cannot be written; training can go on.
+    ConfigError on every rank where the file cannot be written; training can go on. ConfigError in a join.
     """
     write(model, path, position, extra, random, later=False)
 
@@ -57,8 +57,9 @@ def load(
     say: is told on rank 0, in a sentence, what could not be put back.
 
     ConfigError on every rank, and nothing has changed, for a file that is damaged, of another model (names the first tensor
-    that differs) or of an optimiser of another class.
+    that differs) or of an optimiser of another class. ConfigError in a join.
     """
+    model._training.settle()
     saved: dict[str, Any] = {}
 
     def read() -> Any:
@@ -178,13 +179,15 @@ def _optimizer_state(model: DataParallel, outlines: Any, vectors: Any) -> dict[s
 
 
 def from_rank_0(group: _C.Group, read: Callable[[], Any]) -> Any:
-    """What `read` returns on rank 0, on every rank; where it throws there, a ConfigError on every rank."""
+    """What `read` returns on rank 0, on every rank; where it throws there, a ConfigError on every rank, which names it."""
     packed = b""
     if group.rank == 0:
         try:
             packed = _checkpoint_file.packed((None, read()))
         except Exception as error:
-            packed = _checkpoint_file.packed((str(error) if isinstance(error, _C.Error) else repr(error), None))
+            reason = str(error) if isinstance(error, _C.Error) else repr(error)
+            who = "" if reason.startswith("rank ") else "rank 0: "
+            packed = _checkpoint_file.packed((who + reason, None))
     refusal, value = _checkpoint_file.unpacked(_C.gather_bytes(group, packed)[0])
     if refusal is not None:
         raise _C.ConfigError(refusal)

@@ -27,7 +27,8 @@ class Checkpoints:
                 checkpoints.save({"step": step + 1})
 
     Every rank makes it and makes the same calls, each between a step and the next backward. It serves one model: several
-    have a folder each. ConfigError, on every rank, where the folder cannot be written, or another run writes into it.
+    have a folder each. ConfigError, on every rank, where the folder cannot be written, or another run writes into it, and
+    in a join.
 
     keep: how many checkpoints stay; at least 1.
     asynchronous: save() copies the state, and a thread writes it while training goes on. One save is under way at a time: the
@@ -55,6 +56,7 @@ class Checkpoints:
     ) -> None:
         if keep < 1:
             raise _C.ConfigError(f"keep={keep}: at least 1 checkpoint must stay")
+        model._training.settle()
         self._model, self._group = model, model._group
         self._folder = _C.StepFolder(directory)
         self._keep, self._asynchronous = keep, asynchronous
@@ -69,6 +71,7 @@ class Checkpoints:
         """Saves the training at this position: the number of steps taken, or a dict with that number as "step". ConfigError
         on every rank where it, or the one before it that was still being written, cannot be written; then nothing is saved,
         and training can go on."""
+        self._model._training.settle()
         self.wait()
         step = position["step"] if isinstance(position, Mapping) else position
         path = self._folder.path_of(step, self._sharded)
@@ -89,8 +92,10 @@ class Checkpoints:
             from_rank_0(self._group, lambda: self._folder.keep_newest(self._keep))
 
     def wait(self) -> None:
-        """Returns when what is being written is on the disk. Every rank calls it, after the last save()."""
+        """Returns when what is being written is on the disk. Every rank calls it, after the last save(), between a step and
+        the next backward."""
         if self._asynchronous:
+            self._model._training.settle()
             self._end()
 
     def _end(self) -> None:
@@ -109,6 +114,7 @@ class Checkpoints:
     def resume(self) -> Optional[dict[str, Any]]:
         """Puts the newest checkpoint back that is whole, and returns its position; None where there is none. One that is
         damaged is passed over, which is said."""
+        self._model._training.settle()
         self.wait()
         path, sharded = from_rank_0(self._group, self._newest)
         if path is None:

@@ -8,7 +8,8 @@ import os
 import pathlib
 import shutil
 import zlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -21,6 +22,7 @@ from ._distribute import DataParallel
 from ._pieces import Pieces
 
 SUMS = "checksums.json"
+T = TypeVar("T")
 
 
 def copy(model: DataParallel, random: bool) -> dict[str, Any]:
@@ -82,43 +84,56 @@ def write(copied: dict[str, Any], path: str, group: dist.ProcessGroup) -> None:
     folder = pathlib.Path(path)
     unfinished = folder.with_name(f".{folder.name}.tmp")
     rank = dist.get_rank(group)
-    error = None
-    try:
+
+    def begin() -> None:
         if rank == 0:
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()
-        dist.barrier(group)
+
+    def save() -> dict[str, int]:
         dcp.save(copied, storage_writer=dcp.FileSystemWriter(str(unfinished)), process_group=group)
-        mine = {file.name: _sum_of(file) for file in unfinished.glob(f"__{rank}_*")}
-    except Exception as failure:
-        error = _sentence(failure, path)
-        mine = {}
-    everyone: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(everyone, (error, mine), group=group)
-    errors = [one for one, _ in everyone if one is not None]
-    if not errors and rank == 0:
-        try:
-            _finish(unfinished, folder, {name: value for _, sums in everyone for name, value in sums.items()})
-        except Exception as failure:
-            errors = [_sentence(failure, path)]
-    last: list[Any] = [errors[0] if errors else None]
-    dist.broadcast_object_list(last, src=dist.get_global_rank(group, 0), group=group)
-    if last[0] is not None:
+        return {file.name: _sum_of(file) for file in unfinished.glob(f"__{rank}_*")}
+
+    def finish(sums: dict[str, int]) -> None:
+        if rank == 0:
+            _finish(unfinished, folder, sums)
+
+    try:
+        _on_every_rank(begin, path, group)
+        saved = _on_every_rank(save, path, group)
+        _on_every_rank(lambda: finish({name: value for sums in saved for name, value in sums.items()}), path, group)
+    except _C.ConfigError:
         if rank == 0:
             shutil.rmtree(unfinished, ignore_errors=True)
-        raise _C.ConfigError(last[0])
+        raise
 
 
-def _sentence(failure: BaseException, path: str) -> str:
+def _on_every_rank(act: Callable[[], T], path: str, group: dist.ProcessGroup) -> list[T]:
+    """What `act` returns, by rank; where it throws on one of them, a ConfigError on every rank, which names that one."""
+    rank = dist.get_rank(group)
+    mine: Any
+    try:
+        mine = None, act()
+    except (Exception, dcp.CheckpointException) as failure:  # the latter is no Exception
+        mine = _sentence(failure, path, rank), None
+    everyone: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(everyone, mine, group=group)
+    for error, _ in everyone:
+        if error is not None:
+            raise _C.ConfigError(error)
+    return [result for _, result in everyone]
+
+
+def _sentence(failure: BaseException, path: str, rank: int) -> str:
     """Of what torch.distributed.checkpoint throws, which wraps what went wrong on each rank."""
     inner = getattr(failure, "failures", None)
     if inner:
-        failure = next(iter(inner.values()))[0]
-    reason = str(failure).strip().splitlines()
-    return (
-        f"cannot write the checkpoint '{path}': {reason[-1] if reason else type(failure).__name__} (free some space, or check "
-        f"the folder)"
-    )
+        rank, (failure, *_) = next(iter(inner.items()))
+    reason = (str(failure).strip().splitlines() or [type(failure).__name__])[-1]
+    if "unexpected pos" in reason:  # what PyTorch's writer makes of a write that was cut short
+        free = shutil.disk_usage(pathlib.Path(path).parent).free
+        reason = f"not all of it could be written, and {free} bytes of its disk are free"
+    return f"rank {rank}: cannot write the checkpoint '{path}': {reason} (free some space, or check the folder)"
 
 
 def _finish(unfinished: pathlib.Path, folder: pathlib.Path, sums: dict[str, int]) -> None:

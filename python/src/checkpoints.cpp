@@ -203,7 +203,8 @@ void bind_checkpoints(py::module_& module, BoundTraining& training) {
              }
              return from_outlines(outlines);
            })
-      .def("own_state", &own_state);
+      .def("own_state", &own_state)
+      .def("settle", &TrainingState::settle, Release());
 
   py::class_<TensorRecord>(module, "StoredTensor", "A tensor that is a record of a file.")
       .def_readonly("key", &TensorRecord::key)

@@ -28,7 +28,19 @@ ranks, demands the same, against plain PyTorch over the union of the batches. Th
 
 
 def rows():
-    from behaviours import models, registry, steps, gradients, optimisers, data, watching, batch_norm, several, changes  # noqa: F401, I001  (they register, in this order)
+    from behaviours import (
+        models,
+        registry,
+        steps,
+        gradients,
+        optimisers,
+        data,
+        watching,
+        batch_norm,
+        several,
+        changes,
+        checkpoints,
+    )  # noqa: F401, I001  (they register, in this order)
 
     return registry.ROWS
 
