@@ -17,17 +17,10 @@ using Length = std::int64_t;
 }  // namespace
 
 std::string text_of(Act act) {
-  constexpr std::array kNames{"nothing more",
-                              "a backward pass",
-                              "step()",
-                              "discard_step()",
-                              "clip_gradients_by_norm()",
-                              "clip_gradients_by_value()",
-                              "unscale_gradients()",
-                              "step() with a scale",
-                              "synchronize()",
-                              "broadcast_buffers()",
-                              "regroup()",
+  constexpr std::array kNames{"nothing more",        "a backward pass",          "step()",
+                              "discard_step()",      "clip_gradients_by_norm()", "clip_gradients_by_value()",
+                              "unscale_gradients()", "step() with a scale",      "reduce_gradients()",
+                              "synchronize()",       "broadcast_buffers()",      "regroup()",
                               "optimizer_state()"};
   return kNames.at(static_cast<std::size_t>(act));
 }

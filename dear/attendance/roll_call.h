@@ -18,6 +18,7 @@ enum class Act : std::uint32_t {
   clip_by_value,
   unscale,
   scale,
+  reduce_gradients,
   synchronize,
   broadcast_buffers,
   regroup,

@@ -97,6 +97,10 @@ class DataParallel {
   // they are finite, on every rank; discard_step() if not. ConfigError for a scale that is not above 0, or
   // not finite.
   bool unscale_gradients(double loss_scale);
+  // Makes `.grad` of every parameter the mean over all ranks, whole on every rank: to be read, and changed in
+  // place where every rank makes the same of it. step() applies what is there then. Where ranks update shards
+  // (policy dear) the rest of the means comes by an all-gather, each time this is called.
+  void reduce_gradients();
 
   // Instead of step(): gives up the iteration, on every rank. Gradients are dropped, nothing is updated; what
   // was on its way to other ranks is awaited. ConfigError under a policy that updates during the backward
@@ -200,6 +204,7 @@ class DataParallel {
  private:
   friend class Join;
   friend class checkpoint::TrainingState;
+  friend class preconditioner::Training;
   class Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -42,6 +42,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   double clip_gradients_by_norm(double max_norm, const NormOptions& options);
   void clip_gradients_by_value(double limit);
   bool unscale_gradients(double loss_scale);
+  void reduce_gradients();
   void discard_step();
   void synchronize();
   void broadcast_buffers();
@@ -79,6 +80,7 @@ class DataParallel::Impl : public train::OperatorObserver {
 
  private:
   friend class checkpoint::TrainingState;
+  friend class preconditioner::Training;
   void fail(const std::exception_ptr& error) noexcept;  // see [Note: failures]
   template <typename Act>
   void or_fail(Act act) {
@@ -121,7 +123,6 @@ class DataParallel::Impl : public train::OperatorObserver {
   void announce(const attendance::Announcement& what, const std::string& text = {});
   void weigh(std::size_t parameter);
   void shadow_backward();
-  // Gradients.
   void gradient_arrived(const std::size_t& parameter);  // from the hook
   void backward_pass_began(const std::size_t& parameter, int pass);
   void backward_pass_ended();
@@ -132,7 +133,6 @@ class DataParallel::Impl : public train::OperatorObserver {
   void forget_dropped(std::size_t but);
   void forget_arrivals();
   void discard();
-
   [[nodiscard]] bool all_arrived(BucketId bucket) const;
   void look_at_complete_buckets(LayerId layer);  // which is the last of them to be sent
   void look_at_other_buckets();

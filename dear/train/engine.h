@@ -58,6 +58,8 @@ class Engine {
   // Reduces what else is to be reduced in this iteration, every layer having been reported: all ranks
   // together. Returns the means that lie on this rank then. Not where gradients travel compressed.
   optim::ReducedGradients& reduce_gradients();
+  // After it, all ranks together: makes the means whole on every rank.
+  void gather_gradients();
   // Parameter i's view, or its gradient's, was replaced since: take the values over. False, and nothing done,
   // for a gradient whose reduction has begun.
   [[nodiscard]] bool holds_gradient(std::size_t parameter) const;

@@ -64,6 +64,8 @@ optim::ReducedGradients& Engine::reduce_gradients() {
   return *reduced_;
 }
 
+void Engine::gather_gradients() { wire_->gather_reduced(*schedule_); }
+
 }  // namespace train
 
 namespace {
@@ -71,12 +73,13 @@ namespace {
 constexpr const char* kClipByNorm = "clip_gradients_by_norm";
 constexpr const char* kClipByValue = "clip_gradients_by_value";
 constexpr const char* kUnscale = "unscale_gradients";
+constexpr const char* kReduce = "reduce_gradients";
 
 }  // namespace
 
 // What a rank calls, to be compared with what the others call.
 struct DataParallel::Impl::GradientCall {
-  enum class What : std::uint32_t { clip_by_norm, clip_by_value, unscale };
+  enum class What : std::uint32_t { clip_by_norm, clip_by_value, unscale, reduce };
   What what;
   std::uint32_t unused = 0;
   std::int64_t steps = 0;
@@ -85,6 +88,7 @@ struct DataParallel::Impl::GradientCall {
   friend bool operator==(const GradientCall&, const GradientCall&) = default;
 
   [[nodiscard]] std::string text() const {
+    if (what == What::reduce) return fmt::format("{}() after {} steps", kReduce, steps);
     return what == What::clip_by_norm
                ? fmt::format("{}({}) of type {} after {} steps", kClipByNorm, argument, norm_type, steps)
                : fmt::format("{}({}) after {} steps", what == What::unscale ? kUnscale : kClipByValue,
@@ -279,6 +283,14 @@ bool DataParallel::Impl::unscale_gradients(double loss_scale) {
                         not_finite) == 0;
 }
 
+void DataParallel::Impl::reduce_gradients() {
+  require_changeable_gradients(kReduce);
+  announce({.act = attendance::Act::reduce_gradients});
+  static_cast<void>(final_gradients());
+  sum_over_ranks({.what = GradientCall::What::reduce, .steps = record_.commits(engine_.get())}, 0);
+  if (!alone_) or_fail([this] { engine_->gather_gradients(); });
+}
+
 // As unscale_gradients(1), which is what ranks without data do meanwhile.
 bool DataParallel::Impl::give_up_nonfinite() {
   if (options_.check_gradients != GradientCheck::skip || attendance_.shadows()) return false;
@@ -317,6 +329,7 @@ bool DataParallel::step(const StepOptions& options) { return impl_->step(options
 double DataParallel::clip_gradients_by_norm(double max_norm, const NormOptions& options) {
   return impl_->clip_gradients_by_norm(max_norm, options);
 }
+void DataParallel::reduce_gradients() { impl_->reduce_gradients(); }
 void DataParallel::clip_gradients_by_value(double limit) { impl_->clip_gradients_by_value(limit); }
 bool DataParallel::unscale_gradients(double loss_scale) { return impl_->unscale_gradients(loss_scale); }
 

@@ -188,6 +188,8 @@ void DataParallel::Impl::shadow(const Announcement& what) {
       return;
     case Act::scale:
       return final_gradients().scale(1 / what.argument);
+    case Act::reduce_gradients:
+      return reduce_gradients();
     case Act::synchronize:
       return synchronize();
     case Act::broadcast_buffers:

@@ -149,6 +149,7 @@ void expect_as_in_one_process(const Case& one) {
         set_rate(adamw, 0.02 / (1 + number));
         if (one.samples) dp.samples(count);
         if (count > 0) net->forward(rows(number, 10 * rank, count, kFeatures), rank == 0).backward();
+        if (clips(one, step)) dp.reduce_gradients();
         if (clips(one, step)) dp.clip_gradients_by_value(1e-3);
         gives_up(one, step) ? dp.discard_step() : dp.step();
         if (step == 3) dp.regroup(Fusion::parse(epoch == 0 ? "all" : "1KiB"));

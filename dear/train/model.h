@@ -11,6 +11,9 @@ class Module;
 
 namespace dear {
 
+namespace preconditioner {
+class Training;  // what a Kfac needs of a training
+}
 namespace checkpoint {
 class TrainingState;  // what is saved of a training
 }

@@ -88,4 +88,18 @@ void BucketWire::carry_out(const Schedule& schedule, const std::vector<StepId>& 
   for (const Pending& one : all) one.wait();
 }
 
+void BucketWire::gather_reduced(const Schedule& schedule) {
+  std::vector<Pending> all;
+  for (const Step& step : schedule.steps()) {
+    const auto* work = std::get_if<Communicate>(&step.work);
+    if (work == nullptr || work->payload != Payload::gradients ||
+        work->collective != Collective::reduce_scatter)
+      continue;
+    Request request = request_of(*work);
+    request.collective = Collective::all_gather;
+    all.push_back(issue(request));
+  }
+  for (const Pending& one : all) one.wait();
+}
+
 }  // namespace dear::wire

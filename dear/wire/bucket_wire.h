@@ -36,6 +36,9 @@ class BucketWire : public exec::LaneExecutor {
   // nothing is at work. When a step's turn comes, a barrier stands in for its collective, once; until then
   // another call leaves it out.
   void carry_out(const Schedule& schedule, const std::vector<StepId>& steps);
+  // Makes gradients that were reduced, of which each rank has a shard, whole on every rank, and waits: every
+  // rank calls it, while nothing is at work.
+  void gather_reduced(const Schedule& schedule);
 
   // Sent by this rank in what was started so far, where collectives send no more than they must. From any
   // thread.
