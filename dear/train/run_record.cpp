@@ -19,7 +19,7 @@ double overlap(double begin, double end, const exec::Conductor::Wait& wait) {
 
 void RunRecord::engine_ends(const Engine& engine, Keep keep) {
   if (keep == Keep::spans) {
-    earlier_spans_ = spans(engine);
+    earlier_spans_ = without_parts(engine);
     for (Span& span : earlier_spans_) span.step = -1;  // of another schedule
     add_measurements(engine, earlier_measurements_);
   }
@@ -67,7 +67,7 @@ DataParallelStatistics RunRecord::statistics(const Engine* engine) const {
           .padding_bytes = bytes - engine->workload().bytes()};
 }
 
-std::vector<Span> RunRecord::spans(const Engine& engine) const {
+std::vector<Span> RunRecord::without_parts(const Engine& engine) const {
   const Schedule& schedule = engine.schedule();
   std::vector<Span> spans = earlier_spans_;
   for (const auto& span : clock_.spans()) {
@@ -107,9 +107,26 @@ std::vector<Span> RunRecord::spans(const Engine& engine) const {
                      .begin_seconds = wait.begin_seconds,
                      .end_seconds = wait.end_seconds});
   }
+  return spans;
+}
+
+std::vector<Span> RunRecord::spans(const Engine& engine) const {
+  std::vector<Span> spans = without_parts(engine);
+  for (const auto& [part, of_part] : parts_) {
+    const std::vector<Span> more = of_part();
+    spans.insert(spans.end(), more.begin(), more.end());
+  }
   std::stable_sort(spans.begin(), spans.end(),
                    [](const Span& a, const Span& b) { return a.begin_seconds < b.begin_seconds; });
   return spans;
+}
+
+void RunRecord::remove_part(const void* part) {
+  const auto found = parts_.find(part);
+  if (found == parts_.end()) return;
+  const std::vector<Span> spans = found->second();
+  earlier_spans_.insert(earlier_spans_.end(), spans.begin(), spans.end());
+  parts_.erase(found);
 }
 
 std::int64_t RunRecord::bytes(const Engine* engine) const {

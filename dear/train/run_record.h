@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dear/passes/layer_clock.h"
@@ -28,6 +30,10 @@ class RunRecord {
   // Other layers are trained from now on: what was measured of those before counts no more.
   void layers_end();
   void step_given_up() { ++given_up_; }
+  // Adds the spans of a part beside the engine to spans(), until `part` is removed.
+  using Spans = std::function<std::vector<Span>()>;
+  void add_part(const void* part, Spans spans) { parts_[part] = std::move(spans); }
+  void remove_part(const void* part);  // its spans so far stay
 
   [[nodiscard]] DataParallelStatistics statistics(const Engine* engine) const;  // null before the first step
   [[nodiscard]] std::int64_t commits(const Engine* engine) const;     // steps that were given up included
@@ -44,6 +50,7 @@ class RunRecord {
     bool sharded = false;  // updates were of shards
   };
   void add_measurements(const Engine& engine, Measurements& all) const;
+  [[nodiscard]] std::vector<Span> without_parts(const Engine& engine) const;
 
   int rank_;
   passes::LayerClock clock_;
@@ -51,6 +58,7 @@ class RunRecord {
   // Of the engines before.
   DataParallelStatistics earlier_{};
   std::vector<Span> earlier_spans_;
+  std::map<const void*, Spans> parts_;
   Measurements earlier_measurements_;
 };
 

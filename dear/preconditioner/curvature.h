@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "dear/collective/group.h"
+#include "dear/exec/graph_conductor.h"
+#include "dear/kfac/iteration.h"
+#include "dear/kfac/plan.h"
+#include "dear/preconditioner/sums.h"
+
+namespace dear::preconditioner {
+
+// What is kept of a factor from step to step, whatever plan is in force.
+struct FactorState {
+  torch::Tensor average;  // undefined before its first renewal, and on ranks that do not keep it
+  torch::Tensor inverse;  // undefined before it was inverted
+};
+
+// What happened to factors on this rank.
+struct FactorCounts {
+  std::int64_t nonfinite = 0, raised = 0, given_up = 0;
+};
+
+struct Damping {
+  double value = 0;
+  bool pi_correction = false;
+};
+
+// Factors and inverses of all layers under one plan in force: sums on their way between ranks, running
+// averages, inverses. The order of its collectives is that of a graph (kfac/iteration.h), which a
+// GraphConductor runs; it issues them on a group that nobody else uses.
+//
+// In each step of the training the program calls report() for every factor that is due, under the passes or
+// after them, then commit(), and, in this order, take_sums() if due, invert() if due, precondition() for
+// every layer, and end_step().
+class Curvature {
+ public:
+  struct Setting {
+    kfac::Intervals intervals;
+    std::int64_t steps = 0;  // that were taken under other plans
+    bool record = false;
+    at::ScalarType type = at::kFloat;  // fp32 or fp64
+  };
+  // Every rank makes it together. `states` are by factor of the plan, and outlive it.
+  Curvature(Group group, kfac::Job job, kfac::Plan plan, std::vector<FactorState>& states,
+            const Setting& setting);
+  ~Curvature();  // waits for what is on its way
+  Curvature(const Curvature&) = delete;
+  Curvature& operator=(const Curvature&) = delete;
+
+  [[nodiscard]] const kfac::Plan& plan() const { return plan_; }
+  // Whether factors are renewed in this step, and inverses.
+  [[nodiscard]] bool renews_factors() const { return !rests(intervals_.factors); }
+  [[nodiscard]] bool renews_inverses() const { return !rests(intervals_.inverses); }
+
+  // This rank's sum of a factor is complete, which may be of no samples at all. It may be changed afterwards.
+  void report(kfac::FactorId factor, const Sum& sum, double begin_seconds);
+  [[nodiscard]] bool reported(kfac::FactorId factor) const { return reported_[factor]; }
+  void commit();
+  // Waits for the sums of all ranks, and takes them into the running averages, `ema` being the weight of what
+  // was. `gradient_scale`: by what gradients of outputs were multiplied.
+  void take_sums(double ema, double gradient_scale, FactorCounts& counts);
+  void invert(const Damping& damping, FactorCounts& counts);
+  // Waits for the inverses of the layer. Returns G^-1 gradient A^-1 of a matrix [outputs, inputs], or an
+  // undefined tensor where there is no inverse yet. An undefined gradient has no result either, but is to be
+  // given.
+  torch::Tensor precondition(LayerId layer, const torch::Tensor& gradient);
+  void end_step();
+
+  // Sends running averages that one rank alone keeps to all. Every rank, between two steps.
+  void share_averages();
+
+  void keep_failure(std::exception_ptr error) { conductor_->keep_failure(std::move(error)); }
+  void throw_if_failed() const { conductor_->throw_if_failed(); }
+  [[nodiscard]] double waited_seconds() const { return conductor_->waited_seconds(); }
+  // With Setting::record: what was done, and elements of collectives by step of their spans.
+  [[nodiscard]] std::vector<exec::StepSpan> spans() const { return conductor_->spans(); }
+  [[nodiscard]] const kfac::Work& work_of(StepId step) const { return iteration_.work[step]; }
+  [[nodiscard]] bool inverts(kfac::FactorId factor) const {  // this rank
+    return plan_.placement[factor].value_or(group_.rank()) == group_.rank();
+  }
+  [[nodiscard]] std::int64_t elements_of(StepId step) const;  // of a collective, as it is sent
+
+ private:
+  [[nodiscard]] bool rests(std::uint32_t period) const {
+    return (earlier_steps_ + step_) % static_cast<std::int64_t>(period) != 0;
+  }
+  [[nodiscard]] bool keeps(kfac::FactorId factor) const;
+  void lay_out();
+  void start(Instance which);
+  void exchange_traces(std::vector<double>& traces) const;
+  [[nodiscard]] std::vector<double> dampings(const Damping& damping) const;
+  void write(const torch::Tensor& matrix, std::int64_t offset, double last);
+  // The matrix at an offset, and the number behind it.
+  [[nodiscard]] double read(torch::Tensor& matrix, std::int64_t dimension, std::int64_t offset) const;
+  [[nodiscard]] torch::Tensor new_matrix(std::int64_t dimension) const;
+
+  Group group_;
+  const kfac::Job job_;
+  const kfac::Plan plan_;
+  std::vector<FactorState>& states_;
+  const kfac::Intervals intervals_;
+  const std::int64_t earlier_steps_;
+  const at::ScalarType type_;
+  std::int64_t step_ = 0;
+  kfac::Iteration iteration_;
+  // By factor, group or layer.
+  std::vector<StepId> computed_, inverted_, reduced_, preconditioned_, broadcast_;
+  StepId update_ = 0;
+  std::vector<std::int64_t> offsets_;          // of groups, in the buffer
+  std::vector<std::int64_t> sums_, inverses_;  // offsets in the buffer, by factor
+  std::vector<bool> reported_, received_;      // by factor: in this step, and since the last one
+  Buffer buffer_;
+  std::unique_ptr<exec::GraphConductor> conductor_;  // last: it ends first
+};
+
+}  // namespace dear::preconditioner

@@ -1,0 +1,145 @@
+// What a Kfac tells: its state, for checkpoints, what it did, and spans.
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/base/error.h"
+#include "dear/preconditioner/kfac_impl.h"
+
+namespace dear {
+
+namespace {
+
+constexpr const char* kSteps = "steps";
+
+std::string name_of_state(const std::string& layer, kfac::Side side, const char* what) {
+  return fmt::format("{}.{}.{}", layer, kfac::name_of(side), what);
+}
+
+}  // namespace
+
+std::map<std::string, torch::Tensor> Kfac::Impl::state() {
+  training_.settle_for("to save the state of a Kfac");
+  if (!curvature_) return loaded_;
+  std::map<std::string, torch::Tensor> state;
+  or_fail([&] {
+    curvature_->share_averages();
+    state[kSteps] = torch::tensor(steps_, torch::kLong);
+    for (std::size_t layer = 0; layer < choice_.layers.size(); ++layer) {
+      for (const Side side : {Side::input, Side::output}) {
+        const preconditioner::FactorState& of = states_[factor_of(layer, side)];
+        const std::string& name = choice_.layers[layer].name;
+        if (of.average.defined()) state[name_of_state(name, side, "average")] = of.average.clone();
+        if (of.inverse.defined()) state[name_of_state(name, side, "inverse")] = of.inverse.clone();
+      }
+    }
+  });
+  return state;
+}
+
+// What is loaded before the first step waits for the order of the layers.
+void Kfac::Impl::load_state(const std::map<std::string, torch::Tensor>& state) {
+  training_.settle_for("to load the state of a Kfac");
+  std::map<std::string, torch::Tensor> taken;
+  std::map<std::string, std::int64_t> known;  // dimensions by name
+  for (const preconditioner::MatrixLayer& layer : choice_.layers)
+    for (const char* what : {"average", "inverse"}) {
+      known[name_of_state(layer.name, Side::input, what)] = layer.inputs;
+      known[name_of_state(layer.name, Side::output, what)] = layer.outputs;
+    }
+  for (const auto& [name, tensor] : state) {
+    const auto found = known.find(name);
+    const bool fits = name == kSteps ? tensor.defined() && tensor.numel() == 1
+                                     : found != known.end() && tensor.defined() &&
+                                           tensor.sizes() == at::IntArrayRef({found->second, found->second});
+    if (!fits)
+      throw ConfigError(
+          fmt::format("rank {}: '{}' of the state of K-FAC is none of this model, or of another shape: load "
+                      "the state of the same layers",
+                      group_->rank(), name));
+    taken[name] = name == kSteps ? tensor : tensor.to(type_, false, true).contiguous();
+  }
+  if (!taken.contains(kSteps))
+    throw ConfigError(fmt::format("rank {}: the state of K-FAC lacks '{}': load all that state() returned",
+                                  group_->rank(), kSteps));
+  loaded_ = std::move(taken);
+  if (!curvature_) return;
+  or_fail([&] {
+    take_loaded();
+    plans_ = 0;
+    make_plan(nullptr);
+    observe();
+  });
+}
+
+void Kfac::Impl::take_loaded() {
+  if (loaded_.empty()) return;
+  steps_ = loaded_.at(kSteps).item<std::int64_t>();
+  for (std::size_t layer = 0; layer < choice_.layers.size(); ++layer) {
+    for (const Side side : {Side::input, Side::output}) {
+      const auto value = [&](const char* what) {
+        const auto found = loaded_.find(name_of_state(choice_.layers[layer].name, side, what));
+        return found == loaded_.end() ? torch::Tensor() : found->second;
+      };
+      states_[factor_of(layer, side)] = {.average = value("average"), .inverse = value("inverse")};
+    }
+  }
+  loaded_.clear();
+}
+
+std::string Kfac::Impl::plan_text() const {
+  if (!curvature_) return "";
+  const kfac::Plan& plan = curvature_->plan();
+  std::vector<std::size_t> sizes;
+  for (const kfac::Plan::Group& group : plan.groups) sizes.push_back(group.factors.size());
+  std::map<int, int> owners;
+  for (const std::optional<int>& owner : plan.placement) ++owners[owner.value_or(-1)];
+  std::string text = fmt::format("{}: {} factors in groups of {}", plan.strategy, plan.factors.size(),
+                                 fmt::join(sizes, ", "));
+  for (const auto& [owner, count] : owners)
+    text += owner < 0 ? fmt::format("; {} inverted by every rank", count)
+                      : fmt::format("; {} by rank {}", count, owner);
+  return text;
+}
+
+KfacReport Kfac::Impl::report() const {
+  KfacReport report{.steps = steps_,
+                    .left_out = choice_.left_out,
+                    .nonfinite_factors = counts_.nonfinite,
+                    .raised_dampings = counts_.raised,
+                    .given_up_inverses = counts_.given_up,
+                    .plan = plan_text(),
+                    .waited_seconds = earlier_waited_ + (curvature_ ? curvature_->waited_seconds() : 0.0)};
+  for (const preconditioner::MatrixLayer& layer : choice_.layers) report.layers.push_back(layer.name);
+  return report;
+}
+
+std::vector<Span> Kfac::Impl::spans_of(const preconditioner::Curvature& curvature) const {
+  std::vector<Span> spans;
+  for (const exec::StepSpan& span : curvature.spans()) {
+    const kfac::Work& work = curvature.work_of(span.which.step);
+    if (span.end_seconds <= span.begin_seconds) continue;  // nothing was done here
+    spans.push_back({.rank = group_->rank(),
+                     .lane = work.communicates() ? "network of factors" : "compute",
+                     .name = kfac::name_of(work),
+                     .activity = work.communicates() ? Activity::communication : Activity::other,
+                     .iteration = planned_at_ + span.which.iteration,
+                     .step = -1,
+                     .begin_seconds = span.begin_seconds,
+                     .end_seconds = span.end_seconds});
+  }
+  return spans;
+}
+
+std::vector<Span> Kfac::Impl::spans() const {
+  std::vector<Span> all = earlier_spans_;
+  if (!curvature_) return all;
+  const std::vector<Span> more = spans_of(*curvature_);
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+}  // namespace dear
