@@ -89,6 +89,14 @@ double InverseCost::seconds(std::int64_t dimension) const {
   return low_seconds + part * (high_seconds - low_seconds);
 }
 
+InverseCost InverseCost::times(double factor) const {
+  InverseCost longer = *this;
+  longer.start_ *= factor;
+  if (form_ == Form::cubic) longer.growth_ *= factor;
+  for (auto& [dimension, seconds] : longer.points_) seconds *= factor;
+  return longer;
+}
+
 std::string InverseCost::text() const {
   switch (form_) {
     case Form::cubic:

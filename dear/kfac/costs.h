@@ -29,7 +29,8 @@ class InverseCost {
   static InverseCost measured(std::vector<std::pair<std::int64_t, double>> points);
 
   [[nodiscard]] double seconds(std::int64_t dimension) const;
-  [[nodiscard]] std::string text() const;  // "2.1e-05 s + 3.4e-11 s * d^3"
+  [[nodiscard]] InverseCost times(double factor) const;  // every time is so many times as long
+  [[nodiscard]] std::string text() const;                // "2.1e-05 s + 3.4e-11 s * d^3"
 
  private:
   enum class Form : std::uint8_t { cubic, exponential, measured };

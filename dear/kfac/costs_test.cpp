@@ -18,6 +18,8 @@ TEST(InverseCost, FormsGiveTheirFormulas) {
   EXPECT_DOUBLE_EQ(measured.seconds(15), 2);
   EXPECT_DOUBLE_EQ(measured.seconds(40), 10);
   EXPECT_DOUBLE_EQ(measured.seconds(80), 80);
+  for (const InverseCost& cost : {InverseCost::cubic(1, 2), InverseCost::exponential(2, 0.5), measured})
+    EXPECT_DOUBLE_EQ(cost.times(3).seconds(15), 3 * cost.seconds(15));
 }
 
 TEST(InverseCost, IsFittedToWhatAFormulaGave) {

@@ -1,6 +1,7 @@
 #include "dear/kfac/fusion.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -39,6 +40,26 @@ Groups by_threshold(const std::vector<ReadyFactor>& factors, std::int64_t elemen
   return groups;
 }
 
+Groups by_cycle(const std::vector<ReadyFactor>& factors, double cycle_seconds, std::int64_t elements) {
+  Groups groups;
+  double ready = 0, cycle = 0;  // the number of the cycle that the group belongs to
+  std::int64_t gathered = 0;
+  std::size_t size = 0;
+  for (const ReadyFactor& factor : factors) {
+    ready += factor.seconds_until_ready;
+    const double seen = std::ceil(ready / cycle_seconds);
+    if (size > 0 && (seen > cycle || gathered + factor.elements > elements)) {
+      groups.push_back(std::exchange(size, 0));
+      gathered = 0;
+    }
+    cycle = seen;
+    gathered += factor.elements;
+    ++size;
+  }
+  if (size > 0) groups.push_back(size);
+  return groups;
+}
+
 Groups fuse_by_rule(const std::vector<ReadyFactor>& factors, const LinearCost& cost) {
   Groups groups;
   double ready = 0;  // of this factor
@@ -63,28 +84,46 @@ Groups fuse_by_rule(const std::vector<ReadyFactor>& factors, const LinearCost& c
 }
 
 Groups fuse_exactly(const std::vector<ReadyFactor>& factors, const LinearCost& cost) {
-  struct Best {
-    double end = 0;
-    std::size_t groups = 0;
-    std::size_t from = 0;  // where the last group begins
+  const std::size_t count = factors.size();
+  std::vector<double> ready(count + 1);           // by border: of the factor before it
+  std::vector<std::int64_t> elements(count + 1);  // of all factors before it
+  for (std::size_t i = 0; i < count; ++i) {
+    ready[i + 1] = ready[i] + factors[i].seconds_until_ready;
+    elements[i + 1] = elements[i] + factors[i].elements;
+  }
+  const auto end_of = [&](double before, std::size_t from, std::size_t border) {
+    return std::max(before, ready[border]) + cost.seconds(elements[border] - elements[from]);
   };
-  std::vector<Best> best(factors.size() + 1);  // by border
-  double ready = 0;
-  for (std::size_t border = 1; border <= factors.size(); ++border) {
-    ready += factors[border - 1].seconds_until_ready;
-    Best& here = best[border];
-    here.end = std::numeric_limits<double>::infinity();
-    std::int64_t elements = 0;
-    for (std::size_t from = border; from-- > 0;) {
-      elements += factors[from].elements;
-      const double end = std::max(best[from].end, ready) + cost.seconds(elements);
-      const std::size_t groups = best[from].groups + 1;
-      if (end < here.end || (end == here.end && groups < here.groups)) here = {end, groups, from};
-    }
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  std::vector<double> ends(count + 1, kNever);  // by border, with any number of groups
+  ends[0] = 0;
+  for (std::size_t border = 1; border <= count; ++border)
+    for (std::size_t from = 0; from < border; ++from)
+      ends[border] = std::min(ends[border], end_of(ends[from], from, border));
+  // The same with one group, with two, and so on, until the end is as early.
+  const double enough = ends[count] * (1 + 1e-12);
+  std::vector<std::vector<std::size_t>> last;  // by number of groups, by border: where the last group begins
+  std::vector<double> before(count + 1, kNever);
+  before[0] = 0;
+  while (before[count] > enough) {
+    std::vector<std::size_t>& begins = last.emplace_back(count + 1);
+    std::vector<double> after(count + 1, kNever);
+    for (std::size_t border = last.size(); border <= count; ++border)
+      for (std::size_t from = last.size() - 1; from < border; ++from) {
+        const double end = end_of(before[from], from, border);
+        if (end < after[border]) {
+          after[border] = end;
+          begins[border] = from;
+        }
+      }
+    before = std::move(after);
   }
   Groups groups;
-  for (std::size_t border = factors.size(); border > 0; border = best[border].from)
-    groups.push_back(border - best[border].from);
+  std::size_t border = count;
+  for (; !last.empty(); last.pop_back()) {
+    groups.push_back(border - last.back()[border]);
+    border = last.back()[border];
+  }
   std::reverse(groups.begin(), groups.end());
   return groups;
 }

@@ -27,15 +27,18 @@ Groups each_alone(std::size_t factors);
 Groups all_together(std::size_t factors);
 // A group is closed as soon as it has at least so many elements.
 Groups by_threshold(const std::vector<ReadyFactor>& factors, std::int64_t elements);
+// As Horovod does (Sergeev and Del Balso 2018, arXiv 1802.05799): a thread looks every `cycle_seconds` for
+// what has become ready since, and sends it in groups of at most so many elements, or of one factor.
+Groups by_cycle(const std::vector<ReadyFactor>& factors, double cycle_seconds, std::int64_t elements);
 
 // The rule of Shi et al. 2021 (arXiv 2107.06533, optimal tensor fusion): front to back, a factor joins the
 // next one if that is ready before this one has travelled, and before its start or within a start-up time
 // after it. Not optimal, in spite of its name: see fuse_exactly().
 Groups fuse_by_rule(const std::vector<ReadyFactor>& factors, const LinearCost& cost);
 
-// The groups that finish first, of all there are: dynamic programming over the last border, in the square of
-// the number of factors. An earlier end of what comes before is never worse, so one number a border is
-// enough. Among equal ends fewer groups.
+// The groups that finish first, of all there are, and of those the fewest, since each takes a start-up from
+// what travels beside it. Dynamic programming over the last border: an earlier end of what comes before is
+// never worse. In the square of the number of factors for each group.
 Groups fuse_exactly(const std::vector<ReadyFactor>& factors, const LinearCost& cost);
 
 }  // namespace dear::kfac

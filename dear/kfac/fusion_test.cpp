@@ -36,20 +36,34 @@ std::size_t total(const Groups& groups) {
   return std::accumulate(groups.begin(), groups.end(), std::size_t{0});
 }
 
-double best_of_all(const Case& drawn) {
-  const std::size_t count = drawn.factors.size();
-  double best = INFINITY;
+std::vector<Groups> all_groupings(std::size_t count) {
+  std::vector<Groups> all;
   for (std::uint64_t borders = 0; borders < (std::uint64_t{1} << (count - 1)); ++borders) {
-    Groups groups{1};
+    Groups& groups = all.emplace_back(Groups{1});
     for (std::size_t i = 1; i < count; ++i)
       if ((borders >> (i - 1)) & 1) {
         groups.push_back(1);
       } else {
         ++groups.back();
       }
-    best = std::min(best, finish_seconds(drawn.factors, groups, drawn.cost));
   }
+  return all;
+}
+
+double best_of_all(const Case& drawn) {
+  double best = INFINITY;
+  for (const Groups& groups : all_groupings(drawn.factors.size()))
+    best = std::min(best, finish_seconds(drawn.factors, groups, drawn.cost));
   return best;
+}
+
+// Of the groupings that finish by then.
+std::size_t fewest_groups(const Case& drawn, double seconds) {
+  std::size_t fewest = drawn.factors.size();
+  for (const Groups& groups : all_groupings(drawn.factors.size()))
+    if (finish_seconds(drawn.factors, groups, drawn.cost) <= seconds * (1 + 1e-12))
+      fewest = std::min(fewest, groups.size());
+  return fewest;
 }
 
 TEST(Fusion, FinishesAsAPencilSays) {
@@ -63,6 +77,11 @@ TEST(Fusion, FinishesAsAPencilSays) {
   EXPECT_THAT(fuse_exactly(factors, cost), ElementsAre(2, 1));
   EXPECT_THAT(fuse_by_rule(factors, cost), ElementsAre(2, 1));
   EXPECT_THAT(by_threshold(factors, 25), ElementsAre(2, 1));
+  // Looked at every 2 s: those that are ready at 1 and 2, then that at 7.
+  EXPECT_THAT(by_cycle(factors, 2, 100), ElementsAre(2, 1));
+  EXPECT_THAT(by_cycle(factors, 2, 25), ElementsAre(1, 1, 1)) << "no group is larger than 25";
+  EXPECT_THAT(by_cycle(factors, 10, 5), ElementsAre(1, 1, 1)) << "but for a single factor";
+  EXPECT_THAT(by_cycle(factors, 10, 100), ElementsAre(3));
   EXPECT_DOUBLE_EQ(finish_seconds({}, {}, cost), 0);
   EXPECT_TRUE(fuse_exactly({}, cost).empty());
 }
@@ -74,6 +93,7 @@ TEST(Fusion, TheExactOneIsTheBestOfAllGroupings) {
     const Groups exact = fuse_exactly(drawn.factors, drawn.cost);
     ASSERT_EQ(total(exact), drawn.factors.size());
     EXPECT_NEAR(finish_seconds(drawn.factors, exact, drawn.cost), best_of_all(drawn), 1e-12);
+    EXPECT_EQ(exact.size(), fewest_groups(drawn, best_of_all(drawn)));
   }
 }
 

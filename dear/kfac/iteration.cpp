@@ -103,9 +103,11 @@ class Builder {
       edge(inverse, computed_.at(factor), 1);
       inverted_[factor] = inverse;
     }
+    const StepId last = inverted_.at(plan_.inversions.back());
     for (const FactorId factor : plan_.inversions) {
       if (!plan_.placement[factor]) continue;
       const StepId sent = communicate({WorkKind::broadcast, factor}, intervals_.inverses);
+      if (plan_.sending == Sending::after_inverses) edge(last, sent);
       edge(std::exchange(inverted_[factor], sent), sent);
     }
   }

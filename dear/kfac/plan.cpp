@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -66,6 +67,26 @@ Groups fuse(const std::vector<ReadyFactor>& ready, const Strategy& strategy, con
   return all_together(ready.size());
 }
 
+// Groups of groups: what the layer below takes as one.
+Groups fuse_in_cycles(const std::vector<ReadyFactor>& ready, const Groups& groups, const Strategy& strategy) {
+  std::vector<ReadyFactor> whole;
+  std::size_t factor = 0;
+  for (const std::size_t size : groups) {
+    ReadyFactor& group = whole.emplace_back();
+    for (const std::size_t end = factor + size; factor < end; ++factor) {
+      group.elements += ready[factor].elements;
+      group.seconds_until_ready += ready[factor].seconds_until_ready;
+    }
+  }
+  Groups fused;
+  std::size_t group = 0;
+  for (const std::size_t size : by_cycle(whole, strategy.cycle_seconds, strategy.threshold_elements)) {
+    fused.push_back(0);
+    for (const std::size_t end = group + size; group < end; ++group) fused.back() += groups[group];
+  }
+  return fused;
+}
+
 Placement place(const std::vector<Factor>& factors, const Costs& costs, PlacementRule rule,
                 const PlacementCosts& placement_costs) {
   switch (rule) {
@@ -79,8 +100,22 @@ Placement place(const std::vector<Factor>& factors, const Costs& costs, Placemen
   return balanced(factors, costs.ranks, placement_costs);
 }
 
-// Appends the groups of one direction, whose factors are `first`, first + 1, ...
-void add_groups(Plan& plan, const Groups& sizes, std::size_t first) {
+// Of all factors, each direction by itself.
+Groups groups_of(const Job& job, const std::vector<Factor>& factors, const Strategy& strategy,
+                 const LinearCost& cost) {
+  Groups all;
+  for (const Side side : {Side::input, Side::output}) {
+    const std::vector<ReadyFactor> ready = readiness(job, factors, side);
+    Groups groups = fuse(ready, strategy, cost);
+    if (strategy.cycle_seconds > 0) groups = fuse_in_cycles(ready, groups, strategy);
+    all.insert(all.end(), groups.begin(), groups.end());
+  }
+  return all;
+}
+
+// Of all factors, in order.
+void add_groups(Plan& plan, const Groups& sizes) {
+  std::size_t first = 0;
   for (const std::size_t size : sizes) {
     Plan::Group group;
     for (std::size_t i = 0; i < size; ++i, ++first) {
@@ -169,6 +204,7 @@ std::uint64_t Plan::digest() const {
   for (const std::optional<int>& owner : placement)
     digest.add(static_cast<std::uint64_t>(owner.value_or(-1)));
   for (const FactorId factor : inversions) digest.add(factor);
+  digest.add(static_cast<std::uint64_t>(travel)).add(static_cast<std::uint64_t>(sending));
   return digest.value();
 }
 
@@ -180,18 +216,17 @@ Plan make_plan(const Job& job, const Costs& costs, const Strategy& strategy) {
             .factors = job.factors(),
             .groups = {},
             .placement = {},
+            .sending = strategy.sending,
             .inversions = {}};
   const PlacementCosts placement_costs{
       .invert = [&](std::int64_t dimension) { return costs.invert.seconds(dimension); },
       .distribute = [&](std::int64_t elements) { return costs.broadcast.seconds(elements); }};
   plan.placement = place(plan.factors, costs, strategy.placement, placement_costs);
   plan.inversions = inverse_order(plan.factors, plan.placement, placement_costs);
-  const std::size_t half = plan.factors.size() / 2;
   if (strategy.travel == Travel::after_backward && strategy.fusion == FusionRule::together) {
-    add_groups(plan, all_together(plan.factors.size()), 0);
+    add_groups(plan, all_together(plan.factors.size()));
   } else {
-    add_groups(plan, fuse(readiness(job, plan.factors, Side::input), strategy, costs.all_reduce), 0);
-    add_groups(plan, fuse(readiness(job, plan.factors, Side::output), strategy, costs.all_reduce), half);
+    add_groups(plan, groups_of(job, plan.factors, strategy, costs.all_reduce));
   }
   if (strategy.reduce_to_owner) split_by_owner(plan);
   return plan;

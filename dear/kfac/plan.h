@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dear/cluster/cluster.h"
 #include "dear/fusion/grouping.h"
 #include "dear/kfac/costs.h"
 #include "dear/kfac/factor.h"
@@ -35,6 +36,7 @@ struct Costs {
   int ranks = 1;
   LinearCost all_reduce, reduce, broadcast;  // of fp32 elements, among all ranks
   InverseCost invert = InverseCost::cubic(0, 0);
+  Interference interference{};  // between what a rank computes and what travels meanwhile
 };
 
 // When factors travel, in which groups, and who inverts them.
@@ -44,6 +46,8 @@ enum class Travel : std::uint8_t {
 };
 enum class FusionRule : std::uint8_t { alone, threshold, by_rule, exact, together };
 enum class PlacementRule : std::uint8_t { all_local, round_robin, balanced };
+// When inverses are sent: each as soon as it is there, or all of them after the last inverse.
+enum class Sending : std::uint8_t { as_inverted, after_inverses };
 
 struct Strategy {
   std::string name;
@@ -52,7 +56,11 @@ struct Strategy {
   PlacementRule placement = PlacementRule::balanced;
   // A factor whose inverse one rank sends to all others is reduced to that rank alone.
   bool reduce_to_owner = false;
-  std::int64_t threshold_elements = std::int64_t{16} << 20;  // for FusionRule::threshold
+  std::int64_t threshold_elements = std::int64_t{16} << 20;  // for FusionRule::threshold, and cycles
+  // Of a layer below that fuses groups once more: those that become ready in one cycle (by_cycle()). 0: there
+  // is none.
+  double cycle_seconds = 0;
+  Sending sending = Sending::as_inverted;
 };
 
 // "d-kfac", "mpd-kfac" and "spd-kfac" of Shi et al. 2021 (arXiv 2107.06533), and the last two with
@@ -73,8 +81,9 @@ struct Plan {
     std::int64_t elements = 0;
     std::optional<int> owner;  // the only rank that gets the sums
   };
-  std::vector<Group> groups;         // in the order in which their last factors are ready
-  Placement placement;               // by factor
+  std::vector<Group> groups;  // in the order in which their last factors are ready
+  Placement placement;        // by factor
+  Sending sending = Sending::as_inverted;
   std::vector<FactorId> inversions;  // in this order on every rank
 
   [[nodiscard]] std::uint64_t digest() const;  // ranks may train together only if it is the same

@@ -112,6 +112,13 @@ void divide(Breakdown& parts, double by) {
     *part /= by;
 }
 
+// Ranks that invert nothing of their own do alike: one of them is enough. Owners have the lowest numbers.
+int played_ranks(const Plan& plan, int ranks) {
+  int owners = 0;
+  for (const std::optional<int>& owner : plan.placement) owners = std::max(owners, owner.value_or(-1) + 1);
+  return std::min(owners + 1, ranks);
+}
+
 }  // namespace
 
 Prediction predict(const Job& job, const Grouping& grouping, const Plan& plan, const Costs& costs,
@@ -129,12 +136,13 @@ Prediction predict(const Job& job, const Grouping& grouping, const Plan& plan, c
     const bool elsewhere = work.kind == WorkKind::invert && plan.placement[work.index].value_or(rank) != rank;
     return elsewhere ? 0 : seconds[which.step];
   };
-  sim::ClosedFormNetwork network(seconds, costs.ranks);
-  // One interval to warm up, and then whole ones.
-  const auto interval = static_cast<std::int64_t>(intervals.inverses);
-  const std::int64_t warm_up = std::max<std::int64_t>(interval, 2);
-  const std::int64_t iterations = warm_up + std::max<std::int64_t>(interval, 2);
-  sim::RanksResult run = sim::drive_ranks(ranks, iterations + 1, costs.ranks, own_seconds, network);
+  const int played = played_ranks(plan, costs.ranks);
+  sim::ClosedFormNetwork network(seconds, played);
+  // The update waits for all else, so that intervals are alike from the second one on.
+  const auto warm_up = static_cast<std::int64_t>(intervals.inverses);
+  const std::int64_t iterations = 2 * warm_up;
+  sim::RanksResult run =
+      sim::drive_ranks(ranks, iterations + 1, played, own_seconds, network, {}, costs.interference);
   const std::vector<double>& commits = run.commit_seconds.front();
   const double from = commits[static_cast<std::size_t>(warm_up)];
   const double to = commits[static_cast<std::size_t>(iterations)];

@@ -135,6 +135,47 @@ TEST(Predict, MpdKfacInvertsHalfAndSendsIt) {
   EXPECT_NEAR(prediction.parts.inverses_sent, 2 * 0.0775, 1e-9);
 }
 
+TEST(Predict, BroadcastsThatFollowTheLastInverseAreNotHiddenUnderInverses) {
+  // Each of two ranks inverts a factor of 40 (6.5 s) and one of 10 (0.2 s). Broadcasts of the large ones take
+  // 0.46 s, and hide the small inverses, or wait for them.
+  const Job job = job_of({40, 10});
+  const Costs costs = costs_of(2);
+  const Grouping grouping = group(job.workload, PerLayer{});
+  Strategy strategy = find_strategy("mpd-kfac");
+  const double as_inverted = predict(job, grouping, make_plan(job, costs, strategy), costs).iteration_seconds;
+  strategy.sending = Sending::after_inverses;
+  const double after = predict(job, grouping, make_plan(job, costs, strategy), costs).iteration_seconds;
+  EXPECT_NEAR(after - as_inverted, 0.2, 1e-9);
+}
+
+TEST(Predict, CyclesFuseWhatBecomesReadyWithinThem) {
+  const Job job = job_of({10, 10, 10});
+  Strategy strategy = find_strategy("spd-kfac");
+  strategy.fusion = FusionRule::alone;
+  EXPECT_EQ(make_plan(job, costs_of(2), strategy).groups.size(), 6U);
+  strategy.cycle_seconds = 100;
+  EXPECT_EQ(make_plan(job, costs_of(2), strategy).groups.size(), 2U) << "directions stay apart";
+  strategy.threshold_elements = 110;  // two factors
+  EXPECT_EQ(make_plan(job, costs_of(2), strategy).groups.size(), 4U);
+}
+
+TEST(Predict, ComputationIsSlowerBesideWhatTravels) {
+  Costs costs = costs_of(2);
+  const Job job = job_of({10, 10});
+  const Grouping grouping = group(job.workload, PerLayer{});
+  const Plan plan = make_plan(job, costs, find_strategy("spd-kfac"));
+  const double alone = predict(job, grouping, plan, costs).iteration_seconds;
+  costs.interference.computation = 2;
+  EXPECT_GT(predict(job, grouping, plan, costs).iteration_seconds, alone);
+}
+
+// Ranks that own no inverse do alike, so that many of them take no longer to simulate.
+TEST(Predict, MoreRanksThanFactorsChangeNothing) {
+  const Job job = job_of({10, 40, 20});
+  EXPECT_NEAR(predict_with(job, "spd-kfac", 7).iteration_seconds,
+              predict_with(job, "spd-kfac", 100'000).iteration_seconds, 1e-9);
+}
+
 TEST(Predict, IntervalsRenewCurvatureSeldom) {
   const Prediction always = predict_with(job_of({10}), "d-kfac", 2);
   const Prediction seldom = predict_with(job_of({10}), "d-kfac", 2, {.factors = 1, .inverses = 10});

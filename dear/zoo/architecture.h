@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,14 @@ struct Architecture {
     std::int64_t elements = 0;
   };
 
+  // The weight of a layer that multiplies by one: its columns, of which a bias is the last, its rows, and the
+  // places of a sample that it is applied to. Of a convolution: of the patches.
+  struct Matrix {
+    std::int64_t inputs = 0;
+    std::int64_t outputs = 0;
+    std::int64_t positions = 0;
+  };
+
   // A module with parameters of its own, or one that reads a tied one. Work without parameters (pools,
   // attention, activations, the loss) stands with the layer before it: it may run before the parameters of
   // the next are there, and in backward it comes before the gradients of that layer.
@@ -33,6 +42,7 @@ struct Architecture {
     std::string name;
     std::vector<Parameter> parameters;  // its own, in the order of their registration
     std::vector<std::string> tied;      // parameters of earlier layers that it reads as well
+    std::optional<Matrix> matrix{};     // none for norms, embeddings and what reads a tied weight
     std::vector<Kernel> forward;
     std::vector<Kernel> backward;
     // What forward keeps for backward, a sample: elements of the activations' type, and bytes of masks and

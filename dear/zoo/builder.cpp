@@ -54,6 +54,9 @@ Image Builder::conv(std::string name, Image in, std::int64_t out_channels, const
   if (options.bias) last().parameters.push_back({"bias", out_channels});
   multiply(Kind::convolution, 2 * real(weights) * real(out.height * out.width),
            real(in.elements() + out.elements()), real(weights));
+  last().matrix = {.inputs = window.height * window.width * in.channels + (options.bias ? 1 : 0),
+                   .outputs = out_channels,
+                   .positions = out.height * out.width};
   if (options.keep_output) keep(out.elements());
   return out;
 }
@@ -72,6 +75,7 @@ void Builder::linear(std::string name, std::int64_t positions, std::int64_t in, 
   start(std::move(name)).parameters = {{"weight", in * out}};
   if (options.bias) last().parameters.push_back({"bias", out});
   multiply(Kind::matmul, 2 * real(in * out) * real(positions), real((in + out) * positions), real(in * out));
+  last().matrix = {.inputs = in + (options.bias ? 1 : 0), .outputs = out, .positions = positions};
   if (options.keep_output) keep(out * positions);
 }
 
@@ -79,6 +83,7 @@ void Builder::tied_linear(std::string name, std::int64_t positions, std::int64_t
                           std::string weight, LayerOptions options) {
   linear(std::move(name), positions, in, out, options);
   last().parameters.erase(last().parameters.begin());
+  last().matrix.reset();
   last().tied = {std::move(weight)};
 }
 
