@@ -24,6 +24,8 @@ endforeach()
 install(FILES ${PROJECT_SOURCE_DIR}/docs/study/published.json DESTINATION ${CMAKE_INSTALL_DATADIR}/dear)
 install(FILES ${PROJECT_SOURCE_DIR}/docs/study/themis/published.json DESTINATION ${CMAKE_INSTALL_DATADIR}/dear
         RENAME published_themis.json)
+install(FILES ${PROJECT_SOURCE_DIR}/docs/study/kfac/published.json DESTINATION ${CMAKE_INSTALL_DATADIR}/dear
+        RENAME published_kfac.json)
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/dearConfig.cmake.in
                               ${PROJECT_BINARY_DIR}/dearConfig.cmake INSTALL_DESTINATION ${dear_package})

@@ -16,7 +16,8 @@
 #include "dear/launch/own_command.h"
 #include "dear/papers/homomorphic/homomorphic.h"
 #include "dear/papers/sparse/sparse.h"
-#include "dear/papers/themis/themis.h"
+#include "dear/simulated/kfac/kfac.h"
+#include "dear/simulated/themis/themis.h"
 #include "dear/study/calibrate.h"
 #include "dear/study/paper.h"
 
@@ -126,13 +127,36 @@ struct ThemisArguments {
 };
 
 void write_themis(const ThemisArguments& arguments) {
-  const papers::themis::PublishedThemis published = papers::themis::read_published_themis(
+  const simulated::themis::PublishedThemis published = simulated::themis::read_published_themis(
       arguments.published ? *arguments.published
                           : own_published("published_themis.json", "themis/published.json"));
   make_folder(arguments.folder);
-  write(papers::themis::study_of_themis(
-            published, arguments.quick ? papers::themis::quick_study() : papers::themis::whole_study()),
+  write(simulated::themis::study_of_themis(
+            published, arguments.quick ? simulated::themis::quick_study() : simulated::themis::whole_study()),
         arguments.folder);
+}
+
+struct KfacArguments {
+  std::string folder = "docs/study/kfac";
+  std::optional<std::string> published;
+
+  void add_to(CLI::App& command) {
+    command.add_option("--out", folder, "Folder to write to: README.md, pictures, results.json")
+        ->type_name("FOLDER")
+        ->capture_default_str();
+    command
+        .add_option("--published", published,
+                    "Figures of the paper, with their source; without it those that come with DeAR")
+        ->type_name("FILE");
+  }
+};
+
+void write_kfac(const KfacArguments& arguments) {
+  const simulated::kfac::PublishedKfac published = simulated::kfac::read_published_kfac(
+      arguments.published ? *arguments.published
+                          : own_published("published_kfac.json", "kfac/published.json"));
+  make_folder(arguments.folder);
+  write(simulated::kfac::study_of_kfac(published), arguments.folder);
 }
 
 void print_calibration(const StudyArguments& arguments) {
@@ -174,6 +198,11 @@ void add_study_command(CLI::App& app) {
       "themis", "Simulate chunks that go through several networks at once, beside what was published of it");
   themis_arguments->add_to(*themis);
   themis->callback([themis_arguments] { write_themis(*themis_arguments); });
+  auto kfac_arguments = std::make_shared<KfacArguments>();
+  CLI::App* const kfac = command->add_subcommand(
+      "kfac", "Simulate K-FAC with its communication hidden, beside what was published of it");
+  kfac_arguments->add_to(*kfac);
+  kfac->callback([kfac_arguments] { write_kfac(*kfac_arguments); });
   CLI::App* const calibration = command->add_subcommand(
       "calibration",
       "Fit the model of a network to half of the published throughputs, and predict the other half");

@@ -34,8 +34,9 @@ void draw(const BarPanel& panel, const BarChartText& text, double left, double t
     svg.text(begin - 8, y + 12, bar.label, {.anchor = Anchor::end, .size = 12});
     svg.rectangle(begin, y + 2, middle - begin, kRow - 5, kColours[0],
                   fmt::format("{}: {}", text.first, text.format(bar.first)));
-    svg.rectangle(middle, y + 2, end - middle, kRow - 5, kSecondColour,
-                  fmt::format("{}: {}", text.second, text.format(bar.second)));
+    if (!text.second.empty())
+      svg.rectangle(middle, y + 2, end - middle, kRow - 5, kSecondColour,
+                    fmt::format("{}: {}", text.second, text.format(bar.second)));
     if (bar.mark > 0)
       svg.line(begin + bar.mark * scale, y, begin + bar.mark * scale, y + kRow - 1, "black", 2);
     svg.text(std::max(end, begin + bar.mark * scale) + 6, y + 12, text.format(bar.first + bar.second),
@@ -53,7 +54,7 @@ void draw_legend(const BarChartText& text, Svg& svg) {
     x += width + 30 + 7.5 * static_cast<double>(words.size());
   };
   entry(kColours[0], 18, text.first);
-  entry(kSecondColour, 18, text.second);
+  if (!text.second.empty()) entry(kSecondColour, 18, text.second);
   entry("black", 2, text.mark);
 }
 

@@ -345,6 +345,14 @@ class Plan(Command):
         self.write("figures.json", "{}")
         self.refuse("study", "themis", "--published", "figures.json", naming="figures.json", command="dear study themis")
 
+    def test_writes_the_study_of_kfac(self):
+        written = self.succeed("study", "kfac", "--out", "kfac").split()
+        self.assertEqual(sorted(os.listdir(self.path("kfac"))), sorted(os.path.basename(path) for path in written))
+        for picture in ("iterations", "factors", "inverses"):
+            xml.etree.ElementTree.parse(self.path(f"kfac/{picture}.svg"))
+        self.write("figures.json", "{}")
+        self.refuse("study", "kfac", "--published", "figures.json", naming="figures.json", command="dear study kfac")
+
     def test_writes_the_study_of_homomorphic_compression(self):
         written = self.succeed("study", "homomorphic", "--quick", "--seeds", "1", "--out", "homomorphic").split()
         self.assertEqual(sorted(os.listdir(self.path("homomorphic"))), sorted(os.path.basename(path) for path in written))

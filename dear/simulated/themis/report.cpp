@@ -1,4 +1,4 @@
-#include "dear/papers/themis/report.h"
+#include "dear/simulated/themis/report.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 #include "dear/base/units.h"
 #include "dear/cost/chunk_planner.h"
 
-namespace dear::papers::themis {
+namespace dear::simulated::themis {
 
 using study::percent;
 namespace {
@@ -175,4 +175,4 @@ std::string report_of(const PublishedThemis& published, const ThemisOptions& opt
          limits_of(options, findings);
 }
 
-}  // namespace dear::papers::themis
+}  // namespace dear::simulated::themis

@@ -6,7 +6,7 @@
 
 #include "dear/cluster/cluster.h"
 
-namespace dear::papers::themis {
+namespace dear::simulated::themis {
 
 // The networks on which Themis was evaluated: the presets whose names begin with "themis-".
 std::vector<Cluster> evaluated_networks();
@@ -36,4 +36,4 @@ struct OverNetworks {
 };
 OverNetworks over_networks(const std::vector<Use>& uses, const std::string& algorithm, double Use::* member);
 
-}  // namespace dear::papers::themis
+}  // namespace dear::simulated::themis

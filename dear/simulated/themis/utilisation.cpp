@@ -1,4 +1,4 @@
-#include "dear/papers/themis/utilisation.h"
+#include "dear/simulated/themis/utilisation.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 #include "dear/cost/chunk_planner.h"
 #include "dear/sim/collective.h"
 
-namespace dear::papers::themis {
+namespace dear::simulated::themis {
 
 std::vector<Cluster> evaluated_networks() {
   std::vector<Cluster> networks;
@@ -50,4 +50,4 @@ OverNetworks over_networks(const std::vector<Use>& uses, const std::string& algo
   return over;
 }
 
-}  // namespace dear::papers::themis
+}  // namespace dear::simulated::themis

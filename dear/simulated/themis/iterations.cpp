@@ -1,4 +1,4 @@
-#include "dear/papers/themis/iterations.h"
+#include "dear/simulated/themis/iterations.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include "dear/study/cases.h"
 #include "dear/study/scenario.h"
 
-namespace dear::papers::themis {
+namespace dear::simulated::themis {
 
 using study::CaseNames;
 using study::Scenario;
@@ -87,4 +87,4 @@ double ratio_of_gain(const std::vector<IterationGain>& gains, const std::string&
   return 0;
 }
 
-}  // namespace dear::papers::themis
+}  // namespace dear::simulated::themis

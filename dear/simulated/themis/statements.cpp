@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "dear/papers/themis/report.h"
+#include "dear/simulated/themis/report.h"
 
-namespace dear::papers::themis {
+namespace dear::simulated::themis {
 
 using study::Cases;
 using study::percent;
@@ -120,4 +120,4 @@ std::vector<Statement> statements_of(const PublishedThemis& published, const The
   return all;
 }
 
-}  // namespace dear::papers::themis
+}  // namespace dear::simulated::themis

@@ -3,13 +3,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "dear/papers/themis/iterations.h"
-#include "dear/papers/themis/limits.h"
-#include "dear/papers/themis/published.h"
-#include "dear/papers/themis/utilisation.h"
+#include "dear/simulated/themis/iterations.h"
+#include "dear/simulated/themis/limits.h"
+#include "dear/simulated/themis/published.h"
+#include "dear/simulated/themis/utilisation.h"
 #include "dear/study/study_file.h"
 
-namespace dear::papers::themis {
+namespace dear::simulated::themis {
 
 // Options of the study of Themis (Rashidi et al. 2022, doi:10.1145/3470496.3527382). All of it is
 // simulated, at chunk detail.
@@ -39,4 +39,4 @@ ThemisFindings find(const ThemisOptions& options);
 // ConfigError for a published model that there is not.
 std::vector<study::StudyFile> study_of_themis(const PublishedThemis& published, const ThemisOptions& options);
 
-}  // namespace dear::papers::themis
+}  // namespace dear::simulated::themis

@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "dear/papers/themis/themis.h"
+#include "dear/simulated/themis/themis.h"
 #include "dear/study/statement.h"
 #include "dear/study/study_file.h"
 
-namespace dear::papers::themis {
+namespace dear::simulated::themis {
 
 // Published statements, and those that follow from the algorithm, beside what was seen.
 std::vector<study::Statement> statements_of(const PublishedThemis& published, const ThemisOptions& options,
@@ -26,4 +26,4 @@ inline constexpr double kCloseGain = 0.1;          // of a gain
 inline constexpr double kSlower = 1.02;            // times as long as the baseline
 inline constexpr double kNearIdeal = 0.05;
 
-}  // namespace dear::papers::themis
+}  // namespace dear::simulated::themis

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dear::papers::themis {
+namespace dear::simulated::themis {
 
 // The published figures of Themis, means and largest values over six networks. Numbers of papers stand in a
 // file, never in the code.
@@ -34,4 +34,4 @@ struct PublishedThemis {
 PublishedThemis read_published_themis(const std::string& path);
 PublishedThemis parse_published_themis(std::string_view text, const std::string& source);
 
-}  // namespace dear::papers::themis
+}  // namespace dear::simulated::themis

@@ -1,10 +1,10 @@
-#include "dear/papers/themis/published.h"
+#include "dear/simulated/themis/published.h"
 
 #include "dear/base/atomic_file.h"
 #include "dear/cost/chunk_planner.h"
 #include "dear/document/json_field.h"
 
-namespace dear::papers::themis {
+namespace dear::simulated::themis {
 namespace {
 
 constexpr JsonFormat kThemisFormat = {.name = "dear-published-themis", .kind = "file of figures of Themis"};
@@ -55,4 +55,4 @@ PublishedThemis read_published_themis(const std::string& path) {
   return parse_published_themis(read_file(path), path);
 }
 
-}  // namespace dear::papers::themis
+}  // namespace dear::simulated::themis

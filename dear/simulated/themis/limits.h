@@ -7,7 +7,7 @@
 #include "dear/cluster/cluster.h"
 
 // The cases in which chunks in orders of their own do not pay, and their distance from the optimum.
-namespace dear::papers::themis {
+namespace dear::simulated::themis {
 
 // Networks of two to four dimensions of 2 to 16 members, whose bandwidths are up to 32 times apart, without
 // start-ups; from 4 to 64 chunks.
@@ -71,4 +71,4 @@ struct PresetOutcome {
 // All presets of several dimensions but those of the evaluation.
 std::vector<PresetOutcome> on_presets(const std::vector<std::int64_t>& sizes);
 
-}  // namespace dear::papers::themis
+}  // namespace dear::simulated::themis

@@ -1,4 +1,4 @@
-#include "dear/papers/themis/limits.h"
+#include "dear/simulated/themis/limits.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include "dear/cluster/presets.h"
 #include "dear/cost/chunk_planner.h"
 
-namespace dear::papers::themis {
+namespace dear::simulated::themis {
 namespace {
 
 using cost::ChunkNetwork;
@@ -155,4 +155,4 @@ std::vector<PresetOutcome> on_presets(const std::vector<std::int64_t>& sizes) {
   return all;
 }
 
-}  // namespace dear::papers::themis
+}  // namespace dear::simulated::themis

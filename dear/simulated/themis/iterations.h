@@ -5,7 +5,7 @@
 
 #include "dear/cluster/cluster.h"
 
-namespace dear::papers::themis {
+namespace dear::simulated::themis {
 
 struct IterationOptions {
   std::vector<std::string> models{"resnet152", "gnmt", "dlrm", "gpt-1t"};
@@ -39,4 +39,4 @@ std::vector<IterationGain> iteration_gains(const std::vector<Cluster>& networks,
 double ratio_of_gain(const std::vector<IterationGain>& gains, const std::string& model,
                      const std::string& policy, const std::string& algorithm, double gain);
 
-}  // namespace dear::papers::themis
+}  // namespace dear::simulated::themis

@@ -1,4 +1,4 @@
-#include "dear/papers/themis/themis.h"
+#include "dear/simulated/themis/themis.h"
 
 #include <cmath>
 
@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "dear/base/error.h"
-#include "dear/papers/themis/report.h"
+#include "dear/simulated/themis/report.h"
 
-namespace dear::papers::themis {
+namespace dear::simulated::themis {
 namespace {
 
 using ::testing::HasSubstr;
@@ -96,4 +96,4 @@ TEST(StudyOfThemis, RefusesFiguresThatAreNone) {
 }
 
 }  // namespace
-}  // namespace dear::papers::themis
+}  // namespace dear::simulated::themis

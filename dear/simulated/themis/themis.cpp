@@ -1,14 +1,14 @@
-#include "dear/papers/themis/themis.h"
+#include "dear/simulated/themis/themis.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "dear/base/units.h"
-#include "dear/papers/themis/report.h"
 #include "dear/sim/collective.h"
+#include "dear/simulated/themis/report.h"
 #include "dear/study/line_plot.h"
 
-namespace dear::papers::themis {
+namespace dear::simulated::themis {
 
 using study::Curve;
 using study::line_plot;
@@ -150,4 +150,4 @@ std::vector<StudyFile> study_of_themis(const PublishedThemis& published, const T
   return files;
 }
 
-}  // namespace dear::papers::themis
+}  // namespace dear::simulated::themis

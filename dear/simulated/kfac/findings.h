@@ -1,0 +1,58 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dear/simulated/kfac/calibration.h"
+#include "dear/simulated/kfac/outcomes.h"
+#include "dear/simulated/kfac/published.h"
+
+namespace dear::simulated::kfac {
+
+// What comes out with one set of costs, in seconds.
+struct Modelled {
+  std::vector<Outcome> factors_sent;  // by_fusion()
+  std::vector<Outcome> inverses;      // by_placement()
+  std::vector<Outcome> steps;         // by_step()
+  std::vector<Outcome> strategies;    // by_strategy()
+};
+
+// An iteration that was given the parts of D-KFAC.
+struct Fed {
+  std::string strategy;
+  dear::kfac::Breakdown parts;
+  double seconds = 0;
+};
+
+struct ModelFindings {
+  std::string model;
+  bool fitted = false;  // its figures are among those that costs are calibrated with
+  std::size_t factors = 0;
+  std::int64_t factor_elements = 0, gradient_elements = 0;
+  Modelled as_published;  // with the published costs as they are
+  Modelled calibrated;
+  Modelled swapped;  // calibrated with the other half
+  // d-kfac, mpd-kfac and spd-kfac, given the published parts: passes, factors and inverses of D-KFAC,
+  // broadcasts of MPD-KFAC, and the exposed time of factors by the way in which they travel.
+  std::vector<Fed> fed;
+};
+
+struct Findings {
+  dear::kfac::Costs calibrated, swapped;
+  std::vector<ModelFindings> models;
+};
+// Passes and factors by the roofline of the published device, on all published models. ConfigError for a
+// model or device that there is not.
+Findings simulate_models(const PublishedKfac& published);
+
+// The rule of fusion beside the best fusion, on random layers.
+struct FusionOutcome {
+  int cases = 0;
+  int optimal = 0;   // within a ten-thousandth
+  int within_5 = 0;  // percent
+  double mean = 0;   // times as long
+  double worst = 0;
+};
+FusionOutcome fusion_on_random_layers(int cases);
+
+}  // namespace dear::simulated::kfac
