@@ -180,25 +180,26 @@ void Curvature::report(kfac::FactorId factor, const Sum& sum, double begin_secon
 
 void Curvature::commit() { conductor_->done(iteration_.commit); }
 
+void Curvature::await_sums() {
+  for (const StepId step : reduced_) conductor_->await_done(step, step_);
+}
+
 void Curvature::take_sums(double ema, double gradient_scale, FactorCounts& counts) {
-  for (std::size_t group = 0; group < plan_.groups.size(); ++group) {
-    conductor_->await_done(reduced_[group], step_);
-    for (const kfac::FactorId id : plan_.groups[group].factors) {
-      if (!keeps(id)) continue;
-      const kfac::Factor& factor = plan_.factors[id];
-      torch::Tensor mean = new_matrix(factor.dimension);
-      const double samples = read(mean, factor.dimension, sums_[id]);
-      if (samples == 0) continue;  // no rank used it
-      const double scale = factor.side == kfac::Side::output ? gradient_scale * gradient_scale : 1;
-      mean.mul_(1 / (samples * scale));
-      if (!mean.isfinite().all().item<bool>()) {
-        ++counts.nonfinite;
-        continue;
-      }
-      torch::Tensor& average = states_[id].average;
-      if (!average.defined()) average = torch::eye(factor.dimension, mean.options());
-      average.mul_(ema).add_(mean, 1 - ema);
+  for (kfac::FactorId id = 0; id < plan_.factors.size(); ++id) {
+    if (!keeps(id)) continue;
+    const kfac::Factor& factor = plan_.factors[id];
+    torch::Tensor mean = new_matrix(factor.dimension);
+    const double samples = read(mean, factor.dimension, sums_[id]);
+    if (samples == 0) continue;  // no rank used it
+    const double scale = factor.side == kfac::Side::output ? gradient_scale * gradient_scale : 1;
+    mean.mul_(1 / (samples * scale));
+    if (!mean.isfinite().all().item<bool>()) {
+      ++counts.nonfinite;
+      continue;
     }
+    torch::Tensor& average = states_[id].average;
+    if (!average.defined()) average = torch::eye(factor.dimension, mean.options());
+    average.mul_(ema).add_(mean, 1 - ema);
   }
 }
 

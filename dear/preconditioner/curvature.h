@@ -37,8 +37,8 @@ struct Damping {
 // GraphConductor runs; it issues them on a group that nobody else uses.
 //
 // In each step of the training the program calls report() for every factor that is due, under the passes or
-// after them, then commit(), and, in this order, take_sums() if due, invert() if due, precondition() for
-// every layer, and end_step().
+// after them, then commit(), and, in this order, await_sums() and take_sums() if due, invert() if due,
+// precondition() for every layer, and end_step().
 class Curvature {
  public:
   struct Setting {
@@ -63,8 +63,9 @@ class Curvature {
   void report(kfac::FactorId factor, const Sum& sum, double begin_seconds);
   [[nodiscard]] bool reported(kfac::FactorId factor) const { return reported_[factor]; }
   void commit();
-  // Waits for the sums of all ranks, and takes them into the running averages, `ema` being the weight of what
-  // was. `gradient_scale`: by what gradients of outputs were multiplied.
+  void await_sums();  // of all ranks
+  // Takes them into the running averages, `ema` being the weight of what was. `gradient_scale`: by what
+  // gradients of outputs were multiplied.
   void take_sums(double ema, double gradient_scale, FactorCounts& counts);
   void invert(const Damping& damping, FactorCounts& counts);
   // Waits for the inverses of the layer. Returns G^-1 gradient A^-1 of a matrix [outputs, inputs], or an

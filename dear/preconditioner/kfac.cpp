@@ -60,7 +60,7 @@ kfac::Strategy strategy_of(const KfacOptions& options) {
 
 Kfac::Impl::Impl(const std::vector<KfacLayer>& layers, DataParallel& dp, KfacOptions options)
     : options_(std::move(options)), training_(dp), times_(0) {
-  training_.settle_for("to make a Kfac");
+  training_.settle_for("making a Kfac");
   const Group& group = training_.group();
   train::check_together(group, [&] {
     preconditioner::validate(options_);
@@ -72,6 +72,7 @@ Kfac::Impl::Impl(const std::vector<KfacLayer>& layers, DataParallel& dp, KfacOpt
   group_ = group.duplicate();
   for (const MatrixLayer& layer : choice_.layers)
     if (layer.weight.scalar_type() == at::kDouble) type_ = at::kDouble;
+  given_up_ = training_.steps_given_up();
   sums_.resize(choice_.layers.size());
   times_ = preconditioner::PassTimes(choice_.layers.size());
   if (training_.records_trace()) training_.add_spans(this, [this] { return spans(); });
@@ -255,10 +256,13 @@ void Kfac::Impl::take_step(const KfacStep& step, const std::vector<double>& rate
     make_plan(nullptr);
   }
   const bool renews = curvature_->renews_factors();
+  const bool whole = std::exchange(given_up_, training_.steps_given_up()) == training_.steps_given_up();
   if (renews) report_rest();
+  clear_sums(whole);
   curvature_->commit();
   training_.reduce_gradients();
-  if (renews) curvature_->take_sums(options_.ema, step.loss_scale, counts_);
+  if (renews) curvature_->await_sums();
+  if (renews && whole) curvature_->take_sums(options_.ema, step.loss_scale, counts_);
   if (curvature_->renews_inverses())
     curvature_->invert({.value = options_.damping, .pi_correction = options_.pi_correction}, counts_);
   precondition(first ? learning_rates(step) : rates);  // layers have their order now
@@ -272,10 +276,18 @@ void Kfac::Impl::take_step(const KfacStep& step, const std::vector<double>& rate
 void Kfac::Impl::report_rest() {
   for (kfac::FactorId factor = 0; factor < curvature_->plan().factors.size(); ++factor) {
     const kfac::Factor& which = curvature_->plan().factors[factor];
-    Sums& of = sums_of(which.layer, which.side);
+    const Sums& of = sums_of(which.layer, which.side);
     if (!curvature_->reported(factor)) curvature_->report(factor, of.sum, now_seconds());
-    of.expected = std::max(of.expected, of.sum.uses);
-    of.sum.clear();
+  }
+}
+
+// `whole`: they were of this step alone.
+void Kfac::Impl::clear_sums(bool whole) {
+  for (auto& of_layer : sums_) {
+    for (Sums& of : of_layer) {
+      if (whole) of.expected = std::max(of.expected, of.sum.uses);
+      of.sum.clear();
+    }
   }
 }
 

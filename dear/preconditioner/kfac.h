@@ -99,7 +99,8 @@ struct KfacReport {
 // Layers of other kinds, frozen, excluded or grouped ones keep their plain gradients. One that no rank used,
 // or of which no factor could be inverted yet, does too. A factor with NaN or infinite elements changes
 // nothing; the inverse of before stays. A factor that is not positive definite gets ten times the damping,
-// until it is, six times at most, and then counts as the identity.
+// until it is, six times at most, and then counts as the identity. The step() after one that the DataParallel
+// gave up renews no factor.
 //
 // step(), state(), load_state() and the passes are called from one thread, on every rank. `dp` must outlive
 // this object, and the tensors are kept alive. After an error of step() the training has ended, here and on

@@ -23,7 +23,9 @@ namespace dear {
 // number after which a sum is complete, on each rank its own, for that says only when a sum is reported and
 // not what travels; and rank 0's times make the plan. Sums that step() finds incomplete are reported there,
 // in their order, so every rank issues the same collectives. A use that comes when its sum was reported
-// already counts no more in this step; later steps wait for as many.
+// already counts no more in this step; later steps wait for as many. Where a step of the DataParallel was
+// given up since the last step(), sums may hold samples of both passes, on some strategies more than on
+// others: they travel, and are dropped on arrival.
 class Kfac::Impl : public preconditioner::UseListener {
  public:
   Impl(const std::vector<KfacLayer>& layers, DataParallel& dp, KfacOptions options);
@@ -58,6 +60,7 @@ class Kfac::Impl : public preconditioner::UseListener {
   void make_plan(const preconditioner::Curvature* measured);
   void take_step(const KfacStep& step, const std::vector<double>& rates);
   void report_rest();
+  void clear_sums(bool whole);
   void precondition(const std::vector<double>& rates);
   [[nodiscard]] bool plans_anew() const;
   void observe();
@@ -79,6 +82,7 @@ class Kfac::Impl : public preconditioner::UseListener {
   std::vector<preconditioner::FactorState> states_;  // by factor; empty before the first step
   std::map<std::string, torch::Tensor> loaded_;      // until the first step
   std::int64_t steps_ = 0;
+  std::int64_t given_up_ = 0;    // steps of the DataParallel, when step() was called last
   std::int64_t planned_at_ = 0;  // steps, when the plan in force was made
   int plans_ = 0;
   preconditioner::FactorCounts counts_;

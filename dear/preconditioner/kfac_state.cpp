@@ -22,7 +22,7 @@ std::string name_of_state(const std::string& layer, kfac::Side side, const char*
 }  // namespace
 
 std::map<std::string, torch::Tensor> Kfac::Impl::state() {
-  training_.settle_for("to save the state of a Kfac");
+  training_.settle_for("saving the state of a Kfac");
   if (!curvature_) return loaded_;
   std::map<std::string, torch::Tensor> state;
   or_fail([&] {
@@ -42,7 +42,7 @@ std::map<std::string, torch::Tensor> Kfac::Impl::state() {
 
 // What is loaded before the first step waits for the order of the layers.
 void Kfac::Impl::load_state(const std::map<std::string, torch::Tensor>& state) {
-  training_.settle_for("to load the state of a Kfac");
+  training_.settle_for("loading the state of a Kfac");
   std::map<std::string, torch::Tensor> taken;
   std::map<std::string, std::int64_t> known;  // dimensions by name
   for (const preconditioner::MatrixLayer& layer : choice_.layers)

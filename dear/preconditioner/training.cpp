@@ -32,6 +32,7 @@ void Training::settle_for(const char* call) const {
 }
 
 void Training::reduce_gradients() const { dp_.impl_->reduce_gradients(); }
+std::int64_t Training::steps_given_up() const { return dp_.impl_->watching_.given_up(); }
 void Training::fail(const std::exception_ptr& error) const { dp_.impl_->fail(error); }
 
 std::optional<double> Training::learning_rate_of(const torch::Tensor& weight) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <optional>
@@ -28,6 +29,7 @@ class Training {
   // way in the group.
   void settle_for(const char* call) const;
   void reduce_gradients() const;
+  [[nodiscard]] std::int64_t steps_given_up() const;  // so far, the same on every rank
   // Ends the training here and on the peers, with this error for every later call.
   void fail(const std::exception_ptr& error) const;
   // Of the parameter group that holds the weight; none where the optimiser does not say it.

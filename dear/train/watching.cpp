@@ -161,6 +161,7 @@ void Watching::look_at_all_alone(std::vector<TrainedParameter>& trained, std::in
 }
 
 void Watching::count(watch::StepListeners::End end) {
+  if (end == watch::StepListeners::End::given_up) ++given_up_;
   listeners().found_nonfinite(std::exchange(nonfinite_, ""));
   listeners().count(end);
 }

@@ -45,6 +45,7 @@ class Watching {
   void share(const Group& group);  // with all ranks, which do so together: each has what all found
   // The iteration has ended.
   void count(watch::StepListeners::End end);
+  [[nodiscard]] std::int64_t given_up() const { return given_up_; }  // iterations, so far
 
  private:
   void found(const std::string& which, std::int64_t iteration);
@@ -52,6 +53,7 @@ class Watching {
   const int rank_;
   const GradientCheck check_;
   std::string nonfinite_;
+  std::int64_t given_up_ = 0;
   // By parameter: the gradient that was looked at, and its version then.
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   std::vector<std::optional<std::pair<WeakTensor, std::uint32_t>>> seen_alone_;
