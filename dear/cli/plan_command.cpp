@@ -10,8 +10,10 @@
 #include <fmt/format.h>
 
 #include "dear/base/atomic_file.h"
+#include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/cli/commands.h"
+#include "dear/cli/kfac_policies.h"
 #include "dear/cli/option_checks.h"
 #include "dear/cli/scenario.h"
 #include "dear/cli/simulated_cases.h"
@@ -19,6 +21,7 @@
 #include "dear/plan/plan.h"
 #include "dear/schedule/schedule_file.h"
 #include "dear/sim/simulate.h"
+#include "dear/study/kfac_plan.h"
 #include "dear/study/planned.h"
 
 namespace dear::cli {
@@ -28,6 +31,7 @@ struct PlanArguments {
   ScenarioOptions scenarios;
   std::vector<std::string> policies;
   ModelOptions model;
+  std::string optimizer = "sgd";
   std::string json;
   std::string schedule;
 };
@@ -81,7 +85,49 @@ void write_schedule(const study::PlannedScenario& planned, const std::string& pa
              policy.trains ? "dear train and " : "");
 }
 
+void print(const study::KfacAnswer& answer) {
+  Table table({"policy", "fusion", "placement", "passes", "gradients", "factors", "factors sent", "inverses",
+               "inverses sent", "iteration", "what it waits for"},
+              {.left_columns = 3});
+  for (const study::KfacAnswer::Row& row : answer.rows) {
+    const kfac::Breakdown& parts = row.one.prediction.parts;
+    table.add({row.one.strategy.name, row.fusion, row.placement, format_seconds(parts.passes),
+               format_seconds(parts.gradients), format_seconds(parts.factors),
+               format_seconds(parts.factors_sent), format_seconds(parts.inverses),
+               format_seconds(parts.inverses_sent), format_seconds(row.one.prediction.iteration_seconds),
+               row.why});
+  }
+  fmt::print("{}\n", table.to_string());
+  for (const std::string& sentence : answer.verdict) fmt::print("{}\n", sentence);
+}
+
+void run_kfac_plan(const PlanArguments& arguments) {
+  if (!arguments.schedule.empty())
+    throw ConfigError("--schedule is of SGD: K-FAC plans its own order while it trains, leave it out");
+  if (!arguments.model.compression.compressions.empty())
+    throw ConfigError("--compress is not modelled with K-FAC: leave it out");
+  study::KfacPlanOptions options;
+  options.times.algorithm = arguments.model.algorithm;
+  for (const std::string& name : arguments.policies) options.strategies.push_back(kfac::find_strategy(name));
+  const std::vector<study::Scenario> all = scenarios(arguments.scenarios);
+  std::vector<study::KfacAnswer> answers;
+  for (const study::Scenario& scenario : all) answers.push_back(study::plan_kfac(scenario, options));
+  print_scenarios(all);
+  for (const study::KfacAnswer& answer : answers) {
+    const study::Scenario& scenario = *answer.on.scenario;
+    fmt::print("\n{} on {}, {} ranks, with K-FAC\n\n", scenario.workload.name, scenario.cluster.name,
+               answer.on.costs.ranks);
+    print_left_out({answer.rows.front().one});
+    print(answer);
+  }
+  if (!arguments.json.empty()) write_file_atomically(arguments.json, study::to_json(answers));
+}
+
 void run_plan(const PlanArguments& arguments) {
+  if (arguments.optimizer == "kfac") {
+    run_kfac_plan(arguments);
+    return;
+  }
   const plan::Options options = study::find_options({.policies = arguments.policies,
                                                      .algorithm = arguments.model.algorithm,
                                                      .optimizer_states = arguments.model.optimizer_states});
@@ -115,6 +161,13 @@ void add_plan_command(CLI::App& app) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("NAME[,NAME...]");
+  command
+      ->add_option("--optimizer", arguments->optimizer,
+                   "sgd, or kfac: the strategies of K-FAC, fusions of factors, placements of inverses and intervals, "
+                   "and when K-FAC pays")
+      ->check(CLI::IsMember({"sgd", "kfac"}))
+      ->type_name("NAME")
+      ->capture_default_str();
   arguments->model.add_to(*command);
   command->add_option("--json", arguments->json, "Write the answer to FILE")->type_name("FILE");
   command

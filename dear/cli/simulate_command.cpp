@@ -10,8 +10,10 @@
 #include <fmt/format.h>
 
 #include "dear/base/atomic_file.h"
+#include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/cli/commands.h"
+#include "dear/cli/kfac_policies.h"
 #include "dear/cli/option_checks.h"
 #include "dear/cli/policy_options.h"
 #include "dear/cli/scenario.h"
@@ -25,6 +27,7 @@ namespace {
 struct SimulateArguments {
   ScenarioOptions scenarios;
   PolicyOptions policies;
+  KfacPolicyOptions kfac;
   std::string detail = "closed-form";
   std::string placement = "spread";
   ModelOptions model;
@@ -34,7 +37,52 @@ struct SimulateArguments {
   std::string plot;
 };
 
+// What is not modelled with K-FAC.
+void refuse_beside_kfac(const SimulateArguments& arguments) {
+  const auto refuse = [](const std::string& option, const std::string& remedy) {
+    throw ConfigError(fmt::format("{} is not modelled with K-FAC: {}", option, remedy));
+  };
+  if (arguments.detail != "closed-form") refuse("--detail " + arguments.detail, "leave it out");
+  if (arguments.scenarios.jobs != 1) refuse("--jobs", "simulate one job");
+  if (arguments.evaluate.jitter > 0) refuse("--jitter", "leave it out");
+  if (!arguments.model.compression.compressions.empty()) refuse("--compress", "leave it out");
+  if (arguments.policies.fusion == "usual" || arguments.policies.fusion == "planned")
+    refuse("--fusion " + *arguments.policies.fusion, "give the size of gradients' buckets, layer, or all");
+}
+
+// The K-FAC policies of the options, in a table of their own.
+void run_kfac(const SimulateArguments& arguments, const std::vector<std::string>& policies) {
+  study::KfacNames names = arguments.kfac.names(policies);
+  names.algorithm = arguments.model.algorithm;
+  names.fusion = arguments.policies.fusion.value_or(names.fusion);
+  const study::KfacOptions options = study::find_options(names);
+  const std::vector<study::Scenario> all = scenarios(arguments.scenarios);
+  if (!arguments.trace.empty())
+    refuse_several("--trace writes one simulation", all.size() * policies.size(),
+                   "--model, --cluster, --policy and number of --ranks");
+  const std::vector<study::KfacCase> cases = study::simulate(all, options);
+  if (!arguments.json.empty()) write_file_atomically(arguments.json, study::to_json(cases));
+  if (!arguments.plot.empty())
+    write_file_atomically(arguments.plot, study::plot(cases, "Iteration times with K-FAC, simulated"));
+  if (!arguments.trace.empty()) write_chrome_trace(study::trace_of(cases.back()), arguments.trace);
+  print_scenarios(all);
+  print_left_out(cases);
+  fmt::print("\n{}", table_of(cases, policies.size()));
+}
+
 void run_simulate(const SimulateArguments& arguments) {
+  const auto [kfac, others] = divide(arguments.policies.policies);
+  arguments.kfac.require_kfac(kfac);
+  if (!kfac.empty()) {
+    if (!others.empty())
+      throw ConfigError(fmt::format(
+          "--policy {} is not K-FAC, whose iterations have other parts: simulate it by itself, or see both with "
+          "`dear plan --optimizer kfac`",
+          others.front()));
+    refuse_beside_kfac(arguments);
+    run_kfac(arguments, kfac);
+    return;
+  }
   const PolicyChoice choice = choose_policies(arguments.policies);
   sim::EvaluateOptions evaluate = arguments.evaluate;
   evaluate.optimizer_states = arguments.model.optimizer_states;
@@ -76,6 +124,7 @@ void add_simulate_command(CLI::App& app) {
                              "How tensors are grouped: usual (as each policy's own system does), planned "
                              "(the best borders), a size, layer, or all",
                              "usual");
+  arguments->kfac.add_to(*command);
   arguments->model.add_to(*command);
   command
       ->add_option(

@@ -55,7 +55,7 @@ void draw_legend(const BarChartText& text, Svg& svg) {
   };
   entry(kColours[0], 18, text.first);
   if (!text.second.empty()) entry(kSecondColour, 18, text.second);
-  entry("black", 2, text.mark);
+  if (!text.mark.empty()) entry("black", 2, text.mark);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct BarChartText {
   std::string title;
   std::string first;   // what the parts and the mark are, for the legend
   std::string second;  // empty where no bar has a second part
-  std::string mark;
+  std::string mark;    // likewise
   std::function<std::string(double)> format;  // of a value
 };
 

@@ -38,7 +38,10 @@ std::string name_of(const Work& work);  // "inverse of factor 3"
 struct Intervals {
   std::uint32_t factors = 1;   // iterations
   std::uint32_t inverses = 1;  // a multiple of `factors`
+  friend bool operator==(const Intervals&, const Intervals&) = default;
 };
+// ConfigError for intervals of 0, or an interval of inverses that is no multiple of that of factors.
+void check(const Intervals& intervals);
 
 // All steps of an iteration, on a compute and a network lane, and their order: a graph like that of SGD
 // (schedule/), with other work.
@@ -54,7 +57,7 @@ struct Iteration {
   LaneId compute = 0, network = 0;
   StepId commit = 0;
 };
-// ConfigError for intervals of 0, or an interval of inverses that is no multiple of that of factors.
+// ConfigError as check().
 Iteration make_iteration(const Job& job, const Grouping& grouping, const Plan& plan,
                          const Intervals& intervals = {});
 

@@ -25,6 +25,7 @@ struct Job {
   Workload workload;
   std::int64_t memory_bytes = 0;
   std::string device{};
+  std::optional<ModelAsBuilt> model{};
   std::string origin;
 };
 
@@ -57,6 +58,9 @@ Job job_by_name(const std::string& name, const ModelOptions& options, const Clus
   return {.workload = std::move(workload),
           .memory_bytes = device.memory_bytes,
           .device = std::string(device.name),
+          .model = ModelAsBuilt{.name = std::string(model.name),
+                                .size = options.sample_size != 0 ? options.sample_size : model.size,
+                                .batch = batch},
           .origin = fmt::format("{} samples a rank on {} in {}, {}", batch, device.name, name_of(dtype),
                                 measured ? "scaled to a measured iteration" : "by its roofline")};
 }
@@ -93,11 +97,12 @@ std::vector<Scenario> scenarios(const ScenarioOptions& options) {
     for (const std::string& text : options.clusters) {
       for (const std::optional<int>& ranks : sizes) {
         const Cluster cluster = find_cluster(text, all_ranks(ranks, options.jobs));
-        auto [workload, memory_bytes, device, origin] = job_of(model, options.model, cluster);
+        auto [workload, memory_bytes, device, built, origin] = job_of(model, options.model, cluster);
         all.push_back({.workload = std::move(workload),
                        .cluster = cluster,
                        .memory_bytes = memory_bytes,
                        .device = std::move(device),
+                       .model = std::move(built),
                        .origin = std::move(origin)});
       }
     }

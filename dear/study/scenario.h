@@ -11,12 +11,20 @@
 
 namespace dear::study {
 
+// A model of the zoo, as a scenario has it.
+struct ModelAsBuilt {
+  std::string name;
+  std::int64_t size = 0;   // of a sample
+  std::int64_t batch = 0;  // samples on one rank
+};
+
 // One job on one machine.
 struct Scenario {
   Workload workload;
   Cluster cluster;                // of as many ranks as take part, those of all jobs
   std::int64_t memory_bytes = 0;  // of a rank's device; 0: not known
   std::string device{};           // that the model is built for; empty where times are fixed
+  std::optional<ModelAsBuilt> model{};  // none where times are fixed
   std::string origin;             // of the times: "built for rtx2080ti, 64 samples", "read from FILE"
 };
 

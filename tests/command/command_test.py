@@ -345,6 +345,32 @@ class Plan(Command):
         self.write("figures.json", "{}")
         self.refuse("study", "themis", "--published", "figures.json", naming="figures.json", command="dear study themis")
 
+    def test_simulates_kfac(self):
+        text = self.succeed("simulate", "--model", "resnet50", "--cluster", "100gbib", "--ranks", "16", "--policy", "d-kfac,spd-kfac", "--json", "kfac.json")
+        self.assertIn("dealt inverses", text)
+        with open(self.path("kfac.json"), encoding="utf-8") as file:
+            self.assertEqual([row["policy"] for row in json.load(file)], ["d-kfac", "spd-kfac"])
+        base = ("simulate", "--cluster", "100gbib", "--ranks", "16")
+
+        def refuse(*arguments, naming):
+            self.refuse(*base, *arguments, naming=naming, command="dear simulate")
+
+        refuse("--model", "model.json", "--policy", "spd-kfac", naming="shapes")
+        refuse("--model", "resnet50", "--policy", "dear,spd-kfac", naming="--policy")
+        refuse("--model", "resnet50", "--policy", "spd-kfac", "--detail", "flows", naming="--detail")
+        refuse("--model", "resnet50", "--policy", "spd-kfac", "--compress", "top-k:0.01,ef", naming="--compress")
+        refuse("--model", "resnet50", "--policy", "spd-kfac", "--factor-every", "3", "--inverse-every", "4", naming="inverses")
+        refuse("--model", "resnet50", "--inverse-every", "4", naming="--inverse-every")
+
+    def test_plans_kfac(self):
+        base = ("plan", "--model", "resnet50", "--cluster", "10gbe", "--ranks", "8", "--optimizer", "kfac")
+        text = self.succeed(*base, "--json", "answer.json")
+        self.assertIn("Use ", text)
+        with open(self.path("answer.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file)[0]["ranks"], 8)
+        self.refuse(*base, "--policy", "dear", naming="dear", command="dear plan")
+        self.refuse(*base, "--schedule", "schedule.json", naming="--schedule", command="dear plan")
+
     def test_writes_the_study_of_kfac(self):
         written = self.succeed("study", "kfac", "--out", "kfac").split()
         self.assertEqual(sorted(os.listdir(self.path("kfac"))), sorted(os.path.basename(path) for path in written))

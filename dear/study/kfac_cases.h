@@ -1,0 +1,69 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dear/cost/cluster_times.h"
+#include "dear/kfac/predict.h"
+#include "dear/study/scenario.h"
+#include "dear/trace/trace.h"
+
+namespace dear::study {
+
+// KfacNames are the names and numbers that a user gives to `dear simulate` for policies of K-FAC.
+struct KfacNames {
+  std::vector<std::string> policies{};   // of kfac::strategies()
+  std::string factor_fusion{};           // alone, threshold, rule, exact, together; "": the policy's own
+  std::string inverse_placement{};       // local, round-robin, balanced; "": the policy's own
+  kfac::Intervals intervals{};           // how often curvature is renewed
+  std::string fusion = "25MiB";          // of gradients: see Fusion::parse()
+  std::string algorithm = "auto";        // see ClusterTimesOptions
+};
+bool is_kfac(std::string_view policy);
+// As KfacNames has them: "rule", "balanced".
+std::string name_of(kfac::FusionRule fusion);
+std::string name_of(kfac::PlacementRule placement);
+
+struct KfacOptions {
+  std::vector<kfac::Strategy> strategies;
+  kfac::Intervals intervals{};
+  Fusion fusion;
+  cost::ClusterTimesOptions times{};
+};
+// ConfigError for a name that there is not, and for intervals that cannot be.
+KfacOptions find_options(const KfacNames& names);
+
+// A model with K-FAC on a cluster: what no strategy changes.
+struct KfacJob {
+  const Scenario* scenario = nullptr;
+  kfac::Job job;
+  std::vector<std::string> left_out{};  // layers too large for curvature
+  kfac::Costs costs;
+  Grouping grouping;  // of gradients
+};
+// The scenario outlives it. ConfigError for a workload that is given with its times, since no shapes are known,
+// for a model without such a layer, and for a cluster with stragglers.
+KfacJob kfac_job(const Scenario& scenario, const Fusion& fusion, const cost::ClusterTimesOptions& times);
+
+struct KfacCase {
+  KfacJob on;
+  kfac::Strategy strategy;
+  kfac::Intervals intervals{};
+  kfac::Plan plan;
+  kfac::Prediction prediction;
+
+  [[nodiscard]] std::size_t inverses_sent() const;  // by the rank that has computed one
+};
+KfacCase simulate(const KfacJob& on, const kfac::Strategy& strategy, const kfac::Intervals& intervals);
+// Every strategy in every scenario, strategies innermost.
+std::vector<KfacCase> simulate(const std::vector<Scenario>& scenarios, const KfacOptions& options);
+
+// A list of {model, cluster, ranks, policy, ...}: see docs/formats.md.
+std::string to_json(const std::vector<KfacCase>& cases);
+// SVG: a panel for each scenario, a bar for each strategy.
+std::string plot(const std::vector<KfacCase>& cases, const std::string& title);
+Trace trace_of(const KfacCase& one);  // of rank 0
+
+}  // namespace dear::study

@@ -1,0 +1,167 @@
+#include "dear/study/kfac_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "dear/base/units.h"
+#include "dear/schedule/policy/policy.h"
+#include "dear/study/planned.h"
+
+namespace dear::study {
+namespace {
+
+constexpr const char* kBuckets = "25MiB";  // of gradients
+
+// All ways of a strategy that are worth a look: where nothing travels under the passes, fusion changes little.
+std::vector<KfacAnswer::Row> ways_of(const KfacJob& on, const kfac::Strategy& strategy) {
+  const bool overlaps = strategy.travel == kfac::Travel::as_ready;
+  std::vector<kfac::FusionRule> fusions{strategy.fusion};
+  std::vector<kfac::PlacementRule> placements{strategy.placement};
+  if (overlaps) {
+    fusions = {kfac::FusionRule::by_rule, kfac::FusionRule::exact, kfac::FusionRule::threshold};
+    placements = {kfac::PlacementRule::balanced, kfac::PlacementRule::all_local};
+    if (strategy.reduce_to_owner) placements.pop_back();  // there is no owner then
+  }
+  std::vector<KfacAnswer::Row> rows;
+  for (const kfac::FusionRule fusion : fusions)
+    for (const kfac::PlacementRule placement : placements) {
+      kfac::Strategy way = strategy;
+      way.fusion = fusion;
+      way.placement = placement;
+      rows.push_back({name_of(fusion), name_of(placement), simulate(on, way, {}), ""});
+    }
+  return rows;
+}
+
+// The part of an iteration that a rank spends without computing.
+std::string why(const kfac::Breakdown& parts) {
+  const std::vector<std::pair<double, std::string>> waits{{parts.gradients, "gradients"},
+                                                          {parts.factors_sent, "factors that travel"},
+                                                          {parts.inverses_sent, "inverses of other ranks"}};
+  const auto most = std::max_element(waits.begin(), waits.end());
+  double all = 0;
+  for (const auto& [seconds, what] : waits) all += seconds;
+  if (all < 0.01 * parts.total()) return "for nothing: computation hides all that travels";
+  return fmt::format("for {} ({} of {} that wait)", most->second, format_seconds(most->first),
+                     format_seconds(all));
+}
+
+double seconds_on_the_network(const KfacCase& one) {
+  double seconds = 0;
+  for (const kfac::Plan::Group& group : one.plan.groups)
+    seconds += (group.owner ? one.on.costs.reduce : one.on.costs.all_reduce).seconds(group.elements);
+  return seconds;
+}
+
+std::string what_is_hidden(const KfacAnswer::Row& best) {
+  const KfacCase& one = best.one;
+  if (one.on.costs.ranks == 1) return "On one rank nothing travels.";
+  const double travels = seconds_on_the_network(one);
+  const double exposed = std::min(one.prediction.parts.factors_sent, travels);
+  return fmt::format("The {} factors travel in {} groups, {} in all, of which {} lie under the passes.",
+                     one.plan.factors.size(), one.plan.groups.size(), format_seconds(travels),
+                     format_seconds(travels - exposed));
+}
+
+std::string why_placed_so(const KfacCase& one) {
+  const kfac::Costs& costs = one.on.costs;
+  if (costs.ranks == 1) return "One rank inverts everything.";
+  const auto sends = [&](const kfac::Factor& factor) {
+    return costs.broadcast.seconds(factor.packed_elements());
+  };
+  const auto inverts = [&](const kfac::Factor& factor) { return costs.invert.seconds(factor.dimension); };
+  const auto largest = std::max_element(one.plan.factors.begin(), one.plan.factors.end(),
+                                        [](const auto& a, const auto& b) { return a.dimension < b.dimension; });
+  const std::string example =
+      fmt::format("the largest, of {}, takes {} to invert and {} to send", largest->dimension,
+                  format_seconds(inverts(*largest)), format_seconds(sends(*largest)));
+  const std::size_t sent = one.inverses_sent();
+  if (sent == 0) return fmt::format("Every rank inverts all factors for itself: {}.", example);
+  return fmt::format("{} of {} inverses are computed by one rank and sent to all others: {}.", sent,
+                     one.plan.factors.size(), example);
+}
+
+std::string when_it_pays(const KfacAnswer& answer) {
+  const double every = answer.rows.front().one.prediction.iteration_seconds / answer.sgd_seconds;
+  std::string text = fmt::format(
+      "An iteration of SGD under {} takes {}. K-FAC saves time if it needs less than 1 iteration where SGD "
+      "needs {:.1f}",
+      answer.sgd_policy, format_seconds(answer.sgd_seconds), every);
+  for (const KfacCase& one : answer.seldom)
+    text += fmt::format("; {:.1f} with factors anew every {} and inverses every {} iterations",
+                        one.prediction.iteration_seconds / answer.sgd_seconds, one.intervals.factors,
+                        one.intervals.inverses);
+  return text + ".";
+}
+
+// Only policies that train, each with its best buckets.
+void set_sgd(KfacAnswer& answer, const Scenario& scenario, const cost::ClusterTimesOptions& times) {
+  plan::Options options;
+  options.times = times;
+  for (const Policy& policy : policies())
+    if (policy.trains) options.policies.push_back(&policy);
+  const plan::Answer sgd = plan(scenario, options).answer;
+  answer.sgd_policy = sgd.rows.front().policy->name;
+  answer.sgd_seconds = sgd.rows.front().evaluation.iteration.seconds;
+}
+
+nlohmann::ordered_json json_of(const KfacCase& one) {
+  return nlohmann::ordered_json::parse(to_json(std::vector<KfacCase>{one})).front();
+}
+
+}  // namespace
+
+KfacAnswer plan_kfac(const Scenario& scenario, const KfacPlanOptions& options) {
+  KfacAnswer answer{.on = kfac_job(scenario, Fusion::parse(kBuckets), options.times),
+                    .rows = {},
+                    .seldom = {},
+                    .sgd_policy = {},
+                    .verdict = {}};
+  for (const kfac::Strategy& strategy :
+       options.strategies.empty() ? kfac::strategies() : options.strategies) {
+    for (KfacAnswer::Row& row : ways_of(answer.on, strategy)) {
+      row.why = why(row.one.prediction.parts);
+      answer.rows.push_back(std::move(row));
+    }
+  }
+  std::stable_sort(answer.rows.begin(), answer.rows.end(), [](const auto& a, const auto& b) {
+    return a.one.prediction.iteration_seconds < b.one.prediction.iteration_seconds;
+  });
+  const KfacAnswer::Row& best = answer.rows.front();
+  for (const kfac::Intervals& intervals : options.seldom)
+    answer.seldom.push_back(simulate(answer.on, best.one.strategy, intervals));
+  set_sgd(answer, scenario, options.times);
+  answer.verdict = {
+      fmt::format("Use {} with fusion {} and placement {}: {} an iteration.", best.one.strategy.name, best.fusion,
+                  best.placement, format_seconds(best.one.prediction.iteration_seconds)),
+      what_is_hidden(best), why_placed_so(best.one), when_it_pays(answer)};
+  return answer;
+}
+
+std::string to_json(const std::vector<KfacAnswer>& answers) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const KfacAnswer& answer : answers) {
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    nlohmann::ordered_json seldom = nlohmann::ordered_json::array();
+    for (const KfacAnswer::Row& row : answer.rows) {
+      rows.push_back(json_of(row.one));
+      rows.back()["factor_fusion"] = row.fusion;
+      rows.back()["inverse_placement"] = row.placement;
+      rows.back()["why"] = row.why;
+    }
+    for (const KfacCase& one : answer.seldom) seldom.push_back(json_of(one));
+    list.push_back({{"model", answer.on.scenario->workload.name},
+                    {"cluster", answer.on.scenario->cluster.name},
+                    {"ranks", answer.on.costs.ranks},
+                    {"rows", rows},
+                    {"seldom", seldom},
+                    {"sgd", {{"policy", answer.sgd_policy}, {"iteration_seconds", answer.sgd_seconds}}},
+                    {"verdict", answer.verdict}});
+  }
+  return list.dump(2) + "\n";
+}
+
+}  // namespace dear::study

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dear/study/kfac_cases.h"
+
+namespace dear::study {
+
+// What K-FAC costs for a model on a cluster, and which way of it costs least.
+struct KfacAnswer {
+  struct Row {
+    std::string fusion;     // of factors, as KfacNames::factor_fusion
+    std::string placement;  // of inverses
+    KfacCase one;
+    std::string why;  // what an iteration waits for
+  };
+  KfacJob on;
+  std::vector<Row> rows;  // with curvature anew in every iteration, the fastest first
+  // The fastest, with curvature renewed less often.
+  std::vector<KfacCase> seldom;
+  std::string sgd_policy;  // the fastest for plain gradients, of those that train
+  double sgd_seconds = 0;  // its iteration
+  std::vector<std::string> verdict;  // sentences: what to use, what is hidden, why inverses are placed so, when
+                                     // K-FAC pays
+};
+
+struct KfacPlanOptions {
+  std::vector<kfac::Strategy> strategies{};  // to choose from; all when empty
+  std::vector<kfac::Intervals> seldom{{.factors = 1, .inverses = 10}, {.factors = 10, .inverses = 100}};
+  cost::ClusterTimesOptions times{};
+};
+
+// Strategies whose factors travel under the passes are tried with each fusion of factors and with each placement
+// of inverses. The scenario outlives what is returned. ConfigError as kfac_job().
+KfacAnswer plan_kfac(const Scenario& scenario, const KfacPlanOptions& options);
+
+// A list of {model, cluster, ranks, rows, seldom, sgd, verdict}: see docs/formats.md.
+std::string to_json(const std::vector<KfacAnswer>& answers);
+
+}  // namespace dear::study
