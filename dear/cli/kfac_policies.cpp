@@ -18,23 +18,27 @@ namespace dear::cli {
 
 void KfacPolicyOptions::add_to(CLI::App& command) {
   command
-      .add_option("--factor-fusion", factor_fusion,
-                  "With K-FAC, which factors travel together: alone, threshold (16 Mi elements), rule (that of "
-                  "SPD-KFAC), exact, or together; default: the policy's own")
+      .add_option(
+          "--factor-fusion", factor_fusion,
+          "With K-FAC, which factors travel together: alone, threshold (16 Mi elements), rule (that of "
+          "SPD-KFAC), exact, or together; default: the policy's own")
       ->type_name("NAME");
   command
-      .add_option("--inverse-placement", inverse_placement,
-                  "With K-FAC, who inverts: local (every rank all), round-robin, or balanced (one rank those that "
-                  "take longer to invert than to send); default: the policy's own")
+      .add_option(
+          "--inverse-placement", inverse_placement,
+          "With K-FAC, who inverts: local (every rank all), round-robin, or balanced (one rank those that "
+          "take longer to invert than to send); default: the policy's own")
       ->type_name("NAME");
   command
-      .add_option("--factor-every", factor_every, "With K-FAC, iterations from factors to factors (default 1)")
+      .add_option("--factor-every", factor_every,
+                  "With K-FAC, iterations from factors to factors (default 1)")
       ->check(CLI::Range(1, 1000))
       ->type_name("K");
   command
-      .add_option("--inverse-every", inverse_every,
-                  "With K-FAC, iterations from inverses to inverses, a multiple of --factor-every (default: the "
-                  "same)")
+      .add_option(
+          "--inverse-every", inverse_every,
+          "With K-FAC, iterations from inverses to inverses, a multiple of --factor-every (default: the "
+          "same)")
       ->check(CLI::Range(1, 1000))
       ->type_name("K");
 }
@@ -74,9 +78,10 @@ void print_left_out(const std::vector<study::KfacCase>& cases) {
 }
 
 std::string table_of(const std::vector<study::KfacCase>& cases, std::size_t lines) {
-  Table table({"model", "cluster", "policy", "ranks", "passes", "gradients", "factors", "factors sent", "inverses", "inverses sent",
-               "update", "iteration", "groups", "dealt inverses", "curvature", "speed-up"},
-              {.left_columns = 3});
+  Table table(
+      {"model", "cluster", "policy", "ranks", "passes", "gradients", "factors", "factors sent", "inverses",
+       "inverses sent", "update", "iteration", "groups", "dealt inverses", "curvature", "speed-up"},
+      {.left_columns = 3});
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const study::KfacCase& one = cases[i];
     const kfac::Breakdown& parts = one.prediction.parts;

@@ -162,9 +162,10 @@ void add_plan_command(CLI::App& app) {
       ->allow_extra_args(false)
       ->type_name("NAME[,NAME...]");
   command
-      ->add_option("--optimizer", arguments->optimizer,
-                   "sgd, or kfac: the strategies of K-FAC, fusions of factors, placements of inverses and intervals, "
-                   "and when K-FAC pays")
+      ->add_option(
+          "--optimizer", arguments->optimizer,
+          "sgd, or kfac: the strategies of K-FAC, fusions of factors, placements of inverses and intervals, "
+          "and when K-FAC pays")
       ->check(CLI::IsMember({"sgd", "kfac"}))
       ->type_name("NAME")
       ->capture_default_str();

@@ -75,10 +75,11 @@ void run_simulate(const SimulateArguments& arguments) {
   arguments.kfac.require_kfac(kfac);
   if (!kfac.empty()) {
     if (!others.empty())
-      throw ConfigError(fmt::format(
-          "--policy {} is not K-FAC, whose iterations have other parts: simulate it by itself, or see both with "
-          "`dear plan --optimizer kfac`",
-          others.front()));
+      throw ConfigError(
+          fmt::format("--policy {} is not K-FAC, whose iterations have other parts: simulate it by itself, "
+                      "or see both with "
+                      "`dear plan --optimizer kfac`",
+                      others.front()));
     refuse_beside_kfac(arguments);
     run_kfac(arguments, kfac);
     return;

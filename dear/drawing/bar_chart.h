@@ -22,9 +22,9 @@ struct BarPanel {
 
 struct BarChartText {
   std::string title;
-  std::string first;   // what the parts and the mark are, for the legend
-  std::string second;  // empty where no bar has a second part
-  std::string mark;    // likewise
+  std::string first;                          // what the parts and the mark are, for the legend
+  std::string second;                         // empty where no bar has a second part
+  std::string mark;                           // likewise
   std::function<std::string(double)> format;  // of a value
 };
 

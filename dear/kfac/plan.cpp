@@ -145,6 +145,17 @@ void split_by_owner(Plan& plan) {
   plan.groups = std::move(split);
 }
 
+// The same order, but for those whose sums come in an earlier group: they go first, so that no rank waits for
+// a sum while another is there.
+std::vector<FactorId> as_they_come(const Plan& plan, std::vector<FactorId> order) {
+  std::vector<std::size_t> group_of(plan.factors.size());
+  for (std::size_t group = 0; group < plan.groups.size(); ++group)
+    for (const FactorId factor : plan.groups[group].factors) group_of[factor] = group;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](FactorId a, FactorId b) { return group_of[a] < group_of[b]; });
+  return order;
+}
+
 }  // namespace
 
 std::vector<Factor> Job::factors() const {
@@ -222,13 +233,13 @@ Plan make_plan(const Job& job, const Costs& costs, const Strategy& strategy) {
       .invert = [&](std::int64_t dimension) { return costs.invert.seconds(dimension); },
       .distribute = [&](std::int64_t elements) { return costs.broadcast.seconds(elements); }};
   plan.placement = place(plan.factors, costs, strategy.placement, placement_costs);
-  plan.inversions = inverse_order(plan.factors, plan.placement, placement_costs);
   if (strategy.travel == Travel::after_backward && strategy.fusion == FusionRule::together) {
     add_groups(plan, all_together(plan.factors.size()));
   } else {
     add_groups(plan, groups_of(job, plan.factors, strategy, costs.all_reduce));
   }
   if (strategy.reduce_to_owner) split_by_owner(plan);
+  plan.inversions = as_they_come(plan, inverse_order(plan.factors, plan.placement, placement_costs));
   return plan;
 }
 

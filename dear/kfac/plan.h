@@ -84,7 +84,8 @@ struct Plan {
   std::vector<Group> groups;  // in the order in which their last factors are ready
   Placement placement;        // by factor
   Sending sending = Sending::as_inverted;
-  std::vector<FactorId> inversions;  // in this order on every rank
+  // In this order on every rank: by group, within a group as inverse_order() has it.
+  std::vector<FactorId> inversions;
 
   [[nodiscard]] std::uint64_t digest() const;  // ranks may train together only if it is the same
 };

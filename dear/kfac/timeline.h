@@ -13,8 +13,8 @@ namespace dear::kfac {
 // What a step does, with the names of layers: "inverse of A of conv1".
 std::string describe(const Work& work, const Job& job, const Plan& plan);
 
-// The spans of rank `rank`, as any executor writes them; those in which it did nothing are left out. `network`
-// says how it was modelled: see sim::describe().
+// The spans of rank `rank`, as any executor writes them; those in which it did nothing are left out.
+// `network` says how it was modelled: see sim::describe().
 Trace to_trace(const Job& job, const Plan& plan, const Iteration& iteration,
                const std::vector<exec::StepSpan>& spans, const std::string& network, int rank = 0);
 

@@ -43,7 +43,8 @@ constexpr std::array<std::pair<std::string_view, kfac::PlacementRule>, 3> kPlace
 
 template <typename T, std::size_t count>
 std::string name_in(const std::array<std::pair<std::string_view, T>, count>& table, T value) {
-  const auto found = std::find_if(table.begin(), table.end(), [&](const auto& one) { return one.second == value; });
+  const auto found =
+      std::find_if(table.begin(), table.end(), [&](const auto& one) { return one.second == value; });
   return std::string(found->first);
 }
 
@@ -84,8 +85,9 @@ KfacJob kfac_job(const Scenario& scenario, const Fusion& fusion, const cost::Clu
         "K-FAC needs the shapes of layers, which the times of '{}' do not tell: take a model by name",
         scenario.workload.name));
   if (!scenario.cluster.stragglers.empty())
-    throw ConfigError(fmt::format(
-        "{} has stragglers, which are not modelled with K-FAC: take a cluster without", scenario.cluster.name));
+    throw ConfigError(
+        fmt::format("{} has stragglers, which are not modelled with K-FAC: take a cluster without",
+                    scenario.cluster.name));
   const zoo::Architecture architecture = zoo::find_model(scenario.model->name).make(scenario.model->size);
   const zoo::Device& device = zoo::find_device(scenario.device);
   KfacJob on{.scenario = &scenario,
@@ -162,9 +164,8 @@ std::string plot(const std::vector<KfacCase>& cases, const std::string& title) {
                         .bars = {}});
     }
     const double waiting = waiting_of(one.prediction.parts);
-    panels.back().bars.push_back({.label = one.strategy.name,
-                                  .first = one.prediction.iteration_seconds - waiting,
-                                  .second = waiting});
+    panels.back().bars.push_back(
+        {.label = one.strategy.name, .first = one.prediction.iteration_seconds - waiting, .second = waiting});
   }
   return drawing::bar_chart(panels, {.title = title,
                                      .first = "computation",

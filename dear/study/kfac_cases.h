@@ -14,12 +14,12 @@ namespace dear::study {
 
 // KfacNames are the names and numbers that a user gives to `dear simulate` for policies of K-FAC.
 struct KfacNames {
-  std::vector<std::string> policies{};   // of kfac::strategies()
-  std::string factor_fusion{};           // alone, threshold, rule, exact, together; "": the policy's own
-  std::string inverse_placement{};       // local, round-robin, balanced; "": the policy's own
-  kfac::Intervals intervals{};           // how often curvature is renewed
-  std::string fusion = "25MiB";          // of gradients: see Fusion::parse()
-  std::string algorithm = "auto";        // see ClusterTimesOptions
+  std::vector<std::string> policies{};  // of kfac::strategies()
+  std::string factor_fusion{};          // alone, threshold, rule, exact, together; "": the policy's own
+  std::string inverse_placement{};      // local, round-robin, balanced; "": the policy's own
+  kfac::Intervals intervals{};          // how often curvature is renewed
+  std::string fusion = "25MiB";         // of gradients: see Fusion::parse()
+  std::string algorithm = "auto";       // see ClusterTimesOptions
 };
 bool is_kfac(std::string_view policy);
 // As KfacNames has them: "rule", "balanced".
@@ -43,8 +43,8 @@ struct KfacJob {
   kfac::Costs costs;
   Grouping grouping;  // of gradients
 };
-// The scenario outlives it. ConfigError for a workload that is given with its times, since no shapes are known,
-// for a model without such a layer, and for a cluster with stragglers.
+// The scenario outlives it. ConfigError for a workload that is given with its times, since no shapes are
+// known, for a model without such a layer, and for a cluster with stragglers.
 KfacJob kfac_job(const Scenario& scenario, const Fusion& fusion, const cost::ClusterTimesOptions& times);
 
 struct KfacCase {

@@ -20,8 +20,8 @@ std::vector<Scenario> resnet50(const std::string& cluster, int ranks) {
 
 TEST(KfacCases, EveryStrategyIsSimulatedOnTheCluster) {
   const std::vector<Scenario> all = resnet50("10gbe", 8);
-  const KfacOptions options = find_options(KfacNames{
-      .policies = {"d-kfac", "mpd-kfac", "mpd-kfac-owner", "spd-kfac", "spd-kfac-owner"}});
+  const KfacOptions options = find_options(
+      KfacNames{.policies = {"d-kfac", "mpd-kfac", "mpd-kfac-owner", "spd-kfac", "spd-kfac-owner"}});
   const std::vector<KfacCase> cases = simulate(all, options);
   ASSERT_EQ(cases.size(), 5U);
   for (const KfacCase& one : cases) {

@@ -15,7 +15,8 @@ namespace {
 
 constexpr const char* kBuckets = "25MiB";  // of gradients
 
-// All ways of a strategy that are worth a look: where nothing travels under the passes, fusion changes little.
+// All ways of a strategy that are worth a look: where nothing travels under the passes, fusion changes
+// little.
 std::vector<KfacAnswer::Row> ways_of(const KfacJob& on, const kfac::Strategy& strategy) {
   const bool overlaps = strategy.travel == kfac::Travel::as_ready;
   std::vector<kfac::FusionRule> fusions{strategy.fusion};
@@ -73,8 +74,9 @@ std::string why_placed_so(const KfacCase& one) {
     return costs.broadcast.seconds(factor.packed_elements());
   };
   const auto inverts = [&](const kfac::Factor& factor) { return costs.invert.seconds(factor.dimension); };
-  const auto largest = std::max_element(one.plan.factors.begin(), one.plan.factors.end(),
-                                        [](const auto& a, const auto& b) { return a.dimension < b.dimension; });
+  const auto largest =
+      std::max_element(one.plan.factors.begin(), one.plan.factors.end(),
+                       [](const auto& a, const auto& b) { return a.dimension < b.dimension; });
   const std::string example =
       fmt::format("the largest, of {}, takes {} to invert and {} to send", largest->dimension,
                   format_seconds(inverts(*largest)), format_seconds(sends(*largest)));
@@ -135,8 +137,8 @@ KfacAnswer plan_kfac(const Scenario& scenario, const KfacPlanOptions& options) {
     answer.seldom.push_back(simulate(answer.on, best.one.strategy, intervals));
   set_sgd(answer, scenario, options.times);
   answer.verdict = {
-      fmt::format("Use {} with fusion {} and placement {}: {} an iteration.", best.one.strategy.name, best.fusion,
-                  best.placement, format_seconds(best.one.prediction.iteration_seconds)),
+      fmt::format("Use {} with fusion {} and placement {}: {} an iteration.", best.one.strategy.name,
+                  best.fusion, best.placement, format_seconds(best.one.prediction.iteration_seconds)),
       what_is_hidden(best), why_placed_so(best.one), when_it_pays(answer)};
   return answer;
 }

@@ -19,10 +19,10 @@ struct KfacAnswer {
   std::vector<Row> rows;  // with curvature anew in every iteration, the fastest first
   // The fastest, with curvature renewed less often.
   std::vector<KfacCase> seldom;
-  std::string sgd_policy;  // the fastest for plain gradients, of those that train
-  double sgd_seconds = 0;  // its iteration
-  std::vector<std::string> verdict;  // sentences: what to use, what is hidden, why inverses are placed so, when
-                                     // K-FAC pays
+  std::string sgd_policy;            // the fastest for plain gradients, of those that train
+  double sgd_seconds = 0;            // its iteration
+  std::vector<std::string> verdict;  // sentences: what to use, what is hidden, why inverses are placed so,
+                                     // when K-FAC pays
 };
 
 struct KfacPlanOptions {
@@ -31,8 +31,8 @@ struct KfacPlanOptions {
   cost::ClusterTimesOptions times{};
 };
 
-// Strategies whose factors travel under the passes are tried with each fusion of factors and with each placement
-// of inverses. The scenario outlives what is returned. ConfigError as kfac_job().
+// Strategies whose factors travel under the passes are tried with each fusion of factors and with each
+// placement of inverses. The scenario outlives what is returned. ConfigError as kfac_job().
 KfacAnswer plan_kfac(const Scenario& scenario, const KfacPlanOptions& options);
 
 // A list of {model, cluster, ranks, rows, seldom, sgd, verdict}: see docs/formats.md.

@@ -21,11 +21,11 @@ struct ModelAsBuilt {
 // One job on one machine.
 struct Scenario {
   Workload workload;
-  Cluster cluster;                // of as many ranks as take part, those of all jobs
-  std::int64_t memory_bytes = 0;  // of a rank's device; 0: not known
-  std::string device{};           // that the model is built for; empty where times are fixed
+  Cluster cluster;                      // of as many ranks as take part, those of all jobs
+  std::int64_t memory_bytes = 0;        // of a rank's device; 0: not known
+  std::string device{};                 // that the model is built for; empty where times are fixed
   std::optional<ModelAsBuilt> model{};  // none where times are fixed
-  std::string origin;             // of the times: "built for rtx2080ti, 64 samples", "read from FILE"
+  std::string origin;                   // of the times: "built for rtx2080ti, 64 samples", "read from FILE"
 };
 
 // How a model that is given by name is built.
