@@ -44,6 +44,11 @@ namespace {
 
 void say(const std::string& text) { std::cout << text << std::flush; }
 
+std::string optimizer_of(const TrainSettings& settings) {
+  return settings.kfac ? fmt::format("{} ({})", settings.optimizer, settings.kfac->text())
+                       : settings.optimizer;
+}
+
 std::string heading(const TrainSettings& settings, const demo::Corpus& corpus) {
   return fmt::format(
       "training a GPT of {} parameters ({} layers, width {}, context {}) on {} characters of {} kinds\n"
@@ -52,7 +57,7 @@ std::string heading(const TrainSettings& settings, const demo::Corpus& corpus) {
       settings.job.width, settings.job.context,
       with_separators(static_cast<std::int64_t>(corpus.text.size())), corpus.vocabulary.size(),
       settings.workers, settings.workers == 1 ? "" : "s", settings.threads, settings.threads == 1 ? "" : "s",
-      with_separators(settings.characters_per_step()), settings.optimizer, settings.fusion_text(),
+      with_separators(settings.characters_per_step()), optimizer_of(settings), settings.fusion_text(),
       settings.job.one_copy ? ", one copy of the parameters" : "",
       settings.compressions.front() && !settings.compares_compressions
           ? fmt::format(", gradients travel as {}", demo::text_of(settings.compressions.front()))
@@ -80,9 +85,10 @@ std::string common_settings(const TrainSettings& settings, const demo::Corpus& c
       settings.network ? settings.network->name : "real",
       settings.job.backend.empty() ? "chosen" : settings.job.backend, settings.job.reproducible,
       settings.job.one_copy, settings.job.steps, settings.job.batch, settings.job.layers, settings.job.width,
-      settings.job.heads, settings.job.context, settings.job.seed, settings.optimizer, settings.learning_rate,
-      Digest().add(corpus.text).hex(), !settings.trace.empty(), !settings.profile.empty(),
-      !settings.metrics.empty(), settings.saving.every, settings.saving.directory, settings.saving.resume);
+      settings.job.heads, settings.job.context, settings.job.seed, optimizer_of(settings),
+      settings.learning_rate, Digest().add(corpus.text).hex(), !settings.trace.empty(),
+      !settings.profile.empty(), !settings.metrics.empty(), settings.saving.every, settings.saving.directory,
+      settings.saving.resume);
 }
 
 void write_tuning(const TrainSettings& settings, const demo::TrainResult& run) {
@@ -244,7 +250,9 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
   add("--context", options.job.context, "characters in a sample");
   add("--seed", options.job.seed, "of the first parameters, the batches and the generated text");
   add("--lr", options.learning_rate, "learning rate (default by optimiser)");
-  add("--optimizer", options.optimizer, names_in(demo::optimizers()) + "; sgd has momentum 0.9");
+  add("--optimizer", options.optimizer,
+      names_in(demo::optimizers()) + ", kfac; sgd has momentum 0.9, and kfac is K-FAC before it");
+  options.kfac.add_to(command);
   add("--threads", options.threads,
       "per worker (default: OMP_NUM_THREADS, else the cores shared among the workers)");
   command.add_flag(kBindOption, options.bind,

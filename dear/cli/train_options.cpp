@@ -165,8 +165,35 @@ const demo::OptimizerChoice& checked_optimizer(const std::string& name) {
     }
     names.push_back(choice.name);
   }
-  throw ConfigError(
-      fmt::format("--optimizer: there is no '{}'; choose one of {}", name, fmt::join(names, ", ")));
+  throw ConfigError(fmt::format("--optimizer: there is no '{}'; choose one of {}, {}", name,
+                                fmt::join(names, ", "), kKfac));
+}
+
+// After the policies and compressions, which K-FAC must see whole gradients of.
+void choose_optimizer(const TrainOptions& options, TrainSettings& settings) {
+  settings.optimizer = options.optimizer;
+  if (options.optimizer != kKfac) {
+    settings.learning_rate =
+        options.learning_rate.value_or(checked_optimizer(options.optimizer).learning_rate);
+    if (const std::string given = options.kfac.given(); !given.empty())
+      throw ConfigError(fmt::format("{} is of K-FAC: name that, too, with --optimizer kfac", given));
+    return;
+  }
+  settings.kfac = check(options.kfac);
+  settings.learning_rate = options.learning_rate.value_or(kKfacLearningRate);
+  for (const std::string& policy : settings.policies)
+    if (find_policy(policy).overlap == Overlap::eager)
+      throw ConfigError(fmt::format(
+          "--optimizer kfac and policy {} exclude each other: that updates parameters before gradients are "
+          "whole",
+          policy));
+  if (std::any_of(settings.compressions.begin(), settings.compressions.end(),
+                  [](const auto& one) { return one.has_value(); }))
+    throw ConfigError(
+        "--optimizer kfac and compressed gradients exclude each other: those are whole only after the "
+        "update");
+  if (!settings.saving.directory.empty())
+    throw ConfigError("--optimizer kfac and --save exclude each other: a checkpoint would lack its factors");
 }
 
 std::set<std::string> trace_files(const TrainSettings& settings) {
@@ -232,9 +259,7 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
         fmt::format("--heads is {}, which does not divide --width, {}; choose a divisor of the width",
                     options.job.heads, options.job.width));
   }
-  const demo::OptimizerChoice& optimizer = checked_optimizer(options.optimizer);
-  settings.optimizer = optimizer.name;
-  settings.learning_rate = options.learning_rate.value_or(optimizer.learning_rate);
+  choose_optimizer(options, settings);
   if (!std::isfinite(settings.learning_rate) || settings.learning_rate < 0) {
     throw ConfigError(
         fmt::format("--lr is {}, but must be a finite number, at least 0", settings.learning_rate));

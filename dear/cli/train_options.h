@@ -6,6 +6,7 @@
 
 #include "dear/backends/environment.h"
 #include "dear/cli/grid_options.h"
+#include "dear/cli/kfac_options.h"
 #include "dear/demo/train_settings.h"
 
 namespace dear::cli {
@@ -28,6 +29,7 @@ struct TrainOptions {
   std::optional<std::string> network{};
   GridOptions grid{};
   std::string optimizer = "adamw";
+  KfacTrainOptions kfac{};                // with --optimizer kfac
   std::optional<double> learning_rate{};  // by optimiser, see demo::optimizers()
   std::optional<std::int64_t> threads{};  // per worker; those of the host
   bool bind = false;

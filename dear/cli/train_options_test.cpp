@@ -182,6 +182,21 @@ TEST_F(TrainOptionsSchedule, NeedsAFileWithAPolicyThatTrains) {
                   AllOf(HasSubstr("--schedule: " + path()), HasSubstr("\"fsdp\" can only be simulated"))));
 }
 
+TEST(TrainOptions, KfacHasOptionsOfItsOwn) {
+  const TrainSettings settings = check_alone(
+      {.optimizer = "kfac",
+       .kfac = {.strategy = "mpd-kfac", .damping = 0.1, .clip = 0, .factors = 3, .exclude = "a,b.c"}});
+  EXPECT_EQ(settings.optimizer, "kfac");
+  ASSERT_TRUE(settings.kfac.has_value());
+  EXPECT_EQ(settings.kfac->strategy, "mpd-kfac");
+  EXPECT_EQ(settings.kfac->damping, 0.1);
+  EXPECT_FALSE(settings.kfac->kl_clip.has_value());
+  EXPECT_EQ(settings.kfac->inverse_every, 3);
+  EXPECT_THAT(settings.kfac->exclude, ::testing::ElementsAre("a", "b.c"));
+  EXPECT_GT(settings.learning_rate, 0);
+  EXPECT_FALSE(check_alone({}).kfac.has_value());
+}
+
 TEST(TrainOptions, EveryOptimizerOfTheTableIsAccepted) {
   for (const demo::OptimizerChoice& choice : demo::optimizers()) {
     const TrainSettings settings = check_alone({.optimizer = std::string(choice.name)});
@@ -254,6 +269,17 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"heads", {.job = {.heads = 0}}, {"--heads is 0"}},
         Refusal{"heads_do_not_divide", {.job = {.width = 100, .heads = 3}}, {"--heads is 3", "--width, 100"}},
         Refusal{"context", {.job = {.context = 0}}, {"--context is 0"}},
+        Refusal{"kfac_of_another", {.kfac = {.pi = true}}, {"--kfac-pi", "--optimizer kfac"}},
+        Refusal{"kfac", {.optimizer = "kfac", .kfac = {.strategy = "best"}}, {"--kfac", "best", "spd-kfac"}},
+        Refusal{"kfac_damping", {.optimizer = "kfac", .kfac = {.damping = 0}}, {"--kfac-damping", "0"}},
+        Refusal{"kfac_ema", {.optimizer = "kfac", .kfac = {.ema = 1}}, {"--kfac-ema", "1"}},
+        Refusal{"kfac_clip", {.optimizer = "kfac", .kfac = {.clip = -1}}, {"--kfac-clip", "-1"}},
+        Refusal{"kfac_factors", {.optimizer = "kfac", .kfac = {.factors = 0}}, {"--kfac-factors", "0"}},
+        Refusal{"kfac_inverses",
+                {.optimizer = "kfac", .kfac = {.factors = 2, .inverses = 3}},
+                {"--kfac-inverses", "3", "2"}},
+        Refusal{"kfac_eager", {.policy = "dear-eager", .optimizer = "kfac"}, {"kfac", "dear-eager"}},
+        Refusal{"kfac_compressed", {.compress = "bf16", .optimizer = "kfac"}, {"kfac", "compressed"}},
         Refusal{"optimizer", {.optimizer = "lbfgs"}, {"--optimizer", "lbfgs", "sgd"}},
         Refusal{"negative_lr", {.learning_rate = -0.1}, {"--lr is -0.1"}},
         Refusal{

@@ -15,6 +15,7 @@
 #include "dear/collective/exchange.h"
 #include "dear/demo/gpt.h"
 #include "dear/demo/make_optimizer.h"
+#include "dear/preconditioner/kfac.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/watch.h"
 #include "dear/tuning/tuned.h"
@@ -109,7 +110,10 @@ class Job : public TrainingJob {
   TrainResult end() override;
 
  private:
-  [[nodiscard]] double take_step();  // the loss
+  [[nodiscard]] double take_step();       // the loss
+  [[nodiscard]] double exposed() const {  // seconds so far
+    return parallel_.statistics().exposed_seconds + (kfac_ ? kfac_->report().waited_seconds : 0);
+  }
   void begin_saving();
   void save(std::int64_t step);
   void save_last();
@@ -127,6 +131,7 @@ class Job : public TrainingJob {
   Gpt model_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   DataParallel parallel_;
+  std::optional<Kfac> kfac_;
   std::optional<Checkpoints> checkpoints_;
   std::optional<StopOnSignal> stop_;
   std::int64_t resumed_at_ = 0, saved_at_ = -1;  // steps
@@ -154,14 +159,27 @@ DataParallelOptions parallel_options(const TrainSettings& settings, const TrainR
           .record_trace = run.record_trace};
 }
 
+KfacOptions kfac_options(const KfacJob& job) {
+  return {.strategy = job.strategy,
+          .damping = job.damping,
+          .pi_correction = job.pi_correction,
+          .ema = job.ema,
+          .kl_clip = job.kl_clip,
+          .factor_every = job.factor_every,
+          .inverse_every = job.inverse_every,
+          .exclude = job.exclude};
+}
+
 Job::Job(const TrainSettings& settings, TrainRun run, const Corpus& corpus, const Group& group)
     : settings_(settings),
       run_(std::move(run)),
       corpus_(corpus),
       group_(group),
       model_(gpt_options(settings, corpus)),
-      optimizer_(make_optimizer(settings.optimizer, model_->parameters(), settings.learning_rate)),
+      optimizer_(make_optimizer(settings.kfac ? "sgd" : settings.optimizer, model_->parameters(),
+                                settings.learning_rate)),
       parallel_(*model_, *optimizer_, group_, parallel_options(settings, run_)) {
+  if (settings.kfac) kfac_.emplace(*model_, parallel_, kfac_options(*settings.kfac));
   if (!settings.metrics.empty()) parallel_.watch().write_metrics(settings.metrics);
   if (!settings_.saving.directory.empty()) begin_saving();
 }
@@ -229,20 +247,21 @@ double Job::take_step() {
   torch::Tensor loss = cross_entropy(logits, batch.slice(1, 1));
   const auto value = loss.item<double>();
   loss.backward();
+  if (kfac_) kfac_->step();
   parallel_.step();
   return value;
 }
 
 void Job::advance(std::int64_t steps, const StepListener& listener) {
   // The time that synchronize() below waits belongs to no iteration.
-  double exposed_before = parallel_.statistics().exposed_seconds;
+  double exposed_before = exposed();
   double previous = now_seconds();
   for (std::int64_t i = resumed_at_; i < steps; ++i) {
     losses_.push_back(take_step());
     const double now = now_seconds();
-    const double exposed = parallel_.statistics().exposed_seconds;
+    const double waited = exposed();
     iteration_seconds_.push_back(now - std::exchange(previous, now));
-    exposed_seconds_.push_back(exposed - std::exchange(exposed_before, exposed));
+    exposed_seconds_.push_back(waited - std::exchange(exposed_before, waited));
     if (listener) listener(static_cast<std::int64_t>(losses_.size()), losses_.back());
     if (run_.until_settled && parallel_.tuning() && parallel_.tuning()->settled) break;
     if (!checkpoints_) continue;

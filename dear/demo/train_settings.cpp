@@ -1,5 +1,8 @@
 #include "dear/demo/train_settings.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 namespace dear::demo {
 
 std::string TrainSettings::fusion_text() const {
@@ -7,6 +10,13 @@ std::string TrainSettings::fusion_text() const {
   if (buckets == Buckets::given) return fusion.text();
   const bool usual = fusion.text() == Fusion().text();
   return usual ? "auto" : "auto=" + fusion.text();
+}
+
+std::string KfacJob::text() const {
+  return fmt::format("{}, damping {}, average {}, clip {}, factors every {} and inverses every {}{}{}{}",
+                     strategy, damping, ema, kl_clip.value_or(0), factor_every, inverse_every,
+                     pi_correction ? ", pi" : "", exclude.empty() ? "" : ", without ",
+                     fmt::join(exclude, " "));
 }
 
 std::string text_of(const std::optional<Compression>& compression) {

@@ -29,6 +29,19 @@ struct GptJob {
   bool tune = false;  // the job ends when tuning has settled, and reports its trials
 };
 
+// K-FAC before the optimiser of a job, as options name it; see preconditioner/kfac.h.
+struct KfacJob {
+  std::string strategy = "spd-kfac";
+  double damping = 0.03;
+  double ema = 0.95;
+  std::optional<double> kl_clip = 1e-3;
+  std::int64_t factor_every = 1, inverse_every = 1;  // steps
+  bool pi_correction = false;
+  std::vector<std::string> exclude{};
+
+  [[nodiscard]] std::string text() const;
+};
+
 // Where and how often a job saves checkpoints.
 struct Saving {
   std::string directory;  // "" for none
@@ -56,7 +69,8 @@ struct TrainSettings {
   std::string metrics;               // a file that lines of each step are appended to; "" for none
   std::optional<Network> network;    // modelled; else the real one
   std::optional<GridSettings> grid;  // of the ranks
-  std::string optimizer;             // one of optimizers()
+  std::string optimizer;             // one of optimizers(), or "kfac": sgd after K-FAC
+  std::optional<KfacJob> kfac;
   double learning_rate = 0;
   int threads = 1;  // of a worker
   double timeout_seconds = 0;

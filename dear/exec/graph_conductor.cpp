@@ -75,6 +75,7 @@ template <typename Condition>
 void GraphConductor::wait(Lock& lock, StepId step, Condition condition) {
   if (failure_) std::rethrow_exception(failure_);
   if (condition()) return;
+  const std::int64_t iteration = frontier_.done(step);
   const double begin = now_seconds();
   // What was started bounds itself, and can name the rank at fault: it reports first.
   const auto patience = std::chrono::duration_cast<SteadyClock::duration>(options_.timeout * 2);
@@ -86,7 +87,9 @@ void GraphConductor::wait(Lock& lock, StepId step, Condition condition) {
     if (condition()) break;
     if (!moved && SteadyClock::now() >= std::max(last_progress_, entered) + patience) throw_timeout(step);
   }
-  waited_seconds_ = waited_seconds() + (now_seconds() - begin);
+  const double end = now_seconds();
+  waited_seconds_ = waited_seconds() + (end - begin);
+  if (options_.record) waits_.push_back({{step, iteration}, begin, end});
 }
 
 void GraphConductor::throw_timeout(StepId step) const {
@@ -165,6 +168,11 @@ void GraphConductor::drain() noexcept {
 std::vector<StepSpan> GraphConductor::spans() const {
   const Lock lock(mutex_);
   return spans_;
+}
+
+std::vector<StepSpan> GraphConductor::waits() const {
+  const Lock lock(mutex_);
+  return waits_;
 }
 
 }  // namespace dear::exec

@@ -63,7 +63,9 @@ class GraphConductor {
   void keep_failure(std::exception_ptr error);
   void throw_if_failed() const;
 
-  [[nodiscard]] std::vector<StepSpan> spans() const;  // with Options::record, in the order of their ends
+  // With Options::record: what was done, in the order of ends; and the program's waits, each for a step.
+  [[nodiscard]] std::vector<StepSpan> spans() const;
+  [[nodiscard]] std::vector<StepSpan> waits() const;
   // In which the program waited here.
   [[nodiscard]] double waited_seconds() const { return waited_seconds_.load(std::memory_order_relaxed); }
 
@@ -92,7 +94,7 @@ class GraphConductor {
   std::vector<Instance> released_;  // of a completion; kept for its memory
   std::exception_ptr failure_;
   SteadyTime last_progress_;
-  std::vector<StepSpan> spans_;
+  std::vector<StepSpan> spans_, waits_;
   std::vector<std::int64_t> given_;  // by step: iterations in which it was started here, or rested
   std::size_t at_work_ = 0;          // steps that were started and have not ended
   std::atomic<double> waited_seconds_{0};

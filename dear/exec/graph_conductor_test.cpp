@@ -145,6 +145,7 @@ TEST(GraphConductor, KeepsEveryEdgeWhateverTheProgramsOrder) {
       for (const StepId step : own) conductor.run(step, [] {});
     }
     for (const StepId step : sent) conductor.await_done(step, kIterations - 1);
+    for (const StepSpan& wait : conductor.waits()) EXPECT_LE(wait.begin_seconds, wait.end_seconds);
     std::vector<StepId> order;
     for (const StepSpan& span : conductor.spans())
       if (std::find(sent.begin(), sent.end(), span.which.step) != sent.end())

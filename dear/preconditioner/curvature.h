@@ -82,6 +82,7 @@ class Curvature {
   [[nodiscard]] double waited_seconds() const { return conductor_->waited_seconds(); }
   // With Setting::record: what was done, and elements of collectives by step of their spans.
   [[nodiscard]] std::vector<exec::StepSpan> spans() const { return conductor_->spans(); }
+  [[nodiscard]] std::vector<exec::StepSpan> waits() const { return conductor_->waits(); }
   [[nodiscard]] const kfac::Work& work_of(StepId step) const { return iteration_.work[step]; }
   [[nodiscard]] bool inverts(kfac::FactorId factor) const {  // this rank
     return plan_.placement[factor].value_or(group_.rank()) == group_.rank();

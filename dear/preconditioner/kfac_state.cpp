@@ -131,6 +131,15 @@ std::vector<Span> Kfac::Impl::spans_of(const preconditioner::Curvature& curvatur
                      .begin_seconds = span.begin_seconds,
                      .end_seconds = span.end_seconds});
   }
+  for (const exec::StepSpan& wait : curvature.waits())
+    spans.push_back({.rank = group_->rank(),
+                     .lane = "compute",
+                     .name = "wait for " + kfac::name_of(curvature.work_of(wait.which.step)),
+                     .activity = Activity::wait,
+                     .iteration = planned_at_ + wait.which.iteration,
+                     .step = -1,
+                     .begin_seconds = wait.begin_seconds,
+                     .end_seconds = wait.end_seconds});
   return spans;
 }
 

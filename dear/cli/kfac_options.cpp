@@ -1,0 +1,72 @@
+#include "dear/cli/kfac_options.h"
+
+#include <sstream>
+
+#include <CLI/App.hpp>
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/cli/names_in.h"
+#include "dear/cli/option_checks.h"
+#include "dear/kfac/plan.h"
+
+namespace dear::cli {
+
+void KfacTrainOptions::add_to(CLI::App& command) {
+  command.add_option("--kfac", strategy,
+                     "with --optimizer kfac: when factors travel, and who inverts them: " +
+                         names_in(kfac::strategies()) + " (default spd-kfac); the result is the same");
+  command.add_option("--kfac-damping", damping, "added to factors before they are inverted (default 0.03)");
+  command.add_option("--kfac-ema", ema, "weight of the old running average of a factor (default 0.95)");
+  command.add_option("--kfac-clip", clip, "Kullback-Leibler clip of a step; 0 for none (default 0.001)");
+  command.add_option("--kfac-factors", factors, "steps from one renewal of factors to the next (default 1)");
+  command.add_option("--kfac-inverses", inverses,
+                     "steps from one renewal of inverses to the next, a multiple of --kfac-factors (default: "
+                     "as --kfac-factors)");
+  command.add_option("--kfac-exclude", exclude,
+                     "layers that keep their plain gradients, such as blocks.0,blocks.1.mlp_input");
+  command.add_flag("--kfac-pi", pi, "split the damping between the two factors by their mean diagonals");
+}
+
+std::string KfacTrainOptions::given() const {
+  return strategy   ? "--kfac"
+         : damping  ? "--kfac-damping"
+         : ema      ? "--kfac-ema"
+         : clip     ? "--kfac-clip"
+         : factors  ? "--kfac-factors"
+         : inverses ? "--kfac-inverses"
+         : exclude  ? "--kfac-exclude"
+         : pi       ? "--kfac-pi"
+                    : "";
+}
+
+demo::KfacJob check(const KfacTrainOptions& options) {
+  constexpr std::int64_t kMostSteps = 1'000'000;
+  demo::KfacJob job;
+  if (options.strategy)
+    job.strategy = parse_option("--kfac", [&] { return kfac::find_strategy(*options.strategy).name; });
+  job.damping = options.damping.value_or(job.damping);
+  if (!(job.damping > 0))
+    throw ConfigError(fmt::format("--kfac-damping is {}, but must be above 0", job.damping));
+  job.ema = options.ema.value_or(job.ema);
+  if (!(job.ema > 0) || !(job.ema < 1))
+    throw ConfigError(fmt::format("--kfac-ema is {}, but must be above 0 and below 1", job.ema));
+  if (options.clip) {
+    if (!(*options.clip >= 0))
+      throw ConfigError(fmt::format("--kfac-clip is {}, but must be at least 0", *options.clip));
+    job.kl_clip = *options.clip > 0 ? options.clip : std::nullopt;
+  }
+  job.factor_every = options.factors.value_or(1);
+  check_range("--kfac-factors", job.factor_every, 1, kMostSteps);
+  job.inverse_every = options.inverses.value_or(job.factor_every);
+  check_range("--kfac-inverses", job.inverse_every, 1, kMostSteps);
+  if (job.inverse_every % job.factor_every != 0)
+    throw ConfigError(fmt::format("--kfac-inverses is {}, but must be a multiple of --kfac-factors, {}",
+                                  job.inverse_every, job.factor_every));
+  job.pi_correction = options.pi;
+  std::istringstream names(options.exclude.value_or(""));
+  for (std::string name; std::getline(names, name, ',');) job.exclude.push_back(name);
+  return job;
+}
+
+}  // namespace dear::cli
