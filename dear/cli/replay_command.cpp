@@ -22,6 +22,8 @@
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/cli/commands.h"
+#include "dear/cli/kfac_policies.h"
+#include "dear/cli/kfac_replay.h"
 #include "dear/cli/names_in.h"
 #include "dear/cli/option_checks.h"
 #include "dear/cli/policy_options.h"
@@ -49,6 +51,7 @@ struct ReplayArguments {
   ScenarioOptions job;  // device, batch, size, dtype
   std::optional<std::int64_t> workers;
   PolicyOptions policies;
+  KfacPolicyOptions kfac;
   study::CompressionNames compression;
   std::optional<std::string> network;
   std::string backend;
@@ -72,6 +75,7 @@ struct ReplaySettings {
   bool bind = false;
   double timeout_seconds = 0;
   std::string json, trace;
+  std::optional<KfacReplaySettings> kfac{};  // then nothing else is replayed
 };
 
 struct Run {
@@ -89,14 +93,47 @@ struct Run {
   }
 };
 
+// Policies of K-FAC are planned by what collectives and inverses cost, which a model of the network tells.
+KfacReplaySettings check_kfac(const ReplayArguments& arguments, const ReplaySettings& settings,
+                              const Policies& policies) {
+  if (!policies.others.empty())
+    throw ConfigError(
+        fmt::format("--policy {} is not K-FAC, whose iterations have other parts: replay it by itself",
+                    policies.others.front()));
+  if (!arguments.compression.compressions.empty())
+    throw ConfigError("--compress does not go with K-FAC: leave it out");
+  if (!settings.predicted_on)
+    throw ConfigError(
+        "K-FAC is planned by what collectives cost: give --network, or --predict with the cluster that "
+        "`dear bench collective --cluster` wrote");
+  study::KfacNames names = arguments.kfac.names(policies.kfac);
+  names.algorithm = "ring";
+  names.fusion = arguments.policies.fusion.value_or(names.fusion);
+  const std::string& cluster = arguments.predict.empty() ? *arguments.network : arguments.predict;
+  KfacReplaySettings kfac{.scenarios = study::scenarios({.models = {arguments.model},
+                                                         .clusters = {cluster},
+                                                         .ranks = {settings.workers},
+                                                         .model = arguments.job.model}),
+                          .options = study::find_options(names),
+                          .iterations = arguments.options.iterations,
+                          .json = settings.json,
+                          .trace = settings.trace};
+  study::kfac_job(kfac.scenarios.front(), kfac.options.fusion, kfac.options.times);  // refuses what cannot be
+  if (!kfac.trace.empty()) refuse_several("--trace writes one replay", policies.kfac.size(), "--policy");
+  return kfac;
+}
+
 ReplaySettings check(const ReplayArguments& arguments, const LaunchEnvironment& environment) {
   ReplaySettings settings;
   settings.workers = checked_workers(arguments.workers, 2, environment);
   settings.bind = arguments.bind;
   refuse_bind_under_launcher(arguments.bind, environment);
   settings.workload = read_job(arguments.job, arguments.model);
+  const Policies divided = divide(arguments.policies.policies);
+  arguments.kfac.require_kfac(divided.kfac);
   const PolicyChoice choice = choose_policies(arguments.policies);
-  for (const std::string& name : choice.policies) settings.policies.push_back(&find_training_policy(name));
+  if (divided.kfac.empty())
+    for (const std::string& name : choice.policies) settings.policies.push_back(&find_training_policy(name));
   if (choice.buckets) {
     settings.fusion = Fusion(*choice.buckets);
   } else if (arguments.policies.fusion) {
@@ -113,6 +150,10 @@ ReplaySettings check(const ReplayArguments& arguments, const LaunchEnvironment& 
   settings.json = checked_output_path("--json", arguments.json);
   settings.trace = checked_output_path("--trace", arguments.trace);
   refuse_shared_outputs({{"--trace", settings.trace}, {"--json", settings.json}});
+  if (!divided.kfac.empty()) {
+    settings.kfac = check_kfac(arguments, settings, divided);
+    return settings;
+  }
   if (!settings.trace.empty())
     refuse_several(
         "--trace writes the last replay of one policy, with one compression at most",
@@ -131,6 +172,9 @@ std::string common_settings(const ReplaySettings& settings, const ReplayArgument
     job.add(fmt::format("{} {} {}", tensor.name, tensor.elements, name_of(tensor.dtype)));
   std::vector<std::string_view> names;
   for (const Policy* policy : settings.policies) names.push_back(policy->name);
+  if (settings.kfac)
+    return fmt::format("{}, network {}, workload {}", describe(*settings.kfac),
+                       settings.network ? settings.network->name : "real", job.hex());
   return fmt::format(
       "policies {}, compressions {}, fusion {}, network {}, iterations {}, workload {}, trace {}",
       fmt::join(names, " "), fmt::join(arguments.compression.compressions, " "), settings.fusion.text(),
@@ -257,6 +301,10 @@ void run_rank(const ReplayArguments& arguments, ReplaySettings& settings) {
                       .say = [&](const std::string& sentence) { choice = sentence + "\n"; }});
   try {
     agree(group, "command", common_settings(settings, arguments));
+    if (settings.kfac) {
+      replay_kfac(*settings.kfac, group, choice);
+      return;
+    }
     std::vector<Run> runs;
     std::optional<Trace> trace;
     const std::vector<std::optional<CompressionModel>> compressions = ways(settings, group, choice);
@@ -315,6 +363,7 @@ void add_replay_command(CLI::App& app) {
       ->check(CLI::Range(1, launch::kMostRanks))
       ->type_name("N");
   arguments->policies.add_to(*command, "How tensors are grouped: a size, layer, or all", "25MiB");
+  arguments->kfac.add_to(*command);
   add_compression_to(*command, arguments->compression);
   command
       ->add_option("--network", arguments->network,

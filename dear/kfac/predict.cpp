@@ -8,9 +8,9 @@
 namespace dear::kfac {
 namespace {
 
-// Seconds of each step on a rank that does it; of a collective, among all ranks.
-std::vector<double> step_seconds(const Job& job, const Grouping& grouping, const Plan& plan,
-                                 const Costs& costs, const Iteration& iteration) {
+// Of each step on a rank that does it; of a collective, among all ranks.
+std::vector<double> seconds_of_all(const Job& job, const Grouping& grouping, const Plan& plan,
+                                   const Costs& costs, const Iteration& iteration) {
   const auto seconds_of = [&](const Work& work) -> double {
     switch (work.kind) {
       case WorkKind::forward:
@@ -51,6 +51,10 @@ std::vector<double> step_seconds(const Job& job, const Grouping& grouping, const
   return seconds;
 }
 
+bool is_elsewhere(const Plan& plan, const Work& work, int rank) {
+  return work.kind == WorkKind::invert && plan.placement[work.index].value_or(rank) != rank;
+}
+
 double& part_of(Breakdown& parts, WorkKind kind) {
   switch (kind) {
     case WorkKind::forward:
@@ -74,10 +78,32 @@ double& part_of(Breakdown& parts, WorkKind kind) {
   return parts.update;
 }
 
-// Where the compute lane is idle, the time belongs to what is on the network: its spans hold the wait for the
-// last rank, too. `spans` are of one rank, over whole intervals between two times.
+void divide(Breakdown& parts, double by) {
+  for (double* part : {&parts.passes, &parts.gradients, &parts.factors, &parts.factors_sent, &parts.inverses,
+                       &parts.inverses_sent, &parts.update})
+    *part /= by;
+}
+
+// Ranks that invert nothing of their own do alike: one of them is enough. Owners have the lowest numbers.
+int played_ranks(const Plan& plan, int ranks) {
+  int owners = 0;
+  for (const std::optional<int>& owner : plan.placement) owners = std::max(owners, owner.value_or(-1) + 1);
+  return std::min(owners + 1, ranks);
+}
+
+}  // namespace
+
+std::vector<double> step_seconds(const Job& job, const Grouping& grouping, const Plan& plan,
+                                 const Costs& costs, const Iteration& iteration, int rank) {
+  std::vector<double> seconds = seconds_of_all(job, grouping, plan, costs, iteration);
+  for (StepId step = 0; step < seconds.size(); ++step)
+    if (is_elsewhere(plan, iteration.work[step], rank)) seconds[step] = 0;
+  return seconds;
+}
+
+// A span of the network lane holds the wait for the last rank, too.
 Breakdown break_down(const Iteration& iteration, const std::vector<exec::StepSpan>& spans, double from,
-                     double to) {
+                     double to, std::int64_t iterations) {
   std::vector<exec::StepSpan> computing, communicating;
   for (const exec::StepSpan& span : spans)
     (iteration.work[span.which.step].communicates() ? communicating : computing).push_back(span);
@@ -103,23 +129,9 @@ Breakdown break_down(const Iteration& iteration, const std::vector<exec::StepSpa
     part_of(parts, iteration.work[span.which.step].kind) += overlap(span.begin_seconds, span.end_seconds);
     idle_from = std::max(idle_from, span.end_seconds);
   }
+  divide(parts, static_cast<double>(iterations));
   return parts;
 }
-
-void divide(Breakdown& parts, double by) {
-  for (double* part : {&parts.passes, &parts.gradients, &parts.factors, &parts.factors_sent, &parts.inverses,
-                       &parts.inverses_sent, &parts.update})
-    *part /= by;
-}
-
-// Ranks that invert nothing of their own do alike: one of them is enough. Owners have the lowest numbers.
-int played_ranks(const Plan& plan, int ranks) {
-  int owners = 0;
-  for (const std::optional<int>& owner : plan.placement) owners = std::max(owners, owner.value_or(-1) + 1);
-  return std::min(owners + 1, ranks);
-}
-
-}  // namespace
 
 Prediction predict(const Job& job, const Grouping& grouping, const Plan& plan, const Costs& costs,
                    const Intervals& intervals) {
@@ -128,13 +140,11 @@ Prediction predict(const Job& job, const Grouping& grouping, const Plan& plan, c
                         .iteration = make_iteration(job, grouping, plan, intervals),
                         .spans = {}};
   const Iteration& iteration = prediction.iteration;
-  const std::vector<double> seconds = step_seconds(job, grouping, plan, costs, iteration);
+  const std::vector<double> seconds = seconds_of_all(job, grouping, plan, costs, iteration);
   sim::RanksJob ranks{.graph = iteration.graph, .communicates = {}, .commit = iteration.commit};
   for (const Work& work : iteration.work) ranks.communicates.push_back(work.communicates());
   const auto own_seconds = [&](int rank, Instance which) {
-    const Work& work = iteration.work[which.step];
-    const bool elsewhere = work.kind == WorkKind::invert && plan.placement[work.index].value_or(rank) != rank;
-    return elsewhere ? 0 : seconds[which.step];
+    return is_elsewhere(plan, iteration.work[which.step], rank) ? 0 : seconds[which.step];
   };
   const int played = played_ranks(plan, costs.ranks);
   sim::ClosedFormNetwork network(seconds, played);
@@ -146,10 +156,8 @@ Prediction predict(const Job& job, const Grouping& grouping, const Plan& plan, c
   const std::vector<double>& commits = run.commit_seconds.front();
   const double from = commits[static_cast<std::size_t>(warm_up)];
   const double to = commits[static_cast<std::size_t>(iterations)];
-  const auto count = static_cast<double>(iterations - warm_up);
-  prediction.iteration_seconds = (to - from) / count;
-  prediction.parts = break_down(iteration, run.spans, from, to);
-  divide(prediction.parts, count);
+  prediction.iteration_seconds = (to - from) / static_cast<double>(warm_up);
+  prediction.parts = break_down(iteration, run.spans, from, to, warm_up);
   prediction.spans = std::move(run.spans);
   return prediction;
 }

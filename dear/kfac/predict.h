@@ -32,6 +32,16 @@ struct Prediction {
   std::vector<exec::StepSpan> spans;  // of rank 0
 };
 
+// Seconds of each step of an iteration as `rank` does it: none for an inverse of another rank, and for what
+// travels on one rank alone; collectives take what `costs` say.
+std::vector<double> step_seconds(const Job& job, const Grouping& grouping, const Plan& plan,
+                                 const Costs& costs, const Iteration& iteration, int rank);
+
+// The parts of the time between two moments, by the spans of one rank, per iteration where `iterations` of
+// them lie between. Where nothing is computed, the time belongs to what travels.
+Breakdown break_down(const Iteration& iteration, const std::vector<exec::StepSpan>& spans, double from,
+                     double to, std::int64_t iterations);
+
 // Simulates some iterations of all ranks in virtual time. Collectives begin when the last rank has come, and
 // take the time of their elements.
 Prediction predict(const Job& job, const Grouping& grouping, const Plan& plan, const Costs& costs,

@@ -362,6 +362,16 @@ class Plan(Command):
         refuse("--model", "resnet50", "--policy", "spd-kfac", "--factor-every", "3", "--inverse-every", "4", naming="inverses")
         refuse("--model", "resnet50", "--inverse-every", "4", naming="--inverse-every")
 
+    def test_replays_kfac(self):
+        base = ("replay", "--model", "resnet18", "--batch", "1", "--device", "h100", "--workers", "2", "--policy", "spd-kfac", "--iterations", "4")
+        text = self.succeed(*base, "--network", "bandwidth=100gbit,latency=5us", "--json", "kfac.json", "--trace", "trace.json")
+        self.assertIn("replayed / simulated", text)
+        with open(self.path("kfac.json"), encoding="utf-8") as file:
+            self.assertGreater(json.load(file)[0]["iteration_seconds"]["median"], 0)
+        with open(self.path("trace.json"), encoding="utf-8") as file:
+            self.assertIn("inverse of A of conv1", file.read())
+        self.refuse(*base, naming="--network", command="dear replay")
+
     def test_plans_kfac(self):
         base = ("plan", "--model", "resnet50", "--cluster", "10gbe", "--ranks", "8", "--optimizer", "kfac")
         text = self.succeed(*base, "--json", "answer.json")
