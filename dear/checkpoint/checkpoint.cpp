@@ -14,6 +14,7 @@
 #include "dear/archive/zip_reader.h"
 #include "dear/base/error.h"
 #include "dear/checkpoint/loading.h"
+#include "dear/checkpoint/parts.h"
 #include "dear/checkpoint/saving.h"
 #include "dear/checkpoint/stored.h"
 #include "dear/checkpoint/training_state.h"
@@ -112,9 +113,9 @@ Value about(TrainingState& state) {
   return value;
 }
 
-Describe describe_libtorch(TrainingState& state, const Position& position) {
-  return [&state, position](TensorSink& sink, const EngineState::Outlines& outlines,
-                            const StoredState& vectors, const Value& of_ranks) {
+Describe describe_libtorch(TrainingState& state, const Position& position, PartTensors parts) {
+  return [&state, position, parts = std::move(parts)](TensorSink& sink, const EngineState::Outlines& outlines,
+                                                      const StoredState& vectors, const Value& of_ranks) {
     std::map<const c10::TensorImpl*, Value> saved;
     Value model{Value::Dict()}, others{Value::Dict()};
     const auto add = [&](Value& to, const std::string& name, const torch::Tensor& tensor) {
@@ -132,6 +133,7 @@ Describe describe_libtorch(TrainingState& state, const Position& position) {
     file.set("optimizer", optimizer_value(state, sink, outlines, vectors));
     file.set("position", value_of(position));
     file.set("optimizer_only", std::move(others));
+    if (!parts.empty()) file.set("extra", stored_parts(parts, sink));
     file.set("ranks", of_ranks);
     file.set("dear", about(state));
     return pickle(file);
@@ -145,7 +147,7 @@ void save_checkpoint(DataParallel& parallel, const std::string& path, const Posi
   checkpoint::TrainingState state(parallel);
   checkpoint::save_whole(
       state, options.random, [&] { return std::make_shared<checkpoint::FileSink>(path); },
-      checkpoint::describe_libtorch(state, position));
+      checkpoint::describe_libtorch(state, position, checkpoint::collect(options.parts)));
 }
 
 Position load_checkpoint(DataParallel& parallel, const std::string& path, const CheckpointOptions& options) {

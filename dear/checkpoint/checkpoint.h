@@ -6,6 +6,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include <torch/types.h>
 
 namespace dear {
 
@@ -21,8 +24,18 @@ struct Position {
 // each rank.
 enum class RandomState : std::uint8_t { of_each_rank, none };
 
+// What else is saved with a training, by name: tensors that are the same on every rank, such as
+// dear::Kfac::state(). Rank 0's are saved; a Python program finds them under "extra".
+struct CheckpointPart {
+  std::string name;
+  // Both are called on every rank, between a step() and the next backward.
+  std::function<std::map<std::string, torch::Tensor>()> save;
+  std::function<void(const std::map<std::string, torch::Tensor>& saved)> load;
+};
+
 struct CheckpointOptions {
   RandomState random = RandomState::of_each_rank;
+  std::vector<CheckpointPart> parts{};  // put back last; one that the file does not have is said
   // Is told, on rank 0, one sentence about what was not put back or not used.
   std::function<void(const std::string& sentence)> say{};
 };

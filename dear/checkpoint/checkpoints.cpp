@@ -15,6 +15,7 @@
 #include "dear/base/error.h"
 #include "dear/base/start_thread.h"
 #include "dear/checkpoint/loading.h"
+#include "dear/checkpoint/parts.h"
 #include "dear/checkpoint/saving.h"
 #include "dear/checkpoint/shards.h"
 #include "dear/checkpoint/training_state.h"
@@ -53,7 +54,8 @@ class Checkpoints::Impl {
     const std::string path = folder_.of(position.step, sharded).path;
     if (sharded) {
       on_rank_0(state.group(), [&] { make_folder(path); });
-      checkpoint::Shard shard = checkpoint::copy_shard(state, position, options_.random);
+      checkpoint::Shard shard =
+          checkpoint::copy_shard(state, position, options_.random, checkpoint::collect(options_.parts));
       sharded_ = {path, shard.file};
       write(state.group(), std::move(shard.copies), (std::filesystem::path(path) / shard.file).string());
       return;
@@ -65,7 +67,7 @@ class Checkpoints::Impl {
           if (!options_.asynchronous) return std::make_shared<checkpoint::FileSink>(path);
           return copies = std::make_shared<checkpoint::CopySink>();
         },
-        checkpoint::describe_libtorch(state, position));
+        checkpoint::describe_libtorch(state, position, checkpoint::collect(options_.parts)));
     if (options_.asynchronous) {
       write(state.group(), std::move(copies), path);
     } else {
@@ -92,7 +94,7 @@ class Checkpoints::Impl {
   std::optional<Position> resume() {
     wait();
     checkpoint::TrainingState state(parallel_);
-    const CheckpointOptions options{.random = options_.random, .say = options_.say};
+    const CheckpointOptions options{.random = options_.random, .parts = options_.parts, .say = options_.say};
     for (const StepFolder::Saved& saved : listed(state.group())) {
       std::shared_ptr<const checkpoint::Shards> shards;
       try {

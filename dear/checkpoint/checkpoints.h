@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "dear/checkpoint/checkpoint.h"
 
@@ -24,6 +25,7 @@ struct CheckpointsOptions {
   // of it, or, in shards, each rank for its shard.
   bool asynchronous = false;
   RandomState random = RandomState::of_each_rank;
+  std::vector<CheckpointPart> parts{};                     // see CheckpointOptions
   std::function<void(const std::string& sentence)> say{};  // see CheckpointOptions
 };
 

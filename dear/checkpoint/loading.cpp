@@ -8,6 +8,7 @@
 
 #include "dear/archive/pickle.h"
 #include "dear/base/error.h"
+#include "dear/checkpoint/parts.h"
 #include "dear/checkpoint/saving.h"
 #include "dear/checkpoint/stored.h"
 #include "dear/collective/exchange.h"
@@ -270,6 +271,7 @@ Position load_whole(TrainingState& state, const std::string& path, const Checkpo
        .holder = EngineState::Holder::rank_0,
        .compression = restore_own(source ? source->value().find("ranks") : nullptr,
                                   source ? &source->reader() : nullptr, state, options)});
+  restore_parts(source.get(), EngineState::Holder::rank_0, group, options);
   return contents.position;
 }
 

@@ -67,6 +67,9 @@ OfRank own(TrainingState& state, RandomState random);
 using Store = std::function<archive::Value(const torch::Tensor& values)>;
 archive::Value gather_of_ranks(const OfRank& mine, const TrainingState& state, const Store& store);
 
+// What is saved beside model and optimiser, by name of the part and of the tensor.
+using PartTensors = std::map<std::string, std::map<std::string, torch::Tensor>>;
+
 // The vectors of the optimiser, by parameter and name.
 using StoredState = std::vector<std::map<std::string, archive::TensorRecord>>;
 
@@ -79,7 +82,8 @@ void save_whole(TrainingState& state, RandomState random,
                 const std::function<std::shared_ptr<TensorSink>()>& make_sink, const Describe& describe);
 
 // The pickle of a checkpoint of libtorch's model and optimiser, at this position.
-Describe describe_libtorch(TrainingState& state, const Position& position);
+// `parts`: see parts.h.
+Describe describe_libtorch(TrainingState& state, const Position& position, PartTensors parts);
 archive::Value value_of(const Position& position);
 
 // Runs `act` on rank 0. Where it throws, every rank throws a ConfigError of that text, which names the rank.

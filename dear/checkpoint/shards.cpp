@@ -13,6 +13,7 @@
 #include "dear/archive/pickle.h"
 #include "dear/base/error.h"
 #include "dear/checkpoint/loading.h"
+#include "dear/checkpoint/parts.h"
 #include "dear/checkpoint/stored.h"
 #include "dear/collective/exchange.h"
 #include "dear/train/control_plane.h"
@@ -98,7 +99,7 @@ Value value_of(const std::optional<CompressionStates>& states, const TrainingSta
 
 }  // namespace
 
-Shard copy_shard(TrainingState& state, const Position& position, RandomState random) {
+Shard copy_shard(TrainingState& state, const Position& position, RandomState random, PartTensors parts) {
   const train::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   const Group& group = state.group();
@@ -122,7 +123,8 @@ Shard copy_shard(TrainingState& state, const Position& position, RandomState ran
     pieces.add("data/" + vector_key(piece.parameter, piece.vector), piece.begin, piece.values);
   });
   Manifest manifest(pieces, group);
-  const std::string whole = describe_libtorch(state, position)(manifest, outlines, vectors, Value());
+  const std::string whole =
+      describe_libtorch(state, position, std::move(parts))(manifest, outlines, vectors, Value());
   const OfRank mine = own(state, random);
   Value file;
   file.set("random", mine.random.defined() ? Value(shard.copies->add(mine.random)) : Value());
@@ -297,6 +299,7 @@ Position load_shards(TrainingState& state, std::shared_ptr<const Shards> shards,
                        const std::string& name) { return file->state_value(parameter, name); },
        .holder = EngineState::Holder::every_rank,
        .compression = std::move(compression)});
+  restore_parts(source.get(), EngineState::Holder::every_rank, group, options);
   return contents.position;
 }
 

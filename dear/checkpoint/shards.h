@@ -21,7 +21,7 @@ struct Shard {
   std::string file;
 };
 // All ranks together.
-Shard copy_shard(TrainingState& state, const Position& position, RandomState random);
+Shard copy_shard(TrainingState& state, const Position& position, RandomState random, PartTensors parts);
 // Removes from the folder, once a shard and those saved with it are there, all that were saved before.
 void remove_other_shards(const std::string& folder, const std::string& file);
 

@@ -192,8 +192,6 @@ void choose_optimizer(const TrainOptions& options, TrainSettings& settings) {
     throw ConfigError(
         "--optimizer kfac and compressed gradients exclude each other: those are whole only after the "
         "update");
-  if (!settings.saving.directory.empty())
-    throw ConfigError("--optimizer kfac and --save exclude each other: a checkpoint would lack its factors");
 }
 
 std::set<std::string> trace_files(const TrainSettings& settings) {

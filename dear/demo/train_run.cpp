@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -170,6 +171,12 @@ KfacOptions kfac_options(const KfacJob& job) {
           .exclude = job.exclude};
 }
 
+CheckpointPart part_of(Kfac& kfac) {
+  return {.name = "kfac",
+          .save = [&kfac] { return kfac.state(); },
+          .load = [&kfac](const std::map<std::string, torch::Tensor>& saved) { kfac.load_state(saved); }};
+}
+
 Job::Job(const TrainSettings& settings, TrainRun run, const Corpus& corpus, const Group& group)
     : settings_(settings),
       run_(std::move(run)),
@@ -186,10 +193,12 @@ Job::Job(const TrainSettings& settings, TrainRun run, const Corpus& corpus, cons
 
 void Job::begin_saving() {
   const Saving& saving = settings_.saving;
-  checkpoints_.emplace(
-      parallel_,
-      CheckpointsOptions{
-          .directory = saving.directory, .keep = saving.keep, .asynchronous = true, .say = run_.say});
+  checkpoints_.emplace(parallel_, CheckpointsOptions{.directory = saving.directory,
+                                                     .keep = saving.keep,
+                                                     .asynchronous = true,
+                                                     .parts = kfac_ ? std::vector{part_of(*kfac_)}
+                                                                    : std::vector<CheckpointPart>(),
+                                                     .say = run_.say});
   stop_.emplace(group_);
   if (!saving.resume) return;
   const std::optional<Position> position = checkpoints_->resume();

@@ -51,6 +51,7 @@ Curvature::Curvature(Group group, kfac::Job job, kfac::Plan plan, std::vector<Fa
       earlier_steps_(setting.steps),
       type_(setting.type),
       iteration_(kfac::make_iteration(job_, Grouping(job_.workload, {}), plan_, intervals_)),
+      group_of_(plan_.factors.size()),
       computed_(plan_.factors.size()),
       inverted_(plan_.factors.size()),
       reduced_(plan_.groups.size()),
@@ -96,6 +97,7 @@ void Curvature::lay_out() {
   for (std::size_t group = 0; group < plan_.groups.size(); ++group) {
     offsets_[group] = offset = aligned();
     for (const kfac::FactorId factor : plan_.groups[group].factors) {
+      group_of_[factor] = group;
       sums_[factor] = offset;
       offset += travelling(plan_.factors[factor]);
     }
@@ -180,18 +182,17 @@ void Curvature::report(kfac::FactorId factor, const Sum& sum, double begin_secon
 
 void Curvature::commit() { conductor_->done(iteration_.commit); }
 
-void Curvature::await_sums() {
-  for (const StepId step : reduced_) conductor_->await_done(step, step_);
-}
-
-void Curvature::take_sums(double ema, double gradient_scale, FactorCounts& counts) {
-  for (kfac::FactorId id = 0; id < plan_.factors.size(); ++id) {
+void Curvature::take(std::size_t group, const Taking& taking, FactorCounts& counts) {
+  conductor_->await_done(reduced_[group], step_);
+  if (taking.drop) return;
+  for (const kfac::FactorId id : plan_.groups[group].factors) {
     if (!keeps(id)) continue;
     const kfac::Factor& factor = plan_.factors[id];
     torch::Tensor mean = new_matrix(factor.dimension);
     const double samples = read(mean, factor.dimension, sums_[id]);
     if (samples == 0) continue;  // no rank used it
-    const double scale = factor.side == kfac::Side::output ? gradient_scale * gradient_scale : 1;
+    const double scale =
+        factor.side == kfac::Side::output ? taking.gradient_scale * taking.gradient_scale : 1;
     mean.mul_(1 / (samples * scale));
     if (!mean.isfinite().all().item<bool>()) {
       ++counts.nonfinite;
@@ -199,7 +200,7 @@ void Curvature::take_sums(double ema, double gradient_scale, FactorCounts& count
     }
     torch::Tensor& average = states_[id].average;
     if (!average.defined()) average = torch::eye(factor.dimension, mean.options());
-    average.mul_(ema).add_(mean, 1 - ema);
+    average.mul_(taking.ema).add_(mean, 1 - taking.ema);
   }
 }
 
@@ -242,26 +243,45 @@ std::vector<double> Curvature::dampings(const Damping& damping) const {
   return result;
 }
 
-void Curvature::invert(const Damping& damping, FactorCounts& counts) {
-  const std::vector<double> each = dampings(damping);
-  for (const kfac::FactorId id : plan_.inversions) {
-    const std::optional<int>& owner = plan_.placement[id];
-    conductor_->run(inverted_[id], [&] {
-      if (!inverts(id)) return;
-      FactorState& state = states_[id];
-      if (state.average.defined()) {
-        const Inverse inverse = inverse_of(state.average, each[id]);
-        counts.raised += inverse.raised > 0 ? 1 : 0;
-        counts.given_up += inverse.given_up ? 1 : 0;
-        state.inverse = inverse.matrix;
-      }
-      if (!owner) return;
-      write(state.average.defined() ? state.inverse
-                                    : torch::zeros_like(new_matrix(plan_.factors[id].dimension)),
-            inverses_[id], state.average.defined() ? 1 : 0);
-    });
-    received_[id] = owner && *owner != group_.rank();
+void Curvature::invert(kfac::FactorId id, double damping, FactorCounts& counts) {
+  const std::optional<int>& owner = plan_.placement[id];
+  conductor_->run(inverted_[id], [&] {
+    if (!inverts(id)) return;
+    FactorState& state = states_[id];
+    if (state.average.defined()) {
+      const Inverse inverse = inverse_of(state.average, damping);
+      counts.raised += inverse.raised > 0 ? 1 : 0;
+      counts.given_up += inverse.given_up ? 1 : 0;
+      state.inverse = inverse.matrix;
+    }
+    if (!owner) return;
+    write(
+        state.average.defined() ? state.inverse : torch::zeros_like(new_matrix(plan_.factors[id].dimension)),
+        inverses_[id], state.average.defined() ? 1 : 0);
+  });
+  received_[id] = owner && *owner != group_.rank();
+}
+
+// The correction of a damping takes both factors of a layer, which come in groups of their own.
+void Curvature::renew(const std::optional<Taking>& taking, const std::optional<Damping>& damping,
+                      FactorCounts& counts) {
+  std::vector<bool> taken(plan_.groups.size(), !taking);
+  const auto take_once = [&](std::size_t group) {
+    if (!taken[group]) take(group, *taking, counts);
+    taken[group] = true;
+  };
+  const auto take_all = [&] {
+    for (std::size_t group = 0; group < taken.size(); ++group) take_once(group);
+  };
+  if (damping) {
+    if (damping->pi_correction) take_all();
+    const std::vector<double> each = dampings(*damping);
+    for (const kfac::FactorId id : plan_.inversions) {
+      take_once(group_of_[id]);
+      invert(id, each[id], counts);
+    }
   }
+  take_all();
 }
 
 torch::Tensor Curvature::precondition(LayerId layer, const torch::Tensor& gradient) {

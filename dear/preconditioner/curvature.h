@@ -27,6 +27,13 @@ struct FactorCounts {
   std::int64_t nonfinite = 0, raised = 0, given_up = 0;
 };
 
+// How sums are taken into running averages.
+struct Taking {
+  double ema = 0;             // the weight of what was
+  double gradient_scale = 1;  // by what gradients of outputs were multiplied
+  bool drop = false;          // they are waited for, and dropped
+};
+
 struct Damping {
   double value = 0;
   bool pi_correction = false;
@@ -37,7 +44,7 @@ struct Damping {
 // GraphConductor runs; it issues them on a group that nobody else uses.
 //
 // In each step of the training the program calls report() for every factor that is due, under the passes or
-// after them, then commit(), and, in this order, await_sums() and take_sums() if due, invert() if due,
+// after them, then commit(), and, in this order, renew(),
 // precondition() for every layer, and end_step().
 class Curvature {
  public:
@@ -63,11 +70,10 @@ class Curvature {
   void report(kfac::FactorId factor, const Sum& sum, double begin_seconds);
   [[nodiscard]] bool reported(kfac::FactorId factor) const { return reported_[factor]; }
   void commit();
-  void await_sums();  // of all ranks
-  // Takes them into the running averages, `ema` being the weight of what was. `gradient_scale`: by what
-  // gradients of outputs were multiplied.
-  void take_sums(double ema, double gradient_scale, FactorCounts& counts);
-  void invert(const Damping& damping, FactorCounts& counts);
+  // Renews what is due: factors where there is a Taking, inverses where there is a Damping. Each inverse
+  // follows as soon as its sums of all ranks have come.
+  void renew(const std::optional<Taking>& taking, const std::optional<Damping>& damping,
+             FactorCounts& counts);
   // Waits for the inverses of the layer. Returns G^-1 gradient A^-1 of a matrix [outputs, inputs], or an
   // undefined tensor where there is no inverse yet. An undefined gradient has no result either, but is to be
   // given.
@@ -93,6 +99,8 @@ class Curvature {
   [[nodiscard]] bool rests(std::uint32_t period) const {
     return (earlier_steps_ + step_) % static_cast<std::int64_t>(period) != 0;
   }
+  void take(std::size_t group, const Taking& taking, FactorCounts& counts);
+  void invert(kfac::FactorId factor, double damping, FactorCounts& counts);
   [[nodiscard]] bool keeps(kfac::FactorId factor) const;
   void lay_out();
   void start(Instance which);
@@ -113,6 +121,7 @@ class Curvature {
   std::int64_t step_ = 0;
   kfac::Iteration iteration_;
   // By factor, group or layer.
+  std::vector<std::size_t> group_of_;  // by factor
   std::vector<StepId> computed_, inverted_, reduced_, preconditioned_, broadcast_;
   StepId update_ = 0;
   std::vector<std::int64_t> offsets_;          // of groups, in the buffer

@@ -261,10 +261,10 @@ void Kfac::Impl::take_step(const KfacStep& step, const std::vector<double>& rate
   clear_sums(whole);
   curvature_->commit();
   training_.reduce_gradients();
-  if (renews) curvature_->await_sums();
-  if (renews && whole) curvature_->take_sums(options_.ema, step.loss_scale, counts_);
-  if (curvature_->renews_inverses())
-    curvature_->invert({.value = options_.damping, .pi_correction = options_.pi_correction}, counts_);
+  const preconditioner::Taking taking{.ema = options_.ema, .gradient_scale = step.loss_scale, .drop = !whole};
+  const preconditioner::Damping damping{.value = options_.damping, .pi_correction = options_.pi_correction};
+  curvature_->renew(renews ? std::optional(taking) : std::nullopt,
+                    curvature_->renews_inverses() ? std::optional(damping) : std::nullopt, counts_);
   precondition(first ? learning_rates(step) : rates);  // layers have their order now
   curvature_->end_step();
   ++steps_;

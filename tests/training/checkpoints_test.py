@@ -34,6 +34,13 @@ class Checkpoints(Case):
             self.assertEqual(len(other["losses"]), 2)
             os.remove(self.path("saved/step-00000011.pt"))
 
+    def test_a_job_with_kfac_goes_on_with_its_factors(self):
+        kfac = ["--workers", 2, "--optimizer", "kfac", "--kfac-factors", 2, "--kfac-inverses", 4]
+        whole = self.results(*kfac, "--steps", 9)
+        self.succeed(self.train(*kfac, "--steps", 5, "--save", "saved"))
+        run = self.resumed(*kfac, "--steps", 9, "--save", "saved", "--kfac", "mpd-kfac")
+        self.assertEqual((run["digest"], run["losses"]), (whole["digest"], whole["losses"][5:]))
+
     def test_sigterm_to_one_rank_saves_and_ends_all_with_code_0(self):
         job = self.train("--workers", 2, *ENDLESS)
         job.read_until("step 10")

@@ -44,6 +44,16 @@ class AdamW(EveryFusion, Digests):
     optimizer = "adamw"
 
 
+class Kfac(Digests):
+    def test_every_strategy_under_every_policy(self):
+        for workers in (2, 3):
+            digests = {}
+            for strategy in ("d-kfac", "mpd-kfac", "mpd-kfac-owner", "spd-kfac", "spd-kfac-owner"):
+                chosen = ["--optimizer", "kfac", "--kfac", strategy, "--kfac-inverses", 2]
+                digests[strategy] = self.digest(*chosen, "--workers", workers)
+            self.assertEqual(len(set(digests.values())), 1, digests)
+
+
 class Buckets(Digests):
     def buckets(self, *changes):
         """How many, by the trace of policy dear, and the digest."""

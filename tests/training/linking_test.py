@@ -1,6 +1,6 @@
-"""What programs link of tuning:  linking_test.py NM PROGRAM CONTROL
+"""What programs link of tuning and of K-FAC:  linking_test.py NM PROGRAM CONTROL
 
-PROGRAM names its buckets and runs; CONTROL tunes. Both link all of DeAR statically.
+PROGRAM names its buckets and runs; CONTROL tunes, and has K-FAC. Both link all of DeAR statically.
 """
 
 import subprocess
@@ -9,12 +9,13 @@ import unittest
 
 NM, PROGRAM, CONTROL = sys.argv[1:4]
 OF_TUNING = ("dear::sim::", "dear::tune::", "dear::tuning::")
+OF_KFAC = ("dear::kfac::", "dear::preconditioner::")
 
 
-def found_in(file: str) -> set[str]:
-    """The namespaces of OF_TUNING of which the file defines a symbol, or names one."""
+def found_in(file: str, namespaces: tuple[str, ...] = OF_TUNING) -> set[str]:
+    """The namespaces of which the file defines a symbol, or names one."""
     symbols = subprocess.run([NM, "--demangle", file], check=True, capture_output=True, text=True).stdout
-    return {namespace for namespace in OF_TUNING if namespace in symbols}
+    return {namespace for namespace in namespaces if namespace in symbols}
 
 
 class Linking(unittest.TestCase):
@@ -23,6 +24,10 @@ class Linking(unittest.TestCase):
 
     def test_a_program_that_tunes_has_both(self) -> None:
         self.assertEqual(found_in(CONTROL), set(OF_TUNING))
+
+    def test_a_program_without_kfac_has_none_of_it(self) -> None:
+        self.assertEqual(found_in(PROGRAM, OF_KFAC), set())
+        self.assertEqual(found_in(CONTROL, OF_KFAC), set(OF_KFAC))
 
     def test_the_program_trains(self) -> None:
         subprocess.run([PROGRAM], check=True)
