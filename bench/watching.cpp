@@ -4,6 +4,7 @@
 //
 //   dear launch -n 2 build/release/bench/bench_watching
 
+#include "bench/stack.h"
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -12,16 +13,9 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
-#include <torch/nn/modules/activation.h>
-#include <torch/nn/modules/container/sequential.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/optim/adamw.h>
 #include <torch/types.h>
-#include <torch/utils.h>
 
 #include "dear/backends/init.h"
 #include "dear/base/deadline.h"
@@ -33,29 +27,12 @@
 namespace dear {
 namespace {
 
-struct Options {
-  int layers = 12;
-  int width = 256;
-  int batch = 64;
-  int steps = 300;
-  std::string policy = "dear";
-  std::string fusion = "1MiB";
-};
-
-torch::nn::Sequential make_model(const Options& options) {
-  torch::manual_seed(3);
-  torch::nn::Sequential model;
-  for (int layer = 0; layer < options.layers; ++layer) {
-    if (layer > 0) model->push_back(torch::nn::ReLU());
-    model->push_back(torch::nn::Linear(options.width, options.width));
-  }
-  return model;
-}
+using bench::StackOptions;
 
 struct Rival {
-  Rival(std::string named, const Options& options, const Group& group, DataParallelOptions how)
+  Rival(std::string named, const StackOptions& options, const Group& group, DataParallelOptions how)
       : name(std::move(named)),
-        model(make_model(options)),
+        model(bench::make_stack(options)),
         optimizer(model->parameters(), torch::optim::AdamWOptions(1e-4)),
         parallel(*model, optimizer, group, std::move(how)) {}
   std::string name;
@@ -65,8 +42,7 @@ struct Rival {
   std::vector<double> seconds;
 };
 
-bool run(const Options& options) {
-  at::set_num_threads(1);
+bool run(const StackOptions& options) {
   Group group = init();
   std::int64_t reports = 0;
   double seen = 0;
@@ -85,27 +61,18 @@ bool run(const Options& options) {
   add("a hook that does nothing").register_bucket_hook([&](BucketGradients&) { seen += 1; });
   add("check_gradients", GradientCheck::error);
 
-  torch::manual_seed(100 + group.rank());
-  const torch::Tensor samples = torch::randn({options.batch, options.width});
-  for (int step = 0; step < options.steps; ++step) {
-    for (std::size_t turn = 0; turn < rivals.size(); ++turn) {
-      Rival& rival = *rivals[(turn + step) % rivals.size()];
-      group.barrier().wait();
-      const double begin = now_seconds();
-      rival.model->forward(samples).square().mean().backward();
-      rival.parallel.step();
-      rival.parallel.synchronize();
-      rival.seconds.push_back(now_seconds() - begin);
-    }
-  }
+  const torch::Tensor inputs = bench::inputs_of(group.rank(), options);
+  bench::take_turns(group, rivals, options.steps, [&](Rival& rival, int) {
+    rival.model->forward(inputs).square().mean().backward();
+    rival.parallel.step();
+    rival.parallel.synchronize();
+  });
   bool right = reports == options.steps && seen > 0;
   for (const auto& rival : rivals)
     for (std::size_t i = 0; i < rival->model->parameters().size(); ++i)
       right = right && torch::equal(rival->model->parameters()[i], rivals[0]->model->parameters()[i]);
   if (group.rank() != 0) return right;
-  double load[1] = {0};
-  getloadavg(load, 1);
-  fmt::print("load {:.2f}, {} ranks, policy {}, parameters {}\n", load[0], group.size(), options.policy,
+  fmt::print("load {:.2f}, {} ranks, policy {}, parameters {}\n", bench::load(), group.size(), options.policy,
              right ? "right" : "WRONG");
   for (const auto& rival : rivals) {
     std::vector<double> ratios;
@@ -122,19 +89,6 @@ bool run(const Options& options) {
 }  // namespace dear
 
 int main(int argc, char** argv) {
-  CLI::App app("What watching costs a step");
-  dear::Options options;
-  app.add_option("--layers", options.layers)->capture_default_str();
-  app.add_option("--width", options.width)->capture_default_str();
-  app.add_option("--batch", options.batch)->capture_default_str();
-  app.add_option("--steps", options.steps)->capture_default_str();
-  app.add_option("--policy", options.policy)->capture_default_str();
-  app.add_option("--fusion", options.fusion)->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-  try {
-    return dear::run(options) ? EXIT_SUCCESS : EXIT_FAILURE;
-  } catch (const dear::Error& error) {
-    fmt::print(stderr, "bench_watching: {}\n", error.what());
-    return EXIT_FAILURE;
-  }
+  return dear::bench::main_of("bench_watching", "What watching costs a step", argc, argv, {.steps = 300},
+                              dear::run);
 }
