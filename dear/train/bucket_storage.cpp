@@ -102,13 +102,15 @@ void BucketStorage::restore_gradient(std::size_t index, torch::Tensor& parameter
   const torch::NoGradGuard no_grad;
   torch::Tensor to = tensor_in(gradients_, index);
   const torch::Tensor present = parameter.grad();
-  if (present.defined()) {
+  if (!present.defined()) {
+    to.zero_();
+  } else if (present.is_sparse()) {
+    to.zero_().add_(present);
+  } else {
     const torch::Tensor strided = present.layout() == torch::kStrided ? present : present.to_dense();
     const bool overlaps = strided.storage().is_alias_of(gradients_.storage());
     torch::add_out(to, overlaps ? strided.clone() : strided,
                    torch::zeros({}));  // -0.0 would mean that it is unused
-  } else {
-    to.zero_();
   }
   parameter.mutable_grad() = to;
 }

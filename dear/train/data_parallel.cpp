@@ -31,7 +31,7 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
       kept_(group_),
       attendance_(group_.size()),
       state_(group_.rank()),
-      record_(group_.rank()) {
+      record_(group_.rank(), options_.say) {
   const train::Unobserved unobserved;
   train::check_together(group_, [&] {
     updates_in_backward_ = find_training_policy(options_.policy).overlap == Overlap::eager;

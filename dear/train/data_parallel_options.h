@@ -69,10 +69,17 @@ struct DataParallelOptions {
   // policy that goes by a profile (dear-eager) is made: afterwards rank 0's times and network make them, on
   // all ranks.
   int profile_steps = 10;
+  // Gradients that came sparse in the first step, as those of an embedding of libtorch may, are reduced as
+  // the rows that are not zero where that is less to send; false: always as dense ones. The results are the
+  // same bits, and those of a dense gradient: every row has its momentum, weight decay and moments updated.
+  bool sparse_rows = true;
   bool record_trace = false;  // spans of layers, waits, updates and collectives; costs about 2 us an operator
   // Runs a wait that an operator or a gradient's hook makes, on its thread: a binding to another language
   // lets go of that language's lock around it. Without it the wait is called as it is.
   std::function<void(const std::function<void()>& wait)> around_wait{};
+  // Is told, on rank 0, once of each parameter whose gradient came sparse in the first step how it travels;
+  // without it the sentence goes to standard error. From a thread of the group's.
+  std::function<void(const std::string& sentence)> say{};
   // Is given what goes wrong in a gradient's hook before autograd is, and may throw it as an exception of
   // that language.
   std::function<void(const std::exception_ptr& error)> translate_error{};
@@ -102,6 +109,8 @@ struct DataParallelStatistics {
   double communication_seconds = 0;  // in which a collective of the schedule ran, all ranks having come to it
   double bytes = 0;                  // sent by this rank, where collectives send no more than they must
   std::int64_t padding_bytes = 0;    // of parameter_bytes, what is no parameter's
+  // Reductions of gradients that came sparse: as rows, and dense because rows would have been more to send.
+  std::int64_t sparse_as_rows = 0, sparse_made_dense = 0;
 };
 
 }  // namespace dear

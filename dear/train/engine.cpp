@@ -16,6 +16,7 @@
 #include "dear/schedule/one_copy.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/train/operator_observer.h"
+#include "dear/train/sparse_buckets.h"
 #include "dear/train/torch_types.h"
 #include "dear/wire/whole_tensors.h"
 
@@ -56,7 +57,8 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
       parameters_(parameters),
       workload_(describe(parameters, order, layer_of)) {
   const Unobserved unobserved;
-  grouping_ = std::make_unique<Grouping>(options.fusion(workload_));
+  grouping_ = std::make_unique<Grouping>(
+      set_sparse_apart(workload_, options.fusion(workload_), order, options, parameters, group_.size()));
   cost::CollectiveTimes times{.ranks = group_.size()};
   Workload timed = workload_;
   if (options.profile) {
@@ -113,6 +115,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
     encoded_.push_back(make_encoded(bucket, rows));
     flats.push_back(bucket.flat());
     flats.back().encoded = encoded_.back();
+    flats.back().sparse = make_sparse(bucket, parameters, order, options, group_);
     storages_[bucket.parameter_storage()] = {id, Kind::parameters};
     storages_[bucket.gradient_storage()] = {id, Kind::gradients};
   }

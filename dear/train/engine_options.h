@@ -15,6 +15,10 @@ namespace dear::hooks {
 class BucketHooks;  // hooks/bucket_hooks.h
 }
 
+namespace dear::wire {
+class SparseGradients;  // wire/sparse_gradients.h
+}
+
 namespace dear::train {
 
 // What orders and borders are made from: the same on every rank.
@@ -38,6 +42,10 @@ struct EngineOptions {
   hooks::BucketHooks* hooks = nullptr;  // called after reductions; null for none
   std::int64_t iterations = 0;          // of engines before this one
   bool check_parameters = false;        // after each update
+  // By parameter, the same on every rank: whose gradients came sparse. They are reduced as rows where that is
+  // less to send, which `sparse_gradients` is told.
+  std::vector<bool> sparse{};
+  wire::SparseGradients* sparse_gradients = nullptr;
 };
 
 }  // namespace dear::train

@@ -22,6 +22,7 @@ bool Learning::same_gradient(std::size_t parameter, const torch::Tensor& gradien
   auto& last = gradients_[parameter];
   const bool same = last && last->_unsafe_get_target() == gradient.unsafeGetTensorImpl();
   last = WeakTensor(gradient.getIntrusivePtr());
+  if (gradient.is_sparse()) sparse_[parameter] = true;
   return same;
 }
 
@@ -35,12 +36,20 @@ Learning::Layers Learning::layers(const Group& group, const std::vector<TrainedP
     if (arrivals.arrivals(i) > 0) mine.push_back(i);
   for (std::size_t i = 0; i < parameters.size(); ++i)
     if (arrivals.arrivals(i) > 0 && !seen_[i]) mine.push_back(i);
+  for (std::size_t i = 0; i < parameters.size(); ++i)  // and which are sparse
+    if (sparse_[i]) mine.push_back(i);
   const auto all = all_gather_values(group, Subject::layer_order, mine);
   const std::vector<std::uint64_t>& agreed = *std::min_element(
       all.begin(), all.end(), [](const auto& a, const auto& b) { return a.front() < b.front(); });
 
-  Layers layers{.order = {agreed.begin() + 1, agreed.end()},
-                .layer_of = std::vector<LayerId>(parameters.size())};
+  const auto end_of_order = [&](const auto& said) {
+    return said.begin() + 1 + static_cast<std::ptrdiff_t>(parameters.size());
+  };
+  Layers layers{.order = {agreed.begin() + 1, end_of_order(agreed)},
+                .layer_of = std::vector<LayerId>(parameters.size()),
+                .sparse = std::vector<bool>(parameters.size())};
+  for (const auto& said : all)
+    std::for_each(end_of_order(said), said.end(), [&](std::uint64_t i) { layers.sparse[i] = true; });
   const auto is_used = [&](std::size_t place) { return place >= agreed.front(); };
   LayerId layer = 0;
   for (std::size_t n = 0; n < layers.order.size(); ++n) {
@@ -56,7 +65,10 @@ Learning::Layers Learning::layers(const Group& group, const std::vector<TrainedP
 Learning::Layers Learning::with_newcomers(const Layers& before,
                                           const std::vector<std::optional<std::size_t>>& was,
                                           const std::vector<TrainedParameter>& parameters) {
-  Layers layers{.order = {}, .layer_of = std::vector<LayerId>(parameters.size())};
+  Layers layers{.order = {},
+                .layer_of = std::vector<LayerId>(parameters.size()),
+                .sparse = std::vector<bool>(parameters.size())};
+  for (std::size_t i = 0; i < was.size(); ++i) layers.sparse[i] = was[i] && before.sparse[*was[i]];
   std::vector<std::optional<std::size_t>> now(before.order.size());  // by index in `before`
   for (std::size_t i = 0; i < was.size(); ++i)
     if (was[i]) now[*was[i]] = i;

@@ -27,18 +27,20 @@ namespace dear::train {
 // Keeps what the first iteration teaches. Parameters are given by their index.
 class Learning {
  public:
-  explicit Learning(std::size_t parameters) : seen_(parameters), gradients_(parameters) {}
+  explicit Learning(std::size_t parameters)
+      : seen_(parameters), gradients_(parameters), sparse_(parameters) {}
 
   // An operator reads the parameter. From any thread.
   void read(std::size_t parameter);
   [[nodiscard]] std::vector<std::size_t> first_uses();  // the parameters that were read, in that order
-  // Whether the parameter's gradient is the same tensor as at the last call. Another tensor means that the
-  // program dropped the first one.
+  // Notes the parameter's gradient. Whether it is the same tensor as at the last call: another one means that
+  // the program dropped the first one.
   bool same_gradient(std::size_t parameter, const torch::Tensor& gradient);
 
   struct Layers {
     std::vector<std::size_t> order;  // parameters by first use
     std::vector<LayerId> layer_of;   // by parameter; numbered in forward order
+    std::vector<bool> sparse;        // by parameter: its gradient came sparse, on some rank
   };
   // Returns one rank's layers on every rank: the first of those that used most parameters. All ranks call it
   // together. Neighbours in the order of use that
@@ -59,6 +61,7 @@ class Learning {
   std::vector<bool> seen_;
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   std::vector<std::optional<WeakTensor>> gradients_;  // weak, so that no other tensor gets the address
+  std::vector<bool> sparse_;
 };
 
 }  // namespace dear::train

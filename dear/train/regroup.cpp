@@ -27,7 +27,9 @@ std::unique_ptr<train::Engine> DataParallel::Impl::make_engine(const View& decis
                              .decision = decision,
                              .hooks = &watching_.hooks(),
                              .iterations = record_.commits(engine_.get()),
-                             .check_parameters = options_.check_parameters});
+                             .check_parameters = options_.check_parameters,
+                             .sparse = options_.sparse_rows ? layers_.sparse : std::vector<bool>(),
+                             .sparse_gradients = &record_.sparse()});
 }
 
 // [Note: regrouping] Everything that a step leaves behind is in three places: parameters, which synchronize()

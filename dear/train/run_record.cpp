@@ -64,7 +64,9 @@ DataParallelStatistics RunRecord::statistics(const Engine* engine) const {
           .buckets = buckets.size(),
           .communication_seconds = earlier_.communication_seconds + conductor.communication_seconds(),
           .bytes = earlier_.bytes + engine->sent_bytes(),
-          .padding_bytes = bytes - engine->workload().bytes()};
+          .padding_bytes = bytes - engine->workload().bytes(),
+          .sparse_as_rows = sparse_.as_rows(),
+          .sparse_made_dense = sparse_.made_dense()};
 }
 
 std::vector<Span> RunRecord::without_parts(const Engine& engine) const {

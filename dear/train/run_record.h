@@ -11,6 +11,7 @@
 #include "dear/trace/trace.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/engine.h"
+#include "dear/wire/sparse_gradients.h"
 #include "dear/workload/workload.h"
 
 namespace dear::train {
@@ -19,8 +20,10 @@ namespace dear::train {
 // method. For the program's thread.
 class RunRecord {
  public:
-  explicit RunRecord(int rank) : rank_(rank) {}
+  RunRecord(int rank, std::function<void(const std::string& sentence)> say)
+      : rank_(rank), sparse_(rank, std::move(say)) {}
   [[nodiscard]] passes::LayerClock& clock() { return clock_; }
+  [[nodiscard]] wire::SparseGradients& sparse() { return sparse_; }
 
   // The engine is about to be replaced. Keep::spans keeps what it recorded for spans() and measured().
   enum class Keep : std::uint8_t { nothing, spans };
@@ -54,6 +57,7 @@ class RunRecord {
 
   int rank_;
   passes::LayerClock clock_;
+  wire::SparseGradients sparse_;
   std::int64_t given_up_ = 0;
   // Of the engines before.
   DataParallelStatistics earlier_{};

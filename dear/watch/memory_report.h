@@ -16,7 +16,7 @@ struct MemoryReport {
   std::int64_t padding = 0;          // of buckets of both, which makes shards equal
   std::int64_t optimizer_state = 0;  // vectors of what this rank updates, without masters
   std::int64_t masters = 0;          // fp32 copies of what this rank updates of parameters in fp16 and bf16
-  std::int64_t compression = 0;      // residuals, momentum, factors, and the buffers of payloads
+  std::int64_t compression = 0;      // residuals, momentum, factors, buffers of payloads and of sparse rows
   std::int64_t replaced = 0;         // what replaced parameters in one copy, until the next update
   std::int64_t frozen = 0;           // the model's other parameters, and its buffers
   std::int64_t staging = 0;          // through which buffers of the model, and small things, travel

@@ -38,7 +38,39 @@ Request BucketWire::request_of(const Communicate& work) const {
           .label = work.bucket};
 }
 
+std::int64_t BucketWire::rows_bytes() const {
+  std::int64_t bytes = 0;
+  for (const Flat& bucket : buckets_)
+    if (bucket.sparse) bytes += bucket.sparse->bytes();
+  return bytes;
+}
+
+// Null where the request is to be issued as it is.
+SparseBucket* BucketWire::sparse_of(const Request& request) const {
+  if (request.label < 0 || request.label >= static_cast<std::int64_t>(buckets_.size())) return nullptr;
+  SparseBucket* const sparse = buckets_[static_cast<std::size_t>(request.label)].sparse.get();
+  return sparse != nullptr && sparse->carries(request) ? sparse : nullptr;
+}
+
+Pending BucketWire::issue_as_rows(SparseBucket& bucket, const Request& reduction, Group::Continuation then) {
+  const Request counts = bucket.begin(reduction);
+  count(counts);
+  return group_.issue(
+      counts,
+      [this, &bucket] {
+        std::optional<Request> next = bucket.next();
+        if (next) count(*next);
+        return next;
+      },
+      [&bucket, then = std::move(then)](const CollectiveResult& result) {
+        if (!result.error) bucket.end();
+        if (then) then(result);
+      });
+}
+
 Pending BucketWire::issue(const Request& request, Group::Continuation then) {
+  if (SparseBucket* const sparse = sparse_of(request))
+    return issue_as_rows(*sparse, request, std::move(then));
   count(request);
   return group_.issue(request, std::move(then));
 }

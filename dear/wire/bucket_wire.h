@@ -10,6 +10,7 @@
 #include "dear/exec/drive.h"
 #include "dear/schedule/schedule.h"
 #include "dear/wire/encoded_bucket.h"
+#include "dear/wire/sparse_bucket.h"
 
 namespace dear::wire {
 
@@ -23,6 +24,7 @@ class BucketWire : public exec::LaneExecutor {
     View gradients;
     std::int64_t bucket_bytes = 0;                     // Bucket::bytes, without padding: the unit of chunks
     std::shared_ptr<EncodedBucket> encoded = nullptr;  // where gradients travel encoded
+    std::shared_ptr<SparseBucket> sparse = nullptr;    // where they are reduced as rows, if that is less
   };
 
   // `decision` carries rank 0's (schedule/decision.h); without one a step that does is a ScheduleError, as
@@ -43,10 +45,14 @@ class BucketWire : public exec::LaneExecutor {
   // Sent by this rank in what was started so far, where collectives send no more than they must. From any
   // thread.
   [[nodiscard]] double sent_bytes() const { return sent_bytes_.load(std::memory_order_relaxed); }
+  // Of memory in which rows of sparse gradients travel.
+  [[nodiscard]] std::int64_t rows_bytes() const;
 
  private:
   [[nodiscard]] Request request_of(const Communicate& work) const;
+  [[nodiscard]] SparseBucket* sparse_of(const Request& request) const;
   Pending issue(const Request& request, Group::Continuation then = {});
+  Pending issue_as_rows(SparseBucket& bucket, const Request& reduction, Group::Continuation then);
   void count(const Request& request);
 
   Group group_;

@@ -274,7 +274,8 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
 
     def statistics(self) -> dict[str, Any]:
         """On this rank since construction: iterations, exposed_seconds (the program waited for the network), waits,
-        parameter_bytes (of all buckets), padding_bytes (of these, what is no parameter's), buckets, communication_seconds (a collective ran) and bytes (sent)."""
+        parameter_bytes (of all buckets), padding_bytes (of these, what is no parameter's), buckets, communication_seconds (a collective ran), bytes
+        (sent), sparse_as_rows and sparse_made_dense (reductions of gradients that came sparse)."""
         return self._training.statistics()
 
     def tuning(self) -> dict[str, Any] | None:

@@ -76,6 +76,8 @@ py::dict statistics(const DataParallel& parallel) {
   result["padding_bytes"] = all.padding_bytes;
   result["communication_seconds"] = all.communication_seconds;
   result["bytes"] = all.bytes;
+  result["sparse_as_rows"] = all.sparse_as_rows;
+  result["sparse_made_dense"] = all.sparse_made_dense;
   return result;
 }
 

@@ -283,19 +283,50 @@ def memory_orders() -> None:
     assert parallel[0].weight.grad.stride() == parallel[0].weight.stride()
 
 
-@behaviour("test_sparse_gradients, test_ddp_sparse_grads", "sparse gradients of an embedding", "made dense")
+@behaviour(
+    "test_sparse_gradients, test_ddp_sparse_grads",
+    "sparse gradients of an embedding",
+    "as rows where that is less to send, else dense",
+)
 def sparse_gradients() -> None:
     class Sparse(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self, words: int) -> None:
             super().__init__()
             torch.manual_seed(3)
-            self.embed = nn.Embedding(11, 8, sparse=True)
+            self.embed = nn.Embedding(words, 8, sparse=True)
             self.head = nn.Linear(8, 11)
 
         def forward(self, tokens):
             return self.head(self.embed(tokens))
 
-    same(together(Sparse, tokens_loss), plain(Sparse, tokens_loss))
+    def bag() -> nn.Module:
+        torch.manual_seed(3)
+        return nn.EmbeddingBag(300, 8, sparse=True)
+
+    def bag_loss(model, step, rank):
+        return model(torch.arange(12).view(3, 4) * (step + rank + 1)).square().sum()
+
+    for policy in dear.training_policies():
+        for make, loss, rows in (
+            (lambda: Sparse(11), tokens_loss, 0),
+            (lambda: Sparse(300), tokens_loss, 4),
+            (bag, bag_loss, 4),
+        ):
+            parallel = together(make, loss, policy=policy, profile_steps=2)
+            same(parallel, plain(make, loss))
+            assert parallel.statistics()["sparse_as_rows"] == rows, (policy, rows)
+
+    def accumulated(model, step, rank):
+        if step % 2 == 1:
+            with model.no_sync():
+                tokens_loss(model, step + 10, rank).backward()
+        return tokens_loss(model, step, rank)
+
+    def twice(model, step, rank):
+        return tokens_loss(model, step + 10, rank) if step % 2 == 1 else 0 * tokens_loss(model, step, rank)
+
+    parallel = together(lambda: Sparse(300), accumulated)
+    same(parallel, plain(lambda: Sparse(300), [twice, tokens_loss]))
 
 
 @behaviour("test_fp16, test_ddp_bf16", "parameters in bfloat16, float16 and float64, also in one model")

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "dear/collective/group.h"
+#include "dear/fusion/grouping.h"
+#include "dear/train/engine_options.h"
+#include "dear/wire/sparse_bucket.h"
+
+namespace dear::train {
+
+class BucketStorage;
+struct TrainedParameter;
+
+// The grouping with a bucket of its own for each tensor whose gradient comes sparse, where rows could be less
+// to send. `order`: as for Engine.
+Grouping set_sparse_apart(const Workload& workload, Grouping grouping, const std::vector<std::size_t>& order,
+                          const EngineOptions& options, const std::vector<TrainedParameter>& parameters,
+                          int ranks);
+// What reduces such a bucket; null for another one. Allocates on the group: all ranks together.
+std::shared_ptr<wire::SparseBucket> make_sparse(const BucketStorage& bucket,
+                                                const std::vector<TrainedParameter>& parameters,
+                                                const std::vector<std::size_t>& order,
+                                                const EngineOptions& options, const Group& group);
+
+}  // namespace dear::train
