@@ -89,10 +89,14 @@ void Kfac::Impl::listen(const std::shared_ptr<Impl>& self) {
   observe();
 }
 
-// Layers may have been numbered anew.
+// Where layers are numbered anew, graphs that were recorded before are seen no more.
 void Kfac::Impl::observe() {
   observer_ = std::make_unique<preconditioner::UseObserver>(self_, choice_.layers);
-  if (!curvature_ || curvature_->renews_factors()) observer_->enable();
+  follow_interval();
+}
+
+void Kfac::Impl::follow_interval() {
+  !curvature_ || curvature_->renews_factors() ? observer_->enable() : observer_->disable();
 }
 
 template <typename Act>
@@ -131,7 +135,7 @@ void Kfac::Impl::add(std::size_t layer, Side side, const Rows& rows, double begi
 bool Kfac::Impl::input_seen(std::size_t layer, const std::optional<preconditioner::Patches>& patches,
                             const torch::Tensor& input) {
   const MatrixLayer& used = choice_.layers[layer];
-  if (failure_ || !used.trains()) return false;
+  if (failure_ || kept_ || !used.trains()) return false;
   const double begin = now_seconds();
   const train::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
@@ -153,7 +157,7 @@ void Kfac::Impl::gradient_seen(std::size_t layer, const torch::Tensor& gradient)
 }
 
 void Kfac::Impl::keep(std::exception_ptr error) noexcept {
-  if (!failure_) failure_ = std::move(error);
+  if (!kept_) kept_ = std::move(error);
 }
 
 // ---- the plan
@@ -235,9 +239,7 @@ std::vector<double> Kfac::Impl::learning_rates(const KfacStep& step) const {
 }
 
 void Kfac::Impl::step(const KfacStep& step) {
-  if (failure_) {
-    or_fail([] {});  // peers learn of it
-  }
+  if (kept_) or_fail([this] { std::rethrow_exception(kept_); });
   training_.require_usable();
   if (!(step.loss_scale > 0) || !std::isfinite(step.loss_scale))
     throw ConfigError(fmt::format("rank {}: a loss cannot be scaled by {}: give a finite number above 0",
@@ -270,7 +272,7 @@ void Kfac::Impl::take_step(const KfacStep& step, const std::vector<double>& rate
   ++steps_;
   if (renews && !first) times_.end_step();
   if (plans_anew() && steps_ - planned_at_ >= options_.replan_after) make_plan(curvature_.get());
-  observe();
+  first ? observe() : follow_interval();
 }
 
 void Kfac::Impl::report_rest() {

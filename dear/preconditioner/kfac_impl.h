@@ -64,6 +64,7 @@ class Kfac::Impl : public preconditioner::UseListener {
   void precondition(const std::vector<double>& rates);
   [[nodiscard]] bool plans_anew() const;
   void observe();
+  void follow_interval();
   [[nodiscard]] std::vector<Span> spans() const;
   [[nodiscard]] std::vector<Span> spans_of(const preconditioner::Curvature& curvature) const;
   void take_loaded();
@@ -88,7 +89,8 @@ class Kfac::Impl : public preconditioner::UseListener {
   preconditioner::FactorCounts counts_;
   double earlier_waited_ = 0;
   std::vector<Span> earlier_spans_;
-  std::exception_ptr failure_;
+  std::exception_ptr failure_;                            // thrown by every call
+  std::exception_ptr kept_;                               // of an operator, until step() can throw it
   std::unique_ptr<preconditioner::Curvature> curvature_;  // null before the first step
   std::unique_ptr<preconditioner::UseObserver> observer_;
 };

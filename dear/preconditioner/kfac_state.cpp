@@ -71,7 +71,7 @@ void Kfac::Impl::load_state(const std::map<std::string, torch::Tensor>& state) {
     take_loaded();
     plans_ = 0;
     make_plan(nullptr);
-    observe();
+    follow_interval();
   });
 }
 

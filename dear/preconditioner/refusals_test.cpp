@@ -221,6 +221,26 @@ TEST(KfacTraining, ALostRankIsAnErrorOnTheOthers) {
   EXPECT_THAT(message_of<TransportError>([&] { std::rethrow_exception(errors[0]); }), HasSubstr("rank 1"));
 }
 
+// Libtorch swallows what is thrown where an operator is seen.
+TEST(KfacTraining, AnErrorInAnOperatorIsThrownByStepAndToldToAll) {
+  const auto errors = run_each(groups_of(2), [](int rank, Group group) {
+    Net net;
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    DataParallel dp(*net, sgd, std::move(group), {.buckets = given(Fusion())});
+    std::vector<KfacLayer> layers = kfac_layers_of(*net);
+    layers[2].in_training = [rank]() -> bool {
+      if (rank == 1) throw std::runtime_error("cannot tell");
+      return true;
+    };
+    Kfac kfac(layers, dp);
+    loss_of(net, 0, 0, 8).backward();
+    EXPECT_THROW(kfac.step(), std::exception);
+    kfac.step();
+  });
+  EXPECT_EQ(what_of(errors[1]), "cannot tell");
+  EXPECT_THAT(message_of<TransportError>([&] { std::rethrow_exception(errors[0]); }), HasSubstr("rank 1"));
+}
+
 // ---- samples that are none
 
 torch::Tensor average_of(Kfac& kfac, const std::string& name) { return kfac.state().at(name + ".average"); }
