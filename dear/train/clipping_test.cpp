@@ -15,6 +15,7 @@
 #include "dear/base/error.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/testing/ranks.h"
+#include "dear/train/testing/weights.h"
 
 namespace dear::clipping_test {
 namespace {
@@ -27,6 +28,7 @@ using train::testing::message_of;
 using train::testing::rows;
 using train::testing::run_all;
 using train::testing::run_each;
+using train::testing::Weights;
 using train::testing::what_of;
 
 constexpr std::int64_t kFeatures = 13;
@@ -185,19 +187,6 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Clipping,
 TEST(OneCopyClipping, IsThatOfOneProcess) {
   for (const int ranks : {2, 3}) expect_near(train({.ranks = ranks, .one_copy = true}), train_plainly(ranks));
 }
-
-// A model of two weights, whose gradients are the inputs.
-struct Weights {
-  explicit Weights(const Group& group, DataParallelOptions options = {.buckets = given(Fusion())})
-      : weights(torch::zeros({2, 40}, torch::requires_grad())),
-        sgd({weights}, torch::optim::SGDOptions(1.0)),
-        dp(Model{.parameters = {{"weights", weights}}, .buffers = {}}, make_optimizer(sgd), group,
-           std::move(options)) {}
-  void backward(double gradient) { (weights * gradient).sum().backward(); }
-  torch::Tensor weights;
-  torch::optim::SGD sgd;
-  DataParallel dp;
-};
 
 TEST(ClippingTest, ANormThatIsNotFiniteIsSeenByAllRanks) {
   run_all(2, [](int rank, Group group) {

@@ -14,6 +14,7 @@
 
 #include "dear/base/error.h"
 #include "dear/train/testing/ranks.h"
+#include "dear/train/testing/weights.h"
 
 namespace dear::join_test {
 namespace {
@@ -26,6 +27,7 @@ using train::testing::message_of;
 using train::testing::rows;
 using train::testing::run_all;
 using train::testing::run_each;
+using train::testing::Weights;
 using train::testing::what_of;
 
 constexpr std::int64_t kFeatures = 7;
@@ -231,24 +233,6 @@ TEST(PassesTest, MayDifferBetweenRanksAndSteps) {
     }
   }
 }
-
-// A model of two weights, whose gradients are the inputs.
-struct Weights {
-  explicit Weights(const Group& group, DataParallelOptions options = {.buckets = given(Fusion())})
-      : weights(torch::zeros({2, 40}, torch::requires_grad())),
-        sgd({weights}, torch::optim::SGDOptions(1.0)),
-        dp(Model{.parameters = {{"weights", weights}}, .buffers = {}}, make_optimizer(sgd), group,
-           std::move(options)) {}
-  void backward(double gradient) { (weights * gradient).sum().backward(); }
-  void step(double gradient) {
-    backward(gradient);
-    dp.step();
-  }
-  [[nodiscard]] double value() const { return weights.detach().mean().item<double>(); }
-  torch::Tensor weights;
-  torch::optim::SGD sgd;
-  DataParallel dp;
-};
 
 TEST(JoinTest, OfTwoModelsFollowsBoth) {
   auto groups = groups_of(2);

@@ -10,6 +10,7 @@
 
 #include "dear/base/error.h"
 #include "dear/train/data_parallel.h"
+#include "dear/train/testing/mean_gradients.h"
 #include "dear/train/testing/ranks.h"
 
 namespace dear::masters_test {
@@ -17,6 +18,7 @@ namespace {
 
 using train::testing::Batch;
 using train::testing::groups_of;
+using train::testing::mean_gradients;
 using train::testing::message_of;
 using train::testing::rows;
 using train::testing::run_all;
@@ -58,16 +60,9 @@ std::vector<torch::Tensor> train_by_hand(int ranks, at::ScalarType type) {
       write_into(model);
       masters[1].slice(0, 3, 9).fill_(0.25);
     }
-    for (torch::Tensor& master : masters) master.mutable_grad() = torch::zeros_like(master);
-    for (int rank = 0; rank < ranks; ++rank) {
-      backward(model, step, rank, type);
-      for (std::size_t i = 0; i < parameters.size(); ++i) {
-        masters[i].mutable_grad() += parameters[i].grad().to(torch::kFloat32);
-        parameters[i].mutable_grad().reset();
-      }
-    }
-    for (torch::Tensor& master : masters)
-      master.mutable_grad() = (master.grad() / ranks).to(type).to(torch::kFloat32);
+    const std::vector<torch::Tensor> means =
+        mean_gradients(parameters, ranks, [&](int rank) { backward(model, step, rank, type); });
+    for (std::size_t i = 0; i < masters.size(); ++i) masters[i].mutable_grad() = means[i];
     adamw.step();
     const torch::NoGradGuard no_grad;
     for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].copy_(masters[i]);

@@ -11,6 +11,7 @@
 #include "dear/optim/lamb.h"
 #include "dear/optim/lars.h"
 #include "dear/train/data_parallel.h"
+#include "dear/train/testing/mean_gradients.h"
 #include "dear/train/testing/ranks.h"
 
 namespace dear::norms_test {
@@ -19,6 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 using train::testing::Batch;
 using train::testing::groups_of;
+using train::testing::mean_gradients;
 using train::testing::message_of;
 using train::testing::rows;
 using train::testing::run_all;
@@ -96,22 +98,13 @@ std::vector<torch::Tensor> train_by_hand(const Make& optimizer, int ranks, at::S
     copies.push_back(tensor.detach().to(torch::kFloat32, false, true).requires_grad_());
   const auto updated = make(optimizer, copies);
   for (int step = 0; step < kSteps; ++step) {
-    std::vector<torch::Tensor> sums(parameters.size());
-    for (int rank = 0; rank < ranks; ++rank) {
-      backward(net, step, rank, type);
-      for (std::size_t i = 0; i < parameters.size(); ++i) {
-        torch::Tensor& gradient = parameters[i].mutable_grad();
-        if (!gradient.defined()) continue;
-        if (!sums[i].defined()) sums[i] = torch::zeros_like(copies[i]);
-        sums[i] += gradient.to(torch::kFloat32);
-        gradient.reset();
-      }
-    }
+    std::vector<torch::Tensor> means =
+        mean_gradients(parameters, ranks, [&](int rank) { backward(net, step, rank, type); });
     const torch::NoGradGuard no_grad;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      copies[i].mutable_grad().reset();
-      if (!sums[i].defined()) continue;
-      torch::Tensor mean = (sums[i] / ranks).to(type);
+      copies[i].mutable_grad() = means[i];
+      if (!means[i].defined()) continue;
+      torch::Tensor mean = means[i].to(type);
       if (step == 2) mean.clamp_(-kLimit, kLimit);
       if (step == 3) mean.div_(kLossScale);
       copies[i].mutable_grad() = mean.to(torch::kFloat32);

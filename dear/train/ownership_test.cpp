@@ -11,6 +11,7 @@
 #include "dear/base/error.h"
 #include "dear/optim/class_access.h"
 #include "dear/train/data_parallel.h"
+#include "dear/train/testing/mean_gradients.h"
 #include "dear/train/testing/muon.h"
 #include "dear/train/testing/ranks.h"
 
@@ -21,6 +22,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using train::testing::Batch;
 using train::testing::groups_of;
+using train::testing::mean_gradients;
 using train::testing::message_of;
 using train::testing::Muon;
 using train::testing::MuonOptions;
@@ -83,22 +85,10 @@ std::vector<torch::Tensor> train_by_hand(int ranks, at::ScalarType type) {
     copies.push_back(tensor.detach().to(torch::kFloat32, false, true).requires_grad_());
   Pair pair(copies);
   for (int step = 0; step < kSteps; ++step) {
-    std::vector<torch::Tensor> sums(parameters.size());
-    for (int rank = 0; rank < ranks; ++rank) {
-      backward(net, step, rank, type);
-      for (std::size_t i = 0; i < parameters.size(); ++i) {
-        torch::Tensor& gradient = parameters[i].mutable_grad();
-        if (!gradient.defined()) continue;
-        if (!sums[i].defined()) sums[i] = torch::zeros_like(copies[i]);
-        sums[i] += gradient.to(torch::kFloat32);
-        gradient.reset();
-      }
-    }
+    const std::vector<torch::Tensor> means =
+        mean_gradients(parameters, ranks, [&](int rank) { backward(net, step, rank, type); });
     const torch::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      copies[i].mutable_grad().reset();
-      if (sums[i].defined()) copies[i].mutable_grad() = (sums[i] / ranks).to(type).to(torch::kFloat32);
-    }
+    for (std::size_t i = 0; i < parameters.size(); ++i) copies[i].mutable_grad() = means[i];
     pair.muon.step();
     pair.adamw.step();
     for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].copy_(copies[i]);
