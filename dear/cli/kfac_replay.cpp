@@ -38,10 +38,8 @@ GraphReplay::Carried carried_by(const study::KfacCase& one, const kfac::Work& wo
     default:
       break;
   }
-  std::int64_t elements = 0;
-  for (const TensorId tensor : one.on.grouping.buckets()[work.index].tensors)
-    elements += one.on.job.workload.tensors[tensor].elements;
-  return {.collective = Collective::all_reduce, .elements = elements};
+  return {.collective = Collective::all_reduce,
+          .elements = one.on.grouping.buckets()[work.index].bytes / size_of(DType::f32)};
 }
 
 GraphReplay replay_of(const study::KfacCase& one, int rank) {

@@ -28,12 +28,8 @@ std::vector<double> seconds_of_all(const Job& job, const Grouping& grouping, con
         const Plan::Group& group = plan.groups[work.index];
         return (group.owner ? costs.reduce : costs.all_reduce).seconds(group.elements);
       }
-      case WorkKind::reduce_gradients: {
-        std::int64_t elements = 0;
-        for (const TensorId tensor : grouping.buckets()[work.index].tensors)
-          elements += job.workload.tensors[tensor].elements;
-        return costs.all_reduce.seconds(elements);
-      }
+      case WorkKind::reduce_gradients:
+        return costs.all_reduce.seconds(grouping.buckets()[work.index].bytes / size_of(DType::f32));
       case WorkKind::invert:
         return costs.invert.seconds(plan.factors[work.index].dimension);
       case WorkKind::broadcast:

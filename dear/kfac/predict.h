@@ -42,8 +42,8 @@ std::vector<double> step_seconds(const Job& job, const Grouping& grouping, const
 Breakdown break_down(const Iteration& iteration, const std::vector<exec::StepSpan>& spans, double from,
                      double to, std::int64_t iterations);
 
-// Simulates some iterations of all ranks in virtual time. Collectives begin when the last rank has come, and
-// take the time of their elements.
+// Simulates two intervals of all ranks in virtual time, of those that invert nothing of their own one for
+// all. Collectives begin when the last rank has come, and take the time of their elements.
 Prediction predict(const Job& job, const Grouping& grouping, const Plan& plan, const Costs& costs,
                    const Intervals& intervals = {});
 

@@ -167,6 +167,19 @@ TEST(Predict, CyclesFuseWhatBecomesReadyWithinThem) {
   EXPECT_EQ(make_plan(job, costs_of(2), strategy).groups.size(), 4U);
 }
 
+TEST(Predict, GradientsTravelAsLongAsTheirBytes) {
+  Job job = job_of({40});
+  job.workload.tensors[0].elements = 10'000;  // 10.1 s in fp32, under 0.5 s of G
+  const Costs costs = costs_of(2);
+  const auto exposed = [&] {
+    const Grouping grouping = group(job.workload, PerLayer{});
+    return predict(job, grouping, make_plan(job, costs, find_strategy("d-kfac")), costs).parts.gradients;
+  };
+  EXPECT_NEAR(exposed(), 10.1 - 0.5, 1e-9);
+  job.workload.tensors[0].dtype = DType::f16;
+  EXPECT_NEAR(exposed(), 5.1 - 0.5, 1e-9);
+}
+
 TEST(Predict, ComputationIsSlowerBesideWhatTravels) {
   Costs costs = costs_of(2);
   const Job job = job_of({10, 10});

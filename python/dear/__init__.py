@@ -24,6 +24,7 @@ from ._checkpoint import load, save
 from ._checkpoints import Checkpoints
 from ._distribute import DataParallel, distribute
 from ._join import Join, join
+from ._kfac_planning import KfacPlan, KfacRow, plan_kfac
 from ._planning import CompressedRow, Plan, PlanRow, Sensitivity, plan
 from ._simulation import Case, Simulation, Timeline, clusters, models, policies, simulate
 from ._stop import StopOnSignal
@@ -42,6 +43,8 @@ __all__ = [
     "Error",
     "Group",
     "Join",
+    "KfacPlan",
+    "KfacRow",
     "LAMB",
     "LARS",
     "Layer",
@@ -71,6 +74,7 @@ __all__ = [
     "load",
     "models",
     "plan",
+    "plan_kfac",
     "policies",
     "save",
     "simulate",

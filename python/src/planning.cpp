@@ -13,6 +13,7 @@
 #include "dear/cluster/presets.h"
 #include "dear/schedule/schedule_file.h"
 #include "dear/study/cases.h"
+#include "dear/study/kfac_plan.h"
 #include "dear/study/planned.h"
 #include "dear/study/scenario.h"
 #include "dear/trace/chrome.h"
@@ -85,6 +86,20 @@ std::unique_ptr<Plan> plan(study::ModelName model, std::string cluster, std::opt
       .models = {std::move(model)}, .clusters = {std::move(cluster)}, .model = options};
   if (ranks) scenarios.ranks.push_back(*ranks);
   return std::make_unique<Plan>(scenarios, names);
+}
+
+// What `dear plan --optimizer kfac --json` writes.
+std::string plan_kfac(study::ModelName model, std::string cluster, std::optional<int> ranks,
+                      const study::ModelOptions& options, const std::vector<std::string>& policies,
+                      const std::string& algorithm) {
+  study::ScenarioOptions scenarios{
+      .models = {std::move(model)}, .clusters = {std::move(cluster)}, .model = options};
+  if (ranks) scenarios.ranks.push_back(*ranks);
+  study::KfacPlanOptions chosen;
+  chosen.times.algorithm = algorithm;
+  for (const std::string& name : policies) chosen.strategies.push_back(kfac::find_strategy(name));
+  const study::Scenario scenario = study::scenarios(scenarios).at(0);
+  return study::to_json({study::plan_kfac(scenario, chosen)});
 }
 
 void take_schedule(study::CaseNames& names, const std::string& path) {
@@ -173,6 +188,8 @@ void bind_planning(py::module_& module) {
              py::arg("model_options"), py::arg("names"), py::arg("evaluate"), Released());
   module.def("plan", &plan, py::kw_only(), py::arg("model"), py::arg("cluster"), py::arg("ranks"),
              py::arg("model_options"), py::arg("names"), Released());
+  module.def("plan_kfac", &plan_kfac, py::kw_only(), py::arg("model"), py::arg("cluster"), py::arg("ranks"),
+             py::arg("model_options"), py::arg("policies"), py::arg("algorithm"), Released());
   module.def("find_workload", &study::find_workload, py::arg("model"), py::arg("options"), Released(),
              "The workload of a model by name, or of a workload file.");
   module.def("write_file", &write_file_atomically, py::arg("path"), py::arg("text"), Released(),

@@ -50,6 +50,22 @@ def tiny() -> dear.Workload:
     )
 
 
+class PlanKfac(unittest.TestCase):
+    def test_equals_the_command(self):
+        plan = dear.plan_kfac("resnet50", "10gbe", ranks=8, policy=["d-kfac", "spd-kfac"], batch=16)
+        self.assertEqual(
+            [plan.to_dict()],
+            command("plan", "--optimizer", "kfac", "--model", "resnet50", "--cluster", "10gbe", "--ranks", "8",
+                    "--policy", "d-kfac,spd-kfac", "--batch", "16"),
+        )  # fmt: skip
+        self.assertLessEqual(plan.rows[0].iteration_seconds, plan.rows[-1].iteration_seconds)
+        self.assertIn(plan.rows[0].policy, plan._repr_html_())
+
+    def test_refuses_shapes_that_nobody_knows(self):
+        with self.assertRaisesRegex(dear.ConfigError, "shapes"):
+            dear.plan_kfac(tiny(), "10gbe", ranks=4)
+
+
 class Simulate(unittest.TestCase):
     def test_equals_the_command(self):
         self.assertEqual(

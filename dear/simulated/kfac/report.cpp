@@ -154,7 +154,9 @@ std::string report_of(const PublishedKfac& published, const Findings& findings, 
       "inverse, start and element of a broadcast, start and element of an all-reduce, and how much more "
       "slowly a rank computes beside it. The other two models are predicted, and so are balanced placement "
       "and "
-      "whole iterations of all four. The halves swapped stand beside it.\n\n",
+      "whole iterations of all four. The halves swapped stand beside it: which of the two is called "
+      "calibrated was "
+      "chosen after both had been looked at.\n\n",
       published.device, published.ranks);
   text += costs_table(published, findings) + kHorovod;
   text += "\n### Orders\n\nIn how many models two variants have the published order:\n\n" +
