@@ -325,6 +325,11 @@ def sparse_gradients() -> None:
     def twice(model, step, rank):
         return tokens_loss(model, step + 10, rank) if step % 2 == 1 else 0 * tokens_loss(model, step, rank)
 
+    for fusion in ("auto", "planned"):  # whose buckets change
+        parallel = together(lambda: Sparse(300), tokens_loss, steps=40, fusion=fusion, profile_steps=5)
+        same(parallel, plain(lambda: Sparse(300), tokens_loss, steps=40))
+        assert parallel.statistics()["sparse_as_rows"] == 40
+
     parallel = together(lambda: Sparse(300), accumulated)
     same(parallel, plain(lambda: Sparse(300), [twice, tokens_loss]))
 
