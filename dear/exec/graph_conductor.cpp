@@ -148,12 +148,6 @@ void GraphConductor::ended(const StepEnd& end) {
   }
 }
 
-void GraphConductor::keep_failure(std::exception_ptr error) {
-  const Lock lock(mutex_);
-  if (!failure_) failure_ = std::move(error);
-  progress_.notify_all();
-}
-
 void GraphConductor::throw_if_failed() const {
   const Lock lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);

@@ -59,8 +59,6 @@ class GraphConductor {
   // From who runs what was started.
   void ended(const StepEnd& end);
 
-  // Keeps a failure that was met where it cannot be thrown, for every later call to throw.
-  void keep_failure(std::exception_ptr error);
   void throw_if_failed() const;
 
   // With Options::record: what was done, in the order of ends; and the program's waits, each for a step.

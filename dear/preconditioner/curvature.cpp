@@ -56,7 +56,6 @@ Curvature::Curvature(Group group, kfac::Job job, kfac::Plan plan, std::vector<Fa
       inverted_(plan_.factors.size()),
       reduced_(plan_.groups.size()),
       preconditioned_(job_.curvature.size()),
-      broadcast_(plan_.factors.size()),
       offsets_(plan_.groups.size()),
       sums_(plan_.factors.size()),
       inverses_(plan_.factors.size()),
@@ -67,7 +66,6 @@ Curvature::Curvature(Group group, kfac::Job job, kfac::Plan plan, std::vector<Fa
     if (kind == kfac::WorkKind::compute_factor) computed_[index] = step;
     if (kind == kfac::WorkKind::reduce_factors) reduced_[index] = step;
     if (kind == kfac::WorkKind::invert) inverted_[index] = step;
-    if (kind == kfac::WorkKind::broadcast) broadcast_[index] = step;
     if (kind == kfac::WorkKind::precondition) preconditioned_[index] = step;
     if (kind == kfac::WorkKind::update) update_ = step;
   }

@@ -44,8 +44,7 @@ struct Damping {
 // GraphConductor runs; it issues them on a group that nobody else uses.
 //
 // In each step of the training the program calls report() for every factor that is due, under the passes or
-// after them, then commit(), and, in this order, renew(),
-// precondition() for every layer, and end_step().
+// after them, then commit(), renew(), precondition() for every layer, and end_step().
 class Curvature {
  public:
   struct Setting {
@@ -83,7 +82,6 @@ class Curvature {
   // Sends running averages that one rank alone keeps to all. Every rank, between two steps.
   void share_averages();
 
-  void keep_failure(std::exception_ptr error) { conductor_->keep_failure(std::move(error)); }
   void throw_if_failed() const { conductor_->throw_if_failed(); }
   [[nodiscard]] double waited_seconds() const { return conductor_->waited_seconds(); }
   // With Setting::record: what was done, and elements of collectives by step of their spans.
@@ -120,13 +118,13 @@ class Curvature {
   const at::ScalarType type_;
   std::int64_t step_ = 0;
   kfac::Iteration iteration_;
-  // By factor, group or layer.
-  std::vector<std::size_t> group_of_;  // by factor
-  std::vector<StepId> computed_, inverted_, reduced_, preconditioned_, broadcast_;
+  std::vector<std::size_t> group_of_;             // by factor
+  std::vector<StepId> computed_, inverted_;       // by factor
+  std::vector<StepId> reduced_, preconditioned_;  // by group; by layer
   StepId update_ = 0;
-  std::vector<std::int64_t> offsets_;          // of groups, in the buffer
-  std::vector<std::int64_t> sums_, inverses_;  // offsets in the buffer, by factor
-  std::vector<bool> reported_, received_;      // by factor: in this step, and since the last one
+  std::vector<std::int64_t> offsets_, sums_, inverses_;  // in the buffer: of groups, of factors, of factors
+  std::vector<bool> reported_;                           // by factor: in this step
+  std::vector<bool> received_;  // by factor: an inverse comes into the buffer, and was not read yet
   Buffer buffer_;
   std::unique_ptr<exec::GraphConductor> conductor_;  // last: it ends first
 };

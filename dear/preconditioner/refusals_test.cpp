@@ -315,6 +315,23 @@ TEST(KfacSamples, ABatchOfOneTrains) {
   for (const torch::Tensor& tensor : one.net->parameters()) EXPECT_TRUE(tensor.isfinite().all().item<bool>());
 }
 
+// The sum by which a step would be clipped is zero, too.
+TEST(KfacSamples, GradientsOfZeroStayZero) {
+  for (const char* strategy : {"d-kfac", "spd-kfac"}) {
+    run_all(2, [&](int, Group group) {
+      Alone one({.strategy = strategy}, {}, group);
+      (loss_of(one.net, 0, 0, 8) * 0).backward();
+      one.kfac.step();
+      for (const torch::Tensor& tensor : one.net->parameters())
+        EXPECT_EQ(tensor.grad().count_nonzero().item<std::int64_t>(), 0);
+      one.dp.step();
+      one.step(1);
+      for (const torch::Tensor& tensor : one.net->parameters())
+        EXPECT_TRUE(tensor.isfinite().all().item<bool>());
+    });
+  }
+}
+
 TEST(KfacSamples, AFactorThatIsNotFiniteChangesNothing) {
   for (const char* strategy : {"d-kfac", "mpd-kfac", "spd-kfac", "spd-kfac-owner"}) {
     run_all(2, [&](int rank, Group group) {
