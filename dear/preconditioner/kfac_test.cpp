@@ -145,6 +145,14 @@ TEST(KfacTest, SinglePrecisionIsClose) {
   expect_near(found, expected, 1e-4);
 }
 
+// Factors of 16-bit layers are of fp32.
+TEST(KfacTest, SixteenBitsAreNear) {
+  const std::vector<torch::Tensor> expected = trained(1, {.steps = 6});
+  std::vector<torch::Tensor> found = trained(2, {.steps = 6, .type = at::kBFloat16});
+  for (torch::Tensor& tensor : found) tensor = tensor.to(at::kDouble);
+  expect_near(found, expected, 0.05);
+}
+
 // Whatever of their samples was on its way already.
 TEST(KfacTest, StepsThatAreGivenUpAreTheSameForEveryStrategy) {
   const auto giving_up = [](Rank& rank, int step) {
