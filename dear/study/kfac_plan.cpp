@@ -74,16 +74,21 @@ std::string why_placed_so(const KfacCase& one) {
     return costs.broadcast.seconds(factor.packed_elements());
   };
   const auto inverts = [&](const kfac::Factor& factor) { return costs.invert.seconds(factor.dimension); };
-  const auto largest =
-      std::max_element(one.plan.factors.begin(), one.plan.factors.end(),
-                       [](const auto& a, const auto& b) { return a.dimension < b.dimension; });
-  const std::string example =
-      fmt::format("the largest, of {}, takes {} to invert and {} to send", largest->dimension,
-                  format_seconds(inverts(*largest)), format_seconds(sends(*largest)));
+  // The largest of those that are sent, or of all.
   const std::size_t sent = one.inverses_sent();
-  if (sent == 0) return fmt::format("Every rank inverts all factors for itself: {}.", example);
-  return fmt::format("{} of {} inverses are computed by one rank and sent to all others: {}.", sent,
-                     one.plan.factors.size(), example);
+  const kfac::Factor* largest = nullptr;
+  for (std::size_t i = 0; i < one.plan.factors.size(); ++i) {
+    const kfac::Factor& factor = one.plan.factors[i];
+    if (sent > 0 && !one.plan.placement[i]) continue;
+    if (largest == nullptr || factor.dimension > largest->dimension) largest = &factor;
+  }
+  const std::string example =
+      fmt::format("of dimension {}, takes {} to invert and {} to send", largest->dimension,
+                  format_seconds(inverts(*largest)), format_seconds(sends(*largest)));
+  if (sent == 0) return fmt::format("Every rank inverts all factors for itself: the largest, {}.", example);
+  return fmt::format(
+      "{} of {} inverses are computed by one rank and sent to all others: the largest of them, {}.", sent,
+      one.plan.factors.size(), example);
 }
 
 std::string when_it_pays(const KfacAnswer& answer) {
