@@ -24,6 +24,7 @@ from ._checkpoint import load, save
 from ._checkpoints import Checkpoints
 from ._distribute import DataParallel, distribute
 from ._join import Join, join
+from ._kfac import KFAC
 from ._kfac_planning import KfacPlan, KfacRow, plan_kfac
 from ._planning import CompressedRow, Plan, PlanRow, Sensitivity, plan
 from ._simulation import Case, Simulation, Timeline, clusters, models, policies, simulate
@@ -43,6 +44,7 @@ __all__ = [
     "Error",
     "Group",
     "Join",
+    "KFAC",
     "KfacPlan",
     "KfacRow",
     "LAMB",

@@ -56,6 +56,12 @@ class Changes:
         clip_value that is negative or NaN."""
         self._dear_training().clip_gradients_by_value(float(clip_value))
 
+    def reduce_gradients(self) -> None:
+        """Makes `.grad` of every parameter the mean over all ranks, whole on every rank, at the same place: to be read, or
+        changed in place where every rank makes the same of it. step() applies what is there then. ConfigError under policy
+        dear-eager, and with compression."""
+        self._dear_training().reduce_gradients()
+
     @contextlib.contextmanager
     def _without_scaling(self) -> Iterator[tuple[float, bool]]:
         """By what the gradients are still to be divided, and whether a GradScaler has found one that is not finite.

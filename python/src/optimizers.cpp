@@ -186,16 +186,36 @@ Ownership ownership_of(const std::string& name) {
   return static_cast<Ownership>(found - kOwnerships.begin());
 }
 
+// To be let go on any thread.
+std::shared_ptr<py::object> keep(py::object function) {
+  return {new py::object(std::move(function)), [](py::object* last) {
+            *last = release_under_lock(std::move(*last));
+            delete last;
+          }};
+}
+
 UpdateCost update_cost_of(py::object function) {
   if (function.is_none()) return {};
-  const std::shared_ptr<py::object> kept(new py::object(std::move(function)), [](py::object* last) {
-    *last = release_under_lock(std::move(*last));
-    delete last;
-  });
+  const std::shared_ptr<py::object> kept = keep(std::move(function));
   return [kept](const std::string& name, const torch::Tensor& parameter) {
     const py::gil_scoped_acquire lock;
     return (*kept)(name, parameter).cast<double>();
   };
+}
+
+std::function<bool()> predicate_of(py::object function) {
+  if (function.is_none()) return {};
+  const std::shared_ptr<py::object> kept = keep(std::move(function));
+  return [kept] {
+    const py::gil_scoped_acquire lock;
+    return (*kept)().cast<bool>();
+  };
+}
+
+void without_lock(const std::function<void()>& act) {
+  if (!PyGILState_Check()) return act();
+  const py::gil_scoped_release released;
+  act();
 }
 
 }  // namespace dear::python

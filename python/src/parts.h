@@ -51,11 +51,17 @@ std::unique_ptr<Optimizer> make_optimizer(std::vector<py::object> sources);
 Ownership ownership_of(const std::string& name);  // ConfigError for a name that is none
 using UpdateCost = std::function<double(const std::string& name, const torch::Tensor& parameter)>;
 UpdateCost update_cost_of(py::object function);  // none for None
+// A function of Python without arguments, to be called on any thread; none for None.
+std::function<bool()> predicate_of(py::object function);
+// Calls `act` without the interpreter's lock, whether this thread has it or not.
+void without_lock(const std::function<void()>& act);
 
 // Batch normalisation over ranks.
 void bind_batch_norm(py::module_& module);
 // Its checkpoints.
 void bind_checkpoints(py::module_& module, BoundTraining& training);
+// K-FAC.
+void bind_kfac(py::module_& module);
 // simulate() and plan().
 void bind_planning(py::module_& module);
 

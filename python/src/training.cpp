@@ -34,13 +34,6 @@ std::vector<Model::Named> named(const Named& tensors) {
   return result;
 }
 
-// An operator may come here with or without the interpreter's lock.
-void let_go(const std::function<void()>& wait) {
-  if (!PyGILState_Check()) return wait();
-  const py::gil_scoped_release released;
-  wait();
-}
-
 // What `fusion` names: "auto" is tuned while training, "planned" is planned from the first steps, all else is
 // given.
 BucketChoice buckets_of(const std::string& fusion, const std::string& cache) {
@@ -91,9 +84,10 @@ std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers
           .check_parameters = check_parameters,
           .profile_steps = profile_steps,
           .record_trace = record_trace,
-          .around_wait = let_go,
+          // An operator may come here with or without the interpreter's lock.
+          .around_wait = without_lock,
           .translate_error = throw_as_python});
-  return {made.release(), [](DataParallel* ended) { let_go([ended] { delete ended; }); }};
+  return {made.release(), [](DataParallel* ended) { without_lock([ended] { delete ended; }); }};
 }
 
 // None where nothing is tuned.
@@ -140,7 +134,7 @@ void load_optimizer_state(DataParallel& parallel, const py::list& states) {
 
 py::dict compression_report(DataParallel& parallel) {
   CompressionReport all;
-  let_go([&] { all = parallel.compression_report(); });
+  without_lock([&] { all = parallel.compression_report(); });
   py::dict result;
   result["steps"] = all.steps;
   result["bytes"] = all.bytes;
@@ -157,7 +151,7 @@ using StateOfCompression = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Te
 
 std::pair<std::int64_t, std::vector<StateOfCompression>> compression_states(DataParallel& parallel) {
   CompressionStates states;
-  let_go([&] { states = parallel.compression_states(); });
+  without_lock([&] { states = parallel.compression_states(); });
   std::vector<StateOfCompression> all;
   for (const auto& [parameter, residual, momentum, codec] : states.parameters)
     all.emplace_back(parameter, residual, momentum, codec);
@@ -169,7 +163,7 @@ void load_compression_states(DataParallel& parallel, std::int64_t step,
   CompressionStates all{.step = step, .parameters = {}};
   for (const auto& [parameter, residual, momentum, codec] : states)
     all.parameters.push_back({parameter, residual, momentum, codec});
-  let_go([&] { parallel.load_compression_states(all); });
+  without_lock([&] { parallel.load_compression_states(all); });
 }
 
 }  // namespace
@@ -201,6 +195,7 @@ void bind_training(py::module_& module) {
           py::arg("max_norm"), py::arg("norm_type"), py::arg("error_if_nonfinite"), Release())
       .def("clip_gradients_by_value", &DataParallel::clip_gradients_by_value, py::arg("limit"), Release())
       .def("unscale_gradients", &DataParallel::unscale_gradients, py::arg("loss_scale"), Release())
+      .def("reduce_gradients", &DataParallel::reduce_gradients, Release())
       .def("discard_step", &DataParallel::discard_step, Release())
       .def("synchronize", &DataParallel::synchronize, Release())
       .def("wait", &DataParallel::wait, Release())
@@ -242,6 +237,7 @@ void bind_training(py::module_& module) {
 
   bind_joining(module, training);
   bind_watching(module, training);
+  bind_kfac(module);
 
   module.def(
       "training_policies",
