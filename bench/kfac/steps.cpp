@@ -1,0 +1,248 @@
+// Steps with K-FAC on a modelled network: D-KFAC, MPD-KFAC and SPD-KFAC train copies of one model in turns,
+// and must end with the same parameters. Beside each: what the simulator predicts from the parts that were
+// measured in D-KFAC's steps. Run it on an idle machine with a core for each rank:
+//
+//   build/release/dear launch -n 2 -- build/release/bench/bench_kfac_steps
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "dear/backends/init.h"
+#include "dear/base/deadline.h"
+#include "dear/base/error.h"
+#include "dear/base/spread.h"
+#include "dear/cost/ring.h"
+#include "dear/kfac/predict.h"
+#include "dear/preconditioner/kfac.h"
+#include "dear/train/data_parallel.h"
+
+namespace dear {
+namespace {
+
+struct Options {
+  int layers = 8;
+  int width = 512;
+  int batch = 256;
+  int steps = 40;
+  int warm_up = 10;  // steps before any counts; plans change in them
+  double alpha_us = 500;
+  double gbits = 1;
+  std::vector<std::string> strategies{"d-kfac", "mpd-kfac", "spd-kfac", "spd-kfac-owner"};
+  bool real = false;
+
+  [[nodiscard]] Link link() const {
+    return {.alpha_seconds = 1e-6 * alpha_us, .beta_seconds_per_byte = 8e-9 / gbits};
+  }
+};
+
+torch::nn::Sequential make_model(const Options& options) {
+  torch::manual_seed(3);
+  torch::nn::Sequential model;
+  for (int layer = 0; layer < options.layers; ++layer) {
+    if (layer > 0) model->push_back(torch::nn::Tanh());
+    model->push_back(torch::nn::Linear(options.width, options.width));
+  }
+  return model;
+}
+
+struct Rival {
+  Rival(const Options& options, const std::string& strategy, const Group& group)
+      : name(strategy),
+        model(make_model(options)),
+        sgd(model->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)),
+        parallel(*model, sgd, group,
+                 {.policy = "wfbp", .buckets = given(Fusion::parse("4MiB")), .record_trace = true}),
+        kfac(*model, parallel, {.strategy = strategy, .damping = 0.1, .replan_after = options.warm_up / 2}) {}
+  std::string name;
+  torch::nn::Sequential model;
+  torch::optim::SGD sgd;
+  DataParallel parallel;
+  Kfac kfac;
+  std::vector<double> seconds;
+  std::vector<double> begins;  // of steps
+};
+
+// Medians over steps of what the spans of a rank say.
+struct Parts {
+  std::map<std::string, double> seconds;  // by name of a span, a step
+  double exposed_factors = 0;  // of their reductions: after the backward pass, before the first inverse
+};
+
+Parts parts_of(Rival& rival, int warm_up) {
+  const Trace trace = rival.parallel.trace();
+  std::map<std::string, std::vector<double>> all;
+  std::vector<double> exposed;
+  for (std::size_t step = static_cast<std::size_t>(warm_up); step + 1 < rival.begins.size(); ++step) {
+    const double from = rival.begins[step], to = rival.begins[step + 1];
+    std::map<std::string, double> here;
+    double backward_ended = from, inverses_begin = to;
+    for (const Span& span : trace.spans) {
+      if (span.begin_seconds < from || span.begin_seconds >= to) continue;
+      here[span.name] += span.end_seconds - span.begin_seconds;
+      if (span.activity == Activity::backward || span.name.starts_with("factor "))
+        backward_ended = std::max(backward_ended, span.end_seconds);
+      if (span.name.starts_with("inverse of ")) inverses_begin = std::min(inverses_begin, span.begin_seconds);
+    }
+    double factors = 0;
+    for (const Span& span : trace.spans)
+      if (span.name.starts_with("reduction of factors"))
+        factors += std::max(0.0, std::min(span.end_seconds, inverses_begin) -
+                                     std::max(span.begin_seconds, std::max(from, backward_ended)));
+    exposed.push_back(factors);
+    for (const auto& [name, seconds] : here) all[name].push_back(seconds);
+  }
+  Parts parts;
+  for (const auto& [name, seconds] : all) parts.seconds[name] = spread_of(seconds).median;
+  parts.exposed_factors = spread_of(exposed).median;
+  return parts;
+}
+
+// The job as D-KFAC's steps measured it.
+kfac::Job job_of(Rival& rival, const Parts& parts) {
+  const auto seconds = [&](const std::string& name) {
+    const auto found = parts.seconds.find(name);
+    return found == parts.seconds.end() ? 0.0 : found->second;
+  };
+  kfac::Job job{.workload = rival.parallel.profile(), .curvature = {}};
+  const auto parameters = rival.model->named_parameters();
+  const std::size_t factors = parameters.size();  // a weight and a bias in each layer, and two factors
+  std::size_t matrix = 0;
+  for (const Layer& layer : job.workload.layers) {
+    std::optional<kfac::Curvature> curvature;
+    for (const TensorId tensor : layer.tensors) {
+      const torch::Tensor& parameter = parameters[job.workload.tensors[tensor].name];
+      if (parameter.dim() != 2) continue;
+      curvature = kfac::Curvature{
+          .inputs = parameter.size(1) + 1,
+          .outputs = parameter.size(0),
+          .input_factor_seconds = seconds(fmt::format("factor {}", matrix)),
+          .output_factor_seconds = seconds(fmt::format("factor {}", factors - 1 - matrix)),
+          .precondition_seconds = seconds(fmt::format("preconditioning of layer {}", matrix))};
+      ++matrix;
+    }
+    job.curvature.push_back(curvature);
+  }
+  return job;
+}
+
+kfac::Costs costs_of(const Options& options, int ranks, const kfac::Job& job, const Parts& parts) {
+  const Link link = options.link();
+  const auto linear = [&](auto cost) {
+    return kfac::LinearCost{cost(link, ranks, 0),
+                            (cost(link, ranks, 4'000'000) - cost(link, ranks, 0)) / 1e6};
+  };
+  std::map<std::int64_t, std::vector<double>> inverses;
+  const std::vector<kfac::Factor> factors = job.factors();
+  for (std::size_t factor = 0; factor < factors.size(); ++factor) {
+    const auto found = parts.seconds.find(fmt::format("inverse of factor {}", factor));
+    if (found != parts.seconds.end()) inverses[factors[factor].dimension].push_back(found->second);
+  }
+  std::vector<std::pair<std::int64_t, double>> points;
+  for (const auto& [dimension, seconds] : inverses) points.emplace_back(dimension, spread_of(seconds).median);
+  return {.ranks = ranks,
+          .all_reduce = linear(cost::ring_all_reduce_seconds),
+          .reduce = linear(cost::pipelined_broadcast_seconds),
+          .broadcast = linear(cost::pipelined_broadcast_seconds),
+          .invert = kfac::InverseCost::measured(std::move(points))};
+}
+
+bool run(const Options& options) {
+  at::set_num_threads(1);
+  InitOptions init_options;
+  if (!options.real) init_options.network = Network{.name = "bench", .link = options.link()};
+  Group group = init(init_options);
+  std::vector<std::unique_ptr<Rival>> rivals;
+  for (const std::string& strategy : options.strategies)
+    rivals.push_back(std::make_unique<Rival>(options, strategy, group.duplicate()));
+  torch::manual_seed(100 + group.rank());
+  const torch::Tensor inputs = torch::randn({options.batch, options.width});
+  for (int step = 0; step < options.steps; ++step)
+    for (auto& rival : rivals) {
+      group.barrier().wait();
+      const double begin = now_seconds();
+      rival->begins.push_back(begin);
+      rival->model->forward(inputs).square().mean().backward();
+      rival->kfac.step();
+      rival->parallel.step();
+      rival->parallel.synchronize();
+      if (step >= options.warm_up) rival->seconds.push_back(now_seconds() - begin);
+    }
+  for (auto& rival : rivals) rival->begins.push_back(now_seconds());
+
+  bool same = true;
+  for (auto& rival : rivals)
+    for (std::size_t i = 0; i < rival->model->parameters().size(); ++i) {
+      const torch::Tensor first = rivals.front()->model->parameters()[i];
+      const torch::Tensor other = rival->model->parameters()[i];
+      same = same && ((other - first).norm() <= 1e-3 * first.norm()).item<bool>();
+    }
+  std::vector<Parts> parts;
+  for (auto& rival : rivals) parts.push_back(parts_of(*rival, options.warm_up));
+  const kfac::Job job = job_of(*rivals.front(), parts.front());
+  if (group.rank() != 0) return same;
+  double load[1] = {0};
+  getloadavg(load, 1);
+  fmt::print("load {:.2f}, {} ranks, {} layers of {}, batch {}, alpha {} us, {} Gbit/s; parameters {}\n",
+             load[0], group.size(), options.layers, options.width, options.batch, options.alpha_us,
+             options.gbits, same ? "the same" : "DIFFER");
+  if (!same) return false;
+  const kfac::Costs costs = costs_of(options, group.size(), job, parts.front());
+  const Grouping& grouping = rivals.front()->parallel.grouping();
+  for (std::size_t i = 0; i < rivals.size(); ++i) {
+    const kfac::Plan plan = kfac::make_plan(job, costs, kfac::find_strategy(rivals[i]->name));
+    const kfac::Prediction predicted = kfac::predict(job, grouping, plan, costs);
+    std::vector<double> ratios;
+    for (std::size_t step = 0; step < rivals[i]->seconds.size(); ++step)
+      ratios.push_back(rivals.front()->seconds[step] / rivals[i]->seconds[step]);
+    fmt::print(
+        "{:16} a step {:7.2f} ms (predicted {:7.2f}), {:5.3f} times as fast as {}; factors exposed {:6.2f} "
+        "ms "
+        "(predicted {:6.2f}); {}\n",
+        rivals[i]->name, 1e3 * spread_of(rivals[i]->seconds).median, 1e3 * predicted.iteration_seconds,
+        quartiles_of(ratios).median, rivals.front()->name, 1e3 * parts[i].exposed_factors,
+        1e3 * predicted.parts.factors_sent, rivals[i]->kfac.report().plan);
+  }
+  return true;
+}
+
+}  // namespace
+}  // namespace dear
+
+int main(int argc, char** argv) {
+  CLI::App app("Steps with K-FAC on a modelled or a real network");
+  dear::Options options;
+  app.add_option("--layers", options.layers)->capture_default_str();
+  app.add_option("--width", options.width)->capture_default_str();
+  app.add_option("--batch", options.batch)->capture_default_str();
+  app.add_option("--steps", options.steps)->capture_default_str();
+  app.add_option("--warm-up", options.warm_up)->capture_default_str();
+  app.add_option("--alpha-us", options.alpha_us)->capture_default_str();
+  app.add_option("--gbits", options.gbits)->capture_default_str();
+  app.add_option("--strategies", options.strategies)->delimiter(',')->capture_default_str();
+  app.add_flag("--real", options.real,
+               "On the network that is there; alpha and Gbit/s are for the prediction");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return dear::run(options) ? EXIT_SUCCESS : EXIT_FAILURE;
+  } catch (const dear::Error& error) {
+    fmt::print(stderr, "bench_kfac_steps: {}\n", error.what());
+    return EXIT_FAILURE;
+  }
+}
