@@ -23,6 +23,7 @@ from ._C import (
 from ._checkpoint import load, save
 from ._checkpoints import Checkpoints
 from ._distribute import DataParallel, distribute
+from ._distributed import register as _register
 from ._join import Join, join
 from ._kfac import KFAC
 from ._kfac_planning import KfacPlan, KfacRow, plan_kfac
@@ -33,6 +34,8 @@ from ._tensor_norms import LAMB, LARS, TensorNormOptimizer
 from ._trace import Trace
 from ._watching import BucketGradients, OverRanks, StepMetrics, TensorBoard
 from ._workload import Layer, Tensor, Workload
+
+_register()
 
 __all__ = [
     "BucketGradients",

@@ -7,6 +7,7 @@ PYBIND11_MODULE(_C, module) {
   module.attr("__version__") = DEAR_VERSION;
   dear::python::bind_errors(module);
   dear::python::bind_groups(module);
+  dear::python::bind_distributed(module);
   dear::python::bind_training(module);
   dear::python::bind_batch_norm(module);
   dear::python::bind_planning(module);

@@ -62,6 +62,8 @@ void bind_batch_norm(py::module_& module);
 void bind_checkpoints(py::module_& module, BoundTraining& training);
 // K-FAC.
 void bind_kfac(py::module_& module);
+// The backend of torch.distributed. After bind_groups().
+void bind_distributed(py::module_& module);
 // simulate() and plan().
 void bind_planning(py::module_& module);
 

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "dear/base/collective.h"
+#include "dear/base/dtype.h"
+#include "dear/base/reduction.h"
+#include "dear/collective/group.h"
+#include "dear/distributed/staging_ring.h"
+#include "dear/exec/serial_lane.h"
+
+namespace dear::distributed {
+
+// A collective on memory of anybody's. A vector has `blocks` blocks of `count` elements, one for each rank:
+//
+//   collective      from              to
+//   all_reduce      the vector        the vector (one block)
+//   broadcast       the vector        the vector (one block; `from` is read on the root, `to` written
+//   elsewhere) reduce          the vector        the vector (one block; `to` is written on the root)
+//   all_gather      one block         a block for each rank
+//   reduce_scatter  a block for each  one block
+//   all_to_all      a block for each  a block for each
+//   barrier         nothing           nothing
+//
+// `from` and `to` may be the same memory where they have as many blocks.
+struct Operation {
+  Collective collective = Collective::barrier;
+  DType dtype = DType::u8;
+  Reduction reduction = Reduction::sum;
+  int root = 0;
+  std::int64_t count = 0;              // elements of a block
+  std::vector<const std::byte*> from;  // by block
+  std::vector<std::byte*> to;          // by block
+  // Called once, on any thread, when `to` is written, or with what went wrong. Must not wait for another
+  // operation, and must not throw. Whatever keeps the memory alive is kept by it.
+  std::function<void(std::exception_ptr)> done;
+};
+
+// Carries operations in the memory that a group has of its own. [Note: staged chunks] An operation is cut
+// into chunks. A thread of the carrier copies a chunk into a ring of staging memory and issues its
+// collective; the thread of the group copies the result out when it is there, while the next chunk is on its
+// way. Ranks ask for the same operations in the same order, so they use the same places of the ring.
+//
+// Methods are called from any thread; the order of calls is that of the operations.
+class Carrier {
+ public:
+  struct Options {
+    std::int64_t ring_bytes = std::int64_t{32} << 20;
+    std::int64_t chunk_bytes = std::int64_t{2} << 20;
+  };
+  Carrier(Group group, const Options& options);
+  explicit Carrier(Group group) : Carrier(std::move(group), Options{}) {}
+  ~Carrier();  // waits for what is under way
+  Carrier(const Carrier&) = delete;
+  Carrier& operator=(const Carrier&) = delete;
+
+  // Returns at once.
+  void post(Operation operation);
+  // Waits for the end: a small operation runs on this thread where nothing else is under way. `done` is
+  // called as in post().
+  void run(Operation operation);
+
+  [[nodiscard]] const Group& group() const { return group_; }
+
+ private:
+  struct Chunk;
+  struct Placed;
+  struct UnderWay;
+  [[nodiscard]] std::int64_t elements_of_chunk(const Operation& operation) const;
+  [[nodiscard]] Chunk next_chunk(const Operation& operation, std::int64_t begin) const;
+  void place(Chunk& chunk);
+  void give_back();  // the place of the oldest chunk
+  void copy_in(const Operation& operation, const Chunk& chunk) const;
+  void copy_out(const Operation& operation, const Chunk& chunk) const;
+  [[nodiscard]] Request request_of(const Operation& operation, const Chunk& chunk) const;
+  void carry(const std::shared_ptr<UnderWay>& operation);
+  void chunk_ended(const std::shared_ptr<UnderWay>& operation, std::exception_ptr error);
+
+  const Group group_;
+  const Options options_;
+  Buffer buffer_;                           // of the ring, from the first operation on
+  std::mutex turn_;                         // held while an operation is copied in and issued
+  std::atomic<std::int64_t> under_way_{0};  // operations
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  StagingRing ring_;
+  exec::SerialLane lane_;  // last: ends first
+};
+
+}  // namespace dear::distributed

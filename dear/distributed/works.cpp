@@ -1,0 +1,107 @@
+#include "dear/distributed/works.h"
+
+#include <string>
+#include <utility>
+
+#include <ATen/core/List.h>
+#include <c10/util/Exception.h>
+
+namespace dear::distributed {
+namespace {
+
+using Future = c10::ivalue::Future;
+
+// torch.distributed's own class of errors, so that programs catch ours as those of other backends.
+std::exception_ptr as_backend_error(const std::exception_ptr& error) {
+  if (!error) return nullptr;
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return std::make_exception_ptr(
+        c10::DistBackendError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, known.what()));
+  } catch (...) {
+    return error;
+  }
+}
+
+}  // namespace
+
+CarriedWork::CarriedWork(int rank, ::c10d::OpType type, std::vector<at::Tensor> outputs,
+                         std::shared_ptr<Callbacks> callbacks)
+    : Work(rank, type, nullptr), outputs_(std::move(outputs)), callbacks_(std::move(callbacks)) {}
+
+void CarriedWork::ended(const std::exception_ptr& error) {
+  finish(as_backend_error(error));
+  c10::intrusive_ptr<Future> future;
+  {
+    const std::lock_guard lock(future_mutex_);
+    over_ = true;
+    future = future_;
+  }
+  if (!future) return;
+  const auto self = c10::intrusive_ptr<CarriedWork>::reclaim_copy(this);
+  callbacks_->post([self, future] { self->complete(future); });
+}
+
+c10::intrusive_ptr<Future> CarriedWork::getFuture() {
+  std::unique_lock lock(future_mutex_);
+  if (future_) return future_;
+  future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
+  if (over_) complete(future_);
+  return future_;
+}
+
+void CarriedWork::complete(const c10::intrusive_ptr<Future>& future) const {
+  if (const std::exception_ptr error = exception()) {
+    future->setError(error);
+  } else {
+    future->markCompleted(at::IValue(outputs_));
+  }
+}
+
+JoinedWork::JoinedWork(int rank, std::vector<c10::intrusive_ptr<::c10d::Work>> parts)
+    : Work(rank, ::c10d::OpType::COALESCED, nullptr), parts_(std::move(parts)) {}
+
+bool JoinedWork::isCompleted() {
+  return std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->isCompleted(); });
+}
+bool JoinedWork::isSuccess() const {
+  return std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->isSuccess(); });
+}
+std::exception_ptr JoinedWork::exception() const {
+  for (const auto& part : parts_)
+    if (const std::exception_ptr error = part->exception()) return error;
+  return nullptr;
+}
+bool JoinedWork::wait(std::chrono::milliseconds timeout) {
+  for (const auto& part : parts_) part->wait(timeout);
+  return true;
+}
+void JoinedWork::synchronize() {
+  for (const auto& part : parts_) part->synchronize();
+}
+std::vector<at::Tensor> JoinedWork::result() {
+  std::vector<at::Tensor> all;
+  for (const auto& part : parts_) {
+    const std::vector<at::Tensor> some = part->result();
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
+
+// Completed when the last part is, with the tensors of all.
+c10::intrusive_ptr<Future> JoinedWork::getFuture() {
+  c10::List<c10::intrusive_ptr<Future>> futures(
+      c10::FutureType::create(c10::ListType::create(c10::TensorType::get())));
+  for (const auto& part : parts_) futures.push_back(part->getFuture());
+  const auto self = c10::intrusive_ptr<JoinedWork>::reclaim_copy(this);
+  return c10::collectAll(futures)->then(
+      [self](Future& all) {
+        if (all.hasError()) std::rethrow_exception(all.exception_ptr());
+        if (const std::exception_ptr error = self->exception()) std::rethrow_exception(error);
+        return at::IValue(self->result());
+      },
+      c10::ListType::create(c10::TensorType::get()));
+}
+
+}  // namespace dear::distributed
