@@ -31,6 +31,7 @@ struct Backend::Call {
   Tensors outputs;  // by block; may be the inputs
   Tensors result;   // of the work
   bool asynchronous = true;
+  std::vector<std::pair<at::Tensor, at::Tensor>> to_copy{};  // to, from: at the end
 };
 
 Backend::Backend(Group group, c10::intrusive_ptr<::c10d::Backend> others)
@@ -38,6 +39,11 @@ Backend::Backend(Group group, c10::intrusive_ptr<::c10d::Backend> others)
       others_(std::move(others)),
       carrier_(std::make_unique<Carrier>(std::move(group))) {}
 Backend::~Backend() = default;
+
+void Backend::end() {
+  carrier_.reset();
+  callbacks_.reset();
+}
 
 // None for what the group does not have: a type, or a reduction.
 std::optional<Operation> Backend::operation_of(Collective collective, const at::Tensor& like,
@@ -56,12 +62,37 @@ std::optional<Operation> Backend::operation_of(Collective collective, const at::
   return operation;
 }
 
+int Backend::root_of(std::int64_t rank, const char* call) const {
+  if (rank < 0 || rank >= size_)
+    throw ConfigError(fmt::format("rank {}: {}: there is no rank {} among {}: name a root from 0 to {}", rank_, call,
+                                  rank, size_, size_ - 1));
+  return static_cast<int>(rank);
+}
+
+void Backend::require_one_list(std::size_t lists, const char* call) const {
+  if (lists != 1)
+    throw ConfigError(fmt::format("rank {}: {}: there are {} lists of tensors: give one", rank_, call, lists));
+}
+
+void Backend::require_as_many(std::size_t outputs, std::size_t inputs, const char* call) const {
+  if (outputs != inputs)
+    throw ConfigError(
+        fmt::format("rank {}: {}: {} inputs have {} outputs: give one for each", rank_, call, inputs, outputs));
+}
+
+// Gloo writes into memory as if it were dense.
+void Backend::require_dense(const at::Tensor& output, const char* call) const {
+  if (!output.is_contiguous())
+    throw ConfigError(
+        fmt::format("rank {}: {}: its output has gaps in memory: give a contiguous tensor", rank_, call));
+}
+
 Backend::Work Backend::carry(Call call) {
   ++carried_;
   const at::NoGradGuard no_grad;
   auto work = c10::make_intrusive<CarriedWork>(rank_, call.type, call.result, callbacks_);
   Tensors inputs, outputs;
-  std::vector<std::pair<at::Tensor, at::Tensor>> to_copy;  // to, from
+  std::vector<std::pair<at::Tensor, at::Tensor>> to_copy = std::move(call.to_copy);
   for (const at::Tensor& input : call.inputs) inputs.push_back(input.contiguous());
   for (std::size_t block = 0; block < call.outputs.size(); ++block) {
     const at::Tensor& output = call.outputs[block];
@@ -85,9 +116,11 @@ Backend::Work Backend::carry(Call call) {
   call.operation.done = [work, inputs, outputs, to_copy](const std::exception_ptr& error) {
     std::exception_ptr ended = error;
     try {
-      const at::NoGradGuard no_grad_here;
-      for (const auto& [to, from] : to_copy)
+      for (const auto& [to, from] : to_copy) {
+        const at::NoGradGuard no_grad_here;
+        const c10::InferenceMode inference(to.is_inference());  // such tensors are written nowhere else
         if (!ended) to.copy_(from);
+      }
     } catch (...) {
       ended = std::current_exception();
     }
@@ -122,9 +155,9 @@ Backend::Work Backend::endCoalescing() {
 }
 
 Backend::Work Backend::broadcast(Tensors& tensors, const ::c10d::BroadcastOptions& options) {
-  const at::Tensor& tensor = only(tensors, "broadcast");
+  const at::Tensor& tensor = only(tensors, rank_, "broadcast");
   Operation operation = *operation_of(Collective::broadcast, tensor, {});
-  operation.root = static_cast<int>(options.rootRank);
+  operation.root = root_of(options.rootRank, "broadcast");
   return carry({.type = OpType::BROADCAST,
                 .operation = std::move(operation),
                 .inputs = {tensor},
@@ -162,10 +195,10 @@ Backend::Work Backend::allreduce_coalesced(Tensors& tensors,
 }
 
 Backend::Work Backend::reduce(Tensors& tensors, const ::c10d::ReduceOptions& options) {
-  const at::Tensor& tensor = only(tensors, "reduce");
+  const at::Tensor& tensor = only(tensors, rank_, "reduce");
   std::optional<Operation> operation = operation_of(Collective::reduce, tensor, options.reduceOp);
   if (!operation) return hand_over(others_->reduce(tensors, options));
-  operation->root = static_cast<int>(options.rootRank);
+  operation->root = root_of(options.rootRank, "reduce");
   return carry({.type = OpType::REDUCE,
                 .operation = std::move(*operation),
                 .inputs = tensors,
@@ -176,9 +209,9 @@ Backend::Work Backend::reduce(Tensors& tensors, const ::c10d::ReduceOptions& opt
 
 Backend::Work Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                  const ::c10d::AllgatherOptions& options) {
-  const at::Tensor& input = only(inputs, "all-gather");
-  if (outputs.size() != 1) throw ConfigError("all-gather: a rank has one list of outputs for it");
-  require_alike(outputs.front(), input, size_, "all-gather");
+  const at::Tensor& input = only(inputs, rank_, "all-gather");
+  require_one_list(outputs.size(), "all-gather");
+  require_alike(outputs.front(), input, size_, rank_, "all-gather");
   return carry({.type = OpType::ALLGATHER,
                 .operation = *operation_of(Collective::all_gather, input, {}),
                 .inputs = inputs,
@@ -189,13 +222,13 @@ Backend::Work Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
 
 Backend::Work Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                        const ::c10d::AllgatherOptions& options) {
-  require_on_host(input, "all-gather");
-  require_on_host(output, "all-gather");
+  require_on_host(input, rank_, "all-gather");
+  require_on_host(output, rank_, "all-gather");
   if (output.numel() != input.numel() * size_ || output.scalar_type() != input.scalar_type())
     throw ConfigError(fmt::format(
-        "all-gather: the output has {} elements, and {} ranks give {} each: make it as large as all "
+        "rank {}: all-gather: the output has {} elements, and {} ranks give {} each: make it as large as all "
         "inputs, and of their type",
-        output.numel(), size_, input.numel()));
+        rank_, output.numel(), size_, input.numel()));
   const at::Tensor whole =
       output.is_contiguous() ? output : at::empty_like(output, at::MemoryFormat::Contiguous);
   Call call{.type = OpType::_ALLGATHER_BASE,
@@ -205,23 +238,21 @@ Backend::Work Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
             .result = {output},
             .asynchronous = options.asyncOp};
   if (input.numel() == 0) call.outputs = Tensors(static_cast<std::size_t>(size_), whole.view(-1));
-  if (!whole.is_same(output)) {
-    Work work = carry(std::move(call));
-    work->wait();
-    output.copy_(whole);
-    return work;
-  }
+  if (!whole.is_same(output)) call.to_copy.emplace_back(output, whole);
   return carry(std::move(call));
 }
 
+// outputs[r][i] is what rank r has for inputs[i].
 Backend::Work Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                            const ::c10d::AllgatherOptions& options) {
-  if (outputs.size() != inputs.size())
-    throw ConfigError(
-        fmt::format("all-gather: {} inputs have {} lists of outputs", inputs.size(), outputs.size()));
+  if (outputs.size() != static_cast<std::size_t>(size_))
+    throw ConfigError(fmt::format("rank {}: all-gather: {} ranks have {} lists of outputs: give one for each rank",
+                                  rank_, size_, outputs.size()));
+  for (const Tensors& list : outputs) require_as_many(list.size(), inputs.size(), "all-gather");
   std::vector<Work> parts;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    std::vector<Tensors> to{outputs[i]};
+    std::vector<Tensors> to(1);
+    for (const Tensors& of_rank : outputs) to.front().push_back(of_rank[i]);
     Tensors from{inputs[i]};
     parts.push_back(allgather(to, from, options));
   }
@@ -230,8 +261,7 @@ Backend::Work Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensor
 
 Backend::Work Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                        const ::c10d::AllgatherOptions& options) {
-  if (outputs.size() != inputs.size())
-    throw ConfigError(fmt::format("all-gather: {} inputs have {} outputs", inputs.size(), outputs.size()));
+  require_as_many(outputs.size(), inputs.size(), "all-gather");
   std::vector<Work> parts;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     parts.push_back(_allgather_base(outputs[i], inputs[i], options));
@@ -249,11 +279,11 @@ Backend::Work Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
 
 Backend::Work Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                       const ::c10d::ReduceScatterOptions& options) {
-  const at::Tensor& output = only(outputs, "reduce-scatter");
-  if (inputs.size() != 1) throw ConfigError("reduce-scatter: a rank has one list of inputs for it");
+  const at::Tensor& output = only(outputs, rank_, "reduce-scatter");
+  require_one_list(inputs.size(), "reduce-scatter");
   std::optional<Operation> operation = operation_of(Collective::reduce_scatter, output, options.reduceOp);
   if (!operation) return hand_over(others_->reduce_scatter(outputs, inputs, options));
-  require_alike(inputs.front(), output, size_, "reduce-scatter");
+  require_alike(inputs.front(), output, size_, rank_, "reduce-scatter");
   return carry({.type = OpType::REDUCE_SCATTER,
                 .operation = std::move(*operation),
                 .inputs = inputs.front(),
@@ -264,15 +294,15 @@ Backend::Work Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& in
 
 Backend::Work Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                             const ::c10d::ReduceScatterOptions& options) {
-  require_on_host(input, "reduce-scatter");
-  require_on_host(output, "reduce-scatter");
+  require_on_host(input, rank_, "reduce-scatter");
+  require_on_host(output, rank_, "reduce-scatter");
   std::optional<Operation> operation = operation_of(Collective::reduce_scatter, output, options.reduceOp);
   if (!operation) return hand_over(others_->_reduce_scatter_base(output, input, options));
   if (input.numel() != output.numel() * size_ || output.scalar_type() != input.scalar_type())
     throw ConfigError(fmt::format(
-        "reduce-scatter: the input has {} elements, and {} ranks take {} each: make it as large as all "
-        "outputs, and of their type",
-        input.numel(), size_, output.numel()));
+        "rank {}: reduce-scatter: the input has {} elements, and {} ranks take {} each: make it as large as "
+        "all outputs, and of their type",
+        rank_, input.numel(), size_, output.numel()));
   const at::Tensor whole = input.contiguous().view(-1);
   Call call{.type = OpType::_REDUCE_SCATTER_BASE,
             .operation = std::move(*operation),
@@ -286,9 +316,7 @@ Backend::Work Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& inpu
 
 Backend::Work Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                        const ::c10d::ReduceScatterOptions& options) {
-  if (outputs.size() != inputs.size())
-    throw ConfigError(
-        fmt::format("reduce-scatter: {} inputs have {} outputs", inputs.size(), outputs.size()));
+  require_as_many(outputs.size(), inputs.size(), "reduce-scatter");
   std::vector<Work> parts;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     parts.push_back(_reduce_scatter_base(outputs[i], inputs[i], options));
@@ -299,17 +327,25 @@ Backend::Work Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                      std::vector<std::int64_t>& output_sizes,
                                      std::vector<std::int64_t>& input_sizes,
                                      const ::c10d::AllToAllOptions& options) {
+  // By what is the same on all ranks, and nothing else.
   const bool equal = output_sizes.empty() && input_sizes.empty() && is_on_host(output) && is_on_host(input) &&
-                     output.is_contiguous() && output.numel() == input.numel() && output.numel() > 0 &&
-                     output.numel() % size_ == 0 && output.scalar_type() == input.scalar_type();
-  if (!equal) return hand_over(others_->alltoall_base(output, input, output_sizes, input_sizes, options));
+                     output.numel() == input.numel() && output.numel() > 0 && output.numel() % size_ == 0 &&
+                     output.scalar_type() == input.scalar_type();
+  if (!equal) {
+    require_dense(output, "all-to-all");
+    return hand_over(others_->alltoall_base(output, input, output_sizes, input_sizes, options));
+  }
+  const at::Tensor whole =
+      output.is_contiguous() ? output : at::empty_like(output, at::MemoryFormat::Contiguous);
   Tensors from = input.contiguous().view(-1).chunk(size_);
-  return carry({.type = OpType::ALLTOALL_BASE,
-                .operation = *operation_of(Collective::all_to_all, from.front(), {}),
-                .inputs = from,
-                .outputs = output.view(-1).chunk(size_),
-                .result = {output},
-                .asynchronous = options.asyncOp});
+  Call call{.type = OpType::ALLTOALL_BASE,
+            .operation = *operation_of(Collective::all_to_all, from.front(), {}),
+            .inputs = from,
+            .outputs = whole.view(-1).chunk(size_),
+            .result = {output},
+            .asynchronous = options.asyncOp};
+  if (!whole.is_same(output)) call.to_copy.emplace_back(output, whole);
+  return carry(std::move(call));
 }
 
 Backend::Work Backend::alltoall(Tensors& outputs, Tensors& inputs, const ::c10d::AllToAllOptions& options) {

@@ -22,19 +22,22 @@ namespace dear::distributed {
 // all-gathers, broadcasts, all-to-alls of equal blocks and barriers are the group's, of the types and
 // reductions that it has: sums, means (of floating-point types), maxima, minima, and bitwise or; moving takes
 // any type. All else goes to `others`, a backend of the same ranks: sends and receives, gathers, scatters,
-// products, sparse tensors, monitored barriers.
+// products, all-reduces of sparse tensors,
+// monitored barriers. ConfigError for other calls on tensors that are sparse or elsewhere.
 //
 // Works are asynchronous: the call returns at once, and what the tensors hold until the work is complete is
 // undefined. Waiting throws a DistBackendError that names the rank at fault; the group has ended then. Every
 // wait is bounded by the group's timeout, whatever the options of a call say. Every rank makes the same calls
-// in the same order. Safe for several threads.
-class Backend final : public ::c10d::Backend {
+// in the same order, with sizes of blocks given on all or on none. Safe for several threads.
+class Backend : public ::c10d::Backend {
  public:
   using Work = c10::intrusive_ptr<::c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
 
   Backend(Group group, c10::intrusive_ptr<::c10d::Backend> others);
   ~Backend() override;
+  // Waits for what is under way. Nothing else may be called then.
+  void end();
 
   const std::string getBackendName() const override { return "dear"; }
   [[nodiscard]] const Group& group() const { return carrier_->group(); }
@@ -73,7 +76,7 @@ class Backend final : public ::c10d::Backend {
   Work recv(Tensors& tensors, int from, int tag) override;
   Work recvAnysource(Tensors& tensors, int tag) override;
 
-  // What is called in between on this thread becomes one work.
+  // Calls in between, on this thread, become one work.
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   Work endCoalescing() override;
@@ -87,6 +90,10 @@ class Backend final : public ::c10d::Backend {
 
  private:
   struct Call;
+  [[nodiscard]] int root_of(std::int64_t rank, const char* call) const;
+  void require_one_list(std::size_t lists, const char* call) const;
+  void require_as_many(std::size_t outputs, std::size_t inputs, const char* call) const;
+  void require_dense(const at::Tensor& output, const char* call) const;
   [[nodiscard]] std::optional<Operation> operation_of(Collective collective, const at::Tensor& like,
                                                       const ::c10d::ReduceOp& reduction) const;
   Work carry(Call call);

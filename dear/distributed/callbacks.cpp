@@ -5,6 +5,7 @@
 #include <deque>
 #include <mutex>
 #include <sys/prctl.h>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -57,12 +58,19 @@ Callbacks::~Callbacks() {
 }
 
 void Callbacks::post(std::function<void()> job) {
-  const std::lock_guard lock(state_->mutex);
+  std::unique_lock lock(state_->mutex);
   state_->jobs.push_back(std::move(job));
   if (state_->idle >= state_->jobs.size()) {
     state_->changed.notify_one();
-  } else {
+    return;
+  }
+  try {
     state_->threads.emplace_back([state = state_] { state->run(); });
+  } catch (const std::system_error&) {  // the system starts no more threads
+    job = std::move(state_->jobs.back());
+    state_->jobs.pop_back();
+    lock.unlock();
+    job();
   }
 }
 

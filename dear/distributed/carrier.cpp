@@ -32,13 +32,14 @@ struct Carrier::Chunk {
 
 // Gives the place of a chunk back at its end.
 struct Carrier::Placed {
-  explicit Placed(Carrier& owner) : owner_(owner) {}
-  ~Placed() { owner_.give_back(); }
+  Placed(Carrier& owner, const Chunk& chunk) : owner_(owner), chunk_(chunk) {}
+  ~Placed() { owner_.give_back(chunk_); }
   Placed(const Placed&) = delete;
   Placed& operator=(const Placed&) = delete;
 
  private:
   Carrier& owner_;
+  const Chunk& chunk_;
 };
 
 struct Carrier::UnderWay {
@@ -82,9 +83,9 @@ void Carrier::place(Chunk& chunk) {
   chunk.offset = *offset;
 }
 
-void Carrier::give_back() {
+void Carrier::give_back(const Chunk& chunk) {
   const std::lock_guard lock(mutex_);
-  ring_.give_back();
+  ring_.give_back(chunk.offset);
   freed_.notify_all();
 }
 
@@ -153,7 +154,7 @@ void Carrier::run(Operation operation) {
         group_.perform({.collective = Collective::barrier});
       } else if (operation.count > 0) {
         place(chunk);
-        const Placed placed(*this);
+        const Placed placed(*this, chunk);
         copy_in(operation, chunk);
         group_.perform(request_of(operation, chunk));
         copy_out(operation, chunk);
@@ -191,11 +192,11 @@ void Carrier::carry(const std::shared_ptr<UnderWay>& under_way) {
     try {
       group_.issue(request, [this, under_way, chunk](const CollectiveResult& result) {
         if (!result.error && chunk.count > 0) copy_out(under_way->operation, chunk);
-        if (chunk.count > 0) give_back();
+        if (chunk.count > 0) give_back(chunk);
         chunk_ended(under_way, result.error);
       });
     } catch (...) {
-      if (chunk.count > 0) give_back();
+      if (chunk.count > 0) give_back(chunk);
       chunk_ended(under_way, std::current_exception());
       throw;
     }

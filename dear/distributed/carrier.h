@@ -20,16 +20,15 @@
 
 namespace dear::distributed {
 
-// A collective on memory of anybody's. A vector has `blocks` blocks of `count` elements, one for each rank:
+// A collective on memory of anybody's. A vector has blocks of `count` elements, one for each rank:
 //
-//   collective      from              to
-//   all_reduce      the vector        the vector (one block)
-//   broadcast       the vector        the vector (one block; `from` is read on the root, `to` written
-//   elsewhere) reduce          the vector        the vector (one block; `to` is written on the root)
-//   all_gather      one block         a block for each rank
-//   reduce_scatter  a block for each  one block
-//   all_to_all      a block for each  a block for each
-//   barrier         nothing           nothing
+//   all_reduce      `from` and `to` are the vector, one block
+//   broadcast       likewise; `from` is read on the root, `to` is written elsewhere
+//   reduce          likewise; `to` is written on the root
+//   all_gather      `from` is one block, `to` a block for each rank
+//   reduce_scatter  `from` is a block for each rank, `to` one block
+//   all_to_all      both are a block for each rank
+//   barrier         neither has any
 //
 // `from` and `to` may be the same memory where they have as many blocks.
 struct Operation {
@@ -54,8 +53,8 @@ struct Operation {
 class Carrier {
  public:
   struct Options {
-    std::int64_t ring_bytes = std::int64_t{32} << 20;
-    std::int64_t chunk_bytes = std::int64_t{2} << 20;
+    std::int64_t ring_bytes = std::int64_t{4} << 20;
+    std::int64_t chunk_bytes = std::int64_t{512} << 10;
   };
   Carrier(Group group, const Options& options);
   explicit Carrier(Group group) : Carrier(std::move(group), Options{}) {}
@@ -78,7 +77,7 @@ class Carrier {
   [[nodiscard]] std::int64_t elements_of_chunk(const Operation& operation) const;
   [[nodiscard]] Chunk next_chunk(const Operation& operation, std::int64_t begin) const;
   void place(Chunk& chunk);
-  void give_back();  // the place of the oldest chunk
+  void give_back(const Chunk& chunk);
   void copy_in(const Operation& operation, const Chunk& chunk) const;
   void copy_out(const Operation& operation, const Chunk& chunk) const;
   [[nodiscard]] Request request_of(const Operation& operation, const Chunk& chunk) const;

@@ -33,15 +33,14 @@ TEST(StagingRing, PlacesDependOnSizesAlone) {
       std::mt19937 when(seed);
       StagingRing ring(8192);
       std::vector<std::int64_t> places;
-      int held = 0;
+      std::size_t returned = 0;  // of places
       for (const std::int64_t size : sizes) {
         std::optional<std::int64_t> place;
-        while (!(place = ring.take(size))) ring.give_back(), --held;
+        while (!(place = ring.take(size))) ring.give_back(places.at(returned++));
         places.push_back(*place);
         EXPECT_EQ(*place % 64, 0);
         EXPECT_LE(*place + size, 8192);
-        ++held;
-        while (held > 0 && when() % 2 == 0) ring.give_back(), --held;
+        while (returned < places.size() && when() % 2 == 0) ring.give_back(places[returned++]);
       }
       return places;
     };
@@ -54,7 +53,7 @@ TEST(StagingRing, GivesNoPlaceTwice) {
   EXPECT_EQ(ring.take(100), 0);
   EXPECT_EQ(ring.take(64), 128);
   EXPECT_EQ(ring.take(128), std::nullopt);
-  ring.give_back();
+  ring.give_back(0);
   EXPECT_EQ(ring.take(128), 0);
   EXPECT_EQ(ring.take(1), std::nullopt);
 }

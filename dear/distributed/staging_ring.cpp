@@ -17,6 +17,8 @@ std::optional<std::int64_t> StagingRing::take(std::int64_t bytes) {
   return begin;
 }
 
-void StagingRing::give_back() { taken_.pop_front(); }
+void StagingRing::give_back(std::int64_t offset) {
+  std::erase_if(taken_, [&](const Place& place) { return place.begin == offset; });
+}
 
 }  // namespace dear::distributed

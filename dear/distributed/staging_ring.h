@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
+#include <vector>
 
 namespace dear::distributed {
 
@@ -14,14 +14,14 @@ class StagingRing {
   explicit StagingRing(std::int64_t bytes) : bytes_(bytes) {}
   // The offset of so many bytes, at most all, on a whole cache line; none as long as something stands there.
   [[nodiscard]] std::optional<std::int64_t> take(std::int64_t bytes);
-  void give_back();  // the place that was taken first
+  void give_back(std::int64_t offset);  // the place that begins there
 
  private:
   struct Place {
     std::int64_t begin, end;
   };
   std::int64_t bytes_, next_ = 0;
-  std::deque<Place> taken_;
+  std::vector<Place> taken_;
 };
 
 }  // namespace dear::distributed

@@ -50,31 +50,31 @@ bool is_on_host(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided;
 }
 
-void require_on_host(const at::Tensor& tensor, const char* call) {
+void require_on_host(const at::Tensor& tensor, int rank, const char* call) {
   if (!is_on_host(tensor))
     throw ConfigError(
-        fmt::format("{}: the backend dear carries dense tensors in memory of the host, and this one is {}",
-                    call, tensor.defined() ? tensor.toString() : "undefined"));
+        fmt::format("rank {}: {}: the backend dear carries dense tensors in memory of the host, and this one is {}: "
+                    "give such a tensor, or a process group of another backend",
+                    rank, call, tensor.defined() ? tensor.toString() : "undefined"));
 }
 
-const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* call) {
+const at::Tensor& only(const std::vector<at::Tensor>& tensors, int rank, const char* call) {
   if (tensors.size() != 1)
-    throw ConfigError(fmt::format("{}: a rank has one tensor for it, not {}", call, tensors.size()));
-  require_on_host(tensors.front(), call);
+    throw ConfigError(fmt::format("rank {}: {}: there are {} tensors: give one", rank, call, tensors.size()));
+  require_on_host(tensors.front(), rank, call);
   return tensors.front();
 }
 
-void require_alike(const std::vector<at::Tensor>& blocks, const at::Tensor& like, int ranks,
-                   const char* call) {
+void require_alike(const std::vector<at::Tensor>& blocks, const at::Tensor& like, int ranks, int rank, const char* call) {
   if (blocks.size() != static_cast<std::size_t>(ranks))
     throw ConfigError(
-        fmt::format("{}: there are {} tensors for {} ranks: give one for each", call, blocks.size(), ranks));
+        fmt::format("rank {}: {}: there are {} tensors for {} ranks: give one for each", rank, call, blocks.size(), ranks));
   for (const at::Tensor& block : blocks) {
-    require_on_host(block, call);
+    require_on_host(block, rank, call);
     if (block.numel() != like.numel() || block.scalar_type() != like.scalar_type())
       throw ConfigError(
-          fmt::format("{}: tensors of {} and of {} elements, or of different types: all must be alike", call,
-                      like.numel(), block.numel()));
+          fmt::format("rank {}: {}: tensors have {} and {} elements, or different types: give tensors that are alike",
+                      rank, call, like.numel(), block.numel()));
   }
 }
 

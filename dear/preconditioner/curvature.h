@@ -24,7 +24,7 @@ struct FactorState {
 
 // What happened to factors on this rank.
 struct FactorCounts {
-  std::int64_t nonfinite = 0, raised = 0, given_up = 0;
+  std::int64_t late_uses = 0, nonfinite = 0, raised = 0, given_up = 0;
 };
 
 // How sums are taken into running averages.

@@ -124,6 +124,7 @@ void Kfac::Impl::add(std::size_t layer, Side side, const Rows& rows, double begi
   Sums& of = sums_of(layer, side);
   if (curvature_ && curvature_->reported(factor_of(layer, side))) {
     ++of.sum.uses;
+    ++counts_.late_uses;
     return;
   }
   of.sum.add(rows);

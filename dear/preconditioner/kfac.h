@@ -71,6 +71,7 @@ struct KfacReport {
   std::int64_t steps = 0;
   std::vector<std::string> layers;              // that are preconditioned
   std::map<std::string, std::string> left_out;  // name, and why it keeps its plain gradient
+  std::int64_t late_uses = 0;                   // of layers, left out since their factor was on its way
   std::int64_t nonfinite_factors = 0;           // renewals left out since a factor was NaN or infinite
   std::int64_t raised_dampings = 0;             // inverses that needed a larger damping
   std::int64_t given_up_inverses = 0;           // that became the identity
@@ -92,7 +93,8 @@ struct KfacReport {
 //
 // The loss is a mean over samples. Inputs and output gradients of layers are caught where operators use
 // their weights, whichever module calls them, in forward passes that are to have a backward and in training
-// mode. All uses between two steps count. What the ranks compute is what one process computes on the union
+// mode. All uses between two steps count; but a layer that is used more often than in any step before may
+// have sent its factor already, and what comes later is left out (KfacReport::late_uses). What the ranks compute is what one process computes on the union
 // of their batches, of which each rank may have any number of samples. Factors and inverses travel in a group
 // of their own (Shi et al. 2021, arXiv 2107.06533), beside the gradients, in an order that is fixed.
 //

@@ -35,6 +35,8 @@ class Kfac::Impl : public preconditioner::UseListener {
   void step(const KfacStep& step);
   [[nodiscard]] std::map<std::string, torch::Tensor> state();
   void load_state(const std::map<std::string, torch::Tensor>& state);
+  [[nodiscard]] std::map<std::string, torch::Tensor> checked(
+      const std::map<std::string, torch::Tensor>& state) const;
   [[nodiscard]] KfacReport report() const;
 
   bool input_seen(std::size_t layer, const std::optional<preconditioner::Patches>& patches,

@@ -1,13 +1,16 @@
 // What a Kfac tells: its state, for checkpoints, what it did, and spans.
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
+#include "dear/collective/exchange.h"
 #include "dear/preconditioner/kfac_impl.h"
+#include "dear/train/control_plane.h"
 
 namespace dear {
 
@@ -23,8 +26,12 @@ std::string name_of_state(const std::string& layer, kfac::Side side, const char*
 
 std::map<std::string, torch::Tensor> Kfac::Impl::state() {
   training_.settle_for("saving the state of a Kfac");
-  if (!curvature_) return loaded_;
   std::map<std::string, torch::Tensor> state;
+  if (!curvature_) {
+    state = loaded_;
+    state.try_emplace(kSteps, torch::tensor(steps_, torch::kLong));
+    return state;
+  }
   or_fail([&] {
     curvature_->share_averages();
     state[kSteps] = torch::tensor(steps_, torch::kLong);
@@ -40,9 +47,9 @@ std::map<std::string, torch::Tensor> Kfac::Impl::state() {
   return state;
 }
 
-// What is loaded before the first step waits for the order of the layers.
-void Kfac::Impl::load_state(const std::map<std::string, torch::Tensor>& state) {
-  training_.settle_for("loading the state of a Kfac");
+// The tensors of a state that is one of this model's, in the type of its factors.
+std::map<std::string, torch::Tensor> Kfac::Impl::checked(
+    const std::map<std::string, torch::Tensor>& state) const {
   std::map<std::string, torch::Tensor> taken;
   std::map<std::string, std::int64_t> known;  // dimensions by name
   for (const preconditioner::MatrixLayer& layer : choice_.layers)
@@ -65,6 +72,16 @@ void Kfac::Impl::load_state(const std::map<std::string, torch::Tensor>& state) {
   if (!taken.contains(kSteps))
     throw ConfigError(fmt::format("rank {}: the state of K-FAC lacks '{}': load all that state() returned",
                                   group_->rank(), kSteps));
+  return taken;
+}
+
+// Before the first step it waits for the order of the layers.
+void Kfac::Impl::load_state(const std::map<std::string, torch::Tensor>& state) {
+  training_.settle_for("loading the state of a Kfac");
+  std::map<std::string, torch::Tensor> taken;
+  train::check_together(*group_, [&] { taken = checked(state); });
+  const std::int64_t steps = taken.at(kSteps).item<std::int64_t>();
+  agree(*group_, "steps of K-FAC", steps, [&] { return std::to_string(steps); });
   loaded_ = std::move(taken);
   if (!curvature_) return;
   or_fail([&] {
@@ -108,6 +125,7 @@ std::string Kfac::Impl::plan_text() const {
 KfacReport Kfac::Impl::report() const {
   KfacReport report{.steps = steps_,
                     .left_out = choice_.left_out,
+                    .late_uses = counts_.late_uses,
                     .nonfinite_factors = counts_.nonfinite,
                     .raised_dampings = counts_.raised,
                     .given_up_inverses = counts_.given_up,

@@ -33,7 +33,8 @@ def save(
     and on the disk.
 
     position: the number of steps taken, or a dict of whatever tells where the program was, with that number as "step".
-    extra: objects with state_dict() and load_state_dict(), by name: learning-rate schedulers, a GradScaler. Rank 0's.
+    extra: objects with state_dict() and load_state_dict(), by name: learning-rate schedulers, a GradScaler, a KFAC. Rank
+        0's.
 
     ConfigError on every rank where the file cannot be written; training can go on. ConfigError in a join.
     """
@@ -122,6 +123,8 @@ def write(
     model: DataParallel, path: str, position: Mapping[str, Any] | int, extra: Extra, random: bool, *, later: bool
 ) -> Any:
     """What is to be written later, on rank 0."""
+    # Those whose state every rank has a part of: a KFAC.
+    gathered = {name: one.state_dict() for name, one in (extra or {}).items() if getattr(one, "_on_every_rank", False)}
 
     def describe(add: _checkpoint_file.Add, outlines: Any, vectors: Any, ranks: Any) -> bytes:
         return _checkpoint_file.dumps(
@@ -129,7 +132,10 @@ def write(
                 "model": model.module.state_dict(),
                 "optimizer": _optimizer_state(model, outlines, vectors),
                 "position": dict(position) if isinstance(position, Mapping) else {"step": position},
-                "extra": {name: value.state_dict() for name, value in (extra or {}).items()},
+                "extra": {
+                    name: gathered[name] if name in gathered else value.state_dict()
+                    for name, value in (extra or {}).items()
+                },
                 "optimizer_only": _held_by_optimizer(model),
                 "ranks": ranks,
                 "dear": {"version": 1, "optimizer": _class_of(model), "ranks": model.world_size},

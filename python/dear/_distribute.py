@@ -179,7 +179,7 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         )
         self.__dict__.update(module=module, optimizer=optimizer, _open=training, _group=group, _policy=policy)
         self.__dict__.update(fp32_masters=fp32_masters, stochastic_rounding=stochastic_rounding)
-        self.__dict__.update(_buffers_become=buffers, _turns=Turns(optimizers), _optimizers=optimizers)
+        self.__dict__.update(_beside=weakref.WeakSet(), _buffers_become=buffers, _turns=Turns(optimizers), _optimizers=optimizers)
         self._note_model()
         for one in optimizers:
             _optimizer.adopt(one, self)
@@ -245,6 +245,8 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
                 self._turns.holder(parameter).state[parameter] = _state.as_alone(_state.join_state(state), parameter)
 
     def _end(self) -> None:
+        for one in list(self.__dict__.get("_beside", ())):
+            one._end()
         if self.__dict__.pop("_open", None) is not None:
             _live.discard(self)
             for optimizer in self._optimizers:

@@ -48,6 +48,8 @@ class KFAC:
     layers to precondition, policy "dear-eager" and compression; MismatchError where ranks differ.
     """
 
+    _on_every_rank = True  # state_dict() is a call of every rank, for checkpoints to know
+
     def __init__(
         self,
         model: DataParallel,
@@ -74,8 +76,7 @@ class KFAC:
         self._model = model
         self._clips = kl_clip is not None
         layers = _layers_of(model.module)
-        self._weights = {name: weight for name, weight, *_ in layers}
-        self._kfac = _C.Kfac(
+        self._open: Any = _C.Kfac(
             layers,
             model._training,
             strategy=strategy,
@@ -90,6 +91,19 @@ class KFAC:
             largest_factor=largest_factor,
             replan_after=replan_after,
         )
+        chosen = set(self._open.report()["layers"])
+        self._weights = {id(weight) for name, weight, *_ in layers if name in chosen}
+        model._beside.add(self)
+
+    def _end(self) -> None:
+        """With the training, which lives as long as the engine of this object does."""
+        self._open = None
+
+    @property
+    def _kfac(self) -> Any:
+        if self._open is None:
+            raise _C.ConfigError("the DataParallel of this KFAC was closed: make new ones of both")
+        return self._open
 
     def step(self, *, lr: float | None = None, loss_scale: float = 1.0) -> None:
         """After the last backward() of a step and before optimizer.step(), also before clipping: makes all gradients
@@ -104,12 +118,11 @@ class KFAC:
         self._kfac.step(lr, loss_scale)
 
     def _learning_rate(self) -> float:
-        mine = {id(weight) for weight in self._weights.values()}
         rates = {
             float(group["lr"])
             for optimizer in self._model._optimizers
             for group in optimizer.param_groups
-            if any(id(parameter) in mine for parameter in group["params"])
+            if any(id(parameter) in self._weights for parameter in group["params"])
         }
         if len(rates) != 1:
             raise _C.ConfigError(
@@ -120,7 +133,7 @@ class KFAC:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Factors, inverses and the number of steps, whole on every rank. Every rank calls it, between an
-        optimizer.step() and the next backward."""
+        optimizer.step() and the next backward. Checkpoints take the object itself: `extra={"kfac": kfac}`."""
         return self._kfac.state()
 
     def load_state_dict(self, state_dict: dict[str, torch.Tensor]) -> None:
@@ -129,7 +142,8 @@ class KFAC:
         self._kfac.load_state(dict(state_dict))
 
     def report(self) -> dict[str, Any]:
-        """On this rank so far: steps; layers that are preconditioned; left_out (a reason by name); nonfinite_factors
+        """On this rank so far: steps; layers that are preconditioned; left_out (a reason by name); late_uses (of
+        layers that are used more often than in any step before, left out); nonfinite_factors
         (renewals left out); raised_dampings and given_up_inverses (of factors that were not positive definite); plan
         (groups and placement in words); waited_seconds (for factors and inverses under way)."""
         return self._kfac.report()

@@ -13,10 +13,23 @@
 #include "python/src/parts.h"
 
 namespace dear::python {
+namespace {
+
+// The last handle may be one of Python: what is under way ends without the interpreter's lock, which others
+// may need to end it.
+class BackendOfPython final : public distributed::Backend {
+ public:
+  using distributed::Backend::Backend;
+  ~BackendOfPython() override {
+    without_lock([this] { end(); });
+  }
+};
+
+}  // namespace
 
 void bind_distributed(py::module_& module) {
   py::module_::import("torch.distributed");  // has the base class
-  using distributed::Backend;
+  using Backend = BackendOfPython;
   using C10dBackend = c10::intrusive_ptr<::c10d::Backend>;
   py::class_<Backend, ::c10d::Backend, c10::intrusive_ptr<Backend>>(
       module, "DistributedBackend", "A group as a backend of torch.distributed, for memory of the host.")

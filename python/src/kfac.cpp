@@ -74,6 +74,7 @@ py::dict report_of(KfacOfTraining& owner) {
   result["steps"] = report.steps;
   result["layers"] = report.layers;
   result["left_out"] = report.left_out;
+  result["late_uses"] = report.late_uses;
   result["nonfinite_factors"] = report.nonfinite_factors;
   result["raised_dampings"] = report.raised_dampings;
   result["given_up_inverses"] = report.given_up_inverses;

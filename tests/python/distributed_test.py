@@ -176,6 +176,24 @@ class Collectives(unittest.TestCase):
         dist.all_gather_into_tensor(whole, mine)
         self.assertEqual(whole.tolist(), [float(rank) for rank in range(self.ranks) for _ in range(10)])
 
+    def test_all_gather_coalesced(self) -> None:
+        several = [torch.full((size,), float(self.rank)) for size in (2, 5)]
+        for group in (dist.group.WORLD, self.gloo):
+            found = [[torch.empty(2), torch.empty(5)] for _ in range(self.ranks)]
+            dist.all_gather_coalesced(found, several, group=group)
+            self.assertEqual([[one[0].item() for one in two] for two in found], [[r, r] for r in range(self.ranks)])
+
+    def test_strided_outputs(self) -> None:
+        table = torch.zeros(4, 4)
+        dist.all_gather_into_tensor(table[:, 1], torch.tensor([float(self.rank)]))
+        dist.all_to_all_single(table[:, 2], torch.arange(4.0))
+        self.assertEqual(table[:, 0].tolist() + table[:, 3].tolist(), [0] * 8)
+        self.assertEqual((table[:, 1].tolist(), table[:, 2].tolist()), ([0, 1, 2, 3], [self.rank] * 4))
+        with torch.inference_mode():
+            column = torch.ones(3, 2)[:, 0]
+            dist.all_reduce(column)
+            self.assertEqual(column.tolist(), [4, 4, 4])
+
     def test_reduce_scatter(self) -> None:
         for size in SIZES:
             found = torch.empty(size)
@@ -448,6 +466,10 @@ class Collectives(unittest.TestCase):
             dist.reduce_scatter_tensor(torch.empty(2), torch.empty(5))
         with self.assertRaises((RuntimeError, ValueError)):
             dist.all_gather([torch.empty(2)], torch.empty(2))
+        # A root that is none is refused, and the group goes on.
+        with self.assertRaises((RuntimeError, ValueError)):
+            dist.broadcast(torch.ones(2), 9)
+        dist.barrier()
 
     def test_different_calls_are_an_error_on_every_rank(self) -> None:
         group = dist.new_group()

@@ -5,10 +5,12 @@ Under `DEAR launch` this file is the program of each rank.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 from collections.abc import Callable
 from typing import Any
@@ -79,9 +81,10 @@ class Job:
         for step in range(first, first + steps):
             samples, labels = batch(step, self.shape)
             mine = slice(4 * self.model.rank, 4 * self.model.rank + 4)
-            parts = zip(samples[mine].chunk(passes), labels[mine].chunk(passes))
-            for rows, classes in parts:
-                (nn.functional.cross_entropy(self.model(rows), classes) / passes).backward()
+            parts = list(zip(samples[mine].chunk(passes), labels[mine].chunk(passes)))
+            for number, (rows, classes) in enumerate(parts):
+                with self.model.no_sync() if number + 1 < passes else contextlib.nullcontext():
+                    (nn.functional.cross_entropy(self.model(rows), classes) / passes).backward()
             self.kfac.step(loss_scale=1 / passes)
             self.optimizer.step()
         return weights(self.model.module)
@@ -154,6 +157,46 @@ class Kfac(unittest.TestCase):
         second.kfac.load_state_dict(first.kfac.state_dict())
         self.assertNear(second.train(5, 5), expected)
 
+    def test_more_passes_than_in_any_step_before_are_counted(self) -> None:
+        job = Job(perceptron, self.group)
+        job.train(0, 2, passes=1)
+        self.assertEqual(job.kfac.report()["late_uses"], 0)
+        job.train(2, 1, passes=2)
+        late = job.kfac.report()["late_uses"]
+        self.assertGreater(late, 0)
+        job.train(3, 2, passes=2)
+        self.assertEqual(job.kfac.report()["late_uses"], late)
+
+    def test_it_ends_with_the_training(self) -> None:
+        job = Job(perceptron, self.group)
+        job.train(0, 2)
+        job.model.close()
+        with self.assertRaisesRegex(dear.ConfigError, "closed"):
+            job.kfac.step()
+        nn.functional.cross_entropy(job.model.module(batch(0, (6,))[0]), batch(0, (6,))[1]).backward()
+
+    def test_states_of_different_steps_are_refused_on_every_rank(self) -> None:
+        job = Job(perceptron, self.group)
+        job.train(0, 2)
+        state = job.kfac.state_dict()
+        state["steps"] = torch.tensor(2 + self.group.rank)
+        with self.assertRaisesRegex(dear.MismatchError, "steps"):
+            job.kfac.load_state_dict(state)
+        del state["steps"]
+        if self.group.rank == 0:
+            state["steps"] = torch.tensor(2)
+        with self.assertRaisesRegex(dear.Error, "steps"):
+            job.kfac.load_state_dict(state)
+
+    def test_checkpoints_keep_it(self) -> None:
+        whole, first, second = (Job(perceptron, self.group, ema=0.5) for _ in range(3))
+        expected = whole.train(0, 8)
+        first.train(0, 4)
+        path = os.path.join(os.environ["FOLDER"], "saved.pt")
+        dear.save(path, first.model, 4, extra={"kfac": first.kfac})
+        dear.load(path, second.model, extra={"kfac": second.kfac})
+        self.assertNear(second.train(4, 4), expected)
+
     def test_what_cannot_be_is_refused_on_every_rank(self) -> None:
         for options, word in (
             ({"damping": 0.0}, "damping"),
@@ -191,5 +234,6 @@ if __name__ == "__main__":
     if "RANK" in os.environ:
         faulthandler.dump_traceback_later(200, exit=True)
         unittest.main(argv=sys.argv[:1])
-    done = subprocess.run([sys.argv[1], "launch", "-n", str(RANKS), sys.executable, "-B", __file__])
-    sys.exit(done.returncode)
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.argv[1], "launch", "-n", str(RANKS), sys.executable, "-B", __file__]
+        sys.exit(subprocess.run(command, env={**os.environ, "FOLDER": folder, "OMP_NUM_THREADS": "1"}).returncode)
