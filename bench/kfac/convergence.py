@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -208,13 +209,21 @@ def study(make: Callable[[], Any], group: Any) -> dict[str, Any]:
     return {"task": task.name, "target": task.target, "batch": BATCH, "window": WINDOW, "rivals": rivals}
 
 
+def machine() -> str:
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        name = next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
+    return f"{name}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f} at the end"
+
+
 def main() -> None:
     torch.set_num_threads(1)
     group = dear.init()
     tasks = [study(make, group) for make in (Digits, Characters)]
     if group.rank == 0:
         with open(sys.argv[1], "w", encoding="utf-8") as file:
-            json.dump({"ranks": group.size, "torch": torch.__version__, "tasks": tasks}, file, indent=1)
+            json.dump(
+                {"ranks": group.size, "torch": torch.__version__, "machine": machine(), "tasks": tasks}, file, indent=1
+            )
             file.write("\n")
 
 

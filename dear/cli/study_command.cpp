@@ -16,6 +16,7 @@
 #include "dear/launch/own_command.h"
 #include "dear/papers/homomorphic/homomorphic.h"
 #include "dear/papers/sparse/sparse.h"
+#include "dear/simulated/kfac/convergence.h"
 #include "dear/simulated/kfac/kfac.h"
 #include "dear/simulated/themis/themis.h"
 #include "dear/study/calibrate.h"
@@ -138,7 +139,7 @@ void write_themis(const ThemisArguments& arguments) {
 
 struct KfacArguments {
   std::string folder = "docs/study/kfac";
-  std::optional<std::string> published;
+  std::optional<std::string> published, convergence;
 
   void add_to(CLI::App& command) {
     command.add_option("--out", folder, "Folder to write to: README.md, pictures, results.json")
@@ -148,10 +149,19 @@ struct KfacArguments {
         .add_option("--published", published,
                     "Figures of the paper, with their source; without it those that come with DeAR")
         ->type_name("FILE");
+    command
+        .add_option("--convergence", convergence,
+                    "Losses that bench/kfac/convergence.py has measured: writes their page and picture, nothing else")
+        ->type_name("FILE");
   }
 };
 
 void write_kfac(const KfacArguments& arguments) {
+  if (arguments.convergence) {
+    const std::vector<study::StudyFile> files = simulated::kfac::convergence_of(*arguments.convergence);
+    make_folder(arguments.folder);
+    return write(files, arguments.folder);
+  }
   const simulated::kfac::PublishedKfac published = simulated::kfac::read_published_kfac(
       arguments.published ? *arguments.published
                           : own_published("published_kfac.json", "kfac/published.json"));

@@ -30,6 +30,7 @@ class JsonField {
   [[nodiscard]] JsonField member(std::string_view name) const;
   [[nodiscard]] std::vector<JsonField> elements() const;
 
+  [[nodiscard]] bool is_null() const { return value_->is_null(); }
   [[nodiscard]] std::string text() const;
   [[nodiscard]] bool boolean() const;
   [[nodiscard]] double number() const;

@@ -346,7 +346,7 @@ def added_group() -> None:
 
 @behaviour(
     "test_zero_redundancy_optimizer test_sharding (classes)",
-    "LBFGS, Adafactor, SparseAdam, and what is not elementwise",
+    "LBFGS, SparseAdam, and without ownership Adafactor and what else is not elementwise",
     "refused, with the reason",
 )
 def not_elementwise() -> None:

@@ -1,0 +1,237 @@
+#include "dear/simulated/kfac/convergence.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/base/atomic_file.h"
+#include "dear/document/json_field.h"
+#include "dear/drawing/svg.h"
+
+namespace dear::simulated::kfac {
+namespace {
+
+struct Curve {
+  std::vector<double> steps, seconds, losses;
+};
+
+struct Searched {
+  std::string setting;
+  double last_loss = 0;
+  std::optional<std::int64_t> steps_to_target;
+};
+
+struct Rival {
+  std::string optimizer, best;
+  std::vector<Searched> searched;
+  std::vector<std::optional<double>> steps_to_target, seconds_to_target;  // by seed
+  std::vector<Curve> curves;                                              // by seed
+};
+
+struct Task {
+  std::string name;
+  double target = 0;
+  std::int64_t batch = 0, window = 0;
+  std::vector<Rival> rivals;
+};
+
+struct Measured {
+  std::int64_t ranks = 0;
+  std::string torch, machine;
+  std::vector<Task> tasks;
+};
+
+std::vector<double> numbers(const JsonField& field) {
+  std::vector<double> all;
+  for (const JsonField& one : field.elements()) all.push_back(one.number());
+  return all;
+}
+
+std::vector<std::optional<double>> numbers_or_none(const JsonField& field) {
+  std::vector<std::optional<double>> all;
+  for (const JsonField& one : field.elements())
+    all.push_back(one.is_null() ? std::nullopt : std::optional(one.number_from_0()));
+  return all;
+}
+
+Rival rival_in(const JsonField& field) {
+  field.expect_members({"optimizer", "searched", "best", "steps_to_target", "seconds_to_target", "curves"});
+  Rival rival{.optimizer = field.member("optimizer").text(),
+              .best = field.member("best").text(),
+              .searched = {},
+              .steps_to_target = numbers_or_none(field.member("steps_to_target")),
+              .seconds_to_target = numbers_or_none(field.member("seconds_to_target")),
+              .curves = {}};
+  for (const JsonField& one : field.member("searched").elements()) {
+    one.expect_members({"setting", "last_loss", "steps_to_target"});
+    const JsonField steps = one.member("steps_to_target");
+    rival.searched.push_back({.setting = one.member("setting").text(),
+                              .last_loss = one.member("last_loss").number(),
+                              .steps_to_target = steps.is_null() ? std::nullopt : std::optional(steps.integer())});
+  }
+  for (const JsonField& one : field.member("curves").elements()) {
+    one.expect_members({"losses", "seconds", "steps"});
+    Curve curve{.steps = numbers(one.member("steps")),
+                .seconds = numbers(one.member("seconds")),
+                .losses = numbers(one.member("losses"))};
+    if (curve.losses.empty() || curve.steps.size() != curve.losses.size() ||
+        curve.seconds.size() != curve.losses.size())
+      one.fail("expected as many losses as steps and seconds, one at least");
+    rival.curves.push_back(std::move(curve));
+  }
+  return rival;
+}
+
+Measured measured_in(const std::string& path) {
+  const Json document = parse_json(read_file(path));
+  const JsonField root(document, path);
+  root.expect_members({"ranks", "torch", "machine", "tasks"});
+  Measured measured{.ranks = root.member("ranks").integer(1, 1 << 20),
+                    .torch = root.member("torch").text(),
+                    .machine = root.member("machine").text(),
+                    .tasks = {}};
+  for (const JsonField& field : root.member("tasks").elements()) {
+    field.expect_members({"task", "target", "batch", "window", "rivals"});
+    Task task{.name = field.member("task").text(),
+              .target = field.member("target").number(),
+              .batch = field.member("batch").integer(),
+              .window = field.member("window").integer(),
+              .rivals = {}};
+    for (const JsonField& rival : field.member("rivals").elements()) task.rivals.push_back(rival_in(rival));
+    measured.tasks.push_back(std::move(task));
+  }
+  return measured;
+}
+
+// Of all seeds the middle one; none where it did not reach the target.
+std::optional<double> median(std::vector<std::optional<double>> values) {
+  if (values.empty()) return std::nullopt;
+  std::sort(values.begin(), values.end(), [](const auto& a, const auto& b) {
+    return a.value_or(1e300) < b.value_or(1e300);
+  });
+  return values[values.size() / 2];
+}
+
+std::string text_of(const std::optional<double>& value, int digits) {
+  return value ? fmt::format("{:.{}f}", *value, digits) : "not reached";
+}
+
+const Rival* find(const Task& task, std::string_view optimizer) {
+  for (const Rival& rival : task.rivals)
+    if (rival.optimizer == optimizer) return &rival;
+  return nullptr;
+}
+
+std::string verdict_of(const Task& task) {
+  const Rival* const kfac = find(task, "K-FAC");
+  const Rival* const sgd = find(task, "SGD");
+  if (kfac == nullptr || sgd == nullptr) return "";
+  const std::optional<double> ours = median(kfac->steps_to_target), theirs = median(sgd->steps_to_target);
+  if (!ours) return "K-FAC did not reach the target.\n";
+  if (!theirs) return fmt::format("K-FAC reached the target after {:.0f} iterations, SGD not at all.\n", *ours);
+  return fmt::format("K-FAC reached the target in {:.2f} times SGD's iterations: at most half of them {}.\n",
+                     *ours / *theirs, *ours <= *theirs / 2 ? "holds" : "does not hold");
+}
+
+std::string page_of(const Measured& measured) {
+  std::string text = fmt::format(
+      "# K-FAC beside SGD and AdamW\n\n"
+      "```sh\n"
+      "PYTHONPATH=build/release/python build/release/dear launch -n {} python bench/kfac/convergence.py FILE\n"
+      "dear study kfac --convergence FILE\n"
+      "```\n\n"
+      "Measured: {} ranks, PyTorch {}, {}. Every optimiser trains with every setting of its grid from the same parameters on the\n"
+      "same batches; the setting that reaches the target first is trained with three seeds. Losses are means of ranks over the last\n"
+      "steps (below). SGD and K-FAC have momentum 0.9.\n\n"
+      "![Losses by iterations and by seconds](convergence.svg)\n\n",
+      measured.ranks, measured.ranks, measured.torch, measured.machine);
+  for (const Task& task : measured.tasks) {
+    text += fmt::format("## {}\n\nTarget loss {}, batches of {} over all ranks, losses of {} steps.\n\n", task.name,
+                        task.target, task.batch, task.window);
+    text += "| optimiser | best setting | iterations to the target, by seed | median | seconds, median |\n|---|---|---|---|---|\n";
+    for (const Rival& rival : task.rivals) {
+      std::vector<std::string> steps;
+      for (const auto& one : rival.steps_to_target) steps.push_back(text_of(one, 0));
+      text += fmt::format("| {} | {} | {} | {} | {} |\n", rival.optimizer, rival.best, fmt::join(steps, ", "),
+                          text_of(median(rival.steps_to_target), 0), text_of(median(rival.seconds_to_target), 2));
+    }
+    text += "\n" + verdict_of(task) + "\nThe search, with the first seed:\n\n| optimiser | setting | last loss | iterations to the target |\n|---|---|---|---|\n";
+    for (const Rival& rival : task.rivals)
+      for (const Searched& one : rival.searched)
+        text += fmt::format("| {} | {} | {} | {} |\n", rival.optimizer, one.setting,
+                            one.last_loss > 1e6 ? "diverged" : fmt::format("{:.3f}", one.last_loss),
+                            one.steps_to_target ? fmt::format("{}", *one.steps_to_target) : "not reached");
+    text += "\n";
+  }
+  return text;
+}
+
+constexpr double kWidth = 420, kHeight = 240, kLeft = 60, kTop = 70, kGapAcross = 70, kGapDown = 90;
+constexpr int kTicks = 4;
+
+using Across = std::vector<double> Curve::*;
+
+void draw_panel(drawing::Svg& svg, double left, double top, const Task& task, Across across,
+                const std::string& axis) {
+  double least = task.target, most = task.target, furthest = 0;
+  for (const Rival& rival : task.rivals)
+    for (const Curve& curve : rival.curves) {
+      furthest = std::max(furthest, (curve.*across).back());
+      least = std::min(least, *std::min_element(curve.losses.begin(), curve.losses.end()));
+      most = std::max(most, curve.losses.front());
+    }
+  const auto x = [&](double value) { return left + value / furthest * kWidth; };
+  const auto y = [&](double loss) {
+    return top + kHeight * (1 - (std::clamp(loss, least, most) - least) / (most - least));
+  };
+  svg.line(left, top, left, top + kHeight).line(left, top + kHeight, left + kWidth, top + kHeight);
+  for (int tick = 0; tick <= kTicks; ++tick) {
+    const double part = static_cast<double>(tick) / kTicks;
+    const double loss = least + part * (most - least);
+    svg.text(left - 8, y(loss) + 4, fmt::format("{:.2f}", loss), {.anchor = drawing::Anchor::end, .size = 11});
+    svg.text(x(part * furthest), top + kHeight + 16, fmt::format("{:.3g}", part * furthest),
+             {.anchor = drawing::Anchor::middle, .size = 11});
+  }
+  svg.text(left + kWidth / 2, top + kHeight + 34, axis, {.anchor = drawing::Anchor::middle});
+  svg.polyline({{left, y(task.target)}, {left + kWidth, y(task.target)}}, "#999999", true);
+  for (std::size_t i = 0; i < task.rivals.size(); ++i)
+    for (const Curve& curve : task.rivals[i].curves) {
+      std::vector<std::pair<double, double>> points;
+      for (std::size_t step = 0; step < curve.losses.size(); ++step)
+        points.emplace_back(x((curve.*across)[step]), y(curve.losses[step]));
+      svg.polyline(points, drawing::kColours[i % drawing::kColours.size()]);
+    }
+}
+
+std::string picture_of(const Measured& measured) {
+  const double rows = static_cast<double>(measured.tasks.size());
+  drawing::Svg svg(kLeft + 2 * kWidth + kGapAcross + 20, kTop + rows * (kHeight + kGapDown) + 10,
+                   "Losses by iterations and by seconds");
+  svg.text(kLeft, 24, "Loss by iterations and by seconds; dashed: the target", {.size = 15});
+  double legend = kLeft;
+  if (!measured.tasks.empty())
+    for (std::size_t i = 0; i < measured.tasks.front().rivals.size(); ++i, legend += 110) {
+      svg.line(legend, 44, legend + 24, 44, drawing::kColours[i % drawing::kColours.size()], 3);
+      svg.text(legend + 32, 48, measured.tasks.front().rivals[i].optimizer);
+    }
+  for (std::size_t i = 0; i < measured.tasks.size(); ++i) {
+    const double top = kTop + static_cast<double>(i) * (kHeight + kGapDown) + 14;
+    svg.text(kLeft, top - 10, measured.tasks[i].name);
+    draw_panel(svg, kLeft, top, measured.tasks[i], &Curve::steps, "iterations");
+    draw_panel(svg, kLeft + kWidth + kGapAcross, top, measured.tasks[i], &Curve::seconds, "seconds");
+  }
+  return std::move(svg).finish();
+}
+
+}  // namespace
+
+std::vector<study::StudyFile> convergence_of(const std::string& path) {
+  const Measured measured = measured_in(path);
+  return {{"convergence.md", page_of(measured)}, {"convergence.svg", picture_of(measured)}};
+}
+
+}  // namespace dear::simulated::kfac
