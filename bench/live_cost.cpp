@@ -80,7 +80,10 @@ int compare_world_of_one(std::int64_t width, int steps) {
 
 // Every operator, and nothing to wait for: the price of an observer that is on.
 struct Idle : train::OperatorObserver {
-  void touched(const at::Tensor&) noexcept override { ++inputs; }
+  bool touched(const at::Tensor&) noexcept override {
+    ++inputs;
+    return false;
+  }
   void throw_if_failed() override {}
   std::int64_t inputs = 0;
 };

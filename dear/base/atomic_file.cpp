@@ -203,9 +203,23 @@ void remove_abandoned_files(const std::string& folder) noexcept {
   }
 }
 
-std::string read_file(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+// A pipe is opened without a wait for who writes into it, to be refused.
+std::string read_file(const std::string& path, std::int64_t most_bytes) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!file.open()) fail("open", path, errno);
+  struct stat about{};
+  if (::fstat(file.get(), &about) != 0) fail("read", path, errno);
+  if (S_ISDIR(about.st_mode)) fail("read", path, EISDIR);
+  if (!S_ISREG(about.st_mode))
+    throw ConfigError("cannot read '" + path +
+                      "': it is a pipe or a device (save what it gives to a file, and "
+                      "name that)");
+  const auto require_small = [&](std::int64_t bytes) {
+    if (bytes > most_bytes)
+      throw ConfigError("cannot read '" + path + "': it has more than the " + std::to_string(most_bytes) +
+                        " bytes of any file of its kind (check that it is the right file)");
+  };
+  require_small(about.st_size);
   std::string content;
   std::array<char, 65536> chunk;
   while (true) {
@@ -213,6 +227,7 @@ std::string read_file(const std::string& path) {
     if (count == 0) return content;
     if (count > 0) {
       content.append(chunk.data(), static_cast<std::size_t>(count));
+      require_small(static_cast<std::int64_t>(content.size()));  // it may grow meanwhile
     } else if (errno != EINTR) {
       fail("read", path, errno);
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -39,7 +40,9 @@ class AtomicFile {
 // host that shares it. Those of processes that live stay. Does what it can, without an error.
 void remove_abandoned_files(const std::string& folder) noexcept;
 
-// All of the file's bytes.
-std::string read_file(const std::string& path);
+// All bytes of a regular file. ConfigError for anything else, such as a pipe or a device, which may have no
+// end, and for a file of more than `most_bytes`.
+inline constexpr std::int64_t kMostFileBytes = std::int64_t{256} << 20;
+std::string read_file(const std::string& path, std::int64_t most_bytes = kMostFileBytes);
 
 }  // namespace dear

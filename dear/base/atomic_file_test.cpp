@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <sys/stat.h>
 #include <thread>
@@ -113,7 +115,10 @@ TEST_F(AtomicFile, ConcurrentWritersLeaveOneWholeFile) {
 TEST_F(AtomicFile, WritesIntoAPipeAsItIs) {
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
   std::string received;
-  std::thread reader([&] { received = read_file(path("pipe")); });
+  std::thread reader([&] {
+    std::ifstream pipe(path("pipe"));
+    received.assign(std::istreambuf_iterator<char>(pipe), {});
+  });
   write_file_atomically(path("pipe"), "content");
   reader.join();
   EXPECT_EQ(received, "content");
@@ -164,6 +169,18 @@ TEST_F(AtomicFile, ReadingRefusesWhatIsNotThere) {
   EXPECT_THAT(
       [&] { read_file(folder_.string()); },
       ThrowsMessage<ConfigError>(AllOf(HasSubstr("Is a directory"), HasSubstr("instead of a folder"))));
+}
+
+TEST_F(AtomicFile, ReadingRefusesWhatMayHaveNoEnd) {
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  for (const std::string& endless : {path("pipe"), std::string("/dev/zero"), std::string("/dev/full")})
+    EXPECT_THAT([&] { read_file(endless); },
+                ThrowsMessage<ConfigError>(AllOf(HasSubstr(endless), HasSubstr("pipe or a device"))));
+  write_file_atomically(path("file"), "x");
+  ASSERT_EQ(truncate(path("file").c_str(), 1 << 20), 0);
+  EXPECT_EQ(read_file(path("file"), 1 << 20).size(), std::size_t{1} << 20);
+  EXPECT_THAT([&] { read_file(path("file"), (1 << 20) - 1); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr(path("file")), HasSubstr("1048575 bytes"))));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,6 +19,14 @@ std::string describe(const Json& value) {
   const std::string_view type = value.type_name();
   const bool vowel = type.starts_with('a') || type.starts_with('o');
   return fmt::format("{} {}", vowel ? "an" : "a", type);
+}
+
+// As it stands in a file, of at most some characters.
+std::string quoted(const Json& text) {
+  constexpr std::size_t kMost = 60;
+  std::string shown = text.dump(-1, ' ', true, Json::error_handler_t::replace);
+  if (shown.size() > kMost) shown = shown.substr(0, kMost) + "...\"";
+  return shown;
 }
 
 bool holds(const std::vector<std::string_view>& names, const std::string& name) {
@@ -109,16 +118,58 @@ std::uint32_t JsonField::index() const {
   return value_->get<std::uint32_t>();
 }
 
-Json parse_json_file(std::string_view text, const std::string& source, const JsonFormat& format) {
-  Json document;
+void require_shallow(std::string_view text) {
+  int depth = 0;
+  bool in_text = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_text) {
+      if (c == '\\') ++i;
+      in_text = c != '"';
+    } else if (c == '"') {
+      in_text = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMostDepth)
+        throw ConfigError(
+            fmt::format("at character {}: values lie within more than {} others: no file of DeAR is so deep",
+                        i + 1, kMostDepth));
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+}
+
+Json parse_json(std::string_view text) {
+  require_shallow(text);
+  std::vector<std::set<std::string>> names;  // of the objects around what is read
+  const auto look = [&](int, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::object_start) names.emplace_back();
+    if (event == Json::parse_event_t::object_end) names.pop_back();
+    if (event == Json::parse_event_t::key && !names.back().insert(value.get<std::string>()).second)
+      throw ConfigError(fmt::format("{} stands twice in one object: leave one out", quoted(value)));
+    const bool is_text =
+        event == Json::parse_event_t::key || (event == Json::parse_event_t::value && value.is_string());
+    if (is_text && value.get_ref<const std::string&>().find('\0') != std::string::npos)
+      throw ConfigError(fmt::format("the text {} has a NUL in it: leave it out", quoted(value)));
+    return true;
+  };
   try {
-    document = Json::parse(text);
+    return Json::parse(text, look);
   } catch (const Json::exception& error) {
     // "[json.exception.parse_error.101] parse error at line 3, column 5: ..."
     const std::string_view message = error.what();
     const std::size_t tag_end = message.find("] ");
-    throw ConfigError(fmt::format("{}: {}: correct the JSON", source,
+    throw ConfigError(fmt::format("{}: correct the JSON",
                                   tag_end == std::string_view::npos ? message : message.substr(tag_end + 2)));
+  }
+}
+
+Json parse_json_file(std::string_view text, const std::string& source, const JsonFormat& format) {
+  Json document;
+  try {
+    document = parse_json(text);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}: {}", source, error.what()));
   }
   const JsonField root(document, source);
   if (!document.is_object() || !document.contains("format") || document["format"] != format.name) {

@@ -48,6 +48,16 @@ class JsonField {
   std::string path_;
 };
 
+// ConfigError for JSON whose values lie within more than kMostDepth others: no parser limits it, and such
+// values are destroyed and printed recursively.
+inline constexpr int kMostDepth = 64;
+void require_shallow(std::string_view text);
+
+// Parses JSON of anybody's: ConfigError, without the name of a source, for text that is none or not shallow,
+// for a name that stands twice in one object, for a number beyond the range of
+// double, and for a name or text with a NUL.
+Json parse_json(std::string_view text);
+
 // What a file of ours says of itself in "format" and "version".
 struct JsonFormat {
   std::string_view name;          // "dear-workload"

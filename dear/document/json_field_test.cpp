@@ -42,6 +42,28 @@ TEST(JsonFile, SaysWhatIsWrongWithItsFormat) {
               ThrowsMessage<ConfigError>(ContainsRegex("^m.json: version: found 3.* version 2")));
 }
 
+TEST(ParseJson, RefusesWhatNoFileNeeds) {
+  const auto refusal_of = [](const std::string& text) -> std::string {
+    try {
+      parse_json(text);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto nested = [](int depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  EXPECT_EQ(refusal_of(nested(kMostDepth)), "");
+  EXPECT_THAT(refusal_of(nested(kMostDepth + 1)), HasSubstr("64 others"));
+  EXPECT_THAT(refusal_of(std::string(50'000, '{')), HasSubstr("64 others"));
+  EXPECT_EQ(refusal_of(R"({"text": "[[[[\"{{{", "more": ")" + std::string(100, '[') + R"("})"), "");
+  EXPECT_THAT(refusal_of(R"({"a": {"b": 1}, "c": {"b": 2}, "a": 3})"), HasSubstr("\"a\" stands twice"));
+  EXPECT_EQ(refusal_of(R"([{"b": 1}, {"b": 2}])"), "");
+  EXPECT_THAT(refusal_of(R"({"a\u0000b": 1})"), HasSubstr("NUL"));
+  EXPECT_THAT(refusal_of(R"(["a\u0000b"])"), HasSubstr("NUL"));
+  EXPECT_THAT(refusal_of("[1e999]"), HasSubstr("correct the JSON"));
+  EXPECT_THAT(refusal_of(""), HasSubstr("parse error"));
+}
+
 TEST(JsonFile, OlderVersionsAreReadWhereTheFormatSaysSo) {
   constexpr JsonFormat kLongKept = {.name = "dear-menu", .version = 4, .oldest = 3, .kind = "menu"};
   const auto parse_version = [&](int version) {

@@ -16,6 +16,7 @@
 
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
+#include "dear/document/json_field.h"
 
 // The file, as the Trace Event Format has it
 // (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU):
@@ -184,6 +185,7 @@ Trace read_chrome_trace(const std::string& path) {
   const std::string text = read_file(path);
   std::string why;
   try {
+    require_shallow(text);
     return trace_of(Json::parse(text));
   } catch (const Json::exception& error) {
     why = without_tag(error.what());

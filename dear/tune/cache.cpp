@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <set>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -26,8 +27,12 @@ Learned::Measured measured_in(const JsonField& field) {
 
 Learned learned_in(const JsonField& job) {
   Learned learned{.choice = job.member("choice").text(), .measured = {}, .planned = {}};
-  for (const JsonField& measured : job.member("measured").elements())
+  std::set<std::string> candidates;  // each is measured once: a tuner would try all that is said here anew
+  for (const JsonField& measured : job.member("measured").elements()) {
     learned.measured.push_back(measured_in(measured));
+    if (!candidates.insert(learned.measured.back().candidate).second)
+      measured.member("candidate").fail("stands here twice: leave one out");
+  }
   for (const JsonField& bucket : job.member("planned").elements()) {
     std::vector<std::string>& names = learned.planned.emplace_back();
     for (const JsonField& name : bucket.elements()) names.push_back(name.text());
@@ -66,6 +71,8 @@ Cache Cache::parse(std::string_view text, const std::string& source) {
   Cache cache;
   for (const JsonField& job : root.member("jobs").elements()) {
     job.expect_members({"key", "choice", "measured", "planned"}, {"planned_chunk_bytes", kOldChunkBytes});
+    if (cache.find(job.member("key").text()) != nullptr)
+      job.member("key").fail("another job has it, too: leave one out");
     cache.put(job.member("key").text(), learned_in(job));
   }
   return cache;

@@ -71,6 +71,21 @@ TEST(Cache, SaysWhatIsWrongWithAFile) {
   EXPECT_THROW(Cache::read("/"), ConfigError);
 }
 
+TEST(Cache, RefusesWhatStandsTwice) {
+  const auto with = [](const std::string& jobs) {
+    return R"({"format": "dear-tuning-cache", "version": 1, "jobs": [)" + jobs + "]}";
+  };
+  const auto job = [](const std::string& measured) {
+    return R"({"key": "a", "choice": "all", "planned": [], "measured": [)" + measured + "]}";
+  };
+  const std::string one = R"({"candidate": "all", "seconds": 1})";
+  EXPECT_NO_THROW(Cache::parse(with(job(one)), "c.json"));
+  EXPECT_THAT([&] { Cache::parse(with(job(one + ", " + one)), "c.json"); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("measured[1].candidate"), HasSubstr("twice"))));
+  EXPECT_THAT([&] { Cache::parse(with(job(one) + ", " + job(one)), "c.json"); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("jobs[1].key"), HasSubstr("another job"))));
+}
+
 TEST(Cache, ThatCannotBeWrittenIsAnError) {
   EXPECT_THROW(Cache().write("/nowhere/at/all.json"), ConfigError);
 }

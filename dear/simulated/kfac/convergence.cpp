@@ -159,7 +159,10 @@ std::string page_of(const Measured& measured) {
       text += fmt::format("| {} | {} | {} | {} | {} |\n", rival.optimizer, rival.best, fmt::join(steps, ", "),
                           text_of(median(rival.steps_to_target), 0), text_of(median(rival.seconds_to_target), 2));
     }
-    text += "\n" + verdict_of(task) + "\nThe search, with the first seed:\n\n| optimiser | setting | last loss | iterations to the target |\n|---|---|---|---|\n";
+    text += fmt::format(
+        "\n{}\nThe search, with the first seed:\n\n| optimiser | setting | last loss | iterations to the target "
+        "|\n|---|---|---|---|\n",
+        verdict_of(task));
     for (const Rival& rival : task.rivals)
       for (const Searched& one : rival.searched)
         text += fmt::format("| {} | {} | {} | {} |\n", rival.optimizer, one.setting,
