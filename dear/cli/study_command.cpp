@@ -150,8 +150,9 @@ struct KfacArguments {
                     "Figures of the paper, with their source; without it those that come with DeAR")
         ->type_name("FILE");
     command
-        .add_option("--convergence", convergence,
-                    "Losses that bench/kfac/convergence.py has measured: writes their page and picture, nothing else")
+        .add_option(
+            "--convergence", convergence,
+            "Losses that bench/kfac/convergence.py has measured: writes their page and picture, nothing else")
         ->type_name("FILE");
   }
 };

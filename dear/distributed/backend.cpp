@@ -64,20 +64,21 @@ std::optional<Operation> Backend::operation_of(Collective collective, const at::
 
 int Backend::root_of(std::int64_t rank, const char* call) const {
   if (rank < 0 || rank >= size_)
-    throw ConfigError(fmt::format("rank {}: {}: there is no rank {} among {}: name a root from 0 to {}", rank_, call,
-                                  rank, size_, size_ - 1));
+    throw ConfigError(fmt::format("rank {}: {}: there is no rank {} among {}: name a root from 0 to {}",
+                                  rank_, call, rank, size_, size_ - 1));
   return static_cast<int>(rank);
 }
 
 void Backend::require_one_list(std::size_t lists, const char* call) const {
   if (lists != 1)
-    throw ConfigError(fmt::format("rank {}: {}: there are {} lists of tensors: give one", rank_, call, lists));
+    throw ConfigError(
+        fmt::format("rank {}: {}: there are {} lists of tensors: give one", rank_, call, lists));
 }
 
 void Backend::require_as_many(std::size_t outputs, std::size_t inputs, const char* call) const {
   if (outputs != inputs)
-    throw ConfigError(
-        fmt::format("rank {}: {}: {} inputs have {} outputs: give one for each", rank_, call, inputs, outputs));
+    throw ConfigError(fmt::format("rank {}: {}: {} inputs have {} outputs: give one for each", rank_, call,
+                                  inputs, outputs));
 }
 
 // Gloo writes into memory as if it were dense.
@@ -246,8 +247,9 @@ Backend::Work Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
 Backend::Work Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                            const ::c10d::AllgatherOptions& options) {
   if (outputs.size() != static_cast<std::size_t>(size_))
-    throw ConfigError(fmt::format("rank {}: all-gather: {} ranks have {} lists of outputs: give one for each rank",
-                                  rank_, size_, outputs.size()));
+    throw ConfigError(
+        fmt::format("rank {}: all-gather: {} ranks have {} lists of outputs: give one for each rank", rank_,
+                    size_, outputs.size()));
   for (const Tensors& list : outputs) require_as_many(list.size(), inputs.size(), "all-gather");
   std::vector<Work> parts;
   for (std::size_t i = 0; i < inputs.size(); ++i) {

@@ -52,10 +52,10 @@ bool is_on_host(const at::Tensor& tensor) {
 
 void require_on_host(const at::Tensor& tensor, int rank, const char* call) {
   if (!is_on_host(tensor))
-    throw ConfigError(
-        fmt::format("rank {}: {}: the backend dear carries dense tensors in memory of the host, and this one is {}: "
-                    "give such a tensor, or a process group of another backend",
-                    rank, call, tensor.defined() ? tensor.toString() : "undefined"));
+    throw ConfigError(fmt::format(
+        "rank {}: {}: the backend dear carries dense tensors in memory of the host, and this one is {}: "
+        "give such a tensor, or a process group of another backend",
+        rank, call, tensor.defined() ? tensor.toString() : "undefined"));
 }
 
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, int rank, const char* call) {
@@ -65,16 +65,17 @@ const at::Tensor& only(const std::vector<at::Tensor>& tensors, int rank, const c
   return tensors.front();
 }
 
-void require_alike(const std::vector<at::Tensor>& blocks, const at::Tensor& like, int ranks, int rank, const char* call) {
+void require_alike(const std::vector<at::Tensor>& blocks, const at::Tensor& like, int ranks, int rank,
+                   const char* call) {
   if (blocks.size() != static_cast<std::size_t>(ranks))
-    throw ConfigError(
-        fmt::format("rank {}: {}: there are {} tensors for {} ranks: give one for each", rank, call, blocks.size(), ranks));
+    throw ConfigError(fmt::format("rank {}: {}: there are {} tensors for {} ranks: give one for each", rank,
+                                  call, blocks.size(), ranks));
   for (const at::Tensor& block : blocks) {
     require_on_host(block, rank, call);
     if (block.numel() != like.numel() || block.scalar_type() != like.scalar_type())
-      throw ConfigError(
-          fmt::format("rank {}: {}: tensors have {} and {} elements, or different types: give tensors that are alike",
-                      rank, call, like.numel(), block.numel()));
+      throw ConfigError(fmt::format(
+          "rank {}: {}: tensors have {} and {} elements, or different types: give tensors that are alike",
+          rank, call, like.numel(), block.numel()));
   }
 }
 

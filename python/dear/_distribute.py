@@ -179,7 +179,9 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         )
         self.__dict__.update(module=module, optimizer=optimizer, _open=training, _group=group, _policy=policy)
         self.__dict__.update(fp32_masters=fp32_masters, stochastic_rounding=stochastic_rounding)
-        self.__dict__.update(_beside=weakref.WeakSet(), _buffers_become=buffers, _turns=Turns(optimizers), _optimizers=optimizers)
+        self.__dict__.update(
+            _beside=weakref.WeakSet(), _buffers_become=buffers, _turns=Turns(optimizers), _optimizers=optimizers
+        )
         self._note_model()
         for one in optimizers:
             _optimizer.adopt(one, self)

@@ -69,9 +69,10 @@ Rival rival_in(const JsonField& field) {
   for (const JsonField& one : field.member("searched").elements()) {
     one.expect_members({"setting", "last_loss", "steps_to_target"});
     const JsonField steps = one.member("steps_to_target");
-    rival.searched.push_back({.setting = one.member("setting").text(),
-                              .last_loss = one.member("last_loss").number(),
-                              .steps_to_target = steps.is_null() ? std::nullopt : std::optional(steps.integer())});
+    rival.searched.push_back(
+        {.setting = one.member("setting").text(),
+         .last_loss = one.member("last_loss").number(),
+         .steps_to_target = steps.is_null() ? std::nullopt : std::optional(steps.integer())});
   }
   for (const JsonField& one : field.member("curves").elements()) {
     one.expect_members({"losses", "seconds", "steps"});
@@ -110,9 +111,8 @@ Measured measured_in(const std::string& path) {
 // Of all seeds the middle one; none where it did not reach the target.
 std::optional<double> median(std::vector<std::optional<double>> values) {
   if (values.empty()) return std::nullopt;
-  std::sort(values.begin(), values.end(), [](const auto& a, const auto& b) {
-    return a.value_or(1e300) < b.value_or(1e300);
-  });
+  std::sort(values.begin(), values.end(),
+            [](const auto& a, const auto& b) { return a.value_or(1e300) < b.value_or(1e300); });
   return values[values.size() / 2];
 }
 
@@ -132,7 +132,8 @@ std::string verdict_of(const Task& task) {
   if (kfac == nullptr || sgd == nullptr) return "";
   const std::optional<double> ours = median(kfac->steps_to_target), theirs = median(sgd->steps_to_target);
   if (!ours) return "K-FAC did not reach the target.\n";
-  if (!theirs) return fmt::format("K-FAC reached the target after {:.0f} iterations, SGD not at all.\n", *ours);
+  if (!theirs)
+    return fmt::format("K-FAC reached the target after {:.0f} iterations, SGD not at all.\n", *ours);
   return fmt::format("K-FAC reached the target in {:.2f} times SGD's iterations: at most half of them {}.\n",
                      *ours / *theirs, *ours <= *theirs / 2 ? "holds" : "does not hold");
 }
@@ -141,26 +142,33 @@ std::string page_of(const Measured& measured) {
   std::string text = fmt::format(
       "# K-FAC beside SGD and AdamW\n\n"
       "```sh\n"
-      "PYTHONPATH=build/release/python build/release/dear launch -n {} python bench/kfac/convergence.py FILE\n"
+      "PYTHONPATH=build/release/python build/release/dear launch -n {} python bench/kfac/convergence.py "
+      "FILE\n"
       "dear study kfac --convergence FILE\n"
       "```\n\n"
-      "Measured: {} ranks, PyTorch {}, {}. Every optimiser trains with every setting of its grid from the same parameters on the\n"
-      "same batches; the setting that reaches the target first is trained with three seeds. Losses are means of ranks over the last\n"
+      "Measured: {} ranks, PyTorch {}, {}. Every optimiser trains with every setting of its grid from the "
+      "same parameters on the\n"
+      "same batches; the setting that reaches the target first is trained with three seeds. Losses are means "
+      "of ranks over the last\n"
       "steps (below). SGD and K-FAC have momentum 0.9.\n\n"
       "![Losses by iterations and by seconds](convergence.svg)\n\n",
       measured.ranks, measured.ranks, measured.torch, measured.machine);
   for (const Task& task : measured.tasks) {
-    text += fmt::format("## {}\n\nTarget loss {}, batches of {} over all ranks, losses of {} steps.\n\n", task.name,
-                        task.target, task.batch, task.window);
-    text += "| optimiser | best setting | iterations to the target, by seed | median | seconds, median |\n|---|---|---|---|---|\n";
+    text += fmt::format("## {}\n\nTarget loss {}, batches of {} over all ranks, losses of {} steps.\n\n",
+                        task.name, task.target, task.batch, task.window);
+    text +=
+        "| optimiser | best setting | iterations to the target, by seed | median | seconds, median "
+        "|\n|---|---|---|---|---|\n";
     for (const Rival& rival : task.rivals) {
       std::vector<std::string> steps;
       for (const auto& one : rival.steps_to_target) steps.push_back(text_of(one, 0));
-      text += fmt::format("| {} | {} | {} | {} | {} |\n", rival.optimizer, rival.best, fmt::join(steps, ", "),
-                          text_of(median(rival.steps_to_target), 0), text_of(median(rival.seconds_to_target), 2));
+      text +=
+          fmt::format("| {} | {} | {} | {} | {} |\n", rival.optimizer, rival.best, fmt::join(steps, ", "),
+                      text_of(median(rival.steps_to_target), 0), text_of(median(rival.seconds_to_target), 2));
     }
     text += fmt::format(
-        "\n{}\nThe search, with the first seed:\n\n| optimiser | setting | last loss | iterations to the target "
+        "\n{}\nThe search, with the first seed:\n\n| optimiser | setting | last loss | iterations to the "
+        "target "
         "|\n|---|---|---|---|\n",
         verdict_of(task));
     for (const Rival& rival : task.rivals)
@@ -195,7 +203,8 @@ void draw_panel(drawing::Svg& svg, double left, double top, const Task& task, Ac
   for (int tick = 0; tick <= kTicks; ++tick) {
     const double part = static_cast<double>(tick) / kTicks;
     const double loss = least + part * (most - least);
-    svg.text(left - 8, y(loss) + 4, fmt::format("{:.2f}", loss), {.anchor = drawing::Anchor::end, .size = 11});
+    svg.text(left - 8, y(loss) + 4, fmt::format("{:.2f}", loss),
+             {.anchor = drawing::Anchor::end, .size = 11});
     svg.text(x(part * furthest), top + kHeight + 16, fmt::format("{:.3g}", part * furthest),
              {.anchor = drawing::Anchor::middle, .size = 11});
   }
