@@ -26,6 +26,20 @@ Value described(const Source& source, const std::string& name) {
   return part != nullptr ? *part : Value();
 }
 
+// The names of parts that the file has and nobody asks for.
+std::vector<std::string> unused_parts(const Source& source, const std::vector<CheckpointPart>& wanted) {
+  std::vector<std::string> unused;
+  const Value* parts = source.value().find(kParts);
+  const auto* all = parts != nullptr ? parts->get<Value::Dict>() : nullptr;
+  if (all == nullptr) return unused;
+  for (const auto& [key, part] : *all)
+    if (const auto* name = key.get<std::string>();
+        name != nullptr && std::none_of(wanted.begin(), wanted.end(),
+                                        [&](const CheckpointPart& one) { return one.name == *name; }))
+      unused.push_back(*name);
+  return unused;
+}
+
 }  // namespace
 
 PartTensors collect(const std::vector<CheckpointPart>& parts) {
@@ -51,6 +65,9 @@ void restore_parts(const Source* source, EngineState::Holder holder, const Group
                    const CheckpointOptions& options) {
   const bool by_all = holder == EngineState::Holder::every_rank;
   const bool reads = by_all || group.rank() == 0;
+  if (options.say && group.rank() == 0)
+    for (const std::string& name : unused_parts(*source, options.parts))
+      options.say(fmt::format("the checkpoint has a part '{}', which is not used", name));
   for (const CheckpointPart& part : options.parts) {
     const std::string mine = reads ? archive::pickle(described(*source, part.name)) : "";
     const std::string text = by_all ? mine : all_gather_text(group, mine).front();

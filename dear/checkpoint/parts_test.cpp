@@ -75,6 +75,30 @@ TEST_P(CheckpointParts, AreThereOnAnyNumberOfRanks) {
   }
 }
 
+TEST_P(CheckpointParts, ThatNobodyAsksForAreSaid) {
+  const Folder folder;
+  run_all(2, [&](int rank, Group group) {
+    std::string said;
+    Tensors other;
+    const auto options = [&](std::vector<CheckpointPart> parts) {
+      return CheckpointsOptions{.directory = folder.path("saved"),
+                                .form = GetParam(),
+                                .parts = std::move(parts),
+                                .say = [&](const std::string& sentence) { said += sentence; }};
+    };
+    Job job(group);
+    job.steps(1);
+    {
+      Checkpoints checkpoints(*job.parallel, options({part("curvature", some(1)), part("else", some(5))}));
+      checkpoints.save({.step = 1});
+    }
+    Checkpoints checkpoints(*job.parallel, options({part("else", {}, &other)}));
+    EXPECT_EQ(checkpoints.resume().value().step, 1);
+    EXPECT_EQ(said.find("'curvature'") != std::string::npos, rank == 0) << said;
+    EXPECT_EQ(said.find("'else'"), std::string::npos) << said;
+  });
+}
+
 TEST_P(CheckpointParts, ThatAreNotThereAreSaid) {
   const Folder folder;
   run_all(2, [&](int rank, Group group) {

@@ -46,8 +46,8 @@ demo::KfacJob check(const KfacTrainOptions& options) {
   if (options.strategy)
     job.strategy = parse_option("--kfac", [&] { return kfac::find_strategy(*options.strategy).name; });
   job.damping = options.damping.value_or(job.damping);
-  if (!(job.damping > 0))
-    throw ConfigError(fmt::format("--kfac-damping is {}, but must be above 0", job.damping));
+  if (!(job.damping > 0) || !(job.damping <= 1e30))
+    throw ConfigError(fmt::format("--kfac-damping is {}, but must be above 0 and at most 1e30", job.damping));
   job.ema = options.ema.value_or(job.ema);
   if (!(job.ema > 0) || !(job.ema < 1))
     throw ConfigError(fmt::format("--kfac-ema is {}, but must be above 0 and below 1", job.ema));

@@ -139,6 +139,9 @@ void report(const TrainSettings& settings, const demo::Trained& trained, const G
   say("\n" + (settings.compares_compressions ? table_of_compressions(runs, *trained.comparison)
               : trained.comparison           ? to_text(runs, *trained.comparison)
                                              : to_text(runs.front())));
+  for (const demo::TrainResult& run : runs)
+    if (const std::string text = demo::text_of(run.kfac); !text.empty())
+      say(runs.size() == 1 ? text + "\n" : fmt::format("policy {}: {}\n", run.policy, text));
   if (settings.job.tune) say("\n" + table_of(runs.front().tuning.value()) + "\n");
   say(network_line(group.modelled_network(), group.description()));
   if (settings.sample > 0) {

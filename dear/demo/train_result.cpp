@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 namespace dear::demo {
 IterationTimes summarize_iterations(const std::vector<double>& iteration_seconds,
                                     const std::vector<double>& exposed_seconds,
@@ -22,6 +25,19 @@ IterationTimes summarize_iterations(const std::vector<double>& iteration_seconds
 Range counted_of_run(std::int64_t steps) {
   const std::int64_t warm_up = std::clamp<std::int64_t>(steps / 10, 2, 10);
   return {.begin = std::clamp<std::int64_t>(steps - 1, 0, warm_up), .end = steps};
+}
+
+std::string text_of(const KfacTroubles& troubles) {
+  std::vector<std::string> parts;
+  const auto add = [&](std::int64_t count, const char* one, const char* several, const char* what) {
+    if (count > 0)
+      parts.push_back(
+          fmt::format("{} {} {} {}", count, count == 1 ? one : several, count == 1 ? "was" : "were", what));
+  };
+  add(troubles.given_up_inverses, "inverse", "inverses", "given up");
+  add(troubles.nonfinite_factors, "factor", "factors", "not finite");
+  add(troubles.raised_dampings, "damping", "dampings", "raised");
+  return parts.empty() ? "" : fmt::format("K-FAC: {}", fmt::join(parts, ", "));
 }
 
 }  // namespace dear::demo

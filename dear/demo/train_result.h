@@ -37,6 +37,15 @@ struct SentGradients {
   std::int64_t peeling_rounds = 0;    // the most that a sketch took
 };
 
+// KfacTroubles counts what K-FAC went on without, on the rank that met most of it.
+struct KfacTroubles {
+  std::int64_t given_up_inverses = 0;  // that became the identity
+  std::int64_t nonfinite_factors = 0;  // renewals left out
+  std::int64_t raised_dampings = 0;    // of factors that were not positive definite
+};
+// One line without its end: "K-FAC: 2 inverses were given up, ..."; "" where there is nothing to say.
+std::string text_of(const KfacTroubles& troubles);
+
 // One training run of one policy, as rank 0 measured it.
 struct TrainResult {
   std::string policy;
@@ -50,6 +59,7 @@ struct TrainResult {
   IterationTimes times;                  // of the steps that count
   double characters_per_second = 0;      // of all workers, at the median iteration
   std::string digest;                    // SHA-256 of the final parameters
+  KfacTroubles kfac{};                   // of an optimiser that is K-FAC
   std::optional<TuningReport> tuning{};  // where buckets were tuned
   std::optional<ByName> buckets{};       // at the end, where they were not given; on every rank
   // The seconds of every iteration, from the end of step() to the next end; the first iteration of a turn

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace dear::demo::train_result_test {
@@ -33,6 +34,14 @@ TEST(Iterations, ComputeIsAnIterationLessItsExposedCommunication) {
   EXPECT_DOUBLE_EQ(times.iteration_seconds.median, 5);
   EXPECT_DOUBLE_EQ(times.exposed_communication_seconds, 2);
   EXPECT_DOUBLE_EQ(times.compute_seconds, 3);  // of 3, 2, 4
+}
+
+TEST(Kfac, TellsWhatItWentOnWithout) {
+  EXPECT_EQ(text_of(KfacTroubles()), "");
+  const std::string text = text_of({.given_up_inverses = 2, .nonfinite_factors = 0, .raised_dampings = 1});
+  EXPECT_THAT(text,
+              ::testing::AllOf(::testing::HasSubstr("2 inverses were"), ::testing::HasSubstr("1 damping was"),
+                               ::testing::Not(::testing::HasSubstr("finite"))));
 }
 
 }  // namespace

@@ -104,6 +104,20 @@ std::string sample_text(Gpt model, const Corpus& corpus, std::int64_t count, std
   return text;
 }
 
+// Every rank calls it.
+KfacTroubles troubles_of(const KfacReport& report, const Group& group) {
+  KfacTroubles most;
+  for (const KfacTroubles& one :
+       collective::all_gather_values(group, KfacTroubles{.given_up_inverses = report.given_up_inverses,
+                                                         .nonfinite_factors = report.nonfinite_factors,
+                                                         .raised_dampings = report.raised_dampings})) {
+    most.given_up_inverses = std::max(most.given_up_inverses, one.given_up_inverses);
+    most.nonfinite_factors = std::max(most.nonfinite_factors, one.nonfinite_factors);
+    most.raised_dampings = std::max(most.raised_dampings, one.raised_dampings);
+  }
+  return most;
+}
+
 class Job : public TrainingJob {
  public:
   Job(const TrainSettings& settings, TrainRun run, const Corpus& corpus, const Group& group);
@@ -319,6 +333,7 @@ TrainResult Job::end() {
                      .losses = mean_over_ranks(group_, losses_),
                      .times = summarize_iterations(iteration_seconds_, exposed_seconds_, counted)};
   result.sent = sent(steps);
+  if (kfac_) result.kfac = troubles_of(kfac_->report(), group_);
   if (run_.record_trace)
     take_record(result);  // before the digest, which reads parameters as a forward pass does
   result.digest = parameter_digest(*model_);

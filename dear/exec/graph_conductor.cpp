@@ -77,7 +77,7 @@ void GraphConductor::wait(Lock& lock, StepId step, Condition condition) {
   if (condition()) return;
   const std::int64_t iteration = frontier_.done(step);
   const double begin = now_seconds();
-  // What was started bounds itself, and can name the rank at fault: it reports first.
+  // A step that was started bounds itself, and can name the rank at fault: it reports first.
   const auto patience = std::chrono::duration_cast<SteadyClock::duration>(options_.timeout * 2);
   const SteadyTime entered = SteadyClock::now();
   for (;;) {

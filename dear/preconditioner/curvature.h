@@ -16,13 +16,13 @@
 
 namespace dear::preconditioner {
 
-// What is kept of a factor from step to step, whatever plan is in force.
+// A factor as it is kept from step to step, whatever plan is in force.
 struct FactorState {
   torch::Tensor average;  // undefined before its first renewal, and on ranks that do not keep it
   torch::Tensor inverse;  // undefined before it was inverted
 };
 
-// What happened to factors on this rank.
+// Factors on this rank that came late, or could not be used as they were, so far.
 struct FactorCounts {
   std::int64_t late_uses = 0, nonfinite = 0, raised = 0, given_up = 0;
 };

@@ -56,13 +56,22 @@ kfac::Strategy strategy_of(const KfacOptions& options) {
   return strategy;
 }
 
+void require_learning_rate(int rank, double learning_rate) {
+  if (learning_rate >= 0 && std::isfinite(learning_rate)) return;
+  throw ConfigError(
+      fmt::format("rank {}: K-FAC cannot clip by a learning rate of {}: give a finite number of at least 0",
+                  rank, learning_rate));
+}
+
 }  // namespace
 
 Kfac::Impl::Impl(const std::vector<KfacLayer>& layers, DataParallel& dp, KfacOptions options)
     : options_(std::move(options)), training_(dp), times_(0) {
   training_.settle_for("making a Kfac");
   const Group& group = training_.group();
+  training_.meet();
   train::check_together(group, [&] {
+    training_.claim();
     preconditioner::validate(options_);
     static_cast<void>(strategy_of(options_));
     training_.require_usable();
@@ -115,7 +124,8 @@ void Kfac::Impl::or_fail(Act act) {
 
 // ---- what the passes bring
 
-// Of the plan, in which A of layers come in forward order, then G in backward order.
+// Returns the factor's place in the plan, in which A of layers come in forward order, then G in backward
+// order.
 kfac::FactorId Kfac::Impl::factor_of(std::size_t layer, Side side) const {
   return static_cast<kfac::FactorId>(side == Side::input ? layer : 2 * choice_.layers.size() - 1 - layer);
 }
@@ -225,6 +235,7 @@ bool Kfac::Impl::plans_anew() const {
 
 std::vector<double> Kfac::Impl::learning_rates(const KfacStep& step) const {
   std::vector<double> rates(choice_.layers.size());
+  if (step.learning_rate) require_learning_rate(group_->rank(), *step.learning_rate);
   if (!options_.kl_clip) return rates;
   for (std::size_t i = 0; i < rates.size(); ++i) {
     const std::optional<double> rate =
@@ -234,6 +245,7 @@ std::vector<double> Kfac::Impl::learning_rates(const KfacStep& step) const {
           "rank {}: K-FAC clips by the learning rate, which the optimiser does not tell: give it to "
           "Kfac::step(), or leave kl_clip out",
           group_->rank()));
+    require_learning_rate(group_->rank(), *rate);
     rates[i] = *rate;
   }
   return rates;
@@ -242,18 +254,23 @@ std::vector<double> Kfac::Impl::learning_rates(const KfacStep& step) const {
 void Kfac::Impl::step(const KfacStep& step) {
   if (kept_) or_fail([this] { std::rethrow_exception(kept_); });
   training_.require_usable();
+  training_.require_new_gradients();
   if (!(step.loss_scale > 0) || !std::isfinite(step.loss_scale))
     throw ConfigError(fmt::format("rank {}: a loss cannot be scaled by {}: give a finite number above 0",
                                   group_->rank(), step.loss_scale));
   const std::vector<double> rates = learning_rates(step);
   or_fail([&] { take_step(step, rates); });
+  training_.stepped();
 }
 
 void Kfac::Impl::take_step(const KfacStep& step, const std::vector<double>& rates) {
   const train::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   const bool first = !curvature_;
+  // A rank that calls DataParallel::step() instead is found here, before the others wait in the group of
+  // K-FAC.
   if (first) {
+    training_.reduce_gradients();
     learn_order();
     take_loaded();
     make_plan(nullptr);
@@ -263,7 +280,7 @@ void Kfac::Impl::take_step(const KfacStep& step, const std::vector<double>& rate
   if (renews) report_rest();
   clear_sums(whole);
   curvature_->commit();
-  training_.reduce_gradients();
+  if (!first) training_.reduce_gradients();
   const preconditioner::Taking taking{.ema = options_.ema, .gradient_scale = step.loss_scale, .drop = !whole};
   const preconditioner::Damping damping{.value = options_.damping, .pi_correction = options_.pi_correction};
   curvature_->renew(renews ? std::optional(taking) : std::nullopt,

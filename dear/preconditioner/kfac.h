@@ -17,14 +17,14 @@ class DataParallel;  // train/data_parallel.h
 
 // Options of a Kfac, the same on every rank.
 struct KfacOptions {
-  // Who inverts which factor, and when factors travel: "d-kfac", "mpd-kfac", "spd-kfac", or the last two with
-  // "-owner" (kfac::strategies()). What is computed does not depend on it, but for rounding.
+  // The strategy says who inverts which factor, and when factors travel: "d-kfac", "mpd-kfac", "spd-kfac", or
+  // the last two with "-owner" (kfac::strategies()). The result does not depend on it, but for rounding.
   std::string strategy = "spd-kfac";
-  // Which factors travel together: "alone", "threshold", "rule", "exact" or "together"; "" for what the
-  // strategy does. Groups never mix factors of inputs with those of gradients unless all travel together
-  // after the backward pass.
+  // The rule by which factors travel together: "alone", "threshold", "rule", "exact" or "together"; "" for
+  // what the strategy does. Groups never mix factors of inputs with those of gradients unless all travel
+  // together after the backward pass.
   std::string fusion{};
-  double damping = 1e-3;  // added to the diagonals of factors before they are inverted; above 0
+  double damping = 1e-3;  // added to the diagonals of factors before they are inverted; above 0, <= 1e30
   // Splits the damping between the two factors of a layer in proportion to the roots of their mean diagonals
   // (Martens and Grosse 2015, section 6.3); else both get all of it.
   bool pi_correction = false;
@@ -66,11 +66,11 @@ struct KfacStep {
   double loss_scale = 1;
 };
 
-// What a Kfac did so far, on this rank.
+// The work of a Kfac so far, on this rank.
 struct KfacReport {
   std::int64_t steps = 0;
   std::vector<std::string> layers;              // that are preconditioned
-  std::map<std::string, std::string> left_out;  // name, and why it keeps its plain gradient
+  std::map<std::string, std::string> left_out;  // of Linear and Conv2d: name, why its gradient stays plain
   std::int64_t late_uses = 0;                   // of layers, left out since their factor was on its way
   std::int64_t nonfinite_factors = 0;           // renewals left out since a factor was NaN or infinite
   std::int64_t raised_dampings = 0;             // inverses that needed a larger damping
@@ -112,8 +112,9 @@ class Kfac {
  public:
   // Every rank makes it together, between a step() and the next backward. ConfigError for options out of
   // range, a layer to exclude that there is not, a factor that is too large, a model without any layer to
-  // precondition, and a DataParallel under policy dear-eager or with compression; what one rank refuses, all
-  // refuse. MismatchError, on every rank, where layers or options differ.
+  // precondition, and a DataParallel under policy dear-eager or with compression, or that another Kfac
+  // serves; what one rank refuses, all refuse. MismatchError, on every rank, where layers or options differ,
+  // or one makes another call.
   Kfac(torch::nn::Module& model, DataParallel& dp, KfacOptions options = {});
   Kfac(std::vector<KfacLayer> layers, DataParallel& dp, KfacOptions options = {});
   ~Kfac();  // waits for what is on the wire
@@ -122,8 +123,9 @@ class Kfac {
 
   // Between the last backward() of a step and DataParallel::step(): makes `.grad` of every parameter the mean
   // over ranks (DataParallel::reduce_gradients()), and preconditions those of its layers in place. Throws
-  // what went wrong in an operator since the last call. ConfigError in a Join, and for kl_clip without a
-  // learning rate.
+  // what went wrong in an operator since the last call. ConfigError in a Join, for kl_clip without a
+  // learning rate, for numbers out of range, and where no gradient arrived since the last
+  // DataParallel::step(), or none since the last call; a rank of samples(0) needs none.
   void step(const KfacStep& step = {});
 
   // Factors, inverses and the number of steps, by name, to be saved; whole on every rank. Every rank calls

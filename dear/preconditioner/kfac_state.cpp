@@ -1,4 +1,4 @@
-// What a Kfac tells: its state, for checkpoints, what it did, and spans.
+// A Kfac tells its state, for checkpoints, what it did, and spans.
 
 #include <algorithm>
 #include <string>
@@ -58,6 +58,12 @@ std::map<std::string, torch::Tensor> Kfac::Impl::checked(
       known[name_of_state(layer.name, Side::output, what)] = layer.outputs;
     }
   for (const auto& [name, tensor] : state) {
+    for (const auto& [layer, reason] : choice_.left_out)
+      if (name.starts_with(layer + ".") && reason == preconditioner::kExcluded)
+        throw ConfigError(
+            fmt::format("rank {}: '{}' of the state of K-FAC is of layer '{}', which `exclude` leaves out: "
+                        "exclude the layers that were excluded when it was saved",
+                        group_->rank(), name, layer));
     const auto found = known.find(name);
     const bool fits = name == kSteps ? tensor.defined() && tensor.numel() == 1
                                      : found != known.end() && tensor.defined() &&

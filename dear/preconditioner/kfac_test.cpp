@@ -169,8 +169,8 @@ TEST(KfacTest, StepsThatAreGivenUpAreTheSameForEveryStrategy) {
 
 // ---- the definition
 
-// What a layer's gradient becomes: the solution of the dense system with both factors, of which each is the
-// running average that began as the identity.
+// Returns what a layer's gradient becomes: the solution of the dense system with both factors, of which each
+// is the running average that began as the identity.
 torch::Tensor solved(const torch::Tensor& a, const torch::Tensor& g, const torch::Tensor& gradient,
                      const KfacOptions& options) {
   const auto damped = [&](const torch::Tensor& factor) {
@@ -187,7 +187,7 @@ torch::Tensor with_bias(const torch::Tensor& weight, const torch::Tensor& bias) 
 
 const KfacOptions kPlain{.damping = 0.03, .ema = 0.2, .kl_clip = {}};
 
-// Of a model that is one layer, on a batch: the gradient before and after, and that of the output.
+// Gradients of a model that is one layer, on a batch: of the weight, before and after, and of the output.
 struct OneLayer {
   torch::Tensor plain, preconditioned, of_output;
 };

@@ -40,6 +40,8 @@ std::vector<KfacLayer> kfac_layers_of(torch::nn::Module& model) {
 namespace preconditioner {
 namespace {
 
+constexpr double kLargestDamping = 1e30;
+
 // Whether `name` is the layer, or a module that the layer lies in.
 bool means(const std::string& name, const std::string& layer) {
   return layer == name || layer.starts_with(name + ".");
@@ -49,7 +51,7 @@ bool means(const std::string& name, const std::string& layer) {
 std::string reason_to_leave_out(const KfacLayer& layer, const KfacOptions& options) {
   if (std::any_of(options.exclude.begin(), options.exclude.end(),
                   [&](const std::string& name) { return means(name, layer.name); }))
-    return "it is excluded";
+    return kExcluded;
   if (!layer.weight.requires_grad()) return "its weight is frozen";
   if (layer.weight.dim() != 2 && layer.weight.dim() != 4)
     return fmt::format(
@@ -84,14 +86,15 @@ void require_names(const std::vector<KfacLayer>& layers, const KfacOptions& opti
 }  // namespace
 
 void validate(const KfacOptions& options) {
-  if (!(options.damping > 0))
-    throw ConfigError(fmt::format("the damping of K-FAC is {}: give a number above 0", options.damping));
+  if (!(options.damping > 0) || !(options.damping <= kLargestDamping))
+    throw ConfigError(fmt::format("the damping of K-FAC is {}: give a number above 0 and at most {}",
+                                  options.damping, kLargestDamping));
   if (!(options.ema > 0) || !(options.ema < 1))
     throw ConfigError(fmt::format(
         "the weight of the running average of K-FAC is {}: give a number above 0 and below 1", options.ema));
   if (options.kl_clip && !(*options.kl_clip > 0))
     throw ConfigError(fmt::format(
-        "K-FAC cannot clip at a Kullback-Leibler divergence of {}: give a number above 0, or leave it out",
+        "K-FAC cannot clip at a Kullback-Leibler divergence of {}: give a number above 0, or none ({{}})",
         *options.kl_clip));
   if (options.factor_every < 1 || options.inverse_every < 1 ||
       options.inverse_every % options.factor_every != 0)

@@ -12,6 +12,9 @@
 
 namespace dear::preconditioner {
 
+// The reason to leave out a layer that KfacOptions::exclude names.
+inline constexpr const char* kExcluded = "it is excluded";
+
 // A layer whose gradient is preconditioned: a matrix of `outputs` rows, whose columns are the weight's and,
 // last, the bias.
 struct MatrixLayer {

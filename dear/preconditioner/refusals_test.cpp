@@ -1,4 +1,4 @@
-// What K-FAC refuses, and what it goes on without.
+// K-FAC refuses what it cannot do, and goes on without samples that are none.
 
 #include <cmath>
 #include <limits>
@@ -55,11 +55,12 @@ std::string refusal_of(const KfacOptions& options) {
 
 TEST(KfacOptions, OutOfRangeAreRefused) {
   const double nan = std::nan("");
-  for (const double damping : {0.0, -1.0, nan})
+  for (const double damping : {0.0, -1.0, 1e31, std::numeric_limits<double>::infinity(), nan})
     EXPECT_THAT(refusal_of({.damping = damping}), HasSubstr("damping"));
   for (const double ema : {0.0, 1.0, -0.1, 1.5, nan})
     EXPECT_THAT(refusal_of({.ema = ema}), HasSubstr("running average"));
-  for (const double clip : {0.0, -1e-3, nan}) EXPECT_THAT(refusal_of({.kl_clip = clip}), HasSubstr("clip"));
+  for (const double clip : {0.0, -1e-3, nan})
+    EXPECT_THAT(refusal_of({.kl_clip = clip}), AllOf(HasSubstr("clip"), HasSubstr("none ({})")));
   EXPECT_THAT(refusal_of({.factor_every = 0}), HasSubstr("factors every 0"));
   EXPECT_THAT(refusal_of({.inverse_every = 0}), HasSubstr("inverses every 0"));
   EXPECT_THAT(refusal_of({.factor_every = 2, .inverse_every = 3}), HasSubstr("multiple"));
@@ -188,13 +189,99 @@ TEST(KfacTraining, AScaleThatIsNoneIsRefused) {
   one.dp.step();
 }
 
+TEST(KfacTraining, ALearningRateThatIsNoneIsRefused) {
+  Alone one;
+  loss_of(one.net, 0, 0, 8).backward();
+  for (const double rate : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()})
+    EXPECT_THAT(message_of<ConfigError>([&] { one.kfac.step({.learning_rate = rate}); }),
+                HasSubstr("learning rate"));
+  one.kfac.step({.learning_rate = 0});
+  one.dp.step();
+  Alone unclipped({.kl_clip = {}});
+  loss_of(unclipped.net, 0, 0, 8).backward();
+  EXPECT_THAT(message_of<ConfigError>([&] { unclipped.kfac.step({.learning_rate = -1}); }),
+              HasSubstr("learning rate"));
+}
+
+TEST(KfacTraining, StepsOnceForEachStepOfTheDataParallel) {
+  for (const int ranks : {1, 2}) {
+    run_all(ranks, [](int, Group group) {
+      Alone one({}, {}, group);
+      for (int step = 0; step < 3; ++step) {
+        EXPECT_THAT(message_of<ConfigError>([&] { one.kfac.step(); }), HasSubstr("no gradient"));
+        loss_of(one.net, step, 0, 8).backward();
+        one.kfac.step();
+        EXPECT_THAT(message_of<ConfigError>([&] { one.kfac.step(); }), HasSubstr("twice"));
+        step == 1 ? one.dp.discard_step() : one.dp.step();
+      }
+      EXPECT_EQ(one.kfac.report().steps, 3);
+    });
+  }
+}
+
+TEST(KfacTraining, GradientsThatWereDroppedMayBePreconditionedAgain) {
+  for (const int ranks : {1, 2}) {
+    run_all(ranks, [](int, Group group) {
+      Alone one({}, {}, group);
+      one.step(0);
+      loss_of(one.net, 1, 0, 8).backward();
+      one.kfac.step();
+      one.net->zero_grad();
+      one.step(2);
+    });
+  }
+}
+
+TEST(KfacTraining, HasOneKfacAtATime) {
+  run_all(2, [](int, Group group) {
+    Net net;
+    torch::optim::SGD sgd(net->parameters(), 0.05);
+    DataParallel dp(*net, sgd, std::move(group), {.buckets = given(Fusion())});
+    {
+      const Kfac first(*net, dp);
+      EXPECT_THAT(message_of<ConfigError>([&] { Kfac(*net, dp); }), HasSubstr("one Kfac"));
+    }
+    EXPECT_THAT(message_of<ConfigError>([&] { Kfac(*net, dp, {.damping = 0}); }), HasSubstr("damping"));
+    const Kfac second(*net, dp);
+  });
+}
+
+// The other rank goes on without: it makes a collective that the first does not expect.
+TEST(KfacTraining, CallsOfSomeRanksOnlyAreToldSo) {
+  const auto told_by_one = [](const std::function<void(Alone&, int rank, int step)>& take_step) {
+    const auto errors = run_each(groups_of(2), [&](int rank, Group group) {
+      Alone one({}, {}, std::move(group));
+      for (int step = 0; step < 6; ++step) take_step(one, rank, step);
+    });
+    return what_of(errors[0]) + what_of(errors[1]);
+  };
+  for (const int last : {0, 3})
+    EXPECT_THAT(told_by_one([&](Alone& one, int rank, int step) {
+                  loss_of(one.net, step, 0, 8).backward();
+                  if (rank == 0 || step < last) one.kfac.step();
+                  one.dp.step();
+                }),
+                AllOf(HasSubstr("all-gather"), HasSubstr("every rank")))
+        << last;
+  const auto errors = run_each(groups_of(2), [](int rank, Group group) {
+    Net net;
+    torch::optim::SGD sgd(net->parameters(), 0.05);
+    DataParallel dp(*net, sgd, std::move(group), {.buckets = given(Fusion())});
+    if (rank == 0) Kfac(*net, dp);
+    if (rank == 1) dp.discard_step();
+  });
+  for (const auto& error : errors)
+    EXPECT_THAT(message_of<MismatchError>([&] { std::rethrow_exception(error); }),
+                AllOf(HasSubstr("Kfac"), HasSubstr("discard_step")));
+}
+
 TEST(KfacTraining, RanksThatDifferAreToldSo) {
   const auto differing = [](const std::function<KfacOptions(int rank)>& options) {
     return run_each(groups_of(2), [&](int rank, Group group) { Alone(options(rank), {}, group); });
   };
   for (const auto& error : differing([](int rank) { return KfacOptions{.damping = 1e-3 * (1 + rank)}; }))
     EXPECT_THAT(message_of<MismatchError>([&] { std::rethrow_exception(error); }), HasSubstr("K-FAC"));
-  // What one rank refuses, all refuse.
+  // All ranks refuse what one refuses.
   for (const auto& error : differing([](int rank) { return KfacOptions{.damping = rank - 1.0}; }))
     EXPECT_THAT(message_of<ConfigError>([&] { std::rethrow_exception(error); }), HasSubstr("damping"));
   // Layers in another order.

@@ -1,4 +1,4 @@
-// What a Kfac keeps and tells: its state, for checkpoints, and spans of a trace.
+// A Kfac keeps a state, for checkpoints, and tells spans of a trace.
 
 #include <map>
 #include <string>
@@ -17,6 +17,7 @@ namespace {
 using preconditioner::testing::expect_near;
 using preconditioner::testing::Net;
 using preconditioner::testing::Rank;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using train::testing::message_of;
 using train::testing::run_all;
@@ -99,7 +100,7 @@ TEST(KfacState, BeforeTheFirstStepIsWhatWasLoaded) {
     torch::optim::SGD sgd(net->parameters(), 0.05);
     DataParallel dp(*net, sgd, std::move(group), {.buckets = given(Fusion())});
     Kfac kfac(*net, dp);
-    EXPECT_TRUE(kfac.state().empty());
+    EXPECT_EQ(kfac.state().size(), 1U);  // the number of steps
     kfac.load_state(half.state);
     EXPECT_EQ(kfac.state().size(), half.state.size());
     const auto refusal = [&](const std::function<void(State&)>& change) {
@@ -112,6 +113,18 @@ TEST(KfacState, BeforeTheFirstStepIsWhatWasLoaded) {
     EXPECT_THAT(refusal([](State& state) { state["last.A.average"] = torch::ones({2, 2}); }),
                 HasSubstr("last.A.average"));
     EXPECT_THAT(refusal([](State& state) { state.erase("steps"); }), HasSubstr("steps"));
+  });
+}
+
+TEST(KfacState, OfALayerThatIsExcludedNamesTheOption) {
+  const Saved half = train(1, {}, 0, 2, nullptr);
+  run_all(1, [&](int, Group group) {
+    Net net;
+    torch::optim::SGD sgd(net->parameters(), 0.05);
+    DataParallel dp(*net, sgd, std::move(group), {.buckets = given(Fusion())});
+    Kfac kfac(*net, dp, {.exclude = {"last"}});
+    EXPECT_THAT(message_of<ConfigError>([&] { kfac.load_state(half.state); }),
+                AllOf(HasSubstr("'last'"), HasSubstr("`exclude`")));
   });
 }
 

@@ -25,7 +25,7 @@ struct Patches {
   std::array<std::int64_t, 2> before{0, 0}, after{0, 0};  // padding of height and width
 };
 
-// What one use of a layer adds to a factor.
+// The rows that one use of a layer adds to a factor.
 struct Rows {
   torch::Tensor rows;  // [rows, dimension]: rows^T rows is added, times `scale`
   double scale = 1;
@@ -36,7 +36,7 @@ Rows rows_of_input(const MatrixLayer& layer, const std::optional<Patches>& patch
                    const torch::Tensor& input, at::ScalarType type);
 Rows rows_of_gradient(const MatrixLayer& layer, const torch::Tensor& gradient, at::ScalarType type);
 
-// Of one factor on this rank, between two renewals.
+// The sum of a factor on this rank, between two renewals.
 struct Sum {
   torch::Tensor products;  // [dimension, dimension]; undefined as long as there are no samples
   double samples = 0;

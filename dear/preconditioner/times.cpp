@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kOfLayer = 4;  // numbers
 constexpr std::size_t kOfCollectives = 4;
 
-// Of a network of 10 Gbit/s and a core of a few years ago; better than nothing.
+// Costs of a network of 10 Gbit/s and a core of a few years ago; better than nothing.
 constexpr kfac::LinearCost kUsualAllReduce{.start_seconds = 1e-4, .seconds_per_element = 6e-9};
 constexpr kfac::LinearCost kUsualBroadcast{.start_seconds = 5e-5, .seconds_per_element = 3e-9};
 constexpr double kUsualInverse = 1e-10;  // seconds for the cube of the dimension

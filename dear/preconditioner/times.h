@@ -10,7 +10,7 @@
 #include "dear/preconditioner/curvature.h"
 #include "dear/preconditioner/layers.h"
 
-// What a plan is made of: times of one rank, measured in steps of the training.
+// Times of one rank, measured in steps of the training: a plan is made of them.
 namespace dear::preconditioner {
 
 struct LayerTimes {
@@ -49,7 +49,8 @@ class PassTimes {
 
 // All numbers that a plan depends on, so that rank 0 can send them to all.
 using Numbers = std::vector<double>;
-// Of what was measured; where collectives or inverses were not, a usual network and processor stand in.
+// Returns the numbers of what was measured; where collectives or inverses were not, a usual network and
+// processor stand in.
 Numbers numbers_of(const std::vector<LayerTimes>& layers, const Curvature* curvature);
 kfac::Job job_of(const std::vector<MatrixLayer>& layers, const Numbers& numbers);
 kfac::Costs costs_of(std::size_t layers, int ranks, const Numbers& numbers);

@@ -1,13 +1,88 @@
 #include "dear/preconditioner/training.h"
 
+#include <algorithm>
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/train/control_plane.h"
 #include "dear/train/data_parallel_impl.h"
 
 namespace dear::preconditioner {
+namespace {
+
+// The DataParallels of this process that a Kfac serves; ranks may be threads.
+struct Claims {
+  std::mutex mutex;
+  std::set<const DataParallel*> claimed;
+};
+Claims& claims() {
+  static Claims all;
+  return all;
+}
+
+}  // namespace
+
+Training::~Training() {
+  if (!claimed_) return;
+  const std::lock_guard lock(claims().mutex);
+  claims().claimed.erase(&dp_);
+}
+
+void Training::claim() {
+  const std::lock_guard lock(claims().mutex);
+  claimed_ = claims().claimed.insert(&dp_).second;
+  if (!claimed_)
+    throw ConfigError(fmt::format(
+        "rank {}: a DataParallel has one Kfac at a time: end the one before, or use it on", group().rank()));
+}
+
+void Training::meet() const {
+  train::meet(group(), train::Call::kfac, dp_.impl_->record_.commits(dp_.impl_->engine_.get()));
+}
+
+std::int64_t Training::steps_ended() const {
+  const DataParallel::Impl& training = *dp_.impl_;
+  return training.record_.commits(training.engine_.get()) + training.steps_alone_ + steps_given_up();
+}
+
+void Training::stepped() {
+  stepped_at_ = steps_ended();
+  preconditioned_.clear();
+  if (!dp_.impl_->alone_) return;
+  for (const train::TrainedParameter& parameter : dp_.impl_->scanned_.trained)
+    if (const torch::Tensor& gradient = parameter.tensor.grad(); gradient.defined())
+      preconditioned_.emplace_back(gradient.getIntrusivePtr());
+}
+
+// With several ranks gradients that were dropped end the step once others arrive.
+bool Training::holds_preconditioned() const {
+  if (stepped_at_ != steps_ended()) return false;
+  const auto& trained = dp_.impl_->scanned_.trained;
+  return !dp_.impl_->alone_ || std::any_of(trained.begin(), trained.end(), [&](const auto& parameter) {
+    const torch::Tensor& gradient = parameter.tensor.grad();
+    return gradient.defined() &&
+           std::any_of(preconditioned_.begin(), preconditioned_.end(), [&](const WeakTensor& old) {
+             return old._unsafe_get_target() == gradient.unsafeGetTensorImpl();
+           });
+  });
+}
+
+void Training::require_new_gradients() const {
+  if (holds_preconditioned())
+    throw ConfigError(fmt::format(
+        "rank {}: Kfac::step() was called twice for one step: call DataParallel::step() or discard_step() "
+        "in between, on every rank",
+        group().rank()));
+  if (!dp_.impl_->gradients_arrived() && dp_.impl_->attendance_.samples() != 0)
+    throw ConfigError(fmt::format(
+        "rank {}: Kfac::step() found no gradient that arrived since the last DataParallel::step(): call it "
+        "after backward()",
+        group().rank()));
+}
 
 const Group& Training::group() const { return dp_.impl_->group_; }
 

@@ -44,7 +44,7 @@ std::optional<Operator> operator_of(std::string_view name) {
   return std::nullopt;
 }
 
-// Of an operator that is under way.
+// The use of a layer by an operator that is under way.
 struct Use : at::ObserverContext {
   std::shared_ptr<ObservedLayers> observed;
   std::size_t layer = 0;

@@ -44,7 +44,8 @@ std::string describe(const CallRecord& record) {
                               "optimizer_state()",
                               "for a checkpoint",
                               "rebuild()",
-                              "for another set of trained parameters"};
+                              "for another set of trained parameters",
+                              "for a Kfac"};
   return fmt::format("{} after {} steps", kCalls.at(static_cast<std::size_t>(record.call)), record.steps);
 }
 

@@ -74,6 +74,7 @@ enum class Call : std::uint32_t {
   checkpoint,
   rebuild,
   trained_parameters,  // no call: the program has frozen or unfrozen some, or the optimiser has others
+  kfac,
 };
 // Proves that every rank makes this call after as many steps. Throws a MismatchError on every rank when one
 // does not, also when it issues a collective of its schedule instead.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -34,18 +35,20 @@ class KFAC:
         (every rank inverts every factor), "mpd-kfac" (inverses are dealt out in turns), and the first and the last with
         "-owner" (a factor is reduced only to the rank that inverts it).
     fusion: which factors travel together: "alone", "threshold", "rule", "exact", "together"; "" for the strategy's own.
-    damping: is added to the diagonals of factors before they are inverted.
+    damping: is added to the diagonals of factors before they are inverted; above 0 and at most 1e30.
     pi_correction: splits the damping between the two factors of a layer by the roots of their mean diagonals.
     ema: the weight of the old running average of a factor, above 0 and below 1.
     kl_clip: scales the gradients v of a step by min(1, sqrt(kl_clip / |sum of lr^2 <v, gradient>|)); None: not at all.
-    factor_every, inverse_every: steps between renewals of factors, and of inverses (a multiple of factor_every).
+    factor_every, inverse_every: steps between renewals of factors, and of inverses (a multiple of factor_every; None: as
+        often).
     exclude: names of modules whose layers keep their plain gradients, such as a large output layer.
     largest_factor: a layer with a larger dimension is an error: exclude it.
     replan_after: steps that are measured before groups and placement are planned anew; 0: they never are.
 
     Every rank makes it together and makes the same calls, from one thread, between an optimizer.step() and the next
     backward. ConfigError, on every rank, for options out of range, a name to exclude that no layer has, a model without
-    layers to precondition, policy "dear-eager" and compression; MismatchError where ranks differ.
+    layers to precondition, policy "dear-eager", compression, and a model that has a KFAC; MismatchError where ranks
+    differ.
     """
 
     _on_every_rank = True  # state_dict() is a call of every rank, for checkpoints to know
@@ -61,7 +64,7 @@ class KFAC:
         ema: float = 0.95,
         kl_clip: float | None = 1e-3,
         factor_every: int = 1,
-        inverse_every: int = 1,
+        inverse_every: int | None = None,
         exclude: Iterable[str] = (),
         largest_factor: int = 8192,
         replan_after: int = 5,
@@ -76,21 +79,22 @@ class KFAC:
         self._model = model
         self._clips = kl_clip is not None
         layers = _layers_of(model.module)
-        self._open: Any = _C.Kfac(
-            layers,
-            model._training,
-            strategy=strategy,
-            fusion=fusion,
-            damping=damping,
-            pi_correction=pi_correction,
-            ema=ema,
-            kl_clip=kl_clip,
-            factor_every=factor_every,
-            inverse_every=inverse_every,
-            exclude=list(exclude),
-            largest_factor=largest_factor,
-            replan_after=replan_after,
-        )
+        with _words_of_python():
+            self._open: Any = _C.Kfac(
+                layers,
+                model._training,
+                strategy=strategy,
+                fusion=fusion,
+                damping=damping,
+                pi_correction=pi_correction,
+                ema=ema,
+                kl_clip=kl_clip,
+                factor_every=factor_every,
+                inverse_every=factor_every if inverse_every is None else inverse_every,
+                exclude=list(exclude),
+                largest_factor=largest_factor,
+                replan_after=replan_after,
+            )
         chosen = set(self._open.report()["layers"])
         self._weights = {id(weight) for name, weight, *_ in layers if name in chosen}
         model._beside.add(self)
@@ -115,7 +119,8 @@ class KFAC:
         """
         if self._clips and lr is None:
             lr = self._learning_rate()
-        self._kfac.step(lr, loss_scale)
+        with _words_of_python():
+            self._kfac.step(lr, loss_scale)
 
     def _learning_rate(self) -> float:
         rates = {
@@ -142,11 +147,32 @@ class KFAC:
         self._kfac.load_state(dict(state_dict))
 
     def report(self) -> dict[str, Any]:
-        """On this rank so far: steps; layers that are preconditioned; left_out (a reason by name); late_uses (of
-        layers that are used more often than in any step before, left out); nonfinite_factors
+        """On this rank so far: steps; layers that are preconditioned; left_out (of Linear and Conv2d, a reason by
+        name); late_uses (of layers that are used more often than in any step before, left out); nonfinite_factors
         (renewals left out); raised_dampings and given_up_inverses (of factors that were not positive definite); plan
         (groups and placement in words); waited_seconds (for factors and inverses under way)."""
         return self._kfac.report()
+
+
+# What the engine calls things, and Python.
+_WORDS = {
+    "Kfac::step()": "KFAC.step()",
+    "DataParallel::step() or discard_step()": "optimizer.step() or model.discard_step()",
+    "DataParallel::step()": "optimizer.step()",
+    "one Kfac": "one KFAC",
+    "none ({})": "None",
+}
+
+
+@contextlib.contextmanager
+def _words_of_python() -> Iterator[None]:
+    try:
+        yield
+    except _C.ConfigError as error:
+        text = str(error)
+        for engine, python in _WORDS.items():
+            text = text.replace(engine, python)
+        raise _C.ConfigError(text) from None
 
 
 def _layers_of(module: nn.Module) -> list[tuple[str, torch.Tensor, torch.Tensor | None, int, Any]]:

@@ -201,18 +201,37 @@ class Kfac(unittest.TestCase):
         for options, word in (
             ({"damping": 0.0}, "damping"),
             ({"ema": 1.0}, "average"),
-            ({"kl_clip": -1.0}, "clip"),
+            ({"kl_clip": 0.0}, "or None$"),
             ({"factor_every": 2, "inverse_every": 3}, "inverse"),
             ({"strategy": "x-kfac"}, "x-kfac"),
             ({"exclude": ["nothing"]}, "nothing"),
             ({"largest_factor": 4}, "exclude"),
             ({"exclude": "0"}, "list"),
-            ({"policy": "dear-eager"}, "dear-eager"),
+            ({"policy": "dear-eager"}, r"KFAC\.step\(\).*dear-eager"),
+            ({"damping": 1e31}, "1e"),
         ):
             with self.subTest(options), self.assertRaisesRegex(dear.ConfigError, word):
                 Job(perceptron, self.group, **options)
         with self.assertRaisesRegex(dear.ConfigError, "distribute"):
             dear.KFAC(perceptron())  # type: ignore[arg-type]
+
+    def test_inverses_are_renewed_as_often_as_factors(self) -> None:
+        both = Job(perceptron, self.group, factor_every=4, inverse_every=4).train(0, 9)
+        self.assertTrue(torch.equal(Job(perceptron, self.group, factor_every=4).train(0, 9), both))
+
+    def test_it_steps_once_for_each_step_of_the_optimizer(self) -> None:
+        job = Job(perceptron, self.group)
+        job.train(0, 1)
+        with self.assertRaisesRegex(dear.ConfigError, r"KFAC\.step\(\) found no gradient.*optimizer\.step"):
+            job.kfac.step()
+        with self.assertRaisesRegex(dear.ConfigError, "one KFAC"):
+            dear.KFAC(job.model)
+        samples, labels = batch(1, (6,))
+        nn.functional.cross_entropy(job.model(samples), labels).backward()
+        job.kfac.step()
+        with self.assertRaisesRegex(dear.ConfigError, r"KFAC\.step\(\) was called twice"):
+            job.kfac.step()
+        job.optimizer.step()
 
     def test_gradients_are_whole_after_reduce_gradients(self) -> None:
         job = Job(perceptron, self.group, policy="dear")
