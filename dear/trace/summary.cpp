@@ -72,7 +72,7 @@ Windows windows_of(const std::vector<const Span*>& spans) {
 struct Rank {
   std::vector<const Span*> spans;
   Windows windows;
-  trace::Intervals forward, backward, update, codec, communication, waits, exposed;
+  trace::Intervals forward, backward, update, other, codec, communication, waits, exposed;
 
   explicit Rank(std::vector<const Span*> of_rank) : spans(std::move(of_rank)), windows(windows_of(spans)) {
     waits = intervals_of(spans, is_wait);
@@ -85,6 +85,7 @@ struct Rank {
     update = on_compute(Activity::update).united_with(intervals_of(spans, [](const Span& s) {
       return !on_compute_lane(s) && s.activity == Activity::update;
     }));
+    other = on_compute(Activity::other);
     codec = intervals_of(spans, [](const Span& s) { return s.activity == Activity::codec; });
     communication = intervals_of(spans, [](const Span& s) { return s.activity == Activity::communication; });
     const trace::Intervals work = intervals_of(spans, is_work).without(waits);
@@ -205,6 +206,7 @@ TraceSummary summarize(const Trace& trace) {
   summary.forward_seconds = seconds_in(&Rank::forward);
   summary.backward_seconds = seconds_in(&Rank::backward);
   summary.update_seconds = seconds_in(&Rank::update);
+  summary.other_seconds = seconds_in(&Rank::other);
   summary.codec_seconds = seconds_in(&Rank::codec);
   summary.communication_seconds = seconds_in(&Rank::communication);
   summary.exposed_seconds = seconds_in(&Rank::exposed);
@@ -233,6 +235,7 @@ std::string to_text(const TraceSummary& summary, const Trace& trace) {
   row("  forward", summary.forward_seconds);
   row("  backward", summary.backward_seconds);
   row("  update", summary.update_seconds);
+  if (summary.other_seconds > kShortestWaitSeconds) row("  other computation", summary.other_seconds);
   if (summary.codec_seconds > 0) row("  codec", summary.codec_seconds);
   row("communication", summary.communication_seconds);
   row("  exposed communication", summary.exposed_seconds);

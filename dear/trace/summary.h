@@ -18,6 +18,8 @@ struct TraceSummary {
   double forward_seconds = 0;
   double backward_seconds = 0;
   double update_seconds = 0;
+  // Work on the compute lane that is none of these, such as factors and inverses of K-FAC.
+  double other_seconds = 0;
   double codec_seconds = 0;          // encoding and decoding of compressed gradients
   double communication_seconds = 0;  // time with at least one collective on the wire
   // Exposed communication: a rank computes nothing while it waits for the network. [Note: what is counted] in

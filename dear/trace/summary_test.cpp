@@ -182,6 +182,15 @@ TEST(Summary, OfNothingIsNothing) {
   EXPECT_THAT(to_text(summary, Trace{}), HasSubstr("iteration"));
 }
 
+TEST(Summary, CountsOtherComputationByItself) {
+  const Trace trace = trace_of({compute("forward", Activity::forward, 0, 0, 2),
+                                compute("inverse of A of conv1", Activity::other, 0, 2, 5)});
+  EXPECT_DOUBLE_EQ(summarize(trace).other_seconds, 3);
+  EXPECT_THAT(to_text(summarize(trace), trace), HasSubstr("other computation"));
+  const Trace without = trace_of({compute("forward", Activity::forward, 0, 0, 2)});
+  EXPECT_THAT(to_text(summarize(without), without), ::testing::Not(HasSubstr("other computation")));
+}
+
 TEST(Summary, KeepsTheFiveSlowestWaits) {
   std::vector<Span> spans{compute("forward", Activity::forward, 0, 0, 100)};
   for (int w = 1; w <= 7; ++w) {
