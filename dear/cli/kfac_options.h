@@ -12,7 +12,7 @@ class App;
 
 namespace dear::cli {
 
-// What the user wrote of K-FAC for `dear train --optimizer kfac`.
+// KfacTrainOptions hold the options of K-FAC, as a user gives them, of `dear train --optimizer kfac`.
 struct KfacTrainOptions {
   std::optional<std::string> strategy{};  // spd-kfac
   std::optional<double> damping{}, ema{}, clip{};

@@ -1,13 +1,12 @@
 #include "dear/cli/kfac_policies.h"
 
-#include <algorithm>
+#include <set>
 #include <utility>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
@@ -66,15 +65,20 @@ Policies divide(const std::vector<std::string>& policies) {
   return divided;
 }
 
-void print_left_out(const std::vector<study::KfacCase>& cases) {
-  std::vector<std::string> said;
+void refuse_beside_kfac(const CLI::App& command, std::initializer_list<const char*> options) {
+  for (const char* const option : options)
+    if (command.count(option) > 0)
+      throw ConfigError(fmt::format("{} is not modelled with K-FAC: leave it out", option));
+}
+
+std::string left_out_of(const std::vector<study::KfacCase>& cases) {
+  std::string text;
+  std::set<std::string> said;
   for (const study::KfacCase& one : cases) {
-    if (one.on.left_out.empty()) continue;
-    const std::string line =
-        fmt::format("{}: {} keep their plain gradient, since their factors are too large\n",
-                    one.on.scenario->workload.name, fmt::join(one.on.left_out, ", "));
-    if (std::find(said.begin(), said.end(), line) == said.end()) fmt::print("{}", said.emplace_back(line));
+    const std::string sentence = study::describe_left_out(one.on);
+    if (!sentence.empty() && said.insert(sentence).second) text += sentence + "\n";
   }
+  return text;
 }
 
 std::string table_of(const std::vector<study::KfacCase>& cases, std::size_t lines) {

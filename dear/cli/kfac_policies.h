@@ -1,5 +1,6 @@
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,8 +31,11 @@ struct Policies {
 };
 Policies divide(const std::vector<std::string>& policies);
 
-// Prints which layers keep their plain gradient.
-void print_left_out(const std::vector<study::KfacCase>& cases);
+// ConfigError for the first of `options` that `command` was given: none of them changes anything of K-FAC.
+void refuse_beside_kfac(const CLI::App& command, std::initializer_list<const char*> options);
+
+// A line for each model that has layers which keep their plain gradient; "" for none.
+std::string left_out_of(const std::vector<study::KfacCase>& cases);
 // A line for each case, with what an iteration is made of; speed-ups are over the first of every `lines`.
 std::string table_of(const std::vector<study::KfacCase>& cases, std::size_t lines);
 

@@ -22,7 +22,7 @@ namespace {
 
 using kfac::WorkKind;
 
-// What a step that communicates carries.
+// The collective of a step that communicates.
 GraphReplay::Carried carried_by(const study::KfacCase& one, const kfac::Work& work) {
   switch (work.kind) {
     case WorkKind::reduce_factors: {

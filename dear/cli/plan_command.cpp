@@ -21,6 +21,7 @@
 #include "dear/plan/plan.h"
 #include "dear/schedule/schedule_file.h"
 #include "dear/sim/simulate.h"
+#include "dear/study/counted.h"
 #include "dear/study/kfac_plan.h"
 #include "dear/study/planned.h"
 
@@ -101,11 +102,10 @@ void print(const study::KfacAnswer& answer) {
   for (const std::string& sentence : answer.verdict) fmt::print("{}\n", sentence);
 }
 
-void run_kfac_plan(const PlanArguments& arguments) {
+void run_kfac_plan(const CLI::App& command, const PlanArguments& arguments) {
   if (!arguments.schedule.empty())
     throw ConfigError("--schedule is of SGD: K-FAC plans its own order while it trains, leave it out");
-  if (!arguments.model.compression.compressions.empty())
-    throw ConfigError("--compress is not modelled with K-FAC: leave it out");
+  refuse_beside_kfac(command, {"--optimizer-states", "--compress", "--codec", "--union-density"});
   study::KfacPlanOptions options;
   options.times.algorithm = arguments.model.algorithm;
   for (const std::string& name : arguments.policies) options.strategies.push_back(kfac::find_strategy(name));
@@ -115,17 +115,18 @@ void run_kfac_plan(const PlanArguments& arguments) {
   print_scenarios(all);
   for (const study::KfacAnswer& answer : answers) {
     const study::Scenario& scenario = *answer.on.scenario;
-    fmt::print("\n{} on {}, {} ranks, with K-FAC\n\n", scenario.workload.name, scenario.cluster.name,
-               answer.on.costs.ranks);
-    print_left_out({answer.rows.front().one});
+    const std::string left_out = left_out_of({answer.rows.front().one});
+    fmt::print("\n{} on {}, {}, with K-FAC\n\n{}{}", scenario.workload.name, scenario.cluster.name,
+               study::counted(static_cast<std::size_t>(answer.on.costs.ranks), "rank"), left_out,
+               left_out.empty() ? "" : "\n");
     print(answer);
   }
   if (!arguments.json.empty()) write_file_atomically(arguments.json, study::to_json(answers));
 }
 
-void run_plan(const PlanArguments& arguments) {
+void run_plan(const CLI::App& command, const PlanArguments& arguments) {
   if (arguments.optimizer == "kfac") {
-    run_kfac_plan(arguments);
+    run_kfac_plan(command, arguments);
     return;
   }
   const plan::Options options = study::find_options({.policies = arguments.policies,
@@ -140,8 +141,8 @@ void run_plan(const PlanArguments& arguments) {
     planned.push_back(study::plan(scenario, options, compressions.in(scenario, scenario.cluster.ranks())));
   print_scenarios(all);
   for (const study::PlannedScenario& one : planned) {
-    fmt::print("\n{} on {}, {} ranks\n", one.scenario->workload.name, one.scenario->cluster.name,
-               one.scenario->cluster.ranks());
+    fmt::print("\n{} on {}, {}\n", one.scenario->workload.name, one.scenario->cluster.name,
+               study::counted(static_cast<std::size_t>(one.scenario->cluster.ranks()), "rank"));
     for (const std::string& codec : one.codecs) fmt::print("{}\n", codec);
     fmt::print("\n");
     print(one.answer);
@@ -177,7 +178,7 @@ void add_plan_command(CLI::App& app) {
           "Write the policy and the buckets to use to FILE, for --schedule of train and simulate (one "
           "model on one cluster only)")
       ->type_name("FILE");
-  command->callback([arguments] { run_plan(*arguments); });
+  command->callback([arguments, command] { run_plan(*command, *arguments); });
 }
 
 }  // namespace dear::cli

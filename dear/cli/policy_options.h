@@ -21,7 +21,7 @@ struct PolicyOptions {
   void add_to(CLI::App& command, const std::string& fusion_help, const std::string& usual_fusion);
 };
 
-// What the options choose.
+// A PolicyChoice is made of PolicyOptions.
 struct PolicyChoice {
   std::vector<std::string> policies;
   std::optional<ByName> buckets;  // of a schedule file

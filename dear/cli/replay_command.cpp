@@ -133,7 +133,8 @@ ReplaySettings check(const ReplayArguments& arguments, const LaunchEnvironment& 
   arguments.kfac.require_kfac(divided.kfac);
   const PolicyChoice choice = choose_policies(arguments.policies);
   if (divided.kfac.empty())
-    for (const std::string& name : choice.policies) settings.policies.push_back(&find_training_policy(name));
+    for (const std::string& name : choice.policies)
+      settings.policies.push_back(&find_training_policy(study::plain_policy(name)));
   if (choice.buckets) {
     settings.fusion = Fusion(*choice.buckets);
   } else if (arguments.policies.fusion) {

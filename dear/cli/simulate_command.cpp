@@ -37,17 +37,17 @@ struct SimulateArguments {
   std::string plot;
 };
 
-// What is not modelled with K-FAC.
-void refuse_beside_kfac(const SimulateArguments& arguments) {
-  const auto refuse = [](const std::string& option, const std::string& remedy) {
-    throw ConfigError(fmt::format("{} is not modelled with K-FAC: {}", option, remedy));
-  };
-  if (arguments.detail != "closed-form") refuse("--detail " + arguments.detail, "leave it out");
-  if (arguments.scenarios.jobs != 1) refuse("--jobs", "simulate one job");
-  if (arguments.evaluate.jitter > 0) refuse("--jitter", "leave it out");
-  if (!arguments.model.compression.compressions.empty()) refuse("--compress", "leave it out");
+// Refuses options that change nothing of a simulation with K-FAC.
+void refuse_without_effect(const CLI::App& command, const SimulateArguments& arguments) {
+  if (arguments.detail != "closed-form") refuse_beside_kfac(command, {"--detail"});
+  if (arguments.scenarios.jobs != 1) refuse_beside_kfac(command, {"--jobs"});
+  refuse_beside_kfac(command,
+                     {"--placement", "--iterations", "--jitter", "--repetitions", "--seed", "--schedule",
+                      "--optimizer-states", "--compress", "--codec", "--union-density"});
   if (arguments.policies.fusion == "usual" || arguments.policies.fusion == "planned")
-    refuse("--fusion " + *arguments.policies.fusion, "give the size of gradients' buckets, layer, or all");
+    throw ConfigError(fmt::format(
+        "--fusion {} is not modelled with K-FAC: give the size of gradients' buckets, layer, or all",
+        *arguments.policies.fusion));
 }
 
 // The K-FAC policies of the options, in a table of their own.
@@ -66,11 +66,10 @@ void run_kfac(const SimulateArguments& arguments, const std::vector<std::string>
     write_file_atomically(arguments.plot, study::plot(cases, "Iteration times with K-FAC, simulated"));
   if (!arguments.trace.empty()) write_chrome_trace(study::trace_of(cases.back()), arguments.trace);
   print_scenarios(all);
-  print_left_out(cases);
-  fmt::print("\n{}", table_of(cases, policies.size()));
+  fmt::print("{}\n{}", left_out_of(cases), table_of(cases, policies.size()));
 }
 
-void run_simulate(const SimulateArguments& arguments) {
+void run_simulate(const CLI::App& command, const SimulateArguments& arguments) {
   const auto [kfac, others] = divide(arguments.policies.policies);
   arguments.kfac.require_kfac(kfac);
   if (!kfac.empty()) {
@@ -80,7 +79,7 @@ void run_simulate(const SimulateArguments& arguments) {
                       "or see both with "
                       "`dear plan --optimizer kfac`",
                       others.front()));
-    refuse_beside_kfac(arguments);
+    refuse_without_effect(command, arguments);
     run_kfac(arguments, kfac);
     return;
   }
@@ -176,8 +175,8 @@ void add_simulate_command(CLI::App& app) {
   collective->preparse_callback([command](std::size_t) {
     for (CLI::Option* const option : command->get_options()) option->required(false);
   });
-  command->callback([arguments, collective] {
-    if (!collective->parsed()) run_simulate(*arguments);
+  command->callback([arguments, collective, command] {
+    if (!collective->parsed()) run_simulate(*command, *arguments);
   });
 }
 

@@ -8,6 +8,7 @@
 
 #include "dear/base/units.h"
 #include "dear/cli/table.h"
+#include "dear/study/counted.h"
 
 namespace dear::cli {
 namespace {
@@ -29,9 +30,9 @@ void print_scenarios(const std::vector<study::Scenario>& scenarios) {
   std::set<std::string> said;
   for (const study::Scenario& scenario : scenarios) {
     const Workload& workload = scenario.workload;
-    std::string line = fmt::format("{}: {} layers, {} of parameters, forward {}, backward {} ({})\n",
-                                   workload.name, workload.layers.size(), format_bytes(workload.bytes()),
-                                   format_seconds(workload.forward_seconds()),
+    std::string line = fmt::format("{}: {}, {} of parameters, forward {}, backward {} ({})\n", workload.name,
+                                   study::counted(workload.layers.size(), "layer"),
+                                   format_bytes(workload.bytes()), format_seconds(workload.forward_seconds()),
                                    format_seconds(workload.backward_seconds()), scenario.origin);
     if (said.insert(line).second) fmt::print("{}", line);
   }

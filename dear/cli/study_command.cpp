@@ -71,7 +71,7 @@ void write_paper(const StudyArguments& arguments) {
   write(files, arguments.folder);
 }
 
-// Of a study that trains.
+// Options of a study that trains.
 struct TrainingArguments {
   explicit TrainingArguments(std::string default_folder) : folder(std::move(default_folder)) {}
   std::string folder;

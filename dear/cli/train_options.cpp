@@ -12,8 +12,10 @@
 #include "dear/backends/backends.h"
 #include "dear/base/error.h"
 #include "dear/base/units.h"
+#include "dear/cli/names_in.h"
 #include "dear/cli/option_checks.h"
 #include "dear/demo/optimizers.h"
+#include "dear/kfac/plan.h"
 #include "dear/launch/cores.h"
 #include "dear/launch/launcher.h"
 #include "dear/schedule/encoding.h"
@@ -42,6 +44,14 @@ std::vector<std::string> split_at_commas(const std::string& text) {
   }
 }
 
+// The strategy of K-FAC of this name, or the usual one.
+std::string kfac_of(const std::string& name) {
+  const auto& all = kfac::strategies();
+  return std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.name == name; })
+             ? name
+             : demo::KfacJob{}.strategy;
+}
+
 std::vector<std::string> checked_policies(const TrainOptions& options) {
   if (options.policy && options.compare) {
     throw ConfigError("--policy and --compare exclude each other; name every policy in --compare");
@@ -50,6 +60,10 @@ std::vector<std::string> checked_policies(const TrainOptions& options) {
   std::vector<std::string> names =
       options.compare ? split_at_commas(*options.compare) : std::vector{options.policy.value_or("dear")};
   for (const std::string& name : names) {
+    if (name.find(kKfac) != std::string::npos)
+      throw ConfigError(fmt::format(
+          "{} {}: strategies of K-FAC, {}, belong to its optimizer: give --optimizer kfac --kfac {}", option,
+          name, names_in(kfac::strategies()), kfac_of(name)));
     parse_option(option, [&] { return find_training_policy(name).name; });
   }
   if (names.size() > kMostCompared)
@@ -90,7 +104,7 @@ void choose_policies(const TrainOptions& options, TrainSettings& settings) {
   settings.fusion = Fusion(std::move(file.buckets));
 }
 
-// What each of the runs sends: one compression for all policies, or one policy with several.
+// Chooses how the gradients of each run travel: one compression for all policies, or one policy with several.
 void choose_compressions(const TrainOptions& options, TrainSettings& settings) {
   if (!options.compare_compression) {
     std::optional<Compression> compression;

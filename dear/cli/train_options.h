@@ -11,8 +11,8 @@
 
 namespace dear::cli {
 
-// What the user wrote for `dear train` or `dear tune training`, with text where a value has a form of its
-// own.
+// TrainOptions hold the options of `dear train` or `dear tune training`, as a user gives them, with text
+// where a value has a form of its own.
 struct TrainOptions {
   demo::GptJob job{};
   std::string command = "dear train";

@@ -236,6 +236,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"no_workers", {.workers = 0}, {"--workers is 0", "from 1 to"}},
         Refusal{"too_many_workers", {.workers = 100000}, {"--workers is 100000"}},
         Refusal{"policy", {.policy = "fastest"}, {"--policy", "fastest", "dear-replicated"}},
+        Refusal{"policy_of_kfac", {.policy = "mpd-kfac"}, {"--policy mpd-kfac", "--kfac mpd-kfac"}},
+        Refusal{"policy_of_kfac_mistyped", {.policy = "spdkfac"}, {"--policy", "--kfac spd-kfac"}},
         Refusal{"policy_only_simulated", {.policy = "ddp"}, {"--policy", "\"ddp\" can only be simulated"}},
         Refusal{"compressed_one_copy",
                 {.job = {.one_copy = true}, .compress = "bf16"},

@@ -57,7 +57,7 @@ double best_of_all(const Case& drawn) {
   return best;
 }
 
-// Of the groupings that finish by then.
+// The fewest groups of the groupings that finish by `seconds`.
 std::size_t fewest_groups(const Case& drawn, double seconds) {
   std::size_t fewest = drawn.factors.size();
   for (const Groups& groups : all_groupings(drawn.factors.size()))

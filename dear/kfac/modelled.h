@@ -14,11 +14,15 @@
 // model's layers, the roofline of a device and the links of a cluster.
 namespace dear::kfac {
 
+// The largest dimension of a factor: the planner leaves a layer with a larger one its plain gradient, and
+// training refuses it unless KfacOptions::largest_factor, which is as large, is raised.
+inline constexpr std::int64_t kLargestFactor = 8192;
+
 struct JobOptions {
   std::int64_t batch = 1;  // samples of a pass, on one rank
   // A layer with a larger factor keeps its plain gradient: vocabularies, whose factor is larger than the
   // model.
-  std::int64_t largest_dimension = 10'000;
+  std::int64_t largest_dimension = kLargestFactor;
 };
 
 // The training of a model with K-FAC: `workload` is what zoo::make_workload() makes of `architecture` on
@@ -40,7 +44,7 @@ InverseCost inverse_on(const zoo::Device& device);
 Costs costs_on(const Cluster& cluster, const cost::ClusterTimesOptions& algorithms, const zoo::Device& device,
                const Job& job);
 
-// Of the running averages of all factors and of their inverses, as whole matrices in fp32, on one rank.
+// Bytes of the running averages of all factors and of their inverses, as whole matrices in fp32, on one rank.
 std::int64_t curvature_bytes(const Job& job);
 
 }  // namespace dear::kfac

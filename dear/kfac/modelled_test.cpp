@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-Job job_of(const char* name, std::int64_t batch, std::int64_t largest = 10'000) {
+Job job_of(const char* name, std::int64_t batch, std::int64_t largest = kLargestFactor) {
   const zoo::Model& model = zoo::find_model(name);
   const zoo::Device& device = zoo::find_device("rtx2080ti");
   return make_job(zoo::make_workload(model, device, {.batch = batch, .dtype = DType::f32}),
@@ -43,7 +43,7 @@ TEST(Modelled, VocabulariesKeepTheirPlainGradient) {
   const Job job = job_of("vgg16", 32);
   EXPECT_THAT(left_out(job, model.make(model.size)), ElementsAre("classifier.0")) << "25088 inputs";
   EXPECT_THAT(left_out(job_of("vgg16", 32, 30'000), model.make(model.size)), IsEmpty());
-  for (const Factor& factor : job.factors()) EXPECT_LE(factor.dimension, 10'000);
+  for (const Factor& factor : job.factors()) EXPECT_LE(factor.dimension, kLargestFactor);
 }
 
 TEST(Modelled, FactorsTakeAsLongAsTheirSamples) {

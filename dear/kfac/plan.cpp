@@ -100,7 +100,7 @@ Placement place(const std::vector<Factor>& factors, const Costs& costs, Placemen
   return balanced(factors, costs.ranks, placement_costs);
 }
 
-// Of all factors, each direction by itself.
+// The groups of all factors, each direction by itself.
 Groups groups_of(const Job& job, const std::vector<Factor>& factors, const Strategy& strategy,
                  const LinearCost& cost) {
   Groups all;
@@ -113,7 +113,7 @@ Groups groups_of(const Job& job, const std::vector<Factor>& factors, const Strat
   return all;
 }
 
-// Of all factors, in order.
+// Adds groups of these sizes of all factors, in order.
 void add_groups(Plan& plan, const Groups& sizes) {
   std::size_t first = 0;
   for (const std::size_t size : sizes) {

@@ -57,8 +57,8 @@ struct Strategy {
   // A factor whose inverse one rank sends to all others is reduced to that rank alone.
   bool reduce_to_owner = false;
   std::int64_t threshold_elements = std::int64_t{16} << 20;  // for FusionRule::threshold, and cycles
-  // Of a layer below that fuses groups once more: those that become ready in one cycle (by_cycle()). 0: there
-  // is none.
+  // A layer below fuses groups once more: those that become ready in one cycle of these seconds (by_cycle()).
+  // 0: there is no such layer.
   double cycle_seconds = 0;
   Sending sending = Sending::as_inverted;
 };

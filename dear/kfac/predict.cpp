@@ -8,7 +8,7 @@
 namespace dear::kfac {
 namespace {
 
-// Of each step on a rank that does it; of a collective, among all ranks.
+// The seconds of each step on a rank that does it; those of a collective are among all ranks.
 std::vector<double> seconds_of_all(const Job& job, const Grouping& grouping, const Plan& plan,
                                    const Costs& costs, const Iteration& iteration) {
   const auto seconds_of = [&](const Work& work) -> double {
@@ -74,10 +74,12 @@ double& part_of(Breakdown& parts, WorkKind kind) {
   return parts.update;
 }
 
+constexpr double kShortestSeconds = 1e-9;  // anything less is a rounding error between two steps
+
 void divide(Breakdown& parts, double by) {
   for (double* part : {&parts.passes, &parts.gradients, &parts.factors, &parts.factors_sent, &parts.inverses,
                        &parts.inverses_sent, &parts.update})
-    *part /= by;
+    *part = *part / by < kShortestSeconds ? 0 : *part / by;
 }
 
 // Ranks that invert nothing of their own do alike: one of them is enough. Owners have the lowest numbers.

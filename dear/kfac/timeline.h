@@ -10,7 +10,7 @@
 
 namespace dear::kfac {
 
-// What a step does, with the names of layers: "inverse of A of conv1".
+// The name of a step in a trace, with the names of layers: "inverse of A of conv1".
 std::string describe(const Work& work, const Job& job, const Plan& plan);
 
 // The spans of rank `rank`, as any executor writes them; those in which it did nothing are left out.

@@ -9,6 +9,7 @@
 #include <torch/types.h>
 
 #include "dear/base/error.h"
+#include "dear/kfac/modelled.h"
 #include "dear/preconditioner/inverse.h"
 #include "dear/preconditioner/kfac.h"
 #include "dear/preconditioner/testing/trained.h"
@@ -74,6 +75,7 @@ TEST(KfacLayers, ThatThereAreNotCannotBeExcluded) {
 }
 
 TEST(KfacLayers, WithHugeFactorsAreToBeExcluded) {
+  EXPECT_EQ(KfacOptions{}.largest_factor, kfac::kLargestFactor);  // as plans have it
   EXPECT_THAT(refusal_of({.largest_factor = 10}), AllOf(HasSubstr("11"), HasSubstr("exclude")));
 }
 

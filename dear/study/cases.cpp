@@ -9,6 +9,7 @@
 #include "dear/base/units.h"
 #include "dear/drawing/bar_chart.h"
 #include "dear/sim/simulate.h"
+#include "dear/study/kfac_cases.h"
 
 namespace dear::study {
 namespace {
@@ -30,7 +31,7 @@ CaseOptions find_options(const CaseNames& names, sim::EvaluateOptions evaluate) 
                       .evaluate = std::move(evaluate),
                       .times = {.algorithm = names.algorithm},
                       .compressions = Compressions(names.compression)};
-  for (const std::string& name : names.policies) options.policies.push_back(&find_policy(name));
+  for (const std::string& name : names.policies) options.policies.push_back(&find_policy(plain_policy(name)));
   options.evaluate.detail = sim::parse_detail(names.detail);
   options.evaluate.jobs = {.count = names.jobs, .placement = sim::parse_placement(names.placement)};
   // Closed forms have names for ways on clusters; blocks, for programs.

@@ -13,7 +13,9 @@
 #include "dear/drawing/bar_chart.h"
 #include "dear/kfac/modelled.h"
 #include "dear/kfac/timeline.h"
+#include "dear/schedule/policy/policy.h"
 #include "dear/sim/simulate.h"
+#include "dear/study/counted.h"
 #include "dear/zoo/models.h"
 
 namespace dear::study {
@@ -59,6 +61,24 @@ bool is_kfac(std::string_view policy) {
   return std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.name == policy; });
 }
 
+std::string_view plain_policy(std::string_view policy) {
+  if (is_kfac(policy))
+    throw ConfigError(fmt::format(
+        "policy \"{}\" is one of K-FAC: take it with --policy of `dear simulate` and `dear replay`, "
+        "with `dear plan --optimizer kfac`, or with dear.plan_kfac()",
+        policy));
+  std::vector<std::string_view> plain, kfac;
+  for (const Policy& known : policies()) {
+    if (known.name == policy) return policy;
+    plain.push_back(known.name);
+  }
+  for (const kfac::Strategy& strategy : kfac::strategies()) kfac.push_back(strategy.name);
+  throw ConfigError(fmt::format(
+      "no policy is called \"{}\": choose one of {}; for K-FAC, with `dear simulate`, `dear replay`, "
+      "`dear plan --optimizer kfac` or dear.plan_kfac(), one of {}",
+      policy, fmt::join(plain, ", "), fmt::join(kfac, ", ")));
+}
+
 std::string name_of(kfac::FusionRule fusion) { return name_in(kFusions, fusion); }
 std::string name_of(kfac::PlacementRule placement) { return name_in(kPlacements, placement); }
 
@@ -99,6 +119,20 @@ KfacJob kfac_job(const Scenario& scenario, const Fusion& fusion, const cost::Clu
   on.left_out = kfac::left_out(on.job, architecture);
   on.costs = kfac::costs_on(scenario.cluster, times, device, on.job);
   return on;
+}
+
+std::string describe_left_out(const KfacJob& on) {
+  constexpr std::size_t kMostNamed = 3;
+  const std::size_t count = on.left_out.size();
+  if (count == 0) return "";
+  std::string layers = fmt::format(
+      "{}", fmt::join(on.left_out.begin(),
+                      on.left_out.begin() + static_cast<std::ptrdiff_t>(std::min(count, kMostNamed)), ", "));
+  if (count > kMostNamed) layers = fmt::format("{} ({}, ...)", counted(count, "layer"), layers);
+  return fmt::format("{}: {} {}, since a factor of {} would have a dimension above {}",
+                     on.scenario->workload.name, layers,
+                     count == 1 ? "keeps its plain gradient" : "keep their plain gradients",
+                     count == 1 ? "it" : "each", kfac::kLargestFactor);
 }
 
 std::size_t KfacCase::inverses_sent() const {
@@ -159,8 +193,8 @@ std::string plot(const std::vector<KfacCase>& cases, const std::string& title) {
   for (const KfacCase& one : cases) {
     if (one.on.scenario != current) {
       current = one.on.scenario;
-      panels.push_back({.title = fmt::format("{} on {}, {} ranks", current->workload.name,
-                                             current->cluster.name, one.on.costs.ranks),
+      panels.push_back({.title = fmt::format("{} on {}, {}", current->workload.name, current->cluster.name,
+                                             counted(static_cast<std::size_t>(one.on.costs.ranks), "rank")),
                         .bars = {}});
     }
     const double waiting = waiting_of(one.prediction.parts);
@@ -175,8 +209,11 @@ std::string plot(const std::vector<KfacCase>& cases, const std::string& title) {
 }
 
 Trace trace_of(const KfacCase& one) {
-  return kfac::to_trace(one.on.job, one.plan, one.prediction.iteration, one.prediction.spans,
-                        sim::describe(one.on.scenario->cluster));
+  Trace trace = kfac::to_trace(one.on.job, one.plan, one.prediction.iteration, one.prediction.spans,
+                               sim::describe(one.on.scenario->cluster));
+  trace.title = fmt::format("dear simulate, policy {}, {}", one.strategy.name,
+                            counted(static_cast<std::size_t>(one.on.costs.ranks), "rank"));
+  return trace;
 }
 
 }  // namespace dear::study

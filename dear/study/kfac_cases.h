@@ -22,6 +22,9 @@ struct KfacNames {
   std::string algorithm = "auto";       // see ClusterTimesOptions
 };
 bool is_kfac(std::string_view policy);
+// Returns `policy`, the name of a policy for plain gradients. ConfigError for a policy of K-FAC, and for a
+// name that there is not: it names the policies of K-FAC and what takes them.
+std::string_view plain_policy(std::string_view policy);
 // As KfacNames has them: "rule", "balanced".
 std::string name_of(kfac::FusionRule fusion);
 std::string name_of(kfac::PlacementRule placement);
@@ -46,6 +49,8 @@ struct KfacJob {
 // The scenario outlives it. ConfigError for a workload that is given with its times, since no shapes are
 // known, for a model without such a layer, and for a cluster with stragglers.
 KfacJob kfac_job(const Scenario& scenario, const Fusion& fusion, const cost::ClusterTimesOptions& times);
+// A sentence on KfacJob::left_out, which names three layers at most; "" where no layer is left out.
+std::string describe_left_out(const KfacJob& on);
 
 struct KfacCase {
   KfacJob on;
@@ -64,6 +69,6 @@ std::vector<KfacCase> simulate(const std::vector<Scenario>& scenarios, const Kfa
 std::string to_json(const std::vector<KfacCase>& cases);
 // SVG: a panel for each scenario, a bar for each strategy.
 std::string plot(const std::vector<KfacCase>& cases, const std::string& title);
-Trace trace_of(const KfacCase& one);  // of rank 0
+Trace trace_of(const KfacCase& one);  // of rank 0, with the title of a trace of `dear simulate`
 
 }  // namespace dear::study

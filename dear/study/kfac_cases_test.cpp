@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "dear/base/error.h"
+#include "dear/study/cases.h"
 
 namespace dear::study::kfac_cases_test {
 namespace {
@@ -94,6 +95,22 @@ TEST(KfacCases, LargeLayersKeepTheirPlainGradient) {
       scenarios({.models = {"vgg16"}, .clusters = {"10gbe"}, .ranks = {4}, .model = {.batch = 8}});
   const KfacCase one = simulate(all, find_options(KfacNames{.policies = {"spd-kfac"}})).front();
   EXPECT_THAT(one.on.left_out, ::testing::ElementsAre("classifier.0"));
+  EXPECT_THAT(describe_left_out(one.on), HasSubstr("classifier.0 keeps its"));
+  KfacJob many = one.on;
+  many.left_out = {"a", "b", "c", "d"};
+  EXPECT_THAT(describe_left_out(many), HasSubstr("4 layers (a, b, c, ...) keep their"));
+  many.left_out.clear();
+  EXPECT_EQ(describe_left_out(many), "");
+  EXPECT_EQ(trace_of(one).title, "dear simulate, policy spd-kfac, 4 ranks");
+}
+
+TEST(KfacCases, NamesOfKfacAreNotOfPlainGradients) {
+  EXPECT_THAT([] { plain_policy("mpd-kfac"); },
+              ThrowsMessage<ConfigError>(HasSubstr("plan --optimizer kfac")));
+  EXPECT_THAT([] { plain_policy("spdkfac"); }, ThrowsMessage<ConfigError>(HasSubstr("spd-kfac")));
+  EXPECT_EQ(plain_policy("dear"), "dear");
+  EXPECT_THAT([] { find_options(CaseNames{.policies = {"spd-kfac"}}, {}); },
+              ::testing::Throws<ConfigError>());
 }
 
 }  // namespace

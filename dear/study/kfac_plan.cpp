@@ -8,17 +8,19 @@
 
 #include "dear/base/units.h"
 #include "dear/schedule/policy/policy.h"
+#include "dear/study/counted.h"
 #include "dear/study/planned.h"
 
 namespace dear::study {
 namespace {
 
 constexpr const char* kBuckets = "25MiB";  // of gradients
+constexpr double kShortestSeconds = 1e-9;  // anything less is a rounding error of sums of times
 
 // All ways of a strategy that are worth a look: where nothing travels under the passes, fusion changes
-// little.
+// little, and on one rank nothing changes anything.
 std::vector<KfacAnswer::Row> ways_of(const KfacJob& on, const kfac::Strategy& strategy) {
-  const bool overlaps = strategy.travel == kfac::Travel::as_ready;
+  const bool overlaps = strategy.travel == kfac::Travel::as_ready && on.costs.ranks > 1;
   std::vector<kfac::FusionRule> fusions{strategy.fusion};
   std::vector<kfac::PlacementRule> placements{strategy.placement};
   if (overlaps) {
@@ -38,7 +40,8 @@ std::vector<KfacAnswer::Row> ways_of(const KfacJob& on, const kfac::Strategy& st
 }
 
 // The part of an iteration that a rank spends without computing.
-std::string why(const kfac::Breakdown& parts) {
+std::string why(const kfac::Breakdown& parts, int ranks) {
+  if (ranks == 1) return "for nothing: nothing travels";
   const std::vector<std::pair<double, std::string>> waits{{parts.gradients, "gradients"},
                                                           {parts.factors_sent, "factors that travel"},
                                                           {parts.inverses_sent, "inverses of other ranks"}};
@@ -62,9 +65,11 @@ std::string what_is_hidden(const KfacAnswer::Row& best) {
   if (one.on.costs.ranks == 1) return "On one rank nothing travels.";
   const double travels = seconds_on_the_network(one);
   const double exposed = std::min(one.prediction.parts.factors_sent, travels);
-  return fmt::format("The {} factors travel in {} groups, {} in all, of which {} lie under the passes.",
-                     one.plan.factors.size(), one.plan.groups.size(), format_seconds(travels),
-                     format_seconds(travels - exposed));
+  const double hidden = travels - exposed;
+  return fmt::format("The {} travel in {}, {} in all, of which {} under the passes.",
+                     counted(one.plan.factors.size(), "factor"), counted(one.plan.groups.size(), "group"),
+                     format_seconds(travels),
+                     hidden < kShortestSeconds ? "none lies" : format_seconds(hidden) + " lie");
 }
 
 std::string why_placed_so(const KfacCase& one) {
@@ -87,21 +92,34 @@ std::string why_placed_so(const KfacCase& one) {
                   format_seconds(inverts(*largest)), format_seconds(sends(*largest)));
   if (sent == 0) return fmt::format("Every rank inverts all factors for itself: the largest, {}.", example);
   return fmt::format(
-      "{} of {} inverses are computed by one rank and sent to all others: the largest of them, {}.", sent,
-      one.plan.factors.size(), example);
+      "{} of {} inverses {} computed by one rank and sent to all others: the largest of them, {}.", sent,
+      one.plan.factors.size(), sent == 1 ? "is" : "are", example);
+}
+
+// "in every iteration", "once in 10 iterations".
+std::string how_often(std::uint32_t interval) {
+  return interval == 1 ? "in every iteration" : fmt::format("once in {} iterations", interval);
+}
+
+std::string what_to_use(const KfacAnswer::Row& best) {
+  const std::string seconds = format_seconds(best.one.prediction.iteration_seconds);
+  if (best.one.on.costs.ranks == 1)
+    return fmt::format("All strategies of K-FAC take the same time: {} an iteration.", seconds);
+  return fmt::format("Use {} with fusion {} and placement {}: {} an iteration.", best.one.strategy.name,
+                     best.fusion, best.placement, seconds);
 }
 
 std::string when_it_pays(const KfacAnswer& answer) {
   const double every = answer.rows.front().one.prediction.iteration_seconds / answer.sgd_seconds;
   std::string text = fmt::format(
-      "An iteration of SGD under {} takes {}. K-FAC saves time if it needs less than 1 iteration where SGD "
-      "needs {:.1f}",
-      answer.sgd_policy, format_seconds(answer.sgd_seconds), every);
+      "An iteration of SGD under {} takes {}, and one of K-FAC {:.1f} times as long: K-FAC saves time if SGD "
+      "needs more than {:.1f} times as many iterations.",
+      answer.sgd_policy, format_seconds(answer.sgd_seconds), every, every);
   for (const KfacCase& one : answer.seldom)
-    text += fmt::format("; {:.1f} with factors anew every {} and inverses every {} iterations",
-                        one.prediction.iteration_seconds / answer.sgd_seconds, one.intervals.factors,
-                        one.intervals.inverses);
-  return text + ".";
+    text += fmt::format(" With factors computed {} and inverses {} it is {:.1f} times.",
+                        how_often(one.intervals.factors), how_often(one.intervals.inverses),
+                        one.prediction.iteration_seconds / answer.sgd_seconds);
+  return text;
 }
 
 // Only policies that train, each with its best buckets.
@@ -130,21 +148,19 @@ KfacAnswer plan_kfac(const Scenario& scenario, const KfacPlanOptions& options) {
   for (const kfac::Strategy& strategy :
        options.strategies.empty() ? kfac::strategies() : options.strategies) {
     for (KfacAnswer::Row& row : ways_of(answer.on, strategy)) {
-      row.why = why(row.one.prediction.parts);
+      row.why = why(row.one.prediction.parts, answer.on.costs.ranks);
       answer.rows.push_back(std::move(row));
     }
   }
   std::stable_sort(answer.rows.begin(), answer.rows.end(), [](const auto& a, const auto& b) {
     return a.one.prediction.iteration_seconds < b.one.prediction.iteration_seconds;
   });
+  if (answer.on.costs.ranks == 1) answer.rows.erase(answer.rows.begin() + 1, answer.rows.end());
   const KfacAnswer::Row& best = answer.rows.front();
   for (const kfac::Intervals& intervals : options.seldom)
     answer.seldom.push_back(simulate(answer.on, best.one.strategy, intervals));
   set_sgd(answer, scenario, options.times);
-  answer.verdict = {
-      fmt::format("Use {} with fusion {} and placement {}: {} an iteration.", best.one.strategy.name,
-                  best.fusion, best.placement, format_seconds(best.one.prediction.iteration_seconds)),
-      what_is_hidden(best), why_placed_so(best.one), when_it_pays(answer)};
+  answer.verdict = {what_to_use(best), what_is_hidden(best), why_placed_so(best.one), when_it_pays(answer)};
   return answer;
 }
 

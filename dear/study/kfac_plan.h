@@ -7,7 +7,8 @@
 
 namespace dear::study {
 
-// What K-FAC costs for a model on a cluster, and which way of it costs least.
+// A KfacAnswer says how long iterations with K-FAC take for a model on a cluster, by strategy, and names the
+// fastest.
 struct KfacAnswer {
   struct Row {
     std::string fusion;     // of factors, as KfacNames::factor_fusion
@@ -32,7 +33,8 @@ struct KfacPlanOptions {
 };
 
 // Strategies whose factors travel under the passes are tried with each fusion of factors and with each
-// placement of inverses. The scenario outlives what is returned. ConfigError as kfac_job().
+// placement of inverses. On one rank, where nothing travels, there is one row. The scenario outlives what is
+// returned. ConfigError as kfac_job().
 KfacAnswer plan_kfac(const Scenario& scenario, const KfacPlanOptions& options);
 
 // A list of {model, cluster, ranks, rows, seldom, sgd, verdict}: see docs/formats.md.

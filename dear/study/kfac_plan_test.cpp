@@ -31,6 +31,7 @@ TEST(KfacPlan, ComparesEveryWayAndSaysWhy) {
   EXPECT_THAT(answer.verdict[0], HasSubstr(answer.rows[0].one.strategy.name));
   EXPECT_THAT(answer.verdict[2], HasSubstr("to invert"));
   EXPECT_THAT(answer.verdict[3], HasSubstr("SGD"));
+  EXPECT_THAT(answer.verdict[3], HasSubstr("once in 10 iterations"));
   const nlohmann::json list = nlohmann::json::parse(to_json({answer}));
   EXPECT_EQ(list[0]["rows"].size(), 12U);
   EXPECT_EQ(list[0]["rows"][0]["factor_fusion"], answer.rows[0].fusion);
@@ -40,7 +41,15 @@ TEST(KfacPlan, OneRankHasNothingToSend) {
   const std::vector<Scenario> all = resnet50("10gbe", 1);
   const KfacAnswer answer = plan_kfac(all[0], {.strategies = {kfac::find_strategy("spd-kfac")}});
   EXPECT_THAT(answer.verdict[1], HasSubstr("nothing travels"));
+  EXPECT_EQ(answer.rows.size(), 1U);
   EXPECT_EQ(answer.rows[0].one.inverses_sent(), 0U);
+}
+
+TEST(KfacPlan, CountsOneGroupAndSaysThatNothingIsHidden) {
+  const std::vector<Scenario> all = resnet50("10gbe", 16);
+  const KfacAnswer answer = plan_kfac(all[0], {.strategies = {kfac::find_strategy("d-kfac")}});
+  EXPECT_THAT(answer.verdict[1], HasSubstr("in 1 group,"));
+  EXPECT_THAT(answer.verdict[1], HasSubstr("none lies"));
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ TEST(LinePlot, HasRoundNumbersOnLinearScalesAndPowersOfTenOnOthers) {
   for (const char* const none : {">x0<", ">x9<", ">x1.5<", ">y-0<", ">y0.1<", ">y1<"})
     EXPECT_THAT(svg, Not(HasSubstr(none)));
   EXPECT_THAT(line_plot(panels, text()), HasSubstr(">x1<"));
-  // Of one value there is one tick.
+  // An axis of one value has one tick.
   EXPECT_THAT(line_plot({{.title = "", .curves = {{.name = "point", .points = {{1, 5}}}}}}, linear),
               HasSubstr(">y5<"));
 }

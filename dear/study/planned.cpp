@@ -8,6 +8,7 @@
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
+#include "dear/study/kfac_cases.h"
 
 namespace dear::study {
 namespace {
@@ -79,7 +80,7 @@ nlohmann::ordered_json json_of(const PlannedScenario& planned) {
 plan::Options find_options(const PlanNames& names) {
   plan::Options options{.evaluate = {.optimizer_states = names.optimizer_states},
                         .times = {.algorithm = names.algorithm}};
-  for (const std::string& name : names.policies) options.policies.push_back(&find_policy(name));
+  for (const std::string& name : names.policies) options.policies.push_back(&find_policy(plain_policy(name)));
   return options;
 }
 

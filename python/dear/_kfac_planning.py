@@ -44,18 +44,18 @@ class KfacRow:
     left_out: list[str]
     """Layers that are too large for curvature."""
     curvature_bytes: int
-    """Of factors and inverses, on one rank."""
+    """Memory of factors and inverses, on one rank."""
     factor_fusion: str = ""
     """ "rule", "exact", "threshold" or "together"."""
     inverse_placement: str = ""
     """ "local", "round-robin" or "balanced"."""
     why: str = ""
-    """What a rank waits for."""
+    """The communication that a rank waits for most."""
 
 
 @dataclasses.dataclass(frozen=True)
 class KfacPlan:
-    """What plan_kfac() returns."""
+    """The answer of plan_kfac()."""
 
     model: str
     cluster: str
@@ -101,7 +101,7 @@ class KfacPlan:
             )
             for row in self.rows
         ]
-        caption = f"{self.model} on {self.cluster}, {self.ranks} ranks, with K-FAC"
+        caption = f"{self.model} on {self.cluster}, {self.ranks} {'rank' if self.ranks == 1 else 'ranks'}, with K-FAC"
         return _html.table(head, rows, left=3, caption=caption, marked=0, below=[*self.verdict, _MODELLED])
 
 

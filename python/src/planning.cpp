@@ -88,7 +88,7 @@ std::unique_ptr<Plan> plan(study::ModelName model, std::string cluster, std::opt
   return std::make_unique<Plan>(scenarios, names);
 }
 
-// What `dear plan --optimizer kfac --json` writes.
+// Returns the text that `dear plan --optimizer kfac --json` writes.
 std::string plan_kfac(study::ModelName model, std::string cluster, std::optional<int> ranks,
                       const study::ModelOptions& options, const std::vector<std::string>& policies,
                       const std::string& algorithm) {

@@ -361,6 +361,15 @@ class Plan(Command):
         refuse("--model", "resnet50", "--policy", "spd-kfac", "--compress", "top-k:0.01,ef", naming="--compress")
         refuse("--model", "resnet50", "--policy", "spd-kfac", "--factor-every", "3", "--inverse-every", "4", naming="inverses")
         refuse("--model", "resnet50", "--inverse-every", "4", naming="--inverse-every")
+        for option, value in (("--schedule", "schedule.json"), ("--optimizer-states", "2"), ("--seed", "3"),
+                              ("--repetitions", "2"), ("--iterations", "8"), ("--placement", "packed"),
+                              ("--codec", "none"), ("--union-density", "0.1")):  # fmt: skip
+            refuse("--model", "resnet50", "--policy", "spd-kfac", option, value, naming=option)
+        refuse("--model", "resnet50", "--policy", "spdkfac", naming="spd-kfac")
+        self.succeed(*base, "--model", "resnet18", "--policy", "spd-kfac", "--trace", "trace.json")
+        summary = self.succeed("trace", "summary", "trace.json")
+        self.assertIn("dear simulate, policy spd-kfac, 16 ranks", summary)
+        self.assertIn("other computation", summary)
 
     def test_replays_kfac(self):
         base = ("replay", "--model", "resnet18", "--batch", "1", "--device", "h100", "--workers", "2", "--policy", "spd-kfac", "--iterations", "4")
@@ -380,6 +389,8 @@ class Plan(Command):
             self.assertEqual(json.load(file)[0]["ranks"], 8)
         self.refuse(*base, "--policy", "dear", naming="dear", command="dear plan")
         self.refuse(*base, "--schedule", "schedule.json", naming="--schedule", command="dear plan")
+        self.refuse(*base, "--optimizer-states", "2", naming="--optimizer-states", command="dear plan")
+        self.refuse("plan", "--model", "resnet50", "--cluster", "10gbe-64", "--policy", "spd-kfac", naming="--optimizer kfac", command="dear plan")
 
     def test_writes_the_study_of_kfac(self):
         written = self.succeed("study", "kfac", "--out", "kfac").split()

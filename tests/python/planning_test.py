@@ -67,6 +67,10 @@ class PlanKfac(unittest.TestCase):
 
 
 class Simulate(unittest.TestCase):
+    def test_names_what_takes_policies_of_kfac(self):
+        with self.assertRaisesRegex(dear.ConfigError, "plan_kfac"):
+            dear.simulate("resnet50", "10gbe", ranks=4, policy=["spd-kfac"])
+
     def test_equals_the_command(self):
         self.assertEqual(
             dear.simulate(["resnet50", "bert-base"], "10gbe-64", ranks=[16, 64], policy=["wfbp", "dear"]).to_dict(),

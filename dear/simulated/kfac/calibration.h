@@ -10,7 +10,7 @@ namespace dear::simulated::kfac {
 
 // Whether the figures of a model are those that costs are fitted to, by model.
 using Half = std::vector<bool>;
-// Of four models in a row the second and the third; and all others.
+// The fitted half has, of four models in a row, the second and the third; the other half has all others.
 Half fitted_half(std::size_t models);
 Half other_half(Half half);
 

@@ -9,7 +9,7 @@
 
 namespace dear::simulated::kfac {
 
-// What comes out with one set of costs, in seconds.
+// The results of simulations with one set of costs, in seconds.
 struct Modelled {
   std::vector<Outcome> factors_sent;  // by_fusion()
   std::vector<Outcome> inverses;      // by_placement()

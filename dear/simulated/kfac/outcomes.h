@@ -9,7 +9,7 @@
 #include "dear/kfac/predict.h"
 #include "dear/simulated/kfac/published.h"
 
-// What is simulated of one job with K-FAC, by what is varied.
+// Simulated times of one job with K-FAC, by variant.
 namespace dear::simulated::kfac {
 
 struct Outcome {

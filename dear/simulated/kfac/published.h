@@ -43,7 +43,7 @@ struct PublishedKfac {
   std::vector<Parts> parts;
 };
 
-// Of an iteration of a model. ConfigError where they are not published.
+// The parts of an iteration of a model. ConfigError where they are not published.
 const PublishedKfac::Parts& parts_of(const PublishedKfac& published, std::string_view model,
                                      std::string_view strategy);
 
