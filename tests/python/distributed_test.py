@@ -484,12 +484,14 @@ class Failures(unittest.TestCase):
     """One rank is killed, and one stopped: the others name it."""
 
     def test_it_is_named(self) -> None:
-        dist.all_reduce(torch.ones(3))
+        # A short timeout begins when all ranks are up.
+        group = dist.new_group(timeout=datetime.timedelta(seconds=8))
+        dist.all_reduce(torch.ones(3), group=group)
         if dist.get_rank() == VICTIM:
             os.kill(os.getpid(), int(os.environ["SIGNAL"]))
         with self.assertRaisesRegex(dist.DistBackendError, f"rank {VICTIM}"):
             for _ in range(2):
-                work = dist.all_reduce(torch.ones(100), async_op=True)
+                work = dist.all_reduce(torch.ones(100), group=group, async_op=True)
                 work.wait()
         print("named", flush=True)
         os._exit(0)  # the ranks are not all there for an orderly end
@@ -498,8 +500,7 @@ class Failures(unittest.TestCase):
 def main() -> int:
     if "RANK" in os.environ:
         faulthandler.dump_traceback_later(200, exit=True)
-        timeout = float(os.environ.get("TIMEOUT", "60"))
-        dist.init_process_group("cpu:dear", timeout=datetime.timedelta(seconds=timeout))
+        dist.init_process_group("cpu:dear", timeout=datetime.timedelta(seconds=120))
         program = unittest.main(defaultTest=os.environ["SUITE"], argv=sys.argv[:1], exit=False, verbosity=0)
         dist.destroy_process_group()
         return 0 if program.result.wasSuccessful() else 1
@@ -523,7 +524,6 @@ def is_named(number: signal.Signals) -> bool:
                 **os.environ,
                 "SUITE": "Failures",
                 "SIGNAL": str(int(number)),
-                "TIMEOUT": "8",
                 "OMP_NUM_THREADS": "1",
                 "RANK": str(rank),
                 "WORLD_SIZE": "3",
