@@ -18,7 +18,7 @@
 #include "dear/base/error.h"
 #include "dear/collective/group.h"
 
-// What benches of one step have in common: a stack of linear layers, and rivals that take turns.
+// A stack of linear layers, and rivals that take turns: for benches of one step.
 namespace dear::bench {
 
 struct StackOptions {
@@ -30,7 +30,7 @@ struct StackOptions {
   std::string fusion = "1MiB";
 };
 
-// The same parameters each time.
+// Every stack of the same options has the same parameters.
 inline torch::nn::Sequential make_stack(const StackOptions& options) {
   torch::manual_seed(3);
   torch::nn::Sequential model;

@@ -24,7 +24,7 @@ struct Position {
 // each rank.
 enum class RandomState : std::uint8_t { of_each_rank, none };
 
-// What else is saved with a training, by name: tensors that are the same on every rank, such as
+// A CheckpointPart is saved with a training under its name: tensors that are the same on every rank, such as
 // dear::Kfac::state(). Rank 0's are saved; a Python program finds them under "extra".
 struct CheckpointPart {
   std::string name;

@@ -12,7 +12,7 @@
 #include "dear/checkpoint/saving.h"
 #include "dear/collective/group.h"
 
-// What is saved beside the model and the optimiser: CheckpointPart.
+// Parts of a checkpoint (CheckpointPart) are saved beside the model and the optimiser.
 namespace dear::checkpoint {
 
 // All ranks together.

@@ -1,4 +1,4 @@
-// What is saved beside model and optimiser.
+// Parts of checkpoints, which are saved beside model and optimiser.
 
 #include <map>
 #include <string>

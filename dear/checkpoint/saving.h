@@ -67,7 +67,7 @@ OfRank own(TrainingState& state, RandomState random);
 using Store = std::function<archive::Value(const torch::Tensor& values)>;
 archive::Value gather_of_ranks(const OfRank& mine, const TrainingState& state, const Store& store);
 
-// What is saved beside model and optimiser, by name of the part and of the tensor.
+// Tensors that are saved beside model and optimiser, by name of the part and of the tensor.
 using PartTensors = std::map<std::string, std::map<std::string, torch::Tensor>>;
 
 // The vectors of the optimiser, by parameter and name.
@@ -89,7 +89,7 @@ archive::Value value_of(const Position& position);
 // Runs `act` on rank 0. Where it throws, every rank throws a ConfigError of that text, which names the rank.
 // All ranks together.
 void on_rank_0(const Group& group, const std::function<void()>& act);
-// The same on every rank; the text is that of the first rank on which it throws.
+// Runs `act` on every rank. Where it throws on some, every rank throws the text of the first of them.
 void on_every_rank(const Group& group, const std::function<void()>& act);
 
 }  // namespace dear::checkpoint

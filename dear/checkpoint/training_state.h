@@ -36,7 +36,8 @@ class TrainingState {
   // next step has arrived, and in a join, whose ranks without data could not follow; MismatchError on every
   // rank where one makes another call, or after another step.
   explicit TrainingState(DataParallel& parallel);
-  // The same, of this rank alone: afterwards it may tell the others something of a checkpoint.
+  // Waits until parameters are whole on this rank alone, which may then tell the others something of a
+  // checkpoint; the same errors.
   static void settle(DataParallel& parallel);
 
   [[nodiscard]] const Group& group() const;

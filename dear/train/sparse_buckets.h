@@ -19,7 +19,8 @@ struct TrainedParameter;
 Grouping set_sparse_apart(const Workload& workload, Grouping grouping, const std::vector<std::size_t>& order,
                           const EngineOptions& options, const std::vector<TrainedParameter>& parameters,
                           int ranks);
-// What reduces such a bucket; null for another one. Allocates on the group: all ranks together.
+// The exchange that reduces a bucket of sparse gradients; null for another bucket. Allocates on the group:
+// all ranks together.
 std::shared_ptr<wire::SparseBucket> make_sparse(const BucketStorage& bucket,
                                                 const std::vector<TrainedParameter>& parameters,
                                                 const std::vector<std::size_t>& order,

@@ -45,7 +45,7 @@ class BucketWire : public exec::LaneExecutor {
   // Sent by this rank in what was started so far, where collectives send no more than they must. From any
   // thread.
   [[nodiscard]] double sent_bytes() const { return sent_bytes_.load(std::memory_order_relaxed); }
-  // Of memory in which rows of sparse gradients travel.
+  // Bytes of the memory in which rows of sparse gradients travel.
   [[nodiscard]] std::int64_t rows_bytes() const;
 
  private:

@@ -11,8 +11,8 @@
 
 namespace dear::wire {
 
-// What becomes of gradients that come sparse, over all engines of a run: counted, and said once of each
-// parameter, on rank 0. For any thread.
+// SparseGradients counts, over all engines of a run, which gradients that come sparse travel as rows, and
+// says it once of each parameter, on rank 0. For any thread.
 class SparseGradients {
  public:
   // `say` is told the sentences; without one they go to standard error.

@@ -13,7 +13,7 @@ namespace dear::simulated::kfac {
 // same bytes for the same figures. All of it is simulated. ConfigError for a model or device that there is
 // not.
 std::vector<study::StudyFile> study_of_kfac(const PublishedKfac& published);
-// The same of findings that are there.
+// The study of findings that were made before.
 std::vector<study::StudyFile> study_of_kfac(const PublishedKfac& published, const Findings& findings);
 
 // Published statements, and those that follow from the algorithms, beside what was seen.
