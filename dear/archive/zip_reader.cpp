@@ -3,16 +3,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <optional>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <utility>
 
 #include "dear/archive/crc32.h"
+#include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
-#include "dear/base/file_descriptor.h"
+#include "dear/base/printable.h"
 
 namespace dear::archive {
 namespace {
@@ -22,20 +20,15 @@ constexpr std::uint64_t kMostRecords = 16'000'000;
 }  // namespace
 
 void ZipReader::refuse(const std::string& why) const {
-  throw ConfigError("cannot read '" + path_ + "' as a checkpoint: " + why);
+  constexpr std::size_t kLongest = 500;  // a name in a damaged file may be anything
+  throw ConfigError("cannot read '" + path_ + "' as a checkpoint: " + printable(shortened(why, kLongest)));
 }
 
 ZipReader::ZipReader(std::string path) : path_(std::move(path)) {
-  if (path_.find('\0') != std::string::npos) throw ConfigError("the path of a checkpoint has a NUL in it");
-  const FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat about{};
-  if (file.get() < 0 || ::fstat(file.get(), &about) != 0)
-    throw ConfigError(with_errno("cannot open '" + path_ + "'", errno) +
-                      " (check the path, and that you may read it)");
-  if (!S_ISREG(about.st_mode)) refuse("it is no regular file");
-  const auto bytes = static_cast<std::size_t>(about.st_size);
+  const OpenedFile file = open_file(path_);
+  const auto bytes = static_cast<std::size_t>(file.bytes);
   if (bytes < zip::kEndBytes) refuse("it has " + std::to_string(bytes) + " bytes, which is no such file");
-  void* const memory = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file.descriptor.get(), 0);
   if (memory == MAP_FAILED) throw ConfigError(with_errno("cannot map '" + path_ + "'", errno));
   memory_ = std::shared_ptr<const void>(
       memory, [bytes](const void* mapped) { ::munmap(const_cast<void*>(mapped), bytes); });

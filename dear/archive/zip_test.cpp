@@ -126,7 +126,7 @@ TEST_F(Zip, RefusesWhatIsNone) {
   write(std::string(100, '\0'));
   EXPECT_THAT(refusal(), HasSubstr("no such file"));
   EXPECT_THAT([&] { ZipReader reader(fs::path(path()).parent_path().string()); },
-              ThrowsMessage<ConfigError>(HasSubstr("no regular file")));
+              ThrowsMessage<ConfigError>(HasSubstr("folder")));
   EXPECT_THAT([] { ZipReader reader(std::string("a\0b", 3)); }, ThrowsMessage<ConfigError>(HasSubstr("NUL")));
 }
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "dear/base/error.h"
+#include "dear/base/printable.h"
 
 namespace dear {
 namespace {
@@ -204,26 +205,35 @@ void remove_abandoned_files(const std::string& folder) noexcept {
 }
 
 // A pipe is opened without a wait for who writes into it, to be refused.
-std::string read_file(const std::string& path, std::int64_t most_bytes) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!file.open()) fail("open", path, errno);
+OpenedFile open_file(const std::string& path) {
+  if (path.find('\0') != std::string::npos)
+    throw ConfigError("cannot open '" + printable(path) + "': no name of a file has a NUL in it");
+  OpenedFile file{.descriptor =
+                      FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY))};
+  if (!file.descriptor.is_open()) fail("open", path, errno);
   struct stat about{};
-  if (::fstat(file.get(), &about) != 0) fail("read", path, errno);
+  if (::fstat(file.descriptor.get(), &about) != 0) fail("read", path, errno);
   if (S_ISDIR(about.st_mode)) fail("read", path, EISDIR);
   if (!S_ISREG(about.st_mode))
     throw ConfigError("cannot read '" + path +
                       "': it is a pipe or a device (save what it gives to a file, and "
                       "name that)");
+  file.bytes = about.st_size;
+  return file;
+}
+
+std::string read_file(const std::string& path, std::int64_t most_bytes) {
+  const OpenedFile file = open_file(path);
   const auto require_small = [&](std::int64_t bytes) {
     if (bytes > most_bytes)
       throw ConfigError("cannot read '" + path + "': it has more than the " + std::to_string(most_bytes) +
                         " bytes of any file of its kind (check that it is the right file)");
   };
-  require_small(about.st_size);
+  require_small(file.bytes);
   std::string content;
   std::array<char, 65536> chunk;
   while (true) {
-    const ssize_t count = ::read(file.get(), chunk.data(), chunk.size());
+    const ssize_t count = ::read(file.descriptor.get(), chunk.data(), chunk.size());
     if (count == 0) return content;
     if (count > 0) {
       content.append(chunk.data(), static_cast<std::size_t>(count));

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "dear/base/file_descriptor.h"
+
 // Whole files, read and written in one call. Every ConfigError names the file, the system's reason and a
 // remedy.
 namespace dear {
@@ -40,8 +42,14 @@ class AtomicFile {
 // host that shares it. Those of processes that live stay. Does what it can, without an error.
 void remove_abandoned_files(const std::string& folder) noexcept;
 
-// All bytes of a regular file. ConfigError for anything else, such as a pipe or a device, which may have no
-// end, and for a file of more than `most_bytes`.
+// A regular file, to read. ConfigError for anything else, such as a pipe or a device, which may have no end.
+struct OpenedFile {
+  FileDescriptor descriptor;
+  std::int64_t bytes = 0;
+};
+OpenedFile open_file(const std::string& path);
+
+// All bytes of such a file. ConfigError, too, for one of more than `most_bytes`.
 inline constexpr std::int64_t kMostFileBytes = std::int64_t{256} << 20;
 std::string read_file(const std::string& path, std::int64_t most_bytes = kMostFileBytes);
 

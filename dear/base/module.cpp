@@ -50,14 +50,19 @@ std::string last_error() {
 
 std::vector<std::string> Module::directories() {
   std::vector<std::string> found;
-  if (const fs::path file = own_file(); file.extension() == ".so")
+  std::vector<std::string> beside;  // as a build folder has them
+  if (const fs::path file = own_file(); file.extension() == ".so") {
     found.push_back((file.parent_path() / DEAR_MODULE_LIBDIR / "dear").string());
+    beside.push_back((file.parent_path() / "modules").string());
+  }
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   if (!error) {
     const fs::path prefix = program.parent_path().parent_path();
     found.push_back((prefix / DEAR_MODULE_LIBDIR / "dear").string());
+    beside.push_back((program.parent_path() / "modules").string());
   }
+  found.insert(found.end(), beside.begin(), beside.end());
   found.emplace_back(DEAR_MODULE_BUILD_DIRECTORY);
   found.emplace_back(DEAR_MODULE_INSTALL_DIRECTORY);
   return found;

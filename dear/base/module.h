@@ -31,8 +31,9 @@ class Module {
   static bool exists(const std::string& name);
 
   // Directories that are searched for modules, in this order: lib/dear beside the shared library that DeAR is
-  // a part of (the package for Python), ../lib/dear relative to the program (an installed command), the build
-  // tree, the installation directory.
+  // a part of (the package for Python), ../lib/dear relative to the program (an installed command), modules
+  // beside the shared library or the program (a build folder, wherever it was moved to), the folder of this
+  // build, the installation directory.
   static std::vector<std::string> directories();
 
   // The function of this name. ConfigError if the module has none.

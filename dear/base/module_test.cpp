@@ -1,5 +1,7 @@
 #include "dear/base/module.h"
 
+#include <filesystem>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +14,7 @@ namespace dear::module_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 template <typename Function>
@@ -54,6 +57,11 @@ TEST(Module, SaysWhereItLookedForOneThatIsMissing) {
   const std::string message = config_error_of([] { Module::open("dear_no_such_module"); });
   EXPECT_THAT(message, HasSubstr("libdear_no_such_module.so"));
   for (const std::string& directory : Module::directories()) EXPECT_THAT(message, HasSubstr(directory));
+}
+
+TEST(Module, IsLookedForBesideTheProgram) {
+  const auto program = std::filesystem::read_symlink("/proc/self/exe");
+  EXPECT_THAT(Module::directories(), Contains((program.parent_path() / "modules").string()));
 }
 
 TEST(Module, NamesAFunctionThatIsMissing) {

@@ -29,8 +29,6 @@ constexpr std::array<Unit, 8> kByteUnits{{{"B", 1},
 // Divisors, because 1e-6 has no exact double and 50 / 1e6 is nearer to the decimal that was written than 50 *
 // 1e-6.
 constexpr std::array<Unit, 4> kSecondUnits{{{"ns", 1e9}, {"us", 1e6}, {"ms", 1e3}, {"s", 1}}};
-constexpr std::array<Unit, 4> kBitRateUnits{{{"bit", 1}, {"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}}};
-
 struct Quantity {
   std::string_view digits;
   double number = 0;
@@ -43,8 +41,34 @@ struct Quantity {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
+double factor_of(std::string_view name, std::span<const Unit> units) {
+  for (const Unit& unit : units)
+    if (unit.name == name) return unit.factor;
+  return 0;
+}
+
+// Of bits a second: as tc has them (1gbit), as cards are sold (1Gbps, 1Gb/s), and in bytes (125MB/s). A small
+// letter stands before bits alone, since MB/s and mb/s are not the same.
+double factor_of_rate(std::string_view name) {
+  static constexpr std::array<Unit, 9> kPrefixes{{{"k", 1e3},
+                                                  {"K", 1e3},
+                                                  {"m", 1e6},
+                                                  {"M", 1e6},
+                                                  {"g", 1e9},
+                                                  {"G", 1e9},
+                                                  {"t", 1e12},
+                                                  {"T", 1e12},
+                                                  {"", 1}}};
+  if (name.ends_with("B/s")) return 8 * factor_of(name.substr(0, name.size() - 2), kByteUnits);
+  for (const std::string_view bits : {"bit", "bit/s", "bps", "b/s"})
+    if (name.ends_with(bits)) return factor_of(name.substr(0, name.size() - bits.size()), kPrefixes);
+  return 0;
+}
+
 // A number begins and ends with a digit: this leaves no room for signs, exponents, "inf", "nan" and blanks.
-Quantity parse_quantity(std::string_view text, std::span<const Unit> units, std::string_view expected) {
+// `factor` returns 0 for a name that is no unit.
+template <typename Factor>
+Quantity parse_quantity(std::string_view text, const Factor& factor, std::string_view expected) {
   const std::size_t length = std::min(text.find_first_not_of("0123456789."), text.size());
   Quantity quantity{.digits = text.substr(0, length)};
   if (length == 0 || !is_digit(quantity.digits.front()) || !is_digit(quantity.digits.back())) {
@@ -54,9 +78,7 @@ Quantity parse_quantity(std::string_view text, std::span<const Unit> units, std:
   const auto [parsed_to, error] =
       std::from_chars(quantity.digits.data(), end, quantity.number, std::chars_format::fixed);
   if (error != std::errc() || parsed_to != end) refuse(text, expected);
-  for (const Unit& unit : units) {
-    if (unit.name == text.substr(length)) quantity.factor = unit.factor;
-  }
+  quantity.factor = factor(text.substr(length));
   if (quantity.factor == 0) refuse(text, expected);
   return quantity;
 }
@@ -75,7 +97,8 @@ std::string three_digits(double value) {
 std::int64_t parse_bytes(std::string_view text) {
   static constexpr std::string_view kExpected =
       "a size of at least one byte with its unit, such as 25MiB, 64KiB, 1.5GiB, 100MB or 512B";
-  const Quantity quantity = parse_quantity(text, kByteUnits, kExpected);
+  const Quantity quantity =
+      parse_quantity(text, [](std::string_view name) { return factor_of(name, kByteUnits); }, kExpected);
   std::int64_t bytes = 0;
   if (quantity.digits.find('.') == std::string_view::npos) {
     // In integers: a double would lose the last bytes of a number above 2^53.
@@ -95,15 +118,16 @@ std::int64_t parse_bytes(std::string_view text) {
 }
 
 double parse_seconds(std::string_view text) {
-  const Quantity quantity =
-      parse_quantity(text, kSecondUnits, "a time with its unit, such as 50us, 1.5ms, 2s or 800ns");
+  const Quantity quantity = parse_quantity(
+      text, [](std::string_view name) { return factor_of(name, kSecondUnits); },
+      "a time with its unit, such as 50us, 1.5ms, 2s or 800ns");
   return quantity.number / quantity.factor;
 }
 
 double parse_bits_per_second(std::string_view text) {
   static constexpr std::string_view kExpected =
-      "a bit rate above zero with its unit, such as 1gbit, 100mbit, 2.5gbit or 800kbit";
-  const Quantity quantity = parse_quantity(text, kBitRateUnits, kExpected);
+      "a rate above zero with its unit, such as 1gbit, 1Gbps, 1Gb/s or 125MB/s";
+  const Quantity quantity = parse_quantity(text, factor_of_rate, kExpected);
   const double rate = quantity.number * quantity.factor;
   if (!(rate > 0) || !std::isfinite(rate)) refuse(text, kExpected);
   return rate;

@@ -83,6 +83,14 @@ TEST(ParseBitsPerSecond, IsDecimal) {
   EXPECT_EQ(parse_bits_per_second("9600bit"), 9600.0);
 }
 
+TEST(ParseBitsPerSecond, TakesEveryWayOfWritingARate) {
+  for (const char* const text :
+       {"1Gbit", "1gbit/s", "1Gbps", "1gbps", "1Gb/s", "1000Mb/s", "125MB/s", "0.125GB/s", "125000kB/s"})
+    EXPECT_EQ(parse_bits_per_second(text), 1e9) << text;
+  EXPECT_EQ(parse_bits_per_second("1MiB/s"), 8.0 * kMiB);
+  EXPECT_EQ(parse_bits_per_second("1B/s"), 8);
+}
+
 class RefusedBitRate : public ::testing::TestWithParam<const char*> {};
 TEST_P(RefusedBitRate, NamesTheTextAndWhatWasExpected) {
   const std::string text = GetParam();
@@ -90,7 +98,7 @@ TEST_P(RefusedBitRate, NamesTheTextAndWhatWasExpected) {
               ThrowsMessage<ConfigError>(AllOf(HasSubstr("'" + text + "'"), HasSubstr("such as 1gbit"))));
 }
 INSTANTIATE_TEST_SUITE_P(Texts, RefusedBitRate,
-                         ::testing::Values("", "1", "gbit", "0gbit", "-1gbit", "1Gbit", "1gbit/s", "1gb",
+                         ::testing::Values("", "1", "gbit", "0gbit", "-1gbit", "1gb", "1GB", "1mB/s", "1MBps",
                                            "1 gbit"));
 
 TEST(ParseBitsPerSecond, RefusesANumberThatNoDoubleHolds) {

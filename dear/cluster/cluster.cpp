@@ -15,6 +15,12 @@ namespace dear {
 namespace {
 
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 30;
+// Far slower than any network or rank, so that no time over many messages, bytes and ranks overflows.
+constexpr double kMostSeconds = 1e6;  // of a message, a launch
+constexpr double kMostSecondsPerByte = 1e3;
+constexpr double kMostTimesAsLong = 1e6;
+
+bool is_in(double value, double least, double most) { return value >= least && value <= most; }
 
 constexpr std::array<std::string_view, 3> kWirings = {"ring", "switched", "full-mesh"};  // as in Wiring
 
@@ -24,15 +30,14 @@ void validate(const Dimension& dimension, const std::string& where) {
   const auto& [alpha, beta] = dimension.link;
   if (dimension.size < 1)
     throw ConfigError(fmt::format("{} has {} members: it needs at least 1", named, dimension.size));
-  if (!std::isfinite(alpha) || !std::isfinite(beta) || alpha < 0 || beta < 0)
+  if (!is_in(alpha, 0, kMostSeconds) || !is_in(beta, 0, kMostSecondsPerByte))
     throw ConfigError(
-        fmt::format("the link of {} takes {} s a message and {} s a byte: both are finite and "
-                    "not negative",
-                    named, alpha, beta));
+        fmt::format("the link of {} takes {} s a message and {} s a byte: give 0 to {:g} and 0 to {:g}",
+                    named, alpha, beta, kMostSeconds, kMostSecondsPerByte));
   if (dimension.links < 1)
     throw ConfigError(
         fmt::format("a member of {} has {} links: it needs at least 1", named, dimension.links));
-  if (!std::isfinite(dimension.oversubscription) || dimension.oversubscription < 1)
+  if (!is_in(dimension.oversubscription, 1, kMostTimesAsLong))
     throw ConfigError(
         fmt::format("{} is oversubscribed {} times: 1 is a switch that blocks nothing, more "
                     "than 1 one that does",
@@ -148,22 +153,21 @@ void validate(const Cluster& cluster) {
     if (straggler.rank < 0 || straggler.rank >= ranks)
       throw ConfigError(
           fmt::format("{} has no rank {} to be a straggler: it has {}", named, straggler.rank, ranks));
-    if (!std::isfinite(straggler.slowdown) || straggler.slowdown < 1)
-      throw ConfigError(fmt::format("straggler {} of {} is {} times as slow: give 1 or more", straggler.rank,
-                                    named, straggler.slowdown));
+    if (!is_in(straggler.slowdown, 1, kMostTimesAsLong))
+      throw ConfigError(fmt::format("straggler {} of {} is {} times as slow: give 1 to {:g}", straggler.rank,
+                                    named, straggler.slowdown, kMostTimesAsLong));
   }
   const auto& [communication, computation] = cluster.interference;
-  if (!std::isfinite(communication) || !std::isfinite(computation) || communication < 1 || computation < 1)
+  if (!is_in(communication, 1, kMostTimesAsLong) || !is_in(computation, 1, kMostTimesAsLong))
     throw ConfigError(fmt::format(
-        "on {} communication takes {} times as long beside computation, and computation {} times: give 1 or "
-        "more",
-        named, communication, computation));
+        "on {} communication takes {} times as long beside computation, and computation {} times: give 1 to "
+        "{:g}",
+        named, communication, computation, kMostTimesAsLong));
   const auto& [launch, hold] = cluster.software;
-  if (!std::isfinite(launch) || !std::isfinite(hold) || launch < 0 || hold < 0)
+  if (!is_in(launch, 0, kMostSeconds) || !is_in(hold, 0, kMostSeconds))
     throw ConfigError(fmt::format(
-        "the software of {} takes {} s to launch a collective and {} s to hold a layer: both are finite and "
-        "not negative",
-        named, launch, hold));
+        "the software of {} takes {} s to launch a collective and {} s to hold a layer: give 0 to {:g}",
+        named, launch, hold, kMostSeconds));
 }
 
 }  // namespace dear

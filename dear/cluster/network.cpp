@@ -35,6 +35,14 @@ void parse_once(std::optional<double>& target, Parse parse, std::string_view tex
   }
 }
 
+bool is_rate(std::string_view text) {
+  try {
+    return parse_bits_per_second(text) > 0;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
 Link parse_link(std::string_view text) {
   std::optional<double> bits_per_second;
   std::optional<double> latency_seconds;
@@ -98,7 +106,12 @@ Network parse_network(std::string_view text) {
     const Cluster cluster = read_cluster(std::string(text));
     return {.name = cluster.name, .link = only_link(cluster)};
   }
-  if (text.find('=') == std::string_view::npos) refuse(text, "there is no such preset");
+  if (text.find('=') == std::string_view::npos) {
+    refuse(text, is_rate(text) ? fmt::format("a rate alone says nothing of how long a message takes: give "
+                                             "bandwidth={},latency=50us",
+                                             text)
+                               : "there is no such preset");
+  }
   return {.name = std::string(text), .link = parse_link(text)};
 }
 

@@ -62,7 +62,7 @@ TEST_P(FaultyNetwork, IsRefusedWithThePartAndThePresets) {
 }
 INSTANTIATE_TEST_SUITE_P(
     Texts, FaultyNetwork,
-    ::testing::Values(Fault{"", "no such preset"}, Fault{"2gbit", "no such preset"},
+    ::testing::Values(Fault{"", "no such preset"}, Fault{"2gbit", "bandwidth=2gbit,latency="},
                       Fault{"1GBIT", "no such preset"}, Fault{"bandwidth=1gbit", "latency is missing"},
                       Fault{"latency=5us", "bandwidth is missing"},
                       Fault{"bandwidth=1gbit,latency=5us,", "'' is not of the form key=value"},

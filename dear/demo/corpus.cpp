@@ -12,6 +12,7 @@
 
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
+#include "dear/base/printable.h"
 
 namespace dear::demo {
 namespace {
@@ -56,38 +57,6 @@ std::uint64_t split_mix(std::uint64_t value) {
   return value ^ (value >> 31);
 }
 
-// Bytes of the UTF-8 character at the front of `text` (RFC 3629), 0 when there is none.
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  const std::size_t length = lead < 0x80   ? 1
-                             : lead < 0xc2 ? 0
-                             : lead < 0xe0 ? 2
-                             : lead < 0xf0 ? 3
-                             : lead < 0xf5 ? 4
-                                           : 0;
-  if (length > text.size()) {
-    return 0;
-  }
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) {
-      return 0;
-    }
-  }
-  const bool overlong = (lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xf0 && byte(1) < 0x90);
-  const bool surrogate = lead == 0xed && byte(1) >= 0xa0;
-  const bool too_large = lead == 0xf4 && byte(1) >= 0x90;
-  return overlong || surrogate || too_large ? 0 : length;
-}
-
-bool is_control(std::string_view character) {
-  const auto lead = static_cast<unsigned char>(character[0]);
-  if (character.size() == 1) {
-    return (lead < 0x20 && lead != '\n' && lead != '\t') || lead == 0x7f;
-  }
-  return lead == 0xc2 && static_cast<unsigned char>(character[1]) < 0xa0;  // C1
-}
-
 }  // namespace
 
 Corpus read_corpus(const std::string& path, std::int64_t least_characters) {
@@ -110,6 +79,10 @@ Corpus read_corpus(const std::string& path, std::int64_t least_characters) {
   std::string text;
   for (const fs::path& file : files) {
     text += read_file(file.string());
+    if (static_cast<std::int64_t>(text.size()) > kMostFileBytes) {
+      throw ConfigError(fmt::format("--data: {} has more than {} bytes of text in all; name less of it", path,
+                                    kMostFileBytes));
+    }
   }
   if (static_cast<std::int64_t>(text.size()) < least_characters) {
     throw ConfigError(
@@ -155,16 +128,10 @@ std::vector<std::int64_t> sample_positions(const BatchSlice& slice, std::int64_t
 
 std::string printable(const std::string& text) {
   std::string result;
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const std::size_t length = utf8_length(rest);
-    const std::string_view character = rest.substr(0, length == 0 ? 1 : length);
-    if (length == 0 || is_control(character)) {
-      result.push_back('?');
-    } else {
-      result.append(character);
-    }
-    rest.remove_prefix(character.size());
+  for (std::string_view rest = text; !rest.empty();) {
+    const Character next = first_character(rest);
+    result += next.printable || next.bytes == "\n" || next.bytes == "\t" ? next.bytes : "?";
+    rest.remove_prefix(next.bytes.size());
   }
   return result;
 }

@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 
+#include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
 
 namespace dear::demo {
@@ -34,8 +35,8 @@ std::shared_ptr<torch::nn::Module> mirror_of(const torch::jit::Module& script) {
 }
 
 torch::jit::Module load(const std::string& path) {
-  if (access(path.c_str(), R_OK) != 0)
-    throw ConfigError(with_errno(fmt::format("cannot read '{}'", path), errno));
+  static_cast<void>(
+      open_file(path));  // refuses what is no file, such as a pipe, which libtorch would wait for
   try {
     return torch::jit::load(path, torch::kCPU);
   } catch (const std::exception& error) {

@@ -11,10 +11,12 @@ constexpr const char* kModule = "dear_training";
 }  // namespace
 
 std::string training_missing() {
-  return Module::exists(kModule) ? ""
-                                 : "this dear has no libdear_training.so, which needs libtorch and without "
-                                   "which it neither trains nor profiles: "
-                                   "build it with -DDEAR_TORCH=ON";
+  if (Module::exists(kModule)) return "";
+  std::string places;
+  for (const std::string& folder : Module::directories()) places += (places.empty() ? "" : ", ") + folder;
+  return "this dear has no libdear_training.so, which needs libtorch and without which it neither trains nor "
+         "profiles, in " +
+         places + ": build it with -DDEAR_TORCH=ON";
 }
 
 const TrainingModule& training_module() {

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
+#include "dear/base/printable.h"
 
 namespace dear {
 namespace {
@@ -21,23 +22,57 @@ std::string describe(const Json& value) {
   return fmt::format("{} {}", vowel ? "an" : "a", type);
 }
 
-// As it stands in a file, of at most some characters.
+constexpr std::size_t kLongestReason = 500, kLongestPath = 200;  // in bytes: a name may fill the file
+
+// As it stands in a file.
 std::string quoted(const Json& text) {
   constexpr std::size_t kMost = 60;
-  std::string shown = text.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (shown.size() > kMost) shown = shown.substr(0, kMost) + "...\"";
-  return shown;
+  const std::string shown = text.dump(-1, ' ', true, Json::error_handler_t::replace);
+  return shown.size() > kMost ? shortened(shown, kMost) + "\"" : shown;
 }
 
 bool holds(const std::vector<std::string_view>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+Json parsed(std::string_view text) {
+  require_shallow(text);
+  std::vector<std::set<std::string>> names;  // of the objects around what is read
+  const auto look = [&](int, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::object_start) names.emplace_back();
+    if (event == Json::parse_event_t::object_end) names.pop_back();
+    if (event == Json::parse_event_t::key && !names.back().insert(value.get<std::string>()).second)
+      throw ConfigError(fmt::format("{} stands twice in one object: leave one out", quoted(value)));
+    const bool is_text =
+        event == Json::parse_event_t::key || (event == Json::parse_event_t::value && value.is_string());
+    if (!is_text) return true;
+    const std::string& said = value.get_ref<const std::string&>();
+    if (said.size() > kLongestText)
+      throw ConfigError(
+          fmt::format("the text {} has more than {} bytes: shorten it", quoted(value), kLongestText));
+    if (!is_printable(said))
+      throw ConfigError(
+          fmt::format("the text {} has a control character in it: leave it out", quoted(value)));
+    return true;
+  };
+  try {
+    return Json::parse(text, look);
+  } catch (const Json::exception& error) {
+    // "[json.exception.parse_error.101] parse error at line 3, column 5: ..."
+    const std::string_view message = error.what();
+    const std::size_t tag_end = message.find("] ");
+    const std::string_view said = tag_end == std::string_view::npos ? message : message.substr(tag_end + 2);
+    throw ConfigError(fmt::format("{}: correct the JSON", printable(shortened(said, kLongestReason))));
+  }
+}
+
 }  // namespace
 
 void JsonField::fail(const std::string& why) const {
-  throw ConfigError(path_.empty() ? fmt::format("{}: {}", source_, why)
-                                  : fmt::format("{}: {}: {}", source_, path_, why));
+  const std::string reason = shortened(why, kLongestReason);
+  throw ConfigError(path_.empty()
+                        ? fmt::format("{}: {}", source_, reason)
+                        : fmt::format("{}: {}: {}", source_, shortened(path_, kLongestPath), reason));
 }
 
 void JsonField::refuse(std::string_view expected) const {
@@ -63,7 +98,12 @@ void JsonField::expect_members(const std::vector<std::string_view>& required,
   }
 }
 
-JsonField JsonField::member(std::string_view name) const { return at(value_->at(name), name); }
+JsonField JsonField::member(std::string_view name) const {
+  if (!value_->is_object()) refuse("an object");
+  const auto found = value_->find(name);
+  if (found == value_->end()) at(*value_, name).fail("missing: add it");
+  return at(*found, name);
+}
 
 std::vector<JsonField> JsonField::elements() const {
   if (!value_->is_array()) refuse("an array");
@@ -91,9 +131,8 @@ double JsonField::number() const {
 }
 
 double JsonField::number_from_0() const {
-  if (!value_->is_number() || !std::isfinite(value_->get<double>()) || value_->get<double>() < 0) {
-    refuse("a number, 0 or more");
-  }
+  if (!value_->is_number() || !(value_->get<double>() >= 0)) refuse("a number, 0 or more");
+  if (value_->get<double>() > kMostNumber) refuse(fmt::format("a number of at most {:g}", kMostNumber));
   return value_->get<double>();
 }
 
@@ -139,40 +178,16 @@ void require_shallow(std::string_view text) {
   }
 }
 
-Json parse_json(std::string_view text) {
-  require_shallow(text);
-  std::vector<std::set<std::string>> names;  // of the objects around what is read
-  const auto look = [&](int, Json::parse_event_t event, Json& value) {
-    if (event == Json::parse_event_t::object_start) names.emplace_back();
-    if (event == Json::parse_event_t::object_end) names.pop_back();
-    if (event == Json::parse_event_t::key && !names.back().insert(value.get<std::string>()).second)
-      throw ConfigError(fmt::format("{} stands twice in one object: leave one out", quoted(value)));
-    const bool is_text =
-        event == Json::parse_event_t::key || (event == Json::parse_event_t::value && value.is_string());
-    if (is_text && value.get_ref<const std::string&>().find('\0') != std::string::npos)
-      throw ConfigError(fmt::format("the text {} has a NUL in it: leave it out", quoted(value)));
-    return true;
-  };
-  try {
-    return Json::parse(text, look);
-  } catch (const Json::exception& error) {
-    // "[json.exception.parse_error.101] parse error at line 3, column 5: ..."
-    const std::string_view message = error.what();
-    const std::size_t tag_end = message.find("] ");
-    throw ConfigError(fmt::format("{}: correct the JSON",
-                                  tag_end == std::string_view::npos ? message : message.substr(tag_end + 2)));
-  }
+Json parse_json(std::string_view text, const std::string& source) try {
+  return parsed(text);
+} catch (const ConfigError& error) {
+  throw ConfigError(fmt::format("{}: {}", source, error.what()));
 }
 
 Json parse_json_file(std::string_view text, const std::string& source, const JsonFormat& format) {
-  Json document;
-  try {
-    document = parse_json(text);
-  } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("{}: {}", source, error.what()));
-  }
+  const Json document = parse_json(text, source);
   const JsonField root(document, source);
-  if (!document.is_object() || !document.contains("format") || document["format"] != format.name) {
+  if (!document.is_object() || !document.contains("format") || document.at("format") != format.name) {
     root.fail(
         fmt::format("not a {}: it must be a JSON object with \"format\": \"{}\"", format.kind, format.name));
   }

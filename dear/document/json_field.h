@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -27,13 +28,14 @@ class JsonField {
   void expect_members(const std::vector<std::string_view>& required,
                       const std::vector<std::string_view>& optional = {}) const;
   [[nodiscard]] bool has(std::string_view name) const { return value_->contains(name); }
-  [[nodiscard]] JsonField member(std::string_view name) const;
+  [[nodiscard]] JsonField member(std::string_view name) const;  // fails where it is missing
   [[nodiscard]] std::vector<JsonField> elements() const;
 
   [[nodiscard]] bool is_null() const { return value_->is_null(); }
   [[nodiscard]] std::string text() const;
   [[nodiscard]] bool boolean() const;
   [[nodiscard]] double number() const;
+  // At most kMostNumber, so that nothing that is computed of it overflows.
   [[nodiscard]] double number_from_0() const;
   [[nodiscard]] std::int64_t integer() const;
   [[nodiscard]] std::int64_t integer(std::int64_t least, std::int64_t most) const;
@@ -48,15 +50,20 @@ class JsonField {
   std::string path_;
 };
 
+// Far above any second, byte or rate in a file of ours.
+inline constexpr double kMostNumber = 1e15;
+
 // ConfigError for JSON whose values lie within more than kMostDepth others: no parser limits it, and such
 // values are destroyed and printed recursively.
 inline constexpr int kMostDepth = 64;
 void require_shallow(std::string_view text);
 
-// Parses JSON of anybody's: ConfigError, without the name of a source, for text that is none or not shallow,
-// for a name that stands twice in one object, for a number beyond the range of
-// double, and for a name or text with a NUL.
-Json parse_json(std::string_view text);
+// Parses JSON of anybody's: ConfigError that names the `source` for text that is none or not shallow,
+// for a name that stands twice in one object, for a number beyond the range of double, for a name or text of
+// more than kLongestText bytes, and for one with a control character, which a terminal that it is shown on
+// would obey.
+inline constexpr std::size_t kLongestText = 4096;
+Json parse_json(std::string_view text, const std::string& source);
 
 // What a file of ours says of itself in "format" and "version".
 struct JsonFormat {

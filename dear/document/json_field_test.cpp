@@ -11,6 +11,7 @@
 namespace dear::json_field_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -45,7 +46,7 @@ TEST(JsonFile, SaysWhatIsWrongWithItsFormat) {
 TEST(ParseJson, RefusesWhatNoFileNeeds) {
   const auto refusal_of = [](const std::string& text) -> std::string {
     try {
-      parse_json(text);
+      parse_json(text, "m.json");
     } catch (const ConfigError& error) {
       return error.what();
     }
@@ -58,8 +59,10 @@ TEST(ParseJson, RefusesWhatNoFileNeeds) {
   EXPECT_EQ(refusal_of(R"({"text": "[[[[\"{{{", "more": ")" + std::string(100, '[') + R"("})"), "");
   EXPECT_THAT(refusal_of(R"({"a": {"b": 1}, "c": {"b": 2}, "a": 3})"), HasSubstr("\"a\" stands twice"));
   EXPECT_EQ(refusal_of(R"([{"b": 1}, {"b": 2}])"), "");
-  EXPECT_THAT(refusal_of(R"({"a\u0000b": 1})"), HasSubstr("NUL"));
-  EXPECT_THAT(refusal_of(R"(["a\u0000b"])"), HasSubstr("NUL"));
+  EXPECT_THAT(refusal_of(R"({"a\u0000b": 1})"), HasSubstr("control character"));
+  EXPECT_THAT(refusal_of(R"(["a\u0000b"])"), HasSubstr("control character"));
+  EXPECT_THAT(refusal_of(R"(["\u001b[31mred"])"),
+              AllOf(HasSubstr("control character"), HasSubstr("\\u001b")));
   EXPECT_THAT(refusal_of("[1e999]"), HasSubstr("correct the JSON"));
   EXPECT_THAT(refusal_of(""), HasSubstr("parse error"));
 }

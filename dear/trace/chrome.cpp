@@ -1,6 +1,3 @@
-// Whether diagnostics are on is part of the library's inline namespace, so no other source is affected.
-#define JSON_DIAGNOSTICS 1
-
 #include "dear/trace/chrome.h"
 
 #include <algorithm>
@@ -12,7 +9,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
@@ -29,25 +25,34 @@
 namespace dear {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr std::string_view kFormat = "dear-trace";
 constexpr int kVersion = 1;
+constexpr double kMostSeconds = 3e9;          // whose nanoseconds are integers of 64 bits
+constexpr std::int64_t kMostIndex = 1 << 30;  // of ranks and lanes
 constexpr std::array<std::string_view, 7> kActivities{"forward",       "backward", "update", "codec",
                                                       "communication", "wait",     "other"};
 
-Activity parse_activity(const std::string& name) {
+Activity parse_activity(const JsonField& field) {
+  const std::string name = field.text();
   const auto found = std::find(kActivities.begin(), kActivities.end(), name);
-  if (found == kActivities.end()) throw ConfigError(fmt::format("there is no activity '{}'", name));
+  if (found == kActivities.end()) field.fail(fmt::format("there is no activity '{}'", name));
   return static_cast<Activity>(found - kActivities.begin());
 }
 
 // [Note: whole nanoseconds] Begin and end are each rounded to a nanosecond, and the duration is the
 // difference of the two. Rounding keeps order, so spans that did not overlap do not overlap in the file
 // either, which rounding a duration by itself would not give.
-std::int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
+std::int64_t nanoseconds(double seconds) {
+  if (!(std::abs(seconds) < kMostSeconds)) throw ConfigError("a trace cannot hold centuries");
+  return std::llround(seconds * 1e9);
+}
 double microseconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e3; }
-std::int64_t nanoseconds_of_microseconds(double microseconds) { return std::llround(microseconds * 1e3); }
+
+std::int64_t nanoseconds_in(const JsonField& microseconds) {
+  if (!(std::abs(microseconds.number()) < 1e6 * kMostSeconds))
+    microseconds.fail("expected microseconds of some years at most");
+  return std::llround(microseconds.number() * 1e3);
+}
 
 // A lane has the same thread number on every rank; the lanes of a usual run stand in the order of the
 // picture.
@@ -105,61 +110,54 @@ Json event_of(const Span& span, int thread) {
 // A name that is not UTF-8 is no reason to lose a trace: its stray bytes become U+FFFD.
 std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-Span span_of(const Json& event, const std::map<std::pair<int, int>, std::string>& lanes) {
-  Span span;
-  span.rank = event.at("pid").get<int>();
-  const int thread = event.at("tid").get<int>();
-  const auto lane = lanes.find({span.rank, thread});
-  if (lane == lanes.end()) {
-    throw ConfigError(fmt::format("no thread_name event names thread {} of process {}", thread, span.rank));
-  }
-  span.lane = lane->second;
-  span.name = event.at("name").get<std::string>();
-  const Json& args = event.at("args");
-  span.activity = parse_activity(args.at("activity").get<std::string>());
-  span.iteration = args.at("iteration").get<std::int64_t>();
-  span.step = args.at("step").get<std::int64_t>();
-  const std::int64_t begin = nanoseconds_of_microseconds(event.at("ts").get<double>());
-  const std::int64_t length = nanoseconds_of_microseconds(event.at("dur").get<double>());
-  if (length < 0) throw ConfigError("dur is negative");
-  span.begin_seconds = static_cast<double>(begin) / 1e9;
-  span.end_seconds = static_cast<double>(begin + length) / 1e9;
-  return span;
+using Lanes = std::map<std::pair<int, int>, std::string>;  // by rank and thread
+
+std::pair<int, int> thread_of(const JsonField& event) {
+  return {static_cast<int>(event.member("pid").integer(0, kMostIndex)),
+          static_cast<int>(event.member("tid").integer(0, kMostIndex))};
 }
 
-// nlohmann's texts begin with "[json.exception.type_error.302] ".
-std::string without_tag(std::string_view message) {
-  const std::size_t end = message.starts_with('[') ? message.find("] ") : std::string_view::npos;
-  return std::string(end == std::string_view::npos ? message : message.substr(end + 2));
+Span span_of(const JsonField& event, const Lanes& lanes) {
+  const std::pair<int, int> thread = thread_of(event);
+  const auto lane = lanes.find(thread);
+  if (lane == lanes.end())
+    event.fail(
+        fmt::format("no thread_name event names thread {} of process {}", thread.second, thread.first));
+  const JsonField args = event.member("args");
+  const std::int64_t begin = nanoseconds_in(event.member("ts"));
+  const std::int64_t length = nanoseconds_in(event.member("dur"));
+  if (length < 0) event.member("dur").fail("it is negative");
+  return {.rank = thread.first,
+          .lane = lane->second,
+          .name = event.member("name").text(),
+          .activity = parse_activity(args.member("activity")),
+          .iteration = args.member("iteration").integer(),
+          .step = args.member("step").integer(),
+          .begin_seconds = static_cast<double>(begin) / 1e9,
+          .end_seconds = static_cast<double>(begin + length) / 1e9};
 }
 
-Trace trace_of(const Json& document) {
-  if (!document.is_object()) throw ConfigError("it is no JSON object");
-  const Json& other = document.at("otherData");
-  if (other.at("format") != kFormat || other.at("version") != kVersion) {
-    throw ConfigError(fmt::format("otherData is of format {}, version {}", dump(other.at("format")),
-                                  dump(other.at("version"))));
-  }
-  Trace trace;
-  trace.title = other.at("title").get<std::string>();
-  trace.network = other.at("network").get<std::string>();
-  std::map<std::pair<int, int>, std::string> lanes;
-  const Json& events = document.at("traceEvents");
-  for (const Json& event : events) {
-    if (event.at("ph") == "M" && event.at("name") == "thread_name") {
-      lanes[{event.at("pid").get<int>(), event.at("tid").get<int>()}] =
-          event.at("args").at("name").get<std::string>();
+Trace trace_of(const JsonField& document) {
+  const JsonField other = document.member("otherData");
+  const std::string format = other.member("format").text();
+  const std::int64_t version = other.member("version").integer();
+  if (format != kFormat || version != kVersion)
+    other.fail(fmt::format("it is of format {}, version {}", format, version));
+  Trace trace{.title = other.member("title").text(), .network = other.member("network").text(), .spans = {}};
+  const std::vector<JsonField> events = document.member("traceEvents").elements();
+  Lanes lanes;
+  std::vector<const JsonField*> spans;
+  for (const JsonField& event : events) {
+    const std::string kind = event.member("ph").text();
+    if (kind == "X") {
+      spans.push_back(&event);
+    } else if (kind != "M") {
+      event.member("ph").fail(fmt::format("expected M or X, found {}", kind));
+    } else if (event.member("name").text() == "thread_name") {
+      lanes[thread_of(event)] = event.member("args").member("name").text();
     }
   }
-  for (std::size_t e = 0; e < events.size(); ++e) {
-    if (events[e].at("ph") == "M") continue;
-    try {
-      if (events[e].at("ph") != "X") throw ConfigError(fmt::format("ph is {}", dump(events[e].at("ph"))));
-      trace.spans.push_back(span_of(events[e], lanes));
-    } catch (const ConfigError& error) {
-      throw ConfigError(fmt::format("traceEvents[{}]: {}", e, error.what()));
-    }
-  }
+  for (const JsonField* const event : spans) trace.spans.push_back(span_of(*event, lanes));
   return trace;
 }
 
@@ -181,18 +179,15 @@ void write_chrome_trace(const Trace& trace, const std::string& path) {
   write_file_atomically(path, to_chrome_json(trace));
 }
 
-Trace read_chrome_trace(const std::string& path) {
-  const std::string text = read_file(path);
-  std::string why;
+Trace parse_chrome_trace(std::string_view text, const std::string& source) {
   try {
-    require_shallow(text);
-    return trace_of(Json::parse(text));
-  } catch (const Json::exception& error) {
-    why = without_tag(error.what());
+    const Json document = parse_json(text, source);
+    return trace_of(JsonField(document, source));
   } catch (const ConfigError& error) {
-    why = error.what();
+    throw ConfigError(fmt::format("{}: give a trace that this version of DeAR wrote", error.what()));
   }
-  throw ConfigError(fmt::format("{}: {}: give a trace that this version of DeAR wrote", path, why));
 }
+
+Trace read_chrome_trace(const std::string& path) { return parse_chrome_trace(read_file(path), path); }
 
 }  // namespace dear

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "dear/trace/trace.h"
 
@@ -15,5 +16,6 @@ std::string to_chrome_json(const Trace& trace);
 // Reads a file that write_chrome_trace() wrote. ConfigError "FILE: ..." with line or field for any other
 // file.
 Trace read_chrome_trace(const std::string& path);
+Trace parse_chrome_trace(std::string_view text, const std::string& source);  // `source` stands for FILE
 
 }  // namespace dear

@@ -136,10 +136,9 @@ TEST_F(ChromeFile, OfAnotherKindIsRefused) {
   EXPECT_THAT([] { read_chrome_trace("/no/such/trace.json"); },
               ThrowsMessage<ConfigError>(HasSubstr("/no/such/trace.json")));
   expect_refused("{\n\"traceEvents\": [\n}", "parse error at line 3, column 1");
-  expect_refused("[]", "it is no JSON object");
-  expect_refused("{}", "key 'otherData' not found");
-  expect_refused(R"({"traceEvents": [], "otherData": {"format": "other", "version": 1}})",
-                 "format \"other\"");
+  expect_refused("[]", "expected an object");
+  expect_refused("{}", "otherData: missing");
+  expect_refused(R"({"traceEvents": [], "otherData": {"format": "other", "version": 1}})", "format other");
   expect_refused(R"({"traceEvents": [], "otherData": {"format": "dear-trace", "version": 2}})", "version 2");
 }
 
@@ -152,11 +151,11 @@ TEST_F(ChromeFile, WithAFaultyEventIsRefusedWithItsPlace) {
   };
   const std::string last = std::to_string(good["traceEvents"].size() - 1);
   expect_refused(with_event([](json& e) { e["ts"] = "soon"; }),
-                 "(/traceEvents/" + last + "/ts) type must be number");
-  expect_refused(with_event([](json& e) { e.erase("dur"); }),
-                 "(/traceEvents/" + last + ") key 'dur' not found");
-  expect_refused(with_event([](json& e) { e["ph"] = "B"; }), "traceEvents[" + last + "]: ph is \"B\"");
-  expect_refused(with_event([](json& e) { e["dur"] = -1; }), "traceEvents[" + last + "]: dur is negative");
+                 "traceEvents[" + last + "].ts: expected a number");
+  expect_refused(with_event([](json& e) { e.erase("dur"); }), "traceEvents[" + last + "].dur: missing");
+  expect_refused(with_event([](json& e) { e["ph"] = "B"; }),
+                 "traceEvents[" + last + "].ph: expected M or X, found B");
+  expect_refused(with_event([](json& e) { e["dur"] = -1; }), "traceEvents[" + last + "].dur: it is negative");
   expect_refused(with_event([](json& e) { e["tid"] = 9; }), "thread 9 of process 1");
   expect_refused(with_event([](json& e) { e["args"]["activity"] = "rest"; }), "there is no activity 'rest'");
 }

@@ -21,7 +21,9 @@ constexpr const char* kOldChunkBytes = "planned_piece_bytes";  // in files of ea
 Learned::Measured measured_in(const JsonField& field) {
   field.expect_members({"candidate", "seconds"});
   const JsonField seconds = field.member("seconds");
-  if (!(seconds.number() > 0)) seconds.fail("expected a number above 0");
+  constexpr double kMostSeconds = 1e6;  // whose squares a tuner adds up
+  if (!(seconds.number() > 0 && seconds.number() <= kMostSeconds))
+    seconds.fail(fmt::format("expected a number above 0, up to {:g}", kMostSeconds));
   return {.candidate = field.member("candidate").text(), .seconds = seconds.number()};
 }
 

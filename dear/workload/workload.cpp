@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include <fmt/format.h>
 
@@ -11,15 +10,18 @@
 namespace dear {
 namespace {
 
+// So that no sum of times or bytes over layers, iterations and ranks overflows.
+constexpr double kMostSeconds = 1e6;                        // of a layer, or the update
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;  // of all tensors
+
 void validate_seconds(double seconds, const std::string& what) {
-  if (!std::isfinite(seconds) || seconds < 0) {
-    throw ConfigError(
-        fmt::format("{} is {}: give a finite time in seconds that is not negative", what, seconds));
+  if (!(seconds >= 0 && seconds <= kMostSeconds)) {
+    throw ConfigError(fmt::format("{} is {}: give seconds, from 0 to {:g}", what, seconds, kMostSeconds));
   }
 }
 
 void validate_tensors(const Workload& workload) {
-  std::int64_t bytes_left = std::numeric_limits<std::int64_t>::max();
+  std::int64_t bytes_left = kMostBytes;
   for (std::size_t t = 0; t < workload.tensors.size(); ++t) {
     const Tensor& tensor = workload.tensors[t];
     if (tensor.name.empty()) throw ConfigError(fmt::format("tensor {} has no name: give it one", t));
@@ -30,7 +32,7 @@ void validate_tensors(const Workload& workload) {
     }
     if (tensor.elements > bytes_left / size_of(tensor.dtype)) {
       throw ConfigError(
-          fmt::format("tensor {} ('{}') has {} elements, which takes the workload beyond 2^63 bytes: "
+          fmt::format("tensor {} ('{}') has {} elements, which takes the workload beyond 2^50 bytes: "
                       "correct the number",
                       t, tensor.name, tensor.elements));
     }
@@ -38,10 +40,10 @@ void validate_tensors(const Workload& workload) {
   }
 }
 
-// Takes `bytes` off those that are left below 2^63.
+// Takes `bytes` off those that are left of kMostBytes.
 void validate_bytes(std::int64_t bytes, const std::string& what, std::int64_t& bytes_left) {
   if (bytes < 0 || bytes > bytes_left) {
-    throw ConfigError(fmt::format("{} is {}: give bytes, 0 or more, below 2^63 in all", what, bytes));
+    throw ConfigError(fmt::format("{} is {}: give bytes, 0 or more, up to 2^50 in all", what, bytes));
   }
   bytes_left -= bytes;
 }
@@ -98,7 +100,7 @@ void validate(const Workload& workload) {
   }
   validate_seconds(workload.update_seconds, fmt::format("update_seconds of workload '{}'", workload.name));
   validate_tensors(workload);
-  std::int64_t bytes_left = std::numeric_limits<std::int64_t>::max();
+  std::int64_t bytes_left = kMostBytes;
   validate_bytes(workload.buffer_bytes, fmt::format("buffer_bytes of workload '{}'", workload.name),
                  bytes_left);
   std::size_t used = 0;

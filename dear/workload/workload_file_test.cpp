@@ -82,7 +82,7 @@ TEST(WorkloadFile, IsWrittenWithItsBytesEvenWhereTheyAreNotKnown) {
 
 TEST(WorkloadFile, SurvivesARoundTripBitForBit) {
   Workload workload = parse_workload(kFile, "small.json");
-  workload.name = "quotes \" and \\ and \n and ünïcode";
+  workload.name = "quotes \" and \\ and ünïcode";
   workload.update_seconds = 1.0 / 3;
   workload.layers[0].forward_seconds = 4.9e-324;
   const std::string path =

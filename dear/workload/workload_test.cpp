@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"negative tensor", [](Workload& w) { w.tensors[0].elements = -4; },
               "tensor 0 ('embedding') has -4"},
         Fault{"huge tensor", [](Workload& w) { w.tensors[2].elements = kMost / 4; }, "tensor 2 ('bias')"},
-        Fault{"huge sum", [](Workload& w) { w.tensors[0].elements = kMost / 4; }, "beyond 2^63 bytes"},
+        Fault{"huge sum", [](Workload& w) { w.tensors[0].elements = kMost / 4; }, "beyond 2^50 bytes"},
         Fault{"unused tensor", [](Workload& w) { w.layers[2].tensors = {1, 0}; }, "tensor 2 ('bias')"},
         Fault{"index out of range", [](Workload& w) { w.layers[1].tensors = {3}; },
               "layer 1 ('relu') lists tensor 3"},

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "dear/backends/mpi/candidates.h"
+#include "dear/base/error.h"
+#include "dear/document/json_field.h"
 
 namespace dear::backends {
 namespace {
@@ -137,6 +139,7 @@ std::string Findings::format(const std::string& key) const {
 
 std::optional<Findings> Findings::parse(const std::string& text, const std::string& key) {
   try {
+    require_shallow(text);
     const auto file = nlohmann::json::parse(text);
     if (file.at("dear-mpi-choices") != kForm || file.at("key") != key) {
       return std::nullopt;
@@ -157,6 +160,8 @@ std::optional<Findings> Findings::parse(const std::string& text, const std::stri
     }
     return findings.count() > 0 ? std::optional(std::move(findings)) : std::nullopt;
   } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  } catch (const ConfigError&) {
     return std::nullopt;
   }
 }

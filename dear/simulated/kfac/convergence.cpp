@@ -88,7 +88,7 @@ Rival rival_in(const JsonField& field) {
 }
 
 Measured measured_in(const std::string& path) {
-  const Json document = parse_json(read_file(path));
+  const Json document = parse_json(read_file(path), path);
   const JsonField root(document, path);
   root.expect_members({"ranks", "torch", "machine", "tasks"});
   Measured measured{.ranks = root.member("ranks").integer(1, 1 << 20),
