@@ -21,6 +21,8 @@ void add_trace_command(CLI::App& app);      // `dear trace`: looks into traces
 void add_bench_command(CLI::App& app);      // `dear bench`: collectives beside those of rivals
 void add_aggregate_command(CLI::App& app);  // `dear aggregate`: sparse gradients through an aggregator
 
+// `dear models export`: a model by name as a workload file
+CLI::App* add_models_export(CLI::App& models);
 // `dear simulate collective`: one collective alone
 CLI::App* add_simulate_collective(CLI::App& simulate);
 void add_tune_training(CLI::App& tune);  // `dear tune training`: the job of `dear train`, while it trains

@@ -60,7 +60,12 @@ void list_clusters() {
 }  // namespace
 
 void add_models_command(CLI::App& app) {
-  app.add_subcommand("models", "List the models and devices that are known by name")->callback(list_models);
+  CLI::App* const command =
+      app.add_subcommand("models", "List the models and devices that are known by name, or export one");
+  CLI::App* const exporting = add_models_export(*command);
+  command->callback([exporting] {
+    if (!exporting->parsed()) list_models();
+  });
 }
 
 void add_clusters_command(CLI::App& app) {

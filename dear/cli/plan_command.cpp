@@ -2,6 +2,9 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <CLI/App.hpp>
@@ -32,8 +35,10 @@ struct PlanArguments {
   ScenarioOptions scenarios;
   std::vector<std::string> policies;
   ModelOptions model;
-  std::string optimizer = "sgd";
+  std::string optimizer = "adamw";
   std::string json;
+  std::string plot;
+  bool progress = false;
   std::string schedule;
 };
 
@@ -57,12 +62,13 @@ std::string compressions_of(const std::vector<plan::CompressedRow>& rows) {
 }
 
 void print(const plan::Answer& answer) {
-  Table table({"policy", "fusion", "collectives", "buckets", "iteration", "exposed comm.", "bound", "memory"},
-              {.left_columns = 3});
+  Table table(
+      {"policy", "here", "fusion", "collectives", "buckets", "iteration", "exposed comm.", "bound", "memory"},
+      {.left_columns = 4});
   for (const plan::Row& row : answer.rows) {
     const sim::Evaluation& evaluation = row.evaluation;
-    table.add({std::string(row.policy->name), row.fusion, row.algorithm, std::to_string(row.grouping.size()),
-               format_seconds(evaluation.iteration.seconds),
+    table.add({std::string(row.policy->name), row.runs() ? "trains" : "simulated", row.fusion, row.algorithm,
+               std::to_string(row.grouping.size()), format_seconds(evaluation.iteration.seconds),
                format_seconds(evaluation.exposed_communication_seconds),
                format_seconds(evaluation.bound_seconds),
                format_bytes(evaluation.memory.total()) + (row.fits ? "" : ", too much")});
@@ -71,13 +77,48 @@ void print(const plan::Answer& answer) {
   Table reasons({"policy", "what it waits for"}, {.left_columns = 2});
   for (const plan::Row& row : answer.rows) reasons.add({std::string(row.policy->name), row.why});
   fmt::print("{}\n", reasons.to_string());
+  for (const plan::LeftOut& one : answer.left_out)
+    fmt::print("Left out: {}, because {}.\n", one.policy->name, one.reason);
+  if (!answer.left_out.empty()) fmt::print("\n");
   if (!answer.compressed.empty()) fmt::print("{}\n", compressions_of(answer.compressed));
   for (const std::string& sentence : answer.verdict) fmt::print("{}\n", sentence);
+  if (answer.sensitivities.empty()) return;
   fmt::print("\nWith {} as it is, and\n", answer.rows[answer.best].policy->name);
   for (const plan::Sensitivity& change : answer.sensitivities)
-    fmt::print("  {:<24} {:>9} an iteration, {:.2f} times the samples a second\n", change.change + ":",
-               format_seconds(change.iteration_seconds), change.speed_up);
+    if (change.fits) {
+      fmt::print("  {:<25} {:>9} an iteration, {:.2f} times the samples a second\n", change.change + ":",
+                 format_seconds(change.iteration_seconds), change.speed_up);
+    } else {
+      fmt::print("  {:<25} does not fit into memory: {}\n", change.change + ":",
+                 format_bytes(change.memory_bytes));
+    }
 }
+
+// Says on stderr which search is under way, where somebody looks: on a terminal on one line, which goes away
+// at the end; else, where it was asked for, on lines.
+class SearchProgress {
+ public:
+  explicit SearchProgress(bool asked) : terminal_(isatty(STDERR_FILENO) == 1), shown_(asked || terminal_) {}
+  SearchProgress(const SearchProgress&) = delete;
+  SearchProgress& operator=(const SearchProgress&) = delete;
+  ~SearchProgress() {
+    if (drawn_) std::fputs("\r\x1b[K", stderr);
+  }
+
+  void update(const study::Scenario& scenario, std::size_t done, std::size_t all, std::string_view next) {
+    if (!shown_) return;
+    const std::string text = fmt::format("plan of {} on {}: {} of {} searched, next {}",
+                                         scenario.workload.name, scenario.cluster.name, done, all, next);
+    std::fputs((terminal_ ? "\r" + text + "\x1b[K" : text + "\n").c_str(), stderr);
+    std::fflush(stderr);
+    drawn_ = terminal_;
+  }
+
+ private:
+  const bool terminal_;
+  const bool shown_;
+  bool drawn_ = false;
+};
 
 void write_schedule(const study::PlannedScenario& planned, const std::string& path) {
   write_schedule_file(study::schedule_of(planned), path);
@@ -105,7 +146,8 @@ void print(const study::KfacAnswer& answer) {
 void run_kfac_plan(const CLI::App& command, const PlanArguments& arguments) {
   if (!arguments.schedule.empty())
     throw ConfigError("--schedule is of SGD: K-FAC plans its own order while it trains, leave it out");
-  refuse_beside_kfac(command, {"--optimizer-states", "--compress", "--codec", "--union-density"});
+  refuse_beside_kfac(
+      command, {"--optimizer-states", "--accumulate", "--scale-compute", "--checkpoint-activations", "--compress", "--codec", "--union-density", "--plot"});
   study::KfacPlanOptions options;
   options.times.algorithm = arguments.model.algorithm;
   for (const std::string& name : arguments.policies) options.strategies.push_back(kfac::find_strategy(name));
@@ -124,31 +166,50 @@ void run_kfac_plan(const CLI::App& command, const PlanArguments& arguments) {
   if (!arguments.json.empty()) write_file_atomically(arguments.json, study::to_json(answers));
 }
 
-void run_plan(const CLI::App& command, const PlanArguments& arguments) {
+std::vector<study::PlannedScenario> planned_of(const std::vector<study::Scenario>& all, plan::Options options,
+                                               const PlanArguments& arguments) {
+  study::Compressions compressions(arguments.model.compression);
+  SearchProgress progress(arguments.progress);
+  std::vector<study::PlannedScenario> planned;
+  for (const study::Scenario& scenario : all) {
+    options.progress = [&](std::size_t done, std::size_t count, std::string_view next) {
+      progress.update(scenario, done, count, next);
+    };
+    planned.push_back(study::plan(scenario, options, compressions.in(scenario, scenario.cluster.ranks())));
+  }
+  return planned;
+}
+
+void run_plan(const CLI::App& command, PlanArguments& arguments) {
+  const bool sgd =
+      arguments.optimizer != "adamw";  // K-FAC changes gradients, and SGD with momentum applies them
+  if (sgd && command.count("--optimizer-states") == 0) arguments.model.optimizer_states = 1;
+  arguments.scenarios.model.optimizer_states = arguments.model.optimizer_states;
   if (arguments.optimizer == "kfac") {
     run_kfac_plan(command, arguments);
     return;
   }
   const plan::Options options = study::find_options({.policies = arguments.policies,
                                                      .algorithm = arguments.model.algorithm,
-                                                     .optimizer_states = arguments.model.optimizer_states});
-  study::Compressions compressions(arguments.model.compression);
+                                                     .optimizer_states = arguments.model.optimizer_states,
+                                                     .micro_batches = arguments.model.micro_batches});
   const std::vector<study::Scenario> all = scenarios(arguments.scenarios);
   if (!arguments.schedule.empty())
     refuse_several("--schedule writes one schedule", all.size(), "--model, --cluster and number of --ranks");
-  std::vector<study::PlannedScenario> planned;
-  for (const study::Scenario& scenario : all)
-    planned.push_back(study::plan(scenario, options, compressions.in(scenario, scenario.cluster.ranks())));
+  const std::vector<study::PlannedScenario> planned = planned_of(all, options, arguments);
   print_scenarios(all);
   for (const study::PlannedScenario& one : planned) {
-    fmt::print("\n{} on {}, {}\n", one.scenario->workload.name, one.scenario->cluster.name,
-               study::counted(static_cast<std::size_t>(one.scenario->cluster.ranks()), "rank"));
+    const int passes = arguments.model.micro_batches;
+    fmt::print("\n{} on {}, {}{}\n", one.scenario->workload.name, one.scenario->cluster.name,
+               study::counted(static_cast<std::size_t>(one.scenario->cluster.ranks()), "rank"),
+               passes > 1 ? fmt::format(", gradients of {} passes in an iteration", passes) : "");
     for (const std::string& codec : one.codecs) fmt::print("{}\n", codec);
     fmt::print("\n");
     print(one.answer);
     if (!arguments.schedule.empty()) write_schedule(one, arguments.schedule);
   }
   if (!arguments.json.empty()) write_file_atomically(arguments.json, study::to_json(planned));
+  if (!arguments.plot.empty()) write_file_atomically(arguments.plot, study::plot(planned));
 }
 
 }  // namespace
@@ -163,15 +224,18 @@ void add_plan_command(CLI::App& app) {
       ->allow_extra_args(false)
       ->type_name("NAME[,NAME...]");
   command
-      ->add_option(
-          "--optimizer", arguments->optimizer,
-          "sgd, or kfac: the strategies of K-FAC, fusions of factors, placements of inverses and intervals, "
-          "and when K-FAC pays")
-      ->check(CLI::IsMember({"sgd", "kfac"}))
+      ->add_option("--optimizer", arguments->optimizer,
+                   "adamw, sgd (with momentum), or kfac: the strategies of K-FAC, fusions of factors, "
+                   "placements of inverses "
+                   "and intervals, and when K-FAC pays")
+      ->check(CLI::IsMember({"adamw", "sgd", "kfac"}))
       ->type_name("NAME")
       ->capture_default_str();
   arguments->model.add_to(*command);
   command->add_option("--json", arguments->json, "Write the answer to FILE")->type_name("FILE");
+  command->add_option("--plot", arguments->plot, "Draw the best of each policy, as SVG")->type_name("FILE");
+  command->add_flag("--progress", arguments->progress,
+                    "Say on stderr what is searched, as on a terminal, also where that is none");
   command
       ->add_option(
           "--schedule", arguments->schedule,

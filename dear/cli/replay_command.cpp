@@ -205,7 +205,7 @@ double predict(const ReplaySettings& settings, const Policy& policy, const Group
                const cost::CollectiveTimes& times, const std::optional<CompressionModel>& compression) {
   if (!settings.predicted_on) return 0;
   return sim::evaluate(policy, settings.workload, grouping, *settings.predicted_on, times,
-                       {.compression = compression})
+                       {.updates_share_compute = false, .compression = compression})
       .iteration.seconds;
 }
 

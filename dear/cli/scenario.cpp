@@ -67,11 +67,22 @@ void ScenarioOptions::add_job_to(CLI::App& command) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
       ->type_name("N");
   command
-      .add_option(
-          "--dtype", model.dtype,
-          "Of parameters, gradients and activations: fp32, fp16, or bf16; default: bf16 for gpt2 and llama, "
-          "with master parameters in fp32, and fp32 for other models")
+      .add_option("--dtype", model.dtype,
+                  "Of parameters, gradients and activations: fp32, fp16, or bf16; default: fp32; for "
+                  "language models the "
+                  "half precision of the device, with master parameters in fp32, but where they were "
+                  "measured in fp32")
       ->type_name("NAME");
+  command
+      .add_option(
+          "--scale-compute", model.scale_compute,
+          "Multiply all times of computation: 0.05 for a device 20 times as fast as the one that a workload "
+          "file was measured on")
+      ->check(CLI::Range(1e-9, 1e9))
+      ->type_name("FACTOR");
+  command.add_flag(
+      "--checkpoint-activations", model.checkpoint_activations,
+      "Keep activations at the ends of segments only, and compute the rest again in the backward pass");
 }
 
 void add_compression_to(CLI::App& command, study::CompressionNames& names) {
@@ -97,7 +108,7 @@ void add_compression_to(CLI::App& command, study::CompressionNames& names) {
       ->capture_default_str();
 }
 
-void ModelOptions::add_to(CLI::App& command) {
+void ModelOptions::add_algorithm_to(CLI::App& command) {
   command
       .add_option("--algorithm", algorithm,
                   "How collectives travel: auto (the quickest for each size), ring, double-tree, "
@@ -105,10 +116,24 @@ void ModelOptions::add_to(CLI::App& command) {
                   "all dimensions at once)")
       ->type_name("NAME")
       ->capture_default_str();
+}
+
+void ModelOptions::add_to(CLI::App& command) {
+  add_algorithm_to(command);
   command
-      .add_option("--optimizer-states", optimizer_states,
-                  "Values that the optimiser keeps for each parameter: 1 for momentum, 2 for Adam")
+      .add_option(
+          "--optimizer-states", optimizer_states,
+          "Values in fp32 that the optimiser keeps for each parameter: 2 for Adam and AdamW, 1 for momentum, "
+          "0 for plain SGD")
       ->check(CLI::Range(0, 8))
+      ->type_name("N")
+      ->capture_default_str();
+  command
+      .add_option("--accumulate", micro_batches,
+                  "Passes forward and backward in an iteration, each of --batch samples, whose gradients add "
+                  "up before "
+                  "they travel")
+      ->check(CLI::Range(1, 65'536))
       ->type_name("N")
       ->capture_default_str();
   add_compression_to(command, compression);

@@ -21,7 +21,7 @@ struct ScenarioOptions {
   study::ModelOptions model;
 
   void add_to(CLI::App& command);
-  // Adds only the options that say how a model is built: device, batch, size, dtype.
+  // Adds only the options that say how a model is built, device, batch, size, dtype, and what is made of it.
   void add_job_to(CLI::App& command);
 };
 
@@ -31,10 +31,12 @@ void add_compression_to(CLI::App& command, study::CompressionNames& names);
 // The options of `simulate` and `plan` that say how jobs are modelled.
 struct ModelOptions {
   std::string algorithm = "auto";  // see cost::ClusterTimesOptions
-  int optimizer_states = 1;        // see sim::memory_of()
+  int optimizer_states = 2;        // see sim::memory_of()
+  int micro_batches = 1;           // see sim::EvaluateOptions
   study::CompressionNames compression;
 
   void add_to(CLI::App& command);
+  void add_algorithm_to(CLI::App& command);  // only how collectives travel
 };
 
 // The job of a model by name, or of a workload file, on no particular cluster. Only the options of

@@ -43,7 +43,7 @@ void refuse_without_effect(const CLI::App& command, const SimulateArguments& arg
   if (arguments.scenarios.jobs != 1) refuse_beside_kfac(command, {"--jobs"});
   refuse_beside_kfac(command,
                      {"--placement", "--iterations", "--jitter", "--repetitions", "--seed", "--schedule",
-                      "--optimizer-states", "--compress", "--codec", "--union-density"});
+                      "--optimizer-states", "--accumulate", "--scale-compute", "--checkpoint-activations", "--compress", "--codec", "--union-density"});
   if (arguments.policies.fusion == "usual" || arguments.policies.fusion == "planned")
     throw ConfigError(fmt::format(
         "--fusion {} is not modelled with K-FAC: give the size of gradients' buckets, layer, or all",
@@ -69,7 +69,8 @@ void run_kfac(const SimulateArguments& arguments, const std::vector<std::string>
   fmt::print("{}\n{}", left_out_of(cases), table_of(cases, policies.size()));
 }
 
-void run_simulate(const CLI::App& command, const SimulateArguments& arguments) {
+void run_simulate(const CLI::App& command, SimulateArguments& arguments) {
+  arguments.scenarios.model.optimizer_states = arguments.model.optimizer_states;
   const auto [kfac, others] = divide(arguments.policies.policies);
   arguments.kfac.require_kfac(kfac);
   if (!kfac.empty()) {
@@ -86,6 +87,7 @@ void run_simulate(const CLI::App& command, const SimulateArguments& arguments) {
   const PolicyChoice choice = choose_policies(arguments.policies);
   sim::EvaluateOptions evaluate = arguments.evaluate;
   evaluate.optimizer_states = arguments.model.optimizer_states;
+  evaluate.micro_batches = arguments.model.micro_batches;
   const study::CaseOptions options =
       study::find_options({.policies = choice.policies,
                            .fusion = arguments.policies.fusion.value_or("usual"),

@@ -77,7 +77,7 @@ void add_tune_command(CLI::App& app) {
   command->get_option("--model")->required(false);
   command->get_option("--cluster")->required(false);
   command->add_option("--policy", arguments->policy, "Policy")->type_name("NAME")->capture_default_str();
-  arguments->model.add_to(*command);
+  arguments->model.add_algorithm_to(*command);
   demo::SimulatedTuningOptions& tuning = arguments->tuning;
   command->add_option("--method", tuning.method, "bayesian or grid")
       ->type_name("NAME")

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -11,17 +11,23 @@
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/plan/fusion_choice.h"
-#include "dear/sim/simulate.h"
+#include "dear/plan/verdict.h"
+#include "dear/workload/checkpointing.h"
 
 namespace dear::plan {
 namespace {
 
 constexpr std::array kFusions = {"usual", "planned", "1MiB",   "2MiB",   "4MiB",  "8MiB", "16MiB",
                                  "32MiB", "64MiB",   "128MiB", "256MiB", "layer", "all"};
-// Differences below it are none: models are not that exact.
-constexpr double kSame = 0.01;
+// Longer schedules are not searched: of these, all groupings together take a minute.
+constexpr double kMostSteps = 60'000;
+constexpr int kMostTooLong = 2;  // groupings, after which a policy is given up
 
-std::int64_t memory_of(const Row& row) { return row.evaluation.memory.total(); }
+// Whether one is rather to be used: what fits before what does not, and what runs before what is only
+// simulated.
+bool comes_before(const Row& one, const Row& other) {
+  return one.fits != other.fits ? one.fits : one.runs() && !other.runs();
+}
 
 // Whether a grouping has the same buckets as one of them.
 bool is_among(const std::vector<std::vector<Bucket>>& tried, const Grouping& grouping) {
@@ -38,22 +44,27 @@ class Planner {
         cluster_(cluster),
         options_(options),
         times_of_(cluster, options.times),
-        times_(cost::times_on(cluster, options.times)) {}
+        times_(cost::times_on(cluster, options.times)),
+        evaluate_(options.evaluate) {
+    evaluate_.most_steps = std::min(evaluate_.most_steps, kMostSteps);
+  }
 
   // ConfigError when no grouping suits it.
-  Row best_of(const Policy& policy) const { return best_of(policy, options_.evaluate); }
+  Row best_of(const Policy& policy) const { return best_of(policy, workload_, evaluate_); }
 
   // The fastest policy with a compression, of those whose rows are given. ConfigError where none can.
   CompressedRow best_with(const CompressionModel& compression, const std::vector<Row>& dense) const {
-    sim::EvaluateOptions evaluate = options_.evaluate;
+    sim::EvaluateOptions evaluate = evaluate_;
     evaluate.compression = compression;
     const Row* same = nullptr;
     std::optional<Row> best;
     std::exception_ptr refused;
     for (const Row& row : dense) {
       try {
-        Row compressed = best_of(*row.policy, evaluate);
-        if (best && compressed.evaluation.iteration.seconds >= best->evaluation.iteration.seconds) continue;
+        Row compressed = best_of(*row.policy, workload_, evaluate);
+        if (best && (comes_before(*best, compressed) ||
+                     (!comes_before(compressed, *best) && compressed.seconds() >= best->seconds())))
+          continue;
         best = std::move(compressed);
         same = &row;
       } catch (const ConfigError&) {
@@ -65,13 +76,13 @@ class Planner {
                                           .workload = workload_,
                                           .cluster = cluster_,
                                           .times = options_.times,
-                                          .options = options_.evaluate,
+                                          .options = evaluate_,
                                           .compression = compression,
                                           .dense = same->grouping,
                                           .compressed = best->grouping});
     return {.model = compression,
             .row = std::move(*best),
-            .dense_seconds = same->evaluation.iteration.seconds,
+            .dense_seconds = same->seconds(),
             .crossover = std::move(crossover)};
   }
 
@@ -81,7 +92,7 @@ class Planner {
     for (const Policy& policy : policies()) {
       try {
         Row row = best_of(policy);
-        if (!least || memory_of(row) < memory_of(*least)) least = std::move(row);
+        if (!least || row.memory() < least->memory()) least = std::move(row);
       } catch (const ConfigError&) {
         // No grouping suits it.
       }
@@ -89,17 +100,21 @@ class Planner {
     return least;
   }
 
-  Sensitivity change(const Row& row, std::string what, const Workload& workload, const Cluster& cluster,
-                     double samples) const {
-    const double seconds = sim::evaluate(*row.policy, workload, row.grouping, cluster,
-                                         cost::times_on(cluster, options_.times), options_.evaluate)
-                               .iteration.seconds;
-    return {.change = std::move(what),
-            .iteration_seconds = seconds,
-            .speed_up = samples * row.evaluation.iteration.seconds / seconds};
+  // The row's policy with activation checkpointing, where that needs less.
+  std::optional<Row> checkpointed(const Row& row) const {
+    Row with = best_of(*row.policy, with_activation_checkpointing(workload_), evaluate_);
+    if (with.memory() >= row.memory()) return std::nullopt;
+    return with;
+  }
+
+  std::optional<Gain> gain_over(const Row* one, const Row* other) const {
+    if (one == nullptr || other == nullptr || one == other || !one->fits || !other->fits) return std::nullopt;
+    return plan::gain_over({*one->policy, one->grouping}, {*other->policy, other->grouping}, workload_,
+                           cluster_, options_.times, evaluate_);
   }
 
   std::vector<Sensitivity> sensitivities(const Row& row) const {
+    if (!row.fits) return {};
     Workload larger = workload_;
     for (Layer& layer : larger.layers) {
       layer.forward_seconds *= 2;
@@ -119,7 +134,23 @@ class Planner {
   }
 
  private:
-  Row best_of(const Policy& policy, const sim::EvaluateOptions& evaluate) const {
+  [[nodiscard]] bool fits(const sim::Evaluation& evaluation) const {
+    return options_.memory_bytes == 0 || evaluation.memory.total() <= options_.memory_bytes;
+  }
+
+  Sensitivity change(const Row& row, std::string what, const Workload& workload, const Cluster& cluster,
+                     double samples) const {
+    const sim::Evaluation evaluation = sim::evaluate(*row.policy, workload, row.grouping, cluster,
+                                                     cost::times_on(cluster, options_.times), evaluate_);
+    return {.change = std::move(what),
+            .iteration_seconds = evaluation.iteration.seconds,
+            .speed_up = samples * row.seconds() / evaluation.iteration.seconds,
+            .fits = fits(evaluation),
+            .memory_bytes = evaluation.memory.total()};
+  }
+
+  Row best_of(const Policy& policy, const Workload& workload, const sim::EvaluateOptions& evaluate) const {
+    int too_long = 0;
     std::vector<std::vector<Bucket>> tried;
     std::optional<Row> best;
     std::exception_ptr refused;
@@ -127,20 +158,26 @@ class Planner {
       std::optional<Grouping> made;
       std::optional<sim::Evaluation> evaluated;
       try {
-        made = FusionChoice::parse(text).resolve(policy, workload_, times_);
+        made = FusionChoice::parse(text).resolve(policy, workload, times_);
         if (is_among(tried, *made)) continue;
-        evaluated = sim::evaluate(policy, workload_, *made, cluster_, times_, evaluate);
+        evaluated = sim::evaluate(policy, workload, *made, cluster_, times_, evaluate);
+      } catch (const sim::TooManySteps&) {
+        if (!refused) refused = std::current_exception();
+        if (++too_long == kMostTooLong) break;
+        continue;
       } catch (const ConfigError&) {
         if (!refused) refused = std::current_exception();
         continue;
       }
       tried.push_back(made->buckets());
-      // What fits is better than what is fast. Of what is as good the first: the usual one needs no
-      // explanation.
-      const bool fits = options_.memory_bytes == 0 || evaluated->memory.total() <= options_.memory_bytes;
-      if (best && best->fits && !fits) continue;
-      if (best && best->fits == fits &&
-          evaluated->iteration.seconds >= best->evaluation.iteration.seconds * (1 - 1e-6))
+      // What fits is better than what is fast; where nothing fits, what needs least is nearest to it. Of what
+      // is as good the first: the usual one needs no explanation.
+      const bool into_memory = fits(*evaluated);
+      if (best && best->fits && !into_memory) continue;
+      if (best && best->fits == into_memory &&
+          (into_memory || evaluated->memory.total() == best->memory()
+               ? evaluated->iteration.seconds >= best->seconds() * (1 - 1e-6)
+               : evaluated->memory.total() > best->memory()))
         continue;
       best = Row{.policy = &policy,
                  .fusion = text,
@@ -149,16 +186,16 @@ class Planner {
                  .evaluation = std::move(*evaluated),
                  .breakdown = {},
                  .why = {},
-                 .fits = fits};
+                 .fits = into_memory};
     }
     if (!best) std::rethrow_exception(refused);
-    describe(*best, evaluate);
+    describe(*best, workload, evaluate);
     return std::move(*best);
   }
 
-  void describe(Row& row, const sim::EvaluateOptions& evaluate) const {
+  void describe(Row& row, const Workload& workload, const sim::EvaluateOptions& evaluate) const {
     row.breakdown =
-        break_down(*row.policy, workload_, row.grouping, cluster_, options_.times, evaluate, row.evaluation);
+        break_down(*row.policy, workload, row.grouping, cluster_, options_.times, evaluate, row.evaluation);
     std::int64_t largest = 0;
     for (const Bucket& bucket : row.grouping.buckets()) largest = std::max(largest, bucket.bytes);
     row.algorithm = times_of_
@@ -188,107 +225,72 @@ class Planner {
   const Options& options_;
   const cost::ClusterTimes times_of_;
   const cost::CollectiveTimes times_;
+  sim::EvaluateOptions evaluate_;
 };
 
-// See Answer::best.
-std::size_t choose(const std::vector<Row>& rows) {
-  const auto first = std::find_if(rows.begin(), rows.end(), [](const Row& row) { return row.fits; });
-  if (first == rows.end()) {
-    const auto least = std::min_element(rows.begin(), rows.end(), [](const Row& one, const Row& other) {
-      return memory_of(one) < memory_of(other);
-    });
-    return static_cast<std::size_t>(least - rows.begin());
-  }
-  const double enough = first->evaluation.iteration.seconds * (1 + kSame);
-  const auto trains = std::find_if(first, rows.end(), [&](const Row& row) {
-    return row.policy->trains && row.fits && row.evaluation.iteration.seconds <= enough;
+// Where its policy stands in the table, which goes from simple ones to those that do more.
+std::ptrdiff_t complexity_of(const Row& row) {
+  const std::vector<Policy>& all = policies();
+  return std::find_if(all.begin(), all.end(),
+                      [&](const Policy& one) { return one.name == row.policy->name; }) -
+         all.begin();
+}
+
+const Row* least_of(const std::vector<const Row*>& rows) {
+  const auto least = std::min_element(rows.begin(), rows.end(), [](const Row* one, const Row* other) {
+    return one->memory() < other->memory();
   });
-  return static_cast<std::size_t>((trains != rows.end() ? trains : first) - rows.begin());
+  return least != rows.end() ? *least : nullptr;
 }
 
-std::string percent(double part) { return fmt::format("{:.0f} %", 100 * part); }
+template <typename Keep>
+std::vector<const Row*> those(const std::vector<const Row*>& rows, Keep keep) {
+  std::vector<const Row*> kept;
+  std::copy_if(rows.begin(), rows.end(), std::back_inserter(kept),
+               [&](const Row* row) { return keep(*row); });
+  return kept;
+}
 
-// What would make the row fit that needs least.
-std::vector<std::string> how_to_fit(const Row& least, const Planner& planner, std::int64_t memory_bytes) {
-  const sim::Memory& memory = least.evaluation.memory;
-  std::vector<std::string> sentences = {
-      fmt::format("Nothing fits into the {} of a rank: {} needs least, {}, {} of it for activations.",
-                  format_bytes(memory_bytes), least.policy->name, format_bytes(memory.total()),
-                  format_bytes(memory.activations))};
-  if (const std::optional<Row> sharded = planner.least_of_all(); sharded && sharded->fits)
-    sentences.push_back(fmt::format("It would fit with policy {}, which shards more: {}.",
-                                    sharded->policy->name, format_bytes(memory_of(*sharded))));
-  const std::int64_t rest = memory.total() - memory.activations;
-  if (rest < memory_bytes) {
-    sentences.push_back(
-        fmt::format("It would fit with activations of {}: fewer samples a rank, shorter ones, or activation "
-                    "checkpointing.",
-                    format_bytes(memory_bytes - rest)));
+// See Answer::best. `rows` go from the fastest.
+std::size_t choose(const std::vector<Row>& rows) {
+  std::vector<const Row*> left;
+  left.reserve(rows.size());
+  for (const Row& row : rows) left.push_back(&row);
+  const std::vector<const Row*> fit = those(left, [](const Row& row) { return row.fits; });
+  if (fit.empty()) return static_cast<std::size_t>(least_of(left) - rows.data());
+  left = those(fit, [](const Row& row) { return row.runs(); });
+  if (left.empty()) left = fit;
+  const double enough = left.front()->seconds() * (1 + kSame);
+  left = those(left, [&](const Row& row) { return row.seconds() <= enough; });
+  const double little = static_cast<double>(least_of(left)->memory()) * (1 + kSame);
+  left = those(left, [&](const Row& row) { return static_cast<double>(row.memory()) <= little; });
+  const Row* const simplest = *std::min_element(
+      left.begin(), left.end(),
+      [](const Row* one, const Row* other) { return complexity_of(*one) < complexity_of(*other); });
+  return static_cast<std::size_t>(simplest - rows.data());
+}
+
+Circumstances circumstances_of(const Answer& answer, const Planner& planner, std::int64_t memory_bytes) {
+  Circumstances circumstances{
+      .memory_bytes = memory_bytes,
+      .dear_gain = planner.gain_over(fastest_of_dear(answer), find_row(answer, "wfbp")),
+      .least_that_runs = {},
+      .least_of_all = {},
+      .checkpointed = {}};
+  const Row& best = answer.rows[answer.best];
+  const Row* least = &best;
+  if (best.fits) {
+    std::vector<const Row*> running;
+    for (const Row& row : answer.rows)
+      if (row.runs()) running.push_back(&row);
+    if (best.runs() || running.empty()) return circumstances;
+    least = least_of(running);
+    circumstances.least_that_runs = *least;
   } else {
-    sentences.push_back(
-        fmt::format("Without activations it needs {}: more ranks to shard over, or a model that is cut as "
-                    "well (by tensors or "
-                    "layers), would make it fit.",
-                    format_bytes(rest)));
+    circumstances.least_of_all = planner.least_of_all();
   }
-  return sentences;
-}
-
-std::string sentence_on(const CompressedRow& one) {
-  const double seconds = one.row.evaluation.iteration.seconds, limit = one.crossover.bits_per_second;
-  std::string sentence =
-      fmt::format("Compressed by {}, {} takes {} an iteration, {:.2f} times as fast as without",
-                  one.model.compression.text(), one.row.policy->name, format_seconds(seconds),
-                  one.dense_seconds / seconds);
-  if (std::isinf(limit)) return sentence + ". It pays on links of any bandwidth.";
-  if (limit == 0)
-    return fmt::format("{}. It pays on links of no bandwidth: {}.", sentence, one.crossover.why);
-  return fmt::format("{}. It pays on links below {} (here {}); above, {}.", sentence,
-                     sim::format_bandwidth(limit), sim::format_bandwidth(one.crossover.here),
-                     one.crossover.why);
-}
-
-std::vector<std::string> verdict_on(const Answer& answer, const Planner& planner, std::int64_t memory_bytes) {
-  const std::vector<Row>& rows = answer.rows;
-  const Row& best = rows[answer.best];
-  const double seconds = best.evaluation.iteration.seconds;
-  if (!best.fits) return how_to_fit(best, planner, memory_bytes);
-  std::vector<std::string> verdict = {
-      fmt::format("Use {} with fusion {}: {} an iteration, {} of it computation.", best.policy->name,
-                  best.fusion, format_seconds(seconds), percent(best.breakdown.compute / seconds))};
-  if (!rows.front().fits) {
-    verdict.push_back(
-        fmt::format("Those that are faster do not fit into the {} of a rank.", format_bytes(memory_bytes)));
-  }
-  const auto find = [&](std::string_view name) {
-    return std::find_if(rows.begin(), rows.end(), [&](const Row& row) { return row.policy->name == name; });
-  };
-  const auto dear = find("dear");
-  const auto wfbp = find("wfbp");
-  if (dear != rows.end() && wfbp != rows.end()) {
-    const double of_dear = dear->evaluation.iteration.seconds;
-    const double of_wfbp = wfbp->evaluation.iteration.seconds;
-    if (of_dear < of_wfbp * (1 - kSame)) {
-      verdict.push_back(
-          fmt::format("DeAR gains {} over wait-free backpropagation here.", percent(of_wfbp / of_dear - 1)));
-    } else if (of_dear > of_wfbp * (1 + kSame)) {
-      verdict.push_back(
-          fmt::format("DeAR is not the answer here: it is {} slower than wait-free backpropagation{}.",
-                      percent(of_dear / of_wfbp - 1),
-                      dear->evaluation.r_seconds / 2 > dear->evaluation.f_seconds
-                          ? ", because the forward pass is too short for half of the communication"
-                          : ""));
-    } else {
-      verdict.push_back(fmt::format("DeAR is not needed here: wait-free backpropagation is as fast{}.",
-                                    wfbp->evaluation.r_seconds <= wfbp->evaluation.b_seconds
-                                        ? ", because the backward pass is long enough for all communication"
-                                        : ""));
-    }
-  }
-  if (seconds < answer.floor_seconds * (1 + kSame))
-    verdict.emplace_back("No schedule can be faster: this is max(f + b, r).");
-  for (const CompressedRow& one : answer.compressed) verdict.push_back(sentence_on(one));
-  return verdict;
+  circumstances.checkpointed = planner.checkpointed(*least);
+  return circumstances;
 }
 
 }  // namespace
@@ -298,19 +300,37 @@ Answer plan(const Workload& workload, const Cluster& cluster, const Options& opt
   if (chosen.empty())
     for (const Policy& policy : policies()) chosen.push_back(&policy);
   const Planner planner(workload, cluster, options);
+  std::size_t done = 0;
+  const auto begin = [&](std::string_view what) {
+    if (options.progress) options.progress(done++, chosen.size() + options.compressions.size(), what);
+  };
   Answer answer;
-  for (const Policy* policy : chosen) answer.rows.push_back(planner.best_of(*policy));
-  std::stable_sort(answer.rows.begin(), answer.rows.end(), [](const Row& one, const Row& other) {
-    return one.evaluation.iteration.seconds < other.evaluation.iteration.seconds;
-  });
+  std::exception_ptr refused;
+  for (const Policy* policy : chosen) {
+    begin(policy->name);
+    try {
+      answer.rows.push_back(planner.best_of(*policy));
+    } catch (const ConfigError& error) {
+      if (!refused) refused = std::current_exception();
+      answer.left_out.push_back({policy, error.what()});
+    }
+  }
+  if (answer.rows.empty()) std::rethrow_exception(refused);
+  std::stable_sort(answer.rows.begin(), answer.rows.end(),
+                   [](const Row& one, const Row& other) { return one.seconds() < other.seconds(); });
   answer.best = choose(answer.rows);
   const Row& best = answer.rows[answer.best];
+  const sim::Evaluation& evaluation = best.evaluation;
   answer.floor_seconds =
-      stale_gradient_floor(best.evaluation.f_seconds, best.evaluation.b_seconds, best.evaluation.r_seconds);
+      stale_gradient_floor(options.evaluate.micro_batches * evaluation.f_seconds,
+                           options.evaluate.micro_batches * evaluation.b_seconds, evaluation.r_seconds);
+  answer.gain = planner.gain_over(&best, find_row(answer, "wfbp"));
   answer.sensitivities = planner.sensitivities(best);
-  for (const CompressionModel& compression : options.compressions)
+  for (const CompressionModel& compression : options.compressions) {
+    begin(compression.compression.text());
     answer.compressed.push_back(planner.best_with(compression, answer.rows));
-  answer.verdict = verdict_on(answer, planner, options.memory_bytes);
+  }
+  answer.verdict = verdict_on(answer, circumstances_of(answer, planner, options.memory_bytes));
   return answer;
 }
 

@@ -1,13 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dear/cluster/cluster.h"
 #include "dear/cost/cluster_times.h"
 #include "dear/plan/breakdown.h"
 #include "dear/plan/crossover.h"
+#include "dear/plan/gain.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/sim/evaluate.h"
 #include "dear/workload/workload.h"
@@ -20,7 +24,13 @@ struct Options {
   cost::ClusterTimesOptions times{};
   std::int64_t memory_bytes = 0;                 // that a rank has; 0: not known
   std::vector<CompressionModel> compressions{};  // to look at beside dense gradients
+  // Is told, before each search, how many of all are done and what comes next: the name of a policy, or of a
+  // compression.
+  std::function<void(std::size_t done, std::size_t all, std::string_view next)> progress{};
 };
+
+// Differences of less than that part are none: models are not that exact.
+inline constexpr double kSame = 0.005;
 
 // The best that one policy does.
 struct Row {
@@ -32,9 +42,20 @@ struct Row {
   Breakdown breakdown;
   std::string why;   // what keeps it from computing all the time
   bool fits = true;  // into the memory of a rank, where that is known
+
+  [[nodiscard]] double seconds() const { return evaluation.iteration.seconds; }
+  [[nodiscard]] std::int64_t memory() const { return evaluation.memory.total(); }
+  [[nodiscard]] bool runs() const { return policy->trains; }  // here, under `dear train`; else simulated only
 };
 
-// What a compression gives under the policy that is the fastest with it.
+// A policy that cannot be had on this cluster, or whose schedules are too long to be searched.
+struct LeftOut {
+  const Policy* policy = nullptr;
+  std::string reason;
+};
+
+// What a compression gives under the policy that is the fastest with it, of those that fit into memory and
+// run here, where there are any.
 struct CompressedRow {
   CompressionModel model;
   Row row;
@@ -47,24 +68,31 @@ struct Sensitivity {
   std::string change;
   double iteration_seconds = 0;
   double speed_up = 0;  // of samples per second
+  bool fits = true;     // into the memory of a rank, where that is known
+  std::int64_t memory_bytes = 0;
 };
 
 struct Answer {
-  std::vector<Row> rows;  // the fastest first
-  // The row to use: of those that fit into memory the fastest, or one within a hundredth of it that
-  // `dear train` runs. If none fits, the one that needs least: rows[best].fits says so.
+  std::vector<Row> rows;  // the fastest first; at least one
+  std::vector<LeftOut> left_out;
+  // The row to use: of those that fit into memory and that `dear train` runs the fastest; of those within
+  // kSame of it the one that needs least memory, and of such the simplest. If none runs, the same of those
+  // that fit and can only be simulated; if none fits, the one that needs least: rows[best].runs() and .fits
+  // say so.
   std::size_t best = 0;
   // max(f + b, r) for that row's r: what gradients one iteration old would reach.
   double floor_seconds = 0;
-  std::vector<Sensitivity> sensitivities;
-  std::vector<CompressedRow> compressed;  // by compression asked for
-  std::vector<std::string> verdict;       // sentences: what to use, and whether DeAR is the answer
+  std::optional<Gain> gain;                // of the row to use over wfbp, where both are there and fit
+  std::vector<Sensitivity> sensitivities;  // none where the row to use does not fit
+  std::vector<CompressedRow> compressed;   // by compression asked for
+  std::vector<std::string> verdict;        // sentences: what to use, and whether DeAR is the answer
 };
 
 // Searches policies and, for each, groupings: its usual one, sizes from 1 MiB to 256 MiB, a bucket for each
 // layer, all in one, and planned borders (fusion/planned.h). Collectives go by `times`, each bucket by the
 // quickest algorithm unless one is asked for. As many ranks as the cluster has. A grouping
-// that cannot be is passed over. ConfigError for what cannot be, and for a policy that no grouping suits.
+// that cannot be is passed over, and a policy that no grouping suits is left out, with the reason.
+// ConfigError for what cannot be, and where no policy is left.
 //
 // Compressions change what is learnt, so that the row to use is one without; each is searched for alike,
 // under those of the policies that can compress. ConfigError where none can.

@@ -201,7 +201,7 @@ TEST(CompressedProperties, RandomJobs) {
       SCOPED_TRACE(::testing::Message()
                    << "seed " << seed << ", policy " << name << ", " << model.compression.text());
       const Policy& policy = find_policy(name);
-      EvaluateOptions options{.iterations = 64, .compression = model};
+      EvaluateOptions options{.iterations = 64, .updates_share_compute = false, .compression = model};
       const Evaluation beside = evaluate(policy, workload, grouping, cluster, times, options);
       const auto [schedule, encodings] = schedule_of(policy, workload, grouping, times, options);
       const std::vector<double> seconds = step_seconds(schedule, workload, grouping, times, encodings);

@@ -1,7 +1,6 @@
 #include "dear/sim/evaluate.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -22,10 +21,8 @@ namespace dear::sim {
 namespace {
 
 constexpr double kRounding = 1e-9;  // of sums of times, as a part of them
-// Limits to steps of all simulated ranks and to messages: a laptop does so many in minutes, and holds them.
-constexpr double kMostSteps = 1e7;
+// A laptop does so many in minutes, and holds them.
 constexpr double kMostMessages = 2e9;
-constexpr std::array kDetails{Detail::closed_form, Detail::flows, Detail::blocks};
 
 int ranks_of_one_job(const Cluster& cluster, const EvaluateOptions& options) {
   const int jobs = options.jobs.count;
@@ -55,8 +52,11 @@ void refuse_what_takes_too_long(const Schedule& schedule, const Cluster& cluster
                                 const EvaluateOptions& options) {
   const auto ranks = static_cast<double>(members);
   const double steps = ranks * static_cast<double>(schedule.steps().size());
-  if (steps > kMostSteps)
-    throw ConfigError(
+  if (members == 1 && steps > options.most_steps)
+    throw TooManySteps(fmt::format("a schedule of {} steps is too long to simulate: give larger buckets",
+                                   schedule.steps().size()));
+  if (steps > options.most_steps)
+    throw TooManySteps(
         fmt::format("{} ranks of {} steps each are too many to simulate one by one: give fewer ranks, or "
                     "closed-form without jitter, where one stands for all",
                     members, schedule.steps().size()));
@@ -260,6 +260,19 @@ Travelling travelling_of(const CompressedSchedule& made, const std::vector<doubl
   return travelling;
 }
 
+// Seconds of the passes of an iteration beyond the first forward and the last backward pass.
+double more_passes_of(const Policy& policy, const Workload& workload, const EvaluateOptions& options) {
+  if (options.micro_batches < 1)
+    throw ConfigError(
+        fmt::format("{} passes in an iteration are none: give at least 1", options.micro_batches));
+  if (options.micro_batches > 1 && policy.residence.parameters_sharded)
+    throw ConfigError(fmt::format(
+        "policy {} gathers its parameters again in each of the {} passes of an iteration, which is not "
+        "modelled",
+        policy.name, options.micro_batches));
+  return (options.micro_batches - 1) * (workload.forward_seconds() + workload.backward_seconds());
+}
+
 // Where halves hide under forward and backward, each by itself, f and b bound one half each. A policy's
 // closed form has halves of the same length, r / 2; so it is asked about forward and backward one by one,
 // without the other half, which nothing would hide there.
@@ -277,27 +290,6 @@ double bound_of(const Policy& policy, const Evaluation& evaluation, const Travel
 
 }  // namespace
 
-std::string name_of(Detail detail) {
-  switch (detail) {
-    case Detail::closed_form:
-      return "closed-form";
-    case Detail::flows:
-      return "flows";
-    case Detail::blocks:
-      break;
-  }
-  return "blocks";
-}
-
-Detail parse_detail(std::string_view text) {
-  std::vector<std::string> names;
-  for (const Detail detail : kDetails) {
-    if (name_of(detail) == text) return detail;
-    names.push_back(name_of(detail));
-  }
-  throw ConfigError(fmt::format("there is no detail '{}': choose one of {}", text, fmt::join(names, ", ")));
-}
-
 CompressedSchedule schedule_of(const Policy& policy, const Workload& workload, const Grouping& grouping,
                                const cost::CollectiveTimes& times, const EvaluateOptions& options) {
   if (options.compression)
@@ -311,7 +303,10 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
   const int ranks = ranks_of_one_job(cluster, options);
   const CompressedSchedule made = schedule_of(policy, workload, grouping, times, options);
   const Schedule& schedule = made.schedule;
-  const std::vector<double> seconds = step_seconds(schedule, workload, grouping, times, made.encodings);
+  std::vector<double> seconds = step_seconds(schedule, workload, grouping, times, made.encodings);
+  const double more_passes = more_passes_of(policy, workload, options);
+  // They lie between the first forward and the last backward pass, where no collective is waited for.
+  seconds[schedule.forward_of(static_cast<LayerId>(workload.layers.size() - 1))] += more_passes;
   const bool codec_shares = options.compression && options.compression->codec.shares_compute;
   const bool folds = options.detail == Detail::closed_form && options.jitter == 0;
   const Variation variation{.slowdowns = folds ? folded_slowdowns(cluster.stragglers, cluster.ranks())
@@ -321,7 +316,7 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
                             .repetitions = options.repetitions,
                             .jobs = options.jobs,
                             .interference = cluster.interference,
-                            .codec_shares_compute = codec_shares};
+                            .shared = {.codec = codec_shares, .updates = options.updates_share_compute}};
 
   if (options.jobs.count > 1 && policy.residence.shards == ProcessGroup::node)
     throw ConfigError(fmt::format(
@@ -362,7 +357,8 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
       .spans = std::move(samples.spans)};
   for (StepId step = 0; step < seconds.size(); ++step) {
     const LaneKind kind = schedule.lanes()[schedule.steps()[step].lane].kind;
-    if (kind == LaneKind::compute) evaluation.compute_seconds += slowest * seconds[step];
+    if (kind == LaneKind::compute || (kind == LaneKind::update && options.updates_share_compute))
+      evaluation.compute_seconds += slowest * seconds[step];
     if (kind == LaneKind::codec) evaluation.codec_seconds += slowest * seconds[step];
     if (kind == LaneKind::network) evaluation.r_seconds += seconds[step];
   }
@@ -370,6 +366,7 @@ Evaluation evaluate(const Policy& policy, const Workload& workload, const Groupi
   evaluation.bound_seconds =
       options.compression ? bound_of(policy, evaluation, travelling_of(made, seconds), codec_shares)
                           : policy.bound(evaluation.f_seconds, evaluation.b_seconds, evaluation.r_seconds);
+  evaluation.bound_seconds += slowest * more_passes;
   // Less is rounding.
   const double exposed = evaluation.iteration.seconds - evaluation.compute_seconds -
                          (codec_shares ? evaluation.codec_seconds : 0);
@@ -383,8 +380,9 @@ std::vector<double> iteration_seconds(const Policy& policy, const Workload& work
   constexpr std::int64_t kIterations = 8;  // of which half warm up
   std::vector<double> seconds;
   for (const Grouping& grouping : groupings)
-    seconds.push_back(
-        evaluate(policy, workload, grouping, cluster, times, {.iterations = kIterations}).iteration.seconds);
+    seconds.push_back(evaluate(policy, workload, grouping, cluster, times,
+                               {.iterations = kIterations, .updates_share_compute = false})
+                          .iteration.seconds);
   return seconds;
 }
 

@@ -52,6 +52,48 @@ Evaluation pencil(std::string_view policy, Cluster cluster, const EvaluateOption
 }
 Cluster pencil_cluster(int ranks = 2) { return flat(ranks, {.beta_seconds_per_byte = 0.25}); }
 
+// f = 2, b = 4, an all-reduce of each layer 2, its halves 1; updates 2 on every rank, 1 of it for each layer.
+// serial updates the first layer under the second all-reduce, and waits for the other. The updates of
+// dear-replicated count where they run on what the program computes with; sharded among two ranks they take
+// half.
+TEST(Evaluate, UpdatesTakeTimeOfWhatTheProgramComputesWith) {
+  Workload workload = two_layers();
+  workload.update_seconds = 2;
+  const auto of = [&](std::string_view policy, bool shared) {
+    return evaluate_ring(policy, workload, group(workload, PerLayer{}), pencil_cluster(),
+                         {.updates_share_compute = shared});
+  };
+  for (const bool shared : {false, true}) {
+    EXPECT_DOUBLE_EQ(of("serial", shared).iteration.seconds, 6 + 4 + 1);
+    EXPECT_DOUBLE_EQ(of("serial", shared).compute_seconds, 8);
+  }
+  EXPECT_DOUBLE_EQ(of("dear-replicated", false).compute_seconds, 6);
+  EXPECT_DOUBLE_EQ(of("dear-replicated", true).compute_seconds, 8);
+  EXPECT_DOUBLE_EQ(of("dear", true).compute_seconds, 7);
+  // Commit at 0, where the reduce-scatter of the second layer is over, that of the first begins: 0 - 1.
+  // dear-replicated: gathers 1 - 2, 2 - 3; updates 2 - 3, 3 - 4; forwards 3 - 4 and, beside the second
+  // update, 4 - 5; backwards 5 - 7, 7 - 9. Where updates interrupt, the second one does the first forward: 3
+  // - 5.
+  EXPECT_DOUBLE_EQ(of("dear-replicated", false).iteration.seconds, 9);
+  EXPECT_DOUBLE_EQ(of("dear-replicated", true).iteration.seconds, 10);
+}
+
+// Two passes more, of 6 each, which nothing waits for: wfbp hides but the first layer's all-reduce.
+TEST(Evaluate, AccumulatesGradients) {
+  for (const char* const policy : {"serial", "wfbp", "dear", "dear-eager", "bytescheduler", "zero-1"}) {
+    SCOPED_TRACE(policy);
+    const Evaluation one = pencil(policy, pencil_cluster());
+    const Evaluation three = pencil(policy, pencil_cluster(), {.micro_batches = 3});
+    EXPECT_DOUBLE_EQ(three.iteration.seconds, one.iteration.seconds + 12);
+    EXPECT_DOUBLE_EQ(three.compute_seconds, one.compute_seconds + 12);
+    EXPECT_DOUBLE_EQ(three.bound_seconds, one.bound_seconds + 12);
+    EXPECT_EQ(three.memory.total(), one.memory.total());
+  }
+  EXPECT_THROW(pencil("fsdp", pencil_cluster(), {.micro_batches = 2}), ConfigError);
+  EXPECT_THROW(pencil("wfbp", pencil_cluster(), {.micro_batches = 0}), ConfigError);
+  EXPECT_THROW(pencil("wfbp", pencil_cluster(), {.most_steps = 3}), TooManySteps);
+}
+
 // Ten seconds before each of two forwards; of the communication the all-reduce of the first layer is exposed.
 TEST(Evaluate, HoldsLayersWherePoliciesDo) {
   Cluster cluster = pencil_cluster();
@@ -74,7 +116,8 @@ TEST(Evaluate, ClosedFormIsTheSimulationOfOneRank) {
       const cost::CollectiveTimes times = cost::ring_times(link, ranks);
       const Result one = simulate(make_schedule(policy, workload, grouping, times), workload, grouping, link,
                                   {.ranks = ranks, .iterations = 16});
-      const Evaluation all = evaluate(policy, workload, grouping, flat(ranks, link), times);
+      const Evaluation all =
+          evaluate(policy, workload, grouping, flat(ranks, link), times, {.updates_share_compute = false});
       EXPECT_DOUBLE_EQ(all.iteration.seconds, one.iteration_seconds);
       EXPECT_DOUBLE_EQ(all.compute_seconds, one.compute_seconds);
       EXPECT_NEAR(all.exposed_communication_seconds, one.exposed_communication_seconds,
@@ -138,7 +181,7 @@ TEST(Evaluate, FoldingChangesNothing) {
       const Schedule schedule = make_schedule(policy, workload, grouping, times);
       const std::vector<double> seconds = step_seconds(schedule, workload, grouping, times);
       const Samples all = iteration_samples(
-          schedule, seconds, {.slowdowns = all_slowdowns(cluster.stragglers, 6)},
+          schedule, seconds, {.slowdowns = all_slowdowns(cluster.stragglers, 6), .shared = {.updates = true}},
           [&](int ranks) { return std::make_unique<ClosedFormNetwork>(seconds, ranks); }, 16);
       EXPECT_DOUBLE_EQ(evaluate(policy, workload, grouping, cluster, times).iteration.seconds,
                        all.iteration_seconds.front());

@@ -16,6 +16,7 @@ struct End {
   double at_seconds;
   std::uint64_t number;  // those of one instant come as they were begun
   Visit visit;
+  double interrupted_seconds;  // of the rank's, that at_seconds counts
   bool operator>(const End& other) const {
     return at_seconds != other.at_seconds ? at_seconds > other.at_seconds : number > other.number;
   }
@@ -32,7 +33,9 @@ class Run {
         frontiers_(static_cast<std::size_t>(ranks),
                    Frontier(job.graph, {.free = {}, .iterations = iterations})),
         begin_seconds_(job.graph.step_count()),
-        computed_until_(static_cast<std::size_t>(ranks)) {
+        computed_until_(static_cast<std::size_t>(ranks)),
+        interrupted_until_(static_cast<std::size_t>(ranks)),
+        interrupted_seconds_(static_cast<std::size_t>(ranks)) {
     result_.commit_seconds.resize(static_cast<std::size_t>(ranks));
   }
 
@@ -56,9 +59,14 @@ class Run {
             "in different collectives");
       now_ = std::max(now_, std::min(own, network));
       if (own <= network) {
-        const Visit visit = ends_.top().visit;
+        const End end = ends_.top();
         ends_.pop();
-        complete(visit);
+        const double more = interrupted_since(end);
+        if (more > 0) {
+          ends_.push({end.at_seconds + more, end.number, end.visit, end.interrupted_seconds + more});
+        } else {
+          complete(end.visit);
+        }
         continue;
       }
       through.clear();
@@ -76,27 +84,48 @@ class Run {
     return job_.turns.empty() ? RanksJob::Turns::none : job_.turns[step];
   }
 
+  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+
+  // By how much later a step ends than was foreseen, for steps that interrupted it.
+  [[nodiscard]] double interrupted_since(const End& end) const {
+    const RanksJob::Turns turns = turns_of(end.visit.which.step);
+    const bool stands_aside = turns == RanksJob::Turns::takes || turns == RanksJob::Turns::goes_first;
+    return stands_aside ? interrupted_seconds_[index(end.visit.rank)] - end.interrupted_seconds : 0;
+  }
+
+  // When a step begins that may from `from` on, on the rank's own clock.
+  double take_turn(int rank, Instance which, double from, double seconds) {
+    const RanksJob::Turns turns = turns_of(which.step);
+    if (seconds <= 0 || turns == RanksJob::Turns::none) return from;
+    double& until = computed_until_[index(rank)];
+    double& interrupted_until = interrupted_until_[index(rank)];
+    if (turns == RanksJob::Turns::interrupts) {
+      from = std::max(from, interrupted_until);
+      interrupted_until = from + seconds;
+      interrupted_seconds_[index(rank)] += seconds;
+      if (until > from) until += seconds;
+      return from;
+    }
+    from = std::max({from, until, interrupted_until});
+    until = from + seconds;
+    return from;
+  }
+
   // Begins the steps that `released_` lists.
   void begin(int rank, double now) {
     if (!job_.turns.empty())
-      std::stable_partition(released_.begin(), released_.end(), [&](Instance which) {
-        return turns_of(which.step) == RanksJob::Turns::goes_first;
-      });
+      std::stable_partition(released_.begin(), released_.end(),
+                            [&](Instance which) { return turns_of(which.step) > RanksJob::Turns::takes; });
     for (const Instance& which : released_) {
       ++unfinished_;
       if (rank == 0) begin_seconds_[which.step] = now;
       if (job_.communicates[which.step]) {
         network_.enter({which, rank}, std::max(network_seconds_, network_clock_.at(now)));
       } else {
-        double from = own_clock_.at(now);
         const double seconds = own_seconds_(rank, which);
-        if (seconds > 0 && turns_of(which.step) != RanksJob::Turns::none) {
-          double& until = computed_until_[static_cast<std::size_t>(rank)];
-          from = std::max(from, until);
-          until = from + seconds;
-          if (rank == 0) begin_seconds_[which.step] = std::max(now, own_clock_.when(from));
-        }
-        ends_.push({from + seconds, begun_++, {which, rank}});
+        const double from = take_turn(rank, which, own_clock_.at(now), seconds);
+        if (rank == 0) begin_seconds_[which.step] = std::max(now, own_clock_.when(from));
+        ends_.push({from + seconds, begun_++, {which, rank}, interrupted_seconds_[index(rank)]});
       }
     }
   }
@@ -121,6 +150,8 @@ class Run {
   std::vector<Frontier> frontiers_;
   std::vector<double> begin_seconds_;                                // of rank 0
   std::vector<double> computed_until_;                               // by rank, on their own clock
+  std::vector<double> interrupted_until_;                            // likewise
+  std::vector<double> interrupted_seconds_;                          // by rank, of all steps that interrupted
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;  // on the ranks' own clock
   std::uint64_t begun_ = 0;
   std::size_t unfinished_ = 0;  // visits under way
@@ -140,14 +171,17 @@ RanksResult drive_ranks(const RanksJob& job, std::int64_t iterations, int ranks,
 RanksResult drive_ranks(const Schedule& schedule, std::int64_t iterations, int ranks,
                         const OwnSeconds& own_seconds, NetworkModel& network,
                         const std::vector<double>& start_seconds, const Interference& interference,
-                        bool codec_shares_compute) {
+                        const SharedCompute& shared) {
   RanksJob job{.graph = schedule.graph(), .communicates = {}, .commit = schedule.commit()};
   for (const auto& [work, lane] : schedule.steps()) {
     job.communicates.push_back(std::holds_alternative<Communicate>(work));
-    if (!codec_shares_compute) continue;
-    const LaneKind kind = schedule.lanes()[lane].kind;  // the codec first: collectives wait for it
-    job.turns.push_back(kind == LaneKind::codec    ? RanksJob::Turns::goes_first
-                        : kind == LaneKind::update ? RanksJob::Turns::none
+    if (!shared.codec && !shared.updates) continue;
+    const LaneKind kind = schedule.lanes()[lane].kind;
+    const bool beside = (kind == LaneKind::codec && !shared.codec) ||
+                        (kind == LaneKind::update && !shared.updates) || kind == LaneKind::network;
+    job.turns.push_back(beside                     ? RanksJob::Turns::none
+                        : kind == LaneKind::update ? RanksJob::Turns::interrupts
+                        : kind == LaneKind::codec  ? RanksJob::Turns::goes_first
                                                    : RanksJob::Turns::takes);
   }
   return drive_ranks(job, iterations, ranks, own_seconds, network, start_seconds, interference);

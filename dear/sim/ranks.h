@@ -8,6 +8,7 @@
 #include "dear/exec/drive.h"
 #include "dear/schedule/schedule.h"
 #include "dear/sim/network_model.h"
+#include "dear/sim/variation.h"
 
 namespace dear::sim {
 
@@ -22,12 +23,13 @@ using OwnSeconds = std::function<double(int rank, Instance which)>;
 // `start_seconds`, by rank: when its first step begins; 0 for all when empty. With interference the network
 // is slower as long as any rank computes, since collectives go at the pace of the slowest, and all ranks
 // compute more slowly as long as anything is on the network: what ranks that do alike take from each other.
-// Where the codec shares what the program computes with (CodecTimes::shares_compute), the steps of both lanes
-// run one after the other, in the order in which they could begin; of those of one moment the codec's first.
+// A codec that shares what the program computes with takes turns with it: their steps run one after the
+// other, whole, in the order in which they could begin; of those of one moment the codec's first. Updates
+// that share it interrupt: they begin at once, and what runs meanwhile ends so much later.
 RanksResult drive_ranks(const Schedule& schedule, std::int64_t iterations, int ranks,
                         const OwnSeconds& own_seconds, NetworkModel& network,
                         const std::vector<double>& start_seconds = {}, const Interference& interference = {},
-                        bool codec_shares_compute = false);
+                        const SharedCompute& shared = {});
 
 // RanksJob is a graph of any work, as several ranks run it.
 struct RanksJob {
@@ -35,8 +37,9 @@ struct RanksJob {
   std::vector<bool> communicates;  // by step: a collective of the network
   StepId commit = 0;               // the step whose ends RanksResult::commit_seconds tells
   // Whether a step and others like it run one after the other, in the order in which they could begin; those
-  // of one moment that go first before the others. By step; empty where none does.
-  enum class Turns : std::uint8_t { none, takes, goes_first };
+  // of one moment that go first before the others. One that interrupts begins at once, and the others that
+  // run or wait end so much later. By step; empty where none does.
+  enum class Turns : std::uint8_t { none, takes, goes_first, interrupts };
   std::vector<Turns> turns{};
 };
 RanksResult drive_ranks(const RanksJob& job, std::int64_t iterations, int ranks,

@@ -128,7 +128,7 @@ Samples iteration_samples(const Schedule& schedule, const std::vector<double>& s
     };
     RanksResult run = drive_ranks(schedule, iterations, ranks, own_seconds, *network,
                                   starts(schedule, step_seconds, variation.jobs, ranks),
-                                  variation.interference, variation.codec_shares_compute);
+                                  variation.interference, variation.shared);
     samples.iteration_seconds.push_back(steady_iteration(run.commit_seconds, iterations, variation.jobs));
     if (repetition == 0) samples.spans = std::move(run.spans);
   }

@@ -13,6 +13,12 @@
 
 namespace dear::sim {
 
+// What runs on what the program computes with, as on one GPU, and takes its time there. The rest runs beside.
+struct SharedCompute {
+  bool codec = false;    // see CodecTimes::shares_compute
+  bool updates = false;  // that stand on a lane of their own
+};
+
 // In what ranks differ from each other, and iterations from each other.
 struct Variation {
   // By how much each rank is slower than the workload says: one entry for each rank that is simulated.
@@ -21,10 +27,10 @@ struct Variation {
   // and iteration draws a factor from a log-normal distribution with the mean 1. 0 draws nothing.
   double jitter = 0;
   std::uint64_t seed = 1;
-  int repetitions = 1;                // each with draws of its own
-  Jobs jobs{};                        // that the simulated ranks are of
-  Interference interference{};        // of one job alone
-  bool codec_shares_compute = false;  // see CodecTimes
+  int repetitions = 1;          // each with draws of its own
+  Jobs jobs{};                  // that the simulated ranks are of
+  Interference interference{};  // of one job alone
+  SharedCompute shared{};
 };
 
 // [Note: folding] Ranks that compute alike enter all collectives at the same times. Where a collective ends

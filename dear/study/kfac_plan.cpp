@@ -129,8 +129,8 @@ void set_sgd(KfacAnswer& answer, const Scenario& scenario, const cost::ClusterTi
   for (const Policy& policy : policies())
     if (policy.trains) options.policies.push_back(&policy);
   const plan::Answer sgd = plan(scenario, options).answer;
-  answer.sgd_policy = sgd.rows.front().policy->name;
-  answer.sgd_seconds = sgd.rows.front().evaluation.iteration.seconds;
+  answer.sgd_policy = sgd.rows[sgd.best].policy->name;
+  answer.sgd_seconds = sgd.rows[sgd.best].seconds();
 }
 
 nlohmann::ordered_json json_of(const KfacCase& one) {

@@ -60,6 +60,7 @@ std::vector<std::string> with_models(std::vector<std::string> cells) {
 PaperTables::PaperTables(const std::string& cluster, const std::string& algorithm)
     : scenarios_(scenarios_on(cluster)) {
   options_.times.algorithm = algorithm;
+  options_.evaluate.updates_share_compute = false;  // as the constants of the calibrated clusters were fitted
   for (const Policy& policy : policies()) options_.policies.push_back(&policy);
   cases_ = simulate(scenarios_, options_);
   CaseOptions planned = options_;

@@ -8,6 +8,8 @@
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
+#include "dear/drawing/bar_chart.h"
+#include "dear/study/counted.h"
 #include "dear/study/kfac_cases.h"
 
 namespace dear::study {
@@ -29,7 +31,17 @@ nlohmann::ordered_json row_of(const plan::Row& row) {
           {"bound_seconds", evaluation.bound_seconds},
           {"memory_bytes", evaluation.memory.total()},
           {"fits", row.fits},
+          {"runs", row.runs()},
           {"why", row.why}};
+}
+
+nlohmann::ordered_json json_of(const plan::Gain& gain) {
+  return {{"over", gain.over},
+          {"seconds", gain.seconds},
+          {"schedule_seconds", gain.schedule},
+          {"sharding_seconds", gain.sharding},
+          {"collectives_seconds", gain.collectives},
+          {"fusion_seconds", gain.fusion}};
 }
 
 nlohmann::ordered_json row_of(const plan::CompressedRow& one) {
@@ -50,6 +62,15 @@ nlohmann::ordered_json row_of(const plan::CompressedRow& one) {
   return json;
 }
 
+// "dear, to use", "fsdp, too large", "horovod, simulated".
+std::string label_of(const plan::Row& row, bool to_use) {
+  return fmt::format("{}{}", row.policy->name,
+                     !row.fits     ? ", too large"
+                     : to_use      ? ", to use"
+                     : !row.runs() ? ", simulated"
+                                   : "");
+}
+
 nlohmann::ordered_json json_of(const PlannedScenario& planned) {
   const plan::Answer& answer = planned.answer;
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
@@ -58,15 +79,25 @@ nlohmann::ordered_json json_of(const PlannedScenario& planned) {
   for (const plan::Sensitivity& change : answer.sensitivities)
     changes.push_back({{"change", change.change},
                        {"iteration_seconds", change.iteration_seconds},
-                       {"speed_up", change.speed_up}});
+                       {"speed_up", change.speed_up},
+                       {"fits", change.fits},
+                       {"memory_bytes", change.memory_bytes}});
+  nlohmann::ordered_json left_out = nlohmann::ordered_json::array();
+  for (const plan::LeftOut& one : answer.left_out)
+    left_out.push_back({{"policy", one.policy->name}, {"reason", one.reason}});
   nlohmann::ordered_json json{{"model", planned.scenario->workload.name},
                               {"cluster", planned.scenario->cluster.name},
                               {"ranks", planned.scenario->cluster.ranks()},
+                              {"device", planned.scenario->workload.device},
+                              {"memory_bytes", planned.scenario->memory_bytes},
                               {"floor_seconds", answer.floor_seconds},
                               {"best", answer.best},
                               {"rows", std::move(rows)},
+                              {"left_out", std::move(left_out)},
+                              {"gain", nullptr},
                               {"sensitivities", std::move(changes)},
                               {"verdict", answer.verdict}};
+  if (answer.gain) json["gain"] = json_of(*answer.gain);
   if (!answer.compressed.empty()) {
     nlohmann::ordered_json compressed = nlohmann::ordered_json::array();
     for (const plan::CompressedRow& one : answer.compressed) compressed.push_back(row_of(one));
@@ -78,8 +109,9 @@ nlohmann::ordered_json json_of(const PlannedScenario& planned) {
 }  // namespace
 
 plan::Options find_options(const PlanNames& names) {
-  plan::Options options{.evaluate = {.optimizer_states = names.optimizer_states},
-                        .times = {.algorithm = names.algorithm}};
+  plan::Options options{
+      .evaluate = {.optimizer_states = names.optimizer_states, .micro_batches = names.micro_batches},
+      .times = {.algorithm = names.algorithm}};
   for (const std::string& name : names.policies) options.policies.push_back(&find_policy(plain_policy(name)));
   return options;
 }
@@ -102,6 +134,29 @@ std::string to_json(const std::vector<PlannedScenario>& planned) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const PlannedScenario& one : planned) list.push_back(json_of(one));
   return list.dump(2) + "\n";
+}
+
+std::string plot(const std::vector<PlannedScenario>& planned) {
+  std::vector<drawing::BarPanel> panels;
+  for (const PlannedScenario& one : planned) {
+    const Scenario& scenario = *one.scenario;
+    panels.push_back(
+        {.title = fmt::format("{} on {}, {}", scenario.workload.name, scenario.cluster.name,
+                              counted(static_cast<std::size_t>(scenario.cluster.ranks()), "rank")),
+         .bars = {}});
+    for (const plan::Row& row : one.answer.rows) {
+      const double exposed = row.evaluation.exposed_communication_seconds;
+      panels.back().bars.push_back({.label = label_of(row, &row == &one.answer.rows[one.answer.best]),
+                                    .first = row.seconds() - exposed,
+                                    .second = exposed,
+                                    .mark = row.evaluation.bound_seconds});
+    }
+  }
+  return drawing::bar_chart(panels, {.title = "Iteration times of each policy's best buckets, modelled",
+                                     .first = "computation",
+                                     .second = "exposed communication",
+                                     .mark = "bound of the policy",
+                                     .format = format_seconds});
 }
 
 ScheduleFile schedule_of(const PlannedScenario& planned) {

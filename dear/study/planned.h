@@ -14,7 +14,8 @@ namespace dear::study {
 struct PlanNames {
   std::vector<std::string> policies{};  // to choose from; empty: all
   std::string algorithm = "auto";       // see ClusterTimesOptions
-  int optimizer_states = 1;             // see sim::memory_of()
+  int optimizer_states = 2;             // see sim::memory_of()
+  int micro_batches = 1;                // see sim::EvaluateOptions
   CompressionNames compression{};
 };
 
@@ -34,6 +35,9 @@ PlannedScenario plan(const Scenario& scenario, plan::Options options,
 
 // A list of {model, cluster, ranks, rows, ...}: see docs/formats.md.
 std::string to_json(const std::vector<PlannedScenario>& planned);
+
+// SVG: a panel for each scenario, a bar for each policy.
+std::string plot(const std::vector<PlannedScenario>& planned);
 
 // The policy and the buckets to use. ConfigError where nothing fits into the memory of a rank.
 ScheduleFile schedule_of(const PlannedScenario& planned);

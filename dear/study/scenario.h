@@ -28,12 +28,16 @@ struct Scenario {
   std::string origin;                   // of the times: "built for rtx2080ti, 64 samples", "read from FILE"
 };
 
-// How a model that is given by name is built.
+// How a model that is given by name is built, and what is made of any job.
 struct ModelOptions {
   std::string device{};          // "": the cluster's, else the one that the model was measured on
   std::int64_t batch = 0;        // samples on one rank; 0: the model's own
   std::int64_t sample_size = 0;  // 0: the model's own
-  std::string dtype{};           // the model's own when empty
+  std::string dtype{};           // zoo::usual_dtype() when empty
+  int optimizer_states = 2;      // of the update, see sim::memory_of(): AdamW's
+  // These two of a workload file as well:
+  bool checkpoint_activations = false;    // see with_activation_checkpointing()
+  std::optional<double> scale_compute{};  // by which all times of computation are multiplied
 };
 
 // A model by name or the path of a workload file; or a workload, whose times are fixed as those of a file.
@@ -48,7 +52,8 @@ struct ScenarioOptions {
 };
 
 // Every model on every cluster with every number of ranks, in nested order. ConfigError for a name or file
-// that there is not, for options of models by name beside times that are fixed, and for a number below 1.
+// that there is not, for options of models by name beside times that are fixed, for a number below 1, and for
+// fixed times of another device than the cluster's that nobody scales.
 std::vector<Scenario> scenarios(const ScenarioOptions& options);
 
 // The job of a model on no particular cluster. ConfigError as above.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -325,7 +326,9 @@ Trace DataParallel::Impl::trace() {
 Workload DataParallel::Impl::profile() {
   if (!options_.record_trace) refuse_without_recording();
   synchronize();
-  return measured();
+  Workload workload = measured();
+  workload.device = cpu_device(at::get_num_threads());
+  return workload;
 }
 
 Workload DataParallel::Impl::measured() const {

@@ -93,6 +93,12 @@ double Workload::backward_seconds() const {
   return sum;
 }
 
+std::string cpu_device(int threads) {
+  return fmt::format("cpu, {} thread{}", threads, threads == 1 ? "" : "s");
+}
+
+std::string_view device_name(std::string_view device) { return device.substr(0, device.find(',')); }
+
 void validate(const Workload& workload) {
   if (workload.name.empty()) throw ConfigError("the workload has no name: give it one");
   if (workload.layers.empty()) {

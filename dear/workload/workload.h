@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dear/base/dtype.h"
@@ -36,11 +37,19 @@ struct Workload {
   double update_seconds = 0;  // the optimiser's time to update every parameter on one rank
   // Of state that is not trained and that replicas keep alike, such as running means.
   std::int64_t buffer_bytes = 0;
+  // Of which device the times are: "a100" as the table of devices names it, or "cpu, 4 threads"; the name
+  // ends at a comma. Empty: not known.
+  std::string device{};
 
   [[nodiscard]] std::int64_t bytes() const;       // of all tensors, each once
   [[nodiscard]] double forward_seconds() const;   // f
   [[nodiscard]] double backward_seconds() const;  // b
 };
+
+// What a workload that was measured on a CPU says of its device.
+std::string cpu_device(int threads);
+// "cpu" of "cpu, 4 threads".
+std::string_view device_name(std::string_view device);
 
 // ConfigError naming the offending layer or tensor unless: there is a layer; names are not empty; every
 // tensor is positive in size and used by some layer; tensors are numbered by first use; times are finite and

@@ -1,5 +1,8 @@
 #include "dear/workload/workload_file.h"
 
+#include <initializer_list>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "dear/base/atomic_file.h"
@@ -9,7 +12,7 @@
 namespace dear {
 namespace {
 
-constexpr JsonFormat kFormat = {.name = "dear-workload", .version = 2, .oldest = 1, .kind = "workload file"};
+constexpr JsonFormat kFormat = {.name = "dear-workload", .version = 3, .oldest = 1, .kind = "workload file"};
 
 Tensor read_tensor(const JsonField& field) {
   field.expect_members({"name", "elements", "dtype"});
@@ -24,15 +27,18 @@ Tensor read_tensor(const JsonField& field) {
   return tensor;
 }
 
-// A member that version 2 added and does not require.
-std::vector<std::string_view> added(std::string_view name, std::int64_t version) {
-  if (version < 2) return {};
-  return {name};
+// Members that are not required, and the version that added each.
+std::vector<std::string_view> added(std::int64_t version,
+                                    std::initializer_list<std::pair<std::string_view, int>> members) {
+  std::vector<std::string_view> names;
+  for (const auto& [name, since] : members)
+    if (version >= since) names.push_back(name);
+  return names;
 }
 
 Layer read_layer(const JsonField& field, std::int64_t version) {
   field.expect_members({"name", "tensors", "forward_seconds", "backward_seconds"},
-                       added("activation_bytes", version));
+                       added(version, {{"activation_bytes", 2}}));
   Layer layer;
   layer.name = field.member("name").text();
   for (const JsonField& index : field.member("tensors").elements()) layer.tensors.push_back(index.index());
@@ -56,11 +62,12 @@ Workload parse_workload(std::string_view json, const std::string& name_of_source
   const JsonField root(document, name_of_source);
   const std::int64_t version = root.member("version").integer();
   root.expect_members({"format", "version", "name", "update_seconds", "tensors", "layers"},
-                      added("buffer_bytes", version));
+                      added(version, {{"buffer_bytes", 2}, {"device", 3}}));
   Workload workload;
   workload.name = root.member("name").text();
   workload.update_seconds = root.member("update_seconds").number();
   if (root.has("buffer_bytes")) workload.buffer_bytes = root.member("buffer_bytes").integer();
+  if (root.has("device")) workload.device = root.member("device").text();
   for (const JsonField& tensor : root.member("tensors").elements())
     workload.tensors.push_back(read_tensor(tensor));
   for (const JsonField& layer : root.member("layers").elements())
@@ -91,11 +98,13 @@ std::string to_json(const Workload& workload) {
                       {"activation_bytes", layer.activation_bytes}});
   }
   try {
+    const std::string device =
+        workload.device.empty() ? "" : fmt::format("  \"device\": {},\n", Json(workload.device).dump());
     return fmt::format(
-        "{{\n  \"format\": \"{}\",\n  \"version\": {},\n  \"name\": {},\n  \"update_seconds\": {},\n"
+        "{{\n  \"format\": \"{}\",\n  \"version\": {},\n  \"name\": {},\n{}  \"update_seconds\": {},\n"
         "  \"buffer_bytes\": {},\n  \"tensors\": {},\n  \"layers\": {}\n}}\n",
-        kFormat.name, kFormat.version, Json(workload.name).dump(), Json(workload.update_seconds).dump(),
-        workload.buffer_bytes, lines_of(tensors), lines_of(layers));
+        kFormat.name, kFormat.version, Json(workload.name).dump(), device,
+        Json(workload.update_seconds).dump(), workload.buffer_bytes, lines_of(tensors), lines_of(layers));
   } catch (const Json::type_error&) {
     throw ConfigError(fmt::format("a name in workload '{}' is not UTF-8: rename it", workload.name));
   }

@@ -23,9 +23,10 @@ struct Arithmetic {
 struct Device {
   std::string_view name;
   std::string_view summary;
-  std::string_view source;  // of peaks; efficiencies and launches are ours
-  Arithmetic single;        // fp32, without shortened mantissas
-  Arithmetic half;          // fp16 and bf16 on matrix units, sums in fp32
+  std::string_view source;        // of peaks; efficiencies and launches are ours
+  Arithmetic single;              // fp32, without shortened mantissas
+  Arithmetic half;                // fp16 and bf16 on matrix units, sums in fp32
+  DType half_type = DType::bf16;  // the one of these in which it trains fast
   double bytes_per_second = 0;
   double memory_efficiency = 0.8;
   double launch_seconds = 5e-6;  // of a kernel

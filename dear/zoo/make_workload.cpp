@@ -12,9 +12,6 @@
 namespace dear::zoo {
 namespace {
 
-// Of one tensor's bytes: gradient, parameter and momentum read, parameter and momentum written.
-constexpr double kUpdateTransfers = 5;
-
 // Below these no count of bytes leaves 63 bits.
 constexpr std::int64_t kMostSamples = 1 << 20;
 constexpr std::int64_t kMostSize = 1 << 17;
@@ -39,9 +36,18 @@ void add_tensors(const Architecture::Layer& from, DType dtype, std::map<std::str
   for (const std::string& name : from.tied) layer.tensors.push_back(ids.at(name));
 }
 
+// Of a parameter in fp32 its gradient is read, it and the states are read and written. Of one in half
+// precision gradient and parameter are half as long, and its copy in fp32 is read and written: the same sum.
+double update_bytes(const Workload& workload, int states) {
+  double elements = 0;
+  for (const Tensor& tensor : workload.tensors) elements += static_cast<double>(tensor.elements);
+  return elements * (3 + 2 * states) * static_cast<double>(size_of(DType::f32));
+}
+
 Workload as_modelled(const Model& model, const Device& device, const WorkloadOptions& options) {
   const Architecture architecture = model.make(options.size);
   Workload workload{.name = std::string(model.name), .tensors = {}, .layers = {}};
+  workload.device = device.name;
   std::map<std::string, TensorId> ids;
   for (const Architecture::Layer& from : architecture.layers) {
     const std::int64_t kept = from.kept_elements * size_of(*options.dtype) + from.kept_bytes;
@@ -54,8 +60,7 @@ Workload as_modelled(const Model& model, const Device& device, const WorkloadOpt
     workload.layers.push_back(std::move(layer));
   }
   workload.buffer_bytes = architecture.buffer_bytes();
-  workload.update_seconds =
-      transfer_seconds(device, kUpdateTransfers * static_cast<double>(workload.bytes()));
+  workload.update_seconds = transfer_seconds(device, update_bytes(workload, options.optimizer_states));
   return workload;
 }
 
@@ -96,13 +101,21 @@ Scale scale_of(const Workload& workload, const Model& model, const Device& devic
 
 }  // namespace
 
+DType usual_dtype(const Model& model, const Device& device) {
+  if (model.measured && model.measured->device == device.name) return DType::f32;
+  return model.dtype == DType::f32 ? DType::f32 : device.half_type;
+}
+
 Workload make_workload(const Model& model, const Device& device, const WorkloadOptions& options) {
   expect_up_to("batch", options.batch, kMostSamples);
   expect_up_to("size", options.size, kMostSize);
   WorkloadOptions complete = options;
   if (complete.batch == 0) complete.batch = model.batch;
   if (complete.size == 0) complete.size = model.size;
-  if (!complete.dtype) complete.dtype = model.dtype;
+  if (!complete.dtype) complete.dtype = usual_dtype(model, device);
+  if (complete.optimizer_states < 0)
+    throw ConfigError(fmt::format("an optimiser keeps no {} values for a parameter: give 0 or more",
+                                  complete.optimizer_states));
   Workload workload = as_modelled(model, device, complete);
   const Scale scale = scale_of(workload, model, device, complete);
   for (Layer& layer : workload.layers) {

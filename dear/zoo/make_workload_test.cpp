@@ -109,10 +109,39 @@ TEST(MakeWorkload, ComesNearWithoutTheMeasurement) {
     if (!model.measured) continue;
     const double measured = model.measured->seconds;
     model.measured.reset();
-    const Workload workload = make_workload(model, device);
+    const Workload workload = make_workload(model, device, {.dtype = DType::f32});
     const double total = workload.forward_seconds() + workload.backward_seconds() + workload.update_seconds;
     EXPECT_NEAR(total / measured, 1, 0.15) << model.name;
   }
+}
+
+// In fp32: gradient, parameter and states read, the latter two written. In half precision the gradient and
+// the parameter are half as long, and a copy in fp32 is read and written: as many bytes.
+TEST(MakeWorkload, UpdatesWithAsManyStatesAsTheOptimiserKeeps) {
+  const Device& device = find_device("a100");
+  const Model& model = find_model("resnet50");
+  const double elements = 25'557'032;
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const int states : {0, 1, 2}) {
+      const Workload workload = make_workload(model, device, {.dtype = dtype, .optimizer_states = states});
+      EXPECT_DOUBLE_EQ(workload.update_seconds, transfer_seconds(device, elements * 4 * (3 + 2 * states)));
+    }
+  EXPECT_THROW(make_workload(model, device, {.optimizer_states = -1}), ConfigError);
+}
+
+TEST(MakeWorkload, TrainsLanguageModelsInTheHalfPrecisionOfTheDevice) {
+  const auto usual = [](const char* model, const char* device) {
+    return usual_dtype(find_model(model), find_device(device));
+  };
+  EXPECT_EQ(usual("gpt2", "h100"), DType::bf16);
+  EXPECT_EQ(usual("gpt2", "v100"), DType::f16);
+  EXPECT_EQ(usual("bert-large", "a100"), DType::bf16);
+  EXPECT_EQ(usual("bert-large", "rtx2080ti"), DType::f32);  // where it was measured
+  EXPECT_EQ(usual("resnet50", "a100"), DType::f32);
+}
+
+TEST(MakeWorkload, SaysOnWhichDevice) {
+  EXPECT_EQ(make_workload(find_model("resnet18"), find_device("v100")).device, "v100");
 }
 
 TEST(MakeWorkload, ScalesToAnotherBatchByTheSameFactor) {

@@ -25,15 +25,17 @@ struct Model {
   // The side of a square image, or the length of a sequence; of dlrm how many times as wide as published its
   // inner layers are.
   std::int64_t size = 0;
-  std::int64_t batch = 0;    // samples on one rank
-  DType dtype = DType::f32;  // of parameters, gradients and activations, as it is trained
+  std::int64_t batch = 0;  // samples on one rank
+  // Of parameters, gradients and activations, as it is trained on devices other than that of the measurement;
+  // see usual_dtype().
+  DType dtype = DType::f32;
   std::optional<Measurement> measured;
 };
 
 // The five models of the study of DeAR (arXiv 2302.12445), as it had them: fp32, images with a side of 224
 // (for Inception-v4 too, whose paper has 299), sequences of 64, on one RTX 2080 Ti. And others that people
 // ask about, with samples of a usual size and a batch that trains in 16 GB, or of one where none does;
-// language models among them in bf16, with master parameters in fp32 (sim/memory.h).
+// language models in bf16, with master parameters in fp32 (sim/memory.h).
 const std::vector<Model>& models();
 const Model& find_model(std::string_view name);  // ConfigError that lists them all
 

@@ -224,7 +224,17 @@ class Workload:
     def bytes(self) -> int: ...
 
 class ModelOptions:
-    def __init__(self, *, device: str, batch: int, size: int, dtype: str) -> None: ...
+    def __init__(
+        self,
+        *,
+        device: str,
+        batch: int,
+        size: int,
+        dtype: str,
+        optimizer_states: int,
+        checkpoint_activations: bool = False,
+        scale_compute: float | None = None,
+    ) -> None: ...
 
 class CompressionNames:
     def __init__(self, *, compressions: list[str], codec: str, union_density: float) -> None: ...
@@ -247,12 +257,25 @@ class CaseNames:
 
 class EvaluateOptions:
     def __init__(
-        self, *, iterations: int, jitter: float, repetitions: int, seed: int, optimizer_states: int
+        self,
+        *,
+        iterations: int,
+        jitter: float,
+        repetitions: int,
+        seed: int,
+        optimizer_states: int,
+        micro_batches: int,
     ) -> None: ...
 
 class PlanNames:
     def __init__(
-        self, *, policies: list[str], algorithm: str, optimizer_states: int, compression: CompressionNames
+        self,
+        *,
+        policies: list[str],
+        algorithm: str,
+        optimizer_states: int,
+        micro_batches: int,
+        compression: CompressionNames,
     ) -> None: ...
 
 class Simulation:
@@ -263,6 +286,7 @@ class Simulation:
 
 class Plan:
     def to_json(self) -> str: ...
+    def plot(self) -> str: ...
     def schedule(self) -> str: ...
 
 def simulate(

@@ -27,7 +27,7 @@ from ._distributed import register as _register
 from ._join import Join, join
 from ._kfac import KFAC
 from ._kfac_planning import KfacPlan, KfacRow, plan_kfac
-from ._planning import CompressedRow, Plan, PlanRow, Sensitivity, plan
+from ._planning import CompressedRow, Gain, LeftOut, Plan, PlanRow, Sensitivity, plan
 from ._simulation import Case, Simulation, Timeline, clusters, models, policies, simulate
 from ._stop import StopOnSignal
 from ._tensor_norms import LAMB, LARS, TensorNormOptimizer
@@ -45,6 +45,7 @@ __all__ = [
     "ConfigError",
     "DataParallel",
     "Error",
+    "Gain",
     "Group",
     "Join",
     "KFAC",
@@ -53,6 +54,7 @@ __all__ = [
     "LAMB",
     "LARS",
     "Layer",
+    "LeftOut",
     "MismatchError",
     "OverRanks",
     "Plan",

@@ -129,7 +129,7 @@ def plan_kfac(
         model=_model(model),
         cluster=os.fspath(cluster),
         ranks=ranks,
-        model_options=_C.ModelOptions(device=device, batch=batch, size=size, dtype=dtype),
+        model_options=_C.ModelOptions(device=device, batch=batch, size=size, dtype=dtype, optimizer_states=1),
         policies=_list(policy, str),
         algorithm=algorithm,
     )

@@ -39,6 +39,8 @@ class PlanRow:
     memory_bytes: int
     fits: bool
     """Into the memory of a rank, where that is known."""
+    runs: bool
+    """Here, with `dear.distribute()` or `dear train`; other policies can only be simulated."""
     why: str
     """What keeps it from computing all the time."""
 
@@ -73,6 +75,34 @@ class Sensitivity:
     iteration_seconds: float
     speed_up: float
     """Of samples per second."""
+    fits: bool
+    """Into the memory of a rank, where that is known."""
+    memory_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LeftOut:
+    """A policy that cannot be had on this cluster, or whose schedules are too long to be searched."""
+
+    policy: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Gain:
+    """By how much an iteration is shorter than under another policy, and why. The causes add up to `seconds`."""
+
+    over: str
+    """The other policy."""
+    seconds: float
+    schedule_seconds: float
+    """When collectives run, and what waits for them."""
+    sharding_seconds: float
+    """Each rank updates its shard alone."""
+    collectives_seconds: float
+    """A reduce-scatter and an all-gather do not take what an all-reduce takes."""
+    fusion_seconds: float
+    """Buckets with which the other policy would be faster, too."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,13 +112,22 @@ class Plan:
     model: str
     cluster: str
     ranks: int
+    device: str
+    """Of the model's times; "": not known."""
+    memory_bytes: int
+    """Of a rank; 0: not known."""
     floor_seconds: float
     """max(f + b, r): what gradients one iteration old would reach."""
     rows: tuple[PlanRow, ...]
     """The fastest first."""
     best: int
-    """The index of the row to use: the fastest that fits, or one within a hundredth of it that trains."""
+    """The index of the row to use: of those that fit and run the fastest; of those within half a hundredth of it the
+    one that needs least memory, and of such the simplest. Where none fits or none runs, `choice` says so."""
+    left_out: tuple[LeftOut, ...]
+    gain: Gain | None
+    """Of the row to use over wfbp; None where that is no other row that fits."""
     sensitivities: tuple[Sensitivity, ...]
+    """None where the row to use does not fit."""
     verdict: tuple[str, ...]
     """Sentences: what to use, whether DeAR is the answer, and from which bandwidth on compressions pay."""
     compressed: tuple[CompressedRow, ...]
@@ -104,6 +143,8 @@ class Plan:
         """The element of the list that `dear plan --json` writes."""
         lists = {
             "rows": [dataclasses.asdict(row) for row in self.rows],
+            "left_out": [dataclasses.asdict(one) for one in self.left_out],
+            "gain": None if self.gain is None else dataclasses.asdict(self.gain),
             "sensitivities": [dataclasses.asdict(change) for change in self.sensitivities],
             "verdict": list(self.verdict),
             "compressed": [dataclasses.asdict(row) for row in self.compressed],
@@ -124,12 +165,17 @@ class Plan:
         """Writes a schedule file, for `dear simulate --schedule`."""
         _C.write_file(os.fspath(path), self.schedule())
 
+    def plot(self) -> str:
+        """SVG: a bar for each policy, as `dear plan --plot` draws it."""
+        return self._made.plot()
+
     def _repr_html_(self) -> str:
-        head = ("policy", "fusion", "collectives", "buckets", "iteration", "exposed comm.", "bound", "memory",
+        head = ("policy", "here", "fusion", "collectives", "buckets", "iteration", "exposed comm.", "bound", "memory",
                 "what it waits for")  # fmt: skip
         rows = [
             (
                 row.policy,
+                "trains" if row.runs else "simulated",
                 row.fusion,
                 row.algorithm,
                 row.buckets,
@@ -142,7 +188,7 @@ class Plan:
             for row in self.rows
         ]
         caption = f"{self.model} on {self.cluster}, {self.ranks} ranks"
-        return _html.table(head, rows, left=3, caption=caption, marked=self.best, below=[*self.verdict, _MODELLED])
+        return _html.table(head, rows, left=4, caption=caption, marked=self.best, below=[*self.verdict, _MODELLED])
 
 
 def plan(
@@ -152,7 +198,8 @@ def plan(
     ranks: int | None = None,
     policy: str | Iterable[str] = (),
     algorithm: str = "auto",
-    optimizer_states: int = 1,
+    optimizer_states: int = 2,
+    accumulate: int = 1,
     compress: str | Iterable[str] = (),
     codec: str = "auto",
     union_density: float = 0.05,
@@ -160,6 +207,8 @@ def plan(
     batch: int = 0,
     size: int = 0,
     dtype: str = "",
+    checkpoint_activations: bool = False,
+    scale_compute: float | None = None,
 ) -> Plan:
     """The policy, buckets and collectives to use for a model on a cluster, as `dear plan` (docs/planner.md).
 
@@ -173,17 +222,28 @@ def plan(
         model=_model(model),
         cluster=os.fspath(cluster),
         ranks=ranks,
-        model_options=_C.ModelOptions(device=device, batch=batch, size=size, dtype=dtype),
+        model_options=_C.ModelOptions(
+            device=device,
+            batch=batch,
+            size=size,
+            dtype=dtype,
+            optimizer_states=optimizer_states,
+            checkpoint_activations=checkpoint_activations,
+            scale_compute=scale_compute,
+        ),
         names=_C.PlanNames(
             policies=_list(policy, str),
             algorithm=algorithm,
             optimizer_states=optimizer_states,
+            micro_batches=accumulate,
             compression=_compression(compress, codec, union_density),
         ),
     )
     [fields] = json.loads(made.to_json())
     fields["rows"] = tuple(PlanRow(**row) for row in fields["rows"])
     fields["sensitivities"] = tuple(Sensitivity(**change) for change in fields["sensitivities"])
+    fields["left_out"] = tuple(LeftOut(**one) for one in fields["left_out"])
+    fields["gain"] = None if fields["gain"] is None else Gain(**fields["gain"])
     fields["verdict"] = tuple(fields["verdict"])
     fields["compressed"] = tuple(CompressedRow(**row) for row in fields.get("compressed", []))
     return Plan(**fields, _made=made)

@@ -176,7 +176,8 @@ def simulate(
     jitter: float = 0.0,
     repetitions: int = 1,
     seed: int = 1,
-    optimizer_states: int = 1,
+    optimizer_states: int = 2,
+    accumulate: int = 1,
     compress: str | Iterable[str] = (),
     codec: str = "auto",
     union_density: float = 0.05,
@@ -184,6 +185,8 @@ def simulate(
     batch: int = 0,
     size: int = 0,
     dtype: str = "",
+    checkpoint_activations: bool = False,
+    scale_compute: float | None = None,
 ) -> Simulation:
     """Iteration times of policies on a modelled cluster, as `dear simulate` (docs/simulator.md).
 
@@ -208,7 +211,8 @@ def simulate(
         jitter: standard deviation of every step of every rank, as a part of its time (0.05).
         repetitions: with jitter of their own, for a confidence interval.
         seed: of the jitter.
-        optimizer_states: values that the optimiser keeps for each parameter: 1 for momentum, 2 for Adam.
+        optimizer_states: values that the optimiser keeps for each parameter: 2 for Adam and AdamW, 1 for momentum.
+        accumulate: passes forward and backward in an iteration, whose gradients add up before they travel.
         compress: compressions of gradients to look at beside dense ones: "top-k:0.01,ef" (docs/compression.md).
         codec: how fast codecs are: "roofline" (by the memory of the device), "measured" (on this machine), "none" (in no
             time) or "auto" (roofline where there is a device); with ",beside" on cores of their own, else in turns with
@@ -216,6 +220,9 @@ def simulate(
         union_density: part of a gradient's elements that is not zero on one rank at least, for sketches.
         device, batch, size, dtype: how a model by name is built: its accelerator, samples on one rank, side of an image
             or length of a sequence, and "fp32", "fp16" or "bf16"; "" and 0: the cluster's, or the model's own.
+        checkpoint_activations: whether activations are kept at the ends of segments only, and the rest computed again.
+        scale_compute: by what all times of computation are multiplied: 0.05 for a device 20 times as fast as the one
+            that a workload was measured on.
 
     Raises:
         ConfigError: for a name that there is not, a file that cannot be read, or numbers that cannot be.
@@ -237,7 +244,15 @@ def simulate(
         models=[_model(one) for one in _list(model, (str, os.PathLike, Workload))],
         clusters=[os.fspath(one) for one in _list(cluster, (str, os.PathLike))],
         ranks=[] if ranks is None else _list(ranks, int),
-        model_options=_C.ModelOptions(device=device, batch=batch, size=size, dtype=dtype),
+        model_options=_C.ModelOptions(
+            device=device,
+            batch=batch,
+            size=size,
+            dtype=dtype,
+            optimizer_states=optimizer_states,
+            checkpoint_activations=checkpoint_activations,
+            scale_compute=scale_compute,
+        ),
         names=names,
         evaluate=_C.EvaluateOptions(
             iterations=iterations,
@@ -245,6 +260,7 @@ def simulate(
             repetitions=repetitions,
             seed=seed,
             optimizer_states=optimizer_states,
+            micro_batches=accumulate,
         ),
     )
     cases = tuple(Case(**fields) for fields in json.loads(made.to_json()))

@@ -50,6 +50,8 @@ class Workload:
     """The optimiser's time to update every parameter on one rank."""
     buffer_bytes: int = 0
     """Of state that is not trained and that replicas keep alike, such as running means."""
+    device: str = ""
+    """Of which device the times are: "a100" as `dear models` lists it, or "cpu, 4 threads"; "": not known."""
 
     @property
     def bytes(self) -> int:
@@ -65,12 +67,31 @@ class Workload:
         return sum(layer.backward_seconds for layer in self.layers)
 
     @classmethod
-    def of_model(cls, model: str, *, device: str = "", batch: int = 0, size: int = 0, dtype: str = "") -> Workload:
+    def of_model(
+        cls,
+        model: str,
+        *,
+        device: str = "",
+        batch: int = 0,
+        size: int = 0,
+        dtype: str = "",
+        optimizer_states: int = 2,
+        checkpoint_activations: bool = False,
+        scale_compute: float | None = None,
+    ) -> Workload:
         """The job of a model by its name (`dear.models()`), its times by the roofline of a device.
 
         The options are those of `dear.simulate`. ConfigError for a name that there is not.
         """
-        options = _C.ModelOptions(device=device, batch=batch, size=size, dtype=dtype)
+        options = _C.ModelOptions(
+            device=device,
+            batch=batch,
+            size=size,
+            dtype=dtype,
+            optimizer_states=optimizer_states,
+            checkpoint_activations=checkpoint_activations,
+            scale_compute=scale_compute,
+        )
         return cls._of_value(_C.find_workload(model, options))
 
     @classmethod
@@ -98,7 +119,7 @@ class Workload:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of a workload file."""
-        head = {"format": "dear-workload", "version": 2}
+        head = {"format": "dear-workload", "version": 3}
         return head | dataclasses.asdict(self)
 
     def _value(self) -> _C.Workload:
@@ -114,6 +135,7 @@ class Workload:
             layers=tuple(Layer(**layer) for layer in layers),
             update_seconds=fields["update_seconds"],
             buffer_bytes=fields.get("buffer_bytes", 0),
+            device=fields.get("device", ""),
         )
 
     def _repr_html_(self) -> str:

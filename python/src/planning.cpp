@@ -61,6 +61,7 @@ class Plan {
 
   [[nodiscard]] std::string to_json() const { return study::to_json({planned_}); }
   [[nodiscard]] std::string schedule() const { return dear::to_json(study::schedule_of(planned_)); }
+  [[nodiscard]] std::string plot() const { return study::plot({planned_}); }
 
  private:
   study::Scenario scenario_;
@@ -110,11 +111,20 @@ void take_schedule(study::CaseNames& names, const std::string& path) {
 
 void bind_options(py::module_& module) {
   py::class_<study::ModelOptions>(module, "ModelOptions")
-      .def(py::init([](std::string device, std::int64_t batch, std::int64_t size, std::string dtype) {
-             return study::ModelOptions{
-                 .device = std::move(device), .batch = batch, .sample_size = size, .dtype = std::move(dtype)};
+      .def(py::init([](std::string device, std::int64_t batch, std::int64_t size, std::string dtype,
+                       int optimizer_states, bool checkpoint_activations,
+                       std::optional<double> scale_compute) {
+             return study::ModelOptions{.device = std::move(device),
+                                        .batch = batch,
+                                        .sample_size = size,
+                                        .dtype = std::move(dtype),
+                                        .optimizer_states = optimizer_states,
+                                        .checkpoint_activations = checkpoint_activations,
+                                        .scale_compute = scale_compute};
            }),
-           py::kw_only(), py::arg("device"), py::arg("batch"), py::arg("size"), py::arg("dtype"));
+           py::kw_only(), py::arg("device"), py::arg("batch"), py::arg("size"), py::arg("dtype"),
+           py::arg("optimizer_states"), py::arg("checkpoint_activations") = false,
+           py::arg("scale_compute") = std::nullopt);
   py::class_<study::CompressionNames>(module, "CompressionNames")
       .def(py::init([](std::vector<std::string> compressions, std::string codec, double union_density) {
              return study::CompressionNames{.compressions = std::move(compressions),
@@ -141,25 +151,27 @@ void bind_options(py::module_& module) {
       .def_property_readonly("policies", [](const study::CaseNames& self) { return self.policies; });
   py::class_<sim::EvaluateOptions>(module, "EvaluateOptions")
       .def(py::init([](std::int64_t iterations, double jitter, int repetitions, std::uint64_t seed,
-                       int optimizer_states) {
+                       int optimizer_states, int micro_batches) {
              return sim::EvaluateOptions{.iterations = iterations,
                                          .jitter = jitter,
                                          .repetitions = repetitions,
                                          .seed = seed,
-                                         .optimizer_states = optimizer_states};
+                                         .optimizer_states = optimizer_states,
+                                         .micro_batches = micro_batches};
            }),
            py::kw_only(), py::arg("iterations"), py::arg("jitter"), py::arg("repetitions"), py::arg("seed"),
-           py::arg("optimizer_states"));
+           py::arg("optimizer_states"), py::arg("micro_batches"));
   py::class_<study::PlanNames>(module, "PlanNames")
       .def(py::init([](std::vector<std::string> policies, std::string algorithm, int optimizer_states,
-                       study::CompressionNames compression) {
+                       int micro_batches, study::CompressionNames compression) {
              return study::PlanNames{.policies = std::move(policies),
                                      .algorithm = std::move(algorithm),
                                      .optimizer_states = optimizer_states,
+                                     .micro_batches = micro_batches,
                                      .compression = std::move(compression)};
            }),
            py::kw_only(), py::arg("policies"), py::arg("algorithm"), py::arg("optimizer_states"),
-           py::arg("compression"));
+           py::arg("micro_batches"), py::arg("compression"));
 }
 
 }  // namespace
@@ -183,6 +195,7 @@ void bind_planning(py::module_& module) {
       .def("trace", &Simulation::trace, py::arg("case"), Released(), "What `dear simulate --trace` writes.");
   py::class_<Plan>(module, "Plan", "What plan() returns.")
       .def("to_json", &Plan::to_json, Released(), "What `dear plan --json` writes.")
+      .def("plot", &Plan::plot, Released(), "SVG, as `dear plan --plot` draws it.")
       .def("schedule", &Plan::schedule, Released(), "What `dear plan --schedule` writes.");
   module.def("simulate", &simulate, py::kw_only(), py::arg("models"), py::arg("clusters"), py::arg("ranks"),
              py::arg("model_options"), py::arg("names"), py::arg("evaluate"), Released());
