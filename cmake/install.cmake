@@ -13,6 +13,13 @@ install(TARGETS ${dear_libraries} dear_dear EXPORT dearTargets ARCHIVE DESTINATI
 install(EXPORT dearTargets NAMESPACE dear:: DESTINATION ${dear_package})
 install(TARGETS dear_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
+if(NOT DEAR_SANITIZE)
+  set(dear_share ${PROJECT_BINARY_DIR}/share)
+  install(FILES ${dear_share}/dear.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(FILES ${dear_share}/dear.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME dear)
+  install(FILES ${dear_share}/dear.zsh DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions RENAME _dear)
+endif()
+
 file(STRINGS ${PROJECT_SOURCE_DIR}/cmake/public_headers.txt public_headers REGEX "^[^#]")
 foreach(header IN LISTS public_headers)
   cmake_path(GET header PARENT_PATH folder)

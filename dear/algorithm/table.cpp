@@ -6,6 +6,7 @@
 
 #include "dear/algorithm/algorithms.h"
 #include "dear/base/error.h"
+#include "dear/base/nearest.h"
 
 namespace dear::algorithm {
 namespace {
@@ -74,8 +75,8 @@ const Algorithm& find_algorithm(std::string_view name) {
     }
     names.push_back(algorithm.name);
   }
-  throw ConfigError(
-      fmt::format("there is no algorithm '{}'; choose one of {}", name, fmt::join(names, ", ")));
+  throw ConfigError(fmt::format("there is no algorithm '{}'{} choose one of {}", name,
+                                did_you_mean(name, names), fmt::join(names, ", ")));
 }
 
 bool has(const Algorithm& algorithm, Collective collective) {

@@ -13,6 +13,7 @@
 #include "dear/backends/shm/shm.h"
 #include "dear/backends/two_level/two_level.h"
 #include "dear/base/error.h"
+#include "dear/base/nearest.h"
 #include "dear/collective/single.h"
 #include "dear/transport/mpi/mpi.h"
 
@@ -208,7 +209,8 @@ const BackendEntry& find_backend(std::string_view name) {
     }
     names.push_back(entry.name);
   }
-  throw ConfigError(fmt::format("there is no backend '{}'; choose one of {}", name, fmt::join(names, ", ")));
+  throw ConfigError(fmt::format("there is no backend '{}'{} choose one of {}", name,
+                                did_you_mean(name, names), fmt::join(names, ", ")));
 }
 
 BackendChoice choose_backend(std::string_view name, const Placement& placement) {

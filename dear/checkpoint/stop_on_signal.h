@@ -22,6 +22,7 @@ class StopOnSignal {
  public:
   struct Options {
     int signal = SIGTERM;
+    int also = 0;  // a second one that counts alike, such as SIGINT; 0 for none
     std::chrono::duration<double> interval = std::chrono::seconds(1);  // between two exchanges, about
   };
   // Takes the signal from whoever has it now, until it is destroyed. ConfigError where another object of this
@@ -34,6 +35,8 @@ class StopOnSignal {
 
   // The same on every rank at the same call. Once true, it stays so.
   [[nodiscard]] bool requested();
+  // The signal for which requested() is true, the same on every rank; 0 for none.
+  [[nodiscard]] int signal() const;
   // As if the signal had come to this rank.
   void request();
 

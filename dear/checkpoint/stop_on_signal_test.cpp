@@ -52,5 +52,16 @@ TEST(StopOnSignal, TakesTheSignalWhileItLives) {
   });
 }
 
+TEST(StopOnSignal, SaysWhichOfTwoSignalsCame) {
+  run_all(1, [](int, Group group) {
+    StopOnSignal stop(group, {.signal = SIGUSR1, .also = SIGUSR2, .interval = {}});
+    EXPECT_FALSE(stop.requested());
+    EXPECT_EQ(stop.signal(), 0);
+    std::raise(SIGUSR2);
+    EXPECT_TRUE(stop.requested());
+    EXPECT_EQ(stop.signal(), SIGUSR2);
+  });
+}
+
 }  // namespace
 }  // namespace dear::stop_on_signal_test

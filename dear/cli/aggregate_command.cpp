@@ -244,14 +244,12 @@ void add_aggregate_command(CLI::App& app) {
   command->add_flag(kBindOption, arguments->bind, "Keep each rank on its part of the cores");
   add("--json", arguments->json, "Write the results to FILE", "FILE");
   command->footer(
-      "For example, three workers over links of 1 Gbit/s:\n"
-      "  dear aggregate --workers 3 --elements 4M --density 0.05 --network 1gbit\n"
       "The last rank is the aggregator. It stands in for a switch: it adds numbers and combines bits by or, "
-      "and\n"
+      "and "
       "does not know what they mean. Each worker recovers the whole sum from what comes back. A step is as "
-      "long\n"
+      "long "
       "as on the worker where it takes longest, coding included. Every sum is verified on every worker; the "
-      "exit\n"
+      "exit "
       "code is 1 where one is wrong.");
   command->callback([arguments] { run_aggregate_command(*arguments); });
 }

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
+#include "dear/base/nearest.h"
 #include "dear/base/units.h"
 #include "dear/cli/option_checks.h"
 #include "dear/host/memory.h"
@@ -42,8 +43,8 @@ const measure::Library& find_named(std::string_view option, const std::string& n
     }
     names.push_back(library->name);
   }
-  throw ConfigError(fmt::format("{}: there is no '{}'; choose from {}{}", option, name,
-                                fmt::join(names, ", "), rival ? ", or none" : ""));
+  throw ConfigError(fmt::format("{}: there is no '{}'{} choose from {}{}", option, name,
+                                did_you_mean(name, names), fmt::join(names, ", "), rival ? ", or none" : ""));
 }
 
 // Completes `selected`. Returns why the library cannot take part, "" when it can.

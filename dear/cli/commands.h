@@ -21,6 +21,9 @@ void add_trace_command(CLI::App& app);      // `dear trace`: looks into traces
 void add_bench_command(CLI::App& app);      // `dear bench`: collectives beside those of rivals
 void add_aggregate_command(CLI::App& app);  // `dear aggregate`: sparse gradients through an aggregator
 
+void add_completion_command(CLI::App& app);  // `dear completion`: a script that completes words in a shell
+void add_man_command(CLI::App& app);         // `dear man`: the manual page
+
 // `dear models export`: a model by name as a workload file
 CLI::App* add_models_export(CLI::App& models);
 // `dear simulate collective`: one collective alone

@@ -45,26 +45,26 @@ void GridOptions::add_to(CLI::App& command, bool several_algorithms) {
   command
       .add_option(
           "--grid", grid,
-          "put ranks into a grid whose dimensions are networks of their own: sizes from the innermost "
+          "Put ranks into a grid whose dimensions are networks of their own: sizes from the innermost "
           "out, such as 2x4, whose links are measured at the start, or a cluster file that says both")
       ->type_name("SIZES");
   auto* const algorithm =
       command
           .add_option(
               "--algorithm", algorithms,
-              "how chunks go through a grid: " + names_in(cost::chunk_planners()) + " (default themis)")
+              "How chunks go through a grid: " + names_in(cost::chunk_planners()) + " (default themis)")
           ->type_name(several_algorithms ? "NAME[,NAME...]" : "NAME");
   if (several_algorithms) {
     algorithm->delimiter(',')->allow_extra_args(false);
   } else {
     algorithm->expected(1);
   }
-  command.add_option("--chunks", chunks, "chunks of a vector in a grid, at most (default 64)")
+  command.add_option("--chunks", chunks, "Chunks of a vector in a grid, at most (default 64)")
       ->type_name("N");
   command
       .add_option(
           "--interfaces", interfaces,
-          "network interfaces of a grid on backend gloo, one for each dimension; memory for one inside hosts")
+          "Network interfaces of a grid on backend gloo, one for each dimension; memory for one inside hosts")
       ->type_name("NAME[,NAME...]")
       ->delimiter(',')
       ->allow_extra_args(false);

@@ -13,19 +13,22 @@
 namespace dear::cli {
 
 void KfacTrainOptions::add_to(CLI::App& command) {
-  command.add_option("--kfac", strategy,
-                     "with --optimizer kfac: when factors travel, and who inverts them: " +
-                         names_in(kfac::strategies()) + " (default spd-kfac); the result is the same");
-  command.add_option("--kfac-damping", damping, "added to factors before they are inverted (default 0.03)");
-  command.add_option("--kfac-ema", ema, "weight of the old running average of a factor (default 0.95)");
-  command.add_option("--kfac-clip", clip, "Kullback-Leibler clip of a step; 0 for none (default 0.001)");
-  command.add_option("--kfac-factors", factors, "steps from one renewal of factors to the next (default 1)");
-  command.add_option("--kfac-inverses", inverses,
-                     "steps from one renewal of inverses to the next, a multiple of --kfac-factors (default: "
-                     "as --kfac-factors)");
-  command.add_option("--kfac-exclude", exclude,
-                     "layers that keep their plain gradients, such as blocks.0,blocks.1.mlp_input");
-  command.add_flag("--kfac-pi", pi, "split the damping between the two factors by their mean diagonals");
+  const auto add = [&](const char* name, auto& value, const char* type, const std::string& help) {
+    command.add_option(name, value, help)->type_name(type);
+  };
+  add("--kfac", strategy, "NAME",
+      "With --optimizer kfac: when factors travel, and who inverts them, with the same result: " +
+          names_in(kfac::strategies()) + " (default: spd-kfac)");
+  add("--kfac-damping", damping, "X", "Added to factors before they are inverted (default: 0.03)");
+  add("--kfac-ema", ema, "PART", "Weight of the old running average of a factor (default: 0.95)");
+  add("--kfac-clip", clip, "X", "Kullback-Leibler clip of a step; 0 for none (default: 0.001)");
+  add("--kfac-factors", factors, "K", "Steps from one renewal of factors to the next (default: 1)");
+  add("--kfac-inverses", inverses, "K",
+      "Steps from one renewal of inverses to the next, a multiple of --kfac-factors (default: as "
+      "--kfac-factors)");
+  add("--kfac-exclude", exclude, "NAME[,NAME...]",
+      "Layers that keep their plain gradients, such as blocks.0,blocks.1.mlp_input");
+  command.add_flag("--kfac-pi", pi, "Split the damping between the two factors by their mean diagonals");
 }
 
 std::string KfacTrainOptions::given() const {

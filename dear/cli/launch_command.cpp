@@ -12,6 +12,7 @@
 #include "dear/cli/commands.h"
 #include "dear/cli/exit_status.h"
 #include "dear/launch/launcher.h"
+#include "dear/usage/refusals.h"
 
 namespace dear::cli {
 namespace {
@@ -30,7 +31,7 @@ std::vector<std::string> program_of(const CLI::App& command) {
   if (!words.empty() && words.front() == "--") {
     words.erase(words.begin());
   } else if (!words.empty() && words.front().starts_with('-')) {
-    throw ConfigError(fmt::format("unknown option {}", words.front()));
+    throw ConfigError(usage::unknown_word(words.front(), command));
   }
   return words;
 }
@@ -74,15 +75,11 @@ void add_launch_command(CLI::App& app) {
   command->add_flag("--bind", arguments->bind,
                     "Keep each rank on its part of the cores; for a host that has nothing else to do");
   command->footer(
-      "The program and its arguments follow: dear launch -n 4 -- ./program --an-option-of-its-own\n\n"
-      "Ranks find the variables of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...) "
-      "and\n"
-      "OMP_NUM_THREADS, their share of the cores, unless it is set. Rank 0 reads the standard input unless "
-      "that is\n"
-      "a terminal. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to all ranks. The exit code is "
-      "that of the first "
-      "rank\n"
-      "that failed, 128 + signal for one that was killed.");
+      "The program and its arguments follow the options. Ranks find the variables of torchrun (RANK, "
+      "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...) and OMP_NUM_THREADS, their share of the cores, "
+      "unless it is set. Rank 0 reads the standard input unless that is a terminal. SIGINT, SIGTERM, SIGHUP, "
+      "SIGUSR1 and SIGUSR2 are passed on to all ranks. The exit code is that of the first rank that failed, "
+      "128 + signal for one that was killed.");
   command->callback([command, arguments] { run_launch(*command, *arguments); });
 }
 

@@ -1,11 +1,13 @@
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <exception>
+#include <fcntl.h>
 #include <iostream>
+#include <memory>
 #include <string>
-#include <vector>
+#include <string_view>
+#include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -13,65 +15,90 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/base/printable.h"
 #include "dear/cli/commands.h"
 #include "dear/cli/exit_status.h"
+#include "dear/cli/version.h"
+#include "dear/usage/examples.h"
+#include "dear/usage/help.h"
+#include "dear/usage/refusals.h"
 
 namespace dear::cli {
 namespace {
 
 // The commands in the order of `dear --help`.
-constexpr std::array kCommands{
-    add_train_command, add_launch_command, add_profile_command,  add_replay_command, add_simulate_command,
-    add_plan_command,  add_tune_command,   add_study_command,    add_models_command, add_clusters_command,
-    add_trace_command, add_bench_command,  add_aggregate_command};
+constexpr std::array kCommands{add_train_command,     add_launch_command,     add_profile_command,
+                               add_replay_command,    add_simulate_command,   add_plan_command,
+                               add_tune_command,      add_study_command,      add_models_command,
+                               add_clusters_command,  add_trace_command,      add_bench_command,
+                               add_aggregate_command, add_completion_command, add_man_command};
 
-// The innermost command that the arguments name.
-const CLI::App& chosen(const CLI::App& app) {
-  const auto inner = app.get_subcommands();
-  return inner.empty() ? app : chosen(*inner.front());
-}
+constexpr std::size_t kLongestMessage = 1500;
 
-std::string full_name(const CLI::App& command) {
-  const CLI::App* const parent = command.get_parent();
-  return (parent ? full_name(*parent) + " " : "") + command.get_name();
-}
+// How a call ended, and whether standard error says why.
+struct Outcome {
+  int code = 0;
+  bool said = false;
+};
 
-// The sentence for a wrong call. CLI11 complains of a missing command where the user gave an unknown one.
-std::string message_of(const CLI::ParseError& error, const CLI::App& command) {
-  const std::vector<std::string> unknown = command.remaining();
-  const bool expects_command = command.get_require_subcommand_min() > 0;
-  return expects_command && !unknown.empty() ? "unknown command or option " + unknown.front() : error.what();
-}
-
-int report(const CLI::App& app, std::string message, int code) {
-  const std::string name = full_name(chosen(app));
-  message.erase(std::find(message.begin(), message.end(), '\n'), message.end());
-  fmt::print(stderr, "{}: {}{}\n", name, message,
+// One line, whatever the message was made of.
+Outcome report(const CLI::App& app, const std::string& message, int code) {
+  const std::string name = usage::name_of(usage::chosen(app));
+  const std::string first = message.substr(0, message.find('\n'));
+  fmt::print(stderr, "{}: {}{}\n", name, printable(shortened(first, kLongestMessage)),
              code == kExitWrongUsage ? fmt::format(" (see {} --help)", name) : "");
-  return code;
+  return {.code = code, .said = true};
 }
 
-int run(int argc, char** argv) {
+// "--json=" with nothing behind it, for which CLI11 would take the next word; not of a program's own words.
+void refuse_empty_assignments(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "launch") return;
+  for (int i = 1; i < argc; ++i)
+    if (const std::string_view word = argv[i]; word.starts_with("--") && word.ends_with('='))
+      throw ConfigError(fmt::format("{} is empty: give it a value", word.substr(0, word.size() - 1)));
+}
+
+// A file that is opened while standard output is closed would take its place, and get what is printed.
+void occupy_standard_files() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+      static_cast<void>(::open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY));
+}
+
+// Whether something that was printed did not arrive: a disk is full, or nobody listens.
+bool output_is_lost() { return std::ferror(stdout) != 0 || !std::cout.good(); }
+
+// ": No space left on device", where the system says so when an empty line is written once more.
+std::string why_output_is_lost(int error_number) {
+  if (error_number == 0 && ::write(STDOUT_FILENO, "\n", 1) < 0) error_number = errno;
+  return error_number == 0 ? "" : dear::with_errno("", error_number);
+}
+
+Outcome run(int argc, char** argv) {
   CLI::App app(
       "Data-parallel training with communication hidden under the backward and the next forward pass",
       "dear");
-  app.set_version_flag("--version", "dear " DEAR_VERSION);
+  app.set_version_flag("--version", version_text, "Print the version and what this build has");
+  app.set_help_flag("-h,--help", "Print this help message and exit");
+  app.formatter(std::make_shared<usage::HelpFormatter>(usage::width_of_output()));
   app.require_subcommand(1);
   for (const auto add : kCommands) {
     add(app);
   }
+  usage::refuse_values_that_are_none(app);
   try {
+    refuse_empty_assignments(argc, argv);
     app.parse(argc, argv);
-    return 0;
+    return {};
   } catch (const CLI::ParseError& error) {
-    return error.get_exit_code() == 0 ? app.exit(error)
-                                      : report(app, message_of(error, chosen(app)), kExitWrongUsage);
+    if (error.get_exit_code() == 0) return {.code = app.exit(error)};
+    return report(app, usage::sentence_of(error, usage::chosen(app)), kExitWrongUsage);
   } catch (const ExitStatus& status) {
-    return status.code;
+    return {.code = status.code, .said = true};
   } catch (const ConfigError& error) {
     return report(app, error.what(), kExitWrongUsage);
   } catch (const std::exception& error) {
-    return report(app, error.what(), kExitFailure);
+    return output_is_lost() ? Outcome{.code = kExitFailure} : report(app, error.what(), kExitFailure);
   }
 }
 
@@ -79,10 +106,14 @@ int run(int argc, char** argv) {
 }  // namespace dear::cli
 
 int main(int argc, char** argv) {
-  const int code = dear::cli::run(argc, argv);
-  // Only now is it known whether the output was written: a disk may be full.
+  using namespace dear::cli;
+  occupy_standard_files();
+  const Outcome outcome = run(argc, argv);
+  // Only now is it known whether the output was written.
+  errno = 0;
   std::cout.flush();
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good()) return code;
-  fmt::print(stderr, "{}\n", dear::with_errno("dear: cannot write to standard output", errno));
-  return code != 0 ? code : dear::cli::kExitFailure;
+  if (std::fflush(stdout) == 0 && !output_is_lost()) return outcome.code;
+  if (!outcome.said)
+    fmt::print(stderr, "dear: cannot write to standard output{}\n", why_output_is_lost(errno));
+  return outcome.code != 0 ? outcome.code : kExitFailure;
 }

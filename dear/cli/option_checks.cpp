@@ -63,6 +63,9 @@ std::string checked_output_path(std::string_view option, const std::optional<std
   const std::filesystem::path target = std::filesystem::weakly_canonical(*given, ignored);
   struct stat status{};
   const bool exists = stat(given->c_str(), &status) == 0;
+  if (!exists && errno != ENOENT) {
+    refuse(with_errno("no such path can be", errno));
+  }
   if (exists && S_ISDIR(status.st_mode)) {
     refuse("it is a folder; name a file in it");
   }
@@ -83,15 +86,43 @@ std::string checked_output_path(std::string_view option, const std::optional<std
   return *given;
 }
 
+std::string checked_output_folder(std::string_view option, const std::string& given) {
+  if (given.empty()) throw ConfigError(fmt::format("{} is empty; name a folder", option));
+  const auto refuse = [&](const std::string& reason) {
+    throw ConfigError(fmt::format("{}: cannot write into the folder '{}': {}", option, given, reason));
+  };
+  std::error_code error;
+  std::filesystem::path there = std::filesystem::absolute(given, error);  // that exists: it, or one above it
+  struct stat status{};
+  while (::stat(there.c_str(), &status) != 0) {
+    if (errno != ENOENT || there == there.parent_path()) refuse(with_errno("no such folder can be", errno));
+    there = there.parent_path();
+  }
+  if (!S_ISDIR(status.st_mode)) refuse(fmt::format("'{}' is no folder", there.string()));
+  if (::access(there.c_str(), W_OK | X_OK) != 0)
+    refuse(with_errno(fmt::format("'{}' cannot be written to", there.string()), errno));
+  return given;
+}
+
 void refuse_shared_outputs(const Outputs& outputs) {
   std::map<std::string, std::string_view> option_of;
   for (const auto& [option, path] : outputs) {
     if (path.empty()) continue;
-    const auto [found, is_new] = option_of.emplace(path, option);
+    std::error_code ignored;
+    const std::string file = std::filesystem::weakly_canonical(path, ignored).string();
+    // A pipe, a terminal or /dev/null takes what several write.
+    if (std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored)) continue;
+    const auto [found, is_new] = option_of.emplace(file.empty() ? path : file, option);
     if (!is_new)
       throw ConfigError(
           fmt::format("{} and {} name the same file; give each its own", found->second, option));
   }
+}
+
+void check_outputs(const Outputs& outputs) {
+  for (const auto& [option, path] : outputs)
+    if (!path.empty()) static_cast<void>(checked_output_path(option, path));
+  refuse_shared_outputs(outputs);
 }
 
 }  // namespace dear::cli

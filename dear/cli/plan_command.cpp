@@ -181,6 +181,7 @@ std::vector<study::PlannedScenario> planned_of(const std::vector<study::Scenario
 }
 
 void run_plan(const CLI::App& command, PlanArguments& arguments) {
+  check_outputs({{"--json", arguments.json}, {"--plot", arguments.plot}, {"--schedule", arguments.schedule}});
   const bool sgd =
       arguments.optimizer != "adamw";  // K-FAC changes gradients, and SGD with momentum applies them
   if (sgd && command.count("--optimizer-states") == 0) arguments.model.optimizer_states = 1;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/base/printable.h"
 #include "dear/cli/exit_status.h"
 #include "dear/launch/launcher.h"
 #include "dear/launch/own_command.h"
@@ -18,8 +19,10 @@ namespace {
   // Every rank throws the same MismatchError, so rank 0 reports it for all.
   if (rank == 0 || dynamic_cast<const MismatchError*>(&error) == nullptr) {
     const std::string name = fmt::format("rank {}: ", rank);
-    const std::string_view message = error.what();
-    std::cerr << fmt::format("{}: {}{}\n", command, message.starts_with(name) ? "" : name, message);
+    std::string_view message = error.what();
+    message = message.substr(0, message.find('\n'));
+    std::cerr << fmt::format("{}: {}{}\n", command, message.starts_with(name) ? "" : name,
+                             printable(message));
   }
   throw ExitStatus{dynamic_cast<const ConfigError*>(&error) != nullptr ? kExitWrongUsage : kExitFailure};
 }
@@ -48,6 +51,7 @@ void run_as_ranks(const std::string& command, const std::function<Ranks(const La
                                    .command = launch::own_command(kBindOption),
                                    .environment = {},
                                    .prefix = false,
+                                   .ranks_say_why = true,
                                    .bind = ranks.bind});
   if (const int code = launcher.run(); code != 0) throw ExitStatus{code};
 }

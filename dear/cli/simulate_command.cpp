@@ -70,6 +70,7 @@ void run_kfac(const SimulateArguments& arguments, const std::vector<std::string>
 }
 
 void run_simulate(const CLI::App& command, SimulateArguments& arguments) {
+  check_outputs({{"--json", arguments.json}, {"--trace", arguments.trace}, {"--plot", arguments.plot}});
   arguments.scenarios.model.optimizer_states = arguments.model.optimizer_states;
   const auto [kfac, others] = divide(arguments.policies.policies);
   arguments.kfac.require_kfac(kfac);

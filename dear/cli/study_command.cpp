@@ -66,9 +66,9 @@ void make_folder(const std::string& folder) {
 }
 
 void write_paper(const StudyArguments& arguments) {
-  const std::vector<study::StudyFile> files = study::study_of_the_paper(arguments.read());
+  const study::Published published = arguments.read();
   make_folder(arguments.folder);
-  write(files, arguments.folder);
+  write(study::study_of_the_paper(published), arguments.folder);
 }
 
 // Options of a study that trains.

@@ -1,3 +1,4 @@
+#include <cerrno>
 #include <chrono>
 #include <exception>
 #include <iostream>
@@ -42,7 +43,10 @@
 namespace dear::cli {
 namespace {
 
-void say(const std::string& text) { std::cout << text << std::flush; }
+void say(const std::string& text) {
+  std::cout << text << std::flush;
+  if (!std::cout) throw Error(with_errno("cannot write to standard output", errno));
+}
 
 std::string optimizer_of(const TrainSettings& settings) {
   return settings.kfac ? fmt::format("{} ({})", settings.optimizer, settings.kfac->text())
@@ -127,11 +131,19 @@ void write_files(const TrainSettings& settings, const demo::Trained& trained) {
   }
   if (!settings.metrics.empty()) say(fmt::format("metrics of each step, rank 0: {}\n", settings.metrics));
   if (settings.job.tune) write_tuning(settings, runs.front());
-  if (!settings.profile.empty()) {
+  if (!settings.profile.empty() && runs.back().profile) {
     write_workload(runs.back().profile.value(), settings.profile);
     say(fmt::format("profile of policy {}, rank 0: {} (for dear simulate --model)\n", runs.back().policy,
                     settings.profile));
   }
+}
+
+// "interrupted after 1,210 of 3,000 steps"
+std::string interruption(const TrainSettings& settings, const demo::Trained& trained) {
+  const bool unrecorded = settings.compare && !(settings.trace.empty() && settings.profile.empty());
+  return fmt::format("interrupted after {} of {} steps{}{}\n", with_separators(trained.runs.front().steps),
+                     with_separators(settings.job.steps), settings.compare ? " of each policy" : "",
+                     unrecorded ? "; nothing was recorded, for that comes after them" : "");
 }
 
 void report(const TrainSettings& settings, const demo::Trained& trained, const Group& group) {
@@ -153,13 +165,18 @@ void report(const TrainSettings& settings, const demo::Trained& trained, const G
   } catch (const ConfigError& error) {
     throw Error(error.what());  // the paths were checked before: this is a failure while running
   }
+  if (trained.interrupted) say(interruption(settings, trained));
+  const auto fail = [&](const std::string& why) {
+    std::cerr << fmt::format("{}: {}\n", settings.command, why);
+    throw ExitStatus{kExitFailure};
+  };
   for (const demo::TrainResult& run : runs) {
-    if (run.digest != runs.front().digest && !settings.compares_compressions) {
-      std::cerr << fmt::format("dear train: the parameters of policy {} differ from those of {}\n",
-                               run.policy, runs.front().policy);
-      throw ExitStatus{kExitFailure};
-    }
+    if (const std::string why = wrong_losses(run); !why.empty()) fail(why);
+    if (run.digest != runs.front().digest && !settings.compares_compressions)
+      fail(fmt::format("the parameters of policy {} differ from those of {}", run.policy,
+                       runs.front().policy));
   }
+  if (trained.interrupted) throw ExitStatus{kExitInterrupted};
 }
 
 demo::Trained train_with_progress(const TrainSettings& settings, const demo::Corpus& corpus,
@@ -216,104 +233,106 @@ void run_train_command(const TrainOptions& options) {
 }
 
 void add_job_options(CLI::App& command, TrainOptions& options) {
-  const auto add = [&](const char* name, auto& value, const std::string& help) {
-    command.add_option(name, value, help)->capture_default_str();
+  const auto add = [&](const char* name, auto& value, const char* type, const std::string& help) {
+    command.add_option(name, value, help)->type_name(type)->capture_default_str();
   };
-  add("--data", options.data, "file, or folder with files, whose characters to learn");
-  add("--workers", options.workers, "ranks on this host (default 1; under a launcher: all of its ranks)");
-  add("--policy", options.policy,
-      "how to overlap communication: " + names_in(training_policies()) + " (default dear)");
-  add("--compress", options.compress,
-      "send less of each gradient: a scheme with its ratio and options, such as top-k:0.01,ef, "
+  add("--data", options.data, "PATH", "File, or folder with files, whose characters to learn");
+  add("--workers", options.workers, "N",
+      "Ranks on this host (default: 1; under a launcher: all of its ranks)");
+  add("--policy", options.policy, "NAME",
+      "How to overlap communication: " + names_in(training_policies()) + " (default dear)");
+  add("--compress", options.compress, "SPEC",
+      "Send less of each gradient: a scheme with its ratio and options, such as top-k:0.01,ef, "
       "random-block:0.01,ef, "
       "bf16, low-rank:4,ef or sketch; see docs/compression.md (default: dense gradients)");
-  add("--tuning-cache", options.tuning_cache,
-      "file for what tuning learns: a later run of the same model, on as many ranks and the same network, "
+  add("--tuning-cache", options.tuning_cache, "FILE",
+      "File for what tuning learns: a later run of the same model, on as many ranks and the same network, "
       "begins with it");
-  add("--network", options.network,
-      "model a network: " + names_in(network_presets()) +
+  add("--network", options.network, "NETWORK",
+      "Model a network: " + names_in(network_presets()) +
           ", bandwidth=1gbit,latency=50us, or a cluster file, whose dimensions are a grid where there are "
           "several "
           "(default: the real one)");
   options.grid.add_to(command, false);
-  add("--backend", options.job.backend,
-      "what carries collectives: " + names_in(backend_table()) +
+  add("--backend", options.job.backend, "NAME",
+      "What carries collectives: " + names_in(backend_table()) +
           " (default: the fastest that reaches all ranks)");
   command.add_flag("--reproducible", options.job.reproducible,
-                   "add up in the order of ranks on every backend, so that results are the same bits");
+                   "Add up in the order of ranks on every backend, so that results are the same bits");
   command.add_flag(
       "--one-copy", options.job.one_copy,
-      "workers share one copy of the parameters in memory, so that their all-gather is a barrier; on "
+      "Workers share one copy of the parameters in memory, so that their all-gather is a barrier; on "
       "one host, on shared memory, with policy dear or dear-eager");
-  add("--steps", options.job.steps, options.job.tune ? "optimiser steps at most" : "optimiser steps");
-  add("--batch", options.job.batch, "samples in a step, per worker");
-  add("--layers", options.job.layers, "transformer blocks");
-  add("--width", options.job.width, "size of the hidden state");
-  add("--heads", options.job.heads, "attention heads; a divisor of the width");
-  add("--context", options.job.context, "characters in a sample");
-  add("--seed", options.job.seed, "of the first parameters, the batches and the generated text");
-  add("--lr", options.learning_rate, "learning rate (default by optimiser)");
-  add("--optimizer", options.optimizer,
+  add("--steps", options.job.steps, "K", options.job.tune ? "Optimiser steps at most" : "Optimiser steps");
+  add("--batch", options.job.batch, "N", "Samples in a step, per worker");
+  add("--layers", options.job.layers, "N", "Transformer blocks");
+  add("--width", options.job.width, "N", "Size of the hidden state");
+  add("--heads", options.job.heads, "N", "Attention heads; a divisor of the width");
+  add("--context", options.job.context, "N", "Characters in a sample");
+  add("--seed", options.job.seed, "N", "Of the first parameters, the batches and the generated text");
+  add("--lr", options.learning_rate, "RATE", "Learning rate (default by optimiser)");
+  add("--optimizer", options.optimizer, "NAME",
       names_in(demo::optimizers()) + ", kfac; sgd has momentum 0.9, and kfac is K-FAC before it");
   options.kfac.add_to(command);
-  add("--threads", options.threads,
-      "per worker (default: OMP_NUM_THREADS, else the cores shared among the workers)");
+  add("--threads", options.threads, "N",
+      "Of each worker (default: OMP_NUM_THREADS, else the cores shared among the workers)");
   command.add_flag(kBindOption, options.bind,
-                   "keep each worker on its part of the cores; for a host that has nothing else to do");
-  add("--trace", options.trace,
+                   "Keep each worker on its part of the cores; for a host that has nothing else to do");
+  add("--trace", options.trace, "FILE",
       options.job.tune
-          ? "write a Chrome/Perfetto trace of all ranks"
-          : "write a Chrome/Perfetto trace of all ranks; with --compare, of up to 20 more steps of each "
+          ? "Write a Chrome/Perfetto trace of all ranks"
+          : "Write a Chrome/Perfetto trace of all ranks; with --compare, of up to 20 more steps of each "
             "policy, to a file each: for run.json to run-serial.json, run-dear.json, ...");
-  add("--timeout", options.timeout, "how long to wait for another rank");
+  add("--timeout", options.timeout, "TIME", "How long to wait for another rank");
 }
 
 }  // namespace
 
 void add_train_command(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("train", "train a small GPT on the characters of a text, with several workers");
+      app.add_subcommand("train", "Train a small GPT on the characters of a text, with several workers");
   const auto options = std::make_shared<TrainOptions>();
   add_job_options(*command, *options);
-  const auto add = [&](const char* name, auto& value, const std::string& help) {
-    command->add_option(name, value, help)->capture_default_str();
+  const auto add = [&](const char* name, auto& value, const char* type, const std::string& help) {
+    command->add_option(name, value, help)->type_name(type)->capture_default_str();
   };
-  add("--compare", options->compare,
-      "policies to compare on the same data: serial,wfbp,dear; they take turns of about 10 steps until each "
+  add("--compare", options->compare, "NAME[,NAME...]",
+      "Policies to compare on the same data: serial,wfbp,dear; they take turns of about 10 steps until each "
       "has "
       "--steps, and end with the same parameters");
-  add("--fusion", options->fusion,
-      "how to group tensors: a size such as 25MiB, first=1MiB,25MiB for a first bucket of its own size, "
+  add("--fusion", options->fusion, "SPEC",
+      "How to group tensors: a size such as 25MiB, first=1MiB,25MiB for a first bucket of its own size, "
       "layer, all; planned: with the best borders for what the first steps take; auto, or auto=SIZE: tuned "
       "while training, with that size at first (default auto)");
-  add("--compare-compression", options->compare_compression,
-      "compressions to compare on the same data under one policy, with spaces between them: \"dense "
+  add("--compare-compression", options->compare_compression, "SPEC SPEC...",
+      "Compressions to compare on the same data under one policy, with spaces between them: \"dense "
       "top-k:0.01,ef "
       "random-block:0.01,ef\"; they take turns as with --compare");
-  add("--plot", options->plot,
-      "draw the loss of the compressions that are compared against bytes sent and against seconds, as SVG");
-  add("--schedule", options->schedule,
-      "policy and buckets from a file that dear plan --schedule wrote, instead of --policy and --fusion");
-  add("--json", options->json,
-      "write losses, times and the digest of the parameters; with --compare, of each policy, and the "
+  add("--plot", options->plot, "FILE",
+      "Draw the loss of the compressions that are compared against bytes sent and against seconds, as SVG");
+  add("--schedule", options->schedule, "FILE",
+      "Policy and buckets from a file that dear plan --schedule wrote, instead of --policy and --fusion");
+  add("--json", options->json, "FILE",
+      "Write losses, times and the digest of the parameters; with --compare, of each policy, and the "
       "speed-ups");
-  add("--profile", options->profile,
-      "write the measured workload, for dear simulate; with --compare, from up to 20 more steps of the last "
+  add("--profile", options->profile, "FILE",
+      "Write the measured workload, for dear simulate; with --compare, from up to 20 more steps of the last "
       "policy");
-  add("--metrics", options->metrics,
-      "append a line of JSON to FILE for each step: seconds, exposed communication, overlap, bytes, buckets, "
+  add("--metrics", options->metrics, "FILE",
+      "Append a line of JSON to FILE for each step: seconds, exposed communication, overlap, bytes, buckets, "
       "tuning, of rank 0");
-  add("--save", options->save,
-      "folder for checkpoints: one every --every steps, one at the end, and one where SIGTERM comes, which "
+  add("--save", options->save, "FOLDER",
+      "Folder for checkpoints: one every --every steps, one at the end, and one where SIGTERM comes, which "
       "then ends the "
       "training with code 0 after the step that is under way");
-  add("--every", options->every, "steps from one checkpoint to the next (default 100)");
-  add("--keep", options->keep, "how many checkpoints stay in the folder, the newest ones (default 2)");
+  add("--every", options->every, "K", "Steps from one checkpoint to the next (default 100)");
+  add("--keep", options->keep, "N", "How many checkpoints stay in the folder, the newest ones (default 2)");
   command->add_flag("--resume", options->resume,
-                    "go on from the newest checkpoint in --save, where there is one, until --steps are taken "
+                    "Go on from the newest checkpoint in --save, where there is one, until --steps are taken "
                     "in all; with as "
                     "many workers, to the bit");
-  add("--sample", options->sample, "characters to generate at the end (default 200 with --compare, else 0)");
+  add("--sample", options->sample, "N",
+      "Characters to generate at the end (default 200 with --compare, else 0)");
   command->callback([options] { run_train_command(*options); });
 }
 

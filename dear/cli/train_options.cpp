@@ -11,6 +11,7 @@
 
 #include "dear/backends/backends.h"
 #include "dear/base/error.h"
+#include "dear/base/nearest.h"
 #include "dear/base/units.h"
 #include "dear/cli/names_in.h"
 #include "dear/cli/option_checks.h"
@@ -158,11 +159,10 @@ void choose_saving(const TrainOptions& options, TrainSettings& settings) {
                                                    : "--resume"));
     return;
   }
-  if (options.save->empty()) throw ConfigError("--save names no folder");
   if (settings.compare)
     throw ConfigError("--save is for one run: leave --compare and --compare-compression out");
   demo::Saving& saving = settings.saving;
-  saving.directory = *options.save;
+  saving.directory = checked_output_folder("--save", *options.save);
   saving.every = options.every.value_or(saving.every);
   check_range("--every", saving.every, 1, kMostSteps);
   const std::int64_t keep = options.keep.value_or(saving.keep);
@@ -179,8 +179,9 @@ const demo::OptimizerChoice& checked_optimizer(const std::string& name) {
     }
     names.push_back(choice.name);
   }
-  throw ConfigError(fmt::format("--optimizer: there is no '{}'; choose one of {}, {}", name,
-                                fmt::join(names, ", "), kKfac));
+  names.push_back(kKfac);
+  throw ConfigError(fmt::format("--optimizer: there is no '{}'{} choose one of {}", name,
+                                did_you_mean(name, names), fmt::join(names, ", ")));
 }
 
 // After the policies and compressions, which K-FAC must see whole gradients of.
@@ -236,6 +237,7 @@ std::string TrainSettings::trace_of(const std::string& policy) const {
 TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, const Host& host) {
   TrainSettings settings;
   settings.job = options.job;
+  settings.command = options.command;
   settings.data = options.data;
   settings.workers = checked_workers(options.workers, 1, environment);
   settings.compare = options.compare.has_value();

@@ -56,6 +56,7 @@ Host this_host();
 
 // Checked options: no later step refuses any of them.
 struct TrainSettings : demo::TrainSettings {
+  std::string command = "dear train";
   std::string data;
   bool bind = false;
   std::string trace, json, profile, plot;  // "" for none

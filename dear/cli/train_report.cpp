@@ -60,6 +60,14 @@ std::string buckets_line(const demo::TuningReport& tuning) {
 
 }  // namespace
 
+std::string wrong_losses(const demo::TrainResult& run) {
+  const auto bad =
+      std::find_if(run.losses.begin(), run.losses.end(), [](double loss) { return !std::isfinite(loss); });
+  if (bad == run.losses.end()) return "";
+  return fmt::format("the loss of policy {} is {} from step {} on: give a smaller --lr", run.policy,
+                     std::isnan(*bad) ? "no number" : "infinite", bad - run.losses.begin() + 1);
+}
+
 std::string with_separators(std::int64_t value) {
   const std::string digits = fmt::format("{}", std::abs(value));
   std::string text = value < 0 ? "-" : "";

@@ -9,6 +9,9 @@
 
 namespace dear::cli {
 
+// Why the losses of a run cannot be right, "" where they can: one is no number.
+std::string wrong_losses(const demo::TrainResult& run);
+
 // The number as "1,234,567".
 std::string with_separators(std::int64_t value);
 

@@ -53,6 +53,7 @@ void print(const demo::TuningReport& report) {
 void run_tune(const TuneArguments& arguments) {
   const std::string json = checked_output_path("--json", arguments.json);
   const std::string picture = checked_output_path("--plot", arguments.plot);
+  refuse_shared_outputs({{"--json", json}, {"--plot", picture}});
   demo::SimulatedTuningOptions options = arguments.tuning;
   options.policy = &find_policy(arguments.policy);
   options.times.algorithm = arguments.model.algorithm;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/base/nearest.h"
 #include "dear/base/units.h"
 #include "dear/cluster/cluster_file.h"
 
@@ -20,8 +21,9 @@ constexpr double kBeta10gbe = 1.706e-9 / 2 * 64 / 63;
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
   std::vector<std::string_view> names;
   for (const NetworkPreset& preset : network_presets()) names.push_back(preset.name);
-  throw ConfigError(fmt::format("network '{}': {}; use {} or bandwidth=1gbit,latency=50us, or a cluster file",
-                                text, why, fmt::join(names, ", ")));
+  throw ConfigError(
+      fmt::format("network '{}': {}{} use {} or bandwidth=1gbit,latency=50us, or a cluster file", text, why,
+                  did_you_mean(text, names), fmt::join(names, ", ")));
 }
 
 template <typename Parse>

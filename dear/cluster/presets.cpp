@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
+#include "dear/base/nearest.h"
 #include "dear/cluster/calibration.h"
 #include "dear/cluster/cluster_file.h"
 
@@ -114,7 +115,8 @@ Cluster find_whole(std::string_view text, std::optional<int> ranks) {
     const Network network = parse_network(text);
     if (ranks) return flat_cluster(network, *ranks);
   } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("{}, or one of the clusters {}", error.what(), fmt::join(names, ", ")));
+    throw ConfigError(fmt::format("{}, or one of the clusters {}{}", error.what(), fmt::join(names, ", "),
+                                  did_you_mean(text, names, "")));
   }
   throw ConfigError(
       fmt::format("network '{}' is for any number of ranks: say how many, or use one of the clusters {}",

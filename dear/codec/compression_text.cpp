@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
+#include "dear/base/nearest.h"
 #include "dear/codec/compression.h"
 #include "dear/codec/compression_options.h"
 
@@ -91,30 +92,11 @@ bool has_default(const OptionRow& row, Compression compression) {
       row.place(compression), row.place(defaults));
 }
 
-// The least number of characters to insert, delete and replace that makes one name of the other.
-std::size_t edits(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);  // from the characters of `a` so far to each start of `b`
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
-    }
-  }
-  return row.back();
-}
-
 // "there is no scheme 'topk', did you mean top-k? choose one of ..."
 std::string no_such(std::string_view kind, std::string_view name,
                     const std::vector<std::string_view>& names) {
-  const auto nearest =
-      std::ranges::min_element(names, {}, [&](std::string_view candidate) { return edits(name, candidate); });
-  const bool like = 2 * edits(name, *nearest) <= nearest->size() + 1;
-  return fmt::format("there is no {} '{}'{} choose one of {}", kind, name,
-                     like ? fmt::format(", did you mean {}?", *nearest) : ";", fmt::join(names, ", "));
+  return fmt::format("there is no {} '{}'{} choose one of {}", kind, name, did_you_mean(name, names),
+                     fmt::join(names, ", "));
 }
 
 std::string out_of_range(const OptionRow& row, std::string_view value) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -19,8 +20,8 @@ StartTraining starter(const TrainSettings& settings, const Corpus& corpus, const
   return [&](const TrainRun& run) { return training_module().start_training(settings, run, corpus, group); };
 }
 
-TrainResult train_one(const TrainSettings& settings, const Recording& recording, const Corpus& corpus,
-                      const Group& group, const TrainListener& listener, const Say& say) {
+void train_one(const TrainSettings& settings, const Recording& recording, const Corpus& corpus,
+               const Group& group, const TrainListener& listener, const Say& say, Trained& trained) {
   const TrainRun run{.policy = settings.policies.front(),
                      .compression = settings.compressions.front(),
                      .record_trace = recording.traces || recording.profile,
@@ -29,15 +30,17 @@ TrainResult train_one(const TrainSettings& settings, const Recording& recording,
                      .say = say};
   const std::unique_ptr<TrainingJob> job = starter(settings, corpus, group)(run);
   const double begin = now_seconds();
+  std::int64_t taken = 0;
   job->advance(settings.job.steps, [&](std::int64_t done, double loss) {
+    taken = done;
     listener(run.policy, done, loss, now_seconds() - begin);
   });
-  return job->end();
+  trained.interrupted = taken < settings.job.steps && job->interrupted();
+  trained.runs.push_back(job->end());
 }
 
-std::vector<TrainResult> train_compared(const TrainSettings& settings, const Corpus& corpus,
-                                        const Group& group, const std::vector<Turn>& turns,
-                                        const TrainListener& listener) {
+TrainedInTurns train_compared(const TrainSettings& settings, const Corpus& corpus, const Group& group,
+                              const std::vector<Turn>& turns, const TrainListener& listener) {
   std::vector<TrainRun> runs;
   for (std::size_t run = 0; run < settings.policies.size(); ++run)
     runs.push_back({.policy = settings.policies[run], .compression = settings.compressions[run]});
@@ -83,12 +86,14 @@ Trained train(const TrainSettings& settings, const Recording& recording, const C
   Trained trained;
   if (settings.compare) {
     const std::vector<Turn> turns = take_turns(settings.policies.size(), settings.job.steps);
-    trained.runs = train_compared(settings, corpus, group, turns, listener);
-    trained.comparison = compare(trained.runs, turns);
-    if (recording.traces || recording.profile)
+    TrainedInTurns taken = train_compared(settings, corpus, group, turns, listener);
+    trained.runs = std::move(taken.results);
+    trained.comparison = compare(trained.runs, taken.turns);
+    trained.interrupted = taken.turns.size() < turns.size();
+    if ((recording.traces || recording.profile) && !trained.interrupted)
       record_compared(settings, recording, corpus, group, trained.runs);
   } else {
-    trained.runs.push_back(train_one(settings, recording, corpus, group, listener, say));
+    train_one(settings, recording, corpus, group, listener, say, trained);
   }
   if (!recording.traces) return trained;
   for (const TrainResult& run : trained.runs) {

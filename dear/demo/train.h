@@ -32,10 +32,12 @@ struct Trained {
   std::vector<TrainResult> runs;                        // by policy
   std::optional<Comparison> comparison{};               // of several policies
   std::vector<std::pair<std::string, Trace>> traces{};  // of all ranks, by policy
+  bool interrupted = false;                             // by SIGINT, after runs[0].steps of each policy
 };
 
 // Trains one policy, or several in turns, on the group's ranks, all of which call it alike. Several are
-// recorded in up to 20 more steps of each, since recording slows what it records. `say` is told of
+// recorded in up to 20 more steps of each, unless they were interrupted, since recording slows what it
+// records. `say` is told of
 // checkpoints. Loads the training module. Throws what a TrainingJob throws.
 Trained train(const TrainSettings& settings, const Recording& recording, const Corpus& corpus,
               const Group& group, const TrainListener& listener, const Say& say);

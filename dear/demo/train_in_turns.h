@@ -16,10 +16,15 @@ using StartTraining = std::function<std::unique_ptr<TrainingJob>(const TrainRun&
 // since the first step began.
 using TurnListener = std::function<void(const Turn& turn, std::int64_t done, double loss, double seconds)>;
 
-// Trains one policy for each of `runs`, whose jobs all live until the end, and interrupts one for the next as
-// `turns` says. The results in the order of `runs`, their times of the steps that count. Every rank of the
-// group calls it alike. `listener` may be empty. Throws what a job throws.
-std::vector<TrainResult> train_in_turns(std::vector<TrainRun> runs, const std::vector<Turn>& turns,
-                                        const StartTraining& start, const TurnListener& listener);
+struct TrainedInTurns {
+  std::vector<TrainResult> results;  // in the order of the runs, their times of the steps that count
+  std::vector<Turn> turns;           // that were taken: all, or those of whole rounds until an interruption
+};
+
+// Trains one policy for each of `runs`, whose jobs all live until the end, and has one pause for the next as
+// `turns` says. A job that is interrupted ends all at the end of the round, where all have taken as many
+// steps. Every rank of the group calls it alike. `listener` may be empty. Throws what a job throws.
+TrainedInTurns train_in_turns(std::vector<TrainRun> runs, std::vector<Turn> turns, const StartTraining& start,
+                              const TurnListener& listener);
 
 }  // namespace dear::demo

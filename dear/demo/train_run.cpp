@@ -1,6 +1,7 @@
 #include "dear/demo/train_run.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -122,6 +123,7 @@ class Job : public TrainingJob {
  public:
   Job(const TrainSettings& settings, TrainRun run, const Corpus& corpus, const Group& group);
   void advance(std::int64_t steps, const StepListener& listener) override;
+  bool interrupted() override { return stop_->requested() && stop_->signal() == SIGINT; }
   TrainResult end() override;
 
  private:
@@ -202,7 +204,9 @@ Job::Job(const TrainSettings& settings, TrainRun run, const Corpus& corpus, cons
       parallel_(*model_, *optimizer_, group_, parallel_options(settings, run_)) {
   if (settings.kfac) kfac_.emplace(*model_, parallel_, kfac_options(*settings.kfac));
   if (!settings.metrics.empty()) parallel_.watch().write_metrics(settings.metrics);
-  if (!settings_.saving.directory.empty()) begin_saving();
+  const bool saves = !settings_.saving.directory.empty();
+  stop_.emplace(group_, StopOnSignal::Options{.signal = SIGINT, .also = saves ? SIGTERM : 0});
+  if (saves) begin_saving();
 }
 
 void Job::begin_saving() {
@@ -213,7 +217,6 @@ void Job::begin_saving() {
                                                      .parts = kfac_ ? std::vector{part_of(*kfac_)}
                                                                     : std::vector<CheckpointPart>(),
                                                      .say = run_.say});
-  stop_.emplace(group_);
   if (!saving.resume) return;
   const std::optional<Position> position = checkpoints_->resume();
   resumed_at_ = position ? position->step : 0;
@@ -287,13 +290,12 @@ void Job::advance(std::int64_t steps, const StepListener& listener) {
     exposed_seconds_.push_back(waited - std::exchange(exposed_before, waited));
     if (listener) listener(static_cast<std::int64_t>(losses_.size()), losses_.back());
     if (run_.until_settled && parallel_.tuning() && parallel_.tuning()->settled) break;
-    if (!checkpoints_) continue;
-    if (steps_taken() % settings_.saving.every == 0) save(steps_taken());
-    if (stop_->requested()) {
-      if (run_.say && group_.rank() == 0)
-        run_.say(fmt::format("SIGTERM came: saving after step {}, and ending", steps_taken()));
-      break;
-    }
+    if (checkpoints_ && steps_taken() % settings_.saving.every == 0) save(steps_taken());
+    if (!run_.counted.empty() || !stop_->requested()) continue;
+    if (checkpoints_ && run_.say && group_.rank() == 0)
+      run_.say(fmt::format("{} came: saving after step {}, and ending",
+                           stop_->signal() == SIGINT ? "SIGINT" : "SIGTERM", steps_taken()));
+    break;
   }
   if (checkpoints_) save_last();
   parallel_.synchronize();
@@ -323,7 +325,10 @@ void Job::take_record(TrainResult& result) {
 
 TrainResult Job::end() {
   const auto steps = static_cast<std::int64_t>(losses_.size());
-  const std::vector<Range> counted = run_.counted.empty() ? std::vector{counted_of_run(steps)} : run_.counted;
+  std::vector<Range> counted = run_.counted.empty() ? std::vector{counted_of_run(steps)} : run_.counted;
+  std::erase_if(counted,
+                [&](const Range& range) { return range.end > steps; });  // of turns that were not taken
+  if (counted.empty()) counted = {counted_of_run(steps)};
   TrainResult result{.policy = run_.policy,
                      .workers = group_.size(),
                      .steps = steps,

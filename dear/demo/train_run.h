@@ -41,10 +41,15 @@ class TrainingJob {
   TrainingJob& operator=(const TrainingJob&) = delete;
 
   // Takes the next `steps` steps, or fewer with `until_settled`, where checkpoints before them count, and
-  // where the settings save and SIGTERM comes: then the last is saved. Afterwards the parameters are whole
+  // where a signal ends it that is not one of several turns: SIGINT, or SIGTERM where the settings save.
+  // Then the last is saved. Afterwards the parameters are whole
   // and nothing of this job is on the network: the group may serve another job until the next advance().
   // `listener` may be empty. Errors as of DataParallel.
   virtual void advance(std::int64_t steps, const StepListener& listener) = 0;
+
+  // Whether SIGINT has come to any rank, the same on every rank: the training is to end. A second one ends
+  // the process.
+  [[nodiscard]] virtual bool interrupted() = 0;
 
   // Ends the training; called once, after at least one step. Rank 0's result has the generated sample.
   // MismatchError when the ranks have different parameters.

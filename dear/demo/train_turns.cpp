@@ -23,7 +23,7 @@ std::vector<Turn> take_turns(std::size_t policies, std::int64_t steps) {
     const auto begin_of = [&](std::int64_t r) { return r * (steps / rounds) + std::min(r, steps % rounds); };
     const Range range{begin_of(round), begin_of(round + 1)};
     const bool counts = round > 0 || rounds == 1;
-    const Range counted{counts ? std::min(range.begin + kUnlike, range.end - 1) : range.end, range.end};
+    const Range counted = counts ? counted_in_only_round(range) : Range{range.end, range.end};
     for (std::size_t place = 0; place < policies; ++place) {
       turns.push_back({.policy = policy_at(place, static_cast<std::size_t>(round), policies),
                        .round = static_cast<std::size_t>(round),
@@ -32,6 +32,10 @@ std::vector<Turn> take_turns(std::size_t policies, std::int64_t steps) {
     }
   }
   return turns;
+}
+
+Range counted_in_only_round(const Range& steps) {
+  return {std::min(steps.begin + kUnlike, steps.end - 1), steps.end};
 }
 
 std::vector<Range> counted_steps(const std::vector<Turn>& turns, std::size_t policy) {

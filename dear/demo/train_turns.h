@@ -27,6 +27,9 @@ struct Turn {
 // of it counts. The only round, where there is but one, counts.
 std::vector<Turn> take_turns(std::size_t policies, std::int64_t steps);
 
+// The steps of a turn that count where its round is the only one.
+Range counted_in_only_round(const Range& steps);
+
 // The ranges of steps of one policy that count, in the order of its turns; none is empty.
 std::vector<Range> counted_steps(const std::vector<Turn>& turns, std::size_t policy);
 

@@ -10,6 +10,7 @@
 
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
+#include "dear/base/nearest.h"
 
 namespace dear::kfac {
 namespace {
@@ -196,8 +197,8 @@ const Strategy& find_strategy(std::string_view name) {
     if (strategy.name == name) return strategy;
     names.push_back(strategy.name);
   }
-  throw ConfigError(
-      fmt::format("there is no K-FAC strategy '{}': choose one of {}", name, fmt::join(names, ", ")));
+  throw ConfigError(fmt::format("there is no K-FAC strategy '{}'{} choose one of {}", name,
+                                did_you_mean(name, names, ":"), fmt::join(names, ", ")));
 }
 
 std::uint64_t Plan::digest() const {

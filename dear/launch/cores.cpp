@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/launch/launcher.h"
 
 namespace dear::launch {
 namespace {
@@ -59,9 +60,9 @@ std::optional<int> threads_of_environment() {
   const std::string_view first = std::string_view(text).substr(0, std::string_view(text).find(','));
   int threads = 0;
   const auto [end, error] = std::from_chars(first.data(), first.data() + first.size(), threads);
-  if (error != std::errc() || end != first.data() + first.size() || threads < 1) {
-    throw ConfigError(
-        fmt::format("OMP_NUM_THREADS is '{}', but must be a number above 0; set one or unset it", text));
+  if (error != std::errc() || end != first.data() + first.size() || threads < 1 || threads > kMostRanks) {
+    throw ConfigError(fmt::format(
+        "OMP_NUM_THREADS is '{}', but must be a number from 1 to {}; set one or unset it", text, kMostRanks));
   }
   return threads;
 }

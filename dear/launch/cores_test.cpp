@@ -65,7 +65,7 @@ TEST(Cores, ThreadsOfTheEnvironment) {
   EXPECT_EQ(with("3"), 3);
   EXPECT_EQ(with("4,2"), 4);
   EXPECT_EQ(with(""), std::nullopt);
-  for (const char* bad : {"0", "-1", "two", "3x", ",2", "99999999999"}) {
+  for (const char* bad : {"0", "-1", "two", "3x", ",2", "99999999999", "1025"}) {
     EXPECT_THAT([&] { with(bad); }, ThrowsMessage<ConfigError>(HasSubstr("OMP_NUM_THREADS"))) << bad;
   }
   ::unsetenv("OMP_NUM_THREADS");

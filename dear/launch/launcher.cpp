@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include <utility>
 
 #include <climits>
 #include <fmt/format.h>
@@ -17,6 +18,7 @@
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
 #include "dear/launch/cores.h"
+#include "dear/launch/failure_lines.h"
 #include "dear/launch/held_signals.h"
 #include "dear/launch/keeper.h"
 #include "dear/launch/pipe.h"
@@ -54,7 +56,11 @@ class OpenFileLimit {
 class Sink {
  public:
   // `who` is the name under which the launcher itself writes.
-  Sink(int fd, int ranks, const std::string& who) : fd_(fd), lines_(prefixes(ranks, who)), launcher_(ranks) {}
+  Sink(int fd, const LaunchOptions& options)
+      : fd_(fd), lines_(prefixes(options)), launcher_(static_cast<std::size_t>(options.ranks)) {
+    if (options.ranks_say_why) failures_.emplace(options.who);
+    begun_.resize(launcher_);
+  }
 
   // Whether more output is taken from the ranks: no more than its reader takes.
   [[nodiscard]] bool takes() const { return lines_.pending().size() < kMostPending; }
@@ -68,8 +74,7 @@ class Sink {
     std::array<char, 1 << 16> bytes;
     const ssize_t got = ::read(source.get(), bytes.data(), bytes.size());
     if (got > 0) {
-      lines_.feed(static_cast<std::size_t>(rank),
-                  std::string_view(bytes.data(), static_cast<std::size_t>(got)), SteadyClock::now());
+      take(static_cast<std::size_t>(rank), {bytes.data(), static_cast<std::size_t>(got)});
     } else if (got == 0) {
       source.close();
     }
@@ -84,7 +89,16 @@ class Sink {
     }
   }
   std::optional<SteadyTime> show_held_back() { return lines_.show_held_back(SteadyClock::now()); }
-  void finish() { lines_.finish(); }
+  void finish() {
+    for (std::size_t rank = 0; rank < begun_.size(); ++rank)
+      if (!begun_[rank].empty()) lines_.feed(rank, std::exchange(begun_[rank], ""), SteadyClock::now());
+    if (failures_)
+      for (const std::string& line : failures_->said_once()) lines_.feed(0, line + "\n", SteadyClock::now());
+    failures_.reset();
+    lines_.finish();
+  }
+  // Whether a rank has said why it failed.
+  [[nodiscard]] bool knows_why() const { return failures_ && !failures_->empty(); }
   void say(const std::string& sentence) {
     lines_.feed(launcher_, sentence + "\n", SteadyClock::now());
     write();
@@ -93,16 +107,30 @@ class Sink {
  private:
   static constexpr std::size_t kMostPending = 1 << 18;
 
-  static std::vector<std::string> prefixes(int ranks, const std::string& who) {
+  static std::vector<std::string> prefixes(const LaunchOptions& options) {
     std::vector<std::string> prefixes;
-    for (int rank = 0; rank < ranks; ++rank) prefixes.push_back(fmt::format("[{}] ", rank));
-    prefixes.push_back(who + ": ");
+    for (int rank = 0; rank < options.ranks; ++rank)
+      prefixes.push_back(options.prefix ? fmt::format("[{}] ", rank) : "");
+    prefixes.push_back(options.who + ": ");
     return prefixes;
+  }
+  // Passes on what a rank wrote, but for lines that say why it fails.
+  void take(std::size_t rank, std::string_view bytes) {
+    if (!failures_) return lines_.feed(rank, bytes, SteadyClock::now());
+    std::string& begun = begun_[rank];
+    begun += bytes;
+    for (std::size_t end = 0; (end = begun.find('\n')) != std::string::npos; begun.erase(0, end + 1))
+      if (!failures_->take(std::string_view(begun).substr(0, end)))
+        lines_.feed(rank, std::string_view(begun).substr(0, end + 1), SteadyClock::now());
+    if (begun.size() >= RankOutput::kLongestLine)
+      lines_.feed(rank, std::exchange(begun, ""), SteadyClock::now());
   }
 
   int fd_;
   RankOutput lines_;
-  std::size_t launcher_;  // as a writer
+  std::size_t launcher_;                  // as a writer
+  std::optional<FailureLines> failures_;  // of ranks that say why
+  std::vector<std::string> begun_;        // by rank, lines without their end, where failures are kept
 };
 
 struct Member {
@@ -123,8 +151,8 @@ class Supervisor {
   explicit Supervisor(const LaunchOptions& options)
       : options_(options),
         limit_(options.ranks),
-        output_(STDOUT_FILENO, options.ranks, options.who),
-        error_(STDERR_FILENO, options.ranks, options.who) {
+        output_(STDOUT_FILENO, options),
+        error_(STDERR_FILENO, options) {
     const Job job = describe_job(options.ranks);
     const std::vector<std::string> inherited = inherited_environment();
     for (int rank = 0; rank < options.ranks; ++rank) {
@@ -133,6 +161,7 @@ class Supervisor {
           .environment = rank_environment(job, rank, inherited, options.environment),
           .reads_input = rank == 0 && ::isatty(STDIN_FILENO) == 0,
           .piped_output = options.prefix,
+          .piped_error = options.prefix || options.ranks_say_why,
           .cores = options.bind ? cores_of_rank(job.cores, options.ranks, rank) : std::vector<int>(),
           .signal_mask = signals_.before(),
           .open_files = limit_.before()};
@@ -144,7 +173,7 @@ class Supervisor {
     while (!over()) {
       wait();
       while (const std::optional<int> signal = signals_.next()) {
-        told_to_end_ = told_to_end_ || (*signal != SIGUSR1 && *signal != SIGUSR2);
+        if (*signal != SIGUSR1 && *signal != SIGUSR2) told_to_end_ = *signal;
         send_all(*signal);
       }
       pass_on_output();
@@ -205,11 +234,18 @@ class Supervisor {
       }
     }
     if (failed_) {
-      error_.say(fmt::format("rank {} {}{}", failed_->rank, failed_->ending->to_string(),
-                             all_ended() ? "" : "; ending the other ranks"));
+      if (!is_explained(*failed_->ending))
+        error_.say(fmt::format("rank {} {}{}", failed_->rank, failed_->ending->to_string(),
+                               all_ended() ? "" : "; ending the other ranks"));
       send_all(SIGTERM);
       start_grace();
     }
+  }
+
+  // Whether the rank ended as it was told to, or has said why it did.
+  [[nodiscard]] bool is_explained(const Ending& ending) const {
+    if (told_to_end_ && ending.exit_code() == 128 + *told_to_end_) return true;
+    return options_.ranks_say_why && ending.signal == 0 && error_.knows_why();
   }
 
   void keep_time() {
@@ -269,7 +305,7 @@ class Supervisor {
   Member* failed_ = nullptr;
   std::optional<Deadline> grace_;
   std::optional<SteadyTime> next_show_;  // of what was held back
-  bool told_to_end_ = false;
+  std::optional<int> told_to_end_;       // by this signal
   bool killed_ = false;
 };
 

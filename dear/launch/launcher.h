@@ -16,7 +16,10 @@ struct LaunchOptions {
   std::vector<std::string> command = {};  // the program, looked up in PATH, and its arguments
   Variables environment = {};             // for every rank, besides torchrun's variables
   bool prefix = true;  // "[r] " before every line; without it ranks write to the output of this process
-  bool bind = false;   // keep each rank on its part of the cores
+  // The ranks are this command itself, called `who`, and say themselves why they fail: that is shown when all
+  // have ended, each reason once, and who exited with which code is not.
+  bool ranks_say_why = false;
+  bool bind = false;                                              // keep each rank on its part of the cores
   std::chrono::duration<double> grace = std::chrono::seconds(5);  // from SIGTERM to SIGKILL
 };
 
@@ -26,8 +29,9 @@ struct LaunchOptions {
 // SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to all ranks, and the job ends, or goes on, as its ranks
 // do. A slow reader of the output holds up the ranks that write, and nothing else: once the job was told to
 // end, output that is not read within the grace is dropped. The first rank that fails is named on standard
-// error; the other ranks get SIGTERM and, after the grace, SIGKILL. Each rank has a process group of its own.
-// What is left of a group when the job ends, or the launcher is killed, is killed (keeper.h).
+// error, unless it ended by a signal that was passed on; the other ranks get SIGTERM and, after the grace,
+// SIGKILL. Each rank has a process group of its own. What is left of a group when the job ends, or the
+// launcher is killed, is killed (keeper.h).
 class Launcher {
  public:
   explicit Launcher(LaunchOptions options);  // ConfigError for a number of ranks out of range, or no program

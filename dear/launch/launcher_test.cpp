@@ -314,12 +314,12 @@ TEST_P(RefusedLaunch, SaysWhyInOneLine) {
 INSTANTIATE_TEST_SUITE_P(
     Launch, RefusedLaunch,
     ::testing::Values(
-        Refusal{"NoRanks", {"launch", "-n", "0", "true"}, "not in range"},
-        Refusal{"TooManyRanks", {"launch", "-n", "1025", "true"}, "not in range"},
+        Refusal{"NoRanks", {"launch", "-n", "0", "true"}, "must be from"},
+        Refusal{"TooManyRanks", {"launch", "-n", "1025", "true"}, "must be from"},
         Refusal{"RanksAreNoNumber", {"launch", "-n", "two", "true"}, "two"},
         Refusal{"RanksNotGiven", {"launch", "true"}, "required"},
         Refusal{"NoProgram", {"launch", "-n", "2"}, "no program to launch"},
-        Refusal{"UnknownOption", {"launch", "-n", "2", "--fast", "true"}, "unknown option --fast"},
+        Refusal{"UnknownOption", {"launch", "-n", "2", "--fast", "true"}, "no option --fast"},
         Refusal{"GraceWithoutUnit", {"launch", "-n", "2", "--grace", "5", "true"}, "5"},
         Refusal{
             "ProgramNotFound", {"launch", "-n", "2", "/no/such/program"}, "cannot run '/no/such/program'"},

@@ -110,10 +110,12 @@ RankProcess::RankProcess(const RankProgram& program, const Keeper& keeper) {
   }
   if (program.piped_output) {
     out = make_pipe();
-    err = make_pipe();
     set_nonblocking(out.read);
-    set_nonblocking(err.read);
     start.standard[1] = out.write.get();
+  }
+  if (program.piped_error) {
+    err = make_pipe();
+    set_nonblocking(err.read);
     start.standard[2] = err.write.get();
   }
   pid_ = ::fork();

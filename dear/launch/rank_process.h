@@ -29,7 +29,8 @@ struct RankProgram {
   std::vector<std::string> command;
   std::vector<std::string> environment;
   bool reads_input = false;   // the standard input of this process, else nothing
-  bool piped_output = false;  // standard output and error are pipes, else those of this process
+  bool piped_output = false;  // standard output is a pipe, else that of this process
+  bool piped_error = false;   // likewise standard error
   std::vector<int> cores;     // that it may run on; those of this process when empty
   sigset_t signal_mask{};
   rlimit open_files = limit_of_open_files();

@@ -7,6 +7,7 @@
 
 #include "dear/backends/init.h"
 #include "dear/base/error.h"
+#include "dear/base/nearest.h"
 #include "dear/measure/gloo_collectives.h"
 #include "dear/measure/group_collectives.h"
 #include "dear/measure/memcpy_collectives.h"
@@ -115,7 +116,8 @@ const Library& find_library(std::string_view name) {
     }
     names.push_back(library.name);
   }
-  throw ConfigError(fmt::format("there is no library '{}'; choose from {}", name, fmt::join(names, ", ")));
+  throw ConfigError(fmt::format("there is no library '{}'{} choose from {}", name, did_you_mean(name, names),
+                                fmt::join(names, ", ")));
 }
 
 }  // namespace dear::measure

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
+#include "dear/base/nearest.h"
 #include "dear/sim/evaluate.h"
 
 namespace dear::sim {
@@ -32,7 +33,8 @@ Detail parse_detail(std::string_view text) {
     if (name_of(detail) == text) return detail;
     names.push_back(name_of(detail));
   }
-  throw ConfigError(fmt::format("there is no detail '{}': choose one of {}", text, fmt::join(names, ", ")));
+  throw ConfigError(fmt::format("there is no detail '{}'{} choose one of {}", text,
+                                did_you_mean(text, {names.begin(), names.end()}, ":"), fmt::join(names, ", ")));
 }
 
 }  // namespace dear::sim

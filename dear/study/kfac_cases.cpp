@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "dear/base/error.h"
+#include "dear/base/nearest.h"
 #include "dear/base/units.h"
 #include "dear/drawing/bar_chart.h"
 #include "dear/kfac/modelled.h"
@@ -74,9 +75,9 @@ std::string_view plain_policy(std::string_view policy) {
   }
   for (const kfac::Strategy& strategy : kfac::strategies()) kfac.push_back(strategy.name);
   throw ConfigError(fmt::format(
-      "no policy is called \"{}\": choose one of {}; for K-FAC, with `dear simulate`, `dear replay`, "
+      "no policy is called \"{}\"{} choose one of {}; for K-FAC, with `dear simulate`, `dear replay`, "
       "`dear plan --optimizer kfac` or dear.plan_kfac(), one of {}",
-      policy, fmt::join(plain, ", "), fmt::join(kfac, ", ")));
+      policy, did_you_mean(policy, plain, ":"), fmt::join(plain, ", "), fmt::join(kfac, ", ")));
 }
 
 std::string name_of(kfac::FusionRule fusion) { return name_in(kFusions, fusion); }

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
+#include "dear/base/nearest.h"
 #include "dear/tune/tuner.h"
 #include "dear/tune/ways.h"
 
@@ -28,8 +29,8 @@ const Method& find_method(std::string_view name) {
     if (method.name == name) return method;
     names.push_back(method.name);
   }
-  throw ConfigError(
-      fmt::format("there is no method '{}' of tuning: choose one of {}", name, fmt::join(names, ", ")));
+  throw ConfigError(fmt::format("there is no method '{}' of tuning{} choose one of {}", name,
+                                did_you_mean(name, names, ":"), fmt::join(names, ", ")));
 }
 
 }  // namespace dear::tune

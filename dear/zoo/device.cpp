@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
+#include "dear/base/nearest.h"
 
 namespace dear::zoo {
 namespace {
@@ -102,7 +103,8 @@ const Device& find_device(std::string_view name) {
     if (device.name == name) return device;
     names.push_back(device.name);
   }
-  throw ConfigError(fmt::format("there is no device '{}'; choose one of {}", name, fmt::join(names, ", ")));
+  throw ConfigError(fmt::format("there is no device '{}'{} choose one of {}", name, did_you_mean(name, names),
+                                fmt::join(names, ", ")));
 }
 
 }  // namespace dear::zoo

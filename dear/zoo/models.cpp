@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
+#include "dear/base/nearest.h"
 #include "dear/zoo/families.h"
 
 namespace dear::zoo {
@@ -211,7 +212,8 @@ const Model& find_model(std::string_view name) {
     if (model.name == name) return model;
     names.push_back(model.name);
   }
-  throw ConfigError(fmt::format("there is no model '{}'; choose one of {}", name, fmt::join(names, ", ")));
+  throw ConfigError(fmt::format("there is no model '{}'{} choose one of {}", name, did_you_mean(name, names),
+                                fmt::join(names, ", ")));
 }
 
 }  // namespace dear::zoo

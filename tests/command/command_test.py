@@ -77,11 +77,11 @@ class General(Command):
             self.assertIn("No space left on device", done.stderr)
 
     def test_refuses_what_it_does_not_know(self):
-        self.refuse(naming="subcommand", command="dear")
+        self.refuse(naming="command is missing", command="dear")
         self.refuse("teleport", naming="teleport", command="dear")
         self.refuse("--fast", naming="--fast", command="dear")
-        self.refuse("trace", naming="subcommand", command="dear trace")
-        self.refuse("bench", naming="subcommand", command="dear bench")
+        self.refuse("trace", naming="command is missing", command="dear trace")
+        self.refuse("bench", naming="command is missing", command="dear bench")
 
 
 class Simulate(Command):

@@ -35,13 +35,14 @@ def read_help(text: str) -> Help:
     usage, _, rest = rest.partition("\n")
     sections, footer, entries = {}, [], None
     lines = rest.splitlines()
-    for line, following in zip(lines, [*lines[1:], ""]):
+    for line in lines:
         if re.fullmatch(r"(Positionals|Options|Subcommands):", line):
             entries = sections.setdefault(line[:-1], [])
         elif entries is not None and line.startswith(" " * HELP_COLUMN):
             entries[-1] = entries[-1]._replace(text=(entries[-1].text + " " + line.strip()).strip())
         elif entries is not None and line.startswith("  "):
-            column = len(line) if following.startswith(" " * HELP_COLUMN) else HELP_COLUMN
+            beside = line[HELP_COLUMN - 2 : HELP_COLUMN] == "  " and len(line) > HELP_COLUMN  # else below
+            column = HELP_COLUMN if beside else len(line)
             entries.append(Entry(line[:column].strip(), line[column:].strip()))
         elif line.strip() or footer:
             entries = None
@@ -56,25 +57,15 @@ def cell(text: str) -> str:
 
 
 def option_row(entry: Entry) -> str:
-    names, _, rest = entry.head.partition(" ")
-    names = names.replace("{false}", "")
-    required = rest.endswith("REQUIRED")
-    rest = rest.removesuffix("REQUIRED").strip().removesuffix("...").strip() if rest else ""
-    limits = re.search(r" in \[(.+?) - (.+?)\]", rest)
-    rest = re.sub(r":(INT|FLOAT|UINT|\{.*\})", "", re.sub(r" in \[.+?\]", "", rest))
-    # CLI11 shows a default as NAME=default, since its version 2.4 as NAME [default].
-    bracketed = re.fullmatch(r"(.*) \[(.*)\]", rest)
-    value, equals, default = (bracketed[1], "=", bracketed[2]) if bracketed else rest.partition("=")
-    value = value.strip()
+    names, _, value = entry.head.partition(" ")
     options = ", ".join(f"`{name}{' ' + value if value and name.startswith('--') else ''}`" for name in names.split(","))
-    choices = re.search(r"\{(.+?)\}=?", entry.head) if "{false}" not in entry.head else None
-    notes = [entry.text]
-    if choices:
-        notes.append("one of " + ", ".join(choices[1].split(",")))
-    if limits and f"{limits[1]} to {limits[2]}" not in entry.text:
-        notes.append(f"{limits[1]} to {limits[2]}")
-    shown = "required" if required else f"`{default}`" if equals and default not in ("[]", "{}") else ""
-    return f"| {options} | {shown} | {cell('; '.join(notes))} |"
+    text, required = entry.text, ""
+    if text.endswith("(required)"):
+        text, required = text.removesuffix("(required)"), "required"
+    default = re.search(r" \(default: ([^()]*)\)$", text)
+    if default:
+        text, required = text[: default.start()], f"`{default[1]}`"
+    return f"| {options} | {required} | {cell(text.strip())} |"
 
 
 def markdown(command: str, text: str) -> str:
@@ -86,15 +77,14 @@ def markdown(command: str, text: str) -> str:
         out += [f"| [`{command} {entry.head}`](#{(command + ' ' + entry.head).replace(' ', '-')}) | {cell(entry.text[:1].upper() + entry.text[1:])} |"
                 for entry in commands]
         out.append("")
-    rows = [f"| `{re.sub(' (TEXT|REQUIRED)', '', entry.head)}` | {'required' if 'REQUIRED' in entry.head else ''} | {cell(entry.text)} |"
-            for entry in found.sections.get("Positionals", [])]
+    rows = [option_row(entry) for entry in found.sections.get("Positionals", [])]
     rows += [option_row(entry) for entry in found.sections.get("Options", []) if not entry.head.startswith("-h,--help")]
     if rows:
         out.append("| option | default | meaning |\n|---|---|---|")
         out += rows
         out.append("")
     if found.footer:
-        out.append(found.footer + "\n")
+        out.append(re.sub(r"^For example: (.+)$", r"```sh\n\1\n```", found.footer, flags=re.MULTILINE) + "\n")
     return "\n".join(out)
 
 

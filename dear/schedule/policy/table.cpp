@@ -5,15 +5,22 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
+#include "dear/base/nearest.h"
 #include "dear/schedule/policy/rows.h"
 
 namespace dear {
 namespace {
 
-std::string names_of(const std::vector<Policy>& table) {
+std::vector<std::string_view> names_of(const std::vector<Policy>& table) {
   std::vector<std::string_view> names;
   for (const Policy& policy : table) names.push_back(policy.name);
-  return fmt::format("{}", fmt::join(names, ", "));
+  return names;
+}
+
+std::string no_policy(std::string_view name, const std::vector<Policy>& table) {
+  const std::vector<std::string_view> names = names_of(table);
+  return fmt::format("no policy is called \"{}\"{} choose one of {}", name, did_you_mean(name, names, ":"),
+                     fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -37,7 +44,7 @@ std::vector<Policy> training_policies() {
 const Policy& find_policy(std::string_view name) {
   for (const Policy& policy : policies())
     if (policy.name == name) return policy;
-  throw ConfigError(fmt::format("no policy is called \"{}\": choose one of {}", name, names_of(policies())));
+  throw ConfigError(no_policy(name, policies()));
 }
 
 const Policy& find_training_policy(std::string_view name) {
@@ -45,10 +52,9 @@ const Policy& find_training_policy(std::string_view name) {
     if (policy.name != name) continue;
     if (policy.trains) return policy;
     throw ConfigError(fmt::format("policy \"{}\" can only be simulated: to train, choose one of {}", name,
-                                  names_of(training_policies())));
+                                  fmt::join(names_of(training_policies()), ", ")));
   }
-  throw ConfigError(
-      fmt::format("no policy is called \"{}\": choose one of {}", name, names_of(training_policies())));
+  throw ConfigError(no_policy(name, training_policies()));
 }
 
 Schedule make_schedule(const Policy& policy, const Workload& workload, const Grouping& grouping,
