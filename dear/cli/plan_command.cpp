@@ -146,8 +146,9 @@ void print(const study::KfacAnswer& answer) {
 void run_kfac_plan(const CLI::App& command, const PlanArguments& arguments) {
   if (!arguments.schedule.empty())
     throw ConfigError("--schedule is of SGD: K-FAC plans its own order while it trains, leave it out");
-  refuse_beside_kfac(
-      command, {"--optimizer-states", "--accumulate", "--scale-compute", "--checkpoint-activations", "--compress", "--codec", "--union-density", "--plot"});
+  refuse_beside_kfac(command,
+                     {"--optimizer-states", "--accumulate", "--scale-compute", "--checkpoint-activations",
+                      "--compress", "--codec", "--union-density", "--plot"});
   study::KfacPlanOptions options;
   options.times.algorithm = arguments.model.algorithm;
   for (const std::string& name : arguments.policies) options.strategies.push_back(kfac::find_strategy(name));

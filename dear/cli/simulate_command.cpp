@@ -41,9 +41,9 @@ struct SimulateArguments {
 void refuse_without_effect(const CLI::App& command, const SimulateArguments& arguments) {
   if (arguments.detail != "closed-form") refuse_beside_kfac(command, {"--detail"});
   if (arguments.scenarios.jobs != 1) refuse_beside_kfac(command, {"--jobs"});
-  refuse_beside_kfac(command,
-                     {"--placement", "--iterations", "--jitter", "--repetitions", "--seed", "--schedule",
-                      "--optimizer-states", "--accumulate", "--scale-compute", "--checkpoint-activations", "--compress", "--codec", "--union-density"});
+  refuse_beside_kfac(command, {"--placement", "--iterations", "--jitter", "--repetitions", "--seed",
+                               "--schedule", "--optimizer-states", "--accumulate", "--scale-compute",
+                               "--checkpoint-activations", "--compress", "--codec", "--union-density"});
   if (arguments.policies.fusion == "usual" || arguments.policies.fusion == "planned")
     throw ConfigError(fmt::format(
         "--fusion {} is not modelled with K-FAC: give the size of gradients' buckets, layer, or all",

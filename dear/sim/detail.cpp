@@ -34,7 +34,8 @@ Detail parse_detail(std::string_view text) {
     names.push_back(name_of(detail));
   }
   throw ConfigError(fmt::format("there is no detail '{}'{} choose one of {}", text,
-                                did_you_mean(text, {names.begin(), names.end()}, ":"), fmt::join(names, ", ")));
+                                did_you_mean(text, {names.begin(), names.end()}, ":"),
+                                fmt::join(names, ", ")));
 }
 
 }  // namespace dear::sim
