@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -16,22 +17,25 @@
 #include "dear/cli/option_checks.h"
 #include "dear/cli/profile_report.h"
 #include "dear/cli/train_options.h"
+#include "dear/cluster/presets.h"
 #include "dear/demo/optimizers.h"
 #include "dear/demo/profile_run.h"
 #include "dear/demo/training_module.h"
 #include "dear/launch/launcher.h"
 #include "dear/workload/workload_file.h"
+#include "dear/zoo/device.h"
 
 namespace dear::cli {
 namespace {
 
 constexpr std::size_t kShownLayers = 8;
+constexpr std::int64_t kStepsForShapes = 3;
 
 struct ProfileArguments {
   demo::ProfileSettings settings{.optimizer = "adamw"};
   std::vector<std::string> inputs;
   std::optional<int> threads;
-  std::optional<std::string> out, name;
+  std::optional<std::string> out, name, device, dtype;
 };
 
 std::vector<demo::ModelInput> parse_inputs(const std::vector<std::string>& texts) {
@@ -55,8 +59,27 @@ std::string heading(const demo::ProfileSettings& settings, const std::string& na
                      settings.optimizer, threads, threads == 1 ? "" : "s", settings.steps, settings.warm_up);
 }
 
+// One that has the device of the workload, or a flat network of machines like this one.
+std::string next_cluster(const Workload& workload) {
+  for (const ClusterPreset& preset : clusters())
+    if (preset.cluster.device == workload.device) return preset.cluster.name;
+  return "10gbe --ranks 16";
+}
+
 void run_profile_command(const ProfileArguments& arguments) {
   demo::ProfileSettings settings = arguments.settings;
+  if (arguments.dtype && !arguments.device)
+    throw ConfigError("--dtype says in what a device of --device trains: give one, or leave it out");
+  if (arguments.device) {
+    const zoo::Device& device = zoo::find_device(*arguments.device);
+    settings.device = device.name;
+    if (arguments.dtype)
+      settings.dtype = parse_option("--dtype", [&] { return parse_dtype(*arguments.dtype); });
+    (void)zoo::seconds(device, {}, 1, settings.dtype);  // refuses a type that it does not train in
+    // They only show which layers there are.
+    settings.steps = std::min(settings.steps, kStepsForShapes);
+    settings.warm_up = 1;
+  }
   settings.inputs = parse_inputs(arguments.inputs);
   const std::string out = checked_output_path("--out", arguments.out);
   const std::string name = name_of(arguments);
@@ -73,7 +96,8 @@ void run_profile_command(const ProfileArguments& arguments) {
     throw Error(error.what());  // the path was checked before: this is a failure while running
   }
   std::cout << heading(settings, name, threads) << to_text(measured, kShownLayers)
-            << fmt::format("\nworkload: {}\nnext: dear plan --model {} --cluster 10gbe-64\n", out, out)
+            << fmt::format("\nworkload: {}\nnext: dear plan --model {} --cluster {}\n", out, out,
+                           next_cluster(measured.workload))
             << std::flush;
 }
 
@@ -93,6 +117,16 @@ void add_profile_command(CLI::App& app) {
                                fmt::join(demo::input_dtypes(), ", ")))
       ->allow_extra_args(false)
       ->type_name("SHAPE[:TYPE]");
+  command
+      ->add_option(
+          "--device", arguments->device,
+          "Say how long the model's kernels, counted here, take on another device by its roofline: one that "
+          "`dear models` lists")
+      ->type_name("NAME");
+  command
+      ->add_option("--dtype", arguments->dtype,
+                   "Of parameters, gradients and activations on that device: fp32 (default), fp16, or bf16")
+      ->type_name("NAME");
   command->add_option("--out", arguments->out, "Write the workload to FILE")->required()->type_name("FILE");
   command
       ->add_option("--name", arguments->name,

@@ -48,6 +48,18 @@ std::string times(const demo::ModelProfile& profile) {
   return table.to_string();
 }
 
+std::string modelled_times(const demo::ModelProfile& profile) {
+  const Workload& workload = profile.workload;
+  const double forward = workload.forward_seconds(), backward = workload.backward_seconds();
+  const double sum = forward + backward + workload.update_seconds;
+  Table table({fmt::format("by the roofline of {}", workload.device), "seconds", "of the sum"}, {});
+  table.add({"forward", format_seconds(forward), percent(forward, sum)});
+  table.add({"backward", format_seconds(backward), percent(backward, sum)});
+  table.add({"update", format_seconds(workload.update_seconds), percent(workload.update_seconds, sum)});
+  table.add({"sum: what the file says", format_seconds(sum), percent(sum, sum)});
+  return table.to_string();
+}
+
 std::string slowest(const Workload& workload, std::size_t count) {
   std::vector<std::size_t> order(workload.layers.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -87,6 +99,12 @@ std::string to_text(const demo::ModelProfile& profile, std::size_t layers) {
         "{} of the tensors got no gradient: they travel all the same, as layers that take no time\n",
         profile.tensors_without_gradient);
   }
+  std::int64_t activations = 0;
+  for (const Layer& layer : workload.layers) activations += layer.activation_bytes;
+  text += fmt::format("{} of activations, {:.3g} GFLOP in both passes\n", format_bytes(activations),
+                      profile.flops / 1e9);
+  if (!workload.device.empty() && device_name(workload.device) != "cpu")
+    return text + "\n" + modelled_times(profile) + "\n" + slowest(workload, layers);
   text += "\n" + times(profile);
   if (!steady(profile.recorded_step_seconds) || !steady(profile.plain_step_seconds)) {
     text += "Steps that compute the same took times far apart: measure again when nothing else runs here.\n";

@@ -40,6 +40,14 @@ TEST(ProfileReport, AddsUpWhatTheFileSaysBesideWholeSteps) {
       << text;
 }
 
+TEST(ProfileReport, OfAnotherDeviceHasNoSpread) {
+  demo::ModelProfile profile = three_layers();
+  profile.workload.device = "a100";
+  profile.flops = 3e9;
+  EXPECT_THAT(to_text(profile, 3), AllOf(HasSubstr("by the roofline of a100"), HasSubstr("3 GFLOP"),
+                                         Not(HasSubstr("p90")), HasSubstr("\nsecond ")));
+}
+
 TEST(ProfileReport, SaysThatTheMachineWasBusy) {
   demo::ModelProfile profile = three_layers();
   EXPECT_THAT(to_text(profile, 3), Not(HasSubstr("measure again")));

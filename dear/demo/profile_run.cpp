@@ -10,8 +10,10 @@
 #include "dear/base/error.h"
 #include "dear/collective/single.h"
 #include "dear/demo/make_optimizer.h"
+#include "dear/demo/pass_recorder.h"
 #include "dear/demo/scripted_model.h"
 #include "dear/train/data_parallel.h"
+#include "dear/zoo/device.h"
 
 namespace dear::demo {
 namespace {
@@ -22,8 +24,10 @@ class Passes {
   Passes(ScriptedModel& model, std::vector<torch::Tensor> inputs)
       : model_(model), inputs_(std::move(inputs)) {}
 
-  void run() {
+  void run(PassRecorder* recorder = nullptr) {
+    if (recorder != nullptr) recorder->forward_begins();
     const std::vector<torch::Tensor> outputs = model_.forward(inputs_);
+    if (recorder != nullptr) recorder->backward_begins();
     gradients_.resize(outputs.size());
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       if (gradients_[i].defined() && gradients_[i].sizes() == outputs[i].sizes()) continue;
@@ -36,6 +40,7 @@ class Passes {
     } catch (const c10::Error& error) {
       throw Error("the backward pass failed: " + reason_of(error));
     }
+    if (recorder != nullptr) recorder->ends();
   }
 
  private:
@@ -70,6 +75,37 @@ Spread spread_of_pass(const Trace& trace, Activity activity, double median) {
   return spread;
 }
 
+std::vector<std::pair<std::string, torch::Tensor>> named_parameters_of(ScriptedModel& model) {
+  std::vector<std::pair<std::string, torch::Tensor>> named;
+  for (const auto& item : model.module().named_parameters()) named.emplace_back(item.key(), item.value());
+  return named;
+}
+
+// Values that an optimiser keeps for each parameter.
+int states_of(const std::string& optimizer) {
+  return optimizer.starts_with("adam") || optimizer == "lamb" ? 2 : 1;
+}
+
+// Times of the counted kernels on a device, in place of those measured here.
+void take_roofline(const std::vector<PassRecorder::LayerKernels>& kernels, const ProfileSettings& settings,
+                   Workload& workload) {
+  const zoo::Device& device = zoo::find_device(settings.device);
+  double elements = 0;
+  for (Tensor& tensor : workload.tensors) {
+    if (tensor.dtype == DType::f32) tensor.dtype = settings.dtype;
+    elements += static_cast<double>(tensor.elements);
+  }
+  for (std::size_t layer = 0; layer < kernels.size(); ++layer) {
+    Layer& one = workload.layers[layer];
+    one.forward_seconds = zoo::seconds(device, kernels[layer].forward, 1, settings.dtype);
+    one.backward_seconds = zoo::seconds(device, kernels[layer].backward, 1, settings.dtype);
+    one.activation_bytes = one.activation_bytes * size_of(settings.dtype) / size_of(DType::f32);
+  }
+  workload.update_seconds = zoo::transfer_seconds(
+      device, elements * (3 + 2 * states_of(settings.optimizer)) * static_cast<double>(size_of(DType::f32)));
+  workload.device = device.name;
+}
+
 }  // namespace
 
 ModelProfile profile(const ProfileSettings& settings) {
@@ -77,6 +113,7 @@ ModelProfile profile(const ProfileSettings& settings) {
   ScriptedModel model(settings.model);
   const std::vector<torch::Tensor> trained = model.trained();
   Passes passes(model, model.random_inputs(settings.inputs, settings.range));
+  PassRecorder recorder(named_parameters_of(model));
   ModelProfile profile;
   for (const torch::Tensor& tensor : model.frozen()) profile.frozen_parameters += tensor.numel();
 
@@ -90,6 +127,8 @@ ModelProfile profile(const ProfileSettings& settings) {
     passes.run();
     for (const torch::Tensor& tensor : trained) profile.tensors_without_gradient += !tensor.grad().defined();
     seconds_of(settings.warm_up, step);
+    passes.run(&recorder);
+    optimizer->zero_grad();
     profile.plain_step_seconds = spread_of(seconds_of(settings.steps, step));
   }
   for (torch::Tensor tensor : trained) tensor.mutable_grad().reset();
@@ -109,6 +148,10 @@ ModelProfile profile(const ProfileSettings& settings) {
   profile.forward_seconds = spread_of_pass(trace, Activity::forward, workload.forward_seconds());
   profile.backward_seconds = spread_of_pass(trace, Activity::backward, workload.backward_seconds());
   profile.update_seconds = spread_of_pass(trace, Activity::update, workload.update_seconds);
+  const std::vector<PassRecorder::LayerKernels> kernels = recorder.counted_in(profile.workload);
+  for (const PassRecorder::LayerKernels& layer : kernels)
+    profile.flops += zoo::flops(layer.forward) + zoo::flops(layer.backward);
+  if (!settings.device.empty()) take_roofline(kernels, settings, profile.workload);
   return profile;
 }
 

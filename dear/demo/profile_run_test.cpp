@@ -151,6 +151,44 @@ TEST(Profile, AHeavyLayerIsSeenToBeHeavy) {
   EXPECT_GT(workload.layers[1].backward_seconds, workload.layers[0].backward_seconds);
 }
 
+// 8 samples through 16 -> 20 -> 24 -> 3: each product has two gradients, but that of the input of the first
+// is not asked for.
+TEST(Profile, CountsProducts) {
+  const ModelProfile measured = profile(settings_of(write_chain(), {"8x16"}));
+  const double first = 2 * 8 * 16 * 20, middle = 2 * 8 * 20 * 24, last = 2 * 8 * 24 * 3;
+  EXPECT_DOUBLE_EQ(measured.flops, 2 * first + 3 * middle + 3 * last);
+  EXPECT_THAT(measured.workload.device, HasSubstr("cpu, "));
+}
+
+// What is there after the forward pass: at least what each product and each rectifier made.
+TEST(Profile, MeasuresWhatForwardKeeps) {
+  std::int64_t kept = 0;
+  for (const Layer& layer : workload_of(write_chain(), {"8x16"}).layers) {
+    EXPECT_GE(layer.activation_bytes, 0);
+    kept += layer.activation_bytes;
+  }
+  EXPECT_GE(kept, 8 * (20 + 24 + 3) * 4);
+  EXPECT_LE(kept, 4 * 8 * (20 + 24 + 3) * 4 + 4096);
+}
+
+// Small kernels take their launches, and the update what its bytes take.
+TEST(Profile, OfAnotherDeviceIsByItsRoofline) {
+  ProfileSettings settings = settings_of(write_chain(), {"8x16"});
+  settings.device = "a100";
+  settings.dtype = DType::bf16;
+  const Workload workload = profile(settings).workload;
+  EXPECT_EQ(workload.device, "a100");
+  for (const Tensor& tensor : workload.tensors) EXPECT_EQ(tensor.dtype, DType::bf16);
+  for (const Layer& layer : workload.layers) {
+    EXPECT_GE(layer.forward_seconds, 5e-6) << layer.name;
+    EXPECT_LT(layer.forward_seconds, 25e-6) << layer.name;
+    EXPECT_GE(layer.backward_seconds, 10e-6) << layer.name;  // two products
+    EXPECT_LT(layer.backward_seconds, 100e-6) << layer.name;
+  }
+  EXPECT_GT(workload.update_seconds, 5e-6);
+  EXPECT_LT(workload.update_seconds, 6e-6);
+}
+
 TEST(Profile, WritesWhatReadsBack) {
   Workload workload = workload_of(write_chain(), {"8x16"});
   workload.name = "chain";
@@ -284,7 +322,7 @@ TEST(Profile, RangeOfIntegersIsToBeBelowTheRowsOfAnEmbedding) {
 
 TEST(Profile, RefusesWhatIsNoTorchScript) {
   EXPECT_THAT(refusal_of([&] { workload_of("/no/such/model.pt", {}); }),
-              HasSubstr("cannot read '/no/such/model.pt': No such file or directory"));
+              HasSubstr("cannot open '/no/such/model.pt': No such file or directory"));
   const std::string path = ::testing::TempDir() + "text.pt";
   std::ofstream(path) << "not a model\n";
   EXPECT_THAT(refusal_of([&] { workload_of(path, {}); }),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -134,6 +135,15 @@ class Planner {
   }
 
  private:
+  // Planned borders are sought once for all policies that overlap alike: it takes seconds for a large model.
+  Grouping grouping_of(std::string_view text, const Policy& policy, const Workload& workload) const {
+    const FusionChoice choice = FusionChoice::parse(text);
+    if (text != "planned" || &workload != &workload_) return choice.resolve(policy, workload, times_);
+    const auto found = planned_.find(policy.overlap);
+    if (found != planned_.end()) return found->second;
+    return planned_.emplace(policy.overlap, choice.resolve(policy, workload, times_)).first->second;
+  }
+
   [[nodiscard]] bool fits(const sim::Evaluation& evaluation) const {
     return options_.memory_bytes == 0 || evaluation.memory.total() <= options_.memory_bytes;
   }
@@ -158,7 +168,7 @@ class Planner {
       std::optional<Grouping> made;
       std::optional<sim::Evaluation> evaluated;
       try {
-        made = FusionChoice::parse(text).resolve(policy, workload, times_);
+        made = grouping_of(text, policy, workload);
         if (is_among(tried, *made)) continue;
         evaluated = sim::evaluate(policy, workload, *made, cluster_, times_, evaluate);
       } catch (const sim::TooManySteps&) {
@@ -226,6 +236,7 @@ class Planner {
   const cost::ClusterTimes times_of_;
   const cost::CollectiveTimes times_;
   sim::EvaluateOptions evaluate_;
+  mutable std::map<Overlap, Grouping> planned_;
 };
 
 // Where its policy stands in the table, which goes from simple ones to those that do more.

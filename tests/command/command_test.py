@@ -282,6 +282,35 @@ class Plan(Command):
             self.assertIn(sentence, out)
         self.assertEqual(len(answer["sensitivities"]), 4)
 
+    def test_names_what_it_leaves_out_and_draws_the_rest(self):
+        out = self.succeed(*PLAN, "--policy", "dear,fsdp", "--accumulate", "3", "--plot", "plan.svg", "--json", "plan.json")
+        self.assertIn("Left out: fsdp, because", out)
+        with open(self.path("plan.json"), encoding="utf-8") as file:
+            (answer,) = json.load(file)
+        self.assertEqual([one["policy"] for one in answer["left_out"]], ["fsdp"])
+        self.assertEqual(([row["policy"] for row in answer["rows"]], answer["rows"][0]["runs"]), (["dear"], True))
+        with open(self.path("plan.svg"), encoding="utf-8") as file:
+            self.assertIn("dear, to use", file.read())
+
+    def test_says_what_it_searches_where_asked(self):
+        done = self.dear(*PLAN, "--policy", "wfbp,dear", "--progress")
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(done.stderr.count("\n"), 2)
+        self.assertIn("1 of 2 searched, next dear", done.stderr)
+        self.assertNotIn("searched", done.stdout)
+
+    def test_plans_exported_models_on_their_own_device_only(self):
+        out = self.succeed("models", "export", "resnet18", "--device", "a100", "--batch", "8", "--out", "r.json")
+        self.assertIn("resnet18 on a100", out)
+        plan = ("plan", "--model", "r.json", "--policy", "dear")
+        self.assertIn("on a100, read from r.json", self.succeed(*plan, "--cluster", "a100-100gbit-512", "--ranks", "8"))
+        self.refuse(*plan, "--cluster", "10gbe-64", naming="has times of a100", command="dear plan")
+        self.assertIn("multiplied by 3", self.succeed(*plan, "--cluster", "10gbe-64", "--scale-compute", "3"))
+        for factor, naming in (("0", "--scale-compute"), ("-1", "--scale-compute"), ("nan", "nan"), ("fast", "fast")):
+            self.refuse(*plan, "--cluster", "10gbe-64", "--scale-compute", factor, naming=naming, command="dear plan")
+        self.refuse("models", "export", "resnet51", "--out", "x.json", naming="resnet51", command="dear models export")
+        self.refuse("models", "export", "resnet18", "--out", "no/x.json", naming="no/x.json", command="dear models export")
+
     def test_says_from_which_bandwidth_on_a_compression_pays(self):
         arguments = [*PLAN, "--compress", "fp16", "--compress", "random-block:0.02,ef", "--codec", "none"]
         out = self.succeed(*arguments, "--json", "plan.json")

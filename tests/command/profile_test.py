@@ -43,6 +43,17 @@ class Profile(command_test.Command):
         self.succeed("simulate", "--model", "net.json", "--network", "1gbit", "--ranks", "4")
         self.succeed("replay", "--model", "net.json", "--workers", "1", "--iterations", "4", "--policy", "serial")
 
+    def test_models_another_device(self):
+        output = self.succeed("profile", "net.pt", "--input", "2x3x8x8", "--out", "net.json", "--device", "a100", "--dtype", "bf16", *QUICK)
+        workload = self.read_json("net.json")
+        self.assertEqual((workload["device"], workload["tensors"][0]["dtype"]), ("a100", "bf16"))
+        self.assertIn("by the roofline of a100", output)
+        self.succeed("plan", "--model", "net.json", "--cluster", "a100-100gbit-512", "--ranks", "8", "--policy", "dear")
+        self.refuse("plan", "--model", "net.json", "--cluster", "10gbe-64", naming="--scale-compute", command="dear plan")
+        self.succeed("plan", "--model", "net.json", "--cluster", "10gbe-64", "--policy", "dear", "--scale-compute", "4")
+        for options, naming in ((["--device", "b200"], "b200"), (["--dtype", "bf16"], "--dtype"), (["--device", "a100", "--dtype", "int8"], "int8")):
+            self.refuse("profile", "net.pt", "--input", "2x3x8x8", "--out", "x.json", *options, naming=naming, command="dear profile")
+
     def test_takes_integers_and_a_name(self):
         words = ["profile", "words.pt", "--input", "4x6:int64", "--out", "words.json", *QUICK]
         self.succeed(*words, "--range", "10", "--name", "my words", "--optimizer", "sgd")

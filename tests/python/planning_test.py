@@ -1,6 +1,7 @@
 """dear.simulate() and dear.plan() say what the commands say, as values and as pictures."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -186,6 +187,27 @@ class Plan(unittest.TestCase):
         parts = ("compute", "overlap", "fusion", "start_up", "interference")
         for row in plan.rows:
             self.assertAlmostEqual(sum(getattr(row, f"{part}_seconds") for part in parts), row.iteration_seconds)
+
+    def test_plans_accumulated_and_checkpointed(self):
+        options = {"policy": ["wfbp", "dear", "fsdp"], "ranks": 16}
+        plan = dear.plan("gpt2", "10gbe-64", accumulate=4, checkpoint_activations=True, **options)
+        [answer] = command("plan", "--model", "gpt2", "--cluster", "10gbe-64", "--policy", "wfbp,dear,fsdp", "--ranks", "16",
+                           "--accumulate", "4", "--checkpoint-activations")  # fmt: skip
+        self.assertEqual(plan.to_dict(), answer)
+        self.assertEqual([one.policy for one in plan.left_out], ["fsdp"])
+        self.assertIsNotNone(plan.gain)
+        self.assertEqual(plan.gain.over, "wfbp")
+        usual = dear.plan("gpt2", "10gbe-64", **options)
+        self.assertLess(plan.choice.memory_bytes, usual.choice.memory_bytes)
+        xml.etree.ElementTree.fromstring(plan.plot())
+
+    def test_scales_to_another_device_or_refuses(self):
+        job = dataclasses.replace(tiny(), device="cpu, 4 threads")
+        self.assertEqual(dear.Workload.from_json(job.to_json()), job)
+        for ask in (dear.plan, dear.simulate):
+            with self.assertRaisesRegex(dear.ConfigError, "rtx2080ti"):
+                ask(job, "10gbe-64", policy="dear")
+        self.assertEqual(dear.plan(job, "10gbe-64", policy="dear", scale_compute=0.5).choice.compute_seconds, 3)
 
     def test_shows_itself(self):
         table = dear.plan(tiny(), "10gbe", ranks=2, policy=["wfbp", "dear"])._repr_html_()
