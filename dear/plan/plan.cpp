@@ -103,6 +103,7 @@ class Planner {
 
   // The row's policy with activation checkpointing, where that needs less.
   std::optional<Row> checkpointed(const Row& row) const {
+    if (options_.checkpointed) return std::nullopt;
     Row with = best_of(*row.policy, with_activation_checkpointing(workload_), evaluate_);
     if (with.memory() >= row.memory()) return std::nullopt;
     return with;
@@ -297,8 +298,8 @@ Circumstances circumstances_of(const Answer& answer, const Planner& planner, std
     if (best.runs() || running.empty()) return circumstances;
     least = least_of(running);
     circumstances.least_that_runs = *least;
-  } else {
-    circumstances.least_of_all = planner.least_of_all();
+  } else if (answer.rows.size() + answer.left_out.size() < policies().size()) {
+    circumstances.least_of_all = planner.least_of_all();  // others are there than those chosen from
   }
   circumstances.checkpointed = planner.checkpointed(*least);
   return circumstances;

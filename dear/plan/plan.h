@@ -23,6 +23,7 @@ struct Options {
   sim::EvaluateOptions evaluate{};
   cost::ClusterTimesOptions times{};
   std::int64_t memory_bytes = 0;                 // that a rank has; 0: not known
+  bool checkpointed = false;                     // whether the workload keeps few activations already
   std::vector<CompressionModel> compressions{};  // to look at beside dense gradients
   // Is told, before each search, how many of all are done and what comes next: the name of a policy, or of a
   // compression.

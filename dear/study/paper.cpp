@@ -87,6 +87,8 @@ The same study on [rings over all ranks](rings.md), as the paper's analysis has 
 
 Milliseconds an iteration; in brackets the policy's bound: infinitely fine buckets, the same collectives. A bound
 counts no updates and no interference, and start-up as it is in r, which grows with the number of buckets.
+Updates on a lane of their own run beside computation here, as where the constants below were fitted; `dear simulate`
+and `dear plan` make them take its time, which costs `dear-replicated` up to 3 % on BERT-Large.
 `dear-replicated` is the paper's own form, `dear` updates shards, `dear-eager` mixes the two halves in the best
 order that is found. The paper tunes DeAR's bucket size; here borders are sought (planned buckets), for wait-free
 backpropagation as well, since that is not what tells the two apart.

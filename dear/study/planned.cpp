@@ -119,6 +119,7 @@ plan::Options find_options(const PlanNames& names) {
 PlannedScenario plan(const Scenario& scenario, plan::Options options,
                      const std::vector<Compressions::Modelled>& compressions) {
   options.memory_bytes = scenario.memory_bytes;
+  options.checkpointed = scenario.checkpointed;
   options.compressions.clear();
   std::vector<std::string> codecs;
   for (const auto& [model, codec] : compressions) {

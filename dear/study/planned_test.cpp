@@ -12,8 +12,10 @@ namespace dear::study::planned_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 Scenario scenario_of(const ModelName& model, const std::string& cluster, const ModelOptions& options = {},
@@ -96,6 +98,17 @@ TEST(Jobs, MayCheckpointActivations) {
       plan(all, find_options(PlanNames{.policies = {"dear"}})).answer.rows[0].evaluation.memory.activations);
   EXPECT_DOUBLE_EQ(some.workload.backward_seconds(),
                    all.workload.backward_seconds() + all.workload.forward_seconds());
+}
+
+TEST(Jobs, ThatCheckpointAreNotToldTo) {
+  for (const bool checkpoint : {false, true}) {
+    const Scenario scenario = scenario_of(std::string("gpt2-xl"), "100gbib-64",
+                                          {.batch = 64, .checkpoint_activations = checkpoint});
+    EXPECT_EQ(scenario.checkpointed, checkpoint);
+    const plan::Answer answer = plan(scenario, find_options(PlanNames{.policies = {"wfbp"}})).answer;
+    EXPECT_FALSE(answer.rows.at(0).fits);
+    EXPECT_THAT(answer.verdict, Not(Contains(HasSubstr("with activation checkpointing"))));
+  }
 }
 
 TEST(Pictures, MarkWhatToUseAndWhatOnlySimulates) {

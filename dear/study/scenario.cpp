@@ -158,6 +158,7 @@ std::vector<Scenario> scenarios(const ScenarioOptions& options) {
                        .memory_bytes = memory_bytes,
                        .device = std::move(device),
                        .model = std::move(built),
+                       .checkpointed = options.model.checkpoint_activations,
                        .origin = std::move(origin)});
       }
     }

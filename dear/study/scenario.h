@@ -25,6 +25,7 @@ struct Scenario {
   std::int64_t memory_bytes = 0;        // of a rank's device; 0: not known
   std::string device{};                 // that the model is built for; empty where times are fixed
   std::optional<ModelAsBuilt> model{};  // none where times are fixed
+  bool checkpointed = false;            // whether activations are, see with_activation_checkpointing()
   std::string origin;                   // of the times: "built for rtx2080ti, 64 samples", "read from FILE"
 };
 

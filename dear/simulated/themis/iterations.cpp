@@ -38,7 +38,9 @@ std::vector<IterationGain> iteration_gains(const std::vector<Cluster>& networks,
   std::vector<double> ratios{0};
   ratios.insert(ratios.end(), options.ratios.begin(), options.ratios.end());
   for (const std::string& model : options.models) {
-    const Workload workload = study::find_workload(model, {.device = options.device, .dtype = options.dtype});
+    // Plain SGD: nothing is known of the paper's updates, and the least of them leaves most to communication.
+    const Workload workload = study::find_workload(
+        model, {.device = options.device, .dtype = options.dtype, .optimizer_states = 0});
     const double computed = workload.forward_seconds() + workload.backward_seconds();
     for (const std::string& policy : options.policies) {
       for (const double ratio : ratios) {
