@@ -1,8 +1,11 @@
 #include "dear/collective/backend.h"
 
+#include <cstring>
+
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/collective/shard.h"
 
 namespace dear {
 
@@ -24,6 +27,25 @@ void Backend::refuse_to_share() const {
       fmt::format("rank {}: this group ({}) has no memory that all its ranks share: put them on one host "
                   "with backend shm",
                   rank(), description()));
+}
+
+Timing run_with_own_shard(Backend& backend, const Request& request, Deadline deadline) {
+  return request.own.from == nullptr || backend.takes_own_shards() ? backend.run(request, deadline)
+                                                                   : run_in_view(backend, request, deadline);
+}
+
+Timing run_in_view(Backend& backend, const Request& request, Deadline deadline) {
+  const View& view = request.view;
+  const std::int64_t element = size_of(view.dtype);
+  const Range own = shard_of(view.count, view.dtype, backend.size(), backend.rank());
+  std::byte* const place = view.buffer.data() + view.offset_bytes + own.begin * element;
+  const auto bytes = static_cast<std::size_t>(own.size() * element);
+  Request inside = request;
+  inside.own = {};
+  if (bytes > 0) std::memcpy(place, request.own.from, bytes);
+  const Timing timing = backend.run(inside, deadline);
+  if (bytes > 0) std::memcpy(request.own.to, place, bytes);
+  return timing;
 }
 
 }  // namespace dear

@@ -46,6 +46,9 @@ class Backend {
   // Throws a ConfigError that says why this backend cannot share memory, and what to do.
   [[noreturn]] void refuse_to_share() const;
 
+  // Whether run() takes requests whose own shard lies elsewhere. See run_with_own_shard().
+  [[nodiscard]] virtual bool takes_own_shards() const { return false; }
+
   // Returns when this rank's part is done and its buffers may be written again. After an error every further
   // call throws the same one, on this rank; the peers get a TransportError that names this rank and repeats
   // its message.
@@ -61,5 +64,10 @@ class Backend {
   // Makes run(), now or later, here and on the peers, fail with a TransportError that says `reason`.
   virtual void abort(const std::string& reason) noexcept = 0;
 };
+
+// Runs a request on any backend: one whose own shard lies elsewhere by run_in_view() where the backend takes none.
+Timing run_with_own_shard(Backend& backend, const Request& request, Deadline deadline);
+// Copies an own shard that lies elsewhere into the view, runs the request without it, and copies the result back.
+Timing run_in_view(Backend& backend, const Request& request, Deadline deadline);
 
 }  // namespace dear

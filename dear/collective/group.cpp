@@ -56,7 +56,7 @@ Pending Group::issue(const Request& request, Continuation then) const {
   Request timed = request;
   timed.asked = SteadyClock::now();
   return Pending(
-      lane_->push([timed](Backend& backend, Deadline deadline) { return backend.run(timed, deadline); },
+      lane_->push([timed](Backend& backend, Deadline deadline) { return run_with_own_shard(backend, timed, deadline); },
                   std::move(then)));
 }
 
@@ -64,18 +64,17 @@ Pending Group::issue(const Request& request, Next next, Continuation then) const
   validate(request, size());
   Request first = request;
   first.asked = SteadyClock::now();
-  const auto both = [first, next = std::move(next), ranks = size(), timeout = timeout()](Backend& backend,
-                                                                                         Deadline deadline) {
-    const Timing timing = backend.run(first, deadline);
-    std::optional<Request> second = next();
-    if (!second) return timing;
-    validate(*second, ranks);
-    second->asked = SteadyClock::now();
-    return Timing{.begin = timing.begin,
-                  .end = backend.run(*second, Deadline::after(timeout)).end,
-                  .asked = timing.asked};
+  const auto all = [first, next = std::move(next), ranks = size(), timeout = timeout()](Backend& backend,
+                                                                                        Deadline deadline) {
+    Timing timing = run_with_own_shard(backend, first, deadline);
+    while (std::optional<Request> request = next()) {
+      validate(*request, ranks);
+      request->asked = SteadyClock::now();
+      timing.end = run_with_own_shard(backend, *request, Deadline::after(timeout)).end;
+    }
+    return timing;
   };
-  return Pending(lane_->push(both, std::move(then)));
+  return Pending(lane_->push(all, std::move(then)));
 }
 
 void Group::perform(Request request) const {

@@ -108,9 +108,10 @@ class Group {
   // Where this throws, `then` is not called.
   using Continuation = std::function<void(const CollectiveResult&)>;
   Pending issue(const Request& request, Continuation then = {}) const;
-  // Issues a request whose outcome decides on another one: when it has ended, `next` is called on the group's
-  // thread, and the request that it returns, if any, runs at once, before what was issued later. It returns
-  // the same on every rank, may throw, and must not wait for this group. `then` is called after the last.
+  // Issues a request whose outcome decides on others: when it has ended, `next` is called on the group's
+  // thread, and the request that it returns, if any, runs at once, before what was issued later; and so on
+  // until it returns none. It returns the same on every rank, may throw, and must not wait for this group.
+  // `then` is called after the last.
   using Next = std::function<std::optional<Request>()>;
   Pending issue(const Request& request, Next next, Continuation then) const;
 

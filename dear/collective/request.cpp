@@ -61,6 +61,14 @@ void validate(const Request& request, int ranks) {
     const std::string_view obstacle = obstacle_to(request.view.dtype, request.reduction);
     if (!obstacle.empty()) throw ConfigError(fmt::format("{}: {}", describe(request), obstacle));
   }
+  const bool has_shards =
+      request.collective == Collective::all_reduce || request.collective == Collective::reduce_scatter;
+  if ((request.own.from == nullptr) != (request.own.to == nullptr) ||
+      (request.own.from != nullptr && !has_shards)) {
+    throw ConfigError(describe(request) +
+                      ": an own shard elsewhere has both a source and a destination, in an all-reduce or a "
+                      "reduce-scatter");
+  }
   const bool has_root =
       request.collective == Collective::broadcast || request.collective == Collective::reduce;
   if (has_root && (request.root < 0 || request.root >= ranks)) {

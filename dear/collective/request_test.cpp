@@ -74,6 +74,19 @@ TEST_F(Validate, CombinesBitsOfIntegersOnly) {
   }
 }
 
+TEST_F(Validate, RefusesOwnShardsElsewhereWhereThereAreNone) {
+  std::byte place{};
+  Request request = all_reduce(0, 1, DType::u8);
+  request.reduction = Reduction::bitwise_or;
+  request.own = {.from = &place, .to = &place};
+  EXPECT_EQ(complaint(request), "none");
+  request.own.to = nullptr;
+  EXPECT_THAT(complaint(request), HasSubstr("both a source and a destination"));
+  request.own.to = &place;
+  request.collective = Collective::all_gather;
+  EXPECT_THAT(complaint(request), HasSubstr("all-reduce or a reduce-scatter"));
+}
+
 TEST_F(Validate, RefusesAllToAllThatDoesNotComeOutEven) {
   const View four{.buffer = buffer(), .count = 4};
   const View behind{.buffer = buffer(), .offset_bytes = 16, .count = 4};

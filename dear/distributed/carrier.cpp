@@ -1,13 +1,13 @@
 #include "dear/distributed/carrier.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
 #include <optional>
 #include <sys/prctl.h>
 #include <utility>
 
 #include "dear/base/cache_line.h"
+#include "dear/collective/shard.h"
 
 namespace dear::distributed {
 namespace {
@@ -27,26 +27,13 @@ void copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
 // apart.
 struct Carrier::Chunk {
   std::int64_t begin = 0, count = 0;
-  std::int64_t stride = 0, bytes = 0, offset = 0;
-};
-
-// Gives the place of a chunk back at its end.
-struct Carrier::Placed {
-  Placed(Carrier& owner, const Chunk& chunk) : owner_(owner), chunk_(chunk) {}
-  ~Placed() { owner_.give_back(chunk_); }
-  Placed(const Placed&) = delete;
-  Placed& operator=(const Placed&) = delete;
-
- private:
-  Carrier& owner_;
-  const Chunk& chunk_;
+  std::int64_t stride = 0, offset = 0;
+  [[nodiscard]] std::int64_t end() const { return begin + count; }
 };
 
 struct Carrier::UnderWay {
   Operation operation;
-  std::mutex mutex;
-  std::int64_t chunks = 1;  // that have not ended; one more while chunks are being issued
-  std::exception_ptr error{};
+  std::optional<Chunk> chunk{};  // none where no place is taken
 };
 
 Carrier::Carrier(Group group, const Options& options)
@@ -67,61 +54,92 @@ std::int64_t Carrier::elements_of_chunk(const Operation& operation) const {
   return std::max(bytes, kCacheLineBytes) / size_of(operation.dtype);
 }
 
-Carrier::Chunk Carrier::next_chunk(const Operation& operation, std::int64_t begin) const {
-  Chunk chunk{.begin = begin, .count = std::min(elements_of_chunk(operation), operation.count - begin)};
-  chunk.stride = whole_cache_lines(chunk.count * size_of(operation.dtype));
-  const std::int64_t blocks = has_blocks(operation.collective) ? group_.size() : 1;
-  chunk.bytes = chunk.stride * blocks * (operation.collective == Collective::all_to_all ? 2 : 1);
-  return chunk;
+Carrier::Chunk Carrier::chunk_at(const Operation& operation, std::int64_t begin, std::int64_t offset) const {
+  const std::int64_t count = std::min(elements_of_chunk(operation), operation.count - begin);
+  return {.begin = begin,
+          .count = count,
+          .stride = whole_cache_lines(count * size_of(operation.dtype)),
+          .offset = offset};
 }
 
-void Carrier::place(Chunk& chunk) {
+// As many bytes as the first chunk takes, which is the largest.
+std::optional<std::int64_t> Carrier::place_at_once(const Operation& operation) {
+  const std::int64_t blocks = has_blocks(operation.collective) ? group_.size() : 1;
+  const std::int64_t sides = operation.collective == Collective::all_to_all ? 2 : 1;
+  return ring_.take(chunk_at(operation, 0, 0).stride * blocks * sides);
+}
+
+std::int64_t Carrier::place(const Operation& operation) {
   if (!buffer_.region()) buffer_ = group_.allocate(options_.ring_bytes);
   std::unique_lock lock(mutex_);
   std::optional<std::int64_t> offset;
-  freed_.wait(lock, [&] { return (offset = ring_.take(chunk.bytes)).has_value(); });
-  chunk.offset = *offset;
+  freed_.wait(lock, [&] { return (offset = place_at_once(operation)).has_value(); });
+  return *offset;
 }
 
-void Carrier::give_back(const Chunk& chunk) {
+void Carrier::give_back(std::int64_t offset) {
   const std::lock_guard lock(mutex_);
-  ring_.give_back(chunk.offset);
+  ring_.give_back(offset);
   freed_.notify_all();
 }
 
+// Whether a reduce-scatter leaves this rank's own block where it lies: not where it ends within a cache line, which a
+// shard would have whole.
+bool Carrier::own_scattered(const Operation& operation, const Chunk& chunk) {
+  return operation.collective == Collective::reduce_scatter &&
+         chunk.count * size_of(operation.dtype) == chunk.stride;
+}
+
+// The one block of an all-gather is this rank's.
 void Carrier::copy_in(const Operation& operation, const Chunk& chunk) const {
   if (operation.collective == Collective::broadcast && operation.root != group_.rank()) return;
   const std::int64_t element = size_of(operation.dtype);
-  // The one block of an all-gather is this rank's.
   const std::int64_t first = operation.collective == Collective::all_gather ? group_.rank() : 0;
-  std::byte* place = buffer_.data() + chunk.offset + first * chunk.stride;
-  for (const std::byte* block : operation.from) {
-    copy(place, block + chunk.begin * element, chunk.count * element);
-    place += chunk.stride;
+  std::byte* const place = buffer_.data() + chunk.offset + first * chunk.stride;
+  if (operation.collective == Collective::all_reduce) {
+    const Range own = shard_of(chunk.count, operation.dtype, group_.size(), group_.rank());
+    const std::byte* const from = operation.from.front() + chunk.begin * element;
+    copy(place, from, own.begin * element);
+    copy(place + own.end * element, from + own.end * element, (chunk.count - own.end) * element);
+    return;
+  }
+  for (std::size_t block = 0; block < operation.from.size(); ++block) {
+    if (static_cast<int>(block) == group_.rank() && own_scattered(operation, chunk)) continue;
+    copy(place + static_cast<std::int64_t>(block) * chunk.stride,
+         operation.from[block] + chunk.begin * element, chunk.count * element);
   }
 }
 
 void Carrier::copy_out(const Operation& operation, const Chunk& chunk) const {
   const bool is_root = operation.root == group_.rank();
-  if (operation.collective == Collective::broadcast ? is_root
-                                                    : operation.collective == Collective::reduce && !is_root)
+  if (own_scattered(operation, chunk) || (operation.collective == Collective::broadcast && is_root) ||
+      (operation.collective == Collective::reduce && !is_root))
     return;
   const std::int64_t element = size_of(operation.dtype);
-  const bool apart = operation.collective == Collective::all_to_all;
   const std::int64_t first = operation.collective == Collective::reduce_scatter ? group_.rank()
-                             : apart                                            ? group_.size()
+                             : operation.collective == Collective::all_to_all   ? group_.size()
                                                                                 : 0;
-  const std::byte* place = buffer_.data() + chunk.offset + first * chunk.stride;
-  for (std::byte* block : operation.to) {
-    copy(block + chunk.begin * element, place, chunk.count * element);
-    place += chunk.stride;
+  const std::byte* const place = buffer_.data() + chunk.offset + first * chunk.stride;
+  if (operation.collective == Collective::all_reduce) {
+    const Range own = shard_of(chunk.count, operation.dtype, group_.size(), group_.rank());
+    std::byte* const to = operation.to.front() + chunk.begin * element;
+    copy(to, place, own.begin * element);
+    copy(to + own.end * element, place + own.end * element, (chunk.count - own.end) * element);
+    return;
+  }
+  for (std::size_t block = 0; block < operation.to.size(); ++block) {
+    const bool own = operation.collective == Collective::all_gather && static_cast<int>(block) == group_.rank();
+    copy(operation.to[block] + chunk.begin * element,
+         own ? operation.from.front() + chunk.begin * element
+             : place + static_cast<std::int64_t>(block) * chunk.stride,
+         chunk.count * element);
   }
 }
 
 Request Carrier::request_of(const Operation& operation, const Chunk& chunk) const {
+  const std::int64_t element = size_of(operation.dtype);
   const std::int64_t blocks = has_blocks(operation.collective) ? group_.size() : 1;
-  const std::int64_t count =
-      has_blocks(operation.collective) ? chunk.stride * blocks / size_of(operation.dtype) : chunk.count;
+  const std::int64_t count = has_blocks(operation.collective) ? chunk.stride * blocks / element : chunk.count;
   Request request{
       .collective = operation.collective,
       .view = {.buffer = buffer_, .offset_bytes = chunk.offset, .count = count, .dtype = operation.dtype},
@@ -130,6 +148,13 @@ Request Carrier::request_of(const Operation& operation, const Chunk& chunk) cons
   if (operation.collective == Collective::all_to_all) {
     request.output = request.view;
     request.output.offset_bytes += blocks * chunk.stride;
+  } else if (own_scattered(operation, chunk)) {
+    request.own = {.from = operation.from[static_cast<std::size_t>(group_.rank())] + chunk.begin * element,
+                   .to = operation.to.front() + chunk.begin * element};
+  } else if (operation.collective == Collective::all_reduce) {
+    const std::int64_t own =
+        (chunk.begin + shard_of(chunk.count, operation.dtype, group_.size(), group_.rank()).begin) * element;
+    request.own = {.from = operation.from.front() + own, .to = operation.to.front() + own};
   }
   return request;
 }
@@ -138,27 +163,34 @@ void Carrier::post(Operation operation) {
   auto under_way = std::make_shared<UnderWay>();
   under_way->operation = std::move(operation);
   under_way_.fetch_add(1);
+  std::unique_lock turn(turn_, std::try_to_lock);
+  if (turn.owns_lock() && waiting_.load() == 0 && buffer_.region()) {
+    const Operation& posted = under_way->operation;
+    bool placed = posted.count == 0;
+    if (!placed) {
+      const std::lock_guard lock(mutex_);
+      if (const auto offset = place_at_once(posted)) {
+        under_way->chunk = chunk_at(posted, 0, *offset);
+        placed = true;
+      }
+    }
+    if (placed) return carry(under_way);
+  }
+  waiting_.fetch_add(1);
+  if (turn.owns_lock()) turn.unlock();
   lane_.post([this, under_way] {
-    const std::lock_guard turn(turn_);
+    const std::lock_guard mine(turn_);
     carry(under_way);
+    waiting_.fetch_sub(1);
   });
 }
 
 void Carrier::run(Operation operation) {
   std::unique_lock turn(turn_, std::try_to_lock);
-  if (turn.owns_lock() && under_way_.load() == 0 && operation.count <= elements_of_chunk(operation)) {
+  if (turn.owns_lock() && under_way_.load() == 0) {
     std::exception_ptr error;
     try {
-      Chunk chunk = next_chunk(operation, 0);
-      if (operation.collective == Collective::barrier) {
-        group_.perform({.collective = Collective::barrier});
-      } else if (operation.count > 0) {
-        place(chunk);
-        const Placed placed(*this, chunk);
-        copy_in(operation, chunk);
-        group_.perform(request_of(operation, chunk));
-        copy_out(operation, chunk);
-      }
+      carry_here(operation);
     } catch (...) {
       error = std::current_exception();
     }
@@ -181,49 +213,55 @@ void Carrier::run(Operation operation) {
   changed.wait(lock, [&] { return ended; });
 }
 
-// A group that has failed refuses what is issued, so what is left of an operation ends at once.
-void Carrier::carry(const std::shared_ptr<UnderWay>& under_way) {
-  const Operation& operation = under_way->operation;
-  const auto issue = [&](const Request& request, Chunk chunk) {
-    {
-      const std::lock_guard lock(under_way->mutex);
-      ++under_way->chunks;
-    }
-    try {
-      group_.issue(request, [this, under_way, chunk](const CollectiveResult& result) {
-        if (!result.error && chunk.count > 0) copy_out(under_way->operation, chunk);
-        if (chunk.count > 0) give_back(chunk);
-        chunk_ended(under_way, result.error);
-      });
-    } catch (...) {
-      if (chunk.count > 0) give_back(chunk);
-      chunk_ended(under_way, std::current_exception());
-      throw;
-    }
-  };
-  std::exception_ptr error;
+void Carrier::carry_here(const Operation& operation) {
+  if (operation.collective == Collective::barrier) return group_.perform({.collective = Collective::barrier});
+  if (operation.count == 0) return;
+  const std::int64_t offset = place(operation);
   try {
-    if (operation.collective == Collective::barrier) issue({.collective = Collective::barrier}, {});
     for (std::int64_t begin = 0; begin < operation.count;) {
-      Chunk chunk = next_chunk(operation, begin);
-      place(chunk);
+      const Chunk chunk = chunk_at(operation, begin, offset);
       copy_in(operation, chunk);
-      issue(request_of(operation, chunk), chunk);
-      begin += chunk.count;
+      group_.perform(request_of(operation, chunk));
+      copy_out(operation, chunk);
+      begin = chunk.end();
     }
   } catch (...) {
-    error = std::current_exception();
+    give_back(offset);
+    throw;
   }
-  chunk_ended(under_way, error);
+  give_back(offset);
 }
 
-void Carrier::chunk_ended(const std::shared_ptr<UnderWay>& under_way, std::exception_ptr error) {
-  {
-    const std::lock_guard lock(under_way->mutex);
-    if (!under_way->error) under_way->error = std::move(error);
-    if (--under_way->chunks > 0) return;
+// A group that has failed refuses what is issued.
+void Carrier::carry(const std::shared_ptr<UnderWay>& under_way) {
+  const Operation& operation = under_way->operation;
+  try {
+    const auto then = [this, under_way](const CollectiveResult& result) { ended(under_way, result.error); };
+    if (operation.collective == Collective::barrier) {
+      group_.issue({.collective = Collective::barrier}, then);
+      return;
+    }
+    if (operation.count == 0) return ended(under_way, nullptr);
+    if (!under_way->chunk) under_way->chunk = chunk_at(operation, 0, place(operation));
+    copy_in(operation, *under_way->chunk);
+    const auto next = [this, under_way]() -> std::optional<Request> {
+      const Operation& carried = under_way->operation;
+      Chunk& chunk = *under_way->chunk;
+      copy_out(carried, chunk);
+      if (chunk.end() == carried.count) return std::nullopt;
+      chunk = chunk_at(carried, chunk.end(), chunk.offset);
+      copy_in(carried, chunk);
+      return request_of(carried, chunk);
+    };
+    group_.issue(request_of(operation, *under_way->chunk), next, then);
+  } catch (...) {
+    ended(under_way, std::current_exception());
   }
-  under_way->operation.done(under_way->error);
+}
+
+void Carrier::ended(const std::shared_ptr<UnderWay>& under_way, const std::exception_ptr& error) {
+  if (under_way->chunk) give_back(under_way->chunk->offset);
+  under_way->operation.done(error);
   under_way->operation = {};  // lets go of what was kept alive
   const std::lock_guard lock(mutex_);
   under_way_.fetch_sub(1);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -44,17 +45,18 @@ struct Operation {
   std::function<void(std::exception_ptr)> done;
 };
 
-// Carries operations in the memory that a group has of its own. [Note: staged chunks] An operation is cut
-// into chunks. A thread of the carrier copies a chunk into a ring of staging memory and issues its
-// collective; the thread of the group copies the result out when it is there, while the next chunk is on its
-// way. Ranks ask for the same operations in the same order, so they use the same places of the ring.
+// Carries operations in the memory that a group has of its own. [Note: staged chunks] An operation has a place in a
+// ring of staging memory, and passes through it chunk by chunk: what peers read is copied in, the collective runs,
+// what peers gave is copied out. A rank's own shard of a reduction is read and written where it lies. The thread
+// that runs collectives copies too: the chunk stays in one cache, and no thread is woken between two chunks. Ranks
+// ask for the same operations in the same order, so they use the same places of the ring.
 //
 // Methods are called from any thread; the order of calls is that of the operations.
 class Carrier {
  public:
   struct Options {
     std::int64_t ring_bytes = std::int64_t{4} << 20;
-    std::int64_t chunk_bytes = std::int64_t{512} << 10;
+    std::int64_t chunk_bytes = std::int64_t{1} << 20;
   };
   Carrier(Group group, const Options& options);
   explicit Carrier(Group group) : Carrier(std::move(group), Options{}) {}
@@ -62,33 +64,37 @@ class Carrier {
   Carrier(const Carrier&) = delete;
   Carrier& operator=(const Carrier&) = delete;
 
-  // Returns at once.
+  // Returns once the first chunk is copied in, or at once where earlier operations hold the ring.
   void post(Operation operation);
-  // Waits for the end: a small operation runs on this thread where nothing else is under way. `done` is
-  // called as in post().
+  // Waits for the end: the operation runs on this thread where nothing else is under way. `done` is called as
+  // in post().
   void run(Operation operation);
 
   [[nodiscard]] const Group& group() const { return group_; }
 
  private:
   struct Chunk;
-  struct Placed;
   struct UnderWay;
   [[nodiscard]] std::int64_t elements_of_chunk(const Operation& operation) const;
-  [[nodiscard]] Chunk next_chunk(const Operation& operation, std::int64_t begin) const;
-  void place(Chunk& chunk);
-  void give_back(const Chunk& chunk);
+  // The chunk from element `begin` on, in the place that begins at `offset`.
+  [[nodiscard]] Chunk chunk_at(const Operation& operation, std::int64_t begin, std::int64_t offset) const;
+  [[nodiscard]] std::optional<std::int64_t> place_at_once(const Operation& operation);
+  [[nodiscard]] std::int64_t place(const Operation& operation);
+  void give_back(std::int64_t offset);
+  [[nodiscard]] static bool own_scattered(const Operation& operation, const Chunk& chunk);
   void copy_in(const Operation& operation, const Chunk& chunk) const;
   void copy_out(const Operation& operation, const Chunk& chunk) const;
   [[nodiscard]] Request request_of(const Operation& operation, const Chunk& chunk) const;
+  void carry_here(const Operation& operation);
   void carry(const std::shared_ptr<UnderWay>& operation);
-  void chunk_ended(const std::shared_ptr<UnderWay>& operation, std::exception_ptr error);
+  void ended(const std::shared_ptr<UnderWay>& operation, const std::exception_ptr& error);
 
   const Group group_;
   const Options options_;
   Buffer buffer_;                           // of the ring, from the first operation on
-  std::mutex turn_;                         // held while an operation is copied in and issued
+  std::mutex turn_;                         // held while an operation is issued, or runs on the thread of a caller
   std::atomic<std::int64_t> under_way_{0};  // operations
+  std::atomic<std::int64_t> waiting_{0};    // of them: those that the lane will issue
   std::mutex mutex_;
   std::condition_variable freed_;
   StagingRing ring_;

@@ -57,8 +57,8 @@ Pending BucketWire::issue_as_rows(SparseBucket& bucket, const Request& reduction
   count(counts);
   return group_.issue(
       counts,
-      [this, &bucket] {
-        std::optional<Request> next = bucket.next();
+      [this, &bucket, asked = false]() mutable {
+        std::optional<Request> next = std::exchange(asked, true) ? std::nullopt : bucket.next();
         if (next) count(*next);
         return next;
       },

@@ -23,10 +23,11 @@ void reduce_range(const CollectiveMemory& memory, Range range) {
   const std::int64_t offset = range.begin * element_bytes(memory);
   std::array<const std::byte*, Control::kMaxRanks> sources;
   for (int rank = 0; rank < memory.size; ++rank) {
-    sources[static_cast<std::size_t>(rank)] = memory.parts[static_cast<std::size_t>(rank)] + offset;
+    sources[static_cast<std::size_t>(rank)] =
+        rank == memory.rank ? memory.given(range.begin) : memory.parts[static_cast<std::size_t>(rank)] + offset;
   }
   collective::reduce(memory.request.view.dtype, memory.request.reduction,
-                     std::span(sources).first(static_cast<std::size_t>(memory.size)), memory.out + offset,
+                     std::span(sources).first(static_cast<std::size_t>(memory.size)), memory.reduced(range.begin),
                      range.size());
 }
 
@@ -87,13 +88,25 @@ void reduce_for_all(const CollectiveMemory& memory) {
     reduce_range(memory, range);
     for (int step = 1; step < memory.size; ++step) {
       std::byte* const part = memory.parts[static_cast<std::size_t>(after(memory, step))];
-      std::memcpy(part + begin * element, memory.out + begin * element,
+      std::memcpy(part + begin * element, memory.reduced(begin),
                   static_cast<std::size_t>(range.size() * element));
     }
   }
 }
 
 }  // namespace
+
+const std::byte* CollectiveMemory::given(std::int64_t element) const {
+  const std::int64_t bytes = size_of(request.view.dtype);
+  return request.own.from != nullptr ? request.own.from + (element - shard(rank).begin) * bytes
+                                     : parts[static_cast<std::size_t>(rank)] + element * bytes;
+}
+
+std::byte* CollectiveMemory::reduced(std::int64_t element) const {
+  const std::int64_t bytes = size_of(request.view.dtype);
+  return request.own.to != nullptr ? request.own.to + (element - shard(rank).begin) * bytes
+                                   : out + element * bytes;
+}
 
 Range brought_bytes(const Request& request, int rank, int size) {
   const std::int64_t element = size_of(request.view.dtype);

@@ -82,7 +82,11 @@ class Shm final : public SharedMemory {
     return buffer;
   }
 
+  [[nodiscard]] bool takes_own_shards() const override { return true; }
   Timing run(const Request& request, Deadline deadline) override {
+    // A small contribution is brought whole.
+    if (request.own.from != nullptr && request.view.count * size_of(request.view.dtype) <= Control::kNoteBytes)
+      return run_in_view(*this, request, deadline);
     Timing timing;
     guarded([&] { timing = run_on_all(request, deadline); });
     return timing;

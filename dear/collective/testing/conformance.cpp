@@ -13,6 +13,7 @@
 
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
+#include "dear/collective/shard.h"
 #include "dear/collective/testing/values.h"
 #include "dear/host/testing/sleeping_threads.h"
 
@@ -120,6 +121,20 @@ void check_repetition(Group& group) {
   }
 }
 
+// Runs a request whose own shard lies in memory of this rank alone, and puts the result into the view. What the view has
+// in that place meanwhile counts for nothing.
+void run_with_shard_elsewhere(Group& group, Request request) {
+  const View& view = request.view;
+  const std::int64_t element = size_of(view.dtype);
+  const Range own = shard_of(view.count, view.dtype, group.size(), group.rank());
+  std::byte* const place = view.buffer.data() + view.offset_bytes + own.begin * element;
+  std::vector<std::byte> from(place, place + own.size() * element), to(from.size());
+  std::fill_n(place, from.size(), std::byte{0x55});
+  request.own = {.from = from.data(), .to = to.data()};
+  group.issue(request).wait();
+  std::copy(to.begin(), to.end(), place);
+}
+
 }  // namespace
 
 void check_reductions(Group& group, const ConformanceOptions& options) {
@@ -144,6 +159,13 @@ void check_reductions(Group& group, const ConformanceOptions& options) {
       fill(view, rank);
       group.all_reduce(view, reduction).wait();
       expect_elements(view, "all-reduce, " + name_of(reduction), reduced);
+      for (const Collective collective : {Collective::reduce_scatter, Collective::all_reduce}) {
+        fill(view, rank);
+        run_with_shard_elsewhere(group, {.collective = collective, .view = view, .reduction = reduction});
+        expect_shards(view, ranks, "own shard elsewhere, " + name_of(reduction), [&](int owner, std::int64_t i) {
+          return owner == rank || collective == Collective::all_reduce ? reduced(i) : value_of(rank, i);
+        });
+      }
       for (int root = 0; root < ranks; ++root) {
         fill(view, rank);
         group.reduce(view, reduction, root).wait();
