@@ -1,10 +1,12 @@
 #include "dear/distributed/works.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include <ATen/core/List.h>
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 namespace dear::distributed {
 namespace {
@@ -43,6 +45,19 @@ void CarriedWork::ended(const std::exception_ptr& error) {
   callbacks_->post([self, future] { self->complete(future); });
 }
 
+bool CarriedWork::wait(std::chrono::milliseconds timeout) {
+  if (timeout > kNoTimeout) {
+    std::unique_lock lock(mutex_);
+    if (!cv_.wait_for(lock, timeout, [this] { return completed_; }))
+      C10_THROW_ERROR(DistBackendError,
+                      fmt::format("rank {}: {} has not ended within {} ms, as wait() was asked for: a rank has "
+                                  "not come to it, or is slow; it goes on until the timeout of its process "
+                                  "group: wait longer",
+                                  rank_, ::c10d::opTypeToString(opType_), timeout.count()));
+  }
+  return Work::wait(kNoTimeout);
+}
+
 c10::intrusive_ptr<Future> CarriedWork::getFuture() {
   std::unique_lock lock(future_mutex_);
   if (future_) return future_;
@@ -74,7 +89,15 @@ std::exception_ptr JoinedWork::exception() const {
   return nullptr;
 }
 bool JoinedWork::wait(std::chrono::milliseconds timeout) {
-  for (const auto& part : parts_) part->wait(timeout);
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  for (const auto& part : parts_) {
+    auto left = timeout;
+    if (timeout > kNoTimeout) {
+      left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+      left = std::max(left, std::chrono::milliseconds(1));
+    }
+    part->wait(left);
+  }
   return true;
 }
 void JoinedWork::synchronize() {

@@ -17,6 +17,9 @@ class CarriedWork final : public ::c10d::Work {
               std::shared_ptr<Callbacks> callbacks);
   void ended(const std::exception_ptr& error);  // once
 
+  // With a timeout: DistBackendError when the operation takes longer. It goes on all the same, within the
+  // timeout of its group.
+  bool wait(std::chrono::milliseconds timeout) override;
   std::vector<at::Tensor> result() override { return outputs_; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 

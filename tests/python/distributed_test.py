@@ -471,6 +471,20 @@ class Collectives(unittest.TestCase):
             dist.broadcast(torch.ones(2), 9)
         dist.barrier()
 
+    def test_a_wait_has_a_timeout_of_its_own(self) -> None:
+        value = torch.ones(3)
+        if self.rank == 0:
+            work = dist.all_reduce(value, async_op=True)
+            with self.assertRaisesRegex(dist.DistBackendError, "rank 0.*within 20 ms"):
+                work.wait(datetime.timedelta(milliseconds=20))
+            dist.send(torch.zeros(1), 1)  # lets the others come
+        else:
+            if self.rank == 1:
+                dist.recv(torch.zeros(1), 0)
+            work = dist.all_reduce(value, async_op=True)
+        work.wait()
+        self.assertEqual(value.tolist(), [float(self.ranks)] * 3)
+
     def test_different_calls_are_an_error_on_every_rank(self) -> None:
         group = dist.new_group()
         with self.assertRaisesRegex(dist.DistBackendError, "rank"):
