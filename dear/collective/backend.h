@@ -65,9 +65,11 @@ class Backend {
   virtual void abort(const std::string& reason) noexcept = 0;
 };
 
-// Runs a request on any backend: one whose own shard lies elsewhere by run_in_view() where the backend takes none.
+// Runs a request on any backend: one whose own shard lies elsewhere by run_in_view() where the backend takes
+// none.
 Timing run_with_own_shard(Backend& backend, const Request& request, Deadline deadline);
-// Copies an own shard that lies elsewhere into the view, runs the request without it, and copies the result back.
+// Copies an own shard that lies elsewhere into the view, runs the request without it, and copies the result
+// back.
 Timing run_in_view(Backend& backend, const Request& request, Deadline deadline);
 
 }  // namespace dear

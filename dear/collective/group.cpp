@@ -55,9 +55,9 @@ Pending Group::issue(const Request& request, Continuation then) const {
   validate(request, size());
   Request timed = request;
   timed.asked = SteadyClock::now();
-  return Pending(
-      lane_->push([timed](Backend& backend, Deadline deadline) { return run_with_own_shard(backend, timed, deadline); },
-                  std::move(then)));
+  return Pending(lane_->push(
+      [timed](Backend& backend, Deadline deadline) { return run_with_own_shard(backend, timed, deadline); },
+      std::move(then)));
 }
 
 Pending Group::issue(const Request& request, Next next, Continuation then) const {

@@ -288,7 +288,9 @@ bool Group::Lane::State::perform_here(const Request& request) {
     return false;
   }
   // The time is a recent one, and nothing is to end too early.
-  const auto run_it = [&](Backend& with, Deadline deadline) { return run_with_own_shard(with, request, deadline); };
+  const auto run_it = [&](Backend& with, Deadline deadline) {
+    return run_with_own_shard(with, request, deadline);
+  };
   const CollectiveResult result = attempt(run_it, request.asked + kTick);
   if (result.error) {
     std::rethrow_exception(result.error);

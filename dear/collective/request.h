@@ -15,9 +15,10 @@ namespace dear {
 // yielding its processor, which is quicker where ranks share processors and nothing else is to be done there.
 enum class Waiting : std::uint8_t { asleep, yielding };
 
-// The place of a rank's own shard of a view where that is not the view, in memory of anybody's; both pointers or
-// none. `from` has this rank's contribution to the shard, and `to`, which may be the same, gets the reduction of it.
-// The view's own shard counts for nothing then: what a rank alone reads and writes need not be copied into a buffer.
+// The place of a rank's own shard of a view where that is not the view, in memory of anybody's; both pointers
+// or none. `from` has this rank's contribution to the shard, and `to`, which may be the same, gets the
+// reduction of it. The view's own shard counts for nothing then: what a rank alone reads and writes need not
+// be copied into a buffer.
 struct OwnShard {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
@@ -27,7 +28,7 @@ struct OwnShard {
 struct Request {
   Collective collective = Collective::barrier;
   View view{};
-  View output{};  // all_to_all only: where the peers' blocks go; must not overlap `view`
+  View output{};   // all_to_all only: where the peers' blocks go; must not overlap `view`
   OwnShard own{};  // all_reduce and reduce_scatter only
   Reduction reduction = Reduction::sum;
   int root = 0;             // broadcast and reduce only
@@ -40,8 +41,8 @@ struct Request {
 
 // Throws a ConfigError when no rank of a group of `ranks` could run the request: a view outside its buffer or
 // not on a multiple of its element size, an unknown root, a reduction that elements of its type have not
-// (obstacle_to()), blocks that do not come out even, an output over the input, an own shard elsewhere where there is
-// none or of which one pointer is missing, or anything but an all-gather of a shared buffer.
+// (obstacle_to()), blocks that do not come out even, an output over the input, an own shard elsewhere where
+// there is none or of which one pointer is missing, or anything but an all-gather of a shared buffer.
 void validate(const Request& request, int ranks);
 
 // Describes a request for messages: "reduce-scatter of 1000 fp32, sum (label 3)".

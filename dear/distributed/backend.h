@@ -27,8 +27,8 @@ namespace dear::distributed {
 //
 // Works are asynchronous: the call returns at once, and what the tensors hold until the work is complete is
 // undefined. Waiting throws a DistBackendError that names the rank at fault; the group has ended then. Every
-// wait is bounded by the group's timeout, or a shorter one that Work::wait() is given. Every rank makes the same calls
-// in the same order, with sizes of blocks given on all or on none. Safe for several threads.
+// wait is bounded by the group's timeout, or a shorter one that Work::wait() is given. Every rank makes the
+// same calls in the same order, with sizes of blocks given on all or on none. Safe for several threads.
 class Backend : public ::c10d::Backend {
  public:
   using Work = c10::intrusive_ptr<::c10d::Work>;

@@ -83,8 +83,8 @@ void Carrier::give_back(std::int64_t offset) {
   freed_.notify_all();
 }
 
-// Whether a reduce-scatter leaves this rank's own block where it lies: not where it ends within a cache line, which a
-// shard would have whole.
+// Whether a reduce-scatter leaves this rank's own block where it lies: not where it ends within a cache line,
+// which a shard would have whole.
 bool Carrier::own_scattered(const Operation& operation, const Chunk& chunk) {
   return operation.collective == Collective::reduce_scatter &&
          chunk.count * size_of(operation.dtype) == chunk.stride;
@@ -128,7 +128,8 @@ void Carrier::copy_out(const Operation& operation, const Chunk& chunk) const {
     return;
   }
   for (std::size_t block = 0; block < operation.to.size(); ++block) {
-    const bool own = operation.collective == Collective::all_gather && static_cast<int>(block) == group_.rank();
+    const bool own =
+        operation.collective == Collective::all_gather && static_cast<int>(block) == group_.rank();
     copy(operation.to[block] + chunk.begin * element,
          own ? operation.from.front() + chunk.begin * element
              : place + static_cast<std::int64_t>(block) * chunk.stride,

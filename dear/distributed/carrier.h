@@ -45,11 +45,12 @@ struct Operation {
   std::function<void(std::exception_ptr)> done;
 };
 
-// Carries operations in the memory that a group has of its own. [Note: staged chunks] An operation has a place in a
-// ring of staging memory, and passes through it chunk by chunk: what peers read is copied in, the collective runs,
-// what peers gave is copied out. A rank's own shard of a reduction is read and written where it lies. The thread
-// that runs collectives copies too: the chunk stays in one cache, and no thread is woken between two chunks. Ranks
-// ask for the same operations in the same order, so they use the same places of the ring.
+// Carries operations in the memory that a group has of its own. [Note: staged chunks] An operation has a
+// place in a ring of staging memory, and passes through it chunk by chunk: what peers read is copied in, the
+// collective runs, what peers gave is copied out. A rank's own shard of a reduction is read and written where
+// it lies. The thread that runs collectives copies too: the chunk stays in one cache, and no thread is woken
+// between two chunks. Ranks ask for the same operations in the same order, so they use the same places of the
+// ring.
 //
 // Methods are called from any thread; the order of calls is that of the operations.
 class Carrier {
@@ -91,8 +92,8 @@ class Carrier {
 
   const Group group_;
   const Options options_;
-  Buffer buffer_;                           // of the ring, from the first operation on
-  std::mutex turn_;                         // held while an operation is issued, or runs on the thread of a caller
+  Buffer buffer_;    // of the ring, from the first operation on
+  std::mutex turn_;  // held while an operation is issued, or runs on the thread of a caller
   std::atomic<std::int64_t> under_way_{0};  // operations
   std::atomic<std::int64_t> waiting_{0};    // of them: those that the lane will issue
   std::mutex mutex_;

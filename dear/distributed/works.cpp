@@ -49,11 +49,12 @@ bool CarriedWork::wait(std::chrono::milliseconds timeout) {
   if (timeout > kNoTimeout) {
     std::unique_lock lock(mutex_);
     if (!cv_.wait_for(lock, timeout, [this] { return completed_; }))
-      C10_THROW_ERROR(DistBackendError,
-                      fmt::format("rank {}: {} has not ended within {} ms, as wait() was asked for: a rank has "
-                                  "not come to it, or is slow; it goes on until the timeout of its process "
-                                  "group: wait longer",
-                                  rank_, ::c10d::opTypeToString(opType_), timeout.count()));
+      C10_THROW_ERROR(
+          DistBackendError,
+          fmt::format("rank {}: {} has not ended within {} ms, as wait() was asked for: a rank has "
+                      "not come to it, or is slow; it goes on until the timeout of its process "
+                      "group: wait longer",
+                      rank_, ::c10d::opTypeToString(opType_), timeout.count()));
   }
   return Work::wait(kNoTimeout);
 }

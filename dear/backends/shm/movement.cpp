@@ -23,12 +23,13 @@ void reduce_range(const CollectiveMemory& memory, Range range) {
   const std::int64_t offset = range.begin * element_bytes(memory);
   std::array<const std::byte*, Control::kMaxRanks> sources;
   for (int rank = 0; rank < memory.size; ++rank) {
-    sources[static_cast<std::size_t>(rank)] =
-        rank == memory.rank ? memory.given(range.begin) : memory.parts[static_cast<std::size_t>(rank)] + offset;
+    sources[static_cast<std::size_t>(rank)] = rank == memory.rank
+                                                  ? memory.given(range.begin)
+                                                  : memory.parts[static_cast<std::size_t>(rank)] + offset;
   }
   collective::reduce(memory.request.view.dtype, memory.request.reduction,
-                     std::span(sources).first(static_cast<std::size_t>(memory.size)), memory.reduced(range.begin),
-                     range.size());
+                     std::span(sources).first(static_cast<std::size_t>(memory.size)),
+                     memory.reduced(range.begin), range.size());
 }
 
 void copy_range(const CollectiveMemory& memory, int from, Range range, Stores stores) {

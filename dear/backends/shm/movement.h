@@ -22,8 +22,8 @@ struct CollectiveMemory {
   [[nodiscard]] Range shard(int of) const {
     return shard_of(request.view.count, request.view.dtype, size, of);
   }
-  // An element of this rank's own shard, or of any where that lies in the view: where its contribution is, and where
-  // the reduction goes.
+  // An element of this rank's own shard, or of any where that lies in the view: where its contribution is,
+  // and where the reduction goes.
   [[nodiscard]] const std::byte* given(std::int64_t element) const;
   [[nodiscard]] std::byte* reduced(std::int64_t element) const;
 };

@@ -85,7 +85,8 @@ class Shm final : public SharedMemory {
   [[nodiscard]] bool takes_own_shards() const override { return true; }
   Timing run(const Request& request, Deadline deadline) override {
     // A small contribution is brought whole.
-    if (request.own.from != nullptr && request.view.count * size_of(request.view.dtype) <= Control::kNoteBytes)
+    if (request.own.from != nullptr &&
+        request.view.count * size_of(request.view.dtype) <= Control::kNoteBytes)
       return run_in_view(*this, request, deadline);
     Timing timing;
     guarded([&] { timing = run_on_all(request, deadline); });

@@ -121,8 +121,8 @@ void check_repetition(Group& group) {
   }
 }
 
-// Runs a request whose own shard lies in memory of this rank alone, and puts the result into the view. What the view has
-// in that place meanwhile counts for nothing.
+// Runs a request whose own shard lies in memory of this rank alone, and puts the result into the view. What
+// the view has in that place meanwhile counts for nothing.
 void run_with_shard_elsewhere(Group& group, Request request) {
   const View& view = request.view;
   const std::int64_t element = size_of(view.dtype);
@@ -162,9 +162,10 @@ void check_reductions(Group& group, const ConformanceOptions& options) {
       for (const Collective collective : {Collective::reduce_scatter, Collective::all_reduce}) {
         fill(view, rank);
         run_with_shard_elsewhere(group, {.collective = collective, .view = view, .reduction = reduction});
-        expect_shards(view, ranks, "own shard elsewhere, " + name_of(reduction), [&](int owner, std::int64_t i) {
-          return owner == rank || collective == Collective::all_reduce ? reduced(i) : value_of(rank, i);
-        });
+        expect_shards(
+            view, ranks, "own shard elsewhere, " + name_of(reduction), [&](int owner, std::int64_t i) {
+              return owner == rank || collective == Collective::all_reduce ? reduced(i) : value_of(rank, i);
+            });
       }
       for (int root = 0; root < ranks; ++root) {
         fill(view, rank);
