@@ -170,6 +170,7 @@ const c10::IValue* aliased(const Call& call, const c10::Argument& result) {
     }
   }
   TORCH_CHECK(false, "the stub device does not know what ", call.name(), " returns");
+  return nullptr;
 }
 
 // Outputs that a program leaves to be sized by the operator.

@@ -30,7 +30,7 @@ class Group:
     def backend(self) -> str: ...
 
 def init(
-    backend: str = "",
+    backend: str | None = None,
     timeout: float = 120.0,
     reproducible: bool = False,
     grid: str = "",

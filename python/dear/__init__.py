@@ -8,6 +8,7 @@ from ._version import __version__, torch_release
 _torch_release.check(torch.__version__, torch_release)
 
 # The check says more than the loader of the extension module would.
+from ._backend_choice import init_process_group
 from ._batch_norm import SyncBatchNorm
 from ._C import (
     ConfigError,
@@ -77,6 +78,7 @@ __all__ = [
     "clusters",
     "distribute",
     "init",
+    "init_process_group",
     "join",
     "load",
     "models",

@@ -55,13 +55,13 @@ std::optional<GridSettings> grid_of(const std::string& grid, const std::string& 
   return settings;
 }
 
-std::shared_ptr<Group> init_group(const std::string& backend, double timeout, bool reproducible,
-                                  const std::string& grid, const std::string& algorithm, int chunks,
-                                  const std::vector<std::string>& interfaces) {
+std::shared_ptr<Group> init_group(const std::optional<std::string>& backend, double timeout,
+                                  bool reproducible, const std::string& grid, const std::string& algorithm,
+                                  int chunks, const std::vector<std::string>& interfaces) {
   const py::gil_scoped_release released;
   return share(init({.timeout = std::chrono::duration<double>(timeout),
                      .grid = grid_of(grid, algorithm, chunks, interfaces),
-                     .backend = backend,
+                     .backend = backend.value_or(""),
                      .reproducible = reproducible}));
 }
 
@@ -100,12 +100,12 @@ void bind_groups(py::module_& module) {
       });
 
   module.def(
-      "init", &init_group, py::arg("backend") = "", py::arg("timeout") = 120.0,
+      "init", &init_group, py::arg("backend") = py::none(), py::arg("timeout") = 120.0,
       py::arg("reproducible") = false, py::arg("grid") = "", py::arg("algorithm") = "themis",
       py::arg("chunks") = 64, py::arg("interfaces") = std::vector<std::string>(),
       "The group of all ranks of this job, from the launcher's environment (torchrun, dear launch, mpirun, "
       "Slurm); one rank without a launcher.\n\n"
-      "backend: \"shm\", \"mpi\", \"gloo\", ... (docs/backends.md); \"\" for the fastest that reaches all "
+      "backend: \"shm\", \"mpi\", \"gloo\", ... (docs/backends.md); None for the fastest that reaches all "
       "ranks.\ntimeout: seconds, for every wait, this meeting of the ranks included.\nreproducible: sums in "
       "the order of ranks, so that results are the same bits on every backend that can.\ngrid: "
       "\"2x4\" puts the ranks into a grid whose dimensions are networks of their own, the innermost first, "
