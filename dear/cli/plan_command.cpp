@@ -226,10 +226,10 @@ void add_plan_command(CLI::App& app) {
       ->allow_extra_args(false)
       ->type_name("NAME[,NAME...]");
   command
-      ->add_option("--optimizer", arguments->optimizer,
-                   "adamw, sgd (with momentum), or kfac: the strategies of K-FAC, fusions of factors, "
-                   "placements of inverses "
-                   "and intervals, and when K-FAC pays")
+      ->add_option(
+          "--optimizer", arguments->optimizer,
+          "Whose states and updates are reckoned with, sgd with momentum; kfac searches the strategies of "
+          "K-FAC, fusions of factors, placements of inverses and intervals, and says when K-FAC pays")
       ->check(CLI::IsMember({"adamw", "sgd", "kfac"}))
       ->type_name("NAME")
       ->capture_default_str();

@@ -162,6 +162,17 @@ TEST(Profile, CountsProducts) {
   EXPECT_THAT(measured.workload.device, HasSubstr("cpu, "));
 }
 
+// 2 images of 8 x 8, 3 channels to 4 by windows of 3 x 3: 27 products for each result; the gradient of the
+// weight alone.
+TEST(Profile, CountsConvolutions) {
+  Script script;
+  torch::jit::Module root = script.module(
+      "Convolution", "def forward(self, x):\n  return torch.conv2d(x, self.weight, None, [1, 1], [1, 1])\n");
+  Script::parameter(root, "weight", torch::randn({4, 3, 3, 3}));
+  EXPECT_DOUBLE_EQ(profile(settings_of(script.save(root), {"2x3x8x8"})).flops,
+                   2.0 * 2 * (2 * 4 * 8 * 8) * 27);
+}
+
 // What is there after the forward pass: at least what each product and each rectifier made.
 TEST(Profile, MeasuresWhatForwardKeeps) {
   std::int64_t kept = 0;

@@ -282,6 +282,12 @@ TEST(Gains, AreOfCollectivesWhereTheseDiffer) {
   EXPECT_EQ(answer.rows[answer.best].policy->name, "wfbp");
   EXPECT_THAT(answer.verdict,
               Contains(AllOf(HasSubstr("DeAR is not the answer"), HasSubstr("take longer than"))));
+  // The reason stays where what is simpler is as fast as wfbp.
+  options.policies.push_back(&find_policy("serial"));
+  const Answer with_serial = plan(even_job(1e-6, 1e-6), wide, options);
+  EXPECT_EQ(with_serial.rows[with_serial.best].policy->name, "serial");
+  EXPECT_THAT(with_serial.verdict,
+              Contains(AllOf(HasSubstr("longer than serial"), HasSubstr("take longer than"))));
   const Row& dear = row_of(answer, "dear");
   const Row& wfbp = row_of(answer, "wfbp");
   const Gain gain =

@@ -72,13 +72,13 @@ std::string nothing_fits(const Row& least, std::int64_t memory_bytes, const char
                      format_bytes(least.evaluation.memory.activations));
 }
 
-std::string what_to_use(const Row& best) {
+std::string what_to_use(const Row& best, bool all_fit) {
   const std::string figures =
       fmt::format("{} an iteration, {} of it computation", format_seconds(best.seconds()),
                   percent(best.breakdown.compute / best.seconds()));
   if (best.runs()) return fmt::format("Use {} with fusion {}: {}.", best.policy->name, best.fusion, figures);
-  return fmt::format("The fastest that fits is {} with fusion {}, which {}: {}.", best.policy->name,
-                     best.fusion, kOnlySimulated, figures);
+  return fmt::format("The fastest{} is {} with fusion {}, which {}: {}.", all_fit ? "" : " that fits",
+                     best.policy->name, best.fusion, kOnlySimulated, figures);
 }
 
 // Those that are faster than the row to use, and why they are passed over.
@@ -120,8 +120,8 @@ void add_gain(const Answer& answer, std::vector<std::string>& verdict) {
   verdict.push_back(sentence + ".");
 }
 
-std::string why_dear_is_slower(const Row& dear, const Row* wfbp, const std::optional<Gain>& gain) {
-  if (!gain || wfbp == nullptr || gain->seconds >= 0) return "";
+std::string why_dear_is_slower(const Row& dear, const Row& wfbp, const std::optional<Gain>& gain) {
+  if (!gain || gain->seconds >= 0) return "";
   const std::vector<Gain::Part> parts = gain->parts();
   const auto loss =
       std::min_element(parts.begin(), parts.end(),
@@ -129,10 +129,10 @@ std::string why_dear_is_slower(const Row& dear, const Row* wfbp, const std::opti
   if (loss->cause == Gain::Cause::collectives)
     return fmt::format(
         ", because its reduce-scatter and all-gather (by {}) take longer than an all-reduce (by {})",
-        dear.algorithm, wfbp->algorithm);
+        dear.algorithm, wfbp.algorithm);
   if (dear.evaluation.r_seconds / 2 > dear.evaluation.f_seconds)
     return ", because the forward pass is too short for half of the communication";
-  return fmt::format(", by {}", name_of(loss->cause));
+  return fmt::format(", because of {}", name_of(loss->cause));
 }
 
 // Of DeAR's policies, where the row to use is none of them.
@@ -145,10 +145,12 @@ void add_dear(const Answer& answer, const Circumstances& circumstances, std::vec
     verdict.push_back(fmt::format("DeAR does not fit here: {} needs {}.", dear->policy->name,
                                   format_bytes(dear->memory())));
   } else if (is_faster(best, *dear)) {
-    verdict.push_back(fmt::format(
-        "DeAR is not the answer here: {} takes {} longer than {}{}.", dear->policy->name,
-        percent(dear->seconds() / best.seconds() - 1), best.policy->name,
-        best.policy->name == "wfbp" ? why_dear_is_slower(*dear, &best, circumstances.dear_gain) : ""));
+    const Row* const wfbp = find_row(answer, "wfbp");  // which is as fast as what is simpler
+    const bool is_why = wfbp != nullptr && !is_faster(best, *wfbp);
+    verdict.push_back(fmt::format("DeAR is not the answer here: {} takes {} longer than {}{}.",
+                                  dear->policy->name, percent(dear->seconds() / best.seconds() - 1),
+                                  best.policy->name,
+                                  is_why ? why_dear_is_slower(*dear, *wfbp, circumstances.dear_gain) : ""));
   } else if (!is_faster(*dear, best)) {
     verdict.push_back(
         fmt::format("DeAR is not needed here: {} is as fast as {}.", best.policy->name, dear->policy->name));
@@ -201,7 +203,8 @@ std::vector<std::string> verdict_on(const Answer& answer, const Circumstances& c
     add_how_to_fit(best);
     return verdict;
   }
-  verdict.push_back(what_to_use(best));
+  verdict.push_back(what_to_use(
+      best, std::all_of(answer.rows.begin(), answer.rows.end(), [](const Row& row) { return row.fits; })));
   if (!best.runs() && circumstances.least_that_runs) {
     verdict.push_back(
         nothing_fits(*circumstances.least_that_runs, memory_bytes, "Nothing that `dear train` runs"));
