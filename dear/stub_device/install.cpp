@@ -2,6 +2,7 @@
 
 #include <c10/core/DeviceType.h>
 
+#include "dear/stub_device/autocast.h"
 #include "dear/stub_device/guard.h"
 #include "dear/stub_device/operators.h"
 #include "dear/stub_device/stub_device.h"
@@ -14,6 +15,7 @@ void install() {
     c10::register_privateuse1_backend("stub");
     register_guard();
     register_operators();
+    register_autocast();
   });
 }
 

@@ -187,8 +187,11 @@ void register_kernels_of_cpu(torch::Library& library) {
   for (const c10::OperatorName& name : dispatcher.getAllOpNamesForDispatchKey(c10::DispatchKey::CPU)) {
     if (!name.name.starts_with("aten::") || is_ours(name)) continue;
     const std::optional<c10::OperatorHandle> op = dispatcher.findSchema(name);
-    if (!op || op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional))
-      continue;
+    if (!op) continue;
+    const bool structured =
+        op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+    // A loss sizes its output twice, which memory of the device cannot follow.
+    if (structured && !name.name.ends_with("_loss")) continue;
     const std::string overload = name.overload_name.empty() ? "" : "." + name.overload_name;
     library.impl((name.name + overload).c_str(), torch::CppFunction::makeFromBoxedFunction<&boxed>());
   }

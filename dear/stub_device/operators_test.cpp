@@ -3,6 +3,7 @@
 #include <thread>
 #include <vector>
 
+#include <ATen/autocast_mode.h>
 #include <c10/core/DeviceGuard.h>
 #include <gtest/gtest.h>
 #include <torch/nn/functional.h>
@@ -23,6 +24,8 @@
 
 namespace dear::stub_device::operators_test {
 namespace {
+
+constexpr auto kType = c10::DeviceType::PrivateUse1;
 
 class Operators : public ::testing::Test {
  protected:
@@ -183,6 +186,21 @@ TEST_F(Operators, RandomNumbersDependOnSeedAndPlaceAlone) {
   EXPECT_TRUE(torch::equal(draw(5), first));
   draw(0);
   EXPECT_FALSE(torch::equal(torch::rand({5}, device(0)).cpu(), first.narrow(0, 0, 5)));
+}
+
+TEST_F(Operators, RunInLowerPrecisionUnderAutocast) {
+  at::autocast::set_autocast_dtype(kType, torch::kBFloat16);
+  at::autocast::set_autocast_enabled(kType, true);
+  const torch::Tensor weight = torch::full({3, 4}, 0.5, torch::TensorOptions(device(0)).requires_grad(true));
+  const torch::Tensor out = torch::linear(torch::ones({2, 4}, device(0)), weight);
+  const torch::Tensor loss = torch::mse_loss(out, torch::zeros({2, 3}, device(0)));
+  at::autocast::set_autocast_enabled(kType, false);
+  at::autocast::clear_cache();
+  EXPECT_EQ(out.scalar_type(), torch::kBFloat16);
+  EXPECT_EQ(loss.scalar_type(), torch::kFloat32);
+  loss.backward();
+  EXPECT_EQ(weight.grad().scalar_type(), torch::kFloat32);
+  EXPECT_NEAR(weight.grad().sum().item<float>(), 16, 0.2);  // of 12 elements, each 2 * 2 * 2 / 6, rounded
 }
 
 TEST_F(Operators, CopyBetweenDevices) {
