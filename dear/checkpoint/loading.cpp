@@ -8,6 +8,7 @@
 
 #include "dear/archive/pickle.h"
 #include "dear/base/error.h"
+#include "dear/base/printable.h"
 #include "dear/checkpoint/parts.h"
 #include "dear/checkpoint/saving.h"
 #include "dear/checkpoint/stored.h"
@@ -141,7 +142,7 @@ void File::require_same_model(const TrainingState& state) const {
   const auto refuse = [&](const std::string& name, const std::string& theirs, const std::string& ours) {
     throw ConfigError(fmt::format(
         "'{}' is a checkpoint of another model: '{}' is {} there, and {} here; make the model that was saved",
-        path, name, theirs, ours));
+        path, printable(name), printable(theirs), ours));
   };
   std::set<std::string> names;
   for (const auto* named : {&state.model().parameters, &state.model().buffers}) {
@@ -171,7 +172,7 @@ void File::require_same_optimizer(const TrainingState& state) const {
   if (theirs != mine)
     throw ConfigError(fmt::format(
         "'{}' is a checkpoint of the optimiser {}, and this one is {}: make the optimiser that was saved",
-        source_->path(), theirs, mine));
+        source_->path(), printable(theirs), mine));
 }
 
 void File::read_parameter(std::size_t parameter, const Value& of_parameter, const TrainingState& state) {

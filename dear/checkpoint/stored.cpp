@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dear/base/error.h"
+#include "dear/base/printable.h"
 
 namespace dear::checkpoint {
 namespace {
@@ -37,23 +38,33 @@ archive::TensorRecord describe(const torch::Tensor& tensor, const std::string& k
                     " cannot be saved in a checkpoint: convert it");
 }
 
+namespace {
+
+[[noreturn]] void refuse_record(const archive::TensorRecord& stored, const std::string& file,
+                                const std::string& why) {
+  constexpr std::size_t kLongest = 200;  // a name in a damaged file may be anything
+  throw ConfigError("cannot read '" + file + "' as a checkpoint: its record 'data/" +
+                    printable(shortened(stored.key, kLongest)) + "' " + printable(shortened(why, kLongest)));
+}
+
+}  // namespace
+
 at::ScalarType type_of(const archive::TensorRecord& stored, const std::string& file) {
   for (const auto& [type, storage] : kStorages)
     if (stored.storage == storage) return type;
-  throw ConfigError("cannot read '" + file + "' as a checkpoint: its record 'data/" + stored.key +
-                    "' is of a type (" + stored.storage + ") that is not known");
+  refuse_record(stored, file, "is of a type that is not known, " + stored.storage);
 }
 
 torch::Tensor tensor_of(const archive::TensorRecord& stored, const archive::ZipReader& reader) {
-  const auto refuse = [&](const std::string& why) {
-    throw ConfigError("cannot read '" + reader.path() + "' as a checkpoint: its record 'data/" + stored.key +
-                      "' " + why);
-  };
+  const auto refuse = [&](const std::string& why) { refuse_record(stored, reader.path(), why); };
   const at::ScalarType type = type_of(stored, reader.path());
   const std::span<const std::byte> bytes = reader.bytes_of("data/" + stored.key);
   const auto element = static_cast<std::int64_t>(c10::elementSize(type));
   const auto elements = static_cast<std::int64_t>(bytes.size()) / element;
   const bool empty = std::find(stored.sizes.begin(), stored.sizes.end(), 0) != stored.sizes.end();
+  double count = 1;
+  for (const std::int64_t size : stored.sizes) count *= static_cast<double>(size);
+  if (count > 0x1p50) refuse("describes a tensor beyond all memory");
   std::int64_t last = stored.offset;  // the last element that the tensor reaches
   if (!empty && last >= elements) refuse("is too small for its tensor");
   for (std::size_t i = 0; i < stored.sizes.size() && !empty; ++i) {

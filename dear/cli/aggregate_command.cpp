@@ -186,11 +186,9 @@ void run_rank(const AggregateSettings& settings) {
     const std::optional<aggregation::RunResult> result = aggregation::run(group, settings.run);
     if (group.rank() != 0) return;
     print(settings, *result, group.size() - 1, choice);
-    try {
+    write_checked([&] {
       if (!settings.json.empty()) write_file_atomically(settings.json, to_json(settings, *result, group));
-    } catch (const ConfigError& error) {
-      throw Error(error.what());  // the path was checked before: this is a failure while running
-    }
+    });
   } catch (const std::exception& error) {
     group.abort(error.what());  // the peers learn the reason at once
     throw;

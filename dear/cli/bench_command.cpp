@@ -16,6 +16,7 @@
 #include "dear/cli/bench_report.h"
 #include "dear/cli/commands.h"
 #include "dear/cli/exit_status.h"
+#include "dear/cli/option_checks.h"
 #include "dear/launch/cores.h"
 #include "dear/measure/bandwidth_plot.h"
 #include "dear/measure/launched_benchmark.h"
@@ -91,7 +92,7 @@ void run_collective(const BenchOptions& options) {
 
   fmt::print("{}\n{}\n{}", heading(settings.benchmark), result_table(outcome.results),
              circumstances_text(settings.benchmark, outcome, circumstances));
-  write_outputs(settings, outcome);
+  write_checked([&] { write_outputs(settings, outcome); });
   if (!outcome.failures.empty()) {
     std::fflush(stdout);
     fmt::print(stderr, "{}", failures_text(outcome.failures, kName));

@@ -50,12 +50,16 @@ Outcome report(const CLI::App& app, const std::string& message, int code) {
   return {.code = code, .said = true};
 }
 
-// "--json=" with nothing behind it, for which CLI11 would take the next word; not of a program's own words.
+// "--json=" with nothing behind it, and "--ranks ,", for which CLI11 would take the next word; not of a
+// program's own words.
 void refuse_empty_assignments(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "launch") return;
   for (int i = 1; i < argc; ++i)
-    if (const std::string_view word = argv[i]; word.starts_with("--") && word.ends_with('='))
+    if (const std::string_view word = argv[i]; word.starts_with("--") && word.ends_with('=')) {
       throw ConfigError(fmt::format("{} is empty: give it a value", word.substr(0, word.size() - 1)));
+    } else if (!word.empty() && word.find_first_not_of(',') == std::string_view::npos) {
+      throw ConfigError(fmt::format("'{}' has no value in it: give one, or several with commas between them", word));
+    }
 }
 
 // A file that is opened while standard output is closed would take its place, and get what is printed.

@@ -109,7 +109,8 @@ void refuse_shared_outputs(const Outputs& outputs) {
   for (const auto& [option, path] : outputs) {
     if (path.empty()) continue;
     std::error_code ignored;
-    const std::string file = std::filesystem::weakly_canonical(path, ignored).string();
+    const std::filesystem::path whole = std::filesystem::absolute(path, ignored);
+    const std::string file = std::filesystem::weakly_canonical(whole, ignored).string();
     // A pipe, a terminal or /dev/null takes what several write.
     if (std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored)) continue;
     const auto [found, is_new] = option_of.emplace(file.empty() ? path : file, option);

@@ -27,6 +27,16 @@ auto parse_option(std::string_view option, Parse parse) {
   }
 }
 
+// Writes files whose paths were checked before: what fails now is no wrong option but a failure while running.
+template <typename Write>
+void write_checked(const Write& write) {
+  try {
+    write();
+  } catch (const ConfigError& error) {
+    throw Error(error.what());
+  }
+}
+
 void check_range(std::string_view option, std::int64_t value, std::int64_t least, std::int64_t most);
 
 // Seconds of --timeout, which are more than 0; `usual` is the default.

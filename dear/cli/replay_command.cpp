@@ -321,12 +321,10 @@ void run_rank(const ReplayArguments& arguments, ReplaySettings& settings) {
               << "Computation is timed, not done; communication is real"
               << (settings.network ? " and takes the time of the modelled network" : "") << ".\n\n";
     print(settings, runs);
-    try {
+    write_checked([&] {
       if (!settings.json.empty()) write_file_atomically(settings.json, to_json(settings, runs, group));
       if (trace) write_chrome_trace(*trace, settings.trace);
-    } catch (const ConfigError& error) {
-      throw Error(error.what());  // the paths were checked before: this is a failure while running
-    }
+    });
   } catch (const std::exception& error) {
     group.abort(error.what());  // the peers learn the reason at once
     throw;

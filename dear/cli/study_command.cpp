@@ -13,6 +13,7 @@
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
 #include "dear/cli/commands.h"
+#include "dear/cli/option_checks.h"
 #include "dear/launch/own_command.h"
 #include "dear/papers/homomorphic/homomorphic.h"
 #include "dear/papers/sparse/sparse.h"
@@ -25,14 +26,15 @@
 namespace dear::cli {
 namespace {
 
-// The path of figures of papers that come with DeAR: beside an installed command, else in the sources from
-// which it was built.
+// The path of figures of papers that come with DeAR: beside an installed command, else in the sources that it
+// was built in, which may have been moved with the build, or from.
 std::string own_published(const std::string& installed_name, const std::string& name_in_sources) {
-  const std::filesystem::path prefix =
-      std::filesystem::path(launch::own_program()).parent_path().parent_path();
-  const std::filesystem::path installed = prefix / DEAR_DATA_FOLDER / installed_name;
-  return std::filesystem::exists(installed) ? installed.string()
-                                            : DEAR_SOURCE_FOLDER "/docs/study/" + name_in_sources;
+  const std::filesystem::path build = std::filesystem::path(launch::own_program()).parent_path();
+  for (const std::filesystem::path& path :
+       {build.parent_path() / DEAR_DATA_FOLDER / installed_name,
+        build.parent_path().parent_path() / "docs/study" / name_in_sources})
+    if (std::filesystem::exists(path)) return path.string();
+  return DEAR_SOURCE_FOLDER "/docs/study/" + name_in_sources;
 }
 
 struct StudyArguments {
@@ -54,7 +56,7 @@ struct StudyArguments {
 void write(const std::vector<study::StudyFile>& files, const std::string& folder) {
   for (const study::StudyFile& file : files) {
     const std::string path = (std::filesystem::path(folder) / file.name).string();
-    write_file_atomically(path, file.content);
+    write_checked([&] { write_file_atomically(path, file.content); });
     fmt::print("{}\n", path);
   }
 }

@@ -23,6 +23,7 @@
 #include "dear/cli/commands.h"
 #include "dear/cli/exit_status.h"
 #include "dear/cli/names_in.h"
+#include "dear/cli/option_checks.h"
 #include "dear/cli/progress.h"
 #include "dear/cli/run_as_ranks.h"
 #include "dear/cli/train_options.h"
@@ -55,10 +56,10 @@ std::string optimizer_of(const TrainSettings& settings) {
 
 std::string heading(const TrainSettings& settings, const demo::Corpus& corpus) {
   return fmt::format(
-      "training a GPT of {} parameters ({} layers, width {}, context {}) on {} characters of {} kinds\n"
+      "training a GPT of {} parameters ({} layer{}, width {}, context {}) on {} characters of {} kinds\n"
       "{} worker{}, {} thread{} for each, {} characters in a step, optimiser {}, fusion {}{}{}\n",
       with_separators(demo::training_module().parameter_count(settings, corpus)), settings.job.layers,
-      settings.job.width, settings.job.context,
+      settings.job.layers == 1 ? "" : "s", settings.job.width, settings.job.context,
       with_separators(static_cast<std::int64_t>(corpus.text.size())), corpus.vocabulary.size(),
       settings.workers, settings.workers == 1 ? "" : "s", settings.threads, settings.threads == 1 ? "" : "s",
       with_separators(settings.characters_per_step()), optimizer_of(settings), settings.fusion_text(),
@@ -160,11 +161,7 @@ void report(const TrainSettings& settings, const demo::Trained& trained, const G
     say(fmt::format("\n{} characters from the model trained last:\n{}\n\n", settings.sample,
                     demo::printable(runs.back().sample)));
   }
-  try {
-    write_files(settings, trained);
-  } catch (const ConfigError& error) {
-    throw Error(error.what());  // the paths were checked before: this is a failure while running
-  }
+  write_checked([&] { write_files(settings, trained); });
   if (trained.interrupted) say(interruption(settings, trained));
   const auto fail = [&](const std::string& why) {
     std::cerr << fmt::format("{}: {}\n", settings.command, why);

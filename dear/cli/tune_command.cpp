@@ -59,8 +59,10 @@ void run_tune(const TuneArguments& arguments) {
   options.times.algorithm = arguments.model.algorithm;
   const study::Scenario scenario = one_scenario(arguments.scenarios);
   const demo::TuningReport report = demo::tune_simulated(scenario.workload, scenario.cluster, options);
-  if (!json.empty()) write_file_atomically(json, to_json(report));
-  if (!picture.empty()) write_file_atomically(picture, plot(report));
+  write_checked([&] {
+    if (!json.empty()) write_file_atomically(json, to_json(report));
+    if (!picture.empty()) write_file_atomically(picture, plot(report));
+  });
   print_scenarios({scenario});
   fmt::print("\n");
   print(report);

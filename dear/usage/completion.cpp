@@ -38,6 +38,8 @@ std::vector<std::string> words_of(const CommandHelp& command) {
   return words;
 }
 
+bool is_path(std::string_view value) { return value == "FILE" || value == "FOLDER" || value == "PATH"; }
+
 // The arms of a `case` over "COMMAND WORD BEFORE": values of an option, those that are files, and those of
 // which nothing is known. What has no arm is completed as the next word.
 struct Arms {
@@ -56,7 +58,7 @@ Arms arms_of(const std::vector<const CommandHelp*>& commands, const Values& by_o
           arms.names += fmt::format("    {}) {} ;;\n", place,
                                     fmt::format(fmt::runtime(offer), fmt::join(found->second, " ")));
         } else {
-          std::string& places = option.value == "FILE" || option.value == "FOLDER" ? arms.files : arms.others;
+          std::string& places = is_path(option.value) ? arms.files : arms.others;
           places += (places.empty() ? "" : "|") + place;
         }
       }

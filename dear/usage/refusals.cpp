@@ -86,6 +86,11 @@ std::string why_it_is_none(const std::string& value) {
              : "";
 }
 
+// CLI11 takes a negative number for one of 64 bits without a sign.
+std::string why_it_is_no_seed(const std::string& value) {
+  return value.starts_with('-') ? fmt::format("is '{}', but must be a number from 0", value) : "";
+}
+
 }  // namespace
 
 const CLI::App& chosen(const CLI::App& app) {
@@ -95,7 +100,10 @@ const CLI::App& chosen(const CLI::App& app) {
 
 void refuse_values_that_are_none(CLI::App& app) {
   for (CLI::Option* const option : app.get_options([](const CLI::Option*) { return true; }))
-    if (option->get_type_size() != 0 && option->get_expected_max() > 0) option->check(why_it_is_none);
+    if (option->get_type_size() != 0 && option->get_expected_max() > 0) {
+      option->check(why_it_is_none);
+      if (option->check_lname("seed")) option->check(why_it_is_no_seed);
+    }
   for (CLI::App* const inner : app.get_subcommands([](const CLI::App*) { return true; }))
     refuse_values_that_are_none(*inner);
 }
@@ -126,6 +134,8 @@ std::string sentence_of(const CLI::ParseError& error, const CLI::App& command) {
       value != std::string::npos && range != std::string::npos)
     return fmt::format("{} is '{}', but must be from {}", said.substr(0, value),
                        said.substr(value + 8, range - value - 8), said.substr(range + 14));
+  if (const std::size_t colon = said.find(": is '"); colon != std::string::npos)
+    return said.substr(0, colon) + said.substr(colon + 1);
   return said;
 }
 

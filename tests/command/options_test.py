@@ -129,6 +129,16 @@ class Options(Calls):
             self.assertIn(f"there is no option {wrong}", done.stderr)
             self.assertRegex(done.stderr, "did you mean --")
 
+    def test_that_hold_nothing_but_commas_or_are_below_zero_are_refused(self) -> None:
+        self.refuse_all([["simulate", "--ranks", ",", *needed("dear simulate", "--ranks")], ["simulate", "--policy", ",,", *JOB],
+                         ["train", "--seed", "-1"], ["aggregate", "--seed", "-1"]])  # fmt: skip
+
+    def test_that_name_the_same_file_are_refused(self) -> None:
+        self.refuse_all([["simulate", *JOB, "--json", "out", "--plot", "./out"], ["plan", *JOB, "--json", "out", "--schedule", "./out"],
+                         ["train", "--json", "out", "--trace", "./out"], ["tune", *JOB, "--json", "out", "--plot", "./out"],
+                         ["bench", "collective", "--json", "out", "--plot", "./out"],
+                         ["replay", "--model", "model.json", "--json", "out", "--trace", "./out"]])  # fmt: skip
+
     def test_name_what_was_meant(self) -> None:
         for arguments, meant in (
             (["simulat"], "simulate"),
