@@ -58,7 +58,8 @@ void refuse_empty_assignments(int argc, char** argv) {
     if (const std::string_view word = argv[i]; word.starts_with("--") && word.ends_with('=')) {
       throw ConfigError(fmt::format("{} is empty: give it a value", word.substr(0, word.size() - 1)));
     } else if (!word.empty() && word.find_first_not_of(',') == std::string_view::npos) {
-      throw ConfigError(fmt::format("'{}' has no value in it: give one, or several with commas between them", word));
+      throw ConfigError(
+          fmt::format("'{}' has no value in it: give one, or several with commas between them", word));
     }
 }
 

@@ -27,7 +27,8 @@ auto parse_option(std::string_view option, Parse parse) {
   }
 }
 
-// Writes files whose paths were checked before: what fails now is no wrong option but a failure while running.
+// Writes files whose paths were checked before: what fails now is no wrong option but a failure while
+// running.
 template <typename Write>
 void write_checked(const Write& write) {
   try {

@@ -62,6 +62,14 @@ std::string_view behind(std::string_view text, std::string_view begin) {
   return text.starts_with(begin) ? text.substr(begin.size()) : std::string_view();
 }
 
+// "1 to 8" of "1 to 8", or of "[1 - 8]", as CLI11 writes it since version 2.4.
+std::string limits_in(std::string text) {
+  if (!text.starts_with('[')) return text;
+  text = text.substr(1, text.size() - 2);
+  const std::size_t dash = text.find(" - ");
+  return dash == std::string::npos ? text : text.replace(dash, 3, " to ");
+}
+
 // "--optimizer: sdg not in {sgd,kfac}"
 std::string not_in_set(std::string_view said) {
   const std::size_t colon = said.find(": "), set = said.find(" not in {");
@@ -133,7 +141,7 @@ std::string sentence_of(const CLI::ParseError& error, const CLI::App& command) {
   if (const std::size_t value = said.find(": Value "), range = said.find(" not in range ");
       value != std::string::npos && range != std::string::npos)
     return fmt::format("{} is '{}', but must be from {}", said.substr(0, value),
-                       said.substr(value + 8, range - value - 8), said.substr(range + 14));
+                       said.substr(value + 8, range - value - 8), limits_in(said.substr(range + 14)));
   if (const std::size_t colon = said.find(": is '"); colon != std::string::npos)
     return said.substr(0, colon) + said.substr(colon + 1);
   return said;

@@ -4,6 +4,7 @@ right; the manual page and completion:  options_test.py PATH_OF_DEAR PATH_OF_WRI
 
 import concurrent.futures
 import json
+import os
 import pathlib
 import re
 import resource
@@ -207,7 +208,7 @@ class Completion(Calls):
         self.assertIn("dear-eager", self.complete("dear", "train", "--policy", "dear"))
         self.assertIn("model.json", self.complete("dear", "simulate", "--model", "mod"))
         self.assertIn("resnet50", self.complete("dear", "simulate", "--model", "res"))
-        self.assertEqual(self.complete("dear", "train", "--workers", ""), [""][:0])
+        self.assertEqual(self.complete("dear", "train", "--workers", ""), [])
         self.assertIn("model.json", self.complete("dear", "train", "--json", ""))
 
     def test_in_zsh_is_a_script_of_zsh(self) -> None:
@@ -233,6 +234,7 @@ class Files(Calls):
         sparse = pathlib.Path(self.folder.name) / "sparse"
         with sparse.open("wb") as file:
             file.truncate(2**31)
+        os.mkfifo(sparse.with_name("pipe"))
         readers = [
             ["simulate", "--cluster", "1gbit", "--ranks", "4", "--model"],
             ["simulate", "--model", "model.json", "--cluster"],
@@ -243,9 +245,9 @@ class Files(Calls):
             ["train", "--data"],
             ["train", "--schedule"],
         ]
-        special = ["/dev/zero", "/dev/full", str(sparse), ".", "no-such-file"]
-        self.refuse_all([[*reader, path + ("" if "--model" not in reader[-1:] else "")] for reader in readers for path in special
-                         if not (reader[-1] == "--data" and path == ".")])  # fmt: skip
+        special = ["/dev/zero", "/dev/full", str(sparse), "pipe", ".", "no-such-file"]
+        # A folder is text, to learn from.
+        self.refuse_all([[*reader, path] for reader in readers for path in special if (reader[-1], path) != ("--data", ".")])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // Checkpoints whose description is nearly right, with checksums that are: each is loaded, or refused with one
 // sentence.
 
+#include "tests/readers/mutator.h"
 #include <fstream>
 
 #include <gmock/gmock.h>
@@ -12,7 +13,6 @@
 #include "dear/base/printable.h"
 #include "dear/checkpoint/checkpoint.h"
 #include "dear/checkpoint/testing/job.h"
-#include "tests/readers/mutator.h"
 
 namespace dear::readers_test {
 namespace {
@@ -38,7 +38,8 @@ TEST(Checkpoints, WhoseDescriptionIsNearlyRightAreLoadedOrRefused) {
     save_checkpoint(*job.parallel, good, {.step = 2, .more = {{"epoch", "1"}}});
     const archive::ZipReader reader(good);
     std::vector<std::string> names;
-    for (int i = 0; reader.has("data/" + std::to_string(i)); ++i) names.push_back("data/" + std::to_string(i));
+    for (int i = 0; reader.has("data/" + std::to_string(i)); ++i)
+      names.push_back("data/" + std::to_string(i));
     for (const char* const name : {"version", "byteorder"})
       if (reader.has(name)) names.emplace_back(name);
     ASSERT_GT(names.size(), 4U);
