@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 
@@ -149,6 +151,30 @@ void Meeting::come(int rank, One& one, Part part) {
   if (all.size() < one.parts.size()) return;
   carry_out(all);
   Streams::all().complete(one.over);
+}
+
+void OverBackend::enqueue(int rank, c10::Stream stream, Part part) {
+  const char* const name = name_of(part.movement);
+  Streams::all().run(stream, name, [rank, backend = backend_, part = std::move(part)]() mutable {
+    std::vector<at::Tensor> flat;
+    for (const at::Tensor& input : part.inputs) flat.push_back(input.reshape({-1}));
+    at::Tensor mine = at::cat(flat);
+    at::Tensor all = at::empty({backend->getSize() * mine.numel()}, mine.options());
+    backend->_allgather_base(all, mine)->wait();
+    std::vector<Part> parts;
+    std::vector<Part*> pointers;
+    for (int of = 0; of < backend->getSize(); ++of) {
+      Part& one = parts.emplace_back(
+          Part{part.movement,
+               all.view({backend->getSize(), -1})[of].chunk(static_cast<std::int64_t>(flat.size())),
+               {},
+               part.reduction,
+               part.root});
+      if (of == rank) one.outputs = part.outputs;
+    }
+    for (Part& one : parts) pointers.push_back(&one);
+    carry_out(pointers);
+  });
 }
 
 }  // namespace dear::stub_device

@@ -5,10 +5,11 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "dear/stub_device/streams.h"
 
@@ -27,15 +28,23 @@ struct Part {
   int root = 0;
 };
 
+// What brings the parts of ranks together. Every rank makes the same calls in the same order. Contributions
+// are added in the order of ranks; halves in fp32, rounded once; an average is the sum, divided.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+  [[nodiscard]] virtual int ranks() const = 0;
+  // Enqueues this rank's part of its next collective on the stream.
+  virtual void enqueue(int rank, c10::Stream stream, Part part) = 0;
+};
+
 // Ranks of one process that meet in memory. The n-th collectives of all ranks are one; whoever comes last
-// computes it for all. Contributions are added in the order of ranks; halves in fp32, rounded once; an
-// average is the sum, divided.
-class Meeting {
+// computes it for all.
+class Meeting final : public Exchange {
  public:
   explicit Meeting(int ranks) : ranks_(ranks) {}
-  [[nodiscard]] int ranks() const { return ranks_; }
-  // Enqueues this rank's part of its next collective on the stream.
-  void enqueue(int rank, c10::Stream stream, Part part);
+  [[nodiscard]] int ranks() const override { return ranks_; }
+  void enqueue(int rank, c10::Stream stream, Part part) override;
 
  private:
   struct One {
@@ -51,6 +60,17 @@ class Meeting {
   std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<One>> under_way_;
   std::map<int, std::uint64_t> taken_;  // by each rank
+};
+
+// Ranks that are processes: their parts travel through a backend for memory of the CPU, all to all.
+class OverBackend final : public Exchange {
+ public:
+  explicit OverBackend(c10::intrusive_ptr<::c10d::Backend> backend) : backend_(std::move(backend)) {}
+  [[nodiscard]] int ranks() const override { return backend_->getSize(); }
+  void enqueue(int rank, c10::Stream stream, Part part) override;
+
+ private:
+  c10::intrusive_ptr<::c10d::Backend> backend_;
 };
 
 }  // namespace dear::stub_device

@@ -110,7 +110,7 @@ StubBackend::Work StubBackend::make(std::vector<Call> calls, bool async) {
     ++calls_;
     tensors = joined(std::move(tensors), call.tensors);
     outputs = joined(std::move(outputs), call.outputs);
-    meeting_->enqueue(getRank(), stream, std::move(call.part));
+    exchange_->enqueue(getRank(), stream, std::move(call.part));
   }
   if (!async) return nullptr;
   return c10::make_intrusive<StubWork>(getRank(), type, std::move(tensors), std::move(outputs), stream);

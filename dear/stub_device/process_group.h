@@ -26,8 +26,8 @@ class StubBackend final : public ::c10d::Backend {
   using Work = c10::intrusive_ptr<::c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
 
-  StubBackend(std::shared_ptr<Meeting> meeting, int rank)
-      : Backend(rank, meeting->ranks()), meeting_(std::move(meeting)) {}
+  StubBackend(std::shared_ptr<Exchange> exchange, int rank)
+      : Backend(rank, exchange->ranks()), exchange_(std::move(exchange)) {}
 
   const std::string getBackendName() const override { return "stub"; }
   Work broadcast(Tensors& tensors, const ::c10d::BroadcastOptions& options) override;
@@ -64,7 +64,7 @@ class StubBackend final : public ::c10d::Backend {
   Work make(std::vector<Call> calls, bool async);
   c10::Stream own_stream(c10::Device device);
 
-  std::shared_ptr<Meeting> meeting_;
+  std::shared_ptr<Exchange> exchange_;
   std::mutex mutex_;
   std::vector<std::pair<c10::Device, c10::Stream>> own_streams_;
   bool coalescing_ = false, coalesced_async_ = false;

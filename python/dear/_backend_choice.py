@@ -15,6 +15,8 @@ import torch.distributed as dist
 from . import _C
 
 HOST = "cpu:dear"
+# A process group of PyTorch keeps one backend that PyTorch does not know itself: ours, or that of a device.
+KNOWN = ("gloo", "mpi", "nccl", "ucc", "xccl")
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,10 @@ def choose(places: Sequence[Place]) -> tuple[str, str]:
                 f"{len(here)} ranks, and {places[here[0]].library} takes one rank for each"
             )
     every = "the rank has a device" if ranks == 1 else f"each of {ranks} ranks has a {kind} device of its own"
-    return f"{HOST},{kind}:{places[0].library}", every
+    library = places[0].library
+    if library not in KNOWN:
+        return f"cpu:gloo,{kind}:{library}", f"{every}, and a process group cannot have dear beside {library}"
+    return f"{HOST},{kind}:{library}", every
 
 
 def init_process_group(

@@ -35,6 +35,11 @@ class Choice(unittest.TestCase):
         other = Place("a", "xpu", ("0",), "xccl")
         self.assertEqual(choose([other])[0], "cpu:dear,xpu:xccl")
 
+    def test_a_library_that_pytorch_does_not_know_has_the_only_place(self):
+        backend, reason = choose([Place("a", "npu", ("0",), "hccl")])
+        self.assertEqual(backend, "cpu:gloo,npu:hccl")
+        self.assertIn("hccl", reason)
+
     def test_ranks_that_share_a_device_go_through_gloo(self):
         backend, reason = choose([gpus("a", "0", "1"), gpus("a", "0", "1"), gpus("b", "0"), gpus("b", "0")])
         self.assertEqual(backend, "cpu:dear,cuda:gloo")
