@@ -15,9 +15,8 @@ namespace dear::stub_device {
 // Collectives on tensors of the stub device, as ProcessGroupNCCL has them: the host returns when they are
 // enqueued.
 // - asyncOp = false: on the current stream of the device. There is no work: the call returns null.
-// - asyncOp = true: on a stream of the group's own, after what the current stream had to do when it was
-// called.
-//   Work::wait() makes the current stream wait, never the host, but for a barrier; until then the work keeps
+// - asyncOp = true: on a stream of the group's own, after what the current stream had to do at the call.
+//   Work::wait() makes the current stream wait, and the host only for a barrier. Until then the work keeps
 //   the tensors.
 // Between startCoalescing() and endCoalescing() of one thread calls are only noted; the end enqueues all.
 // Ranks that make different calls end the device with an error that says which.

@@ -18,9 +18,10 @@
 // A test installs the device, works with tensors on it, and settles what it wants to happen first:
 //
 //   stub_device::install();
-//   const at::Tensor x = at::ones({4}, stub_device::device(0));
+//   const at::Tensor x = at::ones({4}, stub_device::device(0)), y = at::zeros_like(x);
 //   const c10::impl::VirtualGuardImpl impl(c10::DeviceType::PrivateUse1);
 //   const c10::Stream side = impl.getStreamFromGlobalPool(x.device());
+//   stub_device::finish();  // ones and zeros are there
 //   const std::int64_t waits = stub_device::host_waits();
 //   {
 //     stub_device::Held held(impl.getStream(x.device()));  // nothing of the current stream runs
@@ -33,7 +34,7 @@
 //
 // Ranks are threads, each with a device of its own: c10::DeviceGuard(device(rank)). The engine of autograd
 // has a thread for each device then. A rank leaves the devices of others alone: their streams may wait for
-// it. Collectives: "dear/stub_device/process_group.h".
+// it. Collectives: "dear/stub_device/process_group.h"; a module moves there with "dear/stub_device/module.h".
 // In Python ranks are processes: `import dear_stub_device`, as tests/python/stub_device_test.py does.
 //
 // An exception of a kernel ends the device: streams run nothing more, and whoever waits for a stream gets it,
