@@ -100,8 +100,8 @@ void BucketWire::start(Instance which, const Step& step) {
   count(request);
   group_.issue(
       request,
-      [this, encoded, label = request.label] {
-        std::optional<Request> more = encoded->more();
+      [this, encoded, label = request.label, asked = false]() mutable {
+        std::optional<Request> more = std::exchange(asked, true) ? std::nullopt : encoded->more();
         if (more) {
           more->label = label;
           count(*more);
