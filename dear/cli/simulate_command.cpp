@@ -69,6 +69,17 @@ void run_kfac(const SimulateArguments& arguments, const std::vector<std::string>
   fmt::print("{}\n{}", left_out_of(cases), table_of(cases, policies.size()));
 }
 
+// Nothing of one bucket overlaps, whatever the policy, but a user who reads the table may blame the policy.
+void hint_at_one_bucket(const std::vector<study::Case>& cases) {
+  const auto found = std::find_if(cases.begin(), cases.end(), [](const study::Case& one) {
+    return one.grouping.size() == 1 && one.scenario->workload.layers.size() > 1 &&
+           one.policy->name != "serial";
+  });
+  if (found != cases.end())
+    fmt::print("\nAll gradients of {} are in one bucket, of which nothing can overlap: `--fusion planned` cuts it.\n",
+               found->scenario->workload.name);
+}
+
 void run_simulate(const CLI::App& command, SimulateArguments& arguments) {
   check_outputs({{"--json", arguments.json}, {"--trace", arguments.trace}, {"--plot", arguments.plot}});
   arguments.scenarios.model.optimizer_states = arguments.model.optimizer_states;
@@ -114,6 +125,7 @@ void run_simulate(const CLI::App& command, SimulateArguments& arguments) {
   print_scenarios(all);
   print_codecs(cases);
   fmt::print("\n{}", table_of(cases, options.policies.size() * ways));
+  hint_at_one_bucket(cases);
 }
 
 }  // namespace

@@ -235,7 +235,7 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
   };
   add("--data", options.data, "PATH", "File, or folder with files, whose characters to learn");
   add("--workers", options.workers, "N",
-      "Ranks on this host (default: 1; under a launcher: all of its ranks)");
+      "Ranks on this host (default: 2; under a launcher: all of its ranks)");
   add("--policy", options.policy, "NAME",
       "How to overlap communication: " + names_in(training_policies()) + " (default dear)");
   add("--compress", options.compress, "SPEC",

@@ -239,7 +239,7 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   settings.job = options.job;
   settings.command = options.command;
   settings.data = options.data;
-  settings.workers = checked_workers(options.workers, 1, environment);
+  settings.workers = checked_workers(options.workers, 2, environment);
   settings.compare = options.compare.has_value();
   choose_policies(options, settings);
   choose_compressions(options, settings);

@@ -87,12 +87,12 @@ TEST(TrainOptions, BucketsAreGivenPlannedOrTuned) {
 
 TEST(TrainOptions, TheDefaultsAreComplete) {
   const TrainSettings settings = check_alone({});
-  EXPECT_EQ(settings.workers, 1);
+  EXPECT_EQ(settings.workers, 2);
   EXPECT_THAT(settings.policies, ElementsAre("dear"));
   EXPECT_FALSE(settings.compare);
   EXPECT_EQ(settings.fusion.text(), "25MiB");
   EXPECT_FALSE(settings.network);
-  EXPECT_EQ(settings.threads, 4);
+  EXPECT_EQ(settings.threads, 2);
   EXPECT_EQ(settings.timeout_seconds, 120);
   EXPECT_EQ(settings.sample, 0);
   EXPECT_EQ(settings.optimizer, "adamw");

@@ -134,7 +134,7 @@ class Outputs(Case):
                 self.assertTrue(any(name.endswith(", bytes 0 to 10000") for name in gathered), gathered)
 
     def test_one_worker(self):
-        self.check_run(self.results(), policy="dear", workers=1, steps=4, network="")
+        self.check_run(self.results("--workers", 1), policy="dear", workers=1, steps=4, network="")
 
     def test_a_comparison(self):
         compare = ["--compare", ",".join(POLICIES), "--workers", 2, "--network", "10gbe", "--sample", 30, "--steps", 20]
