@@ -76,8 +76,10 @@ void hint_at_one_bucket(const std::vector<study::Case>& cases) {
            one.policy->name != "serial";
   });
   if (found != cases.end())
-    fmt::print("\nAll gradients of {} are in one bucket, of which nothing can overlap: `--fusion planned` cuts it.\n",
-               found->scenario->workload.name);
+    fmt::print(
+        "\nAll gradients of {} are in one bucket, of which nothing can overlap: `--fusion planned` cuts "
+        "it.\n",
+        found->scenario->workload.name);
 }
 
 void run_simulate(const CLI::App& command, SimulateArguments& arguments) {
