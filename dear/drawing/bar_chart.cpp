@@ -2,78 +2,162 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/drawing/layout.h"
 #include "dear/drawing/svg.h"
 
 namespace dear::drawing {
 namespace {
 
 constexpr double kMargin = 24;
-constexpr double kHead = 76;  // title and legend
-constexpr double kLabels = 156;
 constexpr double kField = 210;
-constexpr double kValues = 70;
-constexpr double kPanel = kLabels + kField + kValues;
 constexpr double kRow = 18;
 constexpr double kPanelTitle = 30;
+constexpr double kFoot = 34;     // numbers of the axis
+constexpr double kSquashed = 5;  // times as long as another panel's longest bar
+constexpr int kTicks = 4;        // steps, at most
+constexpr int kTitleSize = 16;
 constexpr std::string_view kSecondColour = "#e69f00";
 
-void draw(const BarPanel& panel, const BarChartText& text, double left, double top, Svg& svg) {
+double longest(const BarPanel& panel) {
   double most = 0;
   for (const Bar& bar : panel.bars) most = std::max({most, bar.first + bar.second, bar.mark});
-  const double scale = most > 0 ? kField / most : 0;
+  return most;
+}
+
+struct Layout {
+  double labels = 0;  // width of the names of bars
+  double panel = 0;   // width of a panel
+  double height = 0;  // likewise
+  std::size_t columns = 0;
+  std::vector<double> ends;  // of each panel's axis
+};
+
+// One scale for all panels; one for each row of them where it would squeeze a panel.
+std::vector<double> ends_of(const std::vector<BarPanel>& panels, std::size_t columns) {
+  double most = 0, least = std::numeric_limits<double>::infinity();
+  for (const BarPanel& panel : panels) {
+    if (longest(panel) <= 0) continue;
+    most = std::max(most, longest(panel));
+    least = std::min(least, longest(panel));
+  }
+  const std::size_t together = most > kSquashed * least ? columns : panels.size();
+  std::vector<double> ends;
+  for (std::size_t begin = 0; begin < panels.size(); begin += together) {
+    const std::size_t end = std::min(begin + together, panels.size());
+    std::vector<double> values;
+    for (std::size_t i = begin; i < end; ++i)
+      for (const Bar& bar : panels[i].bars) values.push_back(std::max(bar.first + bar.second, bar.mark));
+    ends.resize(end, end_of_axis(std::move(values)));
+  }
+  return ends;
+}
+
+Layout layout_of(const std::vector<BarPanel>& panels, const BarChartText& text) {
+  Layout layout{.labels = 60, .columns = std::min<std::size_t>(panels.size(), panels.size() == 4 ? 2 : 3)};
+  double values = 40, titles = 0;
+  std::size_t rows = 0;
+  for (const BarPanel& panel : panels) {
+    rows = std::max(rows, panel.bars.size());
+    titles = std::max(titles, text_width(panel.title, 14));
+    for (const Bar& bar : panel.bars) {
+      layout.labels = std::max(layout.labels, text_width(bar.label, 12));
+      values = std::max(values, text_width(text.format(bar.first + bar.second), 12));
+    }
+  }
+  if (rows == 0) throw ConfigError("there is nothing to draw bars of");
+  layout.panel = std::max(layout.labels + 8 + kField + values + 10, titles) + kMargin;
+  layout.height = kPanelTitle + kRow * static_cast<double>(rows) + kFoot;
+  layout.ends = ends_of(panels, layout.columns);
+  return layout;
+}
+
+void draw_axis(double begin, double top, double bottom, double end, const BarChartText& text, Svg& svg) {
+  const double step = round_step(end / kTicks);
+  for (int i = 0; step > 0 && i * step <= end * (1 + 1e-9); ++i) {
+    const double x = begin + i * step * kField / end;
+    svg.line(x, top, x, bottom + 4, "#dddddd");
+    svg.text(x, bottom + 16, text.format(i * step), {.anchor = Anchor::middle, .size = 11});
+  }
+}
+
+void draw(const BarPanel& panel, const BarChartText& text, const Layout& layout, double most, double left,
+          double top, Svg& svg) {
+  const double begin = left + layout.labels + 8;
+  const auto at = [&](double value) { return begin + (most > 0 ? std::min(value / most, 1.0) * kField : 0); };
   svg.text(left, top + 16, panel.title, {.size = 14});
   double y = top + kPanelTitle;
+  draw_axis(begin, y - 2, y + kRow * static_cast<double>(panel.bars.size()), most, text, svg);
   for (const Bar& bar : panel.bars) {
-    const double begin = left + kLabels;
-    const double middle = begin + bar.first * scale;
-    const double end = middle + bar.second * scale;
+    const double total = bar.first + bar.second;
+    const double middle = at(bar.first);
+    const double end = at(total);
     svg.text(begin - 8, y + 12, bar.label, {.anchor = Anchor::end, .size = 12});
     svg.rectangle(begin, y + 2, middle - begin, kRow - 5, kColours[0],
                   fmt::format("{}: {}", text.first, text.format(bar.first)));
     if (!text.second.empty())
       svg.rectangle(middle, y + 2, end - middle, kRow - 5, kSecondColour,
                     fmt::format("{}: {}", text.second, text.format(bar.second)));
-    if (bar.mark > 0)
-      svg.line(begin + bar.mark * scale, y, begin + bar.mark * scale, y + kRow - 1, "black", 2);
-    svg.text(std::max(end, begin + bar.mark * scale) + 6, y + 12, text.format(bar.first + bar.second),
-             {.size = 12});
+    if (total > most)  // a gap, near the end
+      svg.polygon({{end - 12, y + kRow - 1}, {end - 6, y}, {end - 2, y}, {end - 8, y + kRow - 1}}, "white");
+    if (bar.mark > 0) svg.line(at(bar.mark), y, at(bar.mark), y + kRow - 1, "black", 2);
+    svg.text(std::max(end, at(bar.mark)) + 6, y + 12, text.format(total), {.size = 12});
     y += kRow;
   }
-  svg.line(left + kLabels, top + kPanelTitle - 2, left + kLabels, y, "#888888");
+  svg.line(begin, top + kPanelTitle - 2, begin, y, "#888888");
 }
 
-void draw_legend(const BarChartText& text, Svg& svg) {
-  double x = kMargin;
-  const auto entry = [&](std::string_view colour, double width, const std::string& words) {
-    svg.rectangle(x, 46, width, 13, colour);
-    svg.text(x + width + 6, 57, words);
-    x += width + 30 + 7.5 * static_cast<double>(words.size());
-  };
-  entry(kColours[0], 18, text.first);
-  if (!text.second.empty()) entry(kSecondColour, 18, text.second);
-  if (!text.mark.empty()) entry("black", 2, text.mark);
+struct Key {
+  std::string_view colour;
+  double width;
+  std::string words;
+};
+
+// What colours are, and how scales were chosen.
+std::vector<Key> legend_of(const std::vector<BarPanel>& panels, const BarChartText& text,
+                           const Layout& layout) {
+  std::vector<Key> keys{{kColours[0], 18, text.first}};
+  if (!text.second.empty()) keys.push_back({kSecondColour, 18, text.second});
+  if (!text.mark.empty()) keys.push_back({"black", 2, text.mark});
+  bool cut = false;
+  for (std::size_t i = 0; i < panels.size(); ++i) cut = cut || longest(panels[i]) > layout.ends[i];
+  if (cut) keys.push_back({"white", 0, "bars with a gap are longer than their axis"});
+  if (layout.ends.front() != layout.ends.back())
+    keys.push_back({"white", 0, "panels beside each other have one scale"});
+  return keys;
 }
 
 }  // namespace
 
 std::string bar_chart(const std::vector<BarPanel>& panels, const BarChartText& text) {
-  std::size_t rows = 0;
-  for (const BarPanel& panel : panels) rows = std::max(rows, panel.bars.size());
-  if (rows == 0) throw ConfigError("there is nothing to draw bars of");
-  const std::size_t columns = std::min<std::size_t>(panels.size(), panels.size() == 4 ? 2 : 3);
-  const std::size_t lines = (panels.size() + columns - 1) / columns;
-  const double height = kPanelTitle + kRow * static_cast<double>(rows) + 14;
-  Svg svg(2 * kMargin + kPanel * static_cast<double>(columns),
-          kHead + height * static_cast<double>(lines) + kMargin, text.title);
-  svg.text(kMargin, 30, text.title, {.size = 16});
-  draw_legend(text, svg);
+  const Layout layout = layout_of(panels, text);
+  const double width = kMargin + layout.panel * static_cast<double>(layout.columns);
+  const std::vector<std::string> title = wrapped(text.title, kTitleSize, width - 2 * kMargin);
+  const std::vector<Key> keys = legend_of(panels, text, layout);
+  std::vector<double> widths;
+  for (const Key& key : keys) widths.push_back(key.width + 30 + text_width(key.words));
+  const Flow legend = flow(widths, width - 2 * kMargin, 20);
+  const double legend_top = 26 + 20 * static_cast<double>(title.size());
+  const double head = legend_top + legend.height + 10;
+  const std::size_t lines = (panels.size() + layout.columns - 1) / layout.columns;
+  Svg svg(std::max(width, *std::max_element(widths.begin(), widths.end()) + 2 * kMargin),
+          head + layout.height * static_cast<double>(lines) + kMargin, text.title);
+  for (std::size_t i = 0; i < title.size(); ++i)
+    svg.text(kMargin, 30 + 20 * static_cast<double>(i), title[i], {.size = kTitleSize});
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const double x = kMargin + legend.places[i].first, y = legend_top + legend.places[i].second;
+    if (keys[i].width > 0) svg.rectangle(x, y, keys[i].width, 13, keys[i].colour);
+    svg.text(x + (keys[i].width > 0 ? keys[i].width + 6 : 0), y + 11, keys[i].words);
+  }
   for (std::size_t i = 0; i < panels.size(); ++i)
-    draw(panels[i], text, kMargin + kPanel * static_cast<double>(i % columns),
-         kHead + height * static_cast<double>(i / columns), svg);
+    draw(panels[i], text, layout, layout.ends[i],
+         kMargin + layout.panel * static_cast<double>(i % layout.columns),
+         head + layout.height * static_cast<double>(i / layout.columns), svg);
   return std::move(svg).finish();
 }
 

@@ -14,7 +14,7 @@ struct Bar {
   double mark = 0;  // none where it is 0
 };
 
-// Bars that are compared with each other: they share a scale of their own.
+// Bars below each other, on one scale.
 struct BarPanel {
   std::string title;
   std::vector<Bar> bars;
@@ -28,7 +28,10 @@ struct BarChartText {
   std::function<std::string(double)> format;  // of a value
 };
 
-// Panels of horizontal bars, two or three beside each other. ConfigError when there is no bar.
+// Panels of horizontal bars, two or three beside each other. They share one scale, or one for each row of
+// panels where the longest bar of one panel is less than a fifth of another's. An axis ends at
+// end_of_axis() (drawing/layout.h); longer bars have a gap, and the legend says so. ConfigError when there is
+// no bar.
 std::string bar_chart(const std::vector<BarPanel>& panels, const BarChartText& text);
 
 }  // namespace dear::drawing

@@ -1,17 +1,26 @@
+#include <regex>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
 #include "dear/drawing/bar_chart.h"
+#include "dear/drawing/layout.h"
 #include "dear/drawing/svg.h"
 
 namespace dear::drawing::drawing_test {
 namespace {
 
+using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::Pair;
 using ::testing::StartsWith;
 
 TEST(Svg, HoldsWhatWasDrawn) {
@@ -58,6 +67,89 @@ TEST(BarChart, NothingToDraw) {
   EXPECT_THROW(bar_chart({}, words()), ConfigError);
   EXPECT_THROW(bar_chart({{.title = "empty", .bars = {}}}, words()), ConfigError);
   EXPECT_THAT(bar_chart({{.title = "zero", .bars = {{"a", 0, 0, 0}}}}, words()), Not(HasSubstr("nan")));
+}
+
+TEST(BarChart, PanelsShareAScaleThatHasNumbers) {
+  const std::string text = bar_chart(
+      {{.title = "one", .bars = {{"a", 3, 1, 0}}}, {.title = "two", .bars = {{"b", 2, 0, 0}}}}, words());
+  EXPECT_THAT(text, HasSubstr("width=\"105.0\" height=\"13.0\" fill=\"#0072b2\"><title>work: 2 s</title>"));
+  for (const char* const tick : {">0 s<", ">2 s<", ">4 s<"}) EXPECT_THAT(text, HasSubstr(tick));
+  EXPECT_THAT(text, Not(HasSubstr("gap")));
+}
+
+TEST(BarChart, RowsOfPanelsHaveScalesWhereOneWouldSqueezeTheRest) {
+  std::vector<BarPanel> panels;
+  for (const double seconds : {1.0, 1.0, 1.0, 100.0, 50.0})
+    panels.push_back({.title = "panel", .bars = {{"bar", seconds, 0, 0}}});
+  const std::string text = bar_chart(panels, words());
+  EXPECT_THAT(text, HasSubstr("width=\"210.0\" height=\"13.0\" fill=\"#0072b2\"><title>work: 1 s</title>"));
+  EXPECT_THAT(text, HasSubstr("width=\"105.0\" height=\"13.0\" fill=\"#0072b2\"><title>work: 50 s</title>"));
+  EXPECT_THAT(text, HasSubstr("panels beside each other have one scale"));
+}
+
+TEST(BarChart, ABarThatWouldSqueezeTheRestHasAGap) {
+  const std::string text =
+      bar_chart({{.title = "one", .bars = {{"a", 1, 0, 0}, {"b", 2, 0, 0}, {"c", 100, 0, 0}}}}, words());
+  EXPECT_THAT(text, HasSubstr("width=\"70.0\" height=\"13.0\" fill=\"#0072b2\"><title>work: 2 s</title>"));
+  EXPECT_THAT(text, HasSubstr("longer than their axis"));
+  EXPECT_THAT(text, HasSubstr(">100 s</text>"));
+}
+
+TEST(BarChart, LongWordsStayOnThePicture) {
+  BarChartText text = words();
+  text.title = text.first =
+      "quite many words that stand in one line where there is room for them, or in more of them";
+  const std::string svg = bar_chart(
+      {{.title = "one", .bars = {{"a policy with a rather long name, planned, in two dimensions", 1, 0, 0}}}},
+      text);
+  std::smatch size;
+  ASSERT_TRUE(std::regex_search(svg, size, std::regex("width=\"([0-9.]+)\"")));
+  const double width = std::stod(size[1]);
+  const std::regex words(
+      "<text x=\"([0-9.]+)\" y=\"[0-9.]+\" text-anchor=\"(\\w+)\"(?: font-size=\"(\\d+)\")?>([^<]*)<");
+  int texts = 0;
+  for (std::sregex_iterator each(svg.begin(), svg.end(), words); each != std::sregex_iterator();
+       ++each, ++texts) {
+    const double x = std::stod((*each)[1]);
+    const double wide = text_width((*each)[4].str(), (*each)[3].matched ? std::stoi((*each)[3]) : 13);
+    const double left = (*each)[2] == "start" ? x : (*each)[2] == "end" ? x - wide : x - wide / 2;
+    EXPECT_GE(left, 0) << (*each)[4];
+    EXPECT_LE(left + wide, width) << (*each)[4];
+  }
+  EXPECT_GT(texts, 6);
+}
+
+TEST(Layout, WrapsBetweenWords) {
+  EXPECT_THAT(wrapped("one two three", 10, text_width("one two", 10)), ElementsAre("one two", "three"));
+  EXPECT_THAT(wrapped("incomprehensibilities a", 10, 20), ElementsAre("incomprehensibilities", "a"));
+  EXPECT_THAT(wrapped("", 10, 20), ElementsAre(""));
+  EXPECT_DOUBLE_EQ(text_width("\xc2\xb5"), text_width("m"));  // one letter
+}
+
+TEST(Layout, FlowsInRows) {
+  const Flow rows = flow({30, 40, 50, 200}, 100, 20);
+  EXPECT_THAT(rows.places, ElementsAre(Pair(0, 0), Pair(30, 0), Pair(0, 20), Pair(0, 40)));
+  EXPECT_EQ(rows.height, 60);
+  EXPECT_EQ(flow({}, 100, 20).height, 0);
+}
+
+TEST(Layout, AxesEndAtTheLongestUnlessItSqueezesTheRest) {
+  EXPECT_EQ(end_of_axis({1, 2, 6}), 6);
+  EXPECT_EQ(end_of_axis({1, 2, 7}), 6);
+  EXPECT_EQ(end_of_axis({0, 0}), 0);
+  EXPECT_EQ(round_step(0.3), 0.5);
+  EXPECT_EQ(round_step(0), 0);
+}
+
+TEST(Svg, SeriesHaveMarkersOfTheirOwn) {
+  std::vector<std::string> shapes;
+  for (std::size_t series = 0; series < kColours.size(); ++series) {
+    Svg svg(9, 9, "");
+    svg.marker(series, 4, 4, 3, "black");
+    const std::string shape = std::move(svg).finish();
+    EXPECT_THAT(shapes, Not(Contains(shape)));
+    shapes.push_back(shape);
+  }
 }
 
 }  // namespace

@@ -84,6 +84,31 @@ Svg& Svg::circle(double x, double y, double radius, std::string_view colour) {
   return *this;
 }
 
+Svg& Svg::marker(std::size_t series, double x, double y, double radius, std::string_view colour) {
+  const std::string_view fill = series / 4 % 2 == 0 ? colour : "white";
+  const double r = radius;
+  const std::string paint =
+      fmt::format("class=\"marker\" fill=\"{}\" stroke=\"{}\" stroke-width=\"1.5\"/>\n", fill, colour);
+  switch (series % 4) {
+    case 0:
+      text_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:g}\" {}", x, y, r, paint);
+      break;
+    case 1:
+      text_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:g}\" height=\"{:g}\" {}", x - r, y - r,
+                           2 * r, 2 * r, paint);
+      break;
+    case 2:
+      text_ += fmt::format("<polygon points=\"{}\" {}",
+                           list_of({{x, y - 1.3 * r}, {x + 1.2 * r, y + r}, {x - 1.2 * r, y + r}}), paint);
+      break;
+    default:
+      text_ += fmt::format("<polygon points=\"{}\" {}",
+                           list_of({{x, y - 1.4 * r}, {x + 1.4 * r, y}, {x, y + 1.4 * r}, {x - 1.4 * r, y}}),
+                           paint);
+  }
+  return *this;
+}
+
 Svg& Svg::polygon(const std::vector<std::pair<double, double>>& points, std::string_view colour) {
   text_ += fmt::format("<polygon points=\"{}\" fill=\"{}\"/>\n", list_of(points), colour);
   return *this;

@@ -10,6 +10,7 @@
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
+#include "dear/drawing/layout.h"
 #include "dear/drawing/svg.h"
 
 namespace dear::measure {
@@ -22,6 +23,8 @@ constexpr double kLeft = 80;
 constexpr double kRight = 660;
 constexpr double kTop = 56;
 constexpr double kBottom = 490;
+constexpr double kNames = 52;  // from the field to the names of lines
+constexpr std::string_view kIntervals = "upright: p10 to p90";
 
 using drawing::Anchor;
 using drawing::kColours;
@@ -29,6 +32,7 @@ using drawing::kColours;
 struct Point {
   double bytes;
   double bandwidth;
+  double low, high;  // at p90 and p10 of the seconds
 };
 struct Line {
   std::string name;
@@ -49,7 +53,12 @@ std::vector<Line> lines_of(const std::vector<Result>& results) {
     if (line == lines.end()) {
       line = lines.insert(lines.end(), {.name = name, .points = {}});
     }
-    line->points.push_back({static_cast<double>(result.bytes), result.bus_bandwidth()});
+    const double bandwidth = result.bus_bandwidth();
+    const auto [median, p10, p90] = result.seconds;
+    line->points.push_back({.bytes = static_cast<double>(result.bytes),
+                            .bandwidth = bandwidth,
+                            .low = p90 > median ? bandwidth * median / p90 : bandwidth,
+                            .high = p10 > 0 && p10 < median ? bandwidth * median / p10 : bandwidth});
   }
   return lines;
 }
@@ -65,18 +74,26 @@ struct Axis {
   }
 };
 
+double width_for(const std::vector<Line>& lines, const std::string& title) {
+  double width = std::max(kWidth, kLeft + drawing::text_width(title, 16) + 16);
+  for (const Line& line : lines)
+    width = std::max(width, kRight + kNames + drawing::text_width(line.name) + 16);
+  return width;
+}
+
 class Picture {
  public:
   Picture(const std::vector<Line>& lines, const std::string& title)
-      : svg_(kWidth, kHeight, title),
+      : svg_(width_for(lines, title), std::max(kHeight, kTop + 22 * static_cast<double>(lines.size() + 1)),
+             title),
         bytes_{.low = 1e300, .high = 0, .begin = kLeft, .end = kRight},
         bandwidth_{.low = 1e300, .high = 0, .begin = kBottom, .end = kTop} {
     for (const Line& line : lines) {
       for (const Point& point : line.points) {
         bytes_.low = std::min(bytes_.low, point.bytes);
         bytes_.high = std::max(bytes_.high, point.bytes);
-        bandwidth_.low = std::min(bandwidth_.low, point.bandwidth);
-        bandwidth_.high = std::max(bandwidth_.high, point.bandwidth);
+        bandwidth_.low = std::min(bandwidth_.low, point.low);
+        bandwidth_.high = std::max(bandwidth_.high, point.high);
       }
     }
     if (bytes_.low == bytes_.high) {
@@ -89,7 +106,7 @@ class Picture {
     svg_.text(kLeft, 30, title, {.size = 16});
     draw_axes();
     for (std::size_t i = 0; i < lines.size(); ++i) {
-      draw(lines[i], kColours.at(i % kColours.size()), i >= kColours.size());
+      draw(lines[i], i);
     }
     name_lines(lines);
   }
@@ -121,14 +138,17 @@ class Picture {
     svg_.text(22, (kTop + kBottom) / 2, "bus bandwidth, GB/s", {.anchor = Anchor::middle, .upwards = true});
   }
 
-  void draw(const Line& line, std::string_view colour, bool dashed) {
+  void draw(const Line& line, std::size_t series) {
+    const std::string_view colour = kColours.at(series % kColours.size());
     std::vector<std::pair<double, double>> points;
     for (const Point& point : line.points) {
       points.emplace_back(bytes_.at(point.bytes), bandwidth_.at(point.bandwidth));
+      const double x = points.back().first;
+      svg_.line(x, bandwidth_.at(point.low), x, bandwidth_.at(point.high), colour);
     }
-    svg_.polyline(points, colour, dashed);
+    svg_.polyline(points, colour, series >= kColours.size());
     for (const auto& [x, y] : points) {
-      svg_.circle(x, y, 3, colour);
+      svg_.marker(series, x, y, 3, colour);
     }
   }
 
@@ -145,9 +165,11 @@ class Picture {
     for (const std::size_t i : order) {
       const std::string_view colour = kColours.at(i % kColours.size());
       svg_.polyline({{kRight + 20, y - 4}, {kRight + 44, y - 4}}, colour, i >= kColours.size());
-      svg_.text(kRight + 52, y, lines[i].name);
+      svg_.marker(i, kRight + 32, y - 4, 3, colour);
+      svg_.text(kRight + kNames, y, lines[i].name);
       y += 22;
     }
+    svg_.text(kRight + 20, y, std::string(kIntervals), {.size = 12, .colour = "#555555"});
   }
 
   drawing::Svg svg_;

@@ -1,5 +1,7 @@
 #include "dear/study/line_plot.h"
 
+#include <string>
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,6 +46,23 @@ TEST(LinePlot, HasRoundNumbersOnLinearScalesAndPowersOfTenOnOthers) {
   // An axis of one value has one tick.
   EXPECT_THAT(line_plot({{.title = "", .curves = {{.name = "point", .points = {{1, 5}}}}}}, linear),
               HasSubstr(">y5<"));
+}
+
+TEST(LinePlot, CurvesDifferWithoutColours) {
+  const std::string svg = line_plot({{.title = "one",
+                                      .curves = {{.name = "first", .points = {{1, 2}, {10, 3}}},
+                                                 {.name = "second", .points = {{1, 3}, {10, 4}}}}}},
+                                    text());
+  EXPECT_THAT(svg, HasSubstr("<circle"));
+  EXPECT_THAT(svg, HasSubstr("height=\"6\" class=\"marker\""));
+}
+
+TEST(LinePlot, GrowsWithItsWords) {
+  const auto width = [](const std::string& svg) { return std::stod(svg.substr(svg.find("width=\"") + 7)); };
+  const std::string name(200, 'm');
+  EXPECT_GT(width(line_plot({{.title = "", .curves = {{.name = name, .points = {{1, 2}}}}}}, text())), 2600);
+  EXPECT_GT(width(line_plot({{.title = name, .curves = {{.name = "curve", .points = {{1, 2}}}}}}, text())),
+            2800);
 }
 
 }  // namespace

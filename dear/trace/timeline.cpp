@@ -13,6 +13,7 @@
 
 #include "dear/base/error.h"
 #include "dear/base/units.h"
+#include "dear/drawing/layout.h"
 #include "dear/drawing/svg.h"
 
 namespace dear {
@@ -23,8 +24,9 @@ using drawing::kColours;
 using drawing::Svg;
 
 constexpr double kMargin = 16;
-constexpr double kHead = 86;  // title, network and legend
-constexpr double kLabels = 110;
+constexpr double kTitleRow = 20;
+constexpr double kHead = 30;     // legend
+constexpr double kLabels = 110;  // at least
 constexpr double kField = 820;
 constexpr double kRow = 26;
 constexpr double kFoot = 30;  // scale
@@ -62,7 +64,7 @@ std::vector<const Span*> chosen(const Trace& trace, const TimelineOptions& optio
 using Rows = std::map<std::pair<int, std::string>, double>;  // the top of each rank's lanes
 
 // Ranks one below the other, their lanes in the order in which they first do something.
-Rows rows_of(const std::vector<const Span*>& spans) {
+Rows rows_of(const std::vector<const Span*>& spans, double head) {
   std::map<int, std::vector<const Span*>> lanes;
   for (const Span* span : spans) {
     std::vector<const Span*>& known = lanes[span->rank];
@@ -78,21 +80,21 @@ Rows rows_of(const std::vector<const Span*>& spans) {
     std::sort(known.begin(), known.end(),
               [](const Span* a, const Span* b) { return a->begin_seconds < b->begin_seconds; });
     for (const Span* span : known) {
-      const double top = kHead + kRow * static_cast<double>(rows.size());
+      const double top = head + kRow * static_cast<double>(rows.size());
       rows[{rank, span->lane}] = top;
     }
   }
   return rows;
 }
 
-void draw_legend(const std::vector<const Span*>& spans, Svg& svg) {
+void draw_legend(const std::vector<const Span*>& spans, double top, Svg& svg) {
   double x = kMargin;
   for (const Kind& kind : kKinds) {
     const auto is = [&kind](const Span* span) { return &kind_of(*span) == &kind; };
     if (std::none_of(spans.begin(), spans.end(), is)) continue;
-    svg.rectangle(x, 56, 18, 13, kind.colour);
-    svg.text(x + 24, 67, kind.name);
-    x += 48 + 7.5 * static_cast<double>(kind.name.size());
+    svg.rectangle(x, top, 18, 13, kind.colour);
+    svg.text(x + 24, top + 11, kind.name);
+    x += 48 + drawing::text_width(kind.name);
   }
 }
 
@@ -115,19 +117,27 @@ std::string timeline(const Trace& trace, const TimelineOptions& options) {
     begin = std::min(begin, span->begin_seconds);
     end = std::max(end, span->end_seconds);
   }
-  const Rows rows = rows_of(spans);
-  const double bottom = kHead + kRow * static_cast<double>(rows.size());
-  const double left = kMargin + kLabels;
-  const double scale = end > begin ? kField / (end - begin) : 0;
-  Svg svg(left + kField + kMargin, bottom + kFoot, trace.title);
-  svg.text(kMargin, 26, trace.title, {.size = 15});
-  svg.text(kMargin, 44, trace.network, {.size = 12, .colour = "#555555"});
-  draw_legend(spans, svg);
+  const std::vector<std::string> title = drawing::wrapped(trace.title, 15, kLabels + kField);
+  const std::vector<std::string> network = drawing::wrapped(trace.network, 12, kLabels + kField);
+  const double legend = 16 + kTitleRow * static_cast<double>(title.size() + network.size());
+  const Rows rows = rows_of(spans, legend + kHead);
+  const double bottom = legend + kHead + kRow * static_cast<double>(rows.size());
   const bool several = rows.begin()->first.first != rows.rbegin()->first.first;
-  for (const auto& [row, top] : rows) {
-    const std::string label = several ? fmt::format("{} {}", row.first, row.second) : row.second;
-    svg.text(left - 8, top + 16, label, {.anchor = Anchor::end, .size = 12});
-  }
+  const auto label_of = [several](const Rows::value_type& row) {
+    return several ? fmt::format("{} {}", row.first.first, row.first.second) : row.first.second;
+  };
+  double labels = kLabels;
+  for (const auto& row : rows) labels = std::max(labels, drawing::text_width(label_of(row), 12) + 8);
+  const double left = kMargin + labels;
+  const double scale = end > begin ? kField / (end - begin) : 0;
+  Svg svg(left + kField + 2 * kMargin, bottom + kFoot, trace.title);
+  double line = 26;
+  for (const std::string& words : title) svg.text(kMargin, line, words, {.size = 15}), line += kTitleRow;
+  for (const std::string& words : network)
+    svg.text(kMargin, line, words, {.size = 12, .colour = "#555555"}), line += kTitleRow;
+  draw_legend(spans, legend, svg);
+  for (const auto& row : rows)
+    svg.text(left - 8, row.second + 16, label_of(row), {.anchor = Anchor::end, .size = 12});
   for (const Span* span : spans) {
     const double length = (span->end_seconds - span->begin_seconds) * scale;
     svg.rectangle(left + (span->begin_seconds - begin) * scale, rows.at({span->rank, span->lane}) + 3,
