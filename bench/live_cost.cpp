@@ -20,8 +20,8 @@
 #include "dear/base/error.h"
 #include "dear/base/spread.h"
 #include "dear/demo/gpt.h"
+#include "dear/passes/operator_observer.h"
 #include "dear/train/data_parallel.h"
-#include "dear/train/operator_observer.h"
 
 namespace dear {
 namespace {
@@ -79,7 +79,7 @@ int compare_world_of_one(std::int64_t width, int steps) {
 }
 
 // Every operator, and nothing to wait for: the price of an observer that is on.
-struct Idle : train::OperatorObserver {
+struct Idle : passes::OperatorObserver {
   bool touched(const at::Tensor&) noexcept override {
     ++inputs;
     return false;
@@ -90,7 +90,7 @@ struct Idle : train::OperatorObserver {
 
 void measure_operators(int repeats) {
   Idle idle;
-  train::ObserverRegistration registration(idle);
+  passes::ObserverRegistration registration(idle);
   demo::Gpt model(shape(64));
   const torch::NoGradGuard no_grad;
   const torch::Tensor characters = torch::zeros({1, 8}, torch::kInt64);

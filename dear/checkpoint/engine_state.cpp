@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <map>
 
+#include "dear/optim/torch_types.h"
+#include "dear/passes/operator_observer.h"
 #include "dear/train/engine.h"
-#include "dear/train/operator_observer.h"
-#include "dear/train/torch_types.h"
 
 namespace dear::checkpoint {
 
+using passes::Unobserved;
 using train::Engine;
-using train::Unobserved;
 
 namespace {
 
@@ -43,7 +43,7 @@ std::set<std::string> EngineState::vectors_in(std::uint32_t bucket, const Outlin
 }
 
 void EngineState::visit(const Outlines& outlines, const Visit& visit) {
-  const Unobserved unobserved;
+  const passes::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   for (BucketId id = 0; id < engine_.buckets_.size(); ++id) {
     for (const std::string& name : vectors_in(id, outlines)) {
@@ -57,7 +57,7 @@ void EngineState::visit(const Outlines& outlines, const Visit& visit) {
 
 // Where every rank updates the whole part, each saves the shard of it that it would update otherwise.
 void EngineState::visit_own(const std::function<void(const Piece&)>& visit) {
-  const Unobserved unobserved;
+  const passes::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   std::vector<std::size_t> parameter_of(engine_.workload_.tensors.size());
   for (std::size_t i = 0; i < engine_.parameters_.size(); ++i) parameter_of[engine_.tensor_of(i)] = i;
@@ -88,12 +88,12 @@ void EngineState::fill(torch::Tensor& flat, std::uint32_t bucket, const std::str
 }
 
 void EngineState::replace(const Outlines& outlines, const Fetch& fetch, Holder holder) {
-  const Unobserved unobserved;
+  const passes::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   const optim::ShardedOptimizer::Outlines of_tensor = by_tensor(outlines);
   for (BucketId id = 0; id < engine_.buckets_.size(); ++id) {
     const wire::BucketLayout& layout = engine_.buckets_[id].layout();
-    const at::ScalarType type = engine_.state_type(train::scalar_type_of(layout.dtype));
+    const at::ScalarType type = engine_.state_type(optim::scalar_type_of(layout.dtype));
     std::map<std::string, torch::Tensor> flat;
     for (const std::string& name : vectors_in(id, outlines)) {
       if (holder == Holder::every_rank) {
@@ -101,7 +101,7 @@ void EngineState::replace(const Outlines& outlines, const Fetch& fetch, Holder h
         fill(flat[name], id, name, outlines, fetch);
         continue;
       }
-      const DType dtype = *train::dtype_of(type);
+      const DType dtype = *optim::dtype_of(type);
       const Buffer buffer = engine_.group_.allocate(layout.elements * size_of(dtype));
       flat[name] = torch::from_blob(buffer.data(), {layout.elements}, [buffer](void*) {}, torch::dtype(type));
       flat[name].zero_();

@@ -12,9 +12,9 @@
 #include "dear/base/error.h"
 #include "dear/checkpoint/stored.h"
 #include "dear/collective/exchange.h"
+#include "dear/passes/operator_observer.h"
 #include "dear/train/control_plane.h"
 #include "dear/train/data_parallel.h"
-#include "dear/train/operator_observer.h"
 
 namespace dear::checkpoint {
 
@@ -152,7 +152,7 @@ void on_rank_0(const Group& group, const std::function<void()>& act) {
 
 void save_whole(TrainingState& state, RandomState random,
                 const std::function<std::shared_ptr<TensorSink>()>& make_sink, const Describe& describe) {
-  const train::Unobserved unobserved;
+  const passes::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   const bool writes = state.group().rank() == 0;
   std::shared_ptr<TensorSink> sink;

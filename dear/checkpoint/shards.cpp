@@ -16,8 +16,8 @@
 #include "dear/checkpoint/parts.h"
 #include "dear/checkpoint/stored.h"
 #include "dear/collective/exchange.h"
+#include "dear/passes/operator_observer.h"
 #include "dear/train/control_plane.h"
-#include "dear/train/operator_observer.h"
 
 namespace dear::checkpoint {
 
@@ -100,7 +100,7 @@ Value value_of(const std::optional<CompressionStates>& states, const TrainingSta
 }  // namespace
 
 Shard copy_shard(TrainingState& state, const Position& position, RandomState random, PartTensors parts) {
-  const train::Unobserved unobserved;
+  const passes::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   const Group& group = state.group();
   Shard shard{.copies = std::make_shared<CopySink>(),

@@ -7,9 +7,9 @@
 
 #include "dear/base/error.h"
 #include "dear/model_buffers/tensor_broadcast.h"
+#include "dear/passes/operator_observer.h"
 #include "dear/train/control_plane.h"
 #include "dear/train/data_parallel_impl.h"
-#include "dear/train/operator_observer.h"
 
 namespace dear::checkpoint {
 
@@ -134,7 +134,7 @@ void TrainingState::visit(const EngineState::Outlines& outlines, const EngineSta
     EngineState(*impl.engine_).visit(outlines, visit);
     return;
   }
-  const train::Unobserved unobserved;
+  const passes::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   const auto states = impl.restored_ ? impl.restored_->whole() : std::vector<std::optional<OptimizerState>>();
   for (std::size_t i = 0; i < outlines.size(); ++i) {
@@ -167,7 +167,7 @@ std::optional<CompressionStates> TrainingState::compression() {
 // over.
 void TrainingState::set_model(const Value& value, EngineState::Holder holder) {
   DataParallel::Impl& impl = *parallel_.impl_;
-  const train::Unobserved unobserved;
+  const passes::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   const bool own = holder == EngineState::Holder::every_rank || group().rank() == 0;
   std::vector<torch::Tensor> written;

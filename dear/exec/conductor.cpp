@@ -6,41 +6,9 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/exec/runnable.h"
 
 namespace dear::exec {
-namespace {
-
-// The conductor counts one reduction and one publication of each chunk of a bucket, both between one forward
-// and the next. With two network lanes the order of collectives would differ between ranks.
-void require_runnable(const Schedule& schedule) {
-  int carrying = 0;
-  for (LaneId lane = 0; lane < schedule.lanes().size(); ++lane)
-    carrying += schedule.lanes()[lane].kind == LaneKind::network && !schedule.steps_of(lane).empty() ? 1 : 0;
-  if (carrying > 1)
-    throw ScheduleError(fmt::format(
-        "policy {} can only be simulated, for a program carries all collectives on one network lane: "
-        "choose one that trains",
-        schedule.policy()));
-  for (const Step& step : schedule.steps()) {
-    const auto* work = std::get_if<Communicate>(&step.work);
-    if (work != nullptr && (work->payload == Payload::buffers || work->payload == Payload::parameters_again ||
-                            work->group != ProcessGroup::all))
-      throw ScheduleError(
-          fmt::format("policy {} can only be simulated, for a program cannot run its step \"{}\": choose one "
-                      "that trains",
-                      schedule.policy(), name_of(step.work)));
-  }
-  for (const Edge& edge : schedule.edges())
-    if (edge.back > 0 && std::holds_alternative<Update>(schedule.steps()[edge.from].work) &&
-        std::holds_alternative<Communicate>(schedule.steps()[edge.to].work))
-      throw ScheduleError(
-          fmt::format("policy {} can only be simulated, for a program cannot run its step \"{}\" in the "
-                      "iteration after \"{}\": choose one that trains",
-                      schedule.policy(), name_of(schedule.steps()[edge.to].work),
-                      name_of(schedule.steps()[edge.from].work)));
-}
-
-}  // namespace
 
 std::string Conductor::Awaited::text() const { return fmt::format("{} {}", what, number); }
 
@@ -77,18 +45,22 @@ Conductor::Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecut
 
 // The frontier moves under the lock, so steps start in the same order on every rank; start() of an executor
 // only queues. An executor that throws, such as the wire on a group that has failed, is a failure like any
-// other.
+// other. Where steps end at their start `released` grows meanwhile; what an update releases is issued before
+// the next update is started, so that on one stream the two alternate.
 void Conductor::start_released(std::vector<Instance>& released) {
   try {
-    for (const Instance& which : released) {
+    for (std::size_t i = 0; i < released.size(); ++i) {
+      const Instance which = released[i];
       const LaneKind kind = kind_of(which.step);
       if (kind == LaneKind::codec && reads_gradients_[which.step]) begin_reading(which.step);
-      if (kind == LaneKind::update || kind == LaneKind::codec) start(which.step);
-      if (kind != LaneKind::network || !reads_gradients_[which.step]) continue;
-      const BucketId bucket = std::get<Communicate>(schedule_.steps()[which.step].work).bucket;
-      if (updates_ahead(bucket) && held_[bucket] == which.iteration) hold(bucket, which.iteration);
+      if (kind == LaneKind::update || kind == LaneKind::codec) start(which.step, released);
+      if (kind == LaneKind::network && reads_gradients_[which.step]) {
+        const BucketId bucket = std::get<Communicate>(schedule_.steps()[which.step].work).bucket;
+        if (updates_ahead(bucket) && held_[bucket] == which.iteration) hold(bucket, which.iteration);
+      }
+      if (i + 1 == released.size() || (kind == LaneKind::update && beside_.ends_at_start()))
+        issue_in_order(released);
     }
-    issue_in_order();
   } catch (...) {
     --at_work_;
     if (!failure_) failure_ = std::current_exception();
@@ -96,14 +68,14 @@ void Conductor::start_released(std::vector<Instance>& released) {
   released.clear();
 }
 
-void Conductor::issue_in_order() {
+void Conductor::issue_in_order(std::vector<Instance>& released) {
   NetworkLane& lane = network_lane_;
   while (!lane.steps.empty()) {
     const StepId step = lane.steps[lane.next];
     if (issued_[step] == frontier_.started(step)) return;  // not released yet
     lane.next = (lane.next + 1) % lane.steps.size();
     if (reads_gradients_[step]) begin_reading(step);
-    start(step);
+    start(step, released);
   }
 }
 
@@ -118,10 +90,14 @@ void Conductor::begin_reading(StepId step) {
   unsettled_.fetch_add(1, std::memory_order_release);
 }
 
-void Conductor::start(StepId step) {
-  ++at_work_;
+void Conductor::start(StepId step, std::vector<Instance>& released) {
   const Instance which{step, issued_[step]++};
-  (kind_of(step) == LaneKind::network ? network_ : beside_).start(which, schedule_.steps()[step]);
+  LaneExecutor& executor = kind_of(step) == LaneKind::network ? network_ : beside_;
+  ++at_work_;
+  executor.start(which, schedule_.steps()[step]);
+  if (!executor.ends_at_start()) return;
+  finish(step, released);
+  --at_work_;
 }
 
 LaneKind Conductor::kind_of(StepId step) const {

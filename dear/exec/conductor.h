@@ -49,7 +49,8 @@ class Conductor {
 
   // `network`, and `beside`, which runs updates and the codec of compressed gradients, must outlive this
   // object. Their start() must return at once, and be followed by
-  // one call of ended() from any thread; or it may throw, which is a failure. ScheduleError for a schedule
+  // one call of ended() from any thread, unless a step of theirs ends at its start; or it may throw, which is
+  // a failure. ScheduleError for a schedule
   // that can only be simulated, or that has several network lanes.
   Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecutor& beside, Updater inline_update,
             Options options);
@@ -136,8 +137,8 @@ class Conductor {
     std::size_t next = 0;  // in `steps`: the one to issue next
   };
   void start_released(std::vector<Instance>& released);
-  void issue_in_order();
-  void start(StepId step);
+  void issue_in_order(std::vector<Instance>& released);
+  void start(StepId step, std::vector<Instance>& released);
   void begin_reading(StepId step);
   [[nodiscard]] LaneKind kind_of(StepId step) const;
   void finish(StepId step, std::vector<Instance>& released);

@@ -21,6 +21,9 @@ class LaneExecutor {
  public:
   virtual ~LaneExecutor() = default;
   virtual void start(Instance which, const Step& step) = 0;
+  // Whether a step has ended when start() returns, so that nobody tells its end: of a lane on a stream of a
+  // device a step is done when it is enqueued. For live training.
+  [[nodiscard]] virtual bool ends_at_start() const { return false; }
 };
 
 // The end of the run of a step in one iteration.

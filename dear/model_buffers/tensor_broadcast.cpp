@@ -32,7 +32,8 @@ TensorBroadcast::TensorBroadcast(Group group, std::vector<torch::Tensor> tensors
 }
 
 torch::Tensor TensorBroadcast::staged(const torch::Tensor& tensor, std::int64_t offset) const {
-  return torch::from_blob(staging_.data() + offset, tensor.sizes(), tensor.options().requires_grad(false));
+  return torch::from_blob(staging_.data() + offset, tensor.sizes(),
+                          torch::dtype(tensor.scalar_type()).requires_grad(false));
 }
 
 void TensorBroadcast::run(int root) {

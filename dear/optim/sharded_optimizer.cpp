@@ -12,7 +12,7 @@ namespace {
 // A tensor of fp32 of this one's shape, all elements of which are one: what stands for a copy between
 // updates.
 torch::Tensor without_memory(const torch::Tensor& tensor) {
-  return torch::zeros({1}, torch::dtype(at::kFloat)).expand(tensor.sizes());
+  return torch::zeros({1}, tensor.options().dtype(at::kFloat)).expand(tensor.sizes());
 }
 
 // Where an element of the bucket is none of the two numbers of bf16 around its master, the program wrote
@@ -100,7 +100,8 @@ void ShardedOptimizer::separate(
 }
 
 void ShardedOptimizer::update(std::size_t part) {
-  const auto unused = [](const Run& run, const Stretch& stretch) {
+  const auto unused = [this](const Run& run, const Stretch& stretch) {
+    if (!run.gradients.is_cpu()) return !left_out_.empty() && left_out_.at(stretch.tensor);
     return is_marked_unused(run.gradients, {stretch.begin, stretch.begin + stretch.elements});
   };
   std::vector<std::vector<torch::Tensor>> updated(runs_.at(part).size());

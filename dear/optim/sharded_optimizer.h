@@ -76,8 +76,12 @@ class ShardedOptimizer {
   [[nodiscard]] bool has_current_options() const { return twin_->has_current_options(); }
   // Updates so far, in this object and, as its rounding says, before it. Between two iterations.
   [[nodiscard]] std::int64_t updates() const { return updates_.empty() ? 0 : updates_.front(); }
-  // Leaves out tensors whose gradient is marked as unused: see [Note: unused parameters].
+  // Leaves out tensors whose gradient is marked as unused: see [Note: unused parameters]. Of a device, whose
+  // memory the host does not read, those that leave_out() has named.
   void update(std::size_t part);
+
+  // Of a device: these tensors, by TensorId, have no gradient on any rank. Between two iterations.
+  void leave_out(std::vector<bool> tensors) { left_out_ = std::move(tensors); }
 
   // Bytes of the twin's vectors, and of masters. Not during an update.
   struct Memory {
@@ -136,6 +140,7 @@ class ShardedOptimizer {
   std::unique_ptr<FlatOptimizer> twin_;
   std::vector<std::vector<Runs>> runs_;  // by part, then by parameter group
   std::vector<std::int64_t> updates_;    // by part
+  std::vector<bool> left_out_;           // by tensor; empty for none
   Widening widening_;
   std::size_t norms_;
   SumOverRanks sum_over_ranks_;

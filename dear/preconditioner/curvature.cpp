@@ -10,8 +10,8 @@
 #include "dear/base/cache_line.h"
 #include "dear/base/error.h"
 #include "dear/kfac/factor.h"
+#include "dear/optim/torch_types.h"
 #include "dear/preconditioner/inverse.h"
-#include "dear/train/torch_types.h"
 
 namespace dear::preconditioner {
 namespace {
@@ -89,7 +89,7 @@ bool Curvature::keeps(kfac::FactorId factor) const {
 // ---- on the wire
 
 void Curvature::lay_out() {
-  const std::int64_t size = size_of(*train::dtype_of(type_));
+  const std::int64_t size = size_of(*optim::dtype_of(type_));
   std::int64_t offset = 0;
   const auto aligned = [&] { return whole_cache_lines(offset * size) / size; };
   for (std::size_t group = 0; group < plan_.groups.size(); ++group) {
@@ -117,7 +117,7 @@ std::int64_t Curvature::elements_of(StepId step) const {
 
 void Curvature::start(Instance which) {
   const kfac::Work& work = iteration_.work[which.step];
-  const DType dtype = *train::dtype_of(type_);
+  const DType dtype = *optim::dtype_of(type_);
   Request request{.collective = Collective::broadcast,
                   .view = {.buffer = buffer_, .count = elements_of(which.step), .dtype = dtype},
                   .output = {},
@@ -312,7 +312,7 @@ void Curvature::end_step() {
 
 void Curvature::share_averages() {
   if (!plan_.reduce_to_owner) return;
-  const DType dtype = *train::dtype_of(type_);
+  const DType dtype = *optim::dtype_of(type_);
   for (kfac::FactorId id = 0; id < plan_.factors.size(); ++id) {
     const std::optional<int>& owner = plan_.placement[id];
     if (!owner) continue;

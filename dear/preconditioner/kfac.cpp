@@ -10,9 +10,9 @@
 
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
+#include "dear/passes/operator_observer.h"
 #include "dear/preconditioner/kfac_impl.h"
 #include "dear/train/control_plane.h"
-#include "dear/train/operator_observer.h"
 
 namespace dear {
 
@@ -148,7 +148,7 @@ bool Kfac::Impl::input_seen(std::size_t layer, const std::optional<preconditione
   const MatrixLayer& used = choice_.layers[layer];
   if (failure_ || kept_ || !used.trains()) return false;
   const double begin = now_seconds();
-  const train::Unobserved unobserved;
+  const passes::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   add(layer, Side::input, rows_of_input(used, patches, input, type_), begin);
   return true;
@@ -159,7 +159,7 @@ void Kfac::Impl::gradient_seen(std::size_t layer, const torch::Tensor& gradient)
   if (torch::GradMode::is_enabled() || failure_ || (curvature_ && !curvature_->renews_factors())) return;
   try {
     const double begin = now_seconds();
-    const train::Unobserved unobserved;
+    const passes::Unobserved unobserved;
     add(layer, Side::output, rows_of_gradient(choice_.layers[layer], gradient, type_), begin);
   } catch (...) {
     training_.translate(std::current_exception());
@@ -264,7 +264,7 @@ void Kfac::Impl::step(const KfacStep& step) {
 }
 
 void Kfac::Impl::take_step(const KfacStep& step, const std::vector<double>& rates) {
-  const train::Unobserved unobserved;
+  const passes::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   const bool first = !curvature_;
   // A rank that calls DataParallel::step() instead is found here, before the others wait in the group of

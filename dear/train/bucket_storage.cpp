@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "dear/train/torch_types.h"
+#include "dear/optim/torch_types.h"
 
 namespace dear::train {
 namespace {
@@ -12,7 +12,8 @@ namespace {
 // The tensor keeps the buffer alive.
 torch::Tensor flat_tensor(const Buffer& buffer, const wire::BucketLayout& layout) {
   return torch::from_blob(
-      buffer.data(), {layout.elements}, [buffer](void*) {}, torch::dtype(scalar_type_of(layout.dtype)));
+      buffer.data(), {layout.elements}, [buffer](void*) {},
+      torch::dtype(optim::scalar_type_of(layout.dtype)));
 }
 
 }  // namespace
@@ -28,7 +29,21 @@ BucketStorage::BucketStorage(const Group& group, wire::BucketLayout layout, std:
                                                       : Group(group).allocate(layout_.bytes())),
       gradient_buffer_(Group(group).allocate(layout_.bytes())),
       parameters_(flat_tensor(parameter_buffer_, layout_)),
-      gradients_(flat_tensor(gradient_buffer_, layout_)) {}
+      gradients_(flat_tensor(gradient_buffer_, layout_)),
+      parameter_data_(parameter_buffer_.data()),
+      gradient_data_(gradient_buffer_.data()) {}
+
+BucketStorage::BucketStorage(const at::Device& device, wire::BucketLayout layout, std::vector<Range> own)
+    : layout_(std::move(layout)),
+      forms_(layout_.placements.size()),
+      copies_(Copies::one_per_rank),
+      own_(std::move(own)),
+      incoming_(own_.size()),
+      parameters_(torch::zeros({layout_.elements},
+                               torch::dtype(optim::scalar_type_of(layout_.dtype)).device(device))),
+      gradients_(torch::zeros_like(parameters_)),
+      parameter_data_(parameters_.const_data_ptr()),
+      gradient_data_(gradients_.const_data_ptr()) {}
 
 // Shares the bucket's memory without being a view of it to autograd, so that a program may do with it what it
 // may do with a gradient of its own: detach_(), as zero_grad(false) does.
@@ -39,11 +54,12 @@ torch::Tensor BucketStorage::tensor_in(const torch::Tensor& flat, std::size_t in
   return tensor;
 }
 
-bool BucketStorage::lies_in(const Buffer& buffer, std::size_t index, const torch::Tensor& tensor) const {
+bool BucketStorage::lies_in(const void* buffer, std::size_t index, const torch::Tensor& tensor) const {
   const Form& form = forms_[index];
   return tensor.layout() == torch::kStrided && tensor.dtype() == parameters_.dtype() &&
-         tensor.const_data_ptr() ==
-             buffer.data() + layout_.placements[index].offset * size_of(layout_.dtype) &&
+         tensor.device() == parameters_.device() &&
+         tensor.const_data_ptr() == static_cast<const std::byte*>(buffer) +
+                                        layout_.placements[index].offset * size_of(layout_.dtype) &&
          tensor.sizes() == form.sizes && tensor.strides() == form.strides;
 }
 
@@ -54,7 +70,7 @@ void BucketStorage::adopt(std::size_t index, torch::Tensor& parameter, std::vect
 }
 
 bool BucketStorage::holds_parameter(std::size_t index, const torch::Tensor& parameter) const {
-  return lies_in(parameter_buffer_, index, parameter);
+  return lies_in(parameter_data_, index, parameter);
 }
 
 bool BucketStorage::fits(std::size_t index, const torch::Tensor& parameter) const {
@@ -64,7 +80,7 @@ bool BucketStorage::fits(std::size_t index, const torch::Tensor& parameter) cons
 
 bool BucketStorage::holds_gradient(std::size_t index, const torch::Tensor& parameter) const {
   const torch::Tensor& gradient = parameter.grad();
-  return gradient.defined() && lies_in(gradient_buffer_, index, gradient);
+  return gradient.defined() && lies_in(gradient_data_, index, gradient);
 }
 
 void BucketStorage::restore_parameter(std::size_t index, torch::Tensor& parameter) {
@@ -109,13 +125,18 @@ void BucketStorage::restore_gradient(std::size_t index, torch::Tensor& parameter
   } else {
     const torch::Tensor strided = present.layout() == torch::kStrided ? present : present.to_dense();
     const bool overlaps = strided.storage().is_alias_of(gradients_.storage());
-    torch::add_out(to, overlaps ? strided.clone() : strided,
-                   torch::zeros({}));  // -0.0 would mean that it is unused
+    const torch::Tensor values = overlaps ? strided.clone() : strided;
+    if (to.is_cpu()) {
+      torch::add_out(to, values, torch::zeros({}));  // -0.0 would mean that it is unused
+    } else {
+      to.copy_(values);
+    }
   }
   parameter.mutable_grad() = to;
 }
 
 void BucketStorage::mark_unused(std::size_t index) {
+  if (!gradients_.is_cpu()) return;
   const torch::NoGradGuard no_grad;
   const wire::TensorPlacement& placement = layout_.placements[index];
   optim::mark_unused(gradients_, {placement.offset, placement.offset + placement.elements});
@@ -195,6 +216,10 @@ std::int64_t BucketStorage::incoming_bytes() const {
 }
 
 void BucketStorage::zero_gradients(const Range& range) {
+  if (gradient_buffer_.bytes() == 0) {
+    gradients_.narrow(0, range.begin, range.size()).zero_();
+    return;
+  }
   const std::int64_t size = size_of(layout_.dtype);
   std::memset(gradient_buffer_.data() + range.begin * size, 0, range.size() * size);
 }

@@ -15,14 +15,16 @@ namespace dear::train {
 // Of a bucket's parameters: each rank its own, or one for all, see [Note: one copy].
 enum class Copies : std::uint8_t { one_per_rank, one_for_all };
 
-// One bucket in memory: parameters and gradients, each one flat buffer of the group. The model's parameters
-// and their gradients become views into them, so nothing is copied on the way to the wire.
+// One bucket in memory: parameters and gradients, each one flat buffer of the group, or of a device. The
+// model's parameters and their gradients become views into them, so nothing is copied on the way to the wire.
 class BucketStorage {
  public:
   // `own`: by part of the bucket that is updated at a time, what this rank updates of it. Allocates on the
   // group: all ranks together, in the same order.
   BucketStorage(const Group& group, wire::BucketLayout layout, std::vector<Range> own,
                 Copies copies = Copies::one_per_rank);
+  // In memory of the device, which is allocated on the current stream.
+  BucketStorage(const at::Device& device, wire::BucketLayout layout, std::vector<Range> own);
 
   // Moves the parameter, and its gradient where it has one, into place `index` of the layout. The tensor
   // keeps its identity and shape, and has these strides from then on.
@@ -50,11 +52,12 @@ class BucketStorage {
   // A tensor of the shape and strides of the parameter at `index`, on its elements of a vector over the
   // whole bucket.
   [[nodiscard]] torch::Tensor tensor_in(const torch::Tensor& flat, std::size_t index) const;
-  // [Note: unused parameters]: unless the program wrote into its gradient.
+  // [Note: unused parameters]: unless the program wrote into its gradient. Not on a device, whose memory the
+  // host does not read: there the gradient is zero.
   void mark_unused(std::size_t index);
 
   [[nodiscard]] const wire::BucketLayout& layout() const { return layout_; }
-  [[nodiscard]] wire::BucketWire::Flat flat() const;
+  [[nodiscard]] wire::BucketWire::Flat flat() const;  // not of a device
   [[nodiscard]] const torch::Tensor& parameters() const { return parameters_; }
   [[nodiscard]] const torch::Tensor& gradients() const { return gradients_; }
   // Identities of the two memories, as an operator's inputs show them.
@@ -62,7 +65,7 @@ class BucketStorage {
   [[nodiscard]] const void* gradient_storage() const;
 
  private:
-  [[nodiscard]] bool lies_in(const Buffer& buffer, std::size_t index, const torch::Tensor& tensor) const;
+  [[nodiscard]] bool lies_in(const void* buffer, std::size_t index, const torch::Tensor& tensor) const;
   [[nodiscard]] std::size_t index_of(TensorId tensor) const;
   [[nodiscard]] std::vector<optim::ShardedOptimizer::Stretch> stretches_within(const Range& range) const;
 
@@ -80,8 +83,9 @@ class BucketStorage {
   Copies copies_;
   std::vector<Range> own_;                       // by part
   std::vector<std::vector<Incoming>> incoming_;  // by part
-  Buffer parameter_buffer_, gradient_buffer_;
+  Buffer parameter_buffer_, gradient_buffer_;    // empty on a device
   torch::Tensor parameters_, gradients_;
+  const void *parameter_data_, *gradient_data_;
 };
 
 }  // namespace dear::train

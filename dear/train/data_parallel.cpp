@@ -11,7 +11,7 @@
 #include "dear/collective/exchange.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/train/control_plane.h"
-#include "dear/train/data_parallel_impl.h"
+#include "dear/train/on_streams.h"
 
 namespace dear {
 namespace {
@@ -33,13 +33,14 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
       attendance_(group_.size()),
       state_(group_.rank()),
       record_(group_.rank(), options_.say) {
-  const train::Unobserved unobserved;
+  const passes::Unobserved unobserved;
   train::check_together(group_, [&] {
     updates_in_backward_ = find_training_policy(options_.policy).overlap == Overlap::eager;
     if (options_.profile_steps < 1)
       throw ConfigError(
           fmt::format("profile_steps is {}: at least 1 must be measured", options_.profile_steps));
     scanned_ = train::scan(model, *optimizer_);
+    OnStreams::require_usable(*this, scanned_);
     for (const train::TrainedParameter& parameter : scanned_.trained) train::require_untrained(parameter);
     update_rules_ = train::UpdateRules::choose(*optimizer_, options_, updates_in_backward_, scanned_.trained);
   });
@@ -55,10 +56,9 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
   model_buffers::TensorBroadcast(group_, std::move(everything)).run();
   exchange_buffers();
   // Alone there is nothing to overlap with: updates run in step(), and no operator is ever observed.
-  if (group_.size() == 1) {
-    options_.policy = "serial";
-    options_.buckets = given(options_.buckets.first);
-  }
+  if (group_.size() == 1) options_.policy = "serial";
+  // On streams what a step took is not known to the host when it has ended.
+  if (group_.size() == 1 || on_streams()) options_.buckets = given(options_.buckets.first);
   agree(group_, "choice of buckets",
         fmt::format("{}, profile after {} steps", options_.buckets.text, options_.profile_steps));
   changes_.emplace(group_, options_);
@@ -132,8 +132,13 @@ void DataParallel::Impl::blocking(const std::function<void()>& wait) const {
   options_.around_wait ? options_.around_wait(wait) : wait();
 }
 
-void DataParallel::Impl::wait_for(exec::Conductor& conductor, const train::Engine::Storage& storage) const {
-  if (storage.kind == train::Engine::Kind::parameters) {
+void DataParallel::Impl::wait_for(train::Engine& engine, const train::Engine::Storage& storage) const {
+  exec::Conductor& conductor = engine.conductor();
+  if (streams::BucketStreams* streams = engine.streams()) {
+    streams->await(storage.bucket, storage.kind == train::Engine::Kind::parameters
+                                       ? streams::Part::parameters
+                                       : streams::Part::gradients);
+  } else if (storage.kind == train::Engine::Kind::parameters) {
     if (!conductor.parameters_whole(storage.bucket))
       blocking([&] { conductor.wait_parameters(storage.bucket); });
   } else if (!conductor.gradients_free(storage.bucket)) {
@@ -159,13 +164,14 @@ bool DataParallel::Impl::touched(const at::Tensor& tensor) noexcept {
     const bool next_layer =
         parameter != index_of_.end() && clock.running() != std::optional(layers_.layer_of[parameter->second]);
     if (next_layer) clock.forward_ended(now_seconds());
-    wait_for(engine->conductor(), *storage);
+    wait_for(*engine, *storage);
     if (next_layer) clock.forward_began(layers_.layer_of[parameter->second], now_seconds());
   } catch (...) {
     engine->conductor().keep_failure(std::current_exception());
   }
   // Another thread might find it idle just before step() makes it busy, and disable just after.
-  if (programs_thread() && !recording_ && engine->conductor().idle()) registration_.disable();
+  if (programs_thread() && !recording_ && !engine->streams() && engine->conductor().idle())
+    registration_.disable();
   return true;
 }
 
@@ -280,8 +286,9 @@ void DataParallel::Impl::commit() {
   if (!updates_ahead()) engine_->capture_options();
   if (recording_) record_.clock().next_iteration(now_seconds());
   registration_.enable();
+  follow_program();
   engine_->conductor().commit();
-  if (!recording_ && engine_->conductor().idle()) registration_.disable();
+  if (!recording_ && nothing_to_await()) registration_.disable();
   arrivals_.end_iteration();
   state_.step_taken();
   attendance_.end_step();
@@ -304,10 +311,12 @@ void DataParallel::Impl::synchronize() {
 
 void DataParallel::Impl::wait() {
   throw_if_failed();
-  if (engine_) wait_for_all();
+  if (!engine_) return;
+  engine_->streams() ? engine_->streams()->await_all() : wait_for_all();
 }
 
 void DataParallel::Impl::wait_for_all() {
+  if (engine_->streams()) engine_->streams()->synchronize();
   try {
     engine_->conductor().synchronize();
   } catch (const MismatchError&) {

@@ -90,6 +90,9 @@ class DataParallel {
   // error_if_nonfinite. ConfigError for a max_norm that is negative or NaN, and for a type that is not above
   // 0.
   double clip_gradients_by_norm(double max_norm, const NormOptions& options = {});
+  // As clip_gradients_by_norm(), and the norm as a scalar of fp64. On a device with streams it lies there,
+  // and the host does not wait for it; error_if_nonfinite is not looked at then.
+  torch::Tensor clip_gradients(double max_norm, const NormOptions& options = {});
   // Moves each element of a gradient that is below -limit or above limit there. ConfigError for a negative
   // limit or NaN.
   void clip_gradients_by_value(double limit);

@@ -1,5 +1,7 @@
 #pragma once
 
+// size: what one training holds, and the calls of DataParallel, in one class
+
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -15,12 +17,12 @@
 #include "dear/passes/gradient_arrivals.h"
 #include "dear/passes/gradient_hook.h"
 #include "dear/passes/iteration_state.h"
+#include "dear/passes/operator_observer.h"
 #include "dear/train/bucket_changes.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/engine.h"
 #include "dear/train/learning.h"
 #include "dear/train/model_scan.h"
-#include "dear/train/operator_observer.h"
 #include "dear/train/restored_state.h"
 #include "dear/train/run_record.h"
 #include "dear/train/watching.h"
@@ -30,7 +32,7 @@ namespace dear {
 // [Note: failures] An exception that leaves a call of ours after other ranks may count on it ends this object
 // and the group: peers learn the reason at once, later calls throw the same again, and the destructor waits
 // for nothing. What all ranks refuse alike (a fusion) changes nothing.
-class DataParallel::Impl : public train::OperatorObserver {
+class DataParallel::Impl : public passes::OperatorObserver {
  public:
   Impl(const Model& model, std::unique_ptr<Optimizer>, const Group& group, DataParallelOptions options);
   ~Impl() override;
@@ -40,6 +42,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   void step();
   bool step(const StepOptions& options);
   double clip_gradients_by_norm(double max_norm, const NormOptions& options);
+  torch::Tensor clip_gradients(double max_norm, const NormOptions& options);
   void clip_gradients_by_value(double limit);
   bool unscale_gradients(double loss_scale);
   void reduce_gradients();
@@ -107,13 +110,18 @@ class DataParallel::Impl : public train::OperatorObserver {
   void prepare_commit();
   void close_gradients();  // see [Note: closed]
   void require_changeable_gradients(const char* call) const;
+  void require_clippable(double max_norm, const NormOptions& options) const;
   optim::ReducedGradients& final_gradients();
   struct GradientCall;
   double sum_over_ranks(const GradientCall& call, double mine);
   void take_over_replaced();
   void await_last_step();
   void wait_for_all();
-  void wait_for(exec::Conductor& conductor, const train::Engine::Storage& place) const;
+  void wait_for(train::Engine& engine, const train::Engine::Storage& place) const;
+  class OnStreams;  // see [Note: on streams]
+  [[nodiscard]] bool on_streams() const { return options_.streams && !alone_; }
+  void follow_program();                  // what is sent next waits for what the program has enqueued
+  [[nodiscard]] bool nothing_to_await();  // for no operator of any thread
   void blocking(const std::function<void()>& wait) const;  // see DataParallelOptions::around_wait
   [[nodiscard]] Workload measured() const;
 
@@ -172,6 +180,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   train::ModelScan scanned_;
   train::UpdateRules update_rules_;
   optim::KeptState kept_;
+  optim::TensorSet idle_;  // on streams: see [Note: idle parameters]
   std::unordered_map<const c10::TensorImpl*, std::size_t> index_of_;
   std::atomic<std::thread::id> program_ = std::this_thread::get_id();  // the one that calls step()
 
@@ -192,7 +201,7 @@ class DataParallel::Impl : public train::OperatorObserver {
   std::unique_ptr<train::RestoredState> restored_;        // until the first step
   std::unique_ptr<train::Engine> engine_;                 // null while learning
   std::atomic<train::Engine*> observed_engine_{nullptr};  // the same, for operators of any thread
-  train::ObserverRegistration registration_{*this};
+  passes::ObserverRegistration registration_{*this};
   // Last: end first, also when the constructor throws.
   passes::GradientHooks hooks_{[this](const std::size_t& parameter) { hook_ran(parameter); }};
 };

@@ -3,15 +3,19 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "dear/codec/compression.h"
 #include "dear/model_buffers/buffer_sync.h"
 #include "dear/optim/optimizer.h"
+#include "dear/streams/guard.h"
 #include "dear/train/bucket_choice.h"
 
 namespace dear {
+
+class StreamCollectives;  // streams/stream_collectives.h
 
 // GradientCheck says what is done where a rank's gradients are NaN or infinite, before they are reduced and
 // spread to all.
@@ -80,6 +84,13 @@ struct DataParallelOptions {
   // Is told, on rank 0, once of each parameter whose gradient came sparse in the first step how it travels;
   // without it the sentence goes to standard error. From a thread of the group's.
   std::function<void(const std::string& sentence)> say{};
+  // For a model on a device with streams, such as a GPU: its collectives (streams/stream_collectives.h), over
+  // the ranks of the group, which tell each other the rest in memory of the hosts. Collectives and updates
+  // are enqueued on a stream of the device, and the host waits for nothing: docs/internals/streams.md says
+  // what is not there, and is refused. Buckets are those that `buckets` begins with, until regroup(). A
+  // parameter without a gradient on any rank counts as one whose gradient is zero.
+  std::shared_ptr<StreamCollectives> streams{};
+  streams::Guard without_guard{};  // for tests of the guards
   // Is given what goes wrong in a gradient's hook before autograd is, and may throw it as an exception of
   // that language.
   std::function<void(const std::exception_ptr& error)> translate_error{};

@@ -11,13 +11,13 @@
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
 #include "dear/optim/norm_exchange.h"
+#include "dear/optim/torch_types.h"
+#include "dear/passes/operator_observer.h"
 #include "dear/schedule/compressed.h"
 #include "dear/schedule/decision.h"
 #include "dear/schedule/one_copy.h"
 #include "dear/schedule/policy/policy.h"
-#include "dear/train/operator_observer.h"
 #include "dear/train/sparse_buckets.h"
-#include "dear/train/torch_types.h"
 #include "dear/wire/whole_tensors.h"
 
 namespace dear::train {
@@ -33,7 +33,7 @@ Workload Engine::describe(const std::vector<TrainedParameter>& parameters,
     layer.tensors.push_back(static_cast<TensorId>(workload.tensors.size()));
     if (layer.name.empty()) layer.name = parameter.module.empty() ? "(root)" : parameter.module;
     workload.tensors.push_back(
-        {parameter.name, parameter.tensor.numel(), *dtype_of(parameter.tensor.scalar_type())});
+        {parameter.name, parameter.tensor.numel(), *optim::dtype_of(parameter.tensor.scalar_type())});
   }
   return workload;
 }
@@ -56,7 +56,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
       earlier_iterations_(options.iterations),
       parameters_(parameters),
       workload_(describe(parameters, order, layer_of)) {
-  const Unobserved unobserved;
+  const passes::Unobserved unobserved;
   grouping_ = std::make_unique<Grouping>(
       set_sparse_apart(workload_, options.fusion(workload_), order, options, parameters, group_.size()));
   cost::CollectiveTimes times{.ranks = group_.size()};
@@ -74,6 +74,9 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
                                 encodings_of(*compression_, timed, *grouping_, times, {}, {}, rows));
   if (one_copy_) *schedule_ = with_one_copy(*schedule_, workload_, *grouping_);
   if (options.decision.buffer.bytes() > 0) *schedule_ = with_decision(*schedule_, workload_, *grouping_);
+  if (options.collectives)
+    streams_ = std::make_unique<streams::BucketStreams>(parameters.front().tensor.device(), grouping_->size(),
+                                                        options.without_guard);
   agree(group_, "schedule", schedule_->digest(),
         [&] { return fmt::format("{} {:016x}", schedule_->policy(), schedule_->digest()); });
 
@@ -101,8 +104,11 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
             : wire::lay_out(tensors, workload_, group_of, group_.size(), encoded);
     std::vector<Range> own;
     for (const Part& part : add_parts(id, layout)) own.push_back(own_range(part));
-    BucketStorage& bucket = buckets_.emplace_back(group_, std::move(layout), std::move(own),
-                                                  one_copy_ ? Copies::one_for_all : Copies::one_per_rank);
+    BucketStorage& bucket =
+        streams_
+            ? buckets_.emplace_back(parameters.front().tensor.device(), std::move(layout), std::move(own))
+            : buckets_.emplace_back(group_, std::move(layout), std::move(own),
+                                    one_copy_ ? Copies::one_for_all : Copies::one_per_rank);
     for (std::size_t index = 0; index < bucket.layout().placements.size(); ++index) {
       const std::size_t parameter = order[bucket.layout().placements[index].tensor];
       locations_[parameter] = {id, index};
@@ -113,9 +119,11 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
       runs.push_back(bucket.runs(part, vectors));
     }
     encoded_.push_back(make_encoded(bucket, rows));
-    flats.push_back(bucket.flat());
-    flats.back().encoded = encoded_.back();
-    flats.back().sparse = make_sparse(bucket, parameters, order, options, group_);
+    if (!streams_) {
+      flats.push_back(bucket.flat());
+      flats.back().encoded = encoded_.back();
+      flats.back().sparse = make_sparse(bucket, parameters, order, options, group_);
+    }
     storages_[bucket.parameter_storage()] = {id, Kind::parameters};
     storages_[bucket.gradient_storage()] = {id, Kind::gradients};
   }
@@ -138,16 +146,25 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
   optimizer_ = std::make_unique<optim::ShardedOptimizer>(
       optimizer.make_flat(), optimizer.parameter_groups().size(), std::move(runs), widening_,
       optimizer.norms(), std::move(sum_over_ranks));
-  wire_ = std::make_unique<wire::BucketWire>(
-      group_, std::move(flats), [this](const exec::StepEnd& end) { conductor_->ended(end); },
-      options.decision);
+  exec::LaneExecutor* network = nullptr;
+  if (streams_) {
+    stream_wire_ = std::make_unique<streams::StreamWire>(
+        options.collectives, *streams_, [this](const Communicate& work) { return vector_of(work); });
+    network = stream_wire_.get();
+  } else {
+    wire_ = std::make_unique<wire::BucketWire>(
+        group_, std::move(flats), [this](const exec::StepEnd& end) { conductor_->ended(end); },
+        options.decision);
+    network = wire_.get();
+  }
   conductor_ = std::make_unique<exec::Conductor>(
-      *schedule_, *wire_, beside_executor_,
+      *schedule_, *network, beside_executor_,
       [this](const Update& work) { update(work, conductor_->iteration() - 1); },
       exec::Conductor::Options{.rank = group_.rank(), .timeout = group_.timeout(), .record = options.record});
   const auto lane_of = [&](LaneKind kind) -> std::unique_ptr<exec::SerialLane> {
     const std::vector<Lane>& lanes = schedule_->lanes();
-    if (std::none_of(lanes.begin(), lanes.end(), [&](const Lane& lane) { return lane.kind == kind; }))
+    if (streams_ ||
+        std::none_of(lanes.begin(), lanes.end(), [&](const Lane& lane) { return lane.kind == kind; }))
       return nullptr;
     return std::make_unique<exec::SerialLane>([] {
       at::enableRecordFunction(false);  // for good: our own operators must not wait for themselves
@@ -188,20 +205,13 @@ Range Engine::own_range(const Part& part) const {
 }
 
 void Engine::update(const Update& work, std::int64_t iteration) {
-  const Unobserved unobserved;
-  const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& one) {
-    return one.bucket == work.bucket && one.chunk == work.chunk;
-  });
+  const passes::Unobserved unobserved;
   try {
-    buckets_[work.bucket].write_incoming(part->index);
-    if (!drop_updates_ && hooks_ != nullptr && hooks_->any(HookAt::after_reduction)) {
-      BucketGradients means = gradients_of(work.bucket, own_range(*part));
-      means.iteration = earlier_iterations_ + iteration;
-      hooks_->run(HookAt::after_reduction, means);
-    }
-    if (!drop_updates_) optimizer_->update(static_cast<std::size_t>(part - parts_.begin()));
-    if (check_parameters_) require_finite_parameters(*part, earlier_iterations_ + iteration);
-    buckets_[work.bucket].zero_gradients(part->elements);
+    if (!streams_) return update_part(work, iteration);
+    const auto guard = streams_->on_communication();
+    update_part(work, iteration);
+    streams_->enqueued(work.bucket, streams::Part::gradients);
+    streams_->enqueued(work.bucket, streams::Part::parameters);
   } catch (const std::exception& error) {
     group_.abort(
         fmt::format("rank {} failed to update bucket {}: {}", group_.rank(), work.bucket, error.what()));
@@ -209,8 +219,24 @@ void Engine::update(const Update& work, std::int64_t iteration) {
   }
 }
 
+void Engine::update_part(const Update& work, std::int64_t iteration) {
+  const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& one) {
+    return one.bucket == work.bucket && one.chunk == work.chunk;
+  });
+  buckets_[work.bucket].write_incoming(part->index);
+  if (!drop_updates_ && hooks_ != nullptr && hooks_->any(HookAt::after_reduction)) {
+    BucketGradients means = gradients_of(work.bucket, own_range(*part));
+    means.iteration = earlier_iterations_ + iteration;
+    hooks_->run(HookAt::after_reduction, means);
+  }
+  if (!drop_updates_) optimizer_->update(static_cast<std::size_t>(part - parts_.begin()));
+  if (check_parameters_) require_finite_parameters(*part, earlier_iterations_ + iteration);
+  buckets_[work.bucket].zero_gradients(part->elements);
+}
+
 void Engine::BesideExecutor::start(Instance which, const Step& step) {
   const auto* update = std::get_if<Update>(&step.work);
+  if (engine_.streams_) return engine_.update(std::get<Update>(step.work), which.iteration);
   exec::SerialLane& lane = update != nullptr ? *engine_.update_lane_ : *engine_.codec_lane_;
   lane.post([this, which, work = step.work] {
     exec::StepEnd end{.span = {which, now_seconds(), 0}};
@@ -238,13 +264,14 @@ bool Engine::holds_gradient(std::size_t parameter) const {
 }
 
 void Engine::restore_gradient(std::size_t parameter) {
-  const Unobserved unobserved;
+  const passes::Unobserved unobserved;
   const auto [bucket, index] = locations_[parameter];
+  if (streams_) streams_->await(bucket, streams::Part::gradients);
   buckets_[bucket].restore_gradient(index, parameters_[parameter].tensor);
 }
 
 void Engine::mark_unused(std::size_t parameter) {
-  const Unobserved unobserved;
+  const passes::Unobserved unobserved;
   const auto [bucket, index] = locations_[parameter];
   buckets_[bucket].mark_unused(index);
 }
@@ -265,7 +292,8 @@ void Engine::restore_parameters() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto [bucket, index] = locations_[i];
     if (buckets_[bucket].holds_parameter(index, parameters_[i].tensor)) continue;
-    const Unobserved unobserved;
+    const passes::Unobserved unobserved;
+    if (streams_) streams_->await(bucket, streams::Part::parameters);
     buckets_[bucket].restore_parameter(index, parameters_[i].tensor);
   }
   if (one_copy_) remember_versions();

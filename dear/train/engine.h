@@ -1,5 +1,7 @@
 #pragma once
 
+// size: the one object in which buckets, optimiser, wire and conductor meet
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -19,11 +21,15 @@
 #include "dear/optim/reduced_gradients.h"
 #include "dear/optim/sharded_optimizer.h"
 #include "dear/schedule/schedule.h"
+#include "dear/streams/bucket_streams.h"
+#include "dear/streams/gradients_on_stream.h"
+#include "dear/streams/stream_wire.h"
 #include "dear/train/bucket_storage.h"
 #include "dear/train/engine_options.h"
 #include "dear/train/model_scan.h"
 #include "dear/watch/memory_report.h"
 #include "dear/wire/bucket_wire.h"
+#include "dear/wire/layout.h"
 #include "dear/workload/workload.h"
 
 namespace dear::train {
@@ -78,6 +84,13 @@ class Engine {
   // With one copy: gives this rank memory of its own again, as far as there is any. While nothing is at work.
   void leave_one_copy();
 
+  // On a device: these have no gradient on any rank.
+  void leave_out(const optim::TensorSet& parameters);
+  // After reduce_gradients().
+  [[nodiscard]] streams::GradientsOnStream gradients_on_stream();
+  // See [Note: on streams]. Null where buckets are memory of the group.
+  [[nodiscard]] streams::BucketStreams* streams() const { return streams_.get(); }
+
   // Whose storage an operator's input lies in.
   enum class Kind : std::uint8_t { parameters, gradients };
   struct Storage {
@@ -113,7 +126,9 @@ class Engine {
   [[nodiscard]] const Grouping& grouping() const { return *grouping_; }
   [[nodiscard]] const Schedule& schedule() const { return *schedule_; }
   [[nodiscard]] std::vector<std::int64_t> bucket_bytes() const;
-  [[nodiscard]] double sent_bytes() const { return wire_->sent_bytes(); }
+  [[nodiscard]] double sent_bytes() const {
+    return stream_wire_ ? stream_wire_->sent_bytes() : wire_->sent_bytes();
+  }
 
   // Of the gradients of a bucket on this rank: which elements of which tensor are NaN or infinite, in words;
   // "" where none are.
@@ -142,6 +157,7 @@ class Engine {
    public:
     explicit BesideExecutor(Engine& engine) : engine_(engine) {}
     void start(Instance which, const Step& step) override;
+    [[nodiscard]] bool ends_at_start() const override { return engine_.streams_ != nullptr; }
 
    private:
     Engine& engine_;
@@ -149,6 +165,18 @@ class Engine {
   std::span<const Part> add_parts(BucketId bucket, const wire::BucketLayout& layout);
   [[nodiscard]] Range own_range(const Part& part) const;    // that this rank updates
   void update(const Update& work, std::int64_t iteration);  // aborts the group when it throws
+  void update_part(const Update& work, std::int64_t iteration);
+  [[nodiscard]] torch::Tensor vector_of(const Communicate& work) const;  // of a bucket's flat buffers
+  [[nodiscard]] Range elements_of(const Communicate& work) const {
+    return wire::part_of(work.chunk, grouping_->buckets()[work.bucket].bytes,
+                         buckets_[work.bucket].layout().elements, buckets_[work.bucket].layout().dtype,
+                         group_.size());
+  }
+  struct Place {
+    BucketId bucket;
+    Range elements;  // of its flat gradients
+  };
+  [[nodiscard]] std::vector<Place> held_places() const, counted_places() const;  // [Note: counted and held]
   void code(const Work& work);  // encodes or decodes; aborts the group when it throws
   [[nodiscard]] std::vector<std::int64_t> rows_of_tensors(const std::vector<std::size_t>& order) const;
   // The bucket's codec, where it travels encoded; all ranks together.
@@ -189,6 +217,8 @@ class Engine {
   std::vector<std::shared_ptr<wire::EncodedBucket>> encoded_;  // by bucket; null for a dense one
   std::unique_ptr<optim::ShardedOptimizer> optimizer_;
   std::optional<optim::ReducedGradients> reduced_;  // once they were asked for
+  std::unique_ptr<streams::BucketStreams> streams_;
+  std::unique_ptr<streams::StreamWire> stream_wire_;  // then there is no wire_
   std::atomic<bool> drop_updates_ = false;
   BesideExecutor beside_executor_{*this};
   std::unique_ptr<wire::BucketWire> wire_;

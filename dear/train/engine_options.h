@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,10 +10,15 @@
 #include "dear/codec/compression.h"
 #include "dear/collective/buffer.h"
 #include "dear/fusion/grouping.h"
+#include "dear/streams/guard.h"
 #include "dear/train/update_rules.h"
 
 namespace dear::hooks {
 class BucketHooks;  // hooks/bucket_hooks.h
+}
+
+namespace dear {
+class StreamCollectives;  // streams/stream_collectives.h
 }
 
 namespace dear::wire {
@@ -46,6 +52,10 @@ struct EngineOptions {
   // less to send, which `sparse_gradients` is told.
   std::vector<bool> sparse{};
   wire::SparseGradients* sparse_gradients = nullptr;
+  // Of the device on which the parameters lie, where collectives and updates are enqueued on a stream of it.
+  // Null for memory of the group. With it no one_copy, compression, decision or sparse rows.
+  std::shared_ptr<StreamCollectives> collectives{};
+  streams::Guard without_guard = streams::Guard::none;  // for tests
 };
 
 }  // namespace dear::train

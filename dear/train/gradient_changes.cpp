@@ -10,10 +10,10 @@
 
 #include "dear/base/cache_line.h"
 #include "dear/base/error.h"
+#include "dear/optim/torch_types.h"
+#include "dear/passes/operator_observer.h"
 #include "dear/train/control_plane.h"
-#include "dear/train/data_parallel_impl.h"
-#include "dear/train/operator_observer.h"
-#include "dear/train/torch_types.h"
+#include "dear/train/on_streams.h"
 
 namespace dear {
 namespace train {
@@ -28,43 +28,54 @@ void for_each_tensor_in(const wire::BucketLayout& layout, const Range& range, Ad
   }
 }
 
-optim::ReducedGradients Engine::find_reduced_gradients() const {
-  optim::ReducedGradients found;
-  const auto at = [](const wire::BucketWire::Flat& flat, std::int64_t element) {
-    return flat.gradients.buffer.data() + element * size_of(flat.gradients.dtype);
-  };
-  for (const Part& part : parts_) {
-    const wire::BucketWire::Flat flat = buckets_[part.bucket].flat();
-    for_each_tensor_in(buckets_[part.bucket].layout(), own_range(part),
-                       [&](std::int64_t begin, std::int64_t count) {
-                         found.add_held(at(flat, begin), count, flat.gradients.dtype);
-                       });
-  }
+std::vector<Engine::Place> Engine::held_places() const {
+  std::vector<Place> places;
+  for (const Part& part : parts_) places.push_back({part.bucket, own_range(part)});
+  return places;
+}
+
+std::vector<Engine::Place> Engine::counted_places() const {
+  std::vector<Place> places;
   for (const Step& step : schedule_->steps()) {
     const auto* work = std::get_if<Communicate>(&step.work);
     if (work == nullptr || work->payload != Payload::gradients || work->collective == Collective::all_gather)
       continue;
-    const wire::BucketLayout& layout = buckets_[work->bucket].layout();
-    const wire::BucketWire::Flat flat = buckets_[work->bucket].flat();
-    const Range reduced =
-        wire::part_of(work->chunk, flat.bucket_bytes, layout.elements, layout.dtype, group_.size());
-    const Range shard = shard_of(reduced.size(), layout.dtype, group_.size(), group_.rank());
-    for_each_tensor_in(layout, {reduced.begin + shard.begin, reduced.begin + shard.end},
-                       [&](std::int64_t begin, std::int64_t count) {
-                         found.add_counted(at(flat, begin), count, layout.dtype);
-                       });
+    const Range reduced = elements_of(*work);
+    const DType dtype = buckets_[work->bucket].layout().dtype;
+    const Range shard = shard_of(reduced.size(), dtype, group_.size(), group_.rank());
+    places.push_back({work->bucket, {reduced.begin + shard.begin, reduced.begin + shard.end}});
   }
+  return places;
+}
+
+optim::ReducedGradients Engine::find_reduced_gradients() const {
+  optim::ReducedGradients found;
+  const auto add = [&](const Place& place, auto method) {
+    const View view = buckets_[place.bucket].flat().gradients;
+    const auto span = [&](std::int64_t begin, std::int64_t count) {
+      (found.*method)(view.buffer.data() + begin * size_of(view.dtype), count, view.dtype);
+    };
+    for_each_tensor_in(buckets_[place.bucket].layout(), place.elements, span);
+  };
+  for (const Place& place : held_places()) add(place, &optim::ReducedGradients::add_held);
+  for (const Place& place : counted_places()) add(place, &optim::ReducedGradients::add_counted);
   return found;
 }
 
 optim::ReducedGradients& Engine::reduce_gradients() {
   conductor_->quiesce();
+  if (stream_wire_) {
+    stream_wire_->carry_out(*schedule_, conductor_->reductions_to_come());
+    return reduced_.emplace();
+  }
   wire_->carry_out(*schedule_, conductor_->reductions_to_come());
   if (!reduced_) reduced_ = find_reduced_gradients();
   return *reduced_;
 }
 
-void Engine::gather_gradients() { wire_->gather_reduced(*schedule_); }
+void Engine::gather_gradients() {
+  stream_wire_ ? stream_wire_->gather_reduced(*schedule_) : wire_->gather_reduced(*schedule_);
+}
 
 }  // namespace train
 
@@ -129,6 +140,7 @@ void DataParallel::Impl::prepare_commit() {
     const auto of_frozen = train::initial_state(group_, *optimizer_, scanned_.frozen);
     for (std::size_t i = 0; i < of_frozen.size(); ++i)
       if (of_frozen[i]) kept_.keep(scanned_.frozen[i], *of_frozen[i]);
+    if (on_streams()) OnStreams::find_idle(*this);
     engine_ = make_engine();
     restored_ ? std::exchange(restored_, nullptr)->give() : engine_->take_over(states);
     optimizer_->state_leaves();
@@ -150,6 +162,7 @@ void DataParallel::Impl::prepare_commit() {
 void DataParallel::Impl::close_gradients() {
   prepare_commit();
   if (state_.now() == passes::IterationState::State::closed) return;
+  follow_program();
   if (group_.size() > 1) {
     for (LayerId layer = arrivals_.layers(); layer-- > 0;)
       if (!arrivals_.layer_sent(layer)) engine_->conductor().backward_done(layer);
@@ -183,7 +196,7 @@ optim::ReducedGradients& DataParallel::Impl::final_gradients() {
       gradient = gradient.contiguous();
     }
     const torch::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
-    const DType dtype = train::dtype_of(values.scalar_type()).value_or(DType::u8);
+    const DType dtype = optim::dtype_of(values.scalar_type()).value_or(DType::u8);
     gradients_alone_.add_counted(values.mutable_data_ptr(), values.numel(), dtype);
     gradients_alone_.add_held(values.mutable_data_ptr(), values.numel(), dtype);
   }
@@ -223,7 +236,7 @@ double DataParallel::Impl::sum_over_ranks(const GradientCall& call, double mine)
   return all;
 }
 
-double DataParallel::Impl::clip_gradients_by_norm(double max_norm, const NormOptions& options) {
+void DataParallel::Impl::require_clippable(double max_norm, const NormOptions& options) const {
   require_changeable_gradients(kClipByNorm);
   if (!(max_norm >= 0))
     throw ConfigError(
@@ -233,6 +246,15 @@ double DataParallel::Impl::clip_gradients_by_norm(double max_norm, const NormOpt
     throw ConfigError(
         fmt::format("rank {}: there is no norm of type {} to clip by: give a number above 0, or infinity",
                     group_.rank(), options.type));
+}
+
+double DataParallel::Impl::clip_gradients_by_norm(double max_norm, const NormOptions& options) {
+  require_clippable(max_norm, options);
+  if (on_streams()) {
+    const double norm = clip_gradients(max_norm, options).item<double>();
+    watching_.listeners().clipped(norm);
+    return norm;
+  }
   announce({.act = attendance::Act::clip_by_norm, .argument = max_norm, .norm_type = options.type});
   optim::ReducedGradients& gradients = final_gradients();
   const bool largest = std::isinf(options.type);
@@ -260,6 +282,7 @@ void DataParallel::Impl::clip_gradients_by_value(double limit) {
   if (!(limit >= 0))
     throw ConfigError(fmt::format("rank {}: gradients cannot be at most {}: give a number of at least 0",
                                   group_.rank(), limit));
+  if (on_streams()) return OnStreams::final_gradients(*this).clamp(limit);
   announce({.act = attendance::Act::clip_by_value, .argument = limit});
   optim::ReducedGradients& gradients = final_gradients();
   sum_over_ranks(
@@ -273,6 +296,12 @@ bool DataParallel::Impl::unscale_gradients(double loss_scale) {
   if (!(loss_scale > 0) || !std::isfinite(loss_scale))
     throw ConfigError(fmt::format("rank {}: a loss cannot be scaled by {}: give a finite number above 0",
                                   group_.rank(), loss_scale));
+  if (on_streams()) {
+    streams::GradientsOnStream gradients = OnStreams::final_gradients(*this);
+    const torch::Tensor nonfinite = gradients.nonfinite();
+    gradients.scale(1 / loss_scale);
+    return nonfinite.item<float>() == 0;
+  }
   announce({.act = attendance::Act::unscale, .argument = loss_scale});
   optim::ReducedGradients& gradients = final_gradients();
   const double not_finite = gradients.all_finite() ? 0 : 1;
@@ -285,6 +314,10 @@ bool DataParallel::Impl::unscale_gradients(double loss_scale) {
 
 void DataParallel::Impl::reduce_gradients() {
   require_changeable_gradients(kReduce);
+  if (on_streams()) {
+    static_cast<void>(OnStreams::final_gradients(*this));
+    return or_fail([this] { engine_->gather_gradients(); });
+  }
   announce({.act = attendance::Act::reduce_gradients});
   static_cast<void>(final_gradients());
   sum_over_ranks({.what = GradientCall::What::reduce, .steps = record_.commits(engine_.get())}, 0);
@@ -317,6 +350,12 @@ bool DataParallel::Impl::step(const StepOptions& options) {
     }
   } else if (options.loss_scale != 1) {
     require_changeable_gradients(kUnscale);
+    if (on_streams()) {
+      OnStreams::final_gradients(*this).scale(1 / options.loss_scale);
+      take_step();
+      watching_.listeners().step_ended();
+      return true;
+    }
     announce({.act = attendance::Act::scale, .argument = options.loss_scale});
     final_gradients().scale(1 / options.loss_scale);
   }

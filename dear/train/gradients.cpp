@@ -9,7 +9,7 @@
 
 #include "dear/base/error.h"
 #include "dear/train/control_plane.h"
-#include "dear/train/data_parallel_impl.h"
+#include "dear/train/on_streams.h"
 
 namespace dear {
 
@@ -51,6 +51,7 @@ void DataParallel::Impl::gradient_arrived(const std::size_t& parameter) {
     arrivals_.refuse(parameter);
     refuse_late(parameter);
   }
+  if (engine_->streams()) OnStreams::gradient_arrived(*this, parameter);
   if (counts) complete(parameter);
 }
 
@@ -84,13 +85,14 @@ void DataParallel::Impl::backward_pass_began(const std::size_t& parameter, int p
   torch::autograd::Engine::get_default_engine().queue_callback([this] { backward_pass_ended(); });
   // Within the pass nobody but the accumulators touches gradients, and those have their turn before a bucket
   // is sent.
-  if (!recording_ && engine_->conductor().all_parameters_whole()) registration_.disable();
+  const bool whole = engine_->streams() ? nothing_to_await() : engine_->conductor().all_parameters_whole();
+  if (!recording_ && whole) registration_.disable();
 }
 
 void DataParallel::Impl::backward_pass_ended() {
   state_.pass_ended();
   record_.clock().backward_ended();
-  if (!engine_->conductor().idle()) registration_.enable();
+  if (!nothing_to_await()) registration_.enable();
 }
 
 void DataParallel::Impl::refuse_late(std::size_t parameter) const {
@@ -144,7 +146,7 @@ void DataParallel::Impl::forget_arrivals() {
 // Sends what is left, as every rank does; what comes back is dropped.
 void DataParallel::Impl::discard() {
   announce({.act = attendance::Act::discard_step});
-  const train::Unobserved unobserved;
+  const passes::Unobserved unobserved;
   if (engine_->updates_ahead())  // also without a gradient: what is sent below would be applied
     throw ConfigError(
         fmt::format("rank {}: a step cannot be given up between backward and step(), where policy {} updates "
@@ -152,6 +154,7 @@ void DataParallel::Impl::discard() {
                     group_.rank(), options_.policy));
   exec::Conductor& conductor = engine_->conductor();
   await_last_step();
+  follow_program();
   for (LayerId layer = arrivals_.layers(); layer-- > 0;)
     if (!arrivals_.layer_sent(layer) || group_.size() == 1) conductor.backward_done(layer);
   conductor.quiesce();

@@ -11,8 +11,8 @@
 #include "dear/attendance/attendance.h"
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
+#include "dear/optim/torch_types.h"
 #include "dear/train/data_parallel_impl.h"
-#include "dear/train/torch_types.h"
 
 namespace dear {
 
@@ -40,7 +40,7 @@ void DataParallel::Impl::require_everyone() {
   blocking([&] { attend([&] { missing = attendance_.missing(); }); });
   if (!missing) return;
   attendance_.in_join().over = true;
-  const train::Unobserved unobserved;
+  const passes::Unobserved unobserved;
   for (std::size_t i = 0; i < scanned_.trained.size(); ++i) {
     torch::Tensor& gradient = scanned_.trained[i].tensor.mutable_grad();
     if (engine_ && engine_->holds_gradient(i)) {
@@ -70,7 +70,7 @@ void DataParallel::Impl::weigh(std::size_t parameter) {
   double factor = 1;
   blocking([&] { attend([&] { factor = attendance_.factor(); }); });
   if (factor == 1) return;
-  const train::Unobserved unobserved;
+  const passes::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   torch::Tensor& gradient = scanned_.trained[parameter].tensor.mutable_grad();
   if (factor == 0) {  // also one that is NaN, as the mean over no samples is
@@ -79,7 +79,7 @@ void DataParallel::Impl::weigh(std::size_t parameter) {
     return;
   }
   optim::ReducedGradients one;
-  one.add_held(gradient.mutable_data_ptr(), gradient.numel(), *train::dtype_of(gradient.scalar_type()));
+  one.add_held(gradient.mutable_data_ptr(), gradient.numel(), *optim::dtype_of(gradient.scalar_type()));
   one.scale(factor);
 }
 
@@ -147,7 +147,7 @@ void DataParallel::Impl::require_all_stepped() {
 // Every layer is reported, with marks: the reductions of the others need not wait for their step().
 void DataParallel::Impl::shadow_backward() {
   if (!engine_ || engine_->updates_ahead() || state_.sends()) return;
-  const train::Unobserved unobserved;
+  const passes::Unobserved unobserved;
   wait_for_all();
   engine_->restore_parameters();
   for (std::size_t i = 0; i < scanned_.trained.size(); ++i) {

@@ -12,8 +12,8 @@
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
 #include "dear/model_buffers/tensor_broadcast.h"
+#include "dear/optim/torch_types.h"
 #include "dear/passes/gradient_hook.h"
-#include "dear/train/torch_types.h"
 
 namespace dear::train {
 namespace {
@@ -45,15 +45,10 @@ void require_usable(const std::string& name, const torch::Tensor& tensor) {
         "its detach() and set requires_grad again",
         name));
   }
-  if (!tensor.device().is_cpu()) {
-    throw ConfigError(
-        fmt::format("parameter '{}' is on {}: this build trains on the CPU; move the model there", name,
-                    tensor.device().str()));
-  }
   if (tensor.layout() != torch::kStrided || !tensor.is_non_overlapping_and_dense()) {
     throw ConfigError(fmt::format("parameter '{}' is not dense in memory: make it contiguous()", name));
   }
-  if (!dtype_of(tensor.scalar_type()) || !tensor.is_floating_point()) {
+  if (!optim::dtype_of(tensor.scalar_type()) || !tensor.is_floating_point()) {
     throw ConfigError(
         fmt::format("parameter '{}' is of type {}, which cannot be trained on several ranks: use float, "
                     "double, half or bfloat16",

@@ -42,7 +42,7 @@ struct ModelScan {
 };
 
 // ConfigError naming the parameter: trained but in no group of the optimiser; of a dtype or layout that
-// buckets do not carry; sharing memory with another without being the same tensor; not on the CPU; the result
+// buckets do not carry; sharing memory with another without being the same tensor; the result
 // of an operation, so that no gradient arrives at it. `had`: tensors that the model had once; those that the
 // optimiser still holds are not trained.
 ModelScan scan(const Model& model, const Optimizer& optimizer, const std::vector<torch::Tensor>& had = {});

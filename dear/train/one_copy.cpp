@@ -12,9 +12,9 @@
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
 #include "dear/host/memory.h"
+#include "dear/passes/operator_observer.h"
 #include "dear/train/data_parallel_impl.h"
 #include "dear/train/engine.h"
-#include "dear/train/operator_observer.h"
 
 namespace dear {
 namespace train {
@@ -66,7 +66,7 @@ void Engine::leave_one_copy() {
   const std::vector<std::int64_t> bytes = bucket_bytes();
   host::require_memory(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}),
                        "a copy of the parameters for each rank");
-  const Unobserved unobserved;
+  const passes::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     torch::Tensor& tensor = parameters_[i].tensor;

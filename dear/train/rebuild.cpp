@@ -11,7 +11,7 @@
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
 #include "dear/train/control_plane.h"
-#include "dear/train/data_parallel_impl.h"
+#include "dear/train/on_streams.h"
 
 namespace dear {
 
@@ -74,6 +74,7 @@ DataParallel::Impl::Anew::Anew(Impl& owner, const Model& model) : own_(owner), m
   for (const Model::Named& one : own_.scanned_.model.parameters) had.push_back(one.tensor);
   train::check_together(own_.group_, [&] {
     scanned_ = train::scan(model, *own_.optimizer_, had);
+    OnStreams::require_usable(own_, scanned_);
     for (const train::TrainedParameter& parameter : scanned_.trained)
       if (!own_.hooks_.holds(parameter.tensor)) train::require_untrained(parameter);
     rules_ = train::UpdateRules::choose(*own_.optimizer_, own_.options_, own_.updates_in_backward_,
@@ -98,7 +99,7 @@ void DataParallel::Impl::Anew::train(Values values, const char* why) {
     own_.update_rules_ = rules_;
     return;
   }
-  const train::Unobserved unobserved;
+  const passes::Unobserved unobserved;
   const double begin = now_seconds();
   own_.registration_.retreat();
   const bool trains = own_.engine_ != nullptr;
@@ -248,7 +249,7 @@ void DataParallel::Impl::follow_changes() {
     return;
   }
   require_no_join("another set of trained parameters");
-  const train::Unobserved unobserved;
+  const passes::Unobserved unobserved;
   if (engine_) blocking([this] { engine_->conductor().synchronize(); });
   train::meet(group_, train::Call::trained_parameters, record_.commits(engine_.get()));
   Anew(*this, scanned_.model).train(Anew::Values::as_they_are, "other parameters");

@@ -15,21 +15,26 @@ namespace dear {
 std::unique_ptr<train::Engine> DataParallel::Impl::make_engine(const View& decision) {
   train::UpdateRules rules = update_rules_;
   if (engine_ && rules.widening.rounding) rules.widening.rounding->update = engine_->updates();
-  return std::make_unique<train::Engine>(
+  auto engine = std::make_unique<train::Engine>(
       group_, scanned_.trained, layers_.order, layers_.layer_of, *optimizer_,
-      train::Engine::Options{.policy = options_.policy,
-                             .fusion = fusion_,
-                             .record = recording_,
-                             .one_copy = options_.one_copy,
-                             .rules = std::move(rules),
-                             .compression = options_.compression,
-                             .profile = changes_->profile(),
-                             .decision = decision,
-                             .hooks = &watching_.hooks(),
-                             .iterations = record_.commits(engine_.get()),
-                             .check_parameters = options_.check_parameters,
-                             .sparse = options_.sparse_rows ? layers_.sparse : std::vector<bool>(),
-                             .sparse_gradients = &record_.sparse()});
+      train::Engine::Options{
+          .policy = options_.policy,
+          .fusion = fusion_,
+          .record = recording_,
+          .one_copy = options_.one_copy,
+          .rules = std::move(rules),
+          .compression = options_.compression,
+          .profile = changes_->profile(),
+          .decision = decision,
+          .hooks = &watching_.hooks(),
+          .iterations = record_.commits(engine_.get()),
+          .check_parameters = options_.check_parameters,
+          .sparse = options_.sparse_rows && !on_streams() ? layers_.sparse : std::vector<bool>(),
+          .sparse_gradients = &record_.sparse(),
+          .collectives = on_streams() ? options_.streams : nullptr,
+          .without_guard = options_.without_guard});
+  engine->leave_out(idle_);
+  return engine;
 }
 
 // [Note: regrouping] Everything that a step leaves behind is in three places: parameters, which synchronize()
@@ -120,7 +125,7 @@ void DataParallel::Impl::choose_buckets() {
 void DataParallel::Impl::replace_engine(Fusion fusion, const std::string& why, const View& decision) {
   // With one copy nothing is written between two steps: the new engine adopts what was replaced.
   options_.one_copy ? engine_->require_usable_parameters() : take_over_replaced();
-  const train::Unobserved unobserved;
+  const passes::Unobserved unobserved;
   const double begin = now_seconds();
   const std::vector<std::optional<OptimizerState>> state = engine_->optimizer_state();
   std::swap(fusion_, fusion);

@@ -8,9 +8,9 @@
 
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
+#include "dear/optim/torch_types.h"
 #include "dear/train/control_plane.h"
 #include "dear/train/data_parallel_impl.h"
-#include "dear/train/torch_types.h"
 #include "dear/watch/nonfinite.h"
 
 namespace dear {
@@ -50,7 +50,7 @@ std::string nonfinite_text(const watch::NonFinite& found, std::int64_t elements,
 watch::NonFinite find_nonfinite(const torch::Tensor& flat, const Range& range) {
   const auto* data = static_cast<const std::byte*>(flat.const_data_ptr());
   return watch::find_nonfinite(data + range.begin * flat.element_size(), range.size(),
-                               *dtype_of(flat.scalar_type()));
+                               *optim::dtype_of(flat.scalar_type()));
 }
 
 // Most often one pass finds nothing.
@@ -121,7 +121,7 @@ void Watching::found(const std::string& which, std::int64_t iteration) {
 
 void Watching::look_at(const Engine& engine, BucketId bucket, std::int64_t iteration) {
   if (hooks().any(HookAt::before_reduction)) {
-    const Unobserved unobserved;
+    const passes::Unobserved unobserved;
     BucketGradients gradients = engine.gradients_of(bucket);
     gradients.iteration = iteration;
     hooks().run(HookAt::before_reduction, gradients);

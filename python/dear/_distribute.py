@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from . import _C, _optimizer, _raw_reads, _state, _usable
+from . import _C, _optimizer, _raw_reads, _state, _streams, _usable
 from ._compression import Compressed
 from ._join import Joined
 from ._process_group import ProcessGroup, group_of
@@ -89,8 +89,10 @@ def distribute(
     tuning_cache: a file in which rank 0 keeps what tuning learned of a job, for its next run; "" for none.
     timeout: seconds, for every wait for other ranks.
 
-    ConfigError for what cannot be trained, on every rank: a model on a GPU, a parameter that the optimiser does not
-    hold, an optimiser whose update is not elementwise. MismatchError when ranks' models or arguments differ.
+    A model on a GPU trains on the process group of torch.distributed that carries memory of it, without a wait of the
+    host: see docs/gpu.md for what is refused there.
+
+    ConfigError for what cannot be trained, on every rank: a parameter that the optimiser does not hold, an optimiser whose update is not elementwise. MismatchError when ranks' models or arguments differ.
     TimeoutError names the ranks that did not come.
     """
     parallel = DataParallel(
@@ -156,6 +158,7 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         optimizers = listed(optimizer)
         _usable.require_usable(module, DataParallel, optimizers, buffers, ownership)
         group = group_of(process_group, timeout)
+        streams = _streams.collectives_of(module, process_group, group)
         parameters, buffers_of_module = tensors_of(module)
         training = _C.Training(
             parameters=parameters,
@@ -176,12 +179,12 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
             record_trace=record_trace,
             check_gradients=check_gradients,
             check_parameters=check_parameters,
+            streams=streams,
         )
         self.__dict__.update(module=module, optimizer=optimizer, _open=training, _group=group, _policy=policy)
         self.__dict__.update(fp32_masters=fp32_masters, stochastic_rounding=stochastic_rounding)
-        self.__dict__.update(
-            _beside=weakref.WeakSet(), _buffers_become=buffers, _turns=Turns(optimizers), _optimizers=optimizers
-        )
+        self.__dict__.update(_on_streams=streams is not None, _beside=weakref.WeakSet(), _buffers_become=buffers)
+        self.__dict__.update(_turns=Turns(optimizers), _optimizers=optimizers)
         self._note_model()
         for one in optimizers:
             _optimizer.adopt(one, self)

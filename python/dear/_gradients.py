@@ -38,16 +38,22 @@ class Changes:
     def _dear_training(self) -> Any:
         raise NotImplementedError
 
+    def _dear_on_streams(self) -> bool:
+        raise NotImplementedError
+
     def clip_grad_norm_(
         self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
     ) -> torch.Tensor:
         """torch.nn.utils.clip_grad_norm_() over the parameters of all groups: after the last backward of a step, before
-        step(), on every rank. Returns the norm before it, as fp64, the same on every rank.
+        step(), on every rank. Returns the norm before it, as fp64, the same on every rank; on a GPU it lies there, and the
+        host waits for it only with error_if_nonfinite.
 
         ConfigError for a max_norm that is negative or NaN, and for a norm_type that is not above 0; with
         error_if_nonfinite, on every rank, for a norm that is not finite: zero_grad() then gives the step up. ConfigError
         under policy dear-eager, and with compression.
         """
+        if self._dear_on_streams() and not error_if_nonfinite:
+            return self._dear_training().clip_gradients(float(max_norm), float(norm_type))
         norm = self._dear_training().clip_gradients_by_norm(float(max_norm), float(norm_type), error_if_nonfinite)
         return torch.tensor(norm, dtype=torch.float64)
 

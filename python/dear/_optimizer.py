@@ -198,6 +198,9 @@ class Distributed(_gradients.Changes, Optimizer):
             raise ConfigError("the DataParallel of this optimiser is gone: keep the model that distribute() returned")
         return parallel._training
 
+    def _dear_on_streams(self) -> bool:
+        return bool(self._dear()._on_streams)
+
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """Ends the iteration on all ranks: see DataParallel. A closure is called first, once. What a GradScaler has
         found decides, on all ranks alike, whether the step is given up."""

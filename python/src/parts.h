@@ -39,6 +39,8 @@ using BoundTraining = py::class_<DataParallel, std::shared_ptr<DataParallel>>;
 void bind_training(py::module_& module);
 // Its samples(), and Join.
 void bind_joining(py::module_& module, BoundTraining& training);
+// Its side of devices with streams. Before what makes one is called.
+void bind_streams(py::module_& module, BoundTraining& training);
 // Of DataParallel what is of hooks and metrics.
 void bind_watching(py::module_& module, BoundTraining& training);
 

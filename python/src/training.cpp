@@ -15,10 +15,11 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "dear/base/error.h"
+#include "dear/passes/operator_observer.h"
 #include "dear/schedule/policy/policy.h"
+#include "dear/streams/stream_collectives.h"
 #include "dear/trace/chrome.h"
 #include "dear/train/data_parallel.h"
-#include "dear/train/operator_observer.h"
 #include "dear/tuning/tuned.h"
 #include "dear/tuning/tuning_progress.h"
 #include "dear/workload/workload_file.h"
@@ -64,7 +65,8 @@ std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers
                                    bool one_copy, bool fp32_masters, bool stochastic_rounding,
                                    const std::string& ownership, py::object update_cost,
                                    const std::string& compression, int profile_steps, bool record_trace,
-                                   const std::string& check_gradients, bool check_parameters) {
+                                   const std::string& check_gradients, bool check_parameters,
+                                   std::shared_ptr<StreamCollectives> streams) {
   std::unique_ptr<Optimizer> optimizer = make_optimizer(std::move(sources));
   UpdateCost cost = update_cost_of(std::move(update_cost));
   const py::gil_scoped_release released;
@@ -86,6 +88,7 @@ std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers
           .record_trace = record_trace,
           // An operator may come here with or without the interpreter's lock.
           .around_wait = without_lock,
+          .streams = std::move(streams),
           .translate_error = throw_as_python});
   return {made.release(), [](DataParallel* ended) { without_lock([ended] { delete ended; }); }};
 }
@@ -178,7 +181,7 @@ void bind_training(py::module_& module) {
            py::arg("buffers_become"), py::arg("one_copy"), py::arg("fp32_masters"),
            py::arg("stochastic_rounding"), py::arg("ownership"), py::arg("update_cost"),
            py::arg("compression"), py::arg("profile_steps"), py::arg("record_trace"),
-           py::arg("check_gradients"), py::arg("check_parameters"))
+           py::arg("check_gradients"), py::arg("check_parameters"), py::arg("streams"))
       .def("step", py::overload_cast<>(&DataParallel::step), Release())
       .def(
           "step_scaled",
@@ -233,6 +236,7 @@ void bind_training(py::module_& module) {
       .def(
           "trace", [](DataParallel& parallel) { return to_chrome_json(parallel.trace()); }, Release())
       .def("profile", [](DataParallel& parallel) { return to_json(parallel.profile()); }, Release());
+  bind_streams(module, training);
   bind_checkpoints(module, training);
 
   bind_joining(module, training);
@@ -248,13 +252,13 @@ void bind_training(py::module_& module) {
       },
       "The names of the policies that can train.");
   module.def(
-      "await_whole", [](const at::Tensor& tensor) { train::await_whole(tensor); }, py::arg("tensor"),
+      "await_whole", [](const at::Tensor& tensor) { passes::await_whole(tensor); }, py::arg("tensor"),
       "Waits until the tensor may be read past the operators: until its bucket is whole.");
   module.def(
       "norm", [](const at::Tensor& tensor) { return std::sqrt(sum_of_squares(tensor).value()); },
       py::arg("tensor"), py::call_guard<py::gil_scoped_release>(),
       "The 2-norm of a tensor on the CPU, as optimisers that take norms of whole tensors compute it.");
-  module.def("stop_observing_after_fork", &train::stop_observing_after_fork,
+  module.def("stop_observing_after_fork", &passes::stop_observing_after_fork,
              "In the child of a fork: no operator waits for anything any more.");
 }
 

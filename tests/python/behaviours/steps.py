@@ -562,9 +562,9 @@ def optimiser_in_backward() -> None:
 
 @behaviour(
     "test_DistributedDataParallel_non_default_stream, all CUDA tests",
-    "models on a GPU",
-    "refused: it trains on the CPU",
+    "models on a device that the process group does not carry",
+    "refused: it names the device, and the process groups that carry a GPU's memory",
 )
 def another_device() -> None:
     model = nn.Linear(8, 3, device="meta")
-    refuses(dear.ConfigError, lambda: dear.distribute(model, sgd(model)), "weight", "meta", "CPU")
+    refuses(dear.ConfigError, lambda: dear.distribute(model, sgd(model)), "meta", "cpu:gloo,cuda:nccl")

@@ -8,7 +8,7 @@
 // one table of the process. The callback is registered once and disabled while no observer asks for it; then
 // operators cost what they cost without DeAR. It sees operators of all threads, save those that switch
 // observation off for themselves (Unobserved), as our own updates do.
-namespace dear::train {
+namespace dear::passes {
 
 class OperatorObserver {
  public:
@@ -62,4 +62,4 @@ void await_whole(const at::Tensor& tensor);
 // In the child of a fork, whose threads are gone: no operator waits any more.
 void stop_observing_after_fork() noexcept;
 
-}  // namespace dear::train
+}  // namespace dear::passes

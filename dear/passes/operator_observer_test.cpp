@@ -1,4 +1,4 @@
-#include "dear/train/operator_observer.h"
+#include "dear/passes/operator_observer.h"
 
 #include <vector>
 
@@ -11,7 +11,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::train::operator_observer_test {
+namespace dear::passes::operator_observer_test {
 namespace {
 
 using ::testing::Contains;
@@ -73,4 +73,4 @@ TEST(OperatorObserver, ThatHasFailedThrowsForItsOwnTensorsAlone) {
 }
 
 }  // namespace
-}  // namespace dear::train::operator_observer_test
+}  // namespace dear::passes::operator_observer_test

@@ -1,4 +1,4 @@
-#include "dear/train/operator_observer.h"
+#include "dear/passes/operator_observer.h"
 
 #include <algorithm>
 #include <array>
@@ -13,7 +13,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::train {
+namespace dear::passes {
 namespace {
 
 constexpr std::size_t kSlots = 64;
@@ -167,7 +167,7 @@ Unobserved::Unobserved() : previous_(at::isRecordFunctionEnabled()) { at::enable
 
 Unobserved::~Unobserved() { at::enableRecordFunction(previous_); }
 
-}  // namespace dear::train
+}  // namespace dear::passes
 
 // [Note: torch::save] Serialisation reads a parameter's memory without any operator, so the observer cannot
 // see it. But all that libtorch saves or pickles passes through getWriteableTensorData(), which it calls
@@ -183,7 +183,7 @@ __attribute__((visibility("default"))) WriteableTensorData getWriteableTensorDat
       reinterpret_cast<Get>(dlsym(RTLD_NEXT, "_ZN5torch3jit22getWriteableTensorDataERKN2at6TensorEb"));
   if (!original)
     throw dear::ConfigError("libtorch has no getWriteableTensorData: this version is not supported");
-  dear::train::await_whole(tensor);
+  dear::passes::await_whole(tensor);
   return original(tensor, to_cpu);
 }
 

@@ -1,0 +1,125 @@
+#include "dear/streams/bucket_streams.h"
+
+#include <algorithm>
+
+#include "dear/base/error.h"
+
+namespace dear::streams {
+
+BucketStreams::BucketStreams(c10::Device device, std::size_t buckets, Guard without)
+    : device_(device), without_(without) {
+  if (device.is_cpu()) return;
+  device_streams_.emplace(device.type());
+  // Of high priority: a collective that the next layers wait for goes before kernels that fill the device.
+  communication_ = device_streams_->getStreamFromGlobalPool(device, /*isHighPriority=*/true);
+  arrival_.emplace(device.type());
+  end_.emplace(device.type());
+  for (std::size_t i = 0; i < 2 * buckets; ++i) written_.push_back({c10::Event(device.type())});
+  waited_by_any_.resize(written_.size());
+}
+
+BucketStreams::~BucketStreams() {
+  if (!communication_ || without_ == Guard::drain) return;
+  try {
+    synchronize();
+  } catch (const std::exception&) {
+    // The device has failed, which the program's next operator on it says.
+  }
+}
+
+void BucketStreams::require_no_capture(const c10::Stream& stream) const {
+  if (stream.is_capturing())
+    throw ConfigError(
+        "a graph of the device is being captured, in which the collectives of a DataParallel would not be "
+        "repeated in order: train without the capture, or capture what holds no trained parameter");
+}
+
+void BucketStreams::note_current() {
+  if (!communication_) return;
+  const c10::Stream stream = current();
+  require_no_capture(stream);
+  const Lock lock(mutex_);
+  if (std::find(noted_.begin(), noted_.end(), stream) == noted_.end()) noted_.push_back(stream);
+}
+
+void BucketStreams::follow(const c10::Stream& stream) {
+  if (stream == *communication_) return;
+  arrival_->record(stream);
+  arrival_->block(*communication_);
+}
+
+// A stream that was noted may have gone on since: the wait is then for more than the gradients, which is
+// never too early.
+void BucketStreams::follow(Guard why) {
+  if (!communication_) return;
+  const c10::Stream stream = current();
+  require_no_capture(stream);
+  const Lock lock(mutex_);
+  if (without_ != why) {
+    std::erase(noted_, stream);
+    for (const c10::Stream& noted : noted_) follow(noted);
+    follow(stream);
+  }
+  noted_.clear();
+}
+
+void BucketStreams::enqueued(BucketId bucket, Part part) {
+  if (!communication_) return;
+  const Lock lock(mutex_);
+  Written& written = written_[index_of(bucket, part)];
+  written.event.record(*communication_);
+  ++written.times;
+  dirty_ = true;
+}
+
+void BucketStreams::await(std::size_t index, const c10::Stream& stream) {
+  const Written& written = written_[index];
+  if (written.times == 0 || stream == *communication_) return;
+  std::vector<std::uint64_t>& waited =
+      without_ == Guard::every_stream ? waited_by_any_ : waited_[stream.id()];
+  if (waited.empty()) waited.resize(written_.size());
+  if (waited[index] == written.times) return;
+  require_no_capture(stream);
+  waited[index] = written.times;
+  written.event.block(stream);
+}
+
+void BucketStreams::await(BucketId bucket, Part part) {
+  if (!communication_) return;
+  if (without_ == (part == Part::parameters ? Guard::before_parameters : Guard::before_gradients)) return;
+  const c10::Stream stream = current();
+  const Lock lock(mutex_);
+  await(index_of(bucket, part), stream);
+}
+
+void BucketStreams::await_all() {
+  if (!communication_) return;
+  const c10::Stream stream = current();
+  const Lock lock(mutex_);
+  for (std::size_t index = 0; index < written_.size(); ++index) await(index, stream);
+}
+
+void BucketStreams::hand_over(const at::Tensor& result) {
+  if (!communication_) return;
+  const c10::Stream stream = current();
+  const Lock lock(mutex_);
+  end_->record(*communication_);
+  end_->block(stream);
+  if (result.defined()) device_streams_->recordDataPtrOnStream(result.storage().data_ptr(), stream);
+}
+
+bool BucketStreams::settled() {
+  if (!communication_) return true;
+  const Lock lock(mutex_);
+  if (!dirty_) return true;
+  if (!device_streams_->queryStream(*communication_)) return false;
+  dirty_ = false;
+  return true;
+}
+
+void BucketStreams::synchronize() {
+  if (!communication_) return;
+  device_streams_->synchronizeStream(*communication_);
+}
+
+}  // namespace dear::streams

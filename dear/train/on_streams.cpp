@@ -1,0 +1,150 @@
+// Training on a device with streams.
+//
+// [Note: on streams] Buckets lie in memory of the device; collectives and updates are enqueued on the
+// communication stream, in the gradient's hook and in step(), and have ended then
+// (LaneExecutor::ends_at_start). Whoever would wait for the conductor makes its current stream wait for the
+// bucket. docs/internals/streams.md has the rest.
+
+#include "dear/train/on_streams.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "dear/base/error.h"
+#include "dear/passes/operator_observer.h"
+#include "dear/streams/stream_collectives.h"
+#include "dear/train/control_plane.h"
+#include "dear/train/data_parallel_impl.h"
+
+namespace dear {
+namespace train {
+
+torch::Tensor Engine::vector_of(const Communicate& work) const {
+  const BucketStorage& bucket = buckets_[work.bucket];
+  const Range elements = elements_of(work);
+  const torch::Tensor& flat = work.payload == Payload::gradients ? bucket.gradients() : bucket.parameters();
+  return flat.narrow(0, elements.begin, elements.size());
+}
+
+streams::GradientsOnStream Engine::gradients_on_stream() {
+  const passes::Unobserved unobserved;
+  const auto vectors = [this](const std::vector<Place>& places) {
+    std::vector<streams::GradientsOnStream::Vector> all;
+    for (const auto& [bucket, elements] : places)
+      all.push_back({bucket, buckets_[bucket].gradients().narrow(0, elements.begin, elements.size())});
+    return all;
+  };
+  return {stream_wire_->collectives(), *streams_, vectors(counted_places()), vectors(held_places())};
+}
+
+void Engine::leave_out(const optim::TensorSet& parameters) {
+  std::vector<bool> tensors(workload_.tensors.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    tensors[tensor_of(i)] = parameters.contains(parameters_[i].tensor.unsafeGetTensorImpl());
+  optimizer_->leave_out(std::move(tensors));
+}
+
+}  // namespace train
+
+namespace {
+
+[[noreturn]] void refuse(const char* what) {
+  throw ConfigError(
+      fmt::format("{} is not there on a device with streams: train without it, or on the CPU", what));
+}
+
+}  // namespace
+
+void DataParallel::Impl::OnStreams::require_usable(const Impl& own, const train::ModelScan& scanned) {
+  const std::vector<train::TrainedParameter>& trained = scanned.trained;
+  const at::Device device = trained.front().tensor.device();
+  for (const train::TrainedParameter& parameter : trained)
+    if (parameter.tensor.device() != device)
+      throw ConfigError(fmt::format("parameter '{}' is on {}, others on {}: move the model to one device",
+                                    parameter.name, parameter.tensor.device().str(), device.str()));
+  const DataParallelOptions& options = own.options_;
+  if (own.alone_) return;
+  if (!options.streams) {
+    if (device.is_cpu()) return;
+    throw ConfigError(fmt::format(
+        "parameter '{}' is on {}: give DataParallelOptions::streams, the collectives of a process "
+        "group that carries memory of that device, or move the model to the CPU",
+        trained.front().name, device.str()));
+  }
+  if (options.streams->rank() != own.group_.rank() || options.streams->size() != own.group_.size())
+    throw ConfigError(
+        fmt::format("DataParallelOptions::streams has {} ranks, of which this is {}, and the group {}, of "
+                    "which this is {}: "
+                    "give the same ranks in the same order",
+                    options.streams->size(), options.streams->rank(), own.group_.size(), own.group_.rank()));
+  if (own.updates_in_backward_) refuse("policy dear-eager");
+  if (options.one_copy) refuse("one_copy");
+  if (options.compression) refuse("compression");
+  if (options.stochastic_rounding) refuse("stochastic_rounding");
+  if (options.check_gradients != GradientCheck::none) refuse("check_gradients");
+  if (options.check_parameters) refuse("check_parameters");
+  if (options.record_trace) refuse("record_trace");
+  if (own.optimizer_->norms() > 0) refuse("an optimiser that takes norms of whole tensors");
+}
+
+// [Note: idle parameters] The host does not read a mark in a gradient on the device ([Note: unused
+// parameters]). So what no rank used in the first step, such as the pooler of a model that is trained without
+// it, is left out of updates for good, which all ranks know then; any other parameter without a gradient has
+// one of zeros.
+void DataParallel::Impl::OnStreams::find_idle(Impl& own) {
+  std::vector<std::uint8_t> mine;
+  for (std::size_t i = 0; i < own.scanned_.trained.size(); ++i) mine.push_back(own.arrivals_.used(i) ? 1 : 0);
+  const auto all = train::all_gather_values(own.group_, train::Subject::layer_order, mine);
+  for (std::size_t i = 0; i < mine.size(); ++i)
+    if (std::all_of(all.begin(), all.end(), [i](const auto& used) { return used[i] == 0; }))
+      own.idle_.insert(own.scanned_.trained[i].tensor.unsafeGetTensorImpl());
+}
+
+void DataParallel::Impl::OnStreams::gradient_arrived(Impl& own, std::size_t parameter) {
+  const train::TrainedParameter& one = own.scanned_.trained[parameter];
+  if (own.idle_.contains(one.tensor.unsafeGetTensorImpl()))
+    throw ConfigError(
+        fmt::format("rank {}: parameter '{}' got its first gradient after the first step, in which no rank "
+                    "used it: on a device "
+                    "with streams use each parameter in the first step, or freeze it with "
+                    "requires_grad_(false) until then",
+                    own.group_.rank(), one.name));
+  own.engine_->streams()->note_current();
+}
+
+void DataParallel::Impl::follow_program() {
+  if (engine_->streams()) engine_->streams()->follow(streams::Guard::after_program);
+}
+
+bool DataParallel::Impl::nothing_to_await() {
+  return engine_->streams() ? engine_->streams()->settled() : engine_->conductor().idle();
+}
+
+// The reductions of a step are on the communication stream; what is asked of them stays on the device.
+streams::GradientsOnStream DataParallel::Impl::OnStreams::final_gradients(Impl& own) {
+  own.throw_if_failed();
+  own.program_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  own.require_step();
+  own.or_fail([&] {
+    own.close_gradients();
+    own.engine_->reduce_gradients();
+  });
+  return own.engine_->gradients_on_stream();
+}
+
+torch::Tensor DataParallel::Impl::clip_gradients(double max_norm, const NormOptions& options) {
+  if (!on_streams()) return torch::tensor(clip_gradients_by_norm(max_norm, options), torch::kDouble);
+  require_clippable(max_norm, options);
+  return OnStreams::final_gradients(*this).clip(max_norm, options.type);
+}
+
+torch::Tensor DataParallel::clip_gradients(double max_norm, const NormOptions& options) {
+  return impl_->clip_gradients(max_norm, options);
+}
+
+}  // namespace dear
