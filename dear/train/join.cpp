@@ -13,6 +13,7 @@
 #include "dear/collective/exchange.h"
 #include "dear/optim/torch_types.h"
 #include "dear/train/data_parallel_impl.h"
+#include "dear/train/on_streams.h"
 
 namespace dear {
 
@@ -85,6 +86,7 @@ void DataParallel::Impl::weigh(std::size_t parameter) {
 
 void DataParallel::Impl::samples(std::int64_t count) {
   throw_if_failed();
+  if (on_streams()) OnStreams::refuse("samples()");
   if (count < 0)
     throw ConfigError(
         fmt::format("rank {}: a step cannot have {} samples: give at least 0", group_.rank(), count));
@@ -121,6 +123,7 @@ std::shared_ptr<attendance::RollCall> DataParallel::Impl::roll_call(std::int64_t
 
 std::int64_t DataParallel::Impl::settle_for_join() {
   throw_if_failed();
+  if (on_streams()) OnStreams::refuse("a Join");
   if (attendance_.joined())
     throw ConfigError(fmt::format("rank {}: a Join of this model is open: end() it first", group_.rank()));
   state_.require_between_steps("make a Join");

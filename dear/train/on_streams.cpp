@@ -51,14 +51,10 @@ void Engine::leave_out(const optim::TensorSet& parameters) {
 
 }  // namespace train
 
-namespace {
-
-[[noreturn]] void refuse(const char* what) {
+void DataParallel::Impl::OnStreams::refuse(const char* what) {
   throw ConfigError(
       fmt::format("{} is not there on a device with streams: train without it, or on the CPU", what));
 }
-
-}  // namespace
 
 void DataParallel::Impl::OnStreams::require_usable(const Impl& own, const train::ModelScan& scanned) {
   const std::vector<train::TrainedParameter>& trained = scanned.trained;

@@ -10,6 +10,8 @@ class DataParallel::Impl::OnStreams {
   // ConfigError for parameters on a device that nothing carries, or on several, and for options that a device
   // with streams cannot have.
   static void require_usable(const Impl& own, const train::ModelScan& scanned);
+  // ConfigError: `what` is for the CPU alone.
+  [[noreturn]] static void refuse(const char* what);
   // All ranks together, at the first step(): see [Note: idle parameters].
   static void find_idle(Impl& own);
   // From the hook, on the stream on which the gradient was accumulated.

@@ -18,6 +18,7 @@
 
 #include "dear/base/error.h"
 #include "dear/train/data_parallel.h"
+#include "dear/train/join.h"
 #include "dear/train/testing/host_collectives.h"
 #include "dear/train/testing/ranks.h"
 
@@ -252,6 +253,11 @@ TEST(OnStreams, WhatIsNotThereIsRefused) {
     EXPECT_NE(refused({.policy = "dear-eager", .buckets = given()}).find("dear-eager"), std::string::npos);
     EXPECT_NE(refused({.buckets = given(), .one_copy = true}).find("one_copy"), std::string::npos);
     EXPECT_NE(refused({.buckets = given(), .record_trace = true}).find("record_trace"), std::string::npos);
+
+    DataParallel dp(*net, optimizer, group,
+                    {.buckets = given(), .streams = std::make_shared<HostCollectives>(group)});
+    EXPECT_NE(message_of<ConfigError>([&] { dp.samples(3); }).find("samples()"), std::string::npos);
+    EXPECT_NE(message_of<ConfigError>([&] { const Join join(dp); }).find("Join"), std::string::npos);
   });
 }
 
