@@ -127,7 +127,7 @@ print(repr(group), [round(float(bias), 6) for bias in model.bias])
 
 class Command(unittest.TestCase):
     def test_is_the_command_of_this_version(self):
-        self.assertEqual(run("-m", "dear", "--version").stdout, f"dear {dear.__version__}\n")
+        self.assertTrue(run("-m", "dear", "--version").stdout.startswith(f"dear {dear.__version__} ("))
 
     def test_starts_without_loading_torch(self):
         told = run("-X", "importtime", *DEAR)
