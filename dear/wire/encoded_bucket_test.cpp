@@ -57,7 +57,13 @@ struct Rank {
   void send(Collective collective, std::uint8_t part) {
     const Request request = bucket.request(collective, part);
     if (bucket.may_ask_more(collective, part))
-      group.issue(request, [this] { return bucket.more(); }, {}).wait();
+      group
+          .issue(request,
+                 [this, asked = false]() mutable {
+                   return std::exchange(asked, true) ? std::nullopt : bucket.more();
+                 },
+                 {})
+          .wait();
     else
       group.issue(request).wait();
   }

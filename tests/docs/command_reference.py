@@ -84,7 +84,7 @@ def markdown(command: str, text: str) -> str:
         out += rows
         out.append("")
     if found.footer:
-        out.append(re.sub(r"^For example: (.+)$", r"```sh\n\1\n```", found.footer, flags=re.MULTILINE) + "\n")
+        out.append(re.sub(r"^For example: (.+)$", r"<!-- not run: the files are the reader's -->\n```sh\n\1\n```", found.footer, flags=re.MULTILINE) + "\n")
     return "\n".join(out)
 
 
