@@ -35,7 +35,8 @@ class Svg {
   Svg& rectangle(double x, double y, double width, double height, std::string_view colour,
                  std::string_view hint = "");
   Svg& circle(double x, double y, double radius, std::string_view colour);
-  // Of a shape by `series`: four shapes, filled and then hollow, so that series differ also without colours.
+  // Draws a marker whose shape tells the series: four shapes, filled and then hollow, so that series differ
+  // also without colours.
   Svg& marker(std::size_t series, double x, double y, double radius, std::string_view colour);
   Svg& polyline(const std::vector<std::pair<double, double>>& points, std::string_view colour,
                 bool dashed = false);

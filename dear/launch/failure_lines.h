@@ -6,9 +6,9 @@
 
 namespace dear::launch {
 
-// What ranks of our own command say of how they fail, one line each: "dear train: rank 1: cannot ...", or
-// without the rank. Ranks that fail alike say the same, and those that lose a peer repeat what it said; each
-// is to be read once.
+// A FailureLines keeps the lines in which ranks of our own command say how they fail: "dear train: rank 1:
+// cannot ...", or without the rank. Ranks that fail alike say the same, and those that lose a peer repeat
+// what it said; each is to be read once.
 class FailureLines {
  public:
   explicit FailureLines(std::string who) : who_(std::move(who)) {}

@@ -8,7 +8,7 @@
 
 namespace dear::optim {
 
-// What ranks tell each other of the state that they have, in an encoding of our own.
+// Outlines tell other ranks which state of the optimiser a rank has, in an encoding of our own.
 using Outlines = ShardedOptimizer::Outlines;
 [[nodiscard]] std::string encoded(const Outlines& outlines);
 // Sets those of the tensors that the text has. Of what encoded() returned.

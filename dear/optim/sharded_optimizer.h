@@ -80,7 +80,8 @@ class ShardedOptimizer {
   // memory the host does not read, those that leave_out() has named.
   void update(std::size_t part);
 
-  // Of a device: these tensors, by TensorId, have no gradient on any rank. Between two iterations.
+  // Leaves tensors, by TensorId, out of updates: on a device those that no rank has a gradient for. Between
+  // two iterations.
   void leave_out(std::vector<bool> tensors) { left_out_ = std::move(tensors); }
 
   // Bytes of the twin's vectors, and of masters. Not during an update.

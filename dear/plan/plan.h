@@ -55,8 +55,8 @@ struct LeftOut {
   std::string reason;
 };
 
-// What a compression gives under the policy that is the fastest with it, of those that fit into memory and
-// run here, where there are any.
+// A CompressedRow says what a compression gives under the policy that is the fastest with it, of those that
+// fit into memory and run here, where there are any.
 struct CompressedRow {
   CompressionModel model;
   Row row;

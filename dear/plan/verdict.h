@@ -8,7 +8,7 @@
 
 namespace dear::plan {
 
-// What the sentences are about beside the answer itself.
+// Circumstances hold the facts that sentences of a verdict need beside the answer itself.
 struct Circumstances {
   std::int64_t memory_bytes = 0;  // that a rank has; 0: not known
   std::optional<Gain>

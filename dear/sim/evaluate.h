@@ -54,7 +54,8 @@ struct EvaluateOptions {
   // dimension of several members, innermost first: "hierarchical:direct,ring,halving-doubling".
   // Or one that goes in chunks (cost/chunk_planner.h): "themis".
   std::string program = "ring";
-  // Of all simulated ranks together: a laptop simulates as many as the default in minutes, and holds them.
+  // The most steps of all simulated ranks together: a laptop simulates as many as the default in minutes, and
+  // holds them.
   double most_steps = 1e7;
   Jobs jobs{};  // like this one, that share the cluster: not in closed form
   std::optional<CompressionModel> compression{};
@@ -63,7 +64,8 @@ struct EvaluateOptions {
 // An Evaluation says how fast a policy is on a machine, and what limits it there.
 struct Evaluation {
   Estimate iteration;
-  // Of the slowest rank, with nothing to interfere: on its compute lane, and updates that share it.
+  // Seconds that the slowest rank computes, with nothing to interfere: on its compute lane, and updates that
+  // share it.
   double compute_seconds = 0;
   // iteration - compute, and without the codec's time where it shares what the program computes with
   double exposed_communication_seconds = 0;

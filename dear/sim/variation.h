@@ -13,7 +13,8 @@
 
 namespace dear::sim {
 
-// What runs on what the program computes with, as on one GPU, and takes its time there. The rest runs beside.
+// SharedCompute names the work that runs on the device of the program, as on one GPU, and takes its time
+// there. Other work runs beside.
 struct SharedCompute {
   bool codec = false;    // see CodecTimes::shares_compute
   bool updates = false;  // that stand on a lane of their own

@@ -17,7 +17,7 @@
 
 namespace dear::streams {
 
-// What of a bucket is written on the communication stream.
+// A part of a bucket that is written on the communication stream.
 enum class Part : std::uint8_t { parameters, gradients };
 
 // The order, on a device, between a program's streams and the one communication stream of a training, on
@@ -42,7 +42,7 @@ class BucketStreams {
   // The communication stream waits for all that is enqueued on the streams that were noted, and on the
   // current one. ConfigError while a graph is captured on it. `why` is the guard that this is.
   void follow(Guard why);
-  // What was enqueued last on the communication stream writes this part of the bucket.
+  // Notes that the last task enqueued on the communication stream writes this part of the bucket.
   void enqueued(BucketId bucket, Part part);
   // The current stream waits for the last that writes the part. Each stream waits for it once.
   void await(BucketId bucket, Part part);
