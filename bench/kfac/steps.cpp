@@ -46,6 +46,7 @@ struct Options {
   double gbits = 1;
   std::vector<std::string> strategies{"d-kfac", "mpd-kfac", "spd-kfac", "spd-kfac-owner"};
   bool real = false;
+  double interference = 1;  // how much longer computation takes while something travels, for the prediction
 
   [[nodiscard]] Link link() const {
     return {.alpha_seconds = 1e-6 * alpha_us, .beta_seconds_per_byte = 8e-9 / gbits};
@@ -160,7 +161,8 @@ kfac::Costs costs_of(const Options& options, int ranks, const kfac::Job& job, co
           .all_reduce = linear(cost::ring_all_reduce_seconds),
           .reduce = linear(cost::pipelined_broadcast_seconds),
           .broadcast = linear(cost::pipelined_broadcast_seconds),
-          .invert = kfac::InverseCost::measured(std::move(points))};
+          .invert = kfac::InverseCost::measured(std::move(points)),
+          .interference = {.computation = options.interference}};
 }
 
 bool run(const Options& options) {
@@ -236,6 +238,10 @@ int main(int argc, char** argv) {
   app.add_option("--alpha-us", options.alpha_us)->capture_default_str();
   app.add_option("--gbits", options.gbits)->capture_default_str();
   app.add_option("--strategies", options.strategies)->delimiter(',')->capture_default_str();
+  app.add_option("--interference", options.interference,
+                 "How much longer computation takes while something travels, for the prediction: as "
+                 "`dear bench collective --interference` says")
+      ->check(CLI::Range(1.0, 100.0));
   app.add_flag("--real", options.real,
                "On the network that is there; alpha and Gbit/s are for the prediction");
   CLI11_PARSE(app, argc, argv);
