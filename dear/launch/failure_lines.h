@@ -15,7 +15,6 @@ class FailureLines {
 
   // Keeps a line of a rank, without its end, and returns whether it is such a line.
   bool take(std::string_view line);
-  [[nodiscard]] bool empty() const { return lines_.empty(); }
   // The lines that no other one says already, in the order in which they came.
   [[nodiscard]] std::vector<std::string> said_once() const;
 

@@ -98,7 +98,7 @@ class Sink {
     lines_.finish();
   }
   // Whether a rank has said why it failed.
-  [[nodiscard]] bool knows_why() const { return failures_ && !failures_->empty(); }
+  [[nodiscard]] bool knows_why() const { return knows_why_; }
   void say(const std::string& sentence) {
     lines_.feed(launcher_, sentence + "\n", SteadyClock::now());
     write();
@@ -120,8 +120,11 @@ class Sink {
     std::string& begun = begun_[rank];
     begun += bytes;
     for (std::size_t end = 0; (end = begun.find('\n')) != std::string::npos; begun.erase(0, end + 1))
-      if (!failures_->take(std::string_view(begun).substr(0, end)))
+      if (failures_->take(std::string_view(begun).substr(0, end))) {
+        knows_why_ = true;
+      } else {
         lines_.feed(rank, std::string_view(begun).substr(0, end + 1), SteadyClock::now());
+      }
     if (begun.size() >= RankOutput::kLongestLine)
       lines_.feed(rank, std::exchange(begun, ""), SteadyClock::now());
   }
@@ -129,7 +132,8 @@ class Sink {
   int fd_;
   RankOutput lines_;
   std::size_t launcher_;                  // as a writer
-  std::optional<FailureLines> failures_;  // of ranks that say why
+  std::optional<FailureLines> failures_;  // of ranks that say why, until they are shown
+  bool knows_why_ = false;
   std::vector<std::string> begun_;        // by rank, lines without their end, where failures are kept
 };
 
