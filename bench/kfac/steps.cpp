@@ -143,26 +143,65 @@ kfac::Job job_of(Rival& rival, const Parts& parts) {
   return job;
 }
 
-kfac::Costs costs_of(const Options& options, int ranks, const kfac::Job& job, const Parts& parts) {
+using Points = std::vector<std::pair<std::int64_t, double>>;
+
+// Medians of what was measured of each factor under this name, by the size of the factor.
+template <typename SizeOf>
+Points points_of(const kfac::Job& job, const Parts& parts, const std::string& name, SizeOf size_of) {
+  std::map<std::int64_t, std::vector<double>> seconds;
+  const std::vector<kfac::Factor> factors = job.factors();
+  for (std::size_t factor = 0; factor < factors.size(); ++factor) {
+    const auto found = parts.seconds.find(fmt::format("{} {}", name, factor));
+    if (found != parts.seconds.end()) seconds[size_of(factors[factor])].push_back(found->second);
+  }
+  Points points;
+  for (const auto& [size, all] : seconds) points.emplace_back(size, spread_of(all).median);
+  return points;
+}
+
+kfac::LinearCost fit(const Points& points, const kfac::LinearCost& otherwise) {
+  if (points.size() > 1) return kfac::fit_linear(points);
+  if (points.empty()) return otherwise;
+  return {.start_seconds = 0, .seconds_per_element = points[0].second / static_cast<double>(points[0].first)};
+}
+
+// On a real network all-reduces are those of D-KFAC's factors, which have the wire and the cores to
+// themselves, and broadcasts those of MPD-KFAC's inverses.
+kfac::Costs costs_of(const Options& options, int ranks, const kfac::Job& job,
+                     const std::map<std::string, Parts>& parts) {
   const Link link = options.link();
   const auto linear = [&](auto cost) {
     return kfac::LinearCost{cost(link, ranks, 0),
                             (cost(link, ranks, 4'000'000) - cost(link, ranks, 0)) / 1e6};
   };
-  std::map<std::int64_t, std::vector<double>> inverses;
-  const std::vector<kfac::Factor> factors = job.factors();
-  for (std::size_t factor = 0; factor < factors.size(); ++factor) {
-    const auto found = parts.seconds.find(fmt::format("inverse of factor {}", factor));
-    if (found != parts.seconds.end()) inverses[factors[factor].dimension].push_back(found->second);
+  const auto dimension = [](const kfac::Factor& factor) { return factor.dimension; };
+  const auto elements = [](const kfac::Factor& factor) { return factor.packed_elements(); };
+  const Parts& all_local = parts.at("d-kfac");
+  kfac::Costs costs{
+      .ranks = ranks,
+      .all_reduce = linear(cost::ring_all_reduce_seconds),
+      .reduce = linear(cost::pipelined_broadcast_seconds),
+      .broadcast = linear(cost::pipelined_broadcast_seconds),
+      .invert = kfac::InverseCost::measured(points_of(job, all_local, "inverse of factor", dimension)),
+      .average = fit(points_of(job, all_local, "average of factor", elements), {}),
+      .unpack = {},
+      .interference = {.computation = options.interference}};
+  const auto distributed = parts.find("mpd-kfac");
+  if (distributed != parts.end())
+    costs.unpack = fit(points_of(job, distributed->second, "unpacking of inverse", elements), {});
+  if (!options.real) return costs;
+  const kfac::Plan plan = kfac::make_plan(job, costs, kfac::find_strategy("d-kfac"));
+  Points reductions;
+  for (std::size_t group = 0; group < plan.groups.size(); ++group)
+    reductions.emplace_back(plan.groups[group].elements,
+                            all_local.seconds.at(fmt::format("reduction of factors, group {}", group)));
+  costs.all_reduce = fit(reductions, costs.all_reduce);
+  if (distributed != parts.end()) {
+    costs.broadcast =
+        fit(points_of(job, distributed->second, "broadcast of inverse", elements), costs.broadcast);
+    costs.reduce = costs.broadcast;
   }
-  std::vector<std::pair<std::int64_t, double>> points;
-  for (const auto& [dimension, seconds] : inverses) points.emplace_back(dimension, spread_of(seconds).median);
-  return {.ranks = ranks,
-          .all_reduce = linear(cost::ring_all_reduce_seconds),
-          .reduce = linear(cost::pipelined_broadcast_seconds),
-          .broadcast = linear(cost::pipelined_broadcast_seconds),
-          .invert = kfac::InverseCost::measured(std::move(points)),
-          .interference = {.computation = options.interference}};
+  return costs;
 }
 
 bool run(const Options& options) {
@@ -195,9 +234,9 @@ bool run(const Options& options) {
       const torch::Tensor other = rival->model->parameters()[i];
       same = same && ((other - first).norm() <= 1e-3 * first.norm()).item<bool>();
     }
-  std::vector<Parts> parts;
-  for (auto& rival : rivals) parts.push_back(parts_of(*rival, options.warm_up));
-  const kfac::Job job = job_of(*rivals.front(), parts.front());
+  std::map<std::string, Parts> parts;
+  for (auto& rival : rivals) parts[rival->name] = parts_of(*rival, options.warm_up);
+  const kfac::Job job = job_of(*rivals.front(), parts.at("d-kfac"));
   if (group.rank() != 0) return same;
   double load[1] = {0};
   getloadavg(load, 1);
@@ -205,7 +244,7 @@ bool run(const Options& options) {
              load[0], group.size(), options.layers, options.width, options.batch, options.alpha_us,
              options.gbits, same ? "the same" : "DIFFER");
   if (!same) return false;
-  const kfac::Costs costs = costs_of(options, group.size(), job, parts.front());
+  const kfac::Costs costs = costs_of(options, group.size(), job, parts);
   const Grouping& grouping = rivals.front()->parallel.grouping();
   for (std::size_t i = 0; i < rivals.size(); ++i) {
     const kfac::Plan plan = kfac::make_plan(job, costs, kfac::find_strategy(rivals[i]->name));
@@ -218,7 +257,7 @@ bool run(const Options& options) {
         "ms "
         "(predicted {:6.2f}); {}\n",
         rivals[i]->name, 1e3 * spread_of(rivals[i]->seconds).median, 1e3 * predicted.iteration_seconds,
-        quartiles_of(ratios).median, rivals.front()->name, 1e3 * parts[i].exposed_factors,
+        quartiles_of(ratios).median, rivals.front()->name, 1e3 * parts.at(rivals[i]->name).exposed_factors,
         1e3 * predicted.parts.factors_sent, rivals[i]->kfac.report().plan);
   }
   return true;

@@ -1,11 +1,16 @@
 #pragma once
 
+#include <span>
+
 namespace CLI {
 class App;
 }
 
 // Each adds a command to `dear`: its options, and what it does.
 namespace dear::cli {
+
+using AddCommand = void (*)(CLI::App& app);
+std::span<const AddCommand> commands();  // in the order of `dear --help`
 
 void add_train_command(CLI::App& app);      // `dear train`: a small GPT on a text, with several workers
 void add_launch_command(CLI::App& app);     // `dear launch`: a program as all ranks of a job

@@ -1,4 +1,3 @@
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <exception>
@@ -25,13 +24,6 @@
 
 namespace dear::cli {
 namespace {
-
-// The commands in the order of `dear --help`.
-constexpr std::array kCommands{add_train_command,     add_launch_command,     add_profile_command,
-                               add_replay_command,    add_simulate_command,   add_plan_command,
-                               add_tune_command,      add_study_command,      add_models_command,
-                               add_clusters_command,  add_trace_command,      add_bench_command,
-                               add_aggregate_command, add_completion_command, add_man_command};
 
 constexpr std::size_t kLongestMessage = 1500;
 
@@ -87,9 +79,7 @@ Outcome run(int argc, char** argv) {
   app.set_help_flag("-h,--help", "Print this help message and exit");
   app.formatter(std::make_shared<usage::HelpFormatter>(usage::width_of_output()));
   app.require_subcommand(1);
-  for (const auto add : kCommands) {
-    add(app);
-  }
+  for (const AddCommand add : commands()) add(app);
   usage::refuse_values_that_are_none(app);
   try {
     refuse_empty_assignments(argc, argv);

@@ -8,7 +8,7 @@
 namespace dear::kfac {
 namespace {
 
-// The seconds of each step on a rank that does it; those of a collective are among all ranks.
+// The seconds of each step on a rank that does it alone; those of a collective are among all ranks.
 std::vector<double> seconds_of_all(const Job& job, const Grouping& grouping, const Plan& plan,
                                    const Costs& costs, const Iteration& iteration) {
   const auto seconds_of = [&](const Work& work) -> double {
@@ -47,8 +47,11 @@ std::vector<double> seconds_of_all(const Job& job, const Grouping& grouping, con
   return seconds;
 }
 
-bool is_elsewhere(const Plan& plan, const Work& work, int rank) {
-  return work.kind == WorkKind::invert && plan.placement[work.index].value_or(rank) != rank;
+bool inverts(const Plan& plan, FactorId factor, int rank) {
+  return plan.placement[factor].value_or(rank) == rank;
+}
+bool keeps(const Plan& plan, FactorId factor, int rank) {
+  return !plan.reduce_to_owner || inverts(plan, factor, rank);
 }
 
 double& part_of(Breakdown& parts, WorkKind kind) {
@@ -93,9 +96,19 @@ int played_ranks(const Plan& plan, int ranks) {
 
 std::vector<double> step_seconds(const Job& job, const Grouping& grouping, const Plan& plan,
                                  const Costs& costs, const Iteration& iteration, int rank) {
+  std::vector<double> unpacking(job.curvature.size());  // by layer
+  for (FactorId factor = 0; factor < plan.factors.size(); ++factor)
+    if (!inverts(plan, factor, rank))
+      unpacking[plan.factors[factor].layer] += costs.unpack.seconds(plan.factors[factor].packed_elements());
   std::vector<double> seconds = seconds_of_all(job, grouping, plan, costs, iteration);
-  for (StepId step = 0; step < seconds.size(); ++step)
-    if (is_elsewhere(plan, iteration.work[step], rank)) seconds[step] = 0;
+  for (StepId step = 0; step < seconds.size(); ++step) {
+    const Work& work = iteration.work[step];
+    if (work.kind == WorkKind::precondition) seconds[step] += unpacking[work.index];
+    if (work.kind != WorkKind::invert) continue;
+    if (!inverts(plan, work.index, rank)) seconds[step] = 0;
+    if (keeps(plan, work.index, rank))
+      seconds[step] += costs.average.seconds(plan.factors[work.index].packed_elements());
+  }
   return seconds;
 }
 
@@ -138,14 +151,16 @@ Prediction predict(const Job& job, const Grouping& grouping, const Plan& plan, c
                         .iteration = make_iteration(job, grouping, plan, intervals),
                         .spans = {}};
   const Iteration& iteration = prediction.iteration;
-  const std::vector<double> seconds = seconds_of_all(job, grouping, plan, costs, iteration);
+  const int played = played_ranks(plan, costs.ranks);
+  std::vector<std::vector<double>> seconds;  // by rank, then step
+  for (int rank = 0; rank < played; ++rank)
+    seconds.push_back(step_seconds(job, grouping, plan, costs, iteration, rank));
   sim::RanksJob ranks{.graph = iteration.graph, .communicates = {}, .commit = iteration.commit};
   for (const Work& work : iteration.work) ranks.communicates.push_back(work.communicates());
   const auto own_seconds = [&](int rank, Instance which) {
-    return is_elsewhere(plan, iteration.work[which.step], rank) ? 0 : seconds[which.step];
+    return seconds[static_cast<std::size_t>(rank)][which.step];
   };
-  const int played = played_ranks(plan, costs.ranks);
-  sim::ClosedFormNetwork network(seconds, played);
+  sim::ClosedFormNetwork network(seconds.front(), played);
   // The update waits for all else, so that intervals are alike from the second one on.
   const auto warm_up = static_cast<std::int64_t>(intervals.inverses);
   const std::int64_t iterations = 2 * warm_up;

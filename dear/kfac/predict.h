@@ -32,8 +32,9 @@ struct Prediction {
   std::vector<exec::StepSpan> spans;  // of rank 0
 };
 
-// Seconds of each step of an iteration as `rank` does it: none for an inverse of another rank, and for what
-// travels on one rank alone; collectives take what `costs` say.
+// Seconds of each step of an iteration as `rank` does it; collectives take what `costs` say, and nothing on
+// one rank alone. The step of an inverse holds the averaging of its factor on every rank that keeps it, and
+// the inversion where it is made; that of a layer's preconditioning the unpacking of inverses from others.
 std::vector<double> step_seconds(const Job& job, const Grouping& grouping, const Plan& plan,
                                  const Costs& costs, const Iteration& iteration, int rank);
 

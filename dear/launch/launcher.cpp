@@ -134,7 +134,7 @@ class Sink {
   std::size_t launcher_;                  // as a writer
   std::optional<FailureLines> failures_;  // of ranks that say why, until they are shown
   bool knows_why_ = false;
-  std::vector<std::string> begun_;        // by rank, lines without their end, where failures are kept
+  std::vector<std::string> begun_;  // by rank, lines without their end, where failures are kept
 };
 
 struct Member {

@@ -346,13 +346,14 @@ TEST(Launcher, RunsInsideAnotherProgramWithVariablesOfItsOwn) {
 // The launcher is stopped until the rank is gone: it learns of the reason and of the end at once.
 TEST(Launcher, LetsARankSayWhyThoughItEndsAtOnce) {
   const std::string resume = "(sleep 0.2; kill -CONT $PPID) > /dev/null 2>&1 &";
-  const Launcher launcher({.who = "dear train",
-                           .ranks = 1,
-                           .command = {"sh", "-c",
-                                       "kill -STOP $PPID; echo 'dear train: no data' >&2; " + resume + " exit 1"},
-                           .prefix = false,
-                           .ranks_say_why = true});
-  EXPECT_EXIT(std::exit(launcher.run()), ::testing::ExitedWithCode(1), ::testing::Eq("dear train: no data\n"));
+  const Launcher launcher(
+      {.who = "dear train",
+       .ranks = 1,
+       .command = {"sh", "-c", "kill -STOP $PPID; echo 'dear train: no data' >&2; " + resume + " exit 1"},
+       .prefix = false,
+       .ranks_say_why = true});
+  EXPECT_EXIT(std::exit(launcher.run()), ::testing::ExitedWithCode(1),
+              ::testing::Eq("dear train: no data\n"));
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ Curvature::Curvature(Group group, kfac::Job job, kfac::Plan plan, std::vector<Fa
       intervals_(setting.intervals),
       earlier_steps_(setting.steps),
       type_(setting.type),
+      record_(setting.record),
       iteration_(kfac::make_iteration(job_, Grouping(job_.workload, {}), plan_, intervals_)),
       group_of_(plan_.factors.size()),
       computed_(plan_.factors.size()),
@@ -185,21 +186,31 @@ void Curvature::take(std::size_t group, const Taking& taking, FactorCounts& coun
   if (taking.drop) return;
   for (const kfac::FactorId id : plan_.groups[group].factors) {
     if (!keeps(id)) continue;
-    const kfac::Factor& factor = plan_.factors[id];
-    torch::Tensor mean = new_matrix(factor.dimension);
-    const double samples = read(mean, factor.dimension, sums_[id]);
-    if (samples == 0) continue;  // no rank used it
-    const double scale =
-        factor.side == kfac::Side::output ? taking.gradient_scale * taking.gradient_scale : 1;
-    mean.mul_(1 / (samples * scale));
-    if (!mean.isfinite().all().item<bool>()) {
-      ++counts.nonfinite;
-      continue;
-    }
-    torch::Tensor& average = states_[id].average;
-    if (!average.defined()) average = torch::eye(factor.dimension, mean.options());
-    average.mul_(taking.ema).add_(mean, 1 - taking.ema);
+    const double begin = now_seconds();
+    average(id, taking, counts);
+    note(id, false, reduced_[group], begin);
   }
+}
+
+void Curvature::average(kfac::FactorId id, const Taking& taking, FactorCounts& counts) {
+  const kfac::Factor& factor = plan_.factors[id];
+  torch::Tensor mean = new_matrix(factor.dimension);
+  const double samples = read(mean, factor.dimension, sums_[id]);
+  if (samples == 0) return;  // no rank used it
+  const double scale = factor.side == kfac::Side::output ? taking.gradient_scale * taking.gradient_scale : 1;
+  mean.mul_(1 / (samples * scale));
+  if (!mean.isfinite().all().item<bool>()) {
+    ++counts.nonfinite;
+    return;
+  }
+  torch::Tensor& average = states_[id].average;
+  if (!average.defined()) average = torch::eye(factor.dimension, mean.options());
+  average.mul_(taking.ema).add_(mean, 1 - taking.ema);
+}
+
+void Curvature::note(kfac::FactorId factor, bool inverse, StepId step, double begin_seconds) {
+  if (!record_) return;
+  readings_.push_back({factor, inverse, {{step, step_}, begin_seconds, now_seconds()}});
 }
 
 // One small all-reduce, when no other collective of the group is under way.
@@ -291,9 +302,11 @@ torch::Tensor Curvature::precondition(LayerId layer, const torch::Tensor& gradie
       if (factor.layer != layer) continue;
       FactorState& state = states_[id];
       if (received_[id]) {
+        const double begin = now_seconds();
         torch::Tensor matrix = new_matrix(factor.dimension);
         if (read(matrix, factor.dimension, inverses_[id]) != 0) state.inverse = matrix;
         received_[id] = false;
+        note(id, true, inverted_[id], begin);
       }
       inverses[factor.side == kfac::Side::input ? 0 : 1] = &state.inverse;
     }

@@ -87,6 +87,13 @@ class Curvature {
   // With Setting::record: what was done, and elements of collectives by step of their spans.
   [[nodiscard]] std::vector<exec::StepSpan> spans() const { return conductor_->spans(); }
   [[nodiscard]] std::vector<exec::StepSpan> waits() const { return conductor_->waits(); }
+  // What came from other ranks, and was taken out of the buffer: sums into an average, or an inverse.
+  struct Reading {
+    kfac::FactorId factor = 0;
+    bool inverse = false;
+    exec::StepSpan span;  // of the reduction, or the broadcast's inverse
+  };
+  [[nodiscard]] const std::vector<Reading>& readings() const { return readings_; }
   [[nodiscard]] const kfac::Work& work_of(StepId step) const { return iteration_.work[step]; }
   [[nodiscard]] bool inverts(kfac::FactorId factor) const {  // this rank
     return plan_.placement[factor].value_or(group_.rank()) == group_.rank();
@@ -98,6 +105,7 @@ class Curvature {
     return (earlier_steps_ + step_) % static_cast<std::int64_t>(period) != 0;
   }
   void take(std::size_t group, const Taking& taking, FactorCounts& counts);
+  void average(kfac::FactorId factor, const Taking& taking, FactorCounts& counts);
   void invert(kfac::FactorId factor, double damping, FactorCounts& counts);
   [[nodiscard]] bool keeps(kfac::FactorId factor) const;
   void lay_out();
@@ -107,6 +115,7 @@ class Curvature {
   void write(const torch::Tensor& matrix, std::int64_t offset, double last);
   // The matrix at an offset, and the number behind it.
   [[nodiscard]] double read(torch::Tensor& matrix, std::int64_t dimension, std::int64_t offset) const;
+  void note(kfac::FactorId factor, bool inverse, StepId step, double begin_seconds);
   [[nodiscard]] torch::Tensor new_matrix(std::int64_t dimension) const;
 
   Group group_;
@@ -116,6 +125,7 @@ class Curvature {
   const kfac::Intervals intervals_;
   const std::int64_t earlier_steps_;
   const at::ScalarType type_;
+  const bool record_;
   std::int64_t step_ = 0;
   kfac::Iteration iteration_;
   std::vector<std::size_t> group_of_;             // by factor
@@ -126,6 +136,7 @@ class Curvature {
   std::vector<bool> reported_;                           // by factor: in this step
   std::vector<bool> received_;  // by factor: an inverse comes into the buffer, and was not read yet
   Buffer buffer_;
+  std::vector<Reading> readings_;
   std::unique_ptr<exec::GraphConductor> conductor_;  // last: it ends first
 };
 

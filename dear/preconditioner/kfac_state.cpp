@@ -155,6 +155,16 @@ std::vector<Span> Kfac::Impl::spans_of(const preconditioner::Curvature& curvatur
                      .begin_seconds = span.begin_seconds,
                      .end_seconds = span.end_seconds});
   }
+  for (const auto& [factor, inverse, span] : curvature.readings())
+    spans.push_back(
+        {.rank = group_->rank(),
+         .lane = "compute",
+         .name = fmt::format("{} {}", inverse ? "unpacking of inverse" : "average of factor", factor),
+         .activity = Activity::other,
+         .iteration = planned_at_ + span.which.iteration,
+         .step = -1,
+         .begin_seconds = span.begin_seconds,
+         .end_seconds = span.end_seconds});
   for (const exec::StepSpan& wait : curvature.waits())
     spans.push_back({.rank = group_->rank(),
                      .lane = "compute",

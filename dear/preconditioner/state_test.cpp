@@ -140,8 +140,8 @@ TEST(KfacTrace, ShowsFactorsAndInverses) {
       for (int step = 0; step < 4; ++step) take_step(own, step);
     }
     for (const Span& span : dp.trace().spans) {
-      for (const char* kind :
-           {"inverse of factor", "broadcast of inverse", "reduction of factors", "preconditioning"})
+      for (const char* kind : {"inverse of factor", "broadcast of inverse", "reduction of factors",
+                               "preconditioning", "average of factor", "unpacking of inverse"})
         if (span.name.starts_with(kind)) ++seen[kind];
       if (span.name.starts_with("factor ")) ++seen["factor"];
       EXPECT_LE(span.begin_seconds, span.end_seconds);
@@ -151,6 +151,8 @@ TEST(KfacTrace, ShowsFactorsAndInverses) {
     EXPECT_EQ(seen["reduction of factors"], 4);
     EXPECT_EQ(seen["broadcast of inverse"], 2 * 12);
     EXPECT_GE(seen["inverse of factor"], 2);
+    EXPECT_EQ(seen["average of factor"], 4 * 12);
+    EXPECT_EQ(seen["unpacking of inverse"], 2 * 6) << "those of the other rank";
     EXPECT_GE(seen["preconditioning"], 4 * 5);
   });
 }
