@@ -11,12 +11,15 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/atomic_file.h"
+#include "dear/base/counted.h"
+#include "dear/base/ids.h"
 #include "dear/base/units.h"
 #include "dear/cli/bench_options.h"
 #include "dear/cli/bench_report.h"
 #include "dear/cli/commands.h"
 #include "dear/cli/exit_status.h"
 #include "dear/cli/option_checks.h"
+#include "dear/drawing/picture_file.h"
 #include "dear/launch/cores.h"
 #include "dear/measure/bandwidth_plot.h"
 #include "dear/measure/launched_benchmark.h"
@@ -59,9 +62,10 @@ void write_outputs(const BenchSettings& settings, const measure::BenchmarkOutcom
     write_file_atomically(settings.json, measure::results_json(outcome.results));
   }
   if (!settings.plot.empty() && !outcome.results.empty()) {
-    const std::string title = fmt::format("{}, {}, {} ranks", name_of(settings.benchmark.operation),
-                                          dear::name_of(settings.benchmark.dtype), settings.benchmark.ranks);
-    write_file_atomically(settings.plot, measure::bandwidth_plot(outcome.results, title));
+    const std::string title = fmt::format("{}, {}, {}", name_of(settings.benchmark.operation),
+                                          dear::name_of(settings.benchmark.dtype),
+                                          counted(index_of(settings.benchmark.ranks), "rank"));
+    drawing::write_picture(settings.plot, measure::bandwidth_plot(outcome.results, title));
   }
   if (!settings.cluster.empty() && !outcome.results.empty()) {
     const Cluster cluster = measure::fit_cluster(outcome.results, settings.benchmark.operation);
@@ -168,7 +172,7 @@ void add_collective(CLI::App& parent) {
       "plans expect, too",
       "FILE");
   add("--json", options->json, "Write the results to FILE", "FILE");
-  add("--plot", options->plot, "Draw bus bandwidth against size, as SVG", "FILE");
+  add("--plot", options->plot, "Draw bus bandwidth against size, as SVG, PDF or PNG by its ending", "FILE");
   add("--cluster", options->cluster,
       "Fit alpha and beta to the first backend, and write the cluster file that `dear simulate --network` "
       "reads",

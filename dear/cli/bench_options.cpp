@@ -200,7 +200,7 @@ void check_memory(const measure::BenchmarkSettings& benchmark, int ranks_here,
 void check_outputs(BenchSettings& settings, const BenchOptions& options) {
   const measure::BenchmarkSettings& benchmark = settings.benchmark;
   settings.json = checked_output_path("--json", options.json);
-  settings.plot = checked_output_path("--plot", options.plot);
+  settings.plot = checked_picture_path("--plot", options.plot);
   settings.cluster = checked_output_path("--cluster", options.cluster);
   refuse_shared_outputs(
       {{"--json", settings.json}, {"--plot", settings.plot}, {"--cluster", settings.cluster}});

@@ -8,11 +8,11 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
+#include "dear/base/counted.h"
 #include "dear/base/units.h"
 #include "dear/cli/commands.h"
 #include "dear/cli/option_checks.h"
 #include "dear/cli/scenario.h"
-#include "dear/study/counted.h"
 #include "dear/workload/workload_file.h"
 
 namespace dear::cli {
@@ -27,11 +27,11 @@ struct ExportArguments {
 void run_export(const ExportArguments& arguments) {
   const std::string out = checked_output_path("--out", arguments.out);
   const Workload workload = read_job(arguments.job, arguments.model);
-  write_workload(workload, out);
+  write_checked([&] { write_workload(workload, out); });
   fmt::print(
       "{} on {}: {}, {} of parameters, forward {}, backward {}, update {}\nworkload: {} (for --model of dear "
       "plan, simulate, tune and replay)\n",
-      workload.name, workload.device, study::counted(workload.layers.size(), "layer"),
+      workload.name, workload.device, counted(workload.layers.size(), "layer"),
       format_bytes(workload.bytes()), format_seconds(workload.forward_seconds()),
       format_seconds(workload.backward_seconds()), format_seconds(workload.update_seconds), out);
 }

@@ -9,7 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "dear/base/atomic_file.h"
+#include "dear/base/counted.h"
+#include "dear/base/ids.h"
 #include "dear/base/units.h"
+#include "dear/cli/option_checks.h"
 #include "dear/cli/table.h"
 #include "dear/demo/trace_gather.h"
 #include "dear/demo/train_result.h"
@@ -77,7 +80,8 @@ KfacRun replay_one(const KfacReplaySettings& settings, const study::KfacCase& on
   if (!settings.trace.empty()) {
     Trace mine = kfac::to_trace(one.on.job, one.plan, one.prediction.iteration, run.spans,
                                 group.modelled_network(), group.rank());
-    mine.title = fmt::format("dear replay, policy {}, {} ranks", one.strategy.name, group.size());
+    mine.title =
+        fmt::format("dear replay, policy {}, {}", one.strategy.name, counted(index_of(group.size()), "rank"));
     trace = demo::gather_trace(group, mine);
   }
   return {
@@ -157,8 +161,10 @@ void replay_kfac(const KfacReplaySettings& settings, const Group& group, const s
       << "Computation is timed, not done; communication is real"
       << (group.modelled_network().empty() ? "" : " and takes the time of the modelled network") << ".\n\n"
       << table_of(runs) << std::flush;
-  if (!settings.json.empty()) write_file_atomically(settings.json, to_json(runs, group));
-  if (trace) write_chrome_trace(*trace, settings.trace);
+  write_checked([&] {
+    if (!settings.json.empty()) write_file_atomically(settings.json, to_json(runs, group));
+    if (trace) write_chrome_trace(*trace, settings.trace);
+  });
 }
 
 }  // namespace dear::cli

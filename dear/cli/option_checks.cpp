@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "dear/base/units.h"
+#include "dear/drawing/picture_file.h"
 #include "dear/launch/launcher.h"
 
 namespace dear::cli {
@@ -86,6 +87,12 @@ std::string checked_output_path(std::string_view option, const std::optional<std
   return *given;
 }
 
+std::string checked_picture_path(std::string_view option, const std::optional<std::string>& given) {
+  std::string path = checked_output_path(option, given);
+  if (!path.empty()) parse_option(option, [&path] { drawing::check_picture_path(path); });
+  return path;
+}
+
 std::string checked_output_folder(std::string_view option, const std::string& given) {
   if (given.empty()) throw ConfigError(fmt::format("{} is empty; name a folder", option));
   const auto refuse = [&](const std::string& reason) {
@@ -122,7 +129,9 @@ void refuse_shared_outputs(const Outputs& outputs) {
 
 void check_outputs(const Outputs& outputs) {
   for (const auto& [option, path] : outputs)
-    if (!path.empty()) static_cast<void>(checked_output_path(option, path));
+    if (!path.empty())
+      static_cast<void>(option == "--plot" ? checked_picture_path(option, path)
+                                           : checked_output_path(option, path));
   refuse_shared_outputs(outputs);
 }
 

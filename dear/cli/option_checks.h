@@ -57,6 +57,10 @@ void refuse_bind_under_launcher(bool bind, const LaunchEnvironment& environment)
 // that nobody learns of it after the work.
 std::string checked_output_path(std::string_view option, const std::optional<std::string>& given);
 
+// Likewise the path of a picture, whose ending names a format that can be made here: see
+// drawing/picture_file.h.
+std::string checked_picture_path(std::string_view option, const std::optional<std::string>& given);
+
 // Likewise the path of a folder, which is made where there is none.
 std::string checked_output_folder(std::string_view option, const std::string& given);
 
@@ -64,7 +68,7 @@ std::string checked_output_folder(std::string_view option, const std::string& gi
 using Outputs = std::vector<std::pair<std::string_view, std::string>>;
 // Refuses two options that name the same file.
 void refuse_shared_outputs(const Outputs& outputs);
-// Both checks, of options that are not given where their path is empty.
+// Both checks, of options that are not given where their path is empty; --plot names a picture.
 void check_outputs(const Outputs& outputs);
 
 }  // namespace dear::cli

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/atomic_file.h"
+#include "dear/base/counted.h"
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/cli/commands.h"
@@ -21,10 +22,10 @@
 #include "dear/cli/scenario.h"
 #include "dear/cli/simulated_cases.h"
 #include "dear/cli/table.h"
+#include "dear/drawing/picture_file.h"
 #include "dear/plan/plan.h"
 #include "dear/schedule/schedule_file.h"
 #include "dear/sim/simulate.h"
-#include "dear/study/counted.h"
 #include "dear/study/kfac_plan.h"
 #include "dear/study/planned.h"
 
@@ -121,7 +122,8 @@ class SearchProgress {
 };
 
 void write_schedule(const study::PlannedScenario& planned, const std::string& path) {
-  write_schedule_file(study::schedule_of(planned), path);
+  const ScheduleFile schedule = study::schedule_of(planned);
+  write_checked([&] { write_schedule_file(schedule, path); });
   const Policy& policy = *planned.answer.rows[planned.answer.best].policy;
   fmt::print("\nschedule of {}: {} (for --schedule of {}dear simulate)\n", policy.name, path,
              policy.trains ? "dear train and " : "");
@@ -160,11 +162,12 @@ void run_kfac_plan(const CLI::App& command, const PlanArguments& arguments) {
     const study::Scenario& scenario = *answer.on.scenario;
     const std::string left_out = left_out_of({answer.rows.front().one});
     fmt::print("\n{} on {}, {}, with K-FAC\n\n{}{}", scenario.workload.name, scenario.cluster.name,
-               study::counted(static_cast<std::size_t>(answer.on.costs.ranks), "rank"), left_out,
+               counted(static_cast<std::size_t>(answer.on.costs.ranks), "rank"), left_out,
                left_out.empty() ? "" : "\n");
     print(answer);
   }
-  if (!arguments.json.empty()) write_file_atomically(arguments.json, study::to_json(answers));
+  if (!arguments.json.empty())
+    write_checked([&] { write_file_atomically(arguments.json, study::to_json(answers)); });
 }
 
 std::vector<study::PlannedScenario> planned_of(const std::vector<study::Scenario>& all, plan::Options options,
@@ -203,15 +206,17 @@ void run_plan(const CLI::App& command, PlanArguments& arguments) {
   for (const study::PlannedScenario& one : planned) {
     const int passes = arguments.model.micro_batches;
     fmt::print("\n{} on {}, {}{}\n", one.scenario->workload.name, one.scenario->cluster.name,
-               study::counted(static_cast<std::size_t>(one.scenario->cluster.ranks()), "rank"),
+               counted(static_cast<std::size_t>(one.scenario->cluster.ranks()), "rank"),
                passes > 1 ? fmt::format(", gradients of {} passes in an iteration", passes) : "");
     for (const std::string& codec : one.codecs) fmt::print("{}\n", codec);
     fmt::print("\n");
     print(one.answer);
     if (!arguments.schedule.empty()) write_schedule(one, arguments.schedule);
   }
-  if (!arguments.json.empty()) write_file_atomically(arguments.json, study::to_json(planned));
-  if (!arguments.plot.empty()) write_file_atomically(arguments.plot, study::plot(planned));
+  write_checked([&] {
+    if (!arguments.json.empty()) write_file_atomically(arguments.json, study::to_json(planned));
+    if (!arguments.plot.empty()) drawing::write_picture(arguments.plot, study::plot(planned));
+  });
 }
 
 }  // namespace
@@ -235,7 +240,10 @@ void add_plan_command(CLI::App& app) {
       ->capture_default_str();
   arguments->model.add_to(*command);
   command->add_option("--json", arguments->json, "Write the answer to FILE")->type_name("FILE");
-  command->add_option("--plot", arguments->plot, "Draw the best of each policy, as SVG")->type_name("FILE");
+  command
+      ->add_option("--plot", arguments->plot,
+                   "Draw the best of each policy, as SVG, PDF or PNG by its ending")
+      ->type_name("FILE");
   command->add_flag("--progress", arguments->progress,
                     "Say on stderr what is searched, as on a terminal, also where that is none");
   command

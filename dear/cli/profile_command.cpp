@@ -21,6 +21,7 @@
 #include "dear/demo/optimizers.h"
 #include "dear/demo/profile_run.h"
 #include "dear/demo/training_module.h"
+#include "dear/document/json_field.h"
 #include "dear/launch/launcher.h"
 #include "dear/workload/workload_file.h"
 #include "dear/zoo/device.h"
@@ -84,17 +85,14 @@ void run_profile_command(const ProfileArguments& arguments) {
   const std::string out = checked_output_path("--out", arguments.out);
   const std::string name = name_of(arguments);
   if (name.empty()) throw ConfigError("--name is empty; name the workload");
+  require_readable(name, arguments.name ? "--name" : "the name that the model's file and inputs give");
   const Host host = this_host();
   const int threads = arguments.threads.value_or(host.threads.value_or(host.cores));
   demo::training_module().set_compute_threads(threads);
 
   demo::ModelProfile measured = demo::training_module().profile(settings);
   measured.workload.name = name;
-  try {
-    write_workload(measured.workload, out);
-  } catch (const ConfigError& error) {
-    throw Error(error.what());  // the path was checked before: this is a failure while running
-  }
+  write_checked([&] { write_workload(measured.workload, out); });
   std::cout << heading(settings, name, threads) << to_text(measured, kShownLayers)
             << fmt::format("\nworkload: {}\nnext: dear plan --model {} --cluster {}\n", out, out,
                            next_cluster(measured.workload))

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "dear/cli/train_report.h"
+#include "dear/demo/train_result.h"
 
 namespace dear::cli {
 namespace {
@@ -37,6 +38,7 @@ bool Progress::line_due(std::int64_t done) const {
 }
 
 void Progress::update(std::string_view label, std::int64_t done, double loss, double seconds) {
+  loss = demo::without_sign_of_nan(loss);
   const bool last = done == options_.steps;
   const bool due =
       options_.terminal ? drawn_seconds_ < 0 || seconds - drawn_seconds_ >= kRedrawSeconds : line_due(done);

@@ -74,7 +74,7 @@ TEST(Progress, OnATerminalOneLineDrawnAnewFiveTimesASecondAtMost) {
 TEST(Progress, TheFirstStepShowsAtOnceAndLongTimesHaveHours) {
   std::ostringstream out;
   Progress progress(out, {.steps = 1000, .characters_per_step = 1, .terminal = true});
-  progress.update("dear", 1, std::numeric_limits<double>::quiet_NaN(), 10);
+  progress.update("dear", 1, -std::numeric_limits<double>::quiet_NaN(), 10);
   EXPECT_THAT(out.str(),
               HasSubstr("dear [....................] 1/1000 loss nan, 0 characters/s, 2:46:30 left"));
 }

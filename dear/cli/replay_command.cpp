@@ -18,8 +18,10 @@
 #include "dear/backends/environment.h"
 #include "dear/backends/init.h"
 #include "dear/base/atomic_file.h"
+#include "dear/base/counted.h"
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
+#include "dear/base/ids.h"
 #include "dear/base/units.h"
 #include "dear/cli/commands.h"
 #include "dear/cli/kfac_policies.h"
@@ -233,7 +235,8 @@ Run replay_one(const ReplaySettings& settings, const ReplayArguments& arguments,
   if (!settings.trace.empty()) {
     Trace mine =
         sim::to_trace(made.schedule, settings.workload, run.spans, group.modelled_network(), group.size());
-    mine.title = fmt::format("dear replay, policy {}, {} ranks", policy.name, group.size());
+    mine.title =
+        fmt::format("dear replay, policy {}, {}", policy.name, counted(index_of(group.size()), "rank"));
     for (Span& span : mine.spans) span.rank = group.rank();
     trace = demo::gather_trace(group, mine);
   }

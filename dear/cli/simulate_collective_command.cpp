@@ -15,6 +15,7 @@
 #include "dear/cli/option_checks.h"
 #include "dear/cli/table.h"
 #include "dear/cluster/presets.h"
+#include "dear/drawing/picture_file.h"
 #include "dear/sim/collective.h"
 #include "dear/trace/chrome.h"
 
@@ -70,7 +71,7 @@ void print_runs(const Cluster& cluster, const sim::CollectiveOptions& options,
 
 void run_collective_command(const CollectiveArguments& arguments) {
   const std::string json = checked_output_path("--json", arguments.json);
-  const std::string plot = checked_output_path("--plot", arguments.plot);
+  const std::string plot = checked_picture_path("--plot", arguments.plot);
   const std::string trace = checked_output_path("--trace", arguments.trace);
   refuse_shared_outputs({{"--json", json}, {"--plot", plot}, {"--trace", trace}});
   if (!trace.empty())
@@ -90,9 +91,12 @@ void run_collective_command(const CollectiveArguments& arguments) {
     throw ConfigError(fmt::format("--trace: {} has no phases to write: name an algorithm that goes in chunks",
                                   runs.front().algorithm));
   }
-  if (!json.empty()) write_file_atomically(json, sim::to_json(cluster, options, runs));
-  if (!plot.empty()) write_file_atomically(plot, sim::utilisation_plot(cluster, options, runs));
-  if (!trace.empty()) write_chrome_trace(sim::trace_of(cluster, options, runs.front()), trace);
+  const std::string picture = plot.empty() ? "" : sim::utilisation_plot(cluster, options, runs);
+  write_checked([&] {
+    if (!json.empty()) write_file_atomically(json, sim::to_json(cluster, options, runs));
+    if (!plot.empty()) drawing::write_picture(plot, picture);
+    if (!trace.empty()) write_chrome_trace(sim::trace_of(cluster, options, runs.front()), trace);
+  });
   print_runs(cluster, options, runs);
 }
 
@@ -137,7 +141,9 @@ CLI::App* add_simulate_collective(CLI::App& simulate) {
       ->type_name("NAME")
       ->capture_default_str();
   command->add_option("--json", arguments->json, "Write the results to FILE")->type_name("FILE");
-  command->add_option("--plot", arguments->plot, "Draw what each dimension carries when, as SVG")
+  command
+      ->add_option("--plot", arguments->plot,
+                   "Draw what each dimension carries when, as SVG, PDF or PNG by its ending")
       ->type_name("FILE");
   command
       ->add_option("--trace", arguments->trace,

@@ -18,6 +18,7 @@
 #include "dear/cli/policy_options.h"
 #include "dear/cli/scenario.h"
 #include "dear/cli/simulated_cases.h"
+#include "dear/drawing/picture_file.h"
 #include "dear/sim/simulate.h"
 #include "dear/trace/chrome.h"
 
@@ -50,6 +51,16 @@ void refuse_without_effect(const CLI::App& command, const SimulateArguments& arg
         *arguments.policies.fusion));
 }
 
+// Of cases with K-FAC or of others.
+template <typename Cases>
+void write_outputs(const SimulateArguments& arguments, const Cases& cases, const std::string& title) {
+  write_checked([&] {
+    if (!arguments.json.empty()) write_file_atomically(arguments.json, study::to_json(cases));
+    if (!arguments.plot.empty()) drawing::write_picture(arguments.plot, study::plot(cases, title));
+    if (!arguments.trace.empty()) write_chrome_trace(study::trace_of(cases.back()), arguments.trace);
+  });
+}
+
 // The K-FAC policies of the options, in a table of their own.
 void run_kfac(const SimulateArguments& arguments, const std::vector<std::string>& policies) {
   study::KfacNames names = arguments.kfac.names(policies);
@@ -61,10 +72,7 @@ void run_kfac(const SimulateArguments& arguments, const std::vector<std::string>
     refuse_several("--trace writes one simulation", all.size() * policies.size(),
                    "--model, --cluster, --policy and number of --ranks");
   const std::vector<study::KfacCase> cases = study::simulate(all, options);
-  if (!arguments.json.empty()) write_file_atomically(arguments.json, study::to_json(cases));
-  if (!arguments.plot.empty())
-    write_file_atomically(arguments.plot, study::plot(cases, "Iteration times with K-FAC, simulated"));
-  if (!arguments.trace.empty()) write_chrome_trace(study::trace_of(cases.back()), arguments.trace);
+  write_outputs(arguments, cases, "Iteration times with K-FAC, simulated");
   print_scenarios(all);
   fmt::print("{}\n{}", left_out_of(cases), table_of(cases, policies.size()));
 }
@@ -120,10 +128,7 @@ void run_simulate(const CLI::App& command, SimulateArguments& arguments) {
                    "--model, --cluster, --policy, --compress and number of --ranks");
   const std::vector<study::Case> cases = study::simulate(all, options);
 
-  if (!arguments.json.empty()) write_file_atomically(arguments.json, study::to_json(cases));
-  if (!arguments.plot.empty())
-    write_file_atomically(arguments.plot, study::plot(cases, "Iteration times, simulated"));
-  if (!arguments.trace.empty()) write_chrome_trace(study::trace_of(cases.back()), arguments.trace);
+  write_outputs(arguments, cases, "Iteration times, simulated");
   print_scenarios(all);
   print_codecs(cases);
   fmt::print("\n{}", table_of(cases, options.policies.size() * ways));
@@ -182,7 +187,8 @@ void add_simulate_command(CLI::App& app) {
       ->type_name("N");
   command->add_option("--seed", arguments->evaluate.seed, "Of the jitter")->type_name("N");
   command->add_option("--json", arguments->json, "Write the results to FILE")->type_name("FILE");
-  command->add_option("--plot", arguments->plot, "Draw the results, as SVG")->type_name("FILE");
+  command->add_option("--plot", arguments->plot, "Draw the results, as SVG, PDF or PNG by its ending")
+      ->type_name("FILE");
   command
       ->add_option("--trace", arguments->trace,
                    "Write a timeline for https://ui.perfetto.dev (one simulation only)")

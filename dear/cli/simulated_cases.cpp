@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/counted.h"
 #include "dear/base/units.h"
 #include "dear/cli/table.h"
-#include "dear/study/counted.h"
 
 namespace dear::cli {
 namespace {
@@ -31,8 +31,8 @@ void print_scenarios(const std::vector<study::Scenario>& scenarios) {
   for (const study::Scenario& scenario : scenarios) {
     const Workload& workload = scenario.workload;
     std::string line = fmt::format("{}: {}, {} of parameters, forward {}, backward {} ({})\n", workload.name,
-                                   study::counted(workload.layers.size(), "layer"),
-                                   format_bytes(workload.bytes()), format_seconds(workload.forward_seconds()),
+                                   counted(workload.layers.size(), "layer"), format_bytes(workload.bytes()),
+                                   format_seconds(workload.forward_seconds()),
                                    format_seconds(workload.backward_seconds()), scenario.origin);
     if (said.insert(line).second) fmt::print("{}", line);
   }

@@ -36,6 +36,7 @@
 #include "dear/demo/result_json.h"
 #include "dear/demo/train.h"
 #include "dear/demo/training_module.h"
+#include "dear/drawing/picture_file.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/schedule/schedule_file.h"
 #include "dear/trace/chrome.h"
@@ -121,7 +122,7 @@ void write_files(const TrainSettings& settings, const demo::Trained& trained) {
     say(fmt::format("results: {}\n", settings.json));
   }
   if (!settings.plot.empty()) {
-    write_file_atomically(settings.plot, demo::plot_of_compressions(runs));
+    drawing::write_picture(settings.plot, demo::plot_of_compressions(runs));
     say(fmt::format("loss against bytes and seconds: {}\n", settings.plot));
   }
   for (const auto& [policy, trace] : trained.traces) {
@@ -306,7 +307,8 @@ void add_train_command(CLI::App& app) {
       "top-k:0.01,ef "
       "random-block:0.01,ef\"; they take turns as with --compare");
   add("--plot", options->plot, "FILE",
-      "Draw the loss of the compressions that are compared against bytes sent and against seconds, as SVG");
+      "Draw the loss of the compressions that are compared against bytes sent and against seconds, as SVG, "
+      "PDF or PNG by its ending");
   add("--schedule", options->schedule, "FILE",
       "Policy and buckets from a file that dear plan --schedule wrote, instead of --policy and --fusion");
   add("--json", options->json, "FILE",
@@ -343,7 +345,9 @@ void add_tune_training(CLI::App& tune) {
   add_job_options(*command, *options);
   command->add_option("--start", *start, "Bucket size that runs first")->type_name("SIZE");
   command->add_option("--json", options->tuning_json, "Write trials and choice to FILE")->type_name("FILE");
-  command->add_option("--plot", options->tuning_plot, "Draw trials and what is expected of the rest, as SVG")
+  command
+      ->add_option("--plot", options->tuning_plot,
+                   "Draw trials and what is expected of the rest, as SVG, PDF or PNG by its ending")
       ->type_name("FILE");
   command->add_option("--schedule", options->tuned_schedule, "Write the choice for dear train --schedule")
       ->type_name("FILE");

@@ -293,7 +293,7 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   for (const std::string& path : trace_files(settings))
     if (!path.empty()) static_cast<void>(checked_output_path("--trace", path));
   settings.json = checked_output_path("--json", options.json);
-  settings.plot = checked_output_path("--plot", options.plot);
+  settings.plot = checked_picture_path("--plot", options.plot);
   settings.profile = checked_output_path("--profile", options.profile);
   settings.metrics = checked_output_path("--metrics", options.metrics);
   if (!settings.metrics.empty() && settings.compare)
@@ -302,7 +302,7 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
     throw ConfigError(
         "one worker alone has no buckets to tune: give --workers, or start it under a launcher");
   settings.tuning_json = checked_output_path("--json", options.tuning_json);
-  settings.tuning_plot = checked_output_path("--plot", options.tuning_plot);
+  settings.tuning_plot = checked_picture_path("--plot", options.tuning_plot);
   settings.tuned_schedule = checked_output_path("--schedule", options.tuned_schedule);
   settings.tuning_cache = checked_output_path("--tuning-cache", options.tuning_cache);
   if (!settings.tuning_cache.empty() && settings.buckets != TrainSettings::Buckets::tuned)

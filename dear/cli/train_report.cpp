@@ -27,7 +27,8 @@ std::string megabytes(double bytes) { return fmt::format("{:.3f} MB", bytes / 1e
 // The mean of the last tenth of the losses.
 double last_loss(const demo::TrainResult& run) {
   const auto count = std::max<std::ptrdiff_t>(1, std::ssize(run.losses) / 10);
-  return std::accumulate(run.losses.end() - count, run.losses.end(), 0.0) / static_cast<double>(count);
+  return demo::without_sign_of_nan(std::accumulate(run.losses.end() - count, run.losses.end(), 0.0) /
+                                   static_cast<double>(count));
 }
 
 std::string sent_line(const demo::SentGradients& sent) {
@@ -87,8 +88,8 @@ std::string to_text(const demo::TrainResult& run) {
       "iteration: {} (p10 {}, p90 {}), {} characters/s, exposed communication {} ({:.1f} %)\n"
       "{}"
       "parameters: SHA-256 {}\n",
-      run.policy, run.losses.front(), run.losses.back(), run.steps,
-      format_seconds(times.iteration_seconds.median), format_seconds(times.iteration_seconds.p10),
+      run.policy, demo::without_sign_of_nan(run.losses.front()), demo::without_sign_of_nan(run.losses.back()),
+      run.steps, format_seconds(times.iteration_seconds.median), format_seconds(times.iteration_seconds.p10),
       format_seconds(times.iteration_seconds.p90), with_separators(std::llround(run.characters_per_second)),
       format_seconds(times.exposed_communication_seconds), exposed_percent(run),
       (run.tuning ? buckets_line(*run.tuning) : "") + sent_line(run.sent), run.digest);

@@ -19,6 +19,7 @@
 #include "dear/cli/tuning_table.h"
 #include "dear/demo/simulated_tuning.h"
 #include "dear/demo/tuning_report.h"
+#include "dear/drawing/picture_file.h"
 
 namespace dear::cli {
 namespace {
@@ -52,7 +53,7 @@ void print(const demo::TuningReport& report) {
 
 void run_tune(const TuneArguments& arguments) {
   const std::string json = checked_output_path("--json", arguments.json);
-  const std::string picture = checked_output_path("--plot", arguments.plot);
+  const std::string picture = checked_picture_path("--plot", arguments.plot);
   refuse_shared_outputs({{"--json", json}, {"--plot", picture}});
   demo::SimulatedTuningOptions options = arguments.tuning;
   options.policy = &find_policy(arguments.policy);
@@ -61,7 +62,7 @@ void run_tune(const TuneArguments& arguments) {
   const demo::TuningReport report = demo::tune_simulated(scenario.workload, scenario.cluster, options);
   write_checked([&] {
     if (!json.empty()) write_file_atomically(json, to_json(report));
-    if (!picture.empty()) write_file_atomically(picture, plot(report));
+    if (!picture.empty()) drawing::write_picture(picture, plot(report));
   });
   print_scenarios({scenario});
   fmt::print("\n");
@@ -109,7 +110,9 @@ void add_tune_command(CLI::App& app) {
       ->type_name("PART")
       ->capture_default_str();
   command->add_option("--json", arguments->json, "Write trials and choice to FILE")->type_name("FILE");
-  command->add_option("--plot", arguments->plot, "Draw trials and what is expected of the rest, as SVG")
+  command
+      ->add_option("--plot", arguments->plot,
+                   "Draw trials and what is expected of the rest, as SVG, PDF or PNG by its ending")
       ->type_name("FILE");
   command->callback([arguments, command] {
     if (command->get_subcommands().empty()) run_tune(*arguments);

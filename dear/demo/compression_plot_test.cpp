@@ -22,7 +22,7 @@ TrainResult run(const std::string& compression, double bytes, const std::vector<
   return result;
 }
 
-// The points of each curve, in the order of the picture.
+// The points of each curve, in the order of the picture, then those of the legend.
 std::vector<std::vector<std::pair<double, double>>> curves_of(const std::string& picture) {
   std::vector<std::vector<std::pair<double, double>>> curves;
   const std::regex curve("<polyline points=\"([^\"]*)\""), point("([0-9.]+),([0-9.]+)");
@@ -42,8 +42,9 @@ TEST(CompressionPlot, DrawsLossAgainstBytesAndSeconds) {
       plot_of_compressions({run("dense", 4e6, {4, 3, 2}), run("top-k:0.1", 4e5, {4, 3, 2})});
   EXPECT_THAT(picture, HasSubstr("top-k:0.1"));
   const auto curves = curves_of(picture);
-  ASSERT_EQ(curves.size(), 4U);  // by bytes, by seconds
-  for (const auto& curve : curves) {
+  ASSERT_EQ(curves.size(), 6U);  // by bytes, by seconds, the legend
+  for (std::size_t i = 0; i < 4; ++i) {
+    const auto& curve = curves[i];
     ASSERT_EQ(curve.size(), 3U);
     EXPECT_NEAR(curve[2].second - curve[0].second, 300, 0.2);
     EXPECT_NEAR(curve[1].second - curve[0].second, 150, 0.2);
@@ -54,7 +55,8 @@ TEST(CompressionPlot, DrawsLossAgainstBytesAndSeconds) {
 
 TEST(CompressionPlot, TakesLossesThatAreNoNumbers) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_EQ(curves_of(plot_of_compressions({run("fp16", 1, {2, nan})})).size(), 2U);
+  EXPECT_EQ(curves_of(plot_of_compressions({run("fp16", 1, {2, nan})})).size(), 3U);
+  EXPECT_THROW((void)plot_of_compressions({run("fp16", 1, {nan})}), ConfigError);
   EXPECT_THROW((void)plot_of_compressions({}), ConfigError);
 }
 

@@ -24,7 +24,14 @@ void misjudge(Workload& workload, Cluster& cluster, double error, tune::Draws& d
 std::vector<double> simulated_seconds(const SizeCandidates& sizes, const Policy& policy,
                                       const Workload& workload, const Cluster& cluster,
                                       const cost::ClusterTimesOptions& times) {
-  return sim::iteration_seconds(policy, workload, sizes.groupings, cluster, cost::times_on(cluster, times));
+  constexpr std::int64_t kIterations = 8;  // of which half warm up
+  const cost::CollectiveTimes on_cluster = cost::times_on(cluster, times);
+  std::vector<double> seconds;
+  for (const Grouping& grouping : sizes.groupings)
+    seconds.push_back(
+        sim::evaluate(policy, workload, grouping, cluster, on_cluster, {.iterations = kIterations})
+            .iteration.seconds);
+  return seconds;
 }
 
 double noisy_seconds(double seconds, double noise, int window, tune::Draws& draws) {

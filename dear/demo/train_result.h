@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,6 +47,11 @@ struct KfacTroubles {
 };
 // One line without its end: "K-FAC: 2 inverses were given up, ..."; "" where there is nothing to say.
 std::string text_of(const KfacTroubles& troubles);
+
+// A loss as it is shown: some operations give a NaN a sign, which tells nothing.
+inline double without_sign_of_nan(double loss) {
+  return std::isnan(loss) ? std::numeric_limits<double>::quiet_NaN() : loss;
+}
 
 // One training run of one policy, as rank 0 measured it.
 struct TrainResult {

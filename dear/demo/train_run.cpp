@@ -10,8 +10,10 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include "dear/base/counted.h"
 #include "dear/base/deadline.h"
 #include "dear/base/error.h"
+#include "dear/base/ids.h"
 #include "dear/checkpoint/checkpoints.h"
 #include "dear/checkpoint/stop_on_signal.h"
 #include "dear/collective/exchange.h"
@@ -317,7 +319,8 @@ SentGradients Job::sent(std::int64_t steps) {
 
 void Job::take_record(TrainResult& result) {
   result.trace = parallel_.trace();
-  result.trace->title = fmt::format("dear train, policy {}, {} ranks", run_.policy, group_.size());
+  result.trace->title =
+      fmt::format("dear train, policy {}, {}", run_.policy, counted(index_of(group_.size()), "rank"));
   result.trace->network = network_of(group_);
   result.profile = parallel_.profile();
   result.profile->name = name_of(settings_);

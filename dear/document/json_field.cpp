@@ -47,12 +47,8 @@ Json parsed(std::string_view text) {
         event == Json::parse_event_t::key || (event == Json::parse_event_t::value && value.is_string());
     if (!is_text) return true;
     const std::string& said = value.get_ref<const std::string&>();
-    if (said.size() > kLongestText)
-      throw ConfigError(
-          fmt::format("the text {} has more than {} bytes: shorten it", quoted(value), kLongestText));
-    if (!is_printable(said))
-      throw ConfigError(
-          fmt::format("the text {} has a control character in it: leave it out", quoted(value)));
+    if (said.size() > kLongestText || !is_printable(said))
+      require_readable(said, fmt::format("the text {}", quoted(value)));
     return true;
   };
   try {
@@ -67,6 +63,13 @@ Json parsed(std::string_view text) {
 }
 
 }  // namespace
+
+void require_readable(std::string_view text, const std::string& what) {
+  if (text.size() > kLongestText)
+    throw ConfigError(fmt::format("{} has more than {} bytes: shorten it", what, kLongestText));
+  if (!is_printable(text))
+    throw ConfigError(fmt::format("{} has a control character in it: leave it out", what));
+}
 
 void JsonField::fail(const std::string& why) const {
   const std::string reason = shortened(why, kLongestReason);

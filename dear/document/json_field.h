@@ -64,6 +64,9 @@ void require_shallow(std::string_view text);
 // would obey.
 inline constexpr std::size_t kLongestText = 4096;
 Json parse_json(std::string_view text, const std::string& source);
+// ConfigError that begins with `what` for a text that parse_json() would refuse for its length or a control
+// character, so that nothing is written that cannot be read.
+void require_readable(std::string_view text, const std::string& what);
 
 // What a file of ours says of itself in "format" and "version".
 struct JsonFormat {

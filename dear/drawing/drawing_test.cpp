@@ -1,3 +1,4 @@
+#include <map>
 #include <regex>
 #include <string>
 #include <string_view>
@@ -57,10 +58,39 @@ TEST(BarChart, BarsAreInProportion) {
       {{.title = "one", .bars = {{"long", 3, 1, 2}, {"short", 1, 0, 0}}}, {.title = "two", .bars = {}}},
       words());
   EXPECT_THAT(text, HasSubstr("width=\"157.5\" height=\"13.0\" fill=\"#0072b2\"><title>work: 3 s</title>"));
-  EXPECT_THAT(text, HasSubstr("width=\"52.5\" height=\"13.0\" fill=\"#e69f00\"><title>waiting: 1 s</title>"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "width=\"52.5\" height=\"13.0\" fill=\"url(#pattern-1-e69f00)\"><title>waiting: 1 s</title>"));
   EXPECT_THAT(text, HasSubstr("width=\"52.5\" height=\"13.0\" fill=\"#0072b2\"><title>work: 1 s</title>"));
   EXPECT_THAT(text, HasSubstr(">4 s</text>"));
   EXPECT_THAT(text, Not(HasSubstr("nan")));
+}
+
+// The interval ends where its axis does, at 5 s, and stands in the legend and beside the value.
+TEST(BarChart, ShowsIntervalsWhereThereAreSome) {
+  BarChartText text = words();
+  text.interval = "interval of 95 %";
+  const std::string with = bar_chart({{.title = "one", .bars = {{"a", 3, 1, 0, 1}, {"b", 2, 0, 0}}}}, text);
+  EXPECT_THAT(with,
+              HasSubstr("<line x1=\"218.0\" y1=\"134.5\" x2=\"302.0\" y2=\"134.5\" stroke=\"black\"/>"));
+  EXPECT_THAT(with, HasSubstr(">4 s ± 1 s<"));
+  EXPECT_THAT(with, HasSubstr(">interval of 95 %<"));
+  EXPECT_THAT(bar_chart({{.title = "one", .bars = {{"b", 2, 0, 0}}}}, text), Not(HasSubstr("interval")));
+}
+
+TEST(Svg, PatternsAreDefinedOnceAndOverrideNothingElse) {
+  Svg svg(9, 9, "");
+  svg.rectangle(0, 0, 1, 1, "#e69f00", "", Pattern::rising)
+      .rectangle(2, 0, 1, 1, "#e69f00", "", Pattern::rising);
+  svg.rectangle(4, 0, 1, 1, "#e69f00", "", Pattern::falling).rectangle(6, 0, 1, 1, "#e69f00");
+  const std::string text = std::move(svg).finish();
+  std::map<std::string, int> uses;
+  const std::regex use("(<pattern id=\"|url\\(#)([^\")]*)");
+  for (std::sregex_iterator each(text.begin(), text.end(), use), end; each != end; ++each) ++uses[(*each)[0]];
+  EXPECT_THAT(uses, ElementsAre(Pair(HasSubstr("<pattern"), 1), Pair(HasSubstr("<pattern"), 1),
+                                Pair(HasSubstr("url"), 2), Pair(HasSubstr("url"), 1)));
+  EXPECT_THAT(text, HasSubstr("prefers-color-scheme: dark"));
 }
 
 TEST(BarChart, NothingToDraw) {
@@ -135,7 +165,8 @@ TEST(Layout, FlowsInRows) {
 
 TEST(Layout, AxesEndAtTheLongestUnlessItSqueezesTheRest) {
   EXPECT_EQ(end_of_axis({1, 2, 6}), 6);
-  EXPECT_EQ(end_of_axis({1, 2, 7}), 6);
+  EXPECT_EQ(end_of_axis({1, 2, 10}), 10);
+  EXPECT_EQ(end_of_axis({1, 2, 11}), 6);
   EXPECT_EQ(end_of_axis({0, 0}), 0);
   EXPECT_EQ(round_step(0.3), 0.5);
   EXPECT_EQ(round_step(0), 0);

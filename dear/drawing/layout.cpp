@@ -7,7 +7,8 @@
 namespace dear::drawing {
 namespace {
 
-constexpr double kLongest = 3;  // times the median
+// Times the median: a value above the first squeezes the rest, and the axis ends at the second.
+constexpr double kSqueezes = 5, kRest = 3;
 constexpr double kSlack = 1e-9;
 
 // In parts of the size, of DejaVu Sans, which is wider than most.
@@ -74,7 +75,8 @@ double end_of_axis(std::vector<double> values) {
   std::erase_if(values, [](double value) { return !(value > 0); });
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
-  return std::min(values.back(), kLongest * values[values.size() / 2]);
+  const double median = values[values.size() / 2];
+  return values.back() > kSqueezes * median ? kRest * median : values.back();
 }
 
 }  // namespace dear::drawing

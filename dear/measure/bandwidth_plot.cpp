@@ -120,16 +120,17 @@ class Picture {
       factor *= 2;
     }
     for (double bytes = bytes_.low; bytes <= bytes_.high * 1.0001; bytes *= factor) {
-      svg_.line(bytes_.at(bytes), kTop, bytes_.at(bytes), kBottom, "#e4e4e4");
+      svg_.line(bytes_.at(bytes), kTop, bytes_.at(bytes), kBottom, drawing::kRule);
       svg_.text(bytes_.at(bytes), kBottom + 20, format_bytes(static_cast<std::int64_t>(bytes)),
                 {.anchor = Anchor::middle});
     }
     for (double decade = bandwidth_.low; decade <= bandwidth_.high * 1.0001; decade *= 10) {
-      svg_.line(kLeft, bandwidth_.at(decade), kRight, bandwidth_.at(decade), "#c8c8c8");
+      svg_.line(kLeft, bandwidth_.at(decade), kRight, bandwidth_.at(decade), drawing::kRule);
       svg_.text(kLeft - 8, bandwidth_.at(decade) + 4, fmt::format("{:g}", decade / 1e9),
                 {.anchor = Anchor::end});
       for (int part = 2; part < 10 && decade * part < bandwidth_.high; ++part) {
-        svg_.line(kLeft, bandwidth_.at(decade * part), kRight, bandwidth_.at(decade * part), "#f0f0f0");
+        svg_.line(kLeft, bandwidth_.at(decade * part), kRight, bandwidth_.at(decade * part),
+                  drawing::kFaintRule);
       }
     }
     svg_.line(kLeft, kBottom, kRight, kBottom).line(kLeft, kTop, kLeft, kBottom);
@@ -144,7 +145,7 @@ class Picture {
     for (const Point& point : line.points) {
       points.emplace_back(bytes_.at(point.bytes), bandwidth_.at(point.bandwidth));
       const double x = points.back().first;
-      svg_.line(x, bandwidth_.at(point.low), x, bandwidth_.at(point.high), colour);
+      svg_.interval(x, bandwidth_.at(point.low), x, bandwidth_.at(point.high), colour);
     }
     svg_.polyline(points, colour, series >= kColours.size());
     for (const auto& [x, y] : points) {
@@ -169,7 +170,7 @@ class Picture {
       svg_.text(kRight + kNames, y, lines[i].name);
       y += 22;
     }
-    svg_.text(kRight + 20, y, std::string(kIntervals), {.size = 12, .colour = "#555555"});
+    svg_.text(kRight + 20, y, std::string(kIntervals), {.size = 12, .colour = drawing::kMuted});
   }
 
   drawing::Svg svg_;

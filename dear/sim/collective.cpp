@@ -10,7 +10,6 @@
 #include "dear/base/units.h"
 #include "dear/cost/chunk_planner.h"
 #include "dear/cost/cluster_times.h"
-#include "dear/drawing/svg.h"
 #include "dear/fabric/chunk_play.h"
 
 namespace dear::sim {
@@ -152,63 +151,6 @@ Trace trace_of(const Cluster& cluster, const CollectiveOptions& options, const C
                            .end_seconds = span.end_seconds});
   }
   return trace;
-}
-
-std::string utilisation_plot(const Cluster& cluster, const CollectiveOptions& options,
-                             const std::vector<CollectiveRun>& runs) {
-  std::vector<const CollectiveRun*> chunked;
-  double longest = 0;
-  std::size_t name_length = 0;
-  for (const CollectiveRun& run : runs) {
-    if (run.chunks == 0 || run.seconds <= 0) continue;
-    chunked.push_back(&run);
-    longest = std::max(longest, run.seconds);
-    for (const DimensionUse& use : run.dimensions) name_length = std::max(name_length, use.name.size());
-  }
-  if (chunked.empty()) {
-    throw ConfigError(
-        "there is nothing to draw: name an algorithm that goes in chunks, and a size above zero");
-  }
-  constexpr double kRow = 20;
-  constexpr double kWide = 720;
-  const double left = 40 + 8 * static_cast<double>(name_length);
-  const auto rows = static_cast<double>(chunked.front()->dimensions.size());
-  const double panel = 34 + kRow * rows;
-  const double height = 70 + panel * static_cast<double>(chunked.size()) + 40;
-  const std::string title =
-      fmt::format("{} of {} on {}: what each dimension carries when", name_of(options.operation),
-                  format_bytes(options.bytes), cluster.name);
-  drawing::Svg svg(left + kWide + 40, height, title);
-  svg.text(20, 28, title, {.size = 16});
-  const double scale = kWide / longest;
-  double top = 52;
-  for (const CollectiveRun* run : chunked) {
-    svg.text(20, top + 14,
-             fmt::format("{}, {} {}: {}, {:.1f} % of all bandwidth", run->algorithm, run->chunks,
-                         run->chunks == 1 ? "chunk" : "chunks", format_seconds(run->seconds),
-                         100 * run->utilisation));
-    top += 22;
-    for (std::size_t dimension = 0; dimension < run->dimensions.size(); ++dimension) {
-      const double y = top + kRow * static_cast<double>(dimension);
-      svg.text(left - 8, y + 14, run->dimensions[dimension].name, {.anchor = drawing::Anchor::end});
-      svg.rectangle(left, y + 2, run->seconds * scale, kRow - 4, "#eeeeee");
-    }
-    for (const cost::ChunkSpan& span : run->spans) {
-      const double y = top + kRow * span.dimension;
-      svg.rectangle(left + span.begin_seconds * scale, y + 2, (span.end_seconds - span.begin_seconds) * scale,
-                    kRow - 4, drawing::kColours[index_of(span.phase.chunk) % drawing::kColours.size()],
-                    fmt::format("chunk {}, phase {}: {} to {}", span.phase.chunk, span.phase.step,
-                                format_seconds(span.begin_seconds), format_seconds(span.end_seconds)));
-    }
-    top += panel - 22;
-  }
-  svg.line(left, top, left + kWide, top);
-  for (int tick = 0; tick <= 4; ++tick) {
-    const double x = left + kWide * tick / 4;
-    svg.line(x, top, x, top + 5);
-    svg.text(x, top + 20, format_seconds(longest * tick / 4), {.anchor = drawing::Anchor::middle});
-  }
-  return std::move(svg).finish();
 }
 
 }  // namespace dear::sim

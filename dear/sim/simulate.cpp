@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/counted.h"
 #include "dear/base/error.h"
+#include "dear/base/ids.h"
 #include "dear/base/units.h"
 #include "dear/schedule/collective.h"
 #include "dear/schedule/policy/policy.h"
@@ -207,7 +209,7 @@ Trace to_trace(const Schedule& schedule, const Workload& workload, const std::ve
   require_ranks(ranks);
   Trace trace;
   trace.title =
-      fmt::format("dear simulate, policy {}, {} rank{}", schedule.policy(), ranks, ranks == 1 ? "" : "s");
+      fmt::format("dear simulate, policy {}, {}", schedule.policy(), counted(index_of(ranks), "rank"));
   trace.network = network;
   trace.spans.reserve(spans.size());
   for (const exec::StepSpan& span : spans) {

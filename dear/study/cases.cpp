@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "dear/base/counted.h"
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/drawing/bar_chart.h"
@@ -104,8 +105,8 @@ std::string plot(const std::vector<Case>& cases, const std::string& title) {
   for (const Case& one : cases) {
     if (one.scenario != current) {
       current = one.scenario;
-      panels.push_back({.title = fmt::format("{} on {}, {} ranks", current->workload.name,
-                                             current->cluster.name, one.times.ranks),
+      panels.push_back({.title = fmt::format("{} on {}, {}", current->workload.name, current->cluster.name,
+                                             counted(static_cast<std::size_t>(one.times.ranks), "rank")),
                         .bars = {}});
     }
     const sim::Evaluation& evaluation = one.evaluation;
@@ -116,12 +117,14 @@ std::string plot(const std::vector<Case>& cases, const std::string& title) {
         {.label = std::move(label),
          .first = evaluation.iteration.seconds - evaluation.exposed_communication_seconds,
          .second = evaluation.exposed_communication_seconds,
-         .mark = evaluation.bound_seconds});
+         .mark = evaluation.bound_seconds,
+         .half_width = evaluation.iteration.half_width_seconds});
   }
   return drawing::bar_chart(panels, {.title = title,
                                      .first = "computation",
                                      .second = "exposed communication",
                                      .mark = "bound of the policy",
+                                     .interval = "interval of 95 % under jitter",
                                      .format = format_seconds});
 }
 

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "dear/base/counted.h"
 #include "dear/base/error.h"
 #include "dear/base/nearest.h"
 #include "dear/base/units.h"
@@ -16,7 +17,6 @@
 #include "dear/kfac/timeline.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/sim/simulate.h"
-#include "dear/study/counted.h"
 #include "dear/zoo/models.h"
 
 namespace dear::study {

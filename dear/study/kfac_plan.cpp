@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "dear/base/counted.h"
 #include "dear/base/units.h"
 #include "dear/schedule/policy/policy.h"
-#include "dear/study/counted.h"
 #include "dear/study/planned.h"
 
 namespace dear::study {

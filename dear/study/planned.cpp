@@ -6,10 +6,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "dear/base/counted.h"
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/drawing/bar_chart.h"
-#include "dear/study/counted.h"
 #include "dear/study/kfac_cases.h"
 
 namespace dear::study {

@@ -21,6 +21,7 @@ namespace {
 
 using drawing::Anchor;
 using drawing::kColours;
+using drawing::Pattern;
 using drawing::Svg;
 
 constexpr double kMargin = 16;
@@ -29,21 +30,23 @@ constexpr double kHead = 30;     // legend
 constexpr double kLabels = 110;  // at least
 constexpr double kField = 820;
 constexpr double kRow = 26;
-constexpr double kFoot = 30;  // scale
+constexpr double kFoot = 30;      // scale
+constexpr double kPatterned = 2;  // the least length of a span on which a pattern shows
 
 struct Kind {
   std::string_view name;
   std::string_view colour;
+  Pattern pattern;
 };
 
 // By Activity.
-constexpr std::array<Kind, 7> kKinds{{{"forward", kColours[0]},
-                                      {"backward", kColours[2]},
-                                      {"update", kColours[3]},
-                                      {"codec", kColours[5]},
-                                      {"communication", kColours[4]},
-                                      {"wait", "#cccccc"},
-                                      {"other", kColours[7]}}};
+constexpr std::array<Kind, 7> kKinds{{{"forward", kColours[0], Pattern::solid},
+                                      {"backward", kColours[2], Pattern::falling},
+                                      {"update", kColours[3], Pattern::dotted},
+                                      {"codec", kColours[5], Pattern::crossed},
+                                      {"communication", kColours[4], Pattern::rising},
+                                      {"wait", drawing::kIdle, Pattern::solid},
+                                      {"other", kColours[7], Pattern::level}}};
 
 const Kind& kind_of(const Span& span) { return kKinds[static_cast<std::size_t>(span.activity)]; }
 
@@ -92,7 +95,7 @@ void draw_legend(const std::vector<const Span*>& spans, double top, Svg& svg) {
   for (const Kind& kind : kKinds) {
     const auto is = [&kind](const Span* span) { return &kind_of(*span) == &kind; };
     if (std::none_of(spans.begin(), spans.end(), is)) continue;
-    svg.rectangle(x, top, 18, 13, kind.colour);
+    svg.rectangle(x, top, 18, 13, kind.colour, "", kind.pattern);
     svg.text(x + 24, top + 11, kind.name);
     x += 48 + drawing::text_width(kind.name);
   }
@@ -134,7 +137,7 @@ std::string timeline(const Trace& trace, const TimelineOptions& options) {
   double line = 26;
   for (const std::string& words : title) svg.text(kMargin, line, words, {.size = 15}), line += kTitleRow;
   for (const std::string& words : network)
-    svg.text(kMargin, line, words, {.size = 12, .colour = "#555555"}), line += kTitleRow;
+    svg.text(kMargin, line, words, {.size = 12, .colour = drawing::kMuted}), line += kTitleRow;
   draw_legend(spans, legend, svg);
   for (const auto& row : rows)
     svg.text(left - 8, row.second + 16, label_of(row), {.anchor = Anchor::end, .size = 12});
@@ -143,13 +146,14 @@ std::string timeline(const Trace& trace, const TimelineOptions& options) {
     svg.rectangle(left + (span->begin_seconds - begin) * scale, rows.at({span->rank, span->lane}) + 3,
                   std::max(length - 0.3, 0.2), kRow - 6, kind_of(*span).colour,  // neighbours stay apart
                   fmt::format("{}, iteration {}: {}", span->name, span->iteration,
-                              format_seconds(span->end_seconds - span->begin_seconds)));
+                              format_seconds(span->end_seconds - span->begin_seconds)),
+                  length < kPatterned ? Pattern::solid : kind_of(*span).pattern);
   }
-  svg.line(left, bottom, left + kField, bottom, "#888888");
+  svg.line(left, bottom, left + kField, bottom, drawing::kFrame);
   const double tick = tick_of(end - begin);
   for (int i = 0; i * tick * scale <= kField && scale > 0; ++i) {
     const double x = left + i * tick * scale;
-    svg.line(x, bottom, x, bottom + 4, "#888888");
+    svg.line(x, bottom, x, bottom + 4, drawing::kFrame);
     svg.text(x, bottom + 18, format_seconds(i * tick), {.anchor = Anchor::middle, .size = 12});
   }
   return std::move(svg).finish();

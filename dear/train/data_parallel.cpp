@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "dear/base/counted.h"
 #include "dear/base/error.h"
+#include "dear/base/ids.h"
 #include "dear/collective/exchange.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/train/control_plane.h"
@@ -327,7 +329,8 @@ void DataParallel::Impl::wait_for_all() {
 Trace DataParallel::Impl::trace() {
   if (!options_.record_trace) refuse_without_recording();
   synchronize();
-  return {.title = fmt::format("policy {}, {} ranks", engine().schedule().policy(), group_.size()),
+  return {.title = fmt::format("policy {}, {}", engine().schedule().policy(),
+                               counted(index_of(group_.size()), "rank")),
           .network = group_.modelled_network().empty() ? "" : "modelled: " + group_.modelled_network(),
           .spans = record_.spans(*engine_)};
 }

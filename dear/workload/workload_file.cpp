@@ -7,6 +7,7 @@
 
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
+#include "dear/base/printable.h"
 #include "dear/document/json_field.h"
 
 namespace dear {
@@ -55,6 +56,18 @@ std::string lines_of(const std::vector<Json>& items) {
   return "[" + text + "\n  ]";
 }
 
+void require_readable_names(const Workload& workload) {
+  const auto require = [](std::string_view text, const std::string& what) {
+    require_readable(text, fmt::format("{} ('{}')", what, printable(shortened(text, 100))));
+  };
+  require(workload.name, "the name of a workload");
+  require(workload.device, "the device of a workload");
+  for (std::size_t t = 0; t < workload.tensors.size(); ++t)
+    require(workload.tensors[t].name, fmt::format("the name of tensor {}", t));
+  for (std::size_t l = 0; l < workload.layers.size(); ++l)
+    require(workload.layers[l].name, fmt::format("the name of layer {}", l));
+}
+
 }  // namespace
 
 Workload parse_workload(std::string_view json, const std::string& name_of_source) {
@@ -98,13 +111,16 @@ std::string to_json(const Workload& workload) {
                       {"activation_bytes", layer.activation_bytes}});
   }
   try {
+    const std::string name = Json(workload.name).dump();
     const std::string device =
         workload.device.empty() ? "" : fmt::format("  \"device\": {},\n", Json(workload.device).dump());
-    return fmt::format(
+    std::string text = fmt::format(
         "{{\n  \"format\": \"{}\",\n  \"version\": {},\n  \"name\": {},\n{}  \"update_seconds\": {},\n"
         "  \"buffer_bytes\": {},\n  \"tensors\": {},\n  \"layers\": {}\n}}\n",
-        kFormat.name, kFormat.version, Json(workload.name).dump(), device,
-        Json(workload.update_seconds).dump(), workload.buffer_bytes, lines_of(tensors), lines_of(layers));
+        kFormat.name, kFormat.version, name, device, Json(workload.update_seconds).dump(),
+        workload.buffer_bytes, lines_of(tensors), lines_of(layers));
+    require_readable_names(workload);  // that are UTF-8, as is known by now
+    return text;
   } catch (const Json::type_error&) {
     throw ConfigError(fmt::format("a name in workload '{}' is not UTF-8: rename it", workload.name));
   }

@@ -107,6 +107,11 @@ TEST(WorkloadFile, IsNeverWrittenFromAnInvalidWorkload) {
               ThrowsMessage<ConfigError>(HasSubstr("has no layer")));
   EXPECT_THAT([] { to_json({.name = "w", .tensors = {}, .layers = {{"\xff", {}, 0, 0}}}); },
               ThrowsMessage<ConfigError>(HasSubstr("not UTF-8")));
+  EXPECT_THAT(
+      [] { to_json({.name = "w", .tensors = {}, .layers = {{"a", {}, 0, 0}, {"b\x1b[2J", {}, 0, 0}}}); },
+      ThrowsMessage<ConfigError>(AllOf(HasSubstr("layer 1"), HasSubstr("control character"))));
+  EXPECT_THAT([] { to_json({.name = std::string(5000, 'm'), .tensors = {}, .layers = {{"a", {}, 0, 0}}}); },
+              ThrowsMessage<ConfigError>(HasSubstr("more than 4096 bytes")));
 }
 
 TEST(WorkloadFile, ThatIsMissingIsNamed) {

@@ -169,6 +169,10 @@ class Plan:
         """SVG: a bar for each policy, as `dear plan --plot` draws it."""
         return self._made.plot()
 
+    def save_plot(self, path: str | os.PathLike[str]) -> None:
+        """Writes plot() as SVG, PDF or PNG, as the ending of the path says; PDF and PNG need rsvg-convert (librsvg2-bin)."""
+        _C.write_picture(os.fspath(path), self.plot())
+
     def _repr_html_(self) -> str:
         head = ("policy", "here", "fusion", "collectives", "buckets", "iteration", "exposed comm.", "bound", "memory",
                 "what it waits for")  # fmt: skip

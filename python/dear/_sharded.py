@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import pathlib
@@ -22,6 +23,7 @@ from ._distribute import DataParallel
 from ._pieces import Pieces
 
 SUMS = "checksums.json"
+MOST_BYTES = 64 << 20  # of that file, which has a line for each of all ranks
 T = TypeVar("T")
 
 
@@ -154,9 +156,14 @@ def _sync(folder: pathlib.Path) -> None:
         os.close(descriptor)
 
 
+def _opened(file: pathlib.Path) -> io.BufferedReader:
+    """A regular file, to read. ConfigError for anything else, of which there may be no end."""
+    return open(_C.open_file(str(file)), "rb")
+
+
 def _sum_of(file: pathlib.Path) -> int:
     total = 0
-    with open(file, "rb") as opened:
+    with _opened(file) as opened:
         while block := opened.read(1 << 20):
             total = zlib.crc32(block, total)
     return total
@@ -166,14 +173,28 @@ def verify(path: str) -> None:
     """ConfigError where a file of it is missing or damaged."""
     folder = pathlib.Path(path)
     try:
-        sums = json.loads((folder / SUMS).read_text())
-        for name, value in sums.items():
+        for name, value in _sums_in(folder).items():
             if _sum_of(folder / name) != value:
                 raise _C.ConfigError(f"the checkpoint '{path}' is damaged: '{name}' is not what was written")
-    except (OSError, ValueError) as error:
-        if isinstance(error, _C.ConfigError):
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, _C.ConfigError) and path in str(error):
             raise
         raise _C.ConfigError(f"the checkpoint '{path}' is not whole: {error}") from error
+
+
+def _sums_in(folder: pathlib.Path) -> dict[str, int]:
+    """What checksums.json says of each file beside it. ValueError where it is no list of such files."""
+    with _opened(folder / SUMS) as file:
+        text = file.read(MOST_BYTES + 1)
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"{SUMS} has more than {MOST_BYTES} bytes")
+    sums = json.loads(text)
+    if not isinstance(sums, dict) or ".metadata" not in sums:
+        raise ValueError(f"{SUMS} does not name the files of a checkpoint")
+    for name in sums:
+        if pathlib.PurePath(name).name != name:
+            raise ValueError(f"{SUMS} names '{name}', which is no file beside it")
+    return sums
 
 
 def read(path: str) -> dict[str, Any]:

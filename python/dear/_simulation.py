@@ -61,7 +61,8 @@ class Timeline:
     svg: str = dataclasses.field(repr=False)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        _C.write_file(os.fspath(path), self.svg)
+        """Writes it as SVG, PDF or PNG, as the ending of the path says; PDF and PNG need rsvg-convert (librsvg2-bin)."""
+        _C.write_picture(os.fspath(path), self.svg)
 
     def _repr_svg_(self) -> str:
         return self.svg
@@ -128,6 +129,10 @@ class Simulation(Sequence[Case]):
         if not any(case.compression for case in self.cases):
             head, rows = head[:3] + head[4:], [row[:3] + row[4:] for row in rows]
         return _html.table(head, rows, left=len(head) - 8, below=[_MODELLED])
+
+    def save_plot(self, path: str | os.PathLike[str]) -> None:
+        """Writes a bar for each case, as `dear simulate --plot`: SVG, PDF or PNG, as the ending of the path says."""
+        _C.write_picture(os.fspath(path), self._made.plot())
 
     def _repr_svg_(self) -> str:
         return self._made.plot()

@@ -1,4 +1,6 @@
+#include <cerrno>
 #include <cstdint>
+#include <fcntl.h>
 #include <memory>
 #include <optional>
 #include <pybind11/stl.h>
@@ -9,8 +11,10 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "dear/base/atomic_file.h"
+#include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/cluster/presets.h"
+#include "dear/drawing/picture_file.h"
 #include "dear/schedule/schedule_file.h"
 #include "dear/study/cases.h"
 #include "dear/study/kfac_plan.h"
@@ -67,6 +71,13 @@ class Plan {
   study::Scenario scenario_;
   study::PlannedScenario planned_;
 };
+
+// A descriptor of the file at `path` that its caller closes.
+int duplicate_of(const FileDescriptor& file, const std::string& path) {
+  const int descriptor = ::fcntl(file.get(), F_DUPFD_CLOEXEC, 0);
+  if (descriptor < 0) throw ConfigError(with_errno("cannot open '" + path + "'", errno));
+  return descriptor;
+}
 
 using Released = py::call_guard<py::gil_scoped_release>;
 
@@ -207,6 +218,16 @@ void bind_planning(py::module_& module) {
              "The workload of a model by name, or of a workload file.");
   module.def("write_file", &write_file_atomically, py::arg("path"), py::arg("text"), Released(),
              "Writes the file whole or not at all. ConfigError that names the file when that fails.");
+  module.def(
+      "open_file", [](const std::string& path) { return duplicate_of(open_file(path).descriptor, path); },
+      py::arg("path"), Released(),
+      "The descriptor of a regular file, to read and to close. ConfigError for anything else, such as a pipe "
+      "or a "
+      "device.");
+  module.def(
+      "write_picture", &drawing::write_picture, py::arg("path"), py::arg("svg"), Released(),
+      "Writes the picture whole or not at all, as SVG, PDF or PNG by the path's ending. ConfigError for "
+      "another ending and where there is no rsvg-convert.");
   module.def("format_seconds", &format_seconds, py::arg("seconds"), "\"71.1 ms\", as the command prints it.");
   module.def("format_bytes", &format_bytes, py::arg("bytes"), "\"97.5 MiB\", as the command prints it.");
   module.def("models", [] {

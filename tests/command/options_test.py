@@ -135,10 +135,29 @@ class Options(Calls):
                          ["train", "--seed", "-1"], ["aggregate", "--seed", "-1"]])  # fmt: skip
 
     def test_that_name_the_same_file_are_refused(self) -> None:
-        self.refuse_all([["simulate", *JOB, "--json", "out", "--plot", "./out"], ["plan", *JOB, "--json", "out", "--schedule", "./out"],
-                         ["train", "--json", "out", "--trace", "./out"], ["tune", *JOB, "--json", "out", "--plot", "./out"],
-                         ["bench", "collective", "--json", "out", "--plot", "./out"],
+        self.refuse_all([["simulate", *JOB, "--json", "out.svg", "--plot", "./out.svg"], ["plan", *JOB, "--json", "out", "--schedule", "./out"],
+                         ["train", "--json", "out", "--trace", "./out"], ["tune", *JOB, "--json", "out.svg", "--plot", "./out.svg"],
+                         ["bench", "collective", "--json", "out.svg", "--plot", "./out.svg"],
                          ["replay", "--model", "model.json", "--json", "out", "--trace", "./out"]])  # fmt: skip
+
+    def test_draw_svg_pdf_and_png_and_nothing_else(self) -> None:
+        commands = [["simulate", *JOB], ["plan", *JOB], ["tune", *JOB], ["simulate", "collective", "--cluster", "10gbe-64"],
+                    ["bench", "collective"], ["train", "--compare-compression", "dense fp16"], ["tune", "training"]]  # fmt: skip
+        self.refuse_all([[*command, "--plot", "picture.jpg"] for command in commands])
+        done = self.run_dear(["train", "--compare-compression", "dense fp16", "--plot", "picture"])
+        self.assertIn("--plot: cannot draw 'picture'", done.stderr)
+        self.assertIn(".svg, .pdf or .png", done.stderr)
+        for ending, begin in (("pdf", b"%PDF-"), ("png", b"\x89PNG")):
+            path = os.path.join(self.folder.name, f"bars.{ending}")
+            self.assertEqual(self.run_dear(["simulate", *JOB, "--policy", "dear", "--plot", path]).returncode, 0)
+            with open(path, "rb") as file:
+                self.assertTrue(file.read().startswith(begin))
+
+    def test_whose_files_cannot_be_written_in_the_end_are_failures(self) -> None:
+        for command in (["simulate", *JOB, "--policy", "dear"], ["plan", *JOB, "--policy", "dear"]):
+            done = self.run_dear([*command, "--json", "/dev/full"])
+            self.assertEqual(done.returncode, 1, done)
+            self.assertIn("/dev/full", done.stderr)
 
     def test_name_what_was_meant(self) -> None:
         for arguments, meant in (

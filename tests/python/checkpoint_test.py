@@ -25,6 +25,7 @@ from torch import nn
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 import dear
+from dear import _sharded
 
 ROWS = 12  # of a batch over all ranks, so that 1, 3 and 4 ranks see the same
 
@@ -241,6 +242,35 @@ class OnFourRanks(unittest.TestCase):
         self.assertEqual(position, {"step": 2})
         self.assertEqual(["__1_0" in sentence for sentence in said], [True] if self.rank == 0 else [])
         again.model.close()
+
+    def test_sums_of_shards_that_are_no_file_of_sums_are_refused_at_once(self) -> None:
+        folder = self.folder / f"no-sums-{self.rank}"
+        folder.mkdir()
+        sums = folder / "checksums.json"
+
+        def refused(naming: str) -> None:
+            with self.assertRaisesRegex(dear.ConfigError, naming):
+                _sharded.verify(str(folder))
+            sums.unlink()
+
+        os.mkfifo(sums)  # nobody writes into it
+        refused("pipe or a device")
+        sums.symlink_to("/dev/zero")
+        refused("pipe or a device")
+        with open(sums, "wb") as file:
+            file.truncate(2 << 30)
+        refused("more than")
+        for text, naming in (
+            ("[" * 100_000, "not whole"),
+            ("[]", "does not name"),
+            ('{"a": 1}', "does not name"),
+            ('{"../a": 1, ".metadata": 1}', "no file beside it"),
+        ):
+            sums.write_text(text)
+            refused(naming)
+        os.mkfifo(folder / ".metadata")
+        sums.write_text('{".metadata": 1}')
+        refused("pipe or a device")
 
     def test_a_run_of_elements_is_a_few_boxes(self) -> None:
         random = Random(1)

@@ -123,6 +123,11 @@ class Simulate(unittest.TestCase):
 
     def test_draws_timelines(self):
         simulation = dear.simulate(tiny(), "10gbe", ranks=2, policy=["wfbp", "dear"], iterations=10)
+        with tempfile.TemporaryDirectory() as folder:
+            simulation.save_plot(f"{folder}/bars.png")
+            self.assertTrue(pathlib.Path(folder, "bars.png").read_bytes().startswith(b"\x89PNG"))
+            with self.assertRaisesRegex(dear.ConfigError, "svg, .pdf or .png"):
+                simulation.save_plot(f"{folder}/bars")
         picture = simulation.timeline(-1, first_iteration=2, iterations=1)
         xml.etree.ElementTree.fromstring(picture._repr_svg_())
         self.assertIn("policy dear", picture.svg)

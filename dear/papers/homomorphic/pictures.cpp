@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
+#include "dear/drawing/line_plot.h"
 #include "dear/papers/homomorphic/report.h"
-#include "dear/study/line_plot.h"
 
 namespace dear::papers::homomorphic {
 namespace {
@@ -11,7 +11,7 @@ constexpr std::size_t kPoints = 20;  // of a curve of the loss
 std::string number(double value) { return fmt::format("{:g}", value); }
 
 study::StudyFile recovery(const Findings& findings) {
-  study::PlotPanel panel{.title = "", .curves = {}};
+  drawing::PlotPanel panel{.title = "", .curves = {}};
   for (const RecoveryRate& rate : findings.recovery) {
     const std::string name = fmt::format("{} keys", rate.keys);
     if (panel.curves.empty() || panel.curves.back().name != name)
@@ -19,18 +19,18 @@ study::StudyFile recovery(const Findings& findings) {
     panel.curves.back().points.emplace_back(rate.rows_per_key, 100 * rate.whole);
   }
   return {"recovery.svg",
-          study::line_plot({panel}, {.title = "Groups of keys that come out whole",
-                                     .across = "rows for each key",
-                                     .upwards = "%",
-                                     .logarithmic_x = false,
-                                     .format_x = [](double x) { return fmt::format("{:.2f}", x); },
-                                     .format_y = number})};
+          drawing::line_plot({panel}, {.title = "Groups of keys that come out whole",
+                                       .across = "rows for each key",
+                                       .upwards = "%",
+                                       .logarithmic_x = false,
+                                       .format_x = [](double x) { return fmt::format("{:.2f}", x); },
+                                       .format_y = number})};
 }
 
 study::StudyFile sizes(const HomomorphicOptions& options, const Findings& findings) {
-  study::PlotPanel panel{.title = "", .curves = {}};
+  drawing::PlotPanel panel{.title = "", .curves = {}};
   const auto add = [&](const std::string& name, double SizeAt::* times, bool dashed) {
-    study::Curve curve{.name = name, .points = {}, .dashed = dashed};
+    drawing::Curve curve{.name = name, .points = {}, .dashed = dashed};
     for (const SizeAt& size : findings.sizes) curve.points.emplace_back(100 * size.density, size.*times);
     panel.curves.push_back(std::move(curve));
   };
@@ -38,12 +38,12 @@ study::StudyFile sizes(const HomomorphicOptions& options, const Findings& findin
   add("32 / (1 + 32 gamma s)", &SizeAt::bound, true);
   add("with a Bloom filter", &SizeAt::bloom, false);
   add(fmt::format("sent by DeAR, {} ranks", options.sizes.ranks), &SizeAt::owners, false);
-  return {"sizes.svg", study::line_plot({panel}, {.title = "How many times fewer bytes than dense",
-                                                  .across = "density of the union, %",
-                                                  .upwards = "times",
-                                                  .logarithmic = true,
-                                                  .format_x = number,
-                                                  .format_y = number})};
+  return {"sizes.svg", drawing::line_plot({panel}, {.title = "How many times fewer bytes than dense",
+                                                    .across = "density of the union, %",
+                                                    .upwards = "times",
+                                                    .logarithmic = true,
+                                                    .format_x = number,
+                                                    .format_y = number})};
 }
 
 study::StudyFile throughputs(const HomomorphicOptions& options, const Findings& findings) {
@@ -53,13 +53,13 @@ study::StudyFile throughputs(const HomomorphicOptions& options, const Findings& 
     Peeling peeling;
   };
   const int ranks = options.speeds.ranks.front();
-  std::vector<study::PlotPanel> panels;
+  std::vector<drawing::PlotPanel> panels;
   for (const Way& way : {Way{"everyone peels, bitmap", SketchSpec::Index::bitmap, Peeling::everyone},
                          Way{"owners peel, bitmap", SketchSpec::Index::bitmap, Peeling::owners},
                          Way{"owners peel, Bloom filter", SketchSpec::Index::bloom, Peeling::owners}}) {
-    study::PlotPanel panel{.title = way.title, .curves = {}};
+    drawing::PlotPanel panel{.title = way.title, .curves = {}};
     for (const double density : options.speeds.densities) {
-      study::Curve curve{.name = fmt::format("density {:g} %", 100 * density), .points = {}};
+      drawing::Curve curve{.name = fmt::format("density {:g} %", 100 * density), .points = {}};
       const SketchSpeed& speed =
           findings.speed_of(way.index, way.peeling, way.peeling == Peeling::everyone ? 1 : ranks, density);
       for (const double bits : options.bits_per_second)
@@ -69,7 +69,7 @@ study::StudyFile throughputs(const HomomorphicOptions& options, const Findings& 
     panels.push_back(std::move(panel));
   }
   return {"throughput.svg",
-          study::line_plot(
+          drawing::line_plot(
               panels, {.title = fmt::format("Aggregation throughput, times that of dense, {} ranks", ranks),
                        .across = "bandwidth, Gb/s",
                        .upwards = "times",
@@ -79,11 +79,11 @@ study::StudyFile throughputs(const HomomorphicOptions& options, const Findings& 
 }
 
 study::StudyFile losses(const Findings& findings) {
-  study::PlotPanel panel{.title = "", .curves = {}};
+  drawing::PlotPanel panel{.title = "", .curves = {}};
   for (const MethodLearned& one : findings.learned) {
-    study::Curve curve{.name = name_of(one.method),
-                       .points = {},
-                       .dashed = one.method && one.method->scheme == Scheme::sketch};
+    drawing::Curve curve{.name = name_of(one.method),
+                         .points = {},
+                         .dashed = one.method && one.method->scheme == Scheme::sketch};
     const std::vector<Learned>& runs = one.at_best().by_seed;
     const std::size_t steps = runs.front().losses.size();
     const std::size_t each = std::max<std::size_t>(1, steps / kPoints);
@@ -97,12 +97,12 @@ study::StudyFile losses(const Findings& findings) {
     panel.curves.push_back(std::move(curve));
   }
   return {"losses.svg",
-          study::line_plot({panel}, {.title = "Loss of the recommender, each at its best learning rate",
-                                     .across = "step",
-                                     .upwards = "loss, mean of seeds",
-                                     .logarithmic_x = false,
-                                     .format_x = [](double x) { return fmt::format("{:.0f}", x); },
-                                     .format_y = [](double y) { return fmt::format("{:.2f}", y); }})};
+          drawing::line_plot({panel}, {.title = "Loss of the recommender, each at its best learning rate",
+                                       .across = "step",
+                                       .upwards = "loss, mean of seeds",
+                                       .logarithmic_x = false,
+                                       .format_x = [](double x) { return fmt::format("{:.0f}", x); },
+                                       .format_y = [](double y) { return fmt::format("{:.2f}", y); }})};
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "dear/drawing/line_plot.h"
 #include "dear/papers/sparse/report.h"
-#include "dear/study/line_plot.h"
 
 namespace dear::papers::sparse {
 namespace {
@@ -52,14 +52,20 @@ Json json_of(const SparseOptions& options, const CodecSpeed& one) {
           {"loses_from_bytes_per_second", std::isinf(loses) ? Json() : Json(loses)}};
 }
 
+// With the mean of the seeds and one standard deviation to each side.
+void add_point(const AccuracyAtRate& at_rate, drawing::Curve& curve) {
+  const double mean = at_rate.mean_test(), deviation = at_rate.deviation();
+  curve.points.emplace_back(at_rate.learning_rate, mean);
+  curve.intervals.emplace_back(mean - deviation, mean + deviation);
+}
+
 study::StudyFile learning_rates(const Findings& findings) {
-  std::vector<study::PlotPanel> panels;
+  std::vector<drawing::PlotPanel> panels;
   for (const std::string ratio : kRatios) {
-    study::PlotPanel panel{.title = "ratio " + ratio, .curves = {}};
+    drawing::PlotPanel panel{.title = "ratio " + ratio, .curves = {}};
     const auto add = [&](const std::string& name, const Method& method) {
-      study::Curve curve{.name = name, .points = {}, .dashed = method && !method->feedback};
-      for (const AccuracyAtRate& at_rate : findings.accuracy_of(method).rates)
-        curve.points.emplace_back(at_rate.learning_rate, at_rate.mean_test());
+      drawing::Curve curve{.name = name, .points = {}, .dashed = method && !method->feedback};
+      for (const AccuracyAtRate& at_rate : findings.accuracy_of(method).rates) add_point(at_rate, curve);
       panel.curves.push_back(std::move(curve));
     };
     add("dense", {});
@@ -70,17 +76,18 @@ study::StudyFile learning_rates(const Findings& findings) {
     panels.push_back(std::move(panel));
   }
   return {"learning-rates.svg",
-          study::line_plot(panels, {.title = "Accuracy by learning rate, mean over seeds",
-                                    .across = "learning rate",
-                                    .upwards = "test accuracy",
-                                    .format_x = [](double x) { return fmt::format("{:g}", x); },
-                                    .format_y = [](double y) { return fmt::format("{:.2f}", y); }})};
+          drawing::line_plot(panels, {.title = "Accuracy by learning rate, mean of seeds",
+                                      .across = "learning rate",
+                                      .upwards = "test accuracy",
+                                      .format_x = [](double x) { return fmt::format("{:g}", x); },
+                                      .format_y = [](double y) { return fmt::format("{:.2f}", y); },
+                                      .intervals = "one standard deviation of the seeds to each side"})};
 }
 
 study::StudyFile stability(const Findings& findings) {
-  study::PlotPanel panel{.title = "", .curves = {}};
+  drawing::PlotPanel panel{.title = "", .curves = {}};
   const auto add = [&](const char* name, double StabilityLimit::* limit, bool dashed) {
-    study::Curve curve{.name = name, .points = {}, .dashed = dashed};
+    drawing::Curve curve{.name = name, .points = {}, .dashed = dashed};
     for (const StabilityLimit& one : findings.limits) curve.points.emplace_back(one.p, one.*limit);
     panel.curves.push_back(std::move(curve));
   };
@@ -91,21 +98,21 @@ study::StudyFile stability(const Findings& findings) {
   add("momentum 0.9 before", &StabilityLimit::momentum_before, true);
   const auto number = [](double value) { return fmt::format("{:g}", value); };
   return {"stability.svg",
-          study::line_plot({panel}, {.title = "Largest stable learning rate times curvature",
-                                     .across = "p, the probability that a coordinate travels",
-                                     .upwards = "limit",
-                                     .logarithmic = true,
-                                     .format_x = number,
-                                     .format_y = number})};
+          drawing::line_plot({panel}, {.title = "Largest stable learning rate times curvature",
+                                       .across = "p, the probability that a coordinate travels",
+                                       .upwards = "limit",
+                                       .logarithmic = true,
+                                       .format_x = number,
+                                       .format_y = number})};
 }
 
 study::StudyFile speed(const SparseOptions& options, const Findings& findings) {
   const int ranks = options.ranks.front();
-  std::vector<study::PlotPanel> panels;
+  std::vector<drawing::PlotPanel> panels;
   for (const std::string ratio : kRatios) {
-    study::PlotPanel panel{.title = fmt::format("ratio {}, {} ranks", ratio, ranks), .curves = {}};
+    drawing::PlotPanel panel{.title = fmt::format("ratio {}, {} ranks", ratio, ranks), .curves = {}};
     const auto add = [&](const std::string& name, const study::Line& line, bool dashed) {
-      study::Curve curve{.name = name, .points = {}, .dashed = dashed};
+      drawing::Curve curve{.name = name, .points = {}, .dashed = dashed};
       for (const double bits : options.bits_per_second)
         curve.points.emplace_back(1e-9 * bits, 1e3 * line.seconds(bits / 8));
       panel.curves.push_back(std::move(curve));
@@ -117,12 +124,12 @@ study::StudyFile speed(const SparseOptions& options, const Findings& findings) {
     panels.push_back(std::move(panel));
   }
   const auto number = [](double value) { return fmt::format("{:g}", value); };
-  return {"speed.svg", study::line_plot(panels, {.title = "Encode, send and decode, with error feedback",
-                                                 .across = "bandwidth, Gb/s",
-                                                 .upwards = "milliseconds",
-                                                 .logarithmic = true,
-                                                 .format_x = number,
-                                                 .format_y = number})};
+  return {"speed.svg", drawing::line_plot(panels, {.title = "Encode, send and decode, with error feedback",
+                                                   .across = "bandwidth, Gb/s",
+                                                   .upwards = "milliseconds",
+                                                   .logarithmic = true,
+                                                   .format_x = number,
+                                                   .format_y = number})};
 }
 
 }  // namespace

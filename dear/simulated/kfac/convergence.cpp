@@ -10,7 +10,7 @@
 
 #include "dear/base/atomic_file.h"
 #include "dear/document/json_field.h"
-#include "dear/drawing/svg.h"
+#include "dear/drawing/line_plot.h"
 
 namespace dear::simulated::kfac {
 namespace {
@@ -181,62 +181,38 @@ std::string page_of(const Measured& measured) {
   return text;
 }
 
-constexpr double kWidth = 420, kHeight = 240, kLeft = 60, kTop = 70, kGapAcross = 70, kGapDown = 90;
-constexpr int kTicks = 4;
-
-using Across = std::vector<double> Curve::*;
-
-void draw_panel(drawing::Svg& svg, double left, double top, const Task& task, Across across,
-                const std::string& axis) {
-  double least = task.target, most = task.target, furthest = 0;
+drawing::PlotPanel panel_of(const Task& task, std::vector<double> Curve::* across, const std::string& axis) {
+  drawing::PlotPanel panel{.title = task.name, .curves = {}, .across = axis};
+  double furthest = 0;
   for (const Rival& rival : task.rivals)
     for (const Curve& curve : rival.curves) {
+      panel.curves.push_back({.name = rival.optimizer, .points = {}});
+      for (std::size_t i = 0; i < curve.losses.size(); ++i)
+        panel.curves.back().points.emplace_back((curve.*across)[i], curve.losses[i]);
       furthest = std::max(furthest, (curve.*across).back());
-      least = std::min(least, *std::min_element(curve.losses.begin(), curve.losses.end()));
-      most = std::max(most, curve.losses.front());
     }
-  const auto x = [&](double value) { return left + value / furthest * kWidth; };
-  const auto y = [&](double loss) {
-    return top + kHeight * (1 - (std::clamp(loss, least, most) - least) / (most - least));
-  };
-  svg.line(left, top, left, top + kHeight).line(left, top + kHeight, left + kWidth, top + kHeight);
-  for (int tick = 0; tick <= kTicks; ++tick) {
-    const double part = static_cast<double>(tick) / kTicks;
-    const double loss = least + part * (most - least);
-    svg.text(left - 8, y(loss) + 4, fmt::format("{:.2f}", loss),
-             {.anchor = drawing::Anchor::end, .size = 11});
-    svg.text(x(part * furthest), top + kHeight + 16, fmt::format("{:.3g}", part * furthest),
-             {.anchor = drawing::Anchor::middle, .size = 11});
-  }
-  svg.text(left + kWidth / 2, top + kHeight + 34, axis, {.anchor = drawing::Anchor::middle});
-  svg.polyline({{left, y(task.target)}, {left + kWidth, y(task.target)}}, "#999999", true);
-  for (std::size_t i = 0; i < task.rivals.size(); ++i)
-    for (const Curve& curve : task.rivals[i].curves) {
-      std::vector<std::pair<double, double>> points;
-      for (std::size_t step = 0; step < curve.losses.size(); ++step)
-        points.emplace_back(x((curve.*across)[step]), y(curve.losses[step]));
-      svg.polyline(points, drawing::kColours[i % drawing::kColours.size()]);
-    }
+  panel.curves.push_back({.name = "target",
+                          .points = {{0, task.target}, {furthest, task.target}},
+                          .dashed = true,
+                          .marked = false});
+  return panel;
 }
 
 std::string picture_of(const Measured& measured) {
-  const double rows = static_cast<double>(measured.tasks.size());
-  drawing::Svg svg(kLeft + 2 * kWidth + kGapAcross + 20, kTop + rows * (kHeight + kGapDown) + 10,
-                   "Losses by iterations and by seconds");
-  svg.text(kLeft, 24, "Loss by iterations and by seconds; dashed: the target", {.size = 15});
-  double legend = kLeft;
-  if (!measured.tasks.empty())
-    for (std::size_t i = 0; i < measured.tasks.front().rivals.size(); ++i, legend += 110) {
-      svg.line(legend, 44, legend + 24, 44, drawing::kColours[i % drawing::kColours.size()], 3);
-      svg.text(legend + 32, 48, measured.tasks.front().rivals[i].optimizer);
-    }
-  for (std::size_t i = 0; i < measured.tasks.size(); ++i) {
-    const double top = kTop + static_cast<double>(i) * (kHeight + kGapDown) + 14;
-    svg.text(kLeft, top - 10, measured.tasks[i].name);
-    draw_panel(svg, kLeft, top, measured.tasks[i], &Curve::steps, "iterations");
-    draw_panel(svg, kLeft + kWidth + kGapAcross, top, measured.tasks[i], &Curve::seconds, "seconds");
+  std::vector<drawing::PlotPanel> panels;
+  for (const Task& task : measured.tasks) {
+    panels.push_back(panel_of(task, &Curve::steps, "iterations"));
+    panels.push_back(panel_of(task, &Curve::seconds, "time, s"));
   }
-  return std::move(svg).finish();
+  const auto number = [](double value) { return fmt::format("{:g}", value); };
+  return drawing::line_plot(panels, {.title = "Loss by iterations and by time, a curve for each seed",
+                                     .across = "",
+                                     .upwards = "loss",
+                                     .logarithmic = true,
+                                     .logarithmic_x = false,
+                                     .format_x = number,
+                                     .format_y = number,
+                                     .columns = 2});
 }
 
 }  // namespace

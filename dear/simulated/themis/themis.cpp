@@ -4,15 +4,15 @@
 #include <nlohmann/json.hpp>
 
 #include "dear/base/units.h"
+#include "dear/drawing/line_plot.h"
 #include "dear/sim/collective.h"
 #include "dear/simulated/themis/report.h"
-#include "dear/study/line_plot.h"
 
 namespace dear::simulated::themis {
 
-using study::Curve;
-using study::line_plot;
-using study::PlotPanel;
+using drawing::Curve;
+using drawing::line_plot;
+using drawing::PlotPanel;
 using study::StudyFile;
 namespace {
 

@@ -4,11 +4,11 @@
 #include <string>
 #include <string_view>
 
-namespace dear::study {
+namespace dear {
 
 // "1 layer", "3 layers": a number with a noun whose plural ends with s.
 inline std::string counted(std::size_t count, std::string_view noun) {
   return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
 }
 
-}  // namespace dear::study
+}  // namespace dear

@@ -1,4 +1,4 @@
-#include "dear/study/line_plot.h"
+#include "dear/drawing/line_plot.h"
 
 #include <string>
 
@@ -8,7 +8,7 @@
 
 #include "dear/base/error.h"
 
-namespace dear::study::line_plot_test {
+namespace dear::drawing::line_plot_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -57,6 +57,26 @@ TEST(LinePlot, CurvesDifferWithoutColours) {
   EXPECT_THAT(svg, HasSubstr("height=\"6\" class=\"marker\""));
 }
 
+TEST(LinePlot, PanelsWithAnAxisOfTheirOwnHaveAScaleOfTheirOwn) {
+  PlotText linear = text();
+  linear.logarithmic_x = false;
+  linear.intervals = "what an interval is";
+  const Curve same{.name = "curve", .points = {{0, 1}, {2, 3}}, .intervals = {{0, 2}, {3, 3}}};
+  const std::string svg = line_plot(
+      {{.title = "one", .curves = {same}},
+       {.title = "two", .curves = {{.name = "curve", .points = {{0, 1}, {700, 3}}}}, .across = "own"}},
+      linear);
+  for (const char* const word : {">across<", ">own<", ">x2<", ">x700<", ">what an interval is<", ">y0<"})
+    EXPECT_THAT(svg, HasSubstr(word));
+  EXPECT_EQ(svg.find(">curve<"), svg.rfind(">curve<"));  // once, in the legend
+}
+
+TEST(LinePlot, LogarithmicScalesOfLessThanTwoDecadesHaveTicks) {
+  const std::string svg =
+      line_plot({{.title = "", .curves = {{.name = "curve", .points = {{3, 1}, {30, 1}}}}}}, text());
+  for (const char* const tick : {">x5<", ">x10<", ">x20<"}) EXPECT_THAT(svg, HasSubstr(tick));
+}
+
 TEST(LinePlot, GrowsWithItsWords) {
   const auto width = [](const std::string& svg) { return std::stod(svg.substr(svg.find("width=\"") + 7)); };
   const std::string name(200, 'm');
@@ -66,4 +86,4 @@ TEST(LinePlot, GrowsWithItsWords) {
 }
 
 }  // namespace
-}  // namespace dear::study::line_plot_test
+}  // namespace dear::drawing::line_plot_test
