@@ -96,14 +96,14 @@ struct Run {
 };
 
 // Policies of K-FAC are planned by what collectives and inverses cost, which a model of the network tells.
-KfacReplaySettings check_kfac(const ReplayArguments& arguments, const ReplaySettings& settings,
-                              const Policies& policies) {
+KfacReplaySettings check_kfac(const CLI::App& command, const ReplayArguments& arguments,
+                              const ReplaySettings& settings, const Policies& policies) {
   if (!policies.others.empty())
     throw ConfigError(
         fmt::format("--policy {} is not K-FAC, whose iterations have other parts: replay it by itself",
                     policies.others.front()));
-  if (!arguments.compression.compressions.empty())
-    throw ConfigError("--compress does not go with K-FAC: leave it out");
+  refuse_beside_kfac(command, {"--compress", "--codec", "--union-density", "--scale-compute",
+                               "--checkpoint-activations"});
   if (!settings.predicted_on)
     throw ConfigError(
         "K-FAC is planned by what collectives cost: give --network, or --predict with the cluster that "
@@ -125,7 +125,8 @@ KfacReplaySettings check_kfac(const ReplayArguments& arguments, const ReplaySett
   return kfac;
 }
 
-ReplaySettings check(const ReplayArguments& arguments, const LaunchEnvironment& environment) {
+ReplaySettings check(const CLI::App& command, const ReplayArguments& arguments,
+                     const LaunchEnvironment& environment) {
   ReplaySettings settings;
   settings.workers = checked_workers(arguments.workers, 2, environment);
   settings.bind = arguments.bind;
@@ -154,7 +155,7 @@ ReplaySettings check(const ReplayArguments& arguments, const LaunchEnvironment& 
   settings.trace = checked_output_path("--trace", arguments.trace);
   refuse_shared_outputs({{"--trace", settings.trace}, {"--json", settings.json}});
   if (!divided.kfac.empty()) {
-    settings.kfac = check_kfac(arguments, settings, divided);
+    settings.kfac = check_kfac(command, arguments, settings, divided);
     return settings;
   }
   if (!settings.trace.empty())
@@ -334,12 +335,12 @@ void run_rank(const ReplayArguments& arguments, ReplaySettings& settings) {
   }
 }
 
-void run_replay_command(const ReplayArguments& arguments) {
+void run_replay_command(const CLI::App& command, const ReplayArguments& arguments) {
   ReplaySettings settings;
   run_as_ranks(
       "dear replay",
       [&](const LaunchEnvironment& environment) {
-        settings = check(arguments, environment);
+        settings = check(command, arguments, environment);
         return Ranks{.workers = settings.workers, .bind = settings.bind};
       },
       [&] { run_rank(arguments, settings); });
@@ -394,7 +395,7 @@ void add_replay_command(CLI::App& app) {
   command
       ->add_option("--trace", arguments->trace, "Write a timeline of all ranks for https://ui.perfetto.dev")
       ->type_name("FILE");
-  command->callback([arguments] { run_replay_command(*arguments); });
+  command->callback([command, arguments] { run_replay_command(*command, *arguments); });
 }
 
 }  // namespace dear::cli

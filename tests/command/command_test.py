@@ -409,6 +409,8 @@ class Plan(Command):
         with open(self.path("trace.json"), encoding="utf-8") as file:
             self.assertIn("inverse of A of conv1", file.read())
         self.refuse(*base, naming="--network", command="dear replay")
+        for option, value in (("--compress", "top-k:0.01,ef"), ("--codec", "none"), ("--union-density", "0.1"), ("--scale-compute", "0.5")):
+            self.refuse(*base, "--network", "1gbit", option, value, naming=option, command="dear replay")
 
     def test_plans_kfac(self):
         base = ("plan", "--model", "resnet50", "--cluster", "10gbe", "--ranks", "8", "--optimizer", "kfac")
