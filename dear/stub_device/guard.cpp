@@ -65,6 +65,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return before;
   }
   bool queryStream(const c10::Stream& of) const override { return Streams::all().is_idle(of); }
+  bool isStreamCapturing(const c10::Stream& of) const override { return Streams::all().is_capturing(of); }
   void synchronizeStream(const c10::Stream& of) const override { Streams::all().synchronize(of); }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
     Streams::all().synchronize_device(device);

@@ -27,8 +27,9 @@ void Queue::seed() {
 }
 
 bool Queue::ready() const {
-  if (items_.empty() || held_ > 0) return false;
+  if (items_.empty() || held_before_.contains("")) return false;
   const Item& first = items_.front();
+  if (held_before_.contains(first.what)) return false;
   return first.run || first.ticket->done || streams_.error_;
 }
 
@@ -44,7 +45,8 @@ void Queue::loop() {
     }
     if (streams_.stopping_) return;
     running_ = true;
-    if (streams_.delays_.largest.count() > 0 && items_.front().run) {
+    if (streams_.delays_.largest.count() > 0 && items_.front().run &&
+        random_() % streams_.delays_.one_in == 0) {
       const auto most = static_cast<std::uint64_t>(streams_.delays_.largest.count());
       const auto rest = std::chrono::microseconds(random_() % (most + 1));
       lock.unlock();
@@ -161,9 +163,9 @@ std::string Streams::stuck() const {
   for (const auto& [name, queue] : queues_) {
     if (queue->items_.empty() && !queue->running_) continue;
     said << " stream " << queue->stream_ << " of device " << static_cast<int>(queue->device_) << ": "
-         << (queue->held_ > 0        ? "held"
-             : queue->items_.empty() ? "runs"
-                                     : "at '" + queue->items_.front().what + "'")
+         << (!queue->held_before_.empty() ? "held"
+             : queue->items_.empty()      ? "runs"
+                                          : "at '" + queue->items_.front().what + "'")
          << ";";
   }
   return said.str();
@@ -213,13 +215,29 @@ std::int64_t Streams::host_waits() {
   return host_waits_;
 }
 
-void Streams::hold(c10::Stream stream, bool held) {
+void Streams::hold(c10::Stream stream, const std::string& before) {
+  const Lock lock(mutex_);
+  if (stopping_) return;
+  queue(stream).held_before_.insert(before);
+  if (watching_ > 0) changed_.notify_all();
+}
+
+void Streams::let_go(c10::Stream stream, const std::string& before) {
   const Lock lock(mutex_);
   if (stopping_) return;
   Queue& of = queue(stream);
-  of.held_ += held ? 1 : -1;
+  of.held_before_.extract(before);
   of.wake_.notify_all();
-  if (watching_ > 0) changed_.notify_all();
+}
+
+void Streams::set_capturing(c10::Stream stream, bool capturing) {
+  const Lock lock(mutex_);
+  if (!stopping_) queue(stream).capturing_ = capturing;
+}
+
+bool Streams::is_capturing(c10::Stream stream) {
+  const Lock lock(mutex_);
+  return !stopping_ && queue(stream).capturing_;
 }
 
 void Streams::settle() {
@@ -280,10 +298,15 @@ void Streams::fail(const std::exception_ptr& error) {
   for (const auto& [name, queue] : queues_) queue->wake_.notify_all();
 }
 
-Held::Held(c10::Stream stream) : stream_(stream) { Streams::all().hold(stream_, true); }
-void Held::release() {
-  if (std::exchange(held_, false)) Streams::all().hold(stream_, false);
+Held::Held(c10::Stream stream, std::string before) : stream_(stream), before_(std::move(before)) {
+  Streams::all().hold(stream_, before_);
 }
+void Held::release() {
+  if (std::exchange(held_, false)) Streams::all().let_go(stream_, before_);
+}
+
+Capture::Capture(c10::Stream stream) : stream_(stream) { Streams::all().set_capturing(stream_, true); }
+Capture::~Capture() { Streams::all().set_capturing(stream_, false); }
 
 std::int64_t host_waits() { return Streams::all().host_waits(); }
 void set_delays(Delays delays) { Streams::all().set_delays(delays); }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -50,7 +51,11 @@ class Streams {
   [[nodiscard]] bool is_idle(c10::Stream stream);
   void count_wait();
 
-  void hold(c10::Stream stream, bool held);
+  // `before`: see Held.
+  void hold(c10::Stream stream, const std::string& before);
+  void let_go(c10::Stream stream, const std::string& before);
+  void set_capturing(c10::Stream stream, bool capturing);
+  [[nodiscard]] bool is_capturing(c10::Stream stream);
   void settle();
   void finish();
   void reset();
@@ -104,7 +109,8 @@ class Queue {
   std::deque<Item> items_;
   std::condition_variable wake_;
   std::minstd_rand random_;
-  int held_ = 0;
+  std::multiset<std::string> held_before_;  // "": any task
+  bool capturing_ = false;
   bool running_ = false;
   std::thread thread_;
 };

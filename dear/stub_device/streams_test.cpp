@@ -89,6 +89,28 @@ TEST_F(Streams, KnowNoOrderWithoutAnEvent) {
   EXPECT_THAT(now(z), ElementsAre(1, 1));
 }
 
+TEST_F(Streams, AreHeldBeforeATaskOfAName) {
+  const at::Tensor x = at::zeros({2}, device_);
+  Held held(current_, "aten::mul.out");
+  x.add_(1);
+  x.mul_(3);
+  x.add_(1);
+  settle();
+  EXPECT_THAT(now(x), ElementsAre(1, 1));
+  held.release();
+  finish();
+  EXPECT_THAT(now(x), ElementsAre(4, 4));
+}
+
+TEST_F(Streams, SayThatAGraphIsCaptured) {
+  {
+    const Capture capture(side_);
+    EXPECT_TRUE(side_.is_capturing());
+    EXPECT_FALSE(current_.is_capturing());
+  }
+  EXPECT_FALSE(side_.is_capturing());
+}
+
 TEST_F(Streams, EventStandsForItsLastRecord) {
   c10::Event event(c10::DeviceType::PrivateUse1);
   event.record(current_);

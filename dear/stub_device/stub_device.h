@@ -49,12 +49,13 @@ void install();
 
 [[nodiscard]] c10::Device device(int index);
 
-// A time drawn anew for each task, from zero to `largest`, for which a stream rests before the task. Each
-// stream draws from a generator of its own, which begins here: so with one seed and the same tasks in a
-// stream, the times are the same. Zero turns delays off.
+// Before one task of `one_in`, chosen at random, a stream rests for a time that is drawn from zero to
+// `largest`. Each stream draws from a generator of its own, which begins here: so with one seed and the same
+// tasks in a stream, the times are the same. Zero turns delays off.
 struct Delays {
   std::uint64_t seed = 0;
   std::chrono::microseconds largest{0};
+  std::uint32_t one_in = 1;
 };
 void set_delays(Delays delays);
 
@@ -63,10 +64,11 @@ void set_delays(Delays delays);
 // barriers of a process group. Those of this header do not count.
 [[nodiscard]] std::int64_t host_waits();
 
-// Keeps a stream from starting tasks.
+// Keeps a stream from starting tasks; or, where `before` is given, from starting the first of this name, and
+// what is behind it.
 class Held {
  public:
-  explicit Held(c10::Stream stream);
+  explicit Held(c10::Stream stream, std::string before = "");
   ~Held() { release(); }
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
@@ -74,7 +76,20 @@ class Held {
 
  private:
   c10::Stream stream_;
+  std::string before_;
   bool held_ = true;
+};
+
+// While it lives the stream says that a graph is captured on it. Its tasks run all the same.
+class Capture {
+ public:
+  explicit Capture(c10::Stream stream);
+  ~Capture();
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+
+ private:
+  c10::Stream stream_;
 };
 
 // Returns when every stream has run all that it may: what is left waits for an event, for other ranks, or in
