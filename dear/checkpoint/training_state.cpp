@@ -66,7 +66,7 @@ std::vector<std::optional<OptimizerState>> whole(const Restored& restored, const
 }  // namespace
 
 // A state on its way to the engine, which may not be there yet.
-class TrainingState::Waiting : public train::RestoredState {
+class TrainingState::Waiting : public optim::RestoredState {
  public:
   Waiting(DataParallel& parallel, Restored restored)
       : impl_(*parallel.impl_), restored_(std::move(restored)) {}

@@ -35,6 +35,9 @@ class FlatOptimizer {
   virtual void capture_options() = 0;
   // Whether they are still those of the program's object.
   [[nodiscard]] virtual bool has_current_options() const = 0;
+  // The tensors among the options that it took over, such as a learning rate: copies, which step() reads and
+  // the next capture lets go of.
+  [[nodiscard]] virtual std::vector<torch::Tensor> option_tensors() const { return {}; }
   // One step of these tensors, by parameter group; each has its gradient. On any thread, one at a time.
   virtual void step(const std::vector<std::vector<torch::Tensor>>& by_group) = 0;
   // Where the optimiser takes norms of whole tensors (Optimizer::norms()) a step is these two instead. The

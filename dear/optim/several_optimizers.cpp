@@ -45,6 +45,12 @@ class SeveralTwins : public FlatOptimizer {
     return std::all_of(all_.begin(), all_.end(),
                        [](const One& one) { return one.twin->has_current_options(); });
   }
+  [[nodiscard]] std::vector<torch::Tensor> option_tensors() const override {
+    std::vector<torch::Tensor> tensors;
+    for (const One& one : all_)
+      for (torch::Tensor& tensor : one.twin->option_tensors()) tensors.push_back(std::move(tensor));
+    return tensors;
+  }
   void step(const ByGroup& by_group) override {
     for (std::size_t i = 0; i < all_.size(); ++i) step_one(i, part_of(by_group, spans_[i]));
   }

@@ -74,6 +74,7 @@ class ShardedOptimizer {
   // See FlatOptimizer.
   void capture_options() { twin_->capture_options(); }
   [[nodiscard]] bool has_current_options() const { return twin_->has_current_options(); }
+  [[nodiscard]] std::vector<torch::Tensor> option_tensors() const { return twin_->option_tensors(); }
   // Updates so far, in this object and, as its rounding says, before it. Between two iterations.
   [[nodiscard]] std::int64_t updates() const { return updates_.empty() ? 0 : updates_.front(); }
   // Leaves out tensors whose gradient is marked as unused: see [Note: unused parameters]. Of a device, whose

@@ -21,7 +21,7 @@ BucketStreams::BucketStreams(c10::Device device, std::size_t buckets, Guard with
 BucketStreams::~BucketStreams() {
   if (!communication_ || without_ == Guard::drain) return;
   try {
-    synchronize();
+    device_streams_->synchronizeStream(*communication_);
   } catch (const std::exception&) {
     // The device has failed, which the program's next operator on it says.
   }
@@ -57,7 +57,8 @@ void BucketStreams::follow(Guard why) {
   const Lock lock(mutex_);
   if (without_ != why) {
     std::erase(noted_, stream);
-    for (const c10::Stream& noted : noted_) follow(noted);
+    if (without_ != Guard::every_gradient)
+      for (const c10::Stream& noted : noted_) follow(noted);
     follow(stream);
   }
   noted_.clear();
@@ -69,6 +70,26 @@ void BucketStreams::enqueued(BucketId bucket, Part part) {
   Written& written = written_[index_of(bucket, part)];
   written.event.record(*communication_);
   ++written.times;
+  dirty_ = true;
+}
+
+// Whoever has waited for the parameters may accumulate gradients: zeros come before.
+void BucketStreams::updated(BucketId bucket, const std::function<void()>& zero) {
+  if (without_ != Guard::zeros_first) zero();
+  enqueued(bucket, Part::gradients);
+  enqueued(bucket, Part::parameters);
+  if (without_ == Guard::zeros_first) zero();
+}
+
+void BucketStreams::adopted() {
+  if (!communication_ || without_ == Guard::after_adoption) return;
+  const c10::Stream stream = current();
+  const Lock lock(mutex_);
+  follow(stream);
+  for (Written& written : written_) {
+    written.event.record(*communication_);
+    ++written.times;
+  }
   dirty_ = true;
 }
 
@@ -103,9 +124,35 @@ void BucketStreams::hand_over(const at::Tensor& result) {
   if (!communication_) return;
   const c10::Stream stream = current();
   const Lock lock(mutex_);
-  end_->record(*communication_);
-  end_->block(stream);
-  if (result.defined()) device_streams_->recordDataPtrOnStream(result.storage().data_ptr(), stream);
+  if (without_ != Guard::handed_over) {
+    end_->record(*communication_);
+    end_->block(stream);
+  }
+  if (without_ != Guard::kept_result) keep(result, stream);
+}
+
+void BucketStreams::in_between(const std::function<void()>& act) {
+  follow(Guard::after_program);
+  {
+    const auto guard = on_communication();
+    act();
+  }
+  hand_over({});
+}
+
+// The allocator gives memory that is freed to the next tensor of the stream it was allocated on, unless it
+// knows of another stream's use.
+void BucketStreams::keep(const at::Tensor& tensor, const c10::Stream& reader) const {
+  if (tensor.defined() && tensor.has_storage() && tensor.device() == device_)
+    device_streams_->recordDataPtrOnStream(tensor.storage().data_ptr(), reader);
+}
+
+void BucketStreams::keep_for_communication(const at::Tensor& tensor) {
+  if (communication_ && without_ != Guard::kept_options) keep(tensor, *communication_);
+}
+
+void BucketStreams::keep_for_current(const at::Tensor& tensor) {
+  if (communication_ && without_ != Guard::kept_tensor) keep(tensor, current());
 }
 
 bool BucketStreams::settled() {
@@ -118,7 +165,7 @@ bool BucketStreams::settled() {
 }
 
 void BucketStreams::synchronize() {
-  if (!communication_) return;
+  if (!communication_ || without_ == Guard::host) return;
   device_streams_->synchronizeStream(*communication_);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -44,12 +45,24 @@ class BucketStreams {
   void follow(Guard why);
   // Notes that the last task enqueued on the communication stream writes this part of the bucket.
   void enqueued(BucketId bucket, Part part);
+  // An update of the bucket was enqueued there; `zero` enqueues the zeros of its gradients. Notes both parts.
+  void updated(BucketId bucket, const std::function<void()>& zero);
+  // Notes that the last task enqueued on the current stream writes all of every bucket.
+  void adopted();
   // The current stream waits for the last that writes the part. Each stream waits for it once.
   void await(BucketId bucket, Part part);
   void await_all();
   // The current stream waits for all that is enqueued on the communication stream, and will be the last to
   // use `result`, which was made there.
   void hand_over(const at::Tensor& result);
+  // Runs `act` with the communication stream as the current one: what it enqueues there waits for all that
+  // is enqueued on the current stream, and what is enqueued on that later waits for it.
+  void in_between(const std::function<void()>& act);
+  // The communication stream will read this tensor, made on another one, whose owner may let go of it.
+  void keep_for_communication(const at::Tensor& tensor);
+  // The current stream will read this tensor, made on any, whose owner may let go of it. Nothing to do for
+  // one that is undefined, sparse or elsewhere.
+  void keep_for_current(const at::Tensor& tensor);
 
   // Whether the device is through with all that was enqueued, so that no stream has to wait.
   [[nodiscard]] bool settled();
@@ -65,6 +78,7 @@ class BucketStreams {
   void require_no_capture(const c10::Stream& stream) const;
   void await(std::size_t index, const c10::Stream& stream);
   void follow(const c10::Stream& stream);
+  void keep(const at::Tensor& tensor, const c10::Stream& reader) const;
   [[nodiscard]] static std::size_t index_of(BucketId bucket, Part part) {
     return 2 * bucket + static_cast<std::size_t>(part);
   }

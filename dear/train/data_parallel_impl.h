@@ -14,6 +14,7 @@
 #include "dear/attendance/attendance.h"
 #include "dear/model_buffers/buffer_exchange.h"
 #include "dear/optim/kept_state.h"
+#include "dear/optim/restored_state.h"
 #include "dear/passes/gradient_arrivals.h"
 #include "dear/passes/gradient_hook.h"
 #include "dear/passes/iteration_state.h"
@@ -23,7 +24,6 @@
 #include "dear/train/engine.h"
 #include "dear/train/learning.h"
 #include "dear/train/model_scan.h"
-#include "dear/train/restored_state.h"
 #include "dear/train/run_record.h"
 #include "dear/train/watching.h"
 
@@ -198,7 +198,7 @@ class DataParallel::Impl : public passes::OperatorObserver {
                             Watch::Source{[this] { return sample(); }, [this] { return memory(); },
                                           [this](const char* call) { settle_for(call); }}};
 
-  std::unique_ptr<train::RestoredState> restored_;        // until the first step
+  std::unique_ptr<optim::RestoredState> restored_;        // until the first step
   std::unique_ptr<train::Engine> engine_;                 // null while learning
   std::atomic<train::Engine*> observed_engine_{nullptr};  // the same, for operators of any thread
   passes::ObserverRegistration registration_{*this};

@@ -112,7 +112,10 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
     for (std::size_t index = 0; index < bucket.layout().placements.size(); ++index) {
       const std::size_t parameter = order[bucket.layout().placements[index].tensor];
       locations_[parameter] = {id, index};
-      bucket.adopt(index, parameters[parameter].tensor, parameters[parameter].strides);
+      torch::Tensor& tensor = parameters[parameter].tensor;
+      if (streams_)
+        for (const torch::Tensor& old : {tensor, tensor.grad()}) streams_->keep_for_current(old);
+      bucket.adopt(index, tensor, parameters[parameter].strides);
     }
     for (std::size_t part = 0; part < schedule_->updates_of(id).size(); ++part) {
       bucket.write_incoming(part);
@@ -170,6 +173,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
       at::enableRecordFunction(false);  // for good: our own operators must not wait for themselves
     });
   };
+  if (streams_) streams_->adopted();
   update_lane_ = lane_of(LaneKind::update);
   codec_lane_ = lane_of(LaneKind::codec);
 }
@@ -204,14 +208,27 @@ Range Engine::own_range(const Part& part) const {
   return {part.elements.begin + shard.begin, part.elements.begin + shard.end};
 }
 
+// Updates read them on the communication stream, until the next capture lets go of them.
+void Engine::capture_options() {
+  optimizer_->capture_options();
+  if (!streams_) return;
+  for (const torch::Tensor& option : optimizer_->option_tensors()) streams_->keep_for_communication(option);
+}
+
 void Engine::update(const Update& work, std::int64_t iteration) {
   const passes::Unobserved unobserved;
   try {
-    if (!streams_) return update_part(work, iteration);
+    const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& one) {
+      return one.bucket == work.bucket && one.chunk == work.chunk;
+    });
+    const auto zero = [&] { buckets_[part->bucket].zero_gradients(part->elements); };
+    if (!streams_) {
+      update_part(*part, iteration);
+      return zero();
+    }
     const auto guard = streams_->on_communication();
-    update_part(work, iteration);
-    streams_->enqueued(work.bucket, streams::Part::gradients);
-    streams_->enqueued(work.bucket, streams::Part::parameters);
+    update_part(*part, iteration);
+    streams_->updated(part->bucket, zero);
   } catch (const std::exception& error) {
     group_.abort(
         fmt::format("rank {} failed to update bucket {}: {}", group_.rank(), work.bucket, error.what()));
@@ -219,19 +236,15 @@ void Engine::update(const Update& work, std::int64_t iteration) {
   }
 }
 
-void Engine::update_part(const Update& work, std::int64_t iteration) {
-  const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& one) {
-    return one.bucket == work.bucket && one.chunk == work.chunk;
-  });
-  buckets_[work.bucket].write_incoming(part->index);
+void Engine::update_part(const Part& part, std::int64_t iteration) {
+  buckets_[part.bucket].write_incoming(part.index);
   if (!drop_updates_ && hooks_ != nullptr && hooks_->any(HookAt::after_reduction)) {
-    BucketGradients means = gradients_of(work.bucket, own_range(*part));
+    BucketGradients means = gradients_of(part.bucket, own_range(part));
     means.iteration = earlier_iterations_ + iteration;
     hooks_->run(HookAt::after_reduction, means);
   }
-  if (!drop_updates_) optimizer_->update(static_cast<std::size_t>(part - parts_.begin()));
-  if (check_parameters_) require_finite_parameters(*part, earlier_iterations_ + iteration);
-  buckets_[work.bucket].zero_gradients(part->elements);
+  if (!drop_updates_) optimizer_->update(static_cast<std::size_t>(&part - parts_.data()));
+  if (check_parameters_) require_finite_parameters(part, earlier_iterations_ + iteration);
 }
 
 void Engine::BesideExecutor::start(Instance which, const Step& step) {
@@ -266,8 +279,12 @@ bool Engine::holds_gradient(std::size_t parameter) const {
 void Engine::restore_gradient(std::size_t parameter) {
   const passes::Unobserved unobserved;
   const auto [bucket, index] = locations_[parameter];
-  if (streams_) streams_->await(bucket, streams::Part::gradients);
-  buckets_[bucket].restore_gradient(index, parameters_[parameter].tensor);
+  torch::Tensor& tensor = parameters_[parameter].tensor;
+  if (streams_) {
+    streams_->await(bucket, streams::Part::gradients);
+    streams_->keep_for_current(tensor.grad());
+  }
+  buckets_[bucket].restore_gradient(index, tensor);
 }
 
 void Engine::mark_unused(std::size_t parameter) {
@@ -293,7 +310,10 @@ void Engine::restore_parameters() {
     const auto [bucket, index] = locations_[i];
     if (buckets_[bucket].holds_parameter(index, parameters_[i].tensor)) continue;
     const passes::Unobserved unobserved;
-    if (streams_) streams_->await(bucket, streams::Part::parameters);
+    if (streams_) {
+      streams_->await(bucket, streams::Part::parameters);
+      streams_->keep_for_current(parameters_[i].tensor);
+    }
     buckets_[bucket].restore_parameter(index, parameters_[i].tensor);
   }
   if (one_copy_) remember_versions();

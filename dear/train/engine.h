@@ -55,7 +55,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // [program]
-  void capture_options() { optimizer_->capture_options(); }
+  void capture_options();
   [[nodiscard]] std::int64_t updates() const { return optimizer_->updates(); }  // between two iterations
   // Under a policy that updates ahead of the commit, where options must stand when the first gradient
   // arrives: [Note: updates ahead of the commit].
@@ -165,7 +165,7 @@ class Engine {
   std::span<const Part> add_parts(BucketId bucket, const wire::BucketLayout& layout);
   [[nodiscard]] Range own_range(const Part& part) const;    // that this rank updates
   void update(const Update& work, std::int64_t iteration);  // aborts the group when it throws
-  void update_part(const Update& work, std::int64_t iteration);
+  void update_part(const Part& part, std::int64_t iteration);
   [[nodiscard]] torch::Tensor vector_of(const Communicate& work) const;  // of a bucket's flat buffers
   [[nodiscard]] Range elements_of(const Communicate& work) const {
     return wire::part_of(work.chunk, grouping_->buckets()[work.bucket].bytes,
@@ -182,6 +182,7 @@ class Engine {
   // The bucket's codec, where it travels encoded; all ranks together.
   [[nodiscard]] std::shared_ptr<wire::EncodedBucket> make_encoded(
       const BucketStorage& bucket, const std::vector<std::int64_t>& rows) const;
+  void write_state(const std::vector<std::optional<OptimizerState>>& states);
   void remember_versions();
   // The type of the vectors that the optimiser keeps of a parameter.
   [[nodiscard]] at::ScalarType state_type(at::ScalarType parameter) const {

@@ -62,7 +62,12 @@ std::vector<std::optional<OptimizerState>> Engine::optimizer_state() {
   return states;
 }
 
+// On streams all state is memory of the communication stream, on which updates read and replace it.
 void Engine::take_over(const std::vector<std::optional<OptimizerState>>& states) {
+  streams_ ? streams_->in_between([&] { write_state(states); }) : write_state(states);
+}
+
+void Engine::write_state(const std::vector<std::optional<OptimizerState>>& states) {
   const passes::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   optim::ShardedOptimizer::Outlines outlines(workload_.tensors.size());

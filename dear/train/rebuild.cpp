@@ -109,7 +109,7 @@ void DataParallel::Impl::Anew::train(Values values, const char* why) {
   replace_scan();
   if (trains) make_engine();
   if (own_.options_.record_trace && trains) own_.record_.engine_replaced(*own_.engine_, why, begin);
-  if (own_.recording_ || !trains) own_.registration_.enable();
+  if (own_.recording_ || !trains || !own_.nothing_to_await()) own_.registration_.enable();
 }
 
 void DataParallel::Impl::Anew::share_values() {

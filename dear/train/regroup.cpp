@@ -148,7 +148,8 @@ void DataParallel::Impl::replace_engine(Fusion fusion, const std::string& why, c
   registration_.retreat();
   observed_engine_.store(next.get(), std::memory_order_release);
   engine_ = std::move(next);
-  if (recording_) registration_.enable();  // else the new one is idle, and step() or a backward enables it
+  // Else the new one is idle, and step() or a backward enables it.
+  if (recording_ || !nothing_to_await()) registration_.enable();
   if (options_.record_trace) record_.engine_replaced(*engine_, why, begin);
 }
 

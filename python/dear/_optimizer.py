@@ -80,6 +80,11 @@ class Twin:
         mine, theirs = self._twin.param_groups, self._groups()
         return len(mine) == len(theirs) and all(_same(_options(a), _options(b)) for a, b in zip(mine, theirs))
 
+    def option_tensors(self) -> list[torch.Tensor]:
+        """The tensors among the options of the last capture."""
+        groups = self._twin.param_groups
+        return [value for group in groups for value in group.values() if isinstance(value, torch.Tensor)]
+
     def step(self, by_group: list[list[torch.Tensor]]) -> None:
         for group, tensors in zip(self._twin.param_groups, by_group):
             group["params"] = tensors

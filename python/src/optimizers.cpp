@@ -54,6 +54,10 @@ class Twin : public FlatOptimizer {
     const py::gil_scoped_acquire lock;
     return twin_.attr("has_current_options")().cast<bool>();
   }
+  [[nodiscard]] std::vector<torch::Tensor> option_tensors() const override {
+    const py::gil_scoped_acquire lock;
+    return twin_.attr("option_tensors")().cast<std::vector<torch::Tensor>>();
+  }
   void step(const std::vector<std::vector<torch::Tensor>>& by_group) override {
     const py::gil_scoped_acquire lock;
     twin_.attr("step")(by_group);

@@ -5,7 +5,7 @@
 
 #include "dear/optim/optimizer.h"
 
-namespace dear::train {
+namespace dear::optim {
 
 // What the optimiser remembered when training was saved, put back before the first step(), when there is no
 // engine yet. For the program's thread; all ranks together.
@@ -21,4 +21,4 @@ class RestoredState {
   [[nodiscard]] virtual std::vector<std::optional<OptimizerState>> whole() const = 0;
 };
 
-}  // namespace dear::train
+}  // namespace dear::optim
