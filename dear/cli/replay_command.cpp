@@ -102,8 +102,8 @@ KfacReplaySettings check_kfac(const CLI::App& command, const ReplayArguments& ar
     throw ConfigError(
         fmt::format("--policy {} is not K-FAC, whose iterations have other parts: replay it by itself",
                     policies.others.front()));
-  refuse_beside_kfac(command, {"--compress", "--codec", "--union-density", "--scale-compute",
-                               "--checkpoint-activations"});
+  refuse_beside_kfac(
+      command, {"--compress", "--codec", "--union-density", "--scale-compute", "--checkpoint-activations"});
   if (!settings.predicted_on)
     throw ConfigError(
         "K-FAC is planned by what collectives cost: give --network, or --predict with the cluster that "
@@ -174,16 +174,15 @@ std::string common_settings(const ReplaySettings& settings, const ReplayArgument
     job.add(fmt::format("{} {} {}", layer.name, layer.forward_seconds, layer.backward_seconds));
   for (const Tensor& tensor : settings.workload.tensors)
     job.add(fmt::format("{} {} {}", tensor.name, tensor.elements, name_of(tensor.dtype)));
+  const std::string network = settings.network ? settings.network->name : "real";
+  if (settings.kfac)
+    return fmt::format("{}, network {}, workload {}", describe(*settings.kfac), network, job.hex());
   std::vector<std::string_view> names;
   for (const Policy* policy : settings.policies) names.push_back(policy->name);
-  if (settings.kfac)
-    return fmt::format("{}, network {}, workload {}", describe(*settings.kfac),
-                       settings.network ? settings.network->name : "real", job.hex());
   return fmt::format(
       "policies {}, compressions {}, fusion {}, network {}, iterations {}, workload {}, trace {}",
       fmt::join(names, " "), fmt::join(arguments.compression.compressions, " "), settings.fusion.text(),
-      settings.network ? settings.network->name : "real", arguments.options.iterations, job.hex(),
-      !settings.trace.empty());
+      network, arguments.options.iterations, job.hex(), !settings.trace.empty());
 }
 
 // None, and those asked for, with the codec's times of rank 0, which `said` puts into words.

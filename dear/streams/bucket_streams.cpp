@@ -120,6 +120,12 @@ void BucketStreams::await_all() {
   for (std::size_t index = 0; index < written_.size(); ++index) await(index, stream);
 }
 
+void BucketStreams::hand_in(const at::Tensor& argument) {
+  if (!communication_) return;
+  follow(Guard::after_program);
+  keep_for_communication(argument);
+}
+
 void BucketStreams::hand_over(const at::Tensor& result) {
   if (!communication_) return;
   const c10::Stream stream = current();

@@ -100,6 +100,15 @@ class DataParallel {
   // they are finite, on every rank; discard_step() if not. ConfigError for a scale that is not above 0, or
   // not finite.
   bool unscale_gradients(double loss_scale);
+  // As unscale_gradients(), with a scale that is a tensor: multiplies all gradients by `inverse_scale`, of
+  // one element (undefined: leaves them). Returns a scalar of fp32, 1 where an element was not finite, else
+  // 0. On a device with streams both lie there, and the host waits for nothing. step_unless() comes next.
+  torch::Tensor unscale_gradients_by(const torch::Tensor& inverse_scale);
+  // Instead of step(): step() where `nonfinite` is 0, discard_step() where it is 1. With an `inverse_scale`
+  // gradients are multiplied by it before. Every rank gives the same. The host waits for the number, but for
+  // SGD (in Python: optimisers with fused=True) on a device with streams, from the second step taken on; one
+  // that the device gives up is counted as taken in statistics() and metrics.
+  void step_unless(const torch::Tensor& nonfinite, const torch::Tensor& inverse_scale = {});
   // Makes `.grad` of every parameter the mean over all ranks, whole on every rank: to be read, and changed in
   // place where every rank makes the same of it. step() applies what is there then. Where ranks update shards
   // (policy dear) the rest of the means comes by an all-gather, each time this is called.

@@ -1,5 +1,3 @@
-// Training on a device with streams.
-//
 // [Note: on streams] Buckets lie in memory of the device; collectives and updates are enqueued on the
 // communication stream, in the gradient's hook and in step(), and have ended then
 // (LaneExecutor::ends_at_start). Whoever would wait for the conductor makes its current stream wait for the
@@ -75,8 +73,7 @@ void DataParallel::Impl::OnStreams::require_usable(const Impl& own, const train:
   if (options.streams->rank() != own.group_.rank() || options.streams->size() != own.group_.size())
     throw ConfigError(
         fmt::format("DataParallelOptions::streams has {} ranks, of which this is {}, and the group {}, of "
-                    "which this is {}: "
-                    "give the same ranks in the same order",
+                    "which this is {}: give the same ranks in the same order",
                     options.streams->size(), options.streams->rank(), own.group_.size(), own.group_.rank()));
   if (own.updates_in_backward_) refuse("policy dear-eager");
   if (options.one_copy) refuse("one_copy");
@@ -106,9 +103,8 @@ void DataParallel::Impl::OnStreams::gradient_arrived(Impl& own, std::size_t para
   if (own.idle_.contains(one.tensor.unsafeGetTensorImpl()))
     throw ConfigError(
         fmt::format("rank {}: parameter '{}' got its first gradient after the first step, in which no rank "
-                    "used it: on a device "
-                    "with streams use each parameter in the first step, or freeze it with "
-                    "requires_grad_(false) until then",
+                    "used it: on a device with streams use each parameter in the first step, or freeze it "
+                    "with requires_grad_(false) until then",
                     own.group_.rank(), one.name));
   own.engine_->streams()->note_current();
 }
@@ -137,6 +133,48 @@ torch::Tensor DataParallel::Impl::clip_gradients(double max_norm, const NormOpti
   if (!on_streams()) return torch::tensor(clip_gradients_by_norm(max_norm, options), torch::kDouble);
   require_clippable(max_norm, options);
   return OnStreams::final_gradients(*this).clip(max_norm, options.type);
+}
+
+torch::Tensor DataParallel::Impl::unscale_gradients_by(const torch::Tensor& inverse_scale) {
+  if (!on_streams())
+    return torch::tensor(
+        unscale_gradients(inverse_scale.defined() ? 1 / inverse_scale.item<double>() : 1) ? 0.0F : 1.0F);
+  require_changeable_gradients("unscale_gradients_by");
+  streams::GradientsOnStream gradients = OnStreams::final_gradients(*this);
+  torch::Tensor nonfinite = gradients.nonfinite();
+  if (inverse_scale.defined()) gradients.scale(inverse_scale);
+  return nonfinite;
+}
+
+// The program may change what it gives in place at once, before the device has come to the updates.
+void DataParallel::Impl::step_unless(const torch::Tensor& nonfinite, const torch::Tensor& inverse_scale) {
+  require_changeable_gradients("step_unless");
+  if (on_streams() && nonfinite.device() == scanned_.trained.front().tensor.device()) {
+    streams::GradientsOnStream gradients = OnStreams::final_gradients(*this);
+    if (engine_->skips_on_device()) {
+      if (inverse_scale.defined()) gradients.scale(inverse_scale);
+      const torch::Tensor found = nonfinite.detach().to(torch::kFloat32, false, true).reshape({});
+      engine_->streams()->hand_in(found);
+      engine_->skip_updates_where(found);
+      take_step();
+      engine_->skip_updates_where({});
+      return watching_.listeners().step_ended();
+    }
+  }
+  if (nonfinite.item<double>() == 0) {
+    const double scale = inverse_scale.defined() ? 1 / inverse_scale.item<double>() : 1;
+    return static_cast<void>(step({.loss_scale = scale, .skip_nonfinite = false}));
+  }
+  discard_step();
+  watching_.listeners().step_ended();
+}
+
+torch::Tensor DataParallel::unscale_gradients_by(const torch::Tensor& inverse_scale) {
+  return impl_->unscale_gradients_by(inverse_scale);
+}
+
+void DataParallel::step_unless(const torch::Tensor& nonfinite, const torch::Tensor& inverse_scale) {
+  impl_->step_unless(nonfinite, inverse_scale);
 }
 
 torch::Tensor DataParallel::clip_gradients(double max_norm, const NormOptions& options) {
