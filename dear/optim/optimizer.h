@@ -37,6 +37,12 @@ class FlatOptimizer {
   [[nodiscard]] virtual bool has_current_options() const = 0;
   // One step of these tensors, by parameter group; each has its gradient. On any thread, one at a time.
   virtual void step(const std::vector<std::vector<torch::Tensor>>& by_group) = 0;
+  // Whether there is a step that a device decides on. step_unless() is one for tensors that have taken a step
+  // before, or were given state: where `found`, one element of fp32 on their device, is 1, and not 0, it
+  // changes neither them nor what the twin remembers, and the host waits for nothing. The default throws.
+  [[nodiscard]] virtual bool skips_on_device() const { return false; }
+  virtual void step_unless(const std::vector<std::vector<torch::Tensor>>& by_group,
+                           const torch::Tensor& found);
   // Where the optimiser takes norms of whole tensors (Optimizer::norms()) a step is these two instead. The
   // first returns, of each tensor in turn, the sums of squares over it whose roots the norms are; the second
   // is given the norms in the same order, of the whole tensors that those are parts of. Defaults throw.

@@ -29,6 +29,10 @@ ByGroup part_of(const ByGroup& all, const Span& span) {
   return {begin, begin + static_cast<std::ptrdiff_t>(span.count)};
 }
 
+bool has_tensors(const ByGroup& given) {
+  return std::any_of(given.begin(), given.end(), [](const auto& group) { return !group.empty(); });
+}
+
 class SeveralTwins : public FlatOptimizer {
  public:
   struct One {
@@ -47,6 +51,15 @@ class SeveralTwins : public FlatOptimizer {
   }
   void step(const ByGroup& by_group) override {
     for (std::size_t i = 0; i < all_.size(); ++i) step_one(i, part_of(by_group, spans_[i]));
+  }
+  [[nodiscard]] bool skips_on_device() const override {
+    return std::all_of(all_.begin(), all_.end(), [](const One& one) { return one.twin->skips_on_device(); });
+  }
+  void step_unless(const ByGroup& by_group, const torch::Tensor& found) override {
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      const ByGroup given = part_of(by_group, spans_[i]);
+      if (has_tensors(given)) all_[i].twin->step_unless(given, found);
+    }
   }
   // Each tensor has as many norms as any; those that one does not take are of nothing.
   std::vector<ExactSum> begin_step(const ByGroup& by_group) override {
@@ -90,8 +103,7 @@ class SeveralTwins : public FlatOptimizer {
 
  private:
   void step_one(std::size_t i, const ByGroup& given) const {
-    if (std::any_of(given.begin(), given.end(), [](const auto& group) { return !group.empty(); }))
-      all_[i].twin->step(given);
+    if (has_tensors(given)) all_[i].twin->step(given);
   }
 
   std::vector<One> all_;

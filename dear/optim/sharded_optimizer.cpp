@@ -34,6 +34,7 @@ ShardedOptimizer::ShardedOptimizer(std::unique_ptr<FlatOptimizer> twin, std::siz
                                    std::size_t norms, SumOverRanks sum_over_ranks)
     : twin_(std::move(twin)),
       updates_(runs_by_part.size(), widening.rounding ? widening.rounding->update : 0),
+      begun_(runs_by_part.size()),
       widening_(widening),
       norms_(norms),
       sum_over_ranks_(std::move(sum_over_ranks)) {
@@ -121,9 +122,21 @@ void ShardedOptimizer::update(std::size_t part) {
       widen(run);
     }
   }
-  norms_ == 0 ? twin_->step(updated) : step_with_norms(part, updated, tensors);
+  if (found_.defined()) {
+    twin_->step_unless(updated, found_);
+  } else if (norms_ == 0) {
+    twin_->step(updated);
+  } else {
+    step_with_norms(part, updated, tensors);
+  }
+  begun_[part] = true;
   for (Run* run : wide) narrow(*run, updates_[part]);
   ++updates_[part];
+}
+
+bool ShardedOptimizer::skips_on_device() const {
+  return norms_ == 0 && twin_->skips_on_device() &&
+         std::all_of(begun_.begin(), begun_.end(), [](bool begun) { return begun; });
 }
 
 void ShardedOptimizer::widen(Run& run) const {
@@ -245,6 +258,7 @@ void ShardedOptimizer::visit_state(std::size_t part,
 
 void ShardedOptimizer::write_state(std::size_t part, const Outlines& outlines,
                                    const std::map<std::string, torch::Tensor>& flat) {
+  begun_.at(part) = false;
   for (Runs& runs : runs_.at(part)) {
     separate(runs, [&](const Run&, const Stretch& a, const Stretch& b) {
       return outlines.at(a.tensor) == outlines.at(b.tensor);

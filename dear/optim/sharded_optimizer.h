@@ -84,6 +84,15 @@ class ShardedOptimizer {
   // two iterations.
   void leave_out(std::vector<bool> tensors) { left_out_ = std::move(tensors); }
 
+  // [Note: steps that a device gives up] Whether a step is taken may be known to the device alone: whether
+  // gradients of a scaled loss overflowed, which a GradScaler finds out there. The host enqueues the step
+  // then, and it changes nothing where the flag on the device says so. What a first step does is different,
+  // as it makes the state; so the first step of these runs is one that the host knows to be taken.
+  [[nodiscard]] bool skips_on_device() const;
+  // Until it is undefined again, updates change nothing where `found` is 1 (FlatOptimizer::step_unless()).
+  // Where skips_on_device(). Between two iterations.
+  void skip_where(torch::Tensor found) { found_ = std::move(found); }
+
   // Bytes of the twin's vectors, and of masters. Not during an update.
   struct Memory {
     std::int64_t state = 0, masters = 0;
@@ -141,7 +150,9 @@ class ShardedOptimizer {
   std::unique_ptr<FlatOptimizer> twin_;
   std::vector<std::vector<Runs>> runs_;  // by part, then by parameter group
   std::vector<std::int64_t> updates_;    // by part
+  std::vector<bool> begun_;              // by part: updated, since state was last given
   std::vector<bool> left_out_;           // by tensor; empty for none
+  torch::Tensor found_;                  // see [Note: steps that a device gives up]
   Widening widening_;
   std::size_t norms_;
   SumOverRanks sum_over_ranks_;

@@ -1,5 +1,7 @@
 // The optimisers of libtorch's C++ interface.
 
+// size: five classes by one table, their twins, and what the engine asks of both
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -196,6 +198,23 @@ class Twin : public FlatOptimizer {
     for (std::size_t i = 0; i < by_group.size(); ++i) twin_->param_groups()[i].params() = by_group[i];
     twin_->step();
   }
+  // SGD counts no steps, which the host would have to know.
+  [[nodiscard]] bool skips_on_device() const override { return typeid(*twin_) == typeid(libtorch::SGD); }
+  void step_unless(const std::vector<std::vector<torch::Tensor>>& by_group,
+                   const torch::Tensor& found) override {
+    const torch::NoGradGuard no_grad;
+    std::vector<std::pair<torch::Tensor, torch::Tensor>> before;
+    const auto keep = [&](const torch::Tensor& tensor) { before.emplace_back(tensor, tensor.clone()); };
+    for (const auto& group : by_group)
+      for (const torch::Tensor& tensor : group) {
+        keep(tensor);
+        if (const std::optional<OptimizerState> state = read_state(*twin_, access_, tensor))
+          for (const auto& vector : state->vectors) keep(vector.second);
+      }
+    step(by_group);
+    const torch::Tensor skip = found.to(torch::kBool);
+    for (auto& [tensor, kept] : before) tensor.copy_(torch::where(skip, kept, tensor));
+  }
   std::vector<ExactSum> begin_step(const std::vector<std::vector<torch::Tensor>>& by_group) override {
     const torch::NoGradGuard no_grad;
     auto& twin = static_cast<TensorNormOptimizer&>(*twin_);
@@ -381,6 +400,10 @@ class OfTorch : public Optimizer {
 
 }  // namespace
 
+void FlatOptimizer::step_unless(const std::vector<std::vector<torch::Tensor>>& /*by_group*/,
+                                const torch::Tensor& /*found*/) {
+  throw ConfigError("this optimiser has no step that a device decides on");
+}
 std::vector<ExactSum> FlatOptimizer::begin_step(const std::vector<std::vector<torch::Tensor>>& /*by_group*/) {
   throw ConfigError("this optimiser takes no norms of tensors");
 }

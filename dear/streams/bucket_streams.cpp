@@ -99,6 +99,13 @@ void BucketStreams::await_all() {
   for (std::size_t index = 0; index < written_.size(); ++index) await(index, stream);
 }
 
+void BucketStreams::hand_in(const at::Tensor& argument) {
+  if (!communication_) return;
+  follow(Guard::after_program);
+  if (argument.device() == device_)
+    device_streams_->recordDataPtrOnStream(argument.storage().data_ptr(), *communication_);
+}
+
 void BucketStreams::hand_over(const at::Tensor& result) {
   if (!communication_) return;
   const c10::Stream stream = current();

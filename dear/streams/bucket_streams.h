@@ -47,6 +47,9 @@ class BucketStreams {
   // The current stream waits for the last that writes the part. Each stream waits for it once.
   void await(BucketId bucket, Part part);
   void await_all();
+  // The communication stream waits for all that is enqueued on the current one, and may be the last to use
+  // `argument`, which was made there. ConfigError while a graph is captured on the current stream.
+  void hand_in(const at::Tensor& argument);
   // The current stream waits for all that is enqueued on the communication stream, and will be the last to
   // use `result`, which was made there.
   void hand_over(const at::Tensor& result);

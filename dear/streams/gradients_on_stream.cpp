@@ -4,6 +4,7 @@
 #include <optional>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/record_function.h>
@@ -35,7 +36,7 @@ at::Tensor GradientsOnStream::clip(double max_norm, double type) {
     collectives_.all_reduce(norm,
                             largest ? StreamCollectives::Joined::largest : StreamCollectives::Joined::sum);
     if (!largest) norm.pow_(1 / type);
-    scale((norm + 1e-6).reciprocal_().mul_(max_norm).clamp_max_(1.0));
+    multiply((norm + 1e-6).reciprocal_().mul_(max_norm).clamp_max_(1.0));
   }
   streams_.hand_over(norm);
   return norm.squeeze();
@@ -51,7 +52,7 @@ at::Tensor GradientsOnStream::nonfinite() {
     for (const Vector& shard : counted_)
       sums.push_back((shard.gradients - shard.gradients).sum().to(at::kFloat));
     found = at::stack(sums).ne(0).any().to(at::kFloat).view({1});
-    collectives_.all_reduce(found, StreamCollectives::Joined::sum);
+    collectives_.all_reduce(found, StreamCollectives::Joined::largest);
   }
   streams_.hand_over(found);
   return found.squeeze();
@@ -72,8 +73,16 @@ void GradientsOnStream::clamp(double limit) {
   written();
 }
 
-// A factor of 16 bits would be too coarse.
 void GradientsOnStream::scale(const at::Tensor& factor) {
+  const Ours ours;
+  const at::Tensor own = factor.clone();  // the program may change it in place
+  streams_.hand_in(own);
+  const auto guard = streams_.on_communication();
+  multiply(own);
+}
+
+// A factor of 16 bits would be too coarse.
+void GradientsOnStream::multiply(const at::Tensor& factor) {
   for (auto& [bucket, held] : held_) {
     if (held.element_size() == 2) {
       held.copy_(held.to(at::kFloat).mul_(factor.to(at::kFloat)));

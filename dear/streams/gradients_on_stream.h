@@ -31,12 +31,13 @@ class GradientsOnStream {
   at::Tensor clip(double max_norm, double type);
   void clamp(double limit);
   void scale(double factor);
-  // Whether an element of a gradient of any rank is not finite: a scalar, above 0 if so, that the current
-  // stream may read.
+  void scale(const at::Tensor& factor);  // of one element, made on the current stream
+  // Whether an element of a gradient of any rank is not finite: a scalar of fp32, 1 if so, else 0, that the
+  // current stream may read.
   at::Tensor nonfinite();
 
  private:
-  void scale(const at::Tensor& factor);  // of one element
+  void multiply(const at::Tensor& factor);  // on the communication stream, which is the current one
   void written();
 
   StreamCollectives& collectives_;

@@ -1,51 +1,16 @@
 #include "dear/train/bucket_changes.h"
 
-#include <algorithm>
-#include <array>
 #include <utility>
 
 #include "dear/base/error.h"
-#include "dear/cost/fit.h"
-#include "dear/cost/ring.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/train/control_plane.h"
+#include "dear/wire/measured_link.h"
 
 namespace dear::train {
 namespace {
 
 constexpr int kUnlike = 2;  // steps that are not like others: the one that learned, and the one after it
-
-// Reduce-scatter and all-gather of a few sizes, as they are here and now. All ranks together; none may fail
-// where others go on, so times that no link explains are taken as bandwidth alone.
-Link measure_link(Group& group) {
-  constexpr std::array<std::int64_t, 3> kElements{4'096, 65'536, 524'288};
-  constexpr int kRepetitions = 3;
-  const Buffer buffer = group.allocate(kElements.back() * size_of(DType::f32));
-  std::vector<cost::Sample> samples;
-  for (const std::int64_t elements : kElements) {
-    const View view{.buffer = buffer, .count = elements, .dtype = DType::f32};
-    std::vector<double> seconds;
-    for (int i = 0; i < kRepetitions; ++i) {
-      group.barrier().wait();
-      const double begin = now_seconds();
-      group.reduce_scatter(view, Reduction::sum).wait();
-      group.all_gather(view).wait();
-      seconds.push_back(now_seconds() - begin);
-    }
-    std::nth_element(seconds.begin(), seconds.begin() + kRepetitions / 2, seconds.end());
-    const auto pair = [&](const Link& link) {
-      return cost::ring_all_reduce_seconds(link, group.size(), elements * size_of(DType::f32));
-    };
-    samples.push_back(cost::make_sample(pair, seconds[kRepetitions / 2]));
-  }
-  try {
-    const Link link = cost::fit_link(samples).link;
-    if (link.beta_seconds_per_byte > 0) return link;  // else a small one was late, and no bandwidth was seen
-  } catch (const ConfigError&) {
-    // No link takes such times.
-  }
-  return {.alpha_seconds = 0, .beta_seconds_per_byte = samples.back().seconds / samples.back().bytes};
-}
 
 // Rank 0's, to the bit: what is made from it must be the same everywhere.
 Engine::Profile profile_of_rank_0(const Group& group, const Workload& workload, const Link& link) {
@@ -120,7 +85,7 @@ std::optional<BucketChanges::Change> BucketChanges::step_ended(Engine& engine, s
 }
 
 BucketChanges::Change BucketChanges::first_change(Engine& engine, const Workload& measured) {
-  profile_ = profile_of_rank_0(group_, measured, measure_link(group_));
+  profile_ = profile_of_rank_0(group_, measured, wire::measure_link(group_));
   Workload timed = engine.workload();
   Engine::add_times(*profile_, timed);
   const double begin = clock_();
@@ -139,7 +104,7 @@ std::optional<BucketChanges::Change> BucketChanges::wanted(Engine& engine) {
   if (wanted.measured_network) {
     Workload timed = engine.workload();
     Engine::add_times(*profile_, timed);
-    profile_ = profile_of_rank_0(group_, timed, measure_link(group_));
+    profile_ = profile_of_rank_0(group_, timed, wire::measure_link(group_));
     chooser_->network_measured(timed, profile_->link, begin, clock_());
   }
   if (!wanted.buckets) return std::nullopt;

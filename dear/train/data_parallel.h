@@ -100,6 +100,13 @@ class DataParallel {
   // they are finite, on every rank; discard_step() if not. ConfigError for a scale that is not above 0, or
   // not finite.
   bool unscale_gradients(double loss_scale);
+  // Multiplies gradients by `inverse_scale`, of one element (undefined: leaves them). Returns a scalar, 1
+  // where an element was not finite, else 0, which stays on a device with streams; step_unless() takes it.
+  torch::Tensor unscale_gradients_by(const torch::Tensor& inverse_scale);
+  // discard_step() where `nonfinite` is 1, else step(), with gradients multiplied by an `inverse_scale`. The
+  // host reads the number, but for SGD (in Python fused=True) on a device with streams from the second step
+  // taken on; what the device gives up counts as taken in statistics().
+  void step_unless(const torch::Tensor& nonfinite, const torch::Tensor& inverse_scale = {});
   // Makes `.grad` of every parameter the mean over all ranks, whole on every rank: to be read, and changed in
   // place where every rank makes the same of it. step() applies what is there then. Where ranks update shards
   // (policy dear) the rest of the means comes by an all-gather, each time this is called.

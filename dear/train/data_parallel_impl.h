@@ -45,6 +45,8 @@ class DataParallel::Impl : public passes::OperatorObserver {
   torch::Tensor clip_gradients(double max_norm, const NormOptions& options);
   void clip_gradients_by_value(double limit);
   bool unscale_gradients(double loss_scale);
+  torch::Tensor unscale_gradients_by(const torch::Tensor& inverse_scale);
+  void step_unless(const torch::Tensor& nonfinite, const torch::Tensor& inverse_scale);
   void reduce_gradients();
   void discard_step();
   void synchronize();

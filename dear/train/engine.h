@@ -88,6 +88,9 @@ class Engine {
   void leave_out(const optim::TensorSet& parameters);
   // After reduce_gradients().
   [[nodiscard]] streams::GradientsOnStream gradients_on_stream();
+  // See [Note: steps that a device gives up].
+  [[nodiscard]] bool skips_on_device() const { return optimizer_->skips_on_device(); }
+  void skip_updates_where(torch::Tensor found) { optimizer_->skip_where(std::move(found)); }
   // See [Note: on streams]. Null where buckets are memory of the group.
   [[nodiscard]] streams::BucketStreams* streams() const { return streams_.get(); }
 

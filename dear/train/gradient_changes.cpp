@@ -296,12 +296,8 @@ bool DataParallel::Impl::unscale_gradients(double loss_scale) {
   if (!(loss_scale > 0) || !std::isfinite(loss_scale))
     throw ConfigError(fmt::format("rank {}: a loss cannot be scaled by {}: give a finite number above 0",
                                   group_.rank(), loss_scale));
-  if (on_streams()) {
-    streams::GradientsOnStream gradients = OnStreams::final_gradients(*this);
-    const torch::Tensor nonfinite = gradients.nonfinite();
-    gradients.scale(1 / loss_scale);
-    return nonfinite.item<float>() == 0;
-  }
+  if (on_streams())
+    return unscale_gradients_by(torch::tensor(1 / loss_scale, torch::kDouble)).item<float>() == 0;
   announce({.act = attendance::Act::unscale, .argument = loss_scale});
   optim::ReducedGradients& gradients = final_gradients();
   const double not_finite = gradients.all_finite() ? 0 : 1;
@@ -350,14 +346,9 @@ bool DataParallel::Impl::step(const StepOptions& options) {
     }
   } else if (options.loss_scale != 1) {
     require_changeable_gradients(kUnscale);
-    if (on_streams()) {
-      OnStreams::final_gradients(*this).scale(1 / options.loss_scale);
-      take_step();
-      watching_.listeners().step_ended();
-      return true;
-    }
     announce({.act = attendance::Act::scale, .argument = options.loss_scale});
-    final_gradients().scale(1 / options.loss_scale);
+    on_streams() ? OnStreams::final_gradients(*this).scale(1 / options.loss_scale)
+                 : final_gradients().scale(1 / options.loss_scale);
   }
   if (!given_up) take_step();
   watching_.listeners().step_ended();

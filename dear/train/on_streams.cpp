@@ -139,6 +139,49 @@ torch::Tensor DataParallel::Impl::clip_gradients(double max_norm, const NormOpti
   return OnStreams::final_gradients(*this).clip(max_norm, options.type);
 }
 
+torch::Tensor DataParallel::Impl::unscale_gradients_by(const torch::Tensor& inverse_scale) {
+  if (!on_streams()) {
+    const double inverse = inverse_scale.defined() ? inverse_scale.item<double>() : 1;
+    return torch::tensor(unscale_gradients(1 / inverse) ? 0.0F : 1.0F);
+  }
+  require_changeable_gradients("unscale_gradients_by");
+  streams::GradientsOnStream gradients = OnStreams::final_gradients(*this);
+  torch::Tensor nonfinite = gradients.nonfinite();
+  if (inverse_scale.defined()) gradients.scale(inverse_scale);
+  return nonfinite;
+}
+
+// The program may change what it gives in place at once, before the device has come to the updates.
+void DataParallel::Impl::step_unless(const torch::Tensor& nonfinite, const torch::Tensor& inverse_scale) {
+  require_changeable_gradients("step_unless");
+  if (on_streams() && nonfinite.device() == scanned_.trained.front().tensor.device()) {
+    streams::GradientsOnStream gradients = OnStreams::final_gradients(*this);
+    if (engine_->skips_on_device()) {
+      if (inverse_scale.defined()) gradients.scale(inverse_scale);
+      const torch::Tensor found = nonfinite.detach().to(torch::kFloat32, false, true).reshape({});
+      engine_->streams()->hand_in(found);
+      engine_->skip_updates_where(found);
+      take_step();
+      engine_->skip_updates_where({});
+      return watching_.listeners().step_ended();
+    }
+  }
+  if (nonfinite.item<double>() == 0) {
+    const double scale = inverse_scale.defined() ? 1 / inverse_scale.item<double>() : 1;
+    return static_cast<void>(step({.loss_scale = scale, .skip_nonfinite = false}));
+  }
+  discard_step();
+  watching_.listeners().step_ended();
+}
+
+torch::Tensor DataParallel::unscale_gradients_by(const torch::Tensor& inverse_scale) {
+  return impl_->unscale_gradients_by(inverse_scale);
+}
+
+void DataParallel::step_unless(const torch::Tensor& nonfinite, const torch::Tensor& inverse_scale) {
+  impl_->step_unless(nonfinite, inverse_scale);
+}
+
 torch::Tensor DataParallel::clip_gradients(double max_norm, const NormOptions& options) {
   return impl_->clip_gradients(max_norm, options);
 }

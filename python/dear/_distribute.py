@@ -90,7 +90,8 @@ def distribute(
     timeout: seconds, for every wait for other ranks.
 
     A model on a GPU trains on the process group of torch.distributed that carries memory of it, without a wait of the
-    host: see docs/gpu.md for what is refused there.
+    host: see docs/gpu.md for what is refused there. On a process group of torch.distributed rank 0 says once, on standard
+    error, what carries the model's memory, and why.
 
     ConfigError for what cannot be trained, on every rank: a parameter that the optimiser does not hold, an optimiser whose update is not elementwise. MismatchError when ranks' models or arguments differ.
     TimeoutError names the ranks that did not come.
@@ -159,6 +160,7 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         _usable.require_usable(module, DataParallel, optimizers, buffers, ownership)
         group = group_of(process_group, timeout)
         streams = _streams.collectives_of(module, process_group, group)
+        _streams.say_what_carries(module, process_group, group, streams)
         parameters, buffers_of_module = tensors_of(module)
         training = _C.Training(
             parameters=parameters,
@@ -247,7 +249,9 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
             self._end()
         for parameter, state in states:
             if state is not None:
-                self._turns.holder(parameter).state[parameter] = _state.as_alone(_state.join_state(state), parameter)
+                holder, group = self._turns.holder(parameter)
+                alone = _state.as_alone(_state.join_state(state), parameter)
+                holder.state[parameter] = _state.placed(alone, parameter, group)
 
     def _end(self) -> None:
         for one in list(self.__dict__.get("_beside", ())):

@@ -69,15 +69,28 @@ class Changes:
         self._dear_training().reduce_gradients()
 
     @contextlib.contextmanager
-    def _without_scaling(self) -> Iterator[tuple[float, bool]]:
+    def _without_scaling(self) -> Iterator[tuple[torch.Tensor | None, torch.Tensor | None]]:
         """By what the gradients are still to be divided, and whether a GradScaler has found one that is not finite.
         Meanwhile the implementations of PyTorch do not see it: they would divide once more."""
         scaling = {name: self.__dict__.pop(name) for name in SCALING if name in self.__dict__}
         try:
-            scale, found = scaling.get("grad_scale"), scaling.get("found_inf")
-            yield 1.0 if scale is None else float(scale), found is not None and float(found) > 0
+            yield scaling.get("grad_scale"), scaling.get("found_inf")
         finally:
             self.__dict__.update(scaling)
+
+
+def take_step(training: Any, scale: torch.Tensor | None, found: torch.Tensor | None, on_streams: bool) -> None:
+    """The step of a loss that was multiplied by `scale`, unless something was `found` that is not finite. On streams
+    neither is read here."""
+    if on_streams and found is not None:
+        inverse = None if scale is None else torch.as_tensor(scale).double().reciprocal().float()
+        training.step_unless(found, inverse)
+    elif found is not None and float(found) > 0:
+        training.discard_step()
+    elif scale is not None and float(scale) != 1:
+        training.step_scaled(float(scale))
+    else:
+        training.step()
 
 
 def install(optimizer: Optimizer) -> None:
@@ -117,7 +130,12 @@ def _unscaling(original: Any) -> Any:
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if not allow_fp16 and any(parameter.dtype == torch.float16 for parameter in parameters):
             raise ValueError("Attempting to unscale FP16 gradients.")
-        finite = optimizer._dear_training().unscale_gradients(1 / float(inv_scale))
+        training = optimizer._dear_training()
+        if optimizer._dear_on_streams():
+            # With allow_fp16 the scaler only looks: the step divides.
+            nonfinite = training.unscale_gradients_by(None if allow_fp16 else inv_scale)
+            return {found_inf.device: found_inf.copy_(nonfinite)}
+        finite = training.unscale_gradients(1 / float(inv_scale))
         return {found_inf.device: found_inf.fill_(0.0 if finite else 1.0)}
 
     return unscale

@@ -9,6 +9,7 @@ parts of buckets. `Source` is the user's object as the engine asks for it.
 from __future__ import annotations
 
 import functools
+import inspect
 import pickle
 import weakref
 from collections import OrderedDict, defaultdict
@@ -87,6 +88,23 @@ class Twin:
         for group in self._twin.param_groups:
             group["params"] = []
 
+    def skips_on_device(self) -> bool:
+        """Whether step() takes `found_inf` as PyTorch's fused implementations do, which PyTorch says by this attribute."""
+        return (
+            getattr(self._twin, "_step_supports_amp_scaling", False)
+            and all(group.get("fused", True) for group in self._twin.param_groups)
+            and "grad_scaler" not in inspect.signature(self._step).parameters
+        )
+
+    def step_unless(self, by_group: list[list[torch.Tensor]], found: torch.Tensor) -> None:
+        """step(), which changes nothing where `found` is 1, on its device; the host does not read it."""
+        twin: Any = self._twin
+        twin.grad_scale, twin.found_inf = None, found
+        try:
+            self.step(by_group)
+        finally:
+            del twin.grad_scale, twin.found_inf
+
     def begin_step(self, by_group: list[list[torch.Tensor]]) -> list[torch.Tensor]:
         """Of a TensorNormOptimizer: the tensors whose norms are to be taken, those of each given tensor in turn."""
         twin: Any = self._twin
@@ -107,11 +125,11 @@ class Twin:
     def state(self, group: int, tensor: torch.Tensor) -> State:
         return split_state(self._twin.state.get(tensor, {}), tensor, whole=self._whole[group])
 
-    def set_state(self, tensor: torch.Tensor, state: State) -> None:
+    def set_state(self, group: int, tensor: torch.Tensor, state: State) -> None:
         if state is None:
             self._twin.state.pop(tensor, None)
         else:
-            self._twin.state[tensor] = join_state(state)
+            self._twin.state[tensor] = _state.placed(join_state(state), tensor, self._twin.param_groups[group])
 
 
 class Source:
@@ -212,13 +230,8 @@ class Distributed(_gradients.Changes, Optimizer):
                 loss = closure()
         if not self._dear()._turns.take(self):
             return loss
-        with self._without_scaling() as (scale, overflow):
-            if overflow:
-                training.discard_step()
-            elif scale != 1:
-                training.step_scaled(scale)
-            else:
-                training.step()
+        with self._without_scaling() as (scale, found):
+            _gradients.take_step(training, scale, found, self._dear_on_streams())
         return loss
 
     step = Optimizer.profile_hook_step(step)

@@ -50,9 +50,10 @@ class Turns:
     def give_up(self) -> None:
         self._stepped = []
 
-    def holder(self, parameter: Any) -> Optimizer:
-        """The optimiser that trains the parameter."""
+    def holder(self, parameter: Any) -> tuple[Optimizer, dict[str, Any]]:
+        """The optimiser that trains the parameter, and its parameter group."""
         for optimizer in self._all:
-            if any(one is parameter for group in optimizer.param_groups for one in group["params"]):
-                return optimizer
+            for group in optimizer.param_groups:
+                if any(one is parameter for one in group["params"]):
+                    return optimizer, group
         raise ConfigError("no optimiser of this DataParallel holds the parameter")

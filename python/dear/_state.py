@@ -61,6 +61,17 @@ def join_state(state: State) -> dict[str, Any]:
     return joined
 
 
+def placed(state: dict[str, Any], parameter: torch.Tensor, group: dict[str, Any]) -> dict[str, Any]:
+    """The state with its scalars where the optimiser of this parameter group keeps them: with `fused` or `capturable` on the
+    device of the parameter."""
+    if not (group.get("fused") or group.get("capturable")):
+        return state
+    return {
+        name: value.to(parameter.device) if name in SCALARS and isinstance(value, torch.Tensor) else value
+        for name, value in state.items()
+    }
+
+
 def _is_vector(name: str, value: Any, parameter: torch.Tensor) -> bool:
     return isinstance(value, torch.Tensor) and value.shape == parameter.shape and name not in SCALARS
 

@@ -58,6 +58,15 @@ class Twin : public FlatOptimizer {
     const py::gil_scoped_acquire lock;
     twin_.attr("step")(by_group);
   }
+  [[nodiscard]] bool skips_on_device() const override {
+    const py::gil_scoped_acquire lock;
+    return twin_.attr("skips_on_device")().cast<bool>();
+  }
+  void step_unless(const std::vector<std::vector<torch::Tensor>>& by_group,
+                   const torch::Tensor& found) override {
+    const py::gil_scoped_acquire lock;
+    twin_.attr("step_unless")(by_group, found);
+  }
   std::vector<ExactSum> begin_step(const std::vector<std::vector<torch::Tensor>>& by_group) override {
     std::vector<torch::Tensor> tensors;
     {
@@ -77,10 +86,10 @@ class Twin : public FlatOptimizer {
     const py::gil_scoped_acquire lock;
     return to_state(twin_.attr("state")(group, tensor));
   }
-  void set_state(std::size_t /*group*/, const torch::Tensor& tensor,
+  void set_state(std::size_t group, const torch::Tensor& tensor,
                  const std::optional<OptimizerState>& state) override {
     const py::gil_scoped_acquire lock;
-    twin_.attr("set_state")(tensor, from_state(state));
+    twin_.attr("set_state")(group, tensor, from_state(state));
   }
 
  private:

@@ -3,6 +3,7 @@
 Under `DEAR launch` this file is the program of each rank.
 """
 
+import faulthandler
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import types
 import unittest
 
 import dear_stub_device as stub
+import stub_training
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -26,6 +28,7 @@ def register() -> None:
         device_count=lambda: stub.DEVICES,
         current_device=lambda: 0,
         is_initialized=lambda: True,
+        get_amp_supported_dtype=lambda: [torch.bfloat16, torch.float16],
     )
     torch._register_device_module("stub", module)
 
@@ -80,13 +83,18 @@ def main() -> int:
     if "RANK" not in os.environ:
         launched = [sys.argv[1], "launch", "-n", str(RANKS), sys.executable, "-B", __file__]
         return subprocess.run(launched).returncode
+    faulthandler.dump_traceback_later(100, exit=True)
     register()
+    torch.set_num_threads(1)
     said: list[str] = []
     dear.init_process_group(say=said.append)
-    program = unittest.main(argv=sys.argv[:1], exit=False, verbosity=0)
+    load = unittest.defaultTestLoader.loadTestsFromModule
+    tests = unittest.TestSuite([load(sys.modules["__main__"]), load(stub_training)])
+    if not unittest.TextTestRunner(verbosity=0, failfast=True).run(tests).wasSuccessful():
+        os._exit(1)  # the other may be in a collective
     stub.finish()
     dist.destroy_process_group()
-    return 0 if program.result.wasSuccessful() and len(said) == (os.environ["RANK"] == "0") else 1
+    return 0 if len(said) == (os.environ["RANK"] == "0") else 1
 
 
 if __name__ == "__main__":
