@@ -36,8 +36,8 @@ struct Costs {
   int ranks = 1;
   LinearCost all_reduce, reduce, broadcast;  // of fp32 elements, among all ranks
   InverseCost invert = InverseCost::cubic(0, 0);
-  // Of elements of a packed factor, on a rank that gets it: to take sums into the running average, and to
-  // unpack an inverse that another rank made.
+  // A rank that gets a packed factor takes its sums into the running average, or unpacks an inverse that
+  // another rank made: seconds by elements.
   LinearCost average{}, unpack{};
   Interference interference{};  // between what a rank computes and what travels meanwhile
 };

@@ -87,7 +87,7 @@ class Curvature {
   // With Setting::record: what was done, and elements of collectives by step of their spans.
   [[nodiscard]] std::vector<exec::StepSpan> spans() const { return conductor_->spans(); }
   [[nodiscard]] std::vector<exec::StepSpan> waits() const { return conductor_->waits(); }
-  // What came from other ranks, and was taken out of the buffer: sums into an average, or an inverse.
+  // A Reading takes out of the buffer what other ranks sent: sums into an average, or an inverse.
   struct Reading {
     kfac::FactorId factor = 0;
     bool inverse = false;
