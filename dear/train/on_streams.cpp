@@ -21,7 +21,6 @@
 
 namespace dear {
 namespace train {
-
 torch::Tensor Engine::vector_of(const Communicate& work) const {
   const BucketStorage& bucket = buckets_[work.bucket];
   const Range elements = elements_of(work);
@@ -124,6 +123,7 @@ streams::GradientsOnStream DataParallel::Impl::OnStreams::final_gradients(Impl& 
   own.require_step();
   own.or_fail([&] {
     own.close_gradients();
+    own.registration_.enable();  // what is enqueued from here on may be read by the program's next operator
     own.engine_->reduce_gradients();
   });
   return own.engine_->gradients_on_stream();

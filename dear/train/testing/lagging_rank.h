@@ -100,18 +100,20 @@ struct Job {
     event.block(stream(later));
   }
   // Both ranks: rank 0's stream starts nothing, or nothing from a task `before` on, until `act` has enqueued
-  // and everything else that may run has run. `act` makes the host wait for nothing.
+  // and everything else that may run has run. What was enqueued before has run. `act` makes the host wait for
+  // nothing.
   template <typename Act>
   void lag(Stream which, Act act, const std::string& before = "") {
+    settle();
     std::optional<stub_device::Held> held;
     if (lagging()) held.emplace(stream(which), before);
     act();
     settle();
   }
-  // Both ranks: likewise, but the stream goes on as soon as a host waits.
+  // Both ranks: likewise, but the stream goes on as soon as a host waits, and has run all in the end.
   template <typename Act>
   void lag_until_the_host_waits(Stream which, Act act) {
-    barrier();
+    settle();
     const std::int64_t waits = stub_device::host_waits();
     barrier();
     std::optional<stub_device::Held> held;
@@ -130,6 +132,7 @@ struct Job {
     settle();
     over = true;
     if (releaser.joinable()) releaser.join();
+    settle();
   }
 
  private:
