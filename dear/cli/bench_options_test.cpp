@@ -226,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(
             "json", {.json = "/no/such/folder/x.json"}, {"--json: cannot write '/no/such/folder/x.json'"}},
         Refusal{"plot", {.plot = "/"}, {"--plot: cannot write '/'"}},
         Refusal{"same", {.json = "/tmp/x", .cluster = "/tmp/x"}, {"name the same file"}},
-        Refusal{"plotbarrier", {.operation = "barrier", .plot = "/tmp/x"}, {"--plot", "barrier"}},
+        Refusal{"plotbarrier", {.operation = "barrier", .plot = "/tmp/x.svg"}, {"--plot", "barrier"}},
         Refusal{"onesize", {.sizes = {"4B"}, .cluster = "/tmp/x"}, {"--cluster", "two or more sizes"}},
         Refusal{"onerank", {.ranks = 1, .cluster = "/tmp/x"}, {"--cluster", "more --ranks"}}),
     [](const auto& tested) { return tested.param.name; });

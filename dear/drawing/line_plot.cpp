@@ -24,13 +24,17 @@ class Scale {
  public:
   Scale(bool logarithmic, double begin, double length)
       : logarithmic_(logarithmic), begin_(begin), length_(length) {}
+  // Whether the value has a place: on a logarithmic scale one above 0.
+  [[nodiscard]] bool has(double value) const { return std::isfinite(place(value)); }
   void include(double value) {
+    if (!has(value)) return;
     least_ = std::min(least_, place(value));
     most_ = std::max(most_, place(value));
   }
   void move(double distance) { begin_ += distance; }
   [[nodiscard]] bool empty() const { return least_ > most_; }
   [[nodiscard]] double at(double value) const {
+    if (!has(value)) return begin_;
     return begin_ + (most_ > least_ ? (place(value) - least_) / (most_ - least_) : 0.5) * length_;
   }
   [[nodiscard]] std::vector<double> ticks() const { return logarithmic_ ? powers() : multiples(); }
@@ -40,11 +44,11 @@ class Scale {
 
   [[nodiscard]] std::vector<double> multiples() const {
     const double step = round_step((most_ - least_) / kSteps);
-    if (step == 0) return {least_};
-    std::vector<double> ticks;
-    for (double i = std::ceil(least_ / step - kRoundingOfTicks); i * step <= most_ + kRoundingOfTicks * step;
-         ++i)
-      ticks.push_back(i * step + 0.0);  // no -0
+    if (step == 0 || !std::isfinite(step)) return {least_};
+    const double first = std::ceil(least_ / step - kRoundingOfTicks);
+    std::vector<double> ticks;  // a count: values so close that a step does not change them would never end
+    for (int i = 0; i <= kSteps + 1 && (first + i) * step <= most_ + kRoundingOfTicks * step; ++i)
+      ticks.push_back((first + i) * step + 0.0);  // no -0
     return ticks;
   }
 
@@ -100,16 +104,13 @@ std::vector<Panel> panels_of(const std::vector<PlotPanel>& contents, const PlotT
                       .column = i % columns,
                       .x = Scale(text.logarithmic_x, 0, kWidth),
                       .y = Scale(text.logarithmic, kHeight, -kHeight)});
-  bool empty = true;
-  for (Panel& panel : panels) {
+  for (Panel& panel : panels)
     for (const Panel& other : panels) {
       if (shares(panel, other, text)) include(*other.content, &panel.x, nullptr);
       if (panel.row == other.row) include(*other.content, nullptr, &panel.y);
     }
-    empty = empty && panel.x.empty();
-  }
-  if (empty) throw ConfigError("a plot of no points: give some");
   std::erase_if(panels, [](const Panel& panel) { return panel.x.empty() || panel.y.empty(); });
+  if (panels.empty()) throw ConfigError("a plot of no points: give some, above 0 on a logarithmic scale");
   return panels;
 }
 
@@ -183,12 +184,15 @@ void draw_panel(Svg& svg, double left, double top, const Panel& panel, const std
   for (const Curve& curve : panel.content->curves) {
     const std::size_t series = series_of(curve, names);
     std::vector<std::pair<double, double>> points;
-    for (const auto& [across, upwards] : curve.points)
-      points.emplace_back(left + panel.x.at(across), top + panel.y.at(upwards));
-    for (std::size_t i = 0; i < std::min(points.size(), curve.intervals.size()); ++i)
+    for (std::size_t i = 0; i < curve.points.size(); ++i) {
+      const auto& [across, upwards] = curve.points[i];
+      if (!panel.x.has(across) || !panel.y.has(upwards)) continue;
+      const double x = left + panel.x.at(across);
+      points.emplace_back(x, top + panel.y.at(upwards));
+      if (i >= curve.intervals.size()) continue;
       if (const auto& [low, high] = curve.intervals[i]; low < high)
-        svg.interval(points[i].first, top + panel.y.at(low), points[i].first, top + panel.y.at(high),
-                     kColours[series % kColours.size()]);
+        svg.interval(x, top + panel.y.at(low), x, top + panel.y.at(high), kColours[series % kColours.size()]);
+    }
     draw_curve(svg, series, curve, points);
   }
 }

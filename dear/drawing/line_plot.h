@@ -26,7 +26,7 @@ struct PlotPanel {
 struct PlotText {
   std::string title;
   std::string across, upwards;  // what the axes are, with their units
-  bool logarithmic = false;     // of y, which is then above 0
+  bool logarithmic = false;     // of y; points that are not above 0 are left out then
   bool logarithmic_x = true;    // likewise
   std::function<std::string(double)> format_x, format_y;
   std::string intervals{};  // what intervals are, for the legend

@@ -1,5 +1,6 @@
 #include "dear/drawing/line_plot.h"
 
+#include <cmath>
 #include <string>
 
 #include <fmt/format.h>
@@ -46,6 +47,28 @@ TEST(LinePlot, HasRoundNumbersOnLinearScalesAndPowersOfTenOnOthers) {
   // An axis of one value has one tick.
   EXPECT_THAT(line_plot({{.title = "", .curves = {{.name = "point", .points = {{1, 5}}}}}}, linear),
               HasSubstr(">y5<"));
+}
+
+// A step of such an axis is less than what a number of this size can tell apart, or more than any number.
+TEST(LinePlot, AxesEndWhateverTheNumbers) {
+  PlotText linear = text();
+  linear.logarithmic_x = false;
+  for (const auto& [one, other] : {std::pair{1e20, std::nextafter(1e20, 2e20)}, {-1e308, 1e308}})
+    EXPECT_THAT(
+        line_plot({{.title = "", .curves = {{.name = "curve", .points = {{0, one}, {1, other}}}}}}, linear),
+        HasSubstr("</svg>"));
+}
+
+TEST(LinePlot, PointsWithoutALogarithmAreLeftOut) {
+  PlotText logarithmic = text();
+  logarithmic.logarithmic = true;
+  const std::string svg =
+      line_plot({{.title = "", .curves = {{.name = "curve", .points = {{1, 2}, {2, 0}, {3, -1}, {4, 20}}}}}},
+                logarithmic);
+  for (const char* const none : {"inf", "nan"}) EXPECT_THAT(svg, Not(HasSubstr(none)));
+  EXPECT_THAT(svg, HasSubstr(">y10<"));
+  EXPECT_THROW(line_plot({{.title = "", .curves = {{.name = "curve", .points = {{1, 0}}}}}}, logarithmic),
+               ConfigError);
 }
 
 TEST(LinePlot, CurvesDifferWithoutColours) {
