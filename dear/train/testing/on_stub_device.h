@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -24,6 +25,7 @@ using Program = std::function<void(Job&)>;
 // Both ranks: a step, after which each knows the stream of its collectives.
 inline void find_communication(Job& job, std::size_t step) {
   if (!job.setting.on_stub) return job.train(step);
+  static std::mutex mutex;  // ThreadSanitizer does not see that barriers in shared memory order threads
   static std::vector<stub_device::Ran> record;
   job.barrier();
   if (job.rank == 0) stub_device::start_record();
@@ -32,13 +34,16 @@ inline void find_communication(Job& job, std::size_t step) {
   job.barrier();
   if (job.rank == 0) {
     stub_device::finish();
+    const std::lock_guard lock(mutex);
     record = stub_device::take_record();
   }
   job.barrier();
+  std::unique_lock lock(mutex);
   for (const stub_device::Ran& ran : record)
     if (ran.device == job.rank && (ran.what == "reduce_scatter" || ran.what == "all_reduce"))
       job.streams[static_cast<std::size_t>(Stream::communication)] =
           c10::Stream(c10::Stream::UNSAFE, job.device, ran.stream);
+  lock.unlock();
   job.barrier();
 }
 
