@@ -44,10 +44,10 @@ class Value {
     requires(!std::is_same_v<std::decay_t<T>, Value> && std::is_constructible_v<Data, T &&> &&
              !std::is_integral_v<std::decay_t<T>> && !std::is_convertible_v<T, const char*>)
   Value(T&& data) : data_(std::forward<T>(data)) {}
-  Value(bool data) : data_(data) {}
-  Value(std::int64_t data) : data_(data) {}
-  Value(int data) : data_(static_cast<std::int64_t>(data)) {}
-  Value(const char* data) : data_(std::string(data)) {}
+  Value(bool data);
+  Value(std::int64_t data);
+  Value(int data);
+  Value(const char* data);
 
   [[nodiscard]] const Data& data() const { return data_; }
   template <typename T>
@@ -83,5 +83,11 @@ struct Value::Entry {
   Value key, value;
   friend bool operator==(const Entry&, const Entry&) = default;
 };
+
+// Here, where a variant of them all can be destroyed: an Entry is complete.
+inline Value::Value(bool data) : data_(data) {}
+inline Value::Value(std::int64_t data) : data_(data) {}
+inline Value::Value(int data) : data_(static_cast<std::int64_t>(data)) {}
+inline Value::Value(const char* data) : data_(std::string(data)) {}
 
 }  // namespace dear::archive

@@ -14,6 +14,7 @@
 #include "dear/base/error.h"
 #include "dear/cli/commands.h"
 #include "dear/cli/option_checks.h"
+#include "dear/drawing/picture_file.h"
 #include "dear/launch/own_command.h"
 #include "dear/papers/homomorphic/homomorphic.h"
 #include "dear/papers/sparse/sparse.h"
@@ -37,53 +38,45 @@ std::string own_published(const std::string& installed_name, const std::string& 
   return DEAR_SOURCE_FOLDER "/docs/study/" + name_in_sources;
 }
 
-struct StudyArguments {
-  std::string folder = "docs/study";
-  std::optional<std::string> published;
+// The folder that a study writes, and the formats that its pictures have beside SVG, which its pages show.
+class StudyFolder {
+ public:
+  explicit StudyFolder(std::string path) : path_(std::move(path)) {}
 
-  void add_published_to(CLI::App& command) {
+  void add_to(CLI::App& command, const std::string& contents) {
+    command.add_option("--out", path_, "Folder to write to: " + contents)
+        ->type_name("FOLDER")
+        ->capture_default_str();
     command
-        .add_option("--published", published,
-                    "Figures of papers, with their sources: all numbers that are not simulated; without it "
-                    "those that come with DeAR")
-        ->type_name("FILE");
+        .add_option("--pictures", formats_,
+                    "Write each picture in these formats too, beside SVG: pdf, png, or both with a comma")
+        ->delimiter(',')
+        ->check(CLI::IsMember({"pdf", "png"}))
+        ->type_name("FORMATS");
   }
-  [[nodiscard]] study::Published read() const {
-    return study::read_published(published ? *published : own_published("published.json", "published.json"));
+  // Before the work: a study that takes minutes is not lost for want of a folder or of a converter.
+  void make() const {
+    for (const std::string& format : formats_)
+      drawing::check_picture_path((std::filesystem::path(path_) / ("picture." + format)).string());
+    std::error_code error;
+    std::filesystem::create_directories(path_, error);
+    if (error) throw ConfigError(fmt::format("cannot make the folder {}: {}", path_, error.message()));
   }
-};
-
-void write(const std::vector<study::StudyFile>& files, const std::string& folder) {
-  for (const study::StudyFile& file : files) {
-    const std::string path = (std::filesystem::path(folder) / file.name).string();
-    write_checked([&] { write_file_atomically(path, file.content); });
-    fmt::print("{}\n", path);
-  }
-}
-
-void make_folder(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw ConfigError(fmt::format("cannot make the folder {}: {}", folder, error.message()));
-}
-
-void write_paper(const StudyArguments& arguments) {
+  void write_paper(const StudyArguments& arguments) {
   const study::Published published = arguments.read();
-  make_folder(arguments.folder);
-  write(study::study_of_the_paper(published), arguments.folder);
+  arguments.folder.make();
+  arguments.folder.write(study::study_of_the_paper(published));
 }
 
 // Options of a study that trains.
 struct TrainingArguments {
   explicit TrainingArguments(std::string default_folder) : folder(std::move(default_folder)) {}
-  std::string folder;
+  StudyFolder folder;
   std::optional<int> seeds;
   bool quick = false;
 
   void add_to(CLI::App& command) {
-    command.add_option("--out", folder, "Folder to write to: README.md, pictures, results.json")
-        ->type_name("FOLDER")
-        ->capture_default_str();
+    folder.add_to(command, "README.md, pictures, results.json");
     command.add_option("--seeds", seeds, "How many tasks are trained on (default: 5, or 2 if quick)")
         ->check(CLI::Range(1, 1000))
         ->type_name("N");
@@ -92,35 +85,32 @@ struct TrainingArguments {
   }
 };
 
-// The folder is made first: a study that takes minutes is not lost for want of one.
 void write_sparse(const TrainingArguments& arguments) {
   papers::sparse::SparseOptions options =
       arguments.quick ? papers::sparse::quick_study() : papers::sparse::whole_study();
   if (arguments.seeds) options.accuracy.seeds = *arguments.seeds;
-  make_folder(arguments.folder);
+  arguments.folder.make();
   const papers::sparse::Speeds speeds =
       papers::sparse::measure_speeds(options.measured, options.ranks, options.rounds);
-  write(papers::sparse::study_of_sparse_communication(options, speeds), arguments.folder);
+  arguments.folder.write(papers::sparse::study_of_sparse_communication(options, speeds));
 }
 
 void write_homomorphic(const TrainingArguments& arguments) {
   papers::homomorphic::HomomorphicOptions options =
       arguments.quick ? papers::homomorphic::quick_study() : papers::homomorphic::whole_study();
   if (arguments.seeds) options.learning.seeds = *arguments.seeds;
-  make_folder(arguments.folder);
+  arguments.folder.make();
   const papers::homomorphic::Speeds speeds = papers::homomorphic::measure_speeds(options.speeds);
-  write(papers::homomorphic::study_of_homomorphic_compression(options, speeds), arguments.folder);
+  arguments.folder.write(papers::homomorphic::study_of_homomorphic_compression(options, speeds));
 }
 
 struct ThemisArguments {
-  std::string folder = "docs/study/themis";
+  StudyFolder folder{"docs/study/themis"};
   std::optional<std::string> published;
   bool quick = false;
 
   void add_to(CLI::App& command) {
-    command.add_option("--out", folder, "Folder to write to: README.md, pictures, results.json")
-        ->type_name("FOLDER")
-        ->capture_default_str();
+    folder.add_to(command, "README.md, pictures, results.json");
     command
         .add_option("--published", published,
                     "Figures of the paper, with their source; without it those that come with DeAR")
@@ -133,20 +123,17 @@ void write_themis(const ThemisArguments& arguments) {
   const simulated::themis::PublishedThemis published = simulated::themis::read_published_themis(
       arguments.published ? *arguments.published
                           : own_published("published_themis.json", "themis/published.json"));
-  make_folder(arguments.folder);
-  write(simulated::themis::study_of_themis(
-            published, arguments.quick ? simulated::themis::quick_study() : simulated::themis::whole_study()),
-        arguments.folder);
+  arguments.folder.make();
+  arguments.folder.write(simulated::themis::study_of_themis(
+      published, arguments.quick ? simulated::themis::quick_study() : simulated::themis::whole_study()));
 }
 
 struct KfacArguments {
-  std::string folder = "docs/study/kfac";
+  StudyFolder folder{"docs/study/kfac"};
   std::optional<std::string> published, convergence;
 
   void add_to(CLI::App& command) {
-    command.add_option("--out", folder, "Folder to write to: README.md, pictures, results.json")
-        ->type_name("FOLDER")
-        ->capture_default_str();
+    folder.add_to(command, "README.md, pictures, results.json");
     command
         .add_option("--published", published,
                     "Figures of the paper, with their source; without it those that come with DeAR")
@@ -162,14 +149,14 @@ struct KfacArguments {
 void write_kfac(const KfacArguments& arguments) {
   if (arguments.convergence) {
     const std::vector<study::StudyFile> files = simulated::kfac::convergence_of(*arguments.convergence);
-    make_folder(arguments.folder);
-    return write(files, arguments.folder);
+    arguments.folder.make();
+    return arguments.folder.write(files);
   }
   const simulated::kfac::PublishedKfac published = simulated::kfac::read_published_kfac(
       arguments.published ? *arguments.published
                           : own_published("published_kfac.json", "kfac/published.json"));
-  make_folder(arguments.folder);
-  write(simulated::kfac::study_of_kfac(published), arguments.folder);
+  arguments.folder.make();
+  arguments.folder.write(simulated::kfac::study_of_kfac(published));
 }
 
 void print_calibration(const StudyArguments& arguments) {
@@ -188,11 +175,7 @@ void add_study_command(CLI::App& app) {
   command->require_subcommand(1);
   CLI::App* const paper = command->add_subcommand(
       "paper", "The five models, two networks and 16 to 64 ranks of DeAR's paper, by every policy");
-  paper
-      ->add_option("--out", arguments->folder,
-                   "Folder to write to: README.md, an appendix, pictures, results.json")
-      ->type_name("FOLDER")
-      ->capture_default_str();
+  arguments->folder.add_to(*paper, "README.md, an appendix, pictures, results.json");
   arguments->add_published_to(*paper);
   paper->callback([arguments] { write_paper(*arguments); });
   auto sparse_arguments = std::make_shared<TrainingArguments>("docs/study/sparse");

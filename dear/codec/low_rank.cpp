@@ -78,6 +78,7 @@ void LowRank::reset() {
 void LowRank::encode_p(std::span<const float> values, std::span<float> p) const {
   for (std::size_t i = 0; i < matrices_.size(); ++i) {
     const auto& [range, rows, key] = matrices_[i];
+    if (layout_[i].rank == 0) continue;  // no elements
     kernels().multiply({rows, matrices_[i].columns(), layout_[i].rank}, values.data() + range.begin,
                        q_.data() + layout_[i].q.begin, p.data() + layout_[i].p.begin);
   }
@@ -109,6 +110,7 @@ void LowRank::orthonormalise(const Matrix& matrix, std::int64_t rank, float* p) 
 void LowRank::encode_q(std::span<const float> values, std::span<float> p, std::span<float> q) const {
   for (std::size_t i = 0; i < matrices_.size(); ++i) {
     const auto& [range, rows, key] = matrices_[i];
+    if (layout_[i].rank == 0) continue;
     float* p_of_this = p.data() + layout_[i].p.begin;
     orthonormalise(matrices_[i], layout_[i].rank, p_of_this);
     kernels().multiply_transposed({rows, matrices_[i].columns(), layout_[i].rank},
@@ -119,6 +121,7 @@ void LowRank::encode_q(std::span<const float> values, std::span<float> p, std::s
 void LowRank::decode(std::span<const float> p, std::span<const float> q, std::span<float> values) {
   for (std::size_t i = 0; i < matrices_.size(); ++i) {
     const auto& [range, rows, key] = matrices_[i];
+    if (layout_[i].rank == 0) continue;
     kernels().product({rows, matrices_[i].columns(), layout_[i].rank}, p.data() + layout_[i].p.begin,
                       q.data() + layout_[i].q.begin, values.data() + range.begin);
   }
@@ -137,6 +140,7 @@ void LowRank::decode(std::span<const float> p, std::span<const float> q, std::sp
 void LowRank::take_out(std::span<const float> p, std::span<const float> q, std::span<float> values) const {
   for (std::size_t i = 0; i < matrices_.size(); ++i) {
     const auto& [range, rows, key] = matrices_[i];
+    if (layout_[i].rank == 0) continue;
     kernels().subtract_product({rows, matrices_[i].columns(), layout_[i].rank}, p.data() + layout_[i].p.begin,
                                q.data() + layout_[i].q.begin, values.data() + range.begin);
   }

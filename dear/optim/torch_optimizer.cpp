@@ -199,7 +199,10 @@ class Twin : public FlatOptimizer {
     twin_->step();
   }
   // SGD counts no steps, which the host would have to know.
-  [[nodiscard]] bool skips_on_device() const override { return typeid(*twin_) == typeid(libtorch::SGD); }
+  [[nodiscard]] bool skips_on_device() const override {
+    const libtorch::Optimizer& twin = *twin_;
+    return typeid(twin) == typeid(libtorch::SGD);
+  }
   void step_unless(const std::vector<std::vector<torch::Tensor>>& by_group,
                    const torch::Tensor& found) override {
     const torch::NoGradGuard no_grad;

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -96,8 +95,9 @@ class Workload:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Workload:
-        """Reads a workload file. ConfigError names the file and the field that is wrong; OSError where it cannot be read."""
-        return cls.from_json(pathlib.Path(path).read_text(encoding="utf-8"), source=os.fspath(path))
+        """Reads a workload file. ConfigError names the file where it cannot be read or is no regular file, and the field
+        that is wrong."""
+        return cls._of_value(_C.Workload.load(os.fspath(path)))
 
     @classmethod
     def from_json(cls, text: str, *, source: str = "the workload") -> Workload:

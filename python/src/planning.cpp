@@ -194,6 +194,8 @@ void bind_planning(py::module_& module) {
           [](const std::string& text, const std::string& source) { return parse_workload(text, source); },
           py::arg("text"), py::arg("source"), Released(),
           "Of the text of a workload file (docs/formats.md). ConfigError names `source` and the field.")
+      .def_static("load", &read_workload, py::arg("path"), Released(),
+                  "Reads a workload file. ConfigError names the file, and the field that is wrong.")
       .def(
           "to_json", [](const Workload& self) { return to_json(self); }, Released())
       .def_property_readonly("bytes", &Workload::bytes);

@@ -368,9 +368,13 @@ class Plan(Command):
         self.assertIn("file/folder", done.stderr)
 
     def test_writes_the_study_of_themis(self):
-        written = self.succeed("study", "themis", "--quick", "--out", "themis").split()
+        written = self.succeed("study", "themis", "--quick", "--pictures", "pdf,png", "--out", "themis").split()
         self.assertEqual(sorted(os.listdir(self.path("themis"))), sorted(os.path.basename(path) for path in written))
         xml.etree.ElementTree.parse(self.path("themis/iterations.svg"))
+        for ending, begin in (("pdf", b"%PDF-"), ("png", b"\x89PNG")):
+            with open(self.path(f"themis/iterations.{ending}"), "rb") as file:
+                self.assertTrue(file.read().startswith(begin), ending)
+        self.refuse("study", "themis", "--pictures", "gif", naming="gif", command="dear study themis")
         self.write("figures.json", "{}")
         self.refuse("study", "themis", "--published", "figures.json", naming="figures.json", command="dear study themis")
 

@@ -294,6 +294,9 @@ class Workloads(unittest.TestCase):
         fields["tensors"][0]["elements"] = "two"
         with self.assertRaisesRegex(dear.ConfigError, "elements"):
             dear.Workload.from_dict(fields)
+        for path in ("nowhere.json", "/dev/zero", "."):
+            with self.subTest(path), self.assertRaisesRegex(dear.ConfigError, path):
+                dear.Workload.load(path)
         none = dear.Workload(name="none", tensors=(), layers=())
         with self.assertRaisesRegex(dear.ConfigError, "layer"):
             dear.simulate(none, "10gbe", ranks=2)
