@@ -3,7 +3,8 @@
 #   USES      folders on lower lines of the ladder (cmake/ladder.txt), linked publicly
 #   INTERNAL  not part of the installed package
 #   BRIEF     what it does takes no time that a user would notice: hardly optimised, to compile in three quarters of the time
-#   PURE      arithmetic on values, without threads, tricks with memory or foreign bytes: no sanitizer instruments it
+#   PURE      arithmetic on values, without threads, tricks with memory or foreign bytes: AddressSanitizer does not instrument
+#             it. ThreadSanitizer does: threads of others meet in its static tables.
 #   LIBRARIES further targets, linked publicly;  PRIVATE_LIBRARIES likewise, not passed on
 #   OWN_HEADER  it is not compiled with the header of most folders
 function(dear_library name)
@@ -22,7 +23,10 @@ function(dear_library name)
   endif()
   target_link_libraries(dear_${name} PRIVATE $<BUILD_INTERFACE:dear_warnings>)
   if(ARG_PURE AND DEAR_SANITIZE)
-    target_compile_options(dear_${name} PRIVATE -fno-sanitize=all -O1)
+    target_compile_options(dear_${name} PRIVATE -O1)
+    if(NOT DEAR_SANITIZE MATCHES thread)
+      target_compile_options(dear_${name} PRIVATE -fno-sanitize=all)
+    endif()
   elseif(DEAR_TOGETHER AND NOT ARG_OWN_HEADER)
     if(ARG_BRIEF AND DEAR_HEADER_OF_EACH_LEVEL AND NOT DEAR_SANITIZE)
       dear_header(dear_${name} dear_header_brief -O1)

@@ -62,7 +62,46 @@ class StudyFolder {
     std::filesystem::create_directories(path_, error);
     if (error) throw ConfigError(fmt::format("cannot make the folder {}: {}", path_, error.message()));
   }
-  void write_paper(const StudyArguments& arguments) {
+  void write(const std::vector<study::StudyFile>& files) const {
+    for (const study::StudyFile& file : files) {
+      const std::filesystem::path path = std::filesystem::path(path_) / file.name;
+      write_one(path, [&] { write_file_atomically(path.string(), file.content); });
+      if (path.extension() != ".svg") continue;
+      for (const std::string& format : formats_) {
+        const std::filesystem::path other = std::filesystem::path(path).replace_extension(format);
+        write_one(other, [&] { drawing::write_picture(other.string(), file.content); });
+      }
+    }
+  }
+
+ private:
+  template <class Write>
+  static void write_one(const std::filesystem::path& path, Write write) {
+    write_checked(write);
+    fmt::print("{}\n", path.string());
+  }
+
+  std::string path_;
+  std::vector<std::string> formats_;
+};
+
+struct StudyArguments {
+  StudyFolder folder{"docs/study"};
+  std::optional<std::string> published;
+
+  void add_published_to(CLI::App& command) {
+    command
+        .add_option("--published", published,
+                    "Figures of papers, with their sources: all numbers that are not simulated; without it "
+                    "those that come with DeAR")
+        ->type_name("FILE");
+  }
+  [[nodiscard]] study::Published read() const {
+    return study::read_published(published ? *published : own_published("published.json", "published.json"));
+  }
+};
+
+void write_paper(const StudyArguments& arguments) {
   const study::Published published = arguments.read();
   arguments.folder.make();
   arguments.folder.write(study::study_of_the_paper(published));

@@ -17,6 +17,7 @@
 
 #include "dear/base/error.h"
 #include "dear/base/printable.h"
+#include "dear/base/rounds_in_test.h"
 
 namespace dear::readers_test {
 namespace {
@@ -26,11 +27,7 @@ constexpr std::size_t kMutants = 2'000;
 constexpr int kMostProcessorSeconds = 5;
 constexpr rlim_t kMostBytes = rlim_t{512} << 20;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kMeasuresMemory = false;  // a sanitizer's shadow is larger than any limit
-#else
-constexpr bool kMeasuresMemory = true;
-#endif
+constexpr bool kMeasuresMemory = !testing::kSanitizer;  // a sanitizer's shadow is larger than any limit
 
 volatile std::sig_atomic_t under_way = 0;  // the mutant
 

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/backends/testing/ranks.h"
+#include "dear/base/rounds_in_test.h"
 
 // Ranks as processes that are killed, stopped or leave: the others say so, and nothing is left.
 namespace dear::backends::failures_test {
@@ -285,6 +286,8 @@ TEST_F(Failures, APartThatGoesLeavesNothing) {
 }
 
 TEST_F(Failures, AForkedChildIsNotTheRank) {
+  if (dear::testing::kThreadSanitizer)
+    GTEST_SKIP() << "clang's ThreadSanitizer knows no thread in a forked child";
   const auto reports = run_in_processes(kRanks, [&](int rank) {
     std::optional<Group> group(meet_as(rank, kRanks, rendezvous(), kLong));
     group->barrier().wait();
