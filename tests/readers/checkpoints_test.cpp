@@ -11,6 +11,7 @@
 #include "dear/archive/zip_writer.h"
 #include "dear/base/error.h"
 #include "dear/base/printable.h"
+#include "dear/base/rounds_in_test.h"
 #include "dear/checkpoint/checkpoint.h"
 #include "dear/checkpoint/testing/job.h"
 
@@ -47,7 +48,7 @@ TEST(Checkpoints, WhoseDescriptionIsNearlyRightAreLoadedOrRefused) {
     copy_with(reader, names, description, path);
     EXPECT_EQ(load_checkpoint(*job.parallel, path).step, 2);
     Mutator mutator(kSeed);
-    for (int m = 0; m < kMutants; ++m) {
+    for (int m = 0; m < dear::testing::rounds(kMutants); ++m) {
       copy_with(reader, names, mutator.mutant_of(description, false), path);
       try {
         load_checkpoint(*job.parallel, path);
