@@ -183,7 +183,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"ranksmany", {.ranks = 129}, {"--ranks is 129"}},
         Refusal{"grid", {.grid = {.grid = "2x2"}}, {"--grid", "4 ranks", "2"}},
         Refusal{"gridcluster",
-                {.ranks = 4, .grid = {.grid = "2x2"}, .cluster = "/tmp/x.json"},
+                {.ranks = 4, .grid = {.grid = "2x2"}, .cluster = "/tmp/dear-bench-options-test.json"},
                 {"--cluster", "grid"}},
         Refusal{"gridonecopy",
                 {.ranks = 4, .backends = {"shm-one-copy"}, .grid = {.grid = "2x2"}},
@@ -225,10 +225,18 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{
             "json", {.json = "/no/such/folder/x.json"}, {"--json: cannot write '/no/such/folder/x.json'"}},
         Refusal{"plot", {.plot = "/"}, {"--plot: cannot write '/'"}},
-        Refusal{"same", {.json = "/tmp/x", .cluster = "/tmp/x"}, {"name the same file"}},
-        Refusal{"plotbarrier", {.operation = "barrier", .plot = "/tmp/x.svg"}, {"--plot", "barrier"}},
-        Refusal{"onesize", {.sizes = {"4B"}, .cluster = "/tmp/x"}, {"--cluster", "two or more sizes"}},
-        Refusal{"onerank", {.ranks = 1, .cluster = "/tmp/x"}, {"--cluster", "more --ranks"}}),
+        Refusal{"same",
+                {.json = "/tmp/dear-bench-options-test", .cluster = "/tmp/dear-bench-options-test"},
+                {"name the same file"}},
+        Refusal{"plotbarrier",
+                {.operation = "barrier", .plot = "/tmp/dear-bench-options-test.svg"},
+                {"--plot", "barrier"}},
+        Refusal{"onesize",
+                {.sizes = {"4B"}, .cluster = "/tmp/dear-bench-options-test"},
+                {"--cluster", "two or more sizes"}},
+        Refusal{"onerank",
+                {.ranks = 1, .cluster = "/tmp/dear-bench-options-test"},
+                {"--cluster", "more --ranks"}}),
     [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
