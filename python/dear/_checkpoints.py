@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, Optional
 
 import torch
@@ -76,12 +77,13 @@ class Checkpoints:
         step = position["step"] if isinstance(position, Mapping) else position
         path = self._folder.path_of(step, self._sharded)
         if self._sharded:
-            shard = _sharded.copy(self._model, self._random)
+            sharded = _sharded_module()
+            shard = sharded.copy(self._model, self._random)
             shard["position"] = dict(position) if isinstance(position, Mapping) else {"step": position}
             shard["extra"] = {name: value.state_dict() for name, value in (self._extra or {}).items()}
             own_group = self._own_group
             assert own_group is not None
-            self._writing = _Writing(lambda: _sharded.write(shard, path, own_group))
+            self._writing = _Writing(lambda: sharded.write(shard, path, own_group))
             if not self._asynchronous:
                 self._end()
             return
@@ -133,7 +135,7 @@ class Checkpoints:
     def _newest(self) -> tuple[Optional[str], bool]:
         for _, path, sharded in self._folder.saved():
             try:
-                (_sharded.verify if sharded else _C.verify_checkpoint)(path)
+                (_sharded_module().verify if sharded else _C.verify_checkpoint)(path)
                 return path, sharded
             except _C.ConfigError as error:
                 self._say(f"{error}; the checkpoint before it is taken")
@@ -142,7 +144,7 @@ class Checkpoints:
     def _load_shards(self, path: str) -> dict[str, Any]:
         model, error, saved = self._model, None, {}
         try:
-            saved = _sharded.read(path)
+            saved = _sharded_module().read(path)
             contents = contents_of(model, saved, self._extra, path)
         except Exception as failure:
             error = failure
@@ -163,6 +165,13 @@ class Checkpoints:
                 f"what compression remembers on each rank, begin anew"
             )
         return restore(model, saved, contents, self._extra, rank_0=False, compression=compression)
+
+
+def _sharded_module() -> ModuleType:
+    """It imports torch.distributed.checkpoint, which takes a third as long as PyTorch itself: a program without shards does
+    not wait for that."""
+
+    return _sharded
 
 
 def _sharded_group(group: _C.Group) -> dist.ProcessGroup:
