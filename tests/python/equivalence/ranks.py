@@ -21,7 +21,6 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import jobs  # noqa: E402
 from dear._process_group import group_of  # noqa: E402
-from no_compiler import leave_the_compiler_out  # noqa: E402
 
 import dear  # noqa: E402
 
@@ -51,7 +50,6 @@ def largest_difference(a: list[torch.Tensor], b: list[torch.Tensor]) -> float:
 
 
 def groups_of_init(backends: list[str]) -> Iterator[tuple[str, dear.Group]]:
-    leave_the_compiler_out()
     for backend in backends:
         yield backend, dear.init(backend=backend, timeout=60, reproducible=backend != "shm")
 
@@ -61,7 +59,6 @@ def groups_of_torch(backends: list[str]) -> Iterator[tuple[str, dear.Group]]:
     torch.distributed.init_process_group("gloo")
     sizes = range(1, torch.distributed.get_world_size() + 1)
     process_groups = [torch.distributed.new_group(list(range(size))) for size in sizes]
-    leave_the_compiler_out()
     for size, process_group in zip(sizes, process_groups):
         if torch.distributed.get_rank() >= size:
             continue

@@ -7,20 +7,15 @@ standard input, lines of JSON, one after another, and prints what dear.init() sa
 
 import json
 import os
-import pathlib
 import signal
 import sys
 
 import torch
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from no_compiler import leave_the_compiler_out  # noqa: E402
-
-import dear  # noqa: E402
+import dear
 
 
 def train(die: bool) -> None:
-    leave_the_compiler_out()
     restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3))
