@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Ranks over MPI that are killed, stopped, late, absent, or ask for something else: what the others meet.
 
-  failures_test.py MPIRUN FAILING_RANK IMPLEMENTATION [--trials N]
+  failures_test.py MPIRUN FAILING_RANK IMPLEMENTATION [SUITE...] [--trials N]
 
 Each trial is a job of its own, under an mpirun that is told to let the survivors live. Without --trials: each action
 once, at a fixed place. With it: N of them at random, seeded."""
@@ -237,12 +237,13 @@ if __name__ == "__main__":
     parser.add_argument("mpirun")
     parser.add_argument("failing_rank")
     parser.add_argument("implementation")
+    parser.add_argument("suites", nargs="*", default=["FailuresBesideSharedMemory", "FailuresByMessages"])
     parser.add_argument("--trials", type=int, default=0)
     ARGS, rest = parser.parse_known_args()
     suite = unittest.defaultTestLoader
     version = subprocess.run(["ompi_info", "--version"], capture_output=True, text=True, check=False).stdout \
         if ARGS.implementation == "openmpi" else ""
     ARGS.ends_survivors = bool(re.search(r"Open MPI v(?:[5-9]|\d\d)", version))
-    names = ["Trials"] if ARGS.trials else ["FailuresBesideSharedMemory", "FailuresByMessages"]
+    names = ["Trials"] if ARGS.trials else ARGS.suites
     result = unittest.TextTestRunner(verbosity=2).run(suite.loadTestsFromNames(names, sys.modules[__name__]))
     sys.exit(not result.wasSuccessful())
