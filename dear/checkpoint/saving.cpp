@@ -12,8 +12,8 @@
 #include "dear/base/error.h"
 #include "dear/checkpoint/stored.h"
 #include "dear/collective/exchange.h"
+#include "dear/control/control_plane.h"
 #include "dear/passes/operator_observer.h"
-#include "dear/train/control_plane.h"
 #include "dear/train/data_parallel.h"
 
 namespace dear::checkpoint {

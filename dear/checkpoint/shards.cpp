@@ -16,8 +16,8 @@
 #include "dear/checkpoint/parts.h"
 #include "dear/checkpoint/stored.h"
 #include "dear/collective/exchange.h"
+#include "dear/control/control_plane.h"
 #include "dear/passes/operator_observer.h"
-#include "dear/train/control_plane.h"
 
 namespace dear::checkpoint {
 
@@ -252,13 +252,13 @@ void remove_other_shards(const std::string& folder, const std::string& file) {
 
 std::shared_ptr<const Shards> open_shards(const Group& group, const std::string& folder) {
   std::vector<std::vector<std::string>> sets;
-  train::check_together(group, [&] { sets = sets_in(folder); });
+  control::check_together(group, [&] { sets = sets_in(folder); });
   agree(group, "list of shards in '" + folder + "'", static_cast<std::int64_t>(sets.size()),
         [&] { return fmt::format("{} sets", sets.size()); });
   for (std::size_t i = 0; i < sets.size(); ++i) {
     try {
       auto shards = std::make_shared<Shards>();
-      train::check_together(group, [&] {
+      control::check_together(group, [&] {
         for (const std::string& path : sets[i]) shards->emplace_back(path);
         for (std::size_t shard = static_cast<std::size_t>(group.rank()); shard < shards->size();
              shard += static_cast<std::size_t>(group.size()))
@@ -277,7 +277,7 @@ Position load_shards(TrainingState& state, std::shared_ptr<const Shards> shards,
   const Group& group = state.group();
   std::shared_ptr<const File> file;
   std::shared_ptr<const ShardedSource> source;
-  train::check_together(group, [&] {
+  control::check_together(group, [&] {
     source = std::make_shared<const ShardedSource>(std::move(shards));
     file = std::make_shared<const File>(state, source);
   });

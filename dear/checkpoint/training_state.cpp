@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/control/control_plane.h"
 #include "dear/model_buffers/tensor_broadcast.h"
 #include "dear/passes/operator_observer.h"
-#include "dear/train/control_plane.h"
 #include "dear/train/data_parallel_impl.h"
 
 namespace dear::checkpoint {
@@ -103,8 +103,8 @@ void TrainingState::settle(DataParallel& parallel) {
 TrainingState::TrainingState(DataParallel& parallel) : parallel_(parallel) {
   settle(parallel);
   DataParallel::Impl& impl = *parallel_.impl_;
-  train::meet(impl.group_, train::Call::checkpoint,
-              impl.alone_ ? 0 : impl.record_.commits(impl.engine_.get()));
+  control::meet(impl.group_, control::Call::checkpoint,
+                impl.alone_ ? 0 : impl.record_.commits(impl.engine_.get()));
   if (impl.engine_) impl.changes_->waited();
 }
 

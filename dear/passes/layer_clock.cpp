@@ -35,6 +35,13 @@ void LayerClock::next_iteration(double at_seconds) {
   ++iteration_;
 }
 
+void LayerClock::in_seconds(const std::function<double(double from, double to)>& length) {
+  for (LayerSpan& span : spans_) {
+    span.end_seconds = length(span.begin_seconds, span.end_seconds);
+    span.begin_seconds = 0;
+  }
+}
+
 double median_of(const ByIteration& values) {
   if (values.empty()) return 0;
   std::vector<double> sorted;

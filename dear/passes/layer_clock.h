@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <vector>
@@ -33,6 +34,9 @@ class LayerClock {
   [[nodiscard]] bool forward_seen() const { return forward_seen_; }  // in this iteration
   [[nodiscard]] std::optional<LayerId> running() const { return running_; }
   [[nodiscard]] const std::vector<LayerSpan>& spans() const { return spans_; }
+  // Where the times that were given are marks of another clock: makes seconds of all spans, by the length
+  // from one mark to another.
+  void in_seconds(const std::function<double(double from, double to)>& length);
   void forget_spans() { spans_.clear(); }
   void forget_layers() { spans_.clear(), running_.reset(); }  // they are numbered otherwise from now on
 

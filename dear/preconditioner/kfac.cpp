@@ -10,9 +10,9 @@
 
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
+#include "dear/control/control_plane.h"
 #include "dear/passes/operator_observer.h"
 #include "dear/preconditioner/kfac_impl.h"
-#include "dear/train/control_plane.h"
 
 namespace dear {
 
@@ -70,7 +70,7 @@ Kfac::Impl::Impl(const std::vector<KfacLayer>& layers, DataParallel& dp, KfacOpt
   training_.settle_for("making a Kfac");
   const Group& group = training_.group();
   training_.meet();
-  train::check_together(group, [&] {
+  control::check_together(group, [&] {
     training_.claim();
     preconditioner::validate(options_);
     static_cast<void>(strategy_of(options_));
@@ -179,7 +179,7 @@ void Kfac::Impl::learn_order() {
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return times_.first_use(a) < times_.first_use(b); });
   if (group_->rank() != 0) order.clear();
-  order = train::of_rank_0(*group_, train::Subject::layer_order, order);
+  order = control::of_rank_0(*group_, control::Subject::layer_order, order);
   std::vector<MatrixLayer> layers;
   std::vector<std::array<Sums, 2>> sums;
   for (const std::size_t layer : order) {
@@ -197,7 +197,7 @@ void Kfac::Impl::learn_order() {
 void Kfac::Impl::make_plan(const Curvature* measured) {
   preconditioner::Numbers numbers;
   if (group_->rank() == 0) numbers = preconditioner::numbers_of(times_.means(), measured);
-  numbers = train::of_rank_0(*group_, train::Subject::profile, numbers);
+  numbers = control::of_rank_0(*group_, control::Subject::profile, numbers);
   const kfac::Job job = preconditioner::job_of(choice_.layers, numbers);
   kfac::Plan plan = kfac::make_plan(
       job, preconditioner::costs_of(choice_.layers.size(), group_->size(), numbers), strategy_of(options_));

@@ -9,8 +9,8 @@
 
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
+#include "dear/control/control_plane.h"
 #include "dear/preconditioner/kfac_impl.h"
-#include "dear/train/control_plane.h"
 
 namespace dear {
 
@@ -85,7 +85,7 @@ std::map<std::string, torch::Tensor> Kfac::Impl::checked(
 void Kfac::Impl::load_state(const std::map<std::string, torch::Tensor>& state) {
   training_.settle_for("loading the state of a Kfac");
   std::map<std::string, torch::Tensor> taken;
-  train::check_together(*group_, [&] { taken = checked(state); });
+  control::check_together(*group_, [&] { taken = checked(state); });
   const std::int64_t steps = taken.at(kSteps).item<std::int64_t>();
   agree(*group_, "steps of K-FAC", steps, [&] { return std::to_string(steps); });
   loaded_ = std::move(taken);

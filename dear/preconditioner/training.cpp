@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
-#include "dear/train/control_plane.h"
+#include "dear/control/control_plane.h"
 #include "dear/train/data_parallel_impl.h"
 
 namespace dear::preconditioner {
@@ -41,7 +41,7 @@ void Training::claim() {
 }
 
 void Training::meet() const {
-  train::meet(group(), train::Call::kfac, dp_.impl_->record_.commits(dp_.impl_->engine_.get()));
+  control::meet(group(), control::Call::kfac, dp_.impl_->record_.commits(dp_.impl_->engine_.get()));
 }
 
 std::int64_t Training::steps_ended() const {

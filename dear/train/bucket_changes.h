@@ -10,12 +10,19 @@
 #include "dear/base/deadline.h"
 #include "dear/collective/group.h"
 #include "dear/fusion/grouping.h"
+#include "dear/streams/stream_clock.h"
 #include "dear/train/bucket_chooser.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/engine.h"
 #include "dear/workload/workload.h"
 
 namespace dear::train {
+
+// [Note: times of a device] On a device with streams the host knows no times: what it enqueues runs later. So
+// layers are timed between marks of a StreamClock, which are read when the ranks stop for the first change,
+// and steps between marks at their ends, which are read when the device has come there (StepTimes). Ranks
+// meet for a decision every few steps, and more seldom once buckets are chosen. What an update takes is not
+// measured, and counts as nothing.
 
 // Says when buckets, or the order of a policy that goes by a profile, change while training, and to what. A
 // BucketChanges measures for the chooser of a BucketChoice: it is told that a step has ended, and answers
@@ -25,7 +32,9 @@ class BucketChanges {
  public:
   using Clock = std::function<double()>;  // seconds
   // Throws the ConfigErrors of the chooser.
-  BucketChanges(Group group, const DataParallelOptions& options, Clock clock = now_seconds);
+  // `device`: that of the parameters, where options.streams carries them.
+  BucketChanges(Group group, const DataParallelOptions& options, at::Device device = at::kCPU,
+                Clock clock = now_seconds);
 
   // Whether the owner has to measure the times of layers and updates.
   [[nodiscard]] bool measures() const { return measures_; }
@@ -55,15 +64,23 @@ class BucketChanges {
   [[nodiscard]] std::pair<std::string, std::string> standing() const;
   // The memory in which rank 0's decisions travel, for the engine after a change (Engine::Options).
   [[nodiscard]] View decision() const { return chooser_ ? chooser_->decision() : View{}; }
+  // On a device with streams: where layers are at work ([Note: times of a device]). None on another.
+  [[nodiscard]] streams::StreamClock* device_clock() { return device_clock_ ? &*device_clock_ : nullptr; }
   [[nodiscard]] const TuningProgress* progress() const { return chooser_ ? chooser_->progress() : nullptr; }
 
  private:
-  [[nodiscard]] std::optional<Change> wanted(Engine& engine);
+  [[nodiscard]] std::optional<Change> wanted(Engine& engine, std::int64_t steps);
+  [[nodiscard]] BucketChooser::Wanted wanted_on_device(std::int64_t steps);
+  [[nodiscard]] Link measure_link(Engine& engine);
   [[nodiscard]] Change first_change(Engine& engine, const Workload& measured);
 
   [[nodiscard]] std::unique_ptr<BucketChooser> make_chooser() const;
+  void time_on_device();
+  static void stop(Engine& engine);  // until nothing is on its way
 
   Group group_;
+  const std::shared_ptr<StreamCollectives> collectives_;  // null where the group carries gradients
+  const at::Device device_;
   const std::string policy_;
   const BucketChoice choice_;
   const bool one_copy_;
@@ -73,6 +90,10 @@ class BucketChanges {
   std::unique_ptr<BucketChooser> chooser_;  // null where buckets stay as they are
   bool measures_;
   std::optional<Engine::Profile> profile_;
+  // See [Note: times of a device].
+  std::optional<streams::StreamClock> device_clock_;
+  std::optional<streams::StepTimes> step_times_;  // on rank 0
+  std::int64_t next_meeting_ = 0;                 // after so many steps
 };
 
 }  // namespace dear::train

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "dear/cluster/network.h"
 #include "dear/collective/group.h"
@@ -19,6 +21,7 @@ struct ChooserSetting {
   Group group;
   std::string policy;  // DataParallelOptions::policy
   bool one_copy;       // DataParallelOptions::one_copy
+  std::string device;  // that carries collectives on its streams, "c10d nccl"; "" where the group does
 };
 
 // Buckets to change to.
@@ -55,6 +58,13 @@ class BucketChooser {
   // Called at the end of each step, from the first on, when the iteration's decision has come. Never returns
   // both wishes.
   [[nodiscard]] virtual Wanted iteration_ended(double /*now_seconds*/) { return {}; }
+
+  // In place of iteration_ended(), on a device with streams, now and then at the end of a step, after as many
+  // steps on every rank: that was step number `step`, and these are the seconds that steps in the running
+  // buckets took of which the device has told since the last call. The decision is in force at once.
+  [[nodiscard]] virtual Wanted steps_took(const std::vector<double>& /*seconds*/, std::int64_t /*step*/) {
+    return {};
+  }
 
   // The network was measured between these times; `timed` and `link` are as in begin().
   virtual void network_measured(const Workload& /*timed*/, const Link& /*link*/, double /*begin_seconds*/,

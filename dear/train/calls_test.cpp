@@ -13,7 +13,7 @@
 #include <torch/types.h>
 
 #include "dear/base/error.h"
-#include "dear/train/control_plane.h"
+#include "dear/control/control_plane.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/testing/ranks.h"
 
@@ -150,11 +150,11 @@ TEST(Calls, AStepIsNotGivenUpWhereUpdatesRunAhead) {
 TEST(ControlPlane, CarriesValues) {
   run_all(3, [](int rank, Group group) {
     const std::vector<double> mine(static_cast<std::size_t>(rank), 0.1 * rank);
-    const auto all = all_gather_values(group, train::Subject::state, mine);
+    const auto all = all_gather_values(group, control::Subject::state, mine);
     ASSERT_EQ(all.size(), 3U);
     EXPECT_THAT(all[0], ElementsAre());
     EXPECT_THAT(all[2], ElementsAre(0.2, 0.2));
-    EXPECT_THAT(of_rank_0(group, train::Subject::profile, std::vector<std::int64_t>{7 - rank}),
+    EXPECT_THAT(of_rank_0(group, control::Subject::profile, std::vector<std::int64_t>{7 - rank}),
                 ElementsAre(7));
   });
 }
@@ -170,16 +170,17 @@ TEST(ControlPlane, RefusesOtherSubjectsAndLayoutsOnEveryRank) {
       }
     };
     refused([&] {
-      of_rank_0(group, rank == 2 ? train::Subject::state : train::Subject::profile, std::vector<double>{1});
+      of_rank_0(group, rank == 2 ? control::Subject::state : control::Subject::profile,
+                std::vector<double>{1});
     });
     refused([&] {
       if (rank == 2) {
-        of_rank_0(group, train::Subject::profile, std::vector<float>{1});
+        of_rank_0(group, control::Subject::profile, std::vector<float>{1});
       } else {
-        of_rank_0(group, train::Subject::profile, std::vector<double>{1});
+        of_rank_0(group, control::Subject::profile, std::vector<double>{1});
       }
     });
-    EXPECT_NO_THROW(meet(group, train::Call::regroup, 3));
+    EXPECT_NO_THROW(meet(group, control::Call::regroup, 3));
   });
 }
 

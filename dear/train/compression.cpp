@@ -8,9 +8,9 @@
 
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
+#include "dear/control/control_plane.h"
 #include "dear/schedule/encoding.h"
 #include "dear/schedule/policy/policy.h"
-#include "dear/train/control_plane.h"
 #include "dear/train/data_parallel_impl.h"
 
 namespace dear {

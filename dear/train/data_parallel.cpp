@@ -11,8 +11,8 @@
 #include "dear/base/error.h"
 #include "dear/base/ids.h"
 #include "dear/collective/exchange.h"
+#include "dear/control/control_plane.h"
 #include "dear/schedule/policy/policy.h"
-#include "dear/train/control_plane.h"
 #include "dear/train/on_streams.h"
 
 namespace dear {
@@ -26,7 +26,7 @@ namespace {
 
 DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimizer, const Group& group,
                          DataParallelOptions options)
-    : group_(train::own_group(group)),
+    : group_(control::own_group(group)),
       optimizer_(std::move(optimizer)),
       options_(std::move(options)),
       alone_(group_.size() == 1 && !options_.record_trace && !options_.compression &&
@@ -36,7 +36,7 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
       state_(group_.rank()),
       record_(group_.rank(), options_.say) {
   const passes::Unobserved unobserved;
-  train::check_together(group_, [&] {
+  control::check_together(group_, [&] {
     updates_in_backward_ = find_training_policy(options_.policy).overlap == Overlap::eager;
     if (options_.profile_steps < 1)
       throw ConfigError(
@@ -59,11 +59,10 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
   exchange_buffers();
   // Alone there is nothing to overlap with: updates run in step(), and no operator is ever observed.
   if (group_.size() == 1) options_.policy = "serial";
-  // On streams what a step took is not known to the host when it has ended.
-  if (group_.size() == 1 || on_streams()) options_.buckets = given(options_.buckets.first);
+  if (group_.size() == 1) options_.buckets = given(options_.buckets.first);
   agree(group_, "choice of buckets",
         fmt::format("{}, profile after {} steps", options_.buckets.text, options_.profile_steps));
-  changes_.emplace(group_, options_);
+  changes_.emplace(group_, options_, scanned_.trained.front().tensor.device());
   fusion_ = options_.buckets.first;
   recording_ = options_.record_trace || changes_->measures();
 
@@ -77,16 +76,18 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
 DataParallel::Impl::~Impl() {
   registration_.disable();
   hooks_.clear();
+  const bool failed_in_operator = engine_ && engine_->conductor().failure();  // perhaps on this rank alone
   if (std::uncaught_exceptions() > unwinding_) {
     group_.abort("the training program ended with an error");
-  } else if (arrivals_.any() && state_.now() != passes::IterationState::State::failed) {
-    // Peers that go on to their step() must not wait for this rank.
+  } else if (state_.now() != passes::IterationState::State::failed &&
+             (arrivals_.any() || failed_in_operator)) {
+    // Peers that go on to their step(), or have come to this place, must not wait for this rank.
     if (std::current_exception()) {
       group_.abort(
           "its DataParallel was destroyed between a backward pass and step(), where an error was handled");
     } else {
       try {
-        if (engine_) engine_->conductor().quiesce();
+        if (engine_) failed_in_operator ? engine_->conductor().drain() : engine_->conductor().quiesce();
         group_.barrier().wait();
       } catch (const std::exception&) {
         // The group has ended, here and on the peers.
@@ -99,7 +100,7 @@ DataParallel::Impl::~Impl() {
 // ---- refusals and failures
 
 void DataParallel::Impl::fail(const std::exception_ptr& error) noexcept {
-  if (!state_.fail(train::with_remedy(error))) return;
+  if (!state_.fail(control::with_remedy(error))) return;
   if (engine_) engine_->conductor().keep_failure(error);
   try {
     std::rethrow_exception(error);
@@ -125,7 +126,7 @@ void DataParallel::Impl::throw_if_failed() {
   state_.throw_if_failed();
   const train::Engine* engine = observed_engine_.load(std::memory_order_acquire);
   const std::exception_ptr error = engine ? engine->conductor().failure() : nullptr;
-  if (error) std::rethrow_exception(train::with_remedy(error));
+  if (error) std::rethrow_exception(control::with_remedy(error));
 }
 
 // ---- what the observer sees
@@ -165,9 +166,9 @@ bool DataParallel::Impl::touched(const at::Tensor& tensor) noexcept {
     const auto parameter = timed ? index_of_.find(tensor.unsafeGetTensorImpl()) : index_of_.end();
     const bool next_layer =
         parameter != index_of_.end() && clock.running() != std::optional(layers_.layer_of[parameter->second]);
-    if (next_layer) clock.forward_ended(now_seconds());
+    if (next_layer) clock.forward_ended(clock_now());
     wait_for(*engine, *storage);
-    if (next_layer) clock.forward_began(layers_.layer_of[parameter->second], now_seconds());
+    if (next_layer) clock.forward_began(layers_.layer_of[parameter->second], clock_now());
   } catch (...) {
     engine->conductor().keep_failure(std::current_exception());
   }
@@ -179,9 +180,12 @@ bool DataParallel::Impl::touched(const at::Tensor& tensor) noexcept {
 
 void DataParallel::Impl::backward_node() noexcept {
   // A node of another model's pass comes here too: then no layer of this one has run since the last step.
-  if (!programs_thread() || !engine_ || !recording_) return;
+  if (!engine_ || !recording_) return;
+  // Autograd has a thread for a device, and calls there; the first node of a pass is what counts.
+  if (on_streams() ? backward_seen_.load() : !programs_thread()) return;
   passes::LayerClock& clock = record_.clock();
-  if (clock.forward_seen() && !clock.in_backward()) clock.backward_began(now_seconds());
+  if (!clock.forward_seen() || clock.in_backward() || backward_seen_.exchange(true)) return;
+  clock.backward_began(clock_now());
 }
 
 // ---- steps
@@ -286,7 +290,8 @@ void DataParallel::Impl::commit() {
                     group_.rank(), options_.policy));
   }
   if (!updates_ahead()) engine_->capture_options();
-  if (recording_) record_.clock().next_iteration(now_seconds());
+  if (recording_) record_.clock().next_iteration(clock_now());
+  backward_seen_.store(false);
   registration_.enable();
   follow_program();
   engine_->conductor().commit();
@@ -307,7 +312,7 @@ void DataParallel::Impl::synchronize() {
   // Gradients may be on their way, and a collective would meet them in another order on another rank.
   if (!buffer_exchange_ || state_.sends()) return;
   announce({.act = attendance::Act::synchronize});
-  train::meet(group_, train::Call::synchronize, record_.commits(engine_.get()));
+  control::meet(group_, control::Call::synchronize, record_.commits(engine_.get()));
   if (engine_) buffer_exchange_->at_synchronize(attendance_.first());
 }
 
@@ -322,7 +327,7 @@ void DataParallel::Impl::wait_for_all() {
   try {
     engine_->conductor().synchronize();
   } catch (const MismatchError&) {
-    std::rethrow_exception(train::with_remedy(std::current_exception()));
+    std::rethrow_exception(control::with_remedy(std::current_exception()));
   }
 }
 

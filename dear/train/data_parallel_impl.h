@@ -125,6 +125,7 @@ class DataParallel::Impl : public passes::OperatorObserver {
   void follow_program();                  // what is sent next waits for what the program has enqueued
   [[nodiscard]] bool nothing_to_await();  // for no operator of any thread
   void blocking(const std::function<void()>& wait) const;  // see DataParallelOptions::around_wait
+  [[nodiscard]] double clock_now();                        // seconds, or a mark: [Note: times of a device]
   [[nodiscard]] Workload measured() const;
 
   // Who takes part in a step: [Note: attendance].
@@ -194,6 +195,7 @@ class DataParallel::Impl : public passes::OperatorObserver {
   std::optional<model_buffers::BufferExchange> buffer_exchange_;  // none where no buffers are sent
   std::optional<train::BucketChanges> changes_;
   wire::CompressionCounts earlier_compression_;  // of engines that are gone
+  std::atomic<bool> backward_seen_{false};       // in this pass, while recording
   bool recording_ = false;                       // for the user, or because buckets are to be chosen by it
   train::RunRecord record_;
   train::Watching watching_{group_, options_.check_gradients,

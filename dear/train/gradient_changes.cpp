@@ -10,9 +10,9 @@
 
 #include "dear/base/cache_line.h"
 #include "dear/base/error.h"
+#include "dear/control/control_plane.h"
 #include "dear/optim/torch_types.h"
 #include "dear/passes/operator_observer.h"
-#include "dear/train/control_plane.h"
 #include "dear/train/on_streams.h"
 
 namespace dear {

@@ -8,7 +8,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "dear/base/error.h"
-#include "dear/train/control_plane.h"
+#include "dear/control/control_plane.h"
 #include "dear/train/on_streams.h"
 
 namespace dear {
@@ -63,7 +63,7 @@ void DataParallel::Impl::complete(std::size_t parameter) {
   weigh(parameter);
   if (now == Complete::parameter) return;
   const LayerId layer = layers_.layer_of[parameter];
-  if (recording_) record_.clock().gradients_there(layer, now_seconds());
+  if (recording_) record_.clock().gradients_there(layer, clock_now());
   if (group_.size() == 1) return;
   or_fail([&] {
     look_at_complete_buckets(layer);
@@ -92,6 +92,7 @@ void DataParallel::Impl::backward_pass_began(const std::size_t& parameter, int p
 void DataParallel::Impl::backward_pass_ended() {
   state_.pass_ended();
   record_.clock().backward_ended();
+  backward_seen_.store(false);
   if (!nothing_to_await()) registration_.enable();
 }
 
@@ -159,7 +160,7 @@ void DataParallel::Impl::discard() {
     if (!arrivals_.layer_sent(layer) || group_.size() == 1) conductor.backward_done(layer);
   conductor.quiesce();
   // A rank that applies this step instead is found here.
-  train::meet(group_, train::Call::discard_step, record_.commits(engine_.get()));
+  control::meet(group_, control::Call::discard_step, record_.commits(engine_.get()));
   changes_->waited();
   engine_->drop_updates(true);
   conductor.commit();
@@ -169,7 +170,7 @@ void DataParallel::Impl::discard() {
   watching_.count(watch::StepListeners::End::given_up);
   for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
     if (!engine_->holds_gradient(i)) scanned_.trained[i].tensor.mutable_grad().reset();
-  if (recording_) record_.clock().next_iteration(now_seconds());
+  if (recording_) record_.clock().next_iteration(clock_now());
   forget_arrivals();
   attendance_.end_step();
   choose_buckets();
@@ -180,7 +181,7 @@ void DataParallel::Impl::discard_step() {
   or_fail([this] {
     if (engine_) return discard();
     announce({.act = attendance::Act::discard_step});
-    train::meet(group_, train::Call::discard_step, 0);
+    control::meet(group_, control::Call::discard_step, 0);
     drop_gradients();
     forget_arrivals();
     attendance_.end_step();

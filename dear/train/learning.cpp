@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "dear/train/control_plane.h"
+#include "dear/control/control_plane.h"
 
 namespace dear::train {
 
@@ -38,7 +38,7 @@ Learning::Layers Learning::layers(const Group& group, const std::vector<TrainedP
     if (arrivals.arrivals(i) > 0 && !seen_[i]) mine.push_back(i);
   for (std::size_t i = 0; i < parameters.size(); ++i)  // and which are sparse
     if (sparse_[i]) mine.push_back(i);
-  const auto all = all_gather_values(group, Subject::layer_order, mine);
+  const auto all = control::all_gather_values(group, control::Subject::layer_order, mine);
   const std::vector<std::uint64_t>& agreed = *std::min_element(
       all.begin(), all.end(), [](const auto& a, const auto& b) { return a.front() < b.front(); });
 

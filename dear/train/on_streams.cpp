@@ -14,9 +14,9 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/control/control_plane.h"
 #include "dear/passes/operator_observer.h"
 #include "dear/streams/stream_collectives.h"
-#include "dear/train/control_plane.h"
 #include "dear/train/data_parallel_impl.h"
 
 namespace dear {
@@ -91,7 +91,7 @@ void DataParallel::Impl::OnStreams::require_usable(const Impl& own, const train:
 void DataParallel::Impl::OnStreams::find_idle(Impl& own) {
   std::vector<std::uint8_t> mine;
   for (std::size_t i = 0; i < own.scanned_.trained.size(); ++i) mine.push_back(own.arrivals_.used(i) ? 1 : 0);
-  const auto all = train::all_gather_values(own.group_, train::Subject::layer_order, mine);
+  const auto all = control::all_gather_values(own.group_, control::Subject::layer_order, mine);
   for (std::size_t i = 0; i < mine.size(); ++i)
     if (std::all_of(all.begin(), all.end(), [i](const auto& used) { return used[i] == 0; }))
       own.idle_.insert(own.scanned_.trained[i].tensor.unsafeGetTensorImpl());
@@ -106,6 +106,22 @@ void DataParallel::Impl::OnStreams::gradient_arrived(Impl& own, std::size_t para
                     "with requires_grad_(false) until then",
                     own.group_.rank(), one.name));
   own.engine_->streams()->note_current();
+}
+
+double DataParallel::Impl::clock_now() {
+  streams::StreamClock* marks = changes_->device_clock();
+  return marks != nullptr ? static_cast<double>(marks->mark()) : now_seconds();
+}
+
+void DataParallel::Impl::OnStreams::read_marks(Impl& own) {
+  streams::StreamClock* marks = own.changes_->device_clock();
+  if (marks == nullptr) return;
+  own.record_.clock().in_seconds([marks](double from, double to) {
+    const auto begin = static_cast<streams::StreamClock::Mark>(from),
+               end = static_cast<streams::StreamClock::Mark>(to);
+    // On a stream that no gradient came from, the device may still be on its way to a mark.
+    return marks->reached(begin) && marks->reached(end) ? marks->seconds(begin, end) : 0;
+  });
 }
 
 void DataParallel::Impl::follow_program() {

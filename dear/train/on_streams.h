@@ -18,6 +18,8 @@ class DataParallel::Impl::OnStreams {
   static void gradient_arrived(Impl& own, std::size_t parameter);
   // Closes the gradients: see [Note: closed].
   static streams::GradientsOnStream final_gradients(Impl& own);
+  // Makes seconds of the marks between which layers were at work: [Note: times of a device].
+  static void read_marks(Impl& own);
 };
 
 }  // namespace dear

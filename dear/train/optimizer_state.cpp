@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/control/control_plane.h"
 #include "dear/optim/outlines.h"
 #include "dear/optim/torch_types.h"
 #include "dear/passes/operator_observer.h"
-#include "dear/train/control_plane.h"
 #include "dear/train/engine.h"
 
 namespace dear::train {
@@ -17,7 +17,8 @@ optim::ShardedOptimizer::Outlines Engine::outlines() {
   optim::ShardedOptimizer::Outlines outlines(workload_.tensors.size());
   for (std::size_t part = 0; part < parts_.size(); ++part) optimizer_->read_outlines(part, outlines);
   const std::string mine = optim::encoded(outlines);
-  for (const std::string& theirs : exchange(group_, Subject::state, 1, std::as_bytes(std::span(mine))))
+  for (const std::string& theirs :
+       control::exchange(group_, control::Subject::state, 1, std::as_bytes(std::span(mine))))
     optim::decode(theirs, outlines);
   return outlines;
 }

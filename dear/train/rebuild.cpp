@@ -10,7 +10,7 @@
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
-#include "dear/train/control_plane.h"
+#include "dear/control/control_plane.h"
 #include "dear/train/on_streams.h"
 
 namespace dear {
@@ -72,7 +72,7 @@ optim::TensorSet set_of(const std::vector<std::vector<const c10::TensorImpl*>>& 
 DataParallel::Impl::Anew::Anew(Impl& owner, const Model& model) : own_(owner), model_(model) {
   std::vector<torch::Tensor> had = own_.scanned_.gone;
   for (const Model::Named& one : own_.scanned_.model.parameters) had.push_back(one.tensor);
-  train::check_together(own_.group_, [&] {
+  control::check_together(own_.group_, [&] {
     scanned_ = train::scan(model, *own_.optimizer_, had);
     OnStreams::require_usable(own_, scanned_);
     for (const train::TrainedParameter& parameter : scanned_.trained)
@@ -230,7 +230,7 @@ void DataParallel::Impl::rebuild(const Model& model) {
   state_.require_between_steps("rebuild");
   require_no_join("rebuild()");
   if (engine_) wait_for_all();
-  train::meet(group_, train::Call::rebuild, record_.commits(engine_.get()));
+  control::meet(group_, control::Call::rebuild, record_.commits(engine_.get()));
   Anew anew(*this, model);
   or_fail([&] { anew.train(Anew::Values::of_rank_0, "rebuild"); });
 }
@@ -251,7 +251,7 @@ void DataParallel::Impl::follow_changes() {
   require_no_join("another set of trained parameters");
   const passes::Unobserved unobserved;
   if (engine_) blocking([this] { engine_->conductor().synchronize(); });
-  train::meet(group_, train::Call::trained_parameters, record_.commits(engine_.get()));
+  control::meet(group_, control::Call::trained_parameters, record_.commits(engine_.get()));
   Anew(*this, scanned_.model).train(Anew::Values::as_they_are, "other parameters");
 }
 

@@ -7,8 +7,8 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/error.h"
-#include "dear/train/control_plane.h"
-#include "dear/train/data_parallel_impl.h"
+#include "dear/control/control_plane.h"
+#include "dear/train/on_streams.h"
 
 namespace dear {
 
@@ -47,7 +47,7 @@ void DataParallel::Impl::regroup(Fusion fusion) {
   if (engine_) wait_for_all();
   const std::string text = fusion.text();
   announce({.act = attendance::Act::regroup}, text);
-  train::meet(group_, train::Call::regroup, record_.commits(engine_.get()));
+  control::meet(group_, control::Call::regroup, record_.commits(engine_.get()));
   if (engine_) {
     static_cast<void>(fusion(engine_->workload()));  // refused here, nothing has changed
     replace_engine(std::move(fusion), "regroup: fusion " + text);
@@ -64,7 +64,7 @@ std::vector<DataParallel::StateOfParameter> DataParallel::Impl::optimizer_state(
     state_.require_between_steps("optimizer_state");
     wait_for_all();
     announce({.act = attendance::Act::optimizer_state});
-    train::meet(group_, train::Call::optimizer_state, record_.commits(engine_.get()));
+    control::meet(group_, control::Call::optimizer_state, record_.commits(engine_.get()));
     or_fail([&] { states = engine_->optimizer_state(); });
   } else if (restored_) {
     states = restored_->whole();
@@ -114,8 +114,12 @@ void DataParallel::Impl::load_optimizer_state(const std::vector<StateOfParameter
 }
 
 void DataParallel::Impl::choose_buckets() {
+  const auto times = [this] {
+    if (on_streams()) OnStreams::read_marks(*this);
+    return measured();
+  };
   const std::optional<train::BucketChanges::Change> change =
-      changes_->step_ended(*engine_, statistics().iterations, [this] { return measured(); });
+      changes_->step_ended(*engine_, statistics().iterations, times);
   recording_ = options_.record_trace || changes_->measures();
   if (!change) return;
   replace_engine(change->fusion.value_or(fusion_), change->why, changes_->decision());

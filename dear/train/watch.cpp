@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
-#include "dear/train/control_plane.h"
+#include "dear/control/control_plane.h"
 #include "dear/watch/metrics_file.h"
 
 namespace dear {
@@ -34,7 +34,7 @@ RemovableHandle Watch::on_step(StepCallback callback, const StepReports& reports
 RemovableHandle Watch::write_metrics(const std::string& path, const StepReports& reports) {
   source_.settle("write_metrics");
   std::shared_ptr<watch::MetricsFile> file;
-  train::check_together(group_, [&] {
+  control::check_together(group_, [&] {
     const bool each = reports.report == Report::each_rank;
     const std::string mine = watch::path_of_rank(path, group_.rank());
     if (each && mine == path && group_.size() > 1)

@@ -8,8 +8,8 @@
 
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
+#include "dear/control/control_plane.h"
 #include "dear/optim/torch_types.h"
-#include "dear/train/control_plane.h"
 #include "dear/train/data_parallel_impl.h"
 #include "dear/watch/nonfinite.h"
 
@@ -104,7 +104,7 @@ void agree_on_checks(const Group& group, const DataParallelOptions& options, boo
 void Watching::share(const Group& group) {
   const std::vector<char> mine(nonfinite_.begin(), nonfinite_.end());
   nonfinite_.clear();
-  for (const std::vector<char>& text : all_gather_values(group, Subject::nonfinite, mine)) {
+  for (const std::vector<char>& text : control::all_gather_values(group, control::Subject::nonfinite, mine)) {
     if (!nonfinite_.empty() && !text.empty()) nonfinite_ += "; ";
     nonfinite_.append(text.begin(), text.end());
   }

@@ -9,11 +9,11 @@
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
 #include "dear/cluster/cluster.h"
+#include "dear/control/control_plane.h"
 #include "dear/cost/collective_times.h"
 #include "dear/fusion/planned.h"
 #include "dear/schedule/policy/policy.h"
 #include "dear/sim/evaluate.h"
-#include "dear/train/control_plane.h"
 
 namespace dear::tuning {
 namespace {
@@ -40,7 +40,7 @@ std::string key_of(const Workload& workload, const train::ChooserSetting& settin
     digest.add(fmt::format("{} {} {}\n", tensor.name, tensor.elements, name_of(tensor.dtype)));
   return fmt::format("{} tensors {}, policy {}{}, {} ranks, {}", workload.tensors.size(), digest.hex(),
                      setting.policy, setting.one_copy ? " with one copy" : "", setting.group.size(),
-                     setting.group.description());
+                     setting.device.empty() ? setting.group.description() : setting.device);
 }
 
 std::optional<std::size_t> find(const SizeCandidates& sizes, const std::string& name) {
@@ -56,7 +56,7 @@ LiveTuning::LiveTuning(const train::ChooserSetting& setting, TuningOptions optio
       options_(std::move(options)),
       decision_{
           .buffer = setting_.group.allocate(kDecisionBytes), .count = kDecisionBytes, .dtype = DType::u8} {
-  train::check_together(setting_.group, [&] {
+  control::check_together(setting_.group, [&] {
     static_cast<void>(tune::find_method(options_.method));
     if (!options_.cache.empty() && decides())
       tune::Cache::read(options_.cache)
@@ -70,7 +70,7 @@ Fusion LiveTuning::start(const Workload& workload) {
   if (options_.cache.empty()) return options_.start;
   key_ = key_of(workload, setting_);
   std::vector<std::int64_t> planned;  // bucket by tensor, then bytes of chunks by bucket
-  train::check_together(setting_.group, [&] {
+  control::check_together(setting_.group, [&] {
     if (!decides()) return;
     const tune::Cache all = tune::Cache::read(options_.cache);
     if (const tune::Learned* const mine = all.find(key_)) learned_ = *mine;
@@ -82,7 +82,7 @@ Fusion LiveTuning::start(const Workload& workload) {
       planned.push_back(grouping.bucket_of(tensor));
     for (const Bucket& bucket : grouping.buckets()) planned.push_back(bucket.chunk_bytes);
   });
-  planned = train::of_rank_0(setting_.group, train::Subject::cached_buckets, planned);
+  planned = control::of_rank_0(setting_.group, control::Subject::cached_buckets, planned);
   if (!planned.empty()) {
     std::vector<Bucket> buckets(planned.size() - workload_.tensors.size());
     for (TensorId tensor = 0; tensor < workload_.tensors.size(); ++tensor)
@@ -97,8 +97,8 @@ Fusion LiveTuning::start(const Workload& workload) {
 }
 
 std::size_t LiveTuning::first_of_rank_0(std::size_t candidate) const {
-  return train::of_rank_0(setting_.group, train::Subject::first_buckets,
-                          std::vector<std::uint64_t>{candidate})
+  return control::of_rank_0(setting_.group, control::Subject::first_buckets,
+                            std::vector<std::uint64_t>{candidate})
       .front();
 }
 
@@ -167,16 +167,36 @@ LiveTuning::Wanted LiveTuning::iteration_ended(double now_seconds) {
     return {};
   }
   if (measured) look(now_seconds - *began);
+  Wanted wanted = follow();
+  decide();
+  return wanted;
+}
+
+LiveTuning::Wanted LiveTuning::follow() {
   Decision decided;
   std::memcpy(&decided, decision_.buffer.data(), sizeof decided);
   Wanted wanted{.measured_network = decided.measure_network != 0};
   progress_.settled = decided.settled != 0;
-  if (decided.candidate != progress_.running) {
-    progress_.running = decided.candidate;
-    wanted.buckets = change_to(progress_.running);
-  }
-  decide();
+  if (decided.candidate == progress_.running) return wanted;
+  progress_.running = decided.candidate;
+  wanted.buckets = change_to(progress_.running);
   return wanted;
+}
+
+// See [Note: tuning on a device].
+LiveTuning::Wanted LiveTuning::steps_took(const std::vector<double>& seconds, std::int64_t step) {
+  iterations_ = step;
+  if (!tunes_) {
+    first_iterations_.insert(first_iterations_.end(), seconds.begin(), seconds.end());
+    return {};
+  }
+  for (const double one : seconds) look(one);
+  decide();
+  std::vector<std::byte> mine(sizeof(Decision));
+  std::memcpy(mine.data(), decision_.buffer.data(), mine.size());
+  const std::vector<std::byte> decided = control::of_rank_0(setting_.group, control::Subject::decision, mine);
+  std::memcpy(decision_.buffer.data(), decided.data(), decided.size());
+  return follow();
 }
 
 // An iteration in buckets that rank 0 has decided to leave is no measurement.

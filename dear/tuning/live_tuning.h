@@ -34,6 +34,11 @@ namespace dear::tuning {
 // measured, unless the iteration before had a pause too: a program that synchronises in each of its
 // iterations is measured whole.
 //
+// [Note: tuning on a device] The host does not know how long a step took when it has ended, and a decision in
+// the schedule would be a collective that the host reads. So the times of steps come later, from events, and
+// every few steps the ranks meet in memory of the hosts, where rank 0 says what runs next; devices go on
+// meanwhile, as hosts are ahead of them.
+//
 // Candidates are the bucket sizes whose groupings differ, and planned buckets. All ranks make the same list
 // from rank 0's measurements; the session's prior is the simulator's time of each candidate, from the same
 // measurements.
@@ -48,10 +53,13 @@ class LiveTuning final : public train::BucketChooser {
                                         const Grouping& running) override;
   void changed(double begin_seconds, double end_seconds) override;
   [[nodiscard]] Wanted iteration_ended(double now_seconds) override;
+  [[nodiscard]] Wanted steps_took(const std::vector<double>& seconds, std::int64_t step) override;
   void network_measured(const Workload& timed, const Link& link, double begin_seconds,
                         double end_seconds) override;
   void synchronized() override { synchronized_ = true; }  // [Note: pauses]
-  [[nodiscard]] View decision() const override { return tunes_ ? decision_ : View{}; }
+  [[nodiscard]] View decision() const override {
+    return tunes_ && setting_.device.empty() ? decision_ : View{};
+  }
   [[nodiscard]] Standing standing() const override;
   [[nodiscard]] const TuningProgress* progress() const override { return &progress_; }
 
@@ -60,6 +68,7 @@ class LiveTuning final : public train::BucketChooser {
   void look(double seconds);
   void heard();
   void decide();
+  [[nodiscard]] Wanted follow();  // what was decided
   void update_progress();
   void predict(const Workload& timed, const Link& link);
   void keep();

@@ -1,7 +1,6 @@
 #include "dear/wire/measured_link.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -12,12 +11,33 @@
 
 namespace dear::wire {
 
-Link measure_link(Group& group) {
-  constexpr std::array<std::int64_t, 3> kElements{4'096, 65'536, 524'288};
-  constexpr int kRepetitions = 3;
-  const Buffer buffer = group.allocate(kElements.back() * size_of(DType::f32));
+const std::vector<std::int64_t>& measured_elements() {
+  static const std::vector<std::int64_t> kElements{4'096, 65'536, 524'288};
+  return kElements;
+}
+
+Link link_of(const std::vector<double>& seconds, int ranks) {
   std::vector<cost::Sample> samples;
-  for (const std::int64_t elements : kElements) {
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    const auto pair = [&](const Link& link) {
+      return cost::ring_all_reduce_seconds(link, ranks, measured_elements()[i] * size_of(DType::f32));
+    };
+    samples.push_back(cost::make_sample(pair, seconds[i]));
+  }
+  try {
+    const Link link = cost::fit_link(samples).link;
+    if (link.beta_seconds_per_byte > 0) return link;  // else a small one was late, and no bandwidth was seen
+  } catch (const ConfigError&) {
+    // No link takes such times.
+  }
+  return {.alpha_seconds = 0, .beta_seconds_per_byte = samples.back().seconds / samples.back().bytes};
+}
+
+Link measure_link(Group& group) {
+  constexpr int kRepetitions = 3;
+  const Buffer buffer = group.allocate(measured_elements().back() * size_of(DType::f32));
+  std::vector<double> medians;
+  for (const std::int64_t elements : measured_elements()) {
     const View view{.buffer = buffer, .count = elements, .dtype = DType::f32};
     std::vector<double> seconds;
     for (int i = 0; i < kRepetitions; ++i) {
@@ -28,18 +48,9 @@ Link measure_link(Group& group) {
       seconds.push_back(now_seconds() - begin);
     }
     std::nth_element(seconds.begin(), seconds.begin() + kRepetitions / 2, seconds.end());
-    const auto pair = [&](const Link& link) {
-      return cost::ring_all_reduce_seconds(link, group.size(), elements * size_of(DType::f32));
-    };
-    samples.push_back(cost::make_sample(pair, seconds[kRepetitions / 2]));
+    medians.push_back(seconds[kRepetitions / 2]);
   }
-  try {
-    const Link link = cost::fit_link(samples).link;
-    if (link.beta_seconds_per_byte > 0) return link;  // else a small one was late, and no bandwidth was seen
-  } catch (const ConfigError&) {
-    // No link takes such times.
-  }
-  return {.alpha_seconds = 0, .beta_seconds_per_byte = samples.back().seconds / samples.back().bytes};
+  return link_of(medians, group.size());
 }
 
 }  // namespace dear::wire

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "dear/cluster/network.h"
 #include "dear/collective/group.h"
 
@@ -8,5 +11,10 @@ namespace dear::wire {
 // The network of a group as it is here and now, by a reduce-scatter and an all-gather of a few sizes. All
 // ranks together; none fails where others go on, so times that no link explains are taken as bandwidth alone.
 Link measure_link(Group& group);
+
+// What measure_link() is made of, for collectives of others: the sizes, in elements of fp32, and the link
+// that explains the median seconds of a reduce-scatter and an all-gather of each.
+const std::vector<std::int64_t>& measured_elements();
+Link link_of(const std::vector<double>& seconds, int ranks);
 
 }  // namespace dear::wire

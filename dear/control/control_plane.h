@@ -15,7 +15,7 @@
 // Ranks tell each other values beside the collectives of their schedule: in a fixed layout, behind a header
 // that says what they are. All ranks call a function of this file together, while no gradients are on their
 // way.
-namespace dear::train {
+namespace dear::control {
 
 enum class Subject : std::uint32_t {
   call,
@@ -24,7 +24,8 @@ enum class Subject : std::uint32_t {
   cached_buckets,
   first_buckets,
   state,
-  nonfinite
+  nonfinite,
+  decision
 };
 
 // Returns the error itself, but a MismatchError with a text that adds what to do.
@@ -80,4 +81,4 @@ enum class Call : std::uint32_t {
 // does not, also when it issues a collective of its schedule instead.
 void meet(const Group& group, Call call, std::int64_t steps);
 
-}  // namespace dear::train
+}  // namespace dear::control

@@ -1,4 +1,4 @@
-#include "dear/train/control_plane.h"
+#include "dear/control/control_plane.h"
 
 #include <array>
 
@@ -7,7 +7,7 @@
 #include "dear/base/error.h"
 #include "dear/collective/exchange.h"
 
-namespace dear::train {
+namespace dear::control {
 namespace {
 
 constexpr const char* kRemedy = "make the same calls of DataParallel in the same order on every rank";
@@ -29,8 +29,9 @@ struct CallRecord {
 };
 
 std::string describe(const Header& header) {
-  constexpr std::array kSubjects{"a call",         "its first step()", "what it measured",
-                                 "cached buckets", "tuned buckets",    "the optimiser's state"};
+  constexpr std::array kSubjects{"a call",         "its first step()",        "what it measured",
+                                 "cached buckets", "tuned buckets",           "the optimiser's state",
+                                 "norms",          "a decision of its tuning"};
   const auto subject = static_cast<std::size_t>(header.subject);
   return fmt::format("{} (layout {} of {} bytes)",
                      subject < kSubjects.size() ? kSubjects[subject] : "nothing known", header.version,
@@ -114,4 +115,4 @@ void meet(const Group& group, Call call, std::int64_t steps) {
   }
 }
 
-}  // namespace dear::train
+}  // namespace dear::control
