@@ -153,15 +153,10 @@ endfunction()
 #   TOGETHER    its cases share what takes long to make: one process runs them all
 #   SHARDS      so many processes run its cases, since each takes long to start, with libtorch
 #   HEADER      the library whose precompiled header it is compiled with
-#   REPEATS     a pattern of cases that take the code of others once more, with other values: under a sanitizer where all is asked for
-#   LONG        likewise, all of its cases: others run the same threads and memory in less time
+#   REPEATS     a pattern of cases that take the code of others once more, with other values: not under a sanitizer
 function(dear_test name)
-  cmake_parse_arguments(ARG "SEQUENTIAL;PURE;TOGETHER;LONG" "TIMEOUT;HEADER;SHARDS;REPEATS" "SOURCES;USES;LIBRARIES" ${ARGN})
-  set(quick OFF)
-  if(DEAR_SANITIZE AND NOT DEAR_SANITIZE_ALL)
-    set(quick ON)
-  endif()
-  if(NOT DEAR_TESTS OR (ARG_SEQUENTIAL AND DEAR_SANITIZE MATCHES thread) OR (ARG_PURE AND DEAR_SANITIZE) OR (ARG_LONG AND quick))
+  cmake_parse_arguments(ARG "SEQUENTIAL;PURE;TOGETHER" "TIMEOUT;HEADER;SHARDS;REPEATS" "SOURCES;USES;LIBRARIES" ${ARGN})
+  if(NOT DEAR_TESTS OR (ARG_SEQUENTIAL AND DEAR_SANITIZE MATCHES thread) OR (ARG_PURE AND DEAR_SANITIZE))
     return()
   endif()
   if(NOT ARG_TIMEOUT)
@@ -182,7 +177,7 @@ function(dear_test name)
     dear_test_header(${name})
   endif()
   set(repeats)
-  if(quick)
+  if(DEAR_SANITIZE)
     set(repeats ${ARG_REPEATS})
   endif()
   if(ARG_TOGETHER)
@@ -202,8 +197,8 @@ function(dear_test name)
 endfunction()
 
 # dear_mpi_test(NAME RANKS 1 2 ... SOURCES ... USES ...): a GoogleTest program with a main() that takes the name of an MPI,
-# run on so many ranks under every MPI that was found, and under a sanitizer on 2 ranks, or where all is asked for on 2 and 4,
-# under the first of them.
+# run on so many ranks under every MPI that was found, and under a sanitizer on 2 ranks under the first of
+# them.
 # ctest knows it as NAME_MPI_RANKS.
 #   OF_TWO  a pattern of cases that are for two ranks
 function(dear_mpi_test name)
@@ -220,9 +215,6 @@ function(dear_mpi_test name)
   if(DEAR_SANITIZE)
     list(GET implementations 0 implementations)
     set(ARG_RANKS 2)
-    if(DEAR_SANITIZE_ALL)
-      list(APPEND ARG_RANKS 4)
-    endif()
   endif()
   foreach(implementation IN LISTS implementations)
     add_dependencies(${name} dear_mpi_${implementation})

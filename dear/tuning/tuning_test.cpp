@@ -169,7 +169,7 @@ struct Clocked {
         adamw(net->parameters(), 1e-3),
         optimizer(make_optimizer(adamw)),
         scanned(train::scan(model_of(*net), *optimizer)),
-        changes(group, options, [this] { return now; }) {
+        changes(group, options, at::kCPU, [this] { return now; }) {
     for (std::size_t i = 0; i < scanned.trained.size(); ++i) {
       order.push_back(i);
       layer_of.push_back(static_cast<LayerId>(i / 2));
