@@ -165,10 +165,38 @@ kfac::LinearCost fit(const Points& points, const kfac::LinearCost& otherwise) {
   return {.start_seconds = 0, .seconds_per_element = points[0].second / static_cast<double>(points[0].first)};
 }
 
-// On a real network all-reduces are those of D-KFAC's factors, which have the wire and the cores to
-// themselves, and broadcasts those of MPD-KFAC's inverses.
+// What a collective of so many elements of fp32 takes on the idle network: the median of a few.
+template <typename Issue>
+Points measure(Group& group, Issue issue) {
+  constexpr int kRepetitions = 7;
+  Points points;
+  for (const std::int64_t elements : {16'384, 131'328, 524'288, 2'101'248}) {
+    const Buffer buffer = group.allocate(elements * 4);
+    const View view{.buffer = buffer, .count = elements};
+    std::vector<double> seconds;
+    for (int i = 0; i < kRepetitions; ++i) {
+      group.barrier().wait();
+      const double begin = now_seconds();
+      issue(view).wait();
+      seconds.push_back(now_seconds() - begin);
+    }
+    points.emplace_back(elements, spread_of(seconds).median);
+  }
+  return points;
+}
+
+// What was measured of a real network before training.
+struct Measured {
+  Points all_reduce, broadcast;
+};
+
+Measured measure(Group& group) {
+  return {measure(group, [&](const View& view) { return group.all_reduce(view, Reduction::sum); }),
+          measure(group, [&](const View& view) { return group.broadcast(view, 0); })};
+}
+
 kfac::Costs costs_of(const Options& options, int ranks, const kfac::Job& job,
-                     const std::map<std::string, Parts>& parts) {
+                     const std::map<std::string, Parts>& parts, const std::optional<Measured>& real) {
   const Link link = options.link();
   const auto linear = [&](auto cost) {
     return kfac::LinearCost{cost(link, ranks, 0),
@@ -189,18 +217,10 @@ kfac::Costs costs_of(const Options& options, int ranks, const kfac::Job& job,
   const auto distributed = parts.find("mpd-kfac");
   if (distributed != parts.end())
     costs.unpack = fit(points_of(job, distributed->second, "unpacking of inverse", elements), {});
-  if (!options.real) return costs;
-  const kfac::Plan plan = kfac::make_plan(job, costs, kfac::find_strategy("d-kfac"));
-  Points reductions;
-  for (std::size_t group = 0; group < plan.groups.size(); ++group)
-    reductions.emplace_back(plan.groups[group].elements,
-                            all_local.seconds.at(fmt::format("reduction of factors, group {}", group)));
-  costs.all_reduce = fit(reductions, costs.all_reduce);
-  if (distributed != parts.end()) {
-    costs.broadcast =
-        fit(points_of(job, distributed->second, "broadcast of inverse", elements), costs.broadcast);
-    costs.reduce = costs.broadcast;
-  }
+  if (!real) return costs;
+  costs.all_reduce = kfac::fit_linear(real->all_reduce);
+  costs.broadcast = kfac::fit_linear(real->broadcast);
+  costs.reduce = costs.broadcast;
   return costs;
 }
 
@@ -209,6 +229,8 @@ bool run(const Options& options) {
   InitOptions init_options;
   if (!options.real) init_options.network = Network{.name = "bench", .link = options.link()};
   Group group = init(init_options);
+  std::optional<Measured> real;
+  if (options.real) real = measure(group);
   std::vector<std::unique_ptr<Rival>> rivals;
   for (const std::string& strategy : options.strategies)
     rivals.push_back(std::make_unique<Rival>(options, strategy, group.duplicate()));
@@ -244,7 +266,7 @@ bool run(const Options& options) {
              load[0], group.size(), options.layers, options.width, options.batch, options.alpha_us,
              options.gbits, same ? "the same" : "DIFFER");
   if (!same) return false;
-  const kfac::Costs costs = costs_of(options, group.size(), job, parts);
+  const kfac::Costs costs = costs_of(options, group.size(), job, parts, real);
   const Grouping& grouping = rivals.front()->parallel.grouping();
   for (std::size_t i = 0; i < rivals.size(); ++i) {
     const kfac::Plan plan = kfac::make_plan(job, costs, kfac::find_strategy(rivals[i]->name));
