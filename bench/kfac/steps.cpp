@@ -262,9 +262,10 @@ bool run(const Options& options) {
   if (group.rank() != 0) return same;
   double load[1] = {0};
   getloadavg(load, 1);
-  fmt::print("load {:.2f}, {} ranks, {} layers of {}, batch {}, alpha {} us, {} Gbit/s; parameters {}\n",
-             load[0], group.size(), options.layers, options.width, options.batch, options.alpha_us,
-             options.gbits, same ? "the same" : "DIFFER");
+  const std::string network =
+      real ? "a real wire" : fmt::format("alpha {} us, {} Gbit/s", options.alpha_us, options.gbits);
+  fmt::print("load {:.2f}, {} ranks, {} layers of {}, batch {}, {}; parameters {}\n", load[0], group.size(),
+             options.layers, options.width, options.batch, network, same ? "the same" : "DIFFER");
   if (!same) return false;
   const kfac::Costs costs = costs_of(options, group.size(), job, parts, real);
   const Grouping& grouping = rivals.front()->parallel.grouping();

@@ -48,8 +48,9 @@ class StepTimes {
   explicit StepTimes(c10::Device device) : clock_(device) {}
 
   void step_ended();
-  // What comes between the last step and the next is none of its time: a pause of the program, unless it
-  // makes one in each step; or a change of buckets, before which nothing counts any more.
+  // The program paused between the last step and the next, or buckets were changed there: that time is no
+  // step's. A program that pauses before each step is measured with its pauses. A change of buckets also
+  // drops the steps before it that were not taken yet.
   void paused() { paused_ = true; }
   void interrupted();
   // Seconds of the steps that the device has ended, oldest first, of which it was not asked before.

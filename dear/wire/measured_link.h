@@ -12,8 +12,9 @@ namespace dear::wire {
 // ranks together; none fails where others go on, so times that no link explains are taken as bandwidth alone.
 Link measure_link(Group& group);
 
-// What measure_link() is made of, for collectives of others: the sizes, in elements of fp32, and the link
-// that explains the median seconds of a reduce-scatter and an all-gather of each.
+// The two halves of measure_link(), for collectives that no Group carries: measured_elements() are the sizes,
+// in elements of fp32; link_of() is the link that explains the median seconds of a reduce-scatter and an
+// all-gather of each size.
 const std::vector<std::int64_t>& measured_elements();
 Link link_of(const std::vector<double>& seconds, int ranks);
 
