@@ -24,7 +24,7 @@ class Side:
     close: Callable[[], object] = NOTHING
     note: Callable[[], str] = lambda: ""
     steps: int = 0
-    losses: list[float] = field(default_factory=list)
+    losses: list[Tensor] = field(default_factory=list)  # on their device, which the host does not wait for
 
     def step(self, samples: list[Sample]) -> None:
         self.optimizer.zero_grad()
@@ -32,13 +32,13 @@ class Side:
         loss.backward()
         self.optimizer.step()
         self.steps += 1
-        self.losses.append(loss.item())
+        self.losses.append(loss.detach())
 
     def parameters(self) -> Tensor:
         """All parameters in one flat tensor of the CPU."""
         self.settle()
         whole = [one.full_tensor() if hasattr(one, "full_tensor") else one for one in self.model.parameters()]
-        return torch.cat([one.detach().reshape(-1) for one in whole])
+        return torch.cat([one.detach().cpu().reshape(-1) for one in whole])
 
 
 def plain(case: Case, fusion: str) -> Side:

@@ -1,12 +1,17 @@
 #include "dear/demo/trace_gather.h"
 
+#include <cstdint>
+#include <iterator>
+#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "dear/collective/exchange.h"
+#include "dear/document/json_field.h"
 
 namespace dear::demo {
 namespace {
@@ -44,18 +49,26 @@ std::string encode_spans(const std::vector<Span>& spans) {
 }
 
 std::vector<Span> decode_spans(const std::string& text) {
-  const json document = json::parse(text);
-  const json& names = document.at("names");
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4;
+  const Json document = Json::parse(text);
+  const JsonField root(document, "spans of another rank");
+  const std::vector<JsonField> names = root.member("names").elements();
+  const auto name_at = [&](const JsonField& index) {
+    return names[static_cast<std::size_t>(index.integer(0, std::ssize(names) - 1))].text();
+  };
   std::vector<Span> spans;
-  for (const json& row : document.at("spans")) {
-    spans.push_back({.rank = row.at(0).get<int>(),
-                     .lane = names.at(row.at(1).get<std::size_t>()).get<std::string>(),
-                     .name = names.at(row.at(2).get<std::size_t>()).get<std::string>(),
-                     .activity = static_cast<Activity>(row.at(3).get<int>()),
-                     .iteration = row.at(4).get<std::int64_t>(),
-                     .step = row.at(5).get<std::int64_t>(),
-                     .begin_seconds = row.at(6).get<double>(),
-                     .end_seconds = row.at(7).get<double>()});
+  for (const JsonField& row : root.member("spans").elements()) {
+    const std::vector<JsonField> fields = row.elements();
+    if (fields.size() != 8) row.fail(fmt::format("{} values, but a span has 8", fields.size()));
+    spans.push_back(
+        {.rank = static_cast<int>(fields[0].integer(0, std::numeric_limits<int>::max())),
+         .lane = name_at(fields[1]),
+         .name = name_at(fields[2]),
+         .activity = static_cast<Activity>(fields[3].integer(0, static_cast<int>(Activity::other))),
+         .iteration = fields[4].integer(-1, kMost),
+         .step = fields[5].integer(-1, kMost),
+         .begin_seconds = fields[6].number(),
+         .end_seconds = fields[7].number()});
   }
   return spans;
 }

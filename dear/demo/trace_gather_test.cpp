@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/backends/testing/shm_threads.h"
+#include "dear/base/error.h"
 
 namespace dear::demo::trace_gather_test {
 namespace {
@@ -44,6 +45,17 @@ void expect_equal(const std::vector<Span>& left, const std::vector<Span>& right)
 TEST(TraceGather, SpansComeBackAsTheyWere) {
   expect_equal(decode_spans(encode_spans(spans_of(3))), spans_of(3));
   EXPECT_TRUE(decode_spans(encode_spans({})).empty());
+}
+
+TEST(TraceGather, SpansThatNoRankWritesAreRefused) {
+  const auto text = [](const std::string& row) { return R"({"names": ["a"], "spans": [)" + row + "]}"; };
+  ASSERT_EQ(decode_spans(text("[1, 0, 0, 6, -1, -1, 0.5, 1.5]")).size(), 1U);
+  for (const char* row : {"[]", "7", "[1, 0, 0, 6, -1, -1, 0.5]", "[-1, 0, 0, 6, -1, -1, 0.5, 1.5]",
+                          "[1, 1, 0, 6, -1, -1, 0.5, 1.5]", "[1, 0, -1, 6, -1, -1, 0.5, 1.5]",
+                          "[1, 0, 0, 7, -1, -1, 0.5, 1.5]", "[1, 0, 0, 6, 1e300, -1, 0.5, 1.5]",
+                          "[1, 0, 0, 6, -1, -2, 0.5, 1.5]", "[1, 0, 0, 6, -1, -1, \"0\", 1.5]"}) {
+    EXPECT_THROW(decode_spans(text(row)), ConfigError) << row;
+  }
 }
 
 TEST(TraceGather, EveryRankGetsTheSpansOfAllByRank) {

@@ -1,6 +1,7 @@
 #include "dear/stub_device/streams.h"
 
 #include <algorithm>
+#include <pthread.h>
 #include <sstream>
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -18,6 +19,7 @@ Queue::Queue(Streams& streams, c10::DeviceIndex device, c10::StreamId stream)
     : streams_(streams), device_(device), stream_(stream) {
   seed();
   thread_ = std::thread([this] { loop(); });
+  pthread_setname_np(thread_.native_handle(), "stub-stream");
 }
 
 void Queue::seed() {

@@ -7,36 +7,18 @@ import faulthandler
 import os
 import subprocess
 import sys
-import types
 import unittest
 
 import dear_stub_device as stub
 import stub_training
 import torch
 import torch.distributed as dist
+from stub_registration import register
 from torch import nn
 
 import dear
 
 RANKS = 2
-
-
-def register() -> None:
-    """Makes PyTorch know the device by its name, and its process group as "stub"."""
-    module = types.SimpleNamespace(
-        is_available=lambda: True,
-        device_count=lambda: stub.DEVICES,
-        current_device=lambda: 0,
-        is_initialized=lambda: True,
-        get_amp_supported_dtype=lambda: [torch.bfloat16, torch.float16],
-    )
-    torch._register_device_module("stub", module)
-
-    def make(store: dist.Store, rank: int, size: int, timeout: object) -> object:
-        carrier = dist.ProcessGroupGloo(dist.PrefixStore("stub", store), rank, size, timeout)
-        return stub.StubBackend(carrier)
-
-    dist.Backend.register_backend("stub", make, devices=["stub"])
 
 
 class StubDevice(unittest.TestCase):

@@ -5,8 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "dear/backends/mpi/candidates.h"
 #include "dear/base/error.h"
 #include "dear/document/json_field.h"
@@ -37,14 +35,14 @@ bool is_known(Collective collective, const programs::AlgorithmChoice& choice) {
          });
 }
 
-nlohmann::json to_json(const programs::AlgorithmChoice& choice) {
+Json to_json(const programs::AlgorithmChoice& choice) {
   return {{"algorithm", choice.algorithm}, {"then", choice.then}, {"segment_bytes", choice.segment_bytes}};
 }
 
-programs::AlgorithmChoice choice_from(const nlohmann::json& entry) {
-  return {.algorithm = entry.at("algorithm").get<std::string>(),
-          .then = entry.at("then").get<std::string>(),
-          .segment_bytes = entry.at("segment_bytes").get<std::int64_t>()};
+programs::AlgorithmChoice choice_from(const JsonField& entry) {
+  return {.algorithm = entry.member("algorithm").text(),
+          .then = entry.member("then").text(),
+          .segment_bytes = entry.member("segment_bytes").integer()};
 }
 
 // An all-reduce is the one after the other, or, small, all contributions on every rank.
@@ -122,7 +120,7 @@ Choices Findings::choices(bool sums_go_around) const {
 }
 
 std::string Findings::format(const std::string& key) const {
-  nlohmann::json found = nlohmann::json::array();
+  Json found = Json::array();
   for (const auto& [collective, by_size] : by_operation_) {
     for (int i = 0; i < kSizeClasses; ++i) {
       if (const auto& finding = by_size[static_cast<std::size_t>(i)]) {
@@ -134,36 +132,34 @@ std::string Findings::format(const std::string& key) const {
       }
     }
   }
-  return nlohmann::json{{"dear-mpi-choices", kForm}, {"key", key}, {"found", found}}.dump(1) + "\n";
+  return Json{{"dear-mpi-choices", kForm}, {"key", key}, {"found", found}}.dump(1) + "\n";
 }
 
-std::optional<Findings> Findings::parse(const std::string& text, const std::string& key) {
-  try {
-    require_shallow(text);
-    const auto file = nlohmann::json::parse(text);
-    if (file.at("dear-mpi-choices") != kForm || file.at("key") != key) {
-      return std::nullopt;
-    }
-    Findings findings;
-    for (const auto& entry : file.at("found")) {
-      const auto collective = operation_called(entry.at("operation").get<std::string>());
-      const auto size_class = entry.at("size_class").get<std::int64_t>();
-      Finding finding{.choice = choice_from(entry.at("way")), .seconds = entry.at("seconds").get<double>()};
-      if (entry.contains("second")) finding.second = choice_from(entry.at("second"));
-      if (!collective || size_class < 0 || size_class >= kSizeClasses ||
-          !is_known(*collective, finding.choice) ||
-          (finding.second && !is_known(*collective, *finding.second)) || !std::isfinite(finding.seconds) ||
-          finding.seconds <= 0) {
-        return std::nullopt;
-      }
-      findings.set(*collective, static_cast<int>(size_class), std::move(finding));
-    }
-    return findings.count() > 0 ? std::optional(std::move(findings)) : std::nullopt;
-  } catch (const nlohmann::json::exception&) {
-    return std::nullopt;
-  } catch (const ConfigError&) {
+std::optional<Findings> Findings::parse(const std::string& text, const std::string& key) try {
+  require_shallow(text);
+  const Json document = Json::parse(text);
+  const JsonField file(document, "choices of MPI");
+  if (file.member("dear-mpi-choices").integer() != kForm || file.member("key").text() != key) {
     return std::nullopt;
   }
+  Findings findings;
+  for (const JsonField& entry : file.member("found").elements()) {
+    const auto collective = operation_called(entry.member("operation").text());
+    const std::int64_t size_class = entry.member("size_class").integer(0, kSizeClasses - 1);
+    Finding finding{.choice = choice_from(entry.member("way")), .seconds = entry.member("seconds").number()};
+    if (entry.has("second")) finding.second = choice_from(entry.member("second"));
+    if (!collective || !is_known(*collective, finding.choice) ||
+        (finding.second && !is_known(*collective, *finding.second)) || !std::isfinite(finding.seconds) ||
+        finding.seconds <= 0) {
+      return std::nullopt;
+    }
+    findings.set(*collective, static_cast<int>(size_class), std::move(finding));
+  }
+  return findings.count() > 0 ? std::optional(std::move(findings)) : std::nullopt;
+} catch (const Json::exception&) {
+  return std::nullopt;
+} catch (const ConfigError&) {
+  return std::nullopt;
 }
 
 }  // namespace dear::backends
