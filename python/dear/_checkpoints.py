@@ -12,7 +12,7 @@ from typing import Any, Optional
 import torch
 import torch.distributed as dist
 
-from . import _C, _sharded
+from . import _C
 from ._checkpoint import Extra, contents_of, from_rank_0, load, restore, write
 from ._distribute import DataParallel
 
@@ -170,6 +170,7 @@ class Checkpoints:
 def _sharded_module() -> ModuleType:
     """It imports torch.distributed.checkpoint, which takes a third as long as PyTorch itself: a program without shards does
     not wait for that."""
+    from . import _sharded
 
     return _sharded
 

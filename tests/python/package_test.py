@@ -41,6 +41,15 @@ class Import(unittest.TestCase):
         release = ".".join(torch.__version__.split(".")[:2])
         self.assertIn(f"compiled with PyTorch {release}", last)
 
+    def test_leaves_what_only_shards_need_alone(self):
+        heavy = {"torch.distributed.checkpoint", "torch.distributed.tensor", "sympy"}
+        told = run(
+            "-c",
+            "import sys, torch; before = set(sys.modules)\n"
+            f"import dear; print({heavy} & (set(sys.modules) - before) or 'none')",
+        )
+        self.assertEqual(told.stdout, "none\n", told.stderr)
+
     def test_says_its_version(self):
         self.assertRegex(dear.__version__, r"^\d+\.\d+\.\d+$")
         self.assertEqual(dear.__version__, dear._C.__version__)
