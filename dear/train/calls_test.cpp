@@ -13,7 +13,6 @@
 #include <torch/types.h>
 
 #include "dear/base/error.h"
-#include "dear/control/control_plane.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/testing/ranks.h"
 
@@ -21,7 +20,6 @@ namespace dear::calls_test {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using train::testing::groups_of;
 using train::testing::run_all;
@@ -144,43 +142,6 @@ TEST(Calls, AStepIsNotGivenUpWhereUpdatesRunAhead) {
     for (int i = 0; i < 3; ++i) job.step();
     job.parallel.synchronize();
     EXPECT_THROW(job.parallel.discard_step(), ConfigError);
-  });
-}
-
-TEST(ControlPlane, CarriesValues) {
-  run_all(3, [](int rank, Group group) {
-    const std::vector<double> mine(static_cast<std::size_t>(rank), 0.1 * rank);
-    const auto all = all_gather_values(group, control::Subject::state, mine);
-    ASSERT_EQ(all.size(), 3U);
-    EXPECT_THAT(all[0], ElementsAre());
-    EXPECT_THAT(all[2], ElementsAre(0.2, 0.2));
-    EXPECT_THAT(of_rank_0(group, control::Subject::profile, std::vector<std::int64_t>{7 - rank}),
-                ElementsAre(7));
-  });
-}
-
-TEST(ControlPlane, RefusesOtherSubjectsAndLayoutsOnEveryRank) {
-  run_all(3, [](int rank, Group group) {
-    const auto refused = [&](auto act) {
-      try {
-        act();
-        ADD_FAILURE() << "not refused";
-      } catch (const MismatchError& error) {
-        EXPECT_THAT(error.what(), HasSubstr("rank 2"));
-      }
-    };
-    refused([&] {
-      of_rank_0(group, rank == 2 ? control::Subject::state : control::Subject::profile,
-                std::vector<double>{1});
-    });
-    refused([&] {
-      if (rank == 2) {
-        of_rank_0(group, control::Subject::profile, std::vector<float>{1});
-      } else {
-        of_rank_0(group, control::Subject::profile, std::vector<double>{1});
-      }
-    });
-    EXPECT_NO_THROW(meet(group, control::Call::regroup, 3));
   });
 }
 
