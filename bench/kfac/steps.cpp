@@ -126,11 +126,11 @@ kfac::Job job_of(Rival& rival, const Parts& parts) {
   const std::size_t factors = parameters.size();  // a weight and a bias in each layer, and two factors
   std::size_t matrix = 0;
   for (const Layer& layer : job.workload.layers) {
-    std::optional<kfac::Curvature> curvature;
+    std::optional<kfac::LayerCurvature> curvature;
     for (const TensorId tensor : layer.tensors) {
       const torch::Tensor& parameter = parameters[job.workload.tensors[tensor].name];
       if (parameter.dim() != 2) continue;
-      curvature = kfac::Curvature{
+      curvature = kfac::LayerCurvature{
           .inputs = parameter.size(1) + 1,
           .outputs = parameter.size(0),
           .input_factor_seconds = seconds(fmt::format("factor {}", matrix)),

@@ -65,14 +65,14 @@ Job make_job(Workload workload, const zoo::Architecture& architecture, const zoo
       continue;
     const auto& [inputs, outputs, positions] = *layer.matrix;
     job.curvature.back() =
-        Curvature{.inputs = inputs,
-                  .outputs = outputs,
-                  .input_factor_seconds =
-                      zoo::seconds(device, {factor_of(positions, inputs)}, options.batch, DType::f32),
-                  .output_factor_seconds =
-                      zoo::seconds(device, {factor_of(positions, outputs)}, options.batch, DType::f32),
-                  .precondition_seconds = product_seconds(device, outputs, outputs, inputs) +
-                                          product_seconds(device, outputs, inputs, inputs)};
+        LayerCurvature{.inputs = inputs,
+                       .outputs = outputs,
+                       .input_factor_seconds =
+                           zoo::seconds(device, {factor_of(positions, inputs)}, options.batch, DType::f32),
+                       .output_factor_seconds =
+                           zoo::seconds(device, {factor_of(positions, outputs)}, options.batch, DType::f32),
+                       .precondition_seconds = product_seconds(device, outputs, outputs, inputs) +
+                                               product_seconds(device, outputs, inputs, inputs)};
   }
   return job;
 }

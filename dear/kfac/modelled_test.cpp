@@ -73,7 +73,7 @@ TEST(Modelled, CollectivesAreLinesThroughTheModelOfTheCluster) {
 TEST(Modelled, MemoryOfCurvatureIsTwoMatricesAFactor) {
   Job job;
   job.workload.layers.push_back({.name = "layer", .tensors = {}});
-  job.curvature.push_back(Curvature{.inputs = 3, .outputs = 2});
+  job.curvature.push_back(LayerCurvature{.inputs = 3, .outputs = 2});
   EXPECT_EQ(curvature_bytes(job), 4 * 2 * (9 + 4));
 }
 

@@ -37,7 +37,7 @@ std::vector<ReadyFactor> readiness(const Job& job, const std::vector<Factor>& fa
   for (std::size_t i = 0; i < layers; ++i) {
     const std::size_t at = side == Side::input ? i : layers - 1 - i;
     const Layer& layer = job.workload.layers[at];
-    const std::optional<Curvature>& curvature = job.curvature[at];
+    const std::optional<LayerCurvature>& curvature = job.curvature[at];
     if (side == Side::output) waited += layer.backward_seconds;
     if (curvature) {
       waited += side == Side::input ? curvature->input_factor_seconds : curvature->output_factor_seconds;

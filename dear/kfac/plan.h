@@ -18,7 +18,7 @@ namespace dear::kfac {
 
 // The curvature of a layer of a workload: the shape of its weight, and the seconds that one rank takes to
 // compute its two factors from the samples of one pass.
-struct Curvature {
+struct LayerCurvature {
   std::int64_t inputs = 0, outputs = 0;  // see LayerShape
   double input_factor_seconds = 0, output_factor_seconds = 0;
   double precondition_seconds = 0;  // two products of matrices with the gradient
@@ -27,7 +27,7 @@ struct Curvature {
 // A training job with K-FAC. Layers without curvature (norms, embeddings) keep their plain gradients.
 struct Job {
   Workload workload;
-  std::vector<std::optional<Curvature>> curvature;  // by layer
+  std::vector<std::optional<LayerCurvature>> curvature;  // by layer
   [[nodiscard]] std::vector<Factor> factors()
       const;  // as factors_of() orders them; layers are the workload's
 };

@@ -21,7 +21,7 @@ std::vector<double> seconds_of_all(const Job& job, const Grouping& grouping, con
         return 0;
       case WorkKind::compute_factor: {
         const Factor& factor = plan.factors[work.index];
-        const Curvature& curvature = *job.curvature[factor.layer];
+        const LayerCurvature& curvature = *job.curvature[factor.layer];
         return factor.side == Side::input ? curvature.input_factor_seconds : curvature.output_factor_seconds;
       }
       case WorkKind::reduce_factors: {

@@ -27,10 +27,10 @@ Job job_of(const std::vector<std::int64_t>& dimensions) {
                                    .tensors = {number},
                                    .forward_seconds = 1,
                                    .backward_seconds = 1});
-    job.curvature.push_back(Curvature{.inputs = dimension,
-                                      .outputs = dimension,
-                                      .input_factor_seconds = 0.5,
-                                      .output_factor_seconds = 0.5});
+    job.curvature.push_back(LayerCurvature{.inputs = dimension,
+                                           .outputs = dimension,
+                                           .input_factor_seconds = 0.5,
+                                           .output_factor_seconds = 0.5});
   }
   return job;
 }

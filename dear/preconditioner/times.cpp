@@ -117,10 +117,10 @@ kfac::Job job_of(const std::vector<MatrixLayer>& layers, const Numbers& numbers)
                                    .tensors = {},
                                    .forward_seconds = of_layer[0],
                                    .backward_seconds = of_layer[1]});
-    job.curvature.emplace_back(kfac::Curvature{.inputs = layers[i].inputs,
-                                               .outputs = layers[i].outputs,
-                                               .input_factor_seconds = of_layer[2],
-                                               .output_factor_seconds = of_layer[3]});
+    job.curvature.emplace_back(kfac::LayerCurvature{.inputs = layers[i].inputs,
+                                                    .outputs = layers[i].outputs,
+                                                    .input_factor_seconds = of_layer[2],
+                                                    .output_factor_seconds = of_layer[3]});
   }
   return job;
 }

@@ -12,9 +12,9 @@ namespace dear::simulated::kfac {
 namespace {
 
 using dear::kfac::Costs;
-using dear::kfac::Curvature;
 using dear::kfac::Factor;
 using dear::kfac::Job;
+using dear::kfac::LayerCurvature;
 using dear::kfac::LinearCost;
 using dear::kfac::Prediction;
 using dear::kfac::ReadyFactor;
@@ -28,7 +28,7 @@ Job job_of(const PublishedKfac& published, const PublishedKfac::Model& which) {
 
 double seconds_of_factors(const Job& job) {
   double seconds = 0;
-  for (const std::optional<Curvature>& curvature : job.curvature)
+  for (const std::optional<LayerCurvature>& curvature : job.curvature)
     if (curvature) seconds += curvature->input_factor_seconds + curvature->output_factor_seconds;
   return seconds;
 }
@@ -42,7 +42,7 @@ Job at_pace(Job job, double pass_seconds, double factor_seconds) {
     layer.forward_seconds *= pass;
     layer.backward_seconds *= pass;
   }
-  for (std::optional<Curvature>& curvature : job.curvature) {
+  for (std::optional<LayerCurvature>& curvature : job.curvature) {
     if (!curvature) continue;
     curvature->input_factor_seconds *= factor;
     curvature->output_factor_seconds *= factor;

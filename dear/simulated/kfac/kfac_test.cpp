@@ -57,10 +57,10 @@ TEST(StudyOfKfac, NothingIsFittedToTheOtherHalf) {
                                      .tensors = {static_cast<TensorId>(job.workload.tensors.size() - 1)},
                                      .forward_seconds = 0.01,
                                      .backward_seconds = 0.02});
-      job.curvature.push_back(dear::kfac::Curvature{.inputs = dimension,
-                                                    .outputs = dimension,
-                                                    .input_factor_seconds = 0.01,
-                                                    .output_factor_seconds = 0.01});
+      job.curvature.push_back(dear::kfac::LayerCurvature{.inputs = dimension,
+                                                         .outputs = dimension,
+                                                         .input_factor_seconds = 0.01,
+                                                         .output_factor_seconds = 0.01});
     }
     jobs.push_back({job, published().cycle_seconds, published().threshold_elements});
   }
