@@ -63,8 +63,8 @@ def distribute(
 
     policy: "dear" (reduce-scatter under backward, all-gather under the next forward, updates on shards), or another
         of dear.training_policies().
-    fusion: which tensors travel together: "auto" (tuned while training), "planned" (from what the first
-        `profile_steps` steps took), or what the command's --fusion takes ("25MB", "layer", ...).
+    fusion: which tensors travel together: "auto" (tuned while training; "auto=4MB" begins with buckets of that size),
+        "planned" (from what the first `profile_steps` steps took), a size ("25MB"), "layer" or "all".
     process_group: a process group of torch.distributed, a dear.Group, or None: the default group of
         torch.distributed where it is initialised, else what the launcher's environment says (torchrun, dear launch,
         mpirun, Slurm).

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -35,13 +36,24 @@ std::vector<Model::Named> named(const Named& tensors) {
   return result;
 }
 
-// What `fusion` names: "auto" is tuned while training, "planned" is planned from the first steps, all else is
-// given.
+Fusion sizes_of(std::string_view text) {
+  try {
+    return Fusion::parse(text);
+  } catch (const ConfigError& error) {
+    throw ConfigError(std::string(error.what()) + "; \"planned\", \"auto\" and \"auto=SIZE\" are there, too");
+  }
+}
+
+// What `fusion` names: "auto" is tuned while training, with buckets of SIZE at first for "auto=SIZE";
+// "planned" is planned from the first steps; all else is given.
 BucketChoice buckets_of(const std::string& fusion, const std::string& cache) {
+  constexpr std::string_view kTuned = "auto=";
   if (fusion == "auto") return tuned({.cache = cache});
+  if (fusion.starts_with(kTuned))
+    return tuned({.start = sizes_of(std::string_view(fusion).substr(kTuned.size())), .cache = cache});
   if (!cache.empty())
     throw ConfigError("tuning_cache is for fusion=\"auto\", and fusion is \"" + fusion + "\": leave one out");
-  return fusion == "planned" ? planned() : given(Fusion::parse(fusion));
+  return fusion == "planned" ? planned() : given(sizes_of(fusion));
 }
 
 BufferSync buffer_sync_of(const std::string& name) {

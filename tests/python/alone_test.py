@@ -39,6 +39,13 @@ class Alone(unittest.TestCase):
     def test_trains_to_the_same_bits_as_without(self):
         self.assertTrue(torch.equal(self.train(distributed=True), self.train(distributed=False)))
 
+    def test_a_mistyped_fusion_is_told_of_all_that_there_are(self):
+        model = nn.Linear(2, 2)
+        for fusion in ("autoo", "auto=", "auto=7", ""):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            with self.assertRaisesRegex(dear.ConfigError, 'such as 25MiB.*"planned", "auto" and "auto=SIZE"'):
+                dear.distribute(model, optimizer, fusion=fusion)
+
     def test_a_parameter_that_the_optimiser_no_longer_holds_is_refused(self):
         def another_tensor(groups):
             groups[0]["params"][1] = nn.Parameter(torch.zeros(16))

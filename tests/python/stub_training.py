@@ -53,7 +53,7 @@ class Job:
         self.batches = [batch.detach().to(device).requires_grad_() for batch in self.batches]
         self.infinity = torch.tensor(float("inf")).to(device)
         if not plain:
-            self.model, self.optimizer = dear.distribute(self.model, self.optimizer, fusion="2KiB", **options)
+            self.model, self.optimizer = dear.distribute(self.model, self.optimizer, **{"fusion": "2KiB", **options})
 
     def loss(self, step: int) -> Tensor:
         return self.model(self.batches[step]).float().square().mean()
@@ -140,6 +140,22 @@ class OnTheStubDevice(unittest.TestCase):
             self.assertAsPlain(each_step(take), adamw, device="cpu", policy=policy)
         for optimizer_of in (sgd, fused_sgd, fused_adamw):
             self.assertAsPlain(each_step(take), optimizer_of, device="cpu")
+
+    def test_buckets_that_are_tuned_change_no_bit(self) -> None:
+        sizes = set()
+
+        def program(job: Job) -> None:
+            for step in range(60):
+                job.loss(step % STEPS).backward()
+                job.step()
+                if not job.plain:
+                    sizes.add(job.model.statistics()["buckets"])
+
+        found, _ = run(program, adamw, fusion="auto=2KiB")
+        expected, _ = run(program, adamw, plain=True)
+        for mine, theirs in zip(found, expected):
+            self.assertTrue(torch.equal(mine, theirs), (mine - theirs).abs().max())
+        self.assertGreater(len(sizes), 1, "no other buckets were tried")
 
     def test_accumulation_schedulers_and_evaluation(self) -> None:
         def program(job: Job) -> None:
