@@ -5,21 +5,22 @@
                                               [--batch 8] [--rounds 8] [--steps 20] [--build build/release]
 
 All sides train the same case, from the same parameters and on the same samples, by turns in one process: in each of
-`rounds` every side has one turn of `steps` steps, which the host enqueues and the device is awaited after. Counted are
+`rounds` every side has one turn: the host enqueues `steps` steps, and then waits for the device. The columns are
 
-  enqueued   from the begin of a step to its end on the host, ms
-  host       the time on processors of all threads in a step, ms; without those that are the stub device's streams
-  waits      of the host for the device, in all turns
+  enqueued   from the begin of a step to its end on the host, ms: the median
+  host       processor time of a step, ms: of all threads but the streams of the stub device; the median of turns
+  beside DDP host, as a share of DDP's: the median over rounds, the least and the greatest
+  waits      how often the host waited for the device in a turn that is not timed
 
-The stub device (dear/stub_device) computes on the CPU: it shows what the host does, and not how long a step takes. Prints
-a table of medians and, beside the first side, the median over rounds of the ratio and the least and greatest. Nothing is
-printed where sides did not compute the same. Exit code: 0 with a table, 2 without.
+The stub device (dear/stub_device) computes on the CPU: it shows what the host does, and not how long a step takes. Nothing
+is printed where sides did not compute the same. Exit code: 0 with a table, 2 without.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import os
 import statistics
 import sys
@@ -29,6 +30,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from options import count, fail
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 WAITS_OF_CUDA = {"cudaDeviceSynchronize", "cudaEventSynchronize", "cudaStreamSynchronize"}
@@ -36,17 +39,17 @@ WAITS_OF_CUDA = {"cudaDeviceSynchronize", "cudaEventSynchronize", "cudaStreamSyn
 
 @dataclass
 class Turn:
-    enqueued: float  # the median of its steps
-    host: float
-    waits: int
+    enqueued: float  # seconds: the median of its steps
+    host: float  # seconds of processors in a step
 
 
 @dataclass
 class Device:
     name: str
     process_group: str
-    settle: Callable[[], None]  # ends what is enqueued
-    waits_in: Callable[[Callable[[], None]], int]
+    settle: Callable[[], object]  # waits for what is enqueued
+    waits_in: Callable[[Callable[[], object]], int]  # how often the host waits for the device in a call
+    close: Callable[[], object] = lambda: None
 
 
 def stub_device() -> Device:
@@ -55,12 +58,12 @@ def stub_device() -> Device:
 
     register()
 
-    def waits_in(run: Callable[[], None]) -> int:
+    def waits_in(run: Callable[[], object]) -> int:
         before = stub.host_waits()
         run()
         return stub.host_waits() - before
 
-    return Device("stub", "cpu:gloo,stub:stub", stub.settle, waits_in)
+    return Device("stub", "cpu:gloo,stub:stub", stub.settle, waits_in, stub.finish)
 
 
 def cuda_device() -> Device:
@@ -69,17 +72,12 @@ def cuda_device() -> Device:
     if not torch.cuda.is_available():
         fail("PyTorch has no CUDA device here: choose --device stub")
 
-    def waits_in(run: Callable[[], None]) -> int:
+    def waits_in(run: Callable[[], object]) -> int:
         with torch.profiler.profile() as profile:
             run()
         return sum(event.name in WAITS_OF_CUDA for event in profile.events())
 
     return Device("cuda", "cpu:gloo,cuda:nccl", torch.cuda.synchronize, waits_in)
-
-
-def fail(sentence: str) -> Any:
-    print(f"bench/rivals: {sentence}", file=sys.stderr)
-    sys.exit(2)
 
 
 def host_seconds() -> float:
@@ -99,41 +97,33 @@ def on_device(case: Any, device: str) -> Any:
     return dataclasses.replace(case, make_model=lambda: case.make_model().to(device), make_batch=make_batch)
 
 
+def enqueue(side: Any, samples: Any, steps: int) -> list[float]:
+    """Seconds of each step on the host."""
+    seconds = []
+    for _ in range(steps):
+        begin = time.perf_counter()
+        side.step(samples)
+        seconds.append(time.perf_counter() - begin)
+    return seconds
+
+
 def take_turn(side: Any, samples: Any, steps: int, device: Device) -> Turn:
-    enqueued: list[float] = []
-    host = 0.0
-
-    def run() -> None:
-        nonlocal host
-        host = -host_seconds()
-        for _ in range(steps):
-            begin = time.perf_counter()
-            side.step(samples)
-            enqueued.append(time.perf_counter() - begin)
-        host += host_seconds()
-
-    waits = device.waits_in(run)
+    before = host_seconds()
+    seconds = enqueue(side, samples, steps)
+    host = host_seconds() - before
     device.settle()
-    return Turn(statistics.median(enqueued), host / steps, waits)
+    return Turn(statistics.median(seconds), host / steps)
 
 
-def table(rounds: list[dict[str, Turn]]) -> None:
-    names = list(rounds[0])
-    print("| | enqueued, ms | host, ms | host beside DDP | least, greatest | waits |\n|---|---|---|---|---|---|")
-    for name in sorted(names):
-        turns = [one[name] for one in rounds]
+def table(rounds: list[dict[str, Turn]], waits: dict[str, int]) -> None:
+    print("| | enqueued, ms | host, ms | beside DDP | least, greatest | waits |\n|---|---|---|---|---|---|")
+    for name, waited in waits.items():
+        enqueued, host = (1e3 * statistics.median(getattr(one[name], what) for one in rounds) for what in ("enqueued", "host"))
         ratios = [one[name].host / one["DDP"].host for one in rounds]
         print(
-            f"| {name} | {1e3 * statistics.median(turn.enqueued for turn in turns):.2f} "
-            f"| {1e3 * statistics.median(turn.host for turn in turns):.2f} | {statistics.median(ratios):.3f} "
-            f"| {min(ratios):.3f}, {max(ratios):.3f} | {sum(turn.waits for turn in turns)} |"
+            f"| {name} | {enqueued:.2f} | {host:.2f} | {statistics.median(ratios):.3f} "
+            f"| {min(ratios):.3f}, {max(ratios):.3f} | {waited} |"
         )
-
-
-def count(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number from 1 on")
-    return int(text)
 
 
 def read_options() -> argparse.Namespace:
@@ -176,8 +166,11 @@ def main() -> None:
     start = torch.cat([one.detach().cpu().reshape(-1) for one in case.make_model().parameters()])
     sides = {SIDES[name][0]: SIDES[name][1](case, "25MB") for name in ("plain", "ddp", "dear")}
     names = list(sides)
-    for side in sides.values():
+    waits = {}
+    for name, side in sides.items():
         take_turn(side, samples, options.steps, device)
+        waits[name] = device.waits_in(functools.partial(enqueue, side, samples, options.steps))
+        device.settle()
     rounds = []
     for number in range(options.rounds):
         first = number % len(names)
@@ -192,12 +185,11 @@ def main() -> None:
         f"steps on {device.name}, PyTorch {torch.__version__}; losses apart by {verified['losses']:.0e}, parameters by "
         f"{verified['parameters']:.0e}\n"
     )
-    table(rounds)
-    sys.stdout.flush()
+    table(rounds, waits)
     for side in sides.values():
         side.close()
-    device.settle()
-    os._exit(0)  # threads of streams are in their queues
+    device.close()
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ std::string heading(const TrainSettings& settings, const demo::Corpus& corpus) {
       settings.job.layers == 1 ? "" : "s", settings.job.width, settings.job.context,
       with_separators(static_cast<std::int64_t>(corpus.text.size())), corpus.vocabulary.size(),
       settings.workers, settings.workers == 1 ? "" : "s", settings.threads, settings.threads == 1 ? "" : "s",
-      with_separators(settings.characters_per_step()), optimizer_of(settings), settings.fusion_text(),
+      with_separators(settings.characters_per_step()), optimizer_of(settings), settings.buckets.text(),
       settings.job.one_copy ? ", one copy of the parameters" : "",
       settings.compressions.front() && !settings.compares_compressions
           ? fmt::format(", gradients travel as {}", demo::text_of(settings.compressions.front()))
@@ -87,7 +87,7 @@ std::string common_settings(const TrainSettings& settings, const demo::Corpus& c
       "{}, heads {}, context {}, "
       "seed {}, "
       "optimiser {}, lr {}, data {}, trace {}, profile {}, metrics {}, saved {} in {}, resumed {}",
-      fmt::join(settings.policies, " "), settings.compare, gradients_of(settings), settings.fusion_text(),
+      fmt::join(settings.policies, " "), settings.compare, gradients_of(settings), settings.buckets.text(),
       settings.network ? settings.network->name : "real",
       settings.job.backend.empty() ? "chosen" : settings.job.backend, settings.job.reproducible,
       settings.job.one_copy, settings.job.steps, settings.job.batch, settings.job.layers, settings.job.width,

@@ -73,24 +73,12 @@ std::vector<std::string> checked_policies(const TrainOptions& options) {
   return names;
 }
 
-constexpr std::string_view kAuto = "auto";
-
-void choose_buckets(std::string_view text, TrainSettings& settings) {
-  using Buckets = TrainSettings::Buckets;
-  const bool begins = text.substr(0, kAuto.size() + 1) == "auto=";
-  settings.buckets = begins || text == kAuto ? Buckets::tuned
-                     : text == "planned"     ? Buckets::planned
-                                             : Buckets::given;
-  if (text == kAuto || text == "planned") return;
-  const std::string_view fusion = begins ? text.substr(kAuto.size() + 1) : text;
-  settings.fusion = parse_option("--fusion", [&] { return Fusion::parse(fusion); });
-}
-
 // Chooses the policies and the buckets of the job.
 void choose_policies(const TrainOptions& options, TrainSettings& settings) {
   if (!options.schedule) {
     settings.policies = checked_policies(options);
-    choose_buckets(options.fusion ? std::string_view(*options.fusion) : kAuto, settings);
+    if (options.fusion)
+      settings.buckets = parse_option("--fusion", [&] { return BucketRule::parse(*options.fusion); });
     return;
   }
   if (options.policy || options.compare || options.fusion) {
@@ -101,8 +89,7 @@ void choose_policies(const TrainOptions& options, TrainSettings& settings) {
   parse_option(fmt::format("--schedule: {}", *options.schedule),
                [&] { return find_training_policy(file.policy).name; });
   settings.policies = {file.policy};
-  settings.buckets = TrainSettings::Buckets::given;
-  settings.fusion = Fusion(std::move(file.buckets));
+  settings.buckets = {.kind = BucketRule::Kind::given, .fusion = Fusion(std::move(file.buckets))};
 }
 
 // Chooses how the gradients of each run travel: one compression for all policies, or one policy with several.
@@ -305,7 +292,7 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   settings.tuning_plot = checked_picture_path("--plot", options.tuning_plot);
   settings.tuned_schedule = checked_output_path("--schedule", options.tuned_schedule);
   settings.tuning_cache = checked_output_path("--tuning-cache", options.tuning_cache);
-  if (!settings.tuning_cache.empty() && settings.buckets != TrainSettings::Buckets::tuned)
+  if (!settings.tuning_cache.empty() && settings.buckets.kind != BucketRule::Kind::tuned)
     throw ConfigError(
         fmt::format("--tuning-cache is for buckets that are tuned, and these are not: leave it, or {}, out",
                     options.schedule ? "--schedule" : "--fusion"));

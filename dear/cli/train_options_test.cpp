@@ -66,21 +66,9 @@ TEST(TrainOptions, OneCopyNeedsShardsAndARealNetwork) {
 }
 
 TEST(TrainOptions, BucketsAreGivenPlannedOrTuned) {
-  using Buckets = TrainSettings::Buckets;
-  struct Case {
-    std::optional<std::string> written;
-    Buckets buckets;
-    std::string fusion, text;
-  };
-  for (const Case& one :
-       {Case{std::nullopt, Buckets::tuned, "25MiB", "auto"}, Case{"auto", Buckets::tuned, "25MiB", "auto"},
-        Case{"auto=64KiB", Buckets::tuned, "64KiB", "auto=64KiB"},
-        Case{"planned", Buckets::planned, "25MiB", "planned"}, Case{"all", Buckets::given, "all", "all"}}) {
-    const TrainSettings settings = check_alone({.fusion = one.written});
-    EXPECT_EQ(settings.buckets, one.buckets) << one.text;
-    EXPECT_EQ(settings.fusion.text(), one.fusion);
-    EXPECT_EQ(settings.fusion_text(), one.text);
-  }
+  EXPECT_EQ(check_alone({}).buckets.text(), "auto");
+  for (const char* const written : {"auto", "auto=64KiB", "planned", "all"})
+    EXPECT_EQ(check_alone({.fusion = written}).buckets.text(), written);
   EXPECT_THAT([] { check_alone({.job = {.tune = true}, .workers = 1}); },
               ThrowsMessage<ConfigError>(HasSubstr("no buckets to tune")));
 }
@@ -90,7 +78,7 @@ TEST(TrainOptions, TheDefaultsAreComplete) {
   EXPECT_EQ(settings.workers, 2);
   EXPECT_THAT(settings.policies, ElementsAre("dear"));
   EXPECT_FALSE(settings.compare);
-  EXPECT_EQ(settings.fusion.text(), "25MiB");
+  EXPECT_EQ(settings.buckets.fusion.text(), "25MiB");
   EXPECT_FALSE(settings.network);
   EXPECT_EQ(settings.threads, 2);
   EXPECT_EQ(settings.timeout_seconds, 120);
@@ -157,10 +145,10 @@ TEST_F(TrainOptionsSchedule, GivesThePolicyAndTheBuckets) {
   const TrainSettings settings = check_alone({.schedule = path()});
   EXPECT_FALSE(settings.compare);
   EXPECT_THAT(settings.policies, ElementsAre("wfbp"));
-  EXPECT_EQ(settings.fusion.text(), path());
+  EXPECT_EQ(settings.buckets.fusion.text(), path());
   const Workload workload{
       .name = "m", .tensors = {{"a", 1}, {"b", 1}, {"c", 1}}, .layers = {{"all", {0, 1, 2}, 0, 0}}};
-  EXPECT_EQ(settings.fusion(workload).buckets()[1].tensors, (std::vector<TensorId>{1, 2}));
+  EXPECT_EQ(settings.buckets.fusion(workload).buckets()[1].tensors, (std::vector<TensorId>{1, 2}));
 }
 
 TEST_F(TrainOptionsSchedule, StandsAlone) {

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <exception>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -11,35 +10,22 @@
 
 #include "dear/backends/testing/shm_threads.h"
 #include "dear/base/error.h"
+#include "dear/collective/testing/groups.h"
 
 namespace dear::control_plane_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int kRanks = 3;
 
 // Runs `body` for each rank on a thread of its own; nothing may be thrown.
-template <typename Body>
-void run_all(Body body) {
-  auto backends = backends::testing::make_shm_threads(kRanks);
-  std::vector<std::exception_ptr> errors(kRanks);
-  std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < kRanks; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        const Group group(std::move(backends[rank]), {});
-        body(static_cast<int>(rank), group);
-      } catch (...) {
-        errors[rank] = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
+void run_all(const collective::testing::GroupBody& body) {
+  EXPECT_THAT(collective::testing::run_on_threads(backends::testing::make_shm_threads(kRanks), {}, body),
+              Each("ok"));
 }
 
 // The message of the E that `act` throws.
@@ -54,7 +40,8 @@ std::string refusal(Act act) {
 }
 
 TEST(ControlPlane, CarriesValues) {
-  run_all([](int rank, const Group& group) {
+  run_all([](const Group& group) {
+    const int rank = group.rank();
     const std::vector<double> mine(static_cast<std::size_t>(rank), 0.1 * rank);
     const auto all = all_gather_values(group, control::Subject::state, mine);
     ASSERT_EQ(all.size(), 3U);
@@ -66,7 +53,8 @@ TEST(ControlPlane, CarriesValues) {
 }
 
 TEST(ControlPlane, RefusesOtherSubjectsAndLayoutsOnEveryRank) {
-  run_all([](int rank, const Group& group) {
+  run_all([](const Group& group) {
+    const int rank = group.rank();
     const std::string subject = refusal<MismatchError>([&] {
       of_rank_0(group, rank == 2 ? control::Subject::state : control::Subject::profile,
                 std::vector<double>{1});
@@ -86,7 +74,8 @@ TEST(ControlPlane, RefusesOtherSubjectsAndLayoutsOnEveryRank) {
 }
 
 TEST(ControlPlane, CallsThatDifferAreNamedOnEveryRank) {
-  run_all([](int rank, const Group& group) {
+  run_all([](const Group& group) {
+    const int rank = group.rank();
     const std::string call = refusal<MismatchError>(
         [&] { meet(group, rank == 1 ? control::Call::rebuild : control::Call::regroup, 3); });
     EXPECT_THAT(call, HasSubstr("rank 1 called rebuild() after 3 steps, rank 0 regroup() after 3 steps"));
@@ -97,7 +86,8 @@ TEST(ControlPlane, CallsThatDifferAreNamedOnEveryRank) {
 }
 
 TEST(ControlPlane, WhatOneRankRefusesAllRefuse) {
-  run_all([](int rank, const Group& group) {
+  run_all([](const Group& group) {
+    const int rank = group.rank();
     EXPECT_NO_THROW(control::check_together(group, [] {}));
     if (rank == 1) {
       EXPECT_EQ(refusal<MismatchError>(
@@ -123,7 +113,8 @@ TEST(ControlPlane, ARemedyIsAddedOnceAndToMismatchesOnly) {
 }
 
 TEST(ControlPlane, TheSecondOnAGroupGetsADuplicate) {
-  run_all([](int rank, const Group& group) {
+  run_all([](const Group& group) {
+    const int rank = group.rank();
     const Group first = control::own_group(group), second = control::own_group(group);
     EXPECT_EQ(second.rank(), rank);
     EXPECT_EQ(second.size(), kRanks);

@@ -49,7 +49,7 @@ std::string encode_spans(const std::vector<Span>& spans) {
 }
 
 std::vector<Span> decode_spans(const std::string& text) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4;
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const Json document = Json::parse(text);
   const JsonField root(document, "spans of another rank");
   const std::vector<JsonField> names = root.member("names").elements();

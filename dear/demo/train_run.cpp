@@ -22,7 +22,7 @@
 #include "dear/preconditioner/kfac.h"
 #include "dear/train/data_parallel.h"
 #include "dear/train/watch.h"
-#include "dear/tuning/tuned.h"
+#include "dear/tuning/rule_choice.h"
 #include "dear/tuning/tuning_progress.h"
 
 namespace dear::demo {
@@ -157,22 +157,9 @@ class Job : public TrainingJob {
   std::vector<double> losses_, iteration_seconds_, exposed_seconds_;
 };
 
-BucketChoice buckets_of(const TrainSettings& settings) {
-  using Buckets = TrainSettings::Buckets;
-  switch (settings.buckets) {
-    case Buckets::given:
-      return given(settings.fusion);
-    case Buckets::planned:
-      return planned(settings.fusion);
-    case Buckets::tuned:
-      break;
-  }
-  return tuned({.start = settings.fusion, .cache = settings.tuning_cache});
-}
-
 DataParallelOptions parallel_options(const TrainSettings& settings, const TrainRun& run) {
   return {.policy = run.policy,
-          .buckets = buckets_of(settings),
+          .buckets = choice_of(settings.buckets, settings.tuning_cache),
           .one_copy = settings.job.one_copy,
           .compression = run.compression,
           .record_trace = run.record_trace};
@@ -336,7 +323,7 @@ TrainResult Job::end() {
                      .workers = group_.size(),
                      .steps = steps,
                      .network = network_of(group_),
-                     .fusion = settings_.fusion_text(),
+                     .fusion = settings_.buckets.text(),
                      .optimizer = settings_.optimizer,
                      .losses = mean_over_ranks(group_, losses_),
                      .times = summarize_iterations(iteration_seconds_, exposed_seconds_, counted)};
@@ -354,7 +341,7 @@ TrainResult Job::end() {
                              : settings_.grid && settings_.grid->modelled ? settings_.grid->cluster->name
                                                                           : "the real network";
   }
-  if (settings_.buckets != TrainSettings::Buckets::given && group_.size() > 1)
+  if (settings_.buckets.kind != BucketRule::Kind::given && group_.size() > 1)
     result.buckets = names_in(parallel_.workload(), parallel_.grouping());
   result.characters_per_second =
       static_cast<double>(settings_.characters_per_step()) / result.times.iteration_seconds.median;

@@ -5,13 +5,6 @@
 
 namespace dear::demo {
 
-std::string TrainSettings::fusion_text() const {
-  if (buckets == Buckets::planned) return "planned";
-  if (buckets == Buckets::given) return fusion.text();
-  const bool usual = fusion.text() == Fusion().text();
-  return usual ? "auto" : "auto=" + fusion.text();
-}
-
 std::string KfacJob::text() const {
   return fmt::format("{}, damping {}, average {}, clip {}, factors every {} and inverses every {}{}{}{}",
                      strategy, damping, ema, kl_clip.value_or(0), factor_every, inverse_every,

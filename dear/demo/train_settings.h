@@ -9,7 +9,7 @@
 #include "dear/backends/init.h"
 #include "dear/cluster/network.h"
 #include "dear/codec/compression.h"
-#include "dear/fusion/grouping.h"
+#include "dear/fusion/bucket_rule.h"
 
 namespace dear::demo {
 
@@ -60,11 +60,7 @@ struct TrainSettings {
   // How gradients travel, by run: one for each policy; none for dense ones. What a comparison is of.
   std::vector<std::optional<Compression>> compressions;
   bool compares_compressions = false;
-  // How buckets are made: given as `fusion`, planned from the times of the first steps, or tuned by trials
-  // that begin with `fusion`.
-  enum class Buckets : std::uint8_t { given, planned, tuned };
-  Buckets buckets = Buckets::tuned;
-  Fusion fusion;
+  BucketRule buckets;
   std::string tuning_cache;          // a file; "" for none
   std::string metrics;               // a file that lines of each step are appended to; "" for none
   std::optional<Network> network;    // modelled; else the real one
@@ -78,8 +74,6 @@ struct TrainSettings {
   Saving saving{};
 
   [[nodiscard]] std::int64_t characters_per_step() const { return workers * job.batch * job.context; }
-  // The choice of buckets as options name it: "25MiB", "planned", "auto", "auto=64KiB".
-  [[nodiscard]] std::string fusion_text() const;
   // The name that tells a run from the others: its policy, or its compression where those are compared.
   [[nodiscard]] std::string name_of_run(std::size_t run) const;
 };

@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -21,7 +20,7 @@
 #include "dear/streams/stream_collectives.h"
 #include "dear/trace/chrome.h"
 #include "dear/train/data_parallel.h"
-#include "dear/tuning/tuned.h"
+#include "dear/tuning/rule_choice.h"
 #include "dear/tuning/tuning_progress.h"
 #include "dear/workload/workload_file.h"
 #include "python/src/parts.h"
@@ -36,24 +35,11 @@ std::vector<Model::Named> named(const Named& tensors) {
   return result;
 }
 
-Fusion sizes_of(std::string_view text) {
-  try {
-    return Fusion::parse(text);
-  } catch (const ConfigError& error) {
-    throw ConfigError(std::string(error.what()) + "; \"planned\", \"auto\" and \"auto=SIZE\" are there, too");
-  }
-}
-
-// What `fusion` names: "auto" is tuned while training, with buckets of SIZE at first for "auto=SIZE";
-// "planned" is planned from the first steps; all else is given.
 BucketChoice buckets_of(const std::string& fusion, const std::string& cache) {
-  constexpr std::string_view kTuned = "auto=";
-  if (fusion == "auto") return tuned({.cache = cache});
-  if (fusion.starts_with(kTuned))
-    return tuned({.start = sizes_of(std::string_view(fusion).substr(kTuned.size())), .cache = cache});
-  if (!cache.empty())
+  const BucketRule rule = BucketRule::parse(fusion);
+  if (!cache.empty() && rule.kind != BucketRule::Kind::tuned)
     throw ConfigError("tuning_cache is for fusion=\"auto\", and fusion is \"" + fusion + "\": leave one out");
-  return fusion == "planned" ? planned() : given(sizes_of(fusion));
+  return choice_of(rule, cache);
 }
 
 BufferSync buffer_sync_of(const std::string& name) {

@@ -137,7 +137,7 @@ std::string Findings::format(const std::string& key) const {
 
 std::optional<Findings> Findings::parse(const std::string& text, const std::string& key) try {
   require_shallow(text);
-  const Json document = Json::parse(text);
+  const Json document = Json::parse(text);  // parse_json() refuses long texts, and the key names all hosts
   const JsonField file(document, "choices of MPI");
   if (file.member("dear-mpi-choices").integer() != kForm || file.member("key").text() != key) {
     return std::nullopt;
