@@ -13,6 +13,7 @@
 
 #include "dear/base/error.h"
 #include "dear/base/rounds_in_test.h"
+#include "dear/base/testing/paths.h"
 
 namespace dear::compression_test {
 namespace {
@@ -202,7 +203,7 @@ TEST(Compression, SchemesAreListedInTheirOrder) {
 
 // docs/compression.md without marks of code.
 std::string page() {
-  std::ifstream file(DEAR_COMPRESSION_PAGE);
+  std::ifstream file(dear::testing::source_file("docs/compression.md"));
   std::string text{std::istreambuf_iterator<char>(file), {}};
   std::erase(text, '`');
   return text;

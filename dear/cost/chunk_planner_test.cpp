@@ -13,6 +13,7 @@
 
 #include "dear/base/error.h"
 #include "dear/base/ids.h"
+#include "dear/base/testing/paths.h"
 #include "dear/cluster/presets.h"
 
 namespace dear::cost {
@@ -60,7 +61,7 @@ TEST(ChunkPlanner, RulesOfThemis) {
 
 // tests/data/themis_loads.csv: orders and loads by Themis's authors' simulator.
 TEST(ChunkPlanner, OrdersAndLoadsAreThoseOfAstraSim) {
-  std::ifstream file(DEAR_TEST_DATA "/themis_loads.csv");
+  std::ifstream file(dear::testing::source_file("tests/data/themis_loads.csv"));
   int clusters_compared = 0;
   for (std::string line; std::getline(file, line);) {
     if (!line.starts_with("themis-")) continue;

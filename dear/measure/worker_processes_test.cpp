@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/base/testing/paths.h"
 #include "dear/launch/testing/launched_command.h"
 #include "dear/measure/benchmark.h"
 
@@ -44,8 +45,10 @@ std::vector<pid_t> rank_processes() {
 }
 
 WorkersOptions two_ranks() {
-  return {
-      .program = DEAR_COMMAND, .ranks = 2, .prepare_bytes = 1 << 16, .timeout = std::chrono::seconds(100)};
+  return {.program = dear::testing::dear_command(),
+          .ranks = 2,
+          .prepare_bytes = 1 << 16,
+          .timeout = std::chrono::seconds(100)};
 }
 
 class TwoWorkerProcesses : public ::testing::Test {
@@ -158,7 +161,7 @@ TEST_F(TwoWorkerProcesses, ASignalInterruptsTheWait) {
 }
 
 BenchmarkSettings settings_of(const std::vector<std::string>& names, MeasuredOperation operation) {
-  BenchmarkSettings settings{.program = DEAR_COMMAND,
+  BenchmarkSettings settings{.program = dear::testing::dear_command(),
                              .operation = operation,
                              .ranks = 3,
                              .sizes = {4, 1000, 1 << 16},

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/base/testing/paths.h"
 
 namespace dear::study::calibrate_test {
 namespace {
@@ -56,7 +57,7 @@ TEST(Fitting, NeedsFigures) {
 class OfTheProject : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    published = read_published(DEAR_PUBLISHED);
+    published = read_published(dear::testing::source_file("docs/study/published.json"));
     fitted = fit(published, diagonal(published));
     swapped = fit(published, other_half(diagonal(published)));
   }

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "dear/base/testing/paths.h"
 #include "dear/schedule/policy/policy.h"
 
 namespace dear::study::paper_test {
@@ -18,7 +19,9 @@ using ::testing::HasSubstr;
 
 class OfThePaper : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { files = study_of_the_paper(read_published(DEAR_PUBLISHED)); }
+  static void SetUpTestSuite() {
+    files = study_of_the_paper(read_published(dear::testing::source_file("docs/study/published.json")));
+  }
   static const std::string& content(const std::string& name) {
     for (const StudyFile& file : files)
       if (file.name == name) return file.content;

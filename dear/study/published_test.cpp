@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/base/testing/paths.h"
 
 namespace dear::study::published_test {
 namespace {
@@ -49,7 +50,7 @@ TEST(Published, SaysWhereAFileIsWrong) {
 }
 
 TEST(Published, OfTheProjectHasFourMethodsForEachJobOnEachCluster) {
-  const Published published = read_published(DEAR_PUBLISHED);
+  const Published published = read_published(dear::testing::source_file("docs/study/published.json"));
   EXPECT_EQ(published.jobs.size(), 2U);
   EXPECT_EQ(published.figures.size(), 16U);
   EXPECT_EQ(published.gains.size(), 2U);

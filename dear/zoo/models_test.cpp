@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/error.h"
+#include "dear/base/testing/paths.h"
 
 namespace dear::zoo::models_test {
 namespace {
@@ -28,7 +29,7 @@ using Shapes = std::vector<std::vector<std::int64_t>>;
 
 // Those of tests/data/model_tensors.csv: "ResNet-50,1,batchnorm,64 64".
 std::map<std::string, Shapes> published() {
-  std::ifstream file(DEAR_TEST_DATA "/model_tensors.csv");
+  std::ifstream file(dear::testing::source_file("tests/data/model_tensors.csv"));
   std::string line;
   std::getline(file, line);
   std::map<std::string, Shapes> shapes;

@@ -10,6 +10,7 @@
 #include "dear/archive/zip_writer.h"
 #include "dear/backends/mpi/findings.h"
 #include "dear/base/atomic_file.h"
+#include "dear/base/testing/paths.h"
 #include "dear/cluster/cluster_file.h"
 #include "dear/cost/cluster_times.h"
 #include "dear/fusion/grouping.h"
@@ -166,7 +167,7 @@ std::string schedule() {
 }  // namespace
 
 std::vector<Reader> readers(const std::string& folder) {
-  const std::string study = DEAR_SOURCE_FOLDER "/docs/study/";
+  const std::string study = dear::testing::source_file("docs/study/");
   return {
       {.name = "workload",
        .good = to_json(small_workload()),

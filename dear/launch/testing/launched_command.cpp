@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <sys/wait.h>
 
+#include "dear/base/testing/paths.h"
+
 namespace dear::launch::testing {
 namespace {
 
@@ -24,7 +26,7 @@ bool read_some(const FileDescriptor& from, std::string& to) {
 }  // namespace
 
 LaunchedCommand::LaunchedCommand(const std::vector<std::string>& arguments) {
-  std::vector<std::string> words{DEAR_COMMAND};
+  std::vector<std::string> words{dear::testing::dear_command()};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
   pointers.reserve(words.size() + 1);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "dear/base/error.h"
+#include "dear/base/testing/paths.h"
 #include "dear/zoo/models.h"
 
 namespace dear::simulated::kfac::kfac_test {
@@ -15,7 +16,9 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-PublishedKfac published() { return read_published_kfac(DEAR_PUBLISHED_KFAC); }
+PublishedKfac published() {
+  return read_published_kfac(dear::testing::source_file("docs/study/kfac/published.json"));
+}
 
 const Findings& findings() {
   static const Findings kFindings = simulate_models(published());

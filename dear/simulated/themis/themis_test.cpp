@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "dear/base/error.h"
+#include "dear/base/testing/paths.h"
 #include "dear/simulated/themis/report.h"
 
 namespace dear::simulated::themis {
@@ -15,7 +16,9 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-PublishedThemis published() { return read_published_themis(DEAR_PUBLISHED_THEMIS); }
+PublishedThemis published() {
+  return read_published_themis(dear::testing::source_file("docs/study/themis/published.json"));
+}
 
 TEST(StudyOfThemis, MeansOverTheSixNetworksAreThosePublished) {
   const std::vector<Use> uses = uses_of(evaluated_networks(), {});
