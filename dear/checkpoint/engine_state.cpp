@@ -110,6 +110,7 @@ void EngineState::replace(const Outlines& outlines, const Fetch& fetch, Holder h
           .broadcast({.buffer = buffer, .offset_bytes = 0, .count = layout.elements, .dtype = dtype}, 0)
           .wait();
     }
+    for (auto& [name, values] : flat) values = values.to(engine_.buckets_[id].parameters().device());
     for (std::size_t part = 0; part < engine_.parts_.size(); ++part)
       if (engine_.parts_[part].bucket == id) engine_.optimizer_->write_state(part, of_tensor, flat);
   }

@@ -152,7 +152,7 @@ void ObserverRegistration::retreat() {
 }
 
 void await_whole(const at::Tensor& tensor) {
-  if (!tensor.defined()) return;
+  if (!tensor.defined() || !at::isRecordFunctionEnabled()) return;
   for_each_enabled([&](OperatorObserver& observer) {
     if (observer.touched(tensor)) observer.throw_if_failed();
   });

@@ -5,6 +5,18 @@
 #include "dear/base/error.h"
 
 namespace dear::streams {
+namespace {
+
+// Not every release of libtorch tells: without, a capture is not refused.
+template <typename Stream>
+bool is_captured(const Stream& stream) {
+  if constexpr (requires { stream.is_capturing(); })
+    return stream.is_capturing();
+  else
+    return false;
+}
+
+}  // namespace
 
 BucketStreams::BucketStreams(c10::Device device, std::size_t buckets, Guard without)
     : device_(device), without_(without) {
@@ -28,7 +40,7 @@ BucketStreams::~BucketStreams() {
 }
 
 void BucketStreams::require_no_capture(const c10::Stream& stream) const {
-  if (stream.is_capturing())
+  if (is_captured(stream))
     throw ConfigError(
         "a graph of the device is being captured, in which the collectives of a DataParallel would not be "
         "repeated in order: train without the capture, or capture what holds no trained parameter");

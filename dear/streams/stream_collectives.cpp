@@ -13,8 +13,9 @@ namespace dear {
 namespace {
 
 // [Note: on the current stream] With asyncOp = false a backend with streams, as NCCL's, launches a collective
-// on the current stream, and returns. The work that it may return stands for nothing that anybody waits for,
-// and is dropped. On the CPU asyncOp means nothing to most backends: there the work is waited for.
+// on the current stream, and returns without a work, or with one whose wait() lets that stream wait. To
+// others asyncOp means nothing: on the CPU, and where Gloo carries memory of a GPU through the host, the
+// result is there once the work was waited for.
 class OfBackend : public StreamCollectives {
  public:
   explicit OfBackend(c10::intrusive_ptr<c10d::Backend> backend) : backend_(std::move(backend)) {
@@ -28,20 +29,20 @@ class OfBackend : public StreamCollectives {
     at::Tensor own = shard_of(vector);
     c10d::ReduceScatterOptions options;
     options.asyncOp = false;
-    finish(backend_->_reduce_scatter_base(own, vector, options), vector);
+    finish(backend_->_reduce_scatter_base(own, vector, options));
   }
   void all_gather(at::Tensor& vector) override {
     at::Tensor own = shard_of(vector);
     c10d::AllgatherOptions options;
     options.asyncOp = false;
-    finish(backend_->_allgather_base(vector, own, options), vector);
+    finish(backend_->_allgather_base(vector, own, options));
   }
   void all_reduce(at::Tensor& vector, Joined joined) override {
     c10d::AllreduceOptions options;
     options.asyncOp = false;
     options.reduceOp = joined == Joined::sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
     std::vector<at::Tensor> vectors{vector};
-    finish(backend_->allreduce(vectors, options), vector);
+    finish(backend_->allreduce(vectors, options));
   }
 
  private:
@@ -49,8 +50,8 @@ class OfBackend : public StreamCollectives {
     const std::int64_t elements = vector.numel() / size();
     return vector.narrow(0, rank() * elements, elements);
   }
-  static void finish(const c10::intrusive_ptr<c10d::Work>& work, const at::Tensor& vector) {
-    if (work && vector.is_cpu()) work->wait();
+  static void finish(const c10::intrusive_ptr<c10d::Work>& work) {
+    if (work) work->wait();
   }
 
   c10::intrusive_ptr<c10d::Backend> backend_;
