@@ -6,7 +6,7 @@ import pathlib
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,14 @@ class Case:
     settings: dict
     make_batch: Callable[[int, torch.Generator], Sample]  # of so many samples
     loss: Callable[[nn.Module, Sample], Tensor]
+    device: str = "cpu"
+
+    def on(self, device: str) -> Case:
+        def make_batch(size: int, generator: torch.Generator) -> Sample:
+            inputs, wanted = self.make_batch(size, generator)
+            return inputs.to(device), wanted.to(device)
+
+        return replace(self, make_model=lambda: self.make_model().to(device), make_batch=make_batch, device=device)
 
     def batches(self, size: int, rank: int) -> list[Sample]:
         return [
@@ -128,4 +136,46 @@ def gpt(layers: int = 4, width: int = 128, heads: int = 4, context: int = 64) ->
     )  # fmt: skip
 
 
-CASES: dict[str, Callable[..., Case]] = {"mlp": mlp, "digits": digits, "gpt": gpt}
+class ResidualBlock(nn.Module):
+    """The basic block of a ResNet (He et al., CVPR 2016, https://doi.org/10.1109/CVPR.2016.90)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False), nn.BatchNorm2d(outputs),
+        )  # fmt: skip
+        same = inputs == outputs and stride == 1
+        self.shortcut: nn.Module = nn.Identity() if same else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.relu(self.first(x) + self.shortcut(x))
+
+
+def resnet(layers: int = 2, width: int = 16) -> Case:
+    """Three stages of `layers` basic blocks, of `width` channels and twice and four times as many, on 32 x 32 images of
+    noise with 10 labels, by SGD with momentum."""
+
+    def make_model() -> nn.Module:
+        torch.manual_seed(1)
+        parts: list[nn.Module] = [nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+        channels = width
+        for stage in range(3):
+            for layer in range(layers):
+                outputs = width << stage
+                parts.append(ResidualBlock(channels, outputs, 2 if stage and not layer else 1))
+                channels = outputs
+        return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10))
+
+    def make_batch(size: int, generator: torch.Generator) -> Sample:
+        return torch.randn(size, 3, 32, 32, generator=generator), torch.randint(10, (size,), generator=generator)
+
+    return Case(
+        make_model=make_model,
+        blocks=lambda model: [module for module in model.modules() if isinstance(module, ResidualBlock)],
+        make_optimizer=torch.optim.SGD, settings={"lr": 0.01, "momentum": 0.9}, make_batch=make_batch,
+        loss=lambda model, sample: functional.cross_entropy(model(sample[0]), sample[1]),
+    )  # fmt: skip
+
+
+CASES: dict[str, Callable[..., Case]] = {"mlp": mlp, "digits": digits, "gpt": gpt, "resnet": resnet}

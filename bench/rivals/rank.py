@@ -70,12 +70,12 @@ def apart(one: Tensor, other: Tensor) -> float:
     return ((one - other).norm() / one.norm()).item()
 
 
-def verify(sides: dict[str, Side], start: Tensor) -> dict[str, float]:
+def verify(sides: dict[str, Side], start: Tensor, allowed: float = APART) -> dict[str, float]:
     """The greatest relative differences between the first side and the others; SystemExit when there is nothing to compare."""
     ends = {name: side.parameters() for name, side in sides.items()}  # on all ranks alike, before any of them refuses
     (name, first), *others = sides.items()
     found = {"losses": 0.0, "parameters": 0.0, "moved": apart(start, ends[name])}
-    if not found["moved"] > 10 * APART:
+    if not found["moved"] > 10 * allowed:
         raise SystemExit(
             f"training moved the parameters of {name} by {found['moved']:.1e} alone: nothing to compare; take more steps"
         )
@@ -85,10 +85,10 @@ def verify(sides: dict[str, Side], start: Tensor) -> dict[str, float]:
         mine, theirs = torch.stack(first.losses).cpu(), torch.stack(other.losses).cpu()
         losses = ((mine - theirs).abs() / mine.abs()).max().item()
         parameters = apart(ends[name], ends[other_name])
-        if not losses <= APART or not parameters <= APART:
+        if not losses <= allowed or not parameters <= allowed:
             raise SystemExit(
                 f"{name} and {other_name} did not compute the same: after {first.steps} steps losses are apart by {losses:.1e}, "
-                f"parameters by {parameters:.1e}; {APART:.0e} is allowed: nothing to compare"
+                f"parameters by {parameters:.1e}; {allowed:.0e} is allowed: nothing to compare"
             )
         found["losses"], found["parameters"] = max(found["losses"], losses), max(found["parameters"], parameters)
     return found

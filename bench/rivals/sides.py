@@ -76,7 +76,7 @@ def fsdp2(case: Case, fusion: str) -> Side:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    mesh = init_device_mesh("cpu", (distributed.get_world_size(),))
+    mesh = init_device_mesh(case.device, (distributed.get_world_size(),))
     model = case.make_model()
     for block in case.blocks(model):
         fully_shard(block, mesh=mesh, reshard_after_forward=False)

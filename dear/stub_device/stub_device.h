@@ -35,7 +35,7 @@
 // Ranks are threads, each with a device of its own: c10::DeviceGuard(device(rank)). The engine of autograd
 // has a thread for each device then. A rank leaves the devices of others alone: their streams may wait for
 // it. Collectives: "dear/stub_device/process_group.h"; a module moves there with "dear/stub_device/module.h".
-// In Python ranks are processes: `import dear_stub_device`, as tests/python/stub_device_test.py does.
+// In Python ranks are processes: `import dear_stub_device`, as tests/gpu does.
 //
 // An exception of a kernel ends the device: streams run nothing more, and whoever waits for a stream gets it,
 // until reset(). Every wait has a deadline of two minutes; its error says what the stream waits for.
