@@ -147,15 +147,18 @@ function(dear_compile_as_test name)
   target_compile_options(${name} PRIVATE -O0)
 endfunction()
 
-# dear_test(NAME SOURCES ... USES ...): a GoogleTest program `NAME`, every case of it known to ctest.
+# dear_test(NAME SOURCES ... USES ...): a GoogleTest program `NAME`, every case of it known to ctest. Under a sanitizer, where
+# a program takes long to start, one process runs all cases.
 #   SEQUENTIAL  one thread runs all that it tests, so that ThreadSanitizer has nothing to say of it
 #   PURE        it tests arithmetic on values: no threads, no tricks with memory, no foreign bytes; no sanitizer runs it
 #   TOGETHER    its cases share what takes long to make: one process runs them all
 #   SHARDS      so many processes run its cases, since each takes long to start, with libtorch
 #   HEADER      the library whose precompiled header it is compiled with
-#   REPEATS     a pattern of cases that take the code of others once more, with other values: not under a sanitizer
+#   REPEATS     a pattern of cases that take the code of others once more, with other values: `scripts/test all` runs them.
+#               For `*`, one process runs them all.
+#   PLAIN       a pattern of cases that a sanitizer has nothing to say of: only builds without one run them
 function(dear_test name)
-  cmake_parse_arguments(ARG "SEQUENTIAL;PURE;TOGETHER" "TIMEOUT;HEADER;SHARDS;REPEATS" "SOURCES;USES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "SEQUENTIAL;PURE;TOGETHER" "TIMEOUT;HEADER;SHARDS;REPEATS;PLAIN" "SOURCES;USES;LIBRARIES" ${ARGN})
   if(NOT DEAR_TESTS OR (ARG_SEQUENTIAL AND DEAR_SANITIZE MATCHES thread) OR (ARG_PURE AND DEAR_SANITIZE))
     return()
   endif()
@@ -176,24 +179,42 @@ function(dear_test name)
   else()
     dear_test_header(${name})
   endif()
-  set(repeats)
+  set(left_out ${ARG_REPEATS})
   if(DEAR_SANITIZE)
-    set(repeats ${ARG_REPEATS})
+    list(APPEND left_out ${ARG_PLAIN})
   endif()
-  if(ARG_TOGETHER)
-    add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
-  elseif(ARG_SHARDS)
-    math(EXPR last "${ARG_SHARDS} - 1")
-    foreach(shard RANGE ${last})
-      add_test(NAME ${name}.${shard} COMMAND ${name} --gtest_brief=1 --gtest_filter=-${repeats})
-      # Longer than any other, so they begin first.
-      set_tests_properties(${name}.${shard} PROPERTIES TIMEOUT 900 COST 150
-                           ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${shard}")
-    endforeach()
-  else()
-    gtest_discover_tests(${name} TEST_FILTER "-${repeats}" DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  list(JOIN left_out ":" left_out)
+  if(NOT ARG_SHARDS AND NOT ARG_TOGETHER AND NOT DEAR_SANITIZE)
+    gtest_discover_tests(${name} TEST_FILTER "-${left_out}" DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+    if(ARG_REPEATS)
+      gtest_discover_tests(${name} TEST_FILTER "${ARG_REPEATS}" TEST_LIST ${name}_REPEATS DISCOVERY_TIMEOUT 120
+                           PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS repeats)
+    endif()
+    return()
   endif()
+  if(NOT ARG_SHARDS)
+    set(ARG_SHARDS 1)
+  endif()
+  if(NOT ARG_REPEATS STREQUAL "*")
+    dear_processes_of_test(${name} "${name}" ${ARG_SHARDS} "-${left_out}" "")
+  endif()
+  if(ARG_REPEATS)
+    dear_processes_of_test(${name} "${name}.repeats" ${ARG_SHARDS} "${ARG_REPEATS}" repeats)
+  endif()
+endfunction()
+
+# So many processes of a test program that share the cases of a pattern, longest first.
+function(dear_processes_of_test program name shards pattern label)
+  math(EXPR last "${shards} - 1")
+  foreach(shard RANGE ${last})
+    set(test ${name})
+    if(shards GREATER 1)
+      set(test ${name}.${shard})
+    endif()
+    add_test(NAME ${test} COMMAND ${program} --gtest_brief=1 --gtest_filter=${pattern})
+    set_tests_properties(${test} PROPERTIES TIMEOUT 900 COST 150 LABELS "${label}"
+                         ENVIRONMENT "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${shard}")
+  endforeach()
 endfunction()
 
 # dear_mpi_test(NAME RANKS 1 2 ... SOURCES ... USES ...): a GoogleTest program with a main() that takes the name of an MPI,

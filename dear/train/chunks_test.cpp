@@ -122,26 +122,30 @@ DataParallelOptions eager(Fusion fusion, bool one_copy = false) {
           .profile_steps = 100};
 }
 
-TEST(BucketsInPieces, GiveTheSameBits) {
-  const std::vector<std::pair<int, const char*>> jobs{{2, "sgd"}, {3, "adamw"}, {4, "sgd"}};
-  for (const auto& [ranks, optimizer] : jobs) {
-    const std::string whole =
-        digest_of(ranks, optimizer, {.policy = "serial", .buckets = given(Fusion::parse("layer"))});
-    for (const bool all : {true, false}) {
-      for (const std::int64_t bytes : {60, 1000, 4096, 1'000'000}) {
-        if (bytes < 64 && ranks > 2) continue;  // some of them empty; many
-        SCOPED_TRACE(testing::Message() << ranks << " ranks, " << optimizer << ", " << bytes << " bytes");
-        const auto has_chunks = [bytes = bytes](Job& job, int) {
-          EXPECT_EQ(job.chunks() > job.parallel.grouping().size(), bytes <= 4096);
-        };
-        EXPECT_EQ(digest_of(ranks, optimizer, eager(cut(all, bytes)), has_chunks), whole);
-        if (bytes > 60) {
-          EXPECT_EQ(digest_of(ranks, optimizer, eager(cut(all, bytes), true)), whole);
-        }
+class PiecesOfBuckets : public ::testing::TestWithParam<std::pair<int, const char*>> {};
+
+TEST_P(PiecesOfBuckets, GiveTheSameBits) {
+  const auto [ranks, optimizer] = GetParam();
+  const std::string whole =
+      digest_of(ranks, optimizer, {.policy = "serial", .buckets = given(Fusion::parse("layer"))});
+  for (const bool all : {true, false}) {
+    for (const std::int64_t bytes : {60, 1000, 4096, 1'000'000}) {
+      if (bytes < 64 && ranks > 2) continue;  // some of them empty; many
+      SCOPED_TRACE(testing::Message() << bytes << " bytes");
+      const auto has_chunks = [bytes = bytes](Job& job, int) {
+        EXPECT_EQ(job.chunks() > job.parallel.grouping().size(), bytes <= 4096);
+      };
+      EXPECT_EQ(digest_of(ranks, optimizer, eager(cut(all, bytes)), has_chunks), whole);
+      if (bytes > 60) {
+        EXPECT_EQ(digest_of(ranks, optimizer, eager(cut(all, bytes), true)), whole);
       }
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, PiecesOfBuckets,
+                         ::testing::Values(std::pair{2, "sgd"}, std::pair{3, "adamw"}, std::pair{4, "sgd"}),
+                         [](const auto& info) { return "On" + std::to_string(info.param.first); });
 
 TEST(BucketsInPieces, TakeTheOptimisersStateAlong) {
   for (const char* const optimizer : {"sgd", "adamw"}) {

@@ -1,7 +1,7 @@
-"""Training with DeAR gives the parameters of plain PyTorch:  equivalence_test.py DEAR
+"""Training with DeAR gives the parameters of plain PyTorch:  equivalence_test.py DEAR [unittest's arguments]
 
-Every policy with every optimiser: on one to four ranks, on shared memory and on Gloo, started by torchrun; and on two and
-three, started by `DEAR launch`. A process trains many jobs (equivalence/jobs.py), as it takes longer to start than all of them.
+Every policy with every optimiser: on process groups of torchrun's ranks, and on the ranks of `DEAR launch`. A process trains
+many jobs (equivalence/jobs.py), as it takes longer to start than all of them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import sys
 import tempfile
 import unittest
 
-DEAR = sys.argv[1]
+DEAR = sys.argv.pop(1)
 RANKS = pathlib.Path(__file__).resolve().parent / "equivalence" / "ranks.py"
+GLOO = "programs over c10d gloo"
 TOLERANCE = 1e-6  # where the order of additions, or the rounding, is another than in plain PyTorch
 
 
-class Equivalence(unittest.TestCase):
+class Case(unittest.TestCase):
     def run_ranks(self, launcher: list[str], *arguments: str) -> list[dict[str, object]]:
         """What all ranks found."""
         with tempfile.TemporaryDirectory() as folder:
@@ -40,23 +41,22 @@ class Equivalence(unittest.TestCase):
     def launch(self, ranks: int, *backends: str) -> list[dict[str, object]]:
         return self.run_ranks([DEAR, "launch", "-n", str(ranks), sys.executable, "-B"], "init", *backends)
 
-    def test_torchrun(self) -> None:
-        launcher = [
-            sys.executable,
-            "-B",
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc-per-node",
-            "4",
-        ]
-        gloo = "programs over c10d gloo"
-        self.check(
-            self.run_ranks(launcher, "process-groups", "shm", "gloo"),
-            {(1, "single"): 54}
-            | {(ranks, "shm"): 54 * ranks for ranks in (2, 3, 4)}
-            | {(ranks, gloo): 35 * ranks for ranks in (2, 3, 4)},
-        )
+    def torchrun(self, jobs: dict[tuple[int, str], int], *sizes: str) -> None:
+        """`sizes`: of process groups, by backend, as in "shm:2,4"."""
+        run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+        self.check(self.run_ranks([sys.executable, "-B", *run], "process-groups", *sizes), jobs)
+
+
+class Equivalence(Case):
+    def test_process_groups(self) -> None:
+        jobs = {(1, "single"): 54, (2, "shm"): 2 * 54, (4, "shm"): 4 * 54, (2, GLOO): 2 * 35}
+        self.torchrun(jobs, "shm:1,2,4", "gloo:2")
+
+
+class OnOtherRanks(Case):
+    def test_process_groups(self) -> None:
+        jobs = {(3, "shm"): 3 * 54, (3, GLOO): 3 * 35, (4, GLOO): 4 * 35}
+        self.torchrun(jobs, "shm:3", "gloo:3,4")
 
     def test_dear_launch_of_2(self) -> None:
         self.check(self.launch(2, "shm"), {(2, "shm"): 108})
@@ -66,4 +66,4 @@ class Equivalence(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main()

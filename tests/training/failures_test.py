@@ -106,40 +106,47 @@ class WithoutLauncher(Failures):
         ranks[rank].kill()
         self.end(ranks[rank])
 
-    def test_kill(self):
-        """Who never came cannot be told from who has died."""
-        self.check(START, 1, signal.SIGKILL, "3s", "did not come within")
-        for moment, rank in ((MEETING, 2), (FIRST_STEPS, 0), (LATER, 1)):
-            with self.subTest(moment=moment, rank=rank):
-                self.check(moment, rank, signal.SIGKILL, "3600s", "died|ended|left")
+    def check_kill(self, moment, rank):
+        with self.subTest(moment=moment, rank=rank):
+            self.check(moment, rank, signal.SIGKILL, "3600s", "died|ended|left")
 
-    def test_stop(self):
-        for moment, rank in ((START, 2), (FIRST_STEPS, 0), (LATER, 1)):
-            with self.subTest(moment=moment, rank=rank):
-                self.check(moment, rank, signal.SIGSTOP, "3s", "did not come within")
+    def check_stop(self, moment, rank):
+        with self.subTest(moment=moment, rank=rank):
+            self.check(moment, rank, signal.SIGSTOP, "3s", "did not come within")
+
+    def test_kill_in_the_first_steps(self):
+        self.check_kill(FIRST_STEPS, 0)
+
+    def test_kill_at_other_moments(self):
+        # Who never came cannot be told from who has died.
+        self.check(START, 1, signal.SIGKILL, "3s", "did not come within")
+        self.check_kill(MEETING, 2)
+        self.check_kill(LATER, 1)
+
+    def test_stop_in_the_first_steps(self):
+        self.check_stop(FIRST_STEPS, 0)
+
+    def test_stop_at_other_moments(self):
+        self.check_stop(START, 2)
+        self.check_stop(LATER, 1)
 
 
 class Launcher(Failures):
-    """`dear train` is its own launcher; `dear launch` starts it under another."""
+    """`dear train` is its own launcher."""
 
     def launched(self, moment):
-        train = [dear_processes.dear, "train", *options(*ENDLESS, *OUTPUTS, "--timeout", "3600s")]
-        job = self.start(dear_processes.dear, "launch", "-n", len(RANKS), "--no-prefix", "--", *train)
-        if moment:
-            job.read_until(moment)
-        return job
+        return self.started(moment, "3600s")
 
     def check(self, sent, code):
-        for start in (lambda moment: self.started(moment, "3600s"), self.launched):
-            for moment in (START, FIRST_STEPS):
-                with self.subTest(start=start, moment=moment):
-                    job = start(moment)
-                    for rank in RANKS:
-                        job.pid_of_rank(rank)
-                    job.process.send_signal(sent)
-                    # An interrupted job writes what there is (interruptions_test.py).
-                    ended = Case.end(self, job) if sent == signal.SIGINT else self.end(job)
-                    self.assertEqual((ended.returncode, "rank" in ended.stderr), (code, False), ended)
+        for moment in (START, FIRST_STEPS):
+            with self.subTest(moment=moment):
+                job = self.launched(moment)
+                for rank in RANKS:
+                    job.pid_of_rank(rank)
+                job.process.send_signal(sent)
+                # An interrupted job writes what there is (interruptions_test.py).
+                ended = Case.end(self, job) if sent == signal.SIGINT else self.end(job)
+                self.assertEqual((ended.returncode, "rank" in ended.stderr), (code, False), ended)
 
     def test_sigkill_leaves_no_rank(self):
         self.check(signal.SIGKILL, -signal.SIGKILL)
@@ -149,6 +156,17 @@ class Launcher(Failures):
 
     def test_sigterm_ends_all(self):
         self.check(signal.SIGTERM, 128 + signal.SIGTERM)
+
+
+class UnderDearLaunch(Launcher):
+    """`dear launch` starts it."""
+
+    def launched(self, moment):
+        train = [dear_processes.dear, "train", *options(*ENDLESS, *OUTPUTS, "--timeout", "3600s")]
+        job = self.start(dear_processes.dear, "launch", "-n", len(RANKS), "--no-prefix", "--", *train)
+        if moment:
+            job.read_until(moment)
+        return job
 
 
 if __name__ == "__main__":

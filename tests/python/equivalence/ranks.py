@@ -1,8 +1,8 @@
-"""What equivalence_test.py starts as ranks:  ranks.py FOLDER WAY [BACKEND...]
+"""What equivalence_test.py starts as ranks:  ranks.py FOLDER WAY [WHERE...]
 
-WAY says which ranks train. `init`: all of them, as dear.init() finds them, on each BACKEND. `process-groups`: the first one,
-two, ... and at last all of them, as process groups of torch.distributed, on each BACKEND. Writes what it found into
-FOLDER/RANK.json: how far the parameters of each job are from those of plain PyTorch.
+WAY says which ranks train. `init`: all of them, as dear.init() finds them; WHERE is a backend. `process-groups`: the first
+ones, as process groups of torch.distributed; WHERE is a backend and numbers of ranks, as in "shm:2,4". Writes what it found
+into FOLDER/RANK.json: how far the parameters of each job are from those of plain PyTorch.
 """
 
 from __future__ import annotations
@@ -54,18 +54,17 @@ def groups_of_init(backends: list[str]) -> Iterator[tuple[str, dear.Group]]:
         yield backend, dear.init(backend=backend, timeout=60, reproducible=backend != "shm")
 
 
-def groups_of_torch(backends: list[str]) -> Iterator[tuple[str, dear.Group]]:
+def groups_of_torch(places: list[str]) -> Iterator[tuple[str, dear.Group]]:
     """Those that this rank belongs to."""
     torch.distributed.init_process_group("gloo")
-    sizes = range(1, torch.distributed.get_world_size() + 1)
-    process_groups = [torch.distributed.new_group(list(range(size))) for size in sizes]
-    for size, process_group in zip(sizes, process_groups):
-        if torch.distributed.get_rank() >= size:
-            continue
-        for backend in backends:
+    for backend, sizes in (place.split(":") for place in places):
+        for size in map(int, sizes.split(",")):
+            process_group = torch.distributed.new_group(list(range(size)))
+            if torch.distributed.get_rank() >= size:
+                continue
             if backend == "shm":
                 yield backend, group_of(process_group, timeout=60)
-            elif size > 1:
+            else:
                 yield backend, dear._C.group_on(process_group, timeout=60, reproducible=True)
 
 
@@ -86,10 +85,10 @@ def train_all(backend: str, group: dear.Group) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    folder, way, *backends = sys.argv[1:]
+    folder, way, *places = sys.argv[1:]
     torch.set_num_threads(1)
     groups = groups_of_init if way == "init" else groups_of_torch
-    found = [one for backend, group in groups(backends) for one in train_all(backend, group)]
+    found = [one for backend, group in groups(places) for one in train_all(backend, group)]
     (pathlib.Path(folder) / f"{os.environ['RANK']}.json").write_text(json.dumps(found), encoding="utf-8")
     if torch.distributed.is_initialized():
         torch.distributed.barrier()

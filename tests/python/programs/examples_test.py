@@ -19,7 +19,7 @@ PROGRAMS = {
 LAUNCH = [sys.executable, HERE / "run_programs.py"]
 
 
-class Examples(dear_processes.Case):
+class Programs(dear_processes.Case):
     def losses(self, ranks: int, names: list[str]) -> dict[str, list[float]]:
         programs = [word for name in names for word in ("--", EXAMPLES / f"{name}.py", *PROGRAMS[name])]
         launcher = [] if ranks == 1 else [dear_processes.dear, "launch", "-n", ranks, "--"]
@@ -38,16 +38,22 @@ class Examples(dear_processes.Case):
                 self.assertEqual(int(summary[1]), ranks)
         return found
 
-    def test_losses_fall_and_do_not_depend_on_the_number_of_ranks(self):
-        together, alone = self.losses(2, list(PROGRAMS)), self.losses(1, ["digits", "chargpt", "muon"])
-        for name in PROGRAMS:
+    def check(self, names: list[str], alone: list[str]) -> None:
+        """Losses fall, and those of `alone` do not depend on the number of ranks."""
+        together, by_one = self.losses(2, names), self.losses(1, alone)
+        for name in names:
             with self.subTest(program=name):
                 self.assertEqual(len(together[name]), 4)
                 self.assertLess(together[name][-1], together[name][0])
-        for name, losses in alone.items():
+        for name, losses in by_one.items():
             with self.subTest(program=name):
                 for one, other in zip(losses, together[name], strict=True):
                     self.assertAlmostEqual(one, other, delta=1e-4)
+
+
+class Examples(Programs):
+    def test_digits_and_chargpt(self):
+        self.check(["digits", "chargpt"], ["digits", "chargpt"])
 
     def test_without_what_it_needs_a_program_says_so(self):
         # None in sys.modules: the import fails as if nothing were installed.
@@ -56,6 +62,11 @@ class Examples(dear_processes.Case):
         self.assertEqual(ended.returncode, 1, ended)
         self.assertEqual(ended.stderr.count("\n"), 1, ended)
         self.assertIn("pip install", ended.stderr)
+
+
+class MoreExamples(Programs):
+    def test_muon_and_gpt2(self):
+        self.check(["muon", "gpt2"], ["muon"])
 
 
 if __name__ == "__main__":
