@@ -100,6 +100,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{.sizes = {2, 2}, .reproducible = true},
                       Case{.sizes = {2, 3}, .reproducible = true},
                       Case{.sizes = {2, 2, 2}, .medium = Medium::messages, .reproducible = true},
+                      Case{.sizes = {2, 2}, .medium = Medium::messages, .reproducible = true},
                       Case{.sizes = {3, 2}, .medium = Medium::messages},
                       Case{.sizes = {2, 3}, .one_lane = true}),
     [](const auto& test) {
