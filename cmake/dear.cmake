@@ -175,7 +175,7 @@ function(dear_test name)
       dear_hardly_optimise(${name})
     endif()
     dear_reuse_header(${name} ${ARG_HEADER})
-    set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 5)  # they are long, and one core would have them all
+    set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 8)  # one core would have all of them
   else()
     dear_test_header(${name})
   endif()
@@ -218,9 +218,8 @@ function(dear_processes_of_test program name shards pattern label)
 endfunction()
 
 # dear_mpi_test(NAME RANKS 1 2 ... SOURCES ... USES ...): a GoogleTest program with a main() that takes the name of an MPI,
-# run on so many ranks under every MPI that was found, and under a sanitizer on 2 ranks under the first of
-# them.
-# ctest knows it as NAME_MPI_RANKS.
+# run on so many ranks under every MPI that was found, and under a sanitizer on 2 ranks under the first of them. 2 ranks of each MPI,
+# odd numbers under the first and even ones under the last are in the gate, the rest are repeats. ctest knows it as NAME_MPI_RANKS.
 #   OF_TWO  a pattern of cases that are for two ranks
 function(dear_mpi_test name)
   get_property(implementations GLOBAL PROPERTY DEAR_MPI_IMPLEMENTATIONS)
@@ -233,8 +232,10 @@ function(dear_mpi_test name)
     set(ARG_TIMEOUT 120)
   endif()
   dear_program(${name} SOURCES ${ARG_SOURCES} USES ${ARG_USES} LIBRARIES GTest::gmock GTest::gtest ${ARG_LIBRARIES})
+  list(GET implementations 0 first)
+  list(GET implementations -1 last)
   if(DEAR_SANITIZE)
-    list(GET implementations 0 implementations)
+    set(implementations ${first})
     set(ARG_RANKS 2)
   endif()
   foreach(implementation IN LISTS implementations)
@@ -250,6 +251,10 @@ function(dear_mpi_test name)
       # What an MPI keeps until the end lies in plugins that are gone by then, so no suppression could name it.
       set_tests_properties(${test} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ranks}
                            ENVIRONMENT_MODIFICATION ASAN_OPTIONS=path_list_append:detect_leaks=0)
+      math(EXPR odd "${ranks} % 2")
+      if(NOT ranks EQUAL 2 AND NOT (odd AND implementation STREQUAL first) AND NOT (NOT odd AND implementation STREQUAL last))
+        set_tests_properties(${test} PROPERTIES LABELS repeats)
+      endif()
     endforeach()
   endforeach()
 endfunction()
