@@ -104,6 +104,7 @@ class OnADisk : public ::testing::TestWithParam<Way> {
     run_all(2, [&](int rank, Group group) {
       Job job(group);
       Checkpoints checkpoints(*job.parallel, {.directory = disk_.path("saved"),
+                                              .keep = 1,
                                               .form = GetParam().form,
                                               .asynchronous = GetParam().asynchronous});
       job.steps(2);
