@@ -192,19 +192,23 @@ function(dear_test name)
     endif()
     return()
   endif()
+  if(ARG_SHARDS OR DEAR_SANITIZE)
+    set(ARG_TIMEOUT 900)  # of many cases
+  endif()
   if(NOT ARG_SHARDS)
     set(ARG_SHARDS 1)
   endif()
   if(NOT ARG_REPEATS STREQUAL "*")
-    dear_processes_of_test(${name} "${name}" ${ARG_SHARDS} "-${left_out}" "")
+    dear_processes_of_test(${name} "${name}" ${ARG_SHARDS} ${ARG_TIMEOUT} "-${left_out}" "")
   endif()
   if(ARG_REPEATS)
-    dear_processes_of_test(${name} "${name}.repeats" ${ARG_SHARDS} "${ARG_REPEATS}" repeats)
+    dear_processes_of_test(${name} "${name}.repeats" ${ARG_SHARDS} ${ARG_TIMEOUT} "${ARG_REPEATS}" repeats)
   endif()
 endfunction()
 
-# So many processes of a test program that share the cases of a pattern, longest first.
-function(dear_processes_of_test program name shards pattern label)
+# Adds tests NAME or NAME.0, NAME.1, ...: so many processes (`shards`) of a test program share the cases of a pattern. ctest
+# starts them before others, since they take longer.
+function(dear_processes_of_test program name shards timeout pattern label)
   math(EXPR last "${shards} - 1")
   foreach(shard RANGE ${last})
     set(test ${name})
@@ -212,7 +216,7 @@ function(dear_processes_of_test program name shards pattern label)
       set(test ${name}.${shard})
     endif()
     add_test(NAME ${test} COMMAND ${program} --gtest_brief=1 --gtest_filter=${pattern})
-    set_tests_properties(${test} PROPERTIES TIMEOUT 900 COST 150 LABELS "${label}"
+    set_tests_properties(${test} PROPERTIES TIMEOUT ${timeout} COST 150 LABELS "${label}"
                          ENVIRONMENT "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${shard}")
   endforeach()
 endfunction()

@@ -152,6 +152,8 @@ void ObserverRegistration::retreat() {
 }
 
 void await_whole(const at::Tensor& tensor) {
+  // Where a thread's operators are not observed, as in an update, its raw reads do not wait either: an update
+  // would wait for itself.
   if (!tensor.defined() || !at::isRecordFunctionEnabled()) return;
   for_each_enabled([&](OperatorObserver& observer) {
     if (observer.touched(tensor)) observer.throw_if_failed();
