@@ -244,4 +244,10 @@ std::string read_file(const std::string& path, std::int64_t most_bytes) {
   }
 }
 
+bool exchange_names(const std::string& one, const std::string& other) {
+  if (::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0) return true;
+  if (errno != EINVAL && errno != ENOSYS) fail("exchange", other, errno);
+  return false;
+}
+
 }  // namespace dear

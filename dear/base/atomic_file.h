@@ -38,6 +38,10 @@ class AtomicFile {
   std::unique_ptr<Temporary> temporary_;
 };
 
+// Gives two files or folders of one folder each other's name, at once. False where the file system cannot.
+// ConfigError for what goes wrong otherwise.
+[[nodiscard]] bool exchange_names(const std::string& one, const std::string& other);
+
 // Removes the temporary files of processes that were killed while they wrote a file into this folder, of any
 // host that shares it. Those of processes that live stay. Does what it can, without an error.
 void remove_abandoned_files(const std::string& folder) noexcept;

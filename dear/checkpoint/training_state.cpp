@@ -124,13 +124,13 @@ bool TrainingState::fp32_masters() const { return parallel_.impl_->options_.fp32
 
 EngineState::Outlines TrainingState::outlines() {
   DataParallel::Impl& impl = *parallel_.impl_;
-  if (impl.engine_) return EngineState(*impl.engine_).outlines();
+  if (impl.has_state()) return EngineState(*impl.engine_).outlines();
   return impl.restored_ ? Waiting::in(impl).outlines : outlines_of(optimizer(), trained());
 }
 
 void TrainingState::visit(const EngineState::Outlines& outlines, const EngineState::Visit& visit) {
   DataParallel::Impl& impl = *parallel_.impl_;
-  if (impl.engine_) {
+  if (impl.has_state()) {
     EngineState(*impl.engine_).visit(outlines, visit);
     return;
   }
@@ -147,7 +147,7 @@ void TrainingState::visit(const EngineState::Outlines& outlines, const EngineSta
 
 void TrainingState::visit_own(const std::function<void(const EngineState::Piece&)>& visit) {
   DataParallel::Impl& impl = *parallel_.impl_;
-  if (impl.engine_) return EngineState(*impl.engine_).visit_own(visit);
+  if (impl.has_state()) return EngineState(*impl.engine_).visit_own(visit);
   // Every rank has all of it: each saves the tensors that are its turn.
   this->visit(outlines(), [&](std::size_t i, const std::string& vector, const torch::Tensor& values) {
     if (static_cast<int>(i % static_cast<std::size_t>(group().size())) != group().rank()) return;
@@ -197,10 +197,11 @@ void TrainingState::set_model(const Value& value, EngineState::Holder holder) {
 
 void TrainingState::set_optimizer(Restored restored) {
   DataParallel::Impl& impl = *parallel_.impl_;
-  if (impl.alone_) {
+  if (impl.by_program()) {
     const auto states = whole(restored, group(), trained(), impl.options_);
     for (std::size_t i = 0; i < states.size(); ++i) optimizer().set_state(trained()[i].tensor, states[i]);
-    return;
+    if (!restored.compression) return;
+    restored.outlines.assign(states.size(), std::nullopt);  // what is left is the compression's
   }
   auto waiting = std::make_unique<Waiting>(parallel_, std::move(restored));
   if (impl.engine_) {

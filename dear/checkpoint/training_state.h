@@ -8,10 +8,10 @@
 
 #include "dear/checkpoint/engine_state.h"
 #include "dear/collective/group.h"
+#include "dear/model/model.h"
+#include "dear/model/model_scan.h"
 #include "dear/optim/optimizer.h"
 #include "dear/train/compression_state.h"
-#include "dear/train/model.h"
-#include "dear/train/model_scan.h"
 
 namespace dear {
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/base/interruption.h"
 #include "dear/base/prompt_thread.h"
 #include "dear/base/start_thread.h"
 
@@ -39,7 +40,12 @@ Timing wait_for(Ticket& ticket) {
   if (!ticket.done.load(std::memory_order_acquire)) {
     forbid_on_lane(ticket.lane);
     std::unique_lock lock(ticket.mutex);
-    ticket.finished.wait(lock, [&] { return ticket.done.load(std::memory_order_relaxed); });
+    const auto done = [&] { return ticket.done.load(std::memory_order_relaxed); };
+    while (!ticket.finished.wait_for(lock, kInterruptionInterval, done)) {
+      lock.unlock();
+      check_interruption();
+      lock.lock();
+    }
   }
   if (ticket.result.error) {
     std::rethrow_exception(ticket.result.error);

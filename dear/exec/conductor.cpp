@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/base/interruption.h"
 #include "dear/exec/runnable.h"
 
 namespace dear::exec {
@@ -235,9 +236,17 @@ void Conductor::wait(Lock& lock, const Awaited& what, std::span<const StepId> st
   const SteadyTime entered = SteadyClock::now();
   for (;;) {
     const SteadyTime until = std::max(last_progress_, entered) + patience;
-    const bool moved = progress_.wait_until(lock, until) == std::cv_status::no_timeout;
+    const SteadyTime check = SteadyClock::now() + kInterruptionInterval;
+    const bool moved = progress_.wait_until(lock, std::min(until, check)) == std::cv_status::no_timeout;
     if (failure_) std::rethrow_exception(failure_);
     if (condition()) break;
+    if (SteadyClock::now() >= check) {
+      lock.unlock();
+      check_interruption();
+      lock.lock();
+      if (failure_) std::rethrow_exception(failure_);
+      if (condition()) break;
+    }
     if (!moved && SteadyClock::now() >= std::max(last_progress_, entered) + patience)
       throw_timeout(what, steps);
   }

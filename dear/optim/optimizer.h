@@ -81,6 +81,14 @@ enum class Ownership : std::uint8_t {
   whole       // one rank the whole of each tensor
 };
 
+// Updates says who updates parameters from their mean gradients.
+enum class Updates : std::uint8_t {
+  automatic,  // sharded for classes that are known to allow it; else program
+  sharded,    // twins of the program's optimiser, each on the parts of buckets that its rank owns
+  program  // the program's optimiser itself, on each rank, in step(): as on one process, or under PyTorch's
+           // DDP
+};
+
 // A program's optimiser as DataParallel needs it: the seam on which optimisers of C++ and of Python stand.
 // Its methods are called on the program's thread.
 class Optimizer {
@@ -88,10 +96,12 @@ class Optimizer {
   virtual ~Optimizer() = default;
   // The name of its class.
   [[nodiscard]] virtual std::string name() const = 0;
-  // How tensors will be owned: said once, before vectors() is asked, and before the first step. ConfigError
-  // for an optimiser that cannot train so: cut, when its update of a flat vector is not, element by element
-  // and but for norms(), that of its tensors; not at all, when its update of one tensor depends on others.
-  virtual void set_ownership(Ownership ownership) = 0;
+  // Chooses who makes the updates, and how tensors are owned where updates are of shards: called before
+  // vectors() is asked, and before the first step. Returns why the program's object must make them; nothing
+  // where updates are of shards, so that make_flat() will be called. ConfigError for an optimiser that cannot
+  // train so: on shards, when an update of a flat vector is not, element by element and but for norms(), that
+  // of its tensors, or depends on more than options, gradients and state of the tensors that it is given.
+  virtual std::optional<std::string> choose_updates(Updates updates, Ownership ownership) = 0;
   [[nodiscard]] virtual std::vector<std::vector<torch::Tensor>> parameter_groups() const = 0;
   // Whether its parameter groups hold these tensors, in this order. Asked in every step: parameter_groups()
   // copies.
@@ -105,7 +115,7 @@ class Optimizer {
   // own.
   [[nodiscard]] virtual std::string options() const = 0;
   virtual void set_options(const std::string& options) = 0;
-  // A step of the program's object itself, where one rank trains alone.
+  // A step of the program's object itself: where it makes the updates, and where one rank trains alone.
   virtual void step() = 0;
   [[nodiscard]] virtual std::unique_ptr<FlatOptimizer> make_flat() const = 0;
 

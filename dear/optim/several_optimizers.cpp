@@ -128,8 +128,14 @@ class Several : public Optimizer {
     for (const auto& one : all_) names += (names.empty() ? "" : " and ") + one->name();
     return names;
   }
-  void set_ownership(Ownership ownership) override {
-    for (const auto& one : all_) one->set_ownership(ownership);
+  // One that the program must step makes it step all.
+  std::optional<std::string> choose_updates(Updates updates, Ownership ownership) override {
+    std::optional<std::string> why;
+    for (const auto& one : all_) {
+      const std::optional<std::string> reason = one->choose_updates(updates, ownership);
+      if (!why) why = reason;
+    }
+    return why;
   }
   [[nodiscard]] ByGroup parameter_groups() const override {
     ByGroup groups;

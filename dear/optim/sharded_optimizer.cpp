@@ -29,6 +29,25 @@ void take_written(const torch::Tensor& in_bucket, torch::Tensor& masters) {
 
 }  // namespace
 
+namespace {
+
+class NoTwin : public FlatOptimizer {
+ public:
+  void capture_options() override {}
+  [[nodiscard]] bool has_current_options() const override { return true; }
+  void step(const std::vector<std::vector<torch::Tensor>>& /*by_group*/) override {}
+  [[nodiscard]] std::optional<OptimizerState> state(std::size_t /*group*/,
+                                                    const torch::Tensor& /*tensor*/) const override {
+    return std::nullopt;
+  }
+  void set_state(std::size_t /*group*/, const torch::Tensor& /*tensor*/,
+                 const std::optional<OptimizerState>& /*state*/) override {}
+};
+
+}  // namespace
+
+std::unique_ptr<FlatOptimizer> make_no_twin() { return std::make_unique<NoTwin>(); }
+
 ShardedOptimizer::ShardedOptimizer(std::unique_ptr<FlatOptimizer> twin, std::size_t parameter_groups,
                                    std::vector<std::vector<FlatRun>> runs_by_part, const Widening& widening,
                                    std::size_t norms, SumOverRanks sum_over_ranks)

@@ -159,6 +159,9 @@ class ShardedOptimizer {
   SumOverRanks sum_over_ranks_;
 };
 
+// Of no run: where the program's optimiser makes the updates.
+[[nodiscard]] std::unique_ptr<FlatOptimizer> make_no_twin();
+
 // [Note: unused parameters] A parameter that no rank used in an iteration is not updated, as in plain
 // libtorch, where its gradient is undefined: its state and its step count stay as they were. Ranks tell each
 // other by the gradient itself. Buckets hold +0.0 before a backward pass adds to them, and a sum that begins

@@ -276,25 +276,30 @@ class OfTorch : public Optimizer {
   OfTorch& operator=(const OfTorch&) = delete;
 
   [[nodiscard]] std::string name() const override { return c10::demangle(typeid(original_).name()); }
-  void set_ownership(Ownership ownership) override {
+  std::optional<std::string> choose_updates(Updates updates, Ownership ownership) override {
     if (typeid(original_) == typeid(libtorch::LBFGS))
       throw ConfigError(
           "LBFGS cannot train on several ranks: it evaluates its closure, which is a whole step for a "
           "DataParallel, many times in one step, and its direction comes from dot products over all "
           "parameters: use torch::optim::AdamW");
+    if (updates == Updates::program) return "DataParallelOptions::updates says so";
+    std::string why;
     if (access_ == nullptr)
-      throw ConfigError(fmt::format(
-          "the optimiser {} is not one whose update is known to be elementwise: use "
-          "torch::optim::SGD, Adam, AdamW, RMSprop or Adagrad, dear::LAMB or dear::LARS; or, for one "
-          "that updates whole tensors, make_optimizer<Class, Options, State>() "
-          "(dear/optim/class_access.h) with Ownership::automatic",
-          name()));
-    if (!access_->elementwise && ownership == Ownership::cut)
-      throw ConfigError(fmt::format(
-          "the optimiser {} updates whole tensors, which shards cut: set DataParallelOptions::ownership "
-          "to Ownership::automatic",
-          name()));
+      why = fmt::format(
+          "the optimiser {} is not one whose update is known to be elementwise, as that of "
+          "torch::optim::SGD, Adam, AdamW, RMSprop or Adagrad, dear::LAMB or dear::LARS is (of a class that "
+          "updates each tensor by itself, make_optimizer<Class, Options, State>() of "
+          "dear/optim/class_access.h with Ownership::automatic makes whole tensors of shards)",
+          name());
+    else if (!access_->elementwise && ownership == Ownership::cut)
+      why = fmt::format(
+          "the optimiser {} updates whole tensors, which shards cut (DataParallelOptions::ownership = "
+          "Ownership::automatic makes whole tensors of shards)",
+          name());
+    if (!why.empty() && updates == Updates::sharded) throw ConfigError(why);
     ownership_ = ownership;
+    if (why.empty()) return std::nullopt;
+    return why;
   }
   [[nodiscard]] std::vector<std::vector<torch::Tensor>> parameter_groups() const override {
     std::vector<std::vector<torch::Tensor>> groups;
@@ -345,9 +350,11 @@ class OfTorch : public Optimizer {
     return std::make_unique<Twin>(original_, *access_);
   }
   [[nodiscard]] std::optional<OptimizerState> state(const torch::Tensor& tensor) const override {
+    require_access();
     return read_state(original_, *access_, tensor);
   }
   void set_state(const torch::Tensor& tensor, const std::optional<OptimizerState>& state) override {
+    require_access();
     original_.state().erase(tensor.unsafeGetTensorImpl());
     if (state) original_.state()[tensor.unsafeGetTensorImpl()] = access_->write(*state);
   }
@@ -395,6 +402,14 @@ class OfTorch : public Optimizer {
   }
 
  private:
+  void require_access() const {
+    if (access_ == nullptr)
+      throw ConfigError(fmt::format(
+          "the state of the optimiser {} can be read by its own save() alone: save it beside the model, or "
+          "make it known by make_optimizer<Class, Options, State>() (dear/optim/class_access.h)",
+          name()));
+  }
+
   libtorch::Optimizer& original_;
   const ClassAccess* access_;
   Ownership ownership_ = Ownership::cut;

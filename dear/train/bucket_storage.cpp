@@ -25,23 +25,29 @@ BucketStorage::BucketStorage(const Group& group, wire::BucketLayout layout, std:
       copies_(copies),
       own_(std::move(own)),
       incoming_(own_.size()),
-      parameter_buffer_(copies == Copies::one_for_all ? Group(group).allocate_shared(layout_.bytes())
-                                                      : Group(group).allocate(layout_.bytes())),
       gradient_buffer_(Group(group).allocate(layout_.bytes())),
-      parameters_(flat_tensor(parameter_buffer_, layout_)),
       gradients_(flat_tensor(gradient_buffer_, layout_)),
-      parameter_data_(parameter_buffer_.data()),
-      gradient_data_(gradient_buffer_.data()) {}
+      gradient_data_(gradient_buffer_.data()) {
+  if (copies == Copies::none) {
+    parameters_ = torch::empty({0}, gradients_.options());
+    return;
+  }
+  parameter_buffer_ = copies == Copies::one_for_all ? Group(group).allocate_shared(layout_.bytes())
+                                                    : Group(group).allocate(layout_.bytes());
+  parameters_ = flat_tensor(parameter_buffer_, layout_);
+  parameter_data_ = parameter_buffer_.data();
+}
 
-BucketStorage::BucketStorage(const at::Device& device, wire::BucketLayout layout, std::vector<Range> own)
+BucketStorage::BucketStorage(const at::Device& device, wire::BucketLayout layout, std::vector<Range> own,
+                             Copies copies)
     : layout_(std::move(layout)),
       forms_(layout_.placements.size()),
-      copies_(Copies::one_per_rank),
+      copies_(copies),
       own_(std::move(own)),
       incoming_(own_.size()),
-      parameters_(torch::zeros({layout_.elements},
+      parameters_(torch::zeros({copies == Copies::none ? 0 : layout_.elements},
                                torch::dtype(optim::scalar_type_of(layout_.dtype)).device(device))),
-      gradients_(torch::zeros_like(parameters_)),
+      gradients_(torch::zeros({layout_.elements}, parameters_.options())),
       parameter_data_(parameters_.const_data_ptr()),
       gradient_data_(gradients_.const_data_ptr()) {}
 
@@ -70,7 +76,7 @@ void BucketStorage::adopt(std::size_t index, torch::Tensor& parameter, std::vect
 }
 
 bool BucketStorage::holds_parameter(std::size_t index, const torch::Tensor& parameter) const {
-  return lies_in(parameter_data_, index, parameter);
+  return copies_ == Copies::none ? fits(index, parameter) : lies_in(parameter_data_, index, parameter);
 }
 
 bool BucketStorage::fits(std::size_t index, const torch::Tensor& parameter) const {
@@ -84,6 +90,7 @@ bool BucketStorage::holds_gradient(std::size_t index, const torch::Tensor& param
 }
 
 void BucketStorage::restore_parameter(std::size_t index, torch::Tensor& parameter) {
+  if (copies_ == Copies::none) return;
   const torch::NoGradGuard no_grad;
   const Form& form = forms_[index];
   torch::Tensor present = parameter.detach();

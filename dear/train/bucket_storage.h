@@ -12,11 +12,13 @@
 
 namespace dear::train {
 
-// Of a bucket's parameters: each rank its own, or one for all, see [Note: one copy].
-enum class Copies : std::uint8_t { one_per_rank, one_for_all };
+// Of a bucket's parameters: each rank its own, one for all (see [Note: one copy]), or none, so that
+// parameters stay where they are and the bucket has gradients alone.
+enum class Copies : std::uint8_t { one_per_rank, one_for_all, none };
 
 // One bucket in memory: parameters and gradients, each one flat buffer of the group, or of a device. The
 // model's parameters and their gradients become views into them, so nothing is copied on the way to the wire.
+// Without parameters (Copies::none), holds_parameter() is fits(), and restore_parameter() does nothing.
 class BucketStorage {
  public:
   // `own`: by part of the bucket that is updated at a time, what this rank updates of it. Allocates on the
@@ -24,7 +26,8 @@ class BucketStorage {
   BucketStorage(const Group& group, wire::BucketLayout layout, std::vector<Range> own,
                 Copies copies = Copies::one_per_rank);
   // In memory of the device, which is allocated on the current stream.
-  BucketStorage(const at::Device& device, wire::BucketLayout layout, std::vector<Range> own);
+  BucketStorage(const at::Device& device, wire::BucketLayout layout, std::vector<Range> own,
+                Copies copies = Copies::one_per_rank);
 
   // Moves the parameter, and its gradient where it has one, into place `index` of the layout. The tensor
   // keeps its identity and shape, and has these strides from then on.
@@ -85,7 +88,7 @@ class BucketStorage {
   std::vector<std::vector<Incoming>> incoming_;  // by part
   Buffer parameter_buffer_, gradient_buffer_;    // empty on a device
   torch::Tensor parameters_, gradients_;
-  const void *parameter_data_, *gradient_data_;
+  const void *parameter_data_ = nullptr, *gradient_data_ = nullptr;
 };
 
 }  // namespace dear::train

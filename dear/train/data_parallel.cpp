@@ -1,6 +1,7 @@
 #include "dear/train/data_parallel.h"
 
 #include <algorithm>
+#include <iostream>
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -42,10 +43,12 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
       throw ConfigError(
           fmt::format("profile_steps is {}: at least 1 must be measured", options_.profile_steps));
     scanned_ = train::scan(model, *optimizer_);
-    OnStreams::require_usable(*this, scanned_);
     for (const train::TrainedParameter& parameter : scanned_.trained) train::require_untrained(parameter);
-    update_rules_ = train::UpdateRules::choose(*optimizer_, options_, updates_in_backward_, scanned_.trained);
+    update_rules_ = train::UpdateRules::choose(*optimizer_, options_, updates_in_backward_, scanned_);
   });
+  update_rules_.agree_who_updates(group_, options_);
+  choose_policy();
+  control::check_together(group_, [&] { OnStreams::require_usable(*this, scanned_); });
   agree_on_copies();
   agree_on_compression();
   train::agree_on_checks(group_, options_, updates_in_backward_);
@@ -57,6 +60,15 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
   everything.insert(everything.end(), scanned_.buffers.begin(), scanned_.buffers.end());
   model_buffers::TensorBroadcast(group_, std::move(everything)).run();
   exchange_buffers();
+  if (update_rules_.by_program() && options_.updates != Updates::program && group_.size() > 1 &&
+      group_.rank() == 0) {
+    const std::string sentence = fmt::format(
+        "the program's optimiser updates the parameters itself, on every rank, in step(), because {}; "
+        "gradients travel under the backward pass (policy {})",
+        update_rules_.of_program, options_.policy);
+    options_.say ? options_.say(sentence)
+                 : static_cast<void>(std::cerr << fmt::format("dear: {}\n", sentence));
+  }
   // Alone there is nothing to overlap with: updates run in step(), and no operator is ever observed.
   if (group_.size() == 1) options_.policy = "serial";
   if (group_.size() == 1) options_.buckets = given(options_.buckets.first);
@@ -190,23 +202,6 @@ void DataParallel::Impl::backward_node() noexcept {
 
 // ---- steps
 
-void DataParallel::Impl::take_over_replaced() {
-  if (updates_ahead()) engine_->require_held_parameters();
-  engine_->restore_parameters();
-  for (std::size_t i = 0; i < scanned_.trained.size(); ++i) {
-    if (engine_->holds_gradient(i)) continue;
-    if (arrivals_.sent(i) && group_.size() > 1) {
-      throw ConfigError(fmt::format(
-          "rank {}: the gradient of '{}' was replaced or dropped between backward() and "
-          "step(), after it was sent: do that before backward() or after step(); to give up a step, "
-          "call discard_step() on every rank",
-          group_.rank(), scanned_.trained[i].name));
-    }
-    arrivals_.set_used(i, scanned_.trained[i].tensor.grad().defined());
-    engine_->restore_gradient(i);
-  }
-}
-
 // An update of the last step may still be running for a layer that no operator has read since.
 void DataParallel::Impl::await_last_step() {
   exec::Conductor& conductor = engine_->conductor();
@@ -218,7 +213,7 @@ void DataParallel::Impl::await_last_step() {
 
 void DataParallel::Impl::require_unchanged() const {
   if (arrivals_.late()) refuse_late(*arrivals_.late());
-  if (engine_ && !optimizer_->state_is_away()) {
+  if (has_state() && !optimizer_->state_is_away()) {
     throw ConfigError(fmt::format(
         "rank {}: state was loaded into the optimiser, or it was stepped itself, after the first step() of "
         "its DataParallel, which would not know: call step() of DataParallel alone",
@@ -295,8 +290,11 @@ void DataParallel::Impl::commit() {
   registration_.enable();
   follow_program();
   engine_->conductor().commit();
+  if (engine_->by_program()) update_by_program();
   if (!recording_ && nothing_to_await()) registration_.disable();
   arrivals_.end_iteration();
+  whole_gradients_ = false;
+  seen_.assign(scanned_.trained.size(), {});
   state_.step_taken();
   attendance_.end_step();
   watching_.count(watch::StepListeners::End::taken);
@@ -375,6 +373,8 @@ void DataParallel::synchronize() { impl_->synchronize(); }
 void DataParallel::wait() { impl_->wait(); }
 bool DataParallel::gradients_arrived() const { return impl_->gradients_arrived(); }
 bool DataParallel::has_state() const { return impl_->has_state(); }
+bool DataParallel::by_program() const { return impl_->by_program(); }
+bool DataParallel::has_stepped() const { return impl_->has_stepped(); }
 void DataParallel::defer() { impl_->defer(); }
 void DataParallel::resume() { impl_->resume(); }
 void DataParallel::regroup(Fusion fusion) { impl_->regroup(std::move(fusion)); }

@@ -12,12 +12,12 @@
 
 #include "dear/collective/group.h"
 #include "dear/fusion/grouping.h"
+#include "dear/model/model.h"
 #include "dear/optim/optimizer.h"
 #include "dear/schedule/schedule.h"
 #include "dear/trace/trace.h"
 #include "dear/train/compression_state.h"
 #include "dear/train/data_parallel_options.h"
-#include "dear/train/model.h"
 #include "dear/workload/workload.h"
 
 namespace dear {
@@ -173,6 +173,11 @@ class DataParallel {
   // Whether the optimiser's state is here, in shards: from the first step() on, but not on a rank that trains
   // alone.
   [[nodiscard]] bool has_state() const;
+  // Whether the program's optimiser updates the parameters (DataParallelOptions::updates), as where one rank
+  // trains alone. Its state is with it then.
+  [[nodiscard]] bool by_program() const;
+  // Whether a step() has made buckets; never where one rank trains alone.
+  [[nodiscard]] bool has_stepped() const;
   struct StateOfParameter {
     torch::Tensor parameter;
     std::optional<OptimizerState> state;  // vectors of the parameter's shape; none if it was never updated

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "dear/attendance/attendance.h"
+#include "dear/model/model_scan.h"
 #include "dear/model_buffers/buffer_exchange.h"
 #include "dear/optim/kept_state.h"
 #include "dear/optim/restored_state.h"
@@ -23,7 +24,6 @@
 #include "dear/train/data_parallel.h"
 #include "dear/train/engine.h"
 #include "dear/train/learning.h"
-#include "dear/train/model_scan.h"
 #include "dear/train/run_record.h"
 #include "dear/train/watching.h"
 
@@ -53,7 +53,11 @@ class DataParallel::Impl : public passes::OperatorObserver {
   void broadcast_buffers();
   void wait();
   [[nodiscard]] bool gradients_arrived() const;
-  [[nodiscard]] bool has_state() const { return engine_ != nullptr; }
+  [[nodiscard]] bool has_stepped() const { return engine_ != nullptr; }
+  [[nodiscard]] bool has_state() const { return engine_ && !by_program(); }
+  // Whether the program's optimiser updates the parameters and keeps its state: see [Note: alone] and
+  // [Note: updates of the program].
+  [[nodiscard]] bool by_program() const { return alone_ || update_rules_.by_program(); }
   void regroup(Fusion fusion);
   void rebuild(const Model& model);
   void set_source(std::function<Model()> source) { source_ = std::move(source); }
@@ -104,12 +108,18 @@ class DataParallel::Impl : public passes::OperatorObserver {
 
   void take_step();
   void step_alone();
+  void update_by_program();
+  void choose_policy();  // for who makes the updates
+  [[nodiscard]] bool averages_first_gradients() const;
+  void average_first_gradients();  // see [Note: gradients of the first iteration]
   void drop_gradients();
   void require_unchanged() const;
   void require_step();  // what step() refuses, and the layers
   void learn_layers();
   void commit();
   void prepare_commit();
+  void make_first_engine();
+  void make_whole();       // on every rank, gradients that are reduced
   void close_gradients();  // see [Note: closed]
   void require_changeable_gradients(const char* call) const;
   void require_clippable(double max_norm, const NormOptions& options) const;
@@ -117,6 +127,9 @@ class DataParallel::Impl : public passes::OperatorObserver {
   struct GradientCall;
   double sum_over_ranks(const GradientCall& call, double mine);
   void take_over_replaced();
+  [[nodiscard]] bool gradients_are_whole() const;
+  void see_gradient(std::size_t parameter);  // see [Note: gradients written in place]
+  void require_unwritten() const;
   void await_last_step();
   void wait_for_all();
   void wait_for(train::Engine& engine, const train::Engine::Storage& place) const;
@@ -166,6 +179,7 @@ class DataParallel::Impl : public passes::OperatorObserver {
   class Anew;
   void follow_changes();
   void set_trained();
+  [[nodiscard]] optim::TensorSet in_buckets() const;  // parameters
   void require_same_model() const;
   void require_no_join(const char* what) const;  // in whose steps a rank without data could not follow
 
@@ -177,9 +191,17 @@ class DataParallel::Impl : public passes::OperatorObserver {
   std::int64_t steps_alone_ = 0;
   optim::ReducedGradients gradients_alone_;
   bool updates_in_backward_ = false;  // the policy that was asked for, also where one rank trains
-  Buffer gradient_calls_;             // in which ranks tell each other what they call
-  Fusion fusion_;                     // in force
-  std::function<Model()> source_;     // of the model as it is, where something can say
+  bool whole_gradients_ = false;      // on every rank, since reduce_gradients()
+  bool whole_first_gradients_ = false;
+  int first_pass_ = -1;  // the last of those that end with an exchange
+  struct Seen {
+    const c10::TensorImpl* gradient = nullptr;  // that arrived in this iteration in a pass that counts
+    std::int64_t version = 0;                   // that it had then
+  };
+  std::vector<Seen> seen_;         // by trained parameter; see [Note: gradients written in place]
+  Buffer gradient_calls_;          // in which ranks tell each other what they call
+  Fusion fusion_;                  // in force
+  std::function<Model()> source_;  // of the model as it is, where something can say
   train::ModelScan scanned_;
   train::UpdateRules update_rules_;
   optim::KeptState kept_;

@@ -49,9 +49,16 @@ struct DataParallelOptions {
   // writes within the distance of two numbers of bf16 from the copy does not become the copy. A training that
   // is continued from saved state draws its random bits anew.
   bool stochastic_rounding = false;
-  // Optimisers that must see whole tensors (dear/optim/class_access.h) train with automatic alone, or whole.
-  // Their tensors lie whole in shards, balanced by the cost of their updates, with padding where that does
-  // not come out even (DataParallelStatistics::padding_bytes). ConfigError under dear-eager.
+  // Who updates parameters. The program's optimiser itself makes the same updates on every rank, in step(),
+  // with the whole mean gradients, on parameters that stay where they are: always right, and what PyTorch's
+  // DDP does. Each rank keeps all of its state then, and gradients are reduced under the backward pass, by
+  // policy wfbp whichever was asked for, so that they are whole when it ends. `automatic` chooses that for a
+  // class of optimisers whose update is not known to be elementwise, and for parameters whose memory
+  // something else holds, which rank 0 says.
+  Updates updates = Updates::automatic;
+  // Optimisers that must see whole tensors (dear/optim/class_access.h) train on shards with automatic alone,
+  // or whole. Their tensors lie whole in shards, balanced by the cost of their updates, with padding where
+  // that does not come out even (DataParallelStatistics::padding_bytes). ConfigError under dear-eager.
   Ownership ownership = Ownership::cut;
   // The cost of an update of such a parameter, above 0 and the same on every rank; without it m n min(m, n)
   // of a matrix of m rows and n columns, and the elements of a vector.
@@ -81,8 +88,9 @@ struct DataParallelOptions {
   // Runs a wait that an operator or a gradient's hook makes, on its thread: a binding to another language
   // lets go of that language's lock around it. Without it the wait is called as it is.
   std::function<void(const std::function<void()>& wait)> around_wait{};
-  // Is told, on rank 0, once of each parameter whose gradient came sparse in the first step how it travels;
-  // without it the sentence goes to standard error. From a thread of the group's.
+  // Is told, on rank 0, why the program's optimiser updates the parameters, and once of each parameter whose
+  // gradient came sparse in the first step how it travels; without it the sentence goes to standard error.
+  // From a thread of the group's.
   std::function<void(const std::string& sentence)> say{};
   // For a model on a device with streams, such as a GPU: its collectives (streams/stream_collectives.h), over
   // the ranks of the group, which tell each other the rest in memory of the hosts. Collectives and updates

@@ -50,6 +50,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
                const std::vector<LayerId>& layer_of, const Optimizer& optimizer, const Options& options)
     : group_(std::move(group)),
       one_copy_(options.one_copy),
+      by_program_(options.rules.by_program()),
       widening_(options.rules.widening),
       hooks_(options.hooks),
       check_parameters_(options.check_parameters),
@@ -89,8 +90,9 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
   const wire::CostOfTensors costs(options.rules.whole_costs, order);
   std::vector<double> load;  // by rank
   std::vector<FlatVectors> vectors;
-  for (std::size_t i = 0; i < optimizer.parameter_groups().size(); ++i)
+  for (std::size_t i = 0; !by_program_ && i < optimizer.parameter_groups().size(); ++i)
     vectors.push_back(optimizer.vectors(i));
+  const Copies copies = by_program_ ? Copies::none : one_copy_ ? Copies::one_for_all : Copies::one_per_rank;
   locations_.resize(parameters.size());
   std::vector<std::vector<optim::ShardedOptimizer::FlatRun>> runs;
   std::vector<wire::BucketWire::Flat> flats;
@@ -104,11 +106,10 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
             : wire::lay_out(tensors, workload_, group_of, group_.size(), encoded);
     std::vector<Range> own;
     for (const Part& part : add_parts(id, layout)) own.push_back(own_range(part));
-    BucketStorage& bucket =
-        streams_
-            ? buckets_.emplace_back(parameters.front().tensor.device(), std::move(layout), std::move(own))
-            : buckets_.emplace_back(group_, std::move(layout), std::move(own),
-                                    one_copy_ ? Copies::one_for_all : Copies::one_per_rank);
+    BucketStorage& bucket = streams_
+                                ? buckets_.emplace_back(parameters.front().tensor.device(), std::move(layout),
+                                                        std::move(own), copies)
+                                : buckets_.emplace_back(group_, std::move(layout), std::move(own), copies);
     for (std::size_t index = 0; index < bucket.layout().placements.size(); ++index) {
       const std::size_t parameter = order[bucket.layout().placements[index].tensor];
       locations_[parameter] = {id, index};
@@ -119,7 +120,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
     }
     for (std::size_t part = 0; part < schedule_->updates_of(id).size(); ++part) {
       bucket.write_incoming(part);
-      runs.push_back(bucket.runs(part, vectors));
+      runs.push_back(by_program_ ? decltype(runs)::value_type() : bucket.runs(part, vectors));
     }
     encoded_.push_back(make_encoded(bucket, rows));
     if (!streams_) {
@@ -127,7 +128,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
       flats.back().encoded = encoded_.back();
       flats.back().sparse = make_sparse(bucket, parameters, order, options, group_);
     }
-    storages_[bucket.parameter_storage()] = {id, Kind::parameters};
+    if (!by_program_) storages_[bucket.parameter_storage()] = {id, Kind::parameters};
     storages_[bucket.gradient_storage()] = {id, Kind::gradients};
   }
 
@@ -136,19 +137,22 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
     remember_versions();
   }
 
+  note_parameter_storages();
+
   optim::ShardedOptimizer::SumOverRanks sum_over_ranks;
-  if (optimizer.norms() > 0) {
+  const std::size_t norms = by_program_ ? 0 : optimizer.norms();
+  if (norms > 0) {
     std::vector<std::vector<TensorId>> cut;
     for (const Part& part : parts_)
       cut.push_back(part.scattered
                         ? wire::tensors_cut(buckets_[part.bucket].layout(), part.elements, group_.size())
                         : std::vector<TensorId>());
-    const auto exchange = std::make_shared<optim::NormExchange>(group_, std::move(cut), optimizer.norms());
+    const auto exchange = std::make_shared<optim::NormExchange>(group_, std::move(cut), norms);
     sum_over_ranks = [exchange](std::size_t part, auto& sums) { exchange->sum(part, sums); };
   }
   optimizer_ = std::make_unique<optim::ShardedOptimizer>(
-      optimizer.make_flat(), optimizer.parameter_groups().size(), std::move(runs), widening_,
-      optimizer.norms(), std::move(sum_over_ranks));
+      by_program_ ? optim::make_no_twin() : optimizer.make_flat(), optimizer.parameter_groups().size(),
+      std::move(runs), widening_, norms, std::move(sum_over_ranks));
   exec::LaneExecutor* network = nullptr;
   if (streams_) {
     stream_wire_ = std::make_unique<streams::StreamWire>(
@@ -221,7 +225,9 @@ void Engine::update(const Update& work, std::int64_t iteration) {
     const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& one) {
       return one.bucket == work.bucket && one.chunk == work.chunk;
     });
-    const auto zero = [&] { buckets_[part->bucket].zero_gradients(part->elements); };
+    const auto zero = [&] {
+      if (!by_program_ || drop_updates_) buckets_[part->bucket].zero_gradients(part->elements);
+    };
     if (!streams_) {
       update_part(*part, iteration);
       return zero();
@@ -244,7 +250,7 @@ void Engine::update_part(const Part& part, std::int64_t iteration) {
     hooks_->run(HookAt::after_reduction, means);
   }
   if (!drop_updates_) optimizer_->update(static_cast<std::size_t>(&part - parts_.data()));
-  if (check_parameters_) require_finite_parameters(part, earlier_iterations_ + iteration);
+  if (check_parameters_ && !by_program_) require_finite_parameters(part, earlier_iterations_ + iteration);
 }
 
 void Engine::BesideExecutor::start(Instance which, const Step& step) {

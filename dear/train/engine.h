@@ -18,6 +18,7 @@
 #include "dear/exec/serial_lane.h"
 #include "dear/fusion/grouping.h"
 #include "dear/hooks/bucket_hooks.h"
+#include "dear/model/model_scan.h"
 #include "dear/optim/reduced_gradients.h"
 #include "dear/optim/sharded_optimizer.h"
 #include "dear/schedule/schedule.h"
@@ -26,7 +27,6 @@
 #include "dear/streams/stream_wire.h"
 #include "dear/train/bucket_storage.h"
 #include "dear/train/engine_options.h"
-#include "dear/train/model_scan.h"
 #include "dear/watch/memory_report.h"
 #include "dear/wire/bucket_wire.h"
 #include "dear/wire/layout.h"
@@ -76,6 +76,15 @@ class Engine {
   // While true, updates change nothing: the gradients that were reduced are dropped, and a compression
   // forgets what it sent. While no update is at work.
   void drop_updates(bool drop) { drop_updates_ = drop; }
+
+  // See [Note: updates of the program]. While nothing is at work.
+  [[nodiscard]] bool by_program() const { return by_program_; }
+  // After the commit: gives parameters that no rank used an undefined gradient, and leaves those that the
+  // program has replaced as they are.
+  void give_gradients_to_program();
+  // After the update: looks at the parameters where that was asked for, zeroes all gradients and makes them
+  // lie in buckets again.
+  void take_gradients_back();
   // ConfigError for a parameter that was replaced by one of another shape or type, and, with one copy, for
   // what would change it outside of an update: see [Note: written in place].
   void require_usable_parameters() const;
@@ -85,7 +94,7 @@ class Engine {
   void leave_one_copy();
 
   // On a device: these have no gradient on any rank.
-  void leave_out(const optim::TensorSet& parameters);
+  void leave_out(optim::TensorSet parameters);
   // After reduce_gradients().
   [[nodiscard]] streams::GradientsOnStream gradients_on_stream();
   // See [Note: steps that a device gives up].
@@ -200,10 +209,13 @@ class Engine {
   }
   [[nodiscard]] optim::ReducedGradients find_reduced_gradients() const;
   void require_finite_parameters(const Part& part, std::int64_t iteration) const;
+  void require_finite_parameters(std::int64_t iteration) const;
+  void require_none(const std::string& nonfinite, std::int64_t iteration) const;
+  void note_parameter_storages();  // of parameters that stay where they are
   [[nodiscard]] TensorId tensor_of(std::size_t parameter) const { return place_of(parameter).tensor; }
 
   Group group_;
-  const bool one_copy_;
+  const bool one_copy_, by_program_;
   const optim::Widening widening_;
   hooks::BucketHooks* const hooks_;
   const bool check_parameters_;
@@ -221,6 +233,7 @@ class Engine {
   std::vector<std::shared_ptr<wire::EncodedBucket>> encoded_;  // by bucket; null for a dense one
   std::unique_ptr<optim::ShardedOptimizer> optimizer_;
   std::optional<optim::ReducedGradients> reduced_;  // once they were asked for
+  optim::TensorSet left_out_;                       // parameters
   std::unique_ptr<streams::BucketStreams> streams_;
   std::unique_ptr<streams::StreamWire> stream_wire_;  // then there is no wire_
   std::atomic<bool> drop_updates_ = false;

@@ -138,7 +138,7 @@ TEST(Failure, WhatCannotBeTrainedIsRefusedAtConstruction) {
                 other->register_parameter("a", whole.slice(0, 0, 6).detach());
                 other->register_parameter("b", whole.slice(0, 4, 10).detach());
                 torch::optim::SGD sgd(other->parameters(), 0.1);
-                construct(*other, sgd);
+                construct(*other, sgd, {.buckets = given(), .updates = Updates::sharded});
               }),
               AllOf(HasSubstr("'a' and 'b'"), HasSubstr("share memory")));
 }

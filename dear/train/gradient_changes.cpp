@@ -130,23 +130,17 @@ void DataParallel::Impl::require_changeable_gradients(const char* call) const {
 
 void DataParallel::Impl::prepare_commit() {
   if (!engine_) {
+    require_unwritten();
     for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
       arrivals_.set_used(i, scanned_.trained[i].tensor.grad().defined());
     fusion_ =
         changes_->first(train::Engine::describe(scanned_.trained, layers_.order, layers_.layer_of), fusion_);
-    const auto states = restored_
-                            ? train::States()
-                            : train::initial_state(group_, *optimizer_, train::tensors_of(scanned_.trained));
-    const auto of_frozen = train::initial_state(group_, *optimizer_, scanned_.frozen);
-    for (std::size_t i = 0; i < of_frozen.size(); ++i)
-      if (of_frozen[i]) kept_.keep(scanned_.frozen[i], *of_frozen[i]);
     if (on_streams()) OnStreams::find_idle(*this);
-    engine_ = make_engine();
-    restored_ ? std::exchange(restored_, nullptr)->give() : engine_->take_over(states);
-    optimizer_->state_leaves();
+    make_first_engine();
     observed_engine_.store(engine_.get(), std::memory_order_release);
   } else {
     await_last_step();
+    require_unwritten();
     take_over_replaced();
   }
   if (state_.now() == passes::IterationState::State::closed) return;  // reduced, marks and all
@@ -157,6 +151,24 @@ void DataParallel::Impl::prepare_commit() {
     lost = lost || (!arrivals_.used(i) && arrivals_.expected(i) > 0);
   }
   if (lost) require_same_model();
+}
+
+// It takes the optimiser's state, where updates are of shards.
+void DataParallel::Impl::make_first_engine() {
+  if (by_program()) {
+    engine_ = make_engine();
+    if (restored_) std::exchange(restored_, nullptr)->give();
+    return;
+  }
+  const auto states = restored_
+                          ? train::States()
+                          : train::initial_state(group_, *optimizer_, train::tensors_of(scanned_.trained));
+  const auto of_frozen = train::initial_state(group_, *optimizer_, scanned_.frozen);
+  for (std::size_t i = 0; i < of_frozen.size(); ++i)
+    if (of_frozen[i]) kept_.keep(scanned_.frozen[i], *of_frozen[i]);
+  engine_ = make_engine();
+  restored_ ? std::exchange(restored_, nullptr)->give() : engine_->take_over(states);
+  optimizer_->state_leaves();
 }
 
 void DataParallel::Impl::close_gradients() {
@@ -312,12 +324,20 @@ void DataParallel::Impl::reduce_gradients() {
   require_changeable_gradients(kReduce);
   if (on_streams()) {
     static_cast<void>(OnStreams::final_gradients(*this));
-    return or_fail([this] { engine_->gather_gradients(); });
+    return make_whole();
   }
   announce({.act = attendance::Act::reduce_gradients});
   static_cast<void>(final_gradients());
   sum_over_ranks({.what = GradientCall::What::reduce, .steps = record_.commits(engine_.get())}, 0);
-  if (!alone_) or_fail([this] { engine_->gather_gradients(); });
+  if (!alone_) make_whole();
+}
+
+void DataParallel::Impl::make_whole() {
+  or_fail([this] {
+    engine_->gather_gradients();
+    if (engine_->by_program()) engine_->give_gradients_to_program();
+  });
+  whole_gradients_ = true;
 }
 
 // As unscale_gradients(1), which is what ranks without data do meanwhile.

@@ -1,4 +1,4 @@
-// What backward passes bring: gradients on their way to buckets, and those that the program drops.
+// What backward passes bring: gradients on their way to buckets, and those that the program changes or drops.
 
 #include <algorithm>
 #include <utility>
@@ -43,7 +43,12 @@ void DataParallel::Impl::gradient_arrived(const std::size_t& parameter) {
   arrivals_.arrived(parameter);
   if (state_.now() == passes::IterationState::State::learning) {
     const bool same = learning_->same_gradient(parameter, scanned_.trained[parameter].tensor.grad());
-    if (counts) arrivals_.count(parameter, same);
+    if (!counts) return;
+    arrivals_.count(parameter, same);
+    see_gradient(parameter);
+    if (pass != first_pass_ && averages_first_gradients())
+      torch::autograd::Engine::get_default_engine().queue_callback([this] { average_first_gradients(); });
+    first_pass_ = pass;
     return;
   }
   const bool closed = state_.now() == passes::IterationState::State::closed;
@@ -52,7 +57,9 @@ void DataParallel::Impl::gradient_arrived(const std::size_t& parameter) {
     refuse_late(parameter);
   }
   if (engine_->streams()) OnStreams::gradient_arrived(*this, parameter);
-  if (counts) complete(parameter);
+  if (!counts) return;
+  complete(parameter);
+  see_gradient(parameter);
 }
 
 void DataParallel::Impl::complete(std::size_t parameter) {
@@ -116,6 +123,59 @@ bool DataParallel::Impl::gradients_arrived() const {
                      [](const auto& parameter) { return parameter.tensor.grad().defined(); });
 }
 
+// ---- gradients that the program changes
+
+void DataParallel::Impl::take_over_replaced() {
+  if (updates_ahead()) engine_->require_held_parameters();
+  engine_->restore_parameters();
+  for (std::size_t i = 0; i < scanned_.trained.size(); ++i) {
+    if (engine_->holds_gradient(i)) continue;
+    const bool sent = arrivals_.sent(i) && group_.size() > 1;
+    if (sent && gradients_are_whole()) {
+      wait_for(*engine_, {engine_->bucket_of(i), train::Engine::Kind::gradients});
+    } else if (sent && !engine_->by_program()) {
+      throw ConfigError(fmt::format(
+          "rank {}: the gradient of '{}' was replaced or dropped between backward() and "
+          "step(), after it was sent: do that before backward() or after step(), or call reduce_gradients() "
+          "on every rank before; to give up a step, call discard_step() on every rank",
+          group_.rank(), scanned_.trained[i].name));
+    }
+    const bool used = scanned_.trained[i].tensor.grad().defined();
+    if (!sent || !gradients_are_whole()) arrivals_.set_used(i, used);
+    engine_->restore_gradient(i);
+    if (sent && !used) engine_->mark_unused(i);
+  }
+}
+
+// What the program sees of gradients that were sent is their means, on every rank.
+bool DataParallel::Impl::gradients_are_whole() const {
+  return whole_gradients_ || (engine_->by_program() && !options_.compression);
+}
+
+// [Note: gradients written in place] Between the backward pass and step() a gradient is a rank's own, or
+// whole in that rank's shard alone. What a program writes there is applied before the mean is made, or to a
+// part of it, which is what it would be after the mean for a factor, but not for a limit or a projection.
+// PyTorch counts writes in place by tensor, ours go through others. Writes through `data` or a raw pointer
+// are not counted.
+void DataParallel::Impl::see_gradient(std::size_t parameter) {
+  const torch::Tensor& gradient = scanned_.trained[parameter].tensor.grad();
+  seen_[parameter] = {gradient.unsafeGetTensorImpl(), gradient._version()};
+}
+
+void DataParallel::Impl::require_unwritten() const {
+  if (group_.size() == 1 || (engine_ ? gradients_are_whole() : whole_first_gradients_)) return;
+  for (std::size_t i = 0; i < seen_.size(); ++i) {
+    const torch::Tensor& gradient = scanned_.trained[i].tensor.grad();
+    if (seen_[i].gradient == nullptr || !gradient.defined()) continue;
+    const bool replaced = gradient.unsafeGetTensorImpl() != seen_[i].gradient;
+    if (replaced ? engine_ != nullptr : gradient._version() == seen_[i].version) continue;
+    throw ConfigError(fmt::format(
+        "rank {}: the gradient of '{}' was changed between backward() and step(), where it is whole on no "
+        "rank: call reduce_gradients() on every rank before, and write into the means",
+        group_.rank(), scanned_.trained[i].name));
+  }
+}
+
 // ---- dropped gradients
 
 void DataParallel::Impl::drop_gradients() {
@@ -140,6 +200,8 @@ void DataParallel::Impl::forget_dropped(std::size_t but) {
 }
 
 void DataParallel::Impl::forget_arrivals() {
+  whole_gradients_ = false;
+  seen_.assign(scanned_.trained.size(), {});
   arrivals_.forget();
   state_.given_up();
 }

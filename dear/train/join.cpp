@@ -128,7 +128,8 @@ std::int64_t DataParallel::Impl::settle_for_join() {
     throw ConfigError(fmt::format("rank {}: a Join of this model is open: end() it first", group_.rank()));
   state_.require_between_steps("make a Join");
   if (engine_) wait_for_all();
-  return static_cast<std::int64_t>(optimizer_->options().size());
+  // They may grow where step() counts in them.
+  return static_cast<std::int64_t>(optimizer_->options().size()) + (by_program() ? 4096 : 0);
 }
 
 void DataParallel::Impl::require_all_stepped() {

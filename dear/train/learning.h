@@ -9,8 +9,8 @@
 
 #include "dear/base/ids.h"
 #include "dear/collective/group.h"
+#include "dear/model/model_scan.h"
 #include "dear/passes/gradient_arrivals.h"
-#include "dear/train/model_scan.h"
 
 namespace dear::train {
 

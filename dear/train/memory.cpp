@@ -24,12 +24,13 @@ MemoryReport Engine::memory() const {
     std::int64_t used = 0;
     for (const wire::TensorPlacement& placement : layout.placements) used += placement.elements;
     used *= size_of(layout.dtype);
-    const bool elsewhere = one_copy_ && group_.rank() != 0;
+    const bool elsewhere = one_copy_ && group_.rank() != 0;  // of the parameters
     (elsewhere ? report.saved_by_one_copy : report.parameters) += used;
     report.gradients += used;
-    report.padding += (layout.bytes() - used) * (elsewhere ? 1 : 2);
+    const int held = elsewhere || by_program_ ? 1 : 2;
+    report.padding += (layout.bytes() - used) * held;
     report.replaced += bucket.incoming_bytes();
-    report.change_of_buckets += layout.bytes() * (elsewhere ? 1 : 2);
+    report.change_of_buckets += layout.bytes() * held;
   }
   for (const auto& encoded : encoded_)
     if (encoded) report.compression += encoded->bytes();
@@ -49,12 +50,11 @@ MemoryReport Engine::memory() const {
 // Before the first step(), and where a rank trains alone, everything is the program's own.
 MemoryReport DataParallel::Impl::memory() const {
   MemoryReport report;
-  if (engine_) {
-    report = engine_->memory();
-  } else {
+  if (engine_) report = engine_->memory();
+  if (!has_state()) {
     for (const train::TrainedParameter& parameter : scanned_.trained) {
-      report.parameters += bytes_of(parameter.tensor);
-      report.gradients += bytes_of(parameter.tensor.grad());
+      if (!engine_) report.parameters += bytes_of(parameter.tensor);
+      if (!engine_) report.gradients += bytes_of(parameter.tensor.grad());
       if (const std::optional<OptimizerState> state = optimizer_->state(parameter.tensor))
         for (const auto& [name, vector] : state->vectors) report.optimizer_state += bytes_of(vector);
     }

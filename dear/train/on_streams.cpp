@@ -39,10 +39,11 @@ streams::GradientsOnStream Engine::gradients_on_stream() {
   return {stream_wire_->collectives(), *streams_, vectors(counted_places()), vectors(held_places())};
 }
 
-void Engine::leave_out(const optim::TensorSet& parameters) {
+void Engine::leave_out(optim::TensorSet parameters) {
+  left_out_ = std::move(parameters);
   std::vector<bool> tensors(workload_.tensors.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    tensors[tensor_of(i)] = parameters.contains(parameters_[i].tensor.unsafeGetTensorImpl());
+    tensors[tensor_of(i)] = left_out_.contains(parameters_[i].tensor.unsafeGetTensorImpl());
   optimizer_->leave_out(std::move(tensors));
 }
 
@@ -81,7 +82,8 @@ void DataParallel::Impl::OnStreams::require_usable(const Impl& own, const train:
   if (options.check_gradients != GradientCheck::none) refuse("check_gradients");
   if (options.check_parameters) refuse("check_parameters");
   if (options.record_trace) refuse("record_trace");
-  if (own.optimizer_->norms() > 0) refuse("an optimiser that takes norms of whole tensors");
+  if (!own.update_rules_.by_program() && own.optimizer_->norms() > 0)
+    refuse("an optimiser that takes norms of whole tensors");
 }
 
 // [Note: idle parameters] The host does not read a mark in a gradient on the device ([Note: unused
@@ -172,7 +174,12 @@ void DataParallel::Impl::step_unless(const torch::Tensor& nonfinite, const torch
       const torch::Tensor found = nonfinite.detach().to(torch::kFloat32, false, true).reshape({});
       engine_->streams()->hand_in(found);
       engine_->skip_updates_where(found);
-      take_step();
+      try {
+        take_step();
+      } catch (...) {
+        engine_->skip_updates_where({});
+        throw;
+      }
       engine_->skip_updates_where({});
       return watching_.listeners().step_ended();
     }

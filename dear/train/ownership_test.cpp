@@ -143,7 +143,10 @@ TEST(Ownership, WhatCannotBeIsRefused) {
                              Ownership ownership) {
       return message_of<ConfigError>([&] {
         DataParallel(model_of(*net), std::move(optimizer), group,
-                     {.policy = policy, .buckets = given(Fusion::parse("all")), .ownership = ownership});
+                     {.policy = policy,
+                      .buckets = given(Fusion::parse("all")),
+                      .updates = Updates::sharded,
+                      .ownership = ownership});
       });
     };
     EXPECT_THAT(refusal(pair.both(), "dear", Ownership::cut),

@@ -30,12 +30,13 @@ namespace dear {
 class DataParallel::Impl::Anew {
  public:
   // Finds what is trained in this model, and changes nothing: what one rank refuses, all refuse.
-  Anew(Impl& owner, const Model& model);
   enum class Values { as_they_are, of_rank_0 };
-  void train(Values values, const char* why);
+  Anew(Impl& owner, const Model& model, Values values);
+  void train(const char* why);
 
  private:
   [[nodiscard]] bool stays(const torch::Tensor& parameter) const;
+  void require_same_updates();
   void share_values();
   void require_alike_newcomers() const;
   void move_states();
@@ -44,6 +45,7 @@ class DataParallel::Impl::Anew {
 
   Impl& own_;
   const Model model_;
+  const Values values_;
   train::ModelScan scanned_;
   train::UpdateRules rules_;
   std::vector<std::optional<std::size_t>> was_;  // by trained parameter: its index until now
@@ -69,16 +71,20 @@ optim::TensorSet set_of(const std::vector<std::vector<const c10::TensorImpl*>>& 
 
 }  // namespace
 
-DataParallel::Impl::Anew::Anew(Impl& owner, const Model& model) : own_(owner), model_(model) {
+DataParallel::Impl::Anew::Anew(Impl& owner, const Model& model, Values values)
+    : own_(owner), model_(model), values_(values) {
   std::vector<torch::Tensor> had = own_.scanned_.gone;
   for (const Model::Named& one : own_.scanned_.model.parameters) had.push_back(one.tensor);
   control::check_together(own_.group_, [&] {
     scanned_ = train::scan(model, *own_.optimizer_, had);
-    OnStreams::require_usable(own_, scanned_);
     for (const train::TrainedParameter& parameter : scanned_.trained)
       if (!own_.hooks_.holds(parameter.tensor)) train::require_untrained(parameter);
-    rules_ = train::UpdateRules::choose(*own_.optimizer_, own_.options_, own_.updates_in_backward_,
-                                        scanned_.trained);
+    // In a backward pass the graph holds parameters, too.
+    rules_ = train::UpdateRules::choose(
+        *own_.optimizer_, own_.options_, own_.updates_in_backward_, scanned_,
+        values_ == Values::of_rank_0 ? own_.in_buckets() : set_of(train::tensors_of(scanned_.trained)));
+    require_same_updates();
+    OnStreams::require_usable(own_, scanned_);
     if (own_.engine_) own_.engine_->require_usable_parameters();
   });
   train::require_alike(own_.group_, model, *own_.optimizer_, scanned_);
@@ -93,7 +99,21 @@ DataParallel::Impl::Anew::Anew(Impl& owner, const Model& model) : own_(owner), m
   agree(own_.group_, "parameters that stay", stayed.hex());
 }
 
-void DataParallel::Impl::Anew::train(Values values, const char* why) {
+// Who makes the updates was chosen at first.
+void DataParallel::Impl::Anew::require_same_updates() {
+  const std::string& before = own_.update_rules_.of_program;
+  if (!own_.alone_ && before.empty() && rules_.by_program())
+    throw ConfigError(
+        fmt::format("rank {}: updates are of shards, and the model as it is now cannot be trained so, "
+                    "because {}: close this "
+                    "DataParallel and make a new one",
+                    own_.group_.rank(), rules_.of_program));
+  if (before.empty()) return;
+  rules_.of_program = before;
+  rules_.whole_costs.assign(rules_.whole_costs.size(), 0);
+}
+
+void DataParallel::Impl::Anew::train(const char* why) {
   if (own_.alone_) {
     own_.scanned_ = scanned_;
     own_.update_rules_ = rules_;
@@ -104,7 +124,7 @@ void DataParallel::Impl::Anew::train(Values values, const char* why) {
   own_.registration_.retreat();
   const bool trains = own_.engine_ != nullptr;
   if (trains && own_.options_.one_copy) own_.engine_->leave_one_copy();
-  values == Values::of_rank_0 ? share_values() : require_alike_newcomers();
+  values_ == Values::of_rank_0 ? share_values() : require_alike_newcomers();
   if (trains) move_states();
   replace_scan();
   if (trains) make_engine();
@@ -177,7 +197,7 @@ void DataParallel::Impl::Anew::replace_scan() {
   for (train::TrainedParameter& parameter : own_.scanned_.trained) {
     if (stays(parameter.tensor)) continue;
     parameter.tensor.mutable_grad().reset();
-    parameter.tensor.set_data(parameter.tensor.detach().clone());
+    if (!own_.by_program()) parameter.tensor.set_data(parameter.tensor.detach().clone());
   }
   std::vector<std::optional<std::size_t>> now(own_.scanned_.trained.size());
   for (std::size_t i = 0; i < was_.size(); ++i)
@@ -218,10 +238,15 @@ void DataParallel::Impl::Anew::make_engine() {
   own_.observed_engine_.store(own_.engine_.get(), std::memory_order_release);
 }
 
+optim::TensorSet DataParallel::Impl::in_buckets() const {
+  return engine_ && !by_program() ? set_of(train::tensors_of(scanned_.trained)) : optim::TensorSet();
+}
+
 void DataParallel::Impl::set_trained() {
   index_of_.clear();
   for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
     index_of_[scanned_.trained[i].tensor.unsafeGetTensorImpl()] = i;
+  seen_.assign(scanned_.trained.size(), {});
   hooks_.set(train::tensors_of(scanned_.trained));
 }
 
@@ -231,8 +256,8 @@ void DataParallel::Impl::rebuild(const Model& model) {
   require_no_join("rebuild()");
   if (engine_) wait_for_all();
   control::meet(group_, control::Call::rebuild, record_.commits(engine_.get()));
-  Anew anew(*this, model);
-  or_fail([&] { anew.train(Anew::Values::of_rank_0, "rebuild"); });
+  Anew anew(*this, model, Anew::Values::of_rank_0);
+  or_fail([&] { anew.train("rebuild"); });
 }
 
 void DataParallel::Impl::require_no_join(const char* what) const {
@@ -252,7 +277,7 @@ void DataParallel::Impl::follow_changes() {
   const passes::Unobserved unobserved;
   if (engine_) blocking([this] { engine_->conductor().synchronize(); });
   control::meet(group_, control::Call::trained_parameters, record_.commits(engine_.get()));
-  Anew(*this, scanned_.model).train(Anew::Values::as_they_are, "other parameters");
+  Anew(*this, scanned_.model, Anew::Values::as_they_are).train("other parameters");
 }
 
 void DataParallel::Impl::require_same_model() const {

@@ -60,7 +60,7 @@ void DataParallel::Impl::regroup(Fusion fusion) {
 std::vector<DataParallel::StateOfParameter> DataParallel::Impl::optimizer_state() {
   throw_if_failed();
   std::vector<std::optional<OptimizerState>> states;
-  if (engine_) {
+  if (has_state()) {
     state_.require_between_steps("optimizer_state");
     wait_for_all();
     announce({.act = attendance::Act::optimizer_state});
@@ -74,7 +74,7 @@ std::vector<DataParallel::StateOfParameter> DataParallel::Impl::optimizer_state(
   std::vector<StateOfParameter> result;
   for (std::size_t i = 0; i < states.size(); ++i)
     result.push_back({scanned_.trained[i].tensor, std::move(states[i])});
-  if (engine_) {
+  if (has_state()) {
     for (const torch::Tensor& frozen : kept_.parameters()) result.push_back({frozen, kept_.gather(frozen)});
   } else {
     for (const torch::Tensor& frozen : scanned_.frozen)
@@ -85,10 +85,10 @@ std::vector<DataParallel::StateOfParameter> DataParallel::Impl::optimizer_state(
 
 void DataParallel::Impl::load_optimizer_state(const std::vector<StateOfParameter>& states) {
   throw_if_failed();
-  if (!engine_)
+  if (!has_state())
     throw ConfigError(
-        fmt::format("rank {}: the optimiser holds its state itself before the first step(): load it there",
-                    group_.rank()));
+        fmt::format("rank {}: the optimiser holds its state itself {}: load it there", group_.rank(),
+                    by_program() ? "where it updates the parameters" : "before the first step()"));
   state_.require_between_steps("load_optimizer_state");
   if (attendance_.joined())
     throw ConfigError(fmt::format(

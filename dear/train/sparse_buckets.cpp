@@ -1,8 +1,8 @@
 #include "dear/train/sparse_buckets.h"
 
 #include "dear/fusion/set_apart.h"
+#include "dear/model/model_scan.h"
 #include "dear/train/bucket_storage.h"
-#include "dear/train/model_scan.h"
 #include "dear/wire/sparse_gradients.h"
 
 namespace dear::train {

@@ -116,7 +116,9 @@ class TensorRate : public Optimizer {
       : parameters_(std::move(parameters)), rate_(std::move(rate)) {}
 
   [[nodiscard]] std::string name() const override { return "TensorRate"; }
-  void set_ownership(Ownership /*ownership*/) override {}
+  std::optional<std::string> choose_updates(Updates /*updates*/, Ownership /*ownership*/) override {
+    return std::nullopt;
+  }
   [[nodiscard]] std::vector<std::vector<at::Tensor>> parameter_groups() const override {
     return {parameters_};
   }

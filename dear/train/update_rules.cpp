@@ -32,11 +32,44 @@ void require_updates_ahead(const Optimizer& optimizer, const std::string& policy
 
 }  // namespace
 
+namespace {
+
+void require_usable_by_program(const DataParallelOptions& options, const std::string& why) {
+  const auto refuse = [&](const char* option) {
+    throw ConfigError(
+        fmt::format("{} is for updates of shards, and here the program's optimiser updates the parameters "
+                    "itself, because "
+                    "{}: leave it out, or train with an optimiser that is known (torch.optim.AdamW)",
+                    option, why));
+  };
+  if (options.one_copy) refuse("one copy of the parameters for all ranks");
+  if (options.fp32_masters) refuse("fp32 masters");
+  if (options.stochastic_rounding) refuse("stochastic rounding");
+}
+
+}  // namespace
+
 UpdateRules UpdateRules::choose(Optimizer& optimizer, const DataParallelOptions& options,
-                                bool updates_in_backward, const std::vector<TrainedParameter>& parameters) {
-  optimizer.set_ownership(options.ownership);
-  if (updates_in_backward) require_updates_ahead(optimizer, options.policy);
+                                bool updates_in_backward, const ModelScan& scanned,
+                                const optim::TensorSet& moved) {
   UpdateRules rules;
+  rules.of_program = optimizer.choose_updates(options.updates, options.ownership).value_or("");
+  if (!rules.by_program()) {
+    if (const std::optional<std::string> shared = memory_of_others(scanned, moved)) {
+      if (options.updates == Updates::sharded)
+        throw ConfigError(fmt::format(
+            "{}, which a parameter that moves into a bucket would leave behind: let go of it before, or let "
+            "the program's optimiser update the parameters where they are (Updates::program)",
+            *shared));
+      rules.of_program = *shared;
+    }
+  }
+  if (rules.by_program()) {
+    rules.whole_costs.assign(scanned.trained.size(), 0);
+    return rules;
+  }
+  const std::vector<TrainedParameter>& parameters = scanned.trained;
+  if (updates_in_backward) require_updates_ahead(optimizer, options.policy);
   if (options.fp32_masters) rules.widening.masters = optim::Masters::fp32;
   if (options.stochastic_rounding)
     rules.widening.rounding = {.seed = at::detail::getDefaultCPUGenerator().current_seed()};
@@ -54,7 +87,18 @@ UpdateRules UpdateRules::choose(Optimizer& optimizer, const DataParallelOptions&
   return rules;
 }
 
+void UpdateRules::agree_who_updates(const Group& group, const DataParallelOptions& options) {
+  const std::vector<std::string> reasons = all_gather_text(group, of_program);
+  const auto first =
+      std::find_if(reasons.begin(), reasons.end(), [](const auto& one) { return !one.empty(); });
+  if (first == reasons.end()) return;
+  of_program = *first;
+  whole_costs.assign(whole_costs.size(), 0);
+  require_usable_by_program(options, of_program);
+}
+
 void UpdateRules::agree_on(const Group& group) {
+  if (by_program()) return;
   const bool masters = widening.masters == optim::Masters::fp32, stochastic = widening.rounding.has_value();
   agree(group, "choice of fp32 masters", masters, [&] { return masters ? "on" : "off"; });
   agree(group, "choice of stochastic rounding", stochastic, [&] { return stochastic ? "on" : "off"; });

@@ -81,12 +81,28 @@ std::string Engine::nonfinite_gradients(BucketId bucket) const {
 }
 
 void Engine::require_finite_parameters(const Part& part, std::int64_t iteration) const {
-  const std::string found = nonfinite_in(buckets_[part.bucket].parameters(), own_range(part),
-                                         buckets_[part.bucket].layout(), workload_, "parameter");
-  if (!found.empty())
+  require_none(nonfinite_in(buckets_[part.bucket].parameters(), own_range(part),
+                            buckets_[part.bucket].layout(), workload_, "parameter"),
+               iteration);
+}
+
+// Where they are.
+void Engine::require_finite_parameters(std::int64_t iteration) const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    wire::TensorPlacement alone = place_of(i);
+    alone.offset = 0;
+    const wire::BucketLayout layout{.elements = alone.elements, .placements = {alone}, .runs = {}};
+    require_none(nonfinite_in(parameters_[i].tensor.detach().contiguous().view({-1}), {0, alone.elements},
+                              layout, workload_, "parameter"),
+                 iteration);
+  }
+}
+
+void Engine::require_none(const std::string& nonfinite, std::int64_t iteration) const {
+  if (!nonfinite.empty())
     throw Error(fmt::format(
         "rank {}: {}, after the update of iteration {}: look at the learning rate, or check gradients, too",
-        group_.rank(), found, iteration));
+        group_.rank(), nonfinite, iteration));
 }
 
 void agree_on_checks(const Group& group, const DataParallelOptions& options, bool updates_in_backward) {

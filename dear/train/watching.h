@@ -8,9 +8,9 @@
 
 #include <torch/types.h>
 
+#include "dear/model/model_scan.h"
 #include "dear/train/data_parallel_options.h"
 #include "dear/train/engine.h"
-#include "dear/train/model_scan.h"
 #include "dear/train/watch.h"
 
 namespace dear::train {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <unistd.h>
 #include <utility>
 
@@ -81,14 +82,20 @@ void StepListeners::step_ended() {
   if (!listeners_.any()) return;
   std::optional<StepSample> sample;
   double seconds = 0;
+  std::exception_ptr first;  // those after it have their turn: a reduced report is a collective
   listeners_.for_each([&](Listener& listener) {
     if (listener.steps < listener.reports.every) return;
     if (!sample) {
       sample = sampler_();
       seconds = now_seconds();
     }
-    report(listener, *sample, seconds);
+    try {
+      report(listener, *sample, seconds);
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
   });
+  if (first) std::rethrow_exception(first);
 }
 
 void StepListeners::report(Listener& listener, const StepSample& now, double now_seconds) {

@@ -5,7 +5,7 @@
   dear launch -n 2 -- python muon.py
 
 Muon (https://kellerjordan.github.io/posts/muon/) orthogonalises the momentum of each matrix, so a matrix cannot be cut into
-shards: with ownership="auto" one rank updates it whole. What AdamW updates is cut as always.
+shards: with update="sharded" and ownership="auto" one rank updates it whole. What AdamW updates is cut as always.
 """
 
 import argparse
@@ -68,7 +68,8 @@ def main() -> None:
     matrices = [parameter for parameter in model.blocks.parameters() if parameter.dim() == 2]
     others = {id(parameter) for parameter in matrices}
     rest = [parameter for parameter in model.parameters() if id(parameter) not in others]
-    model, (muon, adamw) = dear.distribute(model, [Muon(matrices), torch.optim.AdamW(rest, lr=3e-3)], ownership="auto")
+    both = [Muon(matrices), torch.optim.AdamW(rest, lr=3e-3)]
+    model, (muon, adamw) = dear.distribute(model, both, update="sharded", ownership="auto")
     if options.batch % model.world_size:
         sys.exit(f"muon.py: rank {model.rank}: --batch {options.batch} is not divisible by {model.world_size} ranks")
 

@@ -23,7 +23,7 @@ from ._C import (
 )
 from ._checkpoint import load, save
 from ._checkpoints import Checkpoints
-from ._distribute import DataParallel, distribute
+from ._distribute import DataParallel, distribute, own
 from ._distributed import register as _register
 from ._join import Join, join
 from ._kfac import KFAC
@@ -82,6 +82,7 @@ __all__ = [
     "join",
     "load",
     "models",
+    "own",
     "plan",
     "plan_kfac",
     "policies",

@@ -74,10 +74,14 @@ def load(
 def contents_of(model: DataParallel, saved: dict[str, Any], extra: Extra, path: str) -> Any:
     """What every rank must know, of a checkpoint that fits the training."""
     _require_same(model, saved, path)
-    outlines = _outlines(model, saved)
-    groups = [
-        {name: value for name, value in one.items() if name != "params"} for one in saved["optimizer"]["param_groups"]
-    ]
+    outlines: Any = []
+    groups: Any = saved["optimizer"]
+    if not keeps_own_state(model):
+        outlines = _outlines(model, saved)
+        groups = [
+            {name: value for name, value in one.items() if name != "params"}
+            for one in saved["optimizer"]["param_groups"]
+        ]
     # What modules keep beside their tensors (set_extra_state()).
     beside = {name: value for name, value in saved["model"].items() if not torch.is_tensor(value)}
     return outlines, groups, saved.get("position", {"step": 0}), _extra_of(saved, extra, path), beside
@@ -102,9 +106,10 @@ def restore(
     training.set_model({name: value for name, value in tensors.items() if torch.is_tensor(value)}, rank_0)
     if beside:
         model.module.load_state_dict({**model.module.state_dict(), **beside})
-    vectors = _vectors(model, saved) if saved else []
+    own = keeps_own_state(model)
+    vectors = _vectors(model, saved) if saved and not own else []
     training.set_optimizer(
-        outlines,
+        [None] * len(training.trained()) if own else outlines,
         lambda parameter, name: vectors[parameter][name],
         rank_0,
         path=path,
@@ -112,8 +117,12 @@ def restore(
         say=say,
         compression=compression,
     )
-    for ours, theirs in zip(_groups(model), groups):
-        ours.update(theirs)
+    if own:
+        for optimizer, state in zip(model._optimizers, groups.get("several", [groups])):
+            optimizer.load_state_dict(state)
+    else:
+        for ours, theirs in zip(_groups(model), groups):
+            ours.update(theirs)
     for name, state in extras.items():
         extra[name].load_state_dict(state)  # type: ignore[index]
     return position
@@ -130,7 +139,7 @@ def write(
         return _checkpoint_file.dumps(
             {
                 "model": model.module.state_dict(),
-                "optimizer": _optimizer_state(model, outlines, vectors),
+                "optimizer": state_of_program(model) or _optimizer_state(model, outlines, vectors),
                 "position": dict(position) if isinstance(position, Mapping) else {"step": position},
                 "extra": {
                     name: gathered[name] if name in gathered else value.state_dict()
@@ -138,7 +147,7 @@ def write(
                 },
                 "optimizer_only": _held_by_optimizer(model),
                 "ranks": ranks,
-                "dear": {"version": 1, "optimizer": _class_of(model), "ranks": model.world_size},
+                "dear": {"version": 1, "optimizer": _class_of(model), "ranks": model._group.size},
             },
             add,
         )
@@ -159,6 +168,19 @@ def _numbered(model: DataParallel) -> list[Optional[int]]:
     """By the number that a state_dict() gives a parameter: its index among those that are trained."""
     index = {id(tensor): i for i, (_, tensor) in enumerate(model._training.trained())}
     return [index.get(id(parameter)) for group in _groups(model) for parameter in group["params"]]
+
+
+def state_of_program(model: DataParallel) -> dict[str, Any]:
+    """Where the program's optimiser updates the parameters, and nobody knows what it remembers: what its state_dict() says;
+    of several, a list. Empty where the state is known."""
+    if not keeps_own_state(model):
+        return {}
+    states = [optimizer.state_dict() for optimizer in model._optimizers]
+    return states[0] if len(states) == 1 else {"several": states}
+
+
+def keeps_own_state(model: DataParallel) -> bool:
+    return any(source.of_program and not source.known for source in model._sources)
 
 
 def _held_by_optimizer(model: DataParallel) -> dict[str, torch.Tensor]:
@@ -219,6 +241,8 @@ def _require_same(model: DataParallel, saved: dict[str, Any], path: str) -> None
             f"'{path}' is a checkpoint of the optimiser {optimizer}, and this one is {_class_of(model)}: make the "
             f"optimiser that was saved"
         )
+    if keeps_own_state(model):
+        return  # its load_state_dict() knows
     sizes = [len(group["params"]) for group in _groups(model)]
     if sizes != [len(group["params"]) for group in saved["optimizer"]["param_groups"]]:
         raise _C.ConfigError(
@@ -233,7 +257,7 @@ def _states(model: DataParallel, saved: dict[str, Any]) -> list[_state.State]:
     for number, index in enumerate(_numbered(model)):
         if index is not None and number in saved["optimizer"]["state"]:
             state = dict(saved["optimizer"]["state"][number])
-            if not model.fp32_masters:
+            if not model._fp32_masters:
                 state.pop(_state.MASTER, None)
             states[index] = _state.split_state(state, trained[index][1], whole=True)
     return states

@@ -153,15 +153,15 @@ class Checkpoints:
             if theirs:
                 raise _C.ConfigError(f"rank {rank} cannot read the checkpoint '{path}': {theirs.decode()}") from error
         compression = None
-        if saved["dear"]["ranks"] == model.world_size:
-            own = saved["ranks"][str(model.rank)]
+        if saved["dear"]["ranks"] == model._group.size:
+            own = saved["ranks"][str(model._group.rank)]
             if self._random and "random" in own:
                 torch.set_rng_state(own["random"])
             if "compression" in own:
                 compression = model._stored_compression(own["compression"])
-        elif model.rank == 0:
+        elif model._group.rank == 0:
             self._say(
-                f"saved on {saved['dear']['ranks']} ranks and resumed on {model.world_size}: generators of random numbers, and "
+                f"saved on {saved['dear']['ranks']} ranks and resumed on {model._group.size}: generators of random numbers, and "
                 f"what compression remembers on each rank, begin anew"
             )
         return restore(model, saved, contents, self._extra, rank_0=False, compression=compression)

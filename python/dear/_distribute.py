@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import copy
 import json
+import os
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from . import _C, _optimizer, _raw_reads, _state, _streams, _usable
+from . import _C, _optimizer, _own_names, _raw_reads, _state, _streams, _usable
 from ._compression import Compressed
 from ._join import Joined
 from ._process_group import ProcessGroup, group_of
@@ -41,6 +42,7 @@ def distribute(
     one_copy: bool = False,
     fp32_masters: bool = False,
     stochastic_rounding: bool = False,
+    update: str = "auto",
     ownership: str = "cut",
     update_cost: UpdateCost | None = None,
     compression: str = "",
@@ -76,7 +78,14 @@ def distribute(
         and the optimiser's state in fp32.
     stochastic_rounding: parameters in bfloat16 are updated in fp32, with fp32 state, and rounded up or down at random with
         the right mean, by rank 0's torch.manual_seed(); without fp32_masters no fp32 copies are kept.
-    ownership: "cut": each rank updates its shards, which cut tensors, so that updates must be elementwise (or take norms,
+    update: who updates the parameters. "program": your optimiser itself, with its own step(), on every rank, when gradients are
+        whole, as under DDP: right whatever it does, with all of its state on each rank, and with nothing hidden under the
+        next forward pass (gradients travel by policy "wfbp"). "sharded": each rank a part of them, with copies
+        of your optimiser. "auto": sharded for the classes of torch.optim, by exact class, LAMB, LARS and what derives from
+        TensorNormOptimizer; the program for any other class, for an object whose step() was replaced, and where something
+        else holds the memory of a parameter (a view, an array, another process): rank 0 says so once. With "sharded" another
+        class is tried first, and refused where its step() changes more than tensors and their state.
+    ownership: of updates in shards. "cut": each rank updates its shards, which cut tensors, so that updates must be elementwise (or take norms,
         as dear.LAMB). "auto": the same, but of an optimiser that must see whole tensors (Muon, Adafactor, your own) one rank
         updates each whole, balanced by update_cost(name, parameter) (by default m n min(m, n) of an m by n matrix).
         "whole": one rank updates each tensor whole. See statistics()["padding_bytes"].
@@ -106,6 +115,7 @@ def distribute(
         one_copy=one_copy,
         fp32_masters=fp32_masters,
         stochastic_rounding=stochastic_rounding,
+        update=update,
         ownership=ownership,
         update_cost=update_cost,
         compression=compression,
@@ -122,8 +132,8 @@ def distribute(
 class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
     """A module that trains on all ranks, and its optimiser. The arguments are those of distribute().
 
-    It is used as the module: attributes, submodules, state_dict() and its keys are the module's own; `module` is the
-    module itself. copy.deepcopy() and pickling give the module alone. Methods that are called in a loop belong to one
+    It is used as the module: attributes, submodules, state_dict() and its keys are the module's own, also where a name is one of
+    ours, such as `rank` or `trace`, which rank 0 says: dear.own(model) has ours in any case. `module` is the module itself. copy.deepcopy() and pickling give the module alone. Methods that are called in a loop belong to one
     thread. Every rank makes the same calls in the same order.
     """
 
@@ -144,6 +154,7 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         one_copy: bool = False,
         fp32_masters: bool = False,
         stochastic_rounding: bool = False,
+        update: str = "auto",
         ownership: str = "cut",
         update_cost: UpdateCost | None = None,
         compression: str = "",
@@ -157,15 +168,16 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         self.__dict__["module"] = None  # __setattr__ and the property `training` ask for it
         super().__init__()
         optimizers = listed(optimizer)
-        _usable.require_usable(module, DataParallel, optimizers, buffers, ownership)
+        _usable.require_usable(module, DataParallel, optimizers, buffers, update, ownership)
         group = group_of(process_group, timeout)
         streams = _streams.collectives_of(module, process_group, group)
         _streams.say_what_carries(module, process_group, group, streams)
         parameters, buffers_of_module = tensors_of(module)
+        sources = [_optimizer.Source(one, type(one)) for one in optimizers]
         training = _C.Training(
             parameters=parameters,
             buffers=buffers_of_module,
-            optimizers=[_optimizer.Source(one, type(one)) for one in optimizers],
+            optimizers=sources,
             group=group,
             policy=policy,
             fusion=fusion,
@@ -174,6 +186,7 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
             one_copy=one_copy,
             fp32_masters=fp32_masters,
             stochastic_rounding=stochastic_rounding,
+            update=update,
             ownership=ownership,
             update_cost=update_cost,
             compression=compression,
@@ -185,14 +198,17 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         )
         self.__dict__.update(module=module, optimizer=optimizer, _open=training, _group=group, _policy=policy)
         self.__dict__.update(fp32_masters=fp32_masters, stochastic_rounding=stochastic_rounding)
+        self.__dict__.update(_fp32_masters=fp32_masters, _stochastic_rounding=stochastic_rounding)
         self.__dict__.update(_on_streams=streams is not None, _beside=weakref.WeakSet(), _buffers_become=buffers)
-        self.__dict__.update(_turns=Turns(optimizers), _optimizers=optimizers)
+        self.__dict__.update(_turns=Turns(optimizers), _optimizers=optimizers, _sources=sources)
         self._note_model()
-        for one in optimizers:
-            _optimizer.adopt(one, self)
+        for one, source in zip(optimizers, sources):
+            source.of_program = training.by_program()
+            _optimizer.adopt(one, self, source, source.of_program)
         if group.size > 1:
             _raw_reads.install()
         _live.add(self)
+        _own_names.give_way(self, DataParallel, _own_names.hidden_by(module, DataParallel), group.rank)
 
     # ---- training
 
@@ -359,10 +375,13 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         return getattr(module, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if self.__dict__.get("module") is None or name in type(self).__dict__ or name in self.__dict__:
+        own = name.startswith("_") and name in self.__dict__
+        if self.__dict__.get("module") is None or own or name in ("module", "training"):
             super().__setattr__(name, value)
         else:
             setattr(self.module, name, value)
+            if name in _own_names.names_of(DataParallel) and name != "training":
+                _own_names.give_way(self, DataParallel, [name], self._group.rank)
 
     def __delattr__(self, name: str) -> None:
         delattr(self.module, name)
@@ -395,8 +414,23 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         return _itself, (self.module,)
 
 
+def own(model: DataParallel) -> Any:
+    """The methods and attributes of a DataParallel, whatever names the module has of its own: dear.own(model).trace()."""
+    return _own_names.Own(model, DataParallel)
+
+
 def _itself(module: nn.Module) -> nn.Module:
     return module
+
+
+def _leave_to_parent() -> None:
+    """In the child of a fork: the threads that a training counts on are not there, so its end would wait for ever."""
+    for parallel in list(_live):
+        _C.keep_forever(parallel.__dict__.pop("_open", None))
+    _live.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 @atexit.register

@@ -145,18 +145,20 @@ def _refusing(original: Any, ours: str) -> Any:
     @functools.wraps(original)
     def refuse(parameters: Any, *args: Any, **kwargs: Any) -> Any:
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        trained = {
-            id(parameter)
-            for optimizer in _trained
-            if optimizer._dear() is not None
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-        }
-        if any(id(parameter) in trained for parameter in parameters):
-            raise _C.ConfigError(
-                "gradients are whole on no rank between backward() and step(), so a function that goes over them rank "
-                f"by rank cannot clip them: call optimizer.{ours}() of the optimiser that dear.distribute() returned"
-            )
+        given = {id(parameter) for parameter in parameters}
+        for optimizer in list(_trained):
+            if optimizer._dear() is None:
+                continue
+            if all(id(parameter) not in given for group in optimizer.param_groups for parameter in group["params"]):
+                continue
+            source = optimizer._dear_source()
+            if not source.of_program:
+                raise _C.ConfigError(
+                    "gradients are whole on no rank between backward() and step(), so a function that goes over them rank "
+                    f"by rank cannot clip them: call optimizer.{ours}() of the optimiser that dear.distribute() returned"
+                )
+            if not source.stepping:
+                optimizer.reduce_gradients()
         return original(parameters, *args, **kwargs)
 
     return refuse

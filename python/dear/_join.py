@@ -34,11 +34,11 @@ class Join:
     def _is_normalised(self, model: Any) -> bool:
         """Whether it has a SyncBatchNorm. The forward of one has collectives of its own, which a rank without data does
         not run: an error on request is thrown before them, and without one nothing could end the join."""
-        if model.world_size == 1 or not any(isinstance(one, SyncBatchNorm) for one in model.module.modules()):
+        if model._group.size == 1 or not any(isinstance(one, SyncBatchNorm) for one in model.module.modules()):
             return False
         if not self._options["error"]:
             raise _C.ConfigError(
-                f"rank {model.rank}: a SyncBatchNorm needs every rank in each forward pass, and one that runs out of data "
+                f"rank {model._group.rank}: a SyncBatchNorm needs every rank in each forward pass, and one that runs out of data "
                 "runs none: pass throw_on_early_termination=True, or give ranks equally many batches"
             )
         return True

@@ -131,7 +131,7 @@ class KFAC:
         }
         if len(rates) != 1:
             raise _C.ConfigError(
-                f"rank {self._model.rank}: kl_clip needs one learning rate, and the layers' groups have "
+                f"rank {self._model._group.rank}: kl_clip needs one learning rate, and the layers' groups have "
                 f"{sorted(rates)}: give step(lr=...), or kl_clip=None"
             )
         return rates.pop()

@@ -18,7 +18,7 @@ from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 
-from . import _C, _state
+from . import _C, _checkpoint, _state
 from ._distribute import DataParallel
 from ._pieces import Pieces
 
@@ -44,14 +44,15 @@ def copy(model: DataParallel, random: bool) -> dict[str, Any]:
         of_parameter = _state.join_state(({}, outline[1]))
         for vector in outline[0]:
             own = runs.get((index, vector), [])
-            wide = tensor.dtype.itemsize == 2 and (model.fp32_masters or vector == _state.MASTER)
+            wide = tensor.dtype.itemsize == 2 and (model._fp32_masters or vector == _state.MASTER)
             dtype = own[0][1].dtype if own else torch.float32 if wide else tensor.dtype
             of_parameter[vector] = Pieces(tensor, dtype, own)
         state[name] = of_parameter
     index_of = {id(tensor): name for name, tensor in trained}
+    unknown = _checkpoint.keeps_own_state(model)
     groups = [
         {
-            **{key: value for key, value in group.items() if key not in ("params", "param_names")},
+            **({} if unknown else {key: value for key, value in group.items() if key not in ("params", "param_names")}),
             "params": [index_of.get(id(parameter), "") for parameter in group["params"]],
         }
         for optimizer in model._optimizers
@@ -62,7 +63,7 @@ def copy(model: DataParallel, random: bool) -> dict[str, Any]:
     if random:
         own_state["random"] = torch.get_rng_state()
     with contextlib.suppress(_C.ScheduleError):  # without compression
-        own_state["compression"] = model.compression_state_dict()
+        own_state["compression"] = DataParallel.compression_state_dict(model)
     tensors = {
         name: value.clone() if torch.is_tensor(value) else value for name, value in model.module.state_dict().items()
     }
@@ -70,14 +71,21 @@ def copy(model: DataParallel, random: bool) -> dict[str, Any]:
     return {
         "model": tensors,
         "optimizer": {"state": state, "param_groups": groups},
+        "program": _packed(_checkpoint.state_of_program(model)),
         "optimizer_only": {name: tensor.detach().clone() for name, tensor in trained if id(tensor) not in in_modules},
-        "ranks": {str(model.rank): own_state},
+        "ranks": {str(model._group.rank): own_state},
         "dear": {
             "version": 1,
             "optimizer": " and ".join(type(one).__name__ for one in model._optimizers),
-            "ranks": model.world_size,
+            "ranks": model._group.size,
         },
     }
+
+
+def _packed(state: dict[str, Any]) -> bytes:
+    packed = io.BytesIO()
+    torch.save(state, packed)
+    return packed.getvalue()
 
 
 def write(copied: dict[str, Any], path: str, group: dist.ProcessGroup) -> None:
@@ -142,10 +150,22 @@ def _finish(unfinished: pathlib.Path, folder: pathlib.Path, sums: dict[str, int]
     sums[".metadata"] = _sum_of(unfinished / ".metadata")
     _C.write_file(str(unfinished / SUMS), json.dumps(sums))
     _sync(unfinished)
-    if folder.exists():
-        shutil.rmtree(folder)
-    os.rename(unfinished, folder)
+    _replace(unfinished, folder)
     _sync(folder.parent)
+
+
+def _replace(made: pathlib.Path, folder: pathlib.Path) -> None:
+    """`made` takes the name of the folder; what had it goes once that is done, so that one of the two is always there."""
+    if not folder.exists():
+        os.rename(made, folder)
+    elif _C.exchange_names(str(made), str(folder)):
+        shutil.rmtree(made)
+    else:
+        aside = folder.with_name(f".{folder.name}.old")
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(folder, aside)
+        os.rename(made, folder)
+        shutil.rmtree(aside)
 
 
 def _sync(folder: pathlib.Path) -> None:
@@ -212,4 +232,6 @@ def read(path: str) -> dict[str, Any]:
             count += 1
         group["params"] = list(range(count - len(group["params"]), count))
     optimizer["state"] = {numbers[name]: value for name, value in optimizer.get("state", {}).items()}
+    of_program = saved.pop("program", None)
+    saved["optimizer"] = (of_program and torch.load(io.BytesIO(of_program), weights_only=False)) or optimizer
     return saved

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import defaultdict
 from typing import Any, Optional
 
 import torch
@@ -15,6 +16,30 @@ State = Optional[tuple[dict[str, torch.Tensor], bytes]]
 
 MASTER = "master_parameter"
 """Among the vectors of a parameter in 16 bits, its fp32 copy."""
+
+
+class StateElsewhere(defaultdict):  # type: ignore[type-arg]
+    """In the place of an optimiser's `state` while that lies in shards: every use of it is a ConfigError that says where the
+    state is. Otherwise a program would read, or reset, a dict that nobody looks at."""
+
+    def __repr__(self) -> str:
+        return "<state in shards: optimizer.state_dict() gathers it>"
+
+
+def refuse(*_: Any, **__: Any) -> Any:
+    raise ConfigError(
+        "the optimiser's state lies in shards, each on the rank that updates it, and `state` of the optimiser has none of "
+        "it: read it by optimizer.state_dict() and replace it by optimizer.load_state_dict(), on every rank; or keep it "
+        'here whole with dear.distribute(..., update="program")'
+    )
+
+
+for _name in (
+    "__bool__ __contains__ __copy__ __delitem__ __eq__ __getitem__ __ior__ __iter__ __len__ __missing__ __or__ __reduce_ex__ "
+    "__reversed__ __ror__ __setitem__ clear copy get items keys pop popitem setdefault update values"
+).split():
+    setattr(StateElsewhere, _name, refuse)
+StateElsewhere.__hash__ = None  # type: ignore[assignment]
 
 # What is one number for a parameter, also for a parameter that is one number itself.
 SCALARS = frozenset({"step", "mu_product", "eta", "mu"})

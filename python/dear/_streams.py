@@ -45,13 +45,13 @@ def say_what_carries(
     if streams is not None:
         where = device_of(module)
         carrier = f"{streams.description}, the backend that the process group has for {where.type}"
-        _say(f"a model on {where} trains over {carrier}; what the hosts tell each other goes over {group.backend}")
+        say(f"a model on {where} trains over {carrier}; what the hosts tell each other goes over {group.backend}")
     elif group.backend == "shm":
-        _say(f"a model on the CPU trains over shm: the {group.size} ranks are on one host, and share its memory")
+        say(f"a model on the CPU trains over shm: the {group.size} ranks are on one host, and share its memory")
     else:
-        _say(f"a model on the CPU trains over {group.backend}: the {group.size} ranks are on several hosts")
+        say(f"a model on the CPU trains over {group.backend}: the {group.size} ranks are on several hosts")
 
 
 @functools.lru_cache(maxsize=None)
-def _say(sentence: str) -> None:
+def say(sentence: str) -> None:
     print(f"dear: {sentence}", file=sys.stderr, flush=True)

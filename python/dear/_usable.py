@@ -13,7 +13,9 @@ from . import _C, _optimizer, _ownership
 BUFFERS = ("synchronize", "average", "forward", "construction")
 
 
-def require_usable(module: Any, wrapper: type, optimizers: list[Any], buffers: str, ownership: str) -> None:
+def require_usable(
+    module: Any, wrapper: type, optimizers: list[Any], buffers: str, update: str, ownership: str
+) -> None:
     if not isinstance(module, nn.Module):
         raise _C.ConfigError(f"the model is a {type(module).__name__}: pass a torch.nn.Module")
     if isinstance(module, wrapper):
@@ -28,6 +30,8 @@ def require_usable(module: Any, wrapper: type, optimizers: list[Any], buffers: s
             raise _C.ConfigError(
                 "the optimiser trains with another DataParallel: close() that, or make a new optimiser"
             )
+    if update not in _ownership.UPDATES:
+        raise _C.ConfigError(f"update={update!r}: there are 'auto', 'sharded' and 'program'")
     if ownership not in _ownership.OWNERSHIPS:
         raise _C.ConfigError(f"ownership={ownership!r}: there are 'cut', 'auto' and 'whole'")
     if buffers not in BUFFERS:
@@ -39,6 +43,11 @@ def require_plain_parameters(module: nn.Module) -> None:
     for name, parameter in module.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
             raise _C.ConfigError(f"parameter '{name}' has no shape yet: run one forward pass before distribute()")
+        if parameter.is_meta:
+            raise _C.ConfigError(
+                f"parameter '{name}' is on the meta device, and has no values: materialise the model by "
+                f"to_empty(device=...), and initialise or load it, before distribute()"
+            )
         if getattr(parameter, "_in_backward_optimizers", None):
             raise _C.ConfigError(
                 f"parameter '{name}' has an optimiser that runs in its backward pass, before ranks have summed its "

@@ -123,6 +123,7 @@ class Watched:
     """The methods of a DataParallel that are of watching."""
 
     _training: Any
+    _sources: Any
 
     def register_bucket_hook(self, hook: Callable[[BucketGradients], None], when: str = "before") -> _C.RemovableHandle:
         """Calls hook(bucket) for every bucket of every step. Returns a handle whose remove() ends that.
@@ -170,7 +171,19 @@ class Watched:
         model's buffers), staging, trace; their total; and beside it saved_by_one_copy, and change_of_buckets, which
         regroup() and the tuning of buckets need more for its time. What ranks share is counted on rank 0. Between a step
         and the next backward. Activations are no part: see docs/watching.md."""
-        return self._training.memory()
+        memory = self._training.memory()
+        of_program = sum(_tensor_bytes(one.original.state) for one in self._sources if one.of_program and not one.known)
+        return {
+            **memory,
+            "optimizer_state": memory["optimizer_state"] + of_program,
+            "total": memory["total"] + of_program,
+        }
+
+
+def _tensor_bytes(value: Any) -> int:
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    return sum(map(_tensor_bytes, value.values())) if isinstance(value, dict) else 0
 
 
 def _with_bucket(hook: Callable[[BucketGradients], None]) -> Callable[[tuple[Any, ...]], None]:

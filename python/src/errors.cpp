@@ -4,6 +4,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "dear/base/error.h"
+#include "dear/base/interruption.h"
 #include "python/src/parts.h"
 
 namespace dear::python {
@@ -34,7 +35,15 @@ void translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);
   } catch (const PythonError& error) {
-    PyErr_SetObject(py::type::handle_of(error.raised()).ptr(), error.raised().ptr());
+    if (error.is_spent()) {
+      PyErr_Format(
+          classes.transport,
+          "%s ended a wait for other ranks, so this training cannot go on, and its parameters may not be "
+          "whole: begin again from a checkpoint",
+          Py_TYPE(error.raised().ptr())->tp_name);
+    } else {
+      PyErr_SetObject(py::type::handle_of(error.raised()).ptr(), error.raised().ptr());
+    }
   } catch (const ConfigError& error) {
     PyErr_SetString(classes.config, error.what());
   } catch (const ScheduleError& error) {
@@ -50,6 +59,12 @@ void translate(std::exception_ptr pointer) {
   }
 }
 
+// Signal handlers of the program, on its main thread.
+void run_signal_handlers() {
+  const py::gil_scoped_acquire lock;
+  if (PyErr_CheckSignals() != 0) throw PythonError(py::error_already_set());
+}
+
 std::string text_of(const py::error_already_set& raised) {
   const py::handle type = py::type::handle_of(raised.value());
   return py::str(type.attr("__name__")).cast<std::string>() + ": " +
@@ -63,6 +78,10 @@ PythonError::PythonError(const py::error_already_set& raised)
         const py::gil_scoped_acquire lock;
         delete ended;
       }) {}
+
+bool PythonError::is_spent() const {
+  return PyErr_GivenExceptionMatches(raised_->ptr(), PyExc_Exception) == 0 && given_->exchange(true);
+}
 
 void throw_as_python(const std::exception_ptr& error) {
   const py::gil_scoped_acquire lock;
@@ -98,6 +117,9 @@ void bind_errors(py::module_& module) {
   classes.timeout = make_class(module, "TimeoutError", "A peer did not arrive before the deadline.",
                                below(classes.error, PyExc_TimeoutError));
   py::register_local_exception_translator(&translate);
+  set_interruption_check(&run_signal_handlers);
+  // No thread gets the lock of an interpreter that ends.
+  py::module_::import("atexit").attr("register")(py::cpp_function([] { set_interruption_check(nullptr); }));
 }
 
 }  // namespace dear::python

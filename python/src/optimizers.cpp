@@ -100,7 +100,9 @@ class Twin : public FlatOptimizer {
   py::object twin_;
 };
 
-constexpr std::array<const char*, 3> kOwnerships{"cut", "auto", "whole"};  // in the order of Ownership
+// In the order of Ownership and Updates.
+constexpr std::array<const char*, 3> kOwnerships{"cut", "auto", "whole"};
+constexpr std::array<const char*, 3> kUpdates{"auto", "sharded", "program"};
 
 // dear._optimizer.Source as the engine calls it.
 class Source : public Optimizer {
@@ -114,9 +116,12 @@ class Source : public Optimizer {
     const py::gil_scoped_acquire lock;
     return source_.attr("name")().cast<std::string>();
   }
-  void set_ownership(Ownership ownership) override {
+  std::optional<std::string> choose_updates(Updates updates, Ownership ownership) override {
     const py::gil_scoped_acquire lock;
-    source_.attr("set_ownership")(kOwnerships.at(static_cast<std::size_t>(ownership)));
+    return source_
+        .attr("choose_updates")(kUpdates.at(static_cast<std::size_t>(updates)),
+                                kOwnerships.at(static_cast<std::size_t>(ownership)))
+        .cast<std::optional<std::string>>();
   }
   [[nodiscard]] std::vector<std::vector<torch::Tensor>> parameter_groups() const override {
     const py::gil_scoped_acquire lock;
@@ -156,7 +161,11 @@ class Source : public Optimizer {
   }
   void step() override {
     const py::gil_scoped_acquire lock;
-    source_.attr("step")();
+    try {
+      source_.attr("step")();
+    } catch (const py::error_already_set& error) {
+      throw PythonError(error);
+    }
   }
   [[nodiscard]] std::unique_ptr<FlatOptimizer> make_flat() const override {
     const py::gil_scoped_acquire lock;
@@ -197,6 +206,13 @@ Ownership ownership_of(const std::string& name) {
   if (found == kOwnerships.end())
     throw ConfigError("ownership=\"" + name + "\": there are \"cut\", \"auto\" and \"whole\"");
   return static_cast<Ownership>(found - kOwnerships.begin());
+}
+
+Updates updates_of(const std::string& name) {
+  const auto* found = std::find(kUpdates.begin(), kUpdates.end(), name);
+  if (found == kUpdates.end())
+    throw ConfigError("update=\"" + name + "\": there are \"auto\", \"sharded\" and \"program\"");
+  return static_cast<Updates>(found - kUpdates.begin());
 }
 
 // To be let go on any thread.

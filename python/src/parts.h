@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <functional>
 #include <map>
@@ -28,9 +29,12 @@ class PythonError : public std::runtime_error {
  public:
   explicit PythonError(const py::error_already_set& raised);  // under the interpreter's lock
   [[nodiscard]] const py::object& raised() const { return *raised_; }
+  // Whether it ends the program, as Ctrl-C does, and Python has got it already: it gets a sentence then.
+  [[nodiscard]] bool is_spent() const;
 
  private:
   std::shared_ptr<py::object> raised_;
+  std::shared_ptr<std::atomic<bool>> given_ = std::make_shared<std::atomic<bool>>(false);
 };
 // dear.Group, init() and group_on().
 void bind_groups(py::module_& module);
@@ -50,6 +54,7 @@ std::optional<OptimizerState> to_state(const py::object& object);
 PythonState from_state(const std::optional<OptimizerState>& state);
 // One optimiser of objects of dear._optimizer.Source. Under the interpreter's lock, as what follows.
 std::unique_ptr<Optimizer> make_optimizer(std::vector<py::object> sources);
+Updates updates_of(const std::string& name);
 Ownership ownership_of(const std::string& name);  // ConfigError for a name that is none
 using UpdateCost = std::function<double(const std::string& name, const torch::Tensor& parameter)>;
 UpdateCost update_cost_of(py::object function);  // none for None

@@ -221,6 +221,10 @@ void bind_planning(py::module_& module) {
   module.def("write_file", &write_file_atomically, py::arg("path"), py::arg("text"), Released(),
              "Writes the file whole or not at all. ConfigError that names the file when that fails.");
   module.def(
+      "exchange_names", &exchange_names, py::arg("one"), py::arg("other"), Released(),
+      "Gives two files or folders of one folder each other's name, at once; False where the file system "
+      "cannot.");
+  module.def(
       "open_file", [](const std::string& path) { return duplicate_of(open_file(path).descriptor, path); },
       py::arg("path"), Released(),
       "The descriptor of a regular file, to read and to close. ConfigError for anything else, such as a pipe "

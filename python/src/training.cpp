@@ -61,10 +61,10 @@ std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers
                                    const std::string& policy, const std::string& fusion,
                                    const std::string& tuning_cache, const std::string& buffers_become,
                                    bool one_copy, bool fp32_masters, bool stochastic_rounding,
-                                   const std::string& ownership, py::object update_cost,
-                                   const std::string& compression, int profile_steps, bool record_trace,
-                                   const std::string& check_gradients, bool check_parameters,
-                                   std::shared_ptr<StreamCollectives> streams) {
+                                   const std::string& update, const std::string& ownership,
+                                   py::object update_cost, const std::string& compression, int profile_steps,
+                                   bool record_trace, const std::string& check_gradients,
+                                   bool check_parameters, std::shared_ptr<StreamCollectives> streams) {
   std::unique_ptr<Optimizer> optimizer = make_optimizer(std::move(sources));
   UpdateCost cost = update_cost_of(std::move(update_cost));
   const py::gil_scoped_release released;
@@ -77,6 +77,7 @@ std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers
           .one_copy = one_copy,
           .fp32_masters = fp32_masters,
           .stochastic_rounding = stochastic_rounding,
+          .updates = updates_of(update),
           .ownership = ownership_of(ownership),
           .update_cost = std::move(cost),
           .compression = compression.empty() ? std::nullopt : std::optional(Compression::parse(compression)),
@@ -177,7 +178,7 @@ void bind_training(py::module_& module) {
       .def(py::init(&make), py::arg("parameters"), py::arg("buffers"), py::arg("optimizers"),
            py::arg("group"), py::kw_only(), py::arg("policy"), py::arg("fusion"), py::arg("tuning_cache"),
            py::arg("buffers_become"), py::arg("one_copy"), py::arg("fp32_masters"),
-           py::arg("stochastic_rounding"), py::arg("ownership"), py::arg("update_cost"),
+           py::arg("stochastic_rounding"), py::arg("update"), py::arg("ownership"), py::arg("update_cost"),
            py::arg("compression"), py::arg("profile_steps"), py::arg("record_trace"),
            py::arg("check_gradients"), py::arg("check_parameters"), py::arg("streams"))
       .def("step", py::overload_cast<>(&DataParallel::step), Release())
@@ -202,6 +203,8 @@ void bind_training(py::module_& module) {
       .def("wait", &DataParallel::wait, Release())
       .def("gradients_arrived", &DataParallel::gradients_arrived)
       .def("has_state", &DataParallel::has_state)
+      .def("by_program", &DataParallel::by_program)
+      .def("has_stepped", &DataParallel::has_stepped)
       .def("defer", &DataParallel::defer)
       .def("resume", &DataParallel::resume)
       .def(
@@ -256,6 +259,9 @@ void bind_training(py::module_& module) {
       "norm", [](const at::Tensor& tensor) { return std::sqrt(sum_of_squares(tensor).value()); },
       py::arg("tensor"), py::call_guard<py::gil_scoped_release>(),
       "The 2-norm of a tensor on the CPU, as optimisers that take norms of whole tensors compute it.");
+  module.def(
+      "keep_forever", [](py::object object) { object.release(); }, py::arg("object"),
+      "The object is never destroyed.");
   module.def("stop_observing_after_fork", &passes::stop_observing_after_fork,
              "In the child of a fork: no operator waits for anything any more.");
 }

@@ -30,7 +30,7 @@ ranks, demands the same, against plain PyTorch over the union of the batches. Th
 
 def rows():
     # They register, in this order.
-    from behaviours import models, registry, steps, gradients, optimisers, data  # noqa: F401, I001
+    from behaviours import models, registry, steps, gradients, optimisers, updates, data  # noqa: F401, I001
     from behaviours import watching, batch_norm, several, changes, checkpoints  # noqa: F401, I001
 
     return registry.ROWS

@@ -65,7 +65,7 @@ def choice(setting: Setting) -> str:
 
 def says(setting: Setting, comparisons: Comparisons) -> None:
     """Once on rank 0, what carries the model."""
-    _streams._say.cache_clear()
+    _streams.say.cache_clear()
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         for _ in range(2):

@@ -128,16 +128,22 @@ def orthogonal(model: nn.Module) -> torch.optim.Optimizer:
 @behaviour(
     "test_zero_redundancy_optimizer test_sharding, test_multiple_param_groups",
     "a user's optimiser of whole matrices (Muon), with a group for the rest: one rank owns each matrix",
-    'ownership="auto"',
+    'update="sharded", ownership="auto"',
 )
 def whole_matrices() -> None:
     reference = plain(mlp, optimizer=orthogonal)
     for policy in ("serial", "wfbp", "dear-replicated", "dear"):
-        same(together(mlp, optimizer=orthogonal, policy=policy, fusion="all", ownership="auto"), reference)
+        options = {"policy": policy, "fusion": "all", "update": "sharded", "ownership": "auto"}
+        same(together(mlp, optimizer=orthogonal, **options), reference)
     same(together(mlp, fusion="all", ownership="whole", update_cost=lambda name, p: p.numel()), plain(mlp))
     model = mlp()
-    refuses(dear.ConfigError, lambda: dear.distribute(model, orthogonal(model)), "Orthogonal", 'ownership="auto"')
-    parallel = together(mlp, optimizer=orthogonal, steps=2, ownership="auto")
+    refuses(
+        dear.ConfigError,
+        lambda: dear.distribute(model, orthogonal(model), update="sharded"),
+        "Orthogonal",
+        'ownership="auto"',
+    )
+    parallel = together(mlp, optimizer=orthogonal, steps=2, update="sharded", ownership="auto")
     state = parallel.optimizer.state_dict()
     assert state["state"][0]["rows"].shape == (16,) and state["state"][0]["momentum"].shape == (16, 8)
     assert len(state["state"]) == 3
@@ -212,15 +218,21 @@ class Coupled(torch.optim.Optimizer):
 
 
 @behaviour(
-    "(users) optimisers of all parameters", "an optimiser whose update of one tensor depends on others", "refused"
+    "(users) optimisers of all parameters",
+    "an optimiser whose update of one tensor depends on others",
+    'your optimiser steps itself; refused with update="sharded"',
 )
 def coupled_optimizer() -> None:
     model = mlp()
     refuses(
         dear.ConfigError,
-        lambda: dear.distribute(model, Coupled(model.parameters()), ownership="auto"),
+        lambda: dear.distribute(model, Coupled(model.parameters()), update="sharded", ownership="auto"),
         "Coupled",
-        "two tensors",
+        "several tensors",
+    )
+    same(
+        together(mlp, optimizer=lambda m: Coupled(m.parameters())),
+        plain(mlp, optimizer=lambda m: Coupled(m.parameters())),
     )
     lbfgs = torch.optim.LBFGS(model.parameters())
     refuses(dear.ConfigError, lambda: dear.distribute(model, lbfgs, ownership="auto"), "LBFGS", "closure")

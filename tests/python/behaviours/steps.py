@@ -347,7 +347,7 @@ def added_group() -> None:
 @behaviour(
     "test_zero_redundancy_optimizer test_sharding (classes)",
     "LBFGS, SparseAdam, and without ownership Adafactor and what else is not elementwise",
-    "refused, with the reason",
+    'your optimiser steps itself; refused with update="sharded", with the reason',
 )
 def not_elementwise() -> None:
     class Norms(torch.optim.SGD):  # as LARS: a step of the length of the parameters
@@ -367,12 +367,20 @@ def not_elementwise() -> None:
 
     for make in (torch.optim.LBFGS, torch.optim.Adafactor, lambda p: torch.optim.SparseAdam(list(p)), Norms):
         model = mlp()
-        refuses(dear.ConfigError, lambda: dear.distribute(model, make(model.parameters())), "elementwise", "AdamW")
+        sharded = {"update": "sharded"}
+        refuses(
+            dear.ConfigError, lambda: dear.distribute(model, make(model.parameters()), **sharded), "cannot train on"
+        )
 
     def doubled(model):
         return Doubled(model.parameters(), 0.05)
 
-    same(together(mlp, optimizer=doubled), plain(mlp, optimizer=doubled))
+    def norms(model):
+        return Norms(model.parameters(), 0.05)
+
+    same(together(mlp, optimizer=doubled, update="sharded"), plain(mlp, optimizer=doubled))
+    for optimizer in (doubled, norms):
+        same(together(mlp, optimizer=optimizer), plain(mlp, optimizer=optimizer))
 
 
 @behaviour(
@@ -567,4 +575,4 @@ def optimiser_in_backward() -> None:
 )
 def another_device() -> None:
     model = nn.Linear(8, 3, device="meta")
-    refuses(dear.ConfigError, lambda: dear.distribute(model, sgd(model)), "meta", "cpu:gloo,cuda:nccl")
+    refuses(dear.ConfigError, lambda: dear.distribute(model, sgd(model)), "meta", "materialise")

@@ -1,10 +1,11 @@
-#include "dear/train/model_scan.h"
+#include "dear/model/model_scan.h"
 
 #include <algorithm>
 #include <sstream>
 #include <unordered_map>
 #include <unordered_set>
 
+#include <ATen/MapAllocator.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -53,23 +54,6 @@ void require_usable(const std::string& name, const torch::Tensor& tensor) {
         fmt::format("parameter '{}' is of type {}, which cannot be trained on several ranks: use float, "
                     "double, half or bfloat16",
                     name, c10::toString(tensor.scalar_type())));
-  }
-}
-
-void require_separate(const std::vector<TrainedParameter>& parameters) {
-  std::vector<const TrainedParameter*> by_address;
-  for (const TrainedParameter& parameter : parameters) by_address.push_back(&parameter);
-  const auto address = [](const TrainedParameter* parameter) {
-    return static_cast<const char*>(parameter->tensor.data_ptr());
-  };
-  std::sort(by_address.begin(), by_address.end(), [&](auto* a, auto* b) { return address(a) < address(b); });
-  for (std::size_t i = 1; i < by_address.size(); ++i) {
-    if (address(by_address[i - 1]) + by_address[i - 1]->tensor.nbytes() > address(by_address[i])) {
-      throw ConfigError(
-          fmt::format("parameters '{}' and '{}' share memory but are two tensors: register the same "
-                      "tensor in both modules, or give each its own memory",
-                      by_address[i - 1]->name, by_address[i]->name));
-    }
   }
 }
 
@@ -148,10 +132,79 @@ ModelScan scan(const Model& model, const Optimizer& optimizer, const std::vector
     }
   scanned.held = held_by(groups);
   if (scanned.trained.empty()) throw ConfigError("the model has no parameter that requires a gradient");
-  require_separate(scanned.trained);
   for (const auto& [name, tensor] : model.buffers)
     if (tensor.defined()) scanned.buffers.push_back(tensor);
   return scanned;
+}
+
+namespace {
+
+// One tensor of a program, and where it lies.
+struct Place {
+  const std::string* name;
+  const torch::Tensor* tensor;
+  bool trained;
+  [[nodiscard]] const char* begin() const { return static_cast<const char*>(tensor->const_data_ptr()); }
+  [[nodiscard]] const char* end() const { return begin() + tensor->nbytes(); }
+};
+
+bool has_memory(const torch::Tensor& tensor) {
+  return tensor.defined() && tensor.numel() > 0 && tensor.layout() == torch::kStrided && tensor.has_storage();
+}
+
+// Tensors and programs that hold it. The object by which Python knows it, once it has one, stays as long as
+// it does, and is none of them but where the program holds it.
+std::size_t owners_of(const c10::Storage& storage) {
+  std::size_t owners = storage.use_count();
+  const auto find = [&owners](const auto* slot) {
+    if constexpr (requires { slot->has_unique_reference(); })
+      if (slot->load_pyobj() != nullptr && slot->has_unique_reference()) --owners;
+  };
+  find(storage.unsafeGetStorageImpl()->pyobj_slot());
+  return owners;
+}
+
+// Every tensor that the scan knows, once.
+std::vector<Place> places_of(const ModelScan& scanned) {
+  std::vector<Place> places;
+  optim::TensorSet seen;
+  const auto add = [&](const std::string& name, const torch::Tensor& tensor, bool trained) {
+    if (has_memory(tensor) && seen.insert(tensor.unsafeGetTensorImpl()).second)
+      places.push_back({&name, &tensor, trained});
+  };
+  for (const TrainedParameter& one : scanned.trained) add(one.name, one.tensor, true);
+  for (const auto& [name, tensor] : scanned.model.parameters) add(name, tensor, false);
+  for (const auto& [name, tensor] : scanned.model.buffers) add(name, tensor, false);
+  return places;
+}
+
+}  // namespace
+
+std::optional<std::string> memory_of_others(const ModelScan& scanned, const optim::TensorSet& moved) {
+  std::vector<Place> places = places_of(scanned);
+  std::sort(places.begin(), places.end(),
+            [](const Place& a, const Place& b) { return a.begin() < b.begin(); });
+  const Place* furthest = nullptr;  // of those before, the one that ends last
+  for (const Place& place : places) {
+    if (furthest != nullptr && furthest->end() > place.begin() && (furthest->trained || place.trained))
+      return fmt::format("'{}' and '{}' of the model share memory but are two tensors", *furthest->name,
+                         *place.name);
+    if (furthest == nullptr || place.end() > furthest->end()) furthest = &place;
+  }
+  std::unordered_map<const c10::StorageImpl*, std::size_t> known;
+  for (const Place& place : places) ++known[place.tensor->storage().unsafeGetStorageImpl()];
+  for (const TrainedParameter& one : scanned.trained) {
+    if (moved.contains(one.tensor.unsafeGetTensorImpl())) continue;
+    const c10::Storage& storage = one.tensor.storage();
+    if (owners_of(storage) > known[storage.unsafeGetStorageImpl()])
+      return fmt::format("a tensor that is none of the model's parameters lies on the memory of '{}'",
+                         one.name);
+    if (storage.device_type() == c10::DeviceType::CPU &&
+        (at::MapAllocator::fromDataPtr(storage.data_ptr()) != nullptr ||
+         at::RefcountedMapAllocator::fromDataPtr(storage.data_ptr()) != nullptr))
+      return fmt::format("'{}' lies in memory that processes share, or in a file", one.name);
+  }
+  return std::nullopt;
 }
 
 void require_untrained(const TrainedParameter& parameter) {

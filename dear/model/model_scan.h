@@ -8,9 +8,9 @@
 #include <torch/types.h>
 
 #include "dear/collective/group.h"
+#include "dear/model/model.h"
 #include "dear/optim/kept_state.h"
 #include "dear/optim/optimizer.h"
-#include "dear/train/model.h"
 
 // Checkpoints read and write a training through these.
 namespace dear::checkpoint {
@@ -42,10 +42,20 @@ struct ModelScan {
 };
 
 // ConfigError naming the parameter: trained but in no group of the optimiser; of a dtype or layout that
-// buckets do not carry; sharing memory with another without being the same tensor; the result
-// of an operation, so that no gradient arrives at it. `had`: tensors that the model had once; those that the
-// optimiser still holds are not trained.
+// buckets do not carry; the result of an operation, so that no gradient arrives at it. `had`: tensors that
+// the model had once; those that the optimiser still holds are not trained.
 ModelScan scan(const Model& model, const Optimizer& optimizer, const std::vector<torch::Tensor>& had = {});
+
+// [Note: memory of others] What moves into a bucket is lost to whoever holds the parameter's memory
+// otherwise: another tensor on it (a view, p.data, an array of NumPy, a buffer of all parameters, a frozen
+// parameter), or another process. Such a parameter stays where it is, and so do all: the program updates them
+// (Updates::program). Seen are tensors on the same storage, and memory that processes share; not seen is
+// memory that no tensor owns, such as that of an array from which a parameter was made.
+//
+// Returns a sentence about the first trained parameter whose memory something else holds; nothing where
+// there is none. `moved`: parameters that lie in buckets.
+[[nodiscard]] std::optional<std::string> memory_of_others(const ModelScan& scanned,
+                                                          const optim::TensorSet& moved = {});
 
 // ConfigError for a parameter that a DataParallel trains already.
 void require_untrained(const TrainedParameter& parameter);

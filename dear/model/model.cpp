@@ -1,4 +1,4 @@
-#include "dear/train/model.h"
+#include "dear/model/model.h"
 
 #include <memory>
 
