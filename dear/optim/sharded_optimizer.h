@@ -159,7 +159,8 @@ class ShardedOptimizer {
   SumOverRanks sum_over_ranks_;
 };
 
-// Of no run: where the program's optimiser makes the updates.
+// make_no_twin() returns the twin of an optimiser without runs: where the program's optimiser updates the
+// parameters.
 [[nodiscard]] std::unique_ptr<FlatOptimizer> make_no_twin();
 
 // [Note: unused parameters] A parameter that no rank used in an iteration is not updated, as in plain

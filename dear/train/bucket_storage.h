@@ -12,8 +12,8 @@
 
 namespace dear::train {
 
-// Of a bucket's parameters: each rank its own, one for all (see [Note: one copy]), or none, so that
-// parameters stay where they are and the bucket has gradients alone.
+// Copies says how many copies of a bucket's parameters ranks have in buckets: each rank its own, one for all
+// (see [Note: one copy]), or none, so that parameters stay where they are and the bucket has gradients alone.
 enum class Copies : std::uint8_t { one_per_rank, one_for_all, none };
 
 // One bucket in memory: parameters and gradients, each one flat buffer of the group, or of a device. The

@@ -64,7 +64,9 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
       group_.rank() == 0) {
     const std::string sentence = fmt::format(
         "the program's optimiser updates the parameters itself, on every rank, in step(), because {}; "
-        "gradients travel under the backward pass (policy {})",
+        "each rank keeps all of its state, and gradients are whole after the backward pass (policy {}), so "
+        "that "
+        "nothing hides under the next forward pass",
         update_rules_.of_program, options_.policy);
     options_.say ? options_.say(sentence)
                  : static_cast<void>(std::cerr << fmt::format("dear: {}\n", sentence));

@@ -49,10 +49,10 @@ class Watch;            // train/watch.h
 class DataParallel {
  public:
   // Copies rank 0's parameters and buffers to all ranks. MismatchError on every rank, naming the first tensor
-  // that differs, when the ranks' models or optimisers are not alike. ConfigError for an optimiser whose
-  // update is not elementwise (supported: SGD, Adam, AdamW, RMSprop, Adagrad), for a trained parameter that
-  // it does not hold, and for parameters that share memory without being one tensor. What one rank refuses,
-  // all refuse. Tensors that only the optimiser holds are trained, too. A parameter keeps the memory order
+  // that differs, when the ranks' models or optimisers are not alike. ConfigError for an optimiser, or
+  // memory, that cannot train as DataParallelOptions::updates says (on shards: SGD, Adam, AdamW, RMSprop,
+  // Adagrad), and for a trained parameter that the optimiser does not hold. What one rank refuses, all
+  // refuse. Tensors that only the optimiser holds are trained, too. A parameter keeps the memory order
   // (strides) that it has here. State that the optimiser has at the first step() (it was loaded) is taken
   // over: rank 0's, on all ranks, which must remember the same things.
   DataParallel(torch::nn::Module& model, torch::optim::Optimizer& optimizer, Group group,
@@ -109,9 +109,10 @@ class DataParallel {
   // SGD (in Python: optimisers with fused=True) on a device with streams, from the second step taken on; one
   // that the device gives up is counted as taken in statistics() and metrics.
   void step_unless(const torch::Tensor& nonfinite, const torch::Tensor& inverse_scale = {});
-  // Makes `.grad` of every parameter the mean over all ranks, whole on every rank: to be read, and changed in
-  // place where every rank makes the same of it. step() applies what is there then. Where ranks update shards
-  // (policy dear) the rest of the means comes by an all-gather, each time this is called.
+  // Makes `.grad` of every parameter the mean over all ranks, whole on every rank: to be read, and changed,
+  // replaced or dropped where every rank makes the same of it. step() applies what is there then. A gradient
+  // that was changed before, where it is whole on no rank, is a ConfigError at step(). Where ranks update
+  // shards (policy dear) the rest of the means comes by an all-gather, each time this is called.
   void reduce_gradients();
 
   // Instead of step(): gives up the iteration, on every rank. Gradients are dropped, nothing is updated; what

@@ -49,12 +49,12 @@ struct DataParallelOptions {
   // writes within the distance of two numbers of bf16 from the copy does not become the copy. A training that
   // is continued from saved state draws its random bits anew.
   bool stochastic_rounding = false;
-  // Who updates parameters. The program's optimiser itself makes the same updates on every rank, in step(),
-  // with the whole mean gradients, on parameters that stay where they are: always right, and what PyTorch's
-  // DDP does. Each rank keeps all of its state then, and gradients are reduced under the backward pass, by
-  // policy wfbp whichever was asked for, so that they are whole when it ends. `automatic` chooses that for a
-  // class of optimisers whose update is not known to be elementwise, and for parameters whose memory
-  // something else holds, which rank 0 says.
+  // `updates` says who updates the parameters. The program's optimiser itself makes the same updates on every
+  // rank, in step(), with the whole mean gradients, on parameters that stay where they are: always right, and
+  // what PyTorch's DDP does. Each rank keeps all of its state then, and gradients are reduced under the
+  // backward pass, by policy wfbp whichever was asked for, so that they are whole when it ends. `automatic`
+  // chooses that for a class of optimisers whose update is not known to be elementwise, and for parameters
+  // whose memory something else holds, which rank 0 says.
   Updates updates = Updates::automatic;
   // Optimisers that must see whole tensors (dear/optim/class_access.h) train on shards with automatic alone,
   // or whole. Their tensors lie whole in shards, balanced by the cost of their updates, with padding where

@@ -133,7 +133,7 @@ void DataParallel::Impl::take_over_replaced() {
     const bool sent = arrivals_.sent(i) && group_.size() > 1;
     if (sent && gradients_are_whole()) {
       wait_for(*engine_, {engine_->bucket_of(i), train::Engine::Kind::gradients});
-    } else if (sent && !engine_->by_program()) {
+    } else if (sent) {
       throw ConfigError(fmt::format(
           "rank {}: the gradient of '{}' was replaced or dropped between backward() and "
           "step(), after it was sent: do that before backward() or after step(), or call reduce_gradients() "

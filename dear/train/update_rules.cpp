@@ -39,7 +39,7 @@ void require_usable_by_program(const DataParallelOptions& options, const std::st
     throw ConfigError(
         fmt::format("{} is for updates of shards, and here the program's optimiser updates the parameters "
                     "itself, because "
-                    "{}: leave it out, or train with an optimiser that is known (torch.optim.AdamW)",
+                    "{}: leave it out, or see to that",
                     option, why));
   };
   if (options.one_copy) refuse("one copy of the parameters for all ranks");

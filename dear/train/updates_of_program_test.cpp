@@ -166,6 +166,25 @@ TEST(Updates, OfMemoryThatSomethingElseHoldsAreTheProgramsOrRefused) {
   });
 }
 
+// Compressed gradients are whole after step() alone.
+TEST(Updates, OfTheProgramRefuseCompressedGradientsThatWereReplaced) {
+  const auto errors = run_each(groups_of(2), [](int rank, const Group& group) {
+    torch::nn::Sequential net = make_net();
+    Counting optimizer(net->parameters());
+    DataParallel dp(*net, optimizer, group,
+                    {.buckets = given(Fusion::parse("layer")),
+                     .compression = Compression::parse("bf16"),
+                     .say = [](const auto&) {}});
+    for (int step = 0; step < 3; ++step) {
+      net->forward(samples(step, rank)).square().mean().backward();
+      torch::Tensor& gradient = net->parameters()[0].mutable_grad();
+      if (step == 2) gradient = gradient * 2;
+      dp.step();
+    }
+  });
+  for (const auto& error : errors) EXPECT_THAT(what_of(error), HasSubstr("'0.weight' was replaced"));
+}
+
 // What is whole on no rank must not be written.
 TEST(Updates, OfShardsRefuseGradientsThatWereWrittenBeforeTheyAreWhole) {
   for (const int when : {0, 2}) {

@@ -102,7 +102,8 @@ def distribute(
     host: see docs/gpu.md for what is refused there. On a process group of torch.distributed rank 0 says once, on standard
     error, what carries the model's memory, and why.
 
-    ConfigError for what cannot be trained, on every rank: a parameter that the optimiser does not hold, an optimiser whose update is not elementwise. MismatchError when ranks' models or arguments differ.
+    ConfigError for what cannot be trained, on every rank: a parameter that the optimiser does not hold, an
+    optimiser or memory that cannot train as `update` says, options that are of shards where there are none. MismatchError when ranks' models or arguments differ.
     TimeoutError names the ranks that did not come.
     """
     parallel = DataParallel(

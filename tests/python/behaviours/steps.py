@@ -346,8 +346,8 @@ def added_group() -> None:
 
 @behaviour(
     "test_zero_redundancy_optimizer test_sharding (classes)",
-    "LBFGS, SparseAdam, and without ownership Adafactor and what else is not elementwise",
-    'your optimiser steps itself; refused with update="sharded", with the reason',
+    "Adafactor without ownership, and what else is not elementwise; LBFGS and SparseAdam",
+    'your optimiser steps itself; refused with update="sharded", and LBFGS and SparseAdam always',
 )
 def not_elementwise() -> None:
     class Norms(torch.optim.SGD):  # as LARS: a step of the length of the parameters
