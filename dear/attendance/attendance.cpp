@@ -32,26 +32,28 @@ void require_alike(int rank, const std::vector<Announcement>& said) {
 }
 
 void Attendance::join(std::shared_ptr<Joined> joined, std::uint32_t number) {
+  end_step();
   joined_ = std::move(joined);
   number_ = number;
   first_ = 0;
-  end_step();
 }
 
 void Attendance::leave() {
+  end_step();
   joined_.reset();
   shadows_ = false;
   first_ = 0;
-  end_step();
 }
 
 void Attendance::begin() {
   factor_.reset();
   begun_ = roll().say({.act = Act::begin, .model = number_, .samples = samples_});
+  roll().keep(*begun_);
   last_ = begun_;
 }
 
 void Attendance::end_step() {
+  if (begun_ && (joined_ || call_)) (joined_ ? *joined_->call : *call_).forget(*begun_);
   begun_.reset();
   last_.reset();
   factor_.reset();

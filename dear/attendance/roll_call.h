@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -53,8 +54,12 @@ class RollCall {
   using Number = std::int64_t;
   // Waits only for what was said kSlots announcements ago.
   Number say(const Announcement& mine);
-  // Returns the announcements of every rank, by rank, of one of the last kSlots rounds; waits for them.
+  // Returns the announcements of every rank, by rank, of one of the last kSlots rounds, or of one that is
+  // kept; waits for them.
   [[nodiscard]] std::vector<Announcement> hear(Number number);
+  // That round can be heard however much is said, until it is forgotten.
+  void keep(Number number) { kept_[number]; }
+  void forget(Number number) { kept_.erase(number); }
 
   // Sends the text of rank `from` to all ranks, which call it together. ConfigError on `from` for a text that
   // is too long.
@@ -75,6 +80,7 @@ class RollCall {
   Buffer said_, text_;
   std::vector<Pending> saying_;
   Pending passing_;
+  std::map<Number, std::vector<Announcement>> kept_;  // empty while a slot has it
   Number next_ = 0;
 };
 

@@ -106,6 +106,7 @@ TrainingState::TrainingState(DataParallel& parallel) : parallel_(parallel) {
   control::meet(impl.group_, control::Call::checkpoint,
                 impl.alone_ ? 0 : impl.record_.commits(impl.engine_.get()));
   if (impl.engine_) impl.changes_->waited();
+  train::look_up_buffers(impl.scanned_);
 }
 
 const Group& TrainingState::group() const { return parallel_.impl_->group_; }

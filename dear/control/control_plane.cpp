@@ -46,7 +46,8 @@ std::string describe(const CallRecord& record) {
                               "for a checkpoint",
                               "rebuild()",
                               "for another set of trained parameters",
-                              "for a Kfac"};
+                              "for a Kfac",
+                              "load_optimizer_state()"};
   return fmt::format("{} after {} steps", kCalls.at(static_cast<std::size_t>(record.call)), record.steps);
 }
 

@@ -76,6 +76,7 @@ enum class Call : std::uint32_t {
   rebuild,
   trained_parameters,  // no call: the program has frozen or unfrozen some, or the optimiser has others
   kfac,
+  load_optimizer_state,
 };
 // Proves that every rank makes this call after as many steps. Throws a MismatchError on every rank when one
 // does not, also when it issues a collective of its schedule instead.

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/distributed/coalescing.h"
 #include "dear/distributed/tensors.h"
 #include "dear/distributed/works.h"
 
@@ -16,10 +17,6 @@ namespace {
 
 using ::c10d::OpType;
 using ::c10d::ReduceOp;
-
-// In between startCoalescing() and endCoalescing() on this thread: of which backend, and the works so far.
-thread_local const void* coalescing = nullptr;
-thread_local std::vector<Backend::Work> coalesced;
 
 }  // namespace
 
@@ -127,7 +124,7 @@ Backend::Work Backend::carry(Call call) {
     }
     work->ended(ended);
   };
-  if (call.asynchronous || coalescing == this) {
+  if (call.asynchronous || coalescing::backend == this) {
     carrier_->post(std::move(call.operation));
   } else {
     carrier_->run(std::move(call.operation));
@@ -141,21 +138,22 @@ Backend::Work Backend::hand_over(Work work) {
 }
 
 Backend::Work Backend::collect(Work work) {
-  if (coalescing == this) coalesced.push_back(work);
+  if (coalescing::backend == this) coalescing::works.push_back(work);
   return work;
 }
 
 void Backend::startCoalescing() {
-  coalescing = this;
-  coalesced.clear();
+  coalescing::backend = this;
+  coalescing::works.clear();
 }
 
 Backend::Work Backend::endCoalescing() {
-  coalescing = nullptr;
-  return c10::make_intrusive<JoinedWork>(rank_, std::exchange(coalesced, {}));
+  coalescing::backend = nullptr;
+  return c10::make_intrusive<JoinedWork>(rank_, std::exchange(coalescing::works, {}));
 }
 
 Backend::Work Backend::broadcast(Tensors& tensors, const ::c10d::BroadcastOptions& options) {
+  const coalescing::EndsWhenThrown ends;
   const at::Tensor& tensor = only(tensors, rank_, "broadcast");
   Operation operation = *operation_of(Collective::broadcast, tensor, {});
   operation.root = root_of(options.rootRank, "broadcast");
@@ -168,6 +166,7 @@ Backend::Work Backend::broadcast(Tensors& tensors, const ::c10d::BroadcastOption
 }
 
 Backend::Work Backend::allreduce(Tensors& tensors, const ::c10d::AllreduceOptions& options) {
+  const coalescing::EndsWhenThrown ends;
   if (tensors.size() != 1 || !is_on_host(tensors.front()))
     return hand_over(others_->allreduce(tensors, options));
   std::optional<Operation> operation =
@@ -182,11 +181,13 @@ Backend::Work Backend::allreduce(Tensors& tensors, const ::c10d::AllreduceOption
 }
 
 Backend::Work Backend::allreduce_sparse(Tensors& tensors, const ::c10d::AllreduceOptions& options) {
+  const coalescing::EndsWhenThrown ends;
   return hand_over(others_->allreduce(tensors, options));
 }
 
 Backend::Work Backend::allreduce_coalesced(Tensors& tensors,
                                            const ::c10d::AllreduceCoalescedOptions& options) {
+  const coalescing::EndsWhenThrown ends;
   std::vector<Work> parts;
   for (const at::Tensor& tensor : tensors) {
     Tensors one{tensor};
@@ -196,6 +197,7 @@ Backend::Work Backend::allreduce_coalesced(Tensors& tensors,
 }
 
 Backend::Work Backend::reduce(Tensors& tensors, const ::c10d::ReduceOptions& options) {
+  const coalescing::EndsWhenThrown ends;
   const at::Tensor& tensor = only(tensors, rank_, "reduce");
   std::optional<Operation> operation = operation_of(Collective::reduce, tensor, options.reduceOp);
   if (!operation) return hand_over(others_->reduce(tensors, options));
@@ -210,6 +212,7 @@ Backend::Work Backend::reduce(Tensors& tensors, const ::c10d::ReduceOptions& opt
 
 Backend::Work Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                  const ::c10d::AllgatherOptions& options) {
+  const coalescing::EndsWhenThrown ends;
   const at::Tensor& input = only(inputs, rank_, "all-gather");
   require_one_list(outputs.size(), "all-gather");
   require_alike(outputs.front(), input, size_, rank_, "all-gather");
@@ -223,6 +226,7 @@ Backend::Work Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
 
 Backend::Work Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                        const ::c10d::AllgatherOptions& options) {
+  const coalescing::EndsWhenThrown ends;
   require_on_host(input, rank_, "all-gather");
   require_on_host(output, rank_, "all-gather");
   if (output.numel() != input.numel() * size_ || output.scalar_type() != input.scalar_type())
@@ -246,6 +250,7 @@ Backend::Work Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
 // outputs[r][i] is what rank r has for inputs[i].
 Backend::Work Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                            const ::c10d::AllgatherOptions& options) {
+  const coalescing::EndsWhenThrown ends;
   if (outputs.size() != static_cast<std::size_t>(size_))
     throw ConfigError(
         fmt::format("rank {}: all-gather: {} ranks have {} lists of outputs: give one for each rank", rank_,
@@ -263,6 +268,7 @@ Backend::Work Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensor
 
 Backend::Work Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                        const ::c10d::AllgatherOptions& options) {
+  const coalescing::EndsWhenThrown ends;
   require_as_many(outputs.size(), inputs.size(), "all-gather");
   std::vector<Work> parts;
   for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -272,15 +278,18 @@ Backend::Work Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors
 
 Backend::Work Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                               const ::c10d::GatherOptions& options) {
+  const coalescing::EndsWhenThrown ends;
   return hand_over(others_->gather(outputs, inputs, options));
 }
 Backend::Work Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                const ::c10d::ScatterOptions& options) {
+  const coalescing::EndsWhenThrown ends;
   return hand_over(others_->scatter(outputs, inputs, options));
 }
 
 Backend::Work Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                       const ::c10d::ReduceScatterOptions& options) {
+  const coalescing::EndsWhenThrown ends;
   const at::Tensor& output = only(outputs, rank_, "reduce-scatter");
   require_one_list(inputs.size(), "reduce-scatter");
   std::optional<Operation> operation = operation_of(Collective::reduce_scatter, output, options.reduceOp);
@@ -296,6 +305,7 @@ Backend::Work Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& in
 
 Backend::Work Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                             const ::c10d::ReduceScatterOptions& options) {
+  const coalescing::EndsWhenThrown ends;
   require_on_host(input, rank_, "reduce-scatter");
   require_on_host(output, rank_, "reduce-scatter");
   std::optional<Operation> operation = operation_of(Collective::reduce_scatter, output, options.reduceOp);
@@ -318,6 +328,7 @@ Backend::Work Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& inpu
 
 Backend::Work Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                        const ::c10d::ReduceScatterOptions& options) {
+  const coalescing::EndsWhenThrown ends;
   require_as_many(outputs.size(), inputs.size(), "reduce-scatter");
   std::vector<Work> parts;
   for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -329,6 +340,7 @@ Backend::Work Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                      std::vector<std::int64_t>& output_sizes,
                                      std::vector<std::int64_t>& input_sizes,
                                      const ::c10d::AllToAllOptions& options) {
+  const coalescing::EndsWhenThrown ends;
   // By what is the same on all ranks, and nothing else.
   const bool equal = output_sizes.empty() && input_sizes.empty() && is_on_host(output) && is_on_host(input) &&
                      output.numel() == input.numel() && output.numel() > 0 && output.numel() % size_ == 0 &&
@@ -351,10 +363,12 @@ Backend::Work Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
 }
 
 Backend::Work Backend::alltoall(Tensors& outputs, Tensors& inputs, const ::c10d::AllToAllOptions& options) {
+  const coalescing::EndsWhenThrown ends;
   return hand_over(others_->alltoall(outputs, inputs, options));
 }
 
 Backend::Work Backend::barrier(const ::c10d::BarrierOptions& options) {
+  const coalescing::EndsWhenThrown ends;
   return carry({.type = OpType::BARRIER, .operation = {}, .asynchronous = options.asyncOp});
 }
 
@@ -364,12 +378,15 @@ void Backend::monitoredBarrier(const ::c10d::BarrierOptions& options, bool wait_
 }
 
 Backend::Work Backend::send(Tensors& tensors, int to, int tag) {
+  const coalescing::EndsWhenThrown ends;
   return hand_over(others_->send(tensors, to, tag));
 }
 Backend::Work Backend::recv(Tensors& tensors, int from, int tag) {
+  const coalescing::EndsWhenThrown ends;
   return hand_over(others_->recv(tensors, from, tag));
 }
 Backend::Work Backend::recvAnysource(Tensors& tensors, int tag) {
+  const coalescing::EndsWhenThrown ends;
   return hand_over(others_->recvAnysource(tensors, tag));
 }
 

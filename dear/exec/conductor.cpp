@@ -10,6 +10,20 @@
 #include "dear/exec/runnable.h"
 
 namespace dear::exec {
+namespace {
+
+class Unlocked {
+ public:
+  explicit Unlocked(std::unique_lock<std::mutex>& lock) : lock_(lock) { lock_.unlock(); }
+  ~Unlocked() { lock_.lock(); }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  std::unique_lock<std::mutex>& lock_;
+};
+
+}  // namespace
 
 std::string Conductor::Awaited::text() const { return fmt::format("{} {}", what, number); }
 
@@ -40,27 +54,31 @@ Conductor::Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecut
     if (std::holds_alternative<Update>(schedule.steps()[id].work)) inline_updates_.push_back(id);
   // This releases compute steps only: no other step may start before a gradient is there.
   std::vector<Instance> released = frontier_.start();
-  const Lock lock(mutex_);
-  start_released(released);
+  Lock lock(mutex_);
+  start_released(lock, released);
 }
 
 // The frontier moves under the lock, so steps start in the same order on every rank; start() of an executor
 // only queues. An executor that throws, such as the wire on a group that has failed, is a failure like any
-// other. Where steps end at their start `released` grows meanwhile; what an update releases is issued before
-// the next update is started, so that on one stream the two alternate.
-void Conductor::start_released(std::vector<Instance>& released) {
+// other.
+//
+// [Note: steps that end at their start] Their start() may run code of the user, such as an update of his
+// optimiser or a hook, which may wait for a thread that waits here: so it runs without the lock. All of them
+// start on the program's thread, so nothing else moves the frontier meanwhile. `released` grows; what an
+// update releases is issued before the next update is started, so that on one stream the two alternate.
+void Conductor::start_released(Lock& lock, std::vector<Instance>& released) {
   try {
     for (std::size_t i = 0; i < released.size(); ++i) {
       const Instance which = released[i];
       const LaneKind kind = kind_of(which.step);
       if (kind == LaneKind::codec && reads_gradients_[which.step]) begin_reading(which.step);
-      if (kind == LaneKind::update || kind == LaneKind::codec) start(which.step, released);
+      if (kind == LaneKind::update || kind == LaneKind::codec) start(lock, which.step, released);
       if (kind == LaneKind::network && reads_gradients_[which.step]) {
         const BucketId bucket = std::get<Communicate>(schedule_.steps()[which.step].work).bucket;
         if (updates_ahead(bucket) && held_[bucket] == which.iteration) hold(bucket, which.iteration);
       }
       if (i + 1 == released.size() || (kind == LaneKind::update && beside_.ends_at_start()))
-        issue_in_order(released);
+        issue_in_order(lock, released);
     }
   } catch (...) {
     --at_work_;
@@ -69,14 +87,14 @@ void Conductor::start_released(std::vector<Instance>& released) {
   released.clear();
 }
 
-void Conductor::issue_in_order(std::vector<Instance>& released) {
+void Conductor::issue_in_order(Lock& lock, std::vector<Instance>& released) {
   NetworkLane& lane = network_lane_;
   while (!lane.steps.empty()) {
     const StepId step = lane.steps[lane.next];
     if (issued_[step] == frontier_.started(step)) return;  // not released yet
     lane.next = (lane.next + 1) % lane.steps.size();
     if (reads_gradients_[step]) begin_reading(step);
-    start(step, released);
+    start(lock, step, released);
   }
 }
 
@@ -91,12 +109,16 @@ void Conductor::begin_reading(StepId step) {
   unsettled_.fetch_add(1, std::memory_order_release);
 }
 
-void Conductor::start(StepId step, std::vector<Instance>& released) {
+void Conductor::start(Lock& lock, StepId step, std::vector<Instance>& released) {
   const Instance which{step, issued_[step]++};
   LaneExecutor& executor = kind_of(step) == LaneKind::network ? network_ : beside_;
   ++at_work_;
-  executor.start(which, schedule_.steps()[step]);
-  if (!executor.ends_at_start()) return;
+  if (!executor.ends_at_start()) return executor.start(which, schedule_.steps()[step]);
+  {
+    const Unlocked without(lock);
+    executor.start(which, schedule_.steps()[step]);
+  }
+  if (failure_) std::rethrow_exception(failure_);
   finish(step, released);
   --at_work_;
 }
@@ -169,7 +191,7 @@ void Conductor::finish(StepId step, std::vector<Instance>& released) {
 
 // Notifies under the lock: as soon as it is released, drain() may return and the conductor be destroyed.
 void Conductor::ended(const StepEnd& end) {
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   --at_work_;
   progress_.notify_all();
   if (failure_) return;
@@ -181,17 +203,17 @@ void Conductor::ended(const StepEnd& end) {
         fmt::format("rank {}: {} ended in iteration {}, but iteration {} is the one to end next",
                     options_.rank, name_of(schedule_.steps()[step].work), iteration, frontier_.done(step))));
   } else {
-    finish(end.span);
+    finish(lock, end.span);
   }
 }
 
-void Conductor::finish(const StepSpan& span) {
+void Conductor::finish(Lock& lock, const StepSpan& span) {
   if (options_.record) record_.steps.push_back(span);
   if (kind_of(span.which.step) == LaneKind::network)
     communication_seconds_ = communication_seconds() + (span.end_seconds - span.begin_seconds);
   std::vector<Instance> released;
   finish(span.which.step, released);
-  start_released(released);
+  start_released(lock, released);
 }
 
 void Conductor::keep_failure(std::exception_ptr error) {
@@ -263,7 +285,7 @@ void Conductor::backward_done(LayerId layer) {
     wait(lock, Awaited{"the gradients of layer", layer}, {&step, 1}, [&] { return frontier_.running(step); });
     std::vector<Instance> released;
     finish(step, released);
-    start_released(released);
+    start_released(lock, released);
     if (failure_) std::rethrow_exception(failure_);
   }
   progress_.notify_all();
@@ -302,7 +324,7 @@ void Conductor::commit() {
     }
     finish(schedule_.commit(), released);
     iteration_.fetch_add(1, std::memory_order_relaxed);
-    start_released(released);
+    start_released(lock, released);
   }
   progress_.notify_all();
 
@@ -320,9 +342,9 @@ void Conductor::commit() {
       keep_failure(std::current_exception());
       throw;
     }
-    const Lock lock(mutex_);
+    Lock lock(mutex_);
     progress_.notify_all();
-    if (!failure_) finish({{step, frontier_.done(step)}, begin, now_seconds()});
+    if (!failure_) finish(lock, {{step, frontier_.done(step)}, begin, now_seconds()});
   }
   throw_if_failed();
 }
@@ -332,16 +354,16 @@ bool Conductor::changes_now(BucketId bucket) const {
   return updates_ahead(bucket) && held_[bucket] > iteration();
 }
 
-void Conductor::wait_parameters(BucketId bucket) {
+void Conductor::wait_parameters(BucketId bucket, Before commit) {
   Lock lock(mutex_);
-  require_committed(bucket, "parameters");
+  if (commit == Before::refuse) require_committed(bucket, "parameters");
   wait(lock, Awaited{"the parameters of bucket", bucket}, schedule_.publishers_of(bucket),
        [&] { return parameters_whole(bucket); });
 }
 
-void Conductor::wait_gradients(BucketId bucket) {
+void Conductor::wait_gradients(BucketId bucket, Before commit) {
   Lock lock(mutex_);
-  require_committed(bucket, "gradients");
+  if (commit == Before::refuse) require_committed(bucket, "gradients");
   wait(lock, Awaited{"the gradients of bucket", bucket}, schedule_.updates_of(bucket),
        [&] { return gradients_free(bucket); });
 }

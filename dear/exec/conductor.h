@@ -32,7 +32,7 @@ namespace dear::exec {
 // gradients are zeroed and its parameters overwritten while the program may still be in its backward. So from
 // the bucket's last gradient until commit() its parameters do not count as whole, nor its gradients as free,
 // however far the lanes have come. A wait for them in this time throws a ScheduleError at once, because the
-// lanes may need the rest of the backward to go on.
+// lanes may need the rest of the backward to go on; a thread that has no part in it may wait for the commit.
 //
 // Threads: methods marked [program] are called from the one thread that trains; executors call ended() from
 // any thread. After a failure the conductor starts nothing more, and every [program] method throws the
@@ -48,9 +48,9 @@ class Conductor {
   using Updater = std::function<void(const Update&)>;
 
   // `network`, and `beside`, which runs updates and the codec of compressed gradients, must outlive this
-  // object. Their start() must return at once, and be followed by
-  // one call of ended() from any thread, unless a step of theirs ends at its start; or it may throw, which is
-  // a failure. ScheduleError for a schedule
+  // object. Their start() must return at once, and be followed by one call of ended() from any thread; or it
+  // may throw, which is a failure. Where a step ends at its start, as on streams, start() may take its time:
+  // it is called without a lock. Either both executors are of this kind or none. ScheduleError for a schedule
   // that can only be simulated, or that has several network lanes.
   Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecutor& beside, Updater inline_update,
             Options options);
@@ -93,8 +93,9 @@ class Conductor {
   [[nodiscard]] bool changes_now(BucketId bucket) const;
   // Wait until the parameters are whole, or the gradients are free. They throw the failure, or a TimeoutError
   // that names the step they waited for. From any thread that computes.
-  void wait_parameters(BucketId bucket);
-  void wait_gradients(BucketId bucket);
+  enum class Before : std::uint8_t { refuse, wait };  // what becomes of a wait before the commit
+  void wait_parameters(BucketId bucket, Before commit = Before::refuse);
+  void wait_gradients(BucketId bucket, Before commit = Before::refuse);
 
   // From the executors. An end in another iteration than the one under way is a failure.
   void ended(const StepEnd& end);
@@ -136,13 +137,13 @@ class Conductor {
     std::vector<StepId> steps;
     std::size_t next = 0;  // in `steps`: the one to issue next
   };
-  void start_released(std::vector<Instance>& released);
-  void issue_in_order(std::vector<Instance>& released);
-  void start(StepId step, std::vector<Instance>& released);
+  void start_released(Lock& lock, std::vector<Instance>& released);
+  void issue_in_order(Lock& lock, std::vector<Instance>& released);
+  void start(Lock& lock, StepId step, std::vector<Instance>& released);
   void begin_reading(StepId step);
   [[nodiscard]] LaneKind kind_of(StepId step) const;
   void finish(StepId step, std::vector<Instance>& released);
-  void finish(const StepSpan& span);
+  void finish(Lock& lock, const StepSpan& span);
   void settle(BucketId bucket);
   void expect_steps(BucketId bucket);
   void hold(BucketId bucket, std::int64_t iteration);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <deque>
 #include <random>
 #include <set>
@@ -223,6 +225,26 @@ TEST(Conductor, DearEagerRefusesALookBetweenBackwardAndCommit) {
   }
 }
 
+TEST(Conductor, UnderDearEagerAThreadBesideTheProgramWaitsForTheCommit) {
+  HandRun run("dear-eager", 2, {}, kGatherUnderBackward);
+  run.conductor.backward_done(1);
+  std::atomic<bool> whole = false;
+  std::thread beside([&] {
+    run.conductor.wait_parameters(1, Conductor::Before::wait);
+    run.conductor.wait_gradients(1, Conductor::Before::wait);
+    whole = true;
+  });
+  run.end(run.network);
+  run.end(run.update);
+  run.end(run.network);  // the bucket is up to date, but for the commit
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(whole);
+  run.conductor.backward_done(0);
+  run.conductor.commit();
+  beside.join();
+  EXPECT_TRUE(whole);
+}
+
 TEST(Conductor, DearEagerFlushesAtTheCommit) {
   HandRun run("dear-eager", 2, {}, kGatherUnderBackward);
   run.conductor.backward_done(0);            // 1 was not used
@@ -369,6 +391,42 @@ TEST(Conductor, AFailureStopsEverythingAndReachesEveryCall) {
   EXPECT_EQ(run.network.names.size(), 1U);
   EXPECT_TRUE(run.update.names.empty());
   EXPECT_EQ(run.conductor.iteration(), 0);
+}
+
+// As on streams. What it runs may be code of a user, which waits for a thread that asks the conductor.
+class ExecutorThatEndsAtStart : public LaneExecutor {
+ public:
+  void start(Instance /*which*/, const Step& step) override {
+    std::thread([this] { EXPECT_FALSE(conductor->failure()); }).join();
+    names.push_back(name_of(step.work));
+    if (fails) throw ConfigError("an update that fails");
+  }
+  [[nodiscard]] bool ends_at_start() const override { return true; }
+  Conductor* conductor = nullptr;
+  bool fails = false;
+  std::vector<std::string> names;
+};
+
+TEST(Conductor, StepsThatEndAtTheirStartRunWithoutALock) {
+  const Workload workload = workload_of(2);
+  const Grouping grouping = in_chunks(workload, 0);
+  const Schedule schedule = make_schedule(find_policy("dear"), workload, grouping, {});
+  ExecutorThatEndsAtStart network, update;
+  Conductor conductor(schedule, network, update, [](const Update&) {}, {});
+  network.conductor = update.conductor = &conductor;
+  for (int iteration = 0; iteration < 3; ++iteration) {
+    conductor.backward_done(1);
+    conductor.backward_done(0);
+    conductor.commit();
+    EXPECT_TRUE(conductor.idle());
+  }
+  EXPECT_EQ(network.names.size(), 12U);
+  EXPECT_EQ(update.names.size(), 6U);
+  conductor.backward_done(1);
+  conductor.backward_done(0);
+  update.fails = true;
+  EXPECT_THROW(conductor.commit(), ConfigError);
+  conductor.drain();  // nothing is at work
 }
 
 TEST(Conductor, AnEndInAnotherIterationIsAFailure) {

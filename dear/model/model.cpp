@@ -11,10 +11,25 @@
 
 namespace dear {
 
+namespace {
+
+std::vector<Model::Named> buffers_of(const torch::nn::Module& module) {
+  std::vector<Model::Named> buffers;
+  for (const auto& item : module.named_buffers()) buffers.push_back({item.key(), item.value()});
+  return buffers;
+}
+
+}  // namespace
+
 Model model_of(const torch::nn::Module& module) {
-  Model model;
+  Model model{.parameters = {}, .buffers = buffers_of(module)};
   for (const auto& item : module.named_parameters()) model.parameters.push_back({item.key(), item.value()});
-  for (const auto& item : module.named_buffers()) model.buffers.push_back({item.key(), item.value()});
+  return model;
+}
+
+Model live_model_of(const torch::nn::Module& module) {
+  Model model = model_of(module);
+  model.buffers_now = [&module] { return buffers_of(module); };
   return model;
 }
 

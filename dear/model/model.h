@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,10 +27,15 @@ struct Model {
   };
   std::vector<Named> parameters;  // a tensor that several modules share may stand here under each name
   std::vector<Named> buffers;
+  // The buffers as they are when it is called, where a model may replace them, register or drop some. Without
+  // it they stay those. Called on the program's thread.
+  std::function<std::vector<Named>()> buffers_now{};
 };
 
 // The tensors of a module of libtorch, in order of registration.
 Model model_of(const torch::nn::Module& module);
+// The same with buffers_now, so that the module must live as long as the result.
+Model live_model_of(const torch::nn::Module& module);
 
 // SHA-256, in hex, of all parameters: names, shapes, dtypes and bytes in the order of the model.
 std::string parameter_digest(const Model& model);

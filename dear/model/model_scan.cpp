@@ -137,6 +137,19 @@ ModelScan scan(const Model& model, const Optimizer& optimizer, const std::vector
   return scanned;
 }
 
+void look_up_buffers(ModelScan& scanned) {
+  if (!scanned.model.buffers_now) return;
+  std::vector<Model::Named> now = scanned.model.buffers_now();
+  std::erase_if(now, [](const Model::Named& buffer) { return !buffer.tensor.defined(); });
+  const bool same = std::equal(
+      now.begin(), now.end(), scanned.buffers.begin(), scanned.buffers.end(),
+      [](const Model::Named& buffer, const torch::Tensor& known) { return buffer.tensor.is_same(known); });
+  if (same) return;
+  scanned.buffers.clear();
+  for (const Model::Named& buffer : now) scanned.buffers.push_back(buffer.tensor);
+  scanned.model.buffers = std::move(now);
+}
+
 namespace {
 
 // One tensor of a program, and where it lies.

@@ -57,6 +57,9 @@ ModelScan scan(const Model& model, const Optimizer& optimizer, const std::vector
 [[nodiscard]] std::optional<std::string> memory_of_others(const ModelScan& scanned,
                                                           const optim::TensorSet& moved = {});
 
+// Looks the buffers up anew, where the model can say them.
+void look_up_buffers(ModelScan& scanned);
+
 // ConfigError for a parameter that a DataParallel trains already.
 void require_untrained(const TrainedParameter& parameter);
 

@@ -6,21 +6,39 @@
 #include <ATen/record_function.h>
 
 namespace dear::model_buffers {
+namespace {
+
+// Takes those of floating point out of `buffers`.
+std::vector<torch::Tensor> split_off_averaged(std::vector<torch::Tensor>& buffers) {
+  const auto integers = std::stable_partition(
+      buffers.begin(), buffers.end(), [](const torch::Tensor& tensor) { return tensor.is_floating_point(); });
+  std::vector<torch::Tensor> averaged(buffers.begin(), integers);
+  buffers.erase(buffers.begin(), integers);
+  return averaged;
+}
+
+}  // namespace
 
 BufferExchange::BufferExchange(const Group& group, std::vector<torch::Tensor> buffers, BufferSync how)
-    : group_(group) {
+    : group_(group), how_(how) {
   if (how == BufferSync::averaged) {
-    const auto integers =
-        std::stable_partition(buffers.begin(), buffers.end(),
-                              [](const torch::Tensor& tensor) { return tensor.is_floating_point(); });
-    averaged_.assign(buffers.begin(), integers);
-    buffers.erase(buffers.begin(), integers);
+    averaged_ = split_off_averaged(buffers);
+    outlines_ = outlines_of(averaged_);
     std::int64_t elements = 0;
     for (const torch::Tensor& tensor : averaged_) elements += tensor.numel();
     if (elements > 0) sums_ = group_.allocate(elements * size_of(DType::f64));
   }
   others_.emplace(group_, buffers);
   if (how == BufferSync::at_forward) forward_.emplace(group_.duplicate(), std::move(buffers));
+}
+
+bool BufferExchange::take(std::vector<torch::Tensor> buffers) {
+  std::vector<torch::Tensor> averaged;
+  if (how_ == BufferSync::averaged) averaged = split_off_averaged(buffers);
+  if (outlines_of(averaged) != outlines_ || !others_->take(buffers)) return false;
+  averaged_ = std::move(averaged);
+  if (forward_) forward_->take(buffers);
+  return true;
 }
 
 void BufferExchange::at_synchronize(int root) {

@@ -18,6 +18,9 @@ class BufferExchange {
   // All ranks together.
   BufferExchange(const Group& group, std::vector<torch::Tensor> buffers, BufferSync how);
 
+  // Takes these in place of its own, with the same shapes and dtypes on every rank. False, and nothing done,
+  // where they are others.
+  bool take(std::vector<torch::Tensor> buffers);
   // Waits for it. On the group that was given, so between the collectives of others. `root` stands for rank
   // 0.
   void at_synchronize(int root);
@@ -32,7 +35,9 @@ class BufferExchange {
   void average();
 
   Group group_;
+  const BufferSync how_;
   std::vector<torch::Tensor> averaged_;  // those of floating point
+  std::vector<Outline> outlines_;        // of these
   Buffer sums_;                          // in fp64
   std::optional<TensorBroadcast> others_, forward_;
 };

@@ -18,10 +18,18 @@ std::int64_t padded_bytes(const torch::Tensor& tensor) {
 
 }  // namespace
 
+std::vector<Outline> outlines_of(const std::vector<torch::Tensor>& tensors) {
+  std::vector<Outline> outlines;
+  for (const torch::Tensor& tensor : tensors)
+    outlines.push_back({tensor.sizes().vec(), tensor.scalar_type(), tensor.device()});
+  return outlines;
+}
+
 TensorBroadcast::TensorBroadcast(Group group, std::vector<torch::Tensor> tensors)
     : group_(std::move(group)), tensors_(std::move(tensors)) {
   if (group_.size() == 1) tensors_.clear();
   std::erase_if(tensors_, [](const torch::Tensor& tensor) { return tensor.numel() == 0; });
+  outlines_ = outlines_of(tensors_);
   std::int64_t total = 0;
   std::int64_t largest = 0;
   for (const torch::Tensor& tensor : tensors_) {
@@ -29,6 +37,15 @@ TensorBroadcast::TensorBroadcast(Group group, std::vector<torch::Tensor> tensors
     largest = std::max(largest, padded_bytes(tensor));
   }
   if (total > 0) staging_ = group_.allocate(std::min(total, std::max(largest, kStagingBytes)));
+}
+
+bool TensorBroadcast::take(const std::vector<torch::Tensor>& tensors) {
+  std::vector<torch::Tensor> now = tensors;
+  if (group_.size() == 1) now.clear();
+  std::erase_if(now, [](const torch::Tensor& tensor) { return tensor.numel() == 0; });
+  if (outlines_of(now) != outlines_) return false;
+  tensors_ = std::move(now);
+  return true;
 }
 
 torch::Tensor TensorBroadcast::staged(const torch::Tensor& tensor, std::int64_t offset) const {

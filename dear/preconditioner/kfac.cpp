@@ -267,10 +267,11 @@ void Kfac::Impl::take_step(const KfacStep& step, const std::vector<double>& rate
   const passes::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   const bool first = !curvature_;
+  const double all_rates = step.learning_rate.value_or(std::accumulate(rates.begin(), rates.end(), 0.0));
   // A rank that calls DataParallel::step() instead is found here, before the others wait in the group of
   // K-FAC.
   if (first) {
-    training_.reduce_gradients();
+    training_.reduce_gradients(all_rates, step.loss_scale);
     learn_order();
     take_loaded();
     make_plan(nullptr);
@@ -280,7 +281,7 @@ void Kfac::Impl::take_step(const KfacStep& step, const std::vector<double>& rate
   if (renews) report_rest();
   clear_sums(whole);
   curvature_->commit();
-  if (!first) training_.reduce_gradients();
+  if (!first) training_.reduce_gradients(all_rates, step.loss_scale);
   const preconditioner::Taking taking{.ema = options_.ema, .gradient_scale = step.loss_scale, .drop = !whole};
   const preconditioner::Damping damping{.value = options_.damping, .pi_correction = options_.pi_correction};
   curvature_->renew(renews ? std::optional(taking) : std::nullopt,

@@ -123,7 +123,8 @@ class Kfac {
 
   // Between the last backward() of a step and DataParallel::step(): makes `.grad` of every parameter the mean
   // over ranks (DataParallel::reduce_gradients()), and preconditions those of its layers in place. Throws
-  // what went wrong in an operator since the last call. ConfigError in a Join, for kl_clip without a
+  // what went wrong in an operator since the last call. `step` is the same on every rank: MismatchError on
+  // each where rates or scales differ. ConfigError in a Join, for kl_clip without a
   // learning rate, for numbers out of range, and where no gradient arrived since the last
   // DataParallel::step(), or none since the last call; a rank of samples(0) needs none.
   void step(const KfacStep& step = {});

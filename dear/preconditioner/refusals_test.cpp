@@ -277,6 +277,26 @@ TEST(KfacTraining, CallsOfSomeRanksOnlyAreToldSo) {
                 AllOf(HasSubstr("Kfac"), HasSubstr("discard_step")));
 }
 
+TEST(KfacTraining, AStepThatDiffersBetweenRanksIsAMismatch) {
+  const auto steps = [](const std::function<KfacStep(int rank)>& step) {
+    return run_each(groups_of(2), [&](int rank, Group group) {
+      Alone one({.kl_clip = 1e-3}, {}, std::move(group));
+      for (int i = 0; i < 2; ++i) {
+        loss_of(one.net, i, 0, 8).backward();
+        one.kfac.step(i == 0 ? KfacStep{} : step(rank));
+        one.dp.step();
+      }
+    });
+  };
+  const auto of_rate = [](int rank) { return KfacStep{.learning_rate = 0.1 * (1 + rank)}; };
+  const auto of_scale = [](int rank) { return KfacStep{.loss_scale = 1.0 + rank}; };
+  for (const auto& error : steps(of_rate))
+    EXPECT_THAT(message_of<MismatchError>([&] { std::rethrow_exception(error); }),
+                HasSubstr("learning rate 0.2"));
+  for (const auto& error : steps(of_scale))
+    EXPECT_THAT(message_of<MismatchError>([&] { std::rethrow_exception(error); }), HasSubstr("loss scale 2"));
+}
+
 TEST(KfacTraining, RanksThatDifferAreToldSo) {
   const auto differing = [](const std::function<KfacOptions(int rank)>& options) {
     return run_each(groups_of(2), [&](int rank, Group group) { Alone(options(rank), {}, group); });

@@ -106,7 +106,9 @@ void Training::settle_for(const char* call) const {
   if (dp_.impl_->engine_) dp_.impl_->wait_for_all();
 }
 
-void Training::reduce_gradients() const { dp_.impl_->reduce_gradients(); }
+void Training::reduce_gradients(double learning_rates, double loss_scale) const {
+  dp_.impl_->reduce_gradients_for_kfac(learning_rates, loss_scale);
+}
 std::int64_t Training::steps_given_up() const { return dp_.impl_->watching_.given_up(); }
 void Training::fail(const std::exception_ptr& error) const { dp_.impl_->fail(error); }
 

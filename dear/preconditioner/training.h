@@ -39,7 +39,8 @@ class Training {
   // For a call between a step() and the next backward, ConfigError elsewhere: waits until nothing is on its
   // way in the group.
   void settle_for(const char* call) const;
-  void reduce_gradients() const;
+  // Ranks compare the numbers: MismatchError on each where they differ.
+  void reduce_gradients(double learning_rates, double loss_scale) const;
   [[nodiscard]] std::int64_t steps_given_up() const;  // so far, the same on every rank
   // Ends the training here and on the peers, with this error for every later call.
   void fail(const std::exception_ptr& error) const;

@@ -21,7 +21,7 @@ struct Ours {
 
 }  // namespace
 
-at::Tensor GradientsOnStream::clip(double max_norm, double type) {
+at::Tensor GradientsOnStream::clip(double max_norm, double type, bool keep_nonfinite) {
   const Ours ours;
   at::Tensor norm;
   {
@@ -36,7 +36,9 @@ at::Tensor GradientsOnStream::clip(double max_norm, double type) {
     collectives_.all_reduce(norm,
                             largest ? StreamCollectives::Joined::largest : StreamCollectives::Joined::sum);
     if (!largest) norm.pow_(1 / type);
-    multiply((norm + 1e-6).reciprocal_().mul_(max_norm).clamp_max_(1.0));
+    at::Tensor factor = (norm + 1e-6).reciprocal_().mul_(max_norm).clamp_max_(1.0);
+    if (keep_nonfinite) factor.masked_fill_(norm.isfinite().logical_not_(), 1.0);
+    multiply(factor);
   }
   streams_.hand_over(norm);
   return norm.squeeze();

@@ -27,8 +27,9 @@ class GradientsOnStream {
       : collectives_(collectives), streams_(streams), counted_(std::move(counted)), held_(std::move(held)) {}
 
   // Scales all gradients by max_norm / (norm + 1e-6) where that is below 1. Returns the norm, over all ranks:
-  // a scalar of fp64 that the current stream may read.
-  at::Tensor clip(double max_norm, double type);
+  // a scalar of fp64 that the current stream may read. `keep_nonfinite`: changes nothing where it is not
+  // finite.
+  at::Tensor clip(double max_norm, double type, bool keep_nonfinite = false);
   void clamp(double limit);
   void scale(double factor);
   void scale(const at::Tensor& factor);  // of one element, made on the current stream

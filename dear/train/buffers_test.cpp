@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/module.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
@@ -14,8 +15,10 @@ namespace dear::buffers_test {
 namespace {
 
 using ::testing::HasSubstr;
+using train::testing::groups_of;
 using train::testing::message_of;
 using train::testing::run_all;
+using train::testing::run_each;
 
 // A weight, and what a layer of BatchNorm has.
 struct Counting {
@@ -89,6 +92,53 @@ TEST(Buffers, AreThoseOfARankWithDataInAJoin) {
     EXPECT_EQ(model.values()[0], rank == 0 ? 5 : 7);
     EXPECT_EQ(join.shadowed(), rank == 0 ? 2 : 0);
   });
+}
+
+// Layers of which a program replaces buffers, registers some later, and gives one another shape.
+struct Renewed : torch::nn::Module {
+  Renewed() { register_parameter("weight", weight); }
+  torch::Tensor weight = torch::zeros({4}, torch::requires_grad());
+};
+
+TEST(Buffers, ThatAreReplacedRegisteredOrReshapedAreLookedUp) {
+  for (const BufferSync how : {BufferSync::at_synchronize, BufferSync::averaged, BufferSync::at_forward}) {
+    run_all(2, [&](int rank, Group group) {
+      Renewed model;
+      torch::optim::SGD sgd(model.parameters(), 0.1);
+      DataParallel dp(model, sgd, group, {.buckets = given(Fusion()), .buffers = how});
+      const auto step_with = [&](const std::string& name, const torch::Tensor& values) {
+        model.weight.sum().backward();
+        dp.step();
+        if (torch::Tensor* known = model.named_buffers(false).find(name)) {
+          known->set_data(values);
+        } else {
+          model.register_buffer(name, values);
+        }
+      };
+      const auto value = [&](const std::string& name) {
+        how == BufferSync::at_forward ? dp.broadcast_buffers() : dp.synchronize();
+        return model.named_buffers()[name][1].item<double>();
+      };
+      const double expected = how == BufferSync::averaged ? 1.5 : 1;
+      step_with("late", torch::full({3}, 1.0 + rank));
+      EXPECT_EQ(value("late"), expected);
+      step_with("later", torch::full({2}, 1.0 + rank, torch::kDouble));
+      EXPECT_EQ(value("later"), expected);
+      step_with("late", torch::full({70}, 11.0 + rank));
+      EXPECT_EQ(value("late"), 10 + expected);
+    });
+  }
+  const auto errors = run_each(groups_of(2), [](int rank, Group group) {
+    Renewed model;
+    torch::optim::SGD sgd(model.parameters(), 0.1);
+    DataParallel dp(model, sgd, group, {.buckets = given(Fusion())});
+    model.weight.sum().backward();
+    dp.step();
+    model.register_buffer("late", torch::zeros({3 + rank}));
+    dp.synchronize();
+  });
+  for (const auto& error : errors)
+    EXPECT_THAT(message_of<MismatchError>([&] { std::rethrow_exception(error); }), HasSubstr("late"));
 }
 
 TEST(Buffers, AreNotBroadcastUnasked) {

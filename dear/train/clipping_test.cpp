@@ -295,6 +295,16 @@ TEST(ClippingTest, RanksThatCallDifferentlyAreToldSo) {
     EXPECT_TRUE(error) << "one rank clips, and nobody says so";
 }
 
+TEST(LossScale, ThatDiffersBetweenRanksIsAMismatch) {
+  for (const auto& error : run_each(groups_of(2), [](int rank, Group group) {
+         Weights model(group);
+         model.backward(1);
+         model.dp.step({.loss_scale = rank == 0 ? 2.0 : 4.0, .skip_nonfinite = false});
+       }))
+    EXPECT_THAT(message_of<MismatchError>([&] { std::rethrow_exception(error); }),
+                HasSubstr("step() with loss scale 4"));
+}
+
 TEST(LossScale, LeavesNoTraceAndSkipsOnAllRanksAlike) {
   for (const std::string policy : {"serial", "wfbp", "dear-replicated", "dear"}) {
     for (const int ranks : {1, 2, 4}) {

@@ -91,7 +91,9 @@ class DataParallel {
   // 0.
   double clip_gradients_by_norm(double max_norm, const NormOptions& options = {});
   // As clip_gradients_by_norm(), and the norm as a scalar of fp64. On a device with streams it lies there,
-  // and the host does not wait for it; error_if_nonfinite is not looked at then.
+  // and the host does not wait for it: a norm that is not finite throws nothing then, and changes nothing
+  // with error_if_nonfinite. There ranks compare what they call the first time, and where it is another call
+  // than the last one.
   torch::Tensor clip_gradients(double max_norm, const NormOptions& options = {});
   // Moves each element of a gradient that is below -limit or above limit there. ConfigError for a negative
   // limit or NaN.
@@ -187,9 +189,10 @@ class DataParallel {
   // Every rank calls it after the same step(), before the next backward: MismatchError on each when not.
   // Takes room for the state of all parameters. Before the first step(): what the optimiser itself holds.
   [[nodiscard]] std::vector<StateOfParameter> optimizer_state();
-  // Replaces it, after a step() and before the next backward, by the same on every rank. ConfigError for a
-  // vector whose shape or type is not the parameter's (fp32, too, with fp32_masters). A parameter that is not
-  // in `states` has no state then. Before the first step() load it into the optimiser instead.
+  // Replaces it, after a step() and before the next backward, by the same on every rank, which calls it after
+  // the same step(): MismatchError on each when not. ConfigError on every rank, nothing changed, for a vector
+  // whose shape or type is not the parameter's (fp32, too, with fp32_masters). A parameter that is not in
+  // `states` has no state then. Before the first step() load it into the optimiser instead.
   void load_optimizer_state(const std::vector<StateOfParameter>& states);
 
   // Of this rank; nothing but zeros without compression, or before the first step(). Between a step() and the

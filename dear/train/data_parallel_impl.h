@@ -48,6 +48,7 @@ class DataParallel::Impl : public passes::OperatorObserver {
   torch::Tensor unscale_gradients_by(const torch::Tensor& inverse_scale);
   void step_unless(const torch::Tensor& nonfinite, const torch::Tensor& inverse_scale);
   void reduce_gradients();
+  void reduce_gradients_for_kfac(double learning_rates, double loss_scale);  // which ranks compare
   void discard_step();
   void synchronize();
   void broadcast_buffers();
@@ -124,7 +125,11 @@ class DataParallel::Impl : public passes::OperatorObserver {
   void require_changeable_gradients(const char* call) const;
   void require_clippable(double max_norm, const NormOptions& options) const;
   optim::ReducedGradients& final_gradients();
+  void require_finite_norm(double norm) const;
   struct GradientCall;
+  void reduce_gradients(GradientCall call);
+  void scale_gradients(double loss_scale);
+  void change_on_streams(GradientCall call, const std::function<void(streams::GradientsOnStream&)>& change);
   double sum_over_ranks(const GradientCall& call, double mine);
   void take_over_replaced();
   [[nodiscard]] bool gradients_are_whole() const;
@@ -171,6 +176,8 @@ class DataParallel::Impl : public passes::OperatorObserver {
   void replace_engine(Fusion fusion, const std::string& why, const View& decision = {});
   void agree_on_copies();
   void exchange_buffers();  // of the scan
+  bool buffers_travel();    // looks them up
+  void take_buffers();      // that were looked up: all ranks together
   void agree_on_compression();
   train::Engine& compressing_engine(const char* call);
   void leave_one_copy() noexcept;
@@ -200,6 +207,7 @@ class DataParallel::Impl : public passes::OperatorObserver {
   };
   std::vector<Seen> seen_;         // by trained parameter; see [Note: gradients written in place]
   Buffer gradient_calls_;          // in which ranks tell each other what they call
+  std::string compared_;           // on streams: the call of which they did last
   Fusion fusion_;                  // in force
   std::function<Model()> source_;  // of the model as it is, where something can say
   train::ModelScan scanned_;

@@ -118,6 +118,8 @@ class Engine {
   // What the optimiser remembers of each parameter, whole on every rank; vectors have the parameter's shape.
   // All ranks together, while nothing is at work. Takes room for the state of all parameters.
   [[nodiscard]] std::vector<std::optional<OptimizerState>> optimizer_state();
+  // ConfigError for a vector that has another shape or type than its parameter.
+  void require_state_of_shape(const std::vector<std::optional<OptimizerState>>& states) const;
   // Replaces it, while nothing is at work; `states` are the same on every rank.
   void take_over(const std::vector<std::optional<OptimizerState>>& states);
 

@@ -90,15 +90,19 @@ constexpr const char* kReduce = "reduce_gradients";
 
 // What a rank calls, to be compared with what the others call.
 struct DataParallel::Impl::GradientCall {
-  enum class What : std::uint32_t { clip_by_norm, clip_by_value, unscale, reduce };
+  enum class What : std::uint32_t { clip_by_norm, clip_by_value, unscale, scale, reduce, kfac };
   What what;
   std::uint32_t unused = 0;
   std::int64_t steps = 0;
-  double argument = 0;  // the largest norm or value, or the scale
-  double norm_type = 0;
+  double argument = 0;   // the largest norm or value, or the scale
+  double norm_type = 0;  // or K-FAC's learning rates in one number
   friend bool operator==(const GradientCall&, const GradientCall&) = default;
 
   [[nodiscard]] std::string text() const {
+    if (what == What::kfac)
+      return fmt::format("Kfac::step() with learning rate {} and loss scale {} after {} steps", norm_type,
+                         argument, steps);
+    if (what == What::scale) return fmt::format("step() with loss scale {} after {} steps", argument, steps);
     if (what == What::reduce) return fmt::format("{}() after {} steps", kReduce, steps);
     return what == What::clip_by_norm
                ? fmt::format("{}({}) of type {} after {} steps", kClipByNorm, argument, norm_type, steps)
@@ -248,6 +252,29 @@ double DataParallel::Impl::sum_over_ranks(const GradientCall& call, double mine)
   return all;
 }
 
+// On streams a host that waits for the others in each call would wait for nothing else: so ranks tell each
+// other what they call the first time, and where it is another call than the last one.
+void DataParallel::Impl::change_on_streams(GradientCall call,
+                                           const std::function<void(streams::GradientsOnStream&)>& change) {
+  streams::GradientsOnStream gradients = OnStreams::final_gradients(*this);
+  if (std::string text = call.text(); text != compared_) {
+    call.steps = record_.commits(engine_.get());
+    sum_over_ranks(call, 0);
+    compared_ = std::move(text);
+  }
+  or_fail([&] { change(gradients); });
+}
+
+torch::Tensor DataParallel::Impl::clip_gradients(double max_norm, const NormOptions& options) {
+  if (!on_streams()) return torch::tensor(clip_gradients_by_norm(max_norm, options), torch::kDouble);
+  require_clippable(max_norm, options);
+  torch::Tensor norm;
+  change_on_streams(
+      {.what = GradientCall::What::clip_by_norm, .argument = max_norm, .norm_type = options.type},
+      [&](auto& gradients) { norm = gradients.clip(max_norm, options.type, options.error_if_nonfinite); });
+  return norm;
+}
+
 void DataParallel::Impl::require_clippable(double max_norm, const NormOptions& options) const {
   require_changeable_gradients(kClipByNorm);
   if (!(max_norm >= 0))
@@ -260,10 +287,19 @@ void DataParallel::Impl::require_clippable(double max_norm, const NormOptions& o
                     group_.rank(), options.type));
 }
 
+void DataParallel::Impl::require_finite_norm(double norm) const {
+  if (std::isfinite(norm)) return;
+  throw ConfigError(fmt::format(
+      "rank {}: the norm of the gradients is {}, so they cannot be clipped: give up the step with "
+      "discard_step() on every rank, or leave out error_if_nonfinite",
+      group_.rank(), norm));
+}
+
 double DataParallel::Impl::clip_gradients_by_norm(double max_norm, const NormOptions& options) {
   require_clippable(max_norm, options);
   if (on_streams()) {
     const double norm = clip_gradients(max_norm, options).item<double>();
+    if (options.error_if_nonfinite) require_finite_norm(norm);
     watching_.listeners().clipped(norm);
     return norm;
   }
@@ -278,11 +314,7 @@ double DataParallel::Impl::clip_gradients_by_norm(double max_norm, const NormOpt
   const double norm = largest || options.type == 1 ? sum
                       : options.type == 2          ? std::sqrt(sum)
                                                    : std::pow(sum, 1 / options.type);
-  if (options.error_if_nonfinite && !std::isfinite(norm))
-    throw ConfigError(fmt::format(
-        "rank {}: the norm of the gradients is {}, so they cannot be clipped: give up the step with "
-        "discard_step() on every rank, or leave out error_if_nonfinite",
-        group_.rank(), norm));
+  if (options.error_if_nonfinite) require_finite_norm(norm);
   const double factor = max_norm / (norm + 1e-6);
   if (!(factor >= 1)) gradients.scale(factor);
   watching_.listeners().clipped(norm);
@@ -294,7 +326,9 @@ void DataParallel::Impl::clip_gradients_by_value(double limit) {
   if (!(limit >= 0))
     throw ConfigError(fmt::format("rank {}: gradients cannot be at most {}: give a number of at least 0",
                                   group_.rank(), limit));
-  if (on_streams()) return OnStreams::final_gradients(*this).clamp(limit);
+  if (on_streams())
+    return change_on_streams({.what = GradientCall::What::clip_by_value, .argument = limit},
+                             [&](auto& gradients) { gradients.clamp(limit); });
   announce({.act = attendance::Act::clip_by_value, .argument = limit});
   optim::ReducedGradients& gradients = final_gradients();
   sum_over_ranks(
@@ -320,15 +354,22 @@ bool DataParallel::Impl::unscale_gradients(double loss_scale) {
                         not_finite) == 0;
 }
 
-void DataParallel::Impl::reduce_gradients() {
+void DataParallel::Impl::reduce_gradients() { reduce_gradients({.what = GradientCall::What::reduce}); }
+
+void DataParallel::Impl::reduce_gradients_for_kfac(double learning_rates, double loss_scale) {
+  reduce_gradients({.what = GradientCall::What::kfac, .argument = loss_scale, .norm_type = learning_rates});
+}
+
+void DataParallel::Impl::reduce_gradients(GradientCall call) {
   require_changeable_gradients(kReduce);
   if (on_streams()) {
-    static_cast<void>(OnStreams::final_gradients(*this));
+    change_on_streams(call, [](auto&) {});
     return make_whole();
   }
   announce({.act = attendance::Act::reduce_gradients});
   static_cast<void>(final_gradients());
-  sum_over_ranks({.what = GradientCall::What::reduce, .steps = record_.commits(engine_.get())}, 0);
+  call.steps = record_.commits(engine_.get());
+  sum_over_ranks(call, 0);
   if (!alone_) make_whole();
 }
 
@@ -354,6 +395,17 @@ bool DataParallel::Impl::give_up_nonfinite() {
   return true;
 }
 
+void DataParallel::Impl::scale_gradients(double loss_scale) {
+  require_changeable_gradients(kUnscale);
+  GradientCall call{.what = GradientCall::What::scale, .argument = loss_scale};
+  if (on_streams()) return change_on_streams(call, [&](auto& gradients) { gradients.scale(1 / loss_scale); });
+  announce({.act = attendance::Act::scale, .argument = loss_scale});
+  optim::ReducedGradients& gradients = final_gradients();
+  call.steps = record_.commits(engine_.get());
+  sum_over_ranks(call, 0);
+  gradients.scale(1 / loss_scale);
+}
+
 bool DataParallel::Impl::step(const StepOptions& options) {
   watching_.listeners().scaled(options.loss_scale);
   bool given_up = give_up_nonfinite();
@@ -365,10 +417,7 @@ bool DataParallel::Impl::step(const StepOptions& options) {
       given_up = true;
     }
   } else if (options.loss_scale != 1) {
-    require_changeable_gradients(kUnscale);
-    announce({.act = attendance::Act::scale, .argument = options.loss_scale});
-    on_streams() ? OnStreams::final_gradients(*this).scale(1 / options.loss_scale)
-                 : final_gradients().scale(1 / options.loss_scale);
+    scale_gradients(options.loss_scale);
   }
   if (!given_up) take_step();
   watching_.listeners().step_ended();

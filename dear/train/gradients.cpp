@@ -85,6 +85,7 @@ void DataParallel::Impl::backward_pass_began(const std::size_t& parameter, int p
   if (first) follow_changes();
   state_.pass_began(pass);
   if (first && engine_->updates_ahead()) {
+    program_.store(std::this_thread::get_id(), std::memory_order_relaxed);
     await_last_step();
     engine_->restore_parameters();
     engine_->capture_options();

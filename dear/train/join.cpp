@@ -212,9 +212,12 @@ void DataParallel::Impl::broadcast_buffers() {
     throw ConfigError(fmt::format(
         "rank {}: broadcast_buffers() is for a DataParallel whose option buffers is BufferSync::at_forward",
         group_.rank()));
-  if (!buffer_exchange_ || arrivals_.deferred()) return;
+  if (arrivals_.deferred() || !buffers_travel()) return;
   announce({.act = Act::broadcast_buffers});
-  or_fail([this] { buffer_exchange_->at_forward(attendance_.first()); });
+  or_fail([this] {
+    take_buffers();
+    if (buffer_exchange_) buffer_exchange_->at_forward(attendance_.first());
+  });
 }
 
 void DataParallel::broadcast_buffers() { impl_->broadcast_buffers(); }

@@ -234,6 +234,26 @@ TEST(PassesTest, MayDifferBetweenRanksAndSteps) {
   }
 }
 
+TEST(JoinTest, AStepMayHaveMoreCallsThanTheRollCallHasRounds) {
+  for (const Divisor divisor : {Divisor::all_ranks, Divisor::ranks_with_data}) {
+    std::array<double, 2> values{};
+    for (const auto& error : run_each(groups_of(2), [&](int rank, Group group) {
+           Weights model(group);
+           Join join(model.dp, {.divisor = divisor});
+           for (int step = 0; step < (rank == 0 ? 4 : 2); ++step) {
+             model.backward(1);
+             for (int call = 0; call < 70; ++call) model.dp.clip_gradients_by_value(0.5);
+             model.dp.step();
+           }
+           join.end();
+           values.at(rank) = model.value();
+         }))
+      EXPECT_EQ(what_of(error), "");
+    EXPECT_DOUBLE_EQ(values[0], divisor == Divisor::all_ranks ? -2 * 0.5 - 2 * 0.5 : -4 * 0.5);
+    EXPECT_EQ(values[1], values[0]);
+  }
+}
+
 TEST(JoinTest, OfTwoModelsFollowsBoth) {
   auto groups = groups_of(2);
   const std::vector<Group> others = groups_of(2);

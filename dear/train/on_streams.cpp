@@ -147,20 +147,17 @@ streams::GradientsOnStream DataParallel::Impl::OnStreams::final_gradients(Impl& 
   return own.engine_->gradients_on_stream();
 }
 
-torch::Tensor DataParallel::Impl::clip_gradients(double max_norm, const NormOptions& options) {
-  if (!on_streams()) return torch::tensor(clip_gradients_by_norm(max_norm, options), torch::kDouble);
-  require_clippable(max_norm, options);
-  return OnStreams::final_gradients(*this).clip(max_norm, options.type);
-}
-
 torch::Tensor DataParallel::Impl::unscale_gradients_by(const torch::Tensor& inverse_scale) {
   if (!on_streams())
     return torch::tensor(
         unscale_gradients(inverse_scale.defined() ? 1 / inverse_scale.item<double>() : 1) ? 0.0F : 1.0F);
   require_changeable_gradients("unscale_gradients_by");
   streams::GradientsOnStream gradients = OnStreams::final_gradients(*this);
-  torch::Tensor nonfinite = gradients.nonfinite();
-  if (inverse_scale.defined()) gradients.scale(inverse_scale);
+  torch::Tensor nonfinite;
+  or_fail([&] {
+    nonfinite = gradients.nonfinite();
+    if (inverse_scale.defined()) gradients.scale(inverse_scale);
+  });
   return nonfinite;
 }
 
@@ -170,7 +167,7 @@ void DataParallel::Impl::step_unless(const torch::Tensor& nonfinite, const torch
   if (on_streams() && nonfinite.device() == scanned_.trained.front().tensor.device()) {
     streams::GradientsOnStream gradients = OnStreams::final_gradients(*this);
     if (engine_->skips_on_device()) {
-      if (inverse_scale.defined()) gradients.scale(inverse_scale);
+      if (inverse_scale.defined()) or_fail([&] { gradients.scale(inverse_scale); });
       const torch::Tensor found = nonfinite.detach().to(torch::kFloat32, false, true).reshape({});
       engine_->streams()->hand_in(found);
       engine_->skip_updates_where(found);

@@ -63,6 +63,20 @@ std::vector<std::optional<OptimizerState>> Engine::optimizer_state() {
   return states;
 }
 
+void Engine::require_state_of_shape(const std::vector<std::optional<OptimizerState>>& states) const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!states[i]) continue;
+    const at::ScalarType type = parameters_[i].tensor.scalar_type();
+    for (const auto& [name, values] : states[i]->vectors)
+      if (values.sizes() != parameters_[i].tensor.sizes() ||
+          (values.scalar_type() != type && values.scalar_type() != state_type(type)))
+        throw ConfigError(fmt::format(
+            "rank {}: the optimiser's state '{}' of parameter '{}' has another shape or type than the "
+            "parameter, so it cannot be cut into shards: begin with an optimiser without state",
+            group_.rank(), name, parameters_[i].name));
+  }
+}
+
 // On streams all state is memory of the communication stream, on which updates read and replace it.
 void Engine::take_over(const std::vector<std::optional<OptimizerState>>& states) {
   streams_ ? streams_->in_between([&] { write_state(states); }) : write_state(states);
@@ -71,20 +85,12 @@ void Engine::take_over(const std::vector<std::optional<OptimizerState>>& states)
 void Engine::write_state(const std::vector<std::optional<OptimizerState>>& states) {
   const passes::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
+  require_state_of_shape(states);
   optim::ShardedOptimizer::Outlines outlines(workload_.tensors.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!states[i]) continue;
     optim::ShardedOptimizer::Outline outline{.vectors = {}, .scalars = states[i]->scalars};
-    for (const auto& [name, values] : states[i]->vectors) {
-      const at::ScalarType type = parameters_[i].tensor.scalar_type();
-      if (values.sizes() != parameters_[i].tensor.sizes() ||
-          (values.scalar_type() != type && values.scalar_type() != state_type(type)))
-        throw ConfigError(fmt::format(
-            "rank {}: the optimiser's state '{}' of parameter '{}' has another shape or type than the "
-            "parameter, so it cannot be cut into shards: begin with an optimiser without state",
-            group_.rank(), name, parameters_[i].name));
-      outline.vectors.insert(name);
-    }
+    for (const auto& [name, values] : states[i]->vectors) outline.vectors.insert(name);
     outlines[tensor_of(i)] = std::move(outline);
   }
   for (BucketId id = 0; id < buckets_.size(); ++id) {

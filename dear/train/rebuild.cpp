@@ -218,6 +218,24 @@ void DataParallel::Impl::Anew::replace_scan() {
   own_.exchange_buffers();
 }
 
+bool DataParallel::Impl::buffers_travel() {
+  train::look_up_buffers(scanned_);
+  return buffer_exchange_ ||
+         (!scanned_.buffers.empty() && group_.size() > 1 && options_.buffers != BufferSync::at_construction);
+}
+
+// Where shapes are as before, this rank goes on by itself.
+void DataParallel::Impl::take_buffers() {
+  if (buffer_exchange_ && buffer_exchange_->take(scanned_.buffers)) return;
+  if (engine_) wait_for_all();  // it is on the group of the gradients
+  std::string all;
+  for (const Model::Named& buffer : scanned_.model.buffers)
+    all += fmt::format("{}{} {} [{}]", all.empty() ? "" : ", ", buffer.name,
+                       c10::toString(buffer.tensor.scalar_type()), fmt::join(buffer.tensor.sizes(), ", "));
+  agree(group_, "buffers of the model", all);
+  exchange_buffers();
+}
+
 void DataParallel::Impl::exchange_buffers() {
   buffer_exchange_.reset();
   if (options_.buffers != BufferSync::at_construction && !scanned_.buffers.empty() && group_.size() > 1)
@@ -296,7 +314,7 @@ void DataParallel::Impl::require_same_model() const {
 }
 
 void DataParallel::rebuild(torch::nn::Module& model) {
-  impl_->rebuild(model_of(model));
+  impl_->rebuild(live_model_of(model));
   impl_->set_source([&model] { return model_of(model); });
 }
 void DataParallel::rebuild(const Model& model) {

@@ -49,8 +49,17 @@ void DataParallel::Impl::regroup(Fusion fusion) {
   announce({.act = attendance::Act::regroup}, text);
   control::meet(group_, control::Call::regroup, record_.commits(engine_.get()));
   if (engine_) {
-    static_cast<void>(fusion(engine_->workload()));  // refused here, nothing has changed
-    replace_engine(std::move(fusion), "regroup: fusion " + text);
+    control::check_together(group_, [&] {  // refused here, nothing has changed
+      static_cast<void>(fusion(engine_->workload()));
+      engine_->require_usable_parameters();
+    });
+    try {
+      replace_engine(std::move(fusion), "regroup: fusion " + text);
+    } catch (const MismatchError&) {  // on every rank
+      throw;
+    } catch (...) {
+      or_fail([] { throw; });
+    }
   } else {
     fusion_ = std::move(fusion);
   }
@@ -96,21 +105,29 @@ void DataParallel::Impl::load_optimizer_state(const std::vector<StateOfParameter
         "theirs: load it before or after",
         group_.rank()));
   wait_for_all();
-  std::vector<std::optional<OptimizerState>> of_parameter(scanned_.trained.size());
-  kept_.forget_all();
-  for (const auto& [parameter, state] : states) {
-    const auto found = index_of_.find(parameter.unsafeGetTensorImpl());
-    if (found == index_of_.end() && train::is_frozen(scanned_, parameter)) {
-      if (state) kept_.keep(parameter, *state);
-      continue;
+  control::meet(group_, control::Call::load_optimizer_state, record_.commits(engine_.get()));
+  train::States of_trained(scanned_.trained.size());
+  std::vector<StateOfParameter> of_frozen;
+  control::check_together(group_, [&] {
+    for (const StateOfParameter& one : states) {
+      const auto found = index_of_.find(one.parameter.unsafeGetTensorImpl());
+      if (found != index_of_.end()) {
+        of_trained[found->second] = one.state;
+      } else if (train::is_frozen(scanned_, one.parameter)) {
+        if (one.state) of_frozen.push_back(one);
+      } else {
+        throw ConfigError(fmt::format(
+            "rank {}: a tensor of shape [{}] with state is no trained parameter of this DataParallel",
+            group_.rank(), fmt::join(one.parameter.sizes(), ", ")));
+      }
     }
-    if (found == index_of_.end())
-      throw ConfigError(fmt::format(
-          "rank {}: a tensor of shape [{}] with state is no trained parameter of this DataParallel",
-          group_.rank(), fmt::join(parameter.sizes(), ", ")));
-    of_parameter[found->second] = state;
-  }
-  engine_->take_over(of_parameter);
+    engine_->require_state_of_shape(of_trained);
+  });
+  or_fail([&] {
+    kept_.forget_all();
+    for (const auto& [parameter, state] : of_frozen) kept_.keep(parameter, *state);
+    engine_->take_over(of_trained);
+  });
 }
 
 void DataParallel::Impl::choose_buckets() {

@@ -116,6 +116,20 @@ TEST(Regroup, DifferentlyOnRanksIsAMismatchAndLeavesTheOldBuckets) {
   for (const std::exception_ptr& error : errors) EXPECT_EQ(what_of(error), "");
 }
 
+TEST(Regroup, ThatOneRankAloneRefusesAllRefuse) {
+  run_all(2, [](int rank, Group group) {
+    Job job(group, {.buckets = given(Fusion::parse("layer"))});
+    job.step();
+    const Fusion wrong(ByName{.buckets = {{"another.weight"}}, .source = "a test"});
+    EXPECT_THROW(job.parallel.regroup(rank == 1 ? wrong : Fusion::parse("all")), ConfigError);
+    EXPECT_EQ(job.parallel.grouping().size(), 3U);
+    job.step();
+    job.parallel.regroup(Fusion::parse("all"));
+    job.step();
+    job.parallel.synchronize();
+  });
+}
+
 TEST(Regroup, IsMarkedInATraceThatGoesOn) {
   run_all(2, [](int rank, Group group) {
     Job job(group, {.buckets = given(Fusion::parse("layer")), .record_trace = true});

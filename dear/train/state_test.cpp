@@ -170,5 +170,42 @@ TEST(State, OfATensorThatIsNotTrainedIsRefused) {
   });
 }
 
+TEST(State, ThatOneRankAloneCannotLoadIsLoadedOnNone) {
+  const std::string expected = digest_alone(4);
+  run_all(2, [&](int rank, Group group) {
+    Job job;
+    DataParallel parallel(*job.net, job.adamw, group, {.buckets = given()});
+    train_together(job.net, parallel, 0, 2);
+    auto state = parallel.optimizer_state();
+    const auto good = state;
+    for (auto& [parameter, of_parameter] : state)
+      for (auto& [name, values] : of_parameter->vectors) values = values * 2;
+    if (rank == 1) state.back().state->vectors.begin()->second = torch::ones({5});
+    const std::string message =
+        train::testing::message_of<ConfigError>([&] { parallel.load_optimizer_state(state); });
+    EXPECT_THAT(message, AllOf(HasSubstr("rank 1"), HasSubstr("another shape")));
+    train_together(job.net, parallel, 2, 3);
+    if (rank == 1) state.push_back({torch::ones({3}), OptimizerState{}});
+    EXPECT_THROW(parallel.load_optimizer_state(rank == 0 ? good : state), ConfigError);
+    train_together(job.net, parallel, 3, 4);
+    EXPECT_EQ(parameter_digest(*job.net), expected);
+  });
+}
+
+TEST(State, IsLoadedByAllRanksTogether) {
+  const auto errors = run_each(groups_of(2), [&](int rank, Group group) {
+    Job job;
+    DataParallel parallel(*job.net, job.adamw, group, {.buckets = given()});
+    train_together(job.net, parallel, 0, 2);
+    const auto state = parallel.optimizer_state();
+    rank == 0 ? parallel.load_optimizer_state(state) : parallel.regroup(Fusion::parse("layer"));
+  });
+  for (const auto& error : errors) {
+    ASSERT_TRUE(error);
+    EXPECT_THROW(std::rethrow_exception(error), MismatchError);
+    EXPECT_THAT(what_of(error), HasSubstr("load_optimizer_state()"));
+  }
+}
+
 }  // namespace
 }  // namespace dear::state_test

@@ -218,6 +218,42 @@ TEST(OnStreams, ClippingIsThatOfTheCpu) {
   }
 }
 
+TEST(OnStreams, ANormThatIsNotFiniteIsAnErrorOnAllRanksWhereThatIsAsked) {
+  expect_as_on_the_cpu([](Job& job) {
+    job.train(0);
+    (job.loss(1) * (job.rank == 1 ? std::numeric_limits<float>::infinity() : 1)).backward();
+    EXPECT_THROW(job.dp.clip_gradients_by_norm(0.01, {.error_if_nonfinite = true}), ConfigError);
+    job.dp.discard_step();
+    job.train(2);
+  });
+}
+
+TEST(OnStreams, RanksThatClipDifferentlyAreToldSo) {
+  const auto told = [](const std::function<void(Job&, int step)>& clip) {
+    std::vector<std::string> said(2);
+    run_all(2, [&](int rank, const Group& group) {
+      Net net;
+      torch::optim::SGD optimizer(net->parameters(), 0.1);
+      DataParallel dp(*net, optimizer, group,
+                      {.buckets = given(), .streams = std::make_shared<HostCollectives>(group)});
+      Job job{net, optimizer, dp, rank};
+      said.at(rank) = message_of<MismatchError>([&] {
+        for (int step = 0; step < 3; ++step) {
+          job.loss(step).backward();
+          clip(job, step);
+          dp.step();
+        }
+      });
+    });
+    return said;
+  };
+  for (const std::string& said : told([](Job& job, int) { job.dp.clip_gradients(1.0 + job.rank); }))
+    EXPECT_NE(said.find("clip_gradients_by_norm(2)"), std::string::npos) << said;
+  for (const std::string& said :
+       told([](Job& job, int step) { job.dp.clip_gradients_by_value(1.0 + job.rank * step); }))
+    EXPECT_NE(said.find("clip_gradients_by_value"), std::string::npos) << said;
+}
+
 TEST(OnStreams, AScaledLossIsUnscaledAndAnOverflowGivesTheStepUp) {
   expect_as_on_the_cpu(
       [](Job& job) {

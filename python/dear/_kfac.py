@@ -115,7 +115,7 @@ class KFAC:
 
         lr: the learning rate of kl_clip; by default that of the optimiser's groups. loss_scale: by what the loss of each
         backward pass was multiplied: 1/k where k passes make a step, or the scale of a GradScaler, whose unscale_() comes
-        before.
+        before. Both are the same on every rank: MismatchError on each where they differ.
         """
         if self._clips and lr is None:
             lr = self._learning_rate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -85,7 +86,6 @@ class Rebuilding:
         self.__dict__["_noted"] = _count
 
 
-def tensors_of(module: nn.Module) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
-    """The parameters and buffers of the module, as the engine takes them."""
-    buffers = [(name, buffer) for name, buffer in module.named_buffers() if buffer is not None]
-    return list(module.named_parameters(remove_duplicate=False)), buffers
+def tensors_of(module: nn.Module) -> tuple[list[tuple[str, Any]], Callable[[], list[tuple[str, Any]]]]:
+    """The parameters of the module, and what returns its buffers as they are then, as the engine takes them."""
+    return list(module.named_parameters(remove_duplicate=False)), lambda: list(module.named_buffers())

@@ -232,6 +232,17 @@ UpdateCost update_cost_of(py::object function) {
   };
 }
 
+std::function<std::vector<Model::Named>()> buffers_of(py::object function) {
+  const std::shared_ptr<py::object> kept = keep(std::move(function));
+  return [kept] {
+    const py::gil_scoped_acquire lock;
+    std::vector<Model::Named> buffers;
+    for (const auto& [name, tensor] : (*kept)().cast<std::vector<std::pair<std::string, at::Tensor>>>())
+      buffers.push_back({name, tensor});
+    return buffers;
+  };
+}
+
 std::function<bool()> predicate_of(py::object function) {
   if (function.is_none()) return {};
   const std::shared_ptr<py::object> kept = keep(std::move(function));

@@ -60,6 +60,8 @@ using UpdateCost = std::function<double(const std::string& name, const torch::Te
 UpdateCost update_cost_of(py::object function);  // none for None
 // A function of Python without arguments, to be called on any thread; none for None.
 std::function<bool()> predicate_of(py::object function);
+// Calls it where buffers are wanted, on the thread that wants them.
+std::function<std::vector<Model::Named>()> buffers_of(py::object function);
 // Calls `act` without the interpreter's lock, whether this thread has it or not.
 void without_lock(const std::function<void()>& act);
 

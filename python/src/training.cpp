@@ -35,6 +35,13 @@ std::vector<Model::Named> named(const Named& tensors) {
   return result;
 }
 
+// `buffers`: a function that returns them as they are.
+Model live_model(const Named& parameters, py::object buffers) {
+  Model model{.parameters = named(parameters), .buffers_now = buffers_of(std::move(buffers))};
+  model.buffers = model.buffers_now();
+  return model;
+}
+
 BucketChoice buckets_of(const std::string& fusion, const std::string& cache) {
   const BucketRule rule = BucketRule::parse(fusion);
   if (!cache.empty() && rule.kind != BucketRule::Kind::tuned)
@@ -56,7 +63,7 @@ GradientCheck check_of(const std::string& text) {
 }
 
 // The object ends where nobody holds the interpreter's lock: it waits for what is on the wire.
-std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers,
+std::shared_ptr<DataParallel> make(const Named& parameters, py::object buffers,
                                    std::vector<py::object> sources, const Group& group,
                                    const std::string& policy, const std::string& fusion,
                                    const std::string& tuning_cache, const std::string& buffers_become,
@@ -67,9 +74,10 @@ std::shared_ptr<DataParallel> make(const Named& parameters, const Named& buffers
                                    bool check_parameters, std::shared_ptr<StreamCollectives> streams) {
   std::unique_ptr<Optimizer> optimizer = make_optimizer(std::move(sources));
   UpdateCost cost = update_cost_of(std::move(update_cost));
+  Model model = live_model(parameters, std::move(buffers));
   const py::gil_scoped_release released;
   auto made = std::make_unique<DataParallel>(
-      Model{.parameters = named(parameters), .buffers = named(buffers)}, std::move(optimizer), group,
+      model, std::move(optimizer), group,
       DataParallelOptions{
           .policy = policy,
           .buckets = buckets_of(fusion, tuning_cache),
@@ -213,10 +221,12 @@ void bind_training(py::module_& module) {
           py::arg("fusion"), Release())
       .def(
           "rebuild",
-          [](DataParallel& parallel, const Named& parameters, const Named& buffers) {
-            parallel.rebuild(Model{.parameters = named(parameters), .buffers = named(buffers)});
+          [](DataParallel& parallel, const Named& parameters, py::object buffers) {
+            const Model model = live_model(parameters, std::move(buffers));
+            const py::gil_scoped_release released;
+            parallel.rebuild(model);
           },
-          py::arg("parameters"), py::arg("buffers"), Release())
+          py::arg("parameters"), py::arg("buffers"))
       .def("optimizer_state", &optimizer_state)
       .def("load_optimizer_state", &load_optimizer_state, py::arg("states"))
       .def("compression_report", &compression_report)

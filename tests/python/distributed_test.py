@@ -15,6 +15,7 @@ import subprocess
 import sys
 import unittest
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -331,6 +332,18 @@ class Collectives(unittest.TestCase):
         manager.wait()
         for value in found:
             self.assertEqual(value.reshape(self.ranks, -1)[:, 0].tolist(), [0, 1, 2, 3])
+
+    def test_an_error_ends_coalescing(self) -> None:
+        state = dist.distributed_c10d._world.pg_coalesce_state
+        with self.assertRaisesRegex((RuntimeError, ValueError), "root"):
+            with dist.distributed_c10d._coalescing_manager(device=torch.device("cpu")):
+                dist.broadcast(torch.ones(2), 9)
+        state.clear()  # which PyTorch leaves
+        value = torch.ones(3)
+        held = weakref.ref(value)
+        dist.broadcast(value, 0)
+        del value
+        self.assertIsNone(held(), "a work of after the error was kept for the end of the coalescing")
 
     # ---- groups
 

@@ -197,3 +197,38 @@ def buffers_become() -> None:
         assert model.seen[0] == expected, (become, model.seen)
         assert model.steps == 3
         model.close()
+
+
+class Renews(nn.Module):
+    """Its buffers are other tensors after each forward pass; one is registered in the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4))
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, value: float) -> torch.Tensor:
+        self.mean = 0.5 * self.mean + value
+        if "late" in self._buffers:
+            self.late = self.late + value
+        elif self.mean[0] > value:
+            self.register_buffer("late", torch.full((2,), value))
+        return (self.weight * value).sum()
+
+
+@behaviour(
+    "test_ddp_broadcast_buffer_via_hook",
+    "buffers that the model replaces, or registers later, are looked up at each synchronisation",
+)
+def buffers_are_looked_up() -> None:
+    for become in ("synchronize", "forward"):
+        made = Renews()
+        model, optimizer = dear.distribute(made, sgd(made), fusion="layer", buffers=become)
+        for _ in range(3):
+            model(1.0 + RANK).backward()
+            optimizer.step()
+        if become == "forward":  # before the last one they were rank 0's
+            assert (made.mean[0], made.late[0]) == (1.75 + RANK, 2.0 + RANK), (made.mean, made.late)
+        model.synchronize()
+        assert (made.mean[0], made.late[0]) == (1.75, 2.0), (made.mean, made.late)
+        model.close()

@@ -322,3 +322,53 @@ def replaced_silently() -> None:
         refuses(dear.ConfigError, optimizer.step, "weight", "rebuild()")
         optimizer.zero_grad()
         model.synchronize()
+
+
+class Cloud(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.places, self.values = nn.Parameter(torch.randn(20, 8)), nn.Parameter(torch.rand(20, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(-torch.cdist(x, self.places), 1) @ self.values
+
+
+def densify(cloud: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Adds five points, each with a copy's values and no state, as programs of Gaussian splatting do."""
+    chosen = cloud.places.detach().norm(dim=1).topk(5).indices
+    for group, name in zip(optimizer.param_groups, ("places", "values")):
+        old = group["params"][0]
+        new = nn.Parameter(torch.cat([old.detach(), old.detach()[chosen]]))
+        state = optimizer.state.pop(old)
+        for key in ("exp_avg", "exp_avg_sq"):
+            state[key] = torch.cat([state[key], torch.zeros_like(state[key][:5])])
+        optimizer.state[new] = state
+        group["params"][0] = new
+        setattr(cloud, name, new)
+
+
+@behaviour(
+    "(users) densification",
+    'densification: parameters replaced, their state moved by hand, then rebuild(), with update="program"',
+)
+def densification() -> None:
+    def change(model, optimizer, step):
+        if step % 3 == 2:
+            densify(getattr(model, "module", model), optimizer)
+            if model is not getattr(model, "module", model):
+                model.rebuild()
+
+    def optimizer(model):
+        return torch.optim.Adam([{"params": [model.places], "lr": 1e-2}, {"params": [model.values], "lr": 1e-3}])
+
+    parallel, *_ = both(change, Cloud, optimizer, steps=9, update="program")
+    assert parallel.places.shape == (35, 8)
+    parallel.close()
+    cloud = Cloud()
+    model, used = dear.distribute(cloud, optimizer(cloud))
+    for step in range(2):
+        square(model, step, RANK).backward()
+        used.step()
+    refuses(dear.ConfigError, lambda: densify(cloud, used), 'update="program"')
+    model.close()
