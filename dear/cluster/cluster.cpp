@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -140,6 +141,11 @@ void validate(const Cluster& cluster) {
   for (std::size_t i = 0; i < cluster.dimensions.size(); ++i) {
     const Dimension& dimension = cluster.dimensions[i];
     validate(dimension, fmt::format("dimension {} of {}", i, named));
+    for (std::size_t other = 0; other < i; ++other)
+      if (cluster.dimensions[other].name == dimension.name)
+        throw ConfigError(
+            fmt::format("dimensions {} and {} of {} are both named '{}': give each a name of its own", other,
+                        i, named, dimension.name));
     const std::int64_t ranks_of_member = ranks;
     ranks *= dimension.size;
     if (ranks > kMostRanks) throw ConfigError(fmt::format("{} has more than {} ranks", named, kMostRanks));
@@ -149,7 +155,11 @@ void validate(const Cluster& cluster) {
           "{} links into it: give each rank one, or several",
           i, named, dimension.name, ranks_of_member, dimension.links));
   }
+  std::set<int> slow;
   for (const Straggler& straggler : cluster.stragglers) {
+    if (!slow.insert(straggler.rank).second)
+      throw ConfigError(
+          fmt::format("rank {} of {} is a straggler twice: name it once", straggler.rank, named));
     if (straggler.rank < 0 || straggler.rank >= ranks)
       throw ConfigError(
           fmt::format("{} has no rank {} to be a straggler: it has {}", named, straggler.rank, ranks));
