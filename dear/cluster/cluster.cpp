@@ -141,11 +141,6 @@ void validate(const Cluster& cluster) {
   for (std::size_t i = 0; i < cluster.dimensions.size(); ++i) {
     const Dimension& dimension = cluster.dimensions[i];
     validate(dimension, fmt::format("dimension {} of {}", i, named));
-    for (std::size_t other = 0; other < i; ++other)
-      if (cluster.dimensions[other].name == dimension.name)
-        throw ConfigError(
-            fmt::format("dimensions {} and {} of {} are both named '{}': give each a name of its own", other,
-                        i, named, dimension.name));
     const std::int64_t ranks_of_member = ranks;
     ranks *= dimension.size;
     if (ranks > kMostRanks) throw ConfigError(fmt::format("{} has more than {} ranks", named, kMostRanks));

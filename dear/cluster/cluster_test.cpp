@@ -64,8 +64,6 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Fault{[](Cluster& c) { c.dimensions.clear(); }, "has no dimension"},
         Fault{[](Cluster& c) { c.dimensions[1].name = ""; }, "dimension 1 of cluster 'pods'"},
-        Fault{[](Cluster& c) { c.dimensions[2].name = c.dimensions[0].name; },
-              "dimensions 0 and 2 of cluster 'pods' are both named 'node'"},
         Fault{[](Cluster& c) { c.stragglers[1].rank = c.stragglers[0].rank; },
               "rank 5 of cluster 'pods' is a straggler twice"},
         Fault{[](Cluster& c) { c.dimensions[0].size = 0; }, "'node' has 0 members"},

@@ -14,22 +14,22 @@ import typing
 
 PAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "docs" / "command.md"
 PART = re.compile(r"(<!-- help of (.+?) -->\n)(.*?)(<!-- end of help -->)", re.DOTALL)
-# Examples that docs.commands does not run, and why; it runs the others. calls_test.py looks at the options of all.
-NOT_RUN = {
-    "dear launch": "the program is the reader's",
-    "dear profile": "the file is the reader's",
-    "dear train": "minutes",
-    "dear tune training": "minutes",
-    "dear trace summary": "half a minute, and needs PyTorch",
-    "dear replay": "minutes",
-    "dear bench collective": "minutes",
-    "dear aggregate": "half a minute",
-    "dear study paper": "half a minute",
-    "dear study kfac": "seconds, in the tests of the study",
-    "dear study sparse": "seconds, in the tests of the study",
-    "dear study homomorphic": "seconds, in the tests of the study",
-    "dear study calibration": "seconds, in the tests of the study",
-    "dear man": "needs man",
+# Marks of examples, see pages.py: docs.commands runs what has none. calls_test.py looks at the options of all.
+MARKS = {
+    "dear launch": "not run: the program is the reader's",
+    "dear profile": "not run: the file is the reader's",
+    "dear train": "not run: minutes",
+    "dear tune training": "not run: minutes",
+    "dear trace summary": "needs torch",
+    "dear replay": "not run: minutes",
+    "dear bench collective": "not run: minutes",
+    "dear aggregate": "not run: half a minute",
+    "dear study paper": "not run: half a minute",
+    "dear study kfac": "not run: seconds, in the tests of the study",
+    "dear study sparse": "not run: seconds, in the tests of the study",
+    "dear study homomorphic": "not run: seconds, in the tests of the study",
+    "dear study calibration": "not run: seconds, in the tests of the study",
+    "dear man": "not run: needs man",
 }
 HELP_COLUMN = 30  # where the command's help puts descriptions
 
@@ -101,7 +101,7 @@ def markdown(command: str, text: str) -> str:
         out += rows
         out.append("")
     if found.footer:
-        mark = f"<!-- not run: {NOT_RUN[command]} -->\n" if command in NOT_RUN else ""
+        mark = f"<!-- {MARKS[command]} -->\n" if command in MARKS else ""
         out.append(re.sub(r"^For example: (.+)$", lambda call: f"{mark}```sh\n{call[1]}\n```", found.footer, flags=re.MULTILINE) + "\n")
     return "\n".join(out)
 
