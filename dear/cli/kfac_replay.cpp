@@ -162,9 +162,7 @@ void replay_kfac(const KfacReplaySettings& settings, const Group& group, const s
       << (group.modelled_network().empty() ? "" : " and takes the time of the modelled network") << ".\n\n"
       << table_of(runs) << std::flush;
   write_checked([&] {
-    if (!settings.json.empty())
-      write_results(settings.json, to_json(runs, group),
-                    {.computation = true, .communication = !group.modelled_network().empty()});
+    if (!settings.json.empty()) write_results(settings.json, to_json(runs, group), of_replay(group));
     if (trace) write_chrome_trace(*trace, settings.trace);
   });
 }

@@ -305,10 +305,7 @@ void run_rank(const ReplayArguments& arguments, ReplaySettings& settings) {
                       .say = [&](const std::string& sentence) { choice = sentence + "\n"; }});
   try {
     agree(group, "command", common_settings(settings, arguments));
-    if (settings.kfac) {
-      replay_kfac(*settings.kfac, group, choice);
-      return;
-    }
+    if (settings.kfac) return replay_kfac(*settings.kfac, group, choice);
     std::vector<Run> runs;
     std::optional<Trace> trace;
     const std::vector<std::optional<CompressionModel>> compressions = ways(settings, group, choice);
@@ -326,8 +323,7 @@ void run_rank(const ReplayArguments& arguments, ReplaySettings& settings) {
     print(settings, runs);
     write_checked([&] {
       if (!settings.json.empty())
-        write_results(settings.json, to_json(settings, runs, group),
-                      {.computation = true, .communication = settings.network.has_value()});
+        write_results(settings.json, to_json(settings, runs, group), of_replay(group));
       if (trace) write_chrome_trace(*trace, settings.trace);
     });
   } catch (const std::exception& error) {

@@ -6,6 +6,10 @@
 
 namespace dear::cli {
 
+Modelled of_replay(const Group& group) {
+  return {.computation = true, .communication = !group.modelled_network().empty()};
+}
+
 std::string with_origin(const std::string& json, Modelled modelled) {
   nlohmann::ordered_json words = nlohmann::ordered_json::array();
   if (modelled.computation) words.push_back("computation");

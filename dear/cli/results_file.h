@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "dear/collective/group.h"
+
 namespace dear::cli {
 
 // What of a run was not done but modelled: took its time from a file, a cluster's links, or a device's rates.
@@ -10,6 +12,8 @@ struct Modelled {
   bool communication = false;
 };
 inline constexpr Modelled kAllModelled{.computation = true, .communication = true};
+// Of a replay: computation is timed, and the network may be modelled.
+Modelled of_replay(const Group& group);
 
 // `json` with two fields before all others, of the object, or of each object of the list:
 //   dear_version  "0.5.0"
