@@ -201,7 +201,8 @@ void bind_planning(py::module_& module) {
       .def_property_readonly("bytes", &Workload::bytes);
   bind_options(module);
   py::class_<Simulation>(module, "Simulation", "What simulate() returns.")
-      .def("to_json", &Simulation::to_json, Released(), "What `dear simulate --json` writes, without its origin.")
+      .def("to_json", &Simulation::to_json, Released(),
+           "What `dear simulate --json` writes, without its origin.")
       .def("plot", &Simulation::plot, Released(), "SVG, as `dear simulate --plot` draws it.")
       .def("timeline", &Simulation::timeline, py::arg("case"), py::arg("first_iteration"),
            py::arg("iterations"), Released(), "SVG of the lanes of rank 0 in one case.")
