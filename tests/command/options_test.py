@@ -46,13 +46,13 @@ NEEDED = {
     "dear completion": ["bash"],
 }
 # Options whose value counts only beside another one.
-TINY = ["--workers", "2", "--steps", "2", "--layers", "1", "--width", "16", "--heads", "2", "--context", "8", "--network", "1gbit"]
+TINY = ["--workers", "2", "--layers", "1", "--width", "16", "--heads", "2", "--context", "8", "--network", "1gbit"]
 AT_ONCE = ["--network", "bandwidth=100gbit,latency=5us"]
 # Calls of every command that has --json, and what is modelled in each.
 RESULTS = [
-    ("dear train", TINY, ["communication"]),
-    ("dear train", [*TINY, "--compare", "serial,dear"], ["communication"]),
-    ("dear tune training", [*TINY, "--steps", "40", "--trials", "2"], ["communication"]),
+    ("dear train", [*TINY, "--steps", "2"], ["communication"]),
+    ("dear train", [*TINY, "--steps", "2", "--compare", "serial,dear"], ["communication"]),
+    ("dear tune training", [*TINY, "--steps", "60"], ["communication"]),
     ("dear replay", ["--model", "model.json", "--workers", "2", "--iterations", "4"], ["computation"]),
     ("dear replay", ["--model", "model.json", "--workers", "2", "--iterations", "4", *AT_ONCE], ["computation", "communication"]),
     ("dear replay", ["--model", "resnet18", "--batch", "1", "--device", "h100", "--workers", "2", "--policy", "spd-kfac", "--iterations", "4", *AT_ONCE],
