@@ -9,6 +9,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -42,6 +43,11 @@ std::optional<std::int64_t> step_of(std::string_view name, bool folder) {
 StepFolder::StepFolder(std::string path) : path_(std::move(path)) {
   if (path_.empty() || path_.find('\0') != std::string::npos)
     throw ConfigError("the folder for checkpoints has no name, or a NUL in it: name a folder");
+}
+
+// Processes that were forked meanwhile, such as workers that load data, share the lock and may outlive this.
+StepFolder::~StepFolder() {
+  if (owner_ == ::getpid()) ::flock(lock_.get(), LOCK_UN);
 }
 
 StepFolder::Saved StepFolder::of(std::int64_t step, bool sharded) const {
@@ -82,7 +88,10 @@ void StepFolder::open_for_writing() {
   // A file system without locks cannot tell.
   if (lock_.is_open() && ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw ConfigError(fmt::format(
-        "another run writes its checkpoints into '{}': end it, or name a folder of this run's own", path_));
+        "another run, or other Checkpoints of this program, write into '{}': end that run, drop or use those "
+        "Checkpoints, or name another folder",
+        path_));
+  owner_ = ::getpid();
   remove_abandoned_files(path_);
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "dear/base/file_descriptor.h"
@@ -16,6 +17,9 @@ namespace dear::archive {
 class StepFolder {
  public:
   explicit StepFolder(std::string path);  // touches nothing
+  ~StepFolder();
+  StepFolder(const StepFolder&) = delete;
+  StepFolder& operator=(const StepFolder&) = delete;
 
   struct Saved {
     std::int64_t step;
@@ -27,8 +31,8 @@ class StepFolder {
   // Newest first; none where there is no such folder. ConfigError where it cannot be read, or is a file.
   [[nodiscard]] std::vector<Saved> saved() const;
 
-  // For the one process that writes: makes the folder, and removes what killed processes left in it.
-  // ConfigError where that fails, or where another run writes into it.
+  // For the one object of one process that writes: makes the folder, and removes what killed processes left
+  // in it. ConfigError where that fails, or where another one lives, of this program or of another run.
   void open_for_writing();
   // Removes all but the newest `keep`. ConfigError for what cannot be removed.
   void keep_newest(int keep) const;
@@ -36,6 +40,7 @@ class StepFolder {
  private:
   std::string path_;
   FileDescriptor lock_;
+  pid_t owner_ = -1;  // the process that took the lock, and not one that it forked
 };
 
 }  // namespace dear::archive

@@ -1,9 +1,13 @@
 #include "dear/archive/step_folder.h"
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,6 +18,7 @@ namespace dear::archive::step_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
@@ -63,7 +68,36 @@ TEST_F(StepFolderTest, IsMadeAndHasOneWriter) {
   first.open_for_writing();
   EXPECT_TRUE(fs::is_directory(path));
   EXPECT_THAT([&] { StepFolder(path).open_for_writing(); },
-              ThrowsMessage<ConfigError>(HasSubstr("another run")));
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("another run"), HasSubstr("of this program"))));
+}
+
+// As workers do that load data: a forked process holds what is open, ends at some time, and lets nothing go.
+TEST_F(StepFolderTest, HasItsNextWriterAlthoughAForkedProcessLives) {
+  std::array<int, 2> end{};
+  ASSERT_EQ(::pipe(end.data()), 0);
+  auto first = std::make_unique<StepFolder>(folder_.string());
+  first->open_for_writing();
+  const auto forked = [&](const auto& work) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      work();
+      ::_exit(0);
+    }
+    return child;
+  };
+  const pid_t ended = forked([&] { first.reset(); });
+  ASSERT_EQ(::waitpid(ended, nullptr, 0), ended);
+  EXPECT_THROW(StepFolder(folder_.string()).open_for_writing(), ConfigError);
+  const pid_t living = forked([&] {
+    ::close(end[1]);
+    char byte = 0;
+    static_cast<void>(::read(end[0], &byte, 1));
+  });
+  first.reset();
+  EXPECT_NO_THROW(StepFolder(folder_.string()).open_for_writing());
+  ::close(end[1]);
+  EXPECT_EQ(::waitpid(living, nullptr, 0), living);
+  ::close(end[0]);
 }
 
 TEST_F(StepFolderTest, LosesWhatKilledWritersLeft) {

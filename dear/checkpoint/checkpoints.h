@@ -45,8 +45,8 @@ struct CheckpointsOptions {
 // killed.
 class Checkpoints {
  public:
-  // ConfigError, on every rank, where the folder cannot be made or written into, or another run writes into
-  // it.
+  // ConfigError, on every rank, where the folder cannot be made or written into, or another run, or other
+  // Checkpoints that live in this program, write into it.
   Checkpoints(DataParallel& parallel, CheckpointsOptions options);
   ~Checkpoints();  // waits for what is being written, without throwing
   Checkpoints(const Checkpoints&) = delete;

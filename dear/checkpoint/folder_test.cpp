@@ -227,7 +227,7 @@ TEST(Checkpoints, HaveAFolderThatNobodyElseWritesInto) {
     const Checkpoints first(*job.parallel, {.directory = folder.path("saved")});
     EXPECT_THAT(
         message_of<ConfigError>([&] { Checkpoints(*job.parallel, {.directory = folder.path("saved")}); }),
-        HasSubstr("another run"));
+        HasSubstr("other Checkpoints of this program"));
     EXPECT_THAT(message_of<ConfigError>(
                     [&] { Checkpoints(*job.parallel, {.directory = folder.path("x"), .keep = 0}); }),
                 HasSubstr("keep"));

@@ -16,13 +16,13 @@
 #include "dear/backends/backends.h"
 #include "dear/backends/environment.h"
 #include "dear/backends/init.h"
-#include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
 #include "dear/base/spread.h"
 #include "dear/base/units.h"
 #include "dear/cli/commands.h"
 #include "dear/cli/names_in.h"
 #include "dear/cli/option_checks.h"
+#include "dear/cli/results_file.h"
 #include "dear/cli/run_as_ranks.h"
 #include "dear/cli/table.h"
 #include "dear/cluster/presets.h"
@@ -187,7 +187,9 @@ void run_rank(const AggregateSettings& settings) {
     if (group.rank() != 0) return;
     print(settings, *result, group.size() - 1, choice);
     write_checked([&] {
-      if (!settings.json.empty()) write_file_atomically(settings.json, to_json(settings, *result, group));
+      if (!settings.json.empty())
+        write_results(settings.json, to_json(settings, *result, group),
+                      {.communication = settings.network.has_value()});
     });
   } catch (const std::exception& error) {
     group.abort(error.what());  // the peers learn the reason at once

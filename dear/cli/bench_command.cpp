@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "dear/base/atomic_file.h"
 #include "dear/base/counted.h"
 #include "dear/base/ids.h"
 #include "dear/base/units.h"
@@ -19,6 +18,7 @@
 #include "dear/cli/commands.h"
 #include "dear/cli/exit_status.h"
 #include "dear/cli/option_checks.h"
+#include "dear/cli/results_file.h"
 #include "dear/drawing/picture_file.h"
 #include "dear/launch/cores.h"
 #include "dear/measure/bandwidth_plot.h"
@@ -57,9 +57,10 @@ measure::BenchmarkOutcome run_until_signalled(const measure::BenchmarkSettings& 
   throw ExitStatus{128 + signal};  // where it is ignored
 }
 
-void write_outputs(const BenchSettings& settings, const measure::BenchmarkOutcome& outcome) {
+void write_outputs(const BenchSettings& settings, const measure::BenchmarkOutcome& outcome,
+                   Modelled modelled) {
   if (!settings.json.empty()) {
-    write_file_atomically(settings.json, measure::results_json(outcome.results));
+    write_results(settings.json, measure::results_json(outcome.results), modelled);
   }
   if (!settings.plot.empty() && !outcome.results.empty()) {
     const std::string title = fmt::format("{}, {}, {}", name_of(settings.benchmark.operation),
@@ -96,7 +97,7 @@ void run_collective(const BenchOptions& options) {
 
   fmt::print("{}\n{}\n{}", heading(settings.benchmark), result_table(outcome.results),
              circumstances_text(settings.benchmark, outcome, circumstances));
-  write_checked([&] { write_outputs(settings, outcome); });
+  write_checked([&] { write_outputs(settings, outcome, {.communication = options.network.has_value()}); });
   if (!outcome.failures.empty()) {
     std::fflush(stdout);
     fmt::print(stderr, "{}", failures_text(outcome.failures, kName));

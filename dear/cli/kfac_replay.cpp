@@ -8,11 +8,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "dear/base/atomic_file.h"
 #include "dear/base/counted.h"
 #include "dear/base/ids.h"
 #include "dear/base/units.h"
 #include "dear/cli/option_checks.h"
+#include "dear/cli/results_file.h"
 #include "dear/cli/table.h"
 #include "dear/demo/trace_gather.h"
 #include "dear/demo/train_result.h"
@@ -162,7 +162,7 @@ void replay_kfac(const KfacReplaySettings& settings, const Group& group, const s
       << (group.modelled_network().empty() ? "" : " and takes the time of the modelled network") << ".\n\n"
       << table_of(runs) << std::flush;
   write_checked([&] {
-    if (!settings.json.empty()) write_file_atomically(settings.json, to_json(runs, group));
+    if (!settings.json.empty()) write_results(settings.json, to_json(runs, group), of_replay(group));
     if (trace) write_chrome_trace(*trace, settings.trace);
   });
 }

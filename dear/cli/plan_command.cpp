@@ -12,13 +12,13 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
-#include "dear/base/atomic_file.h"
 #include "dear/base/counted.h"
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/cli/commands.h"
 #include "dear/cli/kfac_policies.h"
 #include "dear/cli/option_checks.h"
+#include "dear/cli/results_file.h"
 #include "dear/cli/scenario.h"
 #include "dear/cli/simulated_cases.h"
 #include "dear/cli/table.h"
@@ -167,7 +167,7 @@ void run_kfac_plan(const CLI::App& command, const PlanArguments& arguments) {
     print(answer);
   }
   if (!arguments.json.empty())
-    write_checked([&] { write_file_atomically(arguments.json, study::to_json(answers)); });
+    write_checked([&] { write_results(arguments.json, study::to_json(answers), kAllModelled); });
 }
 
 std::vector<study::PlannedScenario> planned_of(const std::vector<study::Scenario>& all, plan::Options options,
@@ -214,7 +214,7 @@ void run_plan(const CLI::App& command, PlanArguments& arguments) {
     if (!arguments.schedule.empty()) write_schedule(one, arguments.schedule);
   }
   write_checked([&] {
-    if (!arguments.json.empty()) write_file_atomically(arguments.json, study::to_json(planned));
+    if (!arguments.json.empty()) write_results(arguments.json, study::to_json(planned), kAllModelled);
     if (!arguments.plot.empty()) drawing::write_picture(arguments.plot, study::plot(planned));
   });
 }

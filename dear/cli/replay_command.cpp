@@ -17,7 +17,6 @@
 #include "dear/backends/backends.h"
 #include "dear/backends/environment.h"
 #include "dear/backends/init.h"
-#include "dear/base/atomic_file.h"
 #include "dear/base/counted.h"
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
@@ -29,6 +28,7 @@
 #include "dear/cli/names_in.h"
 #include "dear/cli/option_checks.h"
 #include "dear/cli/policy_options.h"
+#include "dear/cli/results_file.h"
 #include "dear/cli/run_as_ranks.h"
 #include "dear/cli/scenario.h"
 #include "dear/cli/table.h"
@@ -305,10 +305,7 @@ void run_rank(const ReplayArguments& arguments, ReplaySettings& settings) {
                       .say = [&](const std::string& sentence) { choice = sentence + "\n"; }});
   try {
     agree(group, "command", common_settings(settings, arguments));
-    if (settings.kfac) {
-      replay_kfac(*settings.kfac, group, choice);
-      return;
-    }
+    if (settings.kfac) return replay_kfac(*settings.kfac, group, choice);
     std::vector<Run> runs;
     std::optional<Trace> trace;
     const std::vector<std::optional<CompressionModel>> compressions = ways(settings, group, choice);
@@ -325,7 +322,8 @@ void run_rank(const ReplayArguments& arguments, ReplaySettings& settings) {
               << (settings.network ? " and takes the time of the modelled network" : "") << ".\n\n";
     print(settings, runs);
     write_checked([&] {
-      if (!settings.json.empty()) write_file_atomically(settings.json, to_json(settings, runs, group));
+      if (!settings.json.empty())
+        write_results(settings.json, to_json(settings, runs, group), of_replay(group));
       if (trace) write_chrome_trace(*trace, settings.trace);
     });
   } catch (const std::exception& error) {

@@ -9,10 +9,10 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
-#include "dear/base/atomic_file.h"
 #include "dear/base/units.h"
 #include "dear/cli/commands.h"
 #include "dear/cli/option_checks.h"
+#include "dear/cli/results_file.h"
 #include "dear/cli/table.h"
 #include "dear/cluster/presets.h"
 #include "dear/drawing/picture_file.h"
@@ -93,7 +93,7 @@ void run_collective_command(const CollectiveArguments& arguments) {
   }
   const std::string picture = plot.empty() ? "" : sim::utilisation_plot(cluster, options, runs);
   write_checked([&] {
-    if (!json.empty()) write_file_atomically(json, sim::to_json(cluster, options, runs));
+    if (!json.empty()) write_results(json, sim::to_json(cluster, options, runs), kAllModelled);
     if (!plot.empty()) drawing::write_picture(plot, picture);
     if (!trace.empty()) write_chrome_trace(sim::trace_of(cluster, options, runs.front()), trace);
   });

@@ -9,13 +9,13 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
-#include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/cli/commands.h"
 #include "dear/cli/kfac_policies.h"
 #include "dear/cli/option_checks.h"
 #include "dear/cli/policy_options.h"
+#include "dear/cli/results_file.h"
 #include "dear/cli/scenario.h"
 #include "dear/cli/simulated_cases.h"
 #include "dear/drawing/picture_file.h"
@@ -55,7 +55,7 @@ void refuse_without_effect(const CLI::App& command, const SimulateArguments& arg
 template <typename Cases>
 void write_outputs(const SimulateArguments& arguments, const Cases& cases, const std::string& title) {
   write_checked([&] {
-    if (!arguments.json.empty()) write_file_atomically(arguments.json, study::to_json(cases));
+    if (!arguments.json.empty()) write_results(arguments.json, study::to_json(cases), kAllModelled);
     if (!arguments.plot.empty()) drawing::write_picture(arguments.plot, study::plot(cases, title));
     if (!arguments.trace.empty()) write_chrome_trace(study::trace_of(cases.back()), arguments.trace);
   });

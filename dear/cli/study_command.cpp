@@ -14,6 +14,7 @@
 #include "dear/base/error.h"
 #include "dear/cli/commands.h"
 #include "dear/cli/option_checks.h"
+#include "dear/cli/results_file.h"
 #include "dear/drawing/picture_file.h"
 #include "dear/launch/own_command.h"
 #include "dear/papers/homomorphic/homomorphic.h"
@@ -62,10 +63,15 @@ class StudyFolder {
     std::filesystem::create_directories(path_, error);
     if (error) throw ConfigError(fmt::format("cannot make the folder {}: {}", path_, error.message()));
   }
-  void write(const std::vector<study::StudyFile>& files) const {
+  // Of results.json, `modelled` says what was not done.
+  void write(const std::vector<study::StudyFile>& files, Modelled modelled) const {
     for (const study::StudyFile& file : files) {
       const std::filesystem::path path = std::filesystem::path(path_) / file.name;
-      write_one(path, [&] { write_file_atomically(path.string(), file.content); });
+      write_one(path, [&] {
+        write_file_atomically(path.string(), path.filename() == "results.json"
+                                                 ? with_origin(file.content, modelled)
+                                                 : file.content);
+      });
       if (path.extension() != ".svg") continue;
       for (const std::string& format : formats_) {
         const std::filesystem::path other = std::filesystem::path(path).replace_extension(format);
@@ -104,7 +110,7 @@ struct StudyArguments {
 void write_paper(const StudyArguments& arguments) {
   const study::Published published = arguments.read();
   arguments.folder.make();
-  arguments.folder.write(study::study_of_the_paper(published));
+  arguments.folder.write(study::study_of_the_paper(published), kAllModelled);
 }
 
 // Options of a study that trains.
@@ -131,7 +137,8 @@ void write_sparse(const TrainingArguments& arguments) {
   arguments.folder.make();
   const papers::sparse::Speeds speeds =
       papers::sparse::measure_speeds(options.measured, options.ranks, options.rounds);
-  arguments.folder.write(papers::sparse::study_of_sparse_communication(options, speeds));
+  arguments.folder.write(papers::sparse::study_of_sparse_communication(options, speeds),
+                         {.communication = true});
 }
 
 void write_homomorphic(const TrainingArguments& arguments) {
@@ -140,7 +147,8 @@ void write_homomorphic(const TrainingArguments& arguments) {
   if (arguments.seeds) options.learning.seeds = *arguments.seeds;
   arguments.folder.make();
   const papers::homomorphic::Speeds speeds = papers::homomorphic::measure_speeds(options.speeds);
-  arguments.folder.write(papers::homomorphic::study_of_homomorphic_compression(options, speeds));
+  arguments.folder.write(papers::homomorphic::study_of_homomorphic_compression(options, speeds),
+                         {.communication = true});
 }
 
 struct ThemisArguments {
@@ -163,8 +171,10 @@ void write_themis(const ThemisArguments& arguments) {
       arguments.published ? *arguments.published
                           : own_published("published_themis.json", "themis/published.json"));
   arguments.folder.make();
-  arguments.folder.write(simulated::themis::study_of_themis(
-      published, arguments.quick ? simulated::themis::quick_study() : simulated::themis::whole_study()));
+  arguments.folder.write(
+      simulated::themis::study_of_themis(
+          published, arguments.quick ? simulated::themis::quick_study() : simulated::themis::whole_study()),
+      kAllModelled);
 }
 
 struct KfacArguments {
@@ -189,13 +199,13 @@ void write_kfac(const KfacArguments& arguments) {
   if (arguments.convergence) {
     const std::vector<study::StudyFile> files = simulated::kfac::convergence_of(*arguments.convergence);
     arguments.folder.make();
-    return arguments.folder.write(files);
+    return arguments.folder.write(files, {});
   }
   const simulated::kfac::PublishedKfac published = simulated::kfac::read_published_kfac(
       arguments.published ? *arguments.published
                           : own_published("published_kfac.json", "kfac/published.json"));
   arguments.folder.make();
-  arguments.folder.write(simulated::kfac::study_of_kfac(published));
+  arguments.folder.write(simulated::kfac::study_of_kfac(published), kAllModelled);
 }
 
 void print_calibration(const StudyArguments& arguments) {

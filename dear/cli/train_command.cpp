@@ -25,6 +25,7 @@
 #include "dear/cli/names_in.h"
 #include "dear/cli/option_checks.h"
 #include "dear/cli/progress.h"
+#include "dear/cli/results_file.h"
 #include "dear/cli/run_as_ranks.h"
 #include "dear/cli/train_options.h"
 #include "dear/cli/train_report.h"
@@ -97,13 +98,16 @@ std::string common_settings(const TrainSettings& settings, const demo::Corpus& c
       settings.saving.resume);
 }
 
+Modelled modelled_in(const demo::TrainResult& run) { return {.communication = !run.network.empty()}; }
+
 void write_tuning(const TrainSettings& settings, const demo::TrainResult& run) {
   const auto write = [](const char* what, const std::string& path, const auto& content) {
     if (path.empty()) return;
     write_file_atomically(path, content());
     say(fmt::format("{}: {}\n", what, path));
   };
-  write("trials and choice", settings.tuning_json, [&] { return to_json(run.tuning.value()); });
+  write("trials and choice", settings.tuning_json,
+        [&] { return with_origin(to_json(run.tuning.value()), modelled_in(run)); });
   write("picture", settings.tuning_plot, [&] { return plot(run.tuning.value()); });
   write("schedule of the choice, for dear train --schedule", settings.tuned_schedule, [&] {
     return to_json(ScheduleFile{.model = run.tuning->model,
@@ -117,8 +121,9 @@ void write_tuning(const TrainSettings& settings, const demo::TrainResult& run) {
 void write_files(const TrainSettings& settings, const demo::Trained& trained) {
   const std::vector<demo::TrainResult>& runs = trained.runs;
   if (!settings.json.empty()) {
-    write_file_atomically(settings.json,
-                          trained.comparison ? to_json(runs, *trained.comparison) : to_json(runs.front()));
+    write_results(settings.json,
+                  trained.comparison ? to_json(runs, *trained.comparison) : to_json(runs.front()),
+                  modelled_in(runs.front()));
     say(fmt::format("results: {}\n", settings.json));
   }
   if (!settings.plot.empty()) {

@@ -9,11 +9,11 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
-#include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
 #include "dear/base/units.h"
 #include "dear/cli/commands.h"
 #include "dear/cli/option_checks.h"
+#include "dear/cli/results_file.h"
 #include "dear/cli/scenario.h"
 #include "dear/cli/simulated_cases.h"
 #include "dear/cli/tuning_table.h"
@@ -61,7 +61,7 @@ void run_tune(const TuneArguments& arguments) {
   const study::Scenario scenario = one_scenario(arguments.scenarios);
   const demo::TuningReport report = demo::tune_simulated(scenario.workload, scenario.cluster, options);
   write_checked([&] {
-    if (!json.empty()) write_file_atomically(json, to_json(report));
+    if (!json.empty()) write_results(json, to_json(report), kAllModelled);
     if (!picture.empty()) drawing::write_picture(picture, plot(report));
   });
   print_scenarios({scenario});

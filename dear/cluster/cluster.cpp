@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -149,7 +150,11 @@ void validate(const Cluster& cluster) {
           "{} links into it: give each rank one, or several",
           i, named, dimension.name, ranks_of_member, dimension.links));
   }
+  std::set<int> slow;
   for (const Straggler& straggler : cluster.stragglers) {
+    if (!slow.insert(straggler.rank).second)
+      throw ConfigError(
+          fmt::format("rank {} of {} is a straggler twice: name it once", straggler.rank, named));
     if (straggler.rank < 0 || straggler.rank >= ranks)
       throw ConfigError(
           fmt::format("{} has no rank {} to be a straggler: it has {}", named, straggler.rank, ranks));

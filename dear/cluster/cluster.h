@@ -108,8 +108,9 @@ Cluster with_ranks(const Cluster& cluster, int ranks);
 
 // ConfigError naming what is wrong: no dimension, a size or number of links below 1, a link that is negative
 // or not finite, an oversubscription below 1 or on something else than a switch, a dimension beside others
-// whose links are no multiple of the ranks in a member, a straggler that is not there or not slower, an
-// interference below 1, software that takes no finite time, more than 2^30 ranks.
+// whose links are no multiple of the ranks in a member, a straggler that is not there,
+// named twice or not slower, an interference below 1, software that takes no finite time, more than 2^30
+// ranks.
 void validate(const Cluster& cluster);
 
 }  // namespace dear

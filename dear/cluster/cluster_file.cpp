@@ -2,10 +2,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <string>
 #include <system_error>
+
+#include <fmt/format.h>
 
 #include "dear/base/atomic_file.h"
 #include "dear/base/error.h"
+#include "dear/base/printable.h"
 #include "dear/document/json_field.h"
 
 namespace dear {
@@ -91,7 +96,13 @@ Cluster read_dimensions(const JsonField& root) {
                       {"device", "stragglers", "interference", "software", "fit"});
   Cluster cluster{.name = root.member("name").text(), .dimensions = {}};
   std::int64_t ranks = 1;
+  std::map<std::string, std::size_t> found;  // tables, charts and traces know dimensions by their names
   for (const JsonField& dimension : root.member("dimensions").elements()) {
+    const std::string name = dimension.member("name").text();
+    if (const auto [other, is_new] = found.emplace(name, found.size()); !is_new)
+      dimension.member("name").fail(
+          fmt::format("'{}' is the name of dimensions[{}], too: give each a name of its own",
+                      printable(shortened(name, 100)), other->second));
     cluster.dimensions.push_back(read_dimension(dimension, ranks));
     ranks = std::min(ranks * cluster.dimensions.back().size, kMost);
   }

@@ -64,6 +64,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Fault{[](Cluster& c) { c.dimensions.clear(); }, "has no dimension"},
         Fault{[](Cluster& c) { c.dimensions[1].name = ""; }, "dimension 1 of cluster 'pods'"},
+        Fault{[](Cluster& c) { c.stragglers[1].rank = c.stragglers[0].rank; },
+              "rank 5 of cluster 'pods' is a straggler twice"},
         Fault{[](Cluster& c) { c.dimensions[0].size = 0; }, "'node' has 0 members"},
         Fault{[](Cluster& c) { c.dimensions[2].links = 0; }, "'spine' has 0 links"},
         Fault{[](Cluster& c) { c.dimensions[0].link.alpha_seconds = -1; }, "takes -1 s a message"},

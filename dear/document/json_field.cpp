@@ -36,6 +36,7 @@ bool holds(const std::vector<std::string_view>& names, const std::string& name) 
 }
 
 Json parsed(std::string_view text) {
+  if (text.starts_with("\x1f\x8b")) throw ConfigError("it is compressed by gzip: unpack it by gunzip");
   require_shallow(text);
   std::vector<std::set<std::string>> names;  // of the objects around what is read
   const auto look = [&](int, Json::parse_event_t event, Json& value) {

@@ -65,6 +65,7 @@ TEST(ParseJson, RefusesWhatNoFileNeeds) {
               AllOf(HasSubstr("control character"), HasSubstr("\\u001b")));
   EXPECT_THAT(refusal_of("[1e999]"), HasSubstr("correct the JSON"));
   EXPECT_THAT(refusal_of(""), HasSubstr("parse error"));
+  EXPECT_THAT(refusal_of("\x1f\x8b\x08"), HasSubstr("unpack it by gunzip"));
 }
 
 TEST(JsonFile, OlderVersionsAreReadWhereTheFormatSaysSo) {

@@ -91,13 +91,13 @@ struct KfacReport {
 //     dp.step();
 //   }
 //
-// The loss is a mean over samples. Inputs and output gradients of layers are caught where operators use
-// their weights, whichever module calls them, in forward passes that are to have a backward and in training
-// mode. All uses between two steps count; but a layer that is used more often than in any step before may
-// have sent its factor already, and what comes later is left out (KfacReport::late_uses). What the ranks
-// compute is what one process computes on the union of their batches, of which each rank may have any number
-// of samples. Factors and inverses travel in a group of their own (Shi et al. 2021, arXiv 2107.06533), beside
-// the gradients, in an order that is fixed.
+// The loss is a mean over samples; of a linear layer on sequences each position is one. Inputs and output
+// gradients of layers are caught where operators use their weights, whichever module calls them, in forward
+// passes that are to have a backward and in training mode. All uses between two steps count; but a layer that
+// is used more often than in any step before may have sent its factor already, and what comes later is left
+// out (KfacReport::late_uses). What the ranks compute is what one process computes on the union of their
+// batches, of which each rank may have any number of samples. Factors and inverses travel in a group of their
+// own (Shi et al. 2021, arXiv 2107.06533), beside the gradients, in an order that is fixed.
 //
 // Layers of other kinds, frozen, excluded or grouped ones keep their plain gradients. One that no rank used,
 // or of which no factor could be inverted yet, does too. A factor with NaN or infinite elements changes

@@ -229,6 +229,21 @@ TEST(KfacDefinition, SolvesTheSystemOfALinearLayer) {
   expect_equal(of.preconditioned, solved(a.t().mm(a) / 5, 5 * g.t().mm(g), of.plain, kPlain));
 }
 
+// Each position of each sequence is a sample. Of a loss that is a mean over sequences, batch * g^T g is the G
+// of Eschenhagen et al. 2023 (arXiv 2311.00636), and G here as many times that as there are positions.
+TEST(KfacDefinition, TakesPositionsOfSequencesAsSamples) {
+  const std::int64_t batch = 2, positions = 5;
+  torch::nn::Linear layer(3, 2);
+  const torch::Tensor inputs = torch::sin(torch::arange(30, torch::kFloat64)).view({batch, positions, 3});
+  const OneLayer of = precondition(layer, inputs, kPlain);
+  const torch::Tensor a =
+      torch::cat({inputs.flatten(0, 1), torch::ones({batch * positions, 1}, torch::kFloat64)}, 1);
+  const torch::Tensor g = of.of_output.flatten(0, 1);
+  const torch::Tensor of_sequences = static_cast<double>(batch) * g.t().mm(g);
+  expect_equal(of.preconditioned, solved(a.t().mm(a) / static_cast<double>(batch * positions),
+                                         static_cast<double>(positions) * of_sequences, of.plain, kPlain));
+}
+
 TEST(KfacDefinition, TakesTheScaleOfALossAway) {
   torch::nn::Linear layer(3, 2);
   const torch::Tensor inputs = torch::sin(torch::arange(15, torch::kFloat64)).view({5, 3});

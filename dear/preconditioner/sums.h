@@ -12,7 +12,10 @@
 //
 // [Note: factors] With inputs a (a row a sample, and a 1 for the bias) and gradients g of a loss that is a
 // mean over n samples, A is the mean of a^T a, and G that of (n g)^T (n g), over samples: the convention of
-// Martens and Grosse. Rows of an input of more than 2 dimensions are samples. Of a convolution with S
+// Martens and Grosse. Rows of an input of more than 2 dimensions are samples: which is so where the loss is a
+// mean over positions, as of a language model. Where it is a mean over sequences of T positions, G is T times
+// that of KFAC-expand (Eschenhagen et al. 2023, arXiv 2311.00636): nothing in shapes tells which dimension is
+// the batch, or what the loss is a mean over. Of a convolution with S
 // positions in its output a row is a patch of the input, divided by S; A is the sum over positions and the
 // mean over the batch, and G is S times the sum over positions (as in the public code of arXiv 2107.06533).
 // So sums over samples and their number add up over uses of the layer, over passes and over ranks to those of

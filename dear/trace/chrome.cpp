@@ -180,8 +180,14 @@ void write_chrome_trace(const Trace& trace, const std::string& path) {
 }
 
 Trace parse_chrome_trace(std::string_view text, const std::string& source) {
+  const auto has = [&](const char* words) { return text.find(words) != std::string_view::npos; };
+  if (has("\"schemaVersion\"") && !has(kFormat.data()))
+    throw ConfigError(fmt::format(
+        "{}: it is a trace of torch.profiler, which knows no iterations, buckets or waits: give one of "
+        "DeAR's, of --trace of a command or, with record_trace, of model.trace()",
+        source));
+  const Json document = parse_json(text, source);
   try {
-    const Json document = parse_json(text, source);
     return trace_of(JsonField(document, source));
   } catch (const ConfigError& error) {
     throw ConfigError(fmt::format("{}: give a trace that this version of DeAR wrote", error.what()));

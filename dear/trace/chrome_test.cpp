@@ -142,6 +142,14 @@ TEST_F(ChromeFile, OfAnotherKindIsRefused) {
   expect_refused(R"({"traceEvents": [], "otherData": {"format": "dear-trace", "version": 2}})", "version 2");
 }
 
+// As torch.profiler begins one, which may hold anything.
+TEST_F(ChromeFile, OfTorchsProfilerIsRefusedByItsName) {
+  expect_refused(
+      "{\n  \"schemaVersion\": 1,\n  \"deviceProperties\": [\n  ],\n  \"traceEvents\": [\n  {\"ph\": \"i\"}, "
+      "{",
+      "a trace of torch.profiler");
+}
+
 TEST_F(ChromeFile, WithAFaultyEventIsRefusedWithItsPlace) {
   const json good = json::parse(to_chrome_json(two_ranks()));
   const auto with_event = [&](const std::function<void(json&)>& change) {

@@ -19,7 +19,7 @@ constexpr std::array kExamples{
             "dear replay --model resnet50 --workers 2 --network 1gbit --policy serial,wfbp,dear"},
     Example{"dear simulate", "dear simulate --model resnet50 --cluster 10gbe-64 --policy serial,wfbp,dear"},
     Example{"dear simulate collective",
-            "dear simulate collective --cluster themis-3d-sw-sw-sw-hetero --size 1GiB"},
+            "dear simulate collective --cluster themis-3d-sw-sw-sw-hetero-1024 --bytes 1GiB"},
     Example{"dear plan", "dear plan --model resnet50 --cluster 10gbe-64 --schedule schedule.json"},
     Example{"dear tune", "dear tune --model resnet50 --cluster 10gbe-64"},
     Example{"dear tune training", "dear tune training --workers 2 --network 1gbit --schedule schedule.json"},
@@ -32,10 +32,11 @@ constexpr std::array kExamples{
     Example{"dear models", "dear models"},
     Example{"dear models export", "dear models export resnet50 --device a100 --out resnet50.json"},
     Example{"dear clusters", "dear clusters"},
-    Example{"dear trace summary", "dear train --workers 2 --trace run.json && dear trace summary run.json"},
+    Example{"dear trace summary",
+            "dear train --workers 2 --steps 20 --trace run.json && dear trace summary run.json"},
     Example{"dear bench collective", "dear bench collective --ranks 4 --sizes 4KiB..64MiB"},
     Example{"dear aggregate", "dear aggregate --workers 3 --elements 4M --density 0.05 --network 1gbit"},
-    Example{"dear completion", "dear completion bash > ~/.local/share/bash-completion/completions/dear"},
+    Example{"dear completion", "source <(dear completion bash)"},
     Example{"dear man", "dear man > dear.1 && man ./dear.1"},
 };
 

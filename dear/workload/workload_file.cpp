@@ -1,6 +1,8 @@
 #include "dear/workload/workload_file.h"
 
 #include <initializer_list>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -56,6 +58,17 @@ std::string lines_of(const std::vector<Json>& items) {
   return "[" + text + "\n  ]";
 }
 
+// Buckets and schedules know tensors by their names. Layers may share one: a module whose parameters are used
+// in several places is several layers.
+void require_names_of_their_own(const Workload& workload) {
+  std::unordered_map<std::string_view, std::size_t> found;
+  for (std::size_t t = 0; t < workload.tensors.size(); ++t)
+    if (const auto [other, is_new] = found.emplace(workload.tensors[t].name, t); !is_new)
+      throw ConfigError(
+          fmt::format("tensors[{}] and tensors[{}] are both named '{}': give each a name of its own",
+                      other->second, t, printable(shortened(other->first, 100))));
+}
+
 void require_readable_names(const Workload& workload) {
   const auto require = [](std::string_view text, const std::string& what) {
     require_readable(text, fmt::format("{} ('{}')", what, printable(shortened(text, 100))));
@@ -87,6 +100,7 @@ Workload parse_workload(std::string_view json, const std::string& name_of_source
     workload.layers.push_back(read_layer(layer, version));
   try {
     validate(workload);
+    require_names_of_their_own(workload);
   } catch (const ConfigError& error) {
     root.fail(error.what());
   }
@@ -97,6 +111,7 @@ Workload read_workload(const std::string& path) { return parse_workload(read_fil
 
 std::string to_json(const Workload& workload) {
   validate(workload);
+  require_names_of_their_own(workload);
   std::vector<Json> tensors;
   for (const Tensor& tensor : workload.tensors) {
     tensors.push_back(

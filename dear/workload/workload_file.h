@@ -18,7 +18,7 @@
 namespace dear {
 
 // ConfigError "FILE: layers[3].forward_seconds: expected a number, found a string" (with the line for a
-// syntax error).
+// syntax error); also for two tensors of one name, which is not written either.
 Workload read_workload(const std::string& path);
 Workload parse_workload(std::string_view json, const std::string& name_of_source);
 

@@ -110,6 +110,9 @@ TEST(WorkloadFile, IsNeverWrittenFromAnInvalidWorkload) {
   EXPECT_THAT(
       [] { to_json({.name = "w", .tensors = {}, .layers = {{"a", {}, 0, 0}, {"b\x1b[2J", {}, 0, 0}}}); },
       ThrowsMessage<ConfigError>(AllOf(HasSubstr("layer 1"), HasSubstr("control character"))));
+  EXPECT_THAT(
+      [] { to_json({.name = "w", .tensors = {{"t", 1}, {"t", 1}}, .layers = {{"a", {0, 1}, 0, 0}}}); },
+      ThrowsMessage<ConfigError>(HasSubstr("tensors[0] and tensors[1] are both named 't'")));
   EXPECT_THAT([] { to_json({.name = std::string(5000, 'm'), .tensors = {}, .layers = {{"a", {}, 0, 0}}}); },
               ThrowsMessage<ConfigError>(HasSubstr("more than 4096 bytes")));
 }
@@ -169,6 +172,8 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"\"dtype\": \"bf16\"", "\"dtype\": \"half\"", "tensors[1].dtype: unknown"},
         Fault{"4096", "4096.0", "tensors[0].elements: "},
         Fault{"4096", "9223372036854775808", "tensors[0].elements: "},
+        Fault{"\"head.bias\"", "\"embedding.weight\"",
+              "f.json: tensors[0] and tensors[1] are both named 'embedding.weight'"},
         Fault{"4096", "-1", "'embedding.weight') has -1"},
         Fault{"[0]", "0", "layers[0].tensors: expected an array"},
         Fault{"[0]", "[-1]", "layers[0].tensors[0]: "},

@@ -28,8 +28,8 @@ class Checkpoints:
                 checkpoints.save({"step": step + 1})
 
     Every rank makes it and makes the same calls, each between a step and the next backward. It serves one model: several
-    have a folder each. ConfigError, on every rank, where the folder cannot be written, or another run writes into it, and
-    in a join.
+    have a folder each. ConfigError, on every rank, where the folder cannot be written, or another run, or other
+    Checkpoints that live in this program, write into it, and in a join.
 
     keep: how many checkpoints stay; at least 1.
     asynchronous: save() copies the state, and a thread writes it while training goes on. One save is under way at a time: the
@@ -83,13 +83,13 @@ class Checkpoints:
             shard["extra"] = {name: value.state_dict() for name, value in (self._extra or {}).items()}
             own_group = self._own_group
             assert own_group is not None
-            self._writing = _Writing(lambda: sharded.write(shard, path, own_group))
+            self._writing = _Writing(lambda: sharded.write(shard, path, own_group), self._folder)
             if not self._asynchronous:
                 self._end()
             return
         unwritten = write(self._model, path, position, self._extra, self._random, later=self._asynchronous)
         if unwritten is not None:
-            self._writing = _Writing(lambda: _write_behind(unwritten, path))
+            self._writing = _Writing(lambda: _write_behind(unwritten, path), self._folder)
         elif not self._asynchronous:
             from_rank_0(self._group, lambda: self._folder.keep_newest(self._keep))
 
@@ -198,9 +198,10 @@ def _write_behind(unwritten: _C.UnwrittenCheckpoint, path: str) -> None:
 
 
 class _Writing:
-    """What a thread writes."""
+    """What a thread writes into a folder, which is this program's as long as it writes."""
 
-    def __init__(self, write: Callable[[], None]) -> None:
+    def __init__(self, write: Callable[[], None], folder: _C.StepFolder) -> None:
+        self._folder = folder
         self._error: Optional[BaseException] = None
         self._thread = threading.Thread(target=self._run, args=(write,), name="dear-checkpoint")
         self._thread.start()

@@ -100,7 +100,7 @@ std::unique_ptr<Plan> plan(study::ModelName model, std::string cluster, std::opt
   return std::make_unique<Plan>(scenarios, names);
 }
 
-// Returns the text that `dear plan --optimizer kfac --json` writes.
+// Returns the text that `dear plan --optimizer kfac --json` writes, without its origin.
 std::string plan_kfac(study::ModelName model, std::string cluster, std::optional<int> ranks,
                       const study::ModelOptions& options, const std::vector<std::string>& policies,
                       const std::string& algorithm) {
@@ -201,13 +201,14 @@ void bind_planning(py::module_& module) {
       .def_property_readonly("bytes", &Workload::bytes);
   bind_options(module);
   py::class_<Simulation>(module, "Simulation", "What simulate() returns.")
-      .def("to_json", &Simulation::to_json, Released(), "What `dear simulate --json` writes.")
+      .def("to_json", &Simulation::to_json, Released(),
+           "What `dear simulate --json` writes, without its origin.")
       .def("plot", &Simulation::plot, Released(), "SVG, as `dear simulate --plot` draws it.")
       .def("timeline", &Simulation::timeline, py::arg("case"), py::arg("first_iteration"),
            py::arg("iterations"), Released(), "SVG of the lanes of rank 0 in one case.")
       .def("trace", &Simulation::trace, py::arg("case"), Released(), "What `dear simulate --trace` writes.");
   py::class_<Plan>(module, "Plan", "What plan() returns.")
-      .def("to_json", &Plan::to_json, Released(), "What `dear plan --json` writes.")
+      .def("to_json", &Plan::to_json, Released(), "What `dear plan --json` writes, without its origin.")
       .def("plot", &Plan::plot, Released(), "SVG, as `dear plan --plot` draws it.")
       .def("schedule", &Plan::schedule, Released(), "What `dear plan --schedule` writes.");
   module.def("simulate", &simulate, py::kw_only(), py::arg("models"), py::arg("clusters"), py::arg("ranks"),

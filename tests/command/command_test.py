@@ -601,7 +601,7 @@ class BenchCollective(Command):
             self.assertEqual(set(seconds), {"median", "p10", "p90"})
             self.assertTrue(0 < seconds["p10"] <= seconds["median"] <= seconds["p90"])
             self.assertAlmostEqual(result["busbw_bytes_per_second"] * seconds["median"] / result["bytes"], 1)
-            self.assertEqual(len(result), 8)
+            self.assertEqual(len(result), 10)
 
         svg = xml.etree.ElementTree.parse(self.path("out.svg")).getroot()
         self.assertEqual(svg.tag, "{http://www.w3.org/2000/svg}svg")

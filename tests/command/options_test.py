@@ -46,6 +46,27 @@ NEEDED = {
     "dear completion": ["bash"],
 }
 # Options whose value counts only beside another one.
+TINY = ["--workers", "2", "--layers", "1", "--width", "16", "--heads", "2", "--context", "8", "--network", "1gbit"]
+AT_ONCE = ["--network", "bandwidth=100gbit,latency=5us"]
+# Calls of every command that has --json, and what is modelled in each.
+RESULTS = [
+    ("dear train", [*TINY, "--steps", "2"], ["communication"]),
+    ("dear train", [*TINY, "--steps", "2", "--compare", "serial,dear"], ["communication"]),
+    ("dear tune training", [*TINY, "--steps", "60"], ["communication"]),
+    ("dear replay", ["--model", "model.json", "--workers", "2", "--iterations", "4"], ["computation"]),
+    ("dear replay", ["--model", "model.json", "--workers", "2", "--iterations", "4", *AT_ONCE], ["computation", "communication"]),
+    ("dear replay", ["--model", "resnet18", "--batch", "1", "--device", "h100", "--workers", "2", "--policy", "spd-kfac", "--iterations", "4", *AT_ONCE],
+     ["computation", "communication"]),
+    ("dear simulate", JOB, ["computation", "communication"]),
+    ("dear simulate", ["--model", "resnet18", "--cluster", "10gbe-64", "--policy", "spd-kfac"], ["computation", "communication"]),
+    ("dear simulate collective", ["--cluster", "10gbe-64"], ["computation", "communication"]),
+    ("dear plan", [*JOB, "--policy", "dear"], ["computation", "communication"]),
+    ("dear plan", ["--model", "resnet18", "--cluster", "10gbe", "--ranks", "8", "--optimizer", "kfac"], ["computation", "communication"]),
+    ("dear tune", JOB, ["computation", "communication"]),
+    ("dear bench collective", ["--ranks", "2", "--sizes", "4B", "--repeat", "1", "--rivals", "none"], []),
+    ("dear aggregate", ["--workers", "2", "--elements", "4K", "--steps", "2"], []),
+    ("dear aggregate", ["--workers", "2", "--elements", "4K", "--steps", "2", *AT_ONCE], ["communication"]),
+]  # fmt: skip
 BESIDE = {
     "--every": ["--save", "saved"],
     "--keep": ["--save", "saved"],
@@ -183,6 +204,28 @@ def needed(command: str, option: str) -> list:
         at = words.index("--cluster")
         del words[at : at + 2]
     return words
+
+
+class Results(Calls):
+    def test_of_every_command_say_which_version_wrote_them_and_what_is_modelled(self) -> None:
+        version = self.run_dear(["--version"]).stdout
+        number = version.split()[1]
+        having = {option.command for command in command_reference.all_commands(DEAR) for option in options_of(command) if option.name == "--json"}
+        self.assertEqual({command for command, _, _ in RESULTS}, having)
+        for command, arguments, modelled in RESULTS:
+            if "PyTorch: none" in version and command in ("dear train", "dear tune training"):
+                continue
+            with self.subTest(command=command, arguments=arguments):
+                self.check([*command.split()[1:], *arguments, "--json", "result.json"], "result.json", number, modelled)
+        self.check(["study", "themis", "--quick", "--out", "study"], "study/results.json", number, ["computation", "communication"])
+
+    def check(self, call: list, path: str, number: str, modelled: list) -> None:
+        done = self.run_dear(call)
+        self.assertEqual(done.returncode, 0, done)
+        results = json.loads((pathlib.Path(self.folder.name) / path).read_text())
+        for result in results if isinstance(results, list) else [results]:
+            self.assertEqual((result["dear_version"], result["modelled"]), (number, modelled), call)
+            self.assertGreater(len(result), 2)
 
 
 class Help(Calls):

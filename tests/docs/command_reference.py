@@ -14,6 +14,23 @@ import typing
 
 PAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "docs" / "command.md"
 PART = re.compile(r"(<!-- help of (.+?) -->\n)(.*?)(<!-- end of help -->)", re.DOTALL)
+# Marks of examples, see pages.py: docs.commands runs what has none. calls_test.py looks at the options of all.
+MARKS = {
+    "dear launch": "not run: the program is the reader's",
+    "dear profile": "not run: the file is the reader's",
+    "dear train": "not run: minutes",
+    "dear tune training": "not run: minutes",
+    "dear trace summary": "needs torch",
+    "dear replay": "not run: minutes",
+    "dear bench collective": "not run: minutes",
+    "dear aggregate": "not run: half a minute",
+    "dear study paper": "not run: half a minute",
+    "dear study kfac": "not run: seconds, in the tests of the study",
+    "dear study sparse": "not run: seconds, in the tests of the study",
+    "dear study homomorphic": "not run: seconds, in the tests of the study",
+    "dear study calibration": "not run: seconds, in the tests of the study",
+    "dear man": "not run: needs man",
+}
 HELP_COLUMN = 30  # where the command's help puts descriptions
 
 
@@ -84,7 +101,8 @@ def markdown(command: str, text: str) -> str:
         out += rows
         out.append("")
     if found.footer:
-        out.append(re.sub(r"^For example: (.+)$", r"<!-- not run: the files are the reader's -->\n```sh\n\1\n```", found.footer, flags=re.MULTILINE) + "\n")
+        mark = f"<!-- {MARKS[command]} -->\n" if command in MARKS else ""
+        out.append(re.sub(r"^For example: (.+)$", lambda call: f"{mark}```sh\n{call[1]}\n```", found.footer, flags=re.MULTILINE) + "\n")
     return "\n".join(out)
 
 

@@ -307,9 +307,11 @@ class OnFourRanks(unittest.TestCase):
         dist.barrier()
         with self.assertRaisesRegex(dear.ConfigError, "file"):
             dear.Checkpoints(str(self.folder / "file"), job.model)
-        checkpoints = dear.Checkpoints(str(self.folder / "used"), job.model, asynchronous=True)
-        with self.assertRaisesRegex(dear.ConfigError, "another run"):
+        first = dear.Checkpoints(str(self.folder / "used"), job.model)
+        with self.assertRaisesRegex(dear.ConfigError, "other Checkpoints of this program"):
             dear.Checkpoints(str(self.folder / "used"), job.model)
+        del first
+        checkpoints = dear.Checkpoints(str(self.folder / "used"), job.model, asynchronous=True)
         job.train(0, 1)
         if self.rank == 0:
             (self.folder / "used").rename(self.folder / "gone")

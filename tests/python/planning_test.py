@@ -19,7 +19,7 @@ import dear
 
 
 def command(*arguments: str) -> object:
-    """What the command writes with --json."""
+    """What the command writes with --json, without the origin that each result has there."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "result.json"
         subprocess.run(
@@ -28,7 +28,11 @@ def command(*arguments: str) -> object:
             stdout=subprocess.DEVNULL,
             timeout=100,
         )
-        return json.loads(path.read_text())
+        results = json.loads(path.read_text())
+    for result in results if isinstance(results, list) else [results]:
+        for name in ("dear_version", "modelled"):
+            del result[name]
+    return results
 
 
 @contextlib.contextmanager
