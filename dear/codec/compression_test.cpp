@@ -105,7 +105,7 @@ TEST(Compression, NamesTheSchemeOrOptionThatWasMeant) {
   expect_refused("top-k:0.01,warm-up=3", {"option", "mean warmup?"});
   expect_refused("top-k:0.01,", {"option", "''"});
   expect_refused("top-k:0.01, ef", {"option", "mean ef?"});
-  expect_refused("sketch,rom=2", {"option", "mean room?"});
+  expect_refused("sketch,blok=2", {"option", "mean block?"});
   expect_refused("top-k,decya=2", {"mean decay?"});
 }
 
@@ -161,7 +161,7 @@ const std::vector<std::pair<std::string, std::string>>& samples() {
       {"ef", ""},           {"own", ""},          {"unbiased", ""},    {"scope", "bucket"},
       {"warmup", "10"},     {"momentum", "0.5"},  {"nesterov", ""},    {"correction", ""},
       {"decay", "0.1"},     {"dense-below", "3"}, {"dense", "x"},      {"seed", "18446744073709551615"},
-      {"room", "2"},        {"block", "32"},      {"index", "bitmap"}, {"exact", ""},
+      {"block", "32"},      {"index", "bitmap"}, {"exact", ""},
       {"most-density", "1"}};
   return kSamples;
 }

@@ -8,8 +8,8 @@
 #include "dear/codec/sketch.h"
 #include "dear/wire/bucket_codec.h"
 
-// Sparse gradients: part 0 is the index of keys that are not zero on some rank, part 1 their values, which add
-// up as dense gradients do ([Note: values by key]).
+// Sparse gradients: part 0 is the index of keys that are not zero on some rank, part 1 their values, which
+// add up as dense gradients do ([Note: values by key]).
 //
 // [Note: when an index travels] Every rank knows how many keys the union had in the last steps, from the
 // combined index, or from the dense mean. Where as many again would send more than dense gradients do, and in
