@@ -64,7 +64,7 @@ struct Compression {
   std::int64_t dense_below = 1024;  // tensors of fewer elements travel dense
   std::vector<std::string> dense_names = {"*bias", "*norm*"};  // so do those whose names match a pattern
   std::uint64_t seed = 1;                                      // of what is drawn: the same on every rank
-  SketchSpec sketch{.room = 0};  // training sends values by key
+  SketchSpec sketch{.room = 0};                                // training sends values by key
 
   // As a user writes it: a scheme, its ratio (or rank) after a colon, and options after commas, in any order:
   //   top-k:0.01,ef        random-block:0.01,ef,momentum=0.9,correction,warmup=200     fp16    low-rank:4,ef

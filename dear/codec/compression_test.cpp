@@ -158,11 +158,10 @@ TEST(Compression, RefusesWhatExcludesEachOther) {
 // Every option with a value it can have and that is not its default.
 const std::vector<std::pair<std::string, std::string>>& samples() {
   static const std::vector<std::pair<std::string, std::string>> kSamples{
-      {"ef", ""},           {"own", ""},          {"unbiased", ""},    {"scope", "bucket"},
-      {"warmup", "10"},     {"momentum", "0.5"},  {"nesterov", ""},    {"correction", ""},
-      {"decay", "0.1"},     {"dense-below", "3"}, {"dense", "x"},      {"seed", "18446744073709551615"},
-      {"block", "32"},      {"index", "bitmap"}, {"exact", ""},
-      {"most-density", "1"}};
+      {"ef", ""},       {"own", ""},          {"unbiased", ""}, {"scope", "bucket"},
+      {"warmup", "10"}, {"momentum", "0.5"},  {"nesterov", ""}, {"correction", ""},
+      {"decay", "0.1"}, {"dense-below", "3"}, {"dense", "x"},   {"seed", "18446744073709551615"},
+      {"block", "32"},  {"index", "bitmap"},  {"exact", ""},    {"most-density", "1"}};
   return kSamples;
 }
 

@@ -14,9 +14,9 @@ std::int64_t index_header_words(int ranks);
 
 // Met says what one rank found in its values that a sketch cannot hold, and their largest magnitude.
 struct Met {
-  bool not_finite = false;         // NaN or infinity
-  bool overflow = false;           // a value too large for sums of a row, or for fixed point at the scale in use
-  bool inexact = false;            // a value of which fixed point loses bits at the scale in use
+  bool not_finite = false;  // NaN or infinity
+  bool overflow = false;    // a value too large for sums of a row, or for fixed point at the scale in use
+  bool inexact = false;     // a value of which fixed point loses bits at the scale in use
   std::uint32_t largest_bits = 0;  // of the largest magnitude; see ScanKernel
 };
 

@@ -138,9 +138,9 @@ Seconds of_values_by_key(const Compression& compression, int ranks, double densi
   KeyIndex codec(shape_for(spec, kElements, ranks, std::max(1.0, 1.05 * keys), compression.seed));
   std::vector<std::uint64_t> index(static_cast<std::size_t>(codec.shape().index_words()));
   Met met;
-  Seconds seconds{
-      .encode = bench.encode_seconds([&] { met = codec.encode(bench.values(), index); },
-                                     [](std::span<float> values) { std::ranges::fill(values, 0.0F); })};
+  Seconds seconds{.encode =
+                      bench.encode_seconds([&] { met = codec.encode(bench.values(), index); },
+                                           [](std::span<float> values) { std::ranges::fill(values, 0.0F); })};
   write_header(index, ranks, 0, met);
   const int scale = largest_scale(DType::i64, codec.read(index).exponent, ranks);
   std::vector<float> by_key(codec.keys().size() * static_cast<std::size_t>(spec.block));

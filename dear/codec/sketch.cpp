@@ -91,8 +91,7 @@ int scale_for(DType rows, int exponent, int ranks) {
 bool hold(std::span<const float> values, int scale, std::span<std::int64_t> integers) {
   const double factor = factor_of(scale);
   bool exact = true;
-  for (std::size_t i = 0; i < values.size(); ++i)
-    integers[i] = held<std::int64_t>(values[i], factor, exact);
+  for (std::size_t i = 0; i < values.size(); ++i) integers[i] = held<std::int64_t>(values[i], factor, exact);
   return exact;
 }
 

@@ -78,8 +78,8 @@ void make_rows(SketchShape& shape, double room, double candidates) {
 
 // Of an index, and of rows or of the blocks of so many candidates.
 double bytes_of(const SketchShape& shape, double candidates, DType rows) {
-  const double values = shape.range > 0 ? static_cast<double>(shape.values())
-                                        : candidates * static_cast<double>(shape.block);
+  const double values =
+      shape.range > 0 ? static_cast<double>(shape.values()) : candidates * static_cast<double>(shape.block);
   return 8 * static_cast<double>(shape.index_words()) + values * static_cast<double>(size_of(rows));
 }
 
@@ -126,7 +126,8 @@ double false_positives(const SketchShape& shape, double keys) {
 double bytes_sent(const SketchShape& shape, double keys, DType rows) {
   const double others = (shape.ranks - 1.0) / shape.ranks;
   const double recovered = keys + (static_cast<double>(shape.keys()) - keys) * false_positives(shape, keys);
-  const double blocks = recovered * static_cast<double>(shape.block), index = 2 * 8 * static_cast<double>(shape.index_words());
+  const double blocks = recovered * static_cast<double>(shape.block),
+               index = 2 * 8 * static_cast<double>(shape.index_words());
   const auto size = static_cast<double>(size_of(rows));
   if (shape.range == 0) return others * (index + 2 * size * blocks);
   return others * (index + static_cast<double>(shape.values()) * size + 4 * blocks);

@@ -11,7 +11,8 @@
 // has, so that all ranks decide alike.
 namespace dear::codec {
 
-// The sizes of a sketch, or of an index behind which values travel by key (key_index.h): the same on every rank.
+// The sizes of a sketch, or of an index behind which values travel by key (key_index.h): the same on every
+// rank.
 struct SketchShape {
   std::int64_t elements = 0;     // of the flat buffer
   std::int64_t block = 1;        // consecutive elements that share a key; the last block may be shorter
