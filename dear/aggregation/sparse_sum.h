@@ -24,10 +24,10 @@ struct SparseSumOptions {
 // How a sum was had, the same on every worker. All but the first travelled dense, after the sketch.
 enum class Outcome : std::uint8_t {
   sketch,
-  not_finite,     // a worker had NaN or infinity
-  overflow,       // a value is too large: for the sums of a row, or for fixed point at the scale of this step,
-                  // and the first exact step has none
-  inexact,        // fixed point at the scale of this step, which the last one chose, loses bits of a value
+  not_finite,  // a worker had NaN or infinity
+  overflow,    // a value is too large: for the sums of a row, or for fixed point at the scale of this step,
+               // and the first exact step has none
+  inexact,     // fixed point at the scale of this step, which the last one chose, loses bits of a value
   too_many_keys,  // more than the rows can give back
   entangled       // peeling left some keys
 };

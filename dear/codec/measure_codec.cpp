@@ -15,6 +15,7 @@
 #include "dear/codec/key_index.h"
 #include "dear/codec/low_rank.h"
 #include "dear/codec/sketch.h"
+#include "dear/codec/sketch_scan.h"
 
 namespace dear::codec {
 namespace {
@@ -83,6 +84,7 @@ class Bench {
     return median_seconds([&] {
       std::ranges::fill(values_, 0.0F);
       decode();
+      finite_ &= all_finite(values_);  // as training looks at each mean
     });
   }
   std::span<float> values() { return values_; }
@@ -91,6 +93,7 @@ class Bench {
   Compression compression_;
   std::vector<float> gradients_, values_, parameters_;
   Feedback feedback_;
+  bool finite_ = true;
 };
 
 struct Seconds {

@@ -22,9 +22,9 @@
 // dealt out by hash to owners, whose rows lie one owner after the other, so that a reduce-scatter gives each
 // the sums of its own; and an owner's keys to groups, whose rows a cache holds.
 //
-// In fp32 each sum is within rounding of the largest values that met in its rows. So where the sum is zero, as
-// of other elements of a block, of a false positive of a Bloom filter or of values that cancel, there may be
-// rounding, and an adaptive optimiser makes full steps of it. In fixed point sums are exact and zeros are
+// In fp32 each sum is within rounding of the largest values that met in its rows. So where the sum is zero,
+// as of other elements of a block, of a false positive of a Bloom filter or of values that cancel, there may
+// be rounding, and an adaptive optimiser makes full steps of it. In fixed point sums are exact and zeros are
 // zeros, and a value that would lose bits is told. Training sends values by key (key_index.h) instead.
 //
 // [Note: a step with sketches] What ranks do with one flat buffer, all with the same SketchShape:

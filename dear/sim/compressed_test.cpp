@@ -105,8 +105,7 @@ TEST(CompressedTimeline, OfASketch) {
   EXPECT_NEAR(evaluate_two("dear", 8000, 2000, sketch).iteration.seconds, 7.4, kRelative);
   CompressionModel denser = sketch;
   denser.sparsity.union_density = 0.1;  // values twice as long: halves of 1.6
-  EXPECT_NEAR(evaluate_two("dear", 8000, 2000, denser).iteration.seconds, 1 + 2 * 1 + 4 * 1.6 + 1,
-              kRelative);
+  EXPECT_NEAR(evaluate_two("dear", 8000, 2000, denser).iteration.seconds, 1 + 2 * 1 + 4 * 1.6 + 1, kRelative);
 }
 
 TEST(Compressed, LaunchesCountForEachStep) {

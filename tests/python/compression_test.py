@@ -71,7 +71,9 @@ class OnTwoRanks(unittest.TestCase):
                 fusion="layer",
             )
             for step in range(30):
-                seen = torch.randint(0, 3000, (32,), generator=torch.Generator().manual_seed(10 * step + self.group.rank))
+                seen = torch.randint(
+                    0, 3000, (32,), generator=torch.Generator().manual_seed(10 * step + self.group.rank)
+                )
                 loss = (model(seen) - 1).square().mean()
                 (loss * 1e6 if step % 10 == 5 else loss).backward()
                 optimizer.step()

@@ -92,7 +92,8 @@ std::string sizes_of(const HomomorphicOptions& options, const Findings& findings
       "## Bytes\n\nHow many times fewer bytes than dense fp32 gradients of {} a sketch has with {} rows for "
       "each key, by density of the union. An all-reduce sends index and rows twice, and the bound is of "
       "that. "
-      "Owners have rows reduce-scattered to them and send back values alone, which may be less than the bound "
+      "Owners have rows reduce-scattered to them and send back values alone, which may be less than the "
+      "bound "
       "allows ({} ranks, index chosen by size; 1 where it goes dense).\n\n![Bytes](sizes.svg)\n\n| density | "
       "bound | with a bitmap | with a Bloom filter | with owners |\n|---|---|---|---|---|\n",
       format_bytes(4 * options.sizes.elements), options.sizes.rows_per_key, options.sizes.ranks);
@@ -252,7 +253,8 @@ std::string iterations_of(const HomomorphicOptions& options, const Findings& fin
     text += "\n";
   }
   return text +
-         "\nThe same over real wires stands in [measurements](../../measurements.md#compressed-gradients); "
+         "\nValues by key over real wires stand in "
+         "[measurements](../../measurements.md#compressed-gradients); "
          "how "
          "much is hidden under computation is what `dear plan --compress sketch` says of a model and a "
          "network.\n";
