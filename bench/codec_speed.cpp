@@ -2,8 +2,8 @@
 // thread beside that of one memcpy of the buffer, in turns; medians, and their ratios. Each codec works on
 // one segment, keeps 1 % of it where it keeps a part, and decodes into a buffer that is zero. Each result is
 // verified: what was decoded is what the definition of the scheme says. Sketches are of another buffer, of
-// whose blocks 5 % are not zero, at random places; one of four ranks encodes, peels its own part and spreads
-// all parts, or one rank alone does all.
+// whose blocks 5 % are not zero, at random places: an index and values by key; or rows, where one of four
+// ranks encodes, peels its own part and spreads all parts, or one rank alone does all.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -22,6 +22,7 @@
 
 #include "dear/base/half.h"
 #include "dear/codec/codec.h"
+#include "dear/codec/key_index.h"
 #include "dear/codec/low_rank.h"
 #include "dear/codec/sketch.h"
 
@@ -210,6 +211,32 @@ Rival sketch_rival(const std::string& name, std::size_t elements, const dear::Sk
               }};
 }
 
+// What training sends: an index, then values by key.
+Rival by_key_rival(const std::string& name, std::size_t elements, std::int64_t block) {
+  const double keys = kSketchDensity * static_cast<double>(elements) / static_cast<double>(block);
+  struct Work {
+    Values gradients;
+    dear::codec::KeyIndex keys;
+    std::vector<std::uint64_t> index;
+    Values by_key;
+  };
+  const auto work = std::make_shared<Work>(
+      Work{.gradients = sparse_gradients(elements, block),
+           .keys = dear::codec::KeyIndex(dear::codec::shape_for(
+               {.room = 0, .block = block}, static_cast<std::int64_t>(elements), 4, keys, 1))});
+  work->index.resize(static_cast<std::size_t>(work->keys.shape().index_words()));
+  return {.name = name,
+          .encode_and_decode =
+              [work, block](const Values&, Values& decoded, std::int64_t) {
+                dear::codec::write_header(work->index, 4, 0, work->keys.encode(work->gradients, work->index));
+                work->keys.read(work->index);
+                work->by_key.resize(work->keys.keys().size() * static_cast<std::size_t>(block));
+                work->keys.gather(work->gradients, work->by_key);
+                work->keys.spread(work->by_key, decoded);
+              },
+          .right = [work](const Values&, const Values& decoded) { return decoded == work->gradients; }};
+}
+
 double median(std::vector<double> times) {
   std::nth_element(times.begin(), times.begin() + std::ssize(times) / 2, times.end());
   return times[times.size() / 2];
@@ -250,10 +277,12 @@ int main(int argc, char** argv) {
       codec_rival("fp16", elements, rounded(dear::narrow_to_half)),
       codec_rival("bf16", elements, rounded(dear::narrow_to_bfloat16)),
       low_rank_rival(4, elements),
-      sketch_rival<float>("sketch, of 4 ranks", elements, {.block = 1}, 4),
-      sketch_rival<float>("sketch, alone", elements, {.block = 1}, 1),
-      sketch_rival<std::int64_t>("sketch, exact, of 4", elements, {.block = 1, .exact = true}, 4),
-      sketch_rival<float>("sketch, block 16, of 4", elements, {.block = 16}, 4)};
+      by_key_rival("sketch", elements, 1),
+      by_key_rival("sketch, block 16", elements, 16),
+      sketch_rival<float>("rows, peeled by 4 ranks", elements, {.block = 1}, 4),
+      sketch_rival<float>("rows, peeled by one", elements, {.block = 1}, 1),
+      sketch_rival<std::int64_t>("rows of int64, by 4", elements, {.block = 1, .exact = true}, 4),
+      sketch_rival<float>("rows, block 16, by 4", elements, {.block = 16}, 4)};
 
   std::vector<Values> decoded(rivals.size(), Values(elements));
   bool right = true;

@@ -74,7 +74,13 @@ double carry(wire::EncodedBucket& bucket, const Group& group, Scheme scheme) {
   const auto send = [&](Collective collective, std::uint8_t part) {
     const Request request = bucket.request(collective, part);
     if (bucket.may_ask_more(collective, part))
-      group.issue(request, [&] { return bucket.more(); }, {}).wait();
+      group
+          .issue(request,
+                 [&, asked = false]() mutable {
+                   return std::exchange(asked, true) ? std::nullopt : bucket.more();
+                 },
+                 {})
+          .wait();
     else
       group.issue(request).wait();
   };
@@ -86,9 +92,8 @@ double carry(wire::EncodedBucket& bucket, const Group& group, Scheme scheme) {
   switch (scheme) {
     case Scheme::sketch:
       send(Collective::all_reduce, 0);
-      send(Collective::reduce_scatter, 1);
       code([&] { bucket.encode(1); });
-      send(Collective::all_gather, 1);
+      halves(1);
       break;
     case Scheme::top_k:
     case Scheme::block_top_k:

@@ -159,10 +159,9 @@ void run(const Arguments& arguments) {
              1e3 * fast, slow / fast);
   fmt::print("loss: {:.4f} at first, {:.4f} at last; largest difference of the curves {:.2g}\n",
              dense.losses.front(), dense.losses.back(), apart);
-  fmt::print("sent: {:.3f} MB a step of {:.3f} MB dense; {} dense exchanges, at most {} peeling rounds\n",
+  fmt::print("sent: {:.3f} MB a step of {:.3f} MB dense; {} dense exchanges\n",
              report.bytes / 1e6 / static_cast<double>(report.steps),
-             report.dense_bytes / 1e6 / static_cast<double>(report.steps), report.dense_exchanges,
-             report.peeling_rounds);
+             report.dense_bytes / 1e6 / static_cast<double>(report.steps), report.dense_exchanges);
 }
 
 }  // namespace

@@ -12,8 +12,8 @@
 namespace dear::aggregation {
 namespace {
 
-constexpr std::array<std::string_view, 5> kOutcomes = {"sketch", "not finite", "overflow", "too many keys",
-                                                       "entangled"};
+constexpr std::array<std::string_view, 6> kOutcomes = {"sketch",  "not finite",    "overflow",
+                                                       "inexact", "too many keys", "entangled"};
 
 // Two workers with other shapes or scales have other labels.
 std::uint64_t label_of(const codec::SketchShape& shape, int scale) {
@@ -27,6 +27,7 @@ std::uint64_t label_of(const codec::SketchShape& shape, int scale) {
 Outcome outcome_of(const codec::Reading& reading) {
   if (!reading.header.not_finite.empty()) return Outcome::not_finite;
   if (!reading.header.overflow.empty()) return Outcome::overflow;
+  if (!reading.header.inexact.empty()) return Outcome::inexact;
   return reading.fits ? Outcome::sketch : Outcome::too_many_keys;
 }
 

@@ -24,8 +24,10 @@ struct SparseSumOptions {
 // How a sum was had, the same on every worker. All but the first travelled dense, after the sketch.
 enum class Outcome : std::uint8_t {
   sketch,
-  not_finite,     // a worker had NaN or infinity
-  overflow,       // a value is beyond fixed point at the scale of this step; the first exact step has none
+  not_finite,  // a worker had NaN or infinity
+  overflow,    // a value is too large: for the sums of a row, or for fixed point at the scale of this step,
+               // and the first exact step has none
+  inexact,     // fixed point at the scale of this step, which the last one chose, loses bits of a value
   too_many_keys,  // more than the rows can give back
   entangled       // peeling left some keys
 };
@@ -41,6 +43,10 @@ struct Summed {
 // The sum of all workers' values, added up by the aggregator as fp32 in the order of workers.
 void add_dense(Worker& worker, std::span<const float> values, std::span<float> sums);
 
+// In fp32 a sum is within rounding of the largest values that its rows met, and where all values are zero, or
+// cancel, a block or a false positive of a Bloom filter may leave rounding: an adaptive optimiser makes full
+// steps of it, so give it exact sums. Those are rounded once, and zeros are zeros.
+//
 // Every worker makes one with the same options, and calls add() equally often. ConfigError for options from
 // which no sketch can be made.
 class SparseSum {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
 #include <set>
 #include <string_view>
 #include <vector>
@@ -109,6 +110,55 @@ TEST(SparseSum, IsTheDenseSumBitForBitWhereSumsAreExact) {
                           }
                         }),
         Each("ok"));
+  }
+}
+
+// Spikes, denormals, what is near the largest number, what cancels: exact sums are rounded once, others are
+// near the dense ones, or the outcome says that they travelled dense.
+TEST(SparseSum, IsTheSumOrSaysThatItWentDense) {
+  constexpr std::int64_t kFew = 600;
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  for (const bool exact : {true, false}) {
+    EXPECT_THAT(with_aggregator(
+                    2,
+                    [&](Worker& worker) {
+                      SparseSum sparse(
+                          worker,
+                          {.elements = kFew, .keys = 60, .sketch = {.block = exact ? 5 : 1, .exact = exact}});
+                      std::vector<float> sums(kFew), one(kFew), mine(kFew);
+                      std::set<std::string_view> outcomes;
+                      for (int step = 0; step < 500; ++step) {
+                        std::vector<double> wanted(kFew);
+                        for (int rank = 0; rank < 2; ++rank) {
+                          std::minstd_rand random(static_cast<std::uint32_t>(1000 * step + rank + 1));
+                          const float scale = step % 7 == 0   ? 1e12F
+                                              : step % 7 == 1 ? 1e-42F
+                                              : step % 7 == 2 ? 1e37F
+                                                              : 1;
+                          for (std::size_t i = 0; i < one.size(); ++i) {
+                            one[i] = random() % 20 == 0 ? static_cast<float>(random() % 1024) / 512 - 1 : 0;
+                            if (random() % 3 == 0) one[i] *= scale;
+                          }
+                          if (step % 50 == 9) one[3] = (rank == 0 ? 1 : -0.5F) * kLargest;
+                          if (step % 50 == 10) one[3] = rank == 0 ? 0.7F : -0.7F;
+                          for (std::size_t i = 0; i < one.size(); ++i)
+                            wanted[i] += static_cast<double>(one[i]);
+                          if (rank == worker.rank()) mine = one;
+                        }
+                        const Summed summed = sparse.add(mine, sums);
+                        outcomes.insert(name_of(summed.outcome));
+                        if (!exact && summed.outcome == Outcome::sketch) {
+                          expect_near(sums, wanted);
+                          continue;
+                        }
+                        for (std::size_t i = 0; i < one.size(); ++i)
+                          ASSERT_EQ(sums[i], static_cast<float>(wanted[i])) << step;
+                      }
+                      EXPECT_TRUE(outcomes.contains("sketch"));
+                      EXPECT_TRUE(outcomes.contains("overflow"));
+                      EXPECT_EQ(outcomes.contains("inexact"), exact);
+                    }),
+                Each("ok"));
   }
 }
 

@@ -11,7 +11,6 @@ constexpr double kReadAll = 1;
 constexpr double kReadAndWrite = 2;
 // Four histograms of 8 bits each find the k-th largest magnitude of 32 bits; one pass collects.
 constexpr double kRadixSelect = 5;
-constexpr double kHashes = 3;       // of a sketch
 constexpr double kIndex = 1. / 32;  // a bit for each element
 
 // With r the ratio:
@@ -22,8 +21,8 @@ constexpr double kIndex = 1. / 32;  // a bit for each element
 //   decoding of these    writes zeros, then adds each payload: r read, r read and written in sectors
 //   fp16, bf16           read all, write half; the other way around
 //   low-rank             each product with a narrow matrix reads the matrix, the last one writes it
-//   sketch               reads all, adds each value to three rows; peeling counts and then takes out each key
-//                        of the owner's shard in three rows; decoding writes zeros and the values
+//   sketch               reads all for the index; reads it, and the values of its keys, and writes these;
+//                        decoding writes zeros and the values
 MemoryTraffic traffic_of_scheme(const Compression& compression, int ranks, double union_density) {
   const double r = compression.ratio, payloads = compression.gathers() ? ranks : 1;
   const double pair = compression.gathers() ? 2 * r : r;  // what names a coordinate, and its value
@@ -47,11 +46,11 @@ MemoryTraffic traffic_of_scheme(const Compression& compression, int ranks, doubl
       break;
   }
   const double in_sectors = compression.sketch.block > 1 ? 1 : kSector;
-  const double rows = kHashes * kReadAndWrite * in_sectors * union_density;
-  return {.encode = kReadAll + kIndex + rows,
-          .second_encode = (kIndex + 2 * rows) / ranks,
-          .decode = kZeros + kIndex + (1 + in_sectors) * union_density,
-          .kernels = 8};
+  const double values = (1 + in_sectors) * union_density;
+  return {.encode = kReadAll + kIndex,
+          .second_encode = kIndex + values,
+          .decode = kZeros + kIndex + values,
+          .kernels = 6};
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ constexpr std::array<SchemeInfo, 8> kSchemes{{
     {.scheme = Scheme::sketch,
      .name = "sketch",
      .amount = "",
-     .summary = "all that is not zero, lossless: homomorphic compression",
+     .summary = "all that is not zero, lossless: the index of homomorphic compression, then values by key",
      .source = "Li et al. 2024, arXiv 2402.07529"},
 }};
 

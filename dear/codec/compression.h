@@ -9,7 +9,7 @@
 namespace dear {
 
 // Ways to send less of a gradient. Sources: sparse communication, Eghlidi and Jaggi 2020, arXiv 2009.09271;
-// PowerSGD, Vogels et al. 2019, arXiv 1905.13727; the sketch, Li et al. 2024, arXiv 2402.07529.
+// PowerSGD, Vogels et al. 2019, arXiv 1905.13727; the index of sketches, Li et al. 2024, arXiv 2402.07529.
 enum class Scheme : std::uint8_t {
   random_k,      // coordinates that are drawn, the same on every rank
   random_block,  // one block of neighbouring coordinates at a place that is drawn
@@ -18,7 +18,7 @@ enum class Scheme : std::uint8_t {
   fp16,
   bf16,
   low_rank,  // two factors of each matrix (PowerSGD)
-  sketch     // all that is not zero, lossless: homomorphic compression
+  sketch     // all that is not zero, lossless: the index of homomorphic compression, values by key
 };
 std::string_view name_of(Scheme scheme);  // "random-k"
 
@@ -26,10 +26,12 @@ std::string_view name_of(Scheme scheme);  // "random-k"
 // which then travels in one bucket.
 enum class Scope : std::uint8_t { tensor, bucket, model };
 
-// How the sum of sparse gradients travels as a sketch (codec/sketch.h).
+// How the sum of sparse gradients travels: behind an index by key (codec/key_index.h), or as a sketch
+// (codec/sketch.h).
 struct SketchSpec {
   enum class Index : std::uint8_t { automatic, bitmap, bloom };
-  double room = 1.3;       // rows for each key that the union of the ranks is expected to have
+  // Of a sketch: rows for each key that the union of the ranks is expected to have. 0: values travel by key.
+  double room = 1.3;
   std::int64_t block = 0;  // consecutive elements that share one key; 0: chosen from the first gradients
   Index index = Index::automatic;
   bool exact = false;          // sums in fixed point (int64), the same for any order; else in fp32
@@ -62,13 +64,13 @@ struct Compression {
   std::int64_t dense_below = 1024;  // tensors of fewer elements travel dense
   std::vector<std::string> dense_names = {"*bias", "*norm*"};  // so do those whose names match a pattern
   std::uint64_t seed = 1;                                      // of what is drawn: the same on every rank
-  SketchSpec sketch{};
+  SketchSpec sketch{.room = 0};                                // training sends values by key
 
   // As a user writes it: a scheme, its ratio (or rank) after a colon, and options after commas, in any order:
   //   top-k:0.01,ef        random-block:0.01,ef,momentum=0.9,correction,warmup=200     fp16    low-rank:4,ef
   //   random-k:0.1,own,scope=bucket,unbiased,decay=1e-4,momentum=0.9,nesterov,seed=7
   //   low-rank:2,ef,dense-below=4096,dense=*bias;*norm*
-  //   sketch,room=1.5,block=16,index=bloom,exact,most-density=0.3
+  //   sketch,block=16,index=bloom,exact,most-density=0.3
   // ConfigError, naming the part at fault and what there is, for any other text, for an option that the
   // scheme does not have, twice the same one, and for what validate() refuses.
   static Compression parse(std::string_view text);

@@ -41,7 +41,7 @@ constexpr std::array<OptionRow, 2> kAmounts{{
      .fits = [](const Compression& c) { return c.rank >= 1; }},
 }};
 
-constexpr std::array<OptionRow, 17> kOptions{{
+constexpr std::array<OptionRow, 16> kOptions{{
     {.name = "ef",
      .value = "",
      .schemes = kLossy,
@@ -128,13 +128,6 @@ constexpr std::array<OptionRow, 17> kOptions{{
      .range = "an integer of at least 0",
      .place = [](Compression& c) -> Place { return &c.seed; },
      .fits = always},
-    {.name = "room",
-     .value = "ROWS",
-     .schemes = kSketch,
-     .summary = "rows of the sketch for each key that is expected (default 1.3)",
-     .range = "a finite number of at least 1.23, below which no sketch can be read",
-     .place = [](Compression& c) -> Place { return &c.sketch.room; },
-     .fits = [](const Compression& c) { return finite_from(c.sketch.room, 1.23); }},
     {.name = "block",
      .value = "ELEMENTS",
      .schemes = kSketch,
@@ -157,7 +150,7 @@ constexpr std::array<OptionRow, 17> kOptions{{
     {.name = "exact",
      .value = "",
      .schemes = kSketch,
-     .summary = "sums in fixed point, the same for any order",
+     .summary = "sums in fixed point, the same for any order of ranks; dense where it would lose bits",
      .range = "",
      .place = [](Compression& c) -> Place { return &c.sketch.exact; },
      .fits = always},

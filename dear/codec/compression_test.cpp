@@ -72,9 +72,9 @@ TEST(Compression, ParsesEveryOption) {
                          .correction = true,
                          .warm_up_steps = 200,
                          .dense_names = {}}));
-  EXPECT_EQ(Compression::parse("sketch,most-density=0.3,room=1.5,block=16,index=bloom,exact"),
+  EXPECT_EQ(Compression::parse("sketch,most-density=0.3,block=16,index=bloom,exact"),
             (Compression{.scheme = Scheme::sketch,
-                         .sketch = {.room = 1.5,
+                         .sketch = {.room = 0,
                                     .block = 16,
                                     .index = SketchSpec::Index::bloom,
                                     .exact = true,
@@ -105,7 +105,7 @@ TEST(Compression, NamesTheSchemeOrOptionThatWasMeant) {
   expect_refused("top-k:0.01,warm-up=3", {"option", "mean warmup?"});
   expect_refused("top-k:0.01,", {"option", "''"});
   expect_refused("top-k:0.01, ef", {"option", "mean ef?"});
-  expect_refused("sketch,rom=2", {"option", "mean room?"});
+  expect_refused("sketch,blok=2", {"option", "mean block?"});
   expect_refused("top-k,decya=2", {"mean decay?"});
 }
 
@@ -132,8 +132,6 @@ TEST(Compression, RefusesWhatAnOptionCannotBe) {
   expect_refused("top-k,dense=a;;b", {"dense", "'a;;b'", "empty"});
   expect_refused("random-k,seed=-1", {"seed", "'-1'"});
   expect_refused("random-k,seed=x", {"seed", "'x'"});
-  expect_refused("sketch,room=1.22", {"room", "'1.22'", "1.23"});
-  expect_refused("sketch,room=inf", {"room"});
   expect_refused("sketch,block=3", {"block", "'3'", "power of two"});
   expect_refused("sketch,block=2048", {"block", "1024"});
   expect_refused("sketch,block=-2", {"block", "'-2'"});
@@ -160,11 +158,10 @@ TEST(Compression, RefusesWhatExcludesEachOther) {
 // Every option with a value it can have and that is not its default.
 const std::vector<std::pair<std::string, std::string>>& samples() {
   static const std::vector<std::pair<std::string, std::string>> kSamples{
-      {"ef", ""},           {"own", ""},          {"unbiased", ""},    {"scope", "bucket"},
-      {"warmup", "10"},     {"momentum", "0.5"},  {"nesterov", ""},    {"correction", ""},
-      {"decay", "0.1"},     {"dense-below", "3"}, {"dense", "x"},      {"seed", "18446744073709551615"},
-      {"room", "2"},        {"block", "32"},      {"index", "bitmap"}, {"exact", ""},
-      {"most-density", "1"}};
+      {"ef", ""},       {"own", ""},          {"unbiased", ""}, {"scope", "bucket"},
+      {"warmup", "10"}, {"momentum", "0.5"},  {"nesterov", ""}, {"correction", ""},
+      {"decay", "0.1"}, {"dense-below", "3"}, {"dense", "x"},   {"seed", "18446744073709551615"},
+      {"block", "32"},  {"index", "bitmap"},  {"exact", ""},    {"most-density", "1"}};
   return kSamples;
 }
 
@@ -247,7 +244,6 @@ Compression any_valid(std::mt19937_64& random) {
     if (once_in(4)) c.dense_names.resize(below(3));
     if (once_in(4)) c.dense_names.emplace_back("layer?.w=*:");
     if (once_in(4)) c.seed = random();
-    if (once_in(4)) c.sketch.room = 1.23 + number();
     if (once_in(4)) c.sketch.block = std::int64_t{1} << below(11);
     if (once_in(4)) c.sketch.index = static_cast<SketchSpec::Index>(below(3));
     c.sketch.exact = once_in(3);
@@ -304,9 +300,6 @@ TEST(Compression, ValidatesWhatWasNotParsed) {
   expect_invalid({.warm_up_steps = -1}, "warmup");
   expect_invalid({.dense_below = -1}, "dense-below");
   for (const std::string pattern : {"", "a,b", "a;b"}) expect_invalid({.dense_names = {pattern}}, "dense");
-  for (const double room : {1.2, kNan, kInfinity}) {
-    expect_invalid({.scheme = Scheme::sketch, .sketch = {.room = room}}, "room");
-  }
   for (const int block : {-1, 3, 2048}) {
     expect_invalid({.scheme = Scheme::sketch, .sketch = {.block = block}}, "block");
   }

@@ -26,21 +26,23 @@ std::vector<int> bits_of(std::span<const std::uint64_t> words) {
 
 }  // namespace
 
-std::int64_t index_header_words(int ranks) { return (2 * rank_words(ranks) + kExponentWords + 7) / 8 * 8; }
+std::int64_t index_header_words(int ranks) { return (3 * rank_words(ranks) + kExponentWords + 7) / 8 * 8; }
 
 void write_header(std::span<std::uint64_t> index, int ranks, int rank, const Met& met) {
   const auto words = static_cast<std::size_t>(rank_words(ranks));
   std::fill_n(index.begin(), index_header_words(ranks), 0);
   if (met.not_finite) set_bit(index.first(words), rank);
   if (met.overflow) set_bit(index.subspan(words, words), rank);
-  if (met.largest_bits != 0) set_bit(index.subspan(2 * words, kExponentWords), met.largest_bits >> 23);
+  if (met.inexact) set_bit(index.subspan(2 * words, words), rank);
+  if (met.largest_bits != 0) set_bit(index.subspan(3 * words, kExponentWords), met.largest_bits >> 23);
 }
 
 IndexHeader read_header(std::span<const std::uint64_t> index, int ranks) {
   const auto words = static_cast<std::size_t>(rank_words(ranks));
   IndexHeader header{.not_finite = bits_of(index.first(words)),
-                     .overflow = bits_of(index.subspan(words, words))};
-  const std::vector<int> exponents = bits_of(index.subspan(2 * words, kExponentWords));
+                     .overflow = bits_of(index.subspan(words, words)),
+                     .inexact = bits_of(index.subspan(2 * words, words))};
+  const std::vector<int> exponents = bits_of(index.subspan(3 * words, kExponentWords));
   // A biased exponent e means magnitudes below 2^(e - 126); 0, of denormals, below 2^-126.
   if (!exponents.empty()) header.exponent = exponents.back() - 126;
   return header;

@@ -14,8 +14,9 @@ std::int64_t index_header_words(int ranks);
 
 // Met says what one rank found in its values that a sketch cannot hold, and their largest magnitude.
 struct Met {
-  bool not_finite = false;         // NaN or infinity
-  bool overflow = false;           // a value beyond fixed point at the scale in use
+  bool not_finite = false;  // NaN or infinity
+  bool overflow = false;    // a value too large for sums of a row, or for fixed point at the scale in use
+  bool inexact = false;     // a value of which fixed point loses bits at the scale in use
   std::uint32_t largest_bits = 0;  // of the largest magnitude; see ScanKernel
 };
 
@@ -26,10 +27,11 @@ void write_header(std::span<std::uint64_t> index, int ranks, int rank, const Met
 struct IndexHeader {
   static constexpr int kNoExponent = std::numeric_limits<int>::min();
   std::vector<int> not_finite;  // ranks that met NaN or infinity
-  std::vector<int> overflow;    // ranks whose values went beyond fixed point
+  std::vector<int> overflow;    // ranks whose values were too large
+  std::vector<int> inexact;     // ranks whose values lost bits
   int exponent = kNoExponent;   // all magnitudes are below 2^exponent; kNoExponent: all are zero
   // Whether the rows add up to the sum; otherwise every rank goes dense.
-  [[nodiscard]] bool usable() const { return not_finite.empty() && overflow.empty(); }
+  [[nodiscard]] bool usable() const { return not_finite.empty() && overflow.empty() && inexact.empty(); }
 };
 IndexHeader read_header(std::span<const std::uint64_t> index, int ranks);
 

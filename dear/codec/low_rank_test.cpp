@@ -96,6 +96,22 @@ void expect_orthonormal(const Values& p, std::int64_t rows, std::int64_t rank) {
   }
 }
 
+// Rows and columns that are zero on every rank come out as zeros, as those of an embedding that no rank used.
+TEST(LowRank, KeepsZeroRowsAndColumns) {
+  constexpr std::size_t kRows = 24, kColumns = 17;
+  LowRank codec(3, 1, {{.range = {0, kRows * kColumns}, .rows = kRows}});
+  for (std::uint64_t number = 0; number < 5; ++number) {
+    std::vector<Values> gradients{uniform(kRows * kColumns, 2 * number),
+                                  uniform(kRows * kColumns, 2 * number + 1)};
+    const auto is_zero = [&](std::size_t i) { return (i / kColumns + number) % 3 != 0 || i % kColumns == 5; };
+    for (Values& gradient : gradients)
+      for (std::size_t i = 0; i < gradient.size(); ++i)
+        if (is_zero(i)) gradient[i] = 0;
+    const Values mean = decoded(codec, step(codec, gradients), kRows * kColumns);
+    for (std::size_t i = 0; i < mean.size(); ++i) ASSERT_EQ(mean[i] == 0, is_zero(i)) << number << " " << i;
+  }
+}
+
 // The products of whole numbers by their definition: exact, whatever the order.
 TEST(Products, AreThoseOfTheirDefinition) {
   for (int round = 0; round < dear::testing::rounds(100); ++round) {

@@ -12,8 +12,10 @@
 
 #include "dear/codec/codec.h"
 #include "dear/codec/feedback.h"
+#include "dear/codec/key_index.h"
 #include "dear/codec/low_rank.h"
 #include "dear/codec/sketch.h"
+#include "dear/codec/sketch_scan.h"
 
 namespace dear::codec {
 namespace {
@@ -82,6 +84,7 @@ class Bench {
     return median_seconds([&] {
       std::ranges::fill(values_, 0.0F);
       decode();
+      finite_ &= all_finite(values_);  // as training looks at each mean
     });
   }
   std::span<float> values() { return values_; }
@@ -90,6 +93,7 @@ class Bench {
   Compression compression_;
   std::vector<float> gradients_, values_, parameters_;
   Feedback feedback_;
+  bool finite_ = true;
 };
 
 struct Seconds {
@@ -128,6 +132,32 @@ Seconds of_low_rank(const Compression& compression, Bench& bench) {
           .second_encode = median_seconds([&] { codec.encode_q(bench.values(), p, q); }),
           .decode = bench.decode_seconds([&] { codec.decode(p, q, bench.values()); }) *
                     (compression.feedback ? 2 : 1)};
+}
+
+Seconds of_values_by_key(const Compression& compression, int ranks, double density, Bench& bench) {
+  SketchSpec spec = compression.sketch;
+  spec.block = std::max<std::int64_t>(1, spec.block);
+  const double keys = density * static_cast<double>(kElements) / static_cast<double>(spec.block);
+  KeyIndex codec(shape_for(spec, kElements, ranks, std::max(1.0, 1.05 * keys), compression.seed));
+  std::vector<std::uint64_t> index(static_cast<std::size_t>(codec.shape().index_words()));
+  Met met;
+  Seconds seconds{.encode =
+                      bench.encode_seconds([&] { met = codec.encode(bench.values(), index); },
+                                           [](std::span<float> values) { std::ranges::fill(values, 0.0F); })};
+  write_header(index, ranks, 0, met);
+  const int scale = largest_scale(DType::i64, codec.read(index).exponent, ranks);
+  std::vector<float> by_key(codec.keys().size() * static_cast<std::size_t>(spec.block));
+  std::vector<std::int64_t> integers(spec.exact ? by_key.size() : 0);
+  seconds.second_encode = median_seconds([&] {
+    codec.read(index);
+    codec.gather(bench.values(), by_key);
+    if (spec.exact) hold(by_key, scale, integers);
+  });
+  seconds.decode = bench.decode_seconds([&] {
+    if (spec.exact) unscale(std::span<const std::int64_t>(integers), scale, by_key);
+    codec.spread(by_key, bench.values());
+  });
+  return seconds;
 }
 
 // With T the type of rows. Of many owners a few are measured: all peel alike.
@@ -171,6 +201,7 @@ Seconds seconds_of(const Compression& compression, int ranks, double density, Be
     case Scheme::low_rank:
       return of_low_rank(compression, bench);
     case Scheme::sketch:
+      if (compression.sketch.room == 0) return of_values_by_key(compression, ranks, density, bench);
       return compression.sketch.exact ? of_sketch<std::int64_t>(compression, ranks, density, bench)
                                       : of_sketch<float>(compression, ranks, density, bench);
     default:

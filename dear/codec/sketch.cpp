@@ -12,15 +12,12 @@
 #endif
 
 #include "dear/base/error.h"
-#include "dear/codec/bloom.h"
 #include "dear/codec/peel.h"
 #include "dear/codec/sketch_scan.h"
 
 namespace dear::codec {
 namespace {
 
-// Values looked at together: they, and the keys found in them, stay in the first-level cache.
-constexpr std::int64_t kPart = 4096;
 // Keys hashed at once.
 constexpr std::size_t kBatch = 512;
 // A group with fewer rows than this for each key is not worth a try: half its keys would stay.
@@ -32,35 +29,38 @@ std::int64_t nearest(double value) { return _mm_cvtsd_si64(_mm_set_sd(value)); }
 std::int64_t nearest(double value) { return std::llrint(value); }
 #endif
 
+// Clears `exact` where fixed point loses bits of the value.
 template <typename T>
-T held(float value, double scale) {
+T held(float value, double scale, bool& exact) {
   if constexpr (std::is_floating_point_v<T>) {
     return value;
   } else {
-    return static_cast<T>(nearest(static_cast<double>(value) * scale));
+    const double scaled = static_cast<double>(value) * scale;  // exact: the scale is a power of two
+    const std::int64_t integer = nearest(scaled);
+    exact &= static_cast<double>(integer) == scaled;
+    return static_cast<T>(integer);
   }
 }
+
+double factor_of(int scale) { return scale == kNoScale ? 0 : std::ldexp(1.0, scale); }
 
 // Bits that the sum of all ranks may take, without sign.
 int bits_for_sums(bool wide) { return wide ? 62 : 30; }
 int bits_of(int ranks) { return static_cast<int>(std::bit_width(static_cast<unsigned>(ranks - 1))); }
 
-// The bits of the largest magnitude that a rank can hold at a scale.
+// Keys that may meet in a row, of which there are more rows than keys.
+constexpr int kBitsOfKeysInARow = 6;
+
+// The bits of the largest magnitude that a rank can hold at a scale, such that no sum of a row overflows.
 template <typename T>
 std::uint32_t most_bits(int scale, int ranks) {
   if constexpr (std::is_floating_point_v<T>) {
-    return kInfinityBits - 1;
+    return std::bit_cast<std::uint32_t>(std::ldexp(1.0F, 127 - kBitsOfKeysInARow - bits_of(ranks)));
   } else {
     if (scale == kNoScale) return 0;
     const int exponent = bits_for_sums(sizeof(T) == 8) - bits_of(ranks) - scale;
     if (exponent > 127) return kInfinityBits - 1;
     return std::bit_cast<std::uint32_t>(static_cast<float>(std::ldexp(1.0, exponent)));
-  }
-}
-
-void require(std::size_t found, std::int64_t wanted, const char* what) {
-  if (static_cast<std::int64_t>(found) != wanted) {
-    throw ConfigError(fmt::format("a sketch of this shape has {} {}, and was given {}", wanted, what, found));
   }
 }
 
@@ -74,22 +74,25 @@ void unscale_all(std::span<const Int> sums, int scale, std::span<float> values) 
   }
 }
 
-// Calls found(number) for each bit that is set, in ascending order.
-template <typename Found>
-void for_each_bit(const std::uint64_t* bits, std::int64_t words, const Found& found) {
-  for (std::int64_t word = 0; word < words; ++word) {
-    for (std::uint64_t rest = bits[word]; rest != 0; rest &= rest - 1)
-      found(64 * word + std::countr_zero(rest));
-  }
-}
-
 }  // namespace
 
-int scale_for(DType rows, int exponent, int ranks) {
+int largest_scale(DType rows, int exponent, int ranks) {
   if (rows == DType::f32) return 0;
   if (exponent == IndexHeader::kNoExponent) return kNoScale;
-  const bool wide = rows == DType::i64;
-  return bits_for_sums(wide) - bits_of(ranks) - exponent - (wide ? 8 : 1);
+  return bits_for_sums(rows == DType::i64) - bits_of(ranks) - exponent;
+}
+
+int scale_for(DType rows, int exponent, int ranks) {
+  const int most = largest_scale(rows, exponent, ranks);
+  if (rows == DType::f32 || most == kNoScale) return most;
+  return most - (rows == DType::i64 ? 8 : 1);
+}
+
+bool hold(std::span<const float> values, int scale, std::span<std::int64_t> integers) {
+  const double factor = factor_of(scale);
+  bool exact = true;
+  for (std::size_t i = 0; i < values.size(); ++i) integers[i] = held<std::int64_t>(values[i], factor, exact);
+  return exact;
 }
 
 void unscale(std::span<const std::int64_t> sums, int scale, std::span<float> values) {
@@ -99,165 +102,83 @@ void unscale(std::span<const std::int32_t> sums, int scale, std::span<float> val
   unscale_all(sums, scale, values);
 }
 
-Sketch::Sketch(const SketchShape& shape) : shape_(shape), hash_(shape.seed) {
-  const bool sizes = shape.elements >= 0 && shape.block > 0 && shape.ranks > 0 && shape.groups > 0 &&
-                     shape.range > 0 && shape.bloom_lines >= 0 && shape.bloom_bits >= 0;
+Sketch::Sketch(const SketchShape& shape) : shape_(shape), hash_(shape.seed), index_(shape) {
   constexpr std::int64_t kMost = std::int64_t{1} << 32;
-  if (!sizes || shape.keys() >= kMost || shape.rows_per_group() > 1 << 16 ||
-      shape.groups > 65'535 / shape.ranks || groups() * shape.rows_per_group() >= kMost ||
-      shape.bloom_bits > BloomFilter<std::uint64_t>::kMostBits || shape.bloom_lines >= kMost / 8) {
+  if (shape.groups < 1 || shape.range < 1 || shape.rows_per_group() > 1 << 16 ||
+      shape.groups > 65'535 / shape.ranks || groups() * shape.rows_per_group() >= kMost) {
     throw ConfigError(
         fmt::format("a sketch of {} elements in blocks of {}, with {} groups of 3 x {} rows for each of {} "
                     "ranks, cannot be made: choose another block, or send these elements dense",
                     shape.elements, shape.block, shape.groups, shape.range, shape.ranks));
   }
-  const std::int64_t keys_at_once = std::max<std::int64_t>(1, kPart / shape.block);
-  found_.resize(static_cast<std::size_t>(keys_at_once));
-  found_groups_.resize(found_.size());
-  found_rows_.resize(found_.size());
-  bits_.resize(static_cast<std::size_t>((keys_at_once * shape.block + 63) / 64));
   count_.resize(static_cast<std::size_t>(groups()));
 }
 
-// Adds `count` keys of found_.
+// Adds the blocks of some keys; returns whether the rows hold all of their values exactly.
 template <typename T>
-void Sketch::add(std::span<const float> values, std::int64_t count, double scale, std::span<T> rows) {
+bool Sketch::add(std::span<const float> values, std::span<const std::uint32_t> keys, double scale,
+                 std::span<T> rows) {
   const HashKernels& hash = *find_hash();
-  hash.groups(hash_, found_.data(), count, static_cast<std::uint32_t>(groups()), found_groups_.data());
-  hash.rows(hash_, found_.data(), count, static_cast<std::uint32_t>(shape_.range), found_rows_.data());
-  const auto found = static_cast<std::size_t>(count);
+  const auto count = std::ssize(keys);
+  groups_.resize(keys.size());
+  places_.resize(keys.size());
+  hash.groups(hash_, keys.data(), count, static_cast<std::uint32_t>(groups()), groups_.data());
+  hash.rows(hash_, keys.data(), count, static_cast<std::uint32_t>(shape_.range), places_.data());
   const auto per_group = static_cast<std::size_t>(shape_.rows_per_group());
+  bool exact = true;
   if (shape_.block == 1) {
-    const std::uint32_t* const keys = found_.data();
-    const std::uint16_t* const group = found_groups_.data();
-    const PackedRows* const places = found_rows_.data();
-    for (std::size_t i = 0; i < found; ++i) {
-      const T value = held<T>(values[keys[i]], scale);
+    const std::uint16_t* const group = groups_.data();
+    const PackedRows* const places = places_.data();
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const T value = held<T>(values[keys[i]], scale, exact);
       T* const first = rows.data() + group[i] * per_group;
       for (int which = 0; which < 3; ++which) {
         T& row = first[row_of(places[i], which)];
         row = sum_of(row, value);
       }
     }
-    return;
+    return exact;
   }
   const auto block = static_cast<std::size_t>(shape_.block);
-  for (std::size_t i = 0; i < found; ++i) {
-    const float* const from = values.data() + found_[i] * block;
-    T* const first = rows.data() + found_groups_[i] * per_group * block;
-    const std::size_t length = std::min(block, values.size() - found_[i] * block);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const float* const from = values.data() + keys[i] * block;
+    T* const first = rows.data() + groups_[i] * per_group * block;
+    const std::size_t length = std::min(block, values.size() - keys[i] * block);
     for (int which = 0; which < 3; ++which) {
-      T* const to = first + row_of(found_rows_[i], which) * block;
+      T* const to = first + row_of(places_[i], which) * block;
       for (std::size_t lane = 0; lane < length; ++lane)
-        to[lane] = sum_of(to[lane], held<T>(from[lane], scale));
+        to[lane] = sum_of(to[lane], held<T>(from[lane], scale, exact));
     }
   }
-}
-
-// Lists in found_ the keys of [begin, begin + length) in which some bit is set; returns how many.
-std::int64_t Sketch::find_keys(const std::uint64_t* bits, std::int64_t begin, std::int64_t length) {
-  std::uint32_t* const found = found_.data();
-  std::uint32_t* end = found;
-  const std::int64_t block = shape_.block;
-  const auto first = static_cast<std::uint32_t>(begin / block);
-  const std::int64_t words = (length + 63) / 64;
-  if (block == 1) {
-    for_each_bit(bits, words, [&](std::int64_t bit) { *end++ = first + static_cast<std::uint32_t>(bit); });
-  } else {
-    std::int64_t next = 0;  // the first bit of the first key that is not found yet
-    for_each_bit(bits, words, [&](std::int64_t bit) {
-      if (bit < next) return;
-      const std::int64_t key = bit / block;
-      *end++ = first + static_cast<std::uint32_t>(key);
-      next = (key + 1) * block;
-    });
-  }
-  return end - found;
+  return exact;
 }
 
 template <typename T>
 Encoded Sketch::encode(std::span<const float> values, int rank, int scale, std::span<std::uint64_t> index,
                        std::span<T> rows) {
-  static const ScanKernel kScan = find_scan();
-  require(values.size(), shape_.elements, "values");
-  require(index.size(), shape_.index_words(), "words of the index");
-  require(rows.size(), shape_.values(), "values in rows");
-  const std::int64_t block = shape_.block;
-  const bool has_bloom = shape_.bloom_lines > 0;
-  std::uint64_t* const body = index.data() + index_header_words(shape_.ranks);
-  if (block > 1 || has_bloom) std::fill(body, index.data() + index.size(), 0);
+  require_length(rows.size(), shape_.values(), "values in rows");
   std::fill(rows.begin(), rows.end(), T{});
-  const BloomFilter<std::uint64_t> bloom(body, static_cast<std::uint32_t>(shape_.bloom_lines),
-                                         shape_.bloom_bits, hash_);
   const std::uint32_t most = most_bits<T>(scale, shape_.ranks);
-  const double factor = scale == kNoScale ? 0 : std::ldexp(1.0, scale);
-  const auto part = static_cast<std::int64_t>(found_.size()) * block;
+  const double factor = factor_of(scale);
   Encoded encoded;
-  for (std::int64_t begin = 0; begin < shape_.elements; begin += part) {
-    const std::int64_t length = std::min(part, shape_.elements - begin);
-    std::uint64_t* const bits = block == 1 && !has_bloom ? body + begin / 64 : bits_.data();
-    const std::uint32_t largest = kScan(values.data() + begin, length, bits);
-    encoded.met.largest_bits = std::max(encoded.met.largest_bits, largest);
-    encoded.met.not_finite |= largest >= kInfinityBits;
-    encoded.met.overflow |= largest > most && largest < kInfinityBits;
-    if (largest > most || largest == 0) continue;
-    const std::int64_t count = find_keys(bits, begin, length);
-    encoded.keys += count;
-    if (has_bloom || block > 1) {
-      for (std::int64_t i = 0; i < count; ++i) {
-        const std::uint32_t key = found_[static_cast<std::size_t>(i)];
-        if (has_bloom) {
-          bloom.add(key);
-        } else {
-          body[key / 64] |= std::uint64_t{1} << (key % 64);
-        }
-      }
-    }
-    add<T>(values, count, factor, rows);
-  }
+  bool overflow = false, exact = true;
+  encoded.met = index_.encode(values, index, [&](std::uint32_t largest, std::span<const std::uint32_t> keys) {
+    encoded.keys += std::ssize(keys);
+    overflow |= largest > most && largest < kInfinityBits;
+    if (largest <= most) exact &= add<T>(values, keys, factor, rows);
+  });
+  encoded.met.overflow = overflow;
+  encoded.met.inexact = !exact;
   write_header(index, shape_.ranks, rank, encoded.met);
   return encoded;
 }
 
-// A bitmap of the keys that the index has, or may have.
-std::span<const std::uint64_t> Sketch::candidates_in(std::span<const std::uint64_t> index) {
-  const std::span<const std::uint64_t> body =
-      index.subspan(static_cast<std::size_t>(index_header_words(shape_.ranks)));
-  const std::int64_t keys = shape_.keys();
-  if (shape_.bloom_lines == 0) {
-    if (keys % 64 != 0 && body.back() >> (keys % 64) != 0) {
-      throw MismatchError(fmt::format(
-          "the index of a sketch names keys beyond its {}: all ranks must make sketches of one shape", keys));
-    }
-    return body;
-  }
-  const BloomFilter<const std::uint64_t> bloom(body.data(), static_cast<std::uint32_t>(shape_.bloom_lines),
-                                               shape_.bloom_bits, hash_);
-  candidates_.resize(static_cast<std::size_t>((keys + 63) / 64));
-  std::uint32_t key = 0;
-  for (std::uint64_t& word : candidates_) {
-    const auto in_word = static_cast<std::uint32_t>(std::min<std::int64_t>(64, keys - key));
-    std::uint64_t bits = 0;
-    for (std::uint32_t bit = 0; bit < in_word; ++bit) bits |= std::uint64_t{bloom.may_have(key++)} << bit;
-    word = bits;
-  }
-  return candidates_;
-}
-
 Reading Sketch::read(std::span<const std::uint64_t> index) {
-  require(index.size(), shape_.index_words(), "words of the index");
-  Reading reading{.header = read_header(index, shape_.ranks)};
-  const std::span<const std::uint64_t> candidates = candidates_in(index);
-  std::int64_t keys = 0;
-  for (const std::uint64_t word : candidates) keys += std::popcount(word);
-  reading.keys = keys;
-  keys_.resize(static_cast<std::size_t>(keys));
-  group_of_.resize(static_cast<std::size_t>(keys));
+  Reading reading{.header = index_.read(index), .keys = std::ssize(index_.keys())};
+  group_of_.resize(index_.keys().size());
   std::fill(count_.begin(), count_.end(), 0);
-  std::uint32_t* key = keys_.data();
-  for_each_bit(candidates.data(), static_cast<std::int64_t>(candidates.size()),
-               [&](std::int64_t bit) { *key++ = static_cast<std::uint32_t>(bit); });
-  find_hash()->groups(hash_, keys_.data(), keys, static_cast<std::uint32_t>(groups()), group_of_.data());
+  find_hash()->groups(hash_, index_.keys().data(), reading.keys, static_cast<std::uint32_t>(groups()),
+                      group_of_.data());
   for (const std::uint16_t group : group_of_) ++count_[group];
   const auto rows = static_cast<double>(shape_.rows_per_group());
   for (const std::int64_t count : count_) {
@@ -276,7 +197,7 @@ std::int64_t Sketch::keys_of(int owner) const {
 
 template <typename T>
 Peeled Sketch::peel(int owner, std::span<T> rows, std::span<T> values) {
-  require(rows.size(), shape_.values_per_owner(), "values in rows");
+  require_length(rows.size(), shape_.values_per_owner(), "values in rows");
   const auto own = static_cast<std::uint32_t>(shape_.groups);
   const std::uint32_t first = static_cast<std::uint32_t>(owner) * own;
   const auto range = static_cast<std::uint32_t>(shape_.range);
@@ -291,12 +212,13 @@ Peeled Sketch::peel(int owner, std::span<T> rows, std::span<T> values) {
   std::array<std::uint16_t, kBatch> own_groups;
   std::array<PackedRows, kBatch> own_rows;
   const HashKernels& hash = *find_hash();
-  for (std::size_t begin = 0; begin < keys_.size(); begin += kBatch) {
-    const std::size_t end = std::min(begin + kBatch, keys_.size());
+  const std::span<const std::uint32_t> keys = index_.keys();
+  for (std::size_t begin = 0; begin < keys.size(); begin += kBatch) {
+    const std::size_t end = std::min(begin + kBatch, keys.size());
     std::size_t some = 0;
     for (std::size_t i = begin; i < end; ++i) {
       const std::uint32_t group = group_of_[i] - first;
-      own_keys[some] = keys_[i];
+      own_keys[some] = keys[i];
       own_groups[some] = static_cast<std::uint16_t>(group);
       some += group < own ? 1 : 0;
     }
@@ -321,8 +243,8 @@ Peeled Sketch::peel(int owner, std::span<T> rows, std::span<T> values) {
 }
 
 void Sketch::spread(std::span<const std::span<const float>> by_owner, std::span<float> out) const {
-  require(by_owner.size(), shape_.ranks, "owners");
-  require(out.size(), shape_.elements, "values");
+  require_length(by_owner.size(), shape_.ranks, "owners");
+  require_length(out.size(), shape_.elements, "values");
   std::vector<const float*> next(count_.size());
   for (std::size_t owner = 0; owner < by_owner.size(); ++owner) {
     const float* from = by_owner[owner].data();
@@ -334,9 +256,10 @@ void Sketch::spread(std::span<const std::span<const float>> by_owner, std::span<
     }
   }
   const auto block = static_cast<std::size_t>(shape_.block);
-  for (std::size_t i = 0; i < keys_.size(); ++i) {
+  const std::span<const std::uint32_t> keys = index_.keys();
+  for (std::size_t i = 0; i < keys.size(); ++i) {
     const float*& from = next[group_of_[i]];
-    const std::size_t begin = keys_[i] * block;
+    const std::size_t begin = keys[i] * block;
     if (block == 1) {
       out[begin] = *from;
     } else {

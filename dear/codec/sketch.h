@@ -8,6 +8,7 @@
 #include "dear/base/dtype.h"
 #include "dear/codec/hash.h"
 #include "dear/codec/index.h"
+#include "dear/codec/key_index.h"
 #include "dear/codec/peel.h"
 #include "dear/codec/sketch_shape.h"
 
@@ -21,6 +22,11 @@
 // dealt out by hash to owners, whose rows lie one owner after the other, so that a reduce-scatter gives each
 // the sums of its own; and an owner's keys to groups, whose rows a cache holds.
 //
+// In fp32 each sum is within rounding of the largest values that met in its rows. So where the sum is zero,
+// as of other elements of a block, of a false positive of a Bloom filter or of values that cancel, there may
+// be rounding, and an adaptive optimiser makes full steps of it. In fixed point sums are exact and zeros are
+// zeros, and a value that would lose bits is told. Training sends values by key (key_index.h) instead.
+//
 // [Note: a step with sketches] What ranks do with one flat buffer, all with the same SketchShape:
 //   encode() on each; all-reduce of the index (int64, bitwise or); read() on each. Where !reading.usable()
 //   all ranks send the buffer dense. Reduce-scatter of the rows (sum); peel() of the own part; an all-gather
@@ -31,7 +37,7 @@ namespace dear::codec {
 struct Encoded {
   std::int64_t keys = 0;  // of this rank
   Met met{};
-  [[nodiscard]] bool usable() const { return !met.not_finite && !met.overflow; }
+  [[nodiscard]] bool usable() const { return !met.not_finite && !met.overflow && !met.inexact; }
 };
 
 // A Reading is the content of the combined index of all ranks.
@@ -52,6 +58,10 @@ inline constexpr int kNoScale = IndexHeader::kNoExponent;
 // The scale for values below 2^exponent (IndexHeader::exponent, kNoExponent for none) of so many ranks, with
 // room for values to grow 256-fold (int64) or 2-fold (int32) until the scale is chosen anew. For fp32: 0.
 int scale_for(DType rows, int exponent, int ranks);
+// Without that room: for values of which all ranks know the exponent.
+int largest_scale(DType rows, int exponent, int ranks);
+// Writes values as integers at the largest or a smaller scale; returns whether no value lost bits.
+bool hold(std::span<const float> values, int scale, std::span<std::int64_t> integers);
 // Recovered sums as fp32: rounded once, to nearest even.
 void unscale(std::span<const std::int64_t> sums, int scale, std::span<float> values);
 void unscale(std::span<const std::int32_t> sums, int scale, std::span<float> values);
@@ -60,8 +70,8 @@ void unscale(std::span<const std::int32_t> sums, int scale, std::span<float> val
 // span has not the length that the shape says.
 class Sketch {
  public:
-  // ConfigError for a shape whose sizes are not positive, or of more than 2^32 keys or rows, 65535 groups or
-  // 2^16 rows in a group.
+  // ConfigError for a shape that KeyIndex refuses, or of more than 2^32 rows, 65535 groups or 2^16 rows in a
+  // group.
   explicit Sketch(const SketchShape& shape);
   [[nodiscard]] const SketchShape& shape() const { return shape_; }
 
@@ -88,23 +98,19 @@ class Sketch {
 
  private:
   [[nodiscard]] std::int64_t groups() const { return shape_.groups * shape_.ranks; }
-  [[nodiscard]] std::span<const std::uint64_t> candidates_in(std::span<const std::uint64_t> index);
-  std::int64_t find_keys(const std::uint64_t* bits, std::int64_t begin, std::int64_t length);
   template <typename T>
-  void add(std::span<const float> values, std::int64_t count, double scale, std::span<T> rows);
+  bool add(std::span<const float> values, std::span<const std::uint32_t> keys, double scale,
+           std::span<T> rows);
 
   SketchShape shape_;
   KeyHash hash_;
-  // Of encode(): keys of a part of the values, their groups and rows, and which values are not zero.
-  std::vector<std::uint32_t> found_;
-  std::vector<std::uint16_t> found_groups_;
-  std::vector<PackedRows> found_rows_;
-  std::vector<std::uint64_t> bits_;
-  // Of the union: its keys in ascending order, each one's group, and the number of keys in each group.
-  std::vector<std::uint32_t> keys_;
+  KeyIndex index_;
+  // Of encode(): groups and rows of the keys of a part of the values.
+  std::vector<std::uint16_t> groups_;
+  std::vector<PackedRows> places_;
+  // Of the union: each key's group, and the number of keys in each group.
   std::vector<std::uint16_t> group_of_;
   std::vector<std::int64_t> count_;
-  std::vector<std::uint64_t> candidates_;  // with a Bloom filter: a bitmap of what it may have
   // Of peel(): rows of each key of the owner, group after group.
   std::vector<PackedRows> rows_of_;
   PeelingMemory memory_;

@@ -1,6 +1,7 @@
 #include "dear/codec/sketch_scan.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 namespace dear::codec {
@@ -33,6 +34,17 @@ ScanKernel find_scan() {
 #endif
   const ScanKernel fast = kFast ? find_avx2_scan() : nullptr;
   return fast != nullptr ? fast : scan;
+}
+
+bool all_finite(std::span<const float> values) {
+  static const ScanKernel kScan = find_scan();
+  constexpr std::size_t kPart = 4096;  // whose bits stay in the first-level cache
+  std::array<std::uint64_t, kPart / 64> bits;
+  for (std::size_t begin = 0; begin < values.size(); begin += kPart) {
+    const auto part = values.subspan(begin, std::min(kPart, values.size() - begin));
+    if (kScan(part.data(), std::ssize(part), bits.data()) >= kInfinityBits) return false;
+  }
+  return true;
 }
 
 }  // namespace dear::codec

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 // The search for what is not zero, compiled once for each set of processor instructions, with the same
 // result.
@@ -14,6 +15,8 @@ using ScanKernel = std::uint32_t (*)(const float* values, std::int64_t count, st
 ScanKernel find_baseline_scan();
 ScanKernel find_avx2_scan();  // nullptr where the compiler has no AVX2
 ScanKernel find_scan();       // what this processor runs fastest
+
+bool all_finite(std::span<const float> values);
 
 inline constexpr std::uint32_t kInfinityBits = 0x7f800000U;
 

@@ -60,8 +60,12 @@ Bloom bloom_for(double keys, double all_keys, double bytes_per_key) {
   return best;
 }
 
-// Rows for so many candidates.
+// Rows for so many candidates; none where they travel by key.
 void make_rows(SketchShape& shape, double room, double candidates) {
+  if (room == 0) {
+    shape.range = 0;
+    return;
+  }
   const double each = std::max(1.0, candidates / shape.ranks);
   // More of them where so much room is asked for that rows would be too many for one.
   const double least = std::ceil(1.1 * room * each / (3 * kMostRange));
@@ -72,8 +76,11 @@ void make_rows(SketchShape& shape, double room, double candidates) {
   shape.range = std::clamp<std::int64_t>(static_cast<std::int64_t>(std::ceil(rows / 3)), 1, kMostRange);
 }
 
-std::int64_t bytes_of(const SketchShape& shape, DType rows) {
-  return 8 * shape.index_words() + shape.values() * size_of(rows);
+// Of an index, and of rows or of the blocks of so many candidates.
+double bytes_of(const SketchShape& shape, double candidates, DType rows) {
+  const double values =
+      shape.range > 0 ? static_cast<double>(shape.values()) : candidates * static_cast<double>(shape.block);
+  return 8 * static_cast<double>(shape.index_words()) + values * static_cast<double>(size_of(rows));
 }
 
 DType rows_of(const SketchSpec& spec) { return spec.exact ? DType::i64 : DType::f32; }
@@ -101,11 +108,12 @@ SketchShape shape_for(const SketchSpec& spec, std::int64_t elements, int ranks, 
     return bitmap;
   }
   const DType rows = rows_of(spec);
-  const Bloom filter = bloom_for(keys, all, spec.room * static_cast<double>(bitmap.block * size_of(rows)));
+  const double sent_per_key = spec.room == 0 ? 1 : spec.room;
+  const Bloom filter = bloom_for(keys, all, sent_per_key * static_cast<double>(bitmap.block * size_of(rows)));
   bloom.bloom_lines = filter.lines;
   bloom.bloom_bits = filter.bits;
   make_rows(bloom, spec.room, filter.candidates);
-  const bool smaller = 5 * bytes_of(bloom, rows) < 4 * bytes_of(bitmap, rows);
+  const bool smaller = 5 * bytes_of(bloom, filter.candidates, rows) < 4 * bytes_of(bitmap, keys, rows);
   return spec.index == SketchSpec::Index::bloom || smaller ? bloom : bitmap;
 }
 
@@ -118,9 +126,11 @@ double false_positives(const SketchShape& shape, double keys) {
 double bytes_sent(const SketchShape& shape, double keys, DType rows) {
   const double others = (shape.ranks - 1.0) / shape.ranks;
   const double recovered = keys + (static_cast<double>(shape.keys()) - keys) * false_positives(shape, keys);
-  return others * (2 * 8 * static_cast<double>(shape.index_words()) +
-                   static_cast<double>(shape.values() * size_of(rows)) +
-                   4 * recovered * static_cast<double>(shape.block));
+  const double blocks = recovered * static_cast<double>(shape.block),
+               index = 2 * 8 * static_cast<double>(shape.index_words());
+  const auto size = static_cast<double>(size_of(rows));
+  if (shape.range == 0) return others * (index + 2 * size * blocks);
+  return others * (index + static_cast<double>(shape.values()) * size + 4 * blocks);
 }
 
 double dense_bytes_sent(std::int64_t elements, int ranks) {

@@ -11,13 +11,14 @@
 // has, so that all ranks decide alike.
 namespace dear::codec {
 
-// The sizes of a sketch: the same on every rank.
+// The sizes of a sketch, or of an index behind which values travel by key (key_index.h): the same on every
+// rank.
 struct SketchShape {
   std::int64_t elements = 0;     // of the flat buffer
   std::int64_t block = 1;        // consecutive elements that share a key; the last block may be shorter
   int ranks = 1;                 // each owns as many groups of keys as every other
   std::int64_t groups = 1;       // of each rank
-  std::int64_t range = 1;        // rows in each of the three ranges of a group
+  std::int64_t range = 1;        // rows in each of the three ranges of a group; 0 where values travel by key
   std::int64_t bloom_lines = 0;  // 64 bytes each; 0: the index is a bitmap of all keys
   int bloom_bits = 0;            // that a key sets in its line
   std::uint64_t seed = 1;
@@ -39,7 +40,8 @@ double room_for(double room, double keys);
 
 // The smallest shape that holds `keys` keys of all ranks' union with the room that is asked for. The block is
 // that of the spec (0 counts as 1). An automatic index is a bitmap, unless a Bloom filter would make the
-// whole sketch a fifth smaller: finding its keys takes a look at every key there is.
+// whole sketch a fifth smaller: finding its keys takes a look at every key there is. Without room (0) it has
+// no rows: values travel by key.
 SketchShape shape_for(const SketchSpec& spec, std::int64_t elements, int ranks, double keys,
                       std::uint64_t seed);
 
@@ -47,8 +49,8 @@ SketchShape shape_for(const SketchSpec& spec, std::int64_t elements, int ranks, 
 double false_positives(const SketchShape& shape, double keys);
 
 // Bytes that a rank sends where collectives send no more than they must: the all-reduce of the index, the
-// reduce-scatter of rows of this type, and the all-gather of `keys` recovered blocks in fp32. And of a dense
-// reduce-scatter and all-gather in fp32.
+// reduce-scatter of rows of this type, and the all-gather of `keys` recovered blocks in fp32; by key both
+// halves carry the blocks in this type. And of a dense reduce-scatter and all-gather in fp32.
 double bytes_sent(const SketchShape& shape, double keys, DType rows);
 double dense_bytes_sent(std::int64_t elements, int ranks);
 

@@ -201,7 +201,9 @@ TEST(Sketch, GivesTheDenseSumInIntegersOrSaysThatItCannot) {
     for (int rank = 0; rank < ranks; ++rank) {
       by_rank.push_back(sparse(generator, elements, density));
       for (std::size_t i = 0; i < dense.size(); ++i) {
-        dense[i] += std::llrint(std::ldexp(by_rank.back()[i], kScale));
+        const std::int64_t integer = std::llrint(std::ldexp(by_rank.back()[i], kScale));
+        by_rank.back()[i] = std::ldexp(static_cast<float>(integer), -kScale);  // what fixed point holds
+        dense[i] += integer;
         if (by_rank.back()[i] != 0) present[i / size(spec.block)] = 1;
       }
     }
@@ -418,6 +420,7 @@ TEST(Sketch, ScalesSoThatSumsOfAllRanksFit) {
     std::vector<std::vector<float>> by_rank;
     for (int rank = 0; rank < ranks; ++rank) {
       by_rank.push_back(sparse(generator, 2000, 0.1));
+      for (float& value : by_rank.back()) value *= 1e18F;
       by_rank.back()[0] = 1e20F;  // all ranks' largest, at one place
     }
     Sketch sketch(shape_for({.room = 2}, 2000, ranks, 1500, 1));
@@ -442,6 +445,21 @@ TEST(Sketch, ScalesSoThatSumsOfAllRanksFit) {
   Encoded encoded;
   sent_by<std::int64_t>(sketch, {0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, 0, kNoScale, &encoded);
   EXPECT_TRUE(encoded.met.overflow);
+}
+
+// After a spike the scale is too coarse for what comes next, and rows of fp32 may overflow before values do.
+TEST(Sketch, SaysThatItLosesBits) {
+  std::vector<std::vector<float>> by_rank(2, std::vector<float>(2000));
+  for (std::size_t i = 0; i < 2000; i += 20) by_rank[1][i] = 1.1F;
+  Sketch sketch(shape_for({}, 2000, 2, 100, 1));
+  for (const int exponent : {1, 20, 30, 90}) {
+    const int scale = scale_for(DType::i64, exponent, 2);
+    const Reading reading = sketch.read(sent_by_all<std::int64_t>(sketch, by_rank, scale).index);
+    EXPECT_EQ(reading.usable(), exponent <= 30) << exponent;
+    EXPECT_EQ(reading.header.inexact.size(), exponent <= 30 ? 0U : 1U);
+  }
+  by_rank[0][7] = 1e37F;
+  EXPECT_THAT(sketch.read(sent_by_all<float>(sketch, by_rank, 0).index).header.overflow, ElementsAre(0));
 }
 
 TEST(Sketch, RefusesShapesAndIndicesThatAreNone) {

@@ -22,7 +22,7 @@ Json json_of(const TrainResult& run) {
         {"dense_bytes_per_step", run.sent.dense_bytes},
         {"residual_norm", run.sent.residual_norm},
         {"dense_exchanges", run.sent.dense_exchanges},
-        {"peeling_rounds", run.sent.peeling_rounds}}},
+        {"not_finite", run.sent.not_finite}}},
       {"losses", run.losses},
       {"step_seconds", run.step_seconds},
       {"iteration_seconds",

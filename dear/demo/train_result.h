@@ -36,7 +36,7 @@ struct SentGradients {
   double dense_bytes = 0;             // a step, had they travelled dense
   double residual_norm = 0;           // at the end, of what error feedback holds
   std::int64_t dense_exchanges = 0;   // of buckets that a sketch could not carry
-  std::int64_t peeling_rounds = 0;    // the most that a sketch took
+  std::int64_t not_finite = 0;        // steps of a bucket whose mean came out with NaN or infinity
 };
 
 // KfacTroubles counts what K-FAC went on without, on the rank that met most of it.

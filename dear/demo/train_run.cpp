@@ -300,7 +300,7 @@ SentGradients Job::sent(std::int64_t steps) {
   sent.dense_bytes = report.dense_bytes / static_cast<double>(steps);
   sent.residual_norm = report.residual_norm;
   sent.dense_exchanges = report.dense_exchanges;
-  sent.peeling_rounds = report.peeling_rounds;
+  sent.not_finite = report.not_finite;
   return sent;
 }
 

@@ -192,7 +192,7 @@ TEST(Replay, PlaysPiecesOfBuckets) {
   EXPECT_THAT(errors, Each(""));
 }
 
-// Every way of an encoded part: in halves, gathered, in two rounds, by owners; the codec takes what is
+// Every way of an encoded part: in halves, gathered, in two rounds; the codec takes what is
 // foreseen, in turns with the program or beside it.
 TEST(Replay, PlaysEncodedBuckets) {
   const Workload workload = make_workload(3, 1e-4);

@@ -16,7 +16,6 @@ namespace dear {
 namespace {
 
 constexpr std::int64_t kFloat = 4;
-constexpr double kRowsPerKey = 3;  // of a sketch: a lower bound for few keys
 
 std::int64_t kept_of(std::int64_t elements, double ratio) {
   return std::max<std::int64_t>(1,
@@ -84,12 +83,10 @@ std::vector<EncodedPart> parts_of(const Compression& compression, const Shares& 
     case Scheme::sketch: {
       const auto block = static_cast<double>(std::max<std::int64_t>(1, compression.sketch.block));
       const double keys = static_cast<double>(shares.encoded) / block;
-      const double values = std::max(kRowsPerKey, keys * sparsity.union_density) * block;
-      const double size = compression.sketch.exact ? 8 : 4;
+      const double values = std::max(1.0, keys * sparsity.union_density) * block;
+      const double size = compression.sketch.exact ? 8 : kFloat;
       return {{.way = Way::reduced, .bytes = std::llround(std::ceil(keys / 8))},
-              {.way = Way::owners,
-               .bytes = std::llround(size * compression.sketch.room * values),
-               .owner_bytes = std::llround(kFloat * values)}};
+              {.way = Way::halves, .round = 1, .bytes = std::llround(size * values)}};
     }
     case Scheme::random_k:
       if (!compression.own_indices) return {{.bytes = kept * kFloat}};

@@ -40,7 +40,7 @@ TEST(Compressed, CountsWhatTravelsOfEachScheme) {
   EXPECT_THAT(bytes({.scheme = Scheme::block_top_k, .ratio = 0.01}), ElementsAre(4 * 41 * 4, 160));
   EXPECT_THAT(bytes({.scheme = Scheme::bf16}), ElementsAre(8000, 160));
   EXPECT_THAT(bytes({.scheme = Scheme::low_rank, .rank = 2}), ElementsAre(63 * 8, 63 * 8, 160));
-  EXPECT_THAT(bytes({.scheme = Scheme::sketch}), ElementsAre(500, 1040, 160));
+  EXPECT_THAT(bytes({.scheme = Scheme::sketch}), ElementsAre(500, 800, 160));
 }
 
 TEST(Compressed, DenseTensorsAloneMakeADenseBucket) {

@@ -134,15 +134,12 @@ class Rewriting {
   }
 
   void place_first_half(BucketId bucket, std::size_t part, LaneId lane) {
-    const auto& [way, round, bytes, owner_bytes] = encodings_[bucket].parts[part];
+    const auto& [way, round, bytes] = encodings_[bucket].parts[part];
     StepId& first = new_[bucket].first[part];
     switch (way) {
       case EncodedPart::Way::halves:
         first = communicate(in_halves(bucket) ? Collective::reduce_scatter : Collective::all_reduce, bucket,
                             part, bytes, lane);
-        break;
-      case EncodedPart::Way::owners:
-        first = communicate(Collective::reduce_scatter, bucket, part, bytes, lane);
         break;
       case EncodedPart::Way::reduced:
         first = communicate(Collective::all_reduce, bucket, part, bytes, lane);
@@ -171,11 +168,9 @@ class Rewriting {
     const Encoding& encoding = encodings_[bucket];
     NewSteps& steps = new_[bucket];
     for (std::size_t part = 0; part < encoding.parts.size(); ++part) {
-      const auto& [way, round, bytes, owner_bytes] = encoding.parts[part];
+      const auto& [way, round, bytes] = encoding.parts[part];
       if (way == EncodedPart::Way::gathered && steps.first[part] == kNone)
         steps.first[part] = communicate(Collective::all_gather, bucket, part, bytes, lane);
-      else if (way == EncodedPart::Way::owners)
-        steps.second[part] = communicate(Collective::all_gather, bucket, part, owner_bytes, lane);
       else if (way == EncodedPart::Way::halves && in_halves(bucket))
         steps.second[part] = communicate(Collective::all_gather, bucket, part, bytes, lane);
     }
@@ -211,12 +206,10 @@ class Rewriting {
     for (std::size_t round = 1; round < steps.encodes.size(); ++round)
       builder_.edge(steps.encodes[round - 1], steps.encodes[round]);
     for (std::size_t part = 0; part < encoding.parts.size(); ++part) {
-      const auto& [way, round, bytes, owner_bytes] = encoding.parts[part];
+      const auto& [way, round, bytes] = encoding.parts[part];
       const StepId first = steps.first[part], second = steps.second[part];
       builder_.edge(steps.encodes[round], first);
-      if (way == EncodedPart::Way::reduced || way == EncodedPart::Way::owners)
-        builder_.edge(first, steps.encodes[round + 1U]);
-      if (way == EncodedPart::Way::owners) builder_.edge(steps.encodes[round + 1U], second);
+      if (way == EncodedPart::Way::reduced) builder_.edge(first, steps.encodes[round + 1U]);
       if (second != kNone) builder_.edge(first, second).edge(commit, second);
       builder_.edge(second != kNone ? second : first, steps.decode);
     }
@@ -239,7 +232,7 @@ class Rewriting {
 std::uint8_t Encoding::rounds() const {
   std::uint8_t rounds = dense() ? 0 : 1;
   for (const EncodedPart& part : parts) {
-    const bool builds = part.way == EncodedPart::Way::owners || part.way == EncodedPart::Way::reduced;
+    const bool builds = part.way == EncodedPart::Way::reduced;
     rounds = std::max(rounds, static_cast<std::uint8_t>(part.round + (builds ? 2 : 1)));
   }
   return rounds;

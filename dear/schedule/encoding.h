@@ -16,10 +16,9 @@ namespace dear {
 // they run beside the program:
 //   reducible payloads        encode -> reduce-scatter -> all-gather -> decode -> update
 //   gatherable payloads       encode -> all-gather of every rank's own -> decode -> update
-//   low rank, two rounds      encode -> all-reduce -> encode -> reduce-scatter -> all-gather -> decode ->
-//   update sketches                  encode -> all-reduce of the index; reduce-scatter of the rows
-//                                    -> encode (the owner of a shard peels it) -> all-gather -> decode ->
-//                                    update
+//   two rounds                encode -> all-reduce -> encode -> reduce-scatter -> all-gather -> decode ->
+//                             update
+// In two rounds travel low rank (its two factors) and sketches (the index, then values by key).
 // The first halves go where the policy reduces the bucket, the second ones where it gathers it. Every rank
 // decodes all and updates all: a sum of encoded gradients has no shard of a bucket. The decoding overwrites
 // gradients, so it comes after the commit.
@@ -28,14 +27,12 @@ namespace dear {
 struct EncodedPart {
   enum class Way : std::uint8_t {
     halves,   // by reduce-scatter and all-gather; by all-reduce under a policy that reduces so
-    owners,   // likewise, but the owner of a shard encodes the sum, and what that makes is gathered
     reduced,  // all-reduced at once, for the next round of encoding
     gathered  // each rank's own goes to all others
   };
   Way way = Way::halves;
-  std::uint8_t round = 0;        // of the encode that makes it
-  std::int64_t bytes = 0;        // of the vector that travels, all ranks' together where it is gathered
-  std::int64_t owner_bytes = 0;  // Way::owners: of the vector that is gathered
+  std::uint8_t round = 0;  // of the encode that makes it
+  std::int64_t bytes = 0;  // of the vector that travels, all ranks' together where it is gathered
 };
 
 // How the gradients of one bucket travel.

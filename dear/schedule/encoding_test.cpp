@@ -23,8 +23,6 @@ const Encoding kReducible{.parts = {{.bytes = 8}}};
 const Encoding kGatherable{.parts = {{.way = Way::gathered, .bytes = 32}}};
 const Encoding kLowRank{
     .parts = {{.way = Way::reduced, .bytes = 12}, {.way = Way::halves, .round = 1, .bytes = 20}}};
-const Encoding kSketch{
-    .parts = {{.way = Way::reduced, .bytes = 4}, {.way = Way::owners, .bytes = 24, .owner_bytes = 16}}};
 
 Schedule encoded(const std::string& policy, const Encoding& encoding, const Grouping& grouping = kGrouping) {
   return with_encodings(make_schedule(find_policy(policy), kWorkload, grouping), kWorkload, grouping,
@@ -82,18 +80,6 @@ TEST(Encoding, SecondRoundsFollowTheNextBucketsFirst) {
                   "all-gather of encoded part 1, bucket 0", "all-gather of encoded part 1, bucket 1"));
 }
 
-TEST(Encoding, TheOwnerOfAShardEncodesBetweenTheHalves) {
-  for (const char* policy : {"dear", "dear-replicated", "wfbp", "serial"}) {
-    SCOPED_TRACE(policy);
-    const Schedule schedule = encoded(policy, kSketch, group(kWorkload, AllInOne{}));
-    EXPECT_THAT(lane_of(schedule, "codec"),
-                ElementsAre("encode, bucket 0", "encode round 1, bucket 0", "decode, bucket 0"));
-    EXPECT_THAT(lane_of(schedule, "network"), ElementsAre("all-reduce of encoded part 0, bucket 0",
-                                                          "reduce-scatter of encoded part 1, bucket 0",
-                                                          "all-gather of encoded part 1, bucket 0"));
-  }
-}
-
 TEST(Encoding, DenseBucketsStayAsTheyAre) {
   const Schedule dense = make_schedule(find_policy("dear"), kWorkload, kGrouping);
   EXPECT_EQ(with_encodings(dense, kWorkload, kGrouping, {{}, {}}).digest(), dense.digest());
@@ -108,7 +94,7 @@ TEST(Encoding, DenseBucketsStayAsTheyAre) {
 TEST(Encoding, EveryPolicyThatTrainsTakesAnyEncodingOrRefusesAll) {
   for (const Policy& policy : training_policies()) {
     SCOPED_TRACE(policy.name);
-    for (const Encoding& encoding : {kReducible, kGatherable, kLowRank, kSketch}) {
+    for (const Encoding& encoding : {kReducible, kGatherable, kLowRank}) {
       if (policy.name == "dear-eager") {
         EXPECT_THROW((void)encoded(std::string(policy.name), encoding), ScheduleError);
         continue;

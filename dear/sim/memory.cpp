@@ -21,7 +21,7 @@ std::int64_t bytes_of(const Compression& compression, const std::vector<Encoding
   std::int64_t bytes = 0;
   for (BucketId id = 0; id < encodings.size(); ++id) {
     if (encodings[id].dense()) continue;
-    for (const EncodedPart& part : encodings[id].parts) bytes += part.bytes + part.owner_bytes;
+    for (const EncodedPart& part : encodings[id].parts) bytes += part.bytes;
     const Bucket& bucket = grouping.buckets()[id];
     const std::vector<bool> encoded = encoded_tensors(compression, workload, bucket);
     for (std::size_t i = 0; i < encoded.size(); ++i)

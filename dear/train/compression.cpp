@@ -156,7 +156,7 @@ CompressionReport DataParallel::Impl::compression_report() {
           .dense_bytes = counts.dense_bytes,
           .residual_norm = engine.residual_norm(),
           .dense_exchanges = counts.codec.dense_exchanges,
-          .peeling_rounds = counts.codec.peeling_rounds,
+          .not_finite = counts.not_finite,
           .not_finite_rank = counts.codec.not_finite_rank};
 }
 

@@ -14,7 +14,7 @@ struct CompressionReport {
   double dense_bytes = 0;            // what dense gradients would have been
   double residual_norm = 0;          // of what error feedback holds now; 0 without
   std::int64_t dense_exchanges = 0;  // of buckets that a sketch could not carry
-  std::int64_t peeling_rounds = 0;   // the most that a sketch took
+  std::int64_t not_finite = 0;       // steps of a bucket whose mean came out with NaN or infinity
   int not_finite_rank = -1;  // the last rank whose gradients a sketch met NaN or infinity in; -1: none
 };
 

@@ -9,6 +9,7 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
@@ -145,8 +146,12 @@ TEST_P(Compressed, ARatioOfOneIsDenseTraining) {
 TEST_P(Compressed, ASketchIsDenseTraining) {
   const auto& [policy, ranks] = GetParam();
   const torch::Tensor dense = trained(ranks, options("", policy))[0];
-  for (const char* scheme : {"sketch", "sketch,exact"})
-    EXPECT_TRUE(torch::allclose(trained(ranks, options(scheme, policy))[0], dense, 1e-5, 1e-6));
+  EXPECT_TRUE(same_bits(trained(ranks, options("sketch,most-density=1", policy))[0], dense));
+  const torch::Tensor exact = trained(ranks, options("sketch,most-density=1,exact", policy))[0];
+  if (ranks <= 2) {
+    EXPECT_TRUE(same_bits(exact, dense));  // sums of two are rounded once, too
+  }
+  EXPECT_TRUE(torch::allclose(exact, dense, 1e-5, 1e-6));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Compressed,
@@ -206,8 +211,8 @@ TEST(Compression, ErrorFeedbackLosesNothing) {
 // An embedding of which each step touches a few rows.
 struct Words : torch::nn::Module {
   Words()
-      : embedding(register_module("embedding", torch::nn::Embedding(4000, 32))),
-        top(register_module("top", torch::nn::Linear(32, 1))) {
+      : embedding(register_module("embedding", torch::nn::Embedding(4000, 50))),
+        top(register_module("top", torch::nn::Linear(50, 1))) {
     const torch::NoGradGuard no_grad;
     for (torch::Tensor& tensor : parameters())
       tensor.copy_(0.3 * torch::sin(torch::arange(tensor.numel(), torch::kFloat32)).view_as(tensor));
@@ -216,40 +221,39 @@ struct Words : torch::nn::Module {
   torch::nn::Linear top;
 };
 
-// The criterion of lossless compression: the same curve of the loss, over 200 steps.
+// Bits of dense training, under an optimiser that makes full steps of the least noise: rows that no step used
+// stay as they were. Of 50 elements, which no block divides.
 TEST(Compression, AnEmbeddingTravelsAsASketchAndLearnsAsDenseOnes) {
-  std::vector<double> dense_losses, losses;
-  CompressionReport report;
-  const auto train = [](Group group, const std::string& scheme, CompressionReport* of) {
-    const int rank = group.rank();
-    Words words;
-    torch::optim::SGD sgd(words.parameters(), torch::optim::SGDOptions(0.5));
-    DataParallel parallel(words, sgd, std::move(group), options(scheme));
-    std::vector<double> curve;
-    for (int step = 0; step < 200; ++step) {
-      const torch::Tensor which = torch::remainder(torch::arange(16) * (37 + step) + 1000 * rank, 4000);
-      const torch::Tensor loss =
-          torch::mse_loss(words.top->forward(words.embedding->forward(which)).squeeze(1),
-                          torch::sin(which.to(torch::kFloat32)));
-      curve.push_back(loss.item<double>());
-      loss.backward();
-      parallel.step();
-    }
-    parallel.synchronize();
-    if (of != nullptr) *of = parallel.compression_report();
-    return curve;
-  };
-  run_all(2, [&](int rank, Group group) {
-    const std::vector<double> dense = train(group, "", nullptr);
-    CompressionReport mine;
-    const std::vector<double> sketched = train(group, "sketch", &mine);
-    if (rank == 0) dense_losses = dense, losses = sketched, report = mine;
-  });
-  for (std::size_t step = 0; step < losses.size(); ++step)
-    ASSERT_NEAR(losses[step], dense_losses[step], 1e-4) << step;
-  EXPECT_LT(losses.back(), 0.5 * losses.front());
-  EXPECT_LT(report.bytes, report.dense_bytes / 10);
-  EXPECT_GT(report.peeling_rounds, 0);
+  for (const char* scheme : {"sketch", "sketch,block=16", "sketch,index=bloom,block=16", "sketch,exact"}) {
+    SCOPED_TRACE(scheme);
+    const auto train = [](const Group& group, const std::string& with, CompressionReport* report) {
+      const int rank = group.rank();
+      Words words;
+      torch::optim::Adam adam(words.parameters(), torch::optim::AdamOptions(0.01));
+      DataParallel parallel(words, adam, group, options(with));
+      for (int step = 0; step < 60; ++step) {
+        const torch::Tensor which = torch::remainder(torch::arange(16) * (37 + step) + 1000 * rank, 3000);
+        const torch::Tensor loss =
+            torch::mse_loss(words.top->forward(words.embedding->forward(which)).squeeze(1),
+                            torch::sin(which.to(torch::kFloat32)));
+        (step % 20 == 10 ? 1e6 * loss : loss).backward();  // a spike
+        parallel.step();
+      }
+      parallel.synchronize();
+      if (report != nullptr) *report = parallel.compression_report();
+      return words.embedding->weight.detach().clone();
+    };
+    run_all(2, [&](int rank, const Group& group) {
+      CompressionReport report;
+      const torch::Tensor dense = train(group, "", nullptr), sketched = train(group, scheme, &report);
+      EXPECT_TRUE(same_bits(sketched, dense));
+      if (rank != 0) return;
+      EXPECT_TRUE(same_bits(sketched.slice(0, 3000), Words().embedding->weight.detach().slice(0, 3000)));
+      EXPECT_LT(report.bytes, report.dense_bytes / 4);
+      EXPECT_EQ(report.not_finite, 0);
+      EXPECT_LE(report.dense_exchanges, 4);  // of what fixed point cannot hold
+    });
+  }
 }
 
 TEST(Compression, RegroupCarriesWhatIsRemembered) {

@@ -25,8 +25,7 @@ struct EncodedTensor {
 // CodecCounts counts what the codec of a bucket had to do on one rank since it was made.
 struct CodecCounts {
   std::int64_t dense_exchanges = 0;  // of buckets that could not travel encoded
-  std::int64_t peeling_rounds = 0;   // the most of any sketch
-  int not_finite_rank = -1;          // the last rank that a sketch met NaN or infinity from; -1 for none
+  int not_finite_rank = -1;          // the last rank that an index met NaN or infinity from; -1 for none
 };
 
 // The payloads of one bucket: buffers of the group, how they are filled from the flat gradients and emptied

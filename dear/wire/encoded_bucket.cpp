@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/error.h"
+#include "dear/codec/sketch_scan.h"
 
 namespace dear::wire {
 namespace {
@@ -44,9 +45,9 @@ CompressionCounts add(CompressionCounts counts, const CompressionCounts& more) {
   counts.steps += more.steps;
   counts.bytes += more.bytes;
   counts.dense_bytes += more.dense_bytes;
+  counts.not_finite += more.not_finite;
   counts.codec.dense_exchanges += more.codec.dense_exchanges;
   if (more.codec.not_finite_rank >= 0) counts.codec.not_finite_rank = more.codec.not_finite_rank;
-  counts.codec.peeling_rounds = std::max(counts.codec.peeling_rounds, more.codec.peeling_rounds);
   return counts;
 }
 
@@ -88,6 +89,7 @@ void EncodedBucket::decode(bool keeps) {
   if (!keeps) return;
   ++step_;
   ++counts_.steps;
+  if (!codec::all_finite(gradients_)) ++counts_.not_finite;
   counts_.dense_bytes += dense_bytes(flat_.gradients.count * size_of(DType::f32), ranks_);
 }
 

@@ -16,8 +16,9 @@ namespace dear::wire {
 // CompressionCounts counts what this rank has sent of a bucket since the bucket was made.
 struct CompressionCounts {
   std::int64_t steps = 0;
-  double bytes = 0;        // sent by this rank, where collectives send no more than they must
-  double dense_bytes = 0;  // what dense gradients would have been
+  double bytes = 0;             // sent by this rank, where collectives send no more than they must
+  double dense_bytes = 0;       // what dense gradients would have been
+  std::int64_t not_finite = 0;  // steps whose mean came out with NaN or infinity, whatever went in
   CodecCounts codec{};
 };
 

@@ -4,23 +4,24 @@
 #include <optional>
 #include <vector>
 
+#include "dear/codec/key_index.h"
 #include "dear/codec/sketch.h"
 #include "dear/wire/bucket_codec.h"
 
-// Sparse gradients, whose sum travels as a sketch: part 0 is the index, part 1 the rows, whose owners send
-// back what they recovered.
+// Sparse gradients: part 0 is the index of keys that are not zero on some rank, part 1 their values, which
+// add up as dense gradients do ([Note: values by key]).
 //
-// [Note: sizes of a sketch] Every rank knows how many keys the union had in the last steps, from the combined
-// index, or from the dense mean. The most of them, with the room that the user asks for, makes the rows of
-// the next step. Where that would send more than dense gradients do, and in the first step, which knows
-// nothing, the bucket travels dense: index and rows are empty then. It also travels dense, after the sketch,
-// where an owner could not recover all its keys, or a rank met what a sketch cannot hold.
+// [Note: when an index travels] Every rank knows how many keys the union had in the last steps, from the
+// combined index, or from the dense mean. Where as many again would send more than dense gradients do, and in
+// the first step, which knows nothing, the bucket travels dense: index and values are empty then. It also
+// travels dense, after the index, where the union turns out to be too large.
+//
+// In fixed point all ranks take the scale from the combined index. Behind the values each adds 1 if it lost
+// bits: then, as where one met NaN or infinity, the bucket travels dense.
 namespace dear::wire {
 namespace {
 
-constexpr std::size_t kRemembered = 8;  // steps whose unions make the next size
-constexpr std::int64_t kHeader = 16;    // floats before the values of an owner: whether it recovered all
-constexpr std::int64_t kLine = 16;  // floats; ranges of rows are multiples, so that owners' rows are shards
+constexpr std::size_t kRemembered = 8;  // steps whose unions tell what the next one will be
 
 class Sketched : public BucketCodec {
  public:
@@ -30,78 +31,61 @@ class Sketched : public BucketCodec {
         gradients_(of.gradients),
         rank_(of.group.rank()),
         ranks_(of.group.size()),
-        exact_(spec_.exact),
-        row_bytes_(exact_ ? size_of(DType::i64) : size_of(DType::f32)) {
+        dtype_(spec_.exact ? DType::i64 : DType::f32) {
+    std::int64_t most_values = 0;
     for (const std::int64_t block : blocks()) {
-      const codec::SketchShape largest =
-          shape(block, spec_.most_density * static_cast<double>(keys_at(block)));
-      most_words_ = std::max(most_words_, words(largest));
-      most_values_ = std::max(most_values_, largest.values());
+      most_words_ = std::max(most_words_, words(shape(block, static_cast<double>(most_keys(block)))));
+      most_values = std::max(most_values, values_of(block, most_keys(block)));
     }
     index_ = of.group.allocate(most_words_ * size_of(DType::i64));
-    rows_ = of.group.allocate(most_values_ * row_bytes_);
-    recovered_ =
-        of.group.allocate(most_values_ * size_of(DType::f32) + ranks_ * kHeader * size_of(DType::f32));
+    values_ = of.group.allocate(most_values * size_of(dtype_));
   }
 
   [[nodiscard]] std::uint8_t parts() const override { return 2; }
 
   void encode(std::uint8_t round, std::span<const float> values, std::int64_t /*step*/) override {
-    if (round > 0) return recover();
+    if (round > 0) return encode_values(values);
     resize();
-    if (!sketch_) return;
-    used_scale_ = scale_;
+    if (!keys_) return;
     // An all-reduce of a header and a bitmap needs no padding: elements beyond the shape's words are zero.
-    std::fill_n(index(), words(sketch_->shape()), 0);
-    const std::span<std::uint64_t> index_span(index(),
-                                              static_cast<std::size_t>(sketch_->shape().index_words()));
-    if (exact_)
-      sketch_->encode<std::int64_t>(values, rank_, used_scale_, index_span, rows_of<std::int64_t>());
-    else
-      sketch_->encode<float>(values, rank_, 0, index_span, rows_of<float>());
+    std::fill_n(index(), words(keys_->shape()), 0);
+    codec::write_header(index_words(), ranks_, rank_, keys_->encode(values, index_words()));
   }
 
   Request request(Collective collective, std::uint8_t part, std::int64_t /*step*/) override {
     if (part == 0)
       return {.collective = collective,
-              .view = {.buffer = index_, .count = sketch_ ? words(sketch_->shape()) : 0, .dtype = DType::i64},
+              .view = {.buffer = index_, .count = keys_ ? words(keys_->shape()) : 0, .dtype = DType::i64},
               .reduction = Reduction::bitwise_or};
-    if (collective == Collective::all_gather)
-      return {.collective = collective,
-              .view = {.buffer = recovered_, .count = usable_ ? ranks_ * slot_ : 0, .dtype = DType::f32}};
     return {.collective = collective,
-            .view = {.buffer = rows_,
-                     .count = sketch_ ? sketch_->shape().values() : 0,
-                     .dtype = exact_ ? DType::i64 : DType::f32},
-            .reduction = Reduction::sum};
+            .view = {.buffer = values_,
+                     .count = dense_ ? 0 : values_of(keys_->shape().block, std::ssize(keys_->keys())),
+                     .dtype = dtype_},
+            .reduction = spec_.exact ? Reduction::sum : Reduction::average};
   }
 
   [[nodiscard]] bool may_ask_more(Collective collective, std::uint8_t part) const override {
-    return part == 1 && collective == Collective::all_gather;
+    return part == 1 && collective != Collective::reduce_scatter;
   }
 
   std::optional<Request> more() override {
-    dense_ = !usable_;
-    for (int rank = 0; rank < ranks_ && !dense_; ++rank) dense_ = slot(rank)[0] != 0;
+    if (!dense_ && spec_.exact) dense_ = integers()[by_key()] != 0;
     if (!dense_) return std::nullopt;
     return Request{.collective = Collective::all_reduce, .view = gradients_, .reduction = Reduction::average};
   }
 
   void decode(std::span<float> values, std::int64_t /*step*/) override {
     if (dense_) {
-      if (sketch_) ++counts_.dense_exchanges;
-      if (usable_) ++seed_;  // keys that meet in all of their rows do not do so under another seed
+      if (keys_) ++counts_.dense_exchanges;
       learn_from(values);
       return;
     }
-    std::vector<std::span<const float>> by_owner;
-    for (int owner = 0; owner < ranks_; ++owner) {
-      const std::span<float> sums(slot(owner) + kHeader, values_of(owner));
-      for (float& sum : sums) sum /= static_cast<float>(ranks_);
-      by_owner.emplace_back(sums);
-    }
     std::fill(values.begin(), values.end(), 0.0F);
-    sketch_->spread(by_owner, values);
+    if (!spec_.exact) return keys_->spread({floats(), by_key()}, values);
+    blocks_.resize(by_key());
+    codec::unscale(std::span<const std::int64_t>(integers(), by_key()), scale_, blocks_);
+    for (float& sum : blocks_) sum /= static_cast<float>(ranks_);
+    keys_->spread(blocks_, values);
   }
 
   // What travels is all there is.
@@ -111,9 +95,7 @@ class Sketched : public BucketCodec {
 
   [[nodiscard]] CodecCounts counts() const override { return counts_; }
 
-  [[nodiscard]] std::int64_t bytes() const override {
-    return index_.bytes() + rows_.bytes() + recovered_.bytes();
-  }
+  [[nodiscard]] std::int64_t bytes() const override { return index_.bytes() + values_.bytes(); }
 
  private:
   [[nodiscard]] std::vector<std::int64_t> blocks() const {
@@ -123,31 +105,37 @@ class Sketched : public BucketCodec {
   [[nodiscard]] std::int64_t keys_at(std::int64_t block) const {
     return (gradients_.count + block - 1) / block;
   }
+  // With which values still travel, and are fewer bytes than dense gradients.
+  [[nodiscard]] std::int64_t most_keys(std::int64_t block) const {
+    const double allowed = spec_.most_density * static_cast<double>(keys_at(block));
+    return std::min(static_cast<std::int64_t>(allowed),
+                    gradients_.count * size_of(DType::f32) / (block * size_of(dtype_)));
+  }
+  // Elements that travel for so many keys.
+  [[nodiscard]] std::int64_t values_of(std::int64_t block, std::int64_t keys) const {
+    return padded(keys * block + (spec_.exact ? 1 : 0), dtype_, ranks_);
+  }
   [[nodiscard]] std::int64_t words(const codec::SketchShape& shape) const {
     return padded(shape.index_words(), DType::i64, ranks_);
   }
   [[nodiscard]] codec::SketchShape shape(std::int64_t block, double keys) const {
     SketchSpec spec = spec_;
     spec.block = block;
-    codec::SketchShape shape = codec::shape_for(spec, gradients_.count, ranks_, keys, seed_);
-    shape.range = (shape.range + kLine - 1) / kLine * kLine;
-    return shape;
+    return codec::shape_for(spec, gradients_.count, ranks_, keys, seed_);
   }
   [[nodiscard]] std::uint64_t* index() const { return reinterpret_cast<std::uint64_t*>(index_.data()); }
-  template <typename T>
-  [[nodiscard]] std::span<T> rows_of() const {
-    return {reinterpret_cast<T*>(rows_.data()), static_cast<std::size_t>(sketch_->shape().values())};
+  [[nodiscard]] std::span<std::uint64_t> index_words() const {
+    return {index(), static_cast<std::size_t>(keys_->shape().index_words())};
   }
-  [[nodiscard]] float* slot(int owner) const {
-    return reinterpret_cast<float*>(recovered_.data()) + owner * slot_;
-  }
-  [[nodiscard]] std::size_t values_of(int owner) const {
-    return static_cast<std::size_t>(sketch_->keys_of(owner) * sketch_->shape().block);
+  [[nodiscard]] float* floats() const { return reinterpret_cast<float*>(values_.data()); }
+  [[nodiscard]] std::int64_t* integers() const { return reinterpret_cast<std::int64_t*>(values_.data()); }
+  // Values of the union's keys.
+  [[nodiscard]] std::size_t by_key() const {
+    return keys_->keys().size() * static_cast<std::size_t>(keys_->shape().block);
   }
 
   // Chooses the shape of this step, by what is known of the last ones; none: the bucket travels dense.
   void resize() {
-    usable_ = false;
     dense_ = true;
     const std::int64_t most = unions_.empty() ? -1 : *std::max_element(unions_.begin(), unions_.end());
     const auto keys = static_cast<double>(std::max<std::int64_t>(1, most));
@@ -155,49 +143,37 @@ class Sketched : public BucketCodec {
     spec.block = block_;
     if (most < 0 ||
         !codec::pays(spec, gradients_.count, ranks_, keys / static_cast<double>(keys_at(block_)))) {
-      sketch_.reset();
+      keys_.reset();
       return;
     }
     const codec::SketchShape wanted = shape(block_, keys);
-    if (wanted.values() > most_values_ || words(wanted) > most_words_) {
-      sketch_.reset();
-    } else if (!sketch_ || sketch_->shape() != wanted) {
-      sketch_.emplace(wanted);
+    if (words(wanted) > most_words_)
+      keys_.reset();
+    else if (!keys_ || keys_->shape() != wanted)
+      keys_.emplace(wanted);
+  }
+
+  // The values of the union's keys, once its index is known.
+  void encode_values(std::span<const float> values) {
+    if (!keys_) return;
+    const codec::IndexHeader header = keys_->read(index_words());
+    const std::int64_t keys = std::ssize(keys_->keys()), block = keys_->shape().block;
+    remember(keys);
+    if (!header.not_finite.empty()) counts_.not_finite_rank = header.not_finite.front();
+    dense_ = keys > most_keys(block) || (spec_.exact && !header.not_finite.empty());
+    if (dense_) return;
+    const auto travel = static_cast<std::size_t>(values_of(block, keys));
+    if (!spec_.exact) {
+      keys_->gather(values, {floats(), by_key()});
+      std::fill(floats() + by_key(), floats() + travel, 0.0F);
+      return;
     }
-  }
-
-  // The owner's part, between the halves.
-  void recover() {
-    if (!sketch_) return;
-    const codec::Reading reading =
-        sketch_->read({index(), static_cast<std::size_t>(sketch_->shape().index_words())});
-    remember(reading.keys);
-    if (exact_) scale_ = codec::scale_for(DType::i64, reading.header.exponent, ranks_);
-    if (!reading.header.not_finite.empty()) counts_.not_finite_rank = reading.header.not_finite.front();
-    usable_ = reading.usable();
-    if (!usable_) return;
-    std::size_t most = 0;
-    for (int owner = 0; owner < ranks_; ++owner) most = std::max(most, values_of(owner));
-    slot_ = kHeader + padded(static_cast<std::int64_t>(most), DType::f32, 1);
-    float* const own = slot(rank_);
-    std::fill_n(own, slot_, 0.0F);
-    const std::span<float> values(own + kHeader, values_of(rank_));
-    const codec::Peeled peeled = exact_ ? peel_exactly(values) : peel<float>(values);
-    own[0] = peeled.unpeeled > 0 ? 1.0F : 0.0F;
-    counts_.peeling_rounds = std::max<std::int64_t>(counts_.peeling_rounds, peeled.rounds);
-  }
-
-  template <typename T>
-  codec::Peeled peel(std::span<T> values) {
-    const auto per_owner = static_cast<std::size_t>(sketch_->shape().values_per_owner());
-    return sketch_->peel<T>(
-        rank_, rows_of<T>().subspan(static_cast<std::size_t>(rank_) * per_owner, per_owner), values);
-  }
-  codec::Peeled peel_exactly(std::span<float> values) {
-    sums_.resize(values.size());
-    const codec::Peeled peeled = peel<std::int64_t>(std::span(sums_));
-    if (peeled.unpeeled == 0) codec::unscale(std::span<const std::int64_t>(sums_), used_scale_, values);
-    return peeled;
+    blocks_.resize(by_key());
+    keys_->gather(values, blocks_);
+    scale_ = codec::largest_scale(DType::i64, header.exponent, ranks_);
+    const bool exact = codec::hold(blocks_, scale_, {integers(), by_key()});
+    std::fill(integers() + by_key(), integers() + travel, 0);
+    integers()[by_key()] = exact ? 0 : 1;
   }
 
   void remember(std::int64_t keys) {
@@ -207,15 +183,11 @@ class Sketched : public BucketCodec {
 
   // Of a dense mean, which every rank has to the bit.
   void learn_from(std::span<const float> mean) {
-    if (sketch_) return;  // its index has said more
+    if (keys_) return;  // its index has said more
     const std::array<std::int64_t, 4> keys = codec::count_keys(mean);
     if (unions_.empty())
       block_ = spec_.block > 0 ? spec_.block : codec::choose_block(spec_, gradients_.count, ranks_, keys);
     remember(keys_of_block(keys, mean));
-    float largest = 0;
-    for (const float value : mean) largest = std::max(largest, std::abs(value));
-    const int exponent = largest > 0 && std::isfinite(largest) ? std::ilogb(largest) + 1 : codec::kNoScale;
-    if (exact_) scale_ = codec::scale_for(DType::i64, exponent, ranks_);
   }
   [[nodiscard]] std::int64_t keys_of_block(const std::array<std::int64_t, 4>& keys,
                                            std::span<const float> mean) const {
@@ -231,20 +203,18 @@ class Sketched : public BucketCodec {
   }
 
   const SketchSpec spec_;
-  std::uint64_t seed_;
+  const std::uint64_t seed_;
   const View gradients_;
   const int rank_, ranks_;
-  const bool exact_;
-  const std::int64_t row_bytes_;
-  std::int64_t most_words_ = 0, most_values_ = 0;
-  Buffer index_, rows_, recovered_;
+  const DType dtype_;
+  std::int64_t most_words_ = 0;
+  Buffer index_, values_;
   std::int64_t block_ = 1;
-  std::deque<std::int64_t> unions_;                             // keys of the last unions
-  std::optional<codec::Sketch> sketch_;                         // of this step; none: dense
-  int scale_ = codec::kNoScale, used_scale_ = codec::kNoScale;  // of the next step; of this one
-  bool usable_ = false, dense_ = true;
-  std::int64_t slot_ = kHeader;  // floats that an owner sends back
-  std::vector<std::int64_t> sums_;
+  std::deque<std::int64_t> unions_;      // keys of the last unions
+  std::optional<codec::KeyIndex> keys_;  // of this step; none: dense
+  bool dense_ = true;
+  int scale_ = codec::kNoScale;
+  std::vector<float> blocks_;  // in fixed point: values by key, before and after
   CodecCounts counts_;
 };
 

@@ -18,8 +18,8 @@ class Compressed:
     def compression_report(self) -> dict[str, Any]:
         """What compression has done on this rank: steps; bytes sent, where collectives send no more than they must, and
         dense_bytes, what dense gradients would have been; residual_norm, of what error feedback holds; dense_exchanges,
-        of buckets that a sketch could not carry; peeling_rounds; not_finite_rank, whose gradients a sketch last met NaN
-        in (-1: none). Between a step and the next backward."""
+        of buckets that a sketch could not carry; not_finite, steps of a bucket whose mean came out with NaN or infinity;
+        not_finite_rank, whose gradients a sketch last met them in (-1: none). Between a step and the next backward."""
         return self._training.compression_report()
 
     def compression_state_dict(self) -> dict[str, Any]:

@@ -151,7 +151,7 @@ py::dict compression_report(DataParallel& parallel) {
   result["dense_bytes"] = all.dense_bytes;
   result["residual_norm"] = all.residual_norm;
   result["dense_exchanges"] = all.dense_exchanges;
-  result["peeling_rounds"] = all.peeling_rounds;
+  result["not_finite"] = all.not_finite;
   result["not_finite_rank"] = all.not_finite_rank;
   return result;
 }

@@ -42,8 +42,11 @@ void try_once(ExactSums& sums, std::int64_t elements, std::uint64_t seed) {
   std::vector<std::int64_t> dense(static_cast<std::size_t>(elements));
   for (int worker = 0; worker < sums.workers; ++worker) {
     by_worker.push_back(sparse_values(seed, static_cast<std::uint64_t>(worker), elements, sums.density));
-    for (std::size_t i = 0; i < dense.size(); ++i)
-      dense[i] += std::llrint(std::ldexp(by_worker.back()[i], kScale));
+    for (std::size_t i = 0; i < dense.size(); ++i) {
+      const std::int64_t integer = std::llrint(std::ldexp(by_worker.back()[i], kScale));
+      by_worker.back()[i] = std::ldexp(static_cast<float>(integer), -kScale);  // what fixed point holds
+      dense[i] += integer;
+    }
   }
   const double keys = sums.sized_for * static_cast<double>(union_of(by_worker));
   SketchSpec spec;

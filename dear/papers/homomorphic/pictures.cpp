@@ -37,7 +37,7 @@ study::StudyFile sizes(const HomomorphicOptions& options, const Findings& findin
   add("with a bitmap", &SizeAt::bitmap, false);
   add("32 / (1 + 32 gamma s)", &SizeAt::bound, true);
   add("with a Bloom filter", &SizeAt::bloom, false);
-  add(fmt::format("sent by DeAR, {} ranks", options.sizes.ranks), &SizeAt::owners, false);
+  add(fmt::format("with owners, {} ranks", options.sizes.ranks), &SizeAt::owners, false);
   return {"sizes.svg", drawing::line_plot({panel}, {.title = "How many times fewer bytes than dense",
                                                     .across = "density of the union, %",
                                                     .upwards = "times",

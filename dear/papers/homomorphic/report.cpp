@@ -13,7 +13,8 @@ constexpr const char* kIntroduction = R"(# The study of lossless homomorphic com
 What is said of lossless homomorphic compression (Li et al. 2024, arXiv 2402.07529), each statement beside what
 DeAR's own sketches show. Written by `dear study homomorphic`. Two numbers are those of the abstract; the tables
 of the paper were not available to us, so every table here is ours alone, and the other statements are those that
-follow from the algorithm. A verdict is computed, never typed: the rules stand below the table.
+follow from the algorithm. Training in DeAR sends an index and then values by key, which no row and no rounding
+come into ([compression](../../compression.md)): this study is of the paper's sketches. A verdict is computed, never typed: the rules stand below the table.
 
 )";
 
@@ -91,9 +92,10 @@ std::string sizes_of(const HomomorphicOptions& options, const Findings& findings
       "## Bytes\n\nHow many times fewer bytes than dense fp32 gradients of {} a sketch has with {} rows for "
       "each key, by density of the union. An all-reduce sends index and rows twice, and the bound is of "
       "that. "
-      "DeAR reduce-scatters rows to owners, who send back values alone, so it may send less than the bound "
+      "Owners have rows reduce-scattered to them and send back values alone, which may be less than the "
+      "bound "
       "allows ({} ranks, index chosen by size; 1 where it goes dense).\n\n![Bytes](sizes.svg)\n\n| density | "
-      "bound | with a bitmap | with a Bloom filter | sent by DeAR |\n|---|---|---|---|---|\n",
+      "bound | with a bitmap | with a Bloom filter | with owners |\n|---|---|---|---|---|\n",
       format_bytes(4 * options.sizes.elements), options.sizes.rows_per_key, options.sizes.ranks);
   for (const SizeAt& size : findings.sizes)
     text += fmt::format("| {} | {:.3g} | {:.3g} | {:.3g} | {:.3g} |\n", study::percent(size.density),
@@ -141,7 +143,7 @@ std::string sending_of(const HomomorphicOptions& options, const Findings& findin
       "Sending "
       "is computed, not measured: rings in closed form, {} a message; nothing is hidden under computation. "
       "As "
-      "in the paper, index and rows are all-reduced and everyone peels all; as in DeAR, owners of rows peel "
+      "in the paper, index and rows are all-reduced and everyone peels all; or owners of rows peel "
       "and "
       "send values back. The last columns say from which bandwidth on the sketch takes longer than "
       "dense.\n\n![Aggregation throughput](throughput.svg)\n\n| density | index | sums | who peels | {} of "
@@ -251,7 +253,8 @@ std::string iterations_of(const HomomorphicOptions& options, const Findings& fin
     text += "\n";
   }
   return text +
-         "\nThe same over real wires stands in [measurements](../../measurements.md#compressed-gradients); "
+         "\nValues by key over real wires stand in "
+         "[measurements](../../measurements.md#compressed-gradients); "
          "how "
          "much is hidden under computation is what `dear plan --compress sketch` says of a model and a "
          "network.\n";

@@ -18,7 +18,9 @@ class Sketched final : public Averaging {
       : spec_(compression.sketch),
         seed_(compression.seed),
         elements_(elements),
-        ranks_(static_cast<int>(workers)) {}
+        ranks_(static_cast<int>(workers)) {
+    spec_.room = SketchSpec{}.room;
+  }
 
   double average(std::vector<std::vector<float>>& gradients, std::span<const float> /*parameters*/,
                  std::int64_t /*step*/, std::span<float> mean) override {
