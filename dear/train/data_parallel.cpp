@@ -352,6 +352,7 @@ Workload DataParallel::Impl::measured() const {
   Workload workload = record_.measured(engine(), group_.size());
   for (const torch::Tensor& buffer : scanned_.buffers)
     workload.buffer_bytes += static_cast<std::int64_t>(buffer.nbytes());
+  workload.buffers = std::ssize(scanned_.buffers);
   return workload;
 }
 
