@@ -1,29 +1,35 @@
-"""What PyTorch's DDP costs beyond its bytes: for each buffer that it broadcasts, and for each gradient tensor, in turns in
-the same processes:
+"""What PyTorch's DDP pays beside its bytes: for each buffer that it broadcasts, and for each gradient tensor; and what part
+of DeAR's gain on a network of BatchNorms that is. In turns in the same processes:
 
-    OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 bench/ddp_costs.py [--count 400] [--steps 40] [--turns 20]
+    PYTHONPATH=build/release/python OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 bench/ddp_costs.py [--count 400] [--turns 40]
 
-Models of `count` small parameters or buffers beside models of one parameter, or none, of as many bytes; two bytes of every
-sum say nothing, so that all models compute alike. A cost is the difference of two medians over `count`, of the slowest rank.
-`sent` is what the collectives alone add: a broadcast of all buffers of a dtype at once. The last line is for the member
-"software" of a cluster file (docs/formats.md): `dear plan` then counts it for ddp. Nothing is printed unless the buffers of
-all ranks are rank 0's after a step.
+A cost is a difference of medians, of the slowest rank, over `count` small tensors: DDP's step of a model of as many buffers
+with and without the broadcast; and the step of a model of as many parameters, less that of one parameter of as many
+elements, less the same of the model alone. Two thirds of the buffers are floats, one third integers, as BatchNorm's.
+Parameters must agree at the end, and buffers be rank 0's, or nothing is printed. `buffer_seconds` is for the member
+"software" of a cluster file (docs/formats.md): `dear plan` counts it for ddp.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-ELEMENTS = 256  # of a small tensor, as the statistics of a BatchNorm
+import dear
+
+ELEMENTS = 256  # of a small tensor
+NORMS = 53  # as ResNet-50 has
 
 
 class Parts(nn.Module):
@@ -32,20 +38,102 @@ class Parts(nn.Module):
     def __init__(self, parameters: int, buffers: int, elements: int) -> None:
         super().__init__()
         self.parts = nn.ParameterList(nn.Parameter(torch.ones(elements // parameters)) for _ in range(parameters))
-        for i in range(buffers):  # two of three are floats, as in a BatchNorm
-            value = torch.tensor(0) if i % 3 == 2 else torch.zeros(ELEMENTS)
-            self.register_buffer(f"buffer{i}", value)
+        for i in range(buffers):
+            self.register_buffer(f"buffer{i}", torch.tensor(0) if i % 3 == 2 else torch.zeros(ELEMENTS))
 
     def forward(self) -> torch.Tensor:
         return torch.stack([part.sum() for part in self.parts]).sum()
 
 
-def step_of(model: nn.Module) -> Callable[[], None]:
+def network() -> nn.Module:
+    layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, padding=1)]
+    for _ in range(NORMS):
+        layers += [nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1, bias=False)]
+    return nn.Sequential(*layers)
+
+
+def step_of(model: Any, optimizer: Any, *inputs: torch.Tensor) -> Callable[[], None]:
     def step() -> None:
-        model().backward()
-        model.zero_grad()
+        optimizer.zero_grad()
+        model(*inputs).mean().backward()
+        optimizer.step()
 
     return step
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def medians_of(calls: dict[str, Callable[[], None]], turns: int) -> dict[str, float]:
+    """Seconds of the slowest rank."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(turns + 2):  # the first two do not count
+        for name in list(calls) if turn % 2 == 0 else list(calls)[::-1]:
+            dist.barrier()
+            begin = time.perf_counter()
+            calls[name]()
+            if turn >= 2:
+                seconds[name].append(time.perf_counter() - begin)
+    medians = torch.tensor([statistics.median(times) for times in seconds.values()])
+    dist.all_reduce(medians, dist.ReduceOp.MAX)
+    return dict(zip(seconds, medians.tolist()))
+
+
+def costs(count: int, turns: int) -> dict[str, float]:
+    """Seconds of each tensor."""
+    elements = count * ELEMENTS
+    floats, integers = torch.zeros(ELEMENTS * (count - count // 3)), torch.zeros(count // 3, dtype=torch.int64)
+    calls: dict[str, Callable[[], None]] = {
+        "broadcasts": lambda: (dist.broadcast(floats, 0), dist.broadcast(integers, 0)) and None,
+    }
+
+    def add(name: str, model: Any, optimizer: Any = None) -> Any:
+        calls[name] = step_of(model, optimizer or sgd(model))
+        return model
+
+    for tensors in (1, count):
+        add(f"alone {tensors}", Parts(tensors, 0, elements))
+        add(f"DDP {tensors}", DistributedDataParallel(Parts(tensors, 0, elements)))
+        ours = Parts(tensors, 0, elements)
+        add(f"DeAR {tensors}", *dear.distribute(ours, sgd(ours), fusion="25MB"))
+    sending = add("sent", DistributedDataParallel(Parts(1, count, ELEMENTS)))
+    add("not sent", DistributedDataParallel(Parts(1, count, ELEMENTS), broadcast_buffers=False))
+    for buffer in sending.buffers():
+        buffer.fill_(1 + dist.get_rank())
+    calls["sent"]()
+    if not all(bool((buffer == 1).all()) for buffer in sending.buffers()):
+        sys.exit("the buffers are not rank 0's")
+    of = medians_of(calls, turns)
+
+    def of_a_tensor(side: str) -> float:
+        return (of[f"{side} {count}"] - of[f"{side} 1"] - of[f"alone {count}"] + of["alone 1"]) / count
+
+    return {
+        "a buffer under DDP": (of["sent"] - of["not sent"]) / count,
+        "of that the broadcasts alone": of["broadcasts"] / count,
+        "a gradient tensor under DDP": of_a_tensor("DDP"),
+        "a gradient tensor under DeAR": of_a_tensor("DeAR"),
+    }
+
+
+def steps_of_networks(turns: int) -> dict[str, float]:
+    torch.manual_seed(1)
+    first = network()
+    images = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(dist.get_rank()))
+    nets = {name: copy.deepcopy(first) for name in ("DDP", "DDP, broadcast_buffers=False", "DeAR", 'DeAR, buffers="forward"')}
+    calls = {}
+    for name, net in nets.items():
+        if name.startswith("DDP"):
+            calls[name] = step_of(DistributedDataParallel(net, broadcast_buffers=name == "DDP"), sgd(net), images)
+        else:
+            buffers = "forward" if "forward" in name else "synchronize"
+            calls[name] = step_of(*dear.distribute(net, sgd(net), fusion="25MB", buffers=buffers), images)
+    of = medians_of(calls, turns)
+    for net in nets.values():
+        for ours, theirs in zip(net.parameters(), nets["DDP"].parameters()):
+            torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+    return of
 
 
 def main() -> None:
@@ -55,59 +143,17 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    count, elements = options.count, options.count * ELEMENTS
-    floats = torch.zeros(ELEMENTS * (count - count // 3))
-    integers = torch.zeros(count // 3, dtype=torch.int64)
-
-    def collectives() -> None:
-        dist.broadcast(floats, 0)
-        dist.broadcast(integers, 0)
-
-    with_buffers = DistributedDataParallel(Parts(1, count, ELEMENTS))
-    models = {
-        "alone, one tensor": Parts(1, 0, elements),
-        "alone, tensors": Parts(count, 0, elements),
-        "DDP, one tensor": DistributedDataParallel(Parts(1, 0, elements)),
-        "DDP, tensors": DistributedDataParallel(Parts(count, 0, elements)),
-        "DDP, tensors, views": DistributedDataParallel(Parts(count, 0, elements), gradient_as_bucket_view=True),
-        "DDP, buffers": with_buffers,
-        "DDP, buffers, none sent": DistributedDataParallel(Parts(1, count, ELEMENTS), broadcast_buffers=False),
-    }
-    calls = {name: step_of(model) for name, model in models.items()} | {"sent": collectives}
-    with torch.no_grad():
-        for buffer in with_buffers.buffers():
-            buffer.fill_(1 + dist.get_rank())
-    calls["DDP, buffers"]()
-    assert all(bool((buffer == 1).all()) for buffer in with_buffers.buffers()), "the buffers are not rank 0's"
-
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(options.turns + 2):  # the first two do not count
-        for name in list(calls) if turn % 2 == 0 else list(calls)[::-1]:
-            dist.barrier()
-            begin = time.perf_counter()
-            calls[name]()
-            if turn >= 2:
-                seconds[name].append(time.perf_counter() - begin)
-    medians = torch.tensor([statistics.median(times) for times in seconds.values()])
-    dist.all_reduce(medians, dist.ReduceOp.MAX)
-    of = dict(zip(seconds, medians.tolist()))
-    each = {
-        "a gradient tensor": of["DDP, tensors"] - of["alone, tensors"] - of["DDP, one tensor"] + of["alone, one tensor"],
-        "a gradient tensor that is a view of its bucket": of["DDP, tensors, views"]
-        - of["alone, tensors"]
-        - of["DDP, one tensor"]
-        + of["alone, one tensor"],
-        "a buffer": of["DDP, buffers"] - of["DDP, buffers, none sent"],
-        "a buffer, beyond what is sent": of["DDP, buffers"] - of["DDP, buffers, none sent"] - of["sent"],
-    }
+    load = os.getloadavg()[0]
+    each = costs(options.count, options.turns)
+    steps = steps_of_networks(options.turns)
     if dist.get_rank() == 0:
-        print(f"load {os.getloadavg()[0]:.2f}, {dist.get_world_size()} ranks, torch {torch.__version__}, {count} of each")
-        for name, value in of.items():
-            print(f"{name:48} {1e3 * value:8.3f} ms")
+        print(f"load {load:.2f}, {dist.get_world_size()} ranks, torch {torch.__version__}, {options.count} tensors")
         for name, value in each.items():
-            print(f"{name:48} {1e6 * value / count:8.2f} us each")
-        buffer = max(0.0, each["a buffer, beyond what is sent"]) / count
-        print(f'"software": {{"launch_seconds": 0, "hold_seconds": 0, "buffer_seconds": {buffer:.3g}}}')
+            print(f"{name:34} {1e6 * value:7.1f} us")
+        print(f'"buffer_seconds": {max(0.0, each["a buffer under DDP"] - each["of that the broadcasts alone"]):.2g}')
+        print(f"a step of a network of {NORMS} BatchNorms")
+        for name, value in steps.items():
+            print(f"{name:34} {1e3 * value:7.2f} ms, {value / steps['DDP']:.3f} of DDP's")
     dist.destroy_process_group()
 
 

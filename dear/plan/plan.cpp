@@ -226,10 +226,12 @@ class Planner {
       row.why = "nothing: communication hides under computation";
       return;
     }
+    const bool buffers = row.policy->name == "ddp" && 2 * buffers_seconds() > parts.start_up;
     const std::array reasons = {
         std::pair{parts.overlap, "bandwidth: it cannot hide that much under computation"},
         std::pair{parts.fusion, "buckets at the ends, which nothing hides"},
-        std::pair{parts.start_up, "start-up of messages"},
+        std::pair{parts.start_up,
+                  buffers ? "buffers, which it broadcasts before each forward pass" : "start-up of messages"},
         std::pair{parts.interference,
                   "interference: what communication and computation take from each other"}};
     const auto& [most, reason] = *std::max_element(reasons.begin(), reasons.end());

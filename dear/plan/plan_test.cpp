@@ -513,6 +513,7 @@ TEST(Plan, SaysWhatDdpWaitsForItsBuffers) {
   EXPECT_THAT(answer.verdict,
               Contains(AllOf(HasSubstr("ddp waits 500 ms of its "), HasSubstr("for the 2 buffers"),
                              HasSubstr("broadcast_buffers=False"))));
+  EXPECT_THAT(row_of(answer, "ddp").why, HasSubstr("buffers, which it broadcasts"));
   EXPECT_NEAR(row_of(answer, "ddp").breakdown.start_up, 0.5, 1e-9);
   EXPECT_NEAR(row_of(answer, "wfbp").breakdown.start_up, 0, 1e-9);
   cluster.software.buffer_seconds = 0;

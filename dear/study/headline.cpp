@@ -157,7 +157,7 @@ group's own code):
 A cost of buffers is the only one of these that DDP pays alone. What it is, is not known: on a host with free cores
 the copies take a small part of it ([measured](../measurements.md#what-ddp-pays-beside-its-bytes)), and the bytes of
 the broadcasts less. Anything that grows with the number of normalised layers would fit as well. One figure fits one
-constant, so that of another model would tell. The paper does not say over which rival its largest gain is; MG-WFBP,
+constant, so that of another model would tell. The abstract does not say over which rival its largest gain is; MG-WFBP,
 the fastest one here, is what the network above has too fast on Ethernet.
 
 )";
