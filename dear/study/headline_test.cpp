@@ -25,14 +25,14 @@ using ::testing::ThrowsMessage;
 
 Published published() { return read_published(dear::testing::source_file("docs/study/published.json")); }
 
-class OfTheProject : public ::testing::Test {
+class HeadlineOfTheProject : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { headline = explain(published()); }
   static Headline headline;
 };
-Headline OfTheProject::headline;
+Headline HeadlineOfTheProject::headline;
 
-TEST_F(OfTheProject, EveryCostMakesOfTheFittedModelWhatWasPublished) {
+TEST_F(HeadlineOfTheProject, EveryCostMakesOfTheFittedModelWhatWasPublished) {
   ASSERT_GE(headline.costs.size(), 2U);
   ASSERT_STREQ(kPaperModels[0], headline.figure.model.c_str());
   for (const FittedCost& cost : headline.costs) {
@@ -42,7 +42,7 @@ TEST_F(OfTheProject, EveryCostMakesOfTheFittedModelWhatWasPublished) {
 }
 
 // With a pencil: buffers travel before the forward pass, when nothing else does, and each costs as much.
-TEST_F(OfTheProject, BuffersAreAddedOneByOneAndNothingHidesThem) {
+TEST_F(HeadlineOfTheProject, BuffersAreAddedOneByOneAndNothingHidesThem) {
   const FittedCost& buffers = headline.costs.front();
   const Cluster cluster = find_cluster("calibrated-" + headline.figure.cluster);
   for (std::size_t i = 0; i < kPaperModels.size(); ++i) {
@@ -54,13 +54,13 @@ TEST_F(OfTheProject, BuffersAreAddedOneByOneAndNothingHidesThem) {
   }
 }
 
-TEST_F(OfTheProject, GivesTheConstantOfThePreset) {
+TEST_F(HeadlineOfTheProject, GivesTheConstantOfThePreset) {
   EXPECT_NEAR(headline.costs.front().constant / kBufferSecondsOnEthernet, 1, 0.01);
   EXPECT_EQ(find_cluster("calibrated-10gbe-64").software.buffer_seconds, kBufferSecondsOnEthernet);
   EXPECT_EQ(find_cluster("calibrated-100gbib-64").software.buffer_seconds, 0);
 }
 
-TEST_F(OfTheProject, SaysWhichCostAgreesWithWhatIsReported) {
+TEST_F(HeadlineOfTheProject, SaysWhichCostAgreesWithWhatIsReported) {
   EXPECT_TRUE(headline.costs.front().gives(headline.reported));
   EXPECT_THAT(conclusion_of(headline), HasSubstr("agree with " + headline.costs.front().of));
   const std::string report = report_of(headline);
@@ -69,7 +69,7 @@ TEST_F(OfTheProject, SaysWhichCostAgreesWithWhatIsReported) {
 }
 
 // The verdict can fail: with another headline, and with gains that miss the one there is.
-TEST_F(OfTheProject, SaysWhereNoCostAgrees) {
+TEST_F(HeadlineOfTheProject, SaysWhereNoCostAgrees) {
   Headline other = headline;
   other.reported = 3;
   EXPECT_THAT(conclusion_of(other),
