@@ -26,4 +26,8 @@ inline constexpr Calibration kRtx2080Ti = {.launch_seconds = 0.79e-3,
                                            .node_bytes_per_second = 4.89e9,
                                            .node_slowdown = 1.26};
 
+// Of each buffer that PyTorch's DDP broadcasts, on the same cluster's Ethernet: what `dear study paper` fits
+// to one published iteration. A test of the study holds it to that.
+inline constexpr double kBufferSecondsOnEthernet = 0.375e-3;
+
 }  // namespace dear

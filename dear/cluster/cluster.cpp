@@ -168,11 +168,12 @@ void validate(const Cluster& cluster) {
         "on {} communication takes {} times as long beside computation, and computation {} times: give 1 to "
         "{:g}",
         named, communication, computation, kMostTimesAsLong));
-  const auto& [launch, hold] = cluster.software;
-  if (!is_in(launch, 0, kMostSeconds) || !is_in(hold, 0, kMostSeconds))
+  const auto& [launch, hold, buffer] = cluster.software;
+  if (!is_in(launch, 0, kMostSeconds) || !is_in(hold, 0, kMostSeconds) || !is_in(buffer, 0, kMostSeconds))
     throw ConfigError(fmt::format(
-        "the software of {} takes {} s to launch a collective and {} s to hold a layer: give 0 to {:g}",
-        named, launch, hold, kMostSeconds));
+        "the software of {} takes {} s to launch a collective, {} s to hold a layer and {} s to broadcast a "
+        "buffer: give 0 to {:g}",
+        named, launch, hold, buffer, kMostSeconds));
 }
 
 }  // namespace dear

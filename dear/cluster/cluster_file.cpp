@@ -122,9 +122,11 @@ Cluster read_dimensions(const JsonField& root) {
   }
   if (root.has("software")) {
     const JsonField software = root.member("software");
-    software.expect_members({"launch_seconds", "hold_seconds"});
+    software.expect_members({"launch_seconds", "hold_seconds"}, {"buffer_seconds"});
     cluster.software = {.launch_seconds = software.member("launch_seconds").number_from_0(),
                         .hold_seconds = software.member("hold_seconds").number_from_0()};
+    if (software.has("buffer_seconds"))
+      cluster.software.buffer_seconds = software.member("buffer_seconds").number_from_0();
   }
   return cluster;
 }
@@ -169,7 +171,8 @@ std::string to_json(const Cluster& cluster) {
                             {"computation", cluster.interference.computation}};
   if (cluster.software != Software{})
     json["software"] = {{"launch_seconds", cluster.software.launch_seconds},
-                        {"hold_seconds", cluster.software.hold_seconds}};
+                        {"hold_seconds", cluster.software.hold_seconds},
+                        {"buffer_seconds", cluster.software.buffer_seconds}};
   if (cluster.fit) json["fit"] = to_value(*cluster.fit);
   try {
     return json.dump(2) + "\n";

@@ -11,7 +11,7 @@
 //                    "link": {"alpha_seconds": 5e-06, "beta_seconds_per_byte": 8e-11}}, ...],
 //    "stragglers": [{"rank": 3, "slowdown": 1.5}],
 //    "interference": {"communication": 1.3, "computation": 1.1},
-//    "software": {"launch_seconds": 0.0009, "hold_seconds": 0.0013},
+//    "software": {"launch_seconds": 0.0009, "hold_seconds": 0.0013, "buffer_seconds": 0.0004},
 //    "fit": {"backend": "shm", "operation": "all-reduce", "dtype": "fp32", "model": "ring",
 //            "rms_residual": 0.1, "worst_residual": 0.2,
 //            "samples": [{"bytes": 4, "seconds": 0.0001, "modelled_seconds": 0.0001}, ...]}}

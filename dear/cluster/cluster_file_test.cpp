@@ -33,7 +33,7 @@ const Cluster kMeasured{
     .device = "rtx2080ti",
     .stragglers = {{.rank = 3, .slowdown = 1.25}},
     .interference = {.communication = 1.375, .computation = 1.0625},
-    .software = {.launch_seconds = 0.0078125, .hold_seconds = 0.25},
+    .software = {.launch_seconds = 0.0078125, .hold_seconds = 0.25, .buffer_seconds = 0.125},
     .fit = FitRecord{.backend = "shm",
                      .operation = "all-reduce",
                      .dtype = "fp32",

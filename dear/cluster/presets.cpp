@@ -41,8 +41,9 @@ Cluster paper_cluster(std::string name, std::string_view network) {
           .device = "rtx2080ti"};
 }
 
-Cluster calibrated_paper_cluster(std::string_view network) {
+Cluster calibrated_paper_cluster(std::string_view network, double buffer_seconds) {
   Cluster cluster = calibrated(paper_cluster({}, network), kRtx2080Ti);
+  cluster.software.buffer_seconds = buffer_seconds;
   cluster.name = fmt::format("calibrated-{}-{}", network, cluster.ranks());
   return cluster;
 }
@@ -134,10 +135,11 @@ const std::vector<ClusterPreset>& clusters() {
       {.summary =
            "16 nodes of 4 RTX 2080 Ti, one InfiniBand card a node, as in arXiv 2302.12445: network 100gbib",
        .cluster = paper_cluster("100gbib-64", "100gbib")},
-      {.summary = "10gbe-64 with what docs/study fits to published iterations: launches, holds, nodes",
-       .cluster = calibrated_paper_cluster("10gbe")},
+      {.summary =
+           "10gbe-64 with what docs/study fits to published iterations: launches, holds, nodes, buffers",
+       .cluster = calibrated_paper_cluster("10gbe", kBufferSecondsOnEthernet)},
       {.summary = "100gbib-64 with what docs/study fits to published iterations",
-       .cluster = calibrated_paper_cluster("100gbib")},
+       .cluster = calibrated_paper_cluster("100gbib", 0)},
       {.summary = "64 nodes of 8 A100 on NVSwitch, a 100 Gb/s card for each GPU; start-ups as in NCCL",
        .cluster = rails("a100-100gbit-512", "a100", kNvlinkA100, 64, 100)},
       {.summary = "64 nodes of 8 A100 on NVSwitch, a 200 Gb/s card for each GPU, as a DGX A100 has them; "

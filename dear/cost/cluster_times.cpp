@@ -332,6 +332,7 @@ CollectiveTimes times_of(const Cluster& cluster, const ClusterTimesOptions& opti
           .broadcast = of(Collective::broadcast),
           .launch_seconds = cluster.software.launch_seconds,
           .hold_seconds = cluster.software.hold_seconds,
+          .buffer_seconds = cluster.software.buffer_seconds,
           .message_seconds = farthest};
 }
 

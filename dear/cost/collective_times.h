@@ -21,6 +21,7 @@ struct CollectiveTimes {
   Seconds broadcast;
   double launch_seconds = 0;   // Software of the cluster: contained in the times above
   double hold_seconds = 0;     // likewise: contained in none
+  double buffer_seconds = 0;   // likewise
   double message_seconds = 0;  // a message without bytes between the two ranks that are farthest apart
   // Null where no two ranks share a node.
   std::shared_ptr<const NodeTimes> nodes = nullptr;

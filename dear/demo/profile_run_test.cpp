@@ -246,6 +246,7 @@ TEST(Profile, CountsBuffersAndSaysWhatIsNotTrained) {
   const ModelProfile measured = profile(settings_of(script.save(root), {"8x16"}));
   EXPECT_THAT(tensors_of(measured.workload), UnorderedElementsAre("used", "spare"));
   EXPECT_EQ(measured.workload.buffer_bytes, 64);
+  EXPECT_EQ(measured.workload.buffers, 1);
   EXPECT_EQ(measured.frozen_parameters, 16);
   EXPECT_EQ(measured.tensors_without_gradient, 1);
   // [Note: unused parameters] of DataParallel: first, so that they hold up no other.

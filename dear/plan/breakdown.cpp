@@ -10,6 +10,7 @@ Cluster scaled(Cluster cluster, double alpha, double beta) {
     dimension.link.beta_seconds_per_byte *= beta;
   }
   cluster.software.launch_seconds *= alpha;
+  cluster.software.buffer_seconds *= alpha;
   return cluster;
 }
 

@@ -13,6 +13,7 @@
 #include "dear/base/units.h"
 #include "dear/plan/fusion_choice.h"
 #include "dear/plan/verdict.h"
+#include "dear/schedule/collective.h"
 #include "dear/workload/checkpointing.h"
 
 namespace dear::plan {
@@ -48,6 +49,11 @@ class Planner {
         times_(cost::times_on(cluster, options.times)),
         evaluate_(options.evaluate) {
     evaluate_.most_steps = std::min(evaluate_.most_steps, kMostSteps);
+  }
+
+  // Of a broadcast of all buffers; 0 without any.
+  double buffers_seconds() const {
+    return workload_.buffer_bytes > 0 ? seconds_of_buffers(workload_, times_) : 0;
   }
 
   // ConfigError when no grouping suits it.
@@ -220,10 +226,12 @@ class Planner {
       row.why = "nothing: communication hides under computation";
       return;
     }
+    const bool buffers = row.policy->name == "ddp" && 2 * buffers_seconds() > parts.start_up;
     const std::array reasons = {
         std::pair{parts.overlap, "bandwidth: it cannot hide that much under computation"},
         std::pair{parts.fusion, "buckets at the ends, which nothing hides"},
-        std::pair{parts.start_up, "start-up of messages"},
+        std::pair{parts.start_up,
+                  buffers ? "buffers, which it broadcasts before each forward pass" : "start-up of messages"},
         std::pair{parts.interference,
                   "interference: what communication and computation take from each other"}};
     const auto& [most, reason] = *std::max_element(reasons.begin(), reasons.end());
@@ -282,9 +290,12 @@ std::size_t choose(const std::vector<Row>& rows) {
   return static_cast<std::size_t>(simplest - rows.data());
 }
 
-Circumstances circumstances_of(const Answer& answer, const Planner& planner, std::int64_t memory_bytes) {
+Circumstances circumstances_of(const Answer& answer, const Planner& planner, const Workload& workload,
+                               std::int64_t memory_bytes) {
   Circumstances circumstances{
       .memory_bytes = memory_bytes,
+      .buffers = workload.buffers,
+      .buffers_seconds = planner.buffers_seconds(),
       .dear_gain = planner.gain_over(fastest_of_dear(answer), find_row(answer, "wfbp")),
       .least_that_runs = {},
       .least_of_all = {},
@@ -342,7 +353,7 @@ Answer plan(const Workload& workload, const Cluster& cluster, const Options& opt
     begin(compression.compression.text());
     answer.compressed.push_back(planner.best_with(compression, answer.rows));
   }
-  answer.verdict = verdict_on(answer, circumstances_of(answer, planner, options.memory_bytes));
+  answer.verdict = verdict_on(answer, circumstances_of(answer, planner, workload, options.memory_bytes));
   return answer;
 }
 

@@ -502,6 +502,24 @@ TEST(Scaled, MultipliesEveryLink) {
   EXPECT_EQ(scaled(cluster, 1, 1), cluster);
 }
 
+TEST(Plan, SaysWhatDdpWaitsForItsBuffers) {
+  Workload workload = even_job(1, 2);
+  workload.buffer_bytes = 8;
+  workload.buffers = 2;
+  Cluster cluster = cluster_of(1);
+  cluster.software.buffer_seconds = 0.25;
+  const auto planned = [&] { return plan(workload, cluster, with({"ddp", "wfbp"})); };
+  const Answer answer = planned();
+  EXPECT_THAT(answer.verdict,
+              Contains(AllOf(HasSubstr("ddp waits 500 ms of its "), HasSubstr("for the 2 buffers"),
+                             HasSubstr("broadcast_buffers=False"))));
+  EXPECT_THAT(row_of(answer, "ddp").why, HasSubstr("buffers, which it broadcasts"));
+  EXPECT_NEAR(row_of(answer, "ddp").breakdown.start_up, 0.5, 1e-9);
+  EXPECT_NEAR(row_of(answer, "wfbp").breakdown.start_up, 0, 1e-9);
+  cluster.software.buffer_seconds = 0;
+  EXPECT_THAT(planned().verdict, Not(Contains(HasSubstr("buffers"))));
+}
+
 TEST(Plan, RefusesWhatCannotBe) {
   EXPECT_THROW(plan(even_job(1, 2), Cluster{.name = "none", .dimensions = {}}), ConfigError);
   EXPECT_THROW(plan(Workload{}, cluster_of(1)), ConfigError);

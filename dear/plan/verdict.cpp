@@ -135,6 +135,18 @@ std::string why_dear_is_slower(const Row& dear, const Row& wfbp, const std::opti
   return fmt::format(", because of {}", name_of(loss->cause));
 }
 
+// What DDP loses to its buffers, which no other policy sends.
+void add_buffers(const Answer& answer, const Circumstances& circumstances,
+                 std::vector<std::string>& verdict) {
+  const Row* const ddp = find_row(answer, "ddp");
+  if (ddp == nullptr || circumstances.buffers_seconds <= kSame * ddp->seconds()) return;
+  const std::string how_many = circumstances.buffers > 0 ? fmt::format("{} ", circumstances.buffers) : "";
+  verdict.push_back(
+      fmt::format("ddp waits {} of its {} for the {}buffers that it broadcasts before each forward pass; "
+                  "broadcast_buffers=False saves them.",
+                  format_seconds(circumstances.buffers_seconds), format_seconds(ddp->seconds()), how_many));
+}
+
 // Of DeAR's policies, where the row to use is none of them.
 void add_dear(const Answer& answer, const Circumstances& circumstances, std::vector<std::string>& verdict) {
   const Row& best = answer.rows[answer.best];
@@ -213,6 +225,7 @@ std::vector<std::string> verdict_on(const Answer& answer, const Circumstances& c
   add_passed_over(answer, memory_bytes, verdict);
   add_gain(answer, verdict);
   add_dear(answer, circumstances, verdict);
+  add_buffers(answer, circumstances, verdict);
   if (const Row* const dear = find_row(answer, "dear"); best.policy->name == "dear-eager" && dear != nullptr)
     verdict.push_back(
         fmt::format("dear-eager updates ahead of step(), which not every program bears "

@@ -11,6 +11,8 @@ namespace dear::plan {
 // Circumstances hold the facts that sentences of a verdict need beside the answer itself.
 struct Circumstances {
   std::int64_t memory_bytes = 0;  // that a rank has; 0: not known
+  std::int64_t buffers = 0;       // of the workload, see there
+  double buffers_seconds = 0;     // that a broadcast of all of them takes
   std::optional<Gain>
       dear_gain;  // of the fastest of DeAR's policies over wfbp, where both are among the rows
   // Where nothing that runs here fits: the row that needs least of those that run, and of all policies there

@@ -33,6 +33,7 @@ std::int64_t bytes_of(const Communicate& work, const Workload& workload, const G
 
 double seconds_of(const Communicate& work, const Workload& workload, const Grouping& grouping,
                   const cost::CollectiveTimes& times) {
+  if (work.payload == Payload::buffers) return seconds_of_buffers(workload, times);
   const std::int64_t bytes = bytes_of(work, workload, grouping);
   switch (work.group) {
     case ProcessGroup::node:
@@ -43,6 +44,11 @@ double seconds_of(const Communicate& work, const Workload& workload, const Group
       break;
   }
   return seconds_of(work.collective, bytes, times);
+}
+
+double seconds_of_buffers(const Workload& workload, const cost::CollectiveTimes& times) {
+  return static_cast<double>(workload.buffers) * times.buffer_seconds +
+         seconds_of(Collective::broadcast, workload.buffer_bytes, times);
 }
 
 double seconds_of_joint(Collective collective, std::int64_t begin, std::int64_t end,

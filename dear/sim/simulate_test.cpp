@@ -268,9 +268,10 @@ TEST(StepSeconds, AreRingsOnTheNetworkAndSharesOfTheUpdate) {
     }
 }
 
-TEST(StepSeconds, OfPiecesAndBuffersAreOfTheirBytes) {
+TEST(StepSeconds, OfPiecesAndBuffersAreOfTheirBytesAndNumber) {
   Workload workload = golden_workload();
   workload.buffer_bytes = 32;
+  workload.buffers = 3;
   const Grouping grouping = group(workload, PerLayer{});
   const cost::CollectiveTimes times{
       .ranks = 2,
@@ -278,6 +279,7 @@ TEST(StepSeconds, OfPiecesAndBuffersAreOfTheirBytes) {
       .all_gather = [](std::int64_t bytes) { return 3.0 * static_cast<double>(bytes); },
       .all_reduce = [](std::int64_t bytes) { return 5.0 * static_cast<double>(bytes); },
       .broadcast = [](std::int64_t bytes) { return 7.0 * static_cast<double>(bytes); },
+      .buffer_seconds = 100,
       .message_seconds = 1000};
   const auto seconds_by_name = [&](const Schedule& schedule) {
     std::map<std::string, double> seconds;
@@ -287,7 +289,7 @@ TEST(StepSeconds, OfPiecesAndBuffersAreOfTheirBytes) {
     return seconds;
   };
   const auto ddp = seconds_by_name(make_schedule(find_policy("ddp"), workload, grouping, times));
-  EXPECT_EQ(ddp.at("broadcast of buffers"), 7 * 32);
+  EXPECT_EQ(ddp.at("broadcast of buffers"), 7 * 32 + 3 * 100);
   EXPECT_EQ(ddp.at("all-reduce of gradients, bucket 1"), 5 * 16);
   const auto fsdp = seconds_by_name(make_schedule(find_policy("fsdp"), workload, grouping, times));
   EXPECT_EQ(fsdp.at("reduce-scatter of gradients, bucket 2"), 2 * 24);

@@ -10,6 +10,7 @@
 
 #include "dear/base/error.h"
 #include "dear/study/calibrate.h"
+#include "dear/study/headline.h"
 #include "dear/study/paper_tables.h"
 
 namespace dear::study {
@@ -171,7 +172,7 @@ std::vector<StudyFile> study_of_the_paper(const Published& published) {
       {"README.md",
        kIntroduction +
            (kCalibration + report_of(published, fit(published, half), fit(published, other_half(half)))) +
-           kWhatItSays + calibrated.sections(published) + left_out()},
+           kWhatItSays + report_of(explain(published)) + calibrated.sections(published) + left_out()},
       {"rings.md", kAppendix + rings.sections(published)}};
   std::vector<Case> cases;
   calibrated.add_to(files, cases);

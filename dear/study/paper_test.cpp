@@ -52,6 +52,7 @@ TEST_F(OfThePaper, NamesEveryPolicyModelAndNetwork) {
   EXPECT_THAT(content("rings.md"), HasSubstr("(10gbe-64.svg)"));
   EXPECT_THAT(report, HasSubstr("up to 83 %"));
   EXPECT_THAT(report, HasSubstr("up to 15 %"));
+  EXPECT_THAT(report, HasSubstr("## From what the headline comes"));
   EXPECT_THAT(content("10gbe-64.svg"), HasSubstr("<svg"));
   EXPECT_THAT(content("100gbib-64.svg"), HasSubstr("bert-large on 100gbib-64, 64 ranks"));
 }

@@ -33,11 +33,12 @@ const PublishedJob& Published::job_of(const PublishedFigure& figure) const {
 Published parse_published(std::string_view json, const std::string& name_of_source) {
   const Json document = parse_json_file(json, name_of_source, kFormat);
   const JsonField root(document, name_of_source);
-  root.expect_members({"format", "version", "source", "ranks", "jobs", "figures", "gains"});
+  root.expect_members({"format", "version", "source", "ranks", "jobs", "figures", "iterations", "gains"});
   Published published{.source = root.member("source").text(),
                       .ranks = static_cast<int>(root.member("ranks").integer(1, kMost)),
                       .jobs = {},
                       .figures = {},
+                      .iterations = {},
                       .gains = {}};
   for (const JsonField& job : root.member("jobs").elements()) {
     job.expect_members({"model", "batch", "alone_seconds"});
@@ -58,6 +59,15 @@ Published parse_published(std::string_view json, const std::string& name_of_sour
     } catch (const ConfigError& error) {
       figure.member("model").fail(error.what());
     }
+  }
+  for (const JsonField& iteration : root.member("iterations").elements()) {
+    iteration.expect_members({"model", "cluster", "ranks", "method", "policy", "seconds"});
+    published.iterations.push_back({.model = iteration.member("model").text(),
+                                    .cluster = iteration.member("cluster").text(),
+                                    .ranks = static_cast<int>(iteration.member("ranks").integer(1, kMost)),
+                                    .method = iteration.member("method").text(),
+                                    .policy = iteration.member("policy").text(),
+                                    .seconds = positive(iteration.member("seconds"))});
   }
   for (const JsonField& gain : root.member("gains").elements()) {
     gain.expect_members({"cluster", "largest"});

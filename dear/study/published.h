@@ -23,6 +23,16 @@ struct PublishedFigure {
   double samples_per_second = 0;  // of all ranks together
 };
 
+// An iteration that somebody measured and published, of a model with the zoo's own batch.
+struct PublishedIteration {
+  std::string model;
+  std::string cluster;  // a preset
+  int ranks = 1;
+  std::string method;
+  std::string policy;
+  double seconds = 0;
+};
+
 // The largest gain over the state of the art that is claimed for DeAR on a cluster: 0.83 is 83 %.
 struct PublishedGain {
   std::string cluster;
@@ -35,6 +45,7 @@ struct Published {
   int ranks = 1;  // of every figure
   std::vector<PublishedJob> jobs;
   std::vector<PublishedFigure> figures;
+  std::vector<PublishedIteration> iterations;
   std::vector<PublishedGain> gains;
 
   [[nodiscard]] const PublishedJob& job_of(const PublishedFigure& figure) const;

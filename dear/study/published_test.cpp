@@ -20,6 +20,8 @@ constexpr const char* kSmall = R"({
   "jobs": [{"model": "resnet50", "batch": 2, "alone_seconds": 0.5}],
   "figures": [{"model": "resnet50", "cluster": "10gbe-64", "method": "plain", "policy": "serial",
                "fusion": "usual", "samples_per_second": 20}],
+  "iterations": [{"model": "vgg16", "cluster": "10gbe-64", "ranks": 64, "method": "DDP", "policy": "ddp",
+                  "seconds": 0.5}],
   "gains": [{"cluster": "10gbe-64", "largest": 0.25}]})";
 
 std::string with(std::string text, const std::string& old, const std::string& now) {
@@ -34,6 +36,9 @@ TEST(Published, IsReadWhole) {
   EXPECT_EQ(published.figures[0].policy, "serial");
   EXPECT_EQ(published.figures[0].samples_per_second, 20);
   EXPECT_EQ(published.job_of(published.figures[0]).alone_seconds, 0.5);
+  ASSERT_EQ(published.iterations.size(), 1U);
+  EXPECT_EQ(published.iterations[0].seconds, 0.5);
+  EXPECT_EQ(published.iterations[0].ranks, 64);
   ASSERT_EQ(published.gains.size(), 1U);
   EXPECT_EQ(published.gains[0].largest, 0.25);
 }
@@ -46,6 +51,8 @@ TEST(Published, SaysWhereAFileIsWrong) {
               ThrowsMessage<ConfigError>(AllOf(HasSubstr("small.json"), HasSubstr("figures[0]"))));
   EXPECT_THAT(refused(R"([{"model": "resnet50", "cl)", R"([{"model": "vgg16", "cl)"),
               ThrowsMessage<ConfigError>(AllOf(HasSubstr("figures[0].model"), HasSubstr("vgg16"))));
+  EXPECT_THAT(refused("\"seconds\": 0.5}", "\"seconds\": -1}"),
+              ThrowsMessage<ConfigError>(HasSubstr("iterations[0].seconds")));
   EXPECT_THAT(refused("\"ranks\": 8,", ""), ThrowsMessage<ConfigError>(HasSubstr("ranks")));
 }
 
@@ -53,6 +60,7 @@ TEST(Published, OfTheProjectHasFourMethodsForEachJobOnEachCluster) {
   const Published published = read_published(dear::testing::source_file("docs/study/published.json"));
   EXPECT_EQ(published.jobs.size(), 2U);
   EXPECT_EQ(published.figures.size(), 16U);
+  EXPECT_EQ(published.iterations.size(), 1U);
   EXPECT_EQ(published.gains.size(), 2U);
 }
 

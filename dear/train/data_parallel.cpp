@@ -295,8 +295,8 @@ Workload DataParallel::Impl::profile() {
 
 Workload DataParallel::Impl::measured() const {
   Workload workload = record_.measured(engine(), group_.size());
-  for (const torch::Tensor& buffer : scanned_.buffers)
-    workload.buffer_bytes += static_cast<std::int64_t>(buffer.nbytes());
+  for (const torch::Tensor& one : scanned_.buffers) workload.buffer_bytes += one.numel() * one.element_size();
+  workload.buffers = std::ssize(scanned_.buffers);
   return workload;
 }
 

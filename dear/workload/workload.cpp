@@ -109,6 +109,9 @@ void validate(const Workload& workload) {
   std::int64_t bytes_left = kMostBytes;
   validate_bytes(workload.buffer_bytes, fmt::format("buffer_bytes of workload '{}'", workload.name),
                  bytes_left);
+  if (workload.buffers < 0)
+    throw ConfigError(
+        fmt::format("buffers of workload '{}' are {}: give 0 or more", workload.name, workload.buffers));
   std::size_t used = 0;
   for (std::size_t l = 0; l < workload.layers.size(); ++l) {
     const Layer& layer = workload.layers[l];

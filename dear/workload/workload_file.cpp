@@ -15,7 +15,7 @@
 namespace dear {
 namespace {
 
-constexpr JsonFormat kFormat = {.name = "dear-workload", .version = 3, .oldest = 1, .kind = "workload file"};
+constexpr JsonFormat kFormat = {.name = "dear-workload", .version = 4, .oldest = 1, .kind = "workload file"};
 
 Tensor read_tensor(const JsonField& field) {
   field.expect_members({"name", "elements", "dtype"});
@@ -88,11 +88,12 @@ Workload parse_workload(std::string_view json, const std::string& name_of_source
   const JsonField root(document, name_of_source);
   const std::int64_t version = root.member("version").integer();
   root.expect_members({"format", "version", "name", "update_seconds", "tensors", "layers"},
-                      added(version, {{"buffer_bytes", 2}, {"device", 3}}));
+                      added(version, {{"buffer_bytes", 2}, {"device", 3}, {"buffers", 4}}));
   Workload workload;
   workload.name = root.member("name").text();
   workload.update_seconds = root.member("update_seconds").number();
   if (root.has("buffer_bytes")) workload.buffer_bytes = root.member("buffer_bytes").integer();
+  if (root.has("buffers")) workload.buffers = root.member("buffers").integer();
   if (root.has("device")) workload.device = root.member("device").text();
   for (const JsonField& tensor : root.member("tensors").elements())
     workload.tensors.push_back(read_tensor(tensor));
@@ -131,9 +132,9 @@ std::string to_json(const Workload& workload) {
         workload.device.empty() ? "" : fmt::format("  \"device\": {},\n", Json(workload.device).dump());
     std::string text = fmt::format(
         "{{\n  \"format\": \"{}\",\n  \"version\": {},\n  \"name\": {},\n{}  \"update_seconds\": {},\n"
-        "  \"buffer_bytes\": {},\n  \"tensors\": {},\n  \"layers\": {}\n}}\n",
+        "  \"buffer_bytes\": {},\n  \"buffers\": {},\n  \"tensors\": {},\n  \"layers\": {}\n}}\n",
         kFormat.name, kFormat.version, name, device, Json(workload.update_seconds).dump(),
-        workload.buffer_bytes, lines_of(tensors), lines_of(layers));
+        workload.buffer_bytes, workload.buffers, lines_of(tensors), lines_of(layers));
     require_readable_names(workload);  // that are UTF-8, as is known by now
     return text;
   } catch (const Json::type_error&) {

@@ -6,15 +6,15 @@
 #include "dear/workload/workload.h"
 
 // Workload files: JSON, versioned.
-//   {"format": "dear-workload", "version": 3, "name": "...", "device": "a100", "update_seconds": 0.001,
-//    "buffer_bytes": 0,
+//   {"format": "dear-workload", "version": 4, "name": "...", "device": "a100", "update_seconds": 0.001,
+//    "buffer_bytes": 0, "buffers": 0,
 //    "tensors": [{"name": "...", "elements": 4096, "dtype": "fp32"}, ...],
 //    "layers": [{"name": "...", "tensors": [0, 1], "forward_seconds": 0.1, "backward_seconds": 0.2,
 //                "activation_bytes": 65536}, ...]}
 // Times are seconds on one rank; "tensors" of a layer are indices into the file's tensors; layers stand in
-// forward order. "device", "buffer_bytes" and "activation_bytes" (workload.h) may be missing, which says that
-// the device is not known, and 0; every other field is required and no other is allowed. Older versions are
-// still read: 2 has no "device", 1 none of the three.
+// forward order. "device", "buffer_bytes", "buffers" and "activation_bytes" (workload.h) may be missing,
+// which says that the device is not known, and 0; every other field is required and no other is allowed.
+// Older versions are still read: 3 has no "buffers", 2 no "device" either, 1 none of the four.
 namespace dear {
 
 // ConfigError "FILE: layers[3].forward_seconds: expected a number, found a string" (with the line for a

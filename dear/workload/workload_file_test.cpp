@@ -20,11 +20,12 @@ using ::testing::ThrowsMessage;
 
 constexpr const char* kFile = R"({
   "format": "dear-workload",
-  "version": 3,
+  "version": 4,
   "name": "small",
   "device": "cpu, 4 threads",
   "update_seconds": 0.001,
   "buffer_bytes": 520,
+  "buffers": 3,
   "tensors": [
     {"name": "embedding.weight", "elements": 4096, "dtype": "fp32"},
     {"name": "head.bias", "elements": 7, "dtype": "bf16"}
@@ -40,6 +41,7 @@ void expect_same(const Workload& a, const Workload& b) {
   EXPECT_EQ(a.name, b.name);
   EXPECT_EQ(a.update_seconds, b.update_seconds);
   EXPECT_EQ(a.buffer_bytes, b.buffer_bytes);
+  EXPECT_EQ(a.buffers, b.buffers);
   EXPECT_EQ(a.device, b.device);
   ASSERT_EQ(a.tensors.size(), b.tensors.size());
   for (std::size_t t = 0; t < a.tensors.size(); ++t) {
@@ -65,6 +67,7 @@ TEST(WorkloadFile, IsReadAsWritten) {
                .layers = {{"embedding", {0}, 0.0001, 0.1, 65536}, {"head", {1, 0}, 1.0, 0.1 + 0.2, 0}},
                .update_seconds = 0.001,
                .buffer_bytes = 520,
+               .buffers = 3,
                .device = "cpu, 4 threads"});
 }
 
@@ -79,9 +82,10 @@ TEST(WorkloadFile, OfVersion1IsStillRead) {
 }
 
 TEST(WorkloadFile, IsWrittenWithItsBytesEvenWhereTheyAreNotKnown) {
-  EXPECT_THAT(to_json({.name = "none", .tensors = {}, .layers = {{"relu", {}, 0, 0}}}),
-              AllOf(HasSubstr("\"version\": 3,"), Not(HasSubstr("device")), HasSubstr("\"buffer_bytes\": 0,"),
-                    HasSubstr("\"activation_bytes\":0}")));
+  EXPECT_THAT(
+      to_json({.name = "none", .tensors = {}, .layers = {{"relu", {}, 0, 0}}}),
+      AllOf(HasSubstr("\"version\": 4,"), Not(HasSubstr("device")),
+            HasSubstr("\"buffer_bytes\": 0,\n  \"buffers\": 0,"), HasSubstr("\"activation_bytes\":0}")));
 }
 
 TEST(WorkloadFile, SurvivesARoundTripBitForBit) {
@@ -140,31 +144,33 @@ TEST_P(FaultyFile, IsRefusedWithThePlace) {
       << text;
 }
 
-constexpr const char* kHead = R"("version": 3,
+constexpr const char* kHead = R"("version": 4,
   "name": "small",
   "device": "cpu, 4 threads",
   "update_seconds": 0.001,
-  "buffer_bytes": 520)";
+  "buffer_bytes": 520,
+  "buffers": 3)";
 
 INSTANTIATE_TEST_SUITE_P(
     Faults, FaultyFile,
     ::testing::Values(
-        Fault{"4096,", "4096;", "f.json: parse error at line 9"}, Fault{kFile, "", "parse error at line 1"},
+        Fault{"4096,", "4096;", "f.json: parse error at line 10"}, Fault{kFile, "", "parse error at line 1"},
         Fault{"0.0001", "1e999", "number overflow"}, Fault{kFile, "[1]", "not a workload file"},
         Fault{"dear-workload", "dear-trace", "not a workload file"},
-        Fault{"\"version\": 3,", "", "f.json: version: missing"},
-        Fault{"\"version\": 3", "\"version\": 4", "version: found 4"},
-        Fault{"\"version\": 3", "\"version\": 0", "version: found 0"},
-        Fault{"\"version\": 3", "\"version\": 1", ": unknown"},
-        Fault{"\"version\": 3", "\"version\": 2", "f.json: device: unknown"},
+        Fault{"\"version\": 4,", "", "f.json: version: missing"},
+        Fault{"\"version\": 4", "\"version\": 5", "version: found 5"},
+        Fault{"\"version\": 4", "\"version\": 0", "version: found 0"},
+        Fault{"\"version\": 4", "\"version\": 1", ": unknown"},
+        Fault{"\"version\": 4", "\"version\": 3", "f.json: buffers: unknown"},
         Fault{"\"cpu, 4 threads\"", "4", "device: expected a string"},
         Fault{kHead, "\"version\": 1, \"name\": \"small\", \"update_seconds\": 0.001",
               "layers[0].activation_bytes: unknown"},
         Fault{"520", "520.5", "buffer_bytes: expected an integer"},
         Fault{"520", "-520", "buffer_bytes of workload 'small'"},
+        Fault{"\"buffers\": 3", "\"buffers\": -3", "buffers of workload 'small' are -3"},
         Fault{"65536", "\"64 KiB\"", "activation_bytes: expected an integer"},
         Fault{"65536", "-1", "activation_bytes of layer 0"},
-        Fault{"\"version\": 3", "\"version\": \"1\"", "version: expected an integer"},
+        Fault{"\"version\": 4", "\"version\": \"1\"", "version: expected an integer"},
         Fault{"\"update_seconds\": 0.001,", "", "f.json: update_seconds: missing"},
         Fault{"\"name\": \"small\"", "\"name\": null", "name: expected a string"},
         Fault{"\"name\": \"small\"", "\"name\": \"s\", \"ranks\": 4", "f.json: ranks: unknown"},

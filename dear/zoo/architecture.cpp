@@ -41,6 +41,8 @@ std::int64_t Architecture::buffer_bytes() const {
   return sum_over<std::int64_t>(layers, &Layer::buffer_bytes);
 }
 
+std::int64_t Architecture::buffers() const { return sum_over<std::int64_t>(layers, &Layer::buffers); }
+
 double flops(const std::vector<Kernel>& kernels) {
   double sum = 0;
   for (const Kernel& kernel : kernels) sum += kernel.flops;

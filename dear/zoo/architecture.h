@@ -51,6 +51,7 @@ struct Architecture {
     std::int64_t kept_elements = 0;
     std::int64_t kept_bytes = 0;
     std::int64_t buffer_bytes = 0;  // running means and variances, in fp32 whatever the type of parameters
+    std::int64_t buffers = 0;       // tensors of that
   };
 
   std::vector<Layer> layers;  // in forward order
@@ -61,6 +62,7 @@ struct Architecture {
   [[nodiscard]] std::int64_t kept_elements() const;
   [[nodiscard]] std::int64_t kept_bytes() const;
   [[nodiscard]] std::int64_t buffer_bytes() const;
+  [[nodiscard]] std::int64_t buffers() const;
 };
 
 double flops(const std::vector<Kernel>& kernels);

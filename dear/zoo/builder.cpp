@@ -67,6 +67,7 @@ void Builder::batch_norm(std::string name, Image image, LayerOptions options) {
   start(std::move(name)).parameters = {{"weight", image.channels}, {"bias", image.channels}};
   move(3 * real(image.elements()), 5 * real(image.elements()));
   last().buffer_bytes = 2 * image.channels * 4 + 8;  // and the number of batches seen
+  last().buffers = 3;
   if (options.keep_output) keep(image.elements());
 }
 

@@ -52,6 +52,7 @@ TEST(Builder, CountsABatchNormAndItsRunningMeans) {
   const Architecture architecture = std::move(net).take();
   EXPECT_EQ(architecture.parameters(), 6);
   EXPECT_EQ(architecture.buffer_bytes(), 2 * 3 * 4 + 8);
+  EXPECT_EQ(architecture.buffers(), 3);
   EXPECT_EQ(architecture.kept_elements(), 192) << "the rectifier works in place";
   EXPECT_DOUBLE_EQ(architecture.forward_flops(), 0);
   ASSERT_EQ(architecture.layers[0].forward.size(), 2U);

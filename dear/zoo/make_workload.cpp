@@ -60,6 +60,7 @@ Workload as_modelled(const Model& model, const Device& device, const WorkloadOpt
     workload.layers.push_back(std::move(layer));
   }
   workload.buffer_bytes = architecture.buffer_bytes();
+  workload.buffers = architecture.buffers();
   workload.update_seconds = transfer_seconds(device, update_bytes(workload, options.optimizer_states));
   return workload;
 }

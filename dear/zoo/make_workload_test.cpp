@@ -179,6 +179,7 @@ TEST(MakeWorkload, KnowsActivations) {
   EXPECT_NEAR(bytes, 2 * 11.1e6 * 4 * 64, 0.06 * bytes);
   EXPECT_EQ(workload.layers[0].activation_bytes, std::int64_t{64} * 112 * 112 * 4 * 64);
   EXPECT_EQ(workload.buffer_bytes, 26560 * 2 * 4 + 53 * 8);
+  EXPECT_EQ(workload.buffers, 53 * 3);
 }
 
 TEST(MakeWorkload, TiesTheOutputEmbedding) {

@@ -49,6 +49,8 @@ class Workload:
     """The optimiser's time to update every parameter on one rank."""
     buffer_bytes: int = 0
     """Of state that is not trained and that replicas keep alike, such as running means."""
+    buffers: int = 0
+    """Of how many tensors that state is; 0: not known."""
     device: str = ""
     """Of which device the times are: "a100" as `dear models` lists it, or "cpu, 4 threads"; "": not known."""
 
@@ -119,7 +121,7 @@ class Workload:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of a workload file."""
-        head = {"format": "dear-workload", "version": 3}
+        head = {"format": "dear-workload", "version": 4}
         return head | dataclasses.asdict(self)
 
     def _value(self) -> _C.Workload:
@@ -135,6 +137,7 @@ class Workload:
             layers=tuple(Layer(**layer) for layer in layers),
             update_seconds=fields["update_seconds"],
             buffer_bytes=fields.get("buffer_bytes", 0),
+            buffers=fields.get("buffers", 0),
             device=fields.get("device", ""),
         )
 

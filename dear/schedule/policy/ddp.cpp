@@ -26,7 +26,9 @@ Policy ddp_policy() {
   return {.name = "ddp",
           .summary = "wfbp with buckets in the order of backward, and buffers broadcast before each forward",
           .source = "PyTorch DDP: Li et al., VLDB 2020, arXiv 2006.15704",
-          .leaves_out = "copies between gradients and buckets take no time; buffers travel in one broadcast",
+          .leaves_out =
+              "copies between gradients and buckets take no time; buffers travel in one broadcast, and cost "
+              "what the cluster says of each (buffer_seconds)",
           .make = make_ddp,
           .usual_grouping = by_reached_size,
           .bound = wait_free_bound};
