@@ -28,10 +28,10 @@ OTHERS = {
     "prodigyopt": ("Prodigy",),
     "lion_pytorch": ("Lion",),
     "adan_pytorch": ("Adan",),
-    "bitsandbytes.optim": ("SGD8bit", "Adam8bit", "AdamW8bit", "Lion8bit", "AdEMAMix8bit", "AdamW32bit"),
+    "bitsandbytes.optim": ("Adam8bit", "AdamW8bit", "Lion8bit", "AdEMAMix8bit", "AdamW32bit"),
     "torchao.optim": ("AdamW8bit", "AdamW4bit", "AdamWFp8"),
     "dadaptation": ("DAdaptAdam", "DAdaptSGD", "DAdaptLion", "DAdaptAdaGrad", "DAdaptAdan"),
-    "apollo_torch": ("APOLLOAdamW", "GaLoreAdamW", "GaLoreAdafactor"),
+    "apollo_torch": ("APOLLOAdamW", "GaLoreAdamW"),
 }
 
 # Of pytorch_optimizer: those that need more than parameters to be made.

@@ -192,9 +192,19 @@ _subclasses: dict[tuple[type[Distributed], type[Optimizer]], Any] = {}
 
 
 def _subclass(mixin: type[Distributed], cls: type[Optimizer]) -> Any:
+    """A class whose methods are those of the mixin, then those of `cls`. Its one base is `cls`, which alone decides how objects
+    lie in memory: an object of any class of optimisers, also of one that has ABC or slots among its bases, can become one."""
     if (mixin, cls) not in _subclasses:
+        before = [one for one in mixin.__mro__ if not issubclass(Optimizer, one)]
+
+        class First(type(cls)):  # type: ignore[misc]
+            def mro(self) -> list[type]:
+                order = super().mro()
+                place = order.index(cls)
+                return order[:place] + before + order[place:]
+
         own = {"__module__": cls.__module__, "__doc__": cls.__doc__}
-        _subclasses[mixin, cls] = type(cls.__name__, (mixin, cls), own)
+        _subclasses[mixin, cls] = First(cls.__name__, (cls,), own)
     return _subclasses[mixin, cls]
 
 

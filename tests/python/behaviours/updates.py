@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import copy
 import os
 import tempfile
@@ -17,7 +18,11 @@ from .registry import RANK, batch, behaviour, mlp, plain, refuses, same, sgd, sq
 NEAR = 2e-6  # gradients are averaged in another order in the first iteration
 
 
-class StepInGroup(torch.optim.Optimizer):
+class Base(abc.ABC, torch.optim.Optimizer):
+    """Whose objects lie in memory otherwise than those of classes that have Optimizer first."""
+
+
+class StepInGroup(Base):
     """Adam, with its count of steps in the parameter group, as fused implementations have it."""
 
     def __init__(self, params: Any, lr: float = 1e-2) -> None:
