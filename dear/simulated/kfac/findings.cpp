@@ -76,7 +76,8 @@ Modelled model_with(const PublishedJob& job, const Costs& costs) {
 
 }  // namespace
 
-Findings simulate_models(const PublishedKfac& published) {
+Findings simulate_models(const PublishedKfac& published, const study::Progress& progress) {
+  study::Pieces told(progress, "models", published.models.size());
   std::vector<PublishedJob> jobs;
   for (const PublishedKfac::Model& model : published.models)
     jobs.push_back({job_of(published, model), published.cycle_seconds, published.threshold_elements});
@@ -96,6 +97,7 @@ Findings simulate_models(const PublishedKfac& published) {
                         .fed = fed_with_parts(published, jobs, i, findings.calibrated)};
     for (const Tensor& tensor : jobs[i].job.workload.tensors) found.gradient_elements += tensor.elements;
     findings.models.push_back(std::move(found));
+    told.done_one();
   }
   return findings;
 }

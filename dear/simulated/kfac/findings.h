@@ -6,6 +6,7 @@
 #include "dear/simulated/kfac/calibration.h"
 #include "dear/simulated/kfac/outcomes.h"
 #include "dear/simulated/kfac/published.h"
+#include "dear/study/progress.h"
 
 namespace dear::simulated::kfac {
 
@@ -43,7 +44,7 @@ struct Findings {
 };
 // Passes and factors by the roofline of the published device, on all published models. ConfigError for a
 // model or device that there is not.
-Findings simulate_models(const PublishedKfac& published);
+Findings simulate_models(const PublishedKfac& published, const study::Progress& progress = {});
 
 // The rule of fusion beside the best fusion, on random layers.
 struct FusionOutcome {

@@ -281,8 +281,8 @@ std::string to_json(const Findings& findings, const FusionOutcome& fusion) {
 
 }  // namespace
 
-std::vector<study::StudyFile> study_of_kfac(const PublishedKfac& published) {
-  return study_of_kfac(published, simulate_models(published));
+std::vector<study::StudyFile> study_of_kfac(const PublishedKfac& published, const study::Progress& progress) {
+  return study_of_kfac(published, simulate_models(published, progress));
 }
 
 std::vector<study::StudyFile> study_of_kfac(const PublishedKfac& published, const Findings& findings) {
