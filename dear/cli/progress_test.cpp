@@ -98,7 +98,7 @@ TEST(StudyProgress, SaysWhatIsDoneAndLeftOfEachPart) {
   progress.update("training", 3, 4000);
   now += 58;
   progress.update("training", 4000, 4000);
-  EXPECT_EQ(out.str(), "training: 2 of 4000, 33:52:59 left\ntraining: 4000 of 4000, took 2:00\n");
+  EXPECT_EQ(out.str(), "training: 2 of 4000, 33:52:19 left\ntraining: 4000 of 4000, took 2:00\n");
 }
 
 TEST(StudyProgress, OnATerminalOneLineForEachPart) {

@@ -25,7 +25,7 @@ std::vector<KfacAnswer::Row> ways_of(const KfacJob& on, const kfac::Strategy& st
   std::vector<kfac::PlacementRule> placements{strategy.placement};
   if (overlaps) {
     fusions = {kfac::FusionRule::by_rule, kfac::FusionRule::exact, kfac::FusionRule::threshold};
-    placements = {kfac::PlacementRule::balanced, kfac::PlacementRule::all_local};
+    placements = {kfac::PlacementRule::planned, kfac::PlacementRule::all_local};
     if (strategy.reduce_to_owner) placements.pop_back();  // there is no owner then
   }
   std::vector<KfacAnswer::Row> rows;

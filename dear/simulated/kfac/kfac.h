@@ -20,7 +20,8 @@ std::vector<study::StudyFile> study_of_kfac(const PublishedKfac& published, cons
 
 // Published statements, and those that follow from the algorithms, beside what was seen.
 std::vector<study::Statement> statements_of(const PublishedKfac& published, const Findings& findings,
-                                            const FusionOutcome& fusion);
+                                            const FusionOutcome& fusion,
+                                            const std::vector<PlacementOutcome>& placements);
 
 // In how many models each published order of two variants comes out, with each set of costs.
 struct Order {
