@@ -58,7 +58,7 @@ study::Progress announced(std::string_view study, std::string_view duration) {
 // How long studies take on 2 cores.
 constexpr const char* kSeconds = "seconds";
 constexpr const char* kSparseTakes = "about 20 minutes on 2 cores, in proportion to --seeds";
-constexpr const char* kHomomorphicTakes = "about 10 minutes on 2 cores";
+constexpr const char* kHomomorphicTakes = "about 2 minutes on 2 cores";
 
 std::string help(const std::string& what, const char* duration) {
   return fmt::format("{}; takes {}", what, duration);
