@@ -25,8 +25,9 @@ void KfacPolicyOptions::add_to(CLI::App& command) {
   command
       .add_option(
           "--inverse-placement", inverse_placement,
-          "With K-FAC, who inverts: local (every rank all), round-robin, or balanced (one rank those that "
-          "take longer to invert than to send); default: the policy's own")
+          "With K-FAC, who inverts: local (every rank all), round-robin, balanced (one rank those that take "
+          "longer to invert than to send), or planned (the fastest of these and of fewer sent); default: the "
+          "policy's own")
       ->type_name("NAME");
   command
       .add_option("--factor-every", factor_every,

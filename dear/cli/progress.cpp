@@ -27,6 +27,8 @@ std::string clock_time(double seconds) {
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
+constexpr double kLineSeconds = 1, kLongestSilence = 60;
+
 }  // namespace
 
 Progress::Progress(std::ostream& out, Options options) : out_(out), options_(std::move(options)) {}
@@ -65,6 +67,40 @@ void Progress::update(std::string_view label, std::int64_t done, double loss, do
     out_ << fmt::format("{}: step {} of {}, loss {:.3f}{}, {}\n", label, done, options_.steps, loss, speed,
                         time);
   }
+  out_.flush();
+}
+
+StudyProgress::StudyProgress(std::ostream& out, bool terminal, std::function<double()> clock)
+    : out_(out),
+      terminal_(terminal),
+      clock_(std::move(clock)),
+      begun_seconds_(clock_()),
+      drawn_seconds_(begun_seconds_) {}
+
+void StudyProgress::update(std::string_view part, std::size_t done, std::size_t pieces) {
+  const std::lock_guard lock(mutex_);
+  const double now = clock_();
+  if (part != part_) {
+    begun_seconds_ = part_.empty() ? begun_seconds_ : drawn_seconds_;
+    part_ = part;
+    done_ = 0;
+  }
+  if (done <= done_) return;  // another thread was faster
+  const std::size_t lines = static_cast<std::size_t>(kLines);
+  const bool tenth = done * lines / pieces != std::exchange(done_, done) * lines / pieces;
+  const bool last = done == pieces;
+  const double silent = now - drawn_seconds_;
+  const bool due =
+      terminal_ ? silent >= kRedrawSeconds : silent >= kLongestSilence || (tenth && silent >= kLineSeconds);
+  if (!due && !last) return;
+  drawn_seconds_ = now;
+  const double taken = now - begun_seconds_;
+  const double left = taken / static_cast<double>(done) * static_cast<double>(pieces - done);
+  const std::string time =
+      last ? fmt::format("took {}", clock_time(taken)) : fmt::format("{} left", clock_time(left));
+  out_ << fmt::format("{}{}: {} of {}, {}{}", terminal_ ? "\r" : "", part, done, pieces, time,
+                      terminal_ ? "\x1b[K" : "\n")
+       << (terminal_ && last ? "\n" : "");
   out_.flush();
 }
 

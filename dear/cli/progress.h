@@ -1,7 +1,11 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <mutex>
 #include <ostream>
+#include <string>
 #include <string_view>
 
 namespace dear::cli {
@@ -27,6 +31,26 @@ class Progress {
   std::ostream& out_;
   Options options_;
   double drawn_seconds_ = -1;
+};
+
+// Shows how far a study is, part by part (study/progress.h). On a terminal a line that is drawn anew at most
+// five times a second; elsewhere lines, one for each tenth of a part that takes seconds, or a minute. Several
+// threads may tell.
+class StudyProgress {
+ public:
+  // `clock` gives seconds that ascend.
+  StudyProgress(std::ostream& out, bool terminal, std::function<double()> clock);
+  void update(std::string_view part, std::size_t done, std::size_t pieces);
+
+ private:
+  std::ostream& out_;
+  const bool terminal_;
+  const std::function<double()> clock_;
+  std::mutex mutex_;
+  std::string part_;  // under way
+  std::size_t done_ = 0;
+  double begun_seconds_ = 0;  // the part
+  double drawn_seconds_ = 0;
 };
 
 }  // namespace dear::cli

@@ -79,5 +79,41 @@ TEST(Progress, TheFirstStepShowsAtOnceAndLongTimesHaveHours) {
               HasSubstr("dear [....................] 1/1000 loss nan, 0 characters/s, 2:46:30 left"));
 }
 
+TEST(StudyProgress, SaysWhatIsDoneAndLeftOfEachPart) {
+  std::ostringstream out;
+  double now = 100;
+  StudyProgress progress(out, false, [&] { return now; });
+  for (std::size_t done = 1; done <= 20; ++done) {
+    now += 0.5;
+    progress.update("codecs", done, 20);
+  }
+  EXPECT_EQ(count(out.str(), '\n'), 10);
+  EXPECT_THAT(out.str(), HasSubstr("codecs: 4 of 20, 8 s left\n"));
+  EXPECT_THAT(out.str(), EndsWith("codecs: 20 of 20, took 10 s\n"));
+  out.str("");
+  now += 61;
+  progress.update("training", 2, 4000);
+  progress.update("training", 1, 4000);  // another thread, late
+  now += 1;
+  progress.update("training", 3, 4000);
+  now += 58;
+  progress.update("training", 4000, 4000);
+  EXPECT_EQ(out.str(), "training: 2 of 4000, 33:52:19 left\ntraining: 4000 of 4000, took 2:00\n");
+}
+
+TEST(StudyProgress, OnATerminalOneLineForEachPart) {
+  std::ostringstream out;
+  double now = 0;
+  StudyProgress progress(out, true, [&] { return now; });
+  for (std::size_t done = 1; done <= 100; ++done) {
+    now += 0.01;
+    progress.update("training", done, 100);
+  }
+  EXPECT_EQ(count(out.str(), '\n'), 1);
+  EXPECT_EQ(count(out.str(), '\r'), 5);
+  EXPECT_THAT(out.str(), HasSubstr("\rtraining: 20 of 100, 1 s left\x1b[K"));
+  EXPECT_THAT(out.str(), EndsWith("\rtraining: 100 of 100, took 1 s\x1b[K\n"));
+}
+
 }  // namespace
 }  // namespace dear::cli::progress_test

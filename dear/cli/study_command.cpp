@@ -1,8 +1,12 @@
+#include <chrono>
 #include <filesystem>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
+#include <unistd.h>
 #include <vector>
 
 #include <CLI/App.hpp>
@@ -14,6 +18,7 @@
 #include "dear/base/error.h"
 #include "dear/cli/commands.h"
 #include "dear/cli/option_checks.h"
+#include "dear/cli/progress.h"
 #include "dear/cli/results_file.h"
 #include "dear/drawing/picture_file.h"
 #include "dear/launch/own_command.h"
@@ -37,6 +42,27 @@ std::string own_published(const std::string& installed_name, const std::string& 
         build.parent_path().parent_path() / "docs/study" / name_in_sources})
     if (std::filesystem::exists(path)) return path.string();
   return DEAR_SOURCE_FOLDER "/docs/study/" + name_in_sources;
+}
+
+// Says on stderr how long a study takes, as `duration` has it, and how far it is.
+study::Progress announced(std::string_view study, std::string_view duration) {
+  fmt::print(stderr, "dear study {}: takes {}\n", study, duration);
+  const auto seconds = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  };
+  auto shown = std::make_shared<StudyProgress>(std::cerr, isatty(STDERR_FILENO) == 1, seconds);
+  return [shown](std::string_view part, std::size_t done, std::size_t pieces) {
+    shown->update(part, done, pieces);
+  };
+}
+
+// How long studies take on 2 cores.
+constexpr const char* kSeconds = "seconds";
+constexpr const char* kSparseTakes = "about 20 minutes on 2 cores, in proportion to --seeds";
+constexpr const char* kHomomorphicTakes = "about 2 minutes on 2 cores";
+
+std::string help(const std::string& what, const char* duration) {
+  return fmt::format("{}; takes {}", what, duration);
 }
 
 // The folder that a study writes, and the formats that its pictures have beside SVG, which its pages show.
@@ -110,19 +136,23 @@ struct StudyArguments {
 void write_paper(const StudyArguments& arguments) {
   const study::Published published = arguments.read();
   arguments.folder.make();
-  arguments.folder.write(study::study_of_the_paper(published), kAllModelled);
+  arguments.folder.write(study::study_of_the_paper(published, announced("paper", kSeconds)), kAllModelled);
 }
 
 // Options of a study that trains.
 struct TrainingArguments {
-  explicit TrainingArguments(std::string default_folder) : folder(std::move(default_folder)) {}
+  TrainingArguments(std::string default_folder, int seeds_of_the_whole)
+      : folder(std::move(default_folder)), default_seeds(seeds_of_the_whole) {}
   StudyFolder folder;
+  int default_seeds;
   std::optional<int> seeds;
   bool quick = false;
 
   void add_to(CLI::App& command) {
     folder.add_to(command, "README.md, pictures, results.json");
-    command.add_option("--seeds", seeds, "How many tasks are trained on (default: 5, or 2 if quick)")
+    command
+        .add_option("--seeds", seeds,
+                    fmt::format("How many tasks are trained on (default: {}, or 2 if quick)", default_seeds))
         ->check(CLI::Range(1, 1000))
         ->type_name("N");
     command.add_flag("--quick", quick,
@@ -135,9 +165,10 @@ void write_sparse(const TrainingArguments& arguments) {
       arguments.quick ? papers::sparse::quick_study() : papers::sparse::whole_study();
   if (arguments.seeds) options.accuracy.seeds = *arguments.seeds;
   arguments.folder.make();
+  const study::Progress progress = announced("sparse", arguments.quick ? kSeconds : kSparseTakes);
   const papers::sparse::Speeds speeds =
-      papers::sparse::measure_speeds(options.measured, options.ranks, options.rounds);
-  arguments.folder.write(papers::sparse::study_of_sparse_communication(options, speeds),
+      papers::sparse::measure_speeds(options.measured, options.ranks, options.rounds, progress);
+  arguments.folder.write(papers::sparse::study_of_sparse_communication(options, speeds, progress),
                          {.communication = true});
 }
 
@@ -146,8 +177,9 @@ void write_homomorphic(const TrainingArguments& arguments) {
       arguments.quick ? papers::homomorphic::quick_study() : papers::homomorphic::whole_study();
   if (arguments.seeds) options.learning.seeds = *arguments.seeds;
   arguments.folder.make();
-  const papers::homomorphic::Speeds speeds = papers::homomorphic::measure_speeds(options.speeds);
-  arguments.folder.write(papers::homomorphic::study_of_homomorphic_compression(options, speeds),
+  const study::Progress progress = announced("homomorphic", arguments.quick ? kSeconds : kHomomorphicTakes);
+  const papers::homomorphic::Speeds speeds = papers::homomorphic::measure_speeds(options.speeds, progress);
+  arguments.folder.write(papers::homomorphic::study_of_homomorphic_compression(options, speeds, progress),
                          {.communication = true});
 }
 
@@ -173,7 +205,8 @@ void write_themis(const ThemisArguments& arguments) {
   arguments.folder.make();
   arguments.folder.write(
       simulated::themis::study_of_themis(
-          published, arguments.quick ? simulated::themis::quick_study() : simulated::themis::whole_study()),
+          published, arguments.quick ? simulated::themis::quick_study() : simulated::themis::whole_study(),
+          announced("themis", kSeconds)),
       kAllModelled);
 }
 
@@ -205,7 +238,8 @@ void write_kfac(const KfacArguments& arguments) {
       arguments.published ? *arguments.published
                           : own_published("published_kfac.json", "kfac/published.json"));
   arguments.folder.make();
-  arguments.folder.write(simulated::kfac::study_of_kfac(published), kAllModelled);
+  arguments.folder.write(simulated::kfac::study_of_kfac(published, announced("kfac", kSeconds)),
+                         kAllModelled);
 }
 
 void print_calibration(const StudyArguments& arguments) {
@@ -223,29 +257,38 @@ void add_study_command(CLI::App& app) {
   CLI::App* const command = app.add_subcommand("study", "Simulate whole studies");
   command->require_subcommand(1);
   CLI::App* const paper = command->add_subcommand(
-      "paper", "The five models, two networks and 16 to 64 ranks of DeAR's paper, by every policy");
+      "paper",
+      help("The five models, two networks and 16 to 64 ranks of DeAR's paper, by every policy", kSeconds));
   arguments->folder.add_to(*paper, "README.md, an appendix, pictures, results.json");
   arguments->add_published_to(*paper);
   paper->callback([arguments] { write_paper(*arguments); });
-  auto sparse_arguments = std::make_shared<TrainingArguments>("docs/study/sparse");
+  auto sparse_arguments =
+      std::make_shared<TrainingArguments>("docs/study/sparse", papers::sparse::AccuracyOptions{}.seeds);
   CLI::App* const sparse = command->add_subcommand(
-      "sparse", "Train and measure with every scheme of sparse communication: accuracy, stability, speed");
+      "sparse",
+      help("Train and measure with every scheme of sparse communication: accuracy, stability, speed",
+           kSparseTakes));
   sparse_arguments->add_to(*sparse);
   sparse->callback([sparse_arguments] { write_sparse(*sparse_arguments); });
-  auto homomorphic_arguments = std::make_shared<TrainingArguments>("docs/study/homomorphic");
+  auto homomorphic_arguments = std::make_shared<TrainingArguments>(
+      "docs/study/homomorphic", papers::homomorphic::LearningOptions{}.seeds);
   CLI::App* const homomorphic = command->add_subcommand(
       "homomorphic",
-      "Try, measure and train with sums of sketches: recovery, losslessness, throughput, learning");
+      help("Try, measure and train with sums of sketches: recovery, losslessness, throughput, learning",
+           kHomomorphicTakes));
   homomorphic_arguments->add_to(*homomorphic);
   homomorphic->callback([homomorphic_arguments] { write_homomorphic(*homomorphic_arguments); });
   auto themis_arguments = std::make_shared<ThemisArguments>();
   CLI::App* const themis = command->add_subcommand(
-      "themis", "Simulate chunks that go through several networks at once, beside what was published of it");
+      "themis",
+      help("Simulate chunks that go through several networks at once, beside what was published of it",
+           kSeconds));
   themis_arguments->add_to(*themis);
   themis->callback([themis_arguments] { write_themis(*themis_arguments); });
   auto kfac_arguments = std::make_shared<KfacArguments>();
   CLI::App* const kfac = command->add_subcommand(
-      "kfac", "Simulate K-FAC with its communication hidden, beside what was published of it");
+      "kfac",
+      help("Simulate K-FAC with its communication hidden, beside what was published of it", kSeconds));
   kfac_arguments->add_to(*kfac);
   kfac->callback([kfac_arguments] { write_kfac(*kfac_arguments); });
   CLI::App* const calibration = command->add_subcommand(

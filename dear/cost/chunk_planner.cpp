@@ -57,18 +57,28 @@ class Loads {
   std::vector<double> seconds_;
 };
 
-// Algorithm 1 of Themis, with a stable order of equal loads.
+// The least load first. Loads that differ by a rounding error are equal, and equal ones keep their order.
+void sort_by_load(Loads& loads, std::vector<int>& order) {
+  for (auto next = order.begin(); next != order.end(); ++next) {
+    const double load = loads.of(*next) / (1 - kGain);
+    std::rotate(std::find_if(order.begin(), next, [&](int before) { return loads.of(before) > load; }), next,
+                next + 1);
+  }
+}
+
+// Algorithm 1 of Themis. Dimensions of equal load keep the order that they had in the chunk before, as in the
+// simulator of its authors, which sorts one list again and again.
 void order_by_load(const ChunkNetwork& network, const std::vector<int>& inside_out, ChunkPlan& plan) {
   Loads loads(network);
+  std::vector<int> order = inside_out;
   for (const std::int64_t bytes : plan.chunk_bytes) {
-    std::vector<int> order = inside_out;
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return loads.of(a) < loads.of(b); });
+    sort_by_load(loads, order);
     if (!order.empty()) {
       const double threshold = network.phase_seconds(order.front(), static_cast<double>(bytes) * kEvenPart);
-      if (loads.of(order.back()) - loads.of(order.front()) < threshold) order = inside_out;
+      if (loads.of(order.back()) - loads.of(order.front()) < threshold * (1 - kGain)) order = inside_out;
     }
     loads.add(order, static_cast<double>(bytes));
-    plan.orders.push_back(std::move(order));
+    plan.orders.push_back(order);
   }
 }
 

@@ -165,14 +165,6 @@ std::string name_of(const Work& work) {
   return "update";
 }
 
-void check(const Intervals& intervals) {
-  if (intervals.factors == 0 || intervals.inverses == 0 || intervals.inverses % intervals.factors != 0)
-    throw ConfigError(fmt::format(
-        "factors every {} iterations and inverses every {} cannot be: both are at least 1, and inverses come "
-        "at a multiple of the interval of factors",
-        intervals.factors, intervals.inverses));
-}
-
 Iteration make_iteration(const Job& job, const Grouping& grouping, const Plan& plan,
                          const Intervals& intervals) {
   check(intervals);

@@ -34,15 +34,6 @@ struct Work {
 };
 std::string name_of(const Work& work);  // "inverse of factor 3"
 
-// How often curvature is renewed; in between the inverses of before are used.
-struct Intervals {
-  std::uint32_t factors = 1;   // iterations
-  std::uint32_t inverses = 1;  // a multiple of `factors`
-  friend bool operator==(const Intervals&, const Intervals&) = default;
-};
-// ConfigError for intervals of 0, or an interval of inverses that is no multiple of that of factors.
-void check(const Intervals& intervals);
-
 // All steps of an iteration, on a compute and a network lane, and their order: a graph like that of SGD
 // (schedule/), with other work.
 //

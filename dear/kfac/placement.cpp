@@ -1,7 +1,9 @@
 #include "dear/kfac/placement.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -15,6 +17,38 @@ void require_ranks(int ranks) {
   if (ranks < 1)
     throw ConfigError(fmt::format("inverses cannot be placed on {} ranks: give at least 1", ranks));
 }
+
+std::vector<double> seconds_of(const std::vector<Factor>& factors, const PlacementCosts& costs) {
+  std::vector<double> seconds;
+  for (const Factor& factor : factors) seconds.push_back(costs.invert(factor.dimension));
+  return seconds;
+}
+
+std::vector<FactorId> longest_first(const std::vector<double>& seconds) {
+  std::vector<FactorId> order(seconds.size());
+  std::iota(order.begin(), order.end(), FactorId{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](FactorId a, FactorId b) { return seconds[a] > seconds[b]; });
+  return order;
+}
+
+// Ranks that get inverses, the longest first, each the one with the least load.
+class Loads {
+ public:
+  Loads(const std::vector<Factor>& factors, int ranks, const PlacementCosts& costs)
+      : seconds_(kfac::seconds_of(factors, costs)),
+        loads_(std::min(index_of(ranks), std::max<std::size_t>(factors.size(), 1))) {}
+  [[nodiscard]] std::vector<FactorId> longest_first() const { return kfac::longest_first(seconds_); }
+  [[nodiscard]] double seconds_of(FactorId factor) const { return seconds_[factor]; }
+  int give_away(FactorId factor) {
+    const auto least = std::min_element(loads_.begin(), loads_.end());
+    *least += seconds_[factor];
+    return static_cast<int>(least - loads_.begin());
+  }
+
+ private:
+  std::vector<double> seconds_, loads_;
+};
 
 }  // namespace
 
@@ -31,30 +65,49 @@ Placement balanced(const std::vector<Factor>& factors, int ranks, const Placemen
   require_ranks(ranks);
   Placement placement(factors.size());
   if (ranks == 1) return placement;
-  std::vector<double> seconds;
-  for (const Factor& factor : factors) seconds.push_back(costs.invert(factor.dimension));
-  std::vector<FactorId> order(factors.size());
-  std::iota(order.begin(), order.end(), FactorId{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](FactorId a, FactorId b) { return seconds[a] > seconds[b]; });
-  std::vector<double> load(index_of(ranks));
-  for (const FactorId factor : order) {
-    if (seconds[factor] <= costs.distribute(factors[factor].packed_elements())) continue;
-    const auto least = std::min_element(load.begin(), load.end());
-    *least += seconds[factor];
-    placement[factor] = static_cast<int>(least - load.begin());
-  }
+  Loads loads(factors, ranks, costs);
+  for (const FactorId factor : loads.longest_first())
+    if (loads.seconds_of(factor) > costs.distribute(factors[factor].packed_elements()))
+      placement[factor] = loads.give_away(factor);
   return placement;
+}
+
+Placement fastest_phase(const std::vector<Factor>& factors, int ranks, const PlacementCosts& costs) {
+  require_ranks(ranks);
+  if (ranks == 1) return all_local(factors.size());
+  Placement placement(factors.size()), best;
+  double least = std::numeric_limits<double>::infinity();
+  const auto consider = [&](const Placement& one) {
+    const double seconds = inverse_phase(factors, one, ranks, costs).finish_seconds;
+    if (seconds >= least) return;
+    least = seconds;
+    best = one;
+  };
+  consider(placement);
+  Loads loads(factors, ranks, costs);
+  for (const FactorId factor : loads.longest_first()) {
+    placement[factor] = loads.give_away(factor);
+    consider(placement);
+  }
+  consider(round_robin(factors.size(), ranks));
+  return best;
+}
+
+std::vector<Placement> placements_to_play(const std::vector<Factor>& factors, int ranks,
+                                          const PlacementCosts& costs) {
+  if (ranks == 1) return {all_local(factors.size())};
+  std::vector<Placement> all;
+  for (Placement& one : std::vector{balanced(factors, ranks, costs), fastest_phase(factors, ranks, costs),
+                                    all_local(factors.size()), round_robin(factors.size(), ranks)})
+    if (std::find(all.begin(), all.end(), one) == all.end()) all.push_back(std::move(one));
+  return all;
 }
 
 std::vector<FactorId> inverse_order(const std::vector<Factor>& factors, const Placement& placement,
                                     const PlacementCosts& costs) {
-  std::vector<FactorId> order(factors.size());
-  std::iota(order.begin(), order.end(), FactorId{0});
-  std::stable_sort(order.begin(), order.end(), [&](FactorId a, FactorId b) {
-    if (placement[a].has_value() != placement[b].has_value()) return placement[a].has_value();
-    return costs.invert(factors[a].dimension) > costs.invert(factors[b].dimension);
-  });
+  std::vector<FactorId> order = longest_first(seconds_of(factors, costs));
+  std::stable_partition(order.begin(), order.end(),
+                        [&](FactorId factor) { return placement[factor].has_value(); });
   return order;
 }
 
@@ -64,12 +117,12 @@ InversePhase inverse_phase(const std::vector<Factor>& factors, const Placement& 
   if (placement.size() != factors.size())
     throw ConfigError(fmt::format("{} factors have a placement of {}", factors.size(), placement.size()));
   std::vector<double> load(index_of(ranks));
-  double network = 0;
+  double network = 0, local = 0;  // what every rank inverts comes last
   InversePhase phase;
   for (const FactorId factor : inverse_order(factors, placement, costs)) {
     const double seconds = costs.invert(factors[factor].dimension);
     if (!placement[factor]) {
-      for (double& busy : load) busy += seconds;
+      local += seconds;
       continue;
     }
     if (*placement[factor] < 0 || *placement[factor] >= ranks)
@@ -81,7 +134,7 @@ InversePhase inverse_phase(const std::vector<Factor>& factors, const Placement& 
     phase.communicate_seconds += sending;
     network = std::max(network, busy) + sending;
   }
-  phase.compute_seconds = *std::max_element(load.begin(), load.end());
+  phase.compute_seconds = *std::max_element(load.begin(), load.end()) + local;
   phase.finish_seconds = std::max(network, phase.compute_seconds);
   return phase;
 }

@@ -28,6 +28,13 @@ Placement round_robin(std::size_t factors, int ranks);
 // load (longest processing time first, Graham 1969, doi:10.1137/0117039: at most 4/3 - 1/(3 ranks) times the
 // best load).
 Placement balanced(const std::vector<Factor>& factors, int ranks, const PlacementCosts& costs);
+// The phase below ends first: of all_local(), of balanced() with as many inverses sent as pays, the longest,
+// and of round_robin(). Broadcasts travel one after another: what pays by itself may not pay beside others.
+Placement fastest_phase(const std::vector<Factor>& factors, int ranks, const PlacementCosts& costs);
+// What is worth to be played where the fastest iteration is wanted: all of these, each once. Any of them may
+// be the fastest.
+std::vector<Placement> placements_to_play(const std::vector<Factor>& factors, int ranks,
+                                          const PlacementCosts& costs);
 
 // Seconds of inverting: the load of the busiest rank. And of sending: all broadcasts, one after another.
 struct InversePhase {

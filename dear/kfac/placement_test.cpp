@@ -54,6 +54,44 @@ TEST(Placement, PhasesAsAPencilSays) {
   EXPECT_THROW(inverse_phase(with_dimensions({1}), {5}, 2, linear(2)), ConfigError);
 }
 
+// Six inverses of 5 s, of which each takes 4.9 s to be sent: one by one that pays, but the first broadcast
+// begins after 5 s, and six of them end after 34.4 s. Six inverses take every rank 30 s.
+TEST(Placement, WhatPaysOneByOneMayNotPayTogether) {
+  const auto finish = [](const std::vector<Factor>& factors, const Placement& placement, double sending) {
+    return inverse_phase(factors, placement, 2, linear(sending)).finish_seconds;
+  };
+  const std::vector<Factor> few = with_dimensions(std::vector<std::int64_t>(6, 5));
+  EXPECT_GT(finish(few, balanced(few, 2, linear(4.9)), 4.9), finish(few, all_local(6), 4.9));
+  const Placement fastest = fastest_phase(few, 2, linear(4.9));
+  EXPECT_LT(finish(few, fastest, 4.9), finish(few, all_local(6), 4.9)) << "some are sent, and some are not";
+  EXPECT_EQ(fastest_phase(few, 1, linear(4.9)), all_local(6));
+  const std::vector<Placement> candidates = placements_to_play(few, 2, linear(4.9));
+  EXPECT_THAT(candidates,
+              ::testing::UnorderedElementsAre(balanced(few, 2, linear(4.9)), fastest, all_local(6)))
+      << "round robin deals equal inverses as balance does";
+}
+
+TEST(Placement, TheFastestPhaseIsNeverSlowerThanAllLocalOrRoundRobin) {
+  int balance_lost = 0;
+  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
+    std::mt19937_64 random(seed);
+    const int ranks = 2 << (random() % 6);
+    std::vector<std::int64_t> dimensions;
+    for (std::size_t i = 2 + random() % 50; i > 0; --i)
+      dimensions.push_back(1 + static_cast<std::int64_t>(random() % 40));
+    const std::vector<Factor> factors = with_dimensions(dimensions);
+    const PlacementCosts costs = linear(static_cast<double>(random() % 40));
+    const auto finish = [&](const Placement& placement) {
+      return inverse_phase(factors, placement, ranks, costs).finish_seconds;
+    };
+    const double plain =
+        std::min(finish(all_local(factors.size())), finish(round_robin(factors.size(), ranks)));
+    ASSERT_LE(finish(fastest_phase(factors, ranks, costs)), plain) << seed;
+    balance_lost += finish(balanced(factors, ranks, costs)) > plain ? 1 : 0;
+  }
+  EXPECT_GT(balance_lost, 0);
+}
+
 double best_makespan(const std::vector<double>& seconds, std::vector<double>& load, std::size_t next) {
   if (next == seconds.size()) return *std::max_element(load.begin(), load.end());
   double best = INFINITY;

@@ -11,9 +11,13 @@
 #include "dear/base/digest.h"
 #include "dear/base/error.h"
 #include "dear/base/nearest.h"
+#include "dear/kfac/predict.h"
 
 namespace dear::kfac {
 namespace {
+
+constexpr std::int64_t kGradientBucket = std::int64_t{25} << 20;
+constexpr double kTie = 1e-9;  // of two times, which differ by rounding alone
 
 void validate(const Job& job, const Costs& costs) {
   if (job.curvature.size() != job.workload.layers.size())
@@ -88,17 +92,19 @@ Groups fuse_in_cycles(const std::vector<ReadyFactor>& ready, const Groups& group
   return fused;
 }
 
-Placement place(const std::vector<Factor>& factors, const Costs& costs, PlacementRule rule,
-                const PlacementCosts& placement_costs) {
+std::vector<Placement> placements(const std::vector<Factor>& factors, int ranks, PlacementRule rule,
+                                  const PlacementCosts& costs) {
   switch (rule) {
     case PlacementRule::all_local:
-      return all_local(factors.size());
+      return {all_local(factors.size())};
     case PlacementRule::round_robin:
-      return costs.ranks == 1 ? all_local(factors.size()) : round_robin(factors.size(), costs.ranks);
+      return {ranks == 1 ? all_local(factors.size()) : round_robin(factors.size(), ranks)};
     case PlacementRule::balanced:
+      return {balanced(factors, ranks, costs)};
+    case PlacementRule::planned:
       break;
   }
-  return balanced(factors, costs.ranks, placement_costs);
+  return placements_to_play(factors, ranks, costs);
 }
 
 // The groups of all factors, each direction by itself.
@@ -157,7 +163,35 @@ std::vector<FactorId> as_they_come(const Plan& plan, std::vector<FactorId> order
   return order;
 }
 
+Plan plan_with(const Job& job, const Costs& costs, const Strategy& strategy, Placement placement,
+               const PlacementCosts& placement_costs) {
+  Plan plan{.strategy = strategy.name,
+            .travel = strategy.travel,
+            .reduce_to_owner = strategy.reduce_to_owner,
+            .factors = job.factors(),
+            .groups = {},
+            .placement = std::move(placement),
+            .sending = strategy.sending,
+            .inversions = {}};
+  if (strategy.travel == Travel::after_backward && strategy.fusion == FusionRule::together) {
+    add_groups(plan, all_together(plan.factors.size()));
+  } else {
+    add_groups(plan, groups_of(job, plan.factors, strategy, costs.all_reduce));
+  }
+  if (strategy.reduce_to_owner) split_by_owner(plan);
+  plan.inversions = as_they_come(plan, inverse_order(plan.factors, plan.placement, placement_costs));
+  return plan;
+}
+
 }  // namespace
+
+void check(const Intervals& intervals) {
+  if (intervals.factors == 0 || intervals.inverses == 0 || intervals.inverses % intervals.factors != 0)
+    throw ConfigError(fmt::format(
+        "factors every {} iterations and inverses every {} cannot be: both are at least 1, and inverses come "
+        "at a multiple of the interval of factors",
+        intervals.factors, intervals.inverses));
+}
 
 std::vector<Factor> Job::factors() const {
   std::vector<LayerShape> shapes;
@@ -220,28 +254,40 @@ std::uint64_t Plan::digest() const {
   return digest.value();
 }
 
-Plan make_plan(const Job& job, const Costs& costs, const Strategy& strategy) {
+Plan make_plan(const Job& job, const Costs& costs, const Strategy& strategy, const Grouping& grouping,
+               const Intervals& intervals) {
   validate(job, costs);
-  Plan plan{.strategy = strategy.name,
-            .travel = strategy.travel,
-            .reduce_to_owner = strategy.reduce_to_owner,
-            .factors = job.factors(),
-            .groups = {},
-            .placement = {},
-            .sending = strategy.sending,
-            .inversions = {}};
+  check(intervals);
   const PlacementCosts placement_costs{
       .invert = [&](std::int64_t dimension) { return costs.invert.seconds(dimension); },
       .distribute = [&](std::int64_t elements) { return costs.broadcast.seconds(elements); }};
-  plan.placement = place(plan.factors, costs, strategy.placement, placement_costs);
-  if (strategy.travel == Travel::after_backward && strategy.fusion == FusionRule::together) {
-    add_groups(plan, all_together(plan.factors.size()));
-  } else {
-    add_groups(plan, groups_of(job, plan.factors, strategy, costs.all_reduce));
+  const std::vector<Factor> factors = job.factors();
+  std::vector<Placement> candidates = placements(factors, costs.ranks, strategy.placement, placement_costs);
+  if (candidates.size() == 1)
+    return plan_with(job, costs, strategy, std::move(candidates.front()), placement_costs);
+  struct Played {
+    double iteration_seconds = 0;
+    double phase_seconds = 0;  // of inverses, by themselves: where computation hides the difference
+    Plan plan;
+  };
+  const auto faster = [](const Played& one, const Played& other) {
+    if (one.iteration_seconds < other.iteration_seconds * (1 - kTie)) return true;
+    return one.iteration_seconds <= other.iteration_seconds &&
+           one.phase_seconds < other.phase_seconds * (1 - kTie);
+  };
+  std::optional<Played> best;
+  for (Placement& placement : candidates) {
+    const double phase = inverse_phase(factors, placement, costs.ranks, placement_costs).finish_seconds;
+    Played one{.phase_seconds = phase,
+               .plan = plan_with(job, costs, strategy, std::move(placement), placement_costs)};
+    one.iteration_seconds = predict(job, grouping, one.plan, costs, intervals).iteration_seconds;
+    if (!best || faster(one, *best)) best = std::move(one);
   }
-  if (strategy.reduce_to_owner) split_by_owner(plan);
-  plan.inversions = as_they_come(plan, inverse_order(plan.factors, plan.placement, placement_costs));
-  return plan;
+  return std::move(best->plan);
+}
+
+Plan make_plan(const Job& job, const Costs& costs, const Strategy& strategy, const Intervals& intervals) {
+  return make_plan(job, costs, strategy, group(job.workload, BySize{kGradientBucket}), intervals);
 }
 
 }  // namespace dear::kfac

@@ -42,13 +42,23 @@ struct Costs {
   Interference interference{};  // between what a rank computes and what travels meanwhile
 };
 
+// How often curvature is renewed; in between the inverses of before are used.
+struct Intervals {
+  std::uint32_t factors = 1;   // iterations
+  std::uint32_t inverses = 1;  // a multiple of `factors`
+  friend bool operator==(const Intervals&, const Intervals&) = default;
+};
+// ConfigError for intervals of 0, or an interval of inverses that is no multiple of that of factors.
+void check(const Intervals& intervals);
+
 // When factors travel, in which groups, and who inverts them.
 enum class Travel : std::uint8_t {
   after_backward,  // all of them, before the first inverse
   as_ready         // each group as soon as its last factor is there, under the rest of the passes
 };
 enum class FusionRule : std::uint8_t { alone, threshold, by_rule, exact, together };
-enum class PlacementRule : std::uint8_t { all_local, round_robin, balanced };
+// `planned`: the fastest of placements_to_play(), as predict() plays an iteration with each.
+enum class PlacementRule : std::uint8_t { all_local, round_robin, balanced, planned };
 // When inverses are sent: each as soon as it is there, or all of them after the last inverse.
 enum class Sending : std::uint8_t { as_inverted, after_inverses };
 
@@ -56,7 +66,7 @@ struct Strategy {
   std::string name;
   Travel travel = Travel::as_ready;
   FusionRule fusion = FusionRule::by_rule;
-  PlacementRule placement = PlacementRule::balanced;
+  PlacementRule placement = PlacementRule::planned;
   // A factor whose inverse one rank sends to all others is reduced to that rank alone.
   bool reduce_to_owner = false;
   std::int64_t threshold_elements = std::int64_t{16} << 20;  // for FusionRule::threshold, and cycles
@@ -94,6 +104,10 @@ struct Plan {
 };
 // ConfigError for a job whose curvature is not one entry a layer, without any factor, or a cost that is
 // negative.
-Plan make_plan(const Job& job, const Costs& costs, const Strategy& strategy);
+//
+// Beside gradients in the buckets of `grouping`, else in buckets of 25 MiB.
+Plan make_plan(const Job& job, const Costs& costs, const Strategy& strategy, const Grouping& grouping,
+               const Intervals& intervals = {});
+Plan make_plan(const Job& job, const Costs& costs, const Strategy& strategy, const Intervals& intervals = {});
 
 }  // namespace dear::kfac

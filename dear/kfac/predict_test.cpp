@@ -77,6 +77,37 @@ TEST(Plan, GroupsOwnersAndOrder) {
   EXPECT_THROW(find_strategy("kfac"), ConfigError);
 }
 
+// Three layers of 22: an inverse takes 1.16 s, and 0.95 s to be sent. That pays one by one; of six, one after
+// another, the last comes after 6.9 s.
+TEST(Plan, ShipsThePlacementWhoseIterationIsTheFastest) {
+  const Job job = job_of({22, 22, 22});
+  Costs costs = costs_of(2);
+  costs.broadcast = {.start_seconds = 0.95, .seconds_per_element = 0};
+  const Grouping grouping = group(job.workload, PerLayer{});
+  std::map<PlacementRule, double> seconds;
+  for (const PlacementRule rule : {PlacementRule::all_local, PlacementRule::round_robin,
+                                   PlacementRule::balanced, PlacementRule::planned}) {
+    Strategy strategy = find_strategy("d-kfac");
+    strategy.placement = rule;
+    seconds[rule] =
+        predict(job, grouping, make_plan(job, costs, strategy, grouping), costs).iteration_seconds;
+  }
+  EXPECT_LT(seconds[PlacementRule::planned], seconds[PlacementRule::balanced]);
+  EXPECT_LE(seconds[PlacementRule::planned], seconds[PlacementRule::all_local]);
+  EXPECT_LE(seconds[PlacementRule::planned], seconds[PlacementRule::round_robin]);
+}
+
+// What trains knows layers, not their gradients' buckets.
+TEST(Plan, NeedsNoTensors) {
+  Job job = job_of({10, 40});
+  const Plan whole = make_plan(job, costs_of(2), find_strategy("spd-kfac"));
+  job.workload.tensors.clear();
+  for (Layer& layer : job.workload.layers) layer.tensors.clear();
+  EXPECT_EQ(make_plan(job, costs_of(2), find_strategy("spd-kfac"), Intervals{.factors = 1, .inverses = 10})
+                .factors.size(),
+            whole.factors.size());
+}
+
 TEST(Plan, FactorsThatOneRankInvertsGoToItAlone) {
   const Job job = job_of({10, 40, 20, 30});
   const Plan plan = make_plan(job, costs_of(2), find_strategy("mpd-kfac-owner"));

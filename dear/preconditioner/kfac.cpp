@@ -200,7 +200,9 @@ void Kfac::Impl::make_plan(const Curvature* measured) {
   numbers = control::of_rank_0(*group_, control::Subject::profile, numbers);
   const kfac::Job job = preconditioner::job_of(choice_.layers, numbers);
   kfac::Plan plan = kfac::make_plan(
-      job, preconditioner::costs_of(choice_.layers.size(), group_->size(), numbers), strategy_of(options_));
+      job, preconditioner::costs_of(choice_.layers.size(), group_->size(), numbers), strategy_of(options_),
+      kfac::Intervals{.factors = static_cast<std::uint32_t>(options_.factor_every),
+                      .inverses = static_cast<std::uint32_t>(options_.inverse_every)});
   agree(*group_, "plan of K-FAC", plan.digest(), [&] { return fmt::format("{:016x}", plan.digest()); });
   if (curvature_) {
     curvature_->share_averages();
@@ -227,7 +229,8 @@ bool Kfac::Impl::plans_anew() const {
   const kfac::Strategy strategy = strategy_of(options_);
   const bool goes_by_times = strategy.fusion == kfac::FusionRule::by_rule ||
                              strategy.fusion == kfac::FusionRule::exact ||
-                             strategy.placement == kfac::PlacementRule::balanced;
+                             strategy.placement == kfac::PlacementRule::balanced ||
+                             strategy.placement == kfac::PlacementRule::planned;
   return options_.replan_after > 0 && plans_ < 2 && goes_by_times && group_->size() > 1;
 }
 

@@ -39,10 +39,11 @@ constexpr std::array<std::pair<std::string_view, kfac::FusionRule>, 5> kFusions{
      {"rule", kfac::FusionRule::by_rule},
      {"exact", kfac::FusionRule::exact},
      {"together", kfac::FusionRule::together}}};
-constexpr std::array<std::pair<std::string_view, kfac::PlacementRule>, 3> kPlacements{
+constexpr std::array<std::pair<std::string_view, kfac::PlacementRule>, 4> kPlacements{
     {{"local", kfac::PlacementRule::all_local},
      {"round-robin", kfac::PlacementRule::round_robin},
-     {"balanced", kfac::PlacementRule::balanced}}};
+     {"balanced", kfac::PlacementRule::balanced},
+     {"planned", kfac::PlacementRule::planned}}};
 
 template <typename T, std::size_t count>
 std::string name_in(const std::array<std::pair<std::string_view, T>, count>& table, T value) {
@@ -142,7 +143,7 @@ std::size_t KfacCase::inverses_sent() const {
 }
 
 KfacCase simulate(const KfacJob& on, const kfac::Strategy& strategy, const kfac::Intervals& intervals) {
-  kfac::Plan plan = kfac::make_plan(on.job, on.costs, strategy);
+  kfac::Plan plan = kfac::make_plan(on.job, on.costs, strategy, on.grouping, intervals);
   kfac::Prediction prediction = kfac::predict(on.job, on.grouping, plan, on.costs, intervals);
   return {.on = on,
           .strategy = strategy,

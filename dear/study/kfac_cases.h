@@ -16,7 +16,7 @@ namespace dear::study {
 struct KfacNames {
   std::vector<std::string> policies{};  // of kfac::strategies()
   std::string factor_fusion{};          // alone, threshold, rule, exact, together; "": the policy's own
-  std::string inverse_placement{};      // local, round-robin, balanced; "": the policy's own
+  std::string inverse_placement{};      // local, round-robin, balanced, planned; "": the policy's own
   kfac::Intervals intervals{};          // how often curvature is renewed
   std::string fusion = "25MiB";         // of gradients: see Fusion::parse()
   std::string algorithm = "auto";       // see ClusterTimesOptions
@@ -25,7 +25,7 @@ bool is_kfac(std::string_view policy);
 // Returns `policy`, the name of a policy for plain gradients. ConfigError for a policy of K-FAC, and for a
 // name that there is not: it names the policies of K-FAC and what takes them.
 std::string_view plain_policy(std::string_view policy);
-// As KfacNames has them: "rule", "balanced".
+// As KfacNames has them: "rule", "planned".
 std::string name_of(kfac::FusionRule fusion);
 std::string name_of(kfac::PlacementRule placement);
 

@@ -50,7 +50,8 @@ TEST(KfacCases, OneRankSendsNothing) {
 
 TEST(KfacCases, TracesShowFactorsAndInversesByLayer) {
   const std::vector<Scenario> all = resnet50("10gbe", 4);
-  const Trace trace = trace_of(simulate(all, find_options(KfacNames{.policies = {"spd-kfac"}})).front());
+  const KfacNames names{.policies = {"spd-kfac"}, .inverse_placement = "balanced"};
+  const Trace trace = trace_of(simulate(all, find_options(names)).front());
   const auto has = [&](const std::string& begin, Activity activity) {
     return std::any_of(trace.spans.begin(), trace.spans.end(), [&](const Span& span) {
       return span.name.starts_with(begin) && span.activity == activity;

@@ -18,24 +18,17 @@ constexpr const char* kBuckets = "25MiB";  // of gradients
 constexpr double kShortestSeconds = 1e-9;  // anything less is a rounding error of sums of times
 
 // All ways of a strategy that are worth a look: where nothing travels under the passes, fusion changes
-// little, and on one rank nothing changes anything.
+// little, and on one rank nothing changes anything. Who inverts is planned for each.
 std::vector<KfacAnswer::Row> ways_of(const KfacJob& on, const kfac::Strategy& strategy) {
-  const bool overlaps = strategy.travel == kfac::Travel::as_ready && on.costs.ranks > 1;
   std::vector<kfac::FusionRule> fusions{strategy.fusion};
-  std::vector<kfac::PlacementRule> placements{strategy.placement};
-  if (overlaps) {
+  if (strategy.travel == kfac::Travel::as_ready && on.costs.ranks > 1)
     fusions = {kfac::FusionRule::by_rule, kfac::FusionRule::exact, kfac::FusionRule::threshold};
-    placements = {kfac::PlacementRule::balanced, kfac::PlacementRule::all_local};
-    if (strategy.reduce_to_owner) placements.pop_back();  // there is no owner then
-  }
   std::vector<KfacAnswer::Row> rows;
-  for (const kfac::FusionRule fusion : fusions)
-    for (const kfac::PlacementRule placement : placements) {
-      kfac::Strategy way = strategy;
-      way.fusion = fusion;
-      way.placement = placement;
-      rows.push_back({name_of(fusion), name_of(placement), simulate(on, way, {}), ""});
-    }
+  for (const kfac::FusionRule fusion : fusions) {
+    kfac::Strategy way = strategy;
+    way.fusion = fusion;
+    rows.push_back({name_of(fusion), name_of(way.placement), simulate(on, way, {}), ""});
+  }
   return rows;
 }
 

@@ -32,9 +32,8 @@ struct KfacPlanOptions {
   cost::ClusterTimesOptions times{};
 };
 
-// Strategies whose factors travel under the passes are tried with each fusion of factors and with each
-// placement of inverses. On one rank, where nothing travels, there is one row. The scenario outlives what is
-// returned. ConfigError as kfac_job().
+// Strategies whose factors travel under the passes are tried with each fusion of factors. On one rank, where
+// nothing travels, there is one row. The scenario outlives what is returned. ConfigError as kfac_job().
 KfacAnswer plan_kfac(const Scenario& scenario, const KfacPlanOptions& options);
 
 // A list of {model, cluster, ranks, rows, seldom, sgd, verdict}: see docs/formats.md.

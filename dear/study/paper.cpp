@@ -164,10 +164,13 @@ std::string left_out() {
 
 }  // namespace
 
-std::vector<StudyFile> study_of_the_paper(const Published& published) {
+std::vector<StudyFile> study_of_the_paper(const Published& published, const Progress& progress) {
+  Pieces sections(progress, "sections", 3);
   const std::vector<bool> half = diagonal(published);
   const Part calibrated(kCalibrated, "nccl");
+  sections.done_one();
   const Part rings("", "ring");
+  sections.done_one();
   std::vector<StudyFile> files = {
       {"README.md",
        kIntroduction +
@@ -178,6 +181,7 @@ std::vector<StudyFile> study_of_the_paper(const Published& published) {
   calibrated.add_to(files, cases);
   rings.add_to(files, cases);
   files.push_back({"results.json", to_json(cases)});
+  sections.done_one();
   return files;
 }
 

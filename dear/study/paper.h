@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "dear/study/progress.h"
 #include "dear/study/published.h"
 #include "dear/study/study_file.h"
 
@@ -11,6 +12,6 @@ namespace dear::study {
 // two networks with 16, 32 and 64 ranks, by every policy with its usual settings. The clusters are calibrated
 // to published iterations (calibrate.h); the same on rings over all ranks is an appendix.
 // The report, its appendix, a picture for each network, and all numbers as JSON. Always the same bytes.
-std::vector<StudyFile> study_of_the_paper(const Published& published);
+std::vector<StudyFile> study_of_the_paper(const Published& published, const Progress& progress = {});
 
 }  // namespace dear::study

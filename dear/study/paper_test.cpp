@@ -11,6 +11,7 @@
 
 #include "dear/base/testing/paths.h"
 #include "dear/schedule/policy/policy.h"
+#include "dear/study/paper_tables.h"
 
 namespace dear::study::paper_test {
 namespace {
@@ -89,6 +90,14 @@ TEST_F(OfThePaper, HasFiguresThatCanBeBelieved) {
     if (!row.at("cluster").get<std::string>().starts_with("calibrated-")) continue;
     EXPECT_LT(row.at("iteration_seconds").get<double>(), 4 * serial.at(place(row))) << row.dump();
   }
+}
+
+// The verdict on the reported gain: reached over the fastest rival, over some rival, over none.
+TEST(Verdicts, OfTheGainsCanFail) {
+  const PaperTables tables("calibrated-10gbe-64", "nccl");
+  EXPECT_THAT(tables.gains(0.01), HasSubstr("even over the fastest rival"));
+  EXPECT_THAT(tables.gains(0.4), HasSubstr("over some rival with its usual settings"));
+  EXPECT_THAT(tables.gains(100), HasSubstr("No policy modelled here leaves as much"));
 }
 
 }  // namespace

@@ -7,12 +7,15 @@ namespace dear::study {
 std::string Statement::verdict() const {
   if (cases == 0) return "not looked at";
   if (held == cases) return "holds";
+  if (undecided == cases) return "undecided";
+  if (undecided > 0) return fmt::format("holds in {} of {}, {} undecided", held, cases, undecided);
   if (held == 0) return "does not hold";
   return fmt::format("holds in {} of {}", held, cases);
 }
 
-void Cases::add(bool held, const std::string& seen) {
-  statement_.held += held ? 1 : 0;
+void Cases::add(Judged judgement, const std::string& seen) {
+  statement_.held += judgement == Judged::holds ? 1 : 0;
+  statement_.undecided += judgement == Judged::undecided ? 1 : 0;
   ++statement_.cases;
   if (seen.empty()) return;
   statement_.seen += (statement_.seen.empty() ? "" : "; ") + seen;
@@ -31,6 +34,15 @@ std::string table_of(const std::vector<Statement>& statements) {
   for (const Statement& one : statements)
     text += fmt::format("| {} | {} | {} |\n", one.says, one.seen, one.verdict());
   return text;
+}
+
+std::string findings_of(const std::vector<std::string>& findings) {
+  std::string text =
+      "## Findings\n\nWhat was seen where nothing could have spoken against it, since something was chosen "
+      "so "
+      "that it occurs. No verdict is given on it.\n\n";
+  for (const std::string& one : findings) text += fmt::format("- {}\n", one);
+  return text + "\n";
 }
 
 }  // namespace dear::study

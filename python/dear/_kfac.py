@@ -31,7 +31,7 @@ class KFAC:
     what one process computes on the union of their batches, whatever the strategy. Other layers, frozen, excluded and
     grouped ones keep their plain gradients.
 
-    strategy: "spd-kfac" (factors travel under the passes, in fused groups; who inverts what is balanced), "d-kfac"
+    strategy: "spd-kfac" (factors travel under the passes, in fused groups; who inverts what is planned), "d-kfac"
         (every rank inverts every factor), "mpd-kfac" (inverses are dealt out in turns), and the first and the last with
         "-owner" (a factor is reduced only to the rank that inverts it).
     fusion: which factors travel together: "alone", "threshold", "rule", "exact", "together"; "" for the strategy's own.

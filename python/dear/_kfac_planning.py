@@ -48,7 +48,7 @@ class KfacRow:
     factor_fusion: str = ""
     """ "rule", "exact", "threshold" or "together"."""
     inverse_placement: str = ""
-    """ "local", "round-robin" or "balanced"."""
+    """ "local", "round-robin", "balanced" or "planned"."""
     why: str = ""
     """The communication that a rank waits for most."""
 

@@ -58,16 +58,17 @@ HomomorphicOptions quick_study() {
 }
 
 std::vector<study::StudyFile> study_of_homomorphic_compression(const HomomorphicOptions& options,
-                                                               const Speeds& speeds) {
+                                                               const Speeds& speeds,
+                                                               const study::Progress& progress) {
   if (options.learning.seeds < 1)
     throw ConfigError(fmt::format("{} seeds train nothing: one at least", options.learning.seeds));
-  const Findings findings{.recovery = recovery_rates(options.recovery),
+  const Findings findings{.recovery = recovery_rates(options.recovery, progress),
                           .exact = exact_sums(options.losslessness),
                           .floats = float_errors(options.losslessness),
                           .sizes = sizes_by_density(options.sizes),
                           .index_border = index_border(options.sizes),
                           .unions = unions(options.unions),
-                          .learned = search_learning_rates(studied_methods(), options.learning),
+                          .learned = search_learning_rates(studied_methods(), options.learning, progress),
                           .speeds = speeds};
   std::vector<study::StudyFile> files = {{"README.md", report_of(options, findings)},
                                          {"results.json", to_json(options, findings)}};

@@ -30,6 +30,7 @@ HomomorphicOptions quick_study();
 // as JSON. Always the same bytes for the same options and speeds, which measure_speeds() measures of
 // `options.speeds`. ConfigError for less than one seed.
 std::vector<study::StudyFile> study_of_homomorphic_compression(const HomomorphicOptions& options,
-                                                               const Speeds& speeds);
+                                                               const Speeds& speeds,
+                                                               const study::Progress& progress = {});
 
 }  // namespace dear::papers::homomorphic

@@ -33,6 +33,11 @@ double LearnedAtRate::mean_test() const {
 double LearnedAtRate::mean_bytes() const {
   return mean_of(by_seed, [](const Learned& run) { return run.bytes; });
 }
+std::vector<double> LearnedAtRate::tests() const {
+  std::vector<double> losses;
+  for (const Learned& run : by_seed) losses.push_back(run.test);
+  return losses;
+}
 double LearnedAtRate::deviation() const {
   if (by_seed.size() < 2) return 0;
   const double mean = mean_test();
@@ -77,7 +82,8 @@ Learned learn(const LearningOptions& options, const Method& method, double learn
 }
 
 std::vector<MethodLearned> search_learning_rates(const std::vector<Method>& methods,
-                                                 const LearningOptions& options) {
+                                                 const LearningOptions& options,
+                                                 const study::Progress& progress) {
   const auto seeds = static_cast<std::size_t>(options.seeds);
   const std::size_t rates = options.learning_rates.size();
   std::vector<MethodLearned> results;
@@ -86,12 +92,13 @@ std::vector<MethodLearned> search_learning_rates(const std::vector<Method>& meth
     for (const double rate : options.learning_rates)
       results.back().rates.push_back({.learning_rate = rate, .by_seed = std::vector<Learned>(seeds)});
   }
-  training::for_each_in_threads(methods.size() * rates * seeds, [&](std::size_t run) {
+  const auto learn_one = [&](std::size_t run) {
     const std::size_t seed = run % seeds;
     MethodLearned& method = results[run / seeds / rates];
     LearnedAtRate& at_rate = method.rates[run / seeds % rates];
     at_rate.by_seed[seed] = learn(options, method.method, at_rate.learning_rate, seed + 1);
-  });
+  };
+  training::for_each_in_threads(methods.size() * rates * seeds, learn_one, "training", progress);
   for (MethodLearned& result : results) {
     const auto best = std::min_element(result.rates.begin(), result.rates.end(),
                                        [](const LearnedAtRate& one, const LearnedAtRate& other) {

@@ -6,6 +6,7 @@
 
 #include "dear/papers/homomorphic/recommender.h"
 #include "dear/papers/training/method.h"
+#include "dear/study/progress.h"
 
 namespace dear::papers::homomorphic {
 
@@ -39,6 +40,7 @@ struct LearnedAtRate {
   [[nodiscard]] double mean_test() const;
   [[nodiscard]] double deviation() const;  // of the losses of the test over the seeds; 0 of one
   [[nodiscard]] double mean_bytes() const;
+  [[nodiscard]] std::vector<double> tests() const;  // losses by seed
 };
 
 struct MethodLearned {
@@ -51,7 +53,8 @@ struct MethodLearned {
 
 // Every method with every learning rate and seed, spread over threads; the same whatever their number.
 std::vector<MethodLearned> search_learning_rates(const std::vector<Method>& methods,
-                                                 const LearningOptions& options);
+                                                 const LearningOptions& options,
+                                                 const study::Progress& progress = {});
 
 // The largest difference of two curves of the loss within the first steps.
 double apart(const Learned& one, const Learned& other, int steps);

@@ -44,7 +44,7 @@ void measure(RecoveryRate& rate, int trials) {
 
 }  // namespace
 
-std::vector<RecoveryRate> recovery_rates(const RecoveryOptions& options) {
+std::vector<RecoveryRate> recovery_rates(const RecoveryOptions& options, const study::Progress& progress) {
   if (options.trials < 1)
     throw ConfigError(fmt::format("{} trials tell no rate: one at least", options.trials));
   std::vector<RecoveryRate> rates;
@@ -57,7 +57,8 @@ std::vector<RecoveryRate> recovery_rates(const RecoveryOptions& options) {
       rates.push_back({.keys = keys, .rows_per_key = rows_per_key});
     }
   }
-  training::for_each_in_threads(rates.size(), [&](std::size_t i) { measure(rates[i], options.trials); });
+  training::for_each_in_threads(
+      rates.size(), [&](std::size_t i) { measure(rates[i], options.trials); }, "recovery", progress);
   return rates;
 }
 

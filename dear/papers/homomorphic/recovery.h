@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "dear/study/progress.h"
+
 namespace dear::papers::homomorphic {
 
 // Above so many rows for each key peeling recovers all keys with high probability (Molloy 2005,
@@ -26,6 +28,7 @@ struct RecoveryOptions {
 
 // By the codec's own hash and peeling, each trial with a seed of its own. In the order of the options, rows
 // for each key fastest. ConfigError for less than one trial and for more rows than a group has.
-std::vector<RecoveryRate> recovery_rates(const RecoveryOptions& options);
+std::vector<RecoveryRate> recovery_rates(const RecoveryOptions& options,
+                                         const study::Progress& progress = {});
 
 }  // namespace dear::papers::homomorphic

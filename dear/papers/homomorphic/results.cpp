@@ -21,11 +21,8 @@ Json array_of(const All& all, const Make& make) {
 }
 
 Json json_of(const study::Statement& one) {
-  return {{"statement", one.says},
-          {"seen", one.seen},
-          {"held", one.held},
-          {"cases", one.cases},
-          {"verdict", one.verdict()}};
+  return {{"statement", one.says}, {"seen", one.seen},           {"held", one.held},
+          {"cases", one.cases},    {"undecided", one.undecided}, {"verdict", one.verdict()}};
 }
 
 Json json_of(const RecoveryRate& one) {

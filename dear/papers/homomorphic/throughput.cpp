@@ -113,7 +113,7 @@ std::string_view name_of(SketchSpec::Index index) {
   return "Bloom filter";
 }
 
-Speeds measure_speeds(const SpeedOptions& options) {
+Speeds measure_speeds(const SpeedOptions& options, const study::Progress& progress) {
   if (options.rounds < 1)
     throw ConfigError(fmt::format("{} rounds measure nothing: one at least", options.rounds));
   Speeds speeds{.machine = study::this_machine(),
@@ -126,6 +126,7 @@ Speeds measure_speeds(const SpeedOptions& options) {
   for (RecommenderSpeed& one : speeds.recommenders) measured.push_back(&one.sketch);
   std::vector<std::vector<double>> encode(measured.size()), peel(measured.size()), decode(measured.size());
   std::vector<double> compute;
+  study::Pieces pieces(progress, "codecs", measured.size() * static_cast<std::size_t>(options.rounds));
   for (int round = 0; round < options.rounds; ++round) {
     compute.push_back(compute_seconds(options));
     for (std::size_t i = 0; i < measured.size(); ++i) {
@@ -134,6 +135,7 @@ Speeds measure_speeds(const SpeedOptions& options) {
       encode[i].push_back(times.encode_seconds_per_byte);
       peel[i].push_back(times.second_encode_seconds_per_byte);
       decode[i].push_back(times.decode_seconds_per_byte);
+      pieces.done_one();
     }
   }
   for (std::size_t i = 0; i < measured.size(); ++i)

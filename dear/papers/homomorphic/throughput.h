@@ -9,6 +9,7 @@
 #include "dear/codec/compression.h"
 #include "dear/papers/homomorphic/recommender.h"
 #include "dear/study/by_bandwidth.h"
+#include "dear/study/progress.h"
 
 namespace dear::papers::homomorphic {
 
@@ -57,7 +58,7 @@ struct SpeedOptions {
 };
 
 // On this thread, medians of rounds. ConfigError for less than one round.
-Speeds measure_speeds(const SpeedOptions& options);
+Speeds measure_speeds(const SpeedOptions& options, const study::Progress& progress = {});
 
 // An iteration's communication: encode, add up in rings, peel, decode. Bytes are those of the codec's own
 // shapes for keys as many as expected and a twentieth more.

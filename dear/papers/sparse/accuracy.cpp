@@ -29,6 +29,12 @@ double AccuracyAtRate::deviation() const {
   return std::sqrt(squares / static_cast<double>(by_seed.size() - 1));
 }
 
+std::vector<double> AccuracyAtRate::tests() const {
+  std::vector<double> accuracies;
+  for (const TrainedAccuracy& run : by_seed) accuracies.push_back(run.test);
+  return accuracies;
+}
+
 std::string name_of(const Setting& setting) {
   std::string name = name_of(setting.method);
   if (setting.optimiser.nesterov) name += " + Nesterov after";
@@ -37,7 +43,8 @@ std::string name_of(const Setting& setting) {
 }
 
 std::vector<MethodAccuracy> search_learning_rates(const std::vector<Setting>& settings,
-                                                  const AccuracyOptions& options) {
+                                                  const AccuracyOptions& options,
+                                                  const study::Progress& progress) {
   const auto seeds = static_cast<std::size_t>(options.seeds);
   const std::size_t rates = options.learning_rates.size();
   std::vector<Task> tasks(seeds);
@@ -48,7 +55,7 @@ std::vector<MethodAccuracy> search_learning_rates(const std::vector<Setting>& se
     for (const double rate : options.learning_rates)
       results.back().rates.push_back({.learning_rate = rate, .by_seed = std::vector<TrainedAccuracy>(seeds)});
   }
-  training::for_each_in_threads(settings.size() * rates * seeds, [&](std::size_t run) {
+  const auto train_one = [&](std::size_t run) {
     const std::size_t seed = run % seeds;
     MethodAccuracy& method = results[run / seeds / rates];
     AccuracyAtRate& at_rate = method.rates[run / seeds % rates];
@@ -58,7 +65,8 @@ std::vector<MethodAccuracy> search_learning_rates(const std::vector<Setting>& se
                                    .steps = options.steps,
                                    .batch = options.batch,
                                    .seed = seed + 1});
-  });
+  };
+  training::for_each_in_threads(settings.size() * rates * seeds, train_one, "training", progress);
   for (MethodAccuracy& result : results) {
     const auto best = std::max_element(result.rates.begin(), result.rates.end(),
                                        [](const AccuracyAtRate& one, const AccuracyAtRate& other) {

@@ -6,6 +6,7 @@
 
 #include "dear/papers/sparse/task.h"
 #include "dear/papers/sparse/training.h"
+#include "dear/study/progress.h"
 
 namespace dear::papers::sparse {
 
@@ -20,7 +21,7 @@ struct AccuracyOptions {
   TaskShape task{};
   int steps = 800;
   int batch = 32;  // of each worker
-  int seeds = 5;   // 1 to so many, each of a task, its initial parameters, batches and what is drawn
+  int seeds = 10;  // 1 to so many, each of a task, its initial parameters, batches and what is drawn
   std::vector<double> learning_rates = {0.3, 0.1, 0.03, 0.01, 0.003, 0.001};
 };
 
@@ -31,7 +32,8 @@ struct AccuracyAtRate {
 
   [[nodiscard]] double mean_validation() const;
   [[nodiscard]] double mean_test() const;
-  [[nodiscard]] double deviation() const;  // of the test's accuracies over the seeds; 0 of one
+  [[nodiscard]] double deviation() const;           // of the test's accuracies over the seeds; 0 of one
+  [[nodiscard]] std::vector<double> tests() const;  // by seed
 };
 
 struct MethodAccuracy {
@@ -44,6 +46,7 @@ struct MethodAccuracy {
 
 // Every setting with every learning rate and seed, spread over threads; the same whatever their number.
 std::vector<MethodAccuracy> search_learning_rates(const std::vector<Setting>& settings,
-                                                  const AccuracyOptions& options);
+                                                  const AccuracyOptions& options,
+                                                  const study::Progress& progress = {});
 
 }  // namespace dear::papers::sparse

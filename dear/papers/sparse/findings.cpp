@@ -7,37 +7,37 @@
 
 #include "dear/base/error.h"
 #include "dear/papers/sparse/sweeps.h"
+#include "dear/papers/training/paired.h"
 
 namespace dear::papers::sparse {
 namespace {
 
-std::string accuracy_text(const AccuracyAtRate& at_rate) {
-  return fmt::format("{:.3f} ± {:.3f}", at_rate.mean_test(), at_rate.deviation());
+// What a method gains over another, each at its best learning rate, task by task.
+training::Paired gain(const MethodAccuracy& one, const MethodAccuracy& other) {
+  return training::paired(one.at_best().tests(), other.at_best().tests());
 }
-double best_test(const MethodAccuracy& accuracy) { return accuracy.at_best().mean_test(); }
 
 study::Statement block_is_close_to_dense(const Findings& findings) {
   study::Cases cases(
       "Random-block sparsification reduces communication while its performance stays close to dense SGD "
       "(the abstract)");
-  const double dense = best_test(findings.accuracy_of({}));
   for (const char* const ratio : kRatios) {
-    const MethodAccuracy& block = findings.accuracy_of(compression_of("random-block", ratio, ",ef"));
-    cases.add(std::abs(dense - best_test(block)) <= kClose,
-              fmt::format("ratio {} with feedback: {}", ratio, accuracy_text(block.at_best())));
+    const training::Paired difference =
+        gain(findings.accuracy_of({}), findings.accuracy_of(compression_of("random-block", ratio, ",ef")));
+    cases.add(difference.within(kClose), fmt::format("ratio {} with feedback: {}", ratio, difference.text()));
   }
-  return cases.finish(fmt::format("; dense {}", accuracy_text(findings.accuracy_of({}).at_best())));
+  return cases.finish();
 }
 
 study::Statement block_is_like_random_k(const Findings& findings) {
   study::Cases cases("A random block learns as well as random coordinates");
   for (const char* const ratio : kRatios) {
     for (const char* const feedback : {"", ",ef"}) {
-      const double difference =
-          best_test(findings.accuracy_of(compression_of("random-block", ratio, feedback))) -
-          best_test(findings.accuracy_of(compression_of("random-k", ratio, feedback)));
-      cases.add(std::abs(difference) <= kClose,
-                fmt::format("ratio {}{}: {:+.3f}", ratio, *feedback ? " with feedback" : "", difference));
+      const training::Paired difference =
+          gain(findings.accuracy_of(compression_of("random-k", ratio, feedback)),
+               findings.accuracy_of(compression_of("random-block", ratio, feedback)));
+      cases.add(difference.within(kClose),
+                fmt::format("ratio {}{}: {}", ratio, *feedback ? " with feedback" : "", difference.text()));
     }
   }
   return cases.finish();
@@ -46,9 +46,9 @@ study::Statement block_is_like_random_k(const Findings& findings) {
 study::Statement top_k_is_like_dense(const Findings& findings) {
   study::Cases cases("Top-k with error feedback learns nearly as well as dense SGD");
   for (const char* const ratio : kRatios) {
-    const double difference = best_test(findings.accuracy_of(compression_of("top-k", ratio, ",ef"))) -
-                              best_test(findings.accuracy_of({}));
-    cases.add(std::abs(difference) <= kClose, fmt::format("ratio {}: {:+.3f}", ratio, difference));
+    const training::Paired difference =
+        gain(findings.accuracy_of({}), findings.accuracy_of(compression_of("top-k", ratio, ",ef")));
+    cases.add(difference.within(kClose), fmt::format("ratio {}: {}", ratio, difference.text()));
   }
   return cases.finish();
 }
@@ -57,9 +57,9 @@ study::Statement feedback_helps(const Findings& findings) {
   study::Cases cases("Error feedback makes every scheme learn better, once its learning rate is searched");
   for (const char* const scheme : kSchemes) {
     for (const char* const ratio : kRatios) {
-      const double gain = best_test(findings.accuracy_of(compression_of(scheme, ratio, ",ef"))) -
-                          best_test(findings.accuracy_of(compression_of(scheme, ratio)));
-      cases.add(gain > 0, fmt::format("{}:{} {:+.3f}", scheme, ratio, gain));
+      const training::Paired better = gain(findings.accuracy_of(compression_of(scheme, ratio)),
+                                           findings.accuracy_of(compression_of(scheme, ratio, ",ef")));
+      cases.add(better.above(0), fmt::format("{}:{} {}", scheme, ratio, better.text()));
     }
   }
   return cases.finish();
@@ -87,10 +87,10 @@ study::Statement feedback_collapses_at_the_dense_rate(const Findings& findings) 
   for (const char* const scheme : kRandomSchemes) {
     for (const char* const ratio : kRatios) {
       const auto at_dense = [&](const char* feedback) {
-        return findings.accuracy_of(compression_of(scheme, ratio, feedback)).rates[dense].mean_test();
+        return findings.accuracy_of(compression_of(scheme, ratio, feedback)).rates[dense].tests();
       };
-      cases.add(at_dense(",ef") < at_dense(""), fmt::format("{}:{} {:.3f} without, {:.3f} with", scheme,
-                                                            ratio, at_dense(""), at_dense(",ef")));
+      const training::Paired worse = training::paired(at_dense(",ef"), at_dense(""));
+      cases.add(worse.above(0), fmt::format("{}:{} {} without", scheme, ratio, worse.text()));
     }
   }
   return cases.finish();
@@ -101,11 +101,11 @@ study::Statement own_indices_are_like_shared(const Findings& findings) {
   for (const char* const scheme : kRandomSchemes) {
     for (const char* const ratio : kRatios) {
       for (const char* const feedback : {"", ",ef"}) {
-        const double difference =
-            best_test(findings.accuracy_of(compression_of(scheme, ratio, std::string(",own") + feedback))) -
-            best_test(findings.accuracy_of(compression_of(scheme, ratio, feedback)));
-        cases.add(std::abs(difference) <= kClose,
-                  fmt::format("{}:{}{} {:+.3f}", scheme, ratio, feedback, difference));
+        const training::Paired difference =
+            gain(findings.accuracy_of(compression_of(scheme, ratio, feedback)),
+                 findings.accuracy_of(compression_of(scheme, ratio, std::string(",own") + feedback)));
+        cases.add(difference.within(kClose),
+                  fmt::format("{}:{}{} {}", scheme, ratio, feedback, difference.text()));
       }
     }
   }
@@ -116,10 +116,10 @@ study::Statement scope_matters_little(const Findings& findings) {
   study::Cases cases("Whether the ratio is of each tensor or of the whole model makes little difference");
   for (const char* const scheme : {"top-k", "random-k", "random-block"}) {
     for (const char* const ratio : kRatios) {
-      const double difference =
-          best_test(findings.accuracy_of(compression_of(scheme, ratio, ",scope=model,ef"))) -
-          best_test(findings.accuracy_of(compression_of(scheme, ratio, ",ef")));
-      cases.add(std::abs(difference) <= kClose, fmt::format("{}:{} {:+.3f}", scheme, ratio, difference));
+      const training::Paired difference =
+          gain(findings.accuracy_of(compression_of(scheme, ratio, ",ef")),
+               findings.accuracy_of(compression_of(scheme, ratio, ",scope=model,ef")));
+      cases.add(difference.within(kClose), fmt::format("{}:{} {}", scheme, ratio, difference.text()));
     }
   }
   return cases.finish();

@@ -31,7 +31,7 @@ struct Findings {
 Compression compression_of(const std::string& scheme, const std::string& ratio,
                            const std::string& options = "");
 
-// Accuracies that differ by no more than this are called close.
+// Accuracies are called close that differ by no more than this, task by task: see training::Paired.
 inline constexpr double kClose = 0.02;
 // A learning rate is called about another where neither is more than so many times the other.
 inline constexpr double kAbout = 4;

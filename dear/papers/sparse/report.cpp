@@ -23,7 +23,13 @@ algorithms. A verdict is computed, never typed: the rules stand below the table.
 
 std::string rules() {
   return fmt::format(
-      "Accuracies are close where their means differ by at most {}; a learning rate is about another where "
+      "Methods are compared task by task: a figure is the mean of the differences in accuracy and half the "
+      "width of its interval of 95 % (Student's t). Accuracies are close where the whole interval is within "
+      "{} of 0, and not where all of it is beyond; something learns better where the whole interval is above "
+      "0, and does not where none of it is; all else is undecided. Learning rates are chosen on other "
+      "samples. "
+      "Of "
+      "so many intervals one in twenty misses by chance. A learning rate is about another where "
       "neither is more than {} times the other; a limit is the law's to {} of it. The learning rates "
       "searched "
       "are about 3.3 times apart.\n\n",
@@ -45,8 +51,9 @@ std::string accuracies_of(const AccuracyOptions& options, const Findings& findin
       "communication unless the compression has its own. Of learning rates {} the best is that of the "
       "highest "
       "mean accuracy on {} samples for validation; the accuracy is that on as many others: mean and standard "
-      "deviation over {} seeds, each of a task, initial parameters and batches of its own: the "
-      "deviation is more that of tasks than of methods, which all learn the same tasks.\n\n"
+      "deviation over {} seeds, each of a task, initial parameters and batches of its own. The "
+      "deviation is more that of tasks than of methods: to compare two of them, see the differences "
+      "above.\n\n"
       "![Accuracy by learning rate](learning-rates.svg)\n\n"
       "| compression | best learning rate | accuracy | at dense SGD's rate | diverged "
       "|\n|---|---|---|---|---|\n",

@@ -141,6 +141,7 @@ std::string to_json(const SparseOptions& options, const Findings& findings) {
                           {"seen", one.seen},
                           {"held", one.held},
                           {"cases", one.cases},
+                          {"undecided", one.undecided},
                           {"verdict", one.verdict()}});
   for (const MethodAccuracy& one : findings.accuracies) accuracies.push_back(json_of(one));
   for (const StabilityLimit& one : findings.limits) limits.push_back(json_of(one));

@@ -69,10 +69,11 @@ SparseOptions quick_study() {
 }
 
 std::vector<study::StudyFile> study_of_sparse_communication(const SparseOptions& options,
-                                                            const Speeds& speeds) {
+                                                            const Speeds& speeds,
+                                                            const study::Progress& progress) {
   if (options.accuracy.seeds < 1)
     throw ConfigError(fmt::format("{} seeds train nothing: one at least", options.accuracy.seeds));
-  const Findings findings{.accuracies = search_learning_rates(studied_settings(), options.accuracy),
+  const Findings findings{.accuracies = search_learning_rates(studied_settings(), options.accuracy, progress),
                           .limits = stability_limits(options.probabilities),
                           .speeds = speeds};
   std::vector<study::StudyFile> files = {{"README.md", report_of(options, findings)},

@@ -26,6 +26,7 @@ SparseOptions quick_study();
 // JSON. Always the same bytes for the same options and speeds, which measure_speeds() measures of
 // `options.measured` and `options.ranks`. ConfigError for less than one seed.
 std::vector<study::StudyFile> study_of_sparse_communication(const SparseOptions& options,
-                                                            const Speeds& speeds);
+                                                            const Speeds& speeds,
+                                                            const study::Progress& progress = {});
 
 }  // namespace dear::papers::sparse

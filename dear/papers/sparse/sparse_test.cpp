@@ -1,6 +1,7 @@
 #include "dear/papers/sparse/sparse.h"
 
 #include <cmath>
+#include <functional>
 #include <set>
 #include <string>
 
@@ -12,6 +13,7 @@
 #include "dear/papers/sparse/findings.h"
 #include "dear/papers/sparse/stability.h"
 #include "dear/papers/sparse/sweeps.h"
+#include "dear/study/testing/verdicts.h"
 
 namespace dear::papers::sparse::sparse_test {
 namespace {
@@ -82,7 +84,7 @@ Findings findings_of(double dense, double sparse, std::size_t best_of_sparse) {
                        const Optimiser& optimiser = {}) {
     MethodAccuracy one{.setting = {method, optimiser}, .rates = {}, .best = best};
     for (const double rate : {0.1, 0.01, 0.001})
-      one.rates.push_back({.learning_rate = rate, .by_seed = {{.validation = accuracy, .test = accuracy}}});
+      one.rates.push_back({.learning_rate = rate, .by_seed = {{accuracy, accuracy}, {accuracy, accuracy}}});
     findings.accuracies.push_back(one);
   };
   add({}, dense, 0);
@@ -124,10 +126,78 @@ TEST(Statements, AreJudgedByWhatWasSeen) {
   Findings better = close;
   for (MethodAccuracy& one : better.accuracies)
     if (is_of_sweeps_alone(one.setting))
-      for (AccuracyAtRate& at_rate : one.rates) at_rate.by_seed[0].test = 0.8;
+      for (AccuracyAtRate& at_rate : one.rates)
+        for (TrainedAccuracy& run : at_rate.by_seed) run.test = 0.8;
   EXPECT_EQ(verdict_on(better, "before the communication, learns as well"), "does not hold");
   EXPECT_EQ(verdict_on(better, "Nesterov's form"), "holds in 3 of 7");  // after, of dense and of schemes
   EXPECT_EQ(verdict_on(better, "warm-up of the ratio"), "holds");
+}
+
+// The accuracies of all methods that `chosen` names, at all learning rates.
+std::function<void(Findings&)> accuracies(const std::function<bool(const Setting&)>& chosen,
+                                          double accuracy) {
+  return [chosen, accuracy](Findings& findings) {
+    for (MethodAccuracy& one : findings.accuracies)
+      if (chosen(one.setting))
+        for (AccuracyAtRate& at_rate : one.rates)
+          for (TrainedAccuracy& run : at_rate.by_seed) run.test = accuracy;
+  };
+}
+
+TEST(Statements, EveryVerdictCanFail) {
+  const auto is_dense = [](const Setting& setting) {
+    return !setting.method && setting.optimiser == Optimiser{};
+  };
+  const auto has = [](const char* words) {
+    return [words](const Setting& setting) {
+      return (", " + name_of(setting) + ",").find(words) != std::string::npos;
+    };
+  };
+  // What helps, helps: with feedback, with correction and with a warm-up methods learn as well as dense.
+  Findings right = findings_of(0.7, 0.69, 2);
+  accuracies([&](const Setting& setting) { return setting.method && !setting.method->feedback; }, 0.6)(right);
+  accuracies(has("correction"), 0.7)(right);
+  accuracies(has("warmup"), 0.7)(right);
+  // At dense SGD's rate, which is the first, feedback makes methods worse.
+  for (MethodAccuracy& one : right.accuracies)
+    if (one.setting.method && one.setting.method->feedback)
+      for (TrainedAccuracy& run : one.rates.front().by_seed) run.test = 0.3;
+  const auto all_rates = [](std::size_t best) {
+    return [best](Findings& findings) {
+      for (MethodAccuracy& one : findings.accuracies) one.best = best;
+    };
+  };
+  study::testing::expect_every_verdict_can_fail<Findings>(
+      right,
+      {{"Random-block sparsification", accuracies(is_dense, 0.8)},
+       {"as well as random coordinates", accuracies(has("random-k"), 0.9)},
+       {"Top-k with error feedback", accuracies(is_dense, 0.8)},
+       {"makes every scheme learn better", accuracies(has(",ef"), 0.5)},
+       {"1/ratio times smaller", all_rates(0)},
+       {"dense SGD's best learning rate", accuracies(has(",ef"), 0.9)},
+       {"their own indices", accuracies(has(",own"), 0.9)},
+       {"of the whole model", accuracies(has("scope=model"), 0.9)},
+       {"2p/(2-p)",
+        [](Findings& findings) {
+          for (StabilityLimit& limit : findings.limits) limit.feedback *= 1.1;
+        }},
+       {"is the cheapest",
+        [](Findings& findings) {
+          for (CodecSpeed& one : findings.speeds.codecs)
+            if (one.compression.scheme == Scheme::top_k) one.times.encode_seconds_per_byte = 1e-12;
+        }},
+       {"before the communication, learns as well", accuracies(has("momentum=0.9,"), 0.4)},
+       {"correction and masking", accuracies(has("correction"), 0.4)},
+       {"form of momentum", accuracies(
+                                [](const Setting& setting) {
+                                  return setting.optimiser.nesterov ||
+                                         (setting.method && setting.method->nesterov);
+                                },
+                                0.4)},
+       {"weight decay acts",
+        accuracies([](const Setting& setting) { return setting.optimiser.decay > 0; }, 0.4)},
+       {"warm-up of the ratio", accuracies(has("warmup"), 0.4)}},
+      judge);
 }
 
 TEST(Statements, AreJudgedByTheSpeedsThatWereMeasured) {

@@ -19,19 +19,21 @@ std::vector<codec::Segment> one_segment(const study::Traffic& traffic) {
 
 }  // namespace
 
-Speeds measure_speeds(const std::vector<Compression>& compressions, const std::vector<int>& ranks,
-                      int rounds) {
+Speeds measure_speeds(const std::vector<Compression>& compressions, const std::vector<int>& ranks, int rounds,
+                      const study::Progress& progress) {
   if (rounds < 1) throw ConfigError(fmt::format("{} rounds measure nothing: one at least", rounds));
   Speeds speeds{.machine = study::this_machine(), .load = study::load_of_this_machine(), .codecs = {}};
   for (const int size : ranks)
     for (const Compression& compression : compressions)
       speeds.codecs.push_back({.compression = compression, .ranks = size, .times = {}});
   std::vector<std::vector<double>> encode(speeds.codecs.size()), decode(speeds.codecs.size());
+  study::Pieces pieces(progress, "codecs", speeds.codecs.size() * static_cast<std::size_t>(rounds));
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < speeds.codecs.size(); ++i) {
       const CodecTimes times = codec::measure_codec(speeds.codecs[i].compression, speeds.codecs[i].ranks, 1);
       encode[i].push_back(times.encode_seconds_per_byte);
       decode[i].push_back(times.decode_seconds_per_byte);
+      pieces.done_one();
     }
   }
   for (std::size_t i = 0; i < speeds.codecs.size(); ++i) {

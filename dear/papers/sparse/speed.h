@@ -7,6 +7,7 @@
 #include "dear/codec/codec_times.h"
 #include "dear/codec/compression.h"
 #include "dear/study/by_bandwidth.h"
+#include "dear/study/progress.h"
 
 namespace dear::papers::sparse {
 
@@ -25,8 +26,8 @@ struct Speeds {
 
 // Measures every compression with every number of ranks on this thread: medians of `rounds` rounds, in each
 // of which all take their turn. ConfigError for less than one round.
-Speeds measure_speeds(const std::vector<Compression>& compressions, const std::vector<int>& ranks,
-                      int rounds);
+Speeds measure_speeds(const std::vector<Compression>& compressions, const std::vector<int>& ranks, int rounds,
+                      const study::Progress& progress = {});
 
 // Encoding, a ring all-reduce of the payload or a ring all-gather of all ranks' payloads, decoding.
 study::Line line_of(const study::Traffic& traffic, const CodecSpeed& speed);

@@ -1,9 +1,8 @@
 #include "dear/papers/sparse/sweeps.h"
 
-#include <cmath>
-#include <functional>
-
 #include <fmt/format.h>
+
+#include "dear/papers/training/paired.h"
 
 namespace dear::papers::sparse {
 namespace {
@@ -66,23 +65,23 @@ const AccuracyAtRate& best_of(const Findings& findings, const Setting& setting) 
   return findings.accuracy_of(setting.method, setting.optimiser).at_best();
 }
 
-using Holds = std::function<bool(double gain)>;
-bool close(double gain) { return std::abs(gain) <= kClose; }
-bool better(double gain) { return gain > 0; }
+using Judge = study::Judged (*)(const training::Paired& gain);
+study::Judged close(const training::Paired& gain) { return gain.within(kClose); }
+study::Judged better(const training::Paired& gain) { return gain.above(0); }
 
 // Compares pairs of columns, in all rows that have both.
 struct Comparison {
   std::size_t one, other;
 };
 study::Statement compare(const Sweep& sweep, const Findings& findings, const char* says,
-                         const std::vector<Comparison>& pairs, const Holds& holds) {
+                         const std::vector<Comparison>& pairs, Judge judge) {
   study::Cases cases(says);
   for (const Sweep::Row& row : sweep.rows) {
     for (const auto& [one, other] : pairs) {
       if (row.variants.size() <= std::max(one, other)) continue;
-      const double gain = best_of(findings, row.variants[other]).mean_test() -
-                          best_of(findings, row.variants[one]).mean_test();
-      cases.add(holds(gain), fmt::format("{} {}: {:+.3f}", row.name, sweep.columns[other], gain));
+      const training::Paired gain = training::paired(best_of(findings, row.variants[one]).tests(),
+                                                     best_of(findings, row.variants[other]).tests());
+      cases.add(judge(gain), fmt::format("{} {}: {}", row.name, sweep.columns[other], gain.text()));
     }
   }
   return cases.finish();

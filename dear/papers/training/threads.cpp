@@ -8,7 +8,9 @@
 
 namespace dear::papers::training {
 
-void for_each_in_threads(std::size_t count, const std::function<void(std::size_t)>& work) {
+void for_each_in_threads(std::size_t count, const std::function<void(std::size_t)>& work,
+                         std::string_view name, const study::Progress& progress) {
+  study::Pieces pieces(progress, name, count);
   std::atomic<std::size_t> next = 0;
   std::mutex mutex;
   std::exception_ptr error;
@@ -16,6 +18,7 @@ void for_each_in_threads(std::size_t count, const std::function<void(std::size_t
     for (std::size_t i = next++; i < count; i = next++) {
       try {
         work(i);
+        pieces.done_one();
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!error) error = std::current_exception();

@@ -80,7 +80,7 @@ double per_element(const PublishedKfac& published, const std::vector<PublishedJo
 }
 
 Costs fit_factors_sent(const PublishedKfac& published, const std::vector<PublishedJob>& jobs,
-                       const Half& fitted, Costs costs) {
+                       const Half& fitted, Costs costs, Ways ways) {
   const auto set = [&](const std::vector<double>& at) {
     const double start = published.all_reduce.start_seconds * std::exp(at[0]);
     costs.all_reduce = {start, per_element(published, jobs, fitted, start)};
@@ -93,7 +93,7 @@ Costs fit_factors_sent(const PublishedKfac& published, const std::vector<Publish
         double loss = 0;
         for (std::size_t i = 0; i < jobs.size(); ++i) {
           if (!fitted[i]) continue;
-          for (const Outcome& sent : by_fusion(jobs[i], costs, {"bulk", "alone", "threshold", "rule"}))
+          for (const Outcome& sent : by_fusion(jobs[i], costs, ways))
             loss += square_of_relative(sent.seconds, published.models[i].factors_sent.of(sent.name));
         }
         return loss;
@@ -128,7 +128,7 @@ Costs published_costs(const PublishedKfac& published) {
 }
 
 Costs calibrate_to_parts(const PublishedKfac& published, const std::vector<PublishedJob>& jobs,
-                         std::size_t model, Costs costs) {
+                         std::size_t model, Costs costs, Ways ways) {
   const std::vector<Factor> factors = jobs[model].job.factors();
   const std::string& name = published.models[model].model;
   double inverses = 0, broadcasts = 0;
@@ -142,14 +142,14 @@ Costs calibrate_to_parts(const PublishedKfac& published, const std::vector<Publi
   costs.broadcast.seconds_per_element *= slower;
   Half alone(jobs.size());
   alone[model] = true;
-  return fit_factors_sent(published, jobs, alone, std::move(costs));
+  return fit_factors_sent(published, jobs, alone, std::move(costs), ways);
 }
 
 Costs calibrate(const PublishedKfac& published, const std::vector<PublishedJob>& jobs, const Half& fitted) {
   Costs costs = published_costs(published);
   costs.invert = fit_inverses(published, jobs, fitted);
   costs.broadcast = fit_broadcast(published, jobs, fitted, costs);
-  costs = fit_factors_sent(published, jobs, fitted, costs);
+  costs = fit_factors_sent(published, jobs, fitted, costs, kAllWays);
   costs.reduce = half_of(costs.all_reduce);
   return costs;
 }

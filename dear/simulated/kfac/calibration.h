@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "dear/kfac/plan.h"
@@ -29,9 +30,12 @@ dear::kfac::Costs calibrate(const PublishedKfac& published, const std::vector<Pu
 
 // `costs` at the pace of one model, as far as its parts are published: inverses and broadcasts as many times
 // as slow as make those of D-KFAC and MPD-KFAC, all-reduces and their interference fitted to the exposed time
-// of its factors. `jobs` has the model with its own passes.
+// of its factors, by these ways to travel. `jobs` has the model with its own passes.
+using Ways = std::vector<std::string_view>;
+inline const Ways kAllWays = {"bulk", "alone", "threshold", "rule"};
+inline const Ways kWaysOfOthers = {"bulk", "alone", "threshold"};  // "rule" is that of SPD-KFAC
 dear::kfac::Costs calibrate_to_parts(const PublishedKfac& published, const std::vector<PublishedJob>& jobs,
-                                     std::size_t model, dear::kfac::Costs costs);
+                                     std::size_t model, dear::kfac::Costs costs, Ways ways);
 
 // The costs that were published, as they are.
 dear::kfac::Costs published_costs(const PublishedKfac& published);

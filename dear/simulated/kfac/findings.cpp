@@ -1,11 +1,15 @@
 #include "dear/simulated/kfac/findings.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <optional>
 #include <random>
 
+#include "dear/fusion/grouping.h"
 #include "dear/kfac/fusion.h"
 #include "dear/kfac/modelled.h"
+#include "dear/study/draw.h"
 #include "dear/zoo/make_workload.h"
 
 namespace dear::simulated::kfac {
@@ -18,6 +22,8 @@ using dear::kfac::LayerCurvature;
 using dear::kfac::LinearCost;
 using dear::kfac::Prediction;
 using dear::kfac::ReadyFactor;
+
+constexpr double kRounding = 1e-9;
 
 Job job_of(const PublishedKfac& published, const PublishedKfac::Model& which) {
   const zoo::Model& model = zoo::find_model(which.model);
@@ -53,18 +59,22 @@ Job at_pace(Job job, double pass_seconds, double factor_seconds) {
   return job;
 }
 
-std::vector<Fed> fed_with_parts(const PublishedKfac& published, std::vector<PublishedJob> jobs,
-                                std::size_t which, const Costs& calibrated) {
+void feed_with_parts(const PublishedKfac& published, std::vector<PublishedJob> jobs, std::size_t which,
+                     const Costs& calibrated, ModelFindings& found) {
   const PublishedKfac::Parts& parts = parts_of(published, published.models[which].model, "d-kfac");
   PublishedJob& fed = jobs[which];
   fed.job = at_pace(fed.job, parts.passes + parts.gradients, parts.factors);
-  const Costs costs = calibrate_to_parts(published, jobs, which, calibrated);
-  std::vector<Fed> all;
+  const auto played = [&](const char* name, const Costs& costs) {
+    return predict(fed.job, costs, as_published(fed, dear::kfac::find_strategy(name)));
+  };
+  const Costs costs = calibrate_to_parts(published, jobs, which, calibrated, kAllWays);
   for (const char* const name : {"d-kfac", "mpd-kfac", "spd-kfac"}) {
-    const Prediction prediction = predict(fed.job, costs, as_published(fed, dear::kfac::find_strategy(name)));
-    all.push_back({name, prediction.parts, prediction.iteration_seconds});
+    const Prediction prediction = played(name, costs);
+    found.fed.push_back({name, prediction.parts, prediction.iteration_seconds});
   }
-  return all;
+  found.spd_seconds_without_its_own =
+      played("spd-kfac", calibrate_to_parts(published, jobs, which, calibrated, kWaysOfOthers))
+          .iteration_seconds;
 }
 
 Modelled model_with(const PublishedJob& job, const Costs& costs) {
@@ -76,7 +86,8 @@ Modelled model_with(const PublishedJob& job, const Costs& costs) {
 
 }  // namespace
 
-Findings simulate_models(const PublishedKfac& published) {
+Findings simulate_models(const PublishedKfac& published, const study::Progress& progress) {
+  study::Pieces told(progress, "models", published.models.size());
   std::vector<PublishedJob> jobs;
   for (const PublishedKfac::Model& model : published.models)
     jobs.push_back({job_of(published, model), published.cycle_seconds, published.threshold_elements});
@@ -93,9 +104,11 @@ Findings simulate_models(const PublishedKfac& published) {
                         .as_published = model_with(jobs[i], published_costs(published)),
                         .calibrated = model_with(jobs[i], findings.calibrated),
                         .swapped = model_with(jobs[i], findings.swapped),
-                        .fed = fed_with_parts(published, jobs, i, findings.calibrated)};
+                        .fed = {}};
+    feed_with_parts(published, jobs, i, findings.calibrated, found);
     for (const Tensor& tensor : jobs[i].job.workload.tensors) found.gradient_elements += tensor.elements;
     findings.models.push_back(std::move(found));
+    told.done_one();
   }
   return findings;
 }
@@ -119,6 +132,83 @@ FusionOutcome fusion_on_random_layers(int cases) {
     outcome.worst = std::max(outcome.worst, rule / best);
   }
   return outcome;
+}
+
+namespace {
+
+struct RandomJob {
+  Job job;
+  Costs costs;
+};
+
+RandomJob random_job(study::Draw& draw) {
+  RandomJob made;
+  made.job.workload.name = "random";
+  for (int layer = draw.from_to(2, 25); layer > 0; --layer) {
+    const std::int64_t inputs = std::int64_t{64} << draw.from_to(0, 6),
+                       outputs = std::int64_t{64} << draw.from_to(0, 6);
+    made.job.workload.tensors.push_back({.name = "w", .elements = inputs * outputs});
+    made.job.workload.layers.push_back(
+        {.name = "layer",
+         .tensors = {static_cast<TensorId>(made.job.workload.tensors.size() - 1)},
+         .forward_seconds = draw.below(5e-3),
+         .backward_seconds = draw.below(1e-2)});
+    made.job.curvature.push_back(LayerCurvature{.inputs = inputs,
+                                                .outputs = outputs,
+                                                .input_factor_seconds = draw.below(4e-3),
+                                                .output_factor_seconds = draw.below(4e-3)});
+  }
+  const double start = draw.power_of_10(-5, -2.5), each = draw.power_of_10(-10, -8.5);
+  made.costs = {.ranks = 1 << draw.from_to(1, 6),
+                .all_reduce = {2 * start, 2 * each},
+                .reduce = {start, each},
+                .broadcast = {start, each},
+                .invert = dear::kfac::InverseCost::cubic(draw.below(2e-3), draw.power_of_10(-13, -11))};
+  return made;
+}
+
+struct Placed {
+  double iteration_seconds = 0, phase_seconds = 0;
+};
+Placed placed(const RandomJob& random, dear::kfac::PlacementRule rule) {
+  const Costs& costs = random.costs;
+  dear::kfac::Strategy strategy = dear::kfac::find_strategy("spd-kfac");
+  strategy.placement = rule;
+  const Grouping grouping = group(random.job.workload, BySize{std::int64_t{25} << 20});
+  const dear::kfac::Plan plan = dear::kfac::make_plan(random.job, costs, strategy, grouping);
+  const dear::kfac::PlacementCosts of_placement{
+      .invert = [&](std::int64_t dimension) { return costs.invert.seconds(dimension); },
+      .distribute = [&](std::int64_t elements) { return costs.broadcast.seconds(elements); }};
+  return {dear::kfac::predict(random.job, grouping, plan, costs).iteration_seconds,
+          dear::kfac::inverse_phase(plan.factors, plan.placement, costs.ranks, of_placement).finish_seconds};
+}
+
+}  // namespace
+
+std::vector<PlacementOutcome> placement_on_random_jobs(int jobs) {
+  using dear::kfac::PlacementRule;
+  std::vector<PlacementOutcome> outcomes{{.placement = "balanced", .jobs = jobs},
+                                         {.placement = "planned", .jobs = jobs}};
+  study::Draw draw(1);
+  for (int i = 0; i < jobs; ++i) {
+    const RandomJob random = random_job(draw);
+    const Placed local = placed(random, PlacementRule::all_local),
+                 dealt = placed(random, PlacementRule::round_robin);
+    for (PlacementOutcome& outcome : outcomes) {
+      const Placed ours =
+          placed(random, outcome.placement == "planned" ? PlacementRule::planned : PlacementRule::balanced);
+      const double longer =
+          ours.iteration_seconds / std::min(local.iteration_seconds, dealt.iteration_seconds);
+      const double phase_longer = ours.phase_seconds / std::min(local.phase_seconds, dealt.phase_seconds);
+      outcome.slower += longer > 1 + kRounding ? 1 : 0;
+      outcome.phase_slower += phase_longer > 1 + kRounding ? 1 : 0;
+      outcome.worst = std::max(outcome.worst, longer);
+      outcome.phase_worst = std::max(outcome.phase_worst, phase_longer);
+      outcome.mean += std::log(longer) / jobs;
+    }
+  }
+  for (PlacementOutcome& outcome : outcomes) outcome.mean = std::exp(outcome.mean);
+  return outcomes;
 }
 
 }  // namespace dear::simulated::kfac

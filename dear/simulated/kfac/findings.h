@@ -6,6 +6,7 @@
 #include "dear/simulated/kfac/calibration.h"
 #include "dear/simulated/kfac/outcomes.h"
 #include "dear/simulated/kfac/published.h"
+#include "dear/study/progress.h"
 
 namespace dear::simulated::kfac {
 
@@ -35,6 +36,8 @@ struct ModelFindings {
   // d-kfac, mpd-kfac and spd-kfac, given the published parts: passes, factors and inverses of D-KFAC,
   // broadcasts of MPD-KFAC, and the exposed time of factors by the way in which they travel.
   std::vector<Fed> fed;
+  double spd_seconds_without_its_own =
+      0;  // spd-kfac, given the same but for how long its own factors are exposed
 };
 
 struct Findings {
@@ -43,7 +46,7 @@ struct Findings {
 };
 // Passes and factors by the roofline of the published device, on all published models. ConfigError for a
 // model or device that there is not.
-Findings simulate_models(const PublishedKfac& published);
+Findings simulate_models(const PublishedKfac& published, const study::Progress& progress = {});
 
 // The rule of fusion beside the best fusion, on random layers.
 struct FusionOutcome {
@@ -54,5 +57,19 @@ struct FusionOutcome {
   double worst = 0;
 };
 FusionOutcome fusion_on_random_layers(int cases);
+
+// Who inverts, on random jobs: 2 to 25 layers with factors of 64 to 4096, 2 to 64 ranks, costs that differ by
+// hundreds of times. Iterations of spd-kfac, beside the faster of all inverses on every rank and inverses
+// dealt round robin.
+struct PlacementOutcome {
+  std::string placement;  // "balanced", "planned"
+  int jobs = 0;
+  int slower = 0;        // jobs in which its iteration is slower, by more than rounding
+  double worst = 0;      // times as long, at most
+  double mean = 0;       // geometric
+  int phase_slower = 0;  // jobs in which inverses, computed and sent by themselves, end later
+  double phase_worst = 0;
+};
+std::vector<PlacementOutcome> placement_on_random_jobs(int jobs);
 
 }  // namespace dear::simulated::kfac

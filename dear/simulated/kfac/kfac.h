@@ -4,6 +4,7 @@
 
 #include "dear/simulated/kfac/findings.h"
 #include "dear/simulated/kfac/published.h"
+#include "dear/study/progress.h"
 #include "dear/study/statement.h"
 #include "dear/study/study_file.h"
 
@@ -12,13 +13,15 @@ namespace dear::simulated::kfac {
 // The study of SPD-KFAC (Shi et al. 2021, arXiv 2107.06533): README.md, pictures, results.json; always the
 // same bytes for the same figures. All of it is simulated. ConfigError for a model or device that there is
 // not.
-std::vector<study::StudyFile> study_of_kfac(const PublishedKfac& published);
+std::vector<study::StudyFile> study_of_kfac(const PublishedKfac& published,
+                                            const study::Progress& progress = {});
 // The study of findings that were made before.
 std::vector<study::StudyFile> study_of_kfac(const PublishedKfac& published, const Findings& findings);
 
 // Published statements, and those that follow from the algorithms, beside what was seen.
 std::vector<study::Statement> statements_of(const PublishedKfac& published, const Findings& findings,
-                                            const FusionOutcome& fusion);
+                                            const FusionOutcome& fusion,
+                                            const std::vector<PlacementOutcome>& placements);
 
 // In how many models each published order of two variants comes out, with each set of costs.
 struct Order {

@@ -1,6 +1,11 @@
 #include "dear/simulated/kfac/kfac.h"
 
 #include <algorithm>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <unistd.h>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,12 +13,15 @@
 
 #include "dear/base/error.h"
 #include "dear/base/testing/paths.h"
+#include "dear/simulated/kfac/convergence.h"
+#include "dear/study/testing/verdicts.h"
 #include "dear/zoo/models.h"
 
 namespace dear::simulated::kfac::kfac_test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 PublishedKfac published() {
@@ -73,6 +81,128 @@ TEST(StudyOfKfac, NothingIsFittedToTheOtherHalf) {
   EXPECT_EQ(one.interference, other.interference);
   EXPECT_EQ(one.broadcast.seconds_per_element, other.broadcast.seconds_per_element);
   EXPECT_EQ(one.invert.seconds(1000), other.invert.seconds(1000));
+}
+
+// The rule of the paper loses in some jobs; what is planned in none.
+void expect_no_planned_placement_is_slower(int jobs) {
+  const std::vector<PlacementOutcome> outcomes = placement_on_random_jobs(jobs);
+  ASSERT_EQ(outcomes.size(), 2U);
+  EXPECT_GT(outcomes[0].slower, 0);
+  EXPECT_EQ(outcomes[1].slower, 0);
+  EXPECT_LE(outcomes[1].worst, 1 + 1e-9);
+  EXPECT_LT(outcomes[1].mean, outcomes[0].mean);
+}
+
+TEST(Placements, OfAHundredJobsNoneIsSlowerThanAllLocalOrRoundRobin) {
+  expect_no_planned_placement_is_slower(100);
+}
+
+TEST(StudyOfKfac, OfAThousandJobsNoneIsSlowerThanAllLocalOrRoundRobin) {
+  expect_no_planned_placement_is_slower(1000);
+}
+
+struct Seen {
+  Findings findings;
+  FusionOutcome fusion{.cases = 10, .optimal = 10, .within_5 = 10, .mean = 1, .worst = 1};
+  std::vector<PlacementOutcome> placements{{.placement = "balanced", .jobs = 10, .worst = 1, .mean = 1},
+                                           {.placement = "planned", .jobs = 10, .worst = 1, .mean = 1}};
+};
+
+// What somebody saw to whom all figures came out as published.
+Seen as_said(const PublishedKfac& figures) {
+  Seen seen;
+  for (const PublishedKfac::Model& model : figures.models) {
+    const Modelled modelled{.factors_sent = {{"bulk", model.factors_sent.bulk},
+                                             {"alone", model.factors_sent.alone},
+                                             {"threshold", model.factors_sent.threshold},
+                                             {"rule", model.factors_sent.rule}},
+                            .inverses = {{"local", model.inverses.local},
+                                         {"round-robin", model.inverses.round_robin},
+                                         {"balanced", model.inverses.balanced}},
+                            .steps = {{"none", model.steps.none},
+                                      {"pipelining", model.steps.pipelining},
+                                      {"balance", model.steps.balance},
+                                      {"both", model.steps.both}},
+                            .strategies = {{"mpd-kfac", 3},
+                                           {"mpd-kfac-owner", 3},
+                                           {"spd-kfac", 2},
+                                           {"spd-kfac-owner", 2},
+                                           {"spd-kfac, exact fusion", 2}}};
+    seen.findings.models.push_back({.model = model.model,
+                                    .as_published = modelled,
+                                    .calibrated = modelled,
+                                    .swapped = modelled,
+                                    .fed = {{.strategy = "d-kfac", .seconds = model.d},
+                                            {.strategy = "mpd-kfac", .seconds = model.mpd},
+                                            {.strategy = "spd-kfac", .seconds = model.spd}},
+                                    .spd_seconds_without_its_own = model.spd});
+  }
+  return seen;
+}
+
+TEST(Verdicts, OfEveryStatementCanFail) {
+  using Spoil = std::function<void(Seen&)>;
+  const PublishedKfac figures = published();
+  const auto models = [](const std::function<void(ModelFindings&)>& spoil) -> Spoil {
+    return [spoil](Seen& seen) {
+      for (ModelFindings& found : seen.findings.models) spoil(found);
+    };
+  };
+  const auto longer = [&](std::vector<Outcome> Modelled::* group, const char* name) {
+    return models([group, name](ModelFindings& found) {
+      for (Outcome& outcome : found.calibrated.*group)
+        if (outcome.name == name) outcome.seconds *= 3;
+    });
+  };
+  const auto slow = models([](ModelFindings& found) { found.fed.back().seconds *= 1.2; });
+  const auto slow_without = models([](ModelFindings& found) { found.spd_seconds_without_its_own *= 1.2; });
+  const auto losing = [](std::size_t which) -> Spoil {
+    return [which](Seen& seen) { seen.placements[which].slower = 1; };
+  };
+  study::testing::expect_every_verdict_can_fail<Seen>(
+      as_said(figures),
+      {{"as fast as D-KFAC (published), given the parts", slow},
+       {"as fast as MPD-KFAC (published), given the parts", slow},
+       {"as fast as D-KFAC (published), given the same", slow_without},
+       {"as fast as MPD-KFAC (published), given the same", slow_without},
+       {"Sent one by one", longer(&Modelled::factors_sent, "bulk")},
+       {"groups by threshold", longer(&Modelled::factors_sent, "rule")},
+       {"dealt round robin take longer", models([](ModelFindings& found) {
+          std::swap(found.calibrated.inverses[0].seconds, found.calibrated.inverses[1].seconds);
+        })},
+       {"Balanced inverses take less", longer(&Modelled::inverses, "balanced")},
+       {"Pipelining alone", longer(&Modelled::steps, "both")},
+       {"Exact fusion makes", longer(&Modelled::strategies, "spd-kfac, exact fusion")},
+       {"SPD-KFAC is no slower", longer(&Modelled::strategies, "spd-kfac-owner")},
+       {"MPD-KFAC is no slower", longer(&Modelled::strategies, "mpd-kfac-owner")},
+       {"rule of fusion is optimal", [](Seen& seen) { seen.fusion.optimal = 9; }},
+       {"Placement balanced", losing(0)},
+       {"Placement planned", losing(1)}},
+      [&](const Seen& seen) { return statements_of(figures, seen.findings, seen.fusion, seen.placements); });
+}
+
+// The page beside SGD: K-FAC took 121 of SGD's 399 iterations, and then 300, and then reached nothing.
+TEST(Verdicts, OfConvergenceCanFail) {
+  nlohmann::json measured =
+      nlohmann::json::parse(std::ifstream(dear::testing::source_file("docs/study/kfac/convergence.json")));
+  const auto page = [&] {
+    const std::string path = ::testing::TempDir() + "dear_kfac_convergence_" + std::to_string(getpid());
+    std::ofstream(path) << measured.dump();
+    return convergence_of(path).front().content;
+  };
+  const auto set = [&](const nlohmann::json& steps) {
+    for (nlohmann::json& task : measured["tasks"])
+      for (nlohmann::json& rival : task["rivals"])
+        if (rival["optimizer"] == "K-FAC")
+          rival["steps_to_target"] = nlohmann::json::array({steps, steps, steps});
+  };
+  set(10);
+  EXPECT_THAT(page(), HasSubstr("at most half of them holds"));
+  set(100'000);
+  EXPECT_THAT(page(), HasSubstr("at most half of them does not hold"));
+  EXPECT_THAT(page(), Not(HasSubstr("half of them holds")));
+  set(nullptr);
+  EXPECT_THAT(page(), HasSubstr("K-FAC did not reach the target"));
 }
 
 TEST(StudyOfKfac, WritesItsPage) {

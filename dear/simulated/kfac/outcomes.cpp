@@ -55,6 +55,7 @@ std::int64_t elements_of(const std::vector<Factor>& factors) {
 
 Strategy as_published(const PublishedJob& job, Strategy strategy) {
   strategy.sending = Sending::after_inverses;
+  if (strategy.placement == PlacementRule::planned) strategy.placement = PlacementRule::balanced;
   if (strategy.travel == Travel::after_backward) return strategy;
   strategy.cycle_seconds = job.cycle_seconds;
   strategy.threshold_elements = job.threshold_elements;
@@ -67,7 +68,7 @@ Prediction predict(const Job& job, const Costs& costs, const Strategy& strategy)
 }
 
 std::vector<Outcome> by_fusion(const PublishedJob& job, const Costs& costs,
-                               std::initializer_list<std::string_view> names) {
+                               const std::vector<std::string_view>& names) {
   const double bulk = costs.all_reduce.seconds(elements_of(job.job.factors()));
   const double iteration = iteration_of(job, costs, "bulk");
   std::vector<Outcome> outcomes;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,8 +18,8 @@ struct Outcome {
 // By name; 0 where there is none.
 double seconds_of(const std::vector<Outcome>& outcomes, std::string_view name);
 
-// A job, as its authors ran it: Horovod fuses once more what becomes ready in a cycle, and broadcasts follow
-// the last inverse.
+// A job, as its authors ran it: Horovod fuses once more what becomes ready in a cycle, broadcasts follow the
+// last inverse, and placement is balanced, where ours plays several.
 struct PublishedJob {
   dear::kfac::Job job;
   double cycle_seconds = 0;
@@ -34,7 +33,7 @@ dear::kfac::Strategy as_published(const PublishedJob& job, dear::kfac::Strategy 
 // cycle fuses. In bulk it is what their all-reduce takes; for all others it is longer or shorter by as much
 // as an iteration is. So it holds what computation loses to communication, too.
 std::vector<Outcome> by_fusion(const PublishedJob& job, const dear::kfac::Costs& costs,
-                               std::initializer_list<std::string_view> names);
+                               const std::vector<std::string_view>& names);
 
 // Until all ranks have all inverses: "local", "round-robin", "balanced". Sending follows the last inverse.
 std::vector<Outcome> by_placement(const PublishedJob& job, const dear::kfac::Costs& costs);

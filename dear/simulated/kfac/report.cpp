@@ -62,18 +62,32 @@ std::string fed_table(const std::vector<ModelFindings>& findings, const Publishe
   std::string text =
       "| model | strategy | passes, gradients | factors | factors sent | inverses | inverses sent | "
       "iteration | "
-      "published |\n|---|---|---|---|---|---|---|---|---|\n";
+      "published | without its own exposure |\n|---|---|---|---|---|---|---|---|---|---|\n";
   for (std::size_t i = 0; i < findings.size(); ++i) {
     const Model& model = published.models[i];
     const std::vector<double> theirs{model.d, model.mpd, model.spd};
     for (std::size_t k = 0; k < theirs.size(); ++k) {
       const auto& [strategy, parts, seconds] = findings[i].fed[k];
-      text += fmt::format("| `{}` | {} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.3f} |\n",
-                          findings[i].model, strategy, parts.passes + parts.gradients, parts.factors,
-                          parts.factors_sent, parts.inverses, parts.inverses_sent, seconds, theirs[k]);
+      text += fmt::format(
+          "| `{}` | {} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.3f} |{} |\n",
+          findings[i].model, strategy, parts.passes + parts.gradients, parts.factors, parts.factors_sent,
+          parts.inverses, parts.inverses_sent, seconds, theirs[k],
+          strategy == "spd-kfac" ? fmt::format(" {:.3f}", findings[i].spd_seconds_without_its_own) : "");
     }
   }
   return text + "\n";
+}
+
+// The least and the largest part of an iteration of spd-kfac that is the phase of inverses: "25 to 37 %".
+std::string predicted_share(const std::vector<ModelFindings>& findings) {
+  double least = 1, most = 0;
+  for (const ModelFindings& found : findings) {
+    const Fed& spd = found.fed.back();
+    const double share = (spd.parts.inverses + spd.parts.inverses_sent) / spd.seconds;
+    least = std::min(least, share);
+    most = std::max(most, share);
+  }
+  return fmt::format("{:.0f} to {:.0f} %", 100 * least, 100 * most);
 }
 
 std::string costs_row(const std::string& what, const Costs& costs) {
@@ -121,27 +135,57 @@ std::string distances_table(const PublishedKfac& published, const Findings& find
   return text + "\n";
 }
 
-std::string report_of(const PublishedKfac& published, const Findings& findings, const FusionOutcome& fusion) {
+std::string placements_of(const std::vector<PlacementOutcome>& outcomes) {
+  std::string text =
+      "\n## Who inverts, on random jobs\n\nJobs of 2 to 25 layers with factors of 64 to 4096 on 2 to 64 "
+      "ranks, costs "
+      "that differ by hundreds of times: iterations of spd-kfac beside the faster of those with all inverses "
+      "on every "
+      "rank and with inverses dealt round robin. `balanced` is the rule of the paper: an inverse is sent if "
+      "that is "
+      "faster than to compute it, though broadcasts travel one after another. `planned` plays an iteration "
+      "with that, "
+      "with as many sent as make the inverses by themselves end first, with none and with all dealt, and "
+      "takes the "
+      "fastest. By themselves its inverses may end later, where other work hides them.\n\n| placement | jobs "
+      "| "
+      "slower iterations | at most | on average | inverses by themselves later | at most "
+      "|\n|---|---|---|---|---|---|---|\n";
+  for (const PlacementOutcome& one : outcomes)
+    text += fmt::format("| {} | {} | {} | {:.3f} | {:.3f} | {} | {:.3f} |\n", one.placement, one.jobs,
+                        one.slower, one.worst, one.mean, one.phase_slower, one.phase_worst);
+  return text;
+}
+
+std::string report_of(const PublishedKfac& published, const Findings& findings, const FusionOutcome& fusion,
+                      const std::vector<PlacementOutcome>& placements) {
   const std::vector<ModelFindings>& models = findings.models;
   std::string text = kOpening;
-  text +=
-      "## What is said, and what we saw\n\n" + study::table_of(statements_of(published, findings, fusion));
+  text += "## What is said, and what we saw\n\n" +
+          study::table_of(statements_of(published, findings, fusion, placements));
   text += fmt::format(
       "\nNumbers without a unit are seconds, with calibrated costs (below). Ratios agree within {:.0f} %; "
       "two times that are "
       "nearer than {:.1f} % have no order. Published figures: {}.\n\n",
       100 * kCloseRatio, 100 * kTie, published.source);
-  text +=
+  text += fmt::format(
       "## Iterations, given the published parts\n\nFrom the published figures the simulator gets the passes, "
       "factors and inverses of D-KFAC, the "
       "broadcasts of MPD-KFAC, and how long factors are exposed by the way in which they travel, which the "
       "start-up of "
       "an all-reduce and its interference are fitted to. Layers share the passes and the factors by the "
       "device's "
-      "roofline. Iterations of the three strategies are predicted. Computation that is slower since "
+      "roofline. Of an iteration of D-KFAC nothing is predicted then, of MPD-KFAC's how inverses share the "
+      "ranks. Of "
+      "SPD-KFAC's it is the phase of inverses, {} of it, and how long its factors are exposed where that is "
+      "not "
+      "given: the last column has the start-up and the interference fitted to factors in bulk, one by one "
+      "and by "
+      "threshold alone. Computation that is slower since "
       "something travels "
       "stands with what was computed here, with what travels in the published bars.\n\n"
-      "![Iterations](iterations.svg)\n\n";
+      "![Iterations](iterations.svg)\n\n",
+      predicted_share(models));
   text += fed_table(models, published);
   text += fmt::format(
       "## From costs alone\n\nLayers as the zoo has them on {}, collectives of {} ranks, inverses by their "
@@ -200,7 +244,7 @@ std::string report_of(const PublishedKfac& published, const Findings& findings, 
       "groups in {}, is within 5 % in {}, takes "
       "{:.3f} times as long on average and {:.2f} times at worst. Exact fusion finds them always.\n",
       fusion.cases, fusion.optimal, fusion.within_5, fusion.mean, fusion.worst);
-  return text;
+  return text + placements_of(placements);
 }
 
 std::string iterations_chart(const PublishedKfac& published, const std::vector<ModelFindings>& findings) {
@@ -256,7 +300,8 @@ nlohmann::ordered_json json_of(const Modelled& modelled) {
           {"strategies_seconds", json_of(modelled.strategies)}};
 }
 
-std::string to_json(const Findings& findings, const FusionOutcome& fusion) {
+std::string to_json(const Findings& findings, const FusionOutcome& fusion,
+                    const std::vector<PlacementOutcome>& placements) {
   nlohmann::ordered_json all;
   for (const ModelFindings& found : findings.models) {
     nlohmann::ordered_json fed;
@@ -267,6 +312,7 @@ std::string to_json(const Findings& findings, const FusionOutcome& fusion) {
                              {"factor_elements", found.factor_elements},
                              {"gradient_elements", found.gradient_elements},
                              {"given_parts_seconds", fed},
+                             {"spd_seconds_without_its_own_exposure", found.spd_seconds_without_its_own},
                              {"costs_as_published", json_of(found.as_published)},
                              {"calibrated", json_of(found.calibrated)},
                              {"calibrated_with_the_other_half", json_of(found.swapped)}});
@@ -276,19 +322,28 @@ std::string to_json(const Findings& findings, const FusionOutcome& fusion) {
                                     {"within_5_percent", fusion.within_5},
                                     {"mean", fusion.mean},
                                     {"worst", fusion.worst}};
+  for (const PlacementOutcome& one : placements)
+    all["placement_on_random_jobs"].push_back({{"placement", one.placement},
+                                               {"jobs", one.jobs},
+                                               {"slower", one.slower},
+                                               {"worst", one.worst},
+                                               {"mean", one.mean},
+                                               {"inverses_slower", one.phase_slower},
+                                               {"inverses_worst", one.phase_worst}});
   return all.dump(2) + "\n";
 }
 
 }  // namespace
 
-std::vector<study::StudyFile> study_of_kfac(const PublishedKfac& published) {
-  return study_of_kfac(published, simulate_models(published));
+std::vector<study::StudyFile> study_of_kfac(const PublishedKfac& published, const study::Progress& progress) {
+  return study_of_kfac(published, simulate_models(published, progress));
 }
 
 std::vector<study::StudyFile> study_of_kfac(const PublishedKfac& published, const Findings& findings) {
   const FusionOutcome fusion = fusion_on_random_layers(1000);
-  return {{"README.md", report_of(published, findings, fusion)},
-          {"results.json", to_json(findings, fusion)},
+  const std::vector<PlacementOutcome> placements = placement_on_random_jobs(1000);
+  return {{"README.md", report_of(published, findings, fusion, placements)},
+          {"results.json", to_json(findings, fusion, placements)},
           {"iterations.svg", iterations_chart(published, findings.models)},
           {"factors.svg", chart_of(published, findings.models,
                                    "How long the sending of factors is not hidden", &Modelled::factors_sent,

@@ -75,18 +75,19 @@ std::vector<IterationGain> iteration_gains(const std::vector<Cluster>& networks,
   return all;
 }
 
-double ratio_of_gain(const std::vector<IterationGain>& gains, const std::string& model,
-                     const std::string& policy, const std::string& algorithm, double gain) {
+ReachedAt where_gain_is(const std::vector<IterationGain>& gains, const std::string& model,
+                        const std::string& policy, const std::string& algorithm, double gain) {
   const IterationGain* before = nullptr;
   for (const IterationGain& one : gains) {
     if (one.model != model || one.policy != policy || one.algorithm != algorithm || one.ratio == 0) continue;
     if (before && before->gain < gain && one.gain >= gain) {
       const double part = (gain - before->gain) / (one.gain - before->gain);
-      return before->ratio * std::pow(one.ratio / before->ratio, part);
+      return {.ratio = before->ratio * std::pow(one.ratio / before->ratio, part),
+              .largest = before->largest + part * (one.largest - before->largest)};
     }
     before = &one;
   }
-  return 0;
+  return {};
 }
 
 }  // namespace dear::simulated::themis

@@ -35,8 +35,12 @@ struct IterationGain {
 std::vector<IterationGain> iteration_gains(const std::vector<Cluster>& networks,
                                            const IterationOptions& options);
 
-// The ratio at which `gain` is reached, between two of the ratios by their logarithms; 0 where none does.
-double ratio_of_gain(const std::vector<IterationGain>& gains, const std::string& model,
-                     const std::string& policy, const std::string& algorithm, double gain);
+// Where `gain` is reached, between two of the ratios by their logarithms.
+struct ReachedAt {
+  double ratio = 0;    // of communication to computation; 0: nowhere
+  double largest = 0;  // gain of a network there
+};
+ReachedAt where_gain_is(const std::vector<IterationGain>& gains, const std::string& model,
+                        const std::string& policy, const std::string& algorithm, double gain);
 
 }  // namespace dear::simulated::themis

@@ -3,30 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <random>
 
 #include "dear/cluster/presets.h"
 #include "dear/cost/chunk_planner.h"
+#include "dear/study/draw.h"
 
 namespace dear::simulated::themis {
 namespace {
 
 using cost::ChunkNetwork;
 
-// Equal on every machine, unlike the distributions of the standard library.
-class Draw {
- public:
-  explicit Draw(std::uint64_t seed) : random_(seed) {}
-  int from_to(int least, int most) {
-    return least + static_cast<int>(random_() % static_cast<std::uint64_t>(most - least + 1));
-  }
-  double part() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
-
- private:
-  std::mt19937_64 random_;
-};
-
-Cluster random_cluster(Draw& draw, int dimensions, int most_members, double octaves) {
+Cluster random_cluster(study::Draw& draw, int dimensions, int most_members, double octaves) {
   Cluster cluster{.name = "random", .dimensions = {}};
   int ranks = 1;
   for (int dimension = 0; dimension < dimensions; ++dimension) {
@@ -64,7 +51,7 @@ std::vector<RandomOutcome> on_random_networks(const RandomOptions& options) {
     outcomes.push_back(
         {.algorithm = std::string(planner.name), .worst = std::numeric_limits<double>::infinity()});
   }
-  Draw draw(options.seed);
+  study::Draw draw(options.seed);
   for (int i = 0; i < options.networks; ++i) {
     const ChunkNetwork network = cost::chunk_network(random_cluster(draw, draw.from_to(2, 4), 16, 5));
     const int chunks = 4 << draw.from_to(0, 4);
@@ -88,7 +75,7 @@ std::vector<OptimumOutcome> beside_the_optimum(const OptimumOptions& options) {
     std::vector<OptimumOutcome> outcomes;
     for (const cost::ChunkPlanner& planner : cost::chunk_planners())
       outcomes.push_back({.algorithm = std::string(planner.name), .chunks = chunks});
-    Draw draw(options.seed);
+    study::Draw draw(options.seed);
     for (int i = 0; i < options.networks; ++i) {
       const ChunkNetwork network = cost::chunk_network(random_cluster(draw, 2, 4, 3));
       const auto best =

@@ -171,8 +171,8 @@ std::string report_of(const PublishedThemis& published, const ThemisOptions& opt
                       const ThemisFindings& findings) {
   return std::string(kOpening) + "## What is said, and what we saw\n\n" +
          study::table_of(statements_of(published, options, findings)) + "\n" + rules(published) +
-         uses_of(published, options, findings) + iterations_of(options, findings) +
-         limits_of(options, findings);
+         study::findings_of(without_verdict(published, findings)) + uses_of(published, options, findings) +
+         iterations_of(options, findings) + limits_of(options, findings);
 }
 
 }  // namespace dear::simulated::themis

@@ -12,6 +12,8 @@ namespace dear::simulated::themis {
 // Published statements, and those that follow from the algorithm, beside what was seen.
 std::vector<study::Statement> statements_of(const PublishedThemis& published, const ThemisOptions& options,
                                             const ThemisFindings& findings);
+// Published gains of iterations, and the ratio of communication to computation at which they occur.
+std::vector<std::string> without_verdict(const PublishedThemis& published, const ThemisFindings& findings);
 // README.md.
 std::string report_of(const PublishedThemis& published, const ThemisOptions& options,
                       const ThemisFindings& findings);

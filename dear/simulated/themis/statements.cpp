@@ -67,21 +67,23 @@ std::vector<Statement> of_the_guard(const ThemisFindings& findings) {
   return all;
 }
 
+ReachedAt where_published(const PublishedThemis::Iteration& one, const ThemisFindings& findings) {
+  return where_gain_is(findings.iterations, one.model, "serial", "themis-scf", one.gain);
+}
+
 std::vector<Statement> of_iterations(const PublishedThemis& published, const ThemisOptions& options,
                                      const ThemisFindings& findings) {
   std::vector<Statement> all;
+  Cases largest(
+      "Where iterations gain as much as published on average, that of the best network is the one published");
   for (const PublishedThemis::Iteration& one : published.iterations) {
-    const double ratio = ratio_of_gain(findings.iterations, one.model, "serial", "themis-scf", one.gain);
-    Cases cases(
-        fmt::format("Iterations of {} get {:.2f} times as fast (published mean)", one.model, one.gain));
-    cases.add(ratio > 0,
-              ratio > 0
-                  ? fmt::format("without overlap, where the baseline's communication takes {:.2f} times "
-                                "as long as computation",
-                                ratio)
-                  : "at no ratio of communication to computation");
-    all.push_back(cases.finish());
+    const ReachedAt at = where_published(one, findings);
+    if (at.ratio > 0)
+      largest.add(
+          std::abs(at.largest - one.largest) <= kCloseGain,
+          fmt::format("{} {:.2f} times as fast, published {:.2f}", one.model, at.largest, one.largest));
   }
+  all.push_back(largest.finish());
   Cases overlap(
       "DeAR's overlap leaves less to gain, wherever communication takes no longer than computation");
   for (const std::string& model : options.iterations.models) {
@@ -101,6 +103,24 @@ std::vector<Statement> of_iterations(const PublishedThemis& published, const The
 }
 
 }  // namespace
+
+std::vector<std::string> without_verdict(const PublishedThemis& published, const ThemisFindings& findings) {
+  std::vector<std::string> all;
+  for (const PublishedThemis::Iteration& one : published.iterations) {
+    const double ratio = where_published(one, findings).ratio;
+    all.push_back(
+        ratio > 0
+            ? fmt::format(
+                  "Iterations of {} get {:.2f} times as fast by themis-scf, as the published mean, without "
+                  "overlap and where the baseline's communication takes {:.2f} times as long as "
+                  "computation. The ratio of the paper is not known, and was swept.",
+                  one.model, one.gain, ratio)
+            : fmt::format("Iterations of {} get {:.2f} times as fast, the published mean, at no ratio of "
+                          "communication to computation that was tried.",
+                          one.model, one.gain));
+  }
+  return all;
+}
 
 std::vector<Statement> statements_of(const PublishedThemis& published, const ThemisOptions& options,
                                      const ThemisFindings& findings) {

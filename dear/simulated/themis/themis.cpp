@@ -73,14 +73,19 @@ ThemisOptions quick_study() {
           .preset_sizes = {25 * kMiB}};
 }
 
-ThemisFindings find(const ThemisOptions& options) {
+ThemisFindings find(const ThemisOptions& options, const study::Progress& progress) {
   const std::vector<Cluster> networks = evaluated_networks();
-  return {.uses = uses_of(networks, options.utilisation),
-          .iterations = iteration_gains(networks, options.iterations),
-          .random = on_random_networks(options.random),
-          .optimum = beside_the_optimum(options.optimum),
-          .sizes = by_size(networks, options.sizes),
-          .presets = on_presets(options.preset_sizes)};
+  study::Pieces sections(progress, "sections", 6);
+  const auto told = [&](auto found) {
+    sections.done_one();
+    return found;
+  };
+  return {.uses = told(uses_of(networks, options.utilisation)),
+          .iterations = told(iteration_gains(networks, options.iterations)),
+          .random = told(on_random_networks(options.random)),
+          .optimum = told(beside_the_optimum(options.optimum)),
+          .sizes = told(by_size(networks, options.sizes)),
+          .presets = told(on_presets(options.preset_sizes))};
 }
 
 std::vector<StudyFile> pictures_of(const ThemisOptions& options, const ThemisFindings& findings) {
@@ -142,8 +147,9 @@ std::string to_json(const ThemisOptions& options, const ThemisFindings& findings
   return all.dump(2) + "\n";
 }
 
-std::vector<StudyFile> study_of_themis(const PublishedThemis& published, const ThemisOptions& options) {
-  const ThemisFindings findings = find(options);
+std::vector<StudyFile> study_of_themis(const PublishedThemis& published, const ThemisOptions& options,
+                                       const study::Progress& progress) {
+  const ThemisFindings findings = find(options, progress);
   std::vector<StudyFile> files{{"README.md", report_of(published, options, findings)},
                                {"results.json", to_json(options, findings)}};
   for (StudyFile& picture : pictures_of(options, findings)) files.push_back(std::move(picture));

@@ -7,6 +7,7 @@
 #include "dear/simulated/themis/limits.h"
 #include "dear/simulated/themis/published.h"
 #include "dear/simulated/themis/utilisation.h"
+#include "dear/study/progress.h"
 #include "dear/study/study_file.h"
 
 namespace dear::simulated::themis {
@@ -33,10 +34,11 @@ struct ThemisFindings {
   std::vector<SizeOutcome> sizes;
   std::vector<PresetOutcome> presets;
 };
-ThemisFindings find(const ThemisOptions& options);
+ThemisFindings find(const ThemisOptions& options, const study::Progress& progress = {});
 
 // The report, pictures, all numbers as JSON: always the same bytes for the same options and figures.
 // ConfigError for a published model that there is not.
-std::vector<study::StudyFile> study_of_themis(const PublishedThemis& published, const ThemisOptions& options);
+std::vector<study::StudyFile> study_of_themis(const PublishedThemis& published, const ThemisOptions& options,
+                                              const study::Progress& progress = {});
 
 }  // namespace dear::simulated::themis

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 #include "dear/base/error.h"
 #include "dear/base/testing/paths.h"
 #include "dear/simulated/themis/report.h"
+#include "dear/study/testing/verdicts.h"
 
 namespace dear::simulated::themis {
 namespace {
@@ -68,9 +70,56 @@ TEST(StudyOfThemis, GainsOfIterationsGrowWithCommunication) {
   EXPECT_GT(gains[2].gain, gains[1].gain);
   EXPECT_GT(gains[3].gain, gains[2].gain);
   EXPECT_GT(gains[3].gain, 1.4);
-  const double ratio = ratio_of_gain(gains, "resnet152", "serial", "themis", gains[2].gain);
-  EXPECT_NEAR(ratio, 1, 1e-9);
-  EXPECT_EQ(ratio_of_gain(gains, "resnet152", "serial", "themis", 100), 0);
+  const ReachedAt at = where_gain_is(gains, "resnet152", "serial", "themis", gains[2].gain);
+  EXPECT_NEAR(at.ratio, 1, 1e-9);
+  EXPECT_NEAR(at.largest, gains[2].largest, 1e-9);
+  EXPECT_EQ(where_gain_is(gains, "resnet152", "serial", "themis", 100).ratio, 0);
+}
+
+TEST(StudyOfThemis, EveryVerdictCanFail) {
+  const PublishedThemis figures = published();
+  const ThemisOptions options = quick_study();
+  ThemisFindings right = find(options);
+  for (RandomOutcome& outcome : right.random) outcome.slower = 0;
+  const auto all_gain = [](double gain) {
+    return [gain](ThemisFindings& findings) {
+      for (Use& use : findings.uses) use.gain = gain;
+    };
+  };
+  const auto all_use = [](ThemisFindings& findings) {
+    for (Use& use : findings.uses) use.utilisation = 0.75;
+  };
+  std::vector<study::testing::WrongResult<ThemisFindings>> wrong{
+      {"by baseline uses", all_use},
+      {"by themis-fifo uses", all_use},
+      {"by themis-scf uses", all_use},
+      {"themis-fifo is 1.58", all_gain(1)},
+      {"themis-scf is 1.72", all_gain(1)},
+      {"the smallest phase first",
+       [](ThemisFindings& findings) {
+         for (Use& use : findings.uses)
+           if (use.algorithm == "themis-scf") use.seconds *= 2;
+       }},
+      {"that of the best network",
+       [](ThemisFindings& findings) {
+         for (IterationGain& gain : findings.iterations) gain.largest = 4;
+       }},
+      {"overlap leaves less to gain",
+       [](ThemisFindings& findings) {
+         for (IterationGain& gain : findings.iterations)
+           if (gain.policy == "dear") gain.gain = 9;
+       }},
+      {"start-ups are all there is", [](ThemisFindings& findings) {
+         for (SizeOutcome& outcome : findings.sizes) outcome.gain = 1.2;
+       }}};
+  for (const char* const algorithm : {"themis-fifo", "themis-scf", "balanced", "themis"})
+    wrong.push_back({fmt::format("{} is never slower", algorithm), [algorithm](ThemisFindings& findings) {
+                       for (RandomOutcome& outcome : findings.random)
+                         if (outcome.algorithm == algorithm) outcome.slower = 1;
+                     }});
+  study::testing::expect_every_verdict_can_fail(right, wrong, [&](const ThemisFindings& findings) {
+    return statements_of(figures, options, findings);
+  });
 }
 
 TEST(StudyOfThemis, WritesItsPage) {
