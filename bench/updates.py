@@ -1,6 +1,6 @@
 """Who updates the parameters: PyTorch's DDP, DeAR with update="program" and DeAR on shards, in turns in the same processes:
 
-    PYTHONPATH=build/release/python OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 bench/updates.py [--width 1024] [--batch 64]
+    PYTHONPATH=build/release/python OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 bench/updates.py [--width 1024] [--batch 64] [--fusion 25MB]
 
 A perceptron of 12 layers and AdamW. After the turns the parameters of all must agree, or nothing is printed.
 """
@@ -26,6 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in (("layers", 12), ("width", 1024), ("batch", 64), ("turns", 20)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--fusion", default="25MB", help="DeAR's (default: %(default)s); DDP has its own first bucket of 1 MiB")
     options = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -57,7 +58,7 @@ def main() -> None:
     add("DDP", DistributedDataParallel(net), adamw(net))
     for update in ("program", "sharded"):
         net = copy.deepcopy(model)
-        add(update, *dear.distribute(net, adamw(net), update=update, fusion="25MB"))
+        add(update, *dear.distribute(net, adamw(net), update=update, fusion=options.fusion))
 
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(options.turns + 3):

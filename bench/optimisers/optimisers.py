@@ -23,7 +23,19 @@ PACKAGES = (
 
 # By module: names of classes; "" stands for all classes of pytorch_optimizer.
 OTHERS = {
-    "torch.optim": ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "ASGD", "Rprop"),
+    "torch.optim": (
+        "SGD",
+        "Adam",
+        "AdamW",
+        "NAdam",
+        "RAdam",
+        "Adamax",
+        "Adagrad",
+        "Adadelta",
+        "RMSprop",
+        "ASGD",
+        "Rprop",
+    ),
     "schedulefree": ("SGDScheduleFree", "AdamWScheduleFree", "RAdamScheduleFree"),
     "prodigyopt": ("Prodigy",),
     "lion_pytorch": ("Lion",),

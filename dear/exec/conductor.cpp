@@ -8,23 +8,9 @@
 #include "dear/base/error.h"
 #include "dear/base/interruption.h"
 #include "dear/exec/runnable.h"
+#include "dear/exec/unlocked.h"
 
 namespace dear::exec {
-namespace {
-
-class Unlocked {
- public:
-  explicit Unlocked(std::unique_lock<std::mutex>& lock) : lock_(lock) { lock_.unlock(); }
-  ~Unlocked() { lock_.lock(); }
-  Unlocked(const Unlocked&) = delete;
-  Unlocked& operator=(const Unlocked&) = delete;
-
- private:
-  std::unique_lock<std::mutex>& lock_;
-};
-
-}  // namespace
-
 std::string Conductor::Awaited::text() const { return fmt::format("{} {}", what, number); }
 
 Conductor::Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecutor& beside,

@@ -137,6 +137,14 @@ ModelScan scan(const Model& model, const Optimizer& optimizer, const std::vector
   return scanned;
 }
 
+std::string text_of_buffers(const ModelScan& scanned) {
+  std::string all;
+  for (const Model::Named& buffer : scanned.model.buffers)
+    all += fmt::format("{}{} {} [{}]", all.empty() ? "" : ", ", buffer.name,
+                       c10::toString(buffer.tensor.scalar_type()), fmt::join(buffer.tensor.sizes(), ", "));
+  return all;
+}
+
 void look_up_buffers(ModelScan& scanned) {
   if (!scanned.model.buffers_now) return;
   std::vector<Model::Named> now = scanned.model.buffers_now();

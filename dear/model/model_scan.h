@@ -59,6 +59,8 @@ ModelScan scan(const Model& model, const Optimizer& optimizer, const std::vector
 
 // Looks the buffers up anew, where the model can say them.
 void look_up_buffers(ModelScan& scanned);
+// Their names, dtypes and shapes, for messages.
+[[nodiscard]] std::string text_of_buffers(const ModelScan& scanned);
 
 // ConfigError for a parameter that a DataParallel trains already.
 void require_untrained(const TrainedParameter& parameter);

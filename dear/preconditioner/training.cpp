@@ -107,7 +107,7 @@ void Training::settle_for(const char* call) const {
 }
 
 void Training::reduce_gradients(double learning_rates, double loss_scale) const {
-  dp_.impl_->reduce_gradients_for_kfac(learning_rates, loss_scale);
+  dp_.impl_->reduce_gradients(DataParallel::Impl::KfacNumbers{learning_rates, loss_scale});
 }
 std::int64_t Training::steps_given_up() const { return dp_.impl_->watching_.given_up(); }
 void Training::fail(const std::exception_ptr& error) const { dp_.impl_->fail(error); }

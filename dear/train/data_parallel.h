@@ -92,8 +92,7 @@ class DataParallel {
   double clip_gradients_by_norm(double max_norm, const NormOptions& options = {});
   // As clip_gradients_by_norm(), and the norm as a scalar of fp64. On a device with streams it lies there,
   // and the host does not wait for it: a norm that is not finite throws nothing then, and changes nothing
-  // with error_if_nonfinite. There ranks compare what they call the first time, and where it is another call
-  // than the last one.
+  // with error_if_nonfinite.
   torch::Tensor clip_gradients(double max_norm, const NormOptions& options = {});
   // Moves each element of a gradient that is below -limit or above limit there. ConfigError for a negative
   // limit or NaN.
@@ -116,6 +115,9 @@ class DataParallel {
   // that was changed before, where it is whole on no rank, is a ConfigError at step(). Where ranks update
   // shards (policy dear) the rest of the means comes by an all-gather, each time this is called.
   void reduce_gradients();
+
+  // The mean over ranks, the same on each, as of the loss that a closure returns. After reduce_gradients().
+  double mean_over_ranks(double mine);
 
   // Instead of step(): gives up the iteration, on every rank. Gradients are dropped, nothing is updated; what
   // was on its way to other ranks is awaited. ConfigError under a policy that updates during the backward

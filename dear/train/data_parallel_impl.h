@@ -47,8 +47,11 @@ class DataParallel::Impl : public passes::OperatorObserver {
   bool unscale_gradients(double loss_scale);
   torch::Tensor unscale_gradients_by(const torch::Tensor& inverse_scale);
   void step_unless(const torch::Tensor& nonfinite, const torch::Tensor& inverse_scale);
-  void reduce_gradients();
-  void reduce_gradients_for_kfac(double learning_rates, double loss_scale);  // which ranks compare
+  struct KfacNumbers {  // which ranks compare
+    double learning_rates, loss_scale;
+  };
+  void reduce_gradients(const std::optional<KfacNumbers>& kfac = {});
+  double mean_over_ranks(double mine);
   void discard_step();
   void synchronize();
   void broadcast_buffers();
@@ -127,7 +130,6 @@ class DataParallel::Impl : public passes::OperatorObserver {
   optim::ReducedGradients& final_gradients();
   void require_finite_norm(double norm) const;
   struct GradientCall;
-  void reduce_gradients(GradientCall call);
   void scale_gradients(double loss_scale);
   void change_on_streams(GradientCall call, const std::function<void(streams::GradientsOnStream&)>& change);
   double sum_over_ranks(const GradientCall& call, double mine);
@@ -207,7 +209,6 @@ class DataParallel::Impl : public passes::OperatorObserver {
   };
   std::vector<Seen> seen_;         // by trained parameter; see [Note: gradients written in place]
   Buffer gradient_calls_;          // in which ranks tell each other what they call
-  std::string compared_;           // on streams: the call of which they did last
   Fusion fusion_;                  // in force
   std::function<Model()> source_;  // of the model as it is, where something can say
   train::ModelScan scanned_;

@@ -1,7 +1,5 @@
 // What a program does to whole gradients between backward and step(): clipping, and the scale of the loss.
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -16,69 +14,6 @@
 #include "dear/train/on_streams.h"
 
 namespace dear {
-namespace train {
-
-// Elements of a tensor that lie in `range` of its bucket's flat buffer.
-template <typename Add>
-void for_each_tensor_in(const wire::BucketLayout& layout, const Range& range, Add add) {
-  for (const wire::TensorPlacement& placement : layout.placements) {
-    const std::int64_t begin = std::max(range.begin, placement.offset);
-    const std::int64_t end = std::min(range.end, placement.offset + placement.elements);
-    if (begin < end) add(begin, end - begin);
-  }
-}
-
-std::vector<Engine::Place> Engine::held_places() const {
-  std::vector<Place> places;
-  for (const Part& part : parts_) places.push_back({part.bucket, own_range(part)});
-  return places;
-}
-
-std::vector<Engine::Place> Engine::counted_places() const {
-  std::vector<Place> places;
-  for (const Step& step : schedule_->steps()) {
-    const auto* work = std::get_if<Communicate>(&step.work);
-    if (work == nullptr || work->payload != Payload::gradients || work->collective == Collective::all_gather)
-      continue;
-    const Range reduced = elements_of(*work);
-    const DType dtype = buckets_[work->bucket].layout().dtype;
-    const Range shard = shard_of(reduced.size(), dtype, group_.size(), group_.rank());
-    places.push_back({work->bucket, {reduced.begin + shard.begin, reduced.begin + shard.end}});
-  }
-  return places;
-}
-
-optim::ReducedGradients Engine::find_reduced_gradients() const {
-  optim::ReducedGradients found;
-  const auto add = [&](const Place& place, auto method) {
-    const View view = buckets_[place.bucket].flat().gradients;
-    const auto span = [&](std::int64_t begin, std::int64_t count) {
-      (found.*method)(view.buffer.data() + begin * size_of(view.dtype), count, view.dtype);
-    };
-    for_each_tensor_in(buckets_[place.bucket].layout(), place.elements, span);
-  };
-  for (const Place& place : held_places()) add(place, &optim::ReducedGradients::add_held);
-  for (const Place& place : counted_places()) add(place, &optim::ReducedGradients::add_counted);
-  return found;
-}
-
-optim::ReducedGradients& Engine::reduce_gradients() {
-  conductor_->quiesce();
-  if (stream_wire_) {
-    stream_wire_->carry_out(*schedule_, conductor_->reductions_to_come());
-    return reduced_.emplace();
-  }
-  wire_->carry_out(*schedule_, conductor_->reductions_to_come());
-  if (!reduced_) reduced_ = find_reduced_gradients();
-  return *reduced_;
-}
-
-void Engine::gather_gradients() {
-  stream_wire_ ? stream_wire_->gather_reduced(*schedule_) : wire_->gather_reduced(*schedule_);
-}
-
-}  // namespace train
-
 namespace {
 
 constexpr const char* kClipByNorm = "clip_gradients_by_norm";
@@ -90,7 +25,7 @@ constexpr const char* kReduce = "reduce_gradients";
 
 // What a rank calls, to be compared with what the others call.
 struct DataParallel::Impl::GradientCall {
-  enum class What : std::uint32_t { clip_by_norm, clip_by_value, unscale, scale, reduce, kfac };
+  enum class What : std::uint32_t { clip_by_norm, clip_by_value, unscale, scale, reduce, kfac, mean };
   What what;
   std::uint32_t unused = 0;
   std::int64_t steps = 0;
@@ -103,6 +38,7 @@ struct DataParallel::Impl::GradientCall {
       return fmt::format("Kfac::step() with learning rate {} and loss scale {} after {} steps", norm_type,
                          argument, steps);
     if (what == What::scale) return fmt::format("step() with loss scale {} after {} steps", argument, steps);
+    if (what == What::mean) return fmt::format("for the mean of a loss after {} steps", steps);
     if (what == What::reduce) return fmt::format("{}() after {} steps", kReduce, steps);
     return what == What::clip_by_norm
                ? fmt::format("{}({}) of type {} after {} steps", kClipByNorm, argument, norm_type, steps)
@@ -252,16 +188,12 @@ double DataParallel::Impl::sum_over_ranks(const GradientCall& call, double mine)
   return all;
 }
 
-// On streams a host that waits for the others in each call would wait for nothing else: so ranks tell each
-// other what they call the first time, and where it is another call than the last one.
+// On streams, too, hosts compare what they call: they wait for each other, not for the device.
 void DataParallel::Impl::change_on_streams(GradientCall call,
                                            const std::function<void(streams::GradientsOnStream&)>& change) {
   streams::GradientsOnStream gradients = OnStreams::final_gradients(*this);
-  if (std::string text = call.text(); text != compared_) {
-    call.steps = record_.commits(engine_.get());
-    sum_over_ranks(call, 0);
-    compared_ = std::move(text);
-  }
+  call.steps = record_.commits(engine_.get());
+  sum_over_ranks(call, 0);
   or_fail([&] { change(gradients); });
 }
 
@@ -354,13 +286,11 @@ bool DataParallel::Impl::unscale_gradients(double loss_scale) {
                         not_finite) == 0;
 }
 
-void DataParallel::Impl::reduce_gradients() { reduce_gradients({.what = GradientCall::What::reduce}); }
-
-void DataParallel::Impl::reduce_gradients_for_kfac(double learning_rates, double loss_scale) {
-  reduce_gradients({.what = GradientCall::What::kfac, .argument = loss_scale, .norm_type = learning_rates});
-}
-
-void DataParallel::Impl::reduce_gradients(GradientCall call) {
+void DataParallel::Impl::reduce_gradients(const std::optional<KfacNumbers>& kfac) {
+  GradientCall call{.what = GradientCall::What::reduce};
+  if (kfac)
+    call = {
+        .what = GradientCall::What::kfac, .argument = kfac->loss_scale, .norm_type = kfac->learning_rates};
   require_changeable_gradients(kReduce);
   if (on_streams()) {
     change_on_streams(call, [](auto&) {});
@@ -371,6 +301,12 @@ void DataParallel::Impl::reduce_gradients(GradientCall call) {
   call.steps = record_.commits(engine_.get());
   sum_over_ranks(call, 0);
   if (!alone_) make_whole();
+}
+
+double DataParallel::Impl::mean_over_ranks(double mine) {
+  throw_if_failed();
+  return sum_over_ranks({.what = GradientCall::What::mean, .steps = record_.commits(engine_.get())}, mine) /
+         group_.size();
 }
 
 void DataParallel::Impl::make_whole() {
@@ -429,6 +365,7 @@ double DataParallel::clip_gradients_by_norm(double max_norm, const NormOptions& 
   return impl_->clip_gradients_by_norm(max_norm, options);
 }
 void DataParallel::reduce_gradients() { impl_->reduce_gradients(); }
+double DataParallel::mean_over_ranks(double mine) { return impl_->mean_over_ranks(mine); }
 void DataParallel::clip_gradients_by_value(double limit) { impl_->clip_gradients_by_value(limit); }
 bool DataParallel::unscale_gradients(double loss_scale) { return impl_->unscale_gradients(loss_scale); }
 

@@ -1,8 +1,5 @@
 // What operators, and reads past them, tell a DataParallel, and what they wait for.
 
-#include <exception>
-#include <optional>
-
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "dear/train/on_streams.h"

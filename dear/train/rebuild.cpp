@@ -228,11 +228,7 @@ bool DataParallel::Impl::buffers_travel() {
 void DataParallel::Impl::take_buffers() {
   if (buffer_exchange_ && buffer_exchange_->take(scanned_.buffers)) return;
   if (engine_) wait_for_all();  // it is on the group of the gradients
-  std::string all;
-  for (const Model::Named& buffer : scanned_.model.buffers)
-    all += fmt::format("{}{} {} [{}]", all.empty() ? "" : ", ", buffer.name,
-                       c10::toString(buffer.tensor.scalar_type()), fmt::join(buffer.tensor.sizes(), ", "));
-  agree(group_, "buffers of the model", all);
+  agree(group_, "buffers of the model", train::text_of_buffers(scanned_));
   exchange_buffers();
 }
 

@@ -260,6 +260,9 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         if training is None:
             return
         try:
+            dropped = all(parameter.grad is None for parameter in self.module.parameters())
+            if dropped and training.has_stepped() and training.gradients_arrived():
+                training.discard_step()
             states = training.optimizer_state() if training.has_state() else []
         finally:
             del training

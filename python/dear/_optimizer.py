@@ -145,7 +145,7 @@ class Whole(Distributed):
 
     def step(self, *args: Any, **kwargs: Any) -> Any:
         """Ends the iteration on all ranks, with step() of the object's own class, or of itself, on whole gradients. A closure
-        goes to it, and may be called several times: gradients are whole when it returns."""
+        goes to it, and may be called several times: gradients are whole when it returns, and the loss is the mean of ranks."""
         self._dear_training()
         self._dear()._require_same_model()
         source, result = self._dear_source(), None
@@ -179,9 +179,17 @@ class Whole(Distributed):
         def reduce() -> Any:
             loss = closure()
             self._dear_make_whole()
-            return loss
+            return self._dear_mean(loss)
 
         return reduce
+
+    def _dear_mean(self, loss: Any) -> Any:
+        """The loss as one process has it, by which an optimiser may choose its step. What is no number stays as it is."""
+        if self._dear()._group.size == 1 or loss is None:
+            return loss
+        if isinstance(loss, torch.Tensor) and loss.numel() == 1:
+            return torch.full_like(loss.detach(), self._dear_training().mean_over_ranks(loss.item()))
+        return self._dear_training().mean_over_ranks(loss) if isinstance(loss, (int, float)) else loss
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A copy is an optimiser of its own class, which trains alone."""

@@ -213,6 +213,7 @@ void bind_training(py::module_& module) {
       .def("has_state", &DataParallel::has_state)
       .def("by_program", &DataParallel::by_program)
       .def("has_stepped", &DataParallel::has_stepped)
+      .def("mean_over_ranks", &DataParallel::mean_over_ranks, py::arg("mine"), Release())
       .def("defer", &DataParallel::defer)
       .def("resume", &DataParallel::resume)
       .def(

@@ -212,6 +212,48 @@ def two_passes_a_step() -> None:
         parallel.close()
 
 
+class ByLoss(torch.optim.Optimizer):
+    """Steps as far as the loss says that its closure returns."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure: Any) -> Any:
+        with torch.enable_grad():
+            loss = closure()
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.sub_(p.grad * (group["lr"] * float(loss)))
+        return loss
+
+
+@behaviour(
+    "(users) an optimiser that reads the loss of its closure",
+    "it gets the mean over ranks, so that it makes the same step on each",
+)
+def loss_of_a_closure() -> None:
+    def steps(model: Any, optimizer: Any, losses: Any, as_number: bool) -> None:
+        for step in range(4):
+
+            def closure() -> Any:
+                optimizer.zero_grad()
+                loss = losses(step)
+                loss.backward()
+                return loss.item() if as_number else loss
+
+            optimizer.step(closure)
+
+    for as_number in (False, True):
+        reference = mlp()
+        union = lambda step: (square(reference, step, 0) + square(reference, step, 1)) / 2  # noqa: E731
+        steps(reference, ByLoss(reference.parameters()), union, as_number)
+        parallel, ours = dear.distribute(made := mlp(), ByLoss(made.parameters()), fusion="layer")
+        steps(parallel, ours, lambda step: square(parallel, step, RANK), as_number)
+        same(parallel, reference, NEAR)
+        parallel.close()
+
+
 @behaviour(
     "(users) gradients changed between backward() and step()",
     'with update="program" as under DDP; else after reduce_gradients(), and refused before',
@@ -361,6 +403,19 @@ def old_gradients() -> None:
         parallel = together(begun, update=update)
         same(parallel, plain(mlp), NEAR)
         parallel.close()
+
+
+@behaviour(
+    "(users) close() after a step that was given up",
+    "zero_grad() after the backward pass gives the step up, then close() ends the training",
+)
+def closed_after_zero_grad() -> None:
+    for update in ("auto", "program"):
+        parallel = together(mlp, update=update)
+        square(parallel, 3, RANK).backward()
+        parallel.optimizer.zero_grad()
+        parallel.close()
+        same(parallel, plain(mlp), NEAR)
 
 
 @behaviour("(users) models without values", "a model on the meta device", "refused, with the remedy")
