@@ -3,8 +3,9 @@
     PYTHONPATH=build/release/python python bench/optimisers/table.py build/release/dear [--only TEXT] [--jobs N] [--write docs/optimisers.md]
 
 Installs the optimisers from PyPI into build/optimisers. For each one and each way: "same" where no parameter differs by more
-than 2e-5 after six steps, "near" where that holds beside one process that adds the gradients of ranks, "refused" with DeAR's sentence, "differs" with by how much, or "-" with why PyTorch alone does not do
-it. Exit code: 0 where nothing differs, 1 where something does, 2 for wrong options.
+than 2e-5 after six steps; "near" where one process itself gives two results that differ, by the order in which it adds, and DeAR
+is as near; "refused" with DeAR's sentence; "differs" with by how much; or "-" with why PyTorch alone does not do it. Exit code: 0
+where nothing differs, 1 where something does, 2 for wrong options.
 """
 
 from __future__ import annotations
@@ -78,9 +79,14 @@ def work(name: str, ways: list[str]) -> None:
             os._exit(0)
         worst = distance(found, expected)
         if worst > TOLERANCE:
-            in_parts = distance(found, WAYS[way](Side(make, rank, RANKS, None, in_parts=True)))
-            if in_parts <= TOLERANCE:
-                tell(way, "near", f"{worst:.1e}; {in_parts:.1e} from one process that adds the gradients of ranks")
+            other = WAYS[way](Side(make, rank, RANKS, None, in_parts=True))
+            apart, in_parts = distance(other, expected), distance(found, other)
+            if in_parts <= TOLERANCE or worst <= 2 * apart:
+                tell(
+                    way,
+                    "near",
+                    f"{worst:.1e} and {in_parts:.1e} from two orders of adding in one process, {apart:.1e} apart",
+                )
                 open_models[-1].close()
                 continue
         moved = any(not torch.equal(a, b) for a, b in zip(expected, Side(make, rank, RANKS, None).model().parameters()))
@@ -137,6 +143,7 @@ def page_of(table: dict[str, dict[str, tuple[str, str]]], ways: list[str]) -> st
     from optimisers import LEFT_OUT, PACKAGES
 
     same = sum(verdict == "same" for row in table.values() for verdict, _ in row.values())
+    near = sum(verdict == "near" for row in table.values() for verdict, _ in row.values())
     refused = sum(verdict == "refused" for row in table.values() for verdict, _ in row.values())
     lines = [
         "# Optimisers of other packages",
@@ -145,12 +152,12 @@ def page_of(table: dict[str, dict[str, tuple[str, str]]], ways: list[str]) -> st
         "([training in Python](python.md)). This table was written by `bench/optimisers/table.py`: each optimiser trains six steps",
         f"on two ranks, in each way, and beside it PyTorch {torch.__version__.split('+')[0]} in one process on the samples of both.",
         "",
-        "`=`: no parameter differs by more than 2e-5. `≈`: that holds beside one process that adds the gradients of the ranks'",
-        "samples, and not beside one that computes the gradient of all samples at once: the optimiser makes more of the last bit of",
-        "a gradient than that. `refused`: DeAR says in one sentence why not. `·`: PyTorch alone refuses the",
+        "`=`: no parameter differs by more than 2e-5. `≈`: the optimiser makes more than that of the last bit of a gradient, so that one",
+        "process itself gives two results: with the gradient of all samples at once, and with the ranks' gradients added in their order.",
+        "DeAR gives the second, or is as near to the first. `refused`: DeAR says in one sentence why not. `·`: PyTorch alone refuses the",
         "way, or diverges in it.",
         "",
-        f"{len(table)} optimisers: {same} times the same, {refused} times refused.",
+        f"{len(table)} optimisers: {same} times the same, {near} times `≈`, {refused} times refused.",
         "",
         "| optimiser | " + " | ".join(ways) + " |",
         "|---|" + "---|" * len(ways),

@@ -39,16 +39,13 @@ class Side:
         torch.manual_seed(9)  # some optimisers draw numbers
         return self.wrap(model, optimizer) if self.wrap else (model, optimizer)
 
-    def loss(self, model: nn.Module, step: int) -> torch.Tensor:
+    def loss(self, model: nn.Module, step: int, rank: int | None = None) -> torch.Tensor:
         generator = torch.Generator().manual_seed(100 + step)
         rows = torch.randn(ROWS * self.ranks, 11, generator=generator)
-        if self.in_parts:
-            return (
-                sum(((model(part[:, :8]) - part[:, 8:]).square().mean() for part in rows.chunk(self.ranks)))
-                / self.ranks
-            )
-        if self.wrap:
-            rows = rows.chunk(self.ranks)[self.rank]
+        if self.in_parts and rank is None:
+            return sum((self.loss(model, step, one) for one in range(self.ranks)), torch.zeros(())) / self.ranks
+        if self.wrap or rank is not None:
+            rows = rows.chunk(self.ranks)[self.rank if rank is None else rank]
         return (model(rows[:, :8]) - rows[:, 8:]).square().mean()
 
     def closure(self, model: nn.Module, optimizer: Any, step: int) -> Callable[[], torch.Tensor]:
@@ -147,9 +144,16 @@ def accumulated(side: Side) -> list[torch.Tensor]:
     model, optimizer = begin(side)
     in_mode(optimizer, "train")
     for step in range(STEPS):
-        optimizer.zero_grad()
-        for part in range(2):
-            (side.loss(model, 2 * step + part) / 2).backward()
+        sums: list[list[torch.Tensor]] = []  # by rank, where one process has the parts of all
+        by_rank = side.in_parts and step > 0  # in the first iteration DeAR averages pass by pass
+        for rank in range(side.ranks) if by_rank else [None]:
+            optimizer.zero_grad()
+            for part in range(2):
+                (side.loss(model, 2 * step + part, rank) / 2).backward()
+            if by_rank:
+                sums.append([parameter.grad.clone() for parameter in model.parameters()])
+        for parameter, *of_ranks in zip(model.parameters(), *sums) if by_rank else ():
+            parameter.grad = sum(of_ranks[1:], of_ranks[0]) / side.ranks
         optimizer.step()
     return values(model, optimizer)
 
