@@ -6,7 +6,8 @@
 
 namespace dear::cli {
 
-// What of a run was not done but modelled: took its time from a file, a cluster's links, or a device's rates.
+// The parts of a run that were modelled, not done: their times come from a file, a cluster's links, or a
+// device's rates.
 struct Modelled {
   bool computation = false;
   bool communication = false;

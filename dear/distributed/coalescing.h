@@ -11,7 +11,7 @@ namespace dear::distributed::coalescing {
 inline thread_local const void* backend = nullptr;
 inline thread_local std::vector<Backend::Work> works;
 
-// What throws in between ends the coalescing: PyTorch's manager does not call endCoalescing() then.
+// An operation that throws ends the coalescing: PyTorch's manager does not call endCoalescing() then.
 class EndsWhenThrown {
  public:
   EndsWhenThrown() = default;

@@ -31,7 +31,7 @@ Placement balanced(const std::vector<Factor>& factors, int ranks, const Placemen
 // The phase below ends first: of all_local(), of balanced() with as many inverses sent as pays, the longest,
 // and of round_robin(). Broadcasts travel one after another: what pays by itself may not pay beside others.
 Placement fastest_phase(const std::vector<Factor>& factors, int ranks, const PlacementCosts& costs);
-// What is worth to be played where the fastest iteration is wanted: all of these, each once. Any of them may
+// Placements to play where the fastest iteration is wanted: all of these, each once. Any of them may
 // be the fastest.
 std::vector<Placement> placements_to_play(const std::vector<Factor>& factors, int ranks,
                                           const PlacementCosts& costs);

@@ -54,7 +54,7 @@ inline constexpr double kSameCurve = 1e-4;
 inline constexpr int kSameSteps = 200;
 inline constexpr double kCloseLoss = 0.02;  // above that of dense
 
-// What the abstract says of the largest of its figures, which density and bandwidth decide.
+// The largest gain that the abstract states; density and bandwidth decide it.
 std::vector<std::string> without_verdict(const HomomorphicOptions& options, const Findings& findings);
 
 std::vector<study::Statement> judge(const HomomorphicOptions& options, const Findings& findings);
