@@ -13,7 +13,7 @@ struct Modelled {
   bool communication = false;
 };
 inline constexpr Modelled kAllModelled{.computation = true, .communication = true};
-// Of a replay: computation is timed, and the network may be modelled.
+// The origin of a replay's result: computation is timed, and the network may be modelled.
 Modelled of_replay(const Group& group);
 
 // `json` with two fields before all others, of the object, or of each object of the list:

@@ -68,7 +68,7 @@ struct Software {
   // On the compute lane, before the forward of each layer: by policies that hold it there until its
   // parameters have come (Policy::holds_layers).
   double hold_seconds = 0;
-  // Of each buffer that a policy broadcasts before a forward pass (ddp), beyond what its bytes take.
+  // Time for each buffer that a policy broadcasts before a forward pass (ddp), beyond that of its bytes.
   double buffer_seconds = 0;
   friend bool operator==(const Software&, const Software&) = default;
 };

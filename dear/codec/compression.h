@@ -30,7 +30,7 @@ enum class Scope : std::uint8_t { tensor, bucket, model };
 // (codec/sketch.h).
 struct SketchSpec {
   enum class Index : std::uint8_t { automatic, bitmap, bloom };
-  // Of a sketch: rows for each key that the union of the ranks is expected to have. 0: values travel by key.
+  // Rows of a sketch for each key that the union of the ranks is expected to have. 0: values travel by key.
   double room = 1.3;
   std::int64_t block = 0;  // consecutive elements that share one key; 0: chosen from the first gradients
   Index index = Index::automatic;

@@ -39,7 +39,7 @@ class KeyIndex {
   // Takes the combined index. MismatchError where it names keys that do not exist, so that it is the index of
   // another shape.
   IndexHeader read(std::span<const std::uint64_t> index);
-  // Of the union, in ascending order; with a Bloom filter false positives too.
+  // The keys of the union, in ascending order; with a Bloom filter false positives too.
   [[nodiscard]] std::span<const std::uint32_t> keys() const { return keys_; }
   // keys().size() blocks, one behind the other: what travels by key. Elements beyond the last are zero.
   void gather(std::span<const float> values, std::span<float> by_key) const;

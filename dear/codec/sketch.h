@@ -105,10 +105,10 @@ class Sketch {
   SketchShape shape_;
   KeyHash hash_;
   KeyIndex index_;
-  // Of encode(): groups and rows of the keys of a part of the values.
+  // Working memory of encode(): groups and rows of the keys of a part of the values.
   std::vector<std::uint16_t> groups_;
   std::vector<PackedRows> places_;
-  // Of the union: each key's group, and the number of keys in each group.
+  // Each key's group in the union, and the number of keys in each group.
   std::vector<std::uint16_t> group_of_;
   std::vector<std::int64_t> count_;
   // Of peel(): rows of each key of the owner, group after group.

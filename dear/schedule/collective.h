@@ -15,7 +15,7 @@ std::int64_t bytes_of(const Communicate& work, const Workload& workload, const G
 // How long a collective of a schedule takes; 0 for a collective that has no time in `times`.
 double seconds_of(const Communicate& work, const Workload& workload, const Grouping& grouping,
                   const cost::CollectiveTimes& times);
-// Of a broadcast of all buffers, with what each of them costs beside its bytes.
+// The time of a broadcast of all buffers, with the cost of each beside its bytes.
 double seconds_of_buffers(const Workload& workload, const cost::CollectiveTimes& times);
 // How long a collective of bytes [begin, end) of a bucket takes whose chunks are on their way together: the
 // first chunk has the start-up of all, a later one takes what its bytes add.

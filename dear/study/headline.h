@@ -27,7 +27,7 @@ struct FittedCost {
   [[nodiscard]] bool gives(double reported) const;
 };
 
-// Of the network for which no iteration of DDP is published, but a largest gain.
+// The network for which no iteration of DDP is published, but a largest gain.
 struct OtherNetwork {
   std::string cluster;
   double reported = 0;
@@ -47,7 +47,7 @@ struct Headline {
 // or where a cost cannot be what is missing.
 Headline explain(const Published& published);
 
-// Which costs give what is reported, in a sentence.
+// Says in a sentence which costs give the reported gain.
 std::string conclusion_of(const Headline& headline);
 // All of it, as a section in Markdown.
 std::string report_of(const Headline& headline);
