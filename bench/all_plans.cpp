@@ -8,17 +8,17 @@
 
 #include <fmt/format.h>
 
-#include "dear/base/error.h"
-#include "dear/base/units.h"
-#include "dear/cluster/presets.h"
-#include "dear/study/planned.h"
-#include "dear/study/testing/sound_plan.h"
-#include "dear/zoo/models.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/units.h"
+#include "dear/platform/cluster/presets.h"
+#include "dear/tools/cases/planned.h"
+#include "dear/tools/cases/testing/sound_plan.h"
+#include "dear/workload/zoo/models.h"
 
 namespace {
 
-using dear::study::PlannedScenario;
-using dear::study::Scenario;
+using dear::cases::PlannedScenario;
+using dear::cases::Scenario;
 
 // Returns whether it is sound.
 bool plan_one(const std::string& model, const std::string& cluster) {
@@ -26,10 +26,10 @@ bool plan_one(const std::string& model, const std::string& cluster) {
   std::vector<std::string> wrong;
   std::string answer;
   try {
-    const Scenario scenario = dear::study::scenarios({.models = {model}, .clusters = {cluster}}).at(0);
+    const Scenario scenario = dear::cases::scenarios({.models = {model}, .clusters = {cluster}}).at(0);
     const PlannedScenario planned =
-        dear::study::plan(scenario, dear::study::find_options(dear::study::PlanNames{}));
-    wrong = dear::study::testing::contradictions_in(planned);
+        dear::cases::plan(scenario, dear::cases::find_options(dear::cases::PlanNames{}));
+    wrong = dear::cases::testing::contradictions_in(planned);
     const dear::plan::Row& best = planned.answer.rows[planned.answer.best];
     answer = fmt::format("{}{}{}, {}", best.policy->name, best.fits ? "" : " does not fit",
                          best.runs() ? "" : " (simulated)", dear::format_seconds(best.seconds()));

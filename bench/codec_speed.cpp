@@ -20,11 +20,11 @@
 
 #include <fmt/format.h>
 
-#include "dear/base/half.h"
-#include "dear/codec/codec.h"
-#include "dear/codec/key_index.h"
-#include "dear/codec/low_rank.h"
-#include "dear/codec/sketch.h"
+#include "dear/base/vocabulary/half.h"
+#include "dear/schedule/codec/codec.h"
+#include "dear/schedule/codec/key_index.h"
+#include "dear/schedule/codec/low_rank.h"
+#include "dear/schedule/codec/sketch.h"
 
 namespace {
 

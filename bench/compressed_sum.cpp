@@ -20,14 +20,14 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
-#include "dear/backends/init.h"
-#include "dear/base/deadline.h"
-#include "dear/base/digest.h"
-#include "dear/base/error.h"
-#include "dear/collective/exchange.h"
-#include "dear/schedule/encoding.h"
-#include "dear/wire/encoded_bucket.h"
-#include "dear/wire/layout.h"
+#include "dear/base/vocabulary/deadline.h"
+#include "dear/base/vocabulary/digest.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/comm/backends/init.h"
+#include "dear/comm/group/exchange.h"
+#include "dear/schedule/policies/encoding.h"
+#include "dear/train/buckets/encoded_bucket.h"
+#include "dear/train/buckets/layout.h"
 
 namespace dear {
 namespace {
@@ -64,7 +64,7 @@ void generate(std::span<float> values, double density, int round, int rank) {
 }
 
 // The encodes and collectives of a bucket under policy dear, one after the other; seconds of the codec.
-double carry(wire::EncodedBucket& bucket, const Group& group, Scheme scheme) {
+double carry(buckets::EncodedBucket& bucket, const Group& group, Scheme scheme) {
   double coded = 0;
   const auto code = [&](auto&& act) {
     const double begin = now_seconds();
@@ -126,10 +126,10 @@ void verify(const Group& group, std::span<const float> dense, std::span<const fl
 void run(const Arguments& arguments) {
   Group group = init({.backend = arguments.backend, .reproducible = arguments.reproducible});
   const int ranks = group.size();
-  const std::int64_t count = wire::padded(arguments.elements, DType::f32, ranks);
+  const std::int64_t count = buckets::padded(arguments.elements, DType::f32, ranks);
   const auto view = [&] { return View{.buffer = group.allocate(count * 4), .count = count}; };
   const View dense = view(), gradients = view(), parameters = view();
-  const double dense_bytes = wire::dense_bytes(count * 4, ranks);
+  const double dense_bytes = buckets::dense_bytes(count * 4, ranks);
   if (group.rank() == 0)
     fmt::print(
         "{} elements, union density {}, {}\n\n| compression | dense | compressed | codec | ratio | MB sent | "
@@ -140,8 +140,8 @@ void run(const Arguments& arguments) {
   for (std::string name; names >> name;) {
     Compression how = Compression::parse(name);
     how.dense_below = 0;
-    wire::EncodedBucket bucket(how, {{.range = {0, count}, .key = 1, .rows = 1}},
-                               {parameters, gradients, count}, group);
+    buckets::EncodedBucket bucket(how, {{.range = {0, count}, .key = 1, .rows = 1}},
+                                  {parameters, gradients, count}, group);
     std::vector<double> dense_seconds, seconds, coded;
     double sent = 0;
     for (int round = 0; round < arguments.rounds + 2; ++round) {

@@ -23,10 +23,10 @@
 #include <torch/utils.h>
 #include <torch/version.h>
 
-#include "dear/backends/init.h"
-#include "dear/base/deadline.h"
-#include "dear/base/error.h"
-#include "dear/train/data_parallel.h"
+#include "dear/base/vocabulary/deadline.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/comm/backends/init.h"
+#include "dear/train/data_parallel/data_parallel.h"
 
 namespace dear {
 namespace {

@@ -14,12 +14,12 @@
 
 #include <fmt/format.h>
 
-#include "dear/cluster/presets.h"
-#include "dear/cost/cluster_times.h"
-#include "dear/fusion/chunks.h"
-#include "dear/fusion/planned.h"
-#include "dear/sim/evaluate.h"
-#include "dear/zoo/make_workload.h"
+#include "dear/platform/cluster/presets.h"
+#include "dear/platform/cost/cluster_times.h"
+#include "dear/predict/sim/evaluate.h"
+#include "dear/schedule/fusion/chunks.h"
+#include "dear/schedule/fusion/planned.h"
+#include "dear/workload/zoo/make_workload.h"
 
 namespace {
 

@@ -15,25 +15,25 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "dear/backends/init.h"
-#include "dear/base/deadline.h"
-#include "dear/base/error.h"
-#include "dear/base/spread.h"
-#include "dear/demo/gpt.h"
-#include "dear/passes/operator_observer.h"
-#include "dear/train/data_parallel.h"
+#include "dear/base/vocabulary/deadline.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/spread.h"
+#include "dear/comm/backends/init.h"
+#include "dear/tools/train_command/gpt.h"
+#include "dear/train/autograd/operator_observer.h"
+#include "dear/train/data_parallel/data_parallel.h"
 
 namespace dear {
 namespace {
 
-demo::GptOptions shape(std::int64_t width) {
+train_command::GptOptions shape(std::int64_t width) {
   return {.vocabulary = 96, .context = 64, .layers = 4, .width = width, .heads = 4, .seed = 1};
 }
 
 struct Rival {
   explicit Rival(std::int64_t width)
       : model(shape(width)), optimizer(model->parameters(), torch::optim::AdamWOptions(1e-3)) {}
-  demo::Gpt model;
+  train_command::Gpt model;
   torch::optim::AdamW optimizer;
   std::unique_ptr<DataParallel> parallel;  // none: plain libtorch
   std::vector<double> seconds;
@@ -41,7 +41,7 @@ struct Rival {
   void step(const torch::Tensor& characters, const torch::Tensor& targets) {
     const double begin = now_seconds();
     if (!parallel) optimizer.zero_grad();
-    demo::cross_entropy(model->forward(characters), targets).backward();
+    train_command::cross_entropy(model->forward(characters), targets).backward();
     if (parallel) {
       parallel->step();
     } else {
@@ -79,7 +79,7 @@ int compare_world_of_one(std::int64_t width, int steps) {
 }
 
 // Every operator, and nothing to wait for: the price of an observer that is on.
-struct Idle : passes::OperatorObserver {
+struct Idle : autograd::OperatorObserver {
   bool touched(const at::Tensor&) noexcept override {
     ++inputs;
     return false;
@@ -90,8 +90,8 @@ struct Idle : passes::OperatorObserver {
 
 void measure_operators(int repeats) {
   Idle idle;
-  passes::ObserverRegistration registration(idle);
-  demo::Gpt model(shape(64));
+  autograd::ObserverRegistration registration(idle);
+  train_command::Gpt model(shape(64));
   const torch::NoGradGuard no_grad;
   const torch::Tensor characters = torch::zeros({1, 8}, torch::kInt64);
   std::vector<double> off;

@@ -23,15 +23,15 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "dear/backends/environment.h"
-#include "dear/backends/init.h"
-#include "dear/base/deadline.h"
-#include "dear/base/error.h"
-#include "dear/cluster/cluster.h"
-#include "dear/cost/collective_times.h"
-#include "dear/schedule/policy/policy.h"
-#include "dear/sim/evaluate.h"
-#include "dear/train/data_parallel.h"
+#include "dear/base/vocabulary/deadline.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/comm/backends/environment.h"
+#include "dear/comm/backends/init.h"
+#include "dear/platform/cluster/cluster.h"
+#include "dear/platform/cost/collective_times.h"
+#include "dear/predict/sim/evaluate.h"
+#include "dear/schedule/policies/policy.h"
+#include "dear/train/data_parallel/data_parallel.h"
 
 namespace dear {
 namespace {

@@ -26,9 +26,9 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "dear/backends/init.h"
-#include "dear/base/deadline.h"
-#include "dear/train/data_parallel.h"
+#include "dear/base/vocabulary/deadline.h"
+#include "dear/comm/backends/init.h"
+#include "dear/train/data_parallel/data_parallel.h"
 
 namespace dear {
 namespace {

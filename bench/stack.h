@@ -14,9 +14,9 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "dear/base/deadline.h"
-#include "dear/base/error.h"
-#include "dear/collective/group.h"
+#include "dear/base/vocabulary/deadline.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/comm/group/group.h"
 
 // A stack of linear layers, and rivals that take turns: for benches of one step.
 namespace dear::bench {

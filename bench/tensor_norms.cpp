@@ -15,12 +15,12 @@
 #include <torch/optim/adamw.h>
 #include <torch/types.h>
 
-#include "dear/backends/init.h"
-#include "dear/base/deadline.h"
-#include "dear/base/error.h"
-#include "dear/base/spread.h"
-#include "dear/optim/lamb.h"
-#include "dear/train/data_parallel.h"
+#include "dear/base/vocabulary/deadline.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/spread.h"
+#include "dear/comm/backends/init.h"
+#include "dear/train/data_parallel/data_parallel.h"
+#include "dear/train/optim/lamb.h"
 
 namespace dear {
 namespace {

@@ -1,6 +1,6 @@
 # One folder is one target: dear_library(NAME ...) makes `dear_NAME`, with the alias dear::NAME.
 #   SOURCES   files of the folder
-#   USES      folders on lower lines of the ladder (cmake/ladder.txt), linked publicly
+#   USES      folders of storeys below, or before it in its own (cmake/storeys.txt), linked publicly
 #   INTERNAL  not part of the installed package
 #   BRIEF     what it does takes no time that a user would notice: hardly optimised, to compile in three quarters of the time
 #   PURE      arithmetic on values, without threads, tricks with memory or foreign bytes: AddressSanitizer does not instrument
@@ -70,12 +70,12 @@ function(dear_header name header options)
   target_precompile_headers(${name} REUSE_FROM ${header})
 endfunction()
 
-# dear_module(NAME ...): a library that is loaded at run time (dear/base/module.h), libdear_NAME.so. It holds the folders
+# dear_module(NAME ...): a library that is loaded at run time (dear/base/os/module.h), libdear_NAME.so. It holds the folders
 # it uses, and shows nothing of them. INTERNAL ones are not installed. What is installed is a part of the package for
-# Python too, there in the folder lib/dear of the package.
+# Python too, there in the folder lib/dear of the package, unless it is OF_COMMAND.
 set(DEAR_MODULE_DIRECTORY ${CMAKE_BINARY_DIR}/modules)
 function(dear_module name)
-  cmake_parse_arguments(ARG "INTERNAL" "" "SOURCES;USES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "INTERNAL;OF_COMMAND" "" "SOURCES;USES;LIBRARIES" ${ARGN})
   add_library(dear_${name} MODULE ${ARG_SOURCES})
   set_target_properties(dear_${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${DEAR_MODULE_DIRECTORY})
   target_link_libraries(dear_${name} PRIVATE dear_warnings ${ARG_LIBRARIES})
@@ -85,7 +85,9 @@ function(dear_module name)
   endforeach()
   if(NOT ARG_INTERNAL)
     install(TARGETS dear_${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dear)
-    install(TARGETS dear_${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dear COMPONENT python EXCLUDE_FROM_ALL)
+    if(NOT ARG_OF_COMMAND)
+      install(TARGETS dear_${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dear COMPONENT python EXCLUDE_FROM_ALL)
+    endif()
     set_target_properties(dear_${name} PROPERTIES INSTALL_RPATH "$ORIGIN/..")  # of the package: its copy of fmt
   endif()
 endfunction()

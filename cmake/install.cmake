@@ -23,16 +23,18 @@ endif()
 file(STRINGS ${PROJECT_SOURCE_DIR}/cmake/public_headers.txt public_headers REGEX "^[^#]")
 foreach(header IN LISTS public_headers)
   cmake_path(GET header PARENT_PATH folder)
-  if(DEAR_TORCH OR NOT folder MATCHES "^train|^tuning|^optim|^hooks|^batch_norm|^preconditioner|^model|c10d")
+  if(DEAR_TORCH OR NOT folder MATCHES "^train/|process_group")
     install(FILES ${PROJECT_SOURCE_DIR}/dear/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/dear/${folder})
   endif()
 endforeach()
 
-install(FILES ${PROJECT_SOURCE_DIR}/docs/study/published.json DESTINATION ${CMAKE_INSTALL_DATADIR}/dear)
-install(FILES ${PROJECT_SOURCE_DIR}/docs/study/themis/published.json DESTINATION ${CMAKE_INSTALL_DATADIR}/dear
-        RENAME published_themis.json)
-install(FILES ${PROJECT_SOURCE_DIR}/docs/study/kfac/published.json DESTINATION ${CMAKE_INSTALL_DATADIR}/dear
-        RENAME published_kfac.json)
+if(DEAR_STUDIES)
+  install(FILES ${PROJECT_SOURCE_DIR}/docs/study/published.json DESTINATION ${CMAKE_INSTALL_DATADIR}/dear)
+  foreach(study IN ITEMS themis kfac)
+    install(FILES ${PROJECT_SOURCE_DIR}/docs/study/${study}/published.json DESTINATION ${CMAKE_INSTALL_DATADIR}/dear
+            RENAME published_${study}.json)
+  endforeach()
+endif()
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/dearConfig.cmake.in
                               ${PROJECT_BINARY_DIR}/dearConfig.cmake INSTALL_DESTINATION ${dear_package})

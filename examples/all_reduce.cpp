@@ -3,7 +3,7 @@
 //   dear launch -n 4 ./all_reduce       four ranks on this host
 //   mpirun -n 4 ./all_reduce            or as MPI starts them
 #include <cstdio>
-#include <dear/backends/init.h>
+#include <dear/comm/backends/init.h>
 #include <exception>
 
 int main() {

@@ -4,8 +4,8 @@
 //   dear launch -n 4 ./train_mlp        four ranks on this host
 //   dear launch -n 4 ./train_mlp mlp.pt ... and rank 0 saves the model
 #include <cstdio>
-#include <dear/backends/init.h>
-#include <dear/train/data_parallel.h>
+#include <dear/comm/backends/init.h>
+#include <dear/train/data_parallel/data_parallel.h>
 #include <exception>
 
 #include <torch/torch.h>

@@ -23,11 +23,11 @@
 #include <torch/optim/adamw.h>
 #include <torch/types.h>
 
-#include "dear/base/deadline.h"
-#include "dear/base/error.h"
-#include "dear/checkpoint/checkpoints.h"
-#include "dear/collective/single.h"
-#include "dear/train/data_parallel.h"
+#include "dear/base/vocabulary/deadline.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/comm/group/single.h"
+#include "dear/train/checkpoint/checkpoints.h"
+#include "dear/train/data_parallel/data_parallel.h"
 
 namespace dear {
 namespace {
@@ -46,7 +46,7 @@ struct Job {
       : side(static_cast<std::int64_t>(std::sqrt(options.megabytes * 1e6 / 3 / sizeof(float)))),
         model(torch::nn::LinearOptions(side, side).bias(false)),
         adamw(model->parameters(), torch::optim::AdamWOptions(1e-3)) {
-    parallel.emplace(*model, adamw, Group(collective::make_single(), Group::Options{}),
+    parallel.emplace(*model, adamw, Group(comm::make_single(), Group::Options{}),
                      DataParallelOptions{.buckets = given()});
   }
   // Every element of the parameters and of their gradients tells the step.

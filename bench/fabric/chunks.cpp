@@ -11,9 +11,9 @@
 
 #include <fmt/format.h>
 
-#include "dear/cluster/presets.h"
-#include "dear/cost/chunk_planner.h"
-#include "dear/fabric/chunk_play.h"
+#include "dear/platform/cluster/presets.h"
+#include "dear/platform/cost/chunk_planner.h"
+#include "dear/platform/fabric/chunk_play.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "dear/fabric/play.h"
+#include "dear/platform/fabric/play.h"
 
 namespace {
 

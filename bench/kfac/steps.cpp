@@ -24,14 +24,14 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "dear/backends/init.h"
-#include "dear/base/deadline.h"
-#include "dear/base/error.h"
-#include "dear/base/spread.h"
-#include "dear/cost/ring.h"
-#include "dear/kfac/predict.h"
-#include "dear/preconditioner/kfac.h"
-#include "dear/train/data_parallel.h"
+#include "dear/base/vocabulary/deadline.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/spread.h"
+#include "dear/comm/backends/init.h"
+#include "dear/methods/kfac/predict.h"
+#include "dear/platform/cost/ring.h"
+#include "dear/train/data_parallel/data_parallel.h"
+#include "dear/train/kfac/kfac.h"
 
 namespace dear {
 namespace {
@@ -116,21 +116,21 @@ Parts parts_of(Rival& rival, int warm_up) {
 }
 
 // The job as D-KFAC's steps measured it.
-kfac::Job job_of(Rival& rival, const Parts& parts) {
+methods::kfac::Job job_of(Rival& rival, const Parts& parts) {
   const auto seconds = [&](const std::string& name) {
     const auto found = parts.seconds.find(name);
     return found == parts.seconds.end() ? 0.0 : found->second;
   };
-  kfac::Job job{.workload = rival.parallel.profile(), .curvature = {}};
+  methods::kfac::Job job{.workload = rival.parallel.profile(), .curvature = {}};
   const auto parameters = rival.model->named_parameters();
   const std::size_t factors = parameters.size();  // a weight and a bias in each layer, and two factors
   std::size_t matrix = 0;
   for (const Layer& layer : job.workload.layers) {
-    std::optional<kfac::LayerCurvature> curvature;
+    std::optional<methods::kfac::LayerCurvature> curvature;
     for (const TensorId tensor : layer.tensors) {
       const torch::Tensor& parameter = parameters[job.workload.tensors[tensor].name];
       if (parameter.dim() != 2) continue;
-      curvature = kfac::LayerCurvature{
+      curvature = methods::kfac::LayerCurvature{
           .inputs = parameter.size(1) + 1,
           .outputs = parameter.size(0),
           .input_factor_seconds = seconds(fmt::format("factor {}", matrix)),
@@ -147,9 +147,9 @@ using Points = std::vector<std::pair<std::int64_t, double>>;
 
 // Medians of what was measured of each factor under this name, by the size of the factor.
 template <typename SizeOf>
-Points points_of(const kfac::Job& job, const Parts& parts, const std::string& name, SizeOf size_of) {
+Points points_of(const methods::kfac::Job& job, const Parts& parts, const std::string& name, SizeOf size_of) {
   std::map<std::int64_t, std::vector<double>> seconds;
-  const std::vector<kfac::Factor> factors = job.factors();
+  const std::vector<methods::kfac::Factor> factors = job.factors();
   for (std::size_t factor = 0; factor < factors.size(); ++factor) {
     const auto found = parts.seconds.find(fmt::format("{} {}", name, factor));
     if (found != parts.seconds.end()) seconds[size_of(factors[factor])].push_back(found->second);
@@ -159,8 +159,8 @@ Points points_of(const kfac::Job& job, const Parts& parts, const std::string& na
   return points;
 }
 
-kfac::LinearCost fit(const Points& points, const kfac::LinearCost& otherwise) {
-  if (points.size() > 1) return kfac::fit_linear(points);
+methods::kfac::LinearCost fit(const Points& points, const methods::kfac::LinearCost& otherwise) {
+  if (points.size() > 1) return methods::kfac::fit_linear(points);
   if (points.empty()) return otherwise;
   return {.start_seconds = 0, .seconds_per_element = points[0].second / static_cast<double>(points[0].first)};
 }
@@ -195,31 +195,32 @@ Measured measure(Group& group) {
           measure(group, [&](const View& view) { return group.broadcast(view, 0); })};
 }
 
-kfac::Costs costs_of(const Options& options, int ranks, const kfac::Job& job,
-                     const std::map<std::string, Parts>& parts, const std::optional<Measured>& real) {
+methods::kfac::Costs costs_of(const Options& options, int ranks, const methods::kfac::Job& job,
+                              const std::map<std::string, Parts>& parts,
+                              const std::optional<Measured>& real) {
   const Link link = options.link();
   const auto linear = [&](auto cost) {
-    return kfac::LinearCost{cost(link, ranks, 0),
-                            (cost(link, ranks, 4'000'000) - cost(link, ranks, 0)) / 1e6};
+    return methods::kfac::LinearCost{cost(link, ranks, 0),
+                                     (cost(link, ranks, 4'000'000) - cost(link, ranks, 0)) / 1e6};
   };
-  const auto dimension = [](const kfac::Factor& factor) { return factor.dimension; };
-  const auto elements = [](const kfac::Factor& factor) { return factor.packed_elements(); };
+  const auto dimension = [](const methods::kfac::Factor& factor) { return factor.dimension; };
+  const auto elements = [](const methods::kfac::Factor& factor) { return factor.packed_elements(); };
   const Parts& all_local = parts.at("d-kfac");
-  kfac::Costs costs{
-      .ranks = ranks,
-      .all_reduce = linear(cost::ring_all_reduce_seconds),
-      .reduce = linear(cost::pipelined_broadcast_seconds),
-      .broadcast = linear(cost::pipelined_broadcast_seconds),
-      .invert = kfac::InverseCost::measured(points_of(job, all_local, "inverse of factor", dimension)),
-      .average = fit(points_of(job, all_local, "average of factor", elements), {}),
-      .unpack = {},
-      .interference = {.computation = options.interference}};
+  methods::kfac::Costs costs{.ranks = ranks,
+                             .all_reduce = linear(cost::ring_all_reduce_seconds),
+                             .reduce = linear(cost::pipelined_broadcast_seconds),
+                             .broadcast = linear(cost::pipelined_broadcast_seconds),
+                             .invert = methods::kfac::InverseCost::measured(
+                                 points_of(job, all_local, "inverse of factor", dimension)),
+                             .average = fit(points_of(job, all_local, "average of factor", elements), {}),
+                             .unpack = {},
+                             .interference = {.computation = options.interference}};
   const auto distributed = parts.find("mpd-kfac");
   if (distributed != parts.end())
     costs.unpack = fit(points_of(job, distributed->second, "unpacking of inverse", elements), {});
   if (!real) return costs;
-  costs.all_reduce = kfac::fit_linear(real->all_reduce);
-  costs.broadcast = kfac::fit_linear(real->broadcast);
+  costs.all_reduce = methods::kfac::fit_linear(real->all_reduce);
+  costs.broadcast = methods::kfac::fit_linear(real->broadcast);
   costs.reduce = costs.broadcast;
   return costs;
 }
@@ -258,7 +259,7 @@ bool run(const Options& options) {
     }
   std::map<std::string, Parts> parts;
   for (auto& rival : rivals) parts[rival->name] = parts_of(*rival, options.warm_up);
-  const kfac::Job job = job_of(*rivals.front(), parts.at("d-kfac"));
+  const methods::kfac::Job job = job_of(*rivals.front(), parts.at("d-kfac"));
   if (group.rank() != 0) return same;
   double load[1] = {0};
   getloadavg(load, 1);
@@ -267,11 +268,12 @@ bool run(const Options& options) {
   fmt::print("load {:.2f}, {} ranks, {} layers of {}, batch {}, {}; parameters {}\n", load[0], group.size(),
              options.layers, options.width, options.batch, network, same ? "the same" : "DIFFER");
   if (!same) return false;
-  const kfac::Costs costs = costs_of(options, group.size(), job, parts, real);
+  const methods::kfac::Costs costs = costs_of(options, group.size(), job, parts, real);
   const Grouping& grouping = rivals.front()->parallel.grouping();
   for (std::size_t i = 0; i < rivals.size(); ++i) {
-    const kfac::Plan plan = kfac::make_plan(job, costs, kfac::find_strategy(rivals[i]->name));
-    const kfac::Prediction predicted = kfac::predict(job, grouping, plan, costs);
+    const methods::kfac::Plan plan =
+        methods::kfac::make_plan(job, costs, methods::kfac::find_strategy(rivals[i]->name));
+    const methods::kfac::Prediction predicted = methods::kfac::predict(job, grouping, plan, costs);
     std::vector<double> ratios;
     for (std::size_t step = 0; step < rivals[i]->seconds.size(); ++step)
       ratios.push_back(rivals.front()->seconds[step] / rivals[i]->seconds[step]);

@@ -16,7 +16,7 @@ waits for the device. The columns are
   NCCL       its kernels in another such turn, ms a step; on one rank there are none, or copies alone
   hidden     of these the time in which other kernels ran, ms a step
 
-The stub device (dear/stub_device) computes on the CPU: it shows what the host does, and not how long a step takes. Nothing
+The stub device (dear/testing/stub_device) computes on the CPU: it shows what the host does, and not how long a step takes. Nothing
 is printed where sides did not compute the same. Exit code: 0 with a table, 2 without.
 """
 

@@ -22,17 +22,17 @@
 
 #include <fmt/format.h>
 
-#include "dear/base/units.h"
-#include "dear/cluster/presets.h"
-#include "dear/cost/chunk_planner.h"
-#include "dear/cost/cluster_times.h"
-#include "dear/graph/critical_cycle.h"
-#include "dear/schedule/policy/policy.h"
-#include "dear/sim/collective.h"
-#include "dear/sim/evaluate.h"
-#include "dear/sim/simulate.h"
-#include "dear/zoo/make_workload.h"
-#include "dear/zoo/models.h"
+#include "dear/base/vocabulary/units.h"
+#include "dear/platform/cluster/presets.h"
+#include "dear/platform/cost/chunk_planner.h"
+#include "dear/platform/cost/cluster_times.h"
+#include "dear/predict/sim/collective.h"
+#include "dear/predict/sim/evaluate.h"
+#include "dear/predict/sim/simulate.h"
+#include "dear/schedule/graph/critical_cycle.h"
+#include "dear/schedule/policies/policy.h"
+#include "dear/workload/zoo/make_workload.h"
+#include "dear/workload/zoo/models.h"
 
 namespace {
 

@@ -5,8 +5,8 @@
 #include <map>
 #include <numeric>
 
-#include "dear/base/error.h"
-#include "dear/tune/observations.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/predict/tune/observations.h"
 
 namespace dear::bench {
 namespace {

@@ -7,8 +7,9 @@
 // all layers by one of up to 1.2, and each layer's forward and backward by others of up to 1.3 besides.
 //
 // Prints the share of jobs whose best candidate after k trials is within 2 % of the exhaustive optimum, and
-// what live tuning costs (tune/session.h) in 500 iterations from a bad start. Verifies that optimum against
-// the critical cycle of its schedule, and that nothing that was chosen is better; a wrong one is a failure.
+// what live tuning costs (predict/tune/session.h) in 500 iterations from a bad start. Verifies that optimum
+// against the critical cycle of its schedule, and that nothing that was chosen is better; a wrong one is a
+// failure.
 #include "bench/tuning/rivals.h"
 #include <algorithm>
 #include <cmath>
@@ -21,18 +22,18 @@
 
 #include <fmt/format.h>
 
-#include "dear/cluster/presets.h"
-#include "dear/cost/cluster_times.h"
-#include "dear/demo/simulated_tuning.h"
-#include "dear/fusion/size_candidates.h"
-#include "dear/graph/critical_cycle.h"
-#include "dear/schedule/policy/policy.h"
-#include "dear/sim/simulate.h"
-#include "dear/tune/draws.h"
-#include "dear/tune/session.h"
-#include "dear/tune/tuner.h"
-#include "dear/zoo/make_workload.h"
-#include "dear/zoo/models.h"
+#include "dear/platform/cluster/presets.h"
+#include "dear/platform/cost/cluster_times.h"
+#include "dear/predict/sim/simulate.h"
+#include "dear/predict/tune/draws.h"
+#include "dear/predict/tune/session.h"
+#include "dear/predict/tune/size_candidates.h"
+#include "dear/predict/tune/tuner.h"
+#include "dear/schedule/graph/critical_cycle.h"
+#include "dear/schedule/policies/policy.h"
+#include "dear/tools/train_command/simulated_tuning.h"
+#include "dear/workload/zoo/make_workload.h"
+#include "dear/workload/zoo/models.h"
 
 namespace {
 
@@ -81,12 +82,13 @@ bool make_jobs(std::size_t count, std::vector<Job>& jobs) {
         const Cluster cluster = dear::find_cluster(network, ranks);
         Draws draws(jobs.size() + 1);
         Job job{.name = fmt::format("{} on {}, {} ranks", model, network, ranks), .sizes = sizes};
-        job.seconds = dear::demo::simulated_seconds(sizes, dear::find_policy("dear"), workload, cluster);
+        job.seconds =
+            dear::train_command::simulated_seconds(sizes, dear::find_policy("dear"), workload, cluster);
         Workload wrong_workload = workload;
         Cluster wrong_cluster = cluster;
-        dear::demo::misjudge(wrong_workload, wrong_cluster, kPriorError, draws);
-        job.prior =
-            dear::demo::simulated_seconds(sizes, dear::find_policy("dear"), wrong_workload, wrong_cluster);
+        dear::train_command::misjudge(wrong_workload, wrong_cluster, kPriorError, draws);
+        job.prior = dear::train_command::simulated_seconds(sizes, dear::find_policy("dear"), wrong_workload,
+                                                           wrong_cluster);
         job.optimum = *std::min_element(job.seconds.begin(), job.seconds.end());
         right = verified(job, workload, cluster) && right;
         jobs.push_back(std::move(job));
@@ -109,7 +111,8 @@ Course run(const Job& job, const dear::tune::Method& method, bool prior, int tri
   Draws draws(seed + 7919);
   Course course;
   while (const auto candidate = tuner->suggest()) {
-    tuner->observe(*candidate, dear::demo::noisy_seconds(job.seconds[*candidate], kNoise, kWindow, draws));
+    tuner->observe(*candidate,
+                   dear::train_command::noisy_seconds(job.seconds[*candidate], kNoise, kWindow, draws));
     course.ratios.push_back(job.seconds[*tuner->best()] / job.optimum);
     ++course.trials;
   }
@@ -183,7 +186,7 @@ void print_sessions(const std::vector<Job>& jobs) {
         for (int i = 0; i < kRun; ++i) {
           const double mean = job.seconds[session.current()];
           cost += mean / job.optimum - 1;
-          session.iteration(dear::demo::noisy_seconds(mean, kNoise, 1, draws));
+          session.iteration(dear::train_command::noisy_seconds(mean, kNoise, 1, draws));
         }
         const double end = job.seconds[session.current()] / job.optimum;
         costs.push_back(cost / kRun);

@@ -3,8 +3,8 @@
 #include <numeric>
 #include <utility>
 
-#include "dear/tune/draws.h"
-#include "dear/tune/observations.h"
+#include "dear/predict/tune/draws.h"
+#include "dear/predict/tune/observations.h"
 
 namespace dear::bench {
 namespace {

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <cstddef>
 
-#include "dear/base/error.h"
-#include "dear/tune/expected_improvement.h"
-#include "dear/tune/gaussian_process.h"
-#include "dear/tune/observations.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/predict/tune/expected_improvement.h"
+#include "dear/predict/tune/gaussian_process.h"
+#include "dear/predict/tune/observations.h"
 
 namespace dear::bench {
 namespace {

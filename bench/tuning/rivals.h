@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "dear/tune/tuner.h"
+#include "dear/predict/tune/tuner.h"
 
 // Ways to tune that DeAR does not offer, for comparison with those that it does (tune::methods()).
 namespace dear::bench {

@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "dear/base/error.h"
-#include "dear/tune/courses_in_test.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/predict/tune/courses_in_test.h"
 
 namespace dear::bench::rivals_test {
 namespace {

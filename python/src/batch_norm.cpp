@@ -6,7 +6,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-#include "dear/batch_norm/sync_batch_norm.h"
+#include "dear/train/batch_norm/sync_batch_norm.h"
 #include "python/src/parts.h"
 
 namespace dear::python {

@@ -11,15 +11,15 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-#include "dear/archive/pickle.h"
-#include "dear/archive/step_folder.h"
-#include "dear/archive/zip_reader.h"
-#include "dear/checkpoint/loading.h"
-#include "dear/checkpoint/saving.h"
-#include "dear/checkpoint/stop_on_signal.h"
-#include "dear/checkpoint/training_state.h"
-#include "dear/collective/exchange.h"
-#include "dear/train/data_parallel.h"
+#include "dear/base/archive/pickle.h"
+#include "dear/base/archive/step_folder.h"
+#include "dear/base/archive/zip_reader.h"
+#include "dear/comm/group/exchange.h"
+#include "dear/train/checkpoint/loading.h"
+#include "dear/train/checkpoint/saving.h"
+#include "dear/train/checkpoint/stop_on_signal.h"
+#include "dear/train/checkpoint/training_state.h"
+#include "dear/train/data_parallel/data_parallel.h"
 #include "python/src/parts.h"
 
 namespace dear::python {

@@ -8,8 +8,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/utils/pybind.h>
 
-#include "dear/backends/c10d/c10d.h"
-#include "dear/distributed/backend.h"
+#include "dear/comm/process_group/c10d.h"
+#include "dear/train/torch_backend/backend.h"
 #include "python/src/parts.h"
 
 namespace dear::python {
@@ -17,9 +17,9 @@ namespace {
 
 // The last handle may be one of Python: what is under way ends without the interpreter's lock, which others
 // may need to end it.
-class BackendOfPython final : public distributed::Backend {
+class BackendOfPython final : public torch_backend::Backend {
  public:
-  using distributed::Backend::Backend;
+  using torch_backend::Backend::Backend;
   ~BackendOfPython() override {
     without_lock([this] { end(); });
   }

@@ -3,8 +3,8 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-#include "dear/base/error.h"
-#include "dear/base/interruption.h"
+#include "dear/base/os/interruption.h"
+#include "dear/base/vocabulary/error.h"
 #include "python/src/parts.h"
 
 namespace dear::python {
@@ -117,9 +117,10 @@ void bind_errors(py::module_& module) {
   classes.timeout = make_class(module, "TimeoutError", "A peer did not arrive before the deadline.",
                                below(classes.error, PyExc_TimeoutError));
   py::register_local_exception_translator(&translate);
-  set_interruption_check(&run_signal_handlers);
+  os::set_interruption_check(&run_signal_handlers);
   // No thread gets the lock of an interpreter that ends.
-  py::module_::import("atexit").attr("register")(py::cpp_function([] { set_interruption_check(nullptr); }));
+  py::module_::import("atexit").attr("register")(
+      py::cpp_function([] { os::set_interruption_check(nullptr); }));
 }
 
 }  // namespace dear::python

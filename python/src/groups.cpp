@@ -9,14 +9,14 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/utils/pybind.h>
 
-#include "dear/backends/c10d/c10d.h"
-#include "dear/backends/in_grid.h"
-#include "dear/backends/init.h"
-#include "dear/backends/shm/shm.h"
-#include "dear/base/error.h"
-#include "dear/collective/group.h"
-#include "dear/collective/single.h"
-#include "dear/host/host_key.h"
+#include "dear/base/os/host_key.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/comm/backends/in_grid.h"
+#include "dear/comm/backends/init.h"
+#include "dear/comm/group/group.h"
+#include "dear/comm/group/single.h"
+#include "dear/comm/process_group/c10d.h"
+#include "dear/comm/shm/shm.h"
 #include "python/src/parts.h"
 
 namespace dear::python {
@@ -81,7 +81,7 @@ std::shared_ptr<Group> meet_in_shared_memory(const std::string& rendezvous, int 
     backend = backends::make_shm(
         {.rendezvous = rendezvous, .rank = rank, .size = size, .deadline = Deadline::after(limit)});
   } else {
-    backend = collective::make_single();
+    backend = comm::make_single();
   }
   return share(Group(std::move(backend), {.timeout = limit}));
 }
@@ -124,7 +124,7 @@ void bind_groups(py::module_& module) {
   module.def("meet_in_shared_memory", &meet_in_shared_memory, py::arg("rendezvous"), py::arg("rank"),
              py::arg("size"), py::arg("timeout"),
              "The group of ranks of one host that call it with the same text, which no other job uses.");
-  module.def("host_key", &host::host_key,
+  module.def("host_key", &os::host_key,
              "The same text for processes that can share memory, and for no others.");
 }
 

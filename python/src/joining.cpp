@@ -6,7 +6,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-#include "dear/train/join.h"
+#include "dear/train/data_parallel/join.h"
 #include "python/src/parts.h"
 
 namespace dear::python {

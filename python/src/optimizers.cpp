@@ -12,8 +12,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "dear/base/error.h"
-#include "dear/optim/optimizer.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/train/optim/optimizer.h"
 #include "python/src/parts.h"
 
 namespace dear::python {

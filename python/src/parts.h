@@ -13,8 +13,8 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-#include "dear/optim/optimizer.h"
-#include "dear/train/data_parallel.h"
+#include "dear/train/data_parallel/data_parallel.h"
+#include "dear/train/optim/optimizer.h"
 
 // The parts of the module dear._C, one source each. Each adds its classes and functions to the module.
 namespace dear::python {

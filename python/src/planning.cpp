@@ -10,20 +10,20 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-#include "dear/base/atomic_file.h"
-#include "dear/base/error.h"
-#include "dear/base/units.h"
-#include "dear/cluster/presets.h"
-#include "dear/drawing/picture_file.h"
-#include "dear/schedule/schedule_file.h"
-#include "dear/study/cases.h"
-#include "dear/study/kfac_plan.h"
-#include "dear/study/planned.h"
-#include "dear/study/scenario.h"
-#include "dear/trace/chrome.h"
-#include "dear/trace/timeline.h"
-#include "dear/workload/workload_file.h"
-#include "dear/zoo/models.h"
+#include "dear/base/charts/picture_file.h"
+#include "dear/base/os/atomic_file.h"
+#include "dear/base/trace/chrome.h"
+#include "dear/base/trace/timeline.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/units.h"
+#include "dear/platform/cluster/presets.h"
+#include "dear/schedule/policies/schedule_file.h"
+#include "dear/tools/cases/cases.h"
+#include "dear/tools/cases/kfac_plan.h"
+#include "dear/tools/cases/planned.h"
+#include "dear/tools/cases/scenario.h"
+#include "dear/workload/layers/workload_file.h"
+#include "dear/workload/zoo/models.h"
 #include "python/src/parts.h"
 
 namespace dear::python {
@@ -32,48 +32,48 @@ namespace {
 // Cases point to their scenarios, so it stays where it is made.
 class Simulation {
  public:
-  Simulation(const study::ScenarioOptions& scenarios, const study::CaseNames& names,
+  Simulation(const cases::ScenarioOptions& scenarios, const cases::CaseNames& names,
              const sim::EvaluateOptions& evaluate)
-      : scenarios_(study::scenarios(scenarios)),
-        cases_(study::simulate(scenarios_, study::find_options(names, evaluate))) {}
+      : scenarios_(cases::scenarios(scenarios)),
+        cases_(cases::simulate(scenarios_, cases::find_options(names, evaluate))) {}
   Simulation(const Simulation&) = delete;
   Simulation& operator=(const Simulation&) = delete;
 
-  [[nodiscard]] std::string to_json() const { return study::to_json(cases_); }
-  [[nodiscard]] std::string plot() const { return study::plot(cases_, "Iteration times, simulated"); }
+  [[nodiscard]] std::string to_json() const { return cases::to_json(cases_); }
+  [[nodiscard]] std::string plot() const { return cases::plot(cases_, "Iteration times, simulated"); }
   [[nodiscard]] std::string timeline(std::size_t index, std::int64_t first, std::int64_t count) const {
-    return dear::timeline(study::trace_of(cases_.at(index)), {.first_iteration = first, .iterations = count});
+    return dear::timeline(cases::trace_of(cases_.at(index)), {.first_iteration = first, .iterations = count});
   }
   [[nodiscard]] std::string trace(std::size_t index) const {
-    return to_chrome_json(study::trace_of(cases_.at(index)));
+    return to_chrome_json(cases::trace_of(cases_.at(index)));
   }
 
  private:
-  std::vector<study::Scenario> scenarios_;
-  std::vector<study::Case> cases_;
+  std::vector<cases::Scenario> scenarios_;
+  std::vector<cases::Case> cases_;
 };
 
 class Plan {
  public:
-  Plan(const study::ScenarioOptions& scenarios, const study::PlanNames& names)
-      : scenario_(study::scenarios(scenarios).at(0)),
+  Plan(const cases::ScenarioOptions& scenarios, const cases::PlanNames& names)
+      : scenario_(cases::scenarios(scenarios).at(0)),
         planned_(
-            study::plan(scenario_, study::find_options(names),
-                        study::Compressions(names.compression).in(scenario_, scenario_.cluster.ranks()))) {}
+            cases::plan(scenario_, cases::find_options(names),
+                        cases::Compressions(names.compression).in(scenario_, scenario_.cluster.ranks()))) {}
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  [[nodiscard]] std::string to_json() const { return study::to_json({planned_}); }
-  [[nodiscard]] std::string schedule() const { return dear::to_json(study::schedule_of(planned_)); }
-  [[nodiscard]] std::string plot() const { return study::plot({planned_}); }
+  [[nodiscard]] std::string to_json() const { return cases::to_json({planned_}); }
+  [[nodiscard]] std::string schedule() const { return dear::to_json(cases::schedule_of(planned_)); }
+  [[nodiscard]] std::string plot() const { return cases::plot({planned_}); }
 
  private:
-  study::Scenario scenario_;
-  study::PlannedScenario planned_;
+  cases::Scenario scenario_;
+  cases::PlannedScenario planned_;
 };
 
 // A descriptor of the file at `path` that its caller closes.
-int duplicate_of(const FileDescriptor& file, const std::string& path) {
+int duplicate_of(const os::FileDescriptor& file, const std::string& path) {
   const int descriptor = ::fcntl(file.get(), F_DUPFD_CLOEXEC, 0);
   if (descriptor < 0) throw ConfigError(with_errno("cannot open '" + path + "'", errno));
   return descriptor;
@@ -81,10 +81,10 @@ int duplicate_of(const FileDescriptor& file, const std::string& path) {
 
 using Released = py::call_guard<py::gil_scoped_release>;
 
-std::unique_ptr<Simulation> simulate(std::vector<study::ModelName> models, std::vector<std::string> clusters,
-                                     std::vector<int> ranks, const study::ModelOptions& model,
-                                     const study::CaseNames& names, const sim::EvaluateOptions& evaluate) {
-  return std::make_unique<Simulation>(study::ScenarioOptions{.models = std::move(models),
+std::unique_ptr<Simulation> simulate(std::vector<cases::ModelName> models, std::vector<std::string> clusters,
+                                     std::vector<int> ranks, const cases::ModelOptions& model,
+                                     const cases::CaseNames& names, const sim::EvaluateOptions& evaluate) {
+  return std::make_unique<Simulation>(cases::ScenarioOptions{.models = std::move(models),
                                                              .clusters = std::move(clusters),
                                                              .ranks = std::move(ranks),
                                                              .jobs = names.jobs,
@@ -92,40 +92,40 @@ std::unique_ptr<Simulation> simulate(std::vector<study::ModelName> models, std::
                                       names, evaluate);
 }
 
-std::unique_ptr<Plan> plan(study::ModelName model, std::string cluster, std::optional<int> ranks,
-                           const study::ModelOptions& options, const study::PlanNames& names) {
-  study::ScenarioOptions scenarios{
+std::unique_ptr<Plan> plan(cases::ModelName model, std::string cluster, std::optional<int> ranks,
+                           const cases::ModelOptions& options, const cases::PlanNames& names) {
+  cases::ScenarioOptions scenarios{
       .models = {std::move(model)}, .clusters = {std::move(cluster)}, .model = options};
   if (ranks) scenarios.ranks.push_back(*ranks);
   return std::make_unique<Plan>(scenarios, names);
 }
 
 // Returns the text that `dear plan --optimizer kfac --json` writes, without its origin.
-std::string plan_kfac(study::ModelName model, std::string cluster, std::optional<int> ranks,
-                      const study::ModelOptions& options, const std::vector<std::string>& policies,
+std::string plan_kfac(cases::ModelName model, std::string cluster, std::optional<int> ranks,
+                      const cases::ModelOptions& options, const std::vector<std::string>& policies,
                       const std::string& algorithm) {
-  study::ScenarioOptions scenarios{
+  cases::ScenarioOptions scenarios{
       .models = {std::move(model)}, .clusters = {std::move(cluster)}, .model = options};
   if (ranks) scenarios.ranks.push_back(*ranks);
-  study::KfacPlanOptions chosen;
+  cases::KfacPlanOptions chosen;
   chosen.times.algorithm = algorithm;
-  for (const std::string& name : policies) chosen.strategies.push_back(kfac::find_strategy(name));
-  const study::Scenario scenario = study::scenarios(scenarios).at(0);
-  return study::to_json({study::plan_kfac(scenario, chosen)});
+  for (const std::string& name : policies) chosen.strategies.push_back(methods::kfac::find_strategy(name));
+  const cases::Scenario scenario = cases::scenarios(scenarios).at(0);
+  return cases::to_json({cases::plan_kfac(scenario, chosen)});
 }
 
-void take_schedule(study::CaseNames& names, const std::string& path) {
+void take_schedule(cases::CaseNames& names, const std::string& path) {
   ScheduleFile file = read_schedule_file(path);
   names.policies = {std::move(file.policy)};
   names.buckets = std::move(file.buckets);
 }
 
 void bind_options(py::module_& module) {
-  py::class_<study::ModelOptions>(module, "ModelOptions")
+  py::class_<cases::ModelOptions>(module, "ModelOptions")
       .def(py::init([](std::string device, std::int64_t batch, std::int64_t size, std::string dtype,
                        int optimizer_states, bool checkpoint_activations,
                        std::optional<double> scale_compute) {
-             return study::ModelOptions{.device = std::move(device),
+             return cases::ModelOptions{.device = std::move(device),
                                         .batch = batch,
                                         .sample_size = size,
                                         .dtype = std::move(dtype),
@@ -136,18 +136,18 @@ void bind_options(py::module_& module) {
            py::kw_only(), py::arg("device"), py::arg("batch"), py::arg("size"), py::arg("dtype"),
            py::arg("optimizer_states"), py::arg("checkpoint_activations") = false,
            py::arg("scale_compute") = std::nullopt);
-  py::class_<study::CompressionNames>(module, "CompressionNames")
+  py::class_<cases::CompressionNames>(module, "CompressionNames")
       .def(py::init([](std::vector<std::string> compressions, std::string codec, double union_density) {
-             return study::CompressionNames{.compressions = std::move(compressions),
+             return cases::CompressionNames{.compressions = std::move(compressions),
                                             .codec = std::move(codec),
                                             .union_density = union_density};
            }),
            py::kw_only(), py::arg("compressions"), py::arg("codec"), py::arg("union_density"));
-  py::class_<study::CaseNames>(module, "CaseNames")
+  py::class_<cases::CaseNames>(module, "CaseNames")
       .def(py::init([](std::vector<std::string> policies, std::string fusion, std::string algorithm,
                        std::string detail, int jobs, std::string placement,
-                       study::CompressionNames compression) {
-             return study::CaseNames{.policies = std::move(policies),
+                       cases::CompressionNames compression) {
+             return cases::CaseNames{.policies = std::move(policies),
                                      .fusion = std::move(fusion),
                                      .algorithm = std::move(algorithm),
                                      .detail = std::move(detail),
@@ -159,7 +159,7 @@ void bind_options(py::module_& module) {
            py::arg("jobs"), py::arg("placement"), py::arg("compression"))
       .def("take_schedule", &take_schedule, py::arg("path"),
            "Policy and buckets of a schedule file, instead of `policies` and `fusion`.")
-      .def_property_readonly("policies", [](const study::CaseNames& self) { return self.policies; });
+      .def_property_readonly("policies", [](const cases::CaseNames& self) { return self.policies; });
   py::class_<sim::EvaluateOptions>(module, "EvaluateOptions")
       .def(py::init([](std::int64_t iterations, double jitter, int repetitions, std::uint64_t seed,
                        int optimizer_states, int micro_batches) {
@@ -172,10 +172,10 @@ void bind_options(py::module_& module) {
            }),
            py::kw_only(), py::arg("iterations"), py::arg("jitter"), py::arg("repetitions"), py::arg("seed"),
            py::arg("optimizer_states"), py::arg("micro_batches"));
-  py::class_<study::PlanNames>(module, "PlanNames")
+  py::class_<cases::PlanNames>(module, "PlanNames")
       .def(py::init([](std::vector<std::string> policies, std::string algorithm, int optimizer_states,
-                       int micro_batches, study::CompressionNames compression) {
-             return study::PlanNames{.policies = std::move(policies),
+                       int micro_batches, cases::CompressionNames compression) {
+             return cases::PlanNames{.policies = std::move(policies),
                                      .algorithm = std::move(algorithm),
                                      .optimizer_states = optimizer_states,
                                      .micro_batches = micro_batches,
@@ -217,22 +217,22 @@ void bind_planning(py::module_& module) {
              py::arg("model_options"), py::arg("names"), Released());
   module.def("plan_kfac", &plan_kfac, py::kw_only(), py::arg("model"), py::arg("cluster"), py::arg("ranks"),
              py::arg("model_options"), py::arg("policies"), py::arg("algorithm"), Released());
-  module.def("find_workload", &study::find_workload, py::arg("model"), py::arg("options"), Released(),
+  module.def("find_workload", &cases::find_workload, py::arg("model"), py::arg("options"), Released(),
              "The workload of a model by name, or of a workload file.");
-  module.def("write_file", &write_file_atomically, py::arg("path"), py::arg("text"), Released(),
+  module.def("write_file", &os::write_file_atomically, py::arg("path"), py::arg("text"), Released(),
              "Writes the file whole or not at all. ConfigError that names the file when that fails.");
   module.def(
-      "exchange_names", &exchange_names, py::arg("one"), py::arg("other"), Released(),
+      "exchange_names", &os::exchange_names, py::arg("one"), py::arg("other"), Released(),
       "Gives two files or folders of one folder each other's name, at once; False where the file system "
       "cannot.");
   module.def(
-      "open_file", [](const std::string& path) { return duplicate_of(open_file(path).descriptor, path); },
+      "open_file", [](const std::string& path) { return duplicate_of(os::open_file(path).descriptor, path); },
       py::arg("path"), Released(),
       "The descriptor of a regular file, to read and to close. ConfigError for anything else, such as a pipe "
       "or a "
       "device.");
   module.def(
-      "write_picture", &drawing::write_picture, py::arg("path"), py::arg("svg"), Released(),
+      "write_picture", &charts::write_picture, py::arg("path"), py::arg("svg"), Released(),
       "Writes the picture whole or not at all, as SVG, PDF or PNG by the path's ending. ConfigError for "
       "another ending and where there is no rsvg-convert.");
   module.def("format_seconds", &format_seconds, py::arg("seconds"), "\"71.1 ms\", as the command prints it.");

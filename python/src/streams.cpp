@@ -7,7 +7,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/utils/pybind.h>
 
-#include "dear/streams/stream_collectives.h"
+#include "dear/train/streams/stream_collectives.h"
 #include "python/src/parts.h"
 
 namespace dear::python {

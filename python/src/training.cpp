@@ -14,15 +14,15 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "dear/base/error.h"
-#include "dear/passes/operator_observer.h"
-#include "dear/schedule/policy/policy.h"
-#include "dear/streams/stream_collectives.h"
-#include "dear/trace/chrome.h"
-#include "dear/train/data_parallel.h"
-#include "dear/tuning/rule_choice.h"
-#include "dear/tuning/tuning_progress.h"
-#include "dear/workload/workload_file.h"
+#include "dear/base/trace/chrome.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/schedule/policies/policy.h"
+#include "dear/train/autograd/operator_observer.h"
+#include "dear/train/data_parallel/data_parallel.h"
+#include "dear/train/streams/stream_collectives.h"
+#include "dear/train/tuning/rule_choice.h"
+#include "dear/train/tuning/tuning_progress.h"
+#include "dear/workload/layers/workload_file.h"
 #include "python/src/parts.h"
 
 namespace dear::python {
@@ -264,7 +264,7 @@ void bind_training(py::module_& module) {
       },
       "The names of the policies that can train.");
   module.def(
-      "await_whole", [](const at::Tensor& tensor) { passes::await_whole(tensor); }, py::arg("tensor"),
+      "await_whole", [](const at::Tensor& tensor) { autograd::await_whole(tensor); }, py::arg("tensor"),
       "Waits until the tensor may be read past the operators: until its bucket is whole.");
   module.def(
       "norm", [](const at::Tensor& tensor) { return std::sqrt(sum_of_squares(tensor).value()); },
@@ -273,7 +273,7 @@ void bind_training(py::module_& module) {
   module.def(
       "keep_forever", [](py::object object) { object.release(); }, py::arg("object"),
       "The object is never destroyed.");
-  module.def("stop_observing_after_fork", &passes::stop_observing_after_fork,
+  module.def("stop_observing_after_fork", &autograd::stop_observing_after_fork,
              "In the child of a fork: no operator waits for anything any more.");
 }
 

@@ -10,9 +10,9 @@
 #include <fmt/format.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "dear/base/error.h"
-#include "dear/train/data_parallel.h"
-#include "dear/train/watch.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/train/data_parallel/data_parallel.h"
+#include "dear/train/data_parallel/watch.h"
 #include "python/src/parts.h"
 
 namespace dear::python {

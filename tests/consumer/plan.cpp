@@ -1,9 +1,9 @@
 // Simulates a job of two layers under two policies, and reduces a vector in a group of one.
 #include <cstdio>
-#include <dear/backends/init.h>
-#include <dear/fusion/grouping.h>
-#include <dear/schedule/policy/policy.h>
-#include <dear/sim/simulate.h>
+#include <dear/comm/backends/init.h>
+#include <dear/predict/sim/simulate.h>
+#include <dear/schedule/fusion/grouping.h>
+#include <dear/schedule/policies/policy.h>
 
 int main() {
   dear::Workload workload;

@@ -1,7 +1,7 @@
 // Trains a tiny module through the package; the loss must fall.
 #include <cstdio>
-#include <dear/backends/init.h>
-#include <dear/train/data_parallel.h>
+#include <dear/comm/backends/init.h>
+#include <dear/train/data_parallel/data_parallel.h>
 
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>

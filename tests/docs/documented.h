@@ -5,7 +5,7 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <dear/train/data_parallel.h>
+#include <dear/train/data_parallel/data_parallel.h>
 #include <exception>
 #include <memory>
 #include <vector>

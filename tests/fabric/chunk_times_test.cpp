@@ -1,13 +1,13 @@
-#include "dear/cost/chunk_times.h"
+#include "dear/platform/cost/chunk_times.h"
 
 #include <cstdint>
 #include <string>
 
 #include <gtest/gtest.h>
 
-#include "dear/cluster/presets.h"
-#include "dear/cost/chunk_planner.h"
-#include "dear/fabric/chunk_play.h"
+#include "dear/platform/cluster/presets.h"
+#include "dear/platform/cost/chunk_planner.h"
+#include "dear/platform/fabric/chunk_play.h"
 
 namespace dear::chunk_times_test {
 namespace {

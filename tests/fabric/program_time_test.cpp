@@ -1,9 +1,9 @@
-#include "dear/cost/program_time.h"
+#include "dear/platform/cost/program_time.h"
 
 #include <gtest/gtest.h>
 
-#include "dear/algorithm/algorithms.h"
-#include "dear/fabric/play.h"
+#include "dear/platform/algorithm/algorithms.h"
+#include "dear/platform/fabric/play.h"
 
 namespace dear::program_time_test {
 namespace {

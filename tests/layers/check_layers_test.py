@@ -4,25 +4,30 @@ import pathlib
 import tempfile
 import unittest
 
-from check_layers import Tree, read_ladder, uses_in
+from check_layers import Tree, read_storeys, uses_in
 
 GOOD = {
-    "cmake/ladder.txt": "# bottom up\n0 base\n1 trace workload\n2 cost\n8 cli bench\n",
-    "cmake/public_headers.txt": "# ids\nbase/ids.h\n",
-    "examples/e.cpp": "#include <dear/base/ids.h>\n",
-    "dear/base/ids.h": "#pragma once\n",
-    "dear/base/CMakeLists.txt": "dear_library(base SOURCES error.cpp)\n",
-    "dear/base/error.h": "#pragma once\n#include <string>\n",
-    "dear/trace/CMakeLists.txt": "dear_library(trace SOURCES trace.cpp USES base)\n",
-    "dear/trace/trace.h": '#include "dear/base/error.h"\n',
-    "dear/workload/CMakeLists.txt": "dear_library(workload\n  SOURCES w.cpp\n  USES base\n  LIBRARIES fmt::fmt)\n",
-    "dear/workload/w.h": '#include "dear/workload/other.h"\n#include "dear/base/error.h"\n',
-    "dear/cost/CMakeLists.txt": "dear_library(cost SOURCES c.cpp USES workload)\n",
-    "dear/cost/ring/c.cpp": '#include "dear/workload/w.h"\n#include "dear/base/error.h"\n',
-    "dear/cli/CMakeLists.txt": "dear_library(cli_core SOURCES m.cpp USES trace)\ndear_test(t SOURCES t.cpp USES cli_core)\n",
-    "dear/cli/m.cpp": '#include "dear/trace/trace.h"\n',
+    "cmake/storeys.txt": "# bottom up\nbase types text\nwork trace layers\ntools cost command\nstudies paper\nbench\n",
+    "cmake/public_headers.txt": "# ids\nbase/types/ids.h\n",
+    "examples/e.cpp": "#include <dear/base/types/ids.h>\n",
+    "dear/base/types/ids.h": "#pragma once\nclass Ids {\n  friend class Reader;\n};\nclass Reader;\n",
+    "dear/base/types/reader.h": "class Reader {\n  int read();\n};\n",
+    "dear/base/types/reader.cpp": "int Reader::read() {\n",
+    "dear/base/types/CMakeLists.txt": "dear_library(types SOURCES error.cpp)\nadd_library(dear_types_testing STATIC t.cpp)\n",
+    "dear/base/types/error.h": "#pragma once\n#include <string>\n",
+    "dear/base/text/CMakeLists.txt": "dear_library(text SOURCES t.cpp USES types)\n",
+    "dear/work/trace/CMakeLists.txt": "dear_library(trace SOURCES trace.cpp USES types)\n",
+    "dear/work/trace/trace.h": '#include "dear/base/types/error.h"\n',
+    "dear/work/layers/CMakeLists.txt": "dear_library(layers\n  SOURCES w.cpp\n  USES types_testing\n  LIBRARIES fmt::fmt)\n",
+    "dear/work/layers/w.h": '#include "dear/work/layers/other.h"\n#include "dear/base/types/error.h"\n',
+    "dear/tools/cost/CMakeLists.txt": "dear_library(cost SOURCES c.cpp USES layers)\n",
+    "dear/tools/cost/ring/c.cpp": '#include "dear/work/layers/w.h"\n#include "dear/base/types/error.h"\n',
+    "dear/tools/command/CMakeLists.txt": "dear_library(core SOURCES m.cpp USES trace)\ndear_test(t SOURCES t.cpp USES core)\n",
+    "dear/tools/command/m.cpp": '#include "dear/work/trace/trace.h"\n',
+    "studies/paper/CMakeLists.txt": "dear_library(study_paper SOURCES p.cpp USES core)\n",
+    "studies/paper/p.cpp": '#include "dear/tools/command/m.h"\n#include "studies/paper/p.h"\n',
     "bench/CMakeLists.txt": "dear_program(b SOURCES b.cpp USES cost)\n",
-    "bench/b.cpp": '#include "dear/cost/c.h"\n',
+    "bench/b.cpp": '#include "dear/tools/cost/c.h"\n',
 }
 
 
@@ -44,67 +49,77 @@ class CheckLayers(unittest.TestCase):
     def test_accepts_a_good_tree(self):
         self.assertEqual(violations(), [])
 
-    def test_refuses_an_include_of_a_higher_line(self):
-        found = violations({"dear/base/error.h": '#pragma once\n#include "dear/trace/trace.h"\n'})
-        self.assert_one(found, "dear/base/error.h:2", "base includes trace", "lower line")
+    def test_refuses_an_include_of_a_storey_above(self):
+        found = violations({"dear/base/types/error.h": '#pragma once\n#include "dear/work/trace/trace.h"\n'})
+        self.assert_one(found, "dear/base/types/error.h:2", "includes dear/work/trace", "not below")
+        found = violations({"dear/tools/command/m.cpp": '#include "studies/paper/p.h"\n'})
+        self.assert_one(found, "dear/tools/command/m.cpp:1", "includes studies/paper", "not below")
 
-    def test_refuses_an_include_of_the_same_line(self):
-        found = violations({"dear/trace/trace.h": '#  include <dear/workload/w.h>\n'})
-        self.assert_one(found, "dear/trace/trace.h:1", "trace includes workload", "lower line")
-        found = violations({"bench/b.cpp": '#include "dear/cli/m.h"\n'})
-        self.assert_one(found, "bench/b.cpp:1", "bench includes cli")
+    def test_refuses_an_include_of_a_folder_after_it_in_its_storey(self):
+        found = violations({"dear/work/trace/trace.h": "#  include <dear/work/layers/w.h>\n"})
+        self.assert_one(found, "dear/work/trace/trace.h:1", "includes dear/work/layers", "not below")
 
     def test_refuses_an_include_of_a_folder_that_is_not_linked(self):
-        found = violations({"dear/cost/ring/c.cpp": '#include "dear/trace/trace.h"\n'})
-        self.assert_one(found, "dear/cost/ring/c.cpp:1", "does not use")
+        found = violations({"dear/tools/cost/ring/c.cpp": '#include "dear/work/trace/trace.h"\n'})
+        self.assert_one(found, "dear/tools/cost/ring/c.cpp:1", "does not use")
 
-    def test_refuses_a_link_to_a_higher_line(self):
-        found = violations({"dear/trace/CMakeLists.txt": "dear_library(trace SOURCES t.cpp USES base cost)\n"})
-        self.assert_one(found, "dear/trace/CMakeLists.txt", "uses cost")
+    def test_refuses_a_link_to_what_is_not_below(self):
+        found = violations({"dear/work/trace/CMakeLists.txt": "dear_library(trace SOURCES t.cpp USES types cost)\n"})
+        self.assert_one(found, "dear/work/trace/CMakeLists.txt", "uses dear/tools/cost")
 
-    def test_holds_tests_to_the_ladder_as_well(self):
-        found = violations({"dear/trace/trace_test.cpp": '#include "dear/cost/c.h"\n'})
-        self.assert_one(found, "dear/trace/trace_test.cpp:1")
+    def test_holds_tests_to_the_storeys_as_well(self):
+        found = violations({"dear/work/trace/trace_test.cpp": '#include "dear/tools/cost/c.h"\n'})
+        self.assert_one(found, "dear/work/trace/trace_test.cpp:1")
 
-    def test_refuses_an_include_of_a_folder_off_the_ladder(self):
-        found = violations({"dear/cost/ring/c.cpp": '#include "dear/magic/m.h"\n'})
-        self.assert_one(found, "dear/magic", "not on the ladder")
+    def test_refuses_an_include_of_a_folder_in_no_storey(self):
+        found = violations({"dear/tools/cost/ring/c.cpp": '#include "dear/work/magic/m.h"\n'})
+        self.assert_one(found, "dear/work/magic", "in no storey")
 
-    def test_refuses_a_folder_off_the_ladder(self):
-        self.assert_one(violations({"dear/magic/m.h": "\n"}), "dear/magic", "not on the ladder")
+    def test_refuses_a_folder_in_no_storey(self):
+        self.assert_one(violations({"dear/work/magic/m.h": "\n"}), "dear/work/magic", "in no storey")
+        self.assert_one(violations({"dear/magic/m/m.h": "\n"}), "dear/magic/m", "in no storey")
+        self.assert_one(violations({"studies/magic/m.h": "\n"}), "studies/magic", "in no storey")
+
+    def test_refuses_a_friend_in_another_folder(self):
+        found = violations({"dear/work/trace/trace.h": "class Trace {\n  friend class dear::Reader;\n};\n"})
+        self.assert_one(found, "dear/work/trace/trace.h:2", "Reader of dear/base/types")
+
+    def test_refuses_a_function_of_a_class_of_another_folder(self):
+        found = violations({"dear/work/trace/trace.cpp": "\nint Reader::read() {\n"})
+        self.assert_one(found, "dear/work/trace/trace.cpp:2", "Reader", "dear/base/types")
 
     def test_refuses_files_over_their_size(self):
-        for name, limit in {"dear/cost/a.h": 200, "dear/cost/a.cpp": 400, "dear/cost/a_test.cpp": 600}.items():
+        for name, limit in {"dear/tools/cost/a.h": 200, "dear/tools/cost/a.cpp": 400, "dear/tools/cost/a_test.cpp": 600}.items():
             self.assertEqual(violations({name: "//\n" * limit}), [])
             self.assert_one(violations({name: "//\n" * (limit + 1)}), name, f"at most {limit}")
 
     def test_accepts_a_reason_for_a_size_but_not_an_empty_one(self):
-        self.assertEqual(violations({"dear/cost/a.h": "// size: one table\n" + "//\n" * 300}), [])
-        self.assert_one(violations({"dear/cost/a.h": "// size:\n" + "\n" * 300}), "dear/cost/a.h")
+        self.assertEqual(violations({"dear/tools/cost/a.h": "// size: one table\n" + "//\n" * 300}), [])
+        self.assert_one(violations({"dear/tools/cost/a.h": "// size:\n" + "\n" * 300}), "dear/tools/cost/a.h")
 
     def test_refuses_a_public_header_that_is_not_there(self):
-        found = violations({"cmake/public_headers.txt": "base/ids.h\nbase/none.h\n"})
-        self.assert_one(found, "cmake/public_headers.txt", "base/none.h")
+        found = violations({"cmake/public_headers.txt": "base/types/ids.h\nbase/types/none.h\n"})
+        self.assert_one(found, "cmake/public_headers.txt", "base/types/none.h")
 
     def test_refuses_an_include_of_what_is_not_installed(self):
-        found = violations({"dear/base/ids.h": '#include "dear/base/error.h"\n'})
-        self.assert_one(found, "dear/base/ids.h:1", "base/error.h", "not installed")
-        found = violations({"examples/e.cpp": "\n#include <dear/workload/w.h>\n"})
-        self.assert_one(found, "examples/e.cpp:2", "workload/w.h")
+        found = violations({"dear/base/types/ids.h": '#include "dear/base/types/error.h"\n'})
+        self.assert_one(found, "dear/base/types/ids.h:1", "base/types/error.h", "not installed")
+        found = violations({"examples/e.cpp": "\n#include <dear/work/layers/w.h>\n"})
+        self.assert_one(found, "examples/e.cpp:2", "work/layers/w.h")
 
     def test_refuses_a_folder_over_its_size_without_its_tests(self):
         reason = "// size: made up\n"
-        self.assertEqual(violations({"dear/cost/a_test.cpp": reason + "//\n" * 6000}), [])
-        self.assertEqual(violations({"dear/cost/testing/a.cpp": reason + "//\n" * 6000}), [])
-        self.assert_one(violations({"dear/cost/a.cpp": reason + "//\n" * 6000}), "dear/cost:", "6000")
+        self.assertEqual(violations({"dear/tools/cost/a_test.cpp": reason + "//\n" * 6000}), [])
+        self.assertEqual(violations({"dear/tools/cost/testing/a.cpp": reason + "//\n" * 6000}), [])
+        self.assert_one(violations({"dear/tools/cost/a.cpp": reason + "//\n" * 6000}), "dear/tools/cost:", "6000")
 
     def test_refuses_names_that_say_nothing(self):
-        self.assert_one(violations({"dear/cost/utils/a.h": "\n"}), "dear/cost/utils")
-        self.assert_one(violations({"dear/cost/helpers.cpp": "\n"}), "dear/cost/helpers.cpp")
+        self.assert_one(violations({"dear/tools/cost/utils/a.h": "\n"}), "dear/tools/cost/utils")
+        self.assert_one(violations({"dear/tools/cost/helpers.cpp": "\n"}), "dear/tools/cost/helpers.cpp")
         self.assert_one(violations({"tests/common/a.py": "\n"}), "tests/common")
 
-    def test_reads_the_ladder_and_links(self):
-        self.assertEqual(read_ladder("# x\n0 a\n1 b c # d\n"), {"a": 0, "b": 1, "c": 1})
+    def test_reads_storeys_and_links(self):
+        self.assertEqual(read_storeys("# x\na\nb c d # e\n"), [("a", []), ("b", ["c", "d"])])
         self.assertEqual(uses_in("# dear_library(x USES no)\ndear_library(x SOURCES s USES a b LIBRARIES l)"), {"a", "b"})
 
 

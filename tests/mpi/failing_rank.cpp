@@ -19,11 +19,11 @@
 #include <thread>
 #include <unistd.h>
 
-#include "dear/backends/environment.h"
-#include "dear/backends/init.h"
-#include "dear/base/atomic_file.h"
-#include "dear/base/error.h"
-#include "dear/host/testing/sleeping_threads.h"
+#include "dear/base/os/atomic_file.h"
+#include "dear/base/os/testing/sleeping_threads.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/comm/backends/environment.h"
+#include "dear/comm/backends/init.h"
 
 namespace {
 
@@ -55,7 +55,7 @@ void tell_who_is_late(const std::string& pipe) { std::ofstream(pipe) << std::to_
 void await_sleep_of_others(const std::string& pipe, int others) {
   std::fstream lines(pipe, std::ios::in | std::ios::out);
   pid_t process = 0;
-  for (int i = 0; i < others && lines >> process; ++i) host::testing::await_sleep_of(process);
+  for (int i = 0; i < others && lines >> process; ++i) os::testing::await_sleep_of(process);
 }
 
 After act(const std::string& action) {
@@ -127,6 +127,6 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     report = kind_of(error) + ": " + error.what();
   }
-  write_file_atomically(folder + "/" + std::to_string(environment.rank), report);
+  os::write_file_atomically(folder + "/" + std::to_string(environment.rank), report);
   return report == "ended" ? 0 : 1;
 }

@@ -5,7 +5,7 @@
 
 #include <torch/types.h>
 
-#include "dear/backends/init.h"
+#include "dear/comm/backends/init.h"
 
 int main() {
   // The copy of Gloo in libtorch_cpu.so: without it this program would show nothing.

@@ -8,10 +8,10 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/utils/pybind.h>
 
-#include "dear/backends/c10d/c10d.h"
-#include "dear/backends/testing/ranks.h"
-#include "dear/collective/exchange.h"
-#include "dear/collective/testing/conformance.h"
+#include "dear/comm/group/exchange.h"
+#include "dear/comm/group/testing/conformance.h"
+#include "dear/comm/process_group/c10d.h"
+#include "dear/comm/shm/testing/ranks.h"
 
 namespace dear::process_group_test {
 namespace {
@@ -20,9 +20,9 @@ namespace py = pybind11;
 
 using ProcessGroup = c10::intrusive_ptr<::c10d::ProcessGroup>;
 using TheBackend = c10::intrusive_ptr<::c10d::Backend>;
-using collective::testing::check_group;
-using collective::testing::Order;
-using host::testing::report_of;
+using comm::testing::check_group;
+using comm::testing::Order;
+using os::testing::report_of;
 
 template <typename Body>
 std::string reported(const Body& body) {

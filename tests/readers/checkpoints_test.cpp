@@ -7,13 +7,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/archive/zip_reader.h"
-#include "dear/archive/zip_writer.h"
-#include "dear/base/error.h"
-#include "dear/base/printable.h"
-#include "dear/base/rounds_in_test.h"
-#include "dear/checkpoint/checkpoint.h"
-#include "dear/checkpoint/testing/job.h"
+#include "dear/base/archive/zip_reader.h"
+#include "dear/base/archive/zip_writer.h"
+#include "dear/base/os/rounds_in_test.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/printable.h"
+#include "dear/train/checkpoint/checkpoint.h"
+#include "dear/train/checkpoint/testing/job.h"
 
 namespace dear::readers_test {
 namespace {

@@ -1,30 +1,30 @@
 #include "tests/readers/readers.h"
 
+#include "studies/kfac/convergence.h"
+#include "studies/kfac/published.h"
+#include "studies/paper/published.h"
+#include "studies/themis/published.h"
 #include <cstddef>
 #include <fstream>
 #include <span>
 #include <string_view>
 
-#include "dear/archive/pickle.h"
-#include "dear/archive/zip_reader.h"
-#include "dear/archive/zip_writer.h"
-#include "dear/backends/mpi/findings.h"
-#include "dear/base/atomic_file.h"
-#include "dear/base/testing/paths.h"
-#include "dear/cluster/cluster_file.h"
-#include "dear/cost/cluster_times.h"
-#include "dear/fusion/grouping.h"
-#include "dear/schedule/policy/policy.h"
-#include "dear/schedule/schedule_file.h"
-#include "dear/sim/evaluate.h"
-#include "dear/simulated/kfac/convergence.h"
-#include "dear/simulated/kfac/published.h"
-#include "dear/simulated/themis/published.h"
-#include "dear/study/published.h"
-#include "dear/trace/chrome.h"
-#include "dear/trace/summary.h"
-#include "dear/tune/cache.h"
-#include "dear/workload/workload_file.h"
+#include "dear/base/archive/pickle.h"
+#include "dear/base/archive/zip_reader.h"
+#include "dear/base/archive/zip_writer.h"
+#include "dear/base/os/atomic_file.h"
+#include "dear/base/os/testing/paths.h"
+#include "dear/base/trace/chrome.h"
+#include "dear/base/trace/summary.h"
+#include "dear/comm/mpi/findings.h"
+#include "dear/platform/cluster/cluster_file.h"
+#include "dear/platform/cost/cluster_times.h"
+#include "dear/predict/sim/evaluate.h"
+#include "dear/predict/tune/cache.h"
+#include "dear/schedule/fusion/grouping.h"
+#include "dear/schedule/policies/policy.h"
+#include "dear/schedule/policies/schedule_file.h"
+#include "dear/workload/layers/workload_file.h"
 
 namespace dear::readers_test {
 namespace {
@@ -121,7 +121,7 @@ std::string checkpoint(const std::string& folder) {
   writer.add("data.pkl", archive::pickle(state()));
   writer.add("data/0", elements);
   writer.finish();
-  return read_file(path);
+  return os::read_file(path);
 }
 
 // As torch.save() writes it, which knows no seal: then the directory alone says what is in the file.
@@ -201,17 +201,17 @@ std::vector<Reader> readers(const std::string& folder) {
        .use =
            [](const std::string& text) { static_cast<void>(tune::Cache::parse(text, kSource).to_json()); }},
       {.name = "figures of papers",
-       .good = read_file(study + "published.json"),
-       .use = [](const std::string& text) { study::parse_published(text, kSource); }},
+       .good = os::read_file(study + "published.json"),
+       .use = [](const std::string& text) { studies::parse_published(text, kSource); }},
       {.name = "figures of Themis",
-       .good = read_file(study + "themis/published.json"),
-       .use = [](const std::string& text) { simulated::themis::parse_published_themis(text, kSource); }},
+       .good = os::read_file(study + "themis/published.json"),
+       .use = [](const std::string& text) { studies::themis::parse_published_themis(text, kSource); }},
       {.name = "figures of K-FAC",
-       .good = read_file(study + "kfac/published.json"),
-       .use = [](const std::string& text) { simulated::kfac::parse_published_kfac(text, kSource); }},
+       .good = os::read_file(study + "kfac/published.json"),
+       .use = [](const std::string& text) { studies::kfac::parse_published_kfac(text, kSource); }},
       {.name = "convergence of K-FAC",
-       .good = read_file(study + "kfac/convergence.json"),
-       .use = [folder](const std::string& text) { simulated::kfac::convergence_of(write(folder, text)); },
+       .good = os::read_file(study + "kfac/convergence.json"),
+       .use = [folder](const std::string& text) { studies::kfac::convergence_of(write(folder, text)); },
        .command = {"study", "kfac", "--out", "written", "--convergence", "FILE"}},
       {.name = "choices of MPI",
        .good = findings(),

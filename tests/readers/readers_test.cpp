@@ -15,9 +15,9 @@
 
 #include <gtest/gtest.h>
 
-#include "dear/base/error.h"
-#include "dear/base/printable.h"
-#include "dear/base/rounds_in_test.h"
+#include "dear/base/os/rounds_in_test.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/printable.h"
 
 namespace dear::readers_test {
 namespace {

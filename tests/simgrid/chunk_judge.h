@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "dear/algorithm/chunk_plan.h"
-#include "dear/cluster/cluster.h"
+#include "dear/platform/algorithm/chunk_plan.h"
+#include "dear/platform/cluster/cluster.h"
 
 namespace dear::judge {
 

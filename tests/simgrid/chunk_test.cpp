@@ -6,9 +6,9 @@
 
 #include <gtest/gtest.h>
 
-#include "dear/algorithm/testing/chunk_plans.h"
-#include "dear/cost/chunk_planner.h"
-#include "dear/fabric/chunk_play.h"
+#include "dear/platform/algorithm/testing/chunk_plans.h"
+#include "dear/platform/cost/chunk_planner.h"
+#include "dear/platform/fabric/chunk_play.h"
 
 namespace dear::judge::chunk_test {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "dear/algorithm/program.h"
-#include "dear/cluster/cluster.h"
+#include "dear/platform/algorithm/program.h"
+#include "dear/platform/cluster/cluster.h"
 
 // When programs end by SimGrid (Casanova et al. 2014, doi:10.1016/j.jpdc.2014.06.008), with an actor for each
 // rank.

@@ -5,10 +5,10 @@
 
 #include <gtest/gtest.h>
 
-#include "dear/algorithm/algorithms.h"
-#include "dear/base/units.h"
-#include "dear/fabric/play.h"
-#include "dear/fabric/traffic.h"
+#include "dear/base/vocabulary/units.h"
+#include "dear/platform/algorithm/algorithms.h"
+#include "dear/platform/fabric/play.h"
+#include "dear/platform/fabric/traffic.h"
 
 namespace dear::judge::simgrid_test {
 namespace {

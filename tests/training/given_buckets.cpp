@@ -4,8 +4,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
-#include "dear/backends/init.h"
-#include "dear/train/data_parallel.h"
+#include "dear/comm/backends/init.h"
+#include "dear/train/data_parallel/data_parallel.h"
 
 int main() {
   torch::nn::Linear model(4, 1);

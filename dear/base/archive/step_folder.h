@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "dear/base/os/file_descriptor.h"
+
+namespace dear::archive {
+
+// A folder with one file, or one folder of shards, for each step at which training was saved:
+// step-00000100.pt, step-00000100. Nothing points at the newest: it is found by looking, so that nothing can
+// point at what is not there.
+class StepFolder {
+ public:
+  explicit StepFolder(std::string path);  // touches nothing
+  ~StepFolder();
+  StepFolder(const StepFolder&) = delete;
+  StepFolder& operator=(const StepFolder&) = delete;
+
+  struct Saved {
+    std::int64_t step;
+    std::string path;
+    bool sharded;  // a folder
+  };
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] Saved of(std::int64_t step, bool sharded) const;
+  // Newest first; none where there is no such folder. ConfigError where it cannot be read, or is a file.
+  [[nodiscard]] std::vector<Saved> saved() const;
+
+  // For the one object of one process that writes: makes the folder, and removes what killed processes left
+  // in it. ConfigError where that fails, or where another one lives, of this program or of another run.
+  void open_for_writing();
+  // Removes all but the newest `keep`. ConfigError for what cannot be removed.
+  void keep_newest(int keep) const;
+
+ private:
+  std::string path_;
+  os::FileDescriptor lock_;
+  pid_t owner_ = -1;  // the process that took the lock, and not one that it forked
+};
+
+}  // namespace dear::archive

@@ -1,0 +1,142 @@
+#include "dear/base/archive/zip_reader.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <sys/mman.h>
+#include <utility>
+
+#include "dear/base/archive/crc32.h"
+#include "dear/base/os/atomic_file.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/printable.h"
+
+namespace dear::archive {
+namespace {
+
+constexpr std::uint64_t kMostRecords = 16'000'000;
+
+}  // namespace
+
+void ZipReader::refuse(const std::string& why) const {
+  constexpr std::size_t kLongest = 500;  // a name in a damaged file may be anything
+  throw ConfigError("cannot read '" + path_ + "' as a checkpoint: " + printable(shortened(why, kLongest)));
+}
+
+ZipReader::ZipReader(std::string path) : path_(std::move(path)) {
+  const os::OpenedFile file = os::open_file(path_);
+  const auto bytes = static_cast<std::size_t>(file.bytes);
+  if (bytes < zip::kEndBytes) refuse("it has " + std::to_string(bytes) + " bytes, which is no such file");
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file.descriptor.get(), 0);
+  if (memory == MAP_FAILED) throw ConfigError(with_errno("cannot map '" + path_ + "'", errno));
+  memory_ = std::shared_ptr<const void>(
+      memory, [bytes](const void* mapped) { ::munmap(const_cast<void*>(mapped), bytes); });
+  file_ = {static_cast<const std::byte*>(memory), bytes};
+  read_directory();
+}
+
+template <typename T>
+T ZipReader::number_at(std::uint64_t offset) const {
+  if (offset > file_.size() || file_.size() - offset < sizeof(T))
+    refuse("it is cut short, or its directory is damaged");
+  T value;
+  std::memcpy(&value, file_.data() + offset, sizeof value);
+  return value;
+}
+
+// The end of the directory is the last thing in the file, and neither torch nor we put a comment behind it.
+void ZipReader::read_directory() {
+  const std::uint64_t end = file_.size() - zip::kEndBytes;
+  if (number_at<std::uint32_t>(end) != zip::kEnd)
+    refuse(number_at<std::uint32_t>(0) == zip::kLocalHeader ? "it is cut short" : "it is no such file");
+  std::uint64_t count = number_at<std::uint16_t>(end + 10);
+  std::uint64_t bytes = number_at<std::uint32_t>(end + 12);
+  std::uint64_t begin = number_at<std::uint32_t>(end + 16);
+  if (end >= zip::kEnd64LocatorBytes &&
+      number_at<std::uint32_t>(end - zip::kEnd64LocatorBytes) == zip::kEnd64Locator) {
+    const auto end64 = number_at<std::uint64_t>(end - zip::kEnd64LocatorBytes + 8);
+    if (number_at<std::uint32_t>(end64) != zip::kEnd64) refuse("its directory is damaged");
+    count = number_at<std::uint64_t>(end64 + 32);
+    bytes = number_at<std::uint64_t>(end64 + 40);
+    begin = number_at<std::uint64_t>(end64 + 48);
+  }
+  if (begin > end || bytes > end - begin || count > kMostRecords ||
+      count * zip::kDirectoryHeaderBytes > bytes)
+    refuse("its directory is damaged");
+  std::optional<std::string> folder;
+  std::vector<Record> records;
+  std::uint64_t at = begin;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (number_at<std::uint32_t>(at) != zip::kDirectoryHeader) refuse("its directory is damaged");
+    Record record{.name = {},
+                  .header = number_at<std::uint32_t>(at + 42),
+                  .bytes = number_at<std::uint32_t>(at + 24),
+                  .crc = number_at<std::uint32_t>(at + 16)};
+    const auto method = number_at<std::uint16_t>(at + 10);
+    const auto name_bytes = number_at<std::uint16_t>(at + 28);
+    const auto extra_bytes = number_at<std::uint16_t>(at + 30);
+    const auto comment_bytes = number_at<std::uint16_t>(at + 32);
+    const std::uint64_t name_at = at + zip::kDirectoryHeaderBytes;
+    at = name_at + name_bytes + extra_bytes + comment_bytes;
+    if (at > begin + bytes) refuse("its directory is damaged");
+    record.name.assign(reinterpret_cast<const char*>(file_.data() + name_at), name_bytes);
+    std::uint64_t extra = name_at + name_bytes;
+    const std::uint64_t extra_end = extra + extra_bytes;
+    while (extra + 4 <= extra_end) {
+      std::uint64_t number = extra + 4;
+      extra = number + number_at<std::uint16_t>(extra + 2);
+      if (extra > extra_end) refuse("its directory is damaged");
+      if (number_at<std::uint16_t>(number - 4) != zip::kExtra64) continue;
+      if (record.bytes == zip::kElsewhere) {
+        record.bytes = number_at<std::uint64_t>(number);
+        number += 16;  // the compressed size, which is the same
+      }
+      if (record.header == zip::kElsewhere) record.header = number_at<std::uint64_t>(number);
+    }
+    if (record.name.find('\0') != std::string::npos) refuse("a record's name has a NUL in it");
+    const std::size_t slash = record.name.find('/');
+    if (slash == std::string::npos) refuse("its record '" + record.name + "' lies in no folder");
+    if (!folder) folder = record.name.substr(0, slash);
+    if (record.name.substr(0, slash) != *folder) refuse("its records lie in several folders");
+    record.name.erase(0, slash + 1);
+    if (method != 0) refuse("its record '" + record.name + "' is compressed: write it as torch.save() does");
+    if (!records_.emplace(record.name, Found{data_of(record), record.crc}).second)
+      refuse("it has two records '" + record.name + "'");
+    records.push_back(std::move(record));
+  }
+  if (!sealed()) return;
+  if (records.back().name != kSeal) refuse("its directory is damaged");
+  records.pop_back();
+  if (text_of(kSeal) != seal_of(records)) refuse("its directory is damaged");
+}
+
+std::span<const std::byte> ZipReader::data_of(const Record& record) const {
+  if (number_at<std::uint32_t>(record.header) != zip::kLocalHeader)
+    refuse("its record '" + record.name + "' is not where the directory says");
+  const std::uint64_t begin = record.header + zip::kLocalHeaderBytes +
+                              number_at<std::uint16_t>(record.header + 26) +
+                              number_at<std::uint16_t>(record.header + 28);
+  if (begin > file_.size() || record.bytes > file_.size() - begin)
+    refuse("its record '" + record.name + "' is cut short");
+  return file_.subspan(begin, record.bytes);
+}
+
+std::span<const std::byte> ZipReader::bytes_of(std::string_view name) const {
+  const auto found = records_.find(name);
+  if (found == records_.end()) refuse("it has no record '" + std::string(name) + "'");
+  return found->second.bytes;
+}
+
+std::string_view ZipReader::text_of(std::string_view name) const {
+  const std::span<const std::byte> bytes = bytes_of(name);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void ZipReader::verify() const {
+  for (const auto& [name, found] : records_)
+    if (crc32(found.bytes) != found.crc)
+      refuse("the bytes of its record '" + name + "' are not those that were written");
+}
+
+}  // namespace dear::archive

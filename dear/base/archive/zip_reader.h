@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dear/base/archive/record.h"
+
+namespace dear::archive {
+
+// The records of a file that a ZipWriter or torch.save() wrote, in memory that is mapped: a record takes no
+// room before it is read, and stays valid as long as a copy of the reader.
+class ZipReader {
+ public:
+  // ConfigError, one sentence that names the file, for one that cannot be opened, is cut short, is no such
+  // file, or whose directory is damaged. Trusts nothing that the file says.
+  explicit ZipReader(std::string path);
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] bool has(std::string_view name) const { return records_.find(name) != records_.end(); }
+  // ConfigError where it is not there.
+  [[nodiscard]] std::span<const std::byte> bytes_of(std::string_view name) const;
+  [[nodiscard]] std::string_view text_of(std::string_view name) const;
+  // Whether a ZipWriter wrote it. Its seal was compared with the directory.
+  [[nodiscard]] bool sealed() const { return has(kSeal); }
+  // ConfigError naming the first record whose bytes are not those of its checksum. Reads all of the file.
+  void verify() const;
+  // Keeps the memory mapped.
+  [[nodiscard]] std::shared_ptr<const void> memory() const { return memory_; }
+
+ private:
+  struct Found {
+    std::span<const std::byte> bytes;
+    std::uint32_t crc;
+  };
+  [[noreturn]] void refuse(const std::string& why) const;
+  void read_directory();
+  [[nodiscard]] std::span<const std::byte> data_of(const Record& record) const;
+  template <typename T>
+  [[nodiscard]] T number_at(std::uint64_t offset) const;
+
+  std::string path_;
+  std::shared_ptr<const void> memory_;
+  std::span<const std::byte> file_;
+  std::map<std::string, Found, std::less<>> records_;
+};
+
+}  // namespace dear::archive

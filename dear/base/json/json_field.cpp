@@ -1,0 +1,214 @@
+#include "dear/base/json/json_field.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/printable.h"
+
+namespace dear {
+namespace {
+
+std::string describe(const Json& value) {
+  if (value.is_null()) return "null";
+  if (value.is_number()) return value.dump();
+  const std::string_view type = value.type_name();
+  const bool vowel = type.starts_with('a') || type.starts_with('o');
+  return fmt::format("{} {}", vowel ? "an" : "a", type);
+}
+
+constexpr std::size_t kLongestReason = 500, kLongestPath = 200;  // in bytes: a name may fill the file
+
+// As it stands in a file.
+std::string quoted(const Json& text) {
+  constexpr std::size_t kMost = 60;
+  const std::string shown = text.dump(-1, ' ', true, Json::error_handler_t::replace);
+  return shown.size() > kMost ? shortened(shown, kMost) + "\"" : shown;
+}
+
+bool holds(const std::vector<std::string_view>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+Json parsed(std::string_view text) {
+  if (text.starts_with("\x1f\x8b")) throw ConfigError("it is compressed by gzip: unpack it by gunzip");
+  require_shallow(text);
+  std::vector<std::set<std::string>> names;  // of the objects around what is read
+  const auto look = [&](int, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::object_start) names.emplace_back();
+    if (event == Json::parse_event_t::object_end) names.pop_back();
+    if (event == Json::parse_event_t::key && !names.back().insert(value.get<std::string>()).second)
+      throw ConfigError(fmt::format("{} stands twice in one object: leave one out", quoted(value)));
+    const bool is_text =
+        event == Json::parse_event_t::key || (event == Json::parse_event_t::value && value.is_string());
+    if (!is_text) return true;
+    const std::string& said = value.get_ref<const std::string&>();
+    if (said.size() > kLongestText || !is_printable(said))
+      require_readable(said, fmt::format("the text {}", quoted(value)));
+    return true;
+  };
+  try {
+    return Json::parse(text, look);
+  } catch (const Json::exception& error) {
+    // "[json.exception.parse_error.101] parse error at line 3, column 5: ..."
+    const std::string_view message = error.what();
+    const std::size_t tag_end = message.find("] ");
+    const std::string_view said = tag_end == std::string_view::npos ? message : message.substr(tag_end + 2);
+    throw ConfigError(fmt::format("{}: correct the JSON", printable(shortened(said, kLongestReason))));
+  }
+}
+
+}  // namespace
+
+void require_readable(std::string_view text, const std::string& what) {
+  if (text.size() > kLongestText)
+    throw ConfigError(fmt::format("{} has more than {} bytes: shorten it", what, kLongestText));
+  if (!is_printable(text))
+    throw ConfigError(fmt::format("{} has a control character in it: leave it out", what));
+}
+
+void JsonField::fail(const std::string& why) const {
+  const std::string reason = shortened(why, kLongestReason);
+  throw ConfigError(path_.empty()
+                        ? fmt::format("{}: {}", source_, reason)
+                        : fmt::format("{}: {}: {}", source_, shortened(path_, kLongestPath), reason));
+}
+
+void JsonField::refuse(std::string_view expected) const {
+  fail(fmt::format("expected {}, found {}", expected, describe(*value_)));
+}
+
+JsonField JsonField::at(const Json& value, std::string_view name) const {
+  return {value, source_, path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name)};
+}
+
+void JsonField::expect_members(const std::vector<std::string_view>& required,
+                               const std::vector<std::string_view>& optional) const {
+  if (!value_->is_object()) refuse("an object");
+  for (const std::string_view name : required) {
+    if (!value_->contains(name)) at(*value_, name).fail("missing: add it");
+  }
+  for (const auto& item : value_->items()) {
+    if (!holds(required, item.key()) && !holds(optional, item.key())) {
+      at(item.value(), item.key())
+          .fail(fmt::format("unknown: expected only {}{}{}", fmt::join(required, ", "),
+                            optional.empty() ? "" : ", ", fmt::join(optional, ", ")));
+    }
+  }
+}
+
+JsonField JsonField::member(std::string_view name) const {
+  if (!value_->is_object()) refuse("an object");
+  const auto found = value_->find(name);
+  if (found == value_->end()) at(*value_, name).fail("missing: add it");
+  return at(*found, name);
+}
+
+std::vector<JsonField> JsonField::elements() const {
+  if (!value_->is_array()) refuse("an array");
+  std::vector<JsonField> fields;
+  fields.reserve(value_->size());
+  for (const Json& element : *value_) {
+    fields.emplace_back(element, source_, fmt::format("{}[{}]", path_, fields.size()));
+  }
+  return fields;
+}
+
+std::string JsonField::text() const {
+  if (!value_->is_string()) refuse("a string");
+  return value_->get<std::string>();
+}
+
+bool JsonField::boolean() const {
+  if (!value_->is_boolean()) refuse("true or false");
+  return value_->get<bool>();
+}
+
+double JsonField::number() const {
+  if (!value_->is_number()) refuse("a number");
+  return value_->get<double>();
+}
+
+double JsonField::number_from_0() const {
+  if (!value_->is_number() || !(value_->get<double>() >= 0)) refuse("a number, 0 or more");
+  if (value_->get<double>() > kMostNumber) refuse(fmt::format("a number of at most {:g}", kMostNumber));
+  return value_->get<double>();
+}
+
+std::int64_t JsonField::integer() const {
+  const bool beyond = value_->is_number_unsigned() &&
+                      value_->get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()};
+  if (!value_->is_number_integer() || beyond) refuse("an integer");
+  return value_->get<std::int64_t>();
+}
+
+std::int64_t JsonField::integer(std::int64_t least, std::int64_t most) const {
+  const bool fits = value_->is_number_integer() && value_->get<double>() < 0x1p62 &&
+                    value_->get<std::int64_t>() >= least && value_->get<std::int64_t>() <= most;
+  if (!fits) refuse(fmt::format("a whole number from {} to {}", least, most));
+  return value_->get<std::int64_t>();
+}
+
+std::uint32_t JsonField::index() const {
+  const bool fits = value_->is_number_unsigned() &&
+                    value_->get<std::uint64_t>() <= std::numeric_limits<std::uint32_t>::max();
+  if (!fits) refuse("an index from 0");
+  return value_->get<std::uint32_t>();
+}
+
+void require_shallow(std::string_view text) {
+  int depth = 0;
+  bool in_text = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_text) {
+      if (c == '\\') ++i;
+      in_text = c != '"';
+    } else if (c == '"') {
+      in_text = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMostDepth)
+        throw ConfigError(
+            fmt::format("at character {}: values lie within more than {} others: no file of DeAR is so deep",
+                        i + 1, kMostDepth));
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+}
+
+Json parse_json(std::string_view text, const std::string& source) try {
+  return parsed(text);
+} catch (const ConfigError& error) {
+  throw ConfigError(fmt::format("{}: {}", source, error.what()));
+}
+
+Json parse_json_file(std::string_view text, const std::string& source, const JsonFormat& format) {
+  const Json document = parse_json(text, source);
+  const JsonField root(document, source);
+  if (!document.is_object() || !document.contains("format") || document.at("format") != format.name) {
+    root.fail(
+        fmt::format("not a {}: it must be a JSON object with \"format\": \"{}\"", format.kind, format.name));
+  }
+  if (!document.contains("version")) {
+    root.fail(fmt::format("version: missing: add \"version\": {}", format.version));
+  }
+  if (const std::int64_t version = root.member("version").integer();
+      version < format.oldest || version > format.version) {
+    const std::string readable = format.oldest == format.version
+                                     ? fmt::format("version {}", format.version)
+                                     : fmt::format("versions {} to {}", format.oldest, format.version);
+    root.member("version").fail(fmt::format(
+        "found {}, but this build reads {}: write the file anew with this build, or use the build that wrote "
+        "it",
+        version, readable));
+  }
+  return document;
+}
+
+}  // namespace dear

@@ -1,0 +1,80 @@
+#include "dear/base/os/module.h"
+
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/vocabulary/error.h"
+
+// As in the module: which of the two do its own functions call?
+extern "C" __attribute__((visibility("default"), used)) int dear_example_common() { return 2; }
+
+namespace dear::os::module_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+template <typename Function>
+std::string config_error_of(const Function& function) {
+  try {
+    function();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Module, FunctionsOfAModuleCanBeCalled) {
+  const Module module = Module::open("dear_example_module");
+  EXPECT_EQ(module.function<int(int)>("dear_example_double")(21), 42);
+}
+
+TEST(Module, ErrorsCrossItsBorder) {
+  const Module module = Module::open("dear_example_module");
+  EXPECT_THROW(module.function<void()>("dear_example_throw")(), TimeoutError);
+}
+
+// A test of its own for each way of loading: what is loaded stays.
+int common_of(const Module& module) { return module.function<int()>("dear_example_call_common")(); }
+
+TEST(Module, FindsSymbolsOfTheProgramFirst) { EXPECT_EQ(common_of(Module::open("dear_example_module")), 2); }
+
+TEST(Module, CanBeKeptApartFromTheProgram) {
+  const auto open = [] { return Module::open_apart("dear_example_apart_module", "dear_example_common"); };
+  if (Module::can_keep_apart()) {
+    EXPECT_EQ(common_of(open()), 1);
+    return;
+  }
+  EXPECT_THAT(config_error_of(open), HasSubstr("a build with sanitizers"));
+  EXPECT_EQ(common_of(Module::open_apart("dear_example_apart_module", "dear_no_such_function")), 2);
+}
+
+TEST(Module, SaysWhereItLookedForOneThatIsMissing) {
+  EXPECT_FALSE(Module::exists("dear_no_such_module"));
+  const std::string message = config_error_of([] { Module::open("dear_no_such_module"); });
+  EXPECT_THAT(message, HasSubstr("libdear_no_such_module.so"));
+  for (const std::string& directory : Module::directories()) EXPECT_THAT(message, HasSubstr(directory));
+}
+
+TEST(Module, IsLookedForBesideTheProgram) {
+  const auto program = std::filesystem::read_symlink("/proc/self/exe");
+  EXPECT_THAT(Module::directories(), Contains((program.parent_path() / "modules").string()));
+}
+
+TEST(Module, NamesAFunctionThatIsMissing) {
+  EXPECT_TRUE(Module::exists("dear_example_module"));
+  const Module module = Module::open("dear_example_module");
+  EXPECT_THAT(config_error_of([&] { static_cast<void>(module.symbol("dear_nothing")); }),
+              AllOf(HasSubstr("dear_nothing"), HasSubstr(module.path())));
+}
+
+TEST(Module, SaysWhyOneCannotBeLoaded) {
+  EXPECT_THAT(config_error_of([] { Module::open("dear_broken_module"); }),
+              AllOf(HasSubstr("cannot load the module"), HasSubstr("libdear_broken_module.so")));
+}
+
+}  // namespace
+}  // namespace dear::os::module_test

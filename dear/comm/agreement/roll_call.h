@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "dear/comm/group/group.h"
+
+namespace dear::agreement {
+
+// Act is the call that a rank makes next. The first of them it does nothing by: it has run out of data.
+enum class Act : std::uint32_t {
+  nothing,
+  begin,  // a backward pass
+  step,
+  discard_step,
+  clip_by_norm,
+  clip_by_value,
+  unscale,
+  scale,
+  reduce_gradients,
+  synchronize,
+  broadcast_buffers,
+  regroup,
+  optimizer_state,
+};
+
+// Whether it is no part of a step that has begun; who announces it waits for the others.
+[[nodiscard]] constexpr bool outside_of_steps(Act act) { return act >= Act::synchronize; }
+
+inline constexpr std::int64_t kUnsaid = -1;
+
+struct Announcement {
+  Act act = Act::nothing;
+  std::uint32_t model = 0;         // of those that are announced in one roll call
+  std::int64_t samples = kUnsaid;  // of `begin`: those of this step on this rank
+  double argument = 0;             // of the changes of gradients
+  double norm_type = 0;            // of `clip_by_norm`
+  friend bool operator==(const Announcement&, const Announcement&) = default;
+};
+
+// "step()"; for messages.
+[[nodiscard]] std::string text_of(Act act);
+
+// All ranks say, again and again, what they do next: a small all-gather on a group of its own, so that it may
+// be issued at any time, whatever else is on its way. Who says something need not wait for the others. For
+// one thread.
+class RollCall {
+ public:
+  // `text_bytes`: the longest text that pass_on() takes. Every rank makes it together.
+  RollCall(const Group& group, std::int64_t text_bytes);
+
+  using Number = std::int64_t;
+  // Waits only for what was said kSlots announcements ago.
+  Number say(const Announcement& mine);
+  // Returns the announcements of every rank, by rank, of one of the last kSlots rounds, or of one that is
+  // kept; waits for them.
+  [[nodiscard]] std::vector<Announcement> hear(Number number);
+  // That round can be heard however much is said, until it is forgotten.
+  void keep(Number number) { kept_[number]; }
+  void forget(Number number) { kept_.erase(number); }
+
+  // Sends the text of rank `from` to all ranks, which call it together. ConfigError on `from` for a text that
+  // is too long.
+  void pass_on(int from, const std::string& text);
+  // The text that was passed on last; waits for it.
+  [[nodiscard]] std::string passed_on();
+  [[nodiscard]] std::int64_t text_bytes() const { return text_bytes_; }
+
+  [[nodiscard]] int rank() const { return group_.rank(); }
+  [[nodiscard]] int size() const { return group_.size(); }
+
+ private:
+  static constexpr std::int64_t kSlots = 32;
+  [[nodiscard]] std::byte* said_by(std::int64_t slot, int rank) const;
+
+  Group group_;
+  std::int64_t text_bytes_;
+  Buffer said_, text_;
+  std::vector<Pending> saying_;
+  Pending passing_;
+  std::map<Number, std::vector<Announcement>> kept_;  // empty while a slot has it
+  Number next_ = 0;
+};
+
+}  // namespace dear::agreement

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dear/comm/group/group.h"
+#include "dear/platform/cluster/cluster.h"
+#include "dear/platform/cluster/network.h"
+
+namespace dear {
+
+// Ranks in a grid whose dimensions are networks of their own: reduce-scatters, all-gathers and all-reduces go
+// through them in chunks, all dimensions at once (docs/backends.md). The same on every rank, but for the
+// names of interfaces.
+struct GridSettings {
+  std::vector<int> sizes{};  // of the dimensions, innermost first: their product is the number of ranks
+  std::optional<Cluster> cluster{};  // sizes and links, in place of `sizes`; else links are measured at start
+  bool modelled = false;             // collectives take the times of the cluster's links
+  std::string algorithm = "themis";  // how orders are chosen: a name of platform/cost/chunk_planner.h
+  int chunks = 64;                   // of a vector, at most
+  // By dimension the interface of Gloo whose wires it takes, or "memory" inside hosts; empty: all dimensions
+  // take those of the backend, but for those inside hosts where there are several hosts.
+  std::vector<std::string> interfaces{};
+};
+
+struct InitOptions {
+  // The deadline of every wait, the rendezvous included.
+  std::chrono::duration<double> timeout = std::chrono::seconds(120);
+  // Let collectives take the time that they would take on this network (see shaped/).
+  std::optional<Network> network{};
+  // Puts the ranks into a grid; not together with `network`.
+  std::optional<GridSettings> grid{};
+  // One of backends(); "" for the fastest that reaches all ranks.
+  std::string backend{};
+  // Sums in the order of ranks, so that results are the same bits on every backend that can. `shm` always
+  // does; docs/backends.md says what it costs elsewhere.
+  bool reproducible = false;
+  // Receives one sentence, on rank 0 of several: the backend that was chosen, and why. Where it is empty the
+  // sentence goes to standard error.
+  std::function<void(const std::string& sentence)> say{};
+};
+
+// The group of all ranks of this job, from the launcher's environment. ConfigError for a bad environment, an
+// unknown backend, or one that is not there; TimeoutError naming the ranks that did
+// not come.
+Group init(const InitOptions& options = {});
+
+// The ranks of a backend that a program made itself, such as make_c10d() on a process group, in a grid. Every
+// rank calls it. Of the options `timeout` and `reproducible` count. ConfigError for a grid that cannot be,
+// and for interfaces; MismatchError naming the rank whose settings differ.
+Group group_in_grid(std::unique_ptr<Backend> backend, const GridSettings& settings,
+                    const InitOptions& options = {});
+
+}  // namespace dear

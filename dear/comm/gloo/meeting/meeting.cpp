@@ -1,0 +1,215 @@
+#include "dear/comm/gloo/meeting/meeting.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/os/file_descriptor.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/comm/gloo/meeting/host.h"
+#include "dear/comm/gloo/meeting/message.h"
+
+namespace dear::channels {
+namespace {
+
+using Kind = MeetingMessage::Kind;
+
+constexpr std::chrono::milliseconds kRetry{20};
+// How long a rank that has come waits for rank 0 to say who has not.
+constexpr std::chrono::duration<double> kQuestion = std::chrono::seconds(1);
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Addresses addresses_of_master(const MeetingOptions& options, int type) {
+  addrinfo* found = nullptr;
+  const addrinfo hints{.ai_family = AF_UNSPEC, .ai_socktype = type};
+  const int error = getaddrinfo(options.master_address.c_str(), std::to_string(options.master_port).c_str(),
+                                &hints, &found);
+  if (error != 0) {
+    throw TransportError(fmt::format("rank {} cannot find the host {} of rank 0: {} (check MASTER_ADDR)",
+                                     options.rank, options.master_address, gai_strerror(error)));
+  }
+  return {found, freeaddrinfo};
+}
+
+void pause_until(Deadline deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
+  poll(nullptr, 0, static_cast<int>(std::min(left, kRetry).count()));
+}
+
+class Guest {
+ public:
+  explicit Guest(const MeetingOptions& options)
+      : options_(options), addresses_(addresses_of_master(options, SOCK_STREAM)) {}
+
+  std::vector<std::string> gather(const std::vector<std::string>& messages) {
+    MeetingConnection host = find_host();
+    host.say(Kind::messages, joined(messages));
+    if (const auto message = next(host, options_.deadline)) return messages_in(*message);
+    host.say(Kind::ask);
+    if (const auto message = next(host, Deadline::after(kQuestion))) return messages_in(*message);
+    throw TimeoutError(
+        fmt::format("rank {} came to {} port {} and heard nothing from rank 0 in {:.3g} s: see whether "
+                    "that rank is stopped",
+                    options_.rank, options_.master_address, options_.master_port, allowance()));
+  }
+
+ private:
+  [[nodiscard]] double allowance() const {
+    return std::chrono::duration<double>(options_.deadline.at() - began_).count();
+  }
+
+  // Connected to rank 0, and welcome. Until rank 0 has come nobody may answer, or something that ends.
+  MeetingConnection find_host() {
+    for (;;) {
+      for (const addrinfo* at = addresses_.get(); at != nullptr; at = at->ai_next) {
+        os::FileDescriptor socket = connected_to(*at);
+        if (!socket.is_open()) continue;
+        MeetingConnection host(std::move(socket),
+                               static_cast<std::size_t>(options_.size) * (kLongestMessage + 4));
+        host.say(Kind::hello,
+                 joined({std::to_string(options_.rank), std::to_string(options_.size), options_.job}));
+        if (is_welcome(host)) return host;
+      }
+      if (options_.deadline.expired()) {
+        throw TimeoutError(
+            fmt::format("rank {} did not find rank 0 at {} port {} in {:.3g} s ({}): start all ranks, with "
+                        "the same MASTER_ADDR and MASTER_PORT",
+                        options_.rank, options_.master_address, options_.master_port, allowance(), last_));
+      }
+      pause_until(options_.deadline);
+    }
+  }
+
+  os::FileDescriptor connected_to(const addrinfo& address) {
+    os::FileDescriptor socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    int error = socket.is_open() ? 0 : errno;
+    if (error == 0 && ::connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0) error = errno;
+    if (error == EINPROGRESS) {
+      pollfd entry{.fd = socket.get(), .events = POLLOUT};
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(options_.deadline.remaining());
+      // A host that drops what comes for it says nothing for minutes.
+      poll(&entry, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 2'000)));
+      socklen_t length = sizeof error;
+      ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+      if (error == 0 && (entry.revents & POLLOUT) == 0) error = ETIMEDOUT;
+    }
+    if (error == 0) return socket;
+    last_ = std::strerror(error);
+    return {};
+  }
+
+  bool is_welcome(MeetingConnection& host) {
+    MeetingMessage message;
+    for (;;) {
+      host.send();
+      switch (host.receive(message)) {
+        case MeetingConnection::Received::message:
+          if (message.kind == Kind::welcome) return true;
+          throw_told(message.kind, options_.rank, message.text);
+        case MeetingConnection::Received::foreign:
+          throw TransportError(
+              fmt::format("rank {} found something else than rank 0 of a job of DeAR at {} port {}: choose "
+                          "another MASTER_PORT",
+                          options_.rank, options_.master_address, options_.master_port));
+        case MeetingConnection::Received::closed:
+          last_ = "what answers there ends the connection";
+          return false;
+        case MeetingConnection::Received::nothing_yet:
+          last_ = "what answers there says nothing";
+          if (options_.deadline.expired()) return false;
+          host.wait_ready(options_.deadline);
+      }
+    }
+  }
+
+  std::optional<MeetingMessage> next(MeetingConnection& host, Deadline deadline) const {
+    MeetingMessage message;
+    for (;;) {
+      host.send();
+      switch (host.receive(message)) {
+        case MeetingConnection::Received::message:
+          return message;
+        case MeetingConnection::Received::nothing_yet:
+          if (deadline.expired()) return std::nullopt;
+          host.wait_ready(deadline);
+          break;
+        default:
+          throw TransportError(
+              fmt::format("rank {} lost rank 0 while the ranks were meeting: that rank ended, see what it "
+                          "printed",
+                          options_.rank));
+      }
+    }
+  }
+
+  [[nodiscard]] std::vector<std::string> messages_in(const MeetingMessage& message) const {
+    if (message.kind != Kind::messages) throw_told(message.kind, options_.rank, message.text);
+    auto messages = parted(message.text);
+    if (!messages || messages->size() != static_cast<std::size_t>(options_.size)) {
+      throw TransportError(fmt::format(
+          "rank {} does not understand rank 0: run the same build of DeAR on all hosts", options_.rank));
+    }
+    return *std::move(messages);
+  }
+
+  const MeetingOptions& options_;
+  const SteadyTime began_ = SteadyClock::now();
+  const Addresses addresses_;
+  std::string last_ = "nothing answers";  // why it has not found rank 0 yet
+};
+
+}  // namespace
+
+void check_meeting(const MeetingOptions& options) {
+  if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
+    throw ConfigError(fmt::format("there is no rank {} among {} ranks", options.rank, options.size));
+  }
+  if (options.master_address.empty() || options.master_port < 1 || options.master_port > 65'535) {
+    throw ConfigError(fmt::format(
+        "ranks cannot meet at \"{}\" port {}: set MASTER_ADDR to the host of rank 0 and MASTER_PORT "
+        "to a free port on it (1 to 65535), alike on all ranks",
+        options.master_address, options.master_port));
+  }
+}
+
+std::string own_address(const MeetingOptions& options) {
+  check_meeting(options);
+  const Addresses addresses = addresses_of_master(options, SOCK_DGRAM);
+  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+    // Connecting a datagram socket sends nothing: it only picks a way.
+    const os::FileDescriptor socket(::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, 0));
+    sockaddr_storage address{};
+    socklen_t length = sizeof address;
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    char text[NI_MAXHOST] = {};
+    if (socket.is_open() && ::connect(socket.get(), at->ai_addr, at->ai_addrlen) == 0 &&
+        ::getsockname(socket.get(), generic, &length) == 0 &&
+        ::getnameinfo(generic, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) {
+      return text;
+    }
+  }
+  throw TransportError(
+      fmt::format("rank {} has no way to the host {} of rank 0: check MASTER_ADDR and this host's network",
+                  options.rank, options.master_address));
+}
+
+std::vector<std::string> meet(const MeetingOptions& options, const std::vector<std::string>& messages) {
+  check_meeting(options);
+  if (messages.size() != static_cast<std::size_t>(options.size)) {
+    throw ConfigError(
+        fmt::format("rank {} has {} messages for {} ranks", options.rank, messages.size(), options.size));
+  }
+  if (options.size == 1) return messages;
+  return options.rank == 0 ? host_meeting(options, messages) : Guest(options).gather(messages);
+}
+
+}  // namespace dear::channels

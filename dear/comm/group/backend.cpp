@@ -1,0 +1,51 @@
+#include "dear/comm/group/backend.h"
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "dear/base/vocabulary/error.h"
+#include "dear/comm/group/shard.h"
+
+namespace dear {
+
+Buffer Backend::allocate_shared(std::int64_t /*bytes*/, Deadline /*deadline*/) { refuse_to_share(); }
+
+std::unique_ptr<Backend> Backend::split(const Subgroup& /*subgroup*/, Deadline /*deadline*/) {
+  throw ConfigError(fmt::format("rank {}: this group ({}) cannot be split", rank(), description()));
+}
+
+void Backend::refuse_to_share() const {
+  const std::string modelled = modelled_network();
+  if (!modelled.empty()) {
+    throw ConfigError(
+        fmt::format("rank {}: ranks on a modelled network ({}) stand for hosts of their own, which share no "
+                    "memory: leave the modelled network out",
+                    rank(), modelled));
+  }
+  throw ConfigError(
+      fmt::format("rank {}: this group ({}) has no memory that all its ranks share: put them on one host "
+                  "with backend shm",
+                  rank(), description()));
+}
+
+Timing run_with_own_shard(Backend& backend, const Request& request, Deadline deadline) {
+  return request.own.from == nullptr || backend.takes_own_shards() ? backend.run(request, deadline)
+                                                                   : run_in_view(backend, request, deadline);
+}
+
+Timing run_in_view(Backend& backend, const Request& request, Deadline deadline) {
+  const View& view = request.view;
+  const std::int64_t element = size_of(view.dtype);
+  const Range own = shard_of(view.count, view.dtype, backend.size(), backend.rank());
+  std::byte* const place = view.buffer.data() + view.offset_bytes + own.begin * element;
+  const auto bytes = static_cast<std::size_t>(own.size() * element);
+  Request inside = request;
+  inside.own = {};
+  if (bytes > 0) std::memcpy(place, request.own.from, bytes);
+  const Timing timing = backend.run(inside, deadline);
+  if (bytes > 0) std::memcpy(request.own.to, place, bytes);
+  return timing;
+}
+
+}  // namespace dear

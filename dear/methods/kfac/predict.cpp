@@ -1,0 +1,178 @@
+#include "dear/methods/kfac/predict.h"
+
+#include <algorithm>
+
+#include "dear/predict/sim/network_model.h"
+#include "dear/predict/sim/ranks.h"
+
+namespace dear::methods::kfac {
+namespace {
+
+// The seconds of each step on a rank that does it alone; those of a collective are among all ranks.
+std::vector<double> seconds_of_all(const Job& job, const Grouping& grouping, const Plan& plan,
+                                   const Costs& costs, const Iteration& iteration) {
+  const auto seconds_of = [&](const Work& work) -> double {
+    switch (work.kind) {
+      case WorkKind::forward:
+        return job.workload.layers[work.index].forward_seconds;
+      case WorkKind::backward:
+        return job.workload.layers[work.index].backward_seconds;
+      case WorkKind::commit:
+        return 0;
+      case WorkKind::compute_factor: {
+        const Factor& factor = plan.factors[work.index];
+        const LayerCurvature& curvature = *job.curvature[factor.layer];
+        return factor.side == Side::input ? curvature.input_factor_seconds : curvature.output_factor_seconds;
+      }
+      case WorkKind::reduce_factors: {
+        const Plan::Group& group = plan.groups[work.index];
+        return (group.owner ? costs.reduce : costs.all_reduce).seconds(group.elements);
+      }
+      case WorkKind::reduce_gradients:
+        return costs.all_reduce.seconds(grouping.buckets()[work.index].bytes / size_of(DType::f32));
+      case WorkKind::invert:
+        return costs.invert.seconds(plan.factors[work.index].dimension);
+      case WorkKind::broadcast:
+        return costs.broadcast.seconds(plan.factors[work.index].packed_elements());
+      case WorkKind::precondition:
+        return job.curvature[work.index]->precondition_seconds;
+      case WorkKind::update:
+        break;
+    }
+    return job.workload.update_seconds;
+  };
+  std::vector<double> seconds;
+  for (const Work& work : iteration.work)
+    seconds.push_back(work.communicates() && costs.ranks == 1 ? 0 : seconds_of(work));
+  return seconds;
+}
+
+bool inverts(const Plan& plan, FactorId factor, int rank) {
+  return plan.placement[factor].value_or(rank) == rank;
+}
+bool keeps(const Plan& plan, FactorId factor, int rank) {
+  return !plan.reduce_to_owner || inverts(plan, factor, rank);
+}
+
+double& part_of(Breakdown& parts, WorkKind kind) {
+  switch (kind) {
+    case WorkKind::forward:
+    case WorkKind::backward:
+    case WorkKind::commit:
+      return parts.passes;
+    case WorkKind::compute_factor:
+      return parts.factors;
+    case WorkKind::reduce_factors:
+      return parts.factors_sent;
+    case WorkKind::reduce_gradients:
+      return parts.gradients;
+    case WorkKind::invert:
+      return parts.inverses;
+    case WorkKind::broadcast:
+      return parts.inverses_sent;
+    case WorkKind::precondition:
+    case WorkKind::update:
+      break;
+  }
+  return parts.update;
+}
+
+constexpr double kShortestSeconds = 1e-9;  // anything less is a rounding error between two steps
+
+void divide(Breakdown& parts, double by) {
+  for (double* part : {&parts.passes, &parts.gradients, &parts.factors, &parts.factors_sent, &parts.inverses,
+                       &parts.inverses_sent, &parts.update})
+    *part = *part / by < kShortestSeconds ? 0 : *part / by;
+}
+
+// Ranks that invert nothing of their own do alike: one of them is enough. Owners have the lowest numbers.
+int played_ranks(const Plan& plan, int ranks) {
+  int owners = 0;
+  for (const std::optional<int>& owner : plan.placement) owners = std::max(owners, owner.value_or(-1) + 1);
+  return std::min(owners + 1, ranks);
+}
+
+}  // namespace
+
+std::vector<double> step_seconds(const Job& job, const Grouping& grouping, const Plan& plan,
+                                 const Costs& costs, const Iteration& iteration, int rank) {
+  std::vector<double> unpacking(job.curvature.size());  // by layer
+  for (FactorId factor = 0; factor < plan.factors.size(); ++factor)
+    if (!inverts(plan, factor, rank))
+      unpacking[plan.factors[factor].layer] += costs.unpack.seconds(plan.factors[factor].packed_elements());
+  std::vector<double> seconds = seconds_of_all(job, grouping, plan, costs, iteration);
+  for (StepId step = 0; step < seconds.size(); ++step) {
+    const Work& work = iteration.work[step];
+    if (work.kind == WorkKind::precondition) seconds[step] += unpacking[work.index];
+    if (work.kind != WorkKind::invert) continue;
+    if (!inverts(plan, work.index, rank)) seconds[step] = 0;
+    if (keeps(plan, work.index, rank))
+      seconds[step] += costs.average.seconds(plan.factors[work.index].packed_elements());
+  }
+  return seconds;
+}
+
+// A span of the network lane holds the wait for the last rank, too.
+Breakdown break_down(const Iteration& iteration, const std::vector<conductor::StepSpan>& spans, double from,
+                     double to, std::int64_t iterations) {
+  std::vector<conductor::StepSpan> computing, communicating;
+  for (const conductor::StepSpan& span : spans)
+    (iteration.work[span.which.step].communicates() ? communicating : computing).push_back(span);
+  const auto by_begin = [](const conductor::StepSpan& a, const conductor::StepSpan& b) {
+    return a.begin_seconds < b.begin_seconds;
+  };
+  std::stable_sort(computing.begin(), computing.end(), by_begin);
+  std::stable_sort(communicating.begin(), communicating.end(), by_begin);
+  Breakdown parts;
+  const auto overlap = [&](double begin, double end) {
+    return std::max(0.0, std::min(end, to) - std::max(begin, from));
+  };
+  double idle_from = 0;
+  std::size_t next = 0;  // of communicating: those before have ended
+  const auto give_away = [&](double until) {
+    while (next < communicating.size() && communicating[next].end_seconds <= idle_from) ++next;
+    for (std::size_t i = next; i < communicating.size() && communicating[i].begin_seconds < until; ++i)
+      part_of(parts, iteration.work[communicating[i].which.step].kind) += overlap(
+          std::max(communicating[i].begin_seconds, idle_from), std::min(communicating[i].end_seconds, until));
+  };
+  for (const conductor::StepSpan& span : computing) {
+    if (span.begin_seconds > idle_from) give_away(span.begin_seconds);
+    part_of(parts, iteration.work[span.which.step].kind) += overlap(span.begin_seconds, span.end_seconds);
+    idle_from = std::max(idle_from, span.end_seconds);
+  }
+  divide(parts, static_cast<double>(iterations));
+  return parts;
+}
+
+Prediction predict(const Job& job, const Grouping& grouping, const Plan& plan, const Costs& costs,
+                   const Intervals& intervals) {
+  Prediction prediction{.iteration_seconds = 0,
+                        .parts = {},
+                        .iteration = make_iteration(job, grouping, plan, intervals),
+                        .spans = {}};
+  const Iteration& iteration = prediction.iteration;
+  const int played = played_ranks(plan, costs.ranks);
+  std::vector<std::vector<double>> seconds;  // by rank, then step
+  for (int rank = 0; rank < played; ++rank)
+    seconds.push_back(step_seconds(job, grouping, plan, costs, iteration, rank));
+  sim::RanksJob ranks{.graph = iteration.graph, .communicates = {}, .commit = iteration.commit};
+  for (const Work& work : iteration.work) ranks.communicates.push_back(work.communicates());
+  const auto own_seconds = [&](int rank, Instance which) {
+    return seconds[static_cast<std::size_t>(rank)][which.step];
+  };
+  sim::ClosedFormNetwork network(seconds.front(), played);
+  // The update waits for all else, so that intervals are alike from the second one on.
+  const auto warm_up = static_cast<std::int64_t>(intervals.inverses);
+  const std::int64_t iterations = 2 * warm_up;
+  sim::RanksResult run =
+      sim::drive_ranks(ranks, iterations + 1, played, own_seconds, network, {}, costs.interference);
+  const std::vector<double>& commits = run.commit_seconds.front();
+  const double from = commits[static_cast<std::size_t>(warm_up)];
+  const double to = commits[static_cast<std::size_t>(iterations)];
+  prediction.iteration_seconds = (to - from) / static_cast<double>(warm_up);
+  prediction.parts = break_down(iteration, run.spans, from, to, warm_up);
+  prediction.spans = std::move(run.spans);
+  return prediction;
+}
+
+}  // namespace dear::methods::kfac

@@ -1,0 +1,184 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "dear/base/vocabulary/deadline.h"
+#include "dear/schedule/conductor/drive.h"
+#include "dear/schedule/graph/frontier.h"
+#include "dear/schedule/policies/schedule.h"
+
+namespace dear::conductor {
+
+// Runs a schedule in live training, where a program computes in its own order. The program reports when a
+// layer's gradients are complete and when it commits. The conductor then starts the collectives and updates
+// that may run, on the thread that reported, and makes the program wait before it reads parameters or
+// gradients that are not complete.
+//
+// [Note: issued ahead] A group runs its collectives one after another by itself. So the conductor issues a
+// collective as soon as its data is complete and its predecessor has been issued, whether that is done or
+// not: no thread has to wake between two collectives.
+//
+// [Note: buckets that change before the commit] Under a policy that updates ahead of the commit, a bucket's
+// gradients are zeroed and its parameters overwritten while the program may still be in its backward. So from
+// the bucket's last gradient until commit() its parameters do not count as whole, nor its gradients as free,
+// however far the lanes have come. A wait for them in this time throws a ScheduleError at once, because the
+// lanes may need the rest of the backward to go on; a thread that has no part in it may wait for the commit.
+//
+// Threads: methods marked [program] are called from the one thread that trains; executors call ended() from
+// any thread. After a failure the conductor starts nothing more, and every [program] method throws the
+// failure.
+class Conductor {
+ public:
+  struct Options {
+    int rank = 0;                                                       // for messages
+    std::chrono::duration<double> timeout = std::chrono::seconds(120);  // of a wait in which no step ends
+    bool record = false;                                                // keep spans
+  };
+  // Runs an update on the calling thread: for updates on the compute lane.
+  using Updater = std::function<void(const Update&)>;
+
+  // `network`, and `beside`, which runs updates and the codec of compressed gradients, must outlive this
+  // object. Their start() must return at once, and be followed by one call of ended() from any thread; or it
+  // may throw, which is a failure. Where a step ends at its start, as on streams, start() may take its time:
+  // it is called without a lock. Either both executors are of this kind or none. ScheduleError for a schedule
+  // that can only be simulated, or that has several network lanes.
+  Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecutor& beside, Updater inline_update,
+            Options options);
+
+  // [program] Reports that every gradient of the layer is in its bucket. At most once an iteration; commit()
+  // reports the layers that were not reported.
+  void backward_done(LayerId layer);
+  // [program] Ends the iteration: all gradients are final. Runs the compute lane's updates; returns without
+  // waiting for the other lanes.
+  void commit();
+  // [program] Waits until nothing is at work: then all that may start before the next commit has ended. For
+  // collectives of the caller's own between backward and step(): the codec and updates issue others when they
+  // are done, which may be sooner on one rank than on another.
+  void quiesce();
+  // [program] After quiesce(): the reductions of this iteration's gradients that wait for the commit, in the
+  // order of their lane. The same on every rank that has reported the same layers.
+  [[nodiscard]] std::vector<StepId> reductions_to_come() const;
+  // [program] Waits for rank 0's decision of the last committed iteration; at once without such a step.
+  void wait_decision();
+  // [program] Waits until parameters of every committed iteration are whole and gradients are free.
+  void synchronize();
+  // Starts nothing more, and returns when no executor works for this object any longer. Call it before this
+  // object is destroyed. It returns because every executor reports in the end.
+  void drain() noexcept;
+
+  // One atomic load each. Whether the parameters of `bucket` are those of the last commit; whether only the
+  // program uses its gradients.
+  [[nodiscard]] bool parameters_whole(BucketId bucket) const {
+    return parameters_pending_[bucket].load(std::memory_order_acquire) == 0;
+  }
+  [[nodiscard]] bool gradients_free(BucketId bucket) const {
+    return gradients_busy_[bucket].load(std::memory_order_acquire) == 0;
+  }
+  // Whether there is nothing to wait for: no bucket has pending parameters or busy gradients.
+  [[nodiscard]] bool idle() const { return unsettled_.load(std::memory_order_acquire) == 0; }
+  [[nodiscard]] bool all_parameters_whole() const {
+    return pending_buckets_.load(std::memory_order_acquire) == 0;
+  }
+  // Whether the bucket may change before the next commit: see [Note: buckets that change before the commit].
+  [[nodiscard]] bool changes_now(BucketId bucket) const;
+  // Wait until the parameters are whole, or the gradients are free. They throw the failure, or a TimeoutError
+  // that names the step they waited for. From any thread that computes.
+  enum class Before : std::uint8_t { refuse, wait };  // what becomes of a wait before the commit
+  void wait_parameters(BucketId bucket, Before commit = Before::refuse);
+  void wait_gradients(BucketId bucket, Before commit = Before::refuse);
+
+  // From the executors. An end in another iteration than the one under way is a failure.
+  void ended(const StepEnd& end);
+
+  // Keeps a failure that was met where it cannot be thrown, for every later call to throw.
+  void keep_failure(std::exception_ptr error);
+  [[nodiscard]] std::exception_ptr failure() const;
+  void throw_if_failed() const;
+  [[nodiscard]] std::int64_t iteration() const {
+    return iteration_.load(std::memory_order_relaxed);
+  }  // commits so far
+
+  // What the program waits for. Put into words only for who reads a record or an error.
+  struct Awaited {
+    const char* what;
+    std::uint32_t number;
+    [[nodiscard]] std::string text() const;  // "the gradients of bucket 2"
+  };
+  struct Wait {
+    Awaited what;
+    std::int64_t iteration;
+    double begin_seconds, end_seconds;
+  };
+  struct Record {
+    std::vector<StepSpan> steps;  // of the network and update lanes, and updates of the compute lane
+    std::vector<Wait> waits;
+  };
+  [[nodiscard]] Record record() const;  // a copy of what was kept so far
+  [[nodiscard]] double exposed_seconds() const { return exposed_seconds_.load(std::memory_order_relaxed); }
+  // Of collectives of the schedule, each from when all ranks had come to it.
+  [[nodiscard]] double communication_seconds() const {
+    return communication_seconds_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::int64_t wait_count() const { return wait_count_.load(std::memory_order_relaxed); }
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  struct NetworkLane {
+    std::vector<StepId> steps;
+    std::size_t next = 0;  // in `steps`: the one to issue next
+  };
+  void start_released(Lock& lock, std::vector<Instance>& released);
+  void issue_in_order(Lock& lock, std::vector<Instance>& released);
+  void start(Lock& lock, StepId step, std::vector<Instance>& released);
+  void begin_reading(StepId step);
+  [[nodiscard]] LaneKind kind_of(StepId step) const;
+  void finish(StepId step, std::vector<Instance>& released);
+  void finish(Lock& lock, const StepSpan& span);
+  void settle(BucketId bucket);
+  void expect_steps(BucketId bucket);
+  void hold(BucketId bucket, std::int64_t iteration);
+  void require_committed(BucketId bucket, const char* what) const;
+  [[nodiscard]] bool updates_ahead(BucketId bucket) const;
+  template <typename Condition>
+  void wait(Lock& lock, const Awaited& what, std::span<const StepId> steps, Condition condition);
+  [[noreturn]] void throw_timeout(const Awaited& what, std::span<const StepId> steps) const;
+
+  const Schedule& schedule_;
+  LaneExecutor& network_;
+  LaneExecutor& beside_;
+  Updater inline_update_;
+  Options options_;
+  std::vector<bool>
+      reads_gradients_;       // by step: the collective, of a chunk too, or encode that does so first
+  NetworkLane network_lane_;  // without steps where there is one rank alone
+  std::vector<StepId> inline_updates_;  // on the compute lane, in order
+
+  mutable std::mutex mutex_;
+  std::condition_variable progress_;
+  Frontier frontier_;
+  std::exception_ptr failure_;
+  SteadyTime last_progress_;
+  Record record_;
+  std::vector<std::int64_t> issued_;  // by step: iterations of it that an executor was given
+  std::vector<std::int64_t> held_;    // by bucket: iterations in which it was pending and busy so far
+  std::size_t at_work_ = 0;           // steps that an executor was given and has not answered
+
+  std::unique_ptr<std::atomic<int>[]> parameters_pending_, gradients_busy_;
+  std::atomic<int> pending_buckets_{0};
+  std::atomic<int> unsettled_{0};
+  std::atomic<std::int64_t> iteration_{0};
+  std::atomic<double> exposed_seconds_{0}, communication_seconds_{0};
+  std::atomic<std::int64_t> wait_count_{0};
+};
+
+}  // namespace dear::conductor

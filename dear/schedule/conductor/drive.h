@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "dear/schedule/graph/frontier.h"
+#include "dear/schedule/graph/graph.h"
+#include "dear/schedule/policies/schedule.h"
+
+// Runs of a simulation or a replay: a Frontier, an executor for each kind of lane, and a clock (conductor.h
+// is for live training). In a simulation all executors are models and the clock is an event queue. In a
+// replay the network is real, and computation is a sleep.
+namespace dear::conductor {
+
+// Executes the steps of a lane, for real, modelled or timed. start() returns at once; the end of the step is
+// told to the clock or the OnStepEnd that the executor was made with.
+class LaneExecutor {
+ public:
+  virtual ~LaneExecutor() = default;
+  virtual void start(Instance which, const Step& step) = 0;
+  // Whether a step has ended when start() returns, so that nobody tells its end: of a lane on a stream of a
+  // device a step is done when it is enqueued. For live training.
+  [[nodiscard]] virtual bool ends_at_start() const { return false; }
+};
+
+// The end of the run of a step in one iteration.
+struct Completion {
+  Instance which;
+  double at_seconds;
+};
+
+// The clock of a run: which step ends next, and when.
+class Completions {
+ public:
+  virtual ~Completions() = default;
+  virtual Completion next() = 0;  // waits for it; throws the error of an executor that failed
+  [[nodiscard]] virtual double now_seconds() = 0;
+};
+
+// When the run of a step in one iteration began and ended.
+struct StepSpan {
+  Instance which;
+  double begin_seconds;
+  double end_seconds;
+};
+
+// How the run of a step ended. An executor with threads of its own tells it once for each start() that
+// returned, from any thread.
+struct StepEnd {
+  StepSpan span;               // without times after an error
+  std::exception_ptr error{};  // null: the step is done
+};
+using OnStepEnd = std::function<void(const StepEnd&)>;
+
+// By kind of lane.
+struct LaneExecutors {
+  LaneExecutor& compute;
+  LaneExecutor& beside;  // the program: updates, and the codec of compressed gradients
+  LaneExecutor& network;
+};
+
+// Runs `iterations` iterations of a graph, whatever its steps do: `start` is called for each run of a step,
+// and its end comes from `completions`. Returns a span for each, from its release to its end, in order of
+// completion. ScheduleError for an end of what is not running; `name` describes a step in it.
+std::vector<StepSpan> drive(const Graph& graph, std::int64_t iterations,
+                            const std::function<void(Instance)>& start, Completions& completions,
+                            const std::function<std::string(StepId)>& name);
+// Runs a schedule, each step on the executor of its lane's kind.
+std::vector<StepSpan> drive(const Schedule& schedule, std::int64_t iterations, LaneExecutors executors,
+                            Completions& completions);
+
+}  // namespace dear::conductor

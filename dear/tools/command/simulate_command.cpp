@@ -1,0 +1,206 @@
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "dear/base/charts/picture_file.h"
+#include "dear/base/trace/chrome.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/units.h"
+#include "dear/predict/sim/simulate.h"
+#include "dear/tools/command/commands.h"
+#include "dear/tools/command/kfac_policies.h"
+#include "dear/tools/command/policy_options.h"
+#include "dear/tools/command/scenario.h"
+#include "dear/tools/command/simulated_cases.h"
+#include "dear/tools/options/option_checks.h"
+#include "dear/tools/options/results_file.h"
+
+namespace dear::cli {
+namespace {
+
+struct SimulateArguments {
+  ScenarioOptions scenarios;
+  PolicyOptions policies;
+  KfacPolicyOptions kfac;
+  std::string detail = "closed-form";
+  std::string placement = "spread";
+  ModelOptions model;
+  sim::EvaluateOptions evaluate;
+  std::string json;
+  std::string trace;
+  std::string plot;
+};
+
+// Refuses options that change nothing of a simulation with K-FAC.
+void refuse_without_effect(const CLI::App& command, const SimulateArguments& arguments) {
+  if (arguments.detail != "closed-form") refuse_beside_kfac(command, {"--detail"});
+  if (arguments.scenarios.jobs != 1) refuse_beside_kfac(command, {"--jobs"});
+  refuse_beside_kfac(command, {"--placement", "--iterations", "--jitter", "--repetitions", "--seed",
+                               "--schedule", "--optimizer-states", "--accumulate", "--scale-compute",
+                               "--checkpoint-activations", "--compress", "--codec", "--union-density"});
+  if (arguments.policies.fusion == "usual" || arguments.policies.fusion == "planned")
+    throw ConfigError(fmt::format(
+        "--fusion {} is not modelled with K-FAC: give the size of gradients' buckets, layer, or all",
+        *arguments.policies.fusion));
+}
+
+// Of cases with K-FAC or of others.
+template <typename Cases>
+void write_outputs(const SimulateArguments& arguments, const Cases& cases, const std::string& title) {
+  write_checked([&] {
+    if (!arguments.json.empty()) write_results(arguments.json, cases::to_json(cases), kAllModelled);
+    if (!arguments.plot.empty()) charts::write_picture(arguments.plot, cases::plot(cases, title));
+    if (!arguments.trace.empty()) write_chrome_trace(cases::trace_of(cases.back()), arguments.trace);
+  });
+}
+
+// The K-FAC policies of the options, in a table of their own.
+void run_kfac(const SimulateArguments& arguments, const std::vector<std::string>& policies) {
+  cases::KfacNames names = arguments.kfac.names(policies);
+  names.algorithm = arguments.model.algorithm;
+  names.fusion = arguments.policies.fusion.value_or(names.fusion);
+  const cases::KfacOptions options = cases::find_options(names);
+  const std::vector<cases::Scenario> all = scenarios(arguments.scenarios);
+  if (!arguments.trace.empty())
+    refuse_several("--trace writes one simulation", all.size() * policies.size(),
+                   "--model, --cluster, --policy and number of --ranks");
+  const std::vector<cases::KfacCase> cases = cases::simulate(all, options);
+  write_outputs(arguments, cases, "Iteration times with K-FAC, simulated");
+  print_scenarios(all);
+  fmt::print("{}\n{}", left_out_of(cases), table_of(cases, policies.size()));
+}
+
+// Nothing of one bucket overlaps, whatever the policy, but a user who reads the table may blame the policy.
+void hint_at_one_bucket(const std::vector<cases::Case>& cases) {
+  const auto found = std::find_if(cases.begin(), cases.end(), [](const cases::Case& one) {
+    return one.grouping.size() == 1 && one.scenario->workload.layers.size() > 1 &&
+           one.policy->name != "serial";
+  });
+  if (found != cases.end())
+    fmt::print(
+        "\nAll gradients of {} are in one bucket, of which nothing can overlap: `--fusion planned` cuts "
+        "it.\n",
+        found->scenario->workload.name);
+}
+
+void run_simulate(const CLI::App& command, SimulateArguments& arguments) {
+  check_outputs({{"--json", arguments.json}, {"--trace", arguments.trace}, {"--plot", arguments.plot}});
+  arguments.scenarios.model.optimizer_states = arguments.model.optimizer_states;
+  const auto [kfac, others] = divide(arguments.policies.policies);
+  arguments.kfac.require_kfac(kfac);
+  if (!kfac.empty()) {
+    if (!others.empty())
+      throw ConfigError(
+          fmt::format("--policy {} is not K-FAC, whose iterations have other parts: simulate it by itself, "
+                      "or see both with "
+                      "`dear plan --optimizer kfac`",
+                      others.front()));
+    refuse_without_effect(command, arguments);
+    run_kfac(arguments, kfac);
+    return;
+  }
+  const PolicyChoice choice = choose_policies(arguments.policies);
+  sim::EvaluateOptions evaluate = arguments.evaluate;
+  evaluate.optimizer_states = arguments.model.optimizer_states;
+  evaluate.micro_batches = arguments.model.micro_batches;
+  const cases::CaseOptions options =
+      cases::find_options({.policies = choice.policies,
+                           .fusion = arguments.policies.fusion.value_or("usual"),
+                           .buckets = choice.buckets,
+                           .algorithm = arguments.model.algorithm,
+                           .detail = arguments.detail,
+                           .jobs = arguments.scenarios.jobs,
+                           .placement = arguments.placement,
+                           .compression = arguments.model.compression},
+                          evaluate);
+  const std::vector<cases::Scenario> all = scenarios(arguments.scenarios);
+  const std::size_t ways = 1 + arguments.model.compression.compressions.size();
+  if (!arguments.trace.empty())
+    refuse_several("--trace writes one simulation, with the compression if there is one",
+                   all.size() * options.policies.size() * std::max<std::size_t>(1, ways - 1),
+                   "--model, --cluster, --policy, --compress and number of --ranks");
+  const std::vector<cases::Case> cases = cases::simulate(all, options);
+
+  write_outputs(arguments, cases, "Iteration times, simulated");
+  print_scenarios(all);
+  print_codecs(cases);
+  fmt::print("\n{}", table_of(cases, options.policies.size() * ways));
+  hint_at_one_bucket(cases);
+}
+
+}  // namespace
+
+void add_simulate_command(CLI::App& app) {
+  auto arguments = std::make_shared<SimulateArguments>();
+  CLI::App* const command =
+      app.add_subcommand("simulate", "Predict iteration times of policies on a modelled cluster");
+  arguments->scenarios.add_to(*command);
+  arguments->policies.add_to(*command,
+                             "How tensors are grouped: usual (as each policy's own system does), planned "
+                             "(the best borders), a size, layer, or all",
+                             "usual");
+  arguments->kfac.add_to(*command);
+  arguments->model.add_to(*command);
+  command
+      ->add_option(
+          "--detail", arguments->detail,
+          "closed-form, flows (bytes of each rank share links), or blocks (every message of a ring, or of "
+          "what --algorithm names: halving-doubling, pairwise, bruck, one for each dimension as in "
+          "hierarchical:ring,halving-doubling, or themis)")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command
+      ->add_option("--jobs", arguments->scenarios.jobs,
+                   "Equal jobs that share the cluster's links, each of --ranks ranks; with flows or blocks")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--placement", arguments->placement,
+          "Of several jobs: spread (ranks dealt out one by one, so that jobs share nodes), or packed "
+          "(each on neighbouring ranks)")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command
+      ->add_option("--iterations", arguments->evaluate.iterations,
+                   "Iterations to simulate; the first half warms up")
+      ->check(CLI::Range(std::int64_t{4}, std::int64_t{1'000'000}))
+      ->type_name("K")
+      ->capture_default_str();
+  command
+      ->add_option("--jitter", arguments->evaluate.jitter,
+                   "Standard deviation of every step of every rank, as a part of its time: 0.05")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("PART");
+  command
+      ->add_option("--repetitions", arguments->evaluate.repetitions,
+                   "Repetitions with jitter of their own, for a confidence interval of 95 %")
+      ->check(CLI::Range(1, 10'000))
+      ->type_name("N");
+  command->add_option("--seed", arguments->evaluate.seed, "Of the jitter")->type_name("N");
+  command->add_option("--json", arguments->json, "Write the results to FILE")->type_name("FILE");
+  command->add_option("--plot", arguments->plot, "Draw the results, as SVG, PDF or PNG by its ending")
+      ->type_name("FILE");
+  command
+      ->add_option("--trace", arguments->trace,
+                   "Write a timeline for https://ui.perfetto.dev (one simulation only)")
+      ->type_name("FILE");
+  // With a subcommand nothing of the command's own is needed.
+  CLI::App* const collective = add_simulate_collective(*command);
+  collective->preparse_callback([command](std::size_t) {
+    for (CLI::Option* const option : command->get_options()) option->required(false);
+  });
+  command->callback([arguments, collective, command] {
+    if (!collective->parsed()) run_simulate(*command, *arguments);
+  });
+}
+
+}  // namespace dear::cli

@@ -1,0 +1,77 @@
+#include "dear/tools/command/simulated_cases.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/vocabulary/counted.h"
+#include "dear/base/vocabulary/units.h"
+#include "dear/tools/options/table.h"
+
+namespace dear::cli {
+namespace {
+
+std::string quotient(double a, double b, int digits) {
+  return b > 0 ? fmt::format("{:.{}f}", a / b, digits) : "-";
+}
+
+std::string text_of(const sim::Estimate& estimate) {
+  const std::string seconds = format_seconds(estimate.seconds);
+  return estimate.half_width_seconds > 0
+             ? fmt::format("{} +- {}", seconds, format_seconds(estimate.half_width_seconds))
+             : seconds;
+}
+
+}  // namespace
+
+void print_scenarios(const std::vector<cases::Scenario>& scenarios) {
+  std::set<std::string> said;
+  for (const cases::Scenario& scenario : scenarios) {
+    const Workload& workload = scenario.workload;
+    std::string line = fmt::format("{}: {}, {} of parameters, forward {}, backward {} ({})\n", workload.name,
+                                   counted(workload.layers.size(), "layer"), format_bytes(workload.bytes()),
+                                   format_seconds(workload.forward_seconds()),
+                                   format_seconds(workload.backward_seconds()), scenario.origin);
+    if (said.insert(line).second) fmt::print("{}", line);
+  }
+  fmt::print("Everything below is modelled: no computation and no communication took place.\n");
+}
+
+void print_codecs(const std::vector<cases::Case>& cases) {
+  std::set<std::string> said;
+  for (const cases::Case& one : cases)
+    if (!one.codec.empty() && said.insert(one.codec).second) fmt::print("{}\n", one.codec);
+}
+
+std::string table_of(const std::vector<cases::Case>& cases, std::size_t lines) {
+  const bool compresses = std::any_of(
+      cases.begin(), cases.end(), [](const cases::Case& one) { return one.options.compression.has_value(); });
+  std::vector<std::string> header{"model", "cluster", "policy"};
+  if (compresses) header.emplace_back("compression");
+  header.insert(header.end(), {"ranks", "buckets", "iteration", "compute"});
+  if (compresses) header.emplace_back("codec");
+  header.insert(header.end(), {"exposed comm.", "bound", "ratio to bound", "memory", "speed-up"});
+  Table table(std::move(header), {.left_columns = compresses ? 4U : 3U});
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const cases::Case& one = cases[i];
+    const sim::Evaluation& evaluation = one.evaluation;
+    const double first = cases[i - i % lines].evaluation.iteration.seconds;
+    std::vector<std::string> row{one.scenario->workload.name, one.scenario->cluster.name,
+                                 std::string(one.policy->name)};
+    if (compresses) row.push_back(one.options.compression ? one.compression() : "-");
+    row.insert(row.end(), {std::to_string(one.times.ranks), std::to_string(one.grouping.size()),
+                           text_of(evaluation.iteration), format_seconds(evaluation.compute_seconds)});
+    if (compresses) row.push_back(one.options.compression ? format_seconds(evaluation.codec_seconds) : "-");
+    row.insert(
+        row.end(),
+        {format_seconds(evaluation.exposed_communication_seconds), format_seconds(evaluation.bound_seconds),
+         quotient(evaluation.iteration.seconds, evaluation.bound_seconds, 3),
+         format_bytes(evaluation.memory.total()), quotient(first, evaluation.iteration.seconds, 2)});
+    table.add(std::move(row));
+  }
+  return table.to_string();
+}
+
+}  // namespace dear::cli

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "dear/tools/cases/cases.h"
+
+namespace dear::cli {
+
+// Prints the jobs of the scenarios, and that all times below are modelled.
+void print_scenarios(const std::vector<cases::Scenario>& scenarios);
+// Prints how fast the codecs of compressed cases are taken to be.
+void print_codecs(const std::vector<cases::Case>& cases);
+// A line for each case; speed-ups are over the first of every `lines`, those of one scenario.
+std::string table_of(const std::vector<cases::Case>& cases, std::size_t lines);
+
+}  // namespace dear::cli

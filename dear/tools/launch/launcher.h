@@ -1,0 +1,48 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "dear/tools/launch/rank_environment.h"
+
+namespace dear::launch {
+
+inline constexpr int kMostRanks = 1024;
+
+struct LaunchOptions {
+  std::string who = "dear launch";        // stands before what the launcher itself says on standard error
+  int ranks = 1;                          // 1 to kMostRanks
+  std::vector<std::string> command = {};  // the program, looked up in PATH, and its arguments
+  Variables environment = {};             // for every rank, besides torchrun's variables
+  bool prefix = true;  // "[r] " before every line; without it ranks write to the output of this process
+  // The ranks are this command itself, called `who`, and say themselves why they fail: that is shown when all
+  // have ended, each reason once, and who exited with which code is not.
+  bool ranks_say_why = false;
+  bool bind = false;                                              // keep each rank on its part of the cores
+  std::chrono::duration<double> grace = std::chrono::seconds(5);  // from SIGTERM to SIGKILL
+};
+
+// Runs one program as all ranks of a job on this host, and sees to it that they end together.
+//
+// Rank 0 reads the launcher's standard input unless that is a terminal; the other ranks read nothing. SIGINT,
+// SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to all ranks, and the job ends, or goes on, as its ranks
+// do. A slow reader of the output holds up the ranks that write, and nothing else: once the job was told to
+// end, output that is not read within the grace is dropped. The first rank that fails is named on standard
+// error, unless it ended by a signal that was passed on; the other ranks get SIGTERM and, after the grace,
+// SIGKILL. Each rank has a process group of its own. What is left of a group when the job ends, or the
+// launcher is killed, is killed (keeper.h).
+class Launcher {
+ public:
+  explicit Launcher(LaunchOptions options);  // ConfigError for a number of ranks out of range, or no program
+
+  // Returns 0 when every rank exited with 0, else the exit code of the first rank that failed, which is 128 +
+  // signal for a rank that was killed. ConfigError when the program cannot be run, TransportError when the
+  // system refuses a resource. The calling thread must outlive the job.
+  int run() const;
+
+ private:
+  LaunchOptions options_;
+};
+
+}  // namespace dear::launch

@@ -1,0 +1,102 @@
+#include "dear/tools/launch/rank_environment.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <netinet/in.h>
+#include <string_view>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "dear/base/os/file_descriptor.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/tools/launch/cores.h"
+
+namespace dear::launch {
+namespace {
+
+// A port that the kernel chose. It is given back before rank 0 binds it: torchrun's variables leave no way to
+// hand over the socket itself.
+std::uint16_t free_port() {
+  const os::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  if (!socket.is_open() || ::bind(socket.get(), generic, length) != 0 ||
+      ::getsockname(socket.get(), generic, &length) != 0) {
+    throw TransportError(with_errno("cannot find a free port on 127.0.0.1", errno));
+  }
+  return ntohs(address.sin_port);
+}
+
+std::string unique_run_id() {
+  std::uint64_t random = 0;
+  if (::getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random)) {
+    throw TransportError(with_errno("cannot draw random bytes to name the job", errno));
+  }
+  return fmt::format("dear-{}-{:016x}", ::getpid(), random);
+}
+
+std::string_view name_of_entry(std::string_view entry) { return entry.substr(0, entry.find('=')); }
+
+bool holds(const std::vector<std::string>& entries, std::string_view name) {
+  return std::any_of(entries.begin(), entries.end(),
+                     [&](const std::string& entry) { return name_of_entry(entry) == name; });
+}
+
+Variables torchrun_variables(const Job& job, int rank) {
+  const std::string size = std::to_string(job.ranks);
+  return {{"RANK", std::to_string(rank)},
+          {"WORLD_SIZE", size},
+          {"LOCAL_RANK", std::to_string(rank)},
+          {"LOCAL_WORLD_SIZE", size},
+          {"GROUP_RANK", "0"},
+          {"GROUP_WORLD_SIZE", "1"},
+          {"NODE_RANK", "0"},
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_PORT", std::to_string(job.master_port)},
+          {"TORCHELASTIC_RUN_ID", job.run_id}};
+}
+
+}  // namespace
+
+Job describe_job(int ranks) {
+  return {.ranks = ranks, .master_port = free_port(), .run_id = unique_run_id(), .cores = usable_cores()};
+}
+
+std::vector<std::string> rank_environment(const Job& job, int rank, const std::vector<std::string>& inherited,
+                                          const Variables& extra) {
+  std::vector<std::string> entries;
+  const auto set = [&](const std::string& name, const std::string& value) {
+    if (!holds(entries, name)) {
+      entries.push_back(fmt::format("{}={}", name, value));
+    }
+  };
+  for (const auto& [name, value] : torchrun_variables(job, rank)) {
+    set(name, value);
+  }
+  for (const auto& [name, value] : extra) {
+    set(name, value);
+  }
+  for (const std::string& entry : inherited) {
+    if (!holds(entries, name_of_entry(entry))) {
+      entries.push_back(entry);
+    }
+  }
+  set("OMP_NUM_THREADS", std::to_string(std::max(1, static_cast<int>(job.cores.size()) / job.ranks)));
+  return entries;
+}
+
+std::vector<std::string> inherited_environment() {
+  std::vector<std::string> entries;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    entries.emplace_back(*entry);
+  }
+  return entries;
+}
+
+}  // namespace dear::launch

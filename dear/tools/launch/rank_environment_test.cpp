@@ -1,0 +1,66 @@
+#include "dear/tools/launch/rank_environment.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/os/file_descriptor.h"
+
+namespace dear::launch::rank_environment_test {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+
+const Job kJob{
+    .ranks = 4, .master_port = 4711, .run_id = "dear-1-2", .cores = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}};
+
+TEST(RankEnvironment, SetsTheVariablesOfTorchrun) {
+  EXPECT_THAT(
+      rank_environment(kJob, 3, {}, {}),
+      UnorderedElementsAre("RANK=3", "WORLD_SIZE=4", "LOCAL_RANK=3", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=0",
+                           "GROUP_WORLD_SIZE=1", "NODE_RANK=0", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=4711",
+                           "TORCHELASTIC_RUN_ID=dear-1-2", "OMP_NUM_THREADS=2"));
+}
+
+TEST(RankEnvironment, KeepsWhatIsInheritedUnlessItNamesAnotherJob) {
+  const auto entries = rank_environment(kJob, 0, {"HOME=/root", "RANK=7", "MASTER_PORT=1", "EMPTY="}, {});
+  EXPECT_THAT(entries, Contains("HOME=/root"));
+  EXPECT_THAT(entries, Contains("EMPTY="));
+  EXPECT_THAT(entries, Contains("RANK=0"));
+  EXPECT_THAT(entries, Not(Contains("RANK=7")));
+  EXPECT_THAT(entries, Not(Contains("MASTER_PORT=1")));
+}
+
+TEST(RankEnvironment, LetsTheUserAndThenTheCallerChooseThreads) {
+  EXPECT_THAT(rank_environment(kJob, 0, {"OMP_NUM_THREADS=9"}, {}), Contains("OMP_NUM_THREADS=9"));
+  const auto entries = rank_environment(kJob, 0, {"OMP_NUM_THREADS=9"}, {{"OMP_NUM_THREADS", "3"}});
+  EXPECT_THAT(entries, Contains("OMP_NUM_THREADS=3"));
+  EXPECT_THAT(entries, Not(Contains("OMP_NUM_THREADS=9")));
+}
+
+TEST(RankEnvironment, GivesARankAtLeastOneThread) {
+  EXPECT_THAT(rank_environment({.ranks = 64, .master_port = 1, .run_id = "r", .cores = {0, 1}}, 0, {}, {}),
+              Contains("OMP_NUM_THREADS=1"));
+}
+
+TEST(DescribeJob, FindsAPortThatCanBeBoundAndANameOfItsOwn) {
+  const Job job = describe_job(2);
+  EXPECT_NE(job.run_id, describe_job(2).run_id);
+  EXPECT_FALSE(job.cores.empty());
+
+  const os::FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(job.master_port);
+  EXPECT_NE(job.master_port, 0);
+  EXPECT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+}
+
+}  // namespace
+}  // namespace dear::launch::rank_environment_test

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/pimpl.h>
+
+namespace dear::train_command {
+
+struct GptOptions {
+  std::int64_t vocabulary = 256;
+  std::int64_t context = 128;  // characters that the model sees at most
+  std::int64_t layers = 4;
+  std::int64_t width = 128;
+  std::int64_t heads = 4;  // divides width
+  std::uint64_t seed = 1;
+};
+
+// A GPT-style transformer (Radford et al. 2019): learned positions, layer norm before causal self-attention
+// and before a GELU MLP four times as wide, output weights tied to the token embedding. No dropout.
+// Initialised as GPT-2 is, from `seed` alone: the global random generator has no say.
+class GptImpl : public torch::nn::Module {
+ public:
+  explicit GptImpl(const GptOptions& options);
+
+  // int64 [batch, time] with time <= context -> logits [batch, time, vocabulary] of each next character.
+  torch::Tensor forward(const torch::Tensor& characters);
+
+  [[nodiscard]] const GptOptions& options() const { return options_; }
+
+ private:
+  void initialise();
+
+  GptOptions options_;
+  torch::nn::Embedding token_embedding_{nullptr};
+  torch::nn::Embedding position_embedding_{nullptr};
+  torch::nn::ModuleList blocks_{nullptr};
+  torch::nn::LayerNorm final_norm_{nullptr};
+};
+TORCH_MODULE(Gpt);
+
+// The number of parameters of such a model, the tied weight counted once.
+std::int64_t parameter_count(const GptOptions& options);
+
+// Mean cross-entropy, in nats, of `logits` [batch, time, vocabulary] against int64 targets [batch, time].
+torch::Tensor cross_entropy(const torch::Tensor& logits, const torch::Tensor& targets);
+
+// `count` characters that the model continues `start` (not empty) with, drawn from its probabilities at a
+// temperature of 0.8. The same for the same model and seed.
+std::vector<std::int64_t> generate(Gpt model, std::vector<std::int64_t> start, std::int64_t count,
+                                   std::uint64_t seed);
+
+}  // namespace dear::train_command

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "dear/comm/group/group.h"
+#include "dear/schedule/conductor/drive.h"
+#include "dear/schedule/policies/schedule.h"
+#include "dear/train/buckets/encoded_bucket.h"
+#include "dear/train/buckets/sparse_bucket.h"
+
+namespace dear::buckets {
+
+// The executor of the network lane in training and replay: it issues a schedule's collectives, on the flat
+// buffers of the buckets, on a group. Gradients are averaged over ranks.
+class BucketWire : public conductor::LaneExecutor {
+ public:
+  // The flat buffers of a bucket, as lay_out() lays them out: alike on every rank.
+  struct Flat {
+    View parameters;
+    View gradients;
+    std::int64_t bucket_bytes = 0;                     // Bucket::bytes, without padding: the unit of chunks
+    std::shared_ptr<EncodedBucket> encoded = nullptr;  // where gradients travel encoded
+    std::shared_ptr<SparseBucket> sparse = nullptr;    // where they are reduced as rows, if that is less
+  };
+
+  // `decision` carries rank 0's (schedule/policies/decision.h); without one a step that does is a
+  // ScheduleError, as are other collectives than of buckets. `ended` is called from the group's thread; it,
+  // and this object, must outlive every collective started.
+  BucketWire(Group group, std::vector<Flat> buckets, conductor::OnStepEnd ended, View decision = {});
+
+  void start(Instance which, const Step& step) override;
+
+  // Carries the collectives of these steps out now, in this order, and waits: every rank calls it, while
+  // nothing is at work. When a step's turn comes, a barrier stands in for its collective, once; until then
+  // another call leaves it out.
+  void carry_out(const Schedule& schedule, const std::vector<StepId>& steps);
+  // Makes gradients that were reduced, of which each rank has a shard, whole on every rank, and waits: every
+  // rank calls it, while nothing is at work.
+  void gather_reduced(const Schedule& schedule);
+
+  // Sent by this rank in what was started so far, where collectives send no more than they must. From any
+  // thread.
+  [[nodiscard]] double sent_bytes() const { return sent_bytes_.load(std::memory_order_relaxed); }
+  // Bytes of the memory in which rows of sparse gradients travel.
+  [[nodiscard]] std::int64_t rows_bytes() const;
+
+ private:
+  [[nodiscard]] Request request_of(const Communicate& work) const;
+  [[nodiscard]] SparseBucket* sparse_of(const Request& request) const;
+  Pending issue(const Request& request, Group::Continuation then = {});
+  Pending issue_as_rows(SparseBucket& bucket, const Request& reduction, Group::Continuation then);
+  void count(const Request& request);
+
+  Group group_;
+  std::vector<Flat> buckets_;
+  conductor::OnStepEnd ended_;
+  View decision_;
+  std::set<StepId> carried_out_;
+  std::atomic<double> sent_bytes_{0};
+};
+
+}  // namespace dear::buckets

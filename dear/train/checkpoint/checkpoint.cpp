@@ -1,0 +1,158 @@
+// One file for all: save_checkpoint() and load_checkpoint().
+
+#include "dear/train/checkpoint/checkpoint.h"
+
+#include <cstring>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/base/archive/pickle.h"
+#include "dear/base/archive/zip_reader.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/train/checkpoint/loading.h"
+#include "dear/train/checkpoint/parts.h"
+#include "dear/train/checkpoint/saving.h"
+#include "dear/train/checkpoint/stored.h"
+#include "dear/train/checkpoint/training_state.h"
+
+namespace dear {
+namespace checkpoint {
+
+using archive::Value;
+
+Value value_of(const Position& position) {
+  Value value;
+  value.set("step", position.step);
+  for (const auto& [key, text] : position.more) value.set(key, text);
+  return value;
+}
+
+namespace {
+
+// In the order of the optimiser's groups, which is how Python numbers parameters; where each is trained.
+std::vector<std::optional<std::size_t>> numbered(const TrainingState& state,
+                                                 std::vector<std::size_t>& sizes) {
+  std::vector<std::optional<std::size_t>> trained;
+  for (const auto& group : state.optimizer().parameter_groups()) {
+    sizes.push_back(group.size());
+    for (const torch::Tensor& tensor : group) {
+      std::optional<std::size_t>& found = trained.emplace_back();
+      for (std::size_t i = 0; i < state.trained().size(); ++i)
+        if (state.trained()[i].tensor.is_same(tensor)) found = i;
+    }
+  }
+  return trained;
+}
+
+// Python keeps some options as bools, and betas together.
+Value options_of(const Optimizer::Options& options) {
+  static const std::set<std::string, std::less<>> kBools{
+      "adapt", "amsgrad", "bias_correction", "centered", "decoupled", "larc", "nesterov"};
+  Value value;
+  for (const auto& [name, number] : options) {
+    if (name == "beta2") continue;
+    if (name == "beta1") {
+      value.set("betas", Value::Tuple{{number, options.at("beta2")}});
+    } else {
+      value.set(name, kBools.contains(name) ? Value(number != 0) : Value(number));
+    }
+  }
+  return value;
+}
+
+torch::Tensor tensor_of_bytes(const std::string& bytes) {
+  torch::Tensor tensor = torch::empty({static_cast<std::int64_t>(bytes.size())}, torch::dtype(torch::kUInt8));
+  std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+  return tensor;
+}
+
+Value optimizer_value(TrainingState& state, TensorSink& sink, const EngineState::Outlines& outlines,
+                      const StoredState& vectors) {
+  std::vector<std::size_t> sizes;
+  const auto order = numbered(state, sizes);
+  Value states{Value::Dict()};
+  for (std::size_t number = 0; number < order.size(); ++number) {
+    if (!order[number] || !outlines[*order[number]]) continue;
+    Value one{Value::Dict()};
+    const std::string& scalars = outlines[*order[number]]->scalars;
+    const auto numbers = state.optimizer().read_scalars(scalars);
+    for (const auto& [name, value] : numbers)
+      one.set(name, sink.add(torch::tensor(static_cast<float>(value))));
+    if (numbers.empty() && !scalars.empty()) one.set(kOpaque, sink.add(tensor_of_bytes(scalars)));
+    for (const auto& [name, record] : vectors[*order[number]]) one.set(name, record);
+    states.set(static_cast<std::int64_t>(number), std::move(one));
+  }
+  Value::List groups;
+  std::size_t first = 0;
+  const std::vector<Optimizer::Options> options = state.optimizer().group_options();
+  for (std::size_t group = 0; group < sizes.size(); ++group) {
+    Value one = group < options.size() ? options_of(options[group]) : Value(Value::Dict());
+    Value::List numbers;
+    for (std::size_t i = 0; i < sizes[group]; ++i) numbers.emplace_back(static_cast<std::int64_t>(first + i));
+    first += sizes[group];
+    one.set("params", std::move(numbers));
+    groups.push_back(std::move(one));
+  }
+  Value value;
+  value.set("state", std::move(states));
+  value.set("param_groups", std::move(groups));
+  return value;
+}
+
+}  // namespace
+
+Value about(TrainingState& state) {
+  Value value;
+  value.set("version", 1);
+  value.set("optimizer", class_of(state.optimizer().name()));
+  value.set("ranks", state.group().size());
+  return value;
+}
+
+Describe describe_libtorch(TrainingState& state, const Position& position, PartTensors parts) {
+  return [&state, position, parts = std::move(parts)](TensorSink& sink, const EngineState::Outlines& outlines,
+                                                      const StoredState& vectors, const Value& of_ranks) {
+    std::map<const c10::TensorImpl*, Value> saved;
+    Value model{Value::Dict()}, others{Value::Dict()};
+    const auto add = [&](Value& to, const std::string& name, const torch::Tensor& tensor) {
+      Value& record = saved[tensor.unsafeGetTensorImpl()];
+      if (record.get<std::monostate>()) record = sink.add(tensor);
+      to.set(name, record);
+    };
+    for (const auto* named : {&state.model().parameters, &state.model().buffers})
+      for (const auto& [name, tensor] : *named) add(model, name, tensor);
+    for (const auto& parameter : state.trained())
+      if (!saved.contains(parameter.tensor.unsafeGetTensorImpl()))
+        add(others, parameter.name, parameter.tensor);
+    Value file;
+    file.set("model", std::move(model));
+    file.set("optimizer", optimizer_value(state, sink, outlines, vectors));
+    file.set("position", value_of(position));
+    file.set("optimizer_only", std::move(others));
+    if (!parts.empty()) file.set("extra", stored_parts(parts, sink));
+    file.set("ranks", of_ranks);
+    file.set("dear", about(state));
+    return pickle(file);
+  };
+}
+
+}  // namespace checkpoint
+
+void save_checkpoint(DataParallel& parallel, const std::string& path, const Position& position,
+                     const CheckpointOptions& options) {
+  checkpoint::TrainingState state(parallel);
+  checkpoint::save_whole(
+      state, options.random, [&] { return std::make_shared<checkpoint::FileSink>(path); },
+      checkpoint::describe_libtorch(state, position, checkpoint::collect(options.parts)));
+}
+
+Position load_checkpoint(DataParallel& parallel, const std::string& path, const CheckpointOptions& options) {
+  checkpoint::TrainingState state(parallel);
+  return checkpoint::load_whole(state, path, options);
+}
+
+}  // namespace dear

@@ -1,0 +1,183 @@
+#include "dear/train/checkpoint/checkpoints.h"
+
+#include <exception>
+#include <filesystem>
+#include <sstream>
+#include <sys/resource.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/archive/step_folder.h"
+#include "dear/base/archive/zip_reader.h"
+#include "dear/base/os/start_thread.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/comm/group/exchange.h"
+#include "dear/train/checkpoint/loading.h"
+#include "dear/train/checkpoint/parts.h"
+#include "dear/train/checkpoint/saving.h"
+#include "dear/train/checkpoint/shards.h"
+#include "dear/train/checkpoint/training_state.h"
+
+namespace dear {
+
+using archive::StepFolder;
+using checkpoint::on_rank_0;
+
+namespace {
+constexpr int kLowest = 19;  // of nice values
+}
+
+class Checkpoints::Impl {
+ public:
+  Impl(DataParallel& parallel, CheckpointsOptions options)
+      : parallel_(parallel), options_(std::move(options)), folder_(options_.directory) {
+    const Group& group = checkpoint::TrainingState(parallel_).group();
+    on_rank_0(group, [&] {
+      if (options_.keep < 1)
+        throw ConfigError(fmt::format("keep is {}: at least 1 checkpoint must stay", options_.keep));
+      folder_.open_for_writing();
+    });
+  }
+  ~Impl() {
+    if (writer_.joinable()) writer_.join();
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  void save(const Position& position) {
+    wait();
+    checkpoint::TrainingState state(parallel_);
+    const bool sharded = options_.form == CheckpointForm::a_shard_of_each_rank;
+    const std::string path = folder_.of(position.step, sharded).path;
+    if (sharded) {
+      on_rank_0(state.group(), [&] { make_folder(path); });
+      checkpoint::Shard shard =
+          checkpoint::copy_shard(state, position, options_.random, checkpoint::collect(options_.parts));
+      sharded_ = {path, shard.file};
+      write(state.group(), std::move(shard.copies), (std::filesystem::path(path) / shard.file).string());
+      return;
+    }
+    std::shared_ptr<checkpoint::CopySink> copies;
+    checkpoint::save_whole(
+        state, options_.random,
+        [&]() -> std::shared_ptr<checkpoint::TensorSink> {
+          if (!options_.asynchronous) return std::make_shared<checkpoint::FileSink>(path);
+          return copies = std::make_shared<checkpoint::CopySink>();
+        },
+        checkpoint::describe_libtorch(state, position, checkpoint::collect(options_.parts)));
+    if (options_.asynchronous) {
+      write(state.group(), std::move(copies), path);
+    } else {
+      on_rank_0(state.group(), [&] { folder_.keep_newest(options_.keep); });
+    }
+  }
+
+  void wait() {
+    if (!under_way_) return;
+    const Group& group = checkpoint::TrainingState(parallel_).group();
+    if (writer_.joinable()) writer_.join();
+    under_way_ = false;
+    std::exception_ptr error = std::exchange(error_, nullptr);
+    checkpoint::on_every_rank(group, [&] {
+      if (error) std::rethrow_exception(error);
+    });
+    on_rank_0(group, [&] {
+      if (options_.form == CheckpointForm::a_shard_of_each_rank)
+        checkpoint::remove_other_shards(sharded_.first, sharded_.second);
+      folder_.keep_newest(options_.keep);
+    });
+  }
+
+  std::optional<Position> resume() {
+    wait();
+    checkpoint::TrainingState state(parallel_);
+    const CheckpointOptions options{.random = options_.random, .parts = options_.parts, .say = options_.say};
+    for (const StepFolder::Saved& saved : listed(state.group())) {
+      std::shared_ptr<const checkpoint::Shards> shards;
+      try {
+        if (saved.sharded) {
+          shards = checkpoint::open_shards(state.group(), saved.path);
+        } else {
+          on_rank_0(state.group(), [&] { archive::ZipReader(saved.path).verify(); });
+        }
+      } catch (const ConfigError& error) {
+        if (state.group().rank() == 0 && options_.say)
+          options_.say(fmt::format("{}; the checkpoint before it is taken", error.what()));
+        continue;
+      }
+      return saved.sharded ? checkpoint::load_shards(state, std::move(shards), options)
+                           : checkpoint::load_whole(state, saved.path, options);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  // Rank 0's list, on every rank.
+  [[nodiscard]] std::vector<StepFolder::Saved> listed(const Group& group) const {
+    std::string text;
+    on_rank_0(group, [&] {
+      for (const StepFolder::Saved& saved : folder_.saved())
+        text += fmt::format("{} {}\n", saved.step, saved.sharded ? 1 : 0);
+    });
+    std::vector<StepFolder::Saved> all;
+    std::istringstream lines(all_gather_text(group, text).front());
+    std::int64_t step = 0;
+    int sharded = 0;
+    while (lines >> step >> sharded) all.push_back(folder_.of(step, sharded != 0));
+    return all;
+  }
+
+  static void make_folder(const std::string& path) {
+    std::error_code error;
+    std::filesystem::create_directory(path, error);
+    if (error)
+      throw ConfigError(
+          fmt::format("cannot make the folder '{}': {} (check where it lies)", path, error.message()));
+  }
+
+  // `copies` is null on a rank that has nothing to write.
+  void write(const Group& group, std::shared_ptr<checkpoint::CopySink> copies, const std::string& path) {
+    under_way_ = true;
+    const auto run = [this, copies = std::move(copies), path] {
+      try {
+        copies->write_file(path);
+      } catch (...) {
+        error_ = std::current_exception();
+      }
+    };
+    if (group.rank() != 0 && options_.form == CheckpointForm::one_file) return;
+    if (!options_.asynchronous) {
+      run();
+      return wait();
+    }
+    try {
+      writer_ = os::start_thread("of a checkpoint", [run] {
+        // It takes the time that training leaves: Linux has a priority for each thread.
+        ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kLowest);
+        run();
+      });
+    } catch (const TransportError&) {
+      run();
+    }
+  }
+
+  DataParallel& parallel_;
+  const CheckpointsOptions options_;
+  StepFolder folder_;
+  std::pair<std::string, std::string> sharded_;  // folder and file of what is under way
+  bool under_way_ = false;
+  std::exception_ptr error_;  // of the writer, once it has ended
+  std::thread writer_;
+};
+
+Checkpoints::Checkpoints(DataParallel& parallel, CheckpointsOptions options)
+    : impl_(std::make_unique<Impl>(parallel, std::move(options))) {}
+Checkpoints::~Checkpoints() = default;
+void Checkpoints::save(const Position& position) { impl_->save(position); }
+void Checkpoints::wait() { impl_->wait(); }
+std::optional<Position> Checkpoints::resume() { return impl_->resume(); }
+
+}  // namespace dear

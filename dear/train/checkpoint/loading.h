@@ -1,0 +1,83 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dear/base/archive/value.h"
+#include "dear/base/archive/zip_reader.h"
+#include "dear/train/checkpoint/checkpoint.h"
+#include "dear/train/checkpoint/saving.h"
+#include "dear/train/checkpoint/training_state.h"
+
+namespace dear::checkpoint {
+
+// "AdamW" of torch::optim::AdamW and of torch.optim.adamw.AdamW; "SGD and AdamW" of several.
+std::string class_of(const std::string& name);
+
+// A checkpoint as a value, and where the elements of its tensors are.
+class Source {
+ public:
+  Source(std::string path, archive::Value value) : path_(std::move(path)), value_(std::move(value)) {}
+  virtual ~Source() = default;
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const archive::Value& value() const { return value_; }
+  // ConfigError where its elements are not all there.
+  [[nodiscard]] virtual torch::Tensor tensor(const archive::TensorRecord& record) const = 0;
+
+ private:
+  std::string path_;
+  archive::Value value_;
+};
+
+// The facts of a checkpoint that every rank must know before it is put back.
+struct Contents {
+  Position position;
+  EngineState::Outlines outlines;
+  std::vector<Optimizer::Options> options;  // by parameter group
+};
+
+// A checkpoint that fits a training.
+class File {
+ public:
+  // ConfigError where it is of another model (names the first tensor that differs) or optimiser, or not
+  // whole.
+  File(const TrainingState& state, std::shared_ptr<const Source> source);
+  [[nodiscard]] const Source& source() const { return *source_; }
+  [[nodiscard]] Contents contents() const;
+  // Of any thread, as long as the file lives.
+  [[nodiscard]] torch::Tensor model_value(const std::string& name) const;
+  [[nodiscard]] torch::Tensor state_value(std::size_t parameter, const std::string& vector) const;
+
+ private:
+  void require_same_model(const TrainingState& state) const;
+  void require_same_optimizer(const TrainingState& state) const;
+  void read_state(const TrainingState& state);
+  void read_parameter(std::size_t parameter, const archive::Value& of_parameter, const TrainingState& state);
+
+  std::shared_ptr<const Source> source_;
+  EngineState::Outlines outlines_;
+  StoredState vectors_;
+  std::vector<Optimizer::Options> options_;
+};
+
+// Puts the file into the training; all ranks together, rank 0 reads. See load_checkpoint().
+Position load_whole(TrainingState& state, const std::string& path, const CheckpointOptions& options);
+
+// Of the ranks' own part of a file (see gather_of_ranks()): puts this rank's generator back, and returns what
+// compression remembers for this rank. Where the file has other ranks than the training: nothing, which is
+// said. All ranks together; `of_ranks` and `reader` count on rank 0.
+std::optional<CompressionStates> restore_own(const archive::Value* of_ranks, const archive::ZipReader* reader,
+                                             const TrainingState& state, const CheckpointOptions& options);
+// The same for what this rank reads itself.
+std::optional<CompressionStates> restore_this(const archive::Value& of_rank, const archive::ZipReader& reader,
+                                              const TrainingState& state, const CheckpointOptions& options);
+// Says on rank 0 what is not put back on another number of ranks.
+void say_ranks(int saved, const Group& group, const CheckpointOptions& options);
+
+}  // namespace dear::checkpoint

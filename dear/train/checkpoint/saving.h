@@ -1,0 +1,95 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "dear/base/archive/value.h"
+#include "dear/base/archive/zip_writer.h"
+#include "dear/train/checkpoint/checkpoint.h"
+#include "dear/train/checkpoint/training_state.h"
+
+namespace dear::checkpoint {
+
+// Where the tensors of a checkpoint go: into a file now, or into memory until they are written.
+class TensorSink {
+ public:
+  TensorSink() = default;
+  virtual ~TensorSink() = default;
+  TensorSink(const TensorSink&) = delete;
+  TensorSink& operator=(const TensorSink&) = delete;
+  // Saves the elements as they are now, and says where.
+  archive::TensorRecord add(const torch::Tensor& tensor);
+  virtual void finish(const std::string& pickle) = 0;
+
+ private:
+  virtual void write(const std::string& name, const torch::Tensor& dense) = 0;
+  std::size_t count_ = 0;
+};
+
+// Writes at once: ConfigError as of ZipWriter.
+class FileSink : public TensorSink {
+ public:
+  explicit FileSink(const std::string& path) : writer_(path) {}
+  void finish(const std::string& pickle) override;
+
+ private:
+  void write(const std::string& name, const torch::Tensor& dense) override;
+  archive::ZipWriter writer_;
+};
+
+// Copies, to be written later, by any thread.
+class CopySink : public TensorSink {
+ public:
+  void finish(const std::string& pickle) override { pickle_ = pickle; }
+  void add_record(const std::string& name, const std::string& text) { texts_.emplace_back(name, text); }
+  void write_file(const std::string& path) const;
+
+ private:
+  void write(const std::string& name, const torch::Tensor& dense) override;
+  std::vector<std::pair<std::string, torch::Tensor>> copies_;
+  std::vector<std::pair<std::string, std::string>> texts_;
+  std::string pickle_;
+};
+
+// The state of one rank alone.
+struct OfRank {
+  torch::Tensor random;  // the state of libtorch's generator; undefined where it is not saved
+  std::optional<CompressionStates> compression;
+};
+OfRank own(TrainingState& state, RandomState random);
+// Every rank's, as a value that holds what `store` returns of each tensor. All ranks together, one parameter
+// at a time.
+using Store = std::function<archive::Value(const torch::Tensor& values)>;
+archive::Value gather_of_ranks(const OfRank& mine, const TrainingState& state, const Store& store);
+
+// Tensors that are saved beside model and optimiser, by name of the part and of the tensor.
+using PartTensors = std::map<std::string, std::map<std::string, torch::Tensor>>;
+
+// The vectors of the optimiser, by parameter and name.
+using StoredState = std::vector<std::map<std::string, archive::TensorRecord>>;
+
+// What `describe` makes of what was saved: the pickle of the file.
+using Describe = std::function<std::string(TensorSink& sink, const EngineState::Outlines& outlines,
+                                           const StoredState& vectors, const archive::Value& of_ranks)>;
+// Saves the state whole, on rank 0: into what `make_sink` returns there. All ranks together. An error of rank
+// 0 is, when all have done their part, a ConfigError on every rank.
+void save_whole(TrainingState& state, RandomState random,
+                const std::function<std::shared_ptr<TensorSink>()>& make_sink, const Describe& describe);
+
+// The pickle of a checkpoint of libtorch's model and optimiser, at this position.
+// `parts`: see parts.h.
+Describe describe_libtorch(TrainingState& state, const Position& position, PartTensors parts);
+archive::Value value_of(const Position& position);
+
+// Runs `act` on rank 0. Where it throws, every rank throws a ConfigError of that text, which names the rank.
+// All ranks together.
+void on_rank_0(const Group& group, const std::function<void()>& act);
+// Runs `act` on every rank. Where it throws on some, every rank throws the text of the first of them.
+void on_every_rank(const Group& group, const std::function<void()>& act);
+
+}  // namespace dear::checkpoint

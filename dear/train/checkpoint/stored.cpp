@@ -1,0 +1,90 @@
+#include "dear/train/checkpoint/stored.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <utility>
+
+#include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/printable.h"
+
+namespace dear::checkpoint {
+namespace {
+
+constexpr std::array<std::pair<at::ScalarType, const char*>, 10> kStorages{
+    {{at::kFloat, "FloatStorage"},
+     {at::kDouble, "DoubleStorage"},
+     {at::kHalf, "HalfStorage"},
+     {at::kBFloat16, "BFloat16Storage"},
+     {at::kInt, "IntStorage"},
+     {at::kLong, "LongStorage"},
+     {at::kShort, "ShortStorage"},
+     {at::kChar, "CharStorage"},
+     {at::kByte, "ByteStorage"},
+     {at::kBool, "BoolStorage"}}};
+
+}  // namespace
+
+archive::TensorRecord describe(const torch::Tensor& tensor, const std::string& key) {
+  for (const auto& [type, storage] : kStorages)
+    if (type == tensor.scalar_type())
+      return {.key = key,
+              .storage = storage,
+              .storage_elements = tensor.numel(),
+              .offset = 0,
+              .sizes = tensor.sizes().vec(),
+              .strides = tensor.strides().vec()};
+  throw ConfigError(std::string("a tensor of type ") + c10::toString(tensor.scalar_type()) +
+                    " cannot be saved in a checkpoint: convert it");
+}
+
+namespace {
+
+[[noreturn]] void refuse_record(const archive::TensorRecord& stored, const std::string& file,
+                                const std::string& why) {
+  constexpr std::size_t kLongest = 200;  // a name in a damaged file may be anything
+  throw ConfigError("cannot read '" + file + "' as a checkpoint: its record 'data/" +
+                    printable(shortened(stored.key, kLongest)) + "' " + printable(shortened(why, kLongest)));
+}
+
+}  // namespace
+
+at::ScalarType type_of(const archive::TensorRecord& stored, const std::string& file) {
+  for (const auto& [type, storage] : kStorages)
+    if (stored.storage == storage) return type;
+  refuse_record(stored, file, "is of a type that is not known, " + stored.storage);
+}
+
+torch::Tensor tensor_of(const archive::TensorRecord& stored, const archive::ZipReader& reader) {
+  const auto refuse = [&](const std::string& why) { refuse_record(stored, reader.path(), why); };
+  const at::ScalarType type = type_of(stored, reader.path());
+  const std::span<const std::byte> bytes = reader.bytes_of("data/" + stored.key);
+  const auto element = static_cast<std::int64_t>(c10::elementSize(type));
+  const auto elements = static_cast<std::int64_t>(bytes.size()) / element;
+  const bool empty = std::find(stored.sizes.begin(), stored.sizes.end(), 0) != stored.sizes.end();
+  double count = 1;
+  for (const std::int64_t size : stored.sizes) count *= static_cast<double>(size);
+  if (count > 0x1p50) refuse("describes a tensor beyond all memory");
+  std::int64_t last = stored.offset;  // the last element that the tensor reaches
+  if (!empty && last >= elements) refuse("is too small for its tensor");
+  for (std::size_t i = 0; i < stored.sizes.size() && !empty; ++i) {
+    const std::int64_t steps = stored.sizes[i] - 1;
+    if (stored.strides[i] > 0 && steps > (elements - 1 - last) / stored.strides[i])
+      refuse("is too small for its tensor");
+    last += steps * stored.strides[i];
+  }
+  auto* data = const_cast<std::byte*>(bytes.data()) + (empty ? 0 : stored.offset * element);
+  return torch::from_blob(
+      data, stored.sizes, stored.strides, [memory = reader.memory()](void*) {}, torch::dtype(type));
+}
+
+torch::Tensor dense(const torch::Tensor& tensor) {
+  const torch::Tensor plain = tensor.detach();
+  return plain.is_non_overlapping_and_dense() ? plain : plain.contiguous();
+}
+
+std::span<const std::byte> bytes_of(const torch::Tensor& dense) {
+  return {static_cast<const std::byte*>(dense.const_data_ptr()), dense.nbytes()};
+}
+
+}  // namespace dear::checkpoint

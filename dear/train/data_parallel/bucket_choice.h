@@ -1,0 +1,37 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "dear/schedule/fusion/grouping.h"
+
+namespace dear {
+
+namespace train {
+class BucketChooser;  // bucket_chooser.h
+struct ChooserSetting;
+}  // namespace train
+
+// Says who chooses which tensors of a model travel together in a bucket. given(), planned() and tuned() make
+// the choices that there are. What training computes is the same under each.
+struct BucketChoice {
+  Fusion first;      // the buckets that training begins with
+  std::string text;  // one line for people, which the ranks compare
+  // Makes the object that chooses other buckets while one DataParallel trains; all ranks call it together.
+  // Without it the first buckets stay.
+  std::function<std::unique_ptr<train::BucketChooser>(const train::ChooserSetting&)> make{};
+};
+
+// Buckets that stay as they are.
+BucketChoice given(Fusion fusion = {});
+
+// Buckets whose borders are made once (schedule/fusion/planned.h), from the times and the network that
+// DataParallelOptions::profile_steps steps measured. Those steps run in the buckets of `first`.
+BucketChoice planned(Fusion first = {});
+
+// Buckets that are tuned while training, with the default TuningOptions (train/tuning/tuned.h). The library
+// dear::tuning defines this function, so that a program without a call of it links no tuning.
+BucketChoice tuned();
+
+}  // namespace dear

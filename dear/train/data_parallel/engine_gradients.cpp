@@ -1,0 +1,72 @@
+// The means that an engine has after its reductions: where they lie on this rank.
+
+#include <algorithm>
+#include <variant>
+#include <vector>
+
+#include "dear/train/data_parallel/engine.h"
+
+namespace dear {
+namespace train {
+
+// Elements of a tensor that lie in `range` of its bucket's flat buffer.
+template <typename Add>
+void for_each_tensor_in(const buckets::BucketLayout& layout, const Range& range, Add add) {
+  for (const buckets::TensorPlacement& placement : layout.placements) {
+    const std::int64_t begin = std::max(range.begin, placement.offset);
+    const std::int64_t end = std::min(range.end, placement.offset + placement.elements);
+    if (begin < end) add(begin, end - begin);
+  }
+}
+
+std::vector<Engine::Place> Engine::held_places() const {
+  std::vector<Place> places;
+  for (const Part& part : parts_) places.push_back({part.bucket, own_range(part)});
+  return places;
+}
+
+std::vector<Engine::Place> Engine::counted_places() const {
+  std::vector<Place> places;
+  for (const Step& step : schedule_->steps()) {
+    const auto* work = std::get_if<Communicate>(&step.work);
+    if (work == nullptr || work->payload != Payload::gradients || work->collective == Collective::all_gather)
+      continue;
+    const Range reduced = elements_of(*work);
+    const DType dtype = buckets_[work->bucket].layout().dtype;
+    const Range shard = shard_of(reduced.size(), dtype, group_.size(), group_.rank());
+    places.push_back({work->bucket, {reduced.begin + shard.begin, reduced.begin + shard.end}});
+  }
+  return places;
+}
+
+optim::ReducedGradients Engine::find_reduced_gradients() const {
+  optim::ReducedGradients found;
+  const auto add = [&](const Place& place, auto method) {
+    const View view = buckets_[place.bucket].flat().gradients;
+    const auto span = [&](std::int64_t begin, std::int64_t count) {
+      (found.*method)(view.buffer.data() + begin * size_of(view.dtype), count, view.dtype);
+    };
+    for_each_tensor_in(buckets_[place.bucket].layout(), place.elements, span);
+  };
+  for (const Place& place : held_places()) add(place, &optim::ReducedGradients::add_held);
+  for (const Place& place : counted_places()) add(place, &optim::ReducedGradients::add_counted);
+  return found;
+}
+
+optim::ReducedGradients& Engine::reduce_gradients() {
+  conductor_->quiesce();
+  if (stream_wire_) {
+    stream_wire_->carry_out(*schedule_, conductor_->reductions_to_come());
+    return reduced_.emplace();
+  }
+  wire_->carry_out(*schedule_, conductor_->reductions_to_come());
+  if (!reduced_) reduced_ = find_reduced_gradients();
+  return *reduced_;
+}
+
+void Engine::gather_gradients() {
+  stream_wire_ ? stream_wire_->gather_reduced(*schedule_) : wire_->gather_reduced(*schedule_);
+}
+
+}  // namespace train
+}  // namespace dear

@@ -1,0 +1,204 @@
+// [Note: on streams] Buckets lie in memory of the device; collectives and updates are enqueued on the
+// communication stream, in the gradient's hook and in step(), and have ended then
+// (LaneExecutor::ends_at_start). Whoever would wait for the conductor makes its current stream wait for the
+// bucket. docs/internals/streams.md has the rest.
+
+#include "dear/train/data_parallel/on_streams.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "dear/base/vocabulary/error.h"
+#include "dear/comm/agreement/control_plane.h"
+#include "dear/train/autograd/operator_observer.h"
+#include "dear/train/data_parallel/data_parallel_impl.h"
+#include "dear/train/streams/stream_collectives.h"
+
+namespace dear {
+namespace train {
+torch::Tensor Engine::vector_of(const Communicate& work) const {
+  const BucketStorage& bucket = buckets_[work.bucket];
+  const Range elements = elements_of(work);
+  const torch::Tensor& flat = work.payload == Payload::gradients ? bucket.gradients() : bucket.parameters();
+  return flat.narrow(0, elements.begin, elements.size());
+}
+
+streams::GradientsOnStream Engine::gradients_on_stream() {
+  const autograd::Unobserved unobserved;
+  const auto vectors = [this](const std::vector<Place>& places) {
+    std::vector<streams::GradientsOnStream::Vector> all;
+    for (const auto& [bucket, elements] : places)
+      all.push_back({bucket, buckets_[bucket].gradients().narrow(0, elements.begin, elements.size())});
+    return all;
+  };
+  return {stream_wire_->collectives(), *streams_, vectors(counted_places()), vectors(held_places())};
+}
+
+void Engine::leave_out(optim::TensorSet parameters) {
+  left_out_ = std::move(parameters);
+  std::vector<bool> tensors(workload_.tensors.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    tensors[tensor_of(i)] = left_out_.contains(parameters_[i].tensor.unsafeGetTensorImpl());
+  optimizer_->leave_out(std::move(tensors));
+}
+
+}  // namespace train
+
+void DataParallel::Impl::OnStreams::refuse(const char* what) {
+  throw ConfigError(
+      fmt::format("{} is not there on a device with streams: train without it, or on the CPU", what));
+}
+
+void DataParallel::Impl::OnStreams::require_usable(const Impl& own, const train::ModelScan& scanned) {
+  const std::vector<train::TrainedParameter>& trained = scanned.trained;
+  const at::Device device = trained.front().tensor.device();
+  for (const train::TrainedParameter& parameter : trained)
+    if (parameter.tensor.device() != device)
+      throw ConfigError(fmt::format("parameter '{}' is on {}, others on {}: move the model to one device",
+                                    parameter.name, parameter.tensor.device().str(), device.str()));
+  const DataParallelOptions& options = own.options_;
+  if (own.alone_) return;
+  if (!options.streams) {
+    if (device.is_cpu()) return;
+    throw ConfigError(fmt::format(
+        "parameter '{}' is on {}: give DataParallelOptions::streams, the collectives of a process "
+        "group that carries memory of that device, or move the model to the CPU",
+        trained.front().name, device.str()));
+  }
+  if (options.streams->rank() != own.group_.rank() || options.streams->size() != own.group_.size())
+    throw ConfigError(
+        fmt::format("DataParallelOptions::streams has {} ranks, of which this is {}, and the group {}, of "
+                    "which this is {}: give the same ranks in the same order",
+                    options.streams->size(), options.streams->rank(), own.group_.size(), own.group_.rank()));
+  if (own.updates_in_backward_) refuse("policy dear-eager");
+  if (options.one_copy) refuse("one_copy");
+  if (options.compression) refuse("compression");
+  if (options.stochastic_rounding) refuse("stochastic_rounding");
+  if (options.check_gradients != GradientCheck::none) refuse("check_gradients");
+  if (options.check_parameters) refuse("check_parameters");
+  if (options.record_trace) refuse("record_trace");
+  if (!own.update_rules_.by_program() && own.optimizer_->norms() > 0)
+    refuse("an optimiser that takes norms of whole tensors");
+}
+
+// [Note: idle parameters] The host does not read a mark in a gradient on the device ([Note: unused
+// parameters]). So what no rank used in the first step, such as the pooler of a model that is trained without
+// it, is left out of updates for good, which all ranks know then; any other parameter without a gradient has
+// one of zeros.
+void DataParallel::Impl::OnStreams::find_idle(Impl& own) {
+  std::vector<std::uint8_t> mine;
+  for (std::size_t i = 0; i < own.scanned_.trained.size(); ++i) mine.push_back(own.arrivals_.used(i) ? 1 : 0);
+  const auto all = agreement::all_gather_values(own.group_, agreement::Subject::layer_order, mine);
+  for (std::size_t i = 0; i < mine.size(); ++i)
+    if (std::all_of(all.begin(), all.end(), [i](const auto& used) { return used[i] == 0; }))
+      own.idle_.insert(own.scanned_.trained[i].tensor.unsafeGetTensorImpl());
+}
+
+void DataParallel::Impl::OnStreams::gradient_arrived(Impl& own, std::size_t parameter) {
+  const train::TrainedParameter& one = own.scanned_.trained[parameter];
+  if (own.idle_.contains(one.tensor.unsafeGetTensorImpl()))
+    throw ConfigError(
+        fmt::format("rank {}: parameter '{}' got its first gradient after the first step, in which no rank "
+                    "used it: on a device with streams use each parameter in the first step, or freeze it "
+                    "with requires_grad_(false) until then",
+                    own.group_.rank(), one.name));
+  own.engine_->streams()->note_current();
+}
+
+double DataParallel::Impl::clock_now() {
+  streams::StreamClock* marks = changes_->device_clock();
+  return marks != nullptr ? static_cast<double>(marks->mark()) : now_seconds();
+}
+
+void DataParallel::Impl::OnStreams::read_marks(Impl& own) {
+  streams::StreamClock* marks = own.changes_->device_clock();
+  if (marks == nullptr) return;
+  own.record_.clock().in_seconds([marks](double from, double to) {
+    const auto begin = static_cast<streams::StreamClock::Mark>(from),
+               end = static_cast<streams::StreamClock::Mark>(to);
+    // On a stream that no gradient came from, the device may still be on its way to a mark.
+    return marks->reached(begin) && marks->reached(end) ? marks->seconds(begin, end) : 0;
+  });
+}
+
+void DataParallel::Impl::follow_program() {
+  if (engine_->streams()) engine_->streams()->follow(streams::Guard::after_program);
+}
+
+bool DataParallel::Impl::nothing_to_await() {
+  return engine_->streams() ? engine_->streams()->settled() : engine_->conductor().idle();
+}
+
+// The reductions of a step are on the communication stream; what is asked of them stays on the device.
+streams::GradientsOnStream DataParallel::Impl::OnStreams::final_gradients(Impl& own) {
+  own.throw_if_failed();
+  own.program_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  own.require_step();
+  own.or_fail([&] {
+    own.close_gradients();
+    own.registration_.enable();  // what is enqueued from here on may be read by the program's next operator
+    own.engine_->reduce_gradients();
+  });
+  return own.engine_->gradients_on_stream();
+}
+
+torch::Tensor DataParallel::Impl::unscale_gradients_by(const torch::Tensor& inverse_scale) {
+  if (!on_streams())
+    return torch::tensor(
+        unscale_gradients(inverse_scale.defined() ? 1 / inverse_scale.item<double>() : 1) ? 0.0F : 1.0F);
+  require_changeable_gradients("unscale_gradients_by");
+  streams::GradientsOnStream gradients = OnStreams::final_gradients(*this);
+  torch::Tensor nonfinite;
+  or_fail([&] {
+    nonfinite = gradients.nonfinite();
+    if (inverse_scale.defined()) gradients.scale(inverse_scale);
+  });
+  return nonfinite;
+}
+
+// The program may change what it gives in place at once, before the device has come to the updates.
+void DataParallel::Impl::step_unless(const torch::Tensor& nonfinite, const torch::Tensor& inverse_scale) {
+  require_changeable_gradients("step_unless");
+  if (on_streams() && nonfinite.device() == scanned_.trained.front().tensor.device()) {
+    streams::GradientsOnStream gradients = OnStreams::final_gradients(*this);
+    if (engine_->skips_on_device()) {
+      if (inverse_scale.defined()) or_fail([&] { gradients.scale(inverse_scale); });
+      const torch::Tensor found = nonfinite.detach().to(torch::kFloat32, false, true).reshape({});
+      engine_->streams()->hand_in(found);
+      engine_->skip_updates_where(found);
+      try {
+        take_step();
+      } catch (...) {
+        engine_->skip_updates_where({});
+        throw;
+      }
+      engine_->skip_updates_where({});
+      return watching_.listeners().step_ended();
+    }
+  }
+  if (nonfinite.item<double>() == 0) {
+    const double scale = inverse_scale.defined() ? 1 / inverse_scale.item<double>() : 1;
+    return static_cast<void>(step({.loss_scale = scale, .skip_nonfinite = false}));
+  }
+  discard_step();
+  watching_.listeners().step_ended();
+}
+
+torch::Tensor DataParallel::unscale_gradients_by(const torch::Tensor& inverse_scale) {
+  return impl_->unscale_gradients_by(inverse_scale);
+}
+
+void DataParallel::step_unless(const torch::Tensor& nonfinite, const torch::Tensor& inverse_scale) {
+  impl_->step_unless(nonfinite, inverse_scale);
+}
+
+torch::Tensor DataParallel::clip_gradients(double max_norm, const NormOptions& options) {
+  return impl_->clip_gradients(max_norm, options);
+}
+
+}  // namespace dear

@@ -1,0 +1,238 @@
+// What a program watches: gradients of buckets, and numbers of each step.
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/vocabulary/error.h"
+#include "dear/comm/agreement/control_plane.h"
+#include "dear/comm/group/exchange.h"
+#include "dear/train/data_parallel/data_parallel_impl.h"
+#include "dear/train/metrics/nonfinite.h"
+#include "dear/train/optim/torch_types.h"
+
+namespace dear {
+namespace train {
+
+BucketGradients Engine::gradients_of(BucketId bucket, std::optional<Range> part) const {
+  const BucketStorage& storage = buckets_[bucket];
+  const buckets::BucketLayout& layout = storage.layout();
+  const Range elements = part.value_or(Range{0, layout.elements});
+  BucketGradients found{.bucket = bucket,
+                        .flat = storage.gradients().narrow(0, elements.begin, elements.size()),
+                        .tensors = {}};
+  for (std::size_t i = 0; i < layout.placements.size(); ++i) {
+    const buckets::TensorPlacement& placement = layout.placements[i];
+    const std::int64_t begin = std::max(elements.begin, placement.offset);
+    const std::int64_t end = std::min(elements.end, placement.offset + placement.elements);
+    if (begin >= end) continue;
+    const bool whole = end - begin == placement.elements;
+    found.tensors.push_back({.name = workload_.tensors[placement.tensor].name,
+                             .values = whole ? storage.tensor_in(storage.gradients(), i)
+                                             : storage.gradients().narrow(0, begin, end - begin),
+                             .begin = begin - placement.offset});
+  }
+  return found;
+}
+
+// ---- checks
+
+namespace {
+
+std::string nonfinite_text(const metrics::NonFinite& found, std::int64_t elements, const char* what,
+                           const std::string& tensor, const std::string& layer) {
+  return fmt::format("{} of {} elements of the {} '{}', layer {}, are NaN or infinite, the first at index {}",
+                     found.count, elements, what, tensor, layer, found.first);
+}
+
+metrics::NonFinite find_nonfinite(const torch::Tensor& flat, const Range& range) {
+  const auto* data = static_cast<const std::byte*>(flat.const_data_ptr());
+  return metrics::find_nonfinite(data + range.begin * flat.element_size(), range.size(),
+                                 *optim::dtype_of(flat.scalar_type()));
+}
+
+// Most often one pass finds nothing.
+std::string nonfinite_in(const torch::Tensor& flat, const Range& range, const buckets::BucketLayout& layout,
+                         const Workload& workload, const char* what) {
+  if (find_nonfinite(flat, range).count == 0) return "";
+  for (const buckets::TensorPlacement& placement : layout.placements) {
+    const std::int64_t begin = std::max(range.begin, placement.offset);
+    const std::int64_t end = std::min(range.end, placement.offset + placement.elements);
+    if (begin >= end) continue;
+    metrics::NonFinite found = find_nonfinite(flat, {begin, end});
+    if (found.count == 0) continue;
+    found.first += begin - placement.offset;
+    const TensorId tensor = placement.tensor;
+    const auto layer = std::find_if(workload.layers.begin(), workload.layers.end(), [&](const Layer& one) {
+      return std::find(one.tensors.begin(), one.tensors.end(), tensor) != one.tensors.end();
+    });
+    return nonfinite_text(found, placement.elements, what, workload.tensors[tensor].name, layer->name);
+  }
+  return "";  // padding, which nobody reads
+}
+
+}  // namespace
+
+std::string Engine::nonfinite_gradients(BucketId bucket) const {
+  const buckets::BucketLayout& layout = buckets_[bucket].layout();
+  return nonfinite_in(buckets_[bucket].gradients(), {0, layout.elements}, layout, workload_, "gradient of");
+}
+
+void Engine::require_finite_parameters(const Part& part, std::int64_t iteration) const {
+  require_none(nonfinite_in(buckets_[part.bucket].parameters(), own_range(part),
+                            buckets_[part.bucket].layout(), workload_, "parameter"),
+               iteration);
+}
+
+// Where they are.
+void Engine::require_finite_parameters(std::int64_t iteration) const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    buckets::TensorPlacement alone = place_of(i);
+    alone.offset = 0;
+    const buckets::BucketLayout layout{.elements = alone.elements, .placements = {alone}, .runs = {}};
+    require_none(nonfinite_in(parameters_[i].tensor.detach().contiguous().view({-1}), {0, alone.elements},
+                              layout, workload_, "parameter"),
+                 iteration);
+  }
+}
+
+void Engine::require_none(const std::string& nonfinite, std::int64_t iteration) const {
+  if (!nonfinite.empty())
+    throw Error(fmt::format(
+        "rank {}: {}, after the update of iteration {}: look at the learning rate, or check gradients, too",
+        group_.rank(), nonfinite, iteration));
+}
+
+void agree_on_checks(const Group& group, const DataParallelOptions& options, bool updates_in_backward) {
+  agree(group, "check of gradients and parameters",
+        fmt::format("{}, {}", static_cast<int>(options.check_gradients), options.check_parameters));
+  if (options.check_gradients == GradientCheck::skip && (updates_in_backward || options.compression))
+    throw ConfigError(fmt::format(
+        "rank {}: a check of gradients cannot skip steps {}: let it be an error, or train with policy dear, "
+        "uncompressed",
+        group.rank(),
+        updates_in_backward ? "under policy dear-eager, which updates parameters during the backward pass"
+                            : "with compression, where gradients are whole only after step()"));
+}
+
+void Watching::share(const Group& group) {
+  const std::vector<char> mine(nonfinite_.begin(), nonfinite_.end());
+  nonfinite_.clear();
+  for (const std::vector<char>& text :
+       agreement::all_gather_values(group, agreement::Subject::nonfinite, mine)) {
+    if (!nonfinite_.empty() && !text.empty()) nonfinite_ += "; ";
+    nonfinite_.append(text.begin(), text.end());
+  }
+}
+
+void Watching::found(const std::string& which, std::int64_t iteration) {
+  if (which.empty() || !nonfinite_.empty()) return;
+  nonfinite_ = fmt::format("rank {}: {}, in iteration {}", rank_, which, iteration);
+  if (check_ == GradientCheck::error)
+    throw Error(
+        std::exchange(nonfinite_, "") +
+        ": look at this rank's batch and at the learning rate, or let check_gradients skip such steps");
+}
+
+void Watching::look_at(const Engine& engine, BucketId bucket, std::int64_t iteration) {
+  if (hooks().any(HookAt::before_reduction)) {
+    const autograd::Unobserved unobserved;
+    BucketGradients gradients = engine.gradients_of(bucket);
+    gradients.iteration = iteration;
+    hooks().run(HookAt::before_reduction, gradients);
+  }
+  if (check_ != GradientCheck::none) found(engine.nonfinite_gradients(bucket), iteration);
+}
+
+void Watching::look_at_all_alone(std::vector<TrainedParameter>& trained, std::int64_t iteration) {
+  if (!looks_at_gradients() && !hooks().any(HookAt::after_reduction)) return;
+  seen_alone_.resize(trained.size());
+  for (std::size_t i = 0; i < trained.size(); ++i) {
+    torch::Tensor& gradient = trained[i].tensor.mutable_grad();
+    if (!gradient.defined()) continue;
+    auto& seen = seen_alone_[i];
+    if (seen && seen->first._unsafe_get_target() == gradient.unsafeGetTensorImpl() &&
+        seen->second == gradient._version())
+      continue;
+    const torch::NoGradGuard no_grad;
+    if (gradient.is_sparse()) gradient = gradient.to_dense();
+    if (!gradient.is_non_overlapping_and_dense()) gradient = gradient.contiguous();
+    BucketGradients all{.iteration = iteration,
+                        .bucket = i,
+                        .flat = gradient.as_strided({gradient.numel()}, {1}),
+                        .tensors = {{.name = trained[i].name, .values = gradient, .begin = 0}}};
+    hooks().run(HookAt::before_reduction, all);
+    if (check_ != GradientCheck::none) {
+      const metrics::NonFinite nonfinite = find_nonfinite(all.flat, {0, all.flat.numel()});
+      const std::string& module = trained[i].module;
+      if (nonfinite.count > 0)
+        found(nonfinite_text(nonfinite, all.flat.numel(), "gradient of", trained[i].name,
+                             module.empty() ? "(root)" : module),
+              iteration);
+    }
+    hooks().run(HookAt::after_reduction, all);
+    seen = {WeakTensor(gradient.getIntrusivePtr()), gradient._version()};
+  }
+}
+
+void Watching::count(metrics::StepListeners::End end) {
+  if (end == metrics::StepListeners::End::given_up) ++given_up_;
+  listeners().found_nonfinite(std::exchange(nonfinite_, ""));
+  listeners().count(end);
+}
+
+}  // namespace train
+
+bool DataParallel::Impl::all_arrived(BucketId bucket) const {
+  const std::vector<TensorId>& tensors = engine_->grouping().buckets()[bucket].tensors;
+  return std::all_of(tensors.begin(), tensors.end(),
+                     [&](TensorId tensor) { return arrivals_.sent(layers_.order[tensor]); });
+}
+
+void DataParallel::Impl::look_at_complete_buckets(LayerId layer) {
+  if (!watching_.looks_at_gradients()) return;
+  std::set<BucketId> complete;
+  for (const TensorId tensor : engine_->workload().layers[layer].tensors) {
+    const BucketId bucket = engine_->grouping().bucket_of(tensor);
+    if (all_arrived(bucket)) complete.insert(bucket);
+  }
+  for (const BucketId bucket : complete) watching_.look_at(*engine_, bucket, record_.commits(engine_.get()));
+}
+
+void DataParallel::Impl::look_at_other_buckets() {
+  if (!watching_.looks_at_gradients()) return;
+  for (BucketId bucket = 0; bucket < engine_->grouping().size(); ++bucket)
+    if (group_.size() == 1 || !all_arrived(bucket))
+      watching_.look_at(*engine_, bucket, record_.commits(engine_.get()));
+}
+
+// ---- metrics
+
+DataParallelStatistics DataParallel::Impl::statistics() const {
+  if (!alone_) return record_.statistics(engine_.get());
+  return {.iterations = steps_alone_};
+}
+
+metrics::StepSample DataParallel::Impl::sample() const {
+  if (!engine_) return {};
+  const DataParallelStatistics now = record_.statistics(engine_.get());
+  const auto [tuning, candidate] = changes_->standing();
+  return {.exposed_seconds = now.exposed_seconds,
+          .communication_seconds = now.communication_seconds,
+          .bytes = now.bytes,
+          .buckets = engine_->bucket_bytes(),
+          .tuning = tuning,
+          .candidate = candidate};
+}
+
+void DataParallel::Impl::settle_for(const char* call) {
+  throw_if_failed();
+  state_.require_between_steps(call);
+  if (engine_) wait_for_all();
+}
+
+Watch& DataParallel::watch() { return impl_->watch(); }
+
+}  // namespace dear

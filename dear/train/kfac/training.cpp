@@ -1,0 +1,136 @@
+#include "dear/train/kfac/training.h"
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/vocabulary/error.h"
+#include "dear/comm/agreement/control_plane.h"
+#include "dear/train/data_parallel/data_parallel_impl.h"
+
+namespace dear::train::kfac {
+namespace {
+
+// The DataParallels of this process that a Kfac serves; ranks may be threads.
+struct Claims {
+  std::mutex mutex;
+  std::set<const DataParallel*> claimed;
+};
+Claims& claims() {
+  static Claims all;
+  return all;
+}
+
+}  // namespace
+
+Training::~Training() {
+  if (!claimed_) return;
+  const std::lock_guard lock(claims().mutex);
+  claims().claimed.erase(&dp_);
+}
+
+void Training::claim() {
+  const std::lock_guard lock(claims().mutex);
+  claimed_ = claims().claimed.insert(&dp_).second;
+  if (!claimed_)
+    throw ConfigError(fmt::format(
+        "rank {}: a DataParallel has one Kfac at a time: end the one before, or use it on", group().rank()));
+}
+
+void Training::meet() const {
+  agreement::meet(group(), agreement::Call::kfac, dp_.impl_->record_.commits(dp_.impl_->engine_.get()));
+}
+
+std::int64_t Training::steps_ended() const {
+  const DataParallel::Impl& training = *dp_.impl_;
+  return training.record_.commits(training.engine_.get()) + training.steps_alone_ + steps_given_up();
+}
+
+void Training::stepped() {
+  stepped_at_ = steps_ended();
+  preconditioned_.clear();
+  if (!dp_.impl_->alone_) return;
+  for (const train::TrainedParameter& parameter : dp_.impl_->scanned_.trained)
+    if (const torch::Tensor& gradient = parameter.tensor.grad(); gradient.defined())
+      preconditioned_.emplace_back(gradient.getIntrusivePtr());
+}
+
+// With several ranks gradients that were dropped end the step once others arrive.
+bool Training::holds_preconditioned() const {
+  if (stepped_at_ != steps_ended()) return false;
+  const auto& trained = dp_.impl_->scanned_.trained;
+  return !dp_.impl_->alone_ || std::any_of(trained.begin(), trained.end(), [&](const auto& parameter) {
+    const torch::Tensor& gradient = parameter.tensor.grad();
+    return gradient.defined() &&
+           std::any_of(preconditioned_.begin(), preconditioned_.end(), [&](const WeakTensor& old) {
+             return old._unsafe_get_target() == gradient.unsafeGetTensorImpl();
+           });
+  });
+}
+
+void Training::require_new_gradients() const {
+  if (holds_preconditioned())
+    throw ConfigError(fmt::format(
+        "rank {}: Kfac::step() was called twice for one step: call DataParallel::step() or discard_step() "
+        "in between, on every rank",
+        group().rank()));
+  if (!dp_.impl_->gradients_arrived() && dp_.impl_->attendance_.samples() != 0)
+    throw ConfigError(fmt::format(
+        "rank {}: Kfac::step() found no gradient that arrived since the last DataParallel::step(): call it "
+        "after backward()",
+        group().rank()));
+}
+
+const Group& Training::group() const { return dp_.impl_->group_; }
+
+void Training::require_usable() const {
+  dp_.impl_->require_changeable_gradients("Kfac::step");
+  if (dp_.impl_->attendance_.joined())
+    throw ConfigError(fmt::format(
+        "rank {}: K-FAC cannot train in a Join, where a rank without data could not take part in its "
+        "collectives: give ranks equally many batches",
+        group().rank()));
+}
+
+void Training::settle_for(const char* call) const {
+  dp_.impl_->throw_if_failed();
+  dp_.impl_->state_.require_between_steps(call);
+  if (dp_.impl_->gradients_arrived())
+    throw ConfigError(
+        fmt::format("rank {}: {} is for between step() and the next backward, but a gradient "
+                    "has arrived: call it after step()",
+                    group().rank(), call));
+  if (dp_.impl_->engine_) dp_.impl_->wait_for_all();
+}
+
+void Training::reduce_gradients(double learning_rates, double loss_scale) const {
+  dp_.impl_->reduce_gradients(DataParallel::Impl::KfacNumbers{learning_rates, loss_scale});
+}
+std::int64_t Training::steps_given_up() const { return dp_.impl_->watching_.given_up(); }
+void Training::fail(const std::exception_ptr& error) const { dp_.impl_->fail(error); }
+
+std::optional<double> Training::learning_rate_of(const torch::Tensor& weight) const {
+  const std::vector<Optimizer::Options> options = dp_.impl_->optimizer_->group_options();
+  std::size_t group = 0;
+  for (const train::TrainedParameter& parameter : dp_.impl_->scanned_.trained)
+    if (parameter.tensor.is_same(weight)) group = parameter.parameter_group;
+  if (group >= options.size()) return std::nullopt;
+  const auto rate = options[group].find("lr");
+  if (rate == options[group].end()) return std::nullopt;
+  return rate->second;
+}
+
+void Training::translate(const std::exception_ptr& error) const {
+  if (dp_.impl_->options_.translate_error) dp_.impl_->options_.translate_error(error);
+}
+
+bool Training::records_trace() const { return dp_.impl_->options_.record_trace; }
+void Training::add_spans(const void* owner, std::function<std::vector<Span>()> spans) const {
+  dp_.impl_->record_.add_part(owner, std::move(spans));
+}
+void Training::remove_spans(const void* owner) const { dp_.impl_->record_.remove_part(owner); }
+
+}  // namespace dear::train::kfac

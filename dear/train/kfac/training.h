@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "dear/base/trace/trace.h"
+#include "dear/comm/group/group.h"
+
+namespace dear {
+
+class DataParallel;
+
+namespace train::kfac {
+
+// The DataParallel whose gradients a Kfac changes, as the Kfac sees it. It outlives this object.
+class Training {
+ public:
+  explicit Training(DataParallel& dp) : dp_(dp) {}
+  ~Training();
+  Training(const Training&) = delete;
+  Training& operator=(const Training&) = delete;
+
+  [[nodiscard]] const Group& group() const;
+  // ConfigError where gradients cannot be changed before step(), or ranks have run out of data in a Join.
+  void require_usable() const;
+  // ConfigError where another Training has claimed this DataParallel and lives.
+  void claim();
+  // Proves that every rank makes a Kfac: MismatchError on every rank where one makes another call.
+  void meet() const;
+  // ConfigError where there is nothing to precondition: no gradient arrived since the last step of the
+  // DataParallel (on a rank that has samples), or stepped() was called since.
+  void require_new_gradients() const;
+  void stepped();  // gradients are preconditioned
+  // For a call between a step() and the next backward, ConfigError elsewhere: waits until nothing is on its
+  // way in the group.
+  void settle_for(const char* call) const;
+  // Ranks compare the numbers: MismatchError on each where they differ.
+  void reduce_gradients(double learning_rates, double loss_scale) const;
+  [[nodiscard]] std::int64_t steps_given_up() const;  // so far, the same on every rank
+  // Ends the training here and on the peers, with this error for every later call.
+  void fail(const std::exception_ptr& error) const;
+  // The learning rate of the parameter group that holds the weight; none where the optimiser does not say it.
+  [[nodiscard]] std::optional<double> learning_rate_of(const torch::Tensor& weight) const;
+  // Gives what is thrown in a backward pass to a binding of another language.
+  void translate(const std::exception_ptr& error) const;
+
+  [[nodiscard]] bool records_trace() const;
+  // Adds spans to DataParallel::trace().
+  void add_spans(const void* owner, std::function<std::vector<Span>()> spans) const;
+  void remove_spans(const void* owner) const;
+
+ private:
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  [[nodiscard]] std::int64_t steps_ended() const;  // a number that each step of the DataParallel raises
+  [[nodiscard]] bool holds_preconditioned() const;
+
+  DataParallel& dp_;
+  bool claimed_ = false;
+  std::optional<std::int64_t> stepped_at_;  // steps_ended(), when stepped() was called last
+  std::vector<WeakTensor> preconditioned_;  // then, of a rank alone, whose dropped gradients nobody sees
+};
+
+}  // namespace train::kfac
+}  // namespace dear

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "dear/comm/group/group.h"
+#include "dear/train/model/buffer_sync.h"
+#include "dear/train/model/tensor_broadcast.h"
+
+namespace dear::model {
+
+// Makes a model's buffers the same on all ranks, as BufferSync says.
+class BufferExchange {
+ public:
+  // All ranks together.
+  BufferExchange(const Group& group, std::vector<torch::Tensor> buffers, BufferSync how);
+
+  // Takes these in place of its own, with the same shapes and dtypes on every rank. False, and nothing done,
+  // where they are others.
+  bool take(std::vector<torch::Tensor> buffers);
+  // Waits for it. On the group that was given, so between the collectives of others. `root` stands for rank
+  // 0.
+  void at_synchronize(int root);
+  // At any time: on a group of its own.
+  void at_forward(int root);
+  // Of the memory through which they travel.
+  [[nodiscard]] std::int64_t bytes() const {
+    return sums_.bytes() + others_->bytes() + (forward_ ? forward_->bytes() : 0);
+  }
+
+ private:
+  void average();
+
+  Group group_;
+  const BufferSync how_;
+  std::vector<torch::Tensor> averaged_;  // those of floating point
+  std::vector<Outline> outlines_;        // of these
+  Buffer sums_;                          // in fp64
+  std::optional<TensorBroadcast> others_, forward_;
+};
+
+}  // namespace dear::model

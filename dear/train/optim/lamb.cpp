@@ -1,0 +1,93 @@
+#include "dear/train/optim/lamb.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include <torch/optim/serialize.h>
+
+#include "dear/train/optim/option_archive.h"
+
+namespace dear {
+
+void LAMBOptions::serialize(torch::serialize::OutputArchive& archive) const {
+  optim::OptionWriter(archive)
+      .add("lr", lr())
+      .add("beta1", std::get<0>(betas()))
+      .add("beta2", std::get<1>(betas()))
+      .add("eps", eps())
+      .add("weight_decay", weight_decay())
+      .add("decoupled", decay() == WeightDecay::decoupled)
+      .add("bias_correction", bias_correction())
+      .add("adapt", adapt())
+      .add("max_norm", max_norm())
+      .add("max_ratio", max_ratio());
+}
+
+void LAMBOptions::serialize(torch::serialize::InputArchive& archive) {
+  const optim::OptionReader from(archive);
+  lr(from.number("lr")).betas({from.number("beta1"), from.number("beta2")}).eps(from.number("eps"));
+  weight_decay(from.number("weight_decay"));
+  decay(from.flag("decoupled") ? WeightDecay::decoupled : WeightDecay::scaled);
+  bias_correction(from.flag("bias_correction")).adapt(from.flag("adapt"));
+  max_norm(from.number("max_norm")).max_ratio(from.number("max_ratio"));
+}
+
+LAMB::LAMB(const Groups& groups, LAMBOptions defaults)
+    : TensorNormOptimizer(groups, std::make_unique<LAMBOptions>(defaults)) {
+  const auto [beta1, beta2] = defaults.betas();
+  if (!(defaults.lr() >= 0) || !(defaults.eps() >= 0) || !(defaults.weight_decay() >= 0) ||
+      !(beta1 >= 0 && beta1 < 1) || !(beta2 >= 0 && beta2 < 1) || !(defaults.max_norm() > 0) ||
+      !(defaults.max_ratio() > 0))
+    throw std::invalid_argument(
+        "LAMB: lr, eps and weight_decay must be at least 0, betas in [0, 1), max_norm and max_ratio above 0");
+}
+
+std::vector<torch::Tensor> LAMB::propose(const torch::Tensor& part,
+                                         const torch::optim::OptimizerOptions& options,
+                                         TensorNormState& state) {
+  const auto& mine = static_cast<const LAMBOptions&>(options);
+  const torch::Tensor gradient = part.grad();
+  TORCH_CHECK(!gradient.is_sparse(), "LAMB takes no sparse gradients");
+  const auto [beta1, beta2] = mine.betas();
+  torch::Tensor& average = state.vector_like("exp_avg", part);
+  torch::Tensor& squares = state.vector_like("exp_avg_sq", part);
+  ++state.step;
+  average.mul_(beta1).add_(gradient, 1 - beta1);
+  squares.mul_(beta2).addcmul_(gradient, gradient, 1 - beta2);
+  const auto correction = [&](double beta) {
+    return mine.bias_correction() ? 1 - std::pow(beta, static_cast<double>(state.step)) : 1.0;
+  };
+  torch::Tensor divisor = squares.sqrt();
+  divisor.div_(std::sqrt(correction(beta2))).add_(mine.eps());
+  torch::Tensor update = average / correction(beta1);
+  update.div_(divisor);
+  if (mine.weight_decay() != 0 && mine.decay() == WeightDecay::scaled)
+    update.add_(part.detach(), mine.weight_decay());
+  return {part.detach(), update};
+}
+
+void LAMB::apply(torch::Tensor& part, const torch::optim::OptimizerOptions& options,
+                 TensorNormState& /*state*/, const std::vector<torch::Tensor>& proposed,
+                 const std::vector<double>& norms) {
+  const auto& mine = static_cast<const LAMBOptions&>(options);
+  const double norm = std::min(norms[0], mine.max_norm());
+  double ratio = 1;
+  if (mine.adapt() && norm != 0 && norms[1] != 0) ratio = std::min(norm / norms[1], mine.max_ratio());
+  if (mine.weight_decay() != 0 && mine.decay() == WeightDecay::decoupled)
+    part.mul_(1 - mine.lr() * mine.weight_decay());
+  part.add_(proposed[1], -mine.lr() * ratio);
+}
+
+std::unique_ptr<TensorNormOptimizer> LAMB::make_like(Groups groups) const {
+  return std::make_unique<LAMB>(groups, static_cast<const LAMBOptions&>(defaults()));
+}
+
+void LAMB::save(torch::serialize::OutputArchive& archive) const {
+  torch::optim::serialize<TensorNormState, LAMBOptions>(archive, *this);
+}
+void LAMB::load(torch::serialize::InputArchive& archive) {
+  torch::optim::serialize<TensorNormState, LAMBOptions>(archive, *this);
+}
+
+}  // namespace dear

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "dear/train/optim/tensor_norm_optimizer.h"
+
+namespace dear {
+
+// Where weight decay acts: in what is scaled by the trust ratio, as the papers have it, or outside, by
+// 1 - lr * weight_decay, as in AdamW.
+enum class WeightDecay : std::uint8_t { scaled, decoupled };
+
+// Options of a parameter group of LAMB.
+struct LAMBOptions : public torch::optim::OptimizerCloneableOptions<LAMBOptions> {
+  LAMBOptions(double lr = 1e-3) : lr_(lr) {}
+  TORCH_ARG(double, lr);
+  using betas_t = std::tuple<double, double>;
+  TORCH_ARG(betas_t, betas) = std::make_tuple(0.9, 0.999);
+  TORCH_ARG(double, eps) = 1e-6;
+  TORCH_ARG(double, weight_decay) = 0.01;
+  TORCH_ARG(WeightDecay, decay) = WeightDecay::scaled;
+  // Whether the moments are divided by 1 - beta^t. The paper does; some implementations leave it out.
+  TORCH_ARG(bool, bias_correction) = true;
+  // Whether updates are scaled by the trust ratio. Biases and norm layers are usually in a group without it,
+  // and without weight decay; the update is then that of Adam.
+  TORCH_ARG(bool, adapt) = true;
+  // The norm of a parameter counts as at most this (some implementations: 10), and the ratio is at most that
+  // (some: 1).
+  TORCH_ARG(double, max_norm) = std::numeric_limits<double>::infinity();
+  TORCH_ARG(double, max_ratio) = std::numeric_limits<double>::infinity();
+
+ public:
+  void serialize(torch::serialize::InputArchive& archive) override;
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+  double get_lr() const override { return lr(); }
+  void set_lr(const double lr) override { this->lr(lr); }
+};
+
+// LAMB (You et al., ICLR 2020, arXiv 1904.00962): the update of Adam, plus weight_decay * parameter, is
+// scaled for each tensor by its trust ratio |parameter| / |update|, which is 1 where one of them is zero.
+// State of a parameter: exp_avg and exp_avg_sq. std::invalid_argument for an option out of range.
+class LAMB : public TensorNormOptimizer {
+ public:
+  explicit LAMB(const Groups& groups, LAMBOptions defaults = {});
+  explicit LAMB(std::vector<torch::Tensor> parameters, LAMBOptions defaults = {})
+      : LAMB(Groups{torch::optim::OptimizerParamGroup(std::move(parameters))}, std::move(defaults)) {}
+
+  [[nodiscard]] std::size_t norms() const override { return 2; }
+  std::vector<torch::Tensor> propose(const torch::Tensor& part, const torch::optim::OptimizerOptions& options,
+                                     TensorNormState& state) override;
+  void apply(torch::Tensor& part, const torch::optim::OptimizerOptions& options, TensorNormState& state,
+             const std::vector<torch::Tensor>& proposed, const std::vector<double>& norms) override;
+  [[nodiscard]] std::unique_ptr<TensorNormOptimizer> make_like(Groups groups) const override;
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+};
+
+}  // namespace dear

@@ -1,0 +1,86 @@
+#include "dear/train/optim/lars.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include <torch/optim/serialize.h>
+
+#include "dear/train/optim/option_archive.h"
+
+namespace dear {
+
+void LARSOptions::serialize(torch::serialize::OutputArchive& archive) const {
+  optim::OptionWriter(archive)
+      .add("lr", lr())
+      .add("momentum", momentum())
+      .add("nesterov", nesterov())
+      .add("weight_decay", weight_decay())
+      .add("decoupled", decay() == WeightDecay::decoupled)
+      .add("trust_coefficient", trust_coefficient())
+      .add("eps", eps())
+      .add("larc", larc())
+      .add("adapt", adapt());
+}
+
+void LARSOptions::serialize(torch::serialize::InputArchive& archive) {
+  const optim::OptionReader from(archive);
+  lr(from.number("lr")).momentum(from.number("momentum")).nesterov(from.flag("nesterov"));
+  weight_decay(from.number("weight_decay"));
+  decay(from.flag("decoupled") ? WeightDecay::decoupled : WeightDecay::scaled);
+  trust_coefficient(from.number("trust_coefficient")).eps(from.number("eps"));
+  larc(from.flag("larc")).adapt(from.flag("adapt"));
+}
+
+LARS::LARS(const Groups& groups, LARSOptions defaults)
+    : TensorNormOptimizer(groups, std::make_unique<LARSOptions>(defaults)) {
+  if (!(defaults.lr() >= 0) || !(defaults.momentum() >= 0) || !(defaults.weight_decay() >= 0) ||
+      !(defaults.eps() >= 0) || !(defaults.trust_coefficient() > 0) ||
+      (defaults.nesterov() && defaults.momentum() == 0))
+    throw std::invalid_argument(
+        "LARS: lr, momentum, weight_decay and eps must be at least 0, trust_coefficient above 0, and "
+        "nesterov "
+        "needs momentum");
+}
+
+std::vector<torch::Tensor> LARS::propose(const torch::Tensor& part,
+                                         const torch::optim::OptimizerOptions& /*options*/,
+                                         TensorNormState& state) {
+  TORCH_CHECK(!part.grad().is_sparse(), "LARS takes no sparse gradients");
+  ++state.step;
+  return {part.detach(), part.grad()};
+}
+
+void LARS::apply(torch::Tensor& part, const torch::optim::OptimizerOptions& options, TensorNormState& state,
+                 const std::vector<torch::Tensor>& proposed, const std::vector<double>& norms) {
+  const auto& mine = static_cast<const LARSOptions&>(options);
+  const double inside = mine.decay() == WeightDecay::scaled ? mine.weight_decay() : 0;
+  double ratio = 1;
+  if (mine.adapt() && norms[0] != 0 && norms[1] != 0) {
+    ratio = mine.trust_coefficient() * norms[0] / (norms[1] + inside * norms[0] + mine.eps());
+    if (mine.larc()) ratio = mine.lr() > 0 ? std::min(ratio / mine.lr(), 1.0) : 1.0;
+  }
+  if (mine.weight_decay() != 0 && mine.decay() == WeightDecay::decoupled)
+    part.mul_(1 - mine.lr() * mine.weight_decay());
+  torch::Tensor update = proposed[1];
+  if (inside != 0) update = update.add(part, inside);
+  update = update * ratio;
+  if (mine.momentum() != 0) {
+    torch::Tensor& buffer = state.vector_like("momentum_buffer", part);
+    buffer.mul_(mine.momentum()).add_(update);
+    update = mine.nesterov() ? update.add(buffer, mine.momentum()) : buffer;
+  }
+  part.add_(update, -mine.lr());
+}
+
+std::unique_ptr<TensorNormOptimizer> LARS::make_like(Groups groups) const {
+  return std::make_unique<LARS>(groups, static_cast<const LARSOptions&>(defaults()));
+}
+
+void LARS::save(torch::serialize::OutputArchive& archive) const {
+  torch::optim::serialize<TensorNormState, LARSOptions>(archive, *this);
+}
+void LARS::load(torch::serialize::InputArchive& archive) {
+  torch::optim::serialize<TensorNormState, LARSOptions>(archive, *this);
+}
+
+}  // namespace dear

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
+
+#include "dear/train/optim/optimizer.h"
+
+namespace dear {
+
+// TensorNormState is the state that a TensorNormOptimizer keeps of a tensor.
+struct TensorNormState : torch::optim::OptimizerCloneableParamState<TensorNormState> {
+  std::int64_t step = 0;                         // updates so far
+  std::map<std::string, torch::Tensor> vectors;  // of the tensor's shape, by name
+
+  // The vector of this name; of zeros when there was none.
+  torch::Tensor& vector_like(const std::string& name, const torch::Tensor& tensor);
+  void serialize(torch::serialize::InputArchive& archive) override;
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+};
+
+// An optimiser whose update of an element depends on this element and on norms of whole tensors, as those of
+// LAMB and LARS do. It trains one process as every torch::optim::Optimizer does. Under a DataParallel each
+// rank updates its parts of tensors, and what the norms need of other ranks is exchanged between the two
+// halves of an update. Norms are sums of exact squares (exact_sum.h): the same bits for every number of
+// ranks, policy and grouping.
+//
+// Another such optimiser is a class that derives from this one, with options of its own.
+class TensorNormOptimizer : public torch::optim::Optimizer {
+ public:
+  using Groups = std::vector<torch::optim::OptimizerParamGroup>;
+  using Optimizer::Optimizer;
+
+  // Both halves for every parameter that has a gradient.
+  torch::Tensor step(LossClosure closure = nullptr) final;
+
+  // The number of norms that the update of a tensor takes.
+  [[nodiscard]] virtual std::size_t norms() const = 0;
+  // The first half of an update. `part` is a parameter, or a part of one as a 1-D tensor; it has its
+  // gradient, and `state` is that of the part. Returns norms() tensors of the shape of `part`: those whose
+  // 2-norms, over the whole parameter, are needed. Changes `state` and what it returns, not `part`.
+  virtual std::vector<torch::Tensor> propose(const torch::Tensor& part,
+                                             const torch::optim::OptimizerOptions& options,
+                                             TensorNormState& state) = 0;
+  // The second half changes `part`. `proposed` is what the first returned, and `norms` are theirs.
+  virtual void apply(torch::Tensor& part, const torch::optim::OptimizerOptions& options,
+                     TensorNormState& state, const std::vector<torch::Tensor>& proposed,
+                     const std::vector<double>& norms) = 0;
+  // An optimiser of this class for these groups, with this one's defaults.
+  [[nodiscard]] virtual std::unique_ptr<TensorNormOptimizer> make_like(Groups groups) const = 0;
+
+  [[nodiscard]] TensorNormState& state_of(const torch::Tensor& part);  // empty at first
+};
+
+}  // namespace dear

@@ -1,0 +1,273 @@
+#include "dear/train/torch_backend/carrier.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <sys/prctl.h>
+#include <utility>
+
+#include "dear/base/os/cache_line.h"
+#include "dear/comm/group/shard.h"
+
+namespace dear::torch_backend {
+namespace {
+
+bool has_blocks(Collective collective) {
+  return collective == Collective::all_gather || collective == Collective::reduce_scatter ||
+         collective == Collective::all_to_all;
+}
+
+void copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+}  // namespace
+
+// Elements [begin, begin + count) of every block, at `offset` of the staging memory, blocks `stride` bytes
+// apart.
+struct Carrier::Chunk {
+  std::int64_t begin = 0, count = 0;
+  std::int64_t stride = 0, offset = 0;
+  [[nodiscard]] std::int64_t end() const { return begin + count; }
+};
+
+struct Carrier::UnderWay {
+  Operation operation;
+  std::optional<Chunk> chunk{};  // none where no place is taken
+};
+
+Carrier::Carrier(Group group, const Options& options)
+    : group_(std::move(group)),
+      options_(options),
+      ring_(options.ring_bytes),
+      lane_([] { prctl(PR_SET_NAME, "dear-carrier"); }) {}
+
+Carrier::~Carrier() {
+  std::unique_lock lock(mutex_);
+  freed_.wait(lock, [this] { return under_way_.load() == 0; });
+}
+
+std::int64_t Carrier::elements_of_chunk(const Operation& operation) const {
+  const std::int64_t blocks = has_blocks(operation.collective) ? group_.size() : 1;
+  const std::int64_t sides = operation.collective == Collective::all_to_all ? 2 : 1;
+  const std::int64_t bytes =
+      options_.chunk_bytes / blocks / sides / os::kCacheLineBytes * os::kCacheLineBytes;
+  return std::max(bytes, os::kCacheLineBytes) / size_of(operation.dtype);
+}
+
+Carrier::Chunk Carrier::chunk_at(const Operation& operation, std::int64_t begin, std::int64_t offset) const {
+  const std::int64_t count = std::min(elements_of_chunk(operation), operation.count - begin);
+  return {.begin = begin,
+          .count = count,
+          .stride = os::whole_cache_lines(count * size_of(operation.dtype)),
+          .offset = offset};
+}
+
+// As many bytes as the first chunk takes, which is the largest.
+std::optional<std::int64_t> Carrier::place_at_once(const Operation& operation) {
+  const std::int64_t blocks = has_blocks(operation.collective) ? group_.size() : 1;
+  const std::int64_t sides = operation.collective == Collective::all_to_all ? 2 : 1;
+  return ring_.take(chunk_at(operation, 0, 0).stride * blocks * sides);
+}
+
+std::int64_t Carrier::place(const Operation& operation) {
+  if (!buffer_.region()) buffer_ = group_.allocate(options_.ring_bytes);
+  std::unique_lock lock(mutex_);
+  std::optional<std::int64_t> offset;
+  freed_.wait(lock, [&] { return (offset = place_at_once(operation)).has_value(); });
+  return *offset;
+}
+
+void Carrier::give_back(std::int64_t offset) {
+  const std::lock_guard lock(mutex_);
+  ring_.give_back(offset);
+  freed_.notify_all();
+}
+
+// Whether a reduce-scatter leaves this rank's own block where it lies: not where it ends within a cache line,
+// which a shard would have whole.
+bool Carrier::own_scattered(const Operation& operation, const Chunk& chunk) {
+  return operation.collective == Collective::reduce_scatter &&
+         chunk.count * size_of(operation.dtype) == chunk.stride;
+}
+
+// The one block of an all-gather is this rank's.
+void Carrier::copy_in(const Operation& operation, const Chunk& chunk) const {
+  if (operation.collective == Collective::broadcast && operation.root != group_.rank()) return;
+  const std::int64_t element = size_of(operation.dtype);
+  const std::int64_t first = operation.collective == Collective::all_gather ? group_.rank() : 0;
+  std::byte* const place = buffer_.data() + chunk.offset + first * chunk.stride;
+  if (operation.collective == Collective::all_reduce) {
+    const Range own = shard_of(chunk.count, operation.dtype, group_.size(), group_.rank());
+    const std::byte* const from = operation.from.front() + chunk.begin * element;
+    copy(place, from, own.begin * element);
+    copy(place + own.end * element, from + own.end * element, (chunk.count - own.end) * element);
+    return;
+  }
+  for (std::size_t block = 0; block < operation.from.size(); ++block) {
+    if (static_cast<int>(block) == group_.rank() && own_scattered(operation, chunk)) continue;
+    copy(place + static_cast<std::int64_t>(block) * chunk.stride,
+         operation.from[block] + chunk.begin * element, chunk.count * element);
+  }
+}
+
+void Carrier::copy_out(const Operation& operation, const Chunk& chunk) const {
+  const bool is_root = operation.root == group_.rank();
+  if (own_scattered(operation, chunk) || (operation.collective == Collective::broadcast && is_root) ||
+      (operation.collective == Collective::reduce && !is_root))
+    return;
+  const std::int64_t element = size_of(operation.dtype);
+  const std::int64_t first = operation.collective == Collective::reduce_scatter ? group_.rank()
+                             : operation.collective == Collective::all_to_all   ? group_.size()
+                                                                                : 0;
+  const std::byte* const place = buffer_.data() + chunk.offset + first * chunk.stride;
+  if (operation.collective == Collective::all_reduce) {
+    const Range own = shard_of(chunk.count, operation.dtype, group_.size(), group_.rank());
+    std::byte* const to = operation.to.front() + chunk.begin * element;
+    copy(to, place, own.begin * element);
+    copy(to + own.end * element, place + own.end * element, (chunk.count - own.end) * element);
+    return;
+  }
+  for (std::size_t block = 0; block < operation.to.size(); ++block) {
+    const bool own =
+        operation.collective == Collective::all_gather && static_cast<int>(block) == group_.rank();
+    copy(operation.to[block] + chunk.begin * element,
+         own ? operation.from.front() + chunk.begin * element
+             : place + static_cast<std::int64_t>(block) * chunk.stride,
+         chunk.count * element);
+  }
+}
+
+Request Carrier::request_of(const Operation& operation, const Chunk& chunk) const {
+  const std::int64_t element = size_of(operation.dtype);
+  const std::int64_t blocks = has_blocks(operation.collective) ? group_.size() : 1;
+  const std::int64_t count = has_blocks(operation.collective) ? chunk.stride * blocks / element : chunk.count;
+  Request request{
+      .collective = operation.collective,
+      .view = {.buffer = buffer_, .offset_bytes = chunk.offset, .count = count, .dtype = operation.dtype},
+      .reduction = operation.reduction,
+      .root = operation.root};
+  if (operation.collective == Collective::all_to_all) {
+    request.output = request.view;
+    request.output.offset_bytes += blocks * chunk.stride;
+  } else if (own_scattered(operation, chunk)) {
+    request.own = {.from = operation.from[static_cast<std::size_t>(group_.rank())] + chunk.begin * element,
+                   .to = operation.to.front() + chunk.begin * element};
+  } else if (operation.collective == Collective::all_reduce) {
+    const std::int64_t own =
+        (chunk.begin + shard_of(chunk.count, operation.dtype, group_.size(), group_.rank()).begin) * element;
+    request.own = {.from = operation.from.front() + own, .to = operation.to.front() + own};
+  }
+  return request;
+}
+
+void Carrier::post(Operation operation) {
+  auto under_way = std::make_shared<UnderWay>();
+  under_way->operation = std::move(operation);
+  under_way_.fetch_add(1);
+  std::unique_lock turn(turn_, std::try_to_lock);
+  if (turn.owns_lock() && waiting_.load() == 0 && buffer_.region()) {
+    const Operation& posted = under_way->operation;
+    bool placed = posted.count == 0;
+    if (!placed) {
+      const std::lock_guard lock(mutex_);
+      if (const auto offset = place_at_once(posted)) {
+        under_way->chunk = chunk_at(posted, 0, *offset);
+        placed = true;
+      }
+    }
+    if (placed) return carry(under_way);
+  }
+  waiting_.fetch_add(1);
+  if (turn.owns_lock()) turn.unlock();
+  lane_.post([this, under_way] {
+    const std::lock_guard mine(turn_);
+    carry(under_way);
+    waiting_.fetch_sub(1);
+  });
+}
+
+void Carrier::run(Operation operation) {
+  std::unique_lock turn(turn_, std::try_to_lock);
+  if (turn.owns_lock() && under_way_.load() == 0) {
+    std::exception_ptr error;
+    try {
+      carry_here(operation);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    turn.unlock();
+    operation.done(error);
+    return;
+  }
+  if (turn.owns_lock()) turn.unlock();
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool ended = false;
+  operation.done = [&, done = std::move(operation.done)](const std::exception_ptr& error) {
+    done(error);
+    const std::lock_guard lock(mutex);
+    ended = true;
+    changed.notify_all();
+  };
+  post(std::move(operation));
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return ended; });
+}
+
+void Carrier::carry_here(const Operation& operation) {
+  if (operation.collective == Collective::barrier) return group_.perform({.collective = Collective::barrier});
+  if (operation.count == 0) return;
+  const std::int64_t offset = place(operation);
+  try {
+    for (std::int64_t begin = 0; begin < operation.count;) {
+      const Chunk chunk = chunk_at(operation, begin, offset);
+      copy_in(operation, chunk);
+      group_.perform(request_of(operation, chunk));
+      copy_out(operation, chunk);
+      begin = chunk.end();
+    }
+  } catch (...) {
+    give_back(offset);
+    throw;
+  }
+  give_back(offset);
+}
+
+// A group that has failed refuses what is issued.
+void Carrier::carry(const std::shared_ptr<UnderWay>& under_way) {
+  const Operation& operation = under_way->operation;
+  try {
+    const auto then = [this, under_way](const CollectiveResult& result) { ended(under_way, result.error); };
+    if (operation.collective == Collective::barrier) {
+      group_.issue({.collective = Collective::barrier}, then);
+      return;
+    }
+    if (operation.count == 0) return ended(under_way, nullptr);
+    if (!under_way->chunk) under_way->chunk = chunk_at(operation, 0, place(operation));
+    copy_in(operation, *under_way->chunk);
+    const auto next = [this, under_way]() -> std::optional<Request> {
+      const Operation& carried = under_way->operation;
+      Chunk& chunk = *under_way->chunk;
+      copy_out(carried, chunk);
+      if (chunk.end() == carried.count) return std::nullopt;
+      chunk = chunk_at(carried, chunk.end(), chunk.offset);
+      copy_in(carried, chunk);
+      return request_of(carried, chunk);
+    };
+    group_.issue(request_of(operation, *under_way->chunk), next, then);
+  } catch (...) {
+    ended(under_way, std::current_exception());
+  }
+}
+
+void Carrier::ended(const std::shared_ptr<UnderWay>& under_way, const std::exception_ptr& error) {
+  if (under_way->chunk) give_back(under_way->chunk->offset);
+  under_way->operation.done(error);
+  under_way->operation = {};  // lets go of what was kept alive
+  const std::lock_guard lock(mutex_);
+  under_way_.fetch_sub(1);
+  freed_.notify_all();
+}
+
+}  // namespace dear::torch_backend

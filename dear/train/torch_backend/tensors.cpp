@@ -1,0 +1,82 @@
+#include "dear/train/torch_backend/tensors.h"
+
+#include <fmt/format.h>
+
+#include "dear/base/vocabulary/error.h"
+
+namespace dear::torch_backend {
+
+using ::c10d::ReduceOp;
+
+std::optional<DType> dtype_of(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return DType::f32;
+    case at::kDouble:
+      return DType::f64;
+    case at::kHalf:
+      return DType::f16;
+    case at::kBFloat16:
+      return DType::bf16;
+    case at::kInt:
+      return DType::i32;
+    case at::kLong:
+      return DType::i64;
+    case at::kByte:
+      return DType::u8;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<Reduction> reduction_of(const ReduceOp& op) {
+  switch (op.op_) {
+    case ReduceOp::SUM:
+      return Reduction::sum;
+    case ReduceOp::AVG:
+      return Reduction::average;
+    case ReduceOp::MAX:
+      return Reduction::max;
+    case ReduceOp::MIN:
+      return Reduction::min;
+    case ReduceOp::BOR:
+      return Reduction::bitwise_or;
+    default:
+      return std::nullopt;
+  }
+}
+
+bool is_on_host(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided;
+}
+
+void require_on_host(const at::Tensor& tensor, int rank, const char* call) {
+  if (!is_on_host(tensor))
+    throw ConfigError(fmt::format(
+        "rank {}: {}: the backend dear carries dense tensors in memory of the host, and this one is {}: "
+        "give such a tensor, or a process group of another backend",
+        rank, call, tensor.defined() ? tensor.toString() : "undefined"));
+}
+
+const at::Tensor& only(const std::vector<at::Tensor>& tensors, int rank, const char* call) {
+  if (tensors.size() != 1)
+    throw ConfigError(fmt::format("rank {}: {}: there are {} tensors: give one", rank, call, tensors.size()));
+  require_on_host(tensors.front(), rank, call);
+  return tensors.front();
+}
+
+void require_alike(const std::vector<at::Tensor>& blocks, const at::Tensor& like, int ranks, int rank,
+                   const char* call) {
+  if (blocks.size() != static_cast<std::size_t>(ranks))
+    throw ConfigError(fmt::format("rank {}: {}: there are {} tensors for {} ranks: give one for each", rank,
+                                  call, blocks.size(), ranks));
+  for (const at::Tensor& block : blocks) {
+    require_on_host(block, rank, call);
+    if (block.numel() != like.numel() || block.scalar_type() != like.scalar_type())
+      throw ConfigError(fmt::format(
+          "rank {}: {}: tensors have {} and {} elements, or different types: give tensors that are alike",
+          rank, call, like.numel(), block.numel()));
+  }
+}
+
+}  // namespace dear::torch_backend

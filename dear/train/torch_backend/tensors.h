@@ -1,0 +1,28 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include "dear/base/vocabulary/dtype.h"
+#include "dear/base/vocabulary/reduction.h"
+
+// Tensors and reductions of torch.distributed in the words of groups; `rank` and `call` are for messages.
+namespace dear::torch_backend {
+
+// None for types and reductions that a group does not have.
+std::optional<DType> dtype_of(at::ScalarType type);
+std::optional<Reduction> reduction_of(const ::c10d::ReduceOp& op);
+
+bool is_on_host(const at::Tensor& tensor);  // and dense
+// ConfigError for any other.
+void require_on_host(const at::Tensor& tensor, int rank, const char* call);
+// The one tensor of a rank; ConfigError for another number.
+const at::Tensor& only(const std::vector<at::Tensor>& tensors, int rank, const char* call);
+// ConfigError unless there is one for each rank, as large as `like` and of its type.
+void require_alike(const std::vector<at::Tensor>& blocks, const at::Tensor& like, int ranks, int rank,
+                   const char* call);
+
+}  // namespace dear::torch_backend

@@ -1,0 +1,301 @@
+#include "studies/command/study_commands.h"
+#include "studies/homomorphic/homomorphic.h"
+#include "studies/kfac/convergence.h"
+#include "studies/kfac/kfac.h"
+#include "studies/paper/calibrate.h"
+#include "studies/paper/paper.h"
+#include "studies/sparse/sparse.h"
+#include "studies/themis/themis.h"
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <unistd.h>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "dear/base/charts/picture_file.h"
+#include "dear/base/os/atomic_file.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/tools/launch/own_command.h"
+#include "dear/tools/options/option_checks.h"
+#include "dear/tools/options/progress.h"
+#include "dear/tools/options/results_file.h"
+
+namespace dear::cli {
+namespace {
+
+// The path of figures of papers that come with DeAR: beside an installed command, else in the sources that it
+// was built in, which may have been moved with the build, or from.
+std::string own_published(const std::string& installed_name, const std::string& name_in_sources) {
+  const std::filesystem::path build = std::filesystem::path(launch::own_program()).parent_path();
+  for (const std::filesystem::path& path :
+       {build.parent_path() / DEAR_DATA_FOLDER / installed_name,
+        build.parent_path().parent_path() / "docs/study" / name_in_sources})
+    if (std::filesystem::exists(path)) return path.string();
+  return DEAR_SOURCE_FOLDER "/docs/study/" + name_in_sources;
+}
+
+// Says on stderr how long a study takes, as `duration` has it, and how far it is.
+studies::Progress announced(std::string_view study, std::string_view duration) {
+  fmt::print(stderr, "dear study {}: takes {}\n", study, duration);
+  const auto seconds = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  };
+  auto shown = std::make_shared<StudyProgress>(std::cerr, isatty(STDERR_FILENO) == 1, seconds);
+  return [shown](std::string_view part, std::size_t done, std::size_t pieces) {
+    shown->update(part, done, pieces);
+  };
+}
+
+// How long studies take on 2 cores.
+constexpr const char* kSeconds = "seconds";
+constexpr const char* kSparseTakes = "about 20 minutes on 2 cores, in proportion to --seeds";
+constexpr const char* kHomomorphicTakes = "about 2 minutes on 2 cores";
+
+std::string help(const std::string& what, const char* duration) {
+  return fmt::format("{}; takes {}", what, duration);
+}
+
+// The folder that a study writes, and the formats that its pictures have beside SVG, which its pages show.
+class StudyFolder {
+ public:
+  explicit StudyFolder(std::string path) : path_(std::move(path)) {}
+
+  void add_to(CLI::App& command, const std::string& contents) {
+    command.add_option("--out", path_, "Folder to write to: " + contents)
+        ->type_name("FOLDER")
+        ->capture_default_str();
+    command
+        .add_option("--pictures", formats_,
+                    "Write each picture in these formats too, beside SVG: pdf, png, or both with a comma")
+        ->delimiter(',')
+        ->check(CLI::IsMember({"pdf", "png"}))
+        ->type_name("FORMATS");
+  }
+  // Before the work: a study that takes minutes is not lost for want of a folder or of a converter.
+  void make() const {
+    for (const std::string& format : formats_)
+      charts::check_picture_path((std::filesystem::path(path_) / ("picture." + format)).string());
+    std::error_code error;
+    std::filesystem::create_directories(path_, error);
+    if (error) throw ConfigError(fmt::format("cannot make the folder {}: {}", path_, error.message()));
+  }
+  // Of results.json, `modelled` says what was not done.
+  void write(const std::vector<studies::StudyFile>& files, Modelled modelled) const {
+    for (const studies::StudyFile& file : files) {
+      const std::filesystem::path path = std::filesystem::path(path_) / file.name;
+      write_one(path, [&] {
+        os::write_file_atomically(path.string(), path.filename() == "results.json"
+                                                     ? with_origin(file.content, modelled)
+                                                     : file.content);
+      });
+      if (path.extension() != ".svg") continue;
+      for (const std::string& format : formats_) {
+        const std::filesystem::path other = std::filesystem::path(path).replace_extension(format);
+        write_one(other, [&] { charts::write_picture(other.string(), file.content); });
+      }
+    }
+  }
+
+ private:
+  template <class Write>
+  static void write_one(const std::filesystem::path& path, Write write) {
+    write_checked(write);
+    fmt::print("{}\n", path.string());
+  }
+
+  std::string path_;
+  std::vector<std::string> formats_;
+};
+
+struct StudyArguments {
+  StudyFolder folder{"docs/study"};
+  std::optional<std::string> published;
+
+  void add_published_to(CLI::App& command) {
+    command
+        .add_option("--published", published,
+                    "Figures of papers, with their sources: all numbers that are not simulated; without it "
+                    "those that come with DeAR")
+        ->type_name("FILE");
+  }
+  [[nodiscard]] studies::Published read() const {
+    return studies::read_published(published ? *published
+                                             : own_published("published.json", "published.json"));
+  }
+};
+
+void write_paper(const StudyArguments& arguments) {
+  const studies::Published published = arguments.read();
+  arguments.folder.make();
+  arguments.folder.write(studies::study_of_the_paper(published, announced("paper", kSeconds)), kAllModelled);
+}
+
+// Options of a study that trains.
+struct TrainingArguments {
+  TrainingArguments(std::string default_folder, int seeds_of_the_whole)
+      : folder(std::move(default_folder)), default_seeds(seeds_of_the_whole) {}
+  StudyFolder folder;
+  int default_seeds;
+  std::optional<int> seeds;
+  bool quick = false;
+
+  void add_to(CLI::App& command) {
+    folder.add_to(command, "README.md, pictures, results.json");
+    command
+        .add_option("--seeds", seeds,
+                    fmt::format("How many tasks are trained on (default: {}, or 2 if quick)", default_seeds))
+        ->check(CLI::Range(1, 1000))
+        ->type_name("N");
+    command.add_flag("--quick", quick,
+                     "Take seconds instead of minutes, on tasks so small that what is learned means nothing");
+  }
+};
+
+void write_sparse(const TrainingArguments& arguments) {
+  studies::sparse::SparseOptions options =
+      arguments.quick ? studies::sparse::quick_study() : studies::sparse::whole_study();
+  if (arguments.seeds) options.accuracy.seeds = *arguments.seeds;
+  arguments.folder.make();
+  const studies::Progress progress = announced("sparse", arguments.quick ? kSeconds : kSparseTakes);
+  const studies::sparse::Speeds speeds =
+      studies::sparse::measure_speeds(options.measured, options.ranks, options.rounds, progress);
+  arguments.folder.write(studies::sparse::study_of_sparse_communication(options, speeds, progress),
+                         {.communication = true});
+}
+
+void write_homomorphic(const TrainingArguments& arguments) {
+  studies::homomorphic::HomomorphicOptions options =
+      arguments.quick ? studies::homomorphic::quick_study() : studies::homomorphic::whole_study();
+  if (arguments.seeds) options.learning.seeds = *arguments.seeds;
+  arguments.folder.make();
+  const studies::Progress progress = announced("homomorphic", arguments.quick ? kSeconds : kHomomorphicTakes);
+  const studies::homomorphic::Speeds speeds = studies::homomorphic::measure_speeds(options.speeds, progress);
+  arguments.folder.write(studies::homomorphic::study_of_homomorphic_compression(options, speeds, progress),
+                         {.communication = true});
+}
+
+struct ThemisArguments {
+  StudyFolder folder{"docs/study/themis"};
+  std::optional<std::string> published;
+  bool quick = false;
+
+  void add_to(CLI::App& command) {
+    folder.add_to(command, "README.md, pictures, results.json");
+    command
+        .add_option("--published", published,
+                    "Figures of the paper, with their source; without it those that come with DeAR")
+        ->type_name("FILE");
+    command.add_flag("--quick", quick, "Look at fewer models, networks and sizes");
+  }
+};
+
+void write_themis(const ThemisArguments& arguments) {
+  const studies::themis::PublishedThemis published = studies::themis::read_published_themis(
+      arguments.published ? *arguments.published
+                          : own_published("published_themis.json", "themis/published.json"));
+  arguments.folder.make();
+  arguments.folder.write(
+      studies::themis::study_of_themis(
+          published, arguments.quick ? studies::themis::quick_study() : studies::themis::whole_study(),
+          announced("themis", kSeconds)),
+      kAllModelled);
+}
+
+struct KfacArguments {
+  StudyFolder folder{"docs/study/kfac"};
+  std::optional<std::string> published, convergence;
+
+  void add_to(CLI::App& command) {
+    folder.add_to(command, "README.md, pictures, results.json");
+    command
+        .add_option("--published", published,
+                    "Figures of the paper, with their source; without it those that come with DeAR")
+        ->type_name("FILE");
+    command
+        .add_option(
+            "--convergence", convergence,
+            "Losses that bench/kfac/convergence.py has measured: writes their page and picture, nothing else")
+        ->type_name("FILE");
+  }
+};
+
+void write_kfac(const KfacArguments& arguments) {
+  if (arguments.convergence) {
+    const std::vector<studies::StudyFile> files = studies::kfac::convergence_of(*arguments.convergence);
+    arguments.folder.make();
+    return arguments.folder.write(files, {});
+  }
+  const studies::kfac::PublishedKfac published = studies::kfac::read_published_kfac(
+      arguments.published ? *arguments.published
+                          : own_published("published_kfac.json", "kfac/published.json"));
+  arguments.folder.make();
+  arguments.folder.write(studies::kfac::study_of_kfac(published, announced("kfac", kSeconds)), kAllModelled);
+}
+
+void print_calibration(const StudyArguments& arguments) {
+  const studies::Published published = arguments.read();
+  const std::vector<bool> half = studies::diagonal(published);
+  fmt::print("{}\n\n{}", published.source,
+             studies::report_of(published, studies::fit(published, half),
+                                studies::fit(published, studies::other_half(half))));
+}
+
+}  // namespace
+
+void add_study(CLI::App& app) {
+  auto arguments = std::make_shared<StudyArguments>();
+  CLI::App* const command = app.add_subcommand("study", "Simulate whole studies");
+  command->require_subcommand(1);
+  CLI::App* const paper = command->add_subcommand(
+      "paper",
+      help("The five models, two networks and 16 to 64 ranks of DeAR's paper, by every policy", kSeconds));
+  arguments->folder.add_to(*paper, "README.md, an appendix, pictures, results.json");
+  arguments->add_published_to(*paper);
+  paper->callback([arguments] { write_paper(*arguments); });
+  auto sparse_arguments =
+      std::make_shared<TrainingArguments>("docs/study/sparse", studies::sparse::AccuracyOptions{}.seeds);
+  CLI::App* const sparse = command->add_subcommand(
+      "sparse",
+      help("Train and measure with every scheme of sparse communication: accuracy, stability, speed",
+           kSparseTakes));
+  sparse_arguments->add_to(*sparse);
+  sparse->callback([sparse_arguments] { write_sparse(*sparse_arguments); });
+  auto homomorphic_arguments = std::make_shared<TrainingArguments>(
+      "docs/study/homomorphic", studies::homomorphic::LearningOptions{}.seeds);
+  CLI::App* const homomorphic = command->add_subcommand(
+      "homomorphic",
+      help("Try, measure and train with sums of sketches: recovery, losslessness, throughput, learning",
+           kHomomorphicTakes));
+  homomorphic_arguments->add_to(*homomorphic);
+  homomorphic->callback([homomorphic_arguments] { write_homomorphic(*homomorphic_arguments); });
+  auto themis_arguments = std::make_shared<ThemisArguments>();
+  CLI::App* const themis = command->add_subcommand(
+      "themis",
+      help("Simulate chunks that go through several networks at once, beside what was published of it",
+           kSeconds));
+  themis_arguments->add_to(*themis);
+  themis->callback([themis_arguments] { write_themis(*themis_arguments); });
+  auto kfac_arguments = std::make_shared<KfacArguments>();
+  CLI::App* const kfac = command->add_subcommand(
+      "kfac",
+      help("Simulate K-FAC with its communication hidden, beside what was published of it", kSeconds));
+  kfac_arguments->add_to(*kfac);
+  kfac->callback([kfac_arguments] { write_kfac(*kfac_arguments); });
+  CLI::App* const calibration = command->add_subcommand(
+      "calibration",
+      "Fit the model of a network to half of the published throughputs, and predict the other half");
+  arguments->add_published_to(*calibration);
+  calibration->callback([arguments] { print_calibration(*arguments); });
+}
+
+}  // namespace dear::cli

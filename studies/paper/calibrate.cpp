@@ -1,0 +1,239 @@
+#include "studies/paper/calibrate.h"
+
+#include "studies/report/downhill_simplex.h"
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/units.h"
+#include "dear/platform/cluster/presets.h"
+#include "dear/platform/cost/cluster_times.h"
+#include "dear/predict/plan/fusion_choice.h"
+#include "dear/predict/sim/evaluate.h"
+#include "dear/schedule/policies/policy.h"
+#include "dear/workload/zoo/device.h"
+#include "dear/workload/zoo/make_workload.h"
+#include "dear/workload/zoo/models.h"
+
+namespace dear::studies {
+namespace {
+
+// The loss has valleys with nothing between them to lead from one to another: where communication is hidden,
+// no constant changes an iteration. So the search begins at the best point of a grid.
+constexpr std::array kLaunches = {0.5e-3, 0.7e-3, 0.9e-3, 1.1e-3};
+constexpr std::array kHolds = {0.6e-3, 0.9e-3, 1.2e-3, 1.5e-3};
+constexpr std::array kBandwidths = {4e9, 5e9, 6e9, 7e9};
+constexpr std::array kSlowdowns = {1.1, 1.4, 1.7};
+constexpr std::array kFirstSteps = {0.1, -0.05};  // of one search after another, each from the last's end
+constexpr int kMoves = 50;
+
+// A figure's job on its cluster as it was before the fit.
+struct Setting {
+  const PublishedFigure* figure;
+  const Policy* policy;
+  Workload workload;
+  Cluster cluster;
+  double samples;  // in an iteration
+};
+
+Setting setting_of(const Published& published, const PublishedFigure& figure) {
+  const PublishedJob& job = published.job_of(figure);
+  const zoo::Model& model = zoo::find_model(job.model);
+  const Cluster cluster = find_cluster(figure.cluster, published.ranks);
+  const zoo::WorkloadOptions usual;
+  return {.figure = &figure,
+          .policy = &find_policy(figure.policy),
+          .workload = zoo::make_workload(
+              model, zoo::find_device(cluster.device),
+              {.batch = job.batch,
+               .iteration_seconds = job.alone_seconds,
+               .forward_share = model.measured ? model.measured->forward_share : usual.forward_share}),
+          .cluster = cluster,
+          .samples = static_cast<double>(published.ranks) * static_cast<double>(job.batch)};
+}
+
+Grouping grouping_of(const Setting& setting, const cost::CollectiveTimes& times) {
+  if (setting.figure->fusion == "tensor")
+    return group_backward(setting.workload, [](const Bucket&, std::size_t, TensorId) { return true; });
+  return plan::FusionChoice::parse(setting.figure->fusion).resolve(*setting.policy, setting.workload, times);
+}
+
+double samples_per_second(const Setting& setting, const Calibration& constants) {
+  const Cluster cluster = calibrated(setting.cluster, constants);
+  const cost::CollectiveTimes times = cost::times_on(cluster, {.algorithm = "nccl"});
+  const Grouping grouping = grouping_of(setting, times);
+  return setting.samples /
+         sim::iteration_seconds(*setting.policy, setting.workload, {grouping}, cluster, times).front();
+}
+
+std::vector<double> logarithms(const Calibration& constants) {
+  return {std::log(constants.launch_seconds), std::log(constants.hold_seconds),
+          std::log(constants.node_bytes_per_second), std::log(constants.node_slowdown)};
+}
+
+Calibration from_logarithms(const std::vector<double>& point) {
+  return {.launch_seconds = std::exp(point[0]),
+          .hold_seconds = std::exp(point[1]),
+          .node_bytes_per_second = std::exp(point[2]),
+          .node_slowdown = std::exp(point[3])};
+}
+
+std::vector<double> best_of_grid(const std::function<double(const std::vector<double>&)>& loss) {
+  std::vector<double> best;
+  double least = std::numeric_limits<double>::infinity();
+  const auto look = [&](const Calibration& constants) {
+    const std::vector<double> point = logarithms(constants);
+    const double value = loss(point);
+    if (value >= least) return;
+    least = value;
+    best = point;
+  };
+  for (const double launch : kLaunches)
+    for (const double hold : kHolds)
+      for (const double bandwidth : kBandwidths)
+        for (const double slowdown : kSlowdowns) look({launch, hold, bandwidth, slowdown});
+  return best;
+}
+
+// By figure: the number of its job, and that of its cluster in the order of first mention.
+std::vector<std::pair<std::size_t, std::size_t>> places_of(const Published& published) {
+  std::vector<std::string> clusters;
+  std::vector<std::pair<std::size_t, std::size_t>> places;
+  for (const PublishedFigure& figure : published.figures) {
+    const auto number = [&](const std::vector<std::string>& names, const std::string& name) {
+      return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+    };
+    if (number(clusters, figure.cluster) == clusters.size()) clusters.push_back(figure.cluster);
+    places.emplace_back(&published.job_of(figure) - published.jobs.data(), number(clusters, figure.cluster));
+  }
+  return places;
+}
+
+bool in_order(double published_a, double published_b, double modelled_a, double modelled_b) {
+  return (published_a < published_b) == (modelled_a < modelled_b);
+}
+
+std::string percent(double part) { return fmt::format("{:.1f} %", 100 * part); }
+
+std::string line_of(std::string_view name, const Judgement& judgement) {
+  return fmt::format("| {} | {} | {} | {} of {} ({:.0f} %) |\n", name, percent(judgement.median_error),
+                     percent(judgement.largest_error), judgement.pairs_in_order, judgement.pairs,
+                     judgement.pairs > 0 ? 100.0 * judgement.pairs_in_order / judgement.pairs : 100.0);
+}
+
+}  // namespace
+
+std::vector<bool> diagonal(const Published& published) {
+  std::vector<bool> fitted;
+  for (const auto& [job, cluster] : places_of(published)) fitted.push_back(job % 2 == cluster % 2);
+  return fitted;
+}
+
+std::vector<bool> other_half(std::vector<bool> fitted) {
+  fitted.flip();
+  return fitted;
+}
+
+std::vector<double> modelled(const Published& published, const Calibration& constants) {
+  std::vector<double> samples;
+  for (const PublishedFigure& figure : published.figures)
+    samples.push_back(samples_per_second(setting_of(published, figure), constants));
+  return samples;
+}
+
+Judgement judge(const Published& published, const std::vector<double>& modelled,
+                const std::vector<bool>& counts) {
+  Judgement judgement;
+  std::vector<double> errors;
+  const std::vector<PublishedFigure>& figures = published.figures;
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    if (!counts[i]) continue;
+    errors.push_back(std::abs(modelled[i] / figures[i].samples_per_second - 1));
+    for (std::size_t j = i + 1; j < figures.size(); ++j) {
+      const double a = figures[i].samples_per_second;
+      const double b = figures[j].samples_per_second;
+      if (!counts[j] || figures[i].model != figures[j].model || figures[i].cluster != figures[j].cluster ||
+          std::max(a, b) < (1 + kTie) * std::min(a, b))
+        continue;
+      ++judgement.pairs;
+      judgement.pairs_in_order += in_order(a, b, modelled[i], modelled[j]) ? 1 : 0;
+    }
+  }
+  if (errors.empty()) return judgement;
+  std::sort(errors.begin(), errors.end());
+  const std::size_t half = errors.size() / 2;
+  judgement.median_error = errors.size() % 2 == 1 ? errors[half] : (errors[half - 1] + errors[half]) / 2;
+  judgement.largest_error = errors.back();
+  return judgement;
+}
+
+Fit fit(const Published& published, const std::vector<bool>& fitted) {
+  std::vector<Setting> settings;
+  for (std::size_t i = 0; i < published.figures.size(); ++i)
+    if (fitted[i]) settings.push_back(setting_of(published, published.figures[i]));
+  if (settings.empty()) throw ConfigError("nothing can be fitted to no figure: give published figures");
+  const auto loss = [&](const std::vector<double>& point) {
+    const Calibration constants = from_logarithms(point);
+    if (constants.node_slowdown < 1) return std::numeric_limits<double>::infinity();
+    double squares = 0;
+    for (const Setting& setting : settings)
+      squares +=
+          std::pow(std::log(samples_per_second(setting, constants) / setting.figure->samples_per_second), 2);
+    return squares;
+  };
+  std::vector<double> best = best_of_grid(loss);
+  for (const double step : kFirstSteps) best = downhill_simplex(loss, best, step, kMoves);
+  Fit result{.constants = from_logarithms(best),
+             .fitted = fitted,
+             .modelled = {},
+             .of_fitted = {},
+             .of_held_back = {},
+             .of_all = {}};
+  result.modelled = modelled(published, result.constants);
+  result.of_fitted = judge(published, result.modelled, fitted);
+  result.of_held_back = judge(published, result.modelled, other_half(fitted));
+  result.of_all = judge(published, result.modelled, std::vector<bool>(fitted.size(), true));
+  return result;
+}
+
+std::string report_of(const Published& published, const Fit& fit, const Fit& swapped) {
+  const auto constants_of = [](std::string_view name, const Calibration& constants) {
+    return fmt::format("| {} | {:.3f} ms | {:.2f} GB/s | {:.2f} | {:.3f} ms |\n", name,
+                       1e3 * constants.launch_seconds, 1e-9 * constants.node_bytes_per_second,
+                       constants.node_slowdown, 1e3 * constants.hold_seconds);
+  };
+  std::string text =
+      "| fitted to | launch of a collective | link inside a node | slower beside computation | hold of a "
+      "layer "
+      "|\n|---|---|---|---|---|\n";
+  text += constants_of("the fitted half", fit.constants);
+  text += constants_of("the other half", swapped.constants);
+  text += "\n| figures | median error | largest error | pairs of methods in order |\n|---|---|---|---|\n";
+  text += line_of("fitted half", fit.of_fitted);
+  text += line_of("**held-back half**", fit.of_held_back);
+  text += line_of("all", fit.of_all);
+  text += line_of("halves swapped: fitted", swapped.of_fitted);
+  text += line_of("halves swapped: held back", swapped.of_held_back);
+  text +=
+      "\n| model | cluster | method | policy, fusion | published | modelled | error | half | swapped |\n"
+      "|---|---|---|---|---|---|---|---|---|\n";
+  for (std::size_t i = 0; i < published.figures.size(); ++i) {
+    const PublishedFigure& figure = published.figures[i];
+    const auto error = [&](const Fit& of) {
+      return fmt::format("{:+.1f} %", 100 * (of.modelled[i] / figure.samples_per_second - 1));
+    };
+    text +=
+        fmt::format("| {} | {} | {} | {}, {} | {:.0f} | {:.0f} | {} | {} | {} |\n", figure.model,
+                    figure.cluster, figure.method, figure.policy, figure.fusion, figure.samples_per_second,
+                    fit.modelled[i], error(fit), fit.fitted[i] ? "fitted" : "**held back**", error(swapped));
+  }
+  return text;
+}
+
+}  // namespace dear::studies

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "studies/report/statement.h"
+#include <string>
+#include <vector>
+
+namespace dear::studies::training {
+
+// By how much two methods differ that learned the same tasks: the mean of the differences task by task, and
+// half the width of its confidence interval of 95 % (Student's t), in the unit of what was measured. Tasks
+// that are easier or harder for both methods do not count.
+struct Paired {
+  double mean = 0;
+  double half_width = 0;  // infinite for one task, which tells nothing of spread
+
+  [[nodiscard]] std::string text() const;  // "+0.012 ± 0.005"
+  // That the methods are no further apart than `bound`: it holds where the whole interval lies within, fails
+  // where all of it lies beyond.
+  [[nodiscard]] studies::Judged within(double bound) const;
+  // That the difference is above `bound`, or that it is no larger, judged likewise.
+  [[nodiscard]] studies::Judged above(double bound) const;
+  [[nodiscard]] studies::Judged at_most(double bound) const;
+};
+// `other` less `one`, by task. ConfigError unless both have as many tasks, at least one.
+Paired paired(const std::vector<double>& one, const std::vector<double>& other);
+
+}  // namespace dear::studies::training
