@@ -2,27 +2,23 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "dear/base/vocabulary/deadline.h"
 #include "dear/schedule/conductor/drive.h"
-#include "dear/schedule/graph/frontier.h"
+#include "dear/schedule/conductor/graph_conductor.h"
 #include "dear/schedule/policies/schedule.h"
 
 namespace dear::conductor {
 
 // Runs a schedule in live training, where a program computes in its own order. The program reports when a
 // layer's gradients are complete and when it commits. The conductor then starts the collectives and updates
-// that may run, on the thread that reported, and makes the program wait before it reads parameters or
-// gradients that are not complete.
+// that may run, and makes the program wait before it reads parameters or gradients that are not complete. It
+// is a GraphConductor that counts, for each bucket, what its parameters and gradients still wait for.
 //
 // [Note: issued ahead] A group runs its collectives one after another by itself. So the conductor issues a
 // collective as soon as its data is complete and its predecessor has been issued, whether that is done or
@@ -35,9 +31,8 @@ namespace dear::conductor {
 // lanes may need the rest of the backward to go on; a thread that has no part in it may wait for the commit.
 //
 // Threads: methods marked [program] are called from the one thread that trains; executors call ended() from
-// any thread. After a failure the conductor starts nothing more, and every [program] method throws the
-// failure.
-class Conductor {
+// any thread.
+class Conductor : private GraphConductor {
  public:
   struct Options {
     int rank = 0;                                                       // for messages
@@ -48,10 +43,8 @@ class Conductor {
   using Updater = std::function<void(const Update&)>;
 
   // `network`, and `beside`, which runs updates and the codec of compressed gradients, must outlive this
-  // object. Their start() must return at once, and be followed by one call of ended() from any thread; or it
-  // may throw, which is a failure. Where a step ends at its start, as on streams, start() may take its time:
-  // it is called without a lock. Either both executors are of this kind or none. ScheduleError for a schedule
-  // that can only be simulated, or that has several network lanes.
+  // object. Their start() is called without a lock, one at a time: see [Note: started without a lock].
+  // ScheduleError for a schedule that can only be simulated, or that has several network lanes.
   Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecutor& beside, Updater inline_update,
             Options options);
 
@@ -72,9 +65,8 @@ class Conductor {
   void wait_decision();
   // [program] Waits until parameters of every committed iteration are whole and gradients are free.
   void synchronize();
-  // Starts nothing more, and returns when no executor works for this object any longer. Call it before this
-  // object is destroyed. It returns because every executor reports in the end.
-  void drain() noexcept;
+  using GraphConductor::drain;
+  void ended(const StepEnd& end);  // from the executors
 
   // One atomic load each. Whether the parameters of `bucket` are those of the last commit; whether only the
   // program uses its gradients.
@@ -97,13 +89,9 @@ class Conductor {
   void wait_parameters(BucketId bucket, Before commit = Before::refuse);
   void wait_gradients(BucketId bucket, Before commit = Before::refuse);
 
-  // From the executors. An end in another iteration than the one under way is a failure.
-  void ended(const StepEnd& end);
-
-  // Keeps a failure that was met where it cannot be thrown, for every later call to throw.
-  void keep_failure(std::exception_ptr error);
-  [[nodiscard]] std::exception_ptr failure() const;
-  void throw_if_failed() const;
+  using GraphConductor::failure;
+  using GraphConductor::keep_failure;
+  using GraphConductor::throw_if_failed;
   [[nodiscard]] std::int64_t iteration() const {
     return iteration_.load(std::memory_order_relaxed);
   }  // commits so far
@@ -124,61 +112,44 @@ class Conductor {
     std::vector<Wait> waits;
   };
   [[nodiscard]] Record record() const;  // a copy of what was kept so far
-  [[nodiscard]] double exposed_seconds() const { return exposed_seconds_.load(std::memory_order_relaxed); }
+  [[nodiscard]] double exposed_seconds() const { return waited_seconds(); }
   // Of collectives of the schedule, each from when all ranks had come to it.
   [[nodiscard]] double communication_seconds() const {
     return communication_seconds_.load(std::memory_order_relaxed);
   }
-  [[nodiscard]] std::int64_t wait_count() const { return wait_count_.load(std::memory_order_relaxed); }
+  using GraphConductor::wait_count;
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
-  struct NetworkLane {
-    std::vector<StepId> steps;
-    std::size_t next = 0;  // in `steps`: the one to issue next
-  };
-  void start_released(Lock& lock, std::vector<Instance>& released);
-  void issue_in_order(Lock& lock, std::vector<Instance>& released);
-  void start(Lock& lock, StepId step, std::vector<Instance>& released);
-  void begin_reading(StepId step);
+  Started start(Instance which);
+  void on_released(const Instance& which) override;
+  void on_start(StepId step) override;
+  void on_done(StepId step) override;
+  [[nodiscard]] BucketId bucket_read_by(StepId step) const;
   [[nodiscard]] LaneKind kind_of(StepId step) const;
-  void finish(StepId step, std::vector<Instance>& released);
-  void finish(Lock& lock, const StepSpan& span);
   void settle(BucketId bucket);
   void expect_steps(BucketId bucket);
   void hold(BucketId bucket, std::int64_t iteration);
+  void release(BucketId bucket);
   void require_committed(BucketId bucket, const char* what) const;
   [[nodiscard]] bool updates_ahead(BucketId bucket) const;
-  template <typename Condition>
-  void wait(Lock& lock, const Awaited& what, std::span<const StepId> steps, Condition condition);
-  [[noreturn]] void throw_timeout(const Awaited& what, std::span<const StepId> steps) const;
+  void wait(Lock& lock, const Awaited& what, std::span<const StepId> steps,
+            const std::function<bool()>& condition);
 
   const Schedule& schedule_;
   LaneExecutor& network_;
   LaneExecutor& beside_;
   Updater inline_update_;
-  Options options_;
   std::vector<bool>
-      reads_gradients_;       // by step: the collective, of a chunk too, or encode that does so first
-  NetworkLane network_lane_;  // without steps where there is one rank alone
+      reads_gradients_;  // by step: the collective, of a chunk too, or encode that does so first
   std::vector<StepId> inline_updates_;  // on the compute lane, in order
-
-  mutable std::mutex mutex_;
-  std::condition_variable progress_;
-  Frontier frontier_;
-  std::exception_ptr failure_;
-  SteadyTime last_progress_;
-  Record record_;
-  std::vector<std::int64_t> issued_;  // by step: iterations of it that an executor was given
-  std::vector<std::int64_t> held_;    // by bucket: iterations in which it was pending and busy so far
-  std::size_t at_work_ = 0;           // steps that an executor was given and has not answered
+  std::vector<Wait> waits_;
+  std::vector<std::int64_t> held_;  // by bucket: iterations in which it was pending and busy so far
 
   std::unique_ptr<std::atomic<int>[]> parameters_pending_, gradients_busy_;
   std::atomic<int> pending_buckets_{0};
   std::atomic<int> unsettled_{0};
   std::atomic<std::int64_t> iteration_{0};
-  std::atomic<double> exposed_seconds_{0}, communication_seconds_{0};
-  std::atomic<std::int64_t> wait_count_{0};
+  std::atomic<double> communication_seconds_{0};
 };
 
 }  // namespace dear::conductor

@@ -39,10 +39,20 @@ struct TwoSends {
 
 StepEnd end_of(Instance which) { return {.span = {which, 1, 2}}; }
 
+constexpr auto kUnderWay = GraphConductor::Started::under_way;
+
+GraphConductor::Start starting(std::vector<Instance>& started) {
+  return [&](Instance which) {
+    started.push_back(which);
+    return kUnderWay;
+  };
+}
+GraphConductor::Started nothing(Instance /*which*/) { return kUnderWay; }
+
 TEST(GraphConductor, StartsInTheOrderOfTheLane) {
   const TwoSends of;
   std::vector<Instance> started;
-  GraphConductor conductor(of.graph, {of.network}, [&](Instance which) { started.push_back(which); }, {});
+  GraphConductor conductor(of.graph, {of.network}, starting(started), {});
   conductor.done(of.second);  // the program's order is its own
   EXPECT_TRUE(started.empty());
   conductor.done(of.first);
@@ -54,10 +64,57 @@ TEST(GraphConductor, StartsInTheOrderOfTheLane) {
   conductor.drain();
 }
 
+// A start may run code of the user, which may wait for a thread that reports an end or asks for a failure.
+TEST(GraphConductor, StartsWithoutALockAndInOrderWhoeverReports) {
+  const TwoSends of;
+  std::vector<Instance> started;
+  GraphConductor* target = nullptr;
+  GraphConductor conductor(of.graph, {of.network},
+                           [&](Instance which) {
+                             started.push_back(which);
+                             if (which.step != of.of_first) return GraphConductor::Started::done;
+                             std::thread([&] {
+                               EXPECT_FALSE(target->failure());
+                               target->ended(end_of(which));
+                               EXPECT_EQ(started.size(), 1U);  // one thread starts at a time
+                             }).join();
+                             return kUnderWay;
+                           },
+                           {});
+  target = &conductor;
+  conductor.done(of.second);
+  conductor.done(of.first);
+  EXPECT_THAT(started, ElementsAre(Instance{of.of_first, 0}, Instance{of.of_second, 0}));
+  conductor.run(of.last, [] {});
+  conductor.drain();
+}
+
+TEST(GraphConductor, OfStepsThatMayStartTheFirstLanesStartsFirst) {
+  Graph graph;
+  const LaneId program = graph.add_lane(), updates = graph.add_lane(), network = graph.add_lane();
+  const StepId commit = graph.add_step(program);
+  std::vector<StepId> order;
+  for (int bucket = 0; bucket < 2; ++bucket) {
+    const StepId update = graph.add_step(updates), gather = graph.add_step(network);
+    graph.add_edge({commit, update});
+    graph.add_edge({update, gather});
+    order.insert(order.end(), {update, gather});
+  }
+  std::vector<StepId> started;
+  GraphConductor conductor(graph, {network, updates},
+                           [&](Instance which) {
+                             started.push_back(which.step);
+                             return GraphConductor::Started::done;
+                           },
+                           {});
+  conductor.done(commit);
+  EXPECT_EQ(started, order);  // an update, its gather, the next update
+}
+
 TEST(GraphConductor, StepsThatRestAreNotStarted) {
   const TwoSends of({.period = 3, .first = 1});
   std::vector<Instance> started;
-  GraphConductor conductor(of.graph, {of.network}, [&](Instance which) { started.push_back(which); }, {});
+  GraphConductor conductor(of.graph, {of.network}, starting(started), {});
   for (std::int64_t iteration = 0; iteration < 6; ++iteration) {
     const bool rests = iteration % 3 != 1;
     started.clear();
@@ -77,7 +134,7 @@ TEST(GraphConductor, StepsThatRestAreNotStarted) {
 TEST(GraphConductor, AFailureIsThrownByEveryCallAndStartsNothing) {
   const TwoSends of;
   std::vector<Instance> started;
-  GraphConductor conductor(of.graph, {of.network}, [&](Instance which) { started.push_back(which); }, {});
+  GraphConductor conductor(of.graph, {of.network}, starting(started), {});
   conductor.done(of.first);
   conductor.ended({.span = {started[0], 0, 0}, .error = std::make_exception_ptr(TransportError("lost"))});
   EXPECT_THROW(conductor.throw_if_failed(), TransportError);
@@ -89,7 +146,8 @@ TEST(GraphConductor, AFailureIsThrownByEveryCallAndStartsNothing) {
 
 TEST(GraphConductor, WhatStartThrowsIsAFailure) {
   const TwoSends of;
-  GraphConductor conductor(of.graph, {of.network}, [](Instance) { throw TransportError("full"); }, {});
+  GraphConductor conductor(of.graph, {of.network},
+                           [](Instance) -> GraphConductor::Started { throw TransportError("full"); }, {});
   EXPECT_THROW(conductor.done(of.first), TransportError);
   EXPECT_THROW(conductor.throw_if_failed(), TransportError);
   conductor.drain();
@@ -97,7 +155,7 @@ TEST(GraphConductor, WhatStartThrowsIsAFailure) {
 
 TEST(GraphConductor, AWaitEndsAfterItsTimeoutAndNamesTheStep) {
   const TwoSends of;
-  GraphConductor conductor(of.graph, {of.network}, [](Instance) {},
+  GraphConductor conductor(of.graph, {of.network}, nothing,
                            {.rank = 3, .timeout = std::chrono::milliseconds(5), .name = [](StepId step) {
                               return "number " + std::to_string(step);
                             }});
@@ -112,11 +170,11 @@ TEST(GraphConductor, AWaitEndsAfterItsTimeoutAndNamesTheStep) {
 
 TEST(GraphConductor, RefusesWhatCannotBe) {
   TwoSends of;
-  GraphConductor conductor(of.graph, {of.network}, [](Instance) {}, {});
+  GraphConductor conductor(of.graph, {of.network}, nothing, {});
   EXPECT_THROW(conductor.done(of.of_first), ScheduleError);  // not the program's
   EXPECT_THROW(conductor.done(of.last), ScheduleError);      // not yet
   of.graph.add_edge({of.last, of.first});
-  EXPECT_THROW(GraphConductor(of.graph, {of.network}, [](Instance) {}, {}), ScheduleError);
+  EXPECT_THROW(GraphConductor(of.graph, {of.network}, nothing, {}), ScheduleError);
 }
 
 // Random layers of work, in random orders, ended by another thread: each step runs once an iteration, after
@@ -136,7 +194,10 @@ TEST(GraphConductor, KeepsEveryEdgeWhateverTheProgramsOrder) {
     SerialLane wire;
     GraphConductor* target = nullptr;
     GraphConductor conductor(graph, {network},
-                             [&](Instance which) { wire.post([&, which] { target->ended(end_of(which)); }); },
+                             [&](Instance which) {
+                               wire.post([&, which] { target->ended(end_of(which)); });
+                               return kUnderWay;
+                             },
                              {.record = true});
     target = &conductor;
     constexpr std::int64_t kIterations = 5;

@@ -73,7 +73,10 @@ Curvature::Curvature(Group group, methods::kfac::Job job, methods::kfac::Plan pl
   lay_out();
   conductor_ = std::make_unique<conductor::GraphConductor>(
       going_on(iteration_.graph, earlier_steps_), std::vector{iteration_.network},
-      [this](Instance which) { start(which); },
+      [this](Instance which) {
+        start(which);
+        return conductor::GraphConductor::Started::under_way;
+      },
       conductor::GraphConductor::Options{
           .rank = group_.rank(),
           .timeout = group_.timeout(),
