@@ -9,8 +9,8 @@
 
 namespace dear::agreement {
 std::optional<int> first_present(const std::vector<Announcement>& said) {
-  const auto found =
-      std::find_if(said.begin(), said.end(), [](const Announcement& one) { return one.act != Act::nothing; });
+  const auto found = std::find_if(said.begin(), said.end(),
+                                  [](const Announcement& one) { return one.call != Call::nothing; });
   if (found == said.end()) return std::nullopt;
   return static_cast<int>(found - said.begin());
 }
@@ -23,11 +23,11 @@ void require_alike(int rank, const std::vector<Announcement>& said) {
   for (std::size_t other = 0; other < said.size(); ++other) {
     Announcement found = said[other];
     found.samples = kUnsaid;
-    if (found.act == Act::nothing || found == expected) continue;
+    if (found.call == Call::nothing || found == expected) continue;
     throw MismatchError(fmt::format(
         "rank {}: in a join rank {} comes to {} of model {}, rank {} to {} of model {}: ranks that have data "
         "make the same calls in the same order, with the same arguments",
-        rank, other, text_of(found.act), found.model, *first, text_of(expected.act), expected.model));
+        rank, other, text_of(found.call), found.model, *first, text_of(expected.call), expected.model));
   }
 }
 
@@ -47,7 +47,7 @@ void Attendance::leave() {
 
 void Attendance::begin() {
   factor_.reset();
-  begun_ = roll().say({.act = Act::begin, .model = number_, .samples = samples_});
+  begun_ = roll().say({.call = Call::backward_pass, .model = number_, .samples = samples_});
   roll().keep(*begun_);
   last_ = begun_;
 }
@@ -63,25 +63,25 @@ void Attendance::end_step() {
 
 void Attendance::announce(Announcement what, const std::function<std::string()>& text) {
   if (!joined() || shadows_) return;
-  const bool waits = outside_of_steps(what.act);
+  const bool waits = outside_of_steps(what.call);
   if (!waits && !begun_) begin();
   what.model = number_;
   last_ = roll().say(what);
-  if (!waits && what.act != Act::step) return;
+  if (!waits && what.call != Call::step) return;
   const std::vector<Announcement> said = roll().hear(waits ? *last_ : *begun_);
   require_alike(roll().rank(), said);
   first_ = first_present(said).value_or(0);
-  const bool all_here =
-      std::none_of(said.begin(), said.end(), [](const Announcement& one) { return one.act == Act::nothing; });
-  if (what.act == Act::step) ++joined_->steps;
-  if (what.act == Act::regroup || (what.act == Act::step && !all_here)) roll().pass_on(first_, text());
+  const bool all_here = std::none_of(said.begin(), said.end(),
+                                     [](const Announcement& one) { return one.call == Call::nothing; });
+  if (what.call == Call::step) ++joined_->steps;
+  if (what.call == Call::regroup || (what.call == Call::step && !all_here)) roll().pass_on(first_, text());
 }
 
 std::optional<std::string> Attendance::missing() {
   if (!joined() || shadows_ || joined_->options.uneven != Uneven::error || !last_) return std::nullopt;
   const std::vector<Announcement> said = roll().hear(*last_);
-  const auto found =
-      std::find_if(said.begin(), said.end(), [](const Announcement& one) { return one.act == Act::nothing; });
+  const auto found = std::find_if(said.begin(), said.end(),
+                                  [](const Announcement& one) { return one.call == Call::nothing; });
   if (found == said.end()) return std::nullopt;
   return fmt::format(
       "rank {}: rank {} has no more data after {} steps of this join, and this rank has: the step is given "
@@ -105,7 +105,7 @@ double Attendance::factor() {
   double all = 0;
   int present = 0;
   for (std::size_t rank = 0; rank < said.size(); ++rank) {
-    if (said[rank].act == Act::nothing) continue;
+    if (said[rank].call == Call::nothing) continue;
     ++present;
     if ((said[rank].samples == kUnsaid) != (samples_ == kUnsaid))
       throw MismatchError(

@@ -25,10 +25,10 @@ struct Joined {
 // [Note: attendance] Ranks that run out of data have to take part in the collectives of the others, and know
 // nothing of what those do next. So in a join every rank announces each of its calls, first of all the
 // beginning of a backward pass; a rank without data hears the announcements and makes the same calls. It
-// reports its layers at `begin`, with every gradient marked as unused ([Note: unused parameters]), so that
-// the overlap of the others stays; options of the optimiser come from the first rank with data, since each
-// rank updates shards of its own. Who has data announces without waiting; it waits, at step(), for what was
-// said at the beginning of the backward pass.
+// reports its layers at `backward_pass`, with every gradient marked as unused ([Note: unused parameters]), so
+// that the overlap of the others stays; options of the optimiser come from the first rank with data, since
+// each rank updates shards of its own. Who has data announces without waiting; it waits, at step(), for what
+// was said at the beginning of the backward pass.
 //
 // The samples of a step are announced along with its beginning. Before a gradient is sent it is multiplied by
 // n P / N, for n of N samples on this of P ranks, so that the average over ranks is the mean over samples.

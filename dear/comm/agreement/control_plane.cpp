@@ -21,13 +21,6 @@ struct Header {
 };
 static_assert(sizeof(Header) == 24);
 
-struct CallRecord {
-  Call call;
-  std::uint32_t unused = 0;
-  std::int64_t steps;
-  friend bool operator==(const CallRecord&, const CallRecord&) = default;
-};
-
 std::string describe(const Header& header) {
   constexpr std::array kSubjects{"a call",         "its first step()",        "what it measured",
                                  "cached buckets", "tuned buckets",           "the optimiser's state",
@@ -36,19 +29,6 @@ std::string describe(const Header& header) {
   return fmt::format("{} (layout {} of {} bytes)",
                      subject < kSubjects.size() ? kSubjects[subject] : "nothing known", header.version,
                      header.element_bytes);
-}
-
-std::string describe(const CallRecord& record) {
-  constexpr std::array kCalls{"synchronize()",
-                              "regroup()",
-                              "discard_step()",
-                              "optimizer_state()",
-                              "for a checkpoint",
-                              "rebuild()",
-                              "for another set of trained parameters",
-                              "for a Kfac",
-                              "load_optimizer_state()"};
-  return fmt::format("{} after {} steps", kCalls.at(static_cast<std::size_t>(record.call)), record.steps);
 }
 
 }  // namespace
@@ -107,12 +87,12 @@ std::vector<std::string> exchange(const Group& group, Subject subject, std::size
 }
 
 void meet(const Group& group, Call call, std::int64_t steps) {
-  const std::vector<CallRecord> mine{{.call = call, .steps = steps}};
+  const std::vector<CallMade> mine{{.call = call, .steps = steps}};
   const auto all = all_gather_values(group, Subject::call, mine);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     throw MismatchError(fmt::format("rank {}: rank {} called {}, rank 0 {}; {}", group.rank(), rank,
-                                    describe(all[rank].at(0)), describe(all[0].at(0)), kRemedy));
+                                    text_of(all[rank].at(0)), text_of(all[0].at(0)), kRemedy));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "dear/comm/agreement/call.h"
 #include "dear/comm/group/group.h"
 
 // Ranks tell each other values beside the collectives of their schedule: in a fixed layout, behind a header
@@ -66,18 +67,6 @@ std::vector<T> of_rank_0(const Group& group, Subject subject, const std::vector<
   return group.size() == 1 || group.claim() ? group : group.duplicate();
 }
 
-// The calls for which ranks come together.
-enum class Call : std::uint32_t {
-  synchronize,
-  regroup,
-  discard_step,
-  optimizer_state,
-  checkpoint,
-  rebuild,
-  trained_parameters,  // no call: the program has frozen or unfrozen some, or the optimiser has others
-  kfac,
-  load_optimizer_state,
-};
 // Proves that every rank makes this call after as many steps. Throws a MismatchError on every rank when one
 // does not, also when it issues a collective of its schedule instead.
 void meet(const Group& group, Call call, std::int64_t steps);

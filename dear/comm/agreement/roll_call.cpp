@@ -1,6 +1,5 @@
 #include "dear/comm/agreement/roll_call.h"
 
-#include <array>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -15,15 +14,6 @@ constexpr std::int64_t kBlock = os::whole_cache_lines(static_cast<std::int64_t>(
 using Length = std::int64_t;
 
 }  // namespace
-
-std::string text_of(Act act) {
-  constexpr std::array kNames{"nothing more",        "a backward pass",          "step()",
-                              "discard_step()",      "clip_gradients_by_norm()", "clip_gradients_by_value()",
-                              "unscale_gradients()", "step() with a scale",      "reduce_gradients()",
-                              "synchronize()",       "broadcast_buffers()",      "regroup()",
-                              "optimizer_state()"};
-  return kNames.at(static_cast<std::size_t>(act));
-}
 
 RollCall::RollCall(const Group& group, std::int64_t text_bytes)
     : group_(group.duplicate()),

@@ -5,43 +5,21 @@
 #include <string>
 #include <vector>
 
+#include "dear/comm/agreement/call.h"
 #include "dear/comm/group/group.h"
 
 namespace dear::agreement {
 
-// Act is the call that a rank makes next. The first of them it does nothing by: it has run out of data.
-enum class Act : std::uint32_t {
-  nothing,
-  begin,  // a backward pass
-  step,
-  discard_step,
-  clip_by_norm,
-  clip_by_value,
-  unscale,
-  scale,
-  reduce_gradients,
-  synchronize,
-  broadcast_buffers,
-  regroup,
-  optimizer_state,
-};
-
-// Whether it is no part of a step that has begun; who announces it waits for the others.
-[[nodiscard]] constexpr bool outside_of_steps(Act act) { return act >= Act::synchronize; }
-
 inline constexpr std::int64_t kUnsaid = -1;
 
 struct Announcement {
-  Act act = Act::nothing;
+  Call call = Call::nothing;       // that a rank makes next
   std::uint32_t model = 0;         // of those that are announced in one roll call
-  std::int64_t samples = kUnsaid;  // of `begin`: those of this step on this rank
+  std::int64_t samples = kUnsaid;  // of `backward_pass`: those of this step on this rank
   double argument = 0;             // of the changes of gradients
   double norm_type = 0;            // of `clip_by_norm`
   friend bool operator==(const Announcement&, const Announcement&) = default;
 };
-
-// "step()"; for messages.
-[[nodiscard]] std::string text_of(Act act);
 
 // All ranks say, again and again, what they do next: a small all-gather on a group of its own, so that it may
 // be issued at any time, whatever else is on its way. Who says something need not wait for the others. For

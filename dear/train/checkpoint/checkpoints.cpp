@@ -19,7 +19,7 @@
 #include "dear/train/checkpoint/parts.h"
 #include "dear/train/checkpoint/saving.h"
 #include "dear/train/checkpoint/shards.h"
-#include "dear/train/checkpoint/training_state.h"
+#include "dear/train/data_parallel/training_state.h"
 
 namespace dear {
 

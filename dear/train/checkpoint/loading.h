@@ -11,7 +11,7 @@
 #include "dear/base/archive/zip_reader.h"
 #include "dear/train/checkpoint/checkpoint.h"
 #include "dear/train/checkpoint/saving.h"
-#include "dear/train/checkpoint/training_state.h"
+#include "dear/train/data_parallel/training_state.h"
 
 namespace dear::checkpoint {
 

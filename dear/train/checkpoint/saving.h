@@ -11,7 +11,7 @@
 #include "dear/base/archive/value.h"
 #include "dear/base/archive/zip_writer.h"
 #include "dear/train/checkpoint/checkpoint.h"
-#include "dear/train/checkpoint/training_state.h"
+#include "dear/train/data_parallel/training_state.h"
 
 namespace dear::checkpoint {
 

@@ -7,7 +7,7 @@
 #include "dear/base/archive/zip_reader.h"
 #include "dear/train/checkpoint/checkpoint.h"
 #include "dear/train/checkpoint/saving.h"
-#include "dear/train/checkpoint/training_state.h"
+#include "dear/train/data_parallel/training_state.h"
 
 // Checkpoints of a shard a rank: a folder with a file of each, such as 5f3a9c01-00000-of-00004.pt, whose
 // first word those that were saved together have in common. A shard has runs of elements of the tensors, in

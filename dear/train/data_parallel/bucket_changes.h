@@ -12,7 +12,7 @@
 #include "dear/schedule/fusion/grouping.h"
 #include "dear/train/data_parallel/bucket_chooser.h"
 #include "dear/train/data_parallel/data_parallel.h"
-#include "dear/train/data_parallel/engine.h"
+#include "dear/train/engine/engine.h"
 #include "dear/train/streams/stream_clock.h"
 #include "dear/workload/layers/workload.h"
 

@@ -14,6 +14,7 @@
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/schedule/policies/policy.h"
+#include "dear/train/data_parallel/choose_updates.h"
 #include "dear/train/data_parallel/on_streams.h"
 
 namespace dear {
@@ -44,16 +45,16 @@ DataParallel::Impl::Impl(const Model& model, std::unique_ptr<Optimizer> optimize
           fmt::format("profile_steps is {}: at least 1 must be measured", options_.profile_steps));
     scanned_ = train::scan(model, *optimizer_);
     for (const train::TrainedParameter& parameter : scanned_.trained) train::require_untrained(parameter);
-    update_rules_ = train::UpdateRules::choose(*optimizer_, options_, updates_in_backward_, scanned_);
+    update_rules_ = train::choose_updates(*optimizer_, options_, updates_in_backward_, scanned_);
   });
-  update_rules_.agree_who_updates(group_, options_);
+  train::agree_who_updates(group_, options_, update_rules_);
   choose_policy();
   agreement::check_together(group_, [&] { OnStreams::require_usable(*this, scanned_); });
   agree_on_copies();
   agree_on_compression();
   train::agree_on_checks(group_, options_, updates_in_backward_);
   train::require_alike(group_, model, *optimizer_, scanned_);
-  update_rules_.agree_on(group_);
+  train::agree_on_updates(group_, update_rules_);
 
   std::vector<torch::Tensor> everything = scanned_.frozen;
   for (const auto& parameter : scanned_.trained) everything.push_back(parameter.tensor);
@@ -173,7 +174,7 @@ void DataParallel::Impl::step() {
 
 void DataParallel::Impl::take_step() {
   if (alone_) return step_alone();
-  announce({.act = agreement::Act::step});
+  announce({.call = agreement::Call::step});
   require_step();
   or_fail([this] { commit(); });
 }
@@ -252,7 +253,7 @@ void DataParallel::Impl::synchronize() {
   }
   // Gradients may be on their way, and a collective would meet them in another order on another rank.
   if (state_.sends() || !buffers_travel()) return;
-  announce({.act = agreement::Act::synchronize});
+  announce({.call = agreement::Call::synchronize});
   agreement::meet(group_, agreement::Call::synchronize, record_.commits(engine_.get()));
   if (!engine_) return;
   or_fail([this] {

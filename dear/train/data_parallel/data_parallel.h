@@ -228,7 +228,7 @@ class DataParallel {
  private:
   friend class Join;
   friend class checkpoint::TrainingState;
-  friend class train::kfac::Training;
+  friend class train::PartOfTraining;
   class Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -12,15 +12,16 @@
 #include <vector>
 
 #include "dear/comm/agreement/attendance.h"
+#include "dear/comm/agreement/sum_over_ranks.h"
 #include "dear/train/autograd/gradient_arrivals.h"
 #include "dear/train/autograd/gradient_hook.h"
 #include "dear/train/autograd/iteration_state.h"
 #include "dear/train/autograd/operator_observer.h"
 #include "dear/train/data_parallel/bucket_changes.h"
 #include "dear/train/data_parallel/data_parallel.h"
-#include "dear/train/data_parallel/engine.h"
 #include "dear/train/data_parallel/run_record.h"
 #include "dear/train/data_parallel/watching.h"
+#include "dear/train/engine/engine.h"
 #include "dear/train/model/buffer_exchange.h"
 #include "dear/train/model/learning.h"
 #include "dear/train/model/model_scan.h"
@@ -93,7 +94,7 @@ class DataParallel::Impl : public autograd::OperatorObserver {
 
  private:
   friend class checkpoint::TrainingState;
-  friend class train::kfac::Training;
+  friend class train::PartOfTraining;
   void fail(const std::exception_ptr& error) noexcept;  // see [Note: failures]
   template <typename Act>
   void or_fail(Act act) {
@@ -129,10 +130,11 @@ class DataParallel::Impl : public autograd::OperatorObserver {
   void require_clippable(double max_norm, const NormOptions& options) const;
   optim::ReducedGradients& final_gradients();
   void require_finite_norm(double norm) const;
-  struct GradientCall;
   void scale_gradients(double loss_scale);
-  void change_on_streams(GradientCall call, const std::function<void(streams::GradientsOnStream&)>& change);
-  double sum_over_ranks(const GradientCall& call, double mine);
+  void change_on_streams(agreement::CallMade call,
+                         const std::function<void(streams::GradientsOnStream&)>& change);
+  double sum_over_ranks(const agreement::CallMade& call, double mine,
+                        agreement::SumOverRanks::As as = agreement::SumOverRanks::As::sum);
   void take_over_replaced();
   [[nodiscard]] bool gradients_are_whole() const;
   void see_gradient(std::size_t parameter);  // see [Note: gradients written in place]
@@ -207,8 +209,8 @@ class DataParallel::Impl : public autograd::OperatorObserver {
     const c10::TensorImpl* gradient = nullptr;  // that arrived in this iteration in a pass that counts
     std::int64_t version = 0;                   // that it had then
   };
-  std::vector<Seen> seen_;         // by trained parameter; see [Note: gradients written in place]
-  Buffer gradient_calls_;          // in which ranks tell each other what they call
+  std::vector<Seen> seen_;  // by trained parameter; see [Note: gradients written in place]
+  agreement::SumOverRanks sums_{group_};
   Fusion fusion_;                  // in force
   std::function<Model()> source_;  // of the model as it is, where something can say
   train::ModelScan scanned_;

@@ -23,30 +23,6 @@ constexpr const char* kReduce = "reduce_gradients";
 
 }  // namespace
 
-// What a rank calls, to be compared with what the others call.
-struct DataParallel::Impl::GradientCall {
-  enum class What : std::uint32_t { clip_by_norm, clip_by_value, unscale, scale, reduce, kfac, mean };
-  What what;
-  std::uint32_t unused = 0;
-  std::int64_t steps = 0;
-  double argument = 0;   // the largest norm or value, or the scale
-  double norm_type = 0;  // or K-FAC's learning rates in one number
-  friend bool operator==(const GradientCall&, const GradientCall&) = default;
-
-  [[nodiscard]] std::string text() const {
-    if (what == What::kfac)
-      return fmt::format("Kfac::step() with learning rate {} and loss scale {} after {} steps", norm_type,
-                         argument, steps);
-    if (what == What::scale) return fmt::format("step() with loss scale {} after {} steps", argument, steps);
-    if (what == What::mean) return fmt::format("for the mean of a loss after {} steps", steps);
-    if (what == What::reduce) return fmt::format("{}() after {} steps", kReduce, steps);
-    return what == What::clip_by_norm
-               ? fmt::format("{}({}) of type {} after {} steps", kClipByNorm, argument, norm_type, steps)
-               : fmt::format("{}({}) after {} steps", what == What::unscale ? kUnscale : kClipByValue,
-                             argument, steps);
-  }
-};
-
 // [Note: closed] Clipping needs the means of all gradients before the first update. So it does what step()
 // does first: makes the engine or takes over what was replaced, marks what was not used, reports all layers.
 // Then it waits for the reductions, and carries out now those that the schedule puts behind the commit; the
@@ -155,41 +131,15 @@ optim::ReducedGradients& DataParallel::Impl::final_gradients() {
   return gradients_alone_;
 }
 
-// Of an infinite type of norm the largest part. Adds in the order of ranks, so that every rank gets the same
-// bits.
-double DataParallel::Impl::sum_over_ranks(const GradientCall& call, double mine) {
-  if (group_.size() == 1) return mine;
-  const bool largest = std::isinf(call.norm_type);
-  struct Said {
-    GradientCall call;
-    double value;
-  };
-  const std::int64_t block = os::whole_cache_lines(static_cast<std::int64_t>(sizeof(Said)));
-  double all = 0;
-  or_fail([&] {
-    if (gradient_calls_.bytes() == 0) gradient_calls_ = group_.allocate(block * group_.size());
-    const auto said_by = [&](int rank) { return gradient_calls_.data() + block * rank; };
-    const Said own{call, mine};
-    std::memcpy(said_by(group_.rank()), &own, sizeof own);
-    group_.perform({.collective = Collective::all_gather,
-                    .view = {.buffer = gradient_calls_, .count = block * group_.size(), .dtype = DType::u8}});
-    GradientCall first{};
-    for (int rank = 0; rank < group_.size(); ++rank) {
-      Said said{};
-      std::memcpy(&said, said_by(rank), sizeof said);
-      if (rank == 0) first = said.call;
-      if (said.call != first)
-        throw MismatchError(fmt::format("rank {}: rank {} called {}, rank 0 {}", group_.rank(), rank,
-                                        said.call.text(), first.text()));
-      if (!largest) all += said.value;
-      if (largest && !std::isnan(all) && !(all >= said.value)) all = said.value;
-    }
-  });
+double DataParallel::Impl::sum_over_ranks(const agreement::CallMade& call, double mine,
+                                          agreement::SumOverRanks::As as) {
+  double all = mine;
+  or_fail([&] { all = sums_.of(call, mine, as); });
   return all;
 }
 
 // On streams, too, hosts compare what they call: they wait for each other, not for the device.
-void DataParallel::Impl::change_on_streams(GradientCall call,
+void DataParallel::Impl::change_on_streams(agreement::CallMade call,
                                            const std::function<void(streams::GradientsOnStream&)>& change) {
   streams::GradientsOnStream gradients = OnStreams::final_gradients(*this);
   call.steps = record_.commits(engine_.get());
@@ -202,7 +152,7 @@ torch::Tensor DataParallel::Impl::clip_gradients(double max_norm, const NormOpti
   require_clippable(max_norm, options);
   torch::Tensor norm;
   change_on_streams(
-      {.what = GradientCall::What::clip_by_norm, .argument = max_norm, .norm_type = options.type},
+      {.call = agreement::Call::clip_by_norm, .argument = max_norm, .more = options.type},
       [&](auto& gradients) { norm = gradients.clip(max_norm, options.type, options.error_if_nonfinite); });
   return norm;
 }
@@ -235,14 +185,16 @@ double DataParallel::Impl::clip_gradients_by_norm(double max_norm, const NormOpt
     watching_.listeners().clipped(norm);
     return norm;
   }
-  announce({.act = agreement::Act::clip_by_norm, .argument = max_norm, .norm_type = options.type});
+  announce({.call = agreement::Call::clip_by_norm, .argument = max_norm, .norm_type = options.type});
   optim::ReducedGradients& gradients = final_gradients();
   const bool largest = std::isinf(options.type);
-  const double sum = sum_over_ranks({.what = GradientCall::What::clip_by_norm,
-                                     .steps = record_.commits(engine_.get()),
-                                     .argument = max_norm,
-                                     .norm_type = options.type},
-                                    gradients.power_sum(options.type));
+  const double sum =
+      sum_over_ranks({.call = agreement::Call::clip_by_norm,
+                      .steps = record_.commits(engine_.get()),
+                      .argument = max_norm,
+                      .more = options.type},
+                     gradients.power_sum(options.type),
+                     largest ? agreement::SumOverRanks::As::largest : agreement::SumOverRanks::As::sum);
   const double norm = largest || options.type == 1 ? sum
                       : options.type == 2          ? std::sqrt(sum)
                                                    : std::pow(sum, 1 / options.type);
@@ -259,12 +211,12 @@ void DataParallel::Impl::clip_gradients_by_value(double limit) {
     throw ConfigError(fmt::format("rank {}: gradients cannot be at most {}: give a number of at least 0",
                                   group_.rank(), limit));
   if (on_streams())
-    return change_on_streams({.what = GradientCall::What::clip_by_value, .argument = limit},
+    return change_on_streams({.call = agreement::Call::clip_by_value, .argument = limit},
                              [&](auto& gradients) { gradients.clamp(limit); });
-  announce({.act = agreement::Act::clip_by_value, .argument = limit});
+  announce({.call = agreement::Call::clip_by_value, .argument = limit});
   optim::ReducedGradients& gradients = final_gradients();
   sum_over_ranks(
-      {.what = GradientCall::What::clip_by_value, .steps = record_.commits(engine_.get()), .argument = limit},
+      {.call = agreement::Call::clip_by_value, .steps = record_.commits(engine_.get()), .argument = limit},
       0);
   gradients.clamp(limit);
 }
@@ -276,27 +228,27 @@ bool DataParallel::Impl::unscale_gradients(double loss_scale) {
                                   group_.rank(), loss_scale));
   if (on_streams())
     return unscale_gradients_by(torch::tensor(1 / loss_scale, torch::kDouble)).item<float>() == 0;
-  announce({.act = agreement::Act::unscale, .argument = loss_scale});
+  announce({.call = agreement::Call::unscale, .argument = loss_scale});
   optim::ReducedGradients& gradients = final_gradients();
   const double not_finite = gradients.all_finite() ? 0 : 1;
   gradients.scale(1 / loss_scale);
-  return sum_over_ranks({.what = GradientCall::What::unscale,
+  return sum_over_ranks({.call = agreement::Call::unscale,
                          .steps = record_.commits(engine_.get()),
                          .argument = loss_scale},
                         not_finite) == 0;
 }
 
 void DataParallel::Impl::reduce_gradients(const std::optional<KfacNumbers>& kfac) {
-  GradientCall call{.what = GradientCall::What::reduce};
+  agreement::CallMade call{.call = agreement::Call::reduce_gradients};
   if (kfac)
     call = {
-        .what = GradientCall::What::kfac, .argument = kfac->loss_scale, .norm_type = kfac->learning_rates};
+        .call = agreement::Call::step_of_kfac, .argument = kfac->loss_scale, .more = kfac->learning_rates};
   require_changeable_gradients(kReduce);
   if (on_streams()) {
     change_on_streams(call, [](auto&) {});
     return make_whole();
   }
-  announce({.act = agreement::Act::reduce_gradients});
+  announce({.call = agreement::Call::reduce_gradients});
   static_cast<void>(final_gradients());
   call.steps = record_.commits(engine_.get());
   sum_over_ranks(call, 0);
@@ -305,7 +257,8 @@ void DataParallel::Impl::reduce_gradients(const std::optional<KfacNumbers>& kfac
 
 double DataParallel::Impl::mean_over_ranks(double mine) {
   throw_if_failed();
-  return sum_over_ranks({.what = GradientCall::What::mean, .steps = record_.commits(engine_.get())}, mine) /
+  return sum_over_ranks({.call = agreement::Call::mean_of_loss, .steps = record_.commits(engine_.get())},
+                        mine) /
          group_.size();
 }
 
@@ -320,10 +273,10 @@ void DataParallel::Impl::make_whole() {
 // As unscale_gradients(1), which is what ranks without data do meanwhile.
 bool DataParallel::Impl::give_up_nonfinite() {
   if (options_.check_gradients != GradientCheck::skip || attendance_.shadows()) return false;
-  announce({.act = agreement::Act::unscale, .argument = 1});
+  announce({.call = agreement::Call::unscale, .argument = 1});
   static_cast<void>(final_gradients());
   const double found = sum_over_ranks(
-      {.what = GradientCall::What::unscale, .steps = record_.commits(engine_.get()), .argument = 1},
+      {.call = agreement::Call::unscale, .steps = record_.commits(engine_.get()), .argument = 1},
       watching_.nonfinite().empty() ? 0 : 1);
   if (found == 0) return false;
   if (!attendance_.joined()) or_fail([this] { watching_.share(group_); });
@@ -333,9 +286,9 @@ bool DataParallel::Impl::give_up_nonfinite() {
 
 void DataParallel::Impl::scale_gradients(double loss_scale) {
   require_changeable_gradients(kUnscale);
-  GradientCall call{.what = GradientCall::What::scale, .argument = loss_scale};
+  agreement::CallMade call{.call = agreement::Call::scale, .argument = loss_scale};
   if (on_streams()) return change_on_streams(call, [&](auto& gradients) { gradients.scale(1 / loss_scale); });
-  announce({.act = agreement::Act::scale, .argument = loss_scale});
+  announce({.call = agreement::Call::scale, .argument = loss_scale});
   optim::ReducedGradients& gradients = final_gradients();
   call.steps = record_.commits(engine_.get());
   sum_over_ranks(call, 0);

@@ -209,7 +209,7 @@ void DataParallel::Impl::forget_arrivals() {
 
 // Sends what is left, as every rank does; what comes back is dropped.
 void DataParallel::Impl::discard() {
-  announce({.act = agreement::Act::discard_step});
+  announce({.call = agreement::Call::discard_step});
   const autograd::Unobserved unobserved;
   if (engine_->updates_ahead())  // also without a gradient: what is sent below would be applied
     throw ConfigError(
@@ -243,7 +243,7 @@ void DataParallel::Impl::discard_step() {
   throw_if_failed();
   or_fail([this] {
     if (engine_) return discard();
-    announce({.act = agreement::Act::discard_step});
+    announce({.call = agreement::Call::discard_step});
     agreement::meet(group_, agreement::Call::discard_step, 0);
     drop_gradients();
     forget_arrivals();

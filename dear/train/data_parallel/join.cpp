@@ -17,8 +17,8 @@
 
 namespace dear {
 
-using agreement::Act;
 using agreement::Announcement;
+using agreement::Call;
 
 // A disagreement is found by ranks that wait for an announcement, and others need not.
 void DataParallel::Impl::attend(const std::function<void()>& act) {
@@ -56,11 +56,11 @@ void DataParallel::Impl::require_everyone() {
 }
 
 void DataParallel::Impl::announce(const Announcement& what, const std::string& text) {
-  const bool in_step = !agreement::outside_of_steps(what.act);
+  const bool in_step = !agreement::outside_of_steps(what.call);
   if (in_step && attendance_.begins()) begin_step();
   if (!attendance_.joined() || attendance_.shadows()) return;
   attend([&] {
-    attendance_.announce(what, [&] { return what.act == Act::step ? optimizer_->options() : text; });
+    attendance_.announce(what, [&] { return what.call == Call::step ? optimizer_->options() : text; });
   });
   if (!in_step) require_everyone();
 }
@@ -171,39 +171,49 @@ void DataParallel::Impl::shadow(const Announcement& what) {
     call.pass_on(attendance_.first(), "");
     return call.passed_on();
   };
-  switch (what.act) {
-    case Act::nothing:
+  switch (what.call) {
+    case Call::nothing:
       return;
-    case Act::begin:
+    case Call::backward_pass:
       return or_fail([this] { shadow_backward(); });
-    case Act::step:
+    case Call::step:
       optimizer_->set_options(text());
       ++attendance_.in_join().shadowed;
       return step();
-    case Act::discard_step:
+    case Call::discard_step:
       return discard_step();
-    case Act::clip_by_norm:
+    case Call::clip_by_norm:
       clip_gradients_by_norm(what.argument, {.type = what.norm_type});
       return;
-    case Act::clip_by_value:
+    case Call::clip_by_value:
       return clip_gradients_by_value(what.argument);
-    case Act::unscale:
+    case Call::unscale:
       unscale_gradients(what.argument);
       return;
-    case Act::scale:
+    case Call::scale:
       return final_gradients().scale(1 / what.argument);
-    case Act::reduce_gradients:
+    case Call::reduce_gradients:
       return reduce_gradients();
-    case Act::synchronize:
+    case Call::synchronize:
       return synchronize();
-    case Act::broadcast_buffers:
+    case Call::broadcast_buffers:
       return broadcast_buffers();
-    case Act::regroup:
+    case Call::regroup:
       return regroup(Fusion::parse(text()));
-    case Act::optimizer_state:
+    case Call::optimizer_state:
       static_cast<void>(optimizer_state());
       return;
+    case Call::load_optimizer_state:
+    case Call::checkpoint:
+    case Call::rebuild:
+    case Call::trained_parameters:
+    case Call::mean_of_loss:
+    case Call::make_kfac:
+    case Call::step_of_kfac:
+      break;
   }
+  throw MismatchError(
+      fmt::format("rank {}: a rank without data cannot follow {}", group_.rank(), text_of(what.call)));
 }
 
 void DataParallel::Impl::broadcast_buffers() {
@@ -213,7 +223,7 @@ void DataParallel::Impl::broadcast_buffers() {
         "rank {}: broadcast_buffers() is for a DataParallel whose option buffers is BufferSync::at_forward",
         group_.rank()));
   if (arrivals_.deferred() || !buffers_travel()) return;
-  announce({.act = Act::broadcast_buffers});
+  announce({.call = Call::broadcast_buffers});
   or_fail([this] {
     take_buffers();
     if (buffer_exchange_) buffer_exchange_->at_forward(attendance_.first());

@@ -15,38 +15,6 @@ std::int64_t bytes_of(const torch::Tensor& tensor) {
 
 }  // namespace
 
-namespace train {
-
-MemoryReport Engine::memory() const {
-  MemoryReport report;
-  for (const BucketStorage& bucket : buckets_) {
-    const buckets::BucketLayout& layout = bucket.layout();
-    std::int64_t used = 0;
-    for (const buckets::TensorPlacement& placement : layout.placements) used += placement.elements;
-    used *= size_of(layout.dtype);
-    const bool elsewhere = one_copy_ && group_.rank() != 0;  // of the parameters
-    (elsewhere ? report.saved_by_one_copy : report.parameters) += used;
-    report.gradients += used;
-    const int held = elsewhere || by_program_ ? 1 : 2;
-    report.padding += (layout.bytes() - used) * held;
-    report.replaced += bucket.incoming_bytes();
-    report.change_of_buckets += layout.bytes() * held;
-  }
-  for (const auto& encoded : encoded_)
-    if (encoded) report.compression += encoded->bytes();
-  if (wire_) report.compression += wire_->rows_bytes();
-  const optim::ShardedOptimizer::Memory memory = optimizer_->memory();
-  report.optimizer_state = memory.state;
-  report.masters = memory.masters;
-  // The state whole, of which this rank has its shards, and the shards of the new buckets.
-  const bool sharded =
-      std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.scattered; });
-  report.change_of_buckets += (memory.state + memory.masters) * (sharded ? group_.size() + 1 : 2);
-  return report;
-}
-
-}  // namespace train
-
 // Before the first step(), and where a rank trains alone, everything is the program's own.
 MemoryReport DataParallel::Impl::memory() const {
   MemoryReport report;
@@ -61,7 +29,7 @@ MemoryReport DataParallel::Impl::memory() const {
   }
   for (const torch::Tensor& tensor : scanned_.frozen) report.frozen += bytes_of(tensor);
   for (const torch::Tensor& tensor : scanned_.buffers) report.frozen += bytes_of(tensor);
-  report.staging = gradient_calls_.bytes() + changes_->decision().buffer.bytes() +
+  report.staging = sums_.bytes() + changes_->decision().buffer.bytes() +
                    (buffer_exchange_ ? buffer_exchange_->bytes() : 0);
   report.trace = record_.bytes(engine_.get());
   return report;

@@ -11,6 +11,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/comm/group/exchange.h"
+#include "dear/train/data_parallel/choose_updates.h"
 #include "dear/train/data_parallel/on_streams.h"
 
 namespace dear {
@@ -80,7 +81,7 @@ DataParallel::Impl::Anew::Anew(Impl& owner, const Model& model, Values values)
     for (const train::TrainedParameter& parameter : scanned_.trained)
       if (!own_.hooks_.holds(parameter.tensor)) train::require_untrained(parameter);
     // In a backward pass the graph holds parameters, too.
-    rules_ = train::UpdateRules::choose(
+    rules_ = train::choose_updates(
         *own_.optimizer_, own_.options_, own_.updates_in_backward_, scanned_,
         values_ == Values::of_rank_0 ? own_.in_buckets() : set_of(train::tensors_of(scanned_.trained)));
     require_same_updates();
@@ -89,7 +90,7 @@ DataParallel::Impl::Anew::Anew(Impl& owner, const Model& model, Values values)
   });
   train::require_alike(own_.group_, model, *own_.optimizer_, scanned_);
   rules_.widening = own_.update_rules_.widening;
-  rules_.agree_on(own_.group_);
+  train::agree_on_updates(own_.group_, rules_);
   Digest stayed;
   for (const train::TrainedParameter& parameter : scanned_.trained) {
     const auto found = own_.index_of_.find(parameter.tensor.unsafeGetTensorImpl());

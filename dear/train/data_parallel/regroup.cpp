@@ -46,7 +46,7 @@ void DataParallel::Impl::regroup(Fusion fusion) {
   state_.require_between_steps("regroup");
   if (engine_) wait_for_all();
   const std::string text = fusion.text();
-  announce({.act = agreement::Act::regroup}, text);
+  announce({.call = agreement::Call::regroup}, text);
   agreement::meet(group_, agreement::Call::regroup, record_.commits(engine_.get()));
   if (engine_) {
     agreement::check_together(group_, [&] {  // refused here, nothing has changed
@@ -72,7 +72,7 @@ std::vector<DataParallel::StateOfParameter> DataParallel::Impl::optimizer_state(
   if (has_state()) {
     state_.require_between_steps("optimizer_state");
     wait_for_all();
-    announce({.act = agreement::Act::optimizer_state});
+    announce({.call = agreement::Call::optimizer_state});
     agreement::meet(group_, agreement::Call::optimizer_state, record_.commits(engine_.get()));
     or_fail([&] { states = engine_->optimizer_state(); });
   } else if (restored_) {

@@ -11,7 +11,7 @@
 #include "dear/train/autograd/layer_clock.h"
 #include "dear/train/buckets/sparse_gradients.h"
 #include "dear/train/data_parallel/data_parallel.h"
-#include "dear/train/data_parallel/engine.h"
+#include "dear/train/engine/engine.h"
 #include "dear/workload/layers/workload.h"
 
 namespace dear::train {

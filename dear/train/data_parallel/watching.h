@@ -9,8 +9,8 @@
 #include <torch/types.h>
 
 #include "dear/train/data_parallel/data_parallel_options.h"
-#include "dear/train/data_parallel/engine.h"
 #include "dear/train/data_parallel/watch.h"
+#include "dear/train/engine/engine.h"
 #include "dear/train/model/model_scan.h"
 
 namespace dear::train {

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "dear/comm/group/group.h"
+#include "dear/train/data_parallel/part_of_training.h"
 #include "dear/train/kfac/curvature.h"
 #include "dear/train/kfac/kfac.h"
 #include "dear/train/kfac/layers.h"
 #include "dear/train/kfac/times.h"
-#include "dear/train/kfac/training.h"
 #include "dear/train/kfac/uses.h"
 
 namespace dear {
@@ -73,7 +73,7 @@ class Kfac::Impl : public train::kfac::UseListener {
   [[nodiscard]] std::string plan_text() const;
 
   const KfacOptions options_;
-  train::kfac::Training training_;
+  train::PartOfTraining training_;
   train::kfac::Choice choice_;  // layers in the order of their use, once known
   at::ScalarType type_ = at::kFloat;
   std::optional<Group> group_;  // of its own

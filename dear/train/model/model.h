@@ -12,8 +12,8 @@ class Module;
 
 namespace dear {
 
-namespace train::kfac {
-class Training;  // what a Kfac needs of a training
+namespace train {
+class PartOfTraining;  // what a Kfac needs of a training
 }
 namespace checkpoint {
 class TrainingState;  // what is saved of a training

@@ -4,10 +4,9 @@
 #include <variant>
 #include <vector>
 
-#include "dear/train/data_parallel/engine.h"
+#include "dear/train/engine/engine.h"
 
-namespace dear {
-namespace train {
+namespace dear::train {
 
 // Elements of a tensor that lie in `range` of its bucket's flat buffer.
 template <typename Add>
@@ -68,5 +67,30 @@ void Engine::gather_gradients() {
   stream_wire_ ? stream_wire_->gather_reduced(*schedule_) : wire_->gather_reduced(*schedule_);
 }
 
-}  // namespace train
-}  // namespace dear
+torch::Tensor Engine::vector_of(const Communicate& work) const {
+  const BucketStorage& bucket = buckets_[work.bucket];
+  const Range elements = elements_of(work);
+  const torch::Tensor& flat = work.payload == Payload::gradients ? bucket.gradients() : bucket.parameters();
+  return flat.narrow(0, elements.begin, elements.size());
+}
+
+streams::GradientsOnStream Engine::gradients_on_stream() {
+  const autograd::Unobserved unobserved;
+  const auto vectors = [this](const std::vector<Place>& places) {
+    std::vector<streams::GradientsOnStream::Vector> all;
+    for (const auto& [bucket, elements] : places)
+      all.push_back({bucket, buckets_[bucket].gradients().narrow(0, elements.begin, elements.size())});
+    return all;
+  };
+  return {stream_wire_->collectives(), *streams_, vectors(counted_places()), vectors(held_places())};
+}
+
+void Engine::leave_out(optim::TensorSet parameters) {
+  left_out_ = std::move(parameters);
+  std::vector<bool> tensors(workload_.tensors.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    tensors[tensor_of(i)] = left_out_.contains(parameters_[i].tensor.unsafeGetTensorImpl());
+  optimizer_->leave_out(std::move(tensors));
+}
+
+}  // namespace dear::train

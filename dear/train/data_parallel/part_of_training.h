@@ -15,20 +15,21 @@ namespace dear {
 
 class DataParallel;
 
-namespace train::kfac {
+namespace train {
 
-// The DataParallel whose gradients a Kfac changes, as the Kfac sees it. It outlives this object.
-class Training {
+// A DataParallel as a Kfac sees it, which is a part of its training: it changes the means of gradients before
+// step(). The DataParallel outlives this object.
+class PartOfTraining {
  public:
-  explicit Training(DataParallel& dp) : dp_(dp) {}
-  ~Training();
-  Training(const Training&) = delete;
-  Training& operator=(const Training&) = delete;
+  explicit PartOfTraining(DataParallel& dp) : dp_(dp) {}
+  ~PartOfTraining();
+  PartOfTraining(const PartOfTraining&) = delete;
+  PartOfTraining& operator=(const PartOfTraining&) = delete;
 
   [[nodiscard]] const Group& group() const;
   // ConfigError where gradients cannot be changed before step(), or ranks have run out of data in a Join.
   void require_usable() const;
-  // ConfigError where another Training has claimed this DataParallel and lives.
+  // ConfigError where another Kfac has claimed this DataParallel and lives.
   void claim();
   // Proves that every rank makes a Kfac: MismatchError on every rank where one makes another call.
   void meet() const;
@@ -65,5 +66,5 @@ class Training {
   std::vector<WeakTensor> preconditioned_;  // then, of a rank alone, whose dropped gradients nobody sees
 };
 
-}  // namespace train::kfac
+}  // namespace train
 }  // namespace dear

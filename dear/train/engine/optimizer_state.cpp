@@ -7,7 +7,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/train/autograd/operator_observer.h"
-#include "dear/train/data_parallel/engine.h"
+#include "dear/train/engine/engine.h"
 #include "dear/train/optim/outlines.h"
 #include "dear/train/optim/torch_types.h"
 

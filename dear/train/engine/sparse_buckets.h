@@ -7,7 +7,7 @@
 #include "dear/comm/group/group.h"
 #include "dear/schedule/fusion/grouping.h"
 #include "dear/train/buckets/sparse_bucket.h"
-#include "dear/train/data_parallel/engine_options.h"
+#include "dear/train/engine/engine_options.h"
 
 namespace dear::train {
 

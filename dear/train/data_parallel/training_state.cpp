@@ -1,4 +1,4 @@
-#include "dear/train/checkpoint/training_state.h"
+#include "dear/train/data_parallel/training_state.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "dear/train/data_parallel/engine.h"
+#include "dear/train/engine/engine.h"
 
 #include <algorithm>
 #include <exception>
@@ -16,7 +16,7 @@
 #include "dear/schedule/policies/policy.h"
 #include "dear/train/autograd/operator_observer.h"
 #include "dear/train/buckets/whole_tensors.h"
-#include "dear/train/data_parallel/sparse_buckets.h"
+#include "dear/train/engine/sparse_buckets.h"
 #include "dear/train/optim/norm_exchange.h"
 #include "dear/train/optim/torch_types.h"
 

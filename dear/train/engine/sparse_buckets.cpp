@@ -1,8 +1,8 @@
-#include "dear/train/data_parallel/sparse_buckets.h"
+#include "dear/train/engine/sparse_buckets.h"
 
 #include "dear/schedule/fusion/set_apart.h"
 #include "dear/train/buckets/sparse_gradients.h"
-#include "dear/train/data_parallel/bucket_storage.h"
+#include "dear/train/engine/bucket_storage.h"
 #include "dear/train/model/model_scan.h"
 
 namespace dear::train {

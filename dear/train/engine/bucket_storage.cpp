@@ -1,4 +1,4 @@
-#include "dear/train/data_parallel/bucket_storage.h"
+#include "dear/train/engine/bucket_storage.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "dear/train/kfac/training.h"
+#include "dear/train/data_parallel/part_of_training.h"
 
 #include <algorithm>
 #include <mutex>
@@ -11,7 +11,7 @@
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/train/data_parallel/data_parallel_impl.h"
 
-namespace dear::train::kfac {
+namespace dear::train {
 namespace {
 
 // The DataParallels of this process that a Kfac serves; ranks may be threads.
@@ -26,13 +26,13 @@ Claims& claims() {
 
 }  // namespace
 
-Training::~Training() {
+PartOfTraining::~PartOfTraining() {
   if (!claimed_) return;
   const std::lock_guard lock(claims().mutex);
   claims().claimed.erase(&dp_);
 }
 
-void Training::claim() {
+void PartOfTraining::claim() {
   const std::lock_guard lock(claims().mutex);
   claimed_ = claims().claimed.insert(&dp_).second;
   if (!claimed_)
@@ -40,26 +40,26 @@ void Training::claim() {
         "rank {}: a DataParallel has one Kfac at a time: end the one before, or use it on", group().rank()));
 }
 
-void Training::meet() const {
-  agreement::meet(group(), agreement::Call::kfac, dp_.impl_->record_.commits(dp_.impl_->engine_.get()));
+void PartOfTraining::meet() const {
+  agreement::meet(group(), agreement::Call::make_kfac, dp_.impl_->record_.commits(dp_.impl_->engine_.get()));
 }
 
-std::int64_t Training::steps_ended() const {
+std::int64_t PartOfTraining::steps_ended() const {
   const DataParallel::Impl& training = *dp_.impl_;
   return training.record_.commits(training.engine_.get()) + training.steps_alone_ + steps_given_up();
 }
 
-void Training::stepped() {
+void PartOfTraining::stepped() {
   stepped_at_ = steps_ended();
   preconditioned_.clear();
   if (!dp_.impl_->alone_) return;
-  for (const train::TrainedParameter& parameter : dp_.impl_->scanned_.trained)
+  for (const TrainedParameter& parameter : dp_.impl_->scanned_.trained)
     if (const torch::Tensor& gradient = parameter.tensor.grad(); gradient.defined())
       preconditioned_.emplace_back(gradient.getIntrusivePtr());
 }
 
 // With several ranks gradients that were dropped end the step once others arrive.
-bool Training::holds_preconditioned() const {
+bool PartOfTraining::holds_preconditioned() const {
   if (stepped_at_ != steps_ended()) return false;
   const auto& trained = dp_.impl_->scanned_.trained;
   return !dp_.impl_->alone_ || std::any_of(trained.begin(), trained.end(), [&](const auto& parameter) {
@@ -71,7 +71,7 @@ bool Training::holds_preconditioned() const {
   });
 }
 
-void Training::require_new_gradients() const {
+void PartOfTraining::require_new_gradients() const {
   if (holds_preconditioned())
     throw ConfigError(fmt::format(
         "rank {}: Kfac::step() was called twice for one step: call DataParallel::step() or discard_step() "
@@ -84,9 +84,9 @@ void Training::require_new_gradients() const {
         group().rank()));
 }
 
-const Group& Training::group() const { return dp_.impl_->group_; }
+const Group& PartOfTraining::group() const { return dp_.impl_->group_; }
 
-void Training::require_usable() const {
+void PartOfTraining::require_usable() const {
   dp_.impl_->require_changeable_gradients("Kfac::step");
   if (dp_.impl_->attendance_.joined())
     throw ConfigError(fmt::format(
@@ -95,7 +95,7 @@ void Training::require_usable() const {
         group().rank()));
 }
 
-void Training::settle_for(const char* call) const {
+void PartOfTraining::settle_for(const char* call) const {
   dp_.impl_->throw_if_failed();
   dp_.impl_->state_.require_between_steps(call);
   if (dp_.impl_->gradients_arrived())
@@ -106,16 +106,16 @@ void Training::settle_for(const char* call) const {
   if (dp_.impl_->engine_) dp_.impl_->wait_for_all();
 }
 
-void Training::reduce_gradients(double learning_rates, double loss_scale) const {
+void PartOfTraining::reduce_gradients(double learning_rates, double loss_scale) const {
   dp_.impl_->reduce_gradients(DataParallel::Impl::KfacNumbers{learning_rates, loss_scale});
 }
-std::int64_t Training::steps_given_up() const { return dp_.impl_->watching_.given_up(); }
-void Training::fail(const std::exception_ptr& error) const { dp_.impl_->fail(error); }
+std::int64_t PartOfTraining::steps_given_up() const { return dp_.impl_->watching_.given_up(); }
+void PartOfTraining::fail(const std::exception_ptr& error) const { dp_.impl_->fail(error); }
 
-std::optional<double> Training::learning_rate_of(const torch::Tensor& weight) const {
+std::optional<double> PartOfTraining::learning_rate_of(const torch::Tensor& weight) const {
   const std::vector<Optimizer::Options> options = dp_.impl_->optimizer_->group_options();
   std::size_t group = 0;
-  for (const train::TrainedParameter& parameter : dp_.impl_->scanned_.trained)
+  for (const TrainedParameter& parameter : dp_.impl_->scanned_.trained)
     if (parameter.tensor.is_same(weight)) group = parameter.parameter_group;
   if (group >= options.size()) return std::nullopt;
   const auto rate = options[group].find("lr");
@@ -123,14 +123,14 @@ std::optional<double> Training::learning_rate_of(const torch::Tensor& weight) co
   return rate->second;
 }
 
-void Training::translate(const std::exception_ptr& error) const {
+void PartOfTraining::translate(const std::exception_ptr& error) const {
   if (dp_.impl_->options_.translate_error) dp_.impl_->options_.translate_error(error);
 }
 
-bool Training::records_trace() const { return dp_.impl_->options_.record_trace; }
-void Training::add_spans(const void* owner, std::function<std::vector<Span>()> spans) const {
+bool PartOfTraining::records_trace() const { return dp_.impl_->options_.record_trace; }
+void PartOfTraining::add_spans(const void* owner, std::function<std::vector<Span>()> spans) const {
   dp_.impl_->record_.add_part(owner, std::move(spans));
 }
-void Training::remove_spans(const void* owner) const { dp_.impl_->record_.remove_part(owner); }
+void PartOfTraining::remove_spans(const void* owner) const { dp_.impl_->record_.remove_part(owner); }
 
-}  // namespace dear::train::kfac
+}  // namespace dear::train

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "dear/comm/group/group.h"
-#include "dear/train/checkpoint/engine_state.h"
 #include "dear/train/data_parallel/compression_state.h"
+#include "dear/train/engine/engine_state.h"
 #include "dear/train/model/model.h"
 #include "dear/train/model/model_scan.h"
 #include "dear/train/optim/optimizer.h"

@@ -1,4 +1,4 @@
-#include "dear/train/data_parallel/update_rules.h"
+#include "dear/train/data_parallel/choose_updates.h"
 
 #include <algorithm>
 
@@ -30,10 +30,6 @@ void require_updates_ahead(const Optimizer& optimizer, const std::string& policy
       optimizer.name(), whole ? "whole tensors" : "norms of whole tensors", policy));
 }
 
-}  // namespace
-
-namespace {
-
 void require_usable_by_program(const DataParallelOptions& options, const std::string& why) {
   const auto refuse = [&](const char* option) {
     throw ConfigError(
@@ -49,9 +45,8 @@ void require_usable_by_program(const DataParallelOptions& options, const std::st
 
 }  // namespace
 
-UpdateRules UpdateRules::choose(Optimizer& optimizer, const DataParallelOptions& options,
-                                bool updates_in_backward, const ModelScan& scanned,
-                                const optim::TensorSet& moved) {
+UpdateRules choose_updates(Optimizer& optimizer, const DataParallelOptions& options, bool updates_in_backward,
+                           const ModelScan& scanned, const optim::TensorSet& moved) {
   UpdateRules rules;
   rules.of_program = optimizer.choose_updates(options.updates, options.ownership).value_or("");
   if (!rules.by_program()) {
@@ -87,29 +82,31 @@ UpdateRules UpdateRules::choose(Optimizer& optimizer, const DataParallelOptions&
   return rules;
 }
 
-void UpdateRules::agree_who_updates(const Group& group, const DataParallelOptions& options) {
-  const std::vector<std::string> reasons = all_gather_text(group, of_program);
+void agree_who_updates(const Group& group, const DataParallelOptions& options, UpdateRules& rules) {
+  const std::vector<std::string> reasons = all_gather_text(group, rules.of_program);
   const auto first =
       std::find_if(reasons.begin(), reasons.end(), [](const auto& one) { return !one.empty(); });
   if (first == reasons.end()) return;
-  of_program = *first;
-  whole_costs.assign(whole_costs.size(), 0);
-  require_usable_by_program(options, of_program);
+  rules.of_program = *first;
+  rules.whole_costs.assign(rules.whole_costs.size(), 0);
+  require_usable_by_program(options, rules.of_program);
 }
 
-void UpdateRules::agree_on(const Group& group) {
-  if (by_program()) return;
-  const bool masters = widening.masters == optim::Masters::fp32, stochastic = widening.rounding.has_value();
+void agree_on_updates(const Group& group, UpdateRules& rules) {
+  if (rules.by_program()) return;
+  const bool masters = rules.widening.masters == optim::Masters::fp32,
+             stochastic = rules.widening.rounding.has_value();
   agree(group, "choice of fp32 masters", masters, [&] { return masters ? "on" : "off"; });
   agree(group, "choice of stochastic rounding", stochastic, [&] { return stochastic ? "on" : "off"; });
   Digest digest;
-  for (const double cost : whole_costs) digest.add(fmt::format("{}", cost));
-  agree(
-      group, "ownership of tensors, or cost of updates",
-      fmt::format("{} tensors whole, digest {}",
-                  std::count_if(whole_costs.begin(), whole_costs.end(), [](double cost) { return cost > 0; }),
-                  digest.hex()));
-  if (stochastic) widening.rounding->seed = comm::all_gather_values(group, widening.rounding->seed).front();
+  for (const double cost : rules.whole_costs) digest.add(fmt::format("{}", cost));
+  agree(group, "ownership of tensors, or cost of updates",
+        fmt::format("{} tensors whole, digest {}",
+                    std::count_if(rules.whole_costs.begin(), rules.whole_costs.end(),
+                                  [](double cost) { return cost > 0; }),
+                    digest.hex()));
+  if (stochastic)
+    rules.widening.rounding->seed = comm::all_gather_values(group, rules.widening.rounding->seed).front();
 }
 
 }  // namespace dear::train

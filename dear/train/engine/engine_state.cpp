@@ -1,10 +1,10 @@
-#include "dear/train/checkpoint/engine_state.h"
+#include "dear/train/engine/engine_state.h"
 
 #include <algorithm>
 #include <map>
 
 #include "dear/train/autograd/operator_observer.h"
-#include "dear/train/data_parallel/engine.h"
+#include "dear/train/engine/engine.h"
 #include "dear/train/optim/torch_types.h"
 
 namespace dear::checkpoint {

@@ -10,7 +10,7 @@
 #include "dear/platform/cluster/network.h"
 #include "dear/schedule/codec/compression.h"
 #include "dear/schedule/fusion/grouping.h"
-#include "dear/train/data_parallel/update_rules.h"
+#include "dear/train/engine/update_rules.h"
 #include "dear/train/streams/guard.h"
 
 namespace dear::metrics {
