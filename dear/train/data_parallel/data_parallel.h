@@ -24,6 +24,9 @@ namespace dear {
 
 struct TuningProgress;  // train/tuning/tuning_progress.h
 class Watch;            // train/data_parallel/watch.h
+namespace train {
+class Trainer;
+}
 
 // Data-parallel training of a libtorch module: what synchronous SGD over all ranks gives, communication
 // hidden under the backward pass and the next forward (arXiv 2302.12445).
@@ -229,8 +232,7 @@ class DataParallel {
   friend class Join;
   friend class checkpoint::TrainingState;
   friend class train::PartOfTraining;
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<train::Trainer> trainer_;
 };
 
 }  // namespace dear

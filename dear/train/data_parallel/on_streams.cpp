@@ -8,27 +8,26 @@
 #include <algorithm>
 #include <cstdint>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/agreement/control_plane.h"
-#include "dear/train/autograd/operator_observer.h"
-#include "dear/train/data_parallel/data_parallel_impl.h"
+#include "dear/train/data_parallel/trainer.h"
 #include "dear/train/streams/stream_collectives.h"
 
-namespace dear {
-void DataParallel::Impl::OnStreams::refuse(const char* what) {
+namespace dear::train {
+
+void OnStreams::refuse(const char* what) {
   throw ConfigError(
       fmt::format("{} is not there on a device with streams: train without it, or on the CPU", what));
 }
 
-void DataParallel::Impl::OnStreams::require_usable(const Impl& own, const train::ModelScan& scanned) {
-  const std::vector<train::TrainedParameter>& trained = scanned.trained;
+void OnStreams::require_usable(const Trainer& own, const ModelScan& scanned) {
+  const std::vector<TrainedParameter>& trained = scanned.trained;
   const at::Device device = trained.front().tensor.device();
-  for (const train::TrainedParameter& parameter : trained)
+  for (const TrainedParameter& parameter : trained)
     if (parameter.tensor.device() != device)
       throw ConfigError(fmt::format("parameter '{}' is on {}, others on {}: move the model to one device",
                                     parameter.name, parameter.tensor.device().str(), device.str()));
@@ -61,7 +60,7 @@ void DataParallel::Impl::OnStreams::require_usable(const Impl& own, const train:
 // parameters]). So what no rank used in the first step, such as the pooler of a model that is trained without
 // it, is left out of updates for good, which all ranks know then; any other parameter without a gradient has
 // one of zeros.
-void DataParallel::Impl::OnStreams::find_idle(Impl& own) {
+void OnStreams::find_idle(Trainer& own) {
   std::vector<std::uint8_t> mine;
   for (std::size_t i = 0; i < own.scanned_.trained.size(); ++i) mine.push_back(own.arrivals_.used(i) ? 1 : 0);
   const auto all = agreement::all_gather_values(own.group_, agreement::Subject::layer_order, mine);
@@ -70,8 +69,8 @@ void DataParallel::Impl::OnStreams::find_idle(Impl& own) {
       own.idle_.insert(own.scanned_.trained[i].tensor.unsafeGetTensorImpl());
 }
 
-void DataParallel::Impl::OnStreams::gradient_arrived(Impl& own, std::size_t parameter) {
-  const train::TrainedParameter& one = own.scanned_.trained[parameter];
+void OnStreams::gradient_arrived(Trainer& own, std::size_t parameter) {
+  const TrainedParameter& one = own.scanned_.trained[parameter];
   if (own.idle_.contains(one.tensor.unsafeGetTensorImpl()))
     throw ConfigError(
         fmt::format("rank {}: parameter '{}' got its first gradient after the first step, in which no rank "
@@ -81,12 +80,7 @@ void DataParallel::Impl::OnStreams::gradient_arrived(Impl& own, std::size_t para
   own.engine_->streams()->note_current();
 }
 
-double DataParallel::Impl::clock_now() {
-  streams::StreamClock* marks = changes_->device_clock();
-  return marks != nullptr ? static_cast<double>(marks->mark()) : now_seconds();
-}
-
-void DataParallel::Impl::OnStreams::read_marks(Impl& own) {
+void OnStreams::read_marks(Trainer& own) {
   streams::StreamClock* marks = own.changes_->device_clock();
   if (marks == nullptr) return;
   own.record_.clock().in_seconds([marks](double from, double to) {
@@ -97,16 +91,8 @@ void DataParallel::Impl::OnStreams::read_marks(Impl& own) {
   });
 }
 
-void DataParallel::Impl::follow_program() {
-  if (engine_->streams()) engine_->streams()->follow(streams::Guard::after_program);
-}
-
-bool DataParallel::Impl::nothing_to_await() {
-  return engine_->streams() ? engine_->streams()->settled() : engine_->conductor().idle();
-}
-
 // The reductions of a step are on the communication stream; what is asked of them stays on the device.
-streams::GradientsOnStream DataParallel::Impl::OnStreams::final_gradients(Impl& own) {
+streams::GradientsOnStream OnStreams::final_gradients(Trainer& own) {
   own.throw_if_failed();
   own.program_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   own.require_step();
@@ -118,58 +104,4 @@ streams::GradientsOnStream DataParallel::Impl::OnStreams::final_gradients(Impl& 
   return own.engine_->gradients_on_stream();
 }
 
-torch::Tensor DataParallel::Impl::unscale_gradients_by(const torch::Tensor& inverse_scale) {
-  if (!on_streams())
-    return torch::tensor(
-        unscale_gradients(inverse_scale.defined() ? 1 / inverse_scale.item<double>() : 1) ? 0.0F : 1.0F);
-  require_changeable_gradients("unscale_gradients_by");
-  streams::GradientsOnStream gradients = OnStreams::final_gradients(*this);
-  torch::Tensor nonfinite;
-  or_fail([&] {
-    nonfinite = gradients.nonfinite();
-    if (inverse_scale.defined()) gradients.scale(inverse_scale);
-  });
-  return nonfinite;
-}
-
-// The program may change what it gives in place at once, before the device has come to the updates.
-void DataParallel::Impl::step_unless(const torch::Tensor& nonfinite, const torch::Tensor& inverse_scale) {
-  require_changeable_gradients("step_unless");
-  if (on_streams() && nonfinite.device() == scanned_.trained.front().tensor.device()) {
-    streams::GradientsOnStream gradients = OnStreams::final_gradients(*this);
-    if (engine_->skips_on_device()) {
-      if (inverse_scale.defined()) or_fail([&] { gradients.scale(inverse_scale); });
-      const torch::Tensor found = nonfinite.detach().to(torch::kFloat32, false, true).reshape({});
-      engine_->streams()->hand_in(found);
-      engine_->skip_updates_where(found);
-      try {
-        take_step();
-      } catch (...) {
-        engine_->skip_updates_where({});
-        throw;
-      }
-      engine_->skip_updates_where({});
-      return watching_.listeners().step_ended();
-    }
-  }
-  if (nonfinite.item<double>() == 0) {
-    const double scale = inverse_scale.defined() ? 1 / inverse_scale.item<double>() : 1;
-    return static_cast<void>(step({.loss_scale = scale, .skip_nonfinite = false}));
-  }
-  discard_step();
-  watching_.listeners().step_ended();
-}
-
-torch::Tensor DataParallel::unscale_gradients_by(const torch::Tensor& inverse_scale) {
-  return impl_->unscale_gradients_by(inverse_scale);
-}
-
-void DataParallel::step_unless(const torch::Tensor& nonfinite, const torch::Tensor& inverse_scale) {
-  impl_->step_unless(nonfinite, inverse_scale);
-}
-
-torch::Tensor DataParallel::clip_gradients(double max_norm, const NormOptions& options) {
-  return impl_->clip_gradients(max_norm, options);
-}
-
-}  // namespace dear
+}  // namespace dear::train

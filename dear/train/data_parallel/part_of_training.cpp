@@ -9,7 +9,7 @@
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/agreement/control_plane.h"
-#include "dear/train/data_parallel/data_parallel_impl.h"
+#include "dear/train/data_parallel/trainer.h"
 
 namespace dear::train {
 namespace {
@@ -41,19 +41,20 @@ void PartOfTraining::claim() {
 }
 
 void PartOfTraining::meet() const {
-  agreement::meet(group(), agreement::Call::make_kfac, dp_.impl_->record_.commits(dp_.impl_->engine_.get()));
+  agreement::meet(group(), agreement::Call::make_kfac,
+                  dp_.trainer_->record_.commits(dp_.trainer_->engine_.get()));
 }
 
 std::int64_t PartOfTraining::steps_ended() const {
-  const DataParallel::Impl& training = *dp_.impl_;
+  const train::Trainer& training = *dp_.trainer_;
   return training.record_.commits(training.engine_.get()) + training.steps_alone_ + steps_given_up();
 }
 
 void PartOfTraining::stepped() {
   stepped_at_ = steps_ended();
   preconditioned_.clear();
-  if (!dp_.impl_->alone_) return;
-  for (const TrainedParameter& parameter : dp_.impl_->scanned_.trained)
+  if (!dp_.trainer_->alone_) return;
+  for (const TrainedParameter& parameter : dp_.trainer_->scanned_.trained)
     if (const torch::Tensor& gradient = parameter.tensor.grad(); gradient.defined())
       preconditioned_.emplace_back(gradient.getIntrusivePtr());
 }
@@ -61,8 +62,8 @@ void PartOfTraining::stepped() {
 // With several ranks gradients that were dropped end the step once others arrive.
 bool PartOfTraining::holds_preconditioned() const {
   if (stepped_at_ != steps_ended()) return false;
-  const auto& trained = dp_.impl_->scanned_.trained;
-  return !dp_.impl_->alone_ || std::any_of(trained.begin(), trained.end(), [&](const auto& parameter) {
+  const auto& trained = dp_.trainer_->scanned_.trained;
+  return !dp_.trainer_->alone_ || std::any_of(trained.begin(), trained.end(), [&](const auto& parameter) {
     const torch::Tensor& gradient = parameter.tensor.grad();
     return gradient.defined() &&
            std::any_of(preconditioned_.begin(), preconditioned_.end(), [&](const WeakTensor& old) {
@@ -77,18 +78,18 @@ void PartOfTraining::require_new_gradients() const {
         "rank {}: Kfac::step() was called twice for one step: call DataParallel::step() or discard_step() "
         "in between, on every rank",
         group().rank()));
-  if (!dp_.impl_->gradients_arrived() && dp_.impl_->attendance_.samples() != 0)
+  if (!dp_.trainer_->passes.gradients_arrived() && dp_.trainer_->attendance_.samples() != 0)
     throw ConfigError(fmt::format(
         "rank {}: Kfac::step() found no gradient that arrived since the last DataParallel::step(): call it "
         "after backward()",
         group().rank()));
 }
 
-const Group& PartOfTraining::group() const { return dp_.impl_->group_; }
+const Group& PartOfTraining::group() const { return dp_.trainer_->group_; }
 
 void PartOfTraining::require_usable() const {
-  dp_.impl_->require_changeable_gradients("Kfac::step");
-  if (dp_.impl_->attendance_.joined())
+  dp_.trainer_->gradient_changes.require_changeable_gradients("Kfac::step");
+  if (dp_.trainer_->attendance_.joined())
     throw ConfigError(fmt::format(
         "rank {}: K-FAC cannot train in a Join, where a rank without data could not take part in its "
         "collectives: give ranks equally many batches",
@@ -96,26 +97,26 @@ void PartOfTraining::require_usable() const {
 }
 
 void PartOfTraining::settle_for(const char* call) const {
-  dp_.impl_->throw_if_failed();
-  dp_.impl_->state_.require_between_steps(call);
-  if (dp_.impl_->gradients_arrived())
+  dp_.trainer_->throw_if_failed();
+  dp_.trainer_->state_.require_between_steps(call);
+  if (dp_.trainer_->passes.gradients_arrived())
     throw ConfigError(
         fmt::format("rank {}: {} is for between step() and the next backward, but a gradient "
                     "has arrived: call it after step()",
                     group().rank(), call));
-  if (dp_.impl_->engine_) dp_.impl_->wait_for_all();
+  if (dp_.trainer_->engine_) dp_.trainer_->waits.wait_for_all();
 }
 
 void PartOfTraining::reduce_gradients(double learning_rates, double loss_scale) const {
-  dp_.impl_->reduce_gradients(DataParallel::Impl::KfacNumbers{learning_rates, loss_scale});
+  dp_.trainer_->gradient_changes.reduce_gradients(GradientChanges::KfacNumbers{learning_rates, loss_scale});
 }
-std::int64_t PartOfTraining::steps_given_up() const { return dp_.impl_->watching_.given_up(); }
-void PartOfTraining::fail(const std::exception_ptr& error) const { dp_.impl_->fail(error); }
+std::int64_t PartOfTraining::steps_given_up() const { return dp_.trainer_->watching_.given_up(); }
+void PartOfTraining::fail(const std::exception_ptr& error) const { dp_.trainer_->fail(error); }
 
 std::optional<double> PartOfTraining::learning_rate_of(const torch::Tensor& weight) const {
-  const std::vector<Optimizer::Options> options = dp_.impl_->optimizer_->group_options();
+  const std::vector<Optimizer::Options> options = dp_.trainer_->optimizer_->group_options();
   std::size_t group = 0;
-  for (const TrainedParameter& parameter : dp_.impl_->scanned_.trained)
+  for (const TrainedParameter& parameter : dp_.trainer_->scanned_.trained)
     if (parameter.tensor.is_same(weight)) group = parameter.parameter_group;
   if (group >= options.size()) return std::nullopt;
   const auto rate = options[group].find("lr");
@@ -124,13 +125,13 @@ std::optional<double> PartOfTraining::learning_rate_of(const torch::Tensor& weig
 }
 
 void PartOfTraining::translate(const std::exception_ptr& error) const {
-  if (dp_.impl_->options_.translate_error) dp_.impl_->options_.translate_error(error);
+  if (dp_.trainer_->options_.translate_error) dp_.trainer_->options_.translate_error(error);
 }
 
-bool PartOfTraining::records_trace() const { return dp_.impl_->options_.record_trace; }
+bool PartOfTraining::records_trace() const { return dp_.trainer_->options_.record_trace; }
 void PartOfTraining::add_spans(const void* owner, std::function<std::vector<Span>()> spans) const {
-  dp_.impl_->record_.add_part(owner, std::move(spans));
+  dp_.trainer_->record_.add_part(owner, std::move(spans));
 }
-void PartOfTraining::remove_spans(const void* owner) const { dp_.impl_->record_.remove_part(owner); }
+void PartOfTraining::remove_spans(const void* owner) const { dp_.trainer_->record_.remove_part(owner); }
 
 }  // namespace dear::train

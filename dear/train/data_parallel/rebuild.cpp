@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "dear/base/vocabulary/digest.h"
 #include "dear/base/vocabulary/error.h"
@@ -13,8 +12,9 @@
 #include "dear/comm/group/exchange.h"
 #include "dear/train/data_parallel/choose_updates.h"
 #include "dear/train/data_parallel/on_streams.h"
+#include "dear/train/data_parallel/trainer.h"
 
-namespace dear {
+namespace dear::train {
 
 // [Note: trained anew] When a program freezes parameters, unfreezes some, or gives its optimiser others, the
 // ranks meet before they send anything of the next iteration: at its first gradient, or at step() where there
@@ -28,11 +28,11 @@ namespace dear {
 //
 // A rank that has not changed goes on with its schedule, so that the ranks meet with different collectives,
 // which is a MismatchError on each.
-class DataParallel::Impl::Anew {
+class Rebuilding {
  public:
   // Finds what is trained in this model, and changes nothing: what one rank refuses, all refuse.
   enum class Values { as_they_are, of_rank_0 };
-  Anew(Impl& owner, const Model& model, Values values);
+  Rebuilding(Trainer& owner, const Model& model, Values values);
   void train(const char* why);
 
  private:
@@ -44,15 +44,15 @@ class DataParallel::Impl::Anew {
   void replace_scan();
   void make_engine();
 
-  Impl& own_;
+  Trainer& own_;
   const Model model_;
   const Values values_;
-  train::ModelScan scanned_;
-  train::UpdateRules rules_;
+  ModelScan scanned_;
+  UpdateRules rules_;
   std::vector<std::optional<std::size_t>> was_;  // by trained parameter: its index until now
   // By trained parameter, for the new engine.
   std::vector<std::optional<OptimizerState>> states_;
-  train::Engine::CompressionMemory compression_;
+  Engine::CompressionMemory compression_;
   std::int64_t compression_step_ = 0;
 };
 
@@ -72,27 +72,27 @@ optim::TensorSet set_of(const std::vector<std::vector<const c10::TensorImpl*>>& 
 
 }  // namespace
 
-DataParallel::Impl::Anew::Anew(Impl& owner, const Model& model, Values values)
+Rebuilding::Rebuilding(Trainer& owner, const Model& model, Values values)
     : own_(owner), model_(model), values_(values) {
   std::vector<torch::Tensor> had = own_.scanned_.gone;
   for (const Model::Named& one : own_.scanned_.model.parameters) had.push_back(one.tensor);
   agreement::check_together(own_.group_, [&] {
-    scanned_ = train::scan(model, *own_.optimizer_, had);
-    for (const train::TrainedParameter& parameter : scanned_.trained)
-      if (!own_.hooks_.holds(parameter.tensor)) train::require_untrained(parameter);
+    scanned_ = scan(model, *own_.optimizer_, had);
+    for (const TrainedParameter& parameter : scanned_.trained)
+      if (!own_.hooks_.holds(parameter.tensor)) require_untrained(parameter);
     // In a backward pass the graph holds parameters, too.
-    rules_ = train::choose_updates(
+    rules_ = choose_updates(
         *own_.optimizer_, own_.options_, own_.updates_in_backward_, scanned_,
-        values_ == Values::of_rank_0 ? own_.in_buckets() : set_of(train::tensors_of(scanned_.trained)));
+        values_ == Values::of_rank_0 ? own_.in_buckets() : set_of(tensors_of(scanned_.trained)));
     require_same_updates();
     OnStreams::require_usable(own_, scanned_);
     if (own_.engine_) own_.engine_->require_usable_parameters();
   });
-  train::require_alike(own_.group_, model, *own_.optimizer_, scanned_);
+  require_alike(own_.group_, model, *own_.optimizer_, scanned_);
   rules_.widening = own_.update_rules_.widening;
-  train::agree_on_updates(own_.group_, rules_);
+  agree_on_updates(own_.group_, rules_);
   Digest stayed;
-  for (const train::TrainedParameter& parameter : scanned_.trained) {
+  for (const TrainedParameter& parameter : scanned_.trained) {
     const auto found = own_.index_of_.find(parameter.tensor.unsafeGetTensorImpl());
     was_.push_back(found == own_.index_of_.end() ? std::nullopt : std::optional(found->second));
     stayed.add(was_.back() ? fmt::format("{} was {}", parameter.name, *was_.back()) : parameter.name);
@@ -101,7 +101,7 @@ DataParallel::Impl::Anew::Anew(Impl& owner, const Model& model, Values values)
 }
 
 // Who makes the updates was chosen at first.
-void DataParallel::Impl::Anew::require_same_updates() {
+void Rebuilding::require_same_updates() {
   const std::string& before = own_.update_rules_.of_program;
   if (!own_.alone_ && before.empty() && rules_.by_program())
     throw ConfigError(
@@ -114,7 +114,7 @@ void DataParallel::Impl::Anew::require_same_updates() {
   rules_.whole_costs.assign(rules_.whole_costs.size(), 0);
 }
 
-void DataParallel::Impl::Anew::train(const char* why) {
+void Rebuilding::train(const char* why) {
   if (own_.alone_) {
     own_.scanned_ = scanned_;
     own_.update_rules_ = rules_;
@@ -130,11 +130,11 @@ void DataParallel::Impl::Anew::train(const char* why) {
   replace_scan();
   if (trains) make_engine();
   if (own_.options_.record_trace && trains) own_.record_.engine_replaced(*own_.engine_, why, begin);
-  if (own_.recording_ || !trains || !own_.nothing_to_await()) own_.registration_.enable();
+  if (own_.recording_ || !trains || !own_.waits.nothing_to_await()) own_.registration_.enable();
 }
 
-void DataParallel::Impl::Anew::share_values() {
-  std::vector<torch::Tensor> all = train::tensors_of(scanned_.trained);
+void Rebuilding::share_values() {
+  std::vector<torch::Tensor> all = tensors_of(scanned_.trained);
   all.insert(all.end(), scanned_.frozen.begin(), scanned_.frozen.end());
   all.insert(all.end(), scanned_.buffers.begin(), scanned_.buffers.end());
   model::TensorBroadcast(own_.group_, std::move(all)).run();
@@ -143,7 +143,7 @@ void DataParallel::Impl::Anew::share_values() {
 }
 
 // A forward pass may have used them, so that it is too late to change them.
-void DataParallel::Impl::Anew::require_alike_newcomers() const {
+void Rebuilding::require_alike_newcomers() const {
   Model newcomers;
   const optim::TensorSet frozen = set_of(own_.scanned_.frozen);
   for (std::size_t i = 0; i < was_.size(); ++i)
@@ -159,14 +159,14 @@ void DataParallel::Impl::Anew::require_alike_newcomers() const {
                       own_.group_.rank(), newcomers.parameters.front().name, rank));
 }
 
-bool DataParallel::Impl::Anew::stays(const torch::Tensor& parameter) const {
+bool Rebuilding::stays(const torch::Tensor& parameter) const {
   return std::any_of(scanned_.trained.begin(), scanned_.trained.end(),
                      [&](const auto& one) { return one.tensor.is_same(parameter); });
 }
 
 // From the engine, and from what was kept; what of it is not trained any more is kept.
-void DataParallel::Impl::Anew::move_states() {
-  train::Engine& engine = *own_.engine_;
+void Rebuilding::move_states() {
+  Engine& engine = *own_.engine_;
   std::vector<std::optional<OptimizerState>> before = engine.optimizer_state();
   for (std::size_t i = 0; i < was_.size(); ++i) {
     const torch::Tensor& parameter = scanned_.trained[i].tensor;
@@ -180,12 +180,12 @@ void DataParallel::Impl::Anew::move_states() {
     if (before[i] && rest.contains(parameter.unsafeGetTensorImpl())) own_.kept_.keep(parameter, *before[i]);
   }
 
-  const train::Engine::CompressionMemory memory = engine.compression_memory();
+  const Engine::CompressionMemory memory = engine.compression_memory();
   for (const auto& was : was_) compression_.push_back(was ? memory[*was] : std::nullopt);
   compression_step_ = engine.compression_step();
   if (rules_.widening.rounding) rules_.widening.rounding->update = engine.updates();
   own_.earlier_compression_ = add(own_.earlier_compression_, engine.compression_counts());
-  using Keep = train::RunRecord::Keep;
+  using Keep = RunRecord::Keep;
   own_.record_.engine_ends(engine, own_.options_.record_trace ? Keep::spans : Keep::nothing);
   own_.record_.layers_end();
   own_.observed_engine_.store(nullptr, std::memory_order_release);
@@ -193,9 +193,9 @@ void DataParallel::Impl::Anew::move_states() {
 }
 
 // What is trained no longer gets memory of its own, so that nothing keeps the old buckets.
-void DataParallel::Impl::Anew::replace_scan() {
+void Rebuilding::replace_scan() {
   const torch::NoGradGuard no_grad;
-  for (train::TrainedParameter& parameter : own_.scanned_.trained) {
+  for (TrainedParameter& parameter : own_.scanned_.trained) {
     if (stays(parameter.tensor)) continue;
     parameter.tensor.mutable_grad().reset();
     if (!own_.by_program()) parameter.tensor.set_data(parameter.tensor.detach().clone());
@@ -210,92 +210,72 @@ void DataParallel::Impl::Anew::replace_scan() {
 
   own_.arrivals_ = autograd::GradientArrivals(own_.arrivals_, was_);
   if (!own_.layers_.order.empty()) {
-    own_.layers_ = train::Learning::with_newcomers(own_.layers_, was_, scanned_.trained);
+    own_.layers_ = Learning::with_newcomers(own_.layers_, was_, scanned_.trained);
     own_.arrivals_.set_layers(own_.layers_.layer_of);
   }
   own_.scanned_ = scanned_;
   own_.update_rules_ = rules_;
   own_.set_trained();
-  own_.exchange_buffers();
+  own_.shared_buffers.exchange_buffers();
 }
 
-bool DataParallel::Impl::buffers_travel() {
-  train::look_up_buffers(scanned_);
-  return buffer_exchange_ ||
-         (!scanned_.buffers.empty() && group_.size() > 1 && options_.buffers != BufferSync::at_construction);
-}
-
-// Where shapes are as before, this rank goes on by itself.
-void DataParallel::Impl::take_buffers() {
-  if (buffer_exchange_ && buffer_exchange_->take(scanned_.buffers)) return;
-  if (engine_) wait_for_all();  // it is on the group of the gradients
-  agree(group_, "buffers of the model", train::text_of_buffers(scanned_));
-  exchange_buffers();
-}
-
-void DataParallel::Impl::exchange_buffers() {
-  buffer_exchange_.reset();
-  if (options_.buffers != BufferSync::at_construction && !scanned_.buffers.empty() && group_.size() > 1)
-    buffer_exchange_.emplace(group_, scanned_.buffers, options_.buffers);
-}
-
-void DataParallel::Impl::Anew::make_engine() {
+void Rebuilding::make_engine() {
   for (std::size_t i = 0; i < was_.size(); ++i)
     if (!was_[i]) own_.arrivals_.set_used(i, scanned_.trained[i].tensor.grad().defined());
-  own_.changes_->begin_anew(own_.statistics().iterations);
+  own_.changes_->begin_anew(own_.reports.statistics().iterations);
   own_.recording_ = own_.options_.record_trace || own_.changes_->measures();
   own_.fusion_ = own_.changes_->first(
-      train::Engine::describe(scanned_.trained, own_.layers_.order, own_.layers_.layer_of), own_.fusion_);
-  own_.engine_ = own_.make_engine();
+      Engine::describe(scanned_.trained, own_.layers_.order, own_.layers_.layer_of), own_.fusion_);
+  own_.engine_ = own_.engines.make_engine();
   own_.engine_->take_over(states_);
   own_.engine_->set_compression_memory(compression_);
   own_.engine_->set_compression_step(compression_step_);
   own_.observed_engine_.store(own_.engine_.get(), std::memory_order_release);
 }
 
-optim::TensorSet DataParallel::Impl::in_buckets() const {
-  return engine_ && !by_program() ? set_of(train::tensors_of(scanned_.trained)) : optim::TensorSet();
+optim::TensorSet Trainer::in_buckets() const {
+  return engine_ && !by_program() ? set_of(tensors_of(scanned_.trained)) : optim::TensorSet();
 }
 
-void DataParallel::Impl::set_trained() {
+void Trainer::set_trained() {
   index_of_.clear();
   for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
     index_of_[scanned_.trained[i].tensor.unsafeGetTensorImpl()] = i;
   seen_.assign(scanned_.trained.size(), {});
-  hooks_.set(train::tensors_of(scanned_.trained));
+  hooks_.set(tensors_of(scanned_.trained));
 }
 
-void DataParallel::Impl::rebuild(const Model& model) {
+void Trainer::rebuild(const Model& model) {
   throw_if_failed();
   state_.require_between_steps("rebuild");
   require_no_join("rebuild()");
-  if (engine_) wait_for_all();
+  if (engine_) waits.wait_for_all();
   agreement::meet(group_, agreement::Call::rebuild, record_.commits(engine_.get()));
-  Anew anew(*this, model, Anew::Values::of_rank_0);
-  or_fail([&] { anew.train("rebuild"); });
+  Rebuilding rebuilding(*this, model, Rebuilding::Values::of_rank_0);
+  or_fail([&] { rebuilding.train("rebuild"); });
 }
 
-void DataParallel::Impl::require_no_join(const char* what) const {
+void Trainer::require_no_join(const char* what) const {
   if (!attendance_.joined()) return;
   throw ConfigError(fmt::format(
       "rank {}: {} cannot be followed by ranks that have run out of data: do that between two joins",
       group_.rank(), what));
 }
 
-void DataParallel::Impl::follow_changes() {
-  if (train::is_as_scanned(*optimizer_, scanned_)) return;
+void Trainer::follow_changes() {
+  if (is_as_scanned(*optimizer_, scanned_)) return;
   if (!alone_ && state_.sends()) {  // what was frozen meanwhile ends with the step
-    train::require_no_newcomers(group_, *optimizer_, scanned_);
+    require_no_newcomers(group_, *optimizer_, scanned_);
     return;
   }
   require_no_join("another set of trained parameters");
   const autograd::Unobserved unobserved;
-  if (engine_) blocking([this] { engine_->conductor().synchronize(); });
+  if (engine_) waits.blocking([this] { engine_->conductor().synchronize(); });
   agreement::meet(group_, agreement::Call::trained_parameters, record_.commits(engine_.get()));
-  Anew(*this, scanned_.model, Anew::Values::as_they_are).train("other parameters");
+  Rebuilding(*this, scanned_.model, Rebuilding::Values::as_they_are).train("other parameters");
 }
 
-void DataParallel::Impl::require_same_model() const {
+void Trainer::require_same_model() const {
   if (!source_) return;
   optim::TensorSet known = set_of(scanned_.held);
   for (const torch::Tensor& gone : scanned_.gone) known.erase(gone.unsafeGetTensorImpl());
@@ -310,13 +290,4 @@ void DataParallel::Impl::require_same_model() const {
   }
 }
 
-void DataParallel::rebuild(torch::nn::Module& model) {
-  impl_->rebuild(live_model_of(model));
-  impl_->set_source([&model] { return model_of(model); });
-}
-void DataParallel::rebuild(const Model& model) {
-  impl_->rebuild(model);
-  impl_->set_source({});
-}
-
-}  // namespace dear
+}  // namespace dear::train

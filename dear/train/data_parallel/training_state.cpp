@@ -8,7 +8,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/train/autograd/operator_observer.h"
-#include "dear/train/data_parallel/data_parallel_impl.h"
+#include "dear/train/data_parallel/trainer.h"
 #include "dear/train/model/tensor_broadcast.h"
 
 namespace dear::checkpoint {
@@ -68,68 +68,68 @@ std::vector<std::optional<OptimizerState>> whole(const Restored& restored, const
 class TrainingState::Waiting : public optim::RestoredState {
  public:
   Waiting(DataParallel& parallel, Restored restored)
-      : impl_(*parallel.impl_), restored_(std::move(restored)) {}
+      : impl_(*parallel.trainer_), restored_(std::move(restored)) {}
   void give() override {
     EngineState(*impl_.engine_).replace(restored_.outlines, restored_.fetch, restored_.holder);
-    if (restored_.compression) impl_.load_compression_states(*restored_.compression);
+    if (restored_.compression) impl_.engines.load_compression_states(*restored_.compression);
   }
   [[nodiscard]] std::vector<std::optional<OptimizerState>> whole() const override {
     return checkpoint::whole(restored_, impl_.group_, impl_.scanned_.trained, impl_.options_);
   }
   // That of an Impl, which has it from a TrainingState.
-  static const Restored& in(const DataParallel::Impl& impl) {
+  static const Restored& in(const train::Trainer& impl) {
     return static_cast<const Waiting&>(*impl.restored_).restored_;
   }
 
  private:
-  DataParallel::Impl& impl_;
+  train::Trainer& impl_;
   const Restored restored_;
 };
 
 void TrainingState::settle(DataParallel& parallel) {
-  DataParallel::Impl& impl = *parallel.impl_;
+  train::Trainer& impl = *parallel.trainer_;
   impl.throw_if_failed();
   impl.require_no_join("saving or loading a checkpoint");
   impl.state_.require_between_steps("saving or loading a checkpoint");
-  if (impl.gradients_arrived())
+  if (impl.passes.gradients_arrived())
     throw ConfigError(
         fmt::format("rank {}: a checkpoint cannot be saved or loaded between backward and step(): do "
                     "that after step()",
                     impl.group_.rank()));
-  if (impl.engine_) impl.wait_for_all();
+  if (impl.engine_) impl.waits.wait_for_all();
 }
 
 TrainingState::TrainingState(DataParallel& parallel) : parallel_(parallel) {
   settle(parallel);
-  DataParallel::Impl& impl = *parallel_.impl_;
+  train::Trainer& impl = *parallel_.trainer_;
   agreement::meet(impl.group_, agreement::Call::checkpoint,
                   impl.alone_ ? 0 : impl.record_.commits(impl.engine_.get()));
   if (impl.engine_) impl.changes_->waited();
   train::look_up_buffers(impl.scanned_);
 }
 
-const Group& TrainingState::group() const { return parallel_.impl_->group_; }
-const Model& TrainingState::model() const { return parallel_.impl_->scanned_.model; }
+const Group& TrainingState::group() const { return parallel_.trainer_->group_; }
+const Model& TrainingState::model() const { return parallel_.trainer_->scanned_.model; }
 const std::vector<TrainedParameter>& TrainingState::trained() const {
-  return parallel_.impl_->scanned_.trained;
+  return parallel_.trainer_->scanned_.trained;
 }
 const std::vector<TrainedParameter>& TrainingState::trained(const DataParallel& parallel) {
-  return parallel.impl_->scanned_.trained;
+  return parallel.trainer_->scanned_.trained;
 }
-Optimizer& TrainingState::optimizer() const { return *parallel_.impl_->optimizer_; }
+Optimizer& TrainingState::optimizer() const { return *parallel_.trainer_->optimizer_; }
 at::ScalarType TrainingState::state_type(at::ScalarType parameter) const {
-  return state_type_under(parallel_.impl_->options_, parameter);
+  return state_type_under(parallel_.trainer_->options_, parameter);
 }
-bool TrainingState::fp32_masters() const { return parallel_.impl_->options_.fp32_masters; }
+bool TrainingState::fp32_masters() const { return parallel_.trainer_->options_.fp32_masters; }
 
 EngineState::Outlines TrainingState::outlines() {
-  DataParallel::Impl& impl = *parallel_.impl_;
+  train::Trainer& impl = *parallel_.trainer_;
   if (impl.has_state()) return EngineState(*impl.engine_).outlines();
   return impl.restored_ ? Waiting::in(impl).outlines : outlines_of(optimizer(), trained());
 }
 
 void TrainingState::visit(const EngineState::Outlines& outlines, const EngineState::Visit& visit) {
-  DataParallel::Impl& impl = *parallel_.impl_;
+  train::Trainer& impl = *parallel_.trainer_;
   if (impl.has_state()) {
     EngineState(*impl.engine_).visit(outlines, visit);
     return;
@@ -146,7 +146,7 @@ void TrainingState::visit(const EngineState::Outlines& outlines, const EngineSta
 }
 
 void TrainingState::visit_own(const std::function<void(const EngineState::Piece&)>& visit) {
-  DataParallel::Impl& impl = *parallel_.impl_;
+  train::Trainer& impl = *parallel_.trainer_;
   if (impl.has_state()) return EngineState(*impl.engine_).visit_own(visit);
   // Every rank has all of it: each saves the tensors that are its turn.
   this->visit(outlines(), [&](std::size_t i, const std::string& vector, const torch::Tensor& values) {
@@ -157,16 +157,16 @@ void TrainingState::visit_own(const std::function<void(const EngineState::Piece&
 }
 
 std::optional<CompressionStates> TrainingState::compression() {
-  DataParallel::Impl& impl = *parallel_.impl_;
+  train::Trainer& impl = *parallel_.trainer_;
   if (!impl.options_.compression) return std::nullopt;
-  if (impl.engine_) return impl.compression_states();
+  if (impl.engine_) return impl.engines.compression_states();
   return impl.restored_ ? Waiting::in(impl).compression : std::nullopt;
 }
 
 // With one copy a write would be one for all ranks: parameters get new memory, which the next step() takes
 // over.
 void TrainingState::set_model(const Value& value, EngineState::Holder holder) {
-  DataParallel::Impl& impl = *parallel_.impl_;
+  train::Trainer& impl = *parallel_.trainer_;
   const autograd::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   const bool own = holder == EngineState::Holder::every_rank || group().rank() == 0;
@@ -195,7 +195,7 @@ void TrainingState::set_model(const Value& value, EngineState::Holder holder) {
 }
 
 void TrainingState::set_optimizer(Restored restored) {
-  DataParallel::Impl& impl = *parallel_.impl_;
+  train::Trainer& impl = *parallel_.trainer_;
   if (impl.by_program()) {
     const auto states = whole(restored, group(), trained(), impl.options_);
     for (std::size_t i = 0; i < states.size(); ++i) optimizer().set_state(trained()[i].tensor, states[i]);

@@ -1,7 +1,7 @@
 // What a program watches: gradients of buckets, and numbers of each step.
 
-#include <algorithm>
-#include <set>
+#include "dear/train/data_parallel/watching.h"
+
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,11 +9,10 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/comm/group/exchange.h"
-#include "dear/train/data_parallel/data_parallel_impl.h"
+#include "dear/train/data_parallel/trainer.h"
 #include "dear/train/engine/finite_checks.h"
 
-namespace dear {
-namespace train {
+namespace dear::train {
 
 void agree_on_checks(const Group& group, const DataParallelOptions& options, bool updates_in_backward) {
   agree(group, "check of gradients and parameters",
@@ -93,56 +92,4 @@ void Watching::count(metrics::StepListeners::End end) {
   listeners().count(end);
 }
 
-}  // namespace train
-
-bool DataParallel::Impl::all_arrived(BucketId bucket) const {
-  const std::vector<TensorId>& tensors = engine_->grouping().buckets()[bucket].tensors;
-  return std::all_of(tensors.begin(), tensors.end(),
-                     [&](TensorId tensor) { return arrivals_.sent(layers_.order[tensor]); });
-}
-
-void DataParallel::Impl::look_at_complete_buckets(LayerId layer) {
-  if (!watching_.looks_at_gradients()) return;
-  std::set<BucketId> complete;
-  for (const TensorId tensor : engine_->workload().layers[layer].tensors) {
-    const BucketId bucket = engine_->grouping().bucket_of(tensor);
-    if (all_arrived(bucket)) complete.insert(bucket);
-  }
-  for (const BucketId bucket : complete) watching_.look_at(*engine_, bucket, record_.commits(engine_.get()));
-}
-
-void DataParallel::Impl::look_at_other_buckets() {
-  if (!watching_.looks_at_gradients()) return;
-  for (BucketId bucket = 0; bucket < engine_->grouping().size(); ++bucket)
-    if (group_.size() == 1 || !all_arrived(bucket))
-      watching_.look_at(*engine_, bucket, record_.commits(engine_.get()));
-}
-
-// ---- metrics
-
-DataParallelStatistics DataParallel::Impl::statistics() const {
-  if (!alone_) return record_.statistics(engine_.get());
-  return {.iterations = steps_alone_};
-}
-
-metrics::StepSample DataParallel::Impl::sample() const {
-  if (!engine_) return {};
-  const DataParallelStatistics now = record_.statistics(engine_.get());
-  const auto [tuning, candidate] = changes_->standing();
-  return {.exposed_seconds = now.exposed_seconds,
-          .communication_seconds = now.communication_seconds,
-          .bytes = now.bytes,
-          .buckets = engine_->bucket_bytes(),
-          .tuning = tuning,
-          .candidate = candidate};
-}
-
-void DataParallel::Impl::settle_for(const char* call) {
-  throw_if_failed();
-  state_.require_between_steps(call);
-  if (engine_) wait_for_all();
-}
-
-Watch& DataParallel::watch() { return impl_->watch(); }
-
-}  // namespace dear
+}  // namespace dear::train

@@ -1,0 +1,174 @@
+#include "dear/train/data_parallel/trainer.h"
+
+#include <iostream>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "dear/base/vocabulary/error.h"
+#include "dear/comm/agreement/control_plane.h"
+#include "dear/comm/group/exchange.h"
+#include "dear/schedule/policies/policy.h"
+#include "dear/train/autograd/operator_observer.h"
+#include "dear/train/data_parallel/choose_updates.h"
+#include "dear/train/data_parallel/data_parallel.h"
+#include "dear/train/data_parallel/on_streams.h"
+#include "dear/train/model/buffer_exchange.h"
+
+namespace dear::train {
+
+Trainer::Trainer(const Model& model, std::unique_ptr<Optimizer> optimizer, const Group& group,
+                 DataParallelOptions options)
+    : group_(agreement::own_group(group)),
+      optimizer_(std::move(optimizer)),
+      options_(std::move(options)),
+      alone_(group_.size() == 1 && !options_.record_trace && !options_.compression &&
+             !options_.fp32_masters && !options_.stochastic_rounding),
+      kept_(group_),
+      attendance_(group_.size()),
+      state_(group_.rank()),
+      record_(group_.rank(), options_.say) {
+  const autograd::Unobserved unobserved;
+  agreement::check_together(group_, [&] {
+    updates_in_backward_ = find_training_policy(options_.policy).overlap == Overlap::eager;
+    if (options_.profile_steps < 1)
+      throw ConfigError(
+          fmt::format("profile_steps is {}: at least 1 must be measured", options_.profile_steps));
+    scanned_ = scan(model, *optimizer_);
+    for (const TrainedParameter& parameter : scanned_.trained) require_untrained(parameter);
+    update_rules_ = choose_updates(*optimizer_, options_, updates_in_backward_, scanned_);
+  });
+  agree_who_updates(group_, options_, update_rules_);
+  choose_policy();
+  agreement::check_together(group_, [&] { OnStreams::require_usable(*this, scanned_); });
+  engines.agree_on_copies();
+  engines.agree_on_compression();
+  agree_on_checks(group_, options_, updates_in_backward_);
+  require_alike(group_, model, *optimizer_, scanned_);
+  agree_on_updates(group_, update_rules_);
+
+  std::vector<torch::Tensor> everything = scanned_.frozen;
+  for (const auto& parameter : scanned_.trained) everything.push_back(parameter.tensor);
+  everything.insert(everything.end(), scanned_.buffers.begin(), scanned_.buffers.end());
+  model::TensorBroadcast(group_, std::move(everything)).run();
+  shared_buffers.exchange_buffers();
+  if (update_rules_.by_program() && options_.updates != Updates::program && group_.size() > 1 &&
+      group_.rank() == 0) {
+    const std::string sentence = fmt::format(
+        "the program's optimiser updates the parameters itself, on every rank, in step(), because {}; "
+        "each rank keeps all of its state, and gradients are whole after the backward pass (policy {}), so "
+        "that "
+        "nothing hides under the next forward pass",
+        update_rules_.of_program, options_.policy);
+    options_.say ? options_.say(sentence)
+                 : static_cast<void>(std::cerr << fmt::format("dear: {}\n", sentence));
+  }
+  // Alone there is nothing to overlap with: updates run in step(), and no operator is ever observed.
+  if (group_.size() == 1) options_.policy = "serial";
+  if (group_.size() == 1) options_.buckets = given(options_.buckets.first);
+  agree(group_, "choice of buckets",
+        fmt::format("{}, profile after {} steps", options_.buckets.text, options_.profile_steps));
+  changes_.emplace(group_, options_, scanned_.trained.front().tensor.device());
+  fusion_ = options_.buckets.first;
+  recording_ = options_.record_trace || changes_->measures();
+
+  learning_.emplace(scanned_.trained.size());
+  arrivals_ = autograd::GradientArrivals(scanned_.trained.size());
+  if (alone_) return;
+  set_trained();
+  registration_.enable();
+}
+
+Trainer::~Trainer() {
+  registration_.disable();
+  hooks_.clear();
+  const bool failed_in_operator = engine_ && engine_->conductor().failure();  // perhaps on this rank alone
+  if (std::uncaught_exceptions() > unwinding_) {
+    group_.abort("the training program ended with an error");
+  } else if (state_.now() != autograd::IterationState::State::failed &&
+             (arrivals_.any() || failed_in_operator)) {
+    // Peers that go on to their step(), or have come to this place, must not wait for this rank.
+    if (std::current_exception()) {
+      group_.abort(
+          "its DataParallel was destroyed between a backward pass and step(), where an error was handled");
+    } else {
+      try {
+        if (engine_) failed_in_operator ? engine_->conductor().drain() : engine_->conductor().quiesce();
+        group_.barrier().wait();
+      } catch (const std::exception&) {
+        // The group has ended, here and on the peers.
+      }
+    }
+  }
+  engines.leave_one_copy();
+}
+
+void Trainer::fail(const std::exception_ptr& error) noexcept {
+  if (!state_.fail(agreement::with_remedy(error))) return;
+  if (engine_) engine_->conductor().keep_failure(error);
+  try {
+    std::rethrow_exception(error);
+  } catch (const TransportError&) {  // peers have it from the group
+  } catch (const TimeoutError&) {
+  } catch (const MismatchError&) {  // and find this one themselves
+  } catch (const std::exception& known) {
+    group_.abort(known.what());
+  } catch (...) {
+    group_.abort("an exception of an unknown type");
+  }
+}
+
+const Engine& Trainer::engine() const {
+  if (alone_)
+    throw ScheduleError(
+        "one rank trains alone, without a schedule: start more ranks, or set record_trace to have one");
+  if (!engine_) throw ScheduleError("there is no schedule before the first step(): call step() once");
+  return *engine_;
+}
+
+void Trainer::throw_if_failed() {
+  state_.throw_if_failed();
+  const Engine* engine = observed_engine_.load(std::memory_order_acquire);
+  const std::exception_ptr error = engine ? engine->conductor().failure() : nullptr;
+  if (error) std::rethrow_exception(agreement::with_remedy(error));
+}
+
+void Trainer::synchronize() {
+  throw_if_failed();
+  if (engine_) {
+    waits.wait_for_all();
+    changes_->waited();
+  }
+  // Gradients may be on their way, and a collective would meet them in another order on another rank.
+  if (state_.sends() || !shared_buffers.buffers_travel()) return;
+  uneven_inputs.announce({.call = agreement::Call::synchronize});
+  agreement::meet(group_, agreement::Call::synchronize, record_.commits(engine_.get()));
+  if (!engine_) return;
+  or_fail([this] {
+    shared_buffers.take_buffers();
+    if (buffer_exchange_) buffer_exchange_->at_synchronize(attendance_.first());
+  });
+}
+
+void Trainer::wait() {
+  throw_if_failed();
+  if (!engine_) return;
+  engine_->streams() ? engine_->streams()->await_all() : waits.wait_for_all();
+}
+
+// One under which a program that reads a gradient after the backward pass finds the mean; updates in the
+// backward pass are none of it.
+void Trainer::choose_policy() {
+  if (!update_rules_.by_program()) return;
+  updates_in_backward_ = false;
+  options_.policy = "wfbp";
+}
+
+void Trainer::settle_for(const char* call) {
+  throw_if_failed();
+  state_.require_between_steps(call);
+  if (engine_) waits.wait_for_all();
+}
+
+}  // namespace dear::train

@@ -1,0 +1,219 @@
+#include "dear/train/data_parallel/uneven_inputs.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "dear/base/vocabulary/error.h"
+#include "dear/comm/agreement/attendance.h"
+#include "dear/train/data_parallel/join.h"
+#include "dear/train/data_parallel/on_streams.h"
+#include "dear/train/data_parallel/trainer.h"
+#include "dear/train/optim/torch_types.h"
+
+namespace dear::train {
+
+using agreement::Announcement;
+using agreement::Call;
+
+// A disagreement is found by ranks that wait for an announcement, and others need not.
+void UnevenInputs::attend(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const std::exception& error) {
+    own_.group_.abort(error.what());
+    own_.fail(std::current_exception());
+    own_.state_.throw_if_failed();
+  }
+}
+
+void UnevenInputs::begin_step() {
+  attend([this] { own_.attendance_.begin(); });
+  require_everyone();
+}
+
+void UnevenInputs::require_everyone() {
+  std::optional<std::string> missing;
+  own_.waits.blocking([&] { attend([&] { missing = own_.attendance_.missing(); }); });
+  if (!missing) return;
+  own_.attendance_.in_join().over = true;
+  const autograd::Unobserved unobserved;
+  for (std::size_t i = 0; i < own_.scanned_.trained.size(); ++i) {
+    torch::Tensor& gradient = own_.scanned_.trained[i].tensor.mutable_grad();
+    if (own_.engine_ && own_.engine_->holds_gradient(i)) {
+      gradient.zero_();
+    } else {
+      gradient.reset();
+    }
+  }
+  own_.passes.forget_arrivals();
+  own_.attendance_.leave();
+  throw MismatchError(*missing);
+}
+
+void UnevenInputs::announce(const Announcement& what, const std::string& text) {
+  const bool in_step = !agreement::outside_of_steps(what.call);
+  if (in_step && own_.attendance_.begins()) begin_step();
+  if (!own_.attendance_.joined() || own_.attendance_.shadows()) return;
+  attend([&] {
+    own_.attendance_.announce(what,
+                              [&] { return what.call == Call::step ? own_.optimizer_->options() : text; });
+  });
+  if (!in_step) require_everyone();
+}
+
+// What is sent is the product with the factor: see [Note: attendance].
+void UnevenInputs::weigh(std::size_t parameter) {
+  if (own_.attendance_.shadows() || !own_.attendance_.first_time(parameter)) return;
+  double factor = 1;
+  own_.waits.blocking([&] { attend([&] { factor = own_.attendance_.factor(); }); });
+  if (factor == 1) return;
+  const autograd::Unobserved unobserved;
+  const torch::NoGradGuard no_grad;
+  torch::Tensor& gradient = own_.scanned_.trained[parameter].tensor.mutable_grad();
+  if (factor == 0) {  // also one that is NaN, as the mean over no samples is
+    gradient.zero_();
+    own_.engine_->mark_unused(parameter);
+    return;
+  }
+  optim::ReducedGradients one;
+  one.add_held(gradient.mutable_data_ptr(), gradient.numel(), *optim::dtype_of(gradient.scalar_type()));
+  one.scale(factor);
+}
+
+void UnevenInputs::samples(std::int64_t count) {
+  own_.throw_if_failed();
+  if (own_.on_streams()) OnStreams::refuse("samples()");
+  if (count < 0)
+    throw ConfigError(
+        fmt::format("rank {}: a step cannot have {} samples: give at least 0", own_.group_.rank(), count));
+  if (own_.arrivals_.any() || own_.state_.sends()) {
+    const bool dropped = own_.arrivals_.were_dropped(
+        std::numeric_limits<std::size_t>::max(),
+        [&](std::size_t i) { return !own_.scanned_.trained[i].tensor.grad().defined(); });
+    if (!dropped)
+      throw ConfigError(fmt::format(
+          "rank {}: samples() comes after a gradient of its step: say how many samples a step has "
+          "before its first backward",
+          own_.group_.rank()));
+    own_.or_fail([this] {
+      own_.arrivals_.nothing_sent() || !own_.engine_ ? own_.passes.forget_arrivals() : own_.discard();
+    });
+  }
+  own_.attendance_.set_samples(count);
+  if (own_.group_.size() == 1 || own_.attendance_.shadows()) return;
+  if (!own_.attendance_.joined() && !own_.attendance_.follows()) {
+    own_.or_fail([this] {
+      if (own_.engine_) own_.waits.wait_for_all();
+      roll_call(0);
+      own_.attendance_.follow();
+    });
+  }
+  begin_step();
+}
+
+std::shared_ptr<agreement::RollCall> UnevenInputs::roll_call(std::int64_t text_bytes) {
+  if (!own_.attendance_.call() || own_.attendance_.call()->text_bytes() < text_bytes)
+    own_.attendance_.set_call(std::make_shared<agreement::RollCall>(own_.group_, text_bytes));
+  return own_.attendance_.call();
+}
+
+std::int64_t UnevenInputs::settle_for_join() {
+  own_.throw_if_failed();
+  if (own_.on_streams()) OnStreams::refuse("a Join");
+  if (own_.attendance_.joined())
+    throw ConfigError(
+        fmt::format("rank {}: a Join of this model is open: end() it first", own_.group_.rank()));
+  own_.state_.require_between_steps("make a Join");
+  if (own_.engine_) own_.waits.wait_for_all();
+  // They may grow where step() counts in them.
+  return static_cast<std::int64_t>(own_.optimizer_->options().size()) + (own_.by_program() ? 4096 : 0);
+}
+
+void UnevenInputs::require_all_stepped() {
+  own_.throw_if_failed();
+  if (!own_.attendance_.begun()) return;
+  const bool dropped =
+      std::none_of(own_.scanned_.trained.begin(), own_.scanned_.trained.end(), [](const auto& parameter) {
+        return parameter.tensor.grad().defined() &&
+               parameter.tensor.grad().count_nonzero().template item<std::int64_t>() > 0;
+      });
+  if (!dropped)
+    throw ConfigError(
+        fmt::format("rank {}: it runs out of data between backward and step(): call step(), or "
+                    "discard_step(), "
+                    "before the join ends",
+                    own_.group_.rank()));
+  own_.discard_step();
+}
+
+// Every layer is reported, with marks: the reductions of the others need not wait for their step().
+void UnevenInputs::shadow_backward() {
+  if (!own_.engine_ || own_.engine_->updates_ahead() || own_.state_.sends()) return;
+  const autograd::Unobserved unobserved;
+  own_.waits.wait_for_all();
+  own_.engine_->restore_parameters();
+  for (std::size_t i = 0; i < own_.scanned_.trained.size(); ++i) {
+    if (!own_.engine_->holds_gradient(i)) own_.engine_->restore_gradient(i);
+    own_.engine_->mark_unused(i);
+    own_.arrivals_.set_used(i, true);  // marked already
+  }
+  own_.state_.pass_began(0);
+  own_.state_.pass_ended();
+  for (LayerId layer = own_.arrivals_.layers(); layer-- > 0;) own_.engine_->conductor().backward_done(layer);
+  own_.arrivals_.all_sent();
+}
+
+void UnevenInputs::shadow(const Announcement& what) {
+  agreement::RollCall& call = *own_.attendance_.in_join().call;
+  const auto text = [&] {
+    call.pass_on(own_.attendance_.first(), "");
+    return call.passed_on();
+  };
+  switch (what.call) {
+    case Call::nothing:
+      return;
+    case Call::backward_pass:
+      return own_.or_fail([this] { shadow_backward(); });
+    case Call::step:
+      own_.optimizer_->set_options(text());
+      ++own_.attendance_.in_join().shadowed;
+      return own_.step();
+    case Call::discard_step:
+      return own_.discard_step();
+    case Call::clip_by_norm:
+      own_.gradient_changes.clip_gradients_by_norm(what.argument, {.type = what.norm_type});
+      return;
+    case Call::clip_by_value:
+      return own_.gradient_changes.clip_gradients_by_value(what.argument);
+    case Call::unscale:
+      own_.gradient_changes.unscale_gradients(what.argument);
+      return;
+    case Call::scale:
+      return own_.gradient_changes.final_gradients().scale(1 / what.argument);
+    case Call::reduce_gradients:
+      return own_.gradient_changes.reduce_gradients();
+    case Call::synchronize:
+      return own_.synchronize();
+    case Call::broadcast_buffers:
+      return own_.shared_buffers.broadcast_buffers();
+    case Call::regroup:
+      return own_.engines.regroup(Fusion::parse(text()));
+    case Call::optimizer_state:
+      static_cast<void>(own_.engines.optimizer_state());
+      return;
+    case Call::load_optimizer_state:
+    case Call::checkpoint:
+    case Call::rebuild:
+    case Call::trained_parameters:
+    case Call::mean_of_loss:
+    case Call::make_kfac:
+    case Call::step_of_kfac:
+      break;
+  }
+  throw MismatchError(
+      fmt::format("rank {}: a rank without data cannot follow {}", own_.group_.rank(), text_of(what.call)));
+}
+
+}  // namespace dear::train

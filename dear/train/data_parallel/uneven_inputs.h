@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "dear/comm/agreement/attendance.h"
+
+namespace dear::train {
+
+class Trainer;
+
+// Ranks that run out of data, and steps that are weighted by samples: [Note: attendance]. What a Join asks.
+class UnevenInputs {
+ public:
+  explicit UnevenInputs(Trainer& own) : own_(own) {}
+
+  void samples(std::int64_t count);  // of the next step
+  void begin_step();
+  // Tells ranks without data what this rank does next; nothing outside of a Join.
+  void announce(const agreement::Announcement& what, const std::string& text = {});
+  // Multiplies the gradient by this rank's weight.
+  void weigh(std::size_t parameter);
+
+  // For a Join.
+  [[nodiscard]] std::int64_t settle_for_join();  // returns the bytes of the optimiser's options
+  std::shared_ptr<agreement::RollCall> roll_call(std::int64_t text_bytes);
+  void require_all_stepped();
+  void shadow(const agreement::Announcement& what);  // does as the others do
+
+ private:
+  void attend(const std::function<void()>& act);
+  void require_everyone();
+  void shadow_backward();
+
+  Trainer& own_;
+};
+
+}  // namespace dear::train
