@@ -1,7 +1,7 @@
 // [Note: on streams] Buckets lie in memory of the device; collectives and updates are enqueued on the
 // communication stream, in the gradient's hook and in step(), and have ended then
 // (LaneExecutor::ends_at_start). Whoever would wait for the conductor makes its current stream wait for the
-// bucket. docs/internals/streams.md has the rest.
+// bucket. docs/internals/training.md has the rest.
 
 #include "dear/train/data_parallel/on_streams.h"
 

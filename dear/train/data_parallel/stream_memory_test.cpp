@@ -1,6 +1,6 @@
 // Hazards of memory that is freed on one stream while another still uses it: each test holds the stream that
 // uses it, and shows that the result is wrong where nobody keeps the memory. Letters:
-// docs/internals/streams.md.
+// docs/internals/training.md.
 
 #include <any>
 #include <memory>

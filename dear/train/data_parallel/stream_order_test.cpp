@@ -1,5 +1,5 @@
 // Hazards of the order of streams: each test holds a stream of one rank that another must wait for, and shows
-// that the result is wrong where that wait is taken away. Letters: docs/internals/streams.md.
+// that the result is wrong where that wait is taken away. Letters: docs/internals/training.md.
 
 #include <memory>
 #include <string>

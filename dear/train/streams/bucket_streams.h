@@ -22,7 +22,7 @@ namespace dear::streams {
 enum class Part : std::uint8_t { parameters, gradients };
 
 // The order, on a device, between a program's streams and the one communication stream of a training, on
-// which collectives and updates are enqueued: docs/internals/streams.md. The host never waits, save in
+// which collectives and updates are enqueued: docs/internals/training.md. The host never waits, save in
 // synchronize() and in the destructor. On the CPU, which has no streams, everything here does nothing.
 //
 // Any method may be called on any thread; "the current stream" is that thread's.
