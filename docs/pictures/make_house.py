@@ -57,7 +57,7 @@ class Call(typing.NamedTuple):
 
 THREADS = ("program", "group", "update")
 WAY = (
-    Call("DataParallel::Impl::gradient_arrived", "train/data_parallel", "program", "a hook of autograd calls it"),
+    Call("BackwardPasses::gradient_arrived", "train/data_parallel", "program", "a hook of autograd calls it"),
     Call("Conductor::backward_done", "schedule/conductor", "program", "the layer has all its gradients"),
     Call("Frontier::complete", "schedule/graph", "program", "says what may start now"),
     Call("BucketWire::start", "train/buckets", "program", "makes a request for the bucket"),

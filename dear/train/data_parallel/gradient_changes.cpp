@@ -9,6 +9,7 @@
 #include "dear/train/data_parallel/on_streams.h"
 #include "dear/train/data_parallel/trainer.h"
 #include "dear/train/optim/torch_types.h"
+#include "dear/train/streams/gradients_on_stream.h"
 
 namespace dear::train {
 
@@ -82,23 +83,98 @@ double GradientChanges::sum_over_ranks(const agreement::CallMade& call, double m
   return all;
 }
 
-// On streams, too, hosts compare what they call: they wait for each other, not for the device.
-void GradientChanges::change_on_streams(agreement::CallMade call,
-                                        const std::function<void(streams::GradientsOnStream&)>& change) {
-  streams::GradientsOnStream gradients = OnStreams::final_gradients(own_);
-  call.steps = own_.record_.commits(own_.engine_.get());
-  sum_over_ranks(call, 0);
-  own_.or_fail([&] { change(gradients); });
-}
+class GradientChanges::OnHost : public FinalGradients {
+ public:
+  OnHost(GradientChanges& changes, optim::ReducedGradients& gradients)
+      : changes_(changes), gradients_(gradients) {}
 
-torch::Tensor GradientChanges::clip_gradients(double max_norm, const NormOptions& options) {
-  if (!own_.on_streams()) return torch::tensor(clip_gradients_by_norm(max_norm, options), torch::kDouble);
-  require_clippable(max_norm, options);
-  torch::Tensor norm;
-  change_on_streams(
-      {.call = agreement::Call::clip_by_norm, .argument = max_norm, .more = options.type},
-      [&](auto& gradients) { norm = gradients.clip(max_norm, options.type, options.error_if_nonfinite); });
-  return norm;
+  torch::Tensor clip(const agreement::CallMade& call, double max_norm, const NormOptions& options) override {
+    const bool largest = std::isinf(options.type);
+    const double sum = changes_.sum_over_ranks(
+        call, gradients_.power_sum(options.type),
+        largest ? agreement::SumOverRanks::As::largest : agreement::SumOverRanks::As::sum);
+    const double norm = largest || options.type == 1 ? sum
+                        : options.type == 2          ? std::sqrt(sum)
+                                                     : std::pow(sum, 1 / options.type);
+    if (options.error_if_nonfinite) changes_.require_finite_norm(norm);
+    const double factor = max_norm / (norm + 1e-6);
+    if (!(factor >= 1)) gradients_.scale(factor);
+    return torch::tensor(norm, torch::kDouble);
+  }
+  void clamp(const agreement::CallMade& call, double limit) override {
+    changes_.sum_over_ranks(call, 0);
+    gradients_.clamp(limit);
+  }
+  void scale(const agreement::CallMade& call, double factor) override {
+    changes_.sum_over_ranks(call, 0);
+    gradients_.scale(factor);
+  }
+  torch::Tensor unscale(const agreement::CallMade& call, double loss_scale) override {
+    const double not_finite = gradients_.all_finite() ? 0 : 1;
+    gradients_.scale(1 / loss_scale);
+    return torch::tensor(changes_.sum_over_ranks(call, not_finite) == 0 ? 0.0F : 1.0F);
+  }
+  void leave(const agreement::CallMade& call) override { changes_.sum_over_ranks(call, 0); }
+
+ private:
+  GradientChanges& changes_;
+  optim::ReducedGradients& gradients_;
+};
+
+// Hosts compare what they call: they wait for each other, not for the device.
+class GradientChanges::OnDevice : public FinalGradients {
+ public:
+  OnDevice(GradientChanges& changes, streams::GradientsOnStream gradients)
+      : changes_(changes), gradients_(std::move(gradients)) {}
+
+  torch::Tensor clip(const agreement::CallMade& call, double max_norm, const NormOptions& options) override {
+    torch::Tensor norm;
+    change(call, [&] { norm = gradients_.clip(max_norm, options.type, options.error_if_nonfinite); });
+    return norm;
+  }
+  void clamp(const agreement::CallMade& call, double limit) override {
+    change(call, [&] { gradients_.clamp(limit); });
+  }
+  void scale(const agreement::CallMade& call, double factor) override {
+    change(call, [&] { gradients_.scale(factor); });
+  }
+  torch::Tensor unscale(const agreement::CallMade& /*call*/, double loss_scale) override {
+    return unscale_by(torch::tensor(1 / loss_scale, torch::kDouble));
+  }
+  // Ranks tell each other on the device whether all are finite; hosts wait for nothing.
+  torch::Tensor unscale_by(const torch::Tensor& inverse_scale) {
+    torch::Tensor nonfinite;
+    changes_.own_.or_fail([&] {
+      nonfinite = gradients_.nonfinite();
+      if (inverse_scale.defined()) gradients_.scale(inverse_scale);
+    });
+    return nonfinite;
+  }
+  void leave(const agreement::CallMade& call) override {
+    change(call, [] {});
+  }
+
+ private:
+  template <typename Change>
+  void change(const agreement::CallMade& call, Change change) {
+    changes_.sum_over_ranks(call, 0);
+    changes_.own_.or_fail(change);
+  }
+
+  GradientChanges& changes_;
+  streams::GradientsOnStream gradients_;
+};
+
+std::unique_ptr<FinalGradients> GradientChanges::close(agreement::CallMade& call) {
+  own_.uneven_inputs.announce({.call = call.call, .argument = call.argument, .norm_type = call.more});
+  std::unique_ptr<FinalGradients> closed;
+  if (own_.on_streams()) {
+    closed = std::make_unique<OnDevice>(*this, OnStreams::final_gradients(own_));
+  } else {
+    closed = std::make_unique<OnHost>(*this, final_gradients());
+  }
+  call.steps = own_.record_.commits(own_.engine_.get());
+  return closed;
 }
 
 void GradientChanges::require_clippable(double max_norm, const NormOptions& options) const {
@@ -121,31 +197,21 @@ void GradientChanges::require_finite_norm(double norm) const {
       own_.group_.rank(), norm));
 }
 
-double GradientChanges::clip_gradients_by_norm(double max_norm, const NormOptions& options) {
+torch::Tensor GradientChanges::clip(double max_norm, const NormOptions& options) {
   require_clippable(max_norm, options);
-  if (own_.on_streams()) {
-    const double norm = clip_gradients(max_norm, options).item<double>();
-    if (options.error_if_nonfinite) require_finite_norm(norm);
-    own_.watching_.listeners().clipped(norm);
-    return norm;
-  }
-  own_.uneven_inputs.announce(
-      {.call = agreement::Call::clip_by_norm, .argument = max_norm, .norm_type = options.type});
-  optim::ReducedGradients& gradients = final_gradients();
-  const bool largest = std::isinf(options.type);
-  const double sum =
-      sum_over_ranks({.call = agreement::Call::clip_by_norm,
-                      .steps = own_.record_.commits(own_.engine_.get()),
-                      .argument = max_norm,
-                      .more = options.type},
-                     gradients.power_sum(options.type),
-                     largest ? agreement::SumOverRanks::As::largest : agreement::SumOverRanks::As::sum);
-  const double norm = largest || options.type == 1 ? sum
-                      : options.type == 2          ? std::sqrt(sum)
-                                                   : std::pow(sum, 1 / options.type);
+  agreement::CallMade call{.call = agreement::Call::clip_by_norm, .argument = max_norm, .more = options.type};
+  return close(call)->clip(call, max_norm, options);
+}
+
+torch::Tensor GradientChanges::clip_gradients(double max_norm, const NormOptions& options) {
+  torch::Tensor norm = clip(max_norm, options);
+  if (norm.is_cpu()) own_.watching_.listeners().clipped(norm.item<double>());
+  return norm;
+}
+
+double GradientChanges::clip_gradients_by_norm(double max_norm, const NormOptions& options) {
+  const double norm = clip(max_norm, options).item<double>();
   if (options.error_if_nonfinite) require_finite_norm(norm);
-  const double factor = max_norm / (norm + 1e-6);
-  if (!(factor >= 1)) gradients.scale(factor);
   own_.watching_.listeners().clipped(norm);
   return norm;
 }
@@ -155,16 +221,8 @@ void GradientChanges::clip_gradients_by_value(double limit) {
   if (!(limit >= 0))
     throw ConfigError(fmt::format("rank {}: gradients cannot be at most {}: give a number of at least 0",
                                   own_.group_.rank(), limit));
-  if (own_.on_streams())
-    return change_on_streams({.call = agreement::Call::clip_by_value, .argument = limit},
-                             [&](auto& gradients) { gradients.clamp(limit); });
-  own_.uneven_inputs.announce({.call = agreement::Call::clip_by_value, .argument = limit});
-  optim::ReducedGradients& gradients = final_gradients();
-  sum_over_ranks({.call = agreement::Call::clip_by_value,
-                  .steps = own_.record_.commits(own_.engine_.get()),
-                  .argument = limit},
-                 0);
-  gradients.clamp(limit);
+  agreement::CallMade call{.call = agreement::Call::clip_by_value, .argument = limit};
+  close(call)->clamp(call, limit);
 }
 
 bool GradientChanges::unscale_gradients(double loss_scale) {
@@ -172,32 +230,20 @@ bool GradientChanges::unscale_gradients(double loss_scale) {
   if (!(loss_scale > 0) || !std::isfinite(loss_scale))
     throw ConfigError(fmt::format("rank {}: a loss cannot be scaled by {}: give a finite number above 0",
                                   own_.group_.rank(), loss_scale));
-  if (own_.on_streams())
-    return unscale_gradients_by(torch::tensor(1 / loss_scale, torch::kDouble)).item<float>() == 0;
-  own_.uneven_inputs.announce({.call = agreement::Call::unscale, .argument = loss_scale});
-  optim::ReducedGradients& gradients = final_gradients();
-  const double not_finite = gradients.all_finite() ? 0 : 1;
-  gradients.scale(1 / loss_scale);
-  return sum_over_ranks({.call = agreement::Call::unscale,
-                         .steps = own_.record_.commits(own_.engine_.get()),
-                         .argument = loss_scale},
-                        not_finite) == 0;
+  agreement::CallMade call{.call = agreement::Call::unscale, .argument = loss_scale};
+  return close(call)->unscale(call, loss_scale).item<float>() == 0;
 }
 
 void GradientChanges::reduce_gradients(const std::optional<KfacNumbers>& kfac) {
-  agreement::CallMade call{.call = agreement::Call::reduce_gradients};
-  if (kfac)
-    call = {
-        .call = agreement::Call::step_of_kfac, .argument = kfac->loss_scale, .more = kfac->learning_rates};
   require_changeable_gradients(kReduce);
-  if (own_.on_streams()) {
-    change_on_streams(call, [](auto&) {});
-    return make_whole();
+  agreement::CallMade call{.call = agreement::Call::reduce_gradients};
+  const std::unique_ptr<FinalGradients> gradients = close(call);
+  if (kfac) {  // to ranks without data it is the same
+    call.call = agreement::Call::step_of_kfac;
+    call.argument = kfac->loss_scale;
+    call.more = kfac->learning_rates;
   }
-  own_.uneven_inputs.announce({.call = agreement::Call::reduce_gradients});
-  static_cast<void>(final_gradients());
-  call.steps = own_.record_.commits(own_.engine_.get());
-  sum_over_ranks(call, 0);
+  gradients->leave(call);
   if (!own_.alone_) make_whole();
 }
 
@@ -234,13 +280,7 @@ bool GradientChanges::give_up_nonfinite() {
 void GradientChanges::scale_gradients(double loss_scale) {
   require_changeable_gradients(kUnscale);
   agreement::CallMade call{.call = agreement::Call::scale, .argument = loss_scale};
-  if (own_.on_streams())
-    return change_on_streams(call, [&](auto& gradients) { gradients.scale(1 / loss_scale); });
-  own_.uneven_inputs.announce({.call = agreement::Call::scale, .argument = loss_scale});
-  optim::ReducedGradients& gradients = final_gradients();
-  call.steps = own_.record_.commits(own_.engine_.get());
-  sum_over_ranks(call, 0);
-  gradients.scale(1 / loss_scale);
+  close(call)->scale(call, 1 / loss_scale);
 }
 
 torch::Tensor GradientChanges::unscale_gradients_by(const torch::Tensor& inverse_scale) {
@@ -248,13 +288,7 @@ torch::Tensor GradientChanges::unscale_gradients_by(const torch::Tensor& inverse
     return torch::tensor(
         unscale_gradients(inverse_scale.defined() ? 1 / inverse_scale.item<double>() : 1) ? 0.0F : 1.0F);
   require_changeable_gradients("unscale_gradients_by");
-  streams::GradientsOnStream gradients = OnStreams::final_gradients(own_);
-  torch::Tensor nonfinite;
-  own_.or_fail([&] {
-    nonfinite = gradients.nonfinite();
-    if (inverse_scale.defined()) gradients.scale(inverse_scale);
-  });
-  return nonfinite;
+  return OnDevice(*this, OnStreams::final_gradients(own_)).unscale_by(inverse_scale);
 }
 
 }  // namespace dear::train
