@@ -80,7 +80,7 @@ class Rebuilding:
         for name, parameter in self.module.named_parameters():
             if parameter.requires_grad and parameter.numel() > 0 and id(parameter) not in trained:
                 raise _C.ConfigError(
-                    f"parameter '{name}' of the model is none that is trained, because it was replaced or added later: "
+                    f"parameter '{name}' of the model is not trained, because it was replaced or added later: "
                     f"give it to the optimiser by add_param_group(), and call rebuild() on every rank"
                 )
         self.__dict__["_noted"] = _count

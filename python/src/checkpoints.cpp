@@ -18,8 +18,8 @@
 #include "dear/train/checkpoint/loading.h"
 #include "dear/train/checkpoint/saving.h"
 #include "dear/train/checkpoint/stop_on_signal.h"
-#include "dear/train/data_parallel/training_state.h"
 #include "dear/train/data_parallel/data_parallel.h"
+#include "dear/train/data_parallel/training_state.h"
 #include "python/src/parts.h"
 
 namespace dear::python {

@@ -16,7 +16,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/channels/testing/thread_channels.h"
 #include "dear/comm/group/single.h"
-#include "dear/comm/programs/program_backend.h"
+#include "dear/comm/message_programs/program_backend.h"
 #include "dear/comm/shm/testing/ranks.h"
 #include "dear/comm/shm/testing/shm_threads.h"
 
@@ -53,7 +53,7 @@ std::vector<std::string> with_aggregator(int workers, const std::function<void(W
 std::vector<std::string> over_messages(int workers, const std::function<void(Worker&)>& body) {
   std::vector<std::unique_ptr<Backend>> backends;
   for (auto& channels : channels::testing::make_thread_channels(workers + 1))
-    backends.push_back(programs::make_program_backend(std::move(channels)));
+    backends.push_back(message_programs::make_program_backend(std::move(channels)));
   return run_on_threads(std::move(backends), {}, [&](Group& group) { run_rank(group, body); });
 }
 

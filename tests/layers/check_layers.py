@@ -11,6 +11,7 @@
   examples and the consumer's project include
 - a folder has at most 6000 lines without its tests, a storey 20000
 - no folder or file is called utils, common, misc or helpers
+- words that gave way to the field's terms do not come back: Attendance, RollCall, LastWords, Bulletin, OnStreams, ...
 
 Prints one line per violation; exit code 1 when there is one.
 """
@@ -21,6 +22,12 @@ import sys
 
 SIZES = {"header": 200, "source": 400, "test": 600, "folder": 6000, "storey": 20000}
 FORBIDDEN = {"util", "utils", "common", "misc", "helper", "helpers"}
+# What stood for: participation, announcements, failure detection, a queue of completions or transfers, training on streams,
+# the executor of updates, rebuilding, monitoring, the trainer.
+GONE = re.compile(
+    r"\b(Attendance|RollCall|LastWords|Bulletin|OnStreams|BesideExecutor|Anew|Watching|GradientCall|hand_in|in_between"
+    r"|roll call|NamedLine|DirectLine|DataParallel::Impl)\b"
+)
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 BESIDE = "studies"  # the storey that lies beside dear/
 OF_TESTS = "testing"  # the storey that is no product, and the folders of tests
@@ -122,6 +129,7 @@ class Tree:
                 yield from self.includes(folder, file, lines)
                 yield from self.strangers(folder, file, lines)
                 yield from self.size(file, lines)
+                yield from self.gone_words(file, lines)
                 if not self.of_tests(file, self.root):
                     product += len(lines)
             if product > SIZES["folder"]:
@@ -196,6 +204,11 @@ class Tree:
             if method and folder not in self.folders_of_class.get(method.group(1), {folder}):
                 others = ", ".join(sorted(self.folders_of_class[method.group(1)]))
                 yield f"{self.name(file)}:{number}: defines a function of {method.group(1)}, which is of {others}"
+
+    def gone_words(self, file, lines):
+        for number, line in enumerate(lines, 1):
+            if word := GONE.search(line):
+                yield f"{self.name(file)}:{number}: '{word.group()}' gave way to a term of the field: see check_layers.py"
 
     def size(self, file, lines):
         kind = "header" if file.suffix in (".h", ".cuh") else "test" if file.stem.endswith("_test") else "source"

@@ -118,6 +118,10 @@ class CheckLayers(unittest.TestCase):
         self.assert_one(violations({"dear/tools/cost/helpers.cpp": "\n"}), "dear/tools/cost/helpers.cpp")
         self.assert_one(violations({"tests/common/a.py": "\n"}), "tests/common")
 
+    def test_refuses_words_that_are_gone(self):
+        found = violations({"dear/work/trace/trace.cpp": "\n// as RollCall does\n"})
+        self.assert_one(found, "dear/work/trace/trace.cpp:2", "'RollCall'")
+
     def test_reads_storeys_and_links(self):
         self.assertEqual(read_storeys("# x\na\nb c d # e\n"), [("a", []), ("b", ["c", "d"])])
         self.assertEqual(uses_in("# dear_library(x USES no)\ndear_library(x SOURCES s USES a b LIBRARIES l)"), {"a", "b"})

@@ -16,7 +16,7 @@
 #include "dear/base/os/testing/paths.h"
 #include "dear/base/trace/chrome.h"
 #include "dear/base/trace/summary.h"
-#include "dear/comm/mpi/findings.h"
+#include "dear/comm/mpi/measurements.h"
 #include "dear/platform/cluster/cluster_file.h"
 #include "dear/platform/cost/cluster_times.h"
 #include "dear/predict/sim/evaluate.h"
@@ -139,7 +139,7 @@ void read_checkpoint(const std::string& path) {
 }
 
 std::string findings() {
-  backends::Findings found;
+  backends::Measurements found;
   found.set(Collective::reduce_scatter, 3, {.choice = {.algorithm = "ring"}, .seconds = 1e-3, .second = {}});
   return found.format("this machine");
 }
@@ -215,7 +215,7 @@ std::vector<Reader> readers(const std::string& folder) {
        .command = {"study", "kfac", "--out", "written", "--convergence", "FILE"}},
       {.name = "choices of MPI",
        .good = findings(),
-       .use = [](const std::string& text) { backends::Findings::parse(text, "this machine"); }},
+       .use = [](const std::string& text) { backends::Measurements::parse(text, "this machine"); }},
       {.name = "checkpoint",
        .json = false,
        .good = checkpoint(folder),

@@ -33,7 +33,7 @@ constexpr bool kWithSanitizer = __has_feature(address_sanitizer) || __has_featur
 constexpr bool kWithSanitizer = false;
 #endif
 
-// Of the program, or of the shared library that this code is a part of, as the package for Python.
+// The file of the program, or of the shared library that this code is a part of, as the package for Python.
 fs::path own_file() {
   Dl_info info{};
   return dladdr(reinterpret_cast<const void*>(&file_of), &info) != 0 && info.dli_fname != nullptr

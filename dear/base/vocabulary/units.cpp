@@ -47,8 +47,8 @@ double factor_of(std::string_view name, std::span<const Unit> units) {
   return 0;
 }
 
-// Of bits a second: as tc has them (1gbit), as cards are sold (1Gbps, 1Gb/s), and in bytes (125MB/s). A small
-// letter stands before bits alone, since MB/s and mb/s are not the same.
+// Units of bandwidth: as tc has them (1gbit), as cards are sold (1Gbps, 1Gb/s), and in bytes (125MB/s). A
+// small letter stands before bits alone, since MB/s and mb/s are not the same.
 double factor_of_rate(std::string_view name) {
   static constexpr std::array<Unit, 9> kPrefixes{{{"k", 1e3},
                                                   {"K", 1e3},

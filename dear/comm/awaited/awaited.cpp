@@ -5,7 +5,7 @@
 #include "dear/base/vocabulary/units.h"
 #include "dear/comm/awaited/channels/awaited.h"
 #include "dear/comm/group/single.h"
-#include "dear/comm/programs/program_backend.h"
+#include "dear/comm/message_programs/program_backend.h"
 
 namespace dear::backends {
 namespace {
@@ -28,19 +28,19 @@ constexpr std::int64_t kLeastOnARing = kMiB;
 std::unique_ptr<Backend> make_awaited(std::unique_ptr<channels::PointToPoint> point_to_point,
                                       const AwaitedOptions& options) {
   if (point_to_point->size() == 1) return comm::make_single();
-  programs::Choose choose = [link = options.link](const programs::CollectiveCall& call) {
-    programs::AlgorithmChoice choice = programs::choose_by_model(call, link);
+  message_programs::Choose choose = [link = options.link](const message_programs::CollectiveCall& call) {
+    message_programs::AlgorithmChoice choice = message_programs::choose_by_model(call, link);
     const bool adds = reduces(call.collective);
     if (adds && !call.exact && call.ranks > 2 && call.bytes >= kLeastOnARing) choice = {.algorithm = "ring"};
     choice.segment_bytes = kSegmentBytes;
     return choice;
   };
-  return programs::make_program_backend(channels::make_awaited(std::move(point_to_point)),
-                                        {.reproducible = options.reproducible,
-                                         .choose = std::move(choose),
-                                         .link = options.link,
-                                         .lengths_apart = true,
-                                         .most_ahead_bytes = kMostAheadBytes});
+  return message_programs::make_program_backend(channels::make_awaited(std::move(point_to_point)),
+                                                {.reproducible = options.reproducible,
+                                                 .choose = std::move(choose),
+                                                 .link = options.link,
+                                                 .lengths_apart = true,
+                                                 .most_ahead_bytes = kMostAheadBytes});
 }
 
 }  // namespace dear::backends

@@ -13,7 +13,7 @@
 #include "dear/comm/group/single.h"
 #include "dear/comm/mpi/channels/mpi.h"
 #include "dear/comm/mpi/mpi.h"
-#include "dear/comm/mpi/talk.h"
+#include "dear/comm/mpi/start_up_exchange.h"
 #include "dear/comm/shm/shm.h"
 #include "dear/comm/two_level/two_level.h"
 

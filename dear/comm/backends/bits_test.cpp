@@ -12,7 +12,7 @@
 #include "dear/base/vocabulary/half.h"
 #include "dear/comm/channels/testing/thread_channels.h"
 #include "dear/comm/group/testing/groups.h"
-#include "dear/comm/programs/program_backend.h"
+#include "dear/comm/message_programs/program_backend.h"
 #include "dear/comm/shm/testing/shm_threads.h"
 
 // The bits of sums over programs, beside those of shared memory.
@@ -20,10 +20,10 @@ namespace dear::backends::bits_test {
 namespace {
 
 using comm::testing::run_on_threads;
-using programs::AlgorithmChoice;
-using programs::Choose;
-using programs::CollectiveCall;
-using programs::ProgramOptions;
+using message_programs::AlgorithmChoice;
+using message_programs::Choose;
+using message_programs::CollectiveCall;
+using message_programs::ProgramOptions;
 using ::testing::Each;
 
 std::vector<std::unique_ptr<Backend>> over_threads(int size, const ProgramOptions& options = {}) {

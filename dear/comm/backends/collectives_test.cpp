@@ -13,7 +13,7 @@
 #include "dear/comm/group/group.h"
 #include "dear/comm/group/single.h"
 #include "dear/comm/group/testing/conformance.h"
-#include "dear/comm/programs/program_backend.h"
+#include "dear/comm/message_programs/program_backend.h"
 #include "dear/comm/shaped/shaped.h"
 #include "dear/comm/shm/testing/ranks.h"
 #include "dear/comm/shm/testing/shm_threads.h"
@@ -42,8 +42,8 @@ std::vector<std::unique_ptr<Backend>> make_threads(int size, const std::string& 
   if (kind == "programs" || kind == "reproducible") {
     std::vector<std::unique_ptr<Backend>> backends;
     for (auto& channels : channels::testing::make_thread_channels(size)) {
-      backends.push_back(
-          programs::make_program_backend(std::move(channels), {.reproducible = kind == "reproducible"}));
+      backends.push_back(message_programs::make_program_backend(std::move(channels),
+                                                                {.reproducible = kind == "reproducible"}));
     }
     return backends;
   }

@@ -9,7 +9,7 @@
 #include "dear/comm/channels/testing/thread_channels.h"
 #include "dear/comm/grid/grid_backend.h"
 #include "dear/comm/grid/grid_in_test.h"
-#include "dear/comm/programs/program_backend.h"
+#include "dear/comm/message_programs/program_backend.h"
 #include "dear/comm/shm/shm.h"
 #include "dear/comm/shm/testing/ranks.h"
 #include "dear/comm/shm/testing/shm_threads.h"
@@ -65,7 +65,8 @@ TEST(GridFailures, OneRankEndsAllOverMessagesToo) {
       testing::run_on_threads(
           grid.ranks(),
           [&](int rank) {
-            auto all = programs::make_program_backend(std::move(channels[static_cast<std::size_t>(rank)]));
+            auto all =
+                message_programs::make_program_backend(std::move(channels[static_cast<std::size_t>(rank)]));
             Group group(grid_over(std::move(all), {.grid = grid, .planner = random_planner(grid)}), {});
             const Buffer buffer = group.allocate(40'000);
             group.all_reduce(whole(buffer), Reduction::sum).wait();

@@ -5,7 +5,7 @@
 #include "dear/comm/grid/grid_backend.h"
 #include "dear/comm/grid/grid_in_test.h"
 #include "dear/comm/grid/measure.h"
-#include "dear/comm/grid/talk.h"
+#include "dear/comm/grid/start_up_exchange.h"
 #include "dear/comm/shm/testing/ranks.h"
 #include "dear/comm/shm/testing/shm_threads.h"
 #include "dear/platform/cost/ring.h"

@@ -12,7 +12,7 @@
 #include "dear/comm/grid/grid_in_test.h"
 #include "dear/comm/group/testing/conformance.h"
 #include "dear/comm/group/testing/values.h"
-#include "dear/comm/programs/program_backend.h"
+#include "dear/comm/message_programs/program_backend.h"
 #include "dear/comm/shaped/shaped.h"
 #include "dear/comm/shm/testing/ranks.h"
 #include "dear/comm/shm/testing/shm_threads.h"
@@ -35,10 +35,11 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-std::vector<std::unique_ptr<Backend>> over_messages(int ranks, const programs::ProgramOptions& options = {}) {
+std::vector<std::unique_ptr<Backend>> over_messages(int ranks,
+                                                    const message_programs::ProgramOptions& options = {}) {
   std::vector<std::unique_ptr<Backend>> backends;
   for (auto& channels : channels::testing::make_thread_channels(ranks))
-    backends.push_back(programs::make_program_backend(std::move(channels), options));
+    backends.push_back(message_programs::make_program_backend(std::move(channels), options));
   return backends;
 }
 
@@ -162,7 +163,7 @@ std::vector<std::string> run_on_hosts(const Grid& grid, bool reproducible, int c
     return make_grid_backend(
         {.whole = std::move(whole),
          .lines = std::move(lines),
-         .direct = grid::DirectLine{.dimension = 0, .part_of = part_of}},
+         .direct = grid::DirectDimension{.dimension = 0, .part_of = part_of}},
         {.grid = grid, .planner = random_planner(grid, {.chunks = chunks}), .reproducible = reproducible});
   };
   return run_grid(over_messages(grid.ranks()), make, body);

@@ -21,8 +21,8 @@
 #include "dear/comm/gloo/meeting/meeting.h"
 #include "dear/comm/grid/grid_backend.h"
 #include "dear/comm/grid/measure.h"
-#include "dear/comm/grid/named_line.h"
-#include "dear/comm/grid/talk.h"
+#include "dear/comm/grid/named_dimension.h"
+#include "dear/comm/grid/start_up_exchange.h"
 #include "dear/comm/shaped/shaped.h"
 #include "dear/comm/shm/shm.h"
 #include "dear/platform/cluster/cluster_file.h"
@@ -128,7 +128,7 @@ Lines gloo_lines(Backend& whole, const Grid& grid, const GridSettings& settings,
          .job = fmt::format("{} dimension {} rank {}", placement.environment.job, dimension, members.front()),
          .interface_name = settings.interfaces[index_of(dimension)],
          .deadline = placement.deadline});
-    lines.push_back(grid::make_named_line(std::move(gloo), dimension, std::move(members)));
+    lines.push_back(grid::make_named_dimension(std::move(gloo), dimension, std::move(members)));
   }
   return lines;
 }
@@ -159,10 +159,10 @@ bool lies_inside_hosts(const Hosts& hosts, const Grid& grid, int dimension) {
 
 // Replaces lines inside hosts by memory that their ranks share: all such, or those that are named as memory.
 // The one whose buffers all others take is direct.
-std::optional<grid::DirectLine> share_memory(Lines& lines, const Backend& whole, const Hosts& hosts,
-                                             const Grid& grid, const GridSettings& settings,
-                                             const Placement& placement) {
-  std::optional<grid::DirectLine> direct;
+std::optional<grid::DirectDimension> share_memory(Lines& lines, const Backend& whole, const Hosts& hosts,
+                                                  const Grid& grid, const GridSettings& settings,
+                                                  const Placement& placement) {
+  std::optional<grid::DirectDimension> direct;
   for (int dimension = 0; dimension < grid.dimensions(); ++dimension) {
     if (grid.sizes[index_of(dimension)] == 1) continue;
     const bool asked_for =
@@ -183,10 +183,10 @@ std::optional<grid::DirectLine> share_memory(Lines& lines, const Backend& whole,
          .deadline = placement.deadline,
          .names = members});
     if (!direct && whole.takes_any_buffer()) {
-      direct = grid::DirectLine{.dimension = dimension,
-                                .part_of = [shared = memory.get()](const Buffer& buffer, int member) {
-                                  return shared->part_of(buffer, member);
-                                }};
+      direct = grid::DirectDimension{.dimension = dimension,
+                                     .part_of = [shared = memory.get()](const Buffer& buffer, int member) {
+                                       return shared->part_of(buffer, member);
+                                     }};
     }
     lines[index_of(dimension)] = std::move(memory);
   }

@@ -58,7 +58,7 @@ class Channels {
   // deadline a TimeoutError that names the peers of the unfinished receives; a TransportError when one of
   // them died or left, or any rank aborted.
   void wait(const Describe& what, Deadline deadline) { wait_until(what, deadline, deadline); }
-  // The same, but returns at `until` at the latest, whether a transfer became done or not.
+  // Waits likewise, but returns at `until` at the latest, whether a transfer became done or not.
   virtual void wait_until(const Describe& what, Deadline deadline, Deadline until) = 0;
 
   // Everything throws a TransportError with this reason, here and, as soon as they look, on all ranks.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "dear/base/vocabulary/deadline.h"
-#include "dear/comm/grid/direct_line.h"
+#include "dear/comm/grid/direct_dimension.h"
 #include "dear/comm/group/backend.h"
 #include "dear/platform/algorithm/chunk_plan.h"
 
@@ -40,7 +40,7 @@ struct GridParts {
   // Where there is one, buffers of the grid are those of its line, which the other lines and the whole have
   // to take: contributions are then added, and results taken, where they lie. Barriers and broadcasts go
   // along the lines as well, and with two dimensions so do all-to-alls.
-  std::optional<DirectLine> direct{};
+  std::optional<DirectDimension> direct{};
 };
 
 // ConfigError for what is no grid, and for one that has not so many ranks.

@@ -12,7 +12,7 @@
 #include "dear/base/os/start_thread.h"
 #include "dear/base/vocabulary/ids.h"
 #include "dear/base/vocabulary/units.h"
-#include "dear/comm/grid/talk.h"
+#include "dear/comm/grid/start_up_exchange.h"
 #include "dear/platform/cost/fit.h"
 #include "dear/platform/cost/ring.h"
 

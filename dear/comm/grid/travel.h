@@ -7,7 +7,7 @@
 #include "dear/base/vocabulary/deadline.h"
 #include "dear/base/vocabulary/ids.h"
 #include "dear/comm/grid/chunk_layout.h"
-#include "dear/comm/grid/direct_line.h"
+#include "dear/comm/grid/direct_dimension.h"
 #include "dear/comm/group/backend.h"
 #include "dear/platform/algorithm/chunk_plan.h"
 
@@ -47,8 +47,8 @@ struct TravelOptions {
   int rank = 0;
   bool unsummed = false;  // contributions travel as they are, and their owner adds them in the order of ranks
   bool modelled = false;  // some line is over a modelled network
-  std::int64_t label = -1;             // of all phases, for ranks to compare
-  const DirectLine* direct = nullptr;  // null where no line is direct
+  std::int64_t label = -1;                  // of all phases, for ranks to compare
+  const DirectDimension* direct = nullptr;  // null where no line is direct
 };
 
 // One collective on its way through the grid: what each phase of its plan does with the memory of this rank.
@@ -110,7 +110,7 @@ class Travel {
   bool unsummed_;
   bool modelled_;
   std::int64_t label_;
-  const DirectLine* direct_;
+  const DirectDimension* direct_;
   std::int64_t element_;  // bytes
   std::int64_t stride_;   // elements of a shard
   std::vector<Chunk> chunks_;

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "dear/base/vocabulary/units.h"
-#include "dear/comm/mpi/findings.h"
+#include "dear/comm/mpi/measurements.h"
 
 namespace dear::backends {
 namespace {
@@ -13,7 +13,8 @@ const std::vector<std::int64_t> kSegments = {8 * kKiB, 32 * kKiB, 128 * kKiB, kM
 const std::vector<std::int64_t> kSegmentsAcrossHosts = {kEagerSegment, 60 * kKiB, 128 * kKiB};
 constexpr int kMostSegmentsOnOneHost = 64;
 
-std::vector<std::string> algorithms(const programs::CollectiveCall& call, const CandidateOptions& options) {
+std::vector<std::string> algorithms(const message_programs::CollectiveCall& call,
+                                    const CandidateOptions& options) {
   // A ring, where only neighbours talk, is the best that a wire offers; looking at the others would only take
   // time.
   const bool around =
@@ -27,7 +28,7 @@ std::vector<std::string> algorithms(const programs::CollectiveCall& call, const 
     return {"pairwise"};
   }
   std::vector<std::string> names;
-  for (const programs::AlgorithmChoice& choice : programs::algorithm_choices(call)) {
+  for (const message_programs::AlgorithmChoice& choice : message_programs::algorithm_choices(call)) {
     if (choice.algorithm != "gather" || call.bytes <= kMostGathered) {
       names.push_back(choice.algorithm);
     }
@@ -37,10 +38,10 @@ std::vector<std::string> algorithms(const programs::CollectiveCall& call, const 
 
 }  // namespace
 
-std::vector<programs::AlgorithmChoice> candidates(const programs::CollectiveCall& call,
-                                                  const CandidateOptions& options) {
+std::vector<message_programs::AlgorithmChoice> candidates(const message_programs::CollectiveCall& call,
+                                                          const CandidateOptions& options) {
   const std::int64_t part = call.bytes / call.ranks;
-  std::vector<programs::AlgorithmChoice> all;
+  std::vector<message_programs::AlgorithmChoice> all;
   for (const std::string& algorithm : algorithms(call, options)) {
     std::int64_t shorter = 0;
     for (const std::int64_t segment : options.across_hosts ? kSegmentsAcrossHosts : kSegments) {

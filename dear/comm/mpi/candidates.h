@@ -25,7 +25,7 @@ struct CandidateOptions {
   bool sums_go_around = false;  // see [Note: sums across hosts]
 };
 // The programs to measure; never none. The first is the one that rests on the fewest assumptions.
-std::vector<programs::AlgorithmChoice> candidates(const programs::CollectiveCall& call,
-                                                  const CandidateOptions& options);
+std::vector<message_programs::AlgorithmChoice> candidates(const message_programs::CollectiveCall& call,
+                                                          const CandidateOptions& options);
 
 }  // namespace dear::backends

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/comm/mpi/findings.h"
+#include "dear/comm/mpi/measurements.h"
 
 namespace dear::backends::candidates_test {
 namespace {
@@ -16,7 +16,7 @@ namespace {
 std::vector<std::string> described(Collective collective, std::int64_t bytes, int ranks,
                                    const CandidateOptions& options) {
   std::vector<std::string> names;
-  for (const programs::AlgorithmChoice& choice :
+  for (const message_programs::AlgorithmChoice& choice :
        candidates({.collective = collective, .bytes = bytes, .ranks = ranks, .exact = true}, options)) {
     names.push_back(describe(choice));
   }

@@ -14,15 +14,15 @@ namespace {
 
 constexpr std::int64_t kSmallest = 64;
 
-bool same(const programs::AlgorithmChoice& a, const programs::AlgorithmChoice& b) {
+bool same(const message_programs::AlgorithmChoice& a, const message_programs::AlgorithmChoice& b) {
   return a.algorithm == b.algorithm && a.then == b.then && a.segment_bytes == b.segment_bytes;
 }
 
 }  // namespace
 
-bool is_program(const programs::AlgorithmChoice& choice) { return choice.algorithm != kMpisOwn; }
+bool is_program(const message_programs::AlgorithmChoice& choice) { return choice.algorithm != kMpisOwn; }
 
-std::string describe(const programs::AlgorithmChoice& choice) {
+std::string describe(const message_programs::AlgorithmChoice& choice) {
   if (!is_program(choice)) {
     return choice.algorithm == kMpisOwn ? "MPI's own" : choice.algorithm;
   }
@@ -40,11 +40,11 @@ int size_class_of(std::int64_t bytes) {
   return size_class;
 }
 
-void Choices::set(Collective collective, int size_class, programs::AlgorithmChoice choice) {
+void Choices::set(Collective collective, int size_class, message_programs::AlgorithmChoice choice) {
   by_operation_[collective].at(static_cast<std::size_t>(size_class)) = std::move(choice);
 }
 
-const programs::AlgorithmChoice* Choices::find(Collective collective, std::int64_t bytes) const {
+const message_programs::AlgorithmChoice* Choices::find(Collective collective, std::int64_t bytes) const {
   const auto found = by_operation_.find(collective);
   if (found == by_operation_.end()) {
     return nullptr;

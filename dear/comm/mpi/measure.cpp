@@ -7,12 +7,12 @@
 #include <optional>
 #include <utility>
 
+#include "dear/comm/message_programs/program_backend.h"
 #include "dear/comm/mpi/borrowed_channels.h"
 #include "dear/comm/mpi/candidates.h"
-#include "dear/comm/mpi/judgement.h"
 #include "dear/comm/mpi/own.h"
+#include "dear/comm/mpi/ranking.h"
 #include "dear/comm/mpi/small.h"
-#include "dear/comm/programs/program_backend.h"
 
 namespace dear::backends {
 namespace {
@@ -43,13 +43,13 @@ constexpr std::size_t kLooksInDoubt = 4;
 // An algorithm under measurement, set up as it will carry collectives.
 class Trial {
  public:
-  Trial(channels::Mpi& mpi, programs::AlgorithmChoice choice)
+  Trial(channels::Mpi& mpi, message_programs::AlgorithmChoice choice)
       : choice_(std::move(choice)), small_(mpi), own_(mpi) {
     if (is_program(choice_)) {
-      programs_ = programs::make_program_backend(
+      programs_ = message_programs::make_program_backend(
           std::make_unique<BorrowedChannels>(mpi),
           {.reproducible = choice_.algorithm != kAround,
-           .choose = [this](const programs::CollectiveCall&) { return choice_; }});
+           .choose = [this](const message_programs::CollectiveCall&) { return choice_; }});
     }
   }
   void run(const Request& request, Deadline deadline) {
@@ -59,12 +59,12 @@ class Trial {
     }
     programs_ ? static_cast<void>(programs_->run(request, deadline)) : own_.run(request, what, deadline);
   }
-  [[nodiscard]] const programs::AlgorithmChoice& choice() const { return choice_; }
+  [[nodiscard]] const message_programs::AlgorithmChoice& choice() const { return choice_; }
 
   bool hopeless = false;
 
  private:
-  programs::AlgorithmChoice choice_;
+  message_programs::AlgorithmChoice choice_;
   SmallCollectives small_;
   std::uint64_t sequence_ = 0;
   MpisOwn own_;
@@ -78,40 +78,41 @@ class Measurement {
       : mpi_(mpi),
         options_(options),
         effort_(effort),
-        bench_(
-            programs::make_program_backend(std::make_unique<BorrowedChannels>(mpi), {.reproducible = true})),
+        bench_(message_programs::make_program_backend(std::make_unique<BorrowedChannels>(mpi),
+                                                      {.reproducible = true})),
         numbers_(
             bench_->allocate(kMostNumbers * static_cast<std::int64_t>(sizeof(double)), options.deadline)) {}
 
-  Findings measure(const std::vector<Case>& cases, Findings known) {
+  Measurements measure(const std::vector<Case>& cases, Measurements known) {
     take_memory(cases);
     for (const Case& one : cases) {
       known.forget(one.collective, one.size_class);
     }
     for (std::size_t i = 0; i < cases.size(); ++i) {
       if (i == 0 || spent_seconds() <= effort_.budget) {
-        if (auto finding = best_of(request_of(cases[i]), i == 0)) {
-          known.set(cases[i].collective, cases[i].size_class, std::move(*finding));
+        if (auto measurement = best_of(request_of(cases[i]), i == 0)) {
+          known.set(cases[i].collective, cases[i].size_class, std::move(*measurement));
         }
       }
     }
     return known;
   }
 
-  Checked check(const std::vector<Case>& cases, const Findings& findings) {
-    Checked checked{.findings = findings};
+  Checked check(const std::vector<Case>& cases, const Measurements& measurements) {
+    Checked checked{.measurements = measurements};
     std::vector<Case> known;
-    std::copy_if(cases.begin(), cases.end(), std::back_inserter(known),
-                 [&](const Case& one) { return findings.find(one.collective, one.size_class) != nullptr; });
+    std::copy_if(cases.begin(), cases.end(), std::back_inserter(known), [&](const Case& one) {
+      return measurements.find(one.collective, one.size_class) != nullptr;
+    });
     take_memory(known);
     for (std::size_t i = 0; i < known.size(); ++i) {
       const Case& one = known[i];
-      Finding finding = *findings.find(one.collective, one.size_class);
-      switch (standing_of(finding, request_of(one), i == 0)) {
+      MeasuredChoice measurement = *measurements.find(one.collective, one.size_class);
+      switch (standing_of(measurement, request_of(one), i == 0)) {
         case Standing::holds:
           break;
         case Standing::faster:
-          checked.findings.set(one.collective, one.size_class, std::move(finding));
+          checked.measurements.set(one.collective, one.size_class, std::move(measurement));
           ++checked.faster;
           break;
         case Standing::slower:
@@ -215,19 +216,21 @@ class Measurement {
   }
 
   // Spends at most half of the time that is left, except for a necessary look.
-  std::optional<Finding> best_of(const Request& request, bool necessary) {
+  std::optional<MeasuredChoice> best_of(const Request& request, bool necessary) {
     const double before = spent_seconds();
     Trials trials;
-    const programs::CollectiveCall call{.collective = request.collective,
-                                        .bytes = request.view.count * size_of(request.view.dtype),
-                                        .ranks = mpi_.size(),
-                                        .exact = true};
-    for (programs::AlgorithmChoice& choice : candidates(call, {.across_hosts = !channels::on_one_host(mpi_),
-                                                               .sums_go_around = options_.sums_go_around})) {
+    const message_programs::CollectiveCall call{.collective = request.collective,
+                                                .bytes = request.view.count * size_of(request.view.dtype),
+                                                .ranks = mpi_.size(),
+                                                .exact = true};
+    for (message_programs::AlgorithmChoice& choice : candidates(
+             call,
+             {.across_hosts = !channels::on_one_host(mpi_), .sums_go_around = options_.sums_go_around})) {
       trials.push_back(std::make_unique<Trial>(mpi_, std::move(choice)));
     }
     if (MpisOwn(mpi_).can(request)) {
-      trials.push_back(std::make_unique<Trial>(mpi_, programs::AlgorithmChoice{.algorithm = kMpisOwn}));
+      trials.push_back(
+          std::make_unique<Trial>(mpi_, message_programs::AlgorithmChoice{.algorithm = kMpisOwn}));
     }
     const std::vector<Looks> looks =
         looks_at(trials, request, effort_.looks, before + (effort_.budget - before) / 2, necessary);
@@ -235,28 +238,29 @@ class Measurement {
       return std::nullopt;
     }
     const Ranking ranking = rank_choices(looks);
-    Finding finding{.choice = trials[ranking.best]->choice(), .seconds = usual_seconds(looks[ranking.best])};
-    if (ranking.second) finding.second = trials[*ranking.second]->choice();
-    return finding;
+    MeasuredChoice measurement{.choice = trials[ranking.best]->choice(),
+                               .seconds = usual_seconds(looks[ranking.best])};
+    if (ranking.second) measurement.second = trials[*ranking.second]->choice();
+    return measurement;
   }
 
-  // Compares a remembered finding with today, and gives it today's time where that is faster.
-  Standing standing_of(Finding& finding, const Request& request, bool necessary) {
+  // Compares a remembered measurement with today, and gives it today's time where that is faster.
+  Standing standing_of(MeasuredChoice& measurement, const Request& request, bool necessary) {
     Trials trials;
-    trials.push_back(std::make_unique<Trial>(mpi_, finding.choice));
-    if (finding.second) trials.push_back(std::make_unique<Trial>(mpi_, *finding.second));
+    trials.push_back(std::make_unique<Trial>(mpi_, measurement.choice));
+    if (measurement.second) trials.push_back(std::make_unique<Trial>(mpi_, *measurement.second));
     std::vector<Looks> looks = looks_at(trials, request, effort_.looks, effort_.budget, necessary);
     if (looks.empty()) {
       return Standing::holds;
     }
     looks.resize(2);
-    Standing found = standing(finding.seconds, looks[0], looks[1]);
+    Standing found = standing(measurement.seconds, looks[0], looks[1]);
     if (found == Standing::slower || found == Standing::overtaken) {
       std::vector<Looks> more = looks_at(trials, request, kLooksInDoubt, effort_.budget, true);
       more.resize(2);
-      found = standing(finding.seconds, more[0], more[1]);
+      found = standing(measurement.seconds, more[0], more[1]);
     }
-    if (found == Standing::faster) finding.seconds = usual_seconds(looks[0]);
+    if (found == Standing::faster) measurement.seconds = usual_seconds(looks[0]);
     return found;
   }
 
@@ -280,16 +284,16 @@ std::vector<Case> all_cases(bool across_hosts) {
   return cases;
 }
 
-Findings measure(channels::Mpi& mpi, const std::vector<Case>& cases, Findings known,
-                 const MeasureOptions& options) {
+Measurements measure(channels::Mpi& mpi, const std::vector<Case>& cases, Measurements known,
+                     const MeasureOptions& options) {
   return Measurement(mpi, options, channels::on_one_host(mpi) ? kToMeasure : kToMeasureAcrossHosts)
       .measure(cases, std::move(known));
 }
 
-Checked check(channels::Mpi& mpi, const Findings& findings, const MeasureOptions& options) {
+Checked check(channels::Mpi& mpi, const Measurements& measurements, const MeasureOptions& options) {
   const bool one_host = channels::on_one_host(mpi);
   return Measurement(mpi, options, one_host ? kToCheck : kToCheckAcrossHosts)
-      .check(all_cases(!one_host), findings);
+      .check(all_cases(!one_host), measurements);
 }
 
 }  // namespace dear::backends

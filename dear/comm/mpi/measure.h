@@ -4,7 +4,7 @@
 
 #include "dear/base/vocabulary/deadline.h"
 #include "dear/comm/mpi/channels/mpi.h"
-#include "dear/comm/mpi/findings.h"
+#include "dear/comm/mpi/measurements.h"
 
 namespace dear::backends {
 
@@ -24,16 +24,16 @@ std::vector<Case> all_cases(bool across_hosts);
 // Tries, with vectors of fp32, the algorithms of these cases, in rounds and in turns; judgement.h says which
 // one is the best. Takes a second, across hosts eight. Gives `known` with what was found in the place of what
 // it said of these cases, and nothing of those for which there was no time. Every rank finds the same.
-Findings measure(channels::Mpi& mpi, const std::vector<Case>& cases, Findings known,
-                 const MeasureOptions& options);
+Measurements measure(channels::Mpi& mpi, const std::vector<Case>& cases, Measurements known,
+                     const MeasureOptions& options);
 
 struct Checked {
-  Findings findings;        // with the times of those that are faster than they were
-  std::vector<Case> again;  // those to be measured again: slower than they were, or overtaken
+  Measurements measurements;  // with the times of those that are faster than they were
+  std::vector<Case> again;    // those to be measured again: slower than they were, or overtaken
   int faster = 0;
 };
 // Looks a few times at each best algorithm that was found, and at its second. Takes a tenth of a second,
-// across hosts two; where there is no time the finding stands. Every rank finds the same.
-Checked check(channels::Mpi& mpi, const Findings& findings, const MeasureOptions& options);
+// across hosts two; where there is no time the measurement stands. Every rank finds the same.
+Checked check(channels::Mpi& mpi, const Measurements& measurements, const MeasureOptions& options);
 
 }  // namespace dear::backends

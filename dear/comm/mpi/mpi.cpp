@@ -8,12 +8,12 @@
 
 #include "dear/base/os/first_error.h"
 #include "dear/base/vocabulary/error.h"
+#include "dear/comm/message_programs/heading.h"
+#include "dear/comm/message_programs/program_backend.h"
+#include "dear/comm/mpi/measurement_cache.h"
 #include "dear/comm/mpi/one_host.h"
 #include "dear/comm/mpi/own.h"
-#include "dear/comm/mpi/remembered.h"
 #include "dear/comm/mpi/small.h"
-#include "dear/comm/programs/heading.h"
-#include "dear/comm/programs/program_backend.h"
 
 namespace dear::backends {
 namespace {
@@ -32,15 +32,15 @@ class OverMpi final : public Backend {
     const bool ordered = options.reproducible || mpi_.size() <= 2 || (one_host && mpi_.size() < kManyRanks);
     goes_around_ = !ordered && !one_host;
     if (mpi_.size() > 1) {
-      remembered_ = remember_or_measure(mpi_, options.cache_folder,
-                                        {.sums_go_around = goes_around_, .deadline = options.deadline});
+      remembered_ = load_or_measure(mpi_, options.cache_folder,
+                                    {.sums_go_around = goes_around_, .deadline = options.deadline});
     }
     std::vector<int> all(static_cast<std::size_t>(mpi_.size()));
     std::iota(all.begin(), all.end(), 0);
-    programs_ = programs::make_program_backend(
+    programs_ = message_programs::make_program_backend(
         channels_, std::move(all), 0,
         {.reproducible = ordered,
-         .choose = [this](const programs::CollectiveCall& call) { return choice_for(call); }});
+         .choose = [this](const message_programs::CollectiveCall& call) { return choice_for(call); }});
     if (mpi_.size() > 1) {
       headings_ = programs_->allocate(kHeading * mpi_.size(), options.deadline);
     }
@@ -80,8 +80,9 @@ class OverMpi final : public Backend {
     guarded([&] {
       split_ = true;
       if (subgroup.members.empty()) return;
-      part = programs::make_program_backend(channels_, subgroup.members, programs::tag_of(subgroup),
-                                            {.reproducible = reproducible_, .link = kLink});
+      part = message_programs::make_program_backend(channels_, subgroup.members,
+                                                    message_programs::tag_of(subgroup),
+                                                    {.reproducible = reproducible_, .link = kLink});
     });
     return part;
   }
@@ -100,26 +101,26 @@ class OverMpi final : public Backend {
     error_.guard(function, [this](const std::exception& error) { abort(error.what()); });
   }
 
-  const programs::AlgorithmChoice* chosen_for(const Request& request) const {
+  const message_programs::AlgorithmChoice* chosen_for(const Request& request) const {
     return remembered_.choices.find(request.collective, request.view.count * size_of(request.view.dtype));
   }
 
   // See [Note: sums across hosts] in measure.h.
-  programs::AlgorithmChoice choice_for(const programs::CollectiveCall& call) const {
+  message_programs::AlgorithmChoice choice_for(const message_programs::CollectiveCall& call) const {
     const bool adds = reduces(call.collective);
     const bool around = goes_around_ && adds && !call.exact && call.bytes > kLargestSumInOrder;
     const Collective measured = around ? Collective::reduce_scatter : call.collective;
-    const programs::AlgorithmChoice* const choice = remembered_.choices.find(measured, call.bytes);
+    const message_programs::AlgorithmChoice* const choice = remembered_.choices.find(measured, call.bytes);
     if (around) {
       return choice != nullptr && choice->algorithm == kAround
                  ? *choice
-                 : programs::AlgorithmChoice{.algorithm = kAround};
+                 : message_programs::AlgorithmChoice{.algorithm = kAround};
     }
-    return choice != nullptr && is_program(*choice) ? *choice : programs::AlgorithmChoice{};
+    return choice != nullptr && is_program(*choice) ? *choice : message_programs::AlgorithmChoice{};
   }
 
   bool goes_by_mpis_own(const Request& request) const {
-    const programs::AlgorithmChoice* const choice = chosen_for(request);
+    const message_programs::AlgorithmChoice* const choice = chosen_for(request);
     return choice != nullptr && choice->algorithm == kMpisOwn && own_.can(request);
   }
 
@@ -159,7 +160,7 @@ class OverMpi final : public Backend {
     for (int peer = 0; peer < size(); ++peer) {
       comm::Heading theirs;
       std::memcpy(&theirs, headings_.data() + kHeading * peer, sizeof theirs);
-      programs::throw_on_mismatch(mine, rank(), theirs, peer);
+      message_programs::throw_on_mismatch(mine, rank(), theirs, peer);
     }
   }
 
@@ -168,7 +169,7 @@ class OverMpi final : public Backend {
   std::shared_ptr<channels::SharedChannels> channels_;  // that are this MPI
   SmallCollectives small_;
   MpisOwn own_;
-  Remembered remembered_;
+  CachedChoices remembered_;
   bool goes_around_ = false;  // large sums, see choice_for()
   bool reproducible_;
   // Whether the group was split. From then on nothing waits in MPI for this group alone: it uses neither

@@ -10,7 +10,7 @@
 #include "dear/base/os/first_error.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/mpi/mpi.h"
-#include "dear/comm/mpi/talk.h"
+#include "dear/comm/mpi/start_up_exchange.h"
 #include "dear/comm/shm/control.h"
 #include "dear/comm/shm/shm.h"
 

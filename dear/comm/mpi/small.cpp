@@ -57,7 +57,7 @@ bool SmallCollectives::can(const Request& request) const {
 
 void SmallCollectives::exchange(const comm::Heading& mine, const channels::Channels::Describe& what,
                                 Deadline deadline) {
-  if (const std::optional<std::uint64_t> bits = programs::packed(mine)) {
+  if (const std::optional<std::uint64_t> bits = message_programs::packed(mine)) {
     exchange_behind(*bits, mine, what, deadline);
   } else {
     exchange_behind(mine, mine, what, deadline);
@@ -81,8 +81,8 @@ void SmallCollectives::exchange_behind(const Written& heading, const comm::Headi
     Written theirs;
     std::memcpy(&theirs, message.in, sizeof theirs);
     if (!(theirs == heading)) {
-      programs::throw_on_mismatch(mine, rank_, programs::read_heading(message.in, mine.sequence),
-                                  message.peer);
+      message_programs::throw_on_mismatch(
+          mine, rank_, message_programs::read_heading(message.in, mine.sequence), message.peer);
     }
   }
 }

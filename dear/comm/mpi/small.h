@@ -5,8 +5,8 @@
 
 #include "dear/base/os/cache_line.h"
 #include "dear/comm/group/request.h"
+#include "dear/comm/message_programs/heading.h"
 #include "dear/comm/mpi/channels/mpi.h"
-#include "dear/comm/programs/heading.h"
 
 namespace dear::backends {
 

@@ -243,7 +243,7 @@ class Host {
     std::vector<Socket> sockets;
     for (Guest& guest : guests_) {
       if (guest.rank >= 0) {
-        hand_over(guest.socket, message, files);
+        pass_to_current(guest.socket, message, files);
         sockets.push_back(std::move(guest.socket));
       }
     }
@@ -253,7 +253,7 @@ class Host {
 
   // The kernel limits the files that are under way between processes; a guest that is gone is found by the
   // barrier that follows.
-  void hand_over(const Socket& guest, const Message& message, const std::vector<int>& files) const {
+  void pass_to_current(const Socket& guest, const Message& message, const std::vector<int>& files) const {
     for (;;) {
       const int error = guest.send(message, files);
       if ((error != EAGAIN && error != ETOOMANYREFS) || clock_.deadline().expired()) {

@@ -8,7 +8,7 @@
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/grid/grid_backend.h"
-#include "dear/comm/programs/program_backend.h"
+#include "dear/comm/message_programs/program_backend.h"
 #include "dear/platform/cost/chunk_planner.h"
 
 namespace dear::backends {
@@ -78,15 +78,16 @@ std::unique_ptr<Backend> make_two_level(std::unique_ptr<SharedMemory> host,
   std::vector<int> all(static_cast<std::size_t>(grid.ranks()));
   std::iota(all.begin(), all.end(), 0);
   const auto shared = std::make_shared<channels::SharedChannels>(std::move(channels));
-  grid::GridParts parts{.whole = programs::make_program_backend(shared, std::move(all), 0, {.link = kLink}),
-                        .lines = {}};
-  parts.direct =
-      grid::DirectLine{.dimension = 0, .part_of = [memory = host.get()](const Buffer& buffer, int member) {
-                         return memory->part_of(buffer, member);
-                       }};
+  grid::GridParts parts{
+      .whole = message_programs::make_program_backend(shared, std::move(all), 0, {.link = kLink}),
+      .lines = {}};
+  parts.direct = grid::DirectDimension{.dimension = 0,
+                                       .part_of = [memory = host.get()](const Buffer& buffer, int member) {
+                                         return memory->part_of(buffer, member);
+                                       }};
   parts.lines.push_back(std::move(host));
-  parts.lines.push_back(programs::make_program_backend(
-      shared, grid.line(rank, 1), programs::tag_of({.members = {}, .number = 2}), {.link = kLink}));
+  parts.lines.push_back(message_programs::make_program_backend(
+      shared, grid.line(rank, 1), message_programs::tag_of({.members = {}, .number = 2}), {.link = kLink}));
   return grid::make_grid_backend(
       std::move(parts), {.grid = grid, .planner = inside_first(grid), .reproducible = options.reproducible});
 }

@@ -16,7 +16,7 @@ struct Leaders {
   }
 
   [[nodiscard]] int rank_of(int leader) const { return leader < followed ? 2 * leader : leader + followed; }
-  // Of leaders [first, last).
+  // Returns the blocks of leaders [first, last).
   [[nodiscard]] std::vector<Range> blocks_of(int first, int last) const {
     return {{.begin = rank_of(first), .end = last == count ? ranks : rank_of(last)}};
   }

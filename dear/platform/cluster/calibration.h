@@ -18,16 +18,16 @@ struct Calibration {
 // constants that are out of range.
 Cluster calibrated(Cluster cluster, const Calibration& calibration);
 
-// Of nodes with 4 RTX 2080 Ti on PCIe 3.0, without direct access of one GPU to another: what `dear study
-// calibration` fits to half of the published iterations that docs/study/published.json lists. A test of the
-// study holds these numbers to its result.
+// Constants of nodes with 4 RTX 2080 Ti on PCIe 3.0, without direct access of one GPU to another: what `dear
+// study calibration` fits to half of the published iterations that docs/study/published.json lists. A test of
+// the study holds these numbers to its result.
 inline constexpr Calibration kRtx2080Ti = {.launch_seconds = 0.79e-3,
                                            .hold_seconds = 0.90e-3,
                                            .node_bytes_per_second = 4.89e9,
                                            .node_slowdown = 1.26};
 
-// Of each buffer that PyTorch's DDP broadcasts, on the same cluster's Ethernet: what `dear study paper` fits
-// to one published iteration. A test of the study holds it to that.
+// Seconds for each buffer that PyTorch's DDP broadcasts, on the same cluster's Ethernet: what `dear study
+// paper` fits to one published iteration. A test of the study holds it to that.
 inline constexpr double kBufferSecondsOnEthernet = 0.375e-3;
 
 }  // namespace dear

@@ -69,7 +69,7 @@ Link parse_link(std::string_view text) {
   return {.alpha_seconds = *latency_seconds, .beta_seconds_per_byte = beta_of(*bits_per_second)};
 }
 
-// Of a cluster whose ranks share nothing.
+// Returns the link of a cluster whose ranks share nothing.
 Link only_link(const Cluster& cluster) {
   const Dimension& network = cluster.dimensions.front();
   if (cluster.dimensions.size() > 1 || network.wiring != Wiring::switched)

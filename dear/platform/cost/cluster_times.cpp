@@ -135,9 +135,9 @@ double beta_of(const Dimension& dimension) {
   return dimension.link.beta_seconds_per_byte * dimension.oversubscription / dimension.links;
 }
 
-// Of n members with L links and k ranks each, every rank has 1/k of the vector to exchange, and L/k links to
-// do so: what a byte of the vector takes does not depend on k. A broadcast comes through all inner dimensions
-// on its way out of a member.
+// Where n members have L links and k ranks each, every rank has 1/k of the vector to exchange, and L/k links
+// to do so: what a byte of the vector takes does not depend on k. A broadcast comes through all inner
+// dimensions on its way out of a member.
 AlgorithmTimes hierarchical(const std::vector<Dimension>& dimensions,
                             const std::vector<std::string_view>& stages, Load (*Stage::*load_of)(int)) {
   if (stages.empty()) return {};
@@ -215,7 +215,7 @@ AlgorithmTimes joined(AlgorithmTimes times, const AlgorithmTimes& more) {
   return without_worse(std::move(times));
 }
 
-// Of collectives that follow each other.
+// Adds the launch of a kernel to collectives that follow each other.
 void launch(AlgorithmTimes& times, double seconds) {
   for (AlgorithmTime& time : times) time.start_up = std::max(time.start_up, seconds);
   times = without_worse(std::move(times));

@@ -30,11 +30,11 @@ struct CollectiveTimes {
   [[nodiscard]] int ranks_of_node() const;
 };
 
-// Of a vector that is spread over the ranks of a node, every node alike.
+// Times of a vector that is spread over the ranks of a node, every node alike.
 struct NodeTimes {
   CollectiveTimes inside;  // of the ranks of one node
-  // Of one rank from each node, which hold the same part; all parts at once, over links that the ranks of a
-  // node share. By the bytes of the whole vector, all parts together.
+  // Times of one rank from each node, which hold the same part; all parts at once, over links that the ranks
+  // of a node share. By the bytes of the whole vector, all parts together.
   CollectiveTimes across;
 };
 

@@ -173,7 +173,7 @@ class Wires {
         sizes_(sizes_of(cluster)),
         teams_{.ranks = topology_.ranks(), .ranks_of_node = times.ranks_of_node(), .jobs = options.jobs} {}
 
-  // Of the schedule's collectives; it must outlive the network.
+  // Makes the network of the schedule's collectives; the schedule must outlive it.
   std::unique_ptr<NetworkModel> network_for(const Schedule& schedule) const {
     const auto work_of = [&schedule](StepId step) -> const Communicate& {
       return std::get<Communicate>(schedule.steps()[step].work);

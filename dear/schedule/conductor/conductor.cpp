@@ -31,7 +31,7 @@ const Schedule& runnable(const Schedule& schedule) {
 
 std::string Conductor::Awaited::text() const { return fmt::format("{} {}", what, number); }
 
-Conductor::Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecutor& beside,
+Conductor::Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecutor& update,
                      Updater inline_update, Options options)
     : GraphConductor(
           runnable(schedule).graph(), issued_lanes(schedule), [this](Instance which) { return start(which); },
@@ -42,7 +42,7 @@ Conductor::Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecut
           free_lanes(schedule, {.compute = true, .network = true})),
       schedule_(schedule),
       network_(network),
-      beside_(beside),
+      update_(update),
       inline_update_(std::move(inline_update)),
       reads_gradients_(schedule.steps().size()),
       held_(schedule.bucket_count()),
@@ -72,7 +72,7 @@ BucketId Conductor::bucket_read_by(StepId step) const {
 }
 
 GraphConductor::Started Conductor::start(Instance which) {
-  LaneExecutor& executor = kind_of(which.step) == LaneKind::network ? network_ : beside_;
+  LaneExecutor& executor = kind_of(which.step) == LaneKind::network ? network_ : update_;
   executor.start(which, schedule_.steps()[which.step]);
   return executor.ends_at_start() ? Started::done : Started::under_way;
 }

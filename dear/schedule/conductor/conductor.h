@@ -42,10 +42,10 @@ class Conductor : private GraphConductor {
   // Runs an update on the calling thread: for updates on the compute lane.
   using Updater = std::function<void(const Update&)>;
 
-  // `network`, and `beside`, which runs updates and the codec of compressed gradients, must outlive this
+  // `network`, and `update`, which runs updates and the codec of compressed gradients, must outlive this
   // object. Their start() is called without a lock, one at a time: see [Note: started without a lock].
   // ScheduleError for a schedule that can only be simulated, or that has several network lanes.
-  Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecutor& beside, Updater inline_update,
+  Conductor(const Schedule& schedule, LaneExecutor& network, LaneExecutor& update, Updater inline_update,
             Options options);
 
   // [program] Reports that every gradient of the layer is in its bucket. At most once an iteration; commit()
@@ -113,7 +113,7 @@ class Conductor : private GraphConductor {
   };
   [[nodiscard]] Record record() const;  // a copy of what was kept so far
   [[nodiscard]] double exposed_seconds() const { return waited_seconds(); }
-  // Of collectives of the schedule, each from when all ranks had come to it.
+  // Seconds of the schedule's collectives, each from when all ranks had come to it.
   [[nodiscard]] double communication_seconds() const {
     return communication_seconds_.load(std::memory_order_relaxed);
   }
@@ -137,7 +137,7 @@ class Conductor : private GraphConductor {
 
   const Schedule& schedule_;
   LaneExecutor& network_;
-  LaneExecutor& beside_;
+  LaneExecutor& update_;
   Updater inline_update_;
   std::vector<bool>
       reads_gradients_;  // by step: the collective, of a chunk too, or encode that does so first

@@ -13,7 +13,7 @@ LaneExecutor& executor_of(LaneKind kind, const LaneExecutors& executors) {
       return executors.compute;
     case LaneKind::update:
     case LaneKind::codec:
-      return executors.beside;
+      return executors.update;
     case LaneKind::network:
       break;
   }

@@ -58,7 +58,7 @@ using OnStepEnd = std::function<void(const StepEnd&)>;
 // By kind of lane.
 struct LaneExecutors {
   LaneExecutor& compute;
-  LaneExecutor& beside;  // the program: updates, and the codec of compressed gradients
+  LaneExecutor& update;  // the program: updates, and the codec of compressed gradients
   LaneExecutor& network;
 };
 

@@ -20,7 +20,7 @@ struct OrderCheck {
 };
 std::vector<std::string> order_violations(const Schedule& schedule, const std::vector<StepSpan>& spans,
                                           const OrderCheck& options);
-// The same for the spans of a trace that are steps of the schedule, rank by rank.
+// Checks the spans of a trace that are steps of the schedule, rank by rank.
 std::vector<std::string> order_violations(const Schedule& schedule, const Trace& trace,
                                           const OrderCheck& options);
 

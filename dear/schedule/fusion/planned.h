@@ -25,9 +25,9 @@ enum class Overlap : std::uint8_t {
 //   reduce-scatters go back to front, so the last one ends at max over k of (ready_k + sum of t over 0..k);
 //   all-gathers follow front to back without a gap; the layers of bucket k begin when it is there and the
 //   layers before are done.
-// Of two beginnings with one border, the one that is not later in any of these (sum of reduce-scatters, last
-// end, sum of all-gathers, end of forward) is kept; at most 64 others beside it, those that promise most.
-// With all-reduces alone the earlier end is always better, and a single number is enough. The smaller
+// Where two beginnings have one border, the one that is not later in any of these (sum of reduce-scatters,
+// last end, sum of all-gathers, end of forward) is kept; at most 64 others beside it, those that promise
+// most. With all-reduces alone the earlier end is always better, and a single number is enough. The smaller
 // problem is that of MG-WFBP (Shi et al. 2019, arXiv 1811.11141). For an eager order there is no recursion
 // over borders: see [Note: borders of an eager order].
 Grouping group_planned(const Workload& workload, const cost::CollectiveTimes& times, Overlap overlap);

@@ -11,8 +11,8 @@ namespace dear {
 // exact rate of the marked graph in steady state (Ramamoorthy and Ho 1980, doi:10.1109/TSE.1980.230492).
 struct CriticalCycle {
   double seconds = 0;  // per iteration
-  // Of one cycle that attains it, in order. Where steps rest, the cycle goes through the iterations after
-  // which all rhythms repeat, and names a step once for each iteration in which it meets it.
+  // The steps of one cycle that attains it, in order. Where steps rest, the cycle goes through the iterations
+  // after which all rhythms repeat, and names a step once for each iteration in which it meets it.
   std::vector<StepId> steps;
 };
 // `seconds` by step. ScheduleError for another number of them, and for rhythms that repeat only after more

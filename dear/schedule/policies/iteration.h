@@ -51,7 +51,7 @@ class Iteration {
   void gather_again(BucketId bucket, std::optional<LayerId> after, ProcessGroup group = ProcessGroup::all);
   // After `after` and the commit; before the next backward writes to the gradients that it reads.
   StepId update(UpdateScope scope, BucketId bucket, LaneId lane, StepId after);
-  // The same for a chunk of a shard, ahead of the commit: it waits for that of the iteration before.
+  // Adds the update of a chunk of a shard, ahead of the commit: it waits for that of the iteration before.
   StepId update_ahead(BucketId bucket, Range chunk, LaneId lane, StepId after);
   // No gather writes parameters under a backward that reads them.
   void after_backward(BucketId bucket, StepId step);

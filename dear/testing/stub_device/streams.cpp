@@ -79,7 +79,7 @@ void Queue::loop() {
       lock.lock();
     }
     running_ = false;
-    if (streams_.watching_ > 0) streams_.changed_.notify_all();
+    if (streams_.monitoring_ > 0) streams_.changed_.notify_all();
   }
 }
 
@@ -140,7 +140,7 @@ void Streams::complete_locked(Ticket& ticket) {
   ticket.when = std::chrono::steady_clock::now();
   for (Queue* const queue : ticket.waiting) queue->wake_.notify_all();
   ticket.waiting.clear();
-  if (watching_ > 0) changed_.notify_all();
+  if (monitoring_ > 0) changed_.notify_all();
 }
 
 void Streams::complete(const TicketPtr& ticket) {
@@ -174,9 +174,9 @@ std::string Streams::stuck() const {
 }
 
 void Streams::await(Lock& lock, const std::function<bool()>& done, const char* what) {
-  ++watching_;
+  ++monitoring_;
   const bool in_time = changed_.wait_for(lock, kDeadline, done);
-  --watching_;
+  --monitoring_;
   TORCH_CHECK(in_time, what, " was not over within two minutes:", stuck());
 }
 
@@ -221,7 +221,7 @@ void Streams::hold(c10::Stream stream, const std::string& before) {
   const Lock lock(mutex_);
   if (stopping_) return;
   queue(stream).held_before_.insert(before);
-  if (watching_ > 0) changed_.notify_all();
+  if (monitoring_ > 0) changed_.notify_all();
 }
 
 void Streams::let_go(c10::Stream stream, const std::string& before) {

@@ -34,7 +34,8 @@ using TicketPtr = std::shared_ptr<Ticket>;
 
 class Streams {
  public:
-  // Of the process. Its threads end when the process does, and what is enqueued after that is dropped.
+  // The streams of the process. Their threads end when the process does, and what is enqueued after that is
+  // dropped.
   static Streams& all();
 
   void run(c10::Stream stream, std::string what, std::function<void()> task);
@@ -77,7 +78,7 @@ class Streams {
 
   std::mutex mutex_;
   std::condition_variable changed_;  // for threads of the host that wait
-  int watching_ = 0;                 // so many of them
+  int monitoring_ = 0;               // so many of them
   std::map<std::pair<c10::DeviceIndex, c10::StreamId>, std::unique_ptr<Queue>> queues_;
   std::exception_ptr error_;
   Delays delays_;

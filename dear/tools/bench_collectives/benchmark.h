@@ -74,7 +74,7 @@ struct BenchmarkOutcome {
 BenchmarkOutcome run_benchmark(const BenchmarkSettings& settings, const launch::HeldSignals& signals,
                                const std::function<void(std::int64_t bytes)>& progress);
 
-// The same benchmark with workers that `start_workers` makes. With settings.launched every rank runs the
+// Runs the benchmark with workers that `start_workers` makes. With settings.launched every rank runs the
 // benchmark, and the first failure ends it as an exception, since ranks may have seen different parts of it.
 using StartWorkers = std::function<std::unique_ptr<Workers>(const SelectedLibrary& selected)>;
 BenchmarkOutcome run_benchmark_on(const BenchmarkSettings& settings, const StartWorkers& start_workers,

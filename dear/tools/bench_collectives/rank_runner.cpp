@@ -14,8 +14,8 @@
 namespace dear::bench_collectives {
 namespace {
 
-// Of computation alone, which the rest is compared with: many times as long as the system lets a thread run
-// before it looks at others.
+// How long computation alone is measured, which the rest is compared with: many times as long as the system
+// lets a thread run before it looks at others.
 constexpr std::chrono::milliseconds kAlone{100};
 
 const std::byte* at(const std::byte* vector, const Call& call, std::int64_t element) {

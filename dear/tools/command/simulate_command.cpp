@@ -51,7 +51,7 @@ void refuse_without_effect(const CLI::App& command, const SimulateArguments& arg
         *arguments.policies.fusion));
 }
 
-// Of cases with K-FAC or of others.
+// Writes cases with K-FAC, or others.
 template <typename Cases>
 void write_outputs(const SimulateArguments& arguments, const Cases& cases, const std::string& title) {
   write_checked([&] {

@@ -34,7 +34,7 @@ void add_shape(const torch::Tensor& tensor, std::vector<Shape>& shapes) {
                     .storage = tensor.storage().unsafeGetStorageImpl()});
 }
 
-// Of the last `count` values: a boxed call brings its caller's whole stack.
+// Returns the shapes of the last `count` values: a boxed call brings its caller's whole stack.
 std::vector<Shape> shapes_of(c10::ArrayRef<const c10::IValue> values, std::size_t count) {
   values = values.slice(values.size() - std::min(count, values.size()));
   std::vector<Shape> shapes;
@@ -82,7 +82,8 @@ bool computes(std::string_view name, std::size_t inputs) {
   return (is_convolution(name) || is_attention(name) || is_recurrent(name)) && inputs >= least;
 }
 
-// Of an operator that computes. A multiply-add is two operations; names and arguments are those of ATen.
+// Returns the kernel of an operator that computes. A multiply-add is two operations; names and arguments are
+// those of ATen.
 zoo::Kernel computing_kernel(std::string_view name, const std::vector<Shape>& in,
                              const std::vector<Shape>& out) {
   zoo::Kernel kernel{.kind = zoo::Kind::matmul, .flops = 0, .moved = elements_of(in) + elements_of(out)};

@@ -8,7 +8,7 @@
 
 #include "dear/base/vocabulary/deadline.h"
 #include "dear/tools/train_command/trace_gather.h"
-#include "dear/tools/train_command/train_in_turns.h"
+#include "dear/tools/train_command/train_interleaved.h"
 #include "dear/tools/train_command/training_module.h"
 
 namespace dear::train_command {
@@ -45,12 +45,12 @@ TrainedInTurns train_compared(const TrainSettings& settings, const Corpus& corpu
   for (std::size_t run = 0; run < settings.policies.size(); ++run)
     runs.push_back({.policy = settings.policies[run], .compression = settings.compressions[run]});
   runs.back().sample = settings.sample;
-  return train_in_turns(runs, turns, starter(settings, corpus, group),
-                        [&](const Turn& turn, std::int64_t done, double loss, double seconds) {
-                          listener(fmt::format("round {} of {}, {}", turn.round + 1, turns.back().round + 1,
-                                               settings.name_of_run(turn.policy)),
-                                   done, loss, seconds);
-                        });
+  return train_interleaved(runs, turns, starter(settings, corpus, group),
+                           [&](const Turn& turn, std::int64_t done, double loss, double seconds) {
+                             listener(fmt::format("round {} of {}, {}", turn.round + 1,
+                                                  turns.back().round + 1, settings.name_of_run(turn.policy)),
+                                      done, loss, seconds);
+                           });
 }
 
 // Records each of the compared policies on the buckets that it had in the end.

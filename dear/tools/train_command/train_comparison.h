@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "dear/tools/train_command/interleaving.h"
 #include "dear/tools/train_command/train_result.h"
-#include "dear/tools/train_command/train_turns.h"
 
 namespace dear::train_command {
 

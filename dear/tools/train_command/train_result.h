@@ -9,7 +9,7 @@
 
 #include "dear/base/trace/trace.h"
 #include "dear/base/vocabulary/spread.h"
-#include "dear/tools/train_command/train_turns.h"
+#include "dear/tools/train_command/interleaving.h"
 #include "dear/tools/train_command/tuning_report.h"
 #include "dear/workload/layers/workload.h"
 

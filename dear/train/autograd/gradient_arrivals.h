@@ -18,7 +18,7 @@ class GradientArrivals {
  public:
   explicit GradientArrivals(std::size_t parameters = 0)
       : arrivals_(parameters), expected_(parameters), used_(parameters) {}
-  // Of other parameters, of which it knows what `before` knows of those that were there: `was[i]` is the
+  // Is for other parameters, and knows what `before` knows of those that were there: `was[i]` is the
   // index that parameter i had.
   GradientArrivals(const GradientArrivals& before, const std::vector<std::optional<std::size_t>>& was);
   // Sets the layer of each parameter, numbered from 0, before the first iteration ends.

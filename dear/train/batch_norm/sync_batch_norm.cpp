@@ -32,7 +32,7 @@ at::ScalarType computed_in(const Tensor& input) {
   return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// Of this rank's samples.
+// Returns the moments of this rank's samples.
 batch_norm::Statistics::Moments moments_of(const Tensor& input) {
   const std::int64_t channels = input.size(1);
   const auto wide = input.options().dtype(at::kDouble).memory_format(std::nullopt);

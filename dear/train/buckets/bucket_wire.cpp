@@ -75,7 +75,7 @@ Pending BucketWire::issue(const Request& request, Group::Continuation then) {
   return group_.issue(request, std::move(then));
 }
 
-// Of memory that ranks share nothing is sent.
+// Nothing is sent where ranks share memory.
 void BucketWire::count(const Request& request) {
   if (request.view.buffer.shared()) return;
   sent_bytes_.fetch_add(bytes_sent(request, group_.size()), std::memory_order_relaxed);

@@ -15,7 +15,7 @@ std::span<float> floats_of(const View& view, std::int64_t count) {
   return {reinterpret_cast<float*>(view.buffer.data() + view.offset_bytes), static_cast<std::size_t>(count)};
 }
 
-// Of the bytes of a vector, what one rank sends at least.
+// Returns the part of a vector's bytes that one rank sends at least.
 double share_sent(Collective collective, int ranks) {
   const double half = static_cast<double>(ranks - 1) / ranks;
   return collective == Collective::all_reduce ? 2 * half : half;

@@ -13,7 +13,7 @@
 #include "dear/base/os/rounds_in_test.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/channels/testing/thread_channels.h"
-#include "dear/comm/programs/program_backend.h"
+#include "dear/comm/message_programs/program_backend.h"
 #include "dear/train/buckets/layout.h"
 
 namespace dear::buckets::encoded_bucket_test {
@@ -110,7 +110,7 @@ void on_ranks(int ranks, const std::string& compression, std::int64_t encoded, s
     threads.emplace_back([&, r] {
       auto& sent = bytes[static_cast<std::size_t>(r)];
       Rank rank(Compression::parse(compression), encoded, elements,
-                Group(programs::make_program_backend(
+                Group(message_programs::make_program_backend(
                           std::make_unique<Counting>(std::move(channels[static_cast<std::size_t>(r)]), sent),
                           {.reproducible = true}),
                       {}),

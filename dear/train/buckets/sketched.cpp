@@ -181,7 +181,7 @@ class Sketched : public BucketCodec {
     if (unions_.size() > kRemembered) unions_.pop_front();
   }
 
-  // Of a dense mean, which every rank has to the bit.
+  // Learns from a dense mean, which every rank has to the bit.
   void learn_from(std::span<const float> mean) {
     if (keys_) return;  // its index has said more
     const std::array<std::int64_t, 4> keys = codec::count_keys(mean);

@@ -13,8 +13,8 @@ namespace dear::buckets {
 // A tensor of a bucket as it is to be placed in the bucket's flat buffer, which is cut into equal shards.
 struct Placeable {
   std::int64_t elements = 0;
-  // Of an update of the tensor, in any unit: above 0 where one rank makes it whole, so that no border of
-  // shards may cut the tensor. 0: it may be cut.
+  // The cost of an update of the tensor, in any unit: above 0 where one rank makes it whole, so that no
+  // border of shards may cut the tensor. 0: it may be cut.
   double cost = 0;
 };
 

@@ -13,7 +13,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/train/autograd/operator_observer.h"
-#include "dear/train/data_parallel/on_streams.h"
+#include "dear/train/data_parallel/stream_training.h"
 #include "dear/train/data_parallel/trainer.h"
 
 namespace dear::train {
@@ -41,7 +41,7 @@ void BackwardPasses::gradient_arrived(const std::size_t& parameter) {
   if (parameter == autograd::GradientHooks::kNone) return;
   if (own_.state_.begins_pass(pass)) own_.or_fail([&] { backward_pass_began(parameter, pass); });
   if (parameter == autograd::GradientHooks::kNone) return;  // since now
-  if (own_.attendance_.begins()) own_.uneven_inputs.begin_step();
+  if (own_.participation_.begins()) own_.uneven_inputs.begin_step();
   // A gradient that was made with create_graph may be differentiated: see [Note: second order].
   const bool counts = !own_.arrivals_.deferred() && !torch::GradMode::is_enabled();
   own_.arrivals_.arrived(parameter);
@@ -61,7 +61,7 @@ void BackwardPasses::gradient_arrived(const std::size_t& parameter) {
     own_.arrivals_.refuse(parameter);
     refuse_late(parameter);
   }
-  if (own_.engine_->streams()) OnStreams::gradient_arrived(own_, parameter);
+  if (own_.engine_->streams()) StreamTraining::gradient_arrived(own_, parameter);
   if (!counts) return;
   complete(parameter);
   see_gradient(parameter);
@@ -219,7 +219,8 @@ void BackwardPasses::forget_arrivals() {
 // equal gradients that the step then makes are these.
 bool BackwardPasses::averages_first_gradients() const {
   return own_.update_rules_.by_program() && own_.group_.size() > 1 && !own_.engine_ &&
-         !own_.options_.compression && !own_.attendance_.joined() && !own_.watching_.looks_at_gradients();
+         !own_.options_.compression && !own_.participation_.joined() &&
+         !own_.monitoring_.looks_at_gradients();
 }
 
 void BackwardPasses::average_first_gradients() {
@@ -256,21 +257,21 @@ bool BackwardPasses::all_arrived(BucketId bucket) const {
 }
 
 void BackwardPasses::look_at_complete_buckets(LayerId layer) {
-  if (!own_.watching_.looks_at_gradients()) return;
+  if (!own_.monitoring_.looks_at_gradients()) return;
   std::set<BucketId> complete;
   for (const TensorId tensor : own_.engine_->workload().layers[layer].tensors) {
     const BucketId bucket = own_.engine_->grouping().bucket_of(tensor);
     if (all_arrived(bucket)) complete.insert(bucket);
   }
   for (const BucketId bucket : complete)
-    own_.watching_.look_at(*own_.engine_, bucket, own_.record_.commits(own_.engine_.get()));
+    own_.monitoring_.look_at(*own_.engine_, bucket, own_.record_.commits(own_.engine_.get()));
 }
 
 void BackwardPasses::look_at_other_buckets() {
-  if (!own_.watching_.looks_at_gradients()) return;
+  if (!own_.monitoring_.looks_at_gradients()) return;
   for (BucketId bucket = 0; bucket < own_.engine_->grouping().size(); ++bucket)
     if (own_.group_.size() == 1 || !all_arrived(bucket))
-      own_.watching_.look_at(*own_.engine_, bucket, own_.record_.commits(own_.engine_.get()));
+      own_.monitoring_.look_at(*own_.engine_, bucket, own_.record_.commits(own_.engine_.get()));
 }
 
 }  // namespace dear::train

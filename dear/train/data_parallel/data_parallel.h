@@ -60,7 +60,7 @@ class DataParallel {
   // over: rank 0's, on all ranks, which must remember the same things.
   DataParallel(torch::nn::Module& model, torch::optim::Optimizer& optimizer, Group group,
                DataParallelOptions options = {});
-  // The same for tensors and an optimiser that are not libtorch's objects. The tensors are kept alive.
+  // Trains tensors by an optimiser that need not be libtorch's objects. The tensors are kept alive.
   DataParallel(Model model, std::unique_ptr<Optimizer> optimizer, Group group,
                DataParallelOptions options = {});
   ~DataParallel();  // waits for what is on the wire, without throwing; call synchronize() before it
@@ -200,8 +200,8 @@ class DataParallel {
   // `states` has no state then. Before the first step() load it into the optimiser instead.
   void load_optimizer_state(const std::vector<StateOfParameter>& states);
 
-  // Of this rank; nothing but zeros without compression, or before the first step(). Between a step() and the
-  // next backward.
+  // Reports on this rank; nothing but zeros without compression, or before the first step(). Between a step()
+  // and the next backward.
   [[nodiscard]] CompressionReport compression_report();
   // To be saved by each rank, and given back to the rank of the same number: the training then goes on bit
   // for bit. After the first step() (ScheduleError before it, and without compression), before the next
@@ -211,8 +211,8 @@ class DataParallel {
   // that come after it.
   void load_compression_states(const CompressionStates& states);
 
-  // Of the first step() on; ScheduleError before it. Until the next regroup(), or the next step() where
-  // buckets are planned or tuned.
+  // There from the first step() on; ScheduleError before it. Until the next regroup(), or the next step()
+  // where buckets are planned or tuned.
   [[nodiscard]] const Schedule& schedule() const;
   [[nodiscard]] const Grouping& grouping() const;
   [[nodiscard]] const Workload& workload() const;  // without times

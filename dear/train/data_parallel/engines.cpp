@@ -13,7 +13,7 @@
 #include "dear/schedule/policies/one_copy.h"
 #include "dear/schedule/policies/policy.h"
 #include "dear/train/autograd/operator_observer.h"
-#include "dear/train/data_parallel/on_streams.h"
+#include "dear/train/data_parallel/stream_training.h"
 #include "dear/train/data_parallel/trainer.h"
 #include "dear/train/engine/engine.h"
 
@@ -50,7 +50,7 @@ std::unique_ptr<Engine> Engines::make_engine(const View& decision) {
                       .compression = own_.options_.compression,
                       .profile = own_.changes_->profile(),
                       .decision = decision,
-                      .hooks = &own_.watching_.hooks(),
+                      .hooks = &own_.monitoring_.hooks(),
                       .iterations = own_.record_.commits(own_.engine_.get()),
                       .check_parameters = own_.options_.check_parameters,
                       .sparse = own_.options_.sparse_rows && !own_.on_streams() ? own_.layers_.sparse
@@ -126,7 +126,7 @@ void Engines::load_optimizer_state(const std::vector<DataParallel::StateOfParame
         fmt::format("rank {}: the optimiser holds its state itself {}: load it there", own_.group_.rank(),
                     own_.by_program() ? "where it updates the parameters" : "before the first step()"));
   own_.state_.require_between_steps("load_optimizer_state");
-  if (own_.attendance_.joined())
+  if (own_.participation_.joined())
     throw ConfigError(fmt::format(
         "rank {}: the optimiser's state cannot be replaced in a Join, whose ranks without data would keep "
         "theirs: load it before or after",
@@ -160,7 +160,7 @@ void Engines::load_optimizer_state(const std::vector<DataParallel::StateOfParame
 
 void Engines::choose_buckets() {
   const auto times = [this] {
-    if (own_.on_streams()) OnStreams::read_marks(own_);
+    if (own_.on_streams()) StreamTraining::read_marks(own_);
     return own_.reports.measured();
   };
   const std::optional<BucketChanges::Change> change =

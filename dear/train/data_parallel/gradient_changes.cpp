@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
-#include "dear/train/data_parallel/on_streams.h"
+#include "dear/train/data_parallel/stream_training.h"
 #include "dear/train/data_parallel/trainer.h"
 #include "dear/train/optim/torch_types.h"
 #include "dear/train/streams/gradients_on_stream.h"
@@ -57,7 +57,7 @@ optim::ReducedGradients& GradientChanges::final_gradients() {
     });
     return *found;
   }
-  own_.watching_.look_at_all_alone(own_.scanned_.trained, own_.steps_alone_);
+  own_.monitoring_.look_at_all_alone(own_.scanned_.trained, own_.steps_alone_);
   const torch::NoGradGuard no_grad;
   gradients_alone_ = {};
   for (TrainedParameter& parameter : own_.scanned_.trained) {
@@ -169,7 +169,7 @@ std::unique_ptr<FinalGradients> GradientChanges::close(agreement::CallMade& call
   own_.uneven_inputs.announce({.call = call.call, .argument = call.argument, .norm_type = call.more});
   std::unique_ptr<FinalGradients> closed;
   if (own_.on_streams()) {
-    closed = std::make_unique<OnDevice>(*this, OnStreams::final_gradients(own_));
+    closed = std::make_unique<OnDevice>(*this, StreamTraining::final_gradients(own_));
   } else {
     closed = std::make_unique<OnHost>(*this, final_gradients());
   }
@@ -205,14 +205,14 @@ torch::Tensor GradientChanges::clip(double max_norm, const NormOptions& options)
 
 torch::Tensor GradientChanges::clip_gradients(double max_norm, const NormOptions& options) {
   torch::Tensor norm = clip(max_norm, options);
-  if (norm.is_cpu()) own_.watching_.listeners().clipped(norm.item<double>());
+  if (norm.is_cpu()) own_.monitoring_.listeners().clipped(norm.item<double>());
   return norm;
 }
 
 double GradientChanges::clip_gradients_by_norm(double max_norm, const NormOptions& options) {
   const double norm = clip(max_norm, options).item<double>();
   if (options.error_if_nonfinite) require_finite_norm(norm);
-  own_.watching_.listeners().clipped(norm);
+  own_.monitoring_.listeners().clipped(norm);
   return norm;
 }
 
@@ -265,14 +265,14 @@ void GradientChanges::make_whole() {
 
 // As unscale_gradients(1), which is what ranks without data do meanwhile.
 bool GradientChanges::give_up_nonfinite() {
-  if (own_.options_.check_gradients != GradientCheck::skip || own_.attendance_.shadows()) return false;
+  if (own_.options_.check_gradients != GradientCheck::skip || own_.participation_.out_of_data()) return false;
   own_.uneven_inputs.announce({.call = agreement::Call::unscale, .argument = 1});
   static_cast<void>(final_gradients());
   const double found = sum_over_ranks(
       {.call = agreement::Call::unscale, .steps = own_.record_.commits(own_.engine_.get()), .argument = 1},
-      own_.watching_.nonfinite().empty() ? 0 : 1);
+      own_.monitoring_.nonfinite().empty() ? 0 : 1);
   if (found == 0) return false;
-  if (!own_.attendance_.joined()) own_.or_fail([this] { own_.watching_.share(own_.group_); });
+  if (!own_.participation_.joined()) own_.or_fail([this] { own_.monitoring_.share(own_.group_); });
   own_.discard_step();
   return true;
 }
@@ -288,7 +288,7 @@ torch::Tensor GradientChanges::unscale_gradients_by(const torch::Tensor& inverse
     return torch::tensor(
         unscale_gradients(inverse_scale.defined() ? 1 / inverse_scale.item<double>() : 1) ? 0.0F : 1.0F);
   require_changeable_gradients("unscale_gradients_by");
-  return OnDevice(*this, OnStreams::final_gradients(own_)).unscale_by(inverse_scale);
+  return OnDevice(*this, StreamTraining::final_gradients(own_)).unscale_by(inverse_scale);
 }
 
 }  // namespace dear::train

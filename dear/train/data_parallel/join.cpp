@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
-#include "dear/comm/agreement/attendance.h"
+#include "dear/comm/agreement/participation.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/train/data_parallel/trainer.h"
 
@@ -58,9 +58,9 @@ Join::Join(std::vector<DataParallel*> models, const JoinOptions& options) : mode
     constexpr std::int64_t kSpare = 1024;  // options may take more room later
     joined_ = std::make_shared<agreement::Joined>();
     joined_->options = options;
-    joined_->call = models_[0]->trainer_->uneven_inputs.roll_call(2 * bytes + kSpare);
+    joined_->call = models_[0]->trainer_->uneven_inputs.announcements(2 * bytes + kSpare);
     for (std::size_t i = 0; i < models_.size(); ++i)
-      models_[i]->trainer_->attendance().join(joined_, static_cast<std::uint32_t>(i));
+      models_[i]->trainer_->participation().join(joined_, static_cast<std::uint32_t>(i));
   }
   ++open_joins;
 }
@@ -69,7 +69,7 @@ Join::~Join() {
   if (!ended_) abandon("it left a Join without end(), as after an exception");
 }
 
-std::int64_t Join::shadowed() const { return joined_ ? joined_->shadowed : 0; }
+std::int64_t Join::shadowed() const { return joined_ ? joined_->followed : 0; }
 
 void Join::abandon(const std::string& reason) noexcept {
   if (ended_) return;
@@ -78,15 +78,15 @@ void Join::abandon(const std::string& reason) noexcept {
   if (!joined_ || joined_->over) return;
   for (DataParallel* model : models_) {
     model->trainer_->group().abort(reason);
-    model->trainer_->attendance().leave();
+    model->trainer_->participation().leave();
   }
 }
 
 // What the others do, until all have run out.
 void Join::follow() {
-  agreement::RollCall& call = *joined_->call;
+  agreement::Announcements& call = *joined_->call;
   for (;;) {
-    const std::vector<Announcement> said = call.hear(call.say({}));
+    const std::vector<Announcement> said = call.receive(call.send({}));
     agreement::require_alike(call.rank(), said);
     const std::optional<int> first = agreement::first_present(said);
     if (!first) return;
@@ -100,14 +100,14 @@ void Join::follow() {
     }
     const Announcement& what = said[static_cast<std::size_t>(*first)];
     train::Trainer& model = *models_.at(what.model)->trainer_;
-    model.attendance().set_first(*first);
-    model.uneven_inputs.shadow(what);
+    model.participation().set_first(*first);
+    model.uneven_inputs.follow(what);
   }
 }
 
 void Join::begin_step(std::size_t model) {
   train::Trainer& one = *models_.at(model)->trainer_;
-  if (one.attendance().begins()) one.uneven_inputs.begin_step();
+  if (one.participation().begins()) one.uneven_inputs.begin_step();
 }
 
 void Join::end() {
@@ -116,11 +116,11 @@ void Join::end() {
     ended_ = true;
     --open_joins;
     if (joined_) joined_->over = true;
-    for (DataParallel* model : models_) model->trainer_->attendance().leave();
+    for (DataParallel* model : models_) model->trainer_->participation().leave();
   };
   if (!joined_ || joined_->over) return leave();
   for (DataParallel* model : models_) model->trainer_->uneven_inputs.require_all_stepped();
-  for (DataParallel* model : models_) model->trainer_->attendance().shadow(true);
+  for (DataParallel* model : models_) model->trainer_->participation().set_out_of_data(true);
   try {
     follow();
   } catch (const std::exception& error) {

@@ -36,7 +36,7 @@ struct Joined;
 class Join {
  public:
   explicit Join(DataParallel& model, const JoinOptions& options = {});
-  // Of several models that train in the same loop, as in a GAN; all on the same ranks. ConfigError while
+  // Joins several models that train in the same loop, as in a GAN; all on the same ranks. ConfigError while
   // another Join is open: a rank that has run out could follow one of them only.
   explicit Join(std::vector<DataParallel*> models, const JoinOptions& options = {});
   // Without end(), as after an exception, the other ranks learn that this one left, as a TransportError.

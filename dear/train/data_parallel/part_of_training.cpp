@@ -78,7 +78,7 @@ void PartOfTraining::require_new_gradients() const {
         "rank {}: Kfac::step() was called twice for one step: call DataParallel::step() or discard_step() "
         "in between, on every rank",
         group().rank()));
-  if (!dp_.trainer_->passes.gradients_arrived() && dp_.trainer_->attendance_.samples() != 0)
+  if (!dp_.trainer_->passes.gradients_arrived() && dp_.trainer_->participation_.samples() != 0)
     throw ConfigError(fmt::format(
         "rank {}: Kfac::step() found no gradient that arrived since the last DataParallel::step(): call it "
         "after backward()",
@@ -89,7 +89,7 @@ const Group& PartOfTraining::group() const { return dp_.trainer_->group_; }
 
 void PartOfTraining::require_usable() const {
   dp_.trainer_->gradient_changes.require_changeable_gradients("Kfac::step");
-  if (dp_.trainer_->attendance_.joined())
+  if (dp_.trainer_->participation_.joined())
     throw ConfigError(fmt::format(
         "rank {}: K-FAC cannot train in a Join, where a rank without data could not take part in its "
         "collectives: give ranks equally many batches",
@@ -110,7 +110,7 @@ void PartOfTraining::settle_for(const char* call) const {
 void PartOfTraining::reduce_gradients(double learning_rates, double loss_scale) const {
   dp_.trainer_->gradient_changes.reduce_gradients(GradientChanges::KfacNumbers{learning_rates, loss_scale});
 }
-std::int64_t PartOfTraining::steps_given_up() const { return dp_.trainer_->watching_.given_up(); }
+std::int64_t PartOfTraining::steps_given_up() const { return dp_.trainer_->monitoring_.given_up(); }
 void PartOfTraining::fail(const std::exception_ptr& error) const { dp_.trainer_->fail(error); }
 
 std::optional<double> PartOfTraining::learning_rate_of(const torch::Tensor& weight) const {

@@ -11,7 +11,7 @@
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/train/data_parallel/choose_updates.h"
-#include "dear/train/data_parallel/on_streams.h"
+#include "dear/train/data_parallel/stream_training.h"
 #include "dear/train/data_parallel/trainer.h"
 
 namespace dear::train {
@@ -85,7 +85,7 @@ Rebuilding::Rebuilding(Trainer& owner, const Model& model, Values values)
         *own_.optimizer_, own_.options_, own_.updates_in_backward_, scanned_,
         values_ == Values::of_rank_0 ? own_.in_buckets() : set_of(tensors_of(scanned_.trained)));
     require_same_updates();
-    OnStreams::require_usable(own_, scanned_);
+    StreamTraining::require_usable(own_, scanned_);
     if (own_.engine_) own_.engine_->require_usable_parameters();
   });
   require_alike(own_.group_, model, *own_.optimizer_, scanned_);
@@ -256,7 +256,7 @@ void Trainer::rebuild(const Model& model) {
 }
 
 void Trainer::require_no_join(const char* what) const {
-  if (!attendance_.joined()) return;
+  if (!participation_.joined()) return;
   throw ConfigError(fmt::format(
       "rank {}: {} cannot be followed by ranks that have run out of data: do that between two joins",
       group_.rank(), what));
@@ -283,7 +283,7 @@ void Trainer::require_same_model() const {
     if (!tensor.defined() || tensor.numel() == 0 || !tensor.requires_grad()) continue;
     if (known.contains(tensor.unsafeGetTensorImpl())) continue;
     throw ConfigError(
-        fmt::format("rank {}: parameter '{}' of the model is none that is trained, because it was replaced "
+        fmt::format("rank {}: parameter '{}' of the model is not trained, because it was replaced "
                     "or added later: "
                     "give it to the optimiser by add_param_group(), and call rebuild() on every rank",
                     group_.rank(), name));

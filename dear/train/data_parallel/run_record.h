@@ -59,7 +59,7 @@ class RunRecord {
   autograd::LayerClock clock_;
   buckets::SparseGradients sparse_;
   std::int64_t given_up_ = 0;
-  // Of the engines before.
+  // What the engines before have recorded.
   DataParallelStatistics earlier_{};
   std::vector<Span> earlier_spans_;
   std::map<const void*, Spans> parts_;

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
-#include "dear/comm/agreement/attendance.h"
+#include "dear/comm/agreement/participation.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/train/data_parallel/join.h"
 #include "dear/train/data_parallel/trainer.h"
@@ -23,7 +23,7 @@ void SharedBuffers::broadcast_buffers() {
   own_.uneven_inputs.announce({.call = Call::broadcast_buffers});
   own_.or_fail([this] {
     take_buffers();
-    if (own_.buffer_exchange_) own_.buffer_exchange_->at_forward(own_.attendance_.first());
+    if (own_.buffer_exchange_) own_.buffer_exchange_->at_forward(own_.participation_.first());
   });
 }
 

@@ -11,7 +11,7 @@
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/train/autograd/operator_observer.h"
 #include "dear/train/data_parallel/data_parallel.h"
-#include "dear/train/data_parallel/on_streams.h"
+#include "dear/train/data_parallel/stream_training.h"
 #include "dear/train/data_parallel/trainer.h"
 
 namespace dear::train {
@@ -30,7 +30,7 @@ void Trainer::step() {
   throw_if_failed();
   program_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   if (!gradient_changes.give_up_nonfinite()) take_step();
-  watching_.listeners().step_ended();
+  monitoring_.listeners().step_ended();
 }
 
 void Trainer::take_step() {
@@ -58,16 +58,16 @@ void Trainer::require_step() {
 // parameter, is all that is added.
 void Trainer::step_alone() {
   require_unchanged();
-  watching_.look_at_all_alone(scanned_.trained, steps_alone_);
-  if (attendance_.samples() == 0) passes.drop_gradients();
+  monitoring_.look_at_all_alone(scanned_.trained, steps_alone_);
+  if (participation_.samples() == 0) passes.drop_gradients();
   follow_changes();
   const auto is_lost = [](const TrainedParameter& one) { return !one.tensor.grad().defined(); };
   if (std::any_of(scanned_.trained.begin(), scanned_.trained.end(), is_lost)) require_same_model();
   optimizer_->step();
   passes.drop_gradients();
-  attendance_.end_step();
+  participation_.end_step();
   ++steps_alone_;
-  watching_.count(metrics::StepListeners::End::taken);
+  monitoring_.count(metrics::StepListeners::End::taken);
 }
 
 void Trainer::learn_layers() {
@@ -100,8 +100,8 @@ void Trainer::commit() {
   whole_gradients_ = false;
   seen_.assign(scanned_.trained.size(), {});
   state_.step_taken();
-  attendance_.end_step();
-  watching_.count(metrics::StepListeners::End::taken);
+  participation_.end_step();
+  monitoring_.count(metrics::StepListeners::End::taken);
   engines.choose_buckets();
 }
 
@@ -128,12 +128,12 @@ void Trainer::discard() {
   conductor.synchronize();
   engine_->drop_updates(false);
   record_.step_given_up();
-  watching_.count(metrics::StepListeners::End::given_up);
+  monitoring_.count(metrics::StepListeners::End::given_up);
   for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
     if (!engine_->holds_gradient(i)) scanned_.trained[i].tensor.mutable_grad().reset();
   if (recording_) record_.clock().next_iteration(reports.clock_now());
   passes.forget_arrivals();
-  attendance_.end_step();
+  participation_.end_step();
   engines.choose_buckets();
 }
 
@@ -145,8 +145,8 @@ void Trainer::discard_step() {
     agreement::meet(group_, agreement::Call::discard_step, 0);
     passes.drop_gradients();
     passes.forget_arrivals();
-    attendance_.end_step();
-    watching_.count(metrics::StepListeners::End::given_up);
+    participation_.end_step();
+    monitoring_.count(metrics::StepListeners::End::given_up);
   });
 }
 
@@ -156,7 +156,7 @@ void Trainer::prepare_commit() {
     for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
       arrivals_.set_used(i, scanned_.trained[i].tensor.grad().defined());
     fusion_ = changes_->first(Engine::describe(scanned_.trained, layers_.order, layers_.layer_of), fusion_);
-    if (on_streams()) OnStreams::find_idle(*this);
+    if (on_streams()) StreamTraining::find_idle(*this);
     engines.make_first_engine();
     observed_engine_.store(engine_.get(), std::memory_order_release);
   } else {
@@ -187,7 +187,7 @@ void Trainer::close_gradients() {
 }
 
 bool Trainer::step(const StepOptions& options) {
-  watching_.listeners().scaled(options.loss_scale);
+  monitoring_.listeners().scaled(options.loss_scale);
   bool given_up = gradient_changes.give_up_nonfinite();
   if (given_up) {
     // Nothing is left to look at.
@@ -200,7 +200,7 @@ bool Trainer::step(const StepOptions& options) {
     gradient_changes.scale_gradients(options.loss_scale);
   }
   if (!given_up) take_step();
-  watching_.listeners().step_ended();
+  monitoring_.listeners().step_ended();
   return !given_up;
 }
 
@@ -208,11 +208,11 @@ bool Trainer::step(const StepOptions& options) {
 void Trainer::step_unless(const torch::Tensor& nonfinite, const torch::Tensor& inverse_scale) {
   gradient_changes.require_changeable_gradients("step_unless");
   if (on_streams() && nonfinite.device() == scanned_.trained.front().tensor.device()) {
-    streams::GradientsOnStream gradients = OnStreams::final_gradients(*this);
+    streams::GradientsOnStream gradients = StreamTraining::final_gradients(*this);
     if (engine_->skips_on_device()) {
       if (inverse_scale.defined()) or_fail([&] { gradients.scale(inverse_scale); });
       const torch::Tensor found = nonfinite.detach().to(torch::kFloat32, false, true).reshape({});
-      engine_->streams()->hand_in(found);
+      engine_->streams()->pass_to_communication(found);
       engine_->skip_updates_where(found);
       try {
         take_step();
@@ -221,7 +221,7 @@ void Trainer::step_unless(const torch::Tensor& nonfinite, const torch::Tensor& i
         throw;
       }
       engine_->skip_updates_where({});
-      return watching_.listeners().step_ended();
+      return monitoring_.listeners().step_ended();
     }
   }
   if (nonfinite.item<double>() == 0) {
@@ -229,7 +229,7 @@ void Trainer::step_unless(const torch::Tensor& nonfinite, const torch::Tensor& i
     return static_cast<void>(step({.loss_scale = scale, .skip_nonfinite = false}));
   }
   discard_step();
-  watching_.listeners().step_ended();
+  monitoring_.listeners().step_ended();
 }
 
 void Trainer::update_by_program() {

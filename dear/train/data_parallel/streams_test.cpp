@@ -122,14 +122,14 @@ void five_steps(Job& job) {
   for (int step = 0; step < 5; ++step) job.train(step);
 }
 
-TEST(OnStreams, EachPolicyComputesWhatItComputesOnTheCpu) {
+TEST(StreamTraining, EachPolicyComputesWhatItComputesOnTheCpu) {
   for (const std::string policy : {"dear", "dear-replicated", "wfbp", "serial"})
     for (const int ranks : {2, 3})
       for (const std::string fusion : {"layer", "2KiB", "all"})
         expect_as_on_the_cpu(five_steps, {.ranks = ranks, .policy = policy, .fusion = fusion});
 }
 
-TEST(OnStreams, EachOptimiserComputesWhatItComputesOnTheCpu) {
+TEST(StreamTraining, EachOptimiserComputesWhatItComputesOnTheCpu) {
   namespace o = torch::optim;
   const std::vector<MakeOptimizer> optimizers{adamw(), with<o::Adam>(o::AdamOptions(1e-2).amsgrad(true)),
                                               with<o::RMSprop>(o::RMSpropOptions(1e-2).centered(true)),
@@ -138,7 +138,7 @@ TEST(OnStreams, EachOptimiserComputesWhatItComputesOnTheCpu) {
     expect_as_on_the_cpu(five_steps, {.optimizer = optimizer});
 }
 
-TEST(OnStreams, AccumulationAndGradientsThatWereSetToNone) {
+TEST(StreamTraining, AccumulationAndGradientsThatWereSetToNone) {
   expect_as_on_the_cpu([](Job& job) {
     for (int step = 0; step < 4; ++step) {
       {
@@ -151,7 +151,7 @@ TEST(OnStreams, AccumulationAndGradientsThatWereSetToNone) {
   });
 }
 
-TEST(OnStreams, OptionsOfTheOptimiserAreThoseAtStep) {
+TEST(StreamTraining, OptionsOfTheOptimiserAreThoseAtStep) {
   expect_as_on_the_cpu([](Job& job) {
     for (int step = 0; step < 4; ++step) {
       job.train(step);
@@ -160,7 +160,7 @@ TEST(OnStreams, OptionsOfTheOptimiserAreThoseAtStep) {
   });
 }
 
-TEST(OnStreams, RegroupAndStateOfTheOptimiser) {
+TEST(StreamTraining, RegroupAndStateOfTheOptimiser) {
   const Program program = [](Job& job) {
     job.train(0);
     job.train(1);
@@ -175,7 +175,7 @@ TEST(OnStreams, RegroupAndStateOfTheOptimiser) {
   expect_as_on_the_cpu(program, {.ranks = 3, .optimizer = adamw()});
 }
 
-TEST(OnStreams, AStepThatIsGivenUpChangesNothing) {
+TEST(StreamTraining, AStepThatIsGivenUpChangesNothing) {
   expect_as_on_the_cpu([](Job& job) {
     job.train(0);
     job.loss(1).backward();
@@ -184,7 +184,7 @@ TEST(OnStreams, AStepThatIsGivenUpChangesNothing) {
   });
 }
 
-TEST(OnStreams, ParametersThatTheProgramReplacesOrWrites) {
+TEST(StreamTraining, ParametersThatTheProgramReplacesOrWrites) {
   expect_as_on_the_cpu([](Job& job) {
     job.train(0);
     {
@@ -197,7 +197,7 @@ TEST(OnStreams, ParametersThatTheProgramReplacesOrWrites) {
   });
 }
 
-TEST(OnStreams, ClippingIsThatOfTheCpu) {
+TEST(StreamTraining, ClippingIsThatOfTheCpu) {
   const auto clipped = [](bool streams, double type) {
     return train(
         [type](Job& job) {
@@ -218,7 +218,7 @@ TEST(OnStreams, ClippingIsThatOfTheCpu) {
   }
 }
 
-TEST(OnStreams, ANormThatIsNotFiniteIsAnErrorOnAllRanksWhereThatIsAsked) {
+TEST(StreamTraining, ANormThatIsNotFiniteIsAnErrorOnAllRanksWhereThatIsAsked) {
   expect_as_on_the_cpu([](Job& job) {
     job.train(0);
     (job.loss(1) * (job.rank == 1 ? std::numeric_limits<float>::infinity() : 1)).backward();
@@ -228,7 +228,7 @@ TEST(OnStreams, ANormThatIsNotFiniteIsAnErrorOnAllRanksWhereThatIsAsked) {
   });
 }
 
-TEST(OnStreams, RanksThatClipDifferentlyAreToldSo) {
+TEST(StreamTraining, RanksThatClipDifferentlyAreToldSo) {
   const auto told = [](const std::function<void(Job&, int step)>& clip) {
     std::vector<std::string> said(2);
     run_all(2, [&](int rank, const Group& group) {
@@ -254,7 +254,7 @@ TEST(OnStreams, RanksThatClipDifferentlyAreToldSo) {
     EXPECT_NE(said.find("clip_gradients_by_value"), std::string::npos) << said;
 }
 
-TEST(OnStreams, AScaledLossIsUnscaledAndAnOverflowGivesTheStepUp) {
+TEST(StreamTraining, AScaledLossIsUnscaledAndAnOverflowGivesTheStepUp) {
   expect_as_on_the_cpu(
       [](Job& job) {
         for (int step = 0; step < 4; ++step) {
@@ -266,7 +266,7 @@ TEST(OnStreams, AScaledLossIsUnscaledAndAnOverflowGivesTheStepUp) {
       {.policy = "serial"});
 }
 
-TEST(OnStreams, MeansOfGradientsWholeOnEveryRank) {
+TEST(StreamTraining, MeansOfGradientsWholeOnEveryRank) {
   expect_as_on_the_cpu([](Job& job) {
     for (int step = 0; step < 3; ++step) {
       job.loss(step).backward();
@@ -277,7 +277,7 @@ TEST(OnStreams, MeansOfGradientsWholeOnEveryRank) {
   });
 }
 
-TEST(OnStreams, WhatIsNotThereIsRefused) {
+TEST(StreamTraining, WhatIsNotThereIsRefused) {
   run_all(2, [](int /*rank*/, const Group& group) {
     Net net;
     torch::optim::SGD optimizer(net->parameters(), 0.1);

@@ -13,7 +13,7 @@
 #include "dear/train/autograd/operator_observer.h"
 #include "dear/train/data_parallel/choose_updates.h"
 #include "dear/train/data_parallel/data_parallel.h"
-#include "dear/train/data_parallel/on_streams.h"
+#include "dear/train/data_parallel/stream_training.h"
 #include "dear/train/model/buffer_exchange.h"
 
 namespace dear::train {
@@ -26,7 +26,7 @@ Trainer::Trainer(const Model& model, std::unique_ptr<Optimizer> optimizer, const
       alone_(group_.size() == 1 && !options_.record_trace && !options_.compression &&
              !options_.fp32_masters && !options_.stochastic_rounding),
       kept_(group_),
-      attendance_(group_.size()),
+      participation_(group_.size()),
       state_(group_.rank()),
       record_(group_.rank(), options_.say) {
   const autograd::Unobserved unobserved;
@@ -41,7 +41,7 @@ Trainer::Trainer(const Model& model, std::unique_ptr<Optimizer> optimizer, const
   });
   agree_who_updates(group_, options_, update_rules_);
   choose_policy();
-  agreement::check_together(group_, [&] { OnStreams::require_usable(*this, scanned_); });
+  agreement::check_together(group_, [&] { StreamTraining::require_usable(*this, scanned_); });
   engines.agree_on_copies();
   engines.agree_on_compression();
   agree_on_checks(group_, options_, updates_in_backward_);
@@ -147,7 +147,7 @@ void Trainer::synchronize() {
   if (!engine_) return;
   or_fail([this] {
     shared_buffers.take_buffers();
-    if (buffer_exchange_) buffer_exchange_->at_synchronize(attendance_.first());
+    if (buffer_exchange_) buffer_exchange_->at_synchronize(participation_.first());
   });
 }
 

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "dear/comm/agreement/attendance.h"
+#include "dear/comm/agreement/participation.h"
 #include "dear/train/autograd/gradient_arrivals.h"
 #include "dear/train/autograd/gradient_hook.h"
 #include "dear/train/autograd/iteration_state.h"
@@ -20,12 +20,12 @@
 #include "dear/train/data_parallel/data_parallel.h"
 #include "dear/train/data_parallel/engines.h"
 #include "dear/train/data_parallel/gradient_changes.h"
+#include "dear/train/data_parallel/monitoring.h"
 #include "dear/train/data_parallel/reports.h"
 #include "dear/train/data_parallel/run_record.h"
 #include "dear/train/data_parallel/shared_buffers.h"
 #include "dear/train/data_parallel/uneven_inputs.h"
 #include "dear/train/data_parallel/waits.h"
-#include "dear/train/data_parallel/watching.h"
 #include "dear/train/engine/engine.h"
 #include "dear/train/engine/update_rules.h"
 #include "dear/train/model/buffer_exchange.h"
@@ -65,10 +65,10 @@ class Trainer : public autograd::OperatorObserver {
   void defer() { arrivals_.defer(); }
   void resume() { arrivals_.resume(); }
   [[nodiscard]] const Group& group() const { return group_; }
-  [[nodiscard]] agreement::Attendance& attendance() { return attendance_; }
+  [[nodiscard]] agreement::Participation& participation() { return participation_; }
   [[nodiscard]] const Engine& engine() const;  // ScheduleError before the first step
   [[nodiscard]] const TuningProgress* tuning() const { return changes_->progress(); }
-  [[nodiscard]] Watch& watch() { return watching_.watch(); }
+  [[nodiscard]] Watch& watch() { return monitoring_.watch(); }
   bool touched(const at::Tensor& tensor) noexcept override;
   void backward_node() noexcept override;
   void throw_if_failed() override;
@@ -77,7 +77,7 @@ class Trainer : public autograd::OperatorObserver {
   friend class BackwardPasses;
   friend class Engines;
   friend class GradientChanges;
-  friend class OnStreams;
+  friend class StreamTraining;
   friend class PartOfTraining;
   friend class Rebuilding;
   friend class Reports;
@@ -142,7 +142,7 @@ class Trainer : public autograd::OperatorObserver {
   std::unordered_map<const c10::TensorImpl*, std::size_t> index_of_;
   std::atomic<std::thread::id> program_ = std::this_thread::get_id();  // the one that calls step()
 
-  agreement::Attendance attendance_;
+  agreement::Participation participation_;
   autograd::IterationState state_;
   std::optional<Learning> learning_;
   Learning::Layers layers_;  // empty while learning
@@ -153,9 +153,10 @@ class Trainer : public autograd::OperatorObserver {
   std::atomic<bool> backward_seen_{false};          // in this pass, while recording
   bool recording_ = false;                          // for the user, or because buckets are to be chosen by it
   RunRecord record_;
-  Watching watching_{group_, options_.check_gradients,
-                     Watch::Source{[this] { return reports.sample(); }, [this] { return reports.memory(); },
-                                   [this](const char* call) { settle_for(call); }}};
+  Monitoring monitoring_{
+      group_, options_.check_gradients,
+      Watch::Source{[this] { return reports.sample(); }, [this] { return reports.memory(); },
+                    [this](const char* call) { settle_for(call); }}};
 
  public:
   BackwardPasses passes{*this};

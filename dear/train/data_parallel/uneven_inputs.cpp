@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
-#include "dear/comm/agreement/attendance.h"
+#include "dear/comm/agreement/participation.h"
 #include "dear/train/data_parallel/join.h"
-#include "dear/train/data_parallel/on_streams.h"
+#include "dear/train/data_parallel/stream_training.h"
 #include "dear/train/data_parallel/trainer.h"
 #include "dear/train/optim/torch_types.h"
 
@@ -29,15 +29,15 @@ void UnevenInputs::attend(const std::function<void()>& act) {
 }
 
 void UnevenInputs::begin_step() {
-  attend([this] { own_.attendance_.begin(); });
+  attend([this] { own_.participation_.begin(); });
   require_everyone();
 }
 
 void UnevenInputs::require_everyone() {
   std::optional<std::string> missing;
-  own_.waits.blocking([&] { attend([&] { missing = own_.attendance_.missing(); }); });
+  own_.waits.blocking([&] { attend([&] { missing = own_.participation_.missing(); }); });
   if (!missing) return;
-  own_.attendance_.in_join().over = true;
+  own_.participation_.in_join().over = true;
   const autograd::Unobserved unobserved;
   for (std::size_t i = 0; i < own_.scanned_.trained.size(); ++i) {
     torch::Tensor& gradient = own_.scanned_.trained[i].tensor.mutable_grad();
@@ -48,26 +48,26 @@ void UnevenInputs::require_everyone() {
     }
   }
   own_.passes.forget_arrivals();
-  own_.attendance_.leave();
+  own_.participation_.leave();
   throw MismatchError(*missing);
 }
 
 void UnevenInputs::announce(const Announcement& what, const std::string& text) {
   const bool in_step = !agreement::outside_of_steps(what.call);
-  if (in_step && own_.attendance_.begins()) begin_step();
-  if (!own_.attendance_.joined() || own_.attendance_.shadows()) return;
+  if (in_step && own_.participation_.begins()) begin_step();
+  if (!own_.participation_.joined() || own_.participation_.out_of_data()) return;
   attend([&] {
-    own_.attendance_.announce(what,
-                              [&] { return what.call == Call::step ? own_.optimizer_->options() : text; });
+    own_.participation_.announce(what,
+                                 [&] { return what.call == Call::step ? own_.optimizer_->options() : text; });
   });
   if (!in_step) require_everyone();
 }
 
-// What is sent is the product with the factor: see [Note: attendance].
+// What is sent is the product with the factor: see [Note: participation].
 void UnevenInputs::weigh(std::size_t parameter) {
-  if (own_.attendance_.shadows() || !own_.attendance_.first_time(parameter)) return;
+  if (own_.participation_.out_of_data() || !own_.participation_.first_time(parameter)) return;
   double factor = 1;
-  own_.waits.blocking([&] { attend([&] { factor = own_.attendance_.factor(); }); });
+  own_.waits.blocking([&] { attend([&] { factor = own_.participation_.factor(); }); });
   if (factor == 1) return;
   const autograd::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
@@ -84,7 +84,7 @@ void UnevenInputs::weigh(std::size_t parameter) {
 
 void UnevenInputs::samples(std::int64_t count) {
   own_.throw_if_failed();
-  if (own_.on_streams()) OnStreams::refuse("samples()");
+  if (own_.on_streams()) StreamTraining::refuse("samples()");
   if (count < 0)
     throw ConfigError(
         fmt::format("rank {}: a step cannot have {} samples: give at least 0", own_.group_.rank(), count));
@@ -101,28 +101,28 @@ void UnevenInputs::samples(std::int64_t count) {
       own_.arrivals_.nothing_sent() || !own_.engine_ ? own_.passes.forget_arrivals() : own_.discard();
     });
   }
-  own_.attendance_.set_samples(count);
-  if (own_.group_.size() == 1 || own_.attendance_.shadows()) return;
-  if (!own_.attendance_.joined() && !own_.attendance_.follows()) {
+  own_.participation_.set_samples(count);
+  if (own_.group_.size() == 1 || own_.participation_.out_of_data()) return;
+  if (!own_.participation_.joined() && !own_.participation_.announces_every_step()) {
     own_.or_fail([this] {
       if (own_.engine_) own_.waits.wait_for_all();
-      roll_call(0);
-      own_.attendance_.follow();
+      announcements(0);
+      own_.participation_.announce_every_step();
     });
   }
   begin_step();
 }
 
-std::shared_ptr<agreement::RollCall> UnevenInputs::roll_call(std::int64_t text_bytes) {
-  if (!own_.attendance_.call() || own_.attendance_.call()->text_bytes() < text_bytes)
-    own_.attendance_.set_call(std::make_shared<agreement::RollCall>(own_.group_, text_bytes));
-  return own_.attendance_.call();
+std::shared_ptr<agreement::Announcements> UnevenInputs::announcements(std::int64_t text_bytes) {
+  if (!own_.participation_.call() || own_.participation_.call()->text_bytes() < text_bytes)
+    own_.participation_.set_call(std::make_shared<agreement::Announcements>(own_.group_, text_bytes));
+  return own_.participation_.call();
 }
 
 std::int64_t UnevenInputs::settle_for_join() {
   own_.throw_if_failed();
-  if (own_.on_streams()) OnStreams::refuse("a Join");
-  if (own_.attendance_.joined())
+  if (own_.on_streams()) StreamTraining::refuse("a Join");
+  if (own_.participation_.joined())
     throw ConfigError(
         fmt::format("rank {}: a Join of this model is open: end() it first", own_.group_.rank()));
   own_.state_.require_between_steps("make a Join");
@@ -133,7 +133,7 @@ std::int64_t UnevenInputs::settle_for_join() {
 
 void UnevenInputs::require_all_stepped() {
   own_.throw_if_failed();
-  if (!own_.attendance_.begun()) return;
+  if (!own_.participation_.begun()) return;
   const bool dropped =
       std::none_of(own_.scanned_.trained.begin(), own_.scanned_.trained.end(), [](const auto& parameter) {
         return parameter.tensor.grad().defined() &&
@@ -149,7 +149,7 @@ void UnevenInputs::require_all_stepped() {
 }
 
 // Every layer is reported, with marks: the reductions of the others need not wait for their step().
-void UnevenInputs::shadow_backward() {
+void UnevenInputs::follow_backward() {
   if (!own_.engine_ || own_.engine_->updates_ahead() || own_.state_.sends()) return;
   const autograd::Unobserved unobserved;
   own_.waits.wait_for_all();
@@ -165,20 +165,20 @@ void UnevenInputs::shadow_backward() {
   own_.arrivals_.all_sent();
 }
 
-void UnevenInputs::shadow(const Announcement& what) {
-  agreement::RollCall& call = *own_.attendance_.in_join().call;
+void UnevenInputs::follow(const Announcement& what) {
+  agreement::Announcements& call = *own_.participation_.in_join().call;
   const auto text = [&] {
-    call.pass_on(own_.attendance_.first(), "");
+    call.pass_on(own_.participation_.first(), "");
     return call.passed_on();
   };
   switch (what.call) {
     case Call::nothing:
       return;
     case Call::backward_pass:
-      return own_.or_fail([this] { shadow_backward(); });
+      return own_.or_fail([this] { follow_backward(); });
     case Call::step:
       own_.optimizer_->set_options(text());
-      ++own_.attendance_.in_join().shadowed;
+      ++own_.participation_.in_join().followed;
       return own_.step();
     case Call::discard_step:
       return own_.discard_step();

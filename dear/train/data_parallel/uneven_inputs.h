@@ -6,13 +6,14 @@
 #include <memory>
 #include <string>
 
-#include "dear/comm/agreement/attendance.h"
+#include "dear/comm/agreement/participation.h"
 
 namespace dear::train {
 
 class Trainer;
 
-// Ranks that run out of data, and steps that are weighted by samples: [Note: attendance]. What a Join asks.
+// Ranks that run out of data, and steps that are weighted by samples: [Note: participation]. What a Join
+// asks.
 class UnevenInputs {
  public:
   explicit UnevenInputs(Trainer& own) : own_(own) {}
@@ -26,14 +27,14 @@ class UnevenInputs {
 
   // For a Join.
   [[nodiscard]] std::int64_t settle_for_join();  // returns the bytes of the optimiser's options
-  std::shared_ptr<agreement::RollCall> roll_call(std::int64_t text_bytes);
+  std::shared_ptr<agreement::Announcements> announcements(std::int64_t text_bytes);
   void require_all_stepped();
-  void shadow(const agreement::Announcement& what);  // does as the others do
+  void follow(const agreement::Announcement& what);  // does as the others do
 
  private:
   void attend(const std::function<void()>& act);
   void require_everyone();
-  void shadow_backward();
+  void follow_backward();
 
   Trainer& own_;
 };

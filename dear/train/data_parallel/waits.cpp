@@ -34,7 +34,7 @@ void Waits::follow_program() {
 }
 
 bool Waits::nothing_to_await() {
-  return own_.engine_->streams() ? own_.engine_->streams()->settled() : own_.engine_->conductor().idle();
+  return own_.engine_->streams() ? own_.engine_->streams()->idle() : own_.engine_->conductor().idle();
 }
 
 void Waits::blocking(const std::function<void()>& wait) const {

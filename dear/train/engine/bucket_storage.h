@@ -42,9 +42,9 @@ class BucketStorage {
   [[nodiscard]] bool fits(std::size_t index, const torch::Tensor& parameter) const;
   void restore_parameter(std::size_t index, torch::Tensor& parameter);
   void restore_gradient(std::size_t index, torch::Tensor& parameter);
-  // Of one copy for all, restore_parameter() and adopt() write nothing: a peer may be reading it. What they
-  // found waits here, and is written by this, as far as this rank updates it: before an update of the part,
-  // while no rank reads it. Not at the same time as restore_parameter().
+  // Where all ranks share one copy, restore_parameter() and adopt() write nothing: a peer may be reading it.
+  // What they found waits here, and is written by this, as far as this rank updates it: before an update of
+  // the part, while no rank reads it. Not at the same time as restore_parameter().
   void write_incoming(std::size_t part);
 
   // Returns what of the part this rank's optimiser updates, cut as it wants each parameter group.

@@ -165,7 +165,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
     network = wire_.get();
   }
   conductor_ = std::make_unique<conductor::Conductor>(
-      *schedule_, *network, beside_executor_,
+      *schedule_, *network, update_executor_,
       [this](const Update& work) { update(work, conductor_->iteration() - 1); },
       conductor::Conductor::Options{
           .rank = group_.rank(), .timeout = group_.timeout(), .record = options.record});
@@ -254,7 +254,7 @@ void Engine::update_part(const Part& part, std::int64_t iteration) {
   if (check_parameters_ && !by_program_) require_finite_parameters(part, earlier_iterations_ + iteration);
 }
 
-void Engine::BesideExecutor::start(Instance which, const Step& step) {
+void Engine::UpdateExecutor::start(Instance which, const Step& step) {
   const auto* update = std::get_if<Update>(&step.work);
   if (engine_.streams_) return engine_.update(std::get<Update>(step.work), which.iteration);
   conductor::SerialLane& lane = update != nullptr ? *engine_.update_lane_ : *engine_.codec_lane_;

@@ -144,12 +144,13 @@ class Engine {
     return stream_wire_ ? stream_wire_->sent_bytes() : wire_->sent_bytes();
   }
 
-  // Of the gradients of a bucket on this rank: which elements of which tensor are NaN or infinite, in words;
+  // Says which gradients of a bucket on this rank are not finite: which elements of which tensor are NaN or
+  // infinite, in words;
   // "" where none are.
   [[nodiscard]] std::string nonfinite_gradients(BucketId bucket) const;
-  // Of buckets, state and compression on this rank. While nothing is at work.
+  // Reports the memory of buckets, state and compression on this rank. While nothing is at work.
   [[nodiscard]] MemoryReport memory() const;
-  // Of a bucket, or of elements of its flat buffer, for its hooks.
+  // Returns a bucket, or elements of its flat buffer, for its hooks.
   [[nodiscard]] BucketGradients gradients_of(BucketId bucket, std::optional<Range> elements = {}) const;
 
  private:
@@ -167,9 +168,9 @@ class Engine {
     bool scattered;     // each rank updates a shard of it
   };
   // Runs updates and the codec, each on a thread of its own.
-  class BesideExecutor : public conductor::LaneExecutor {
+  class UpdateExecutor : public conductor::LaneExecutor {
    public:
-    explicit BesideExecutor(Engine& engine) : engine_(engine) {}
+    explicit UpdateExecutor(Engine& engine) : engine_(engine) {}
     void start(Instance which, const Step& step) override;
     [[nodiscard]] bool ends_at_start() const override { return engine_.streams_ != nullptr; }
 
@@ -239,7 +240,7 @@ class Engine {
   std::unique_ptr<streams::BucketStreams> streams_;
   std::unique_ptr<streams::StreamWire> stream_wire_;  // then there is no wire_
   std::atomic<bool> drop_updates_ = false;
-  BesideExecutor beside_executor_{*this};
+  UpdateExecutor update_executor_{*this};
   std::unique_ptr<buckets::BucketWire> wire_;
   std::unique_ptr<conductor::Conductor> conductor_;
   std::unique_ptr<conductor::SerialLane> update_lane_, codec_lane_;  // last: end first

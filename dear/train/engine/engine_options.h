@@ -52,8 +52,8 @@ struct EngineOptions {
   // less to send, which `sparse_gradients` is told.
   std::vector<bool> sparse{};
   buckets::SparseGradients* sparse_gradients = nullptr;
-  // Of the device on which the parameters lie, where collectives and updates are enqueued on a stream of it.
-  // Null for memory of the group. With it no one_copy, compression, decision or sparse rows.
+  // Collectives of the device on which the parameters lie, where they and updates are enqueued on a stream of
+  // it. Null for memory of the group. With it no one_copy, compression, decision or sparse rows.
   std::shared_ptr<StreamCollectives> collectives{};
   streams::Guard without_guard = streams::Guard::none;  // for tests
 };

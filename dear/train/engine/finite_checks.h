@@ -10,7 +10,7 @@
 
 namespace dear::train {
 
-// Of elements of a vector on the CPU.
+// Looks at elements of a vector on the CPU.
 metrics::NonFinite find_nonfinite(const torch::Tensor& flat, const Range& range);
 // "3 of 64 elements of the gradient of 'body.weight', layer body, are NaN or infinite, the first at index 5";
 // `what` is "gradient of" or "parameter".

@@ -79,7 +79,7 @@ void Engine::require_state_of_shape(const std::vector<std::optional<OptimizerSta
 
 // On streams all state is memory of the communication stream, on which updates read and replace it.
 void Engine::take_over(const std::vector<std::optional<OptimizerState>>& states) {
-  streams_ ? streams_->in_between([&] { write_state(states); }) : write_state(states);
+  streams_ ? streams_->run_on_communication([&] { write_state(states); }) : write_state(states);
 }
 
 void Engine::write_state(const std::vector<std::optional<OptimizerState>>& states) {

@@ -16,7 +16,7 @@
 namespace dear::train::kfac {
 namespace {
 
-// The same graph, as it goes on after so many steps.
+// Returns the graph as it goes on after so many steps.
 Graph going_on(const Graph& graph, std::int64_t steps) {
   Graph shifted;
   std::vector<LaneId> lanes;

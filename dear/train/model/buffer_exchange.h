@@ -26,7 +26,7 @@ class BufferExchange {
   void at_synchronize(int root);
   // At any time: on a group of its own.
   void at_forward(int root);
-  // Of the memory through which they travel.
+  // The bytes of the memory through which they travel.
   [[nodiscard]] std::int64_t bytes() const {
     return sums_.bytes() + others_->bytes() + (forward_ ? forward_->bytes() : 0);
   }

@@ -20,7 +20,7 @@ struct Outline {
 // Copies tensors of one rank to all ranks, again and again, through one staging buffer.
 class TensorBroadcast {
  public:
-  // The same tensors, in shape and dtype, on every rank. Allocates: every rank must make it together.
+  // Takes the same tensors, in shape and dtype, on every rank. Allocates: every rank must make it together.
   TensorBroadcast(Group group, std::vector<torch::Tensor> tensors);
   void run(int root = 0);  // waits for it
   // Takes these in place of its own; false, and nothing done, where shapes or dtypes are others.

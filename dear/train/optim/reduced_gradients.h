@@ -26,7 +26,7 @@ class ReducedGradients {
   [[nodiscard]] double power_sum(double p) const;
   [[nodiscard]] bool all_finite() const;
 
-  // Of what is held. Spans that are marked as unused stay so, and no other becomes so: see [Note: unused
+  // Scales what is held. Spans that are marked as unused stay so, and no other becomes so: see [Note: unused
   // parameters]. The factor is rounded to the precision in which elements of the type are computed.
   void scale(double factor);
   // To at least -limit and at most limit; NaN stays.

@@ -152,7 +152,7 @@ class Several : public Optimizer {
     }
     return true;
   }
-  // Of each its length, then itself.
+  // Each optimiser's text follows its length.
   [[nodiscard]] std::string options() const override {
     std::string text;
     for (const auto& one : all_) {

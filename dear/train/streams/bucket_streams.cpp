@@ -22,7 +22,8 @@ BucketStreams::BucketStreams(c10::Device device, std::size_t buckets, Guard with
     : device_(device), without_(without) {
   if (device.is_cpu()) return;
   device_streams_.emplace(device.type());
-  // Of high priority: a collective that the next layers wait for goes before kernels that fill the device.
+  // The stream has a high priority: a collective that the next layers wait for goes before kernels that fill
+  // the device.
   communication_ = device_streams_->getStreamFromGlobalPool(device, /*isHighPriority=*/true);
   arrival_.emplace(device.type());
   end_.emplace(device.type());
@@ -132,13 +133,13 @@ void BucketStreams::await_all() {
   for (std::size_t index = 0; index < written_.size(); ++index) await(index, stream);
 }
 
-void BucketStreams::hand_in(const at::Tensor& argument) {
+void BucketStreams::pass_to_communication(const at::Tensor& argument) {
   if (!communication_) return;
   follow(Guard::after_program);
   keep_for_communication(argument);
 }
 
-void BucketStreams::hand_over(const at::Tensor& result) {
+void BucketStreams::pass_to_current(const at::Tensor& result) {
   if (!communication_) return;
   const c10::Stream stream = current();
   const Lock lock(mutex_);
@@ -149,13 +150,13 @@ void BucketStreams::hand_over(const at::Tensor& result) {
   if (without_ != Guard::kept_result) keep(result, stream);
 }
 
-void BucketStreams::in_between(const std::function<void()>& act) {
+void BucketStreams::run_on_communication(const std::function<void()>& act) {
   follow(Guard::after_program);
   {
     const auto guard = on_communication();
     act();
   }
-  hand_over({});
+  pass_to_current({});
 }
 
 // The allocator gives memory that is freed to the next tensor of the stream it was allocated on, unless it
@@ -173,7 +174,7 @@ void BucketStreams::keep_for_current(const at::Tensor& tensor) {
   if (communication_ && without_ != Guard::kept_tensor) keep(tensor, current());
 }
 
-bool BucketStreams::settled() {
+bool BucketStreams::idle() {
   if (!communication_) return true;
   const Lock lock(mutex_);
   if (!dirty_) return true;

@@ -54,13 +54,13 @@ class BucketStreams {
   void await_all();
   // The communication stream waits for all that is enqueued on the current one, and may be the last to use
   // `argument`, which was made there. ConfigError while a graph is captured on the current stream.
-  void hand_in(const at::Tensor& argument);
+  void pass_to_communication(const at::Tensor& argument);
   // The current stream waits for all that is enqueued on the communication stream, and will be the last to
   // use `result`, which was made there.
-  void hand_over(const at::Tensor& result);
+  void pass_to_current(const at::Tensor& result);
   // Runs `act` with the communication stream as the current one: what it enqueues there waits for all that
   // is enqueued on the current stream, and what is enqueued on that later waits for it.
-  void in_between(const std::function<void()>& act);
+  void run_on_communication(const std::function<void()>& act);
   // The communication stream will read this tensor, made on another one, whose owner may let go of it.
   void keep_for_communication(const at::Tensor& tensor);
   // The current stream will read this tensor, made on any, whose owner may let go of it. Nothing to do for
@@ -68,7 +68,7 @@ class BucketStreams {
   void keep_for_current(const at::Tensor& tensor);
 
   // Whether the device is through with all that was enqueued, so that no stream has to wait.
-  [[nodiscard]] bool settled();
+  [[nodiscard]] bool idle();
   void synchronize();  // the host waits
 
  private:

@@ -40,7 +40,7 @@ at::Tensor GradientsOnStream::clip(double max_norm, double type, bool keep_nonfi
     if (keep_nonfinite) factor.masked_fill_(norm.isfinite().logical_not_(), 1.0);
     multiply(factor);
   }
-  streams_.hand_over(norm);
+  streams_.pass_to_current(norm);
   return norm.squeeze();
 }
 
@@ -56,7 +56,7 @@ at::Tensor GradientsOnStream::nonfinite() {
     found = at::stack(sums).ne(0).any().to(at::kFloat).view({1});
     collectives_.all_reduce(found, StreamCollectives::Joined::largest);
   }
-  streams_.hand_over(found);
+  streams_.pass_to_current(found);
   return found.squeeze();
 }
 
@@ -78,7 +78,7 @@ void GradientsOnStream::clamp(double limit) {
 void GradientsOnStream::scale(const at::Tensor& factor) {
   const Ours ours;
   const at::Tensor own = factor.clone();  // the program may change it in place
-  streams_.hand_in(own);
+  streams_.pass_to_communication(own);
   const auto guard = streams_.on_communication();
   multiply(own);
 }

@@ -132,7 +132,7 @@ Backend::Work Backend::carry(Call call) {
   return collect(work);
 }
 
-Backend::Work Backend::hand_over(Work work) {
+Backend::Work Backend::pass_to_current(Work work) {
   ++handed_over_;
   return collect(std::move(work));
 }
@@ -168,10 +168,10 @@ Backend::Work Backend::broadcast(Tensors& tensors, const ::c10d::BroadcastOption
 Backend::Work Backend::allreduce(Tensors& tensors, const ::c10d::AllreduceOptions& options) {
   const coalescing::EndsWhenThrown ends;
   if (tensors.size() != 1 || !is_on_host(tensors.front()))
-    return hand_over(others_->allreduce(tensors, options));
+    return pass_to_current(others_->allreduce(tensors, options));
   std::optional<Operation> operation =
       operation_of(Collective::all_reduce, tensors.front(), options.reduceOp);
-  if (!operation) return hand_over(others_->allreduce(tensors, options));
+  if (!operation) return pass_to_current(others_->allreduce(tensors, options));
   return carry({.type = OpType::ALLREDUCE,
                 .operation = std::move(*operation),
                 .inputs = tensors,
@@ -182,7 +182,7 @@ Backend::Work Backend::allreduce(Tensors& tensors, const ::c10d::AllreduceOption
 
 Backend::Work Backend::allreduce_sparse(Tensors& tensors, const ::c10d::AllreduceOptions& options) {
   const coalescing::EndsWhenThrown ends;
-  return hand_over(others_->allreduce(tensors, options));
+  return pass_to_current(others_->allreduce(tensors, options));
 }
 
 Backend::Work Backend::allreduce_coalesced(Tensors& tensors,
@@ -200,7 +200,7 @@ Backend::Work Backend::reduce(Tensors& tensors, const ::c10d::ReduceOptions& opt
   const coalescing::EndsWhenThrown ends;
   const at::Tensor& tensor = only(tensors, rank_, "reduce");
   std::optional<Operation> operation = operation_of(Collective::reduce, tensor, options.reduceOp);
-  if (!operation) return hand_over(others_->reduce(tensors, options));
+  if (!operation) return pass_to_current(others_->reduce(tensors, options));
   operation->root = root_of(options.rootRank, "reduce");
   return carry({.type = OpType::REDUCE,
                 .operation = std::move(*operation),
@@ -279,12 +279,12 @@ Backend::Work Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors
 Backend::Work Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                               const ::c10d::GatherOptions& options) {
   const coalescing::EndsWhenThrown ends;
-  return hand_over(others_->gather(outputs, inputs, options));
+  return pass_to_current(others_->gather(outputs, inputs, options));
 }
 Backend::Work Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                const ::c10d::ScatterOptions& options) {
   const coalescing::EndsWhenThrown ends;
-  return hand_over(others_->scatter(outputs, inputs, options));
+  return pass_to_current(others_->scatter(outputs, inputs, options));
 }
 
 Backend::Work Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -293,7 +293,7 @@ Backend::Work Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& in
   const at::Tensor& output = only(outputs, rank_, "reduce-scatter");
   require_one_list(inputs.size(), "reduce-scatter");
   std::optional<Operation> operation = operation_of(Collective::reduce_scatter, output, options.reduceOp);
-  if (!operation) return hand_over(others_->reduce_scatter(outputs, inputs, options));
+  if (!operation) return pass_to_current(others_->reduce_scatter(outputs, inputs, options));
   require_alike(inputs.front(), output, size_, rank_, "reduce-scatter");
   return carry({.type = OpType::REDUCE_SCATTER,
                 .operation = std::move(*operation),
@@ -309,7 +309,7 @@ Backend::Work Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& inpu
   require_on_host(input, rank_, "reduce-scatter");
   require_on_host(output, rank_, "reduce-scatter");
   std::optional<Operation> operation = operation_of(Collective::reduce_scatter, output, options.reduceOp);
-  if (!operation) return hand_over(others_->_reduce_scatter_base(output, input, options));
+  if (!operation) return pass_to_current(others_->_reduce_scatter_base(output, input, options));
   if (input.numel() != output.numel() * size_ || output.scalar_type() != input.scalar_type())
     throw ConfigError(fmt::format(
         "rank {}: reduce-scatter: the input has {} elements, and {} ranks take {} each: make it as large as "
@@ -347,7 +347,7 @@ Backend::Work Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
                      output.scalar_type() == input.scalar_type();
   if (!equal) {
     require_dense(output, "all-to-all");
-    return hand_over(others_->alltoall_base(output, input, output_sizes, input_sizes, options));
+    return pass_to_current(others_->alltoall_base(output, input, output_sizes, input_sizes, options));
   }
   const at::Tensor whole =
       output.is_contiguous() ? output : at::empty_like(output, at::MemoryFormat::Contiguous);
@@ -364,7 +364,7 @@ Backend::Work Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
 
 Backend::Work Backend::alltoall(Tensors& outputs, Tensors& inputs, const ::c10d::AllToAllOptions& options) {
   const coalescing::EndsWhenThrown ends;
-  return hand_over(others_->alltoall(outputs, inputs, options));
+  return pass_to_current(others_->alltoall(outputs, inputs, options));
 }
 
 Backend::Work Backend::barrier(const ::c10d::BarrierOptions& options) {
@@ -379,15 +379,15 @@ void Backend::monitoredBarrier(const ::c10d::BarrierOptions& options, bool wait_
 
 Backend::Work Backend::send(Tensors& tensors, int to, int tag) {
   const coalescing::EndsWhenThrown ends;
-  return hand_over(others_->send(tensors, to, tag));
+  return pass_to_current(others_->send(tensors, to, tag));
 }
 Backend::Work Backend::recv(Tensors& tensors, int from, int tag) {
   const coalescing::EndsWhenThrown ends;
-  return hand_over(others_->recv(tensors, from, tag));
+  return pass_to_current(others_->recv(tensors, from, tag));
 }
 Backend::Work Backend::recvAnysource(Tensors& tensors, int tag) {
   const coalescing::EndsWhenThrown ends;
-  return hand_over(others_->recvAnysource(tensors, tag));
+  return pass_to_current(others_->recvAnysource(tensors, tag));
 }
 
 void Backend::abort() { group().abort("its program aborted the process group"); }

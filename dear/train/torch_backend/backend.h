@@ -97,7 +97,7 @@ class Backend : public ::c10d::Backend {
   [[nodiscard]] std::optional<Operation> operation_of(Collective collective, const at::Tensor& like,
                                                       const ::c10d::ReduceOp& reduction) const;
   Work carry(Call call);
-  Work hand_over(Work work);
+  Work pass_to_current(Work work);
   Work collect(Work work);
 
   std::shared_ptr<Callbacks> callbacks_ = std::make_shared<Callbacks>();

@@ -35,10 +35,10 @@ struct Workload {
   std::vector<Tensor> tensors;
   std::vector<Layer> layers;
   double update_seconds = 0;  // the optimiser's time to update every parameter on one rank
-  // Of state that is not trained and that replicas keep alike, such as running means.
+  // The bytes of state that is not trained and that replicas keep alike, such as running means.
   std::int64_t buffer_bytes = 0;
   std::int64_t buffers = 0;  // of how many tensors that state is; 0: not known
-  // Of which device the times are: "a100" as the table of devices names it, or "cpu, 4 threads"; the name
+  // The device of the times: "a100" as the table of devices names it, or "cpu, 4 threads"; the name
   // ends at a comma. Empty: not known.
   std::string device{};
 

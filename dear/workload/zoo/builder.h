@@ -16,7 +16,7 @@ struct Image {
   [[nodiscard]] std::int64_t elements() const { return channels * height * width; }
 };
 
-// Of a convolution or pool.
+// The window of a convolution or pool.
 struct Window {
   std::int64_t height = 1;
   std::int64_t width = 1;

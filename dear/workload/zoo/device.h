@@ -33,11 +33,11 @@ struct Device {
   std::int64_t memory_bytes = 0;
 };
 
-// Of kernels one after the other on a batch of samples. ConfigError where the device does not train in
-// `dtype`.
+// Seconds of kernels one after the other on a batch of samples. ConfigError where the device does not train
+// in `dtype`.
 double seconds(const Device& device, const std::vector<Kernel>& kernels, std::int64_t batch, DType dtype);
 
-// Of one kernel that moves so many bytes.
+// Seconds of one kernel that moves so many bytes.
 double transfer_seconds(const Device& device, double bytes);
 
 const std::vector<Device>& devices();

@@ -25,7 +25,8 @@ Architecture densenet(const DenseNet& shape, std::int64_t side);
 Architecture inception_v4(std::int64_t side);
 Architecture vgg16(std::int64_t side);
 
-// Of encoders and decoders alike: width of the residual stream, of the layer between, and attention heads.
+// The shape of encoders and decoders alike: width of the residual stream, of the layer between, and attention
+// heads.
 struct Transformer {
   std::int64_t layers = 0;
   std::int64_t width = 0;

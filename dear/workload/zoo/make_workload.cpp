@@ -36,7 +36,7 @@ void add_tensors(const Architecture::Layer& from, DType dtype, std::map<std::str
   for (const std::string& name : from.tied) layer.tensors.push_back(ids.at(name));
 }
 
-// Of a parameter in fp32 its gradient is read, it and the states are read and written. Of one in half
+// For a parameter in fp32 its gradient is read, it and the states are read and written. Of one in half
 // precision gradient and parameter are half as long, and its copy in fp32 is read and written: the same sum.
 double update_bytes(const Workload& workload, int states) {
   double elements = 0;

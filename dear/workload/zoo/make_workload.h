@@ -15,7 +15,8 @@ struct WorkloadOptions {
   std::int64_t size = 0;         // of a sample (Model::size); 0: the model's own
   std::optional<DType> dtype{};  // of parameters, gradients and activations; else usual_dtype()
   int optimizer_states = 1;      // of the update, as sim::memory_of() counts them
-  // Of an iteration measured on this device with this batch, size and type: forward, backward and update.
+  // Seconds of an iteration measured on this device with this batch, size and type: forward, backward and
+  // update.
   std::optional<double> iteration_seconds = {};
   double forward_share = 1.0 / 3;  // of these
 };

@@ -14,7 +14,7 @@ constexpr std::string_view kResNet = "He et al. 2016, arXiv 1512.03385";
 constexpr std::string_view kBert = "Devlin et al. 2019, arXiv 1810.04805";
 constexpr std::string_view kGpt2 = "Radford et al. 2019, Language Models are Unsupervised Multitask Learners";
 
-// Of the study's device and its one-GPU iterations. Shares of forward are published for ResNet-50 and
+// Rates of the study's device, from its one-GPU iterations. Shares of forward are published for ResNet-50 and
 // DenseNet-201; a third is usual.
 Measurement in_study(double milliseconds, double forward_share = 1.0 / 3) {
   return {.device = "rtx2080ti", .seconds = milliseconds * 1e-3, .forward_share = forward_share};

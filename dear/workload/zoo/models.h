@@ -26,8 +26,8 @@ struct Model {
   // inner layers are.
   std::int64_t size = 0;
   std::int64_t batch = 0;  // samples on one rank
-  // Of parameters, gradients and activations, as it is trained on devices other than that of the measurement;
-  // see usual_dtype().
+  // The type of parameters, gradients and activations, as the model is trained on devices other than that of
+  // the measurement; see usual_dtype().
   DType dtype = DType::f32;
   std::optional<Measurement> measured;
 };

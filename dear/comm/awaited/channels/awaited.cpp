@@ -12,8 +12,8 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/vocabulary/error.h"
-#include "dear/comm/awaited/channels/last_words.h"
-#include "dear/comm/awaited/channels/line.h"
+#include "dear/comm/awaited/channels/failure_detector.h"
+#include "dear/comm/awaited/channels/transfer_queue.h"
 
 namespace dear::channels {
 namespace {
@@ -26,11 +26,10 @@ class AwaitedChannels final : public Channels {
  public:
   explicit AwaitedChannels(std::unique_ptr<PointToPoint> point_to_point)
       : point_to_point_(std::move(point_to_point)),
-        last_words_(*point_to_point_, [this](int peer, LastWords::Kind kind, const std::string& text) {
-          hear(peer, kind, text);
-        }) {}
+        failure_detector_(*point_to_point_, [this](int peer, FailureDetector::Kind kind,
+                                                   const std::string& text) { hear(peer, kind, text); }) {}
   ~AwaitedChannels() override {
-    if (!bulletin_.failure()) last_words_.leave(Deadline::after(kFarewell));
+    if (!completions_.failure()) failure_detector_.leave(Deadline::after(kFarewell));
     quiesce();
   }
 
@@ -52,12 +51,12 @@ class AwaitedChannels final : public Channels {
 
   bool progress() override {
     throw_if_failed();
-    return bulletin_.collect();
+    return completions_.collect();
   }
 
   void wait_until(const Describe& what, Deadline deadline, Deadline until) override {
     throw_if_failed();
-    if (bulletin_.wait(earlier(deadline, until))) return;
+    if (completions_.wait(earlier(deadline, until))) return;
     throw_if_failed();
     if (!deadline.expired()) return;
     fail(std::make_exception_ptr(TimeoutError(say_late(what()))));
@@ -73,41 +72,41 @@ class AwaitedChannels final : public Channels {
   }
 
  private:
-  Line& line_of(const Transfer& transfer) {
+  TransferQueue& line_of(const Transfer& transfer) {
     const int peer = transfer.peer;
     if (has_left(peer)) throw TransportError(say_left(peer));
     const std::lock_guard lock(mutex_);
     if (closed_) throw TransportError(fmt::format("rank {} has closed its channels", rank()));
-    std::unique_ptr<Line>& line = lines_[{peer, transfer.direction, transfer.tag}];
+    std::unique_ptr<TransferQueue>& line = lines_[{peer, transfer.direction, transfer.tag}];
     if (!line) {
-      line = std::make_unique<Line>(*point_to_point_, peer, transfer.direction, bulletin_,
-                                    [this, peer](const std::string& why) { broken(peer, why); });
+      line = std::make_unique<TransferQueue>(*point_to_point_, peer, transfer.direction, completions_,
+                                             [this, peer](const std::string& why) { broken(peer, why); });
     }
     return *line;
   }
 
-  // On a thread of last_words_.
-  void hear(int peer, LastWords::Kind kind, const std::string& text) {
+  // On a thread of failure_detector_.
+  void hear(int peer, FailureDetector::Kind kind, const std::string& text) {
     switch (kind) {
-      case LastWords::Kind::failed:
-        return bulletin_.fail(std::make_exception_ptr(TransportError(text)));
-      case LastWords::Kind::lost:
-        return bulletin_.fail(std::make_exception_ptr(TransportError(say_lost(peer, text))));
-      case LastWords::Kind::left:
+      case FailureDetector::Kind::failed:
+        return completions_.fail(std::make_exception_ptr(TransportError(text)));
+      case FailureDetector::Kind::lost:
+        return completions_.fail(std::make_exception_ptr(TransportError(say_lost(peer, text))));
+      case FailureDetector::Kind::left:
         break;
     }
     {
       const std::lock_guard lock(left_mutex_);
       left_.insert(peer);
     }
-    for (Line* line : lines()) {
+    for (TransferQueue* line : lines()) {
       if (line->peer() == peer) line->expect_no_more();
     }
   }
 
   // What the messaging library says first may be a consequence: the peer's own last word comes before it.
   void broken(int peer, const std::string& why) {
-    last_words_.wait_for(peer, Deadline::after(kFarewell));
+    failure_detector_.wait_for(peer, Deadline::after(kFarewell));
     fail(std::make_exception_ptr(TransportError(has_left(peer) ? say_left(peer) : say_lost(peer, why))));
   }
 
@@ -117,17 +116,17 @@ class AwaitedChannels final : public Channels {
   }
 
   // They stay until this object goes.
-  std::vector<Line*> lines() {
+  std::vector<TransferQueue*> lines() {
     const std::lock_guard lock(mutex_);
-    std::vector<Line*> all;
+    std::vector<TransferQueue*> all;
     for (const auto& [key, line] : lines_) all.push_back(line.get());
     return all;
   }
 
-  void fail(std::exception_ptr error) { bulletin_.fail(std::move(error)); }
+  void fail(std::exception_ptr error) { completions_.fail(std::move(error)); }
 
   void throw_if_failed() {
-    if (const std::exception_ptr failure = bulletin_.failure()) {
+    if (const std::exception_ptr failure = completions_.failure()) {
       quiesce();
       std::rethrow_exception(failure);
     }
@@ -138,19 +137,19 @@ class AwaitedChannels final : public Channels {
     const std::lock_guard once(quiescing_);
     if (quiet_) return;
     quiet_ = true;
-    if (const std::exception_ptr failure = bulletin_.failure()) tell_peers(failure);
+    if (const std::exception_ptr failure = completions_.failure()) tell_peers(failure);
     {
       const std::lock_guard lock(mutex_);
       closed_ = true;
     }
-    for (Line* line : lines()) line->stop();
+    for (TransferQueue* line : lines()) line->stop();
   }
 
   void tell_peers(const std::exception_ptr& failure) noexcept {
     try {
       std::rethrow_exception(failure);
     } catch (const std::exception& error) {
-      last_words_.say_failed(error.what(), Deadline::after(kFarewell));
+      failure_detector_.say_failed(error.what(), Deadline::after(kFarewell));
     }
   }
 
@@ -166,13 +165,13 @@ class AwaitedChannels final : public Channels {
   [[nodiscard]] std::string say_late(const std::string& what) {
     std::set<int> senders;
     std::set<int> receivers;
-    for (const Line* line : lines()) {
+    for (const TransferQueue* line : lines()) {
       if (!line->busy()) continue;
       (line->direction() == Transfer::Direction::receive ? senders : receivers).insert(line->peer());
     }
     const std::string start = fmt::format("rank {} gave up its {}: ", rank(), what);
     // Who is waited for may itself wait for another.
-    const std::vector<int> silent = last_words_.silent_ranks(Deadline::after(kFarewell));
+    const std::vector<int> silent = failure_detector_.silent_ranks(Deadline::after(kFarewell));
     if (!silent.empty()) {
       return start + fmt::format(
                          "no sign of life from rank {} (if it is stopped, let it continue; see whether its "
@@ -187,10 +186,10 @@ class AwaitedChannels final : public Channels {
   static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
   const std::unique_ptr<PointToPoint> point_to_point_;
-  Bulletin bulletin_;
+  CompletionQueue completions_;
 
   std::mutex mutex_;
-  std::map<std::tuple<int, Transfer::Direction, Tag>, std::unique_ptr<Line>> lines_;
+  std::map<std::tuple<int, Transfer::Direction, Tag>, std::unique_ptr<TransferQueue>> lines_;
   bool closed_ = false;
 
   std::mutex left_mutex_;
@@ -199,7 +198,7 @@ class AwaitedChannels final : public Channels {
   std::mutex quiescing_;
   bool quiet_ = false;
 
-  LastWords last_words_;  // last: its threads use all of the above
+  FailureDetector failure_detector_;  // last: its threads use all of the above
 };
 
 }  // namespace

@@ -101,7 +101,7 @@ void check_lengths(Channels& channels) {
 void check_order_and_tags(Channels& channels) {
   constexpr int kMany = 40;
   Mailbag bag(channels);
-  // The same on both ends of a pair.
+  // Both ends of a pair get the same length.
   const auto length = [](int from, int to, int number) {
     std::mt19937 generator(static_cast<unsigned>(from * 10'000 + to * 100 + number));
     return std::uniform_int_distribution<std::int64_t>(0, number % 5 == 0 ? 100'000 : 300)(generator);

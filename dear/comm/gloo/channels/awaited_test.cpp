@@ -12,7 +12,7 @@
 #include "dear/base/os/testing/ranks.h"
 #include "dear/base/os/testing/reserved_port.h"
 #include "dear/base/vocabulary/error.h"
-#include "dear/comm/awaited/channels/line.h"
+#include "dear/comm/awaited/channels/transfer_queue.h"
 #include "dear/comm/channels/testing/channels.h"
 #include "dear/comm/gloo/channels/gloo.h"
 
@@ -95,11 +95,12 @@ class Refusing : public PointToPoint {
 // The frame of a message whose content is refused stays for the messaging library.
 TEST(AwaitedLine, KeepsWhatTheLibraryStillUses) {
   Refusing point_to_point;
-  Bulletin bulletin;
+  CompletionQueue completions;
   Bytes bytes = bytes_of(1 << 20, 1);
   Transfer transfer = receive(1, 0, bytes);
   {
-    Line line(point_to_point, 1, Transfer::Direction::receive, bulletin, [](const std::string&) {});
+    TransferQueue line(point_to_point, 1, Transfer::Direction::receive, completions,
+                       [](const std::string&) {});
     EXPECT_THROW(line.start(transfer), std::runtime_error);
     EXPECT_FALSE(line.busy());
   }

@@ -85,7 +85,7 @@ void check_order_of_ranks(Group& group) {
   }
 }
 
-// The same bits when it is done again, and on every rank; about the sum.
+// A sum has the same bits when it is done again, and on every rank, and is close to the exact one.
 void check_repetition(Group& group) {
   constexpr std::int64_t kCount = 6007;
   constexpr std::int64_t kBytes = kCount * 4;

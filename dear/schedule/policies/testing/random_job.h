@@ -68,7 +68,7 @@ inline Grouping random_grouping(Random& random, const Workload& workload) {
   }
 }
 
-// The same lanes, steps and edges again, to add to.
+// Copies lanes, steps and edges, to add to them.
 inline ScheduleBuilder draft_of(const Schedule& schedule, const Workload& workload,
                                 const Grouping& grouping) {
   ScheduleBuilder builder(workload, grouping, schedule.policy());

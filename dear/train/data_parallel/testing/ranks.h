@@ -71,7 +71,7 @@ inline std::vector<std::exception_ptr> run_each(std::vector<Group> groups,
   return errors;
 }
 
-// The same, where nothing may fail.
+// Runs the program on all ranks, where nothing may fail.
 inline void run_all(int ranks, const std::function<void(int rank, Group group)>& program) {
   for (const std::exception_ptr& error : run_each(groups_of(ranks), program)) {
     if (error) std::rethrow_exception(error);
