@@ -178,14 +178,12 @@ Placed placed(const RandomJob& random, dear::methods::kfac::PlacementRule rule) 
   const Costs& costs = random.costs;
   dear::methods::kfac::Strategy strategy = dear::methods::kfac::find_strategy("spd-kfac");
   strategy.placement = rule;
-  const Grouping grouping = group(random.job.workload, BySize{std::int64_t{25} << 20});
+  const Grouping grouping = group(random.job.workload, BySize{dear::methods::kfac::kGradientBucketBytes});
   const dear::methods::kfac::Plan plan =
       dear::methods::kfac::make_plan(random.job, costs, strategy, grouping);
-  const dear::methods::kfac::PlacementCosts of_placement{
-      .invert = [&](std::int64_t dimension) { return costs.invert.seconds(dimension); },
-      .distribute = [&](std::int64_t elements) { return costs.broadcast.seconds(elements); }};
   return {dear::methods::kfac::predict(random.job, grouping, plan, costs).iteration_seconds,
-          dear::methods::kfac::inverse_phase(plan.factors, plan.placement, costs.ranks, of_placement)
+          dear::methods::kfac::inverse_phase(plan.factors, plan.placement, costs.ranks,
+                                             dear::methods::kfac::placement_costs(costs))
               .finish_seconds};
 }
 
