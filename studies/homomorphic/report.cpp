@@ -115,7 +115,8 @@ std::string sizes_of(const HomomorphicOptions& options, const Findings& findings
 std::string codecs_of(const HomomorphicOptions& options, const Speeds& speeds) {
   const double bytes = 4 * static_cast<double>(options.traffic.elements);
   std::string text = fmt::format(
-      "## Aggregation throughput\n\nEncoding, peeling and decoding were measured on this machine, {}, load "
+      "## Aggregation throughput\n\nEncoding, peeling and decoding, with a look for NaN and infinity at each "
+      "mean, were measured on this machine, {}, load "
       "{:.1f}, on one thread, and are given for gradients of {}, in milliseconds: medians. Under a load "
       "above 1 "
       "times are too long: other programs ran. Keys are single elements. Of owners each peels its part of "

@@ -105,7 +105,8 @@ std::string limits_of(const std::vector<StabilityLimit>& limits) {
 std::string codecs_of(const SparseOptions& options, const Findings& findings) {
   const double bytes = 4 * static_cast<double>(options.traffic.elements);
   std::string text = fmt::format(
-      "## Speed\n\nSelecting and packing (encoding) and decoding were measured on this machine, {}, load "
+      "## Speed\n\nSelecting and packing (encoding) and decoding, with a look for NaN and infinity at each "
+      "mean, were measured on this machine, {}, load "
       "{:.1f}, on "
       "one thread, and are given for gradients of {}, in milliseconds: medians. Under a load above 1 times "
       "are "
