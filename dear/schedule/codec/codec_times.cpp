@@ -65,7 +65,6 @@ MemoryTraffic memory_traffic_of(const Compression& compression, int ranks, doubl
   if (compression.momentum > 0) traffic.encode += 3;  // gradient and momentum are read, momentum is written
   if (compression.weight_decay > 0) traffic.encode += 1;
   traffic.decode += kReadAll;
-  ++traffic.kernels;
   return traffic;
 }
 
