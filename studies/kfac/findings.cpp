@@ -156,10 +156,10 @@ RandomJob random_job(studies::Draw& draw) {
          .tensors = {static_cast<TensorId>(made.job.workload.tensors.size() - 1)},
          .forward_seconds = draw.below(5e-3),
          .backward_seconds = draw.below(1e-2)});
-    made.job.curvature.push_back(LayerCurvature{.inputs = inputs,
-                                                .outputs = outputs,
-                                                .input_factor_seconds = draw.below(4e-3),
-                                                .output_factor_seconds = draw.below(4e-3)});
+    made.job.curvature.emplace_back(LayerCurvature{.inputs = inputs,
+                                                   .outputs = outputs,
+                                                   .input_factor_seconds = draw.below(4e-3),
+                                                   .output_factor_seconds = draw.below(4e-3)});
   }
   const double start = draw.power_of_10(-5, -2.5), each = draw.power_of_10(-10, -8.5);
   made.costs = {

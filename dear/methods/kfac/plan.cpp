@@ -1,7 +1,6 @@
 #include "dear/methods/kfac/plan.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -189,15 +188,15 @@ struct Played {
   Plan plan;
 };
 
-// Of the fastest, which differ by rounding alone, the first whose inverses end first.
+// Of the fastest, which differ by rounding alone, one whose inverses end first; `played` is not empty.
 Played& best_of(std::vector<Played>& played) {
-  double least = std::numeric_limits<double>::infinity();
-  for (const Played& one : played) least = std::min(least, one.iteration_seconds);
-  Played* best = nullptr;
-  for (Played& one : played)
-    if (one.iteration_seconds <= least * (1 + kTie) &&
-        (best == nullptr || one.phase_seconds < best->phase_seconds * (1 - kTie)))
-      best = &one;
+  auto best = std::min_element(played.begin(), played.end(), [](const Played& one, const Played& other) {
+    return one.iteration_seconds < other.iteration_seconds;
+  });
+  const double as_fast = best->iteration_seconds * (1 + kTie);
+  for (auto one = played.begin(); one != played.end(); ++one)
+    if (one->iteration_seconds <= as_fast && one->phase_seconds < best->phase_seconds * (1 - kTie))
+      best = one;
   return *best;
 }
 
@@ -237,22 +236,22 @@ std::vector<Factor> Job::factors() const {
 }
 
 const std::vector<Strategy>& strategies() {
-  static const std::vector<Strategy> table{{.name = "d-kfac",
-                                            .travel = Travel::after_backward,
-                                            .fusion = FusionRule::together,
-                                            .placement = PlacementRule::all_local},
-                                           {.name = "mpd-kfac",
-                                            .travel = Travel::after_backward,
-                                            .fusion = FusionRule::together,
-                                            .placement = PlacementRule::round_robin},
-                                           {.name = "mpd-kfac-owner",
-                                            .travel = Travel::after_backward,
-                                            .fusion = FusionRule::together,
-                                            .placement = PlacementRule::round_robin,
-                                            .reduce_to_owner = true},
-                                           {.name = "spd-kfac"},
-                                           {.name = "spd-kfac-owner", .reduce_to_owner = true}};
-  return table;
+  static const std::vector<Strategy> kTable{{.name = "d-kfac",
+                                             .travel = Travel::after_backward,
+                                             .fusion = FusionRule::together,
+                                             .placement = PlacementRule::all_local},
+                                            {.name = "mpd-kfac",
+                                             .travel = Travel::after_backward,
+                                             .fusion = FusionRule::together,
+                                             .placement = PlacementRule::round_robin},
+                                            {.name = "mpd-kfac-owner",
+                                             .travel = Travel::after_backward,
+                                             .fusion = FusionRule::together,
+                                             .placement = PlacementRule::round_robin,
+                                             .reduce_to_owner = true},
+                                            {.name = "spd-kfac"},
+                                            {.name = "spd-kfac-owner", .reduce_to_owner = true}};
+  return kTable;
 }
 
 const Strategy& find_strategy(std::string_view name) {

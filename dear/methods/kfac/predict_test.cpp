@@ -186,6 +186,34 @@ TEST(Plan, KnowsTheIterationsOfLongIntervals) {
   EXPECT_GT(shorter, 100);
 }
 
+// Where other work hides what they differ by.
+TEST(Plan, OfPlacementsThatAreAsFastTakesTheOneWhoseInversesEndFirst) {
+  int decided = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    std::mt19937_64 random(seed);
+    const Job job = random_job(random);
+    const Costs costs = random_costs(random);
+    const Grouping grouping = group(job.workload, PerLayer{});
+    Strategy strategy = find_strategy("spd-kfac");
+    const auto planned_by = [&](PlacementRule rule) {
+      strategy.placement = rule;
+      const Plan plan = make_plan(job, costs, strategy, grouping);
+      return std::pair(
+          mean_iteration_seconds(job, grouping, plan, costs),
+          inverse_phase(plan.factors, plan.placement, costs.ranks, placement_costs(costs)).finish_seconds);
+    };
+    const auto [iteration, phase] = planned_by(PlacementRule::planned);
+    for (const PlacementRule rule :
+         {PlacementRule::all_local, PlacementRule::round_robin, PlacementRule::balanced}) {
+      const auto [other_iteration, other_phase] = planned_by(rule);
+      if (std::abs(other_iteration / iteration - 1) > 1e-12) continue;
+      decided += other_phase > phase * (1 + 1e-6) ? 1 : 0;
+      EXPECT_LE(phase, other_phase * (1 + 1e-6)) << seed;
+    }
+  }
+  EXPECT_GT(decided, 0);
+}
+
 TEST(Plan, FactorsThatOneRankInvertsGoToItAlone) {
   const Job job = job_of({10, 40, 20, 30});
   const Plan plan = make_plan(job, costs_of(2), find_strategy("mpd-kfac-owner"));
