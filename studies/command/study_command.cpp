@@ -4,6 +4,7 @@
 #include "studies/kfac/kfac.h"
 #include "studies/paper/calibrate.h"
 #include "studies/paper/paper.h"
+#include "studies/report/duration.h"
 #include "studies/sparse/sparse.h"
 #include "studies/themis/themis.h"
 #include <chrono>
@@ -56,12 +57,13 @@ studies::Progress announced(std::string_view study, std::string_view duration) {
   };
 }
 
-// How long studies take on 2 cores.
 constexpr const char* kSeconds = "seconds";
-constexpr const char* kSparseTakes = "about 20 minutes on 2 cores, in proportion to --seeds";
-constexpr const char* kHomomorphicTakes = "about 2 minutes on 2 cores";
+constexpr studies::Duration kSparseTakes{.once_seconds = 20, .task_seconds = 120};
+constexpr studies::Duration kQuickSparseTakes{.once_seconds = 2, .task_seconds = 0.04};
+constexpr studies::Duration kHomomorphicTakes{.once_seconds = 60, .task_seconds = 10};
+constexpr studies::Duration kQuickHomomorphicTakes{.once_seconds = 2, .task_seconds = 0.02};
 
-std::string help(const std::string& what, const char* duration) {
+std::string help(const std::string& what, const std::string& duration) {
   return fmt::format("{}; takes {}", what, duration);
 }
 
@@ -166,7 +168,8 @@ void write_sparse(const TrainingArguments& arguments) {
       arguments.quick ? studies::sparse::quick_study() : studies::sparse::whole_study();
   if (arguments.seeds) options.accuracy.seeds = *arguments.seeds;
   arguments.folder.make();
-  const studies::Progress progress = announced("sparse", arguments.quick ? kSeconds : kSparseTakes);
+  const studies::Progress progress =
+      announced("sparse", (arguments.quick ? kQuickSparseTakes : kSparseTakes).text(options.accuracy.seeds));
   const studies::sparse::Speeds speeds =
       studies::sparse::measure_speeds(options.measured, options.ranks, options.rounds, progress);
   arguments.folder.write(studies::sparse::study_of_sparse_communication(options, speeds, progress),
@@ -178,7 +181,9 @@ void write_homomorphic(const TrainingArguments& arguments) {
       arguments.quick ? studies::homomorphic::quick_study() : studies::homomorphic::whole_study();
   if (arguments.seeds) options.learning.seeds = *arguments.seeds;
   arguments.folder.make();
-  const studies::Progress progress = announced("homomorphic", arguments.quick ? kSeconds : kHomomorphicTakes);
+  const studies::Progress progress =
+      announced("homomorphic",
+                (arguments.quick ? kQuickHomomorphicTakes : kHomomorphicTakes).text(options.learning.seeds));
   const studies::homomorphic::Speeds speeds = studies::homomorphic::measure_speeds(options.speeds, progress);
   arguments.folder.write(studies::homomorphic::study_of_homomorphic_compression(options, speeds, progress),
                          {.communication = true});
@@ -267,7 +272,7 @@ void add_study(CLI::App& app) {
   CLI::App* const sparse = command->add_subcommand(
       "sparse",
       help("Train and measure with every scheme of sparse communication: accuracy, stability, speed",
-           kSparseTakes));
+           kSparseTakes.text(sparse_arguments->default_seeds) + ", in proportion to --seeds"));
   sparse_arguments->add_to(*sparse);
   sparse->callback([sparse_arguments] { write_sparse(*sparse_arguments); });
   auto homomorphic_arguments = std::make_shared<TrainingArguments>(
@@ -275,7 +280,7 @@ void add_study(CLI::App& app) {
   CLI::App* const homomorphic = command->add_subcommand(
       "homomorphic",
       help("Try, measure and train with sums of sketches: recovery, losslessness, throughput, learning",
-           kHomomorphicTakes));
+           kHomomorphicTakes.text(homomorphic_arguments->default_seeds)));
   homomorphic_arguments->add_to(*homomorphic);
   homomorphic->callback([homomorphic_arguments] { write_homomorphic(*homomorphic_arguments); });
   auto themis_arguments = std::make_shared<ThemisArguments>();

@@ -35,11 +35,12 @@ std::string aggregates_faster(const HomomorphicOptions& options, const Findings&
   }
   return fmt::format(
       "Aggregation throughput rises up to {} times in the abstract. With sketches all-reduced and peeled by "
-      "everyone on {} ranks, the better index and the best of the bandwidths, it is reached {} of {} "
-      "densities of "
-      "the union, and {:.3g} times at most: the density decides, and that of the abstract is not known to "
-      "us.",
-      kPaperThroughput, ranks, named(reached), options.speeds.densities.size(), most);
+      "everyone on {} ranks, the better index and the best of the bandwidths, it is reached at {} of {} "
+      "densities of the union{}, and {:.3g} times at most: the density decides, and that of the abstract is "
+      "not known to us.",
+      kPaperThroughput, ranks, reached.empty() ? "none" : std::to_string(reached.size()),
+      options.speeds.densities.size(), reached.empty() ? "" : fmt::format(" ({})", fmt::join(reached, ", ")),
+      most);
 }
 
 std::string iterates_faster(const HomomorphicOptions& options, const Findings& findings) {

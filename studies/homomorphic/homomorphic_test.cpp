@@ -178,11 +178,13 @@ TEST(Statements, LargestFiguresOfTheAbstractAreFindings) {
   const std::vector<std::string> fast = without_verdict(options, findings);
   ASSERT_EQ(fast.size(), 2U);
   EXPECT_THAT(fast[0], HasSubstr("6.33 times"));
-  EXPECT_THAT(fast[0], HasSubstr("at 1 %, 5 % of 2 densities"));
+  EXPECT_THAT(fast[0], HasSubstr("at 2 of 2 densities of the union (1 %, 5 %)"));
   EXPECT_THAT(fast[1], HasSubstr("3.74 times"));
   EXPECT_THAT(fast[1], HasSubstr("at 0.1 Gb/s"));
   findings.speeds = made_up(options.speeds, 1);
-  for (const std::string& one : without_verdict(options, findings)) EXPECT_THAT(one, HasSubstr("nowhere"));
+  const std::vector<std::string> slow = without_verdict(options, findings);
+  EXPECT_THAT(slow[0], HasSubstr("it is reached at none of 2 densities of the union, and"));
+  EXPECT_THAT(slow[1], HasSubstr("reaches that nowhere"));
 }
 
 TEST(Findings, RefuseWhatWasNotStudied) {

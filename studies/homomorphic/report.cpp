@@ -1,5 +1,7 @@
 #include "studies/homomorphic/report.h"
 
+#include "studies/training/paired.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -115,7 +117,8 @@ std::string sizes_of(const HomomorphicOptions& options, const Findings& findings
 std::string codecs_of(const HomomorphicOptions& options, const Speeds& speeds) {
   const double bytes = 4 * static_cast<double>(options.traffic.elements);
   std::string text = fmt::format(
-      "## Aggregation throughput\n\nEncoding, peeling and decoding were measured on this machine, {}, load "
+      "## Aggregation throughput\n\nEncoding, peeling and decoding, with a look for NaN and infinity at each "
+      "mean, were measured on this machine, {}, load "
       "{:.1f}, on one thread, and are given for gradients of {}, in milliseconds: medians. Under a load "
       "above 1 "
       "times are too long: other programs ran. Keys are single elements. Of owners each peels its part of "
@@ -213,10 +216,11 @@ std::string learning_of(const LearningOptions& options, const Findings& findings
     for (std::size_t seed = 0; seed < dense.at_best().by_seed.size(); ++seed)
       most = std::max(
           most, apart(dense.at_best().by_seed[seed], one.rates[dense.best].by_seed[seed], options.steps));
-    text += fmt::format("| `{}` | {} | {:.4f} ± {:.4f} | {:.4f} | {:.2g} | {:.4g} | {:.3g} | {} of {} |\n",
-                        name_of(one.method), one.at_best().learning_rate, one.at_best().mean_test(),
-                        one.at_best().deviation(), one.rates[dense.best].mean_test(), most,
-                        1e-3 * one.at_best().mean_bytes(),
+    text += fmt::format("| `{}` | {} | {} | {:.4f} | {:.2g} | {:.4g} | {:.3g} | {} of {} |\n",
+                        name_of(one.method), one.at_best().learning_rate,
+                        training::mean_text(one.at_best().mean_test(), one.at_best().deviation(),
+                                            one.at_best().by_seed.size(), 4),
+                        one.rates[dense.best].mean_test(), most, 1e-3 * one.at_best().mean_bytes(),
                         dense.at_best().mean_bytes() / one.at_best().mean_bytes(), diverged,
                         one.rates.size() * static_cast<std::size_t>(options.seeds));
   }

@@ -156,10 +156,10 @@ RandomJob random_job(studies::Draw& draw) {
          .tensors = {static_cast<TensorId>(made.job.workload.tensors.size() - 1)},
          .forward_seconds = draw.below(5e-3),
          .backward_seconds = draw.below(1e-2)});
-    made.job.curvature.push_back(LayerCurvature{.inputs = inputs,
-                                                .outputs = outputs,
-                                                .input_factor_seconds = draw.below(4e-3),
-                                                .output_factor_seconds = draw.below(4e-3)});
+    made.job.curvature.emplace_back(LayerCurvature{.inputs = inputs,
+                                                   .outputs = outputs,
+                                                   .input_factor_seconds = draw.below(4e-3),
+                                                   .output_factor_seconds = draw.below(4e-3)});
   }
   const double start = draw.power_of_10(-5, -2.5), each = draw.power_of_10(-10, -8.5);
   made.costs = {
@@ -178,14 +178,12 @@ Placed placed(const RandomJob& random, dear::methods::kfac::PlacementRule rule) 
   const Costs& costs = random.costs;
   dear::methods::kfac::Strategy strategy = dear::methods::kfac::find_strategy("spd-kfac");
   strategy.placement = rule;
-  const Grouping grouping = group(random.job.workload, BySize{std::int64_t{25} << 20});
+  const Grouping grouping = group(random.job.workload, BySize{dear::methods::kfac::kGradientBucketBytes});
   const dear::methods::kfac::Plan plan =
       dear::methods::kfac::make_plan(random.job, costs, strategy, grouping);
-  const dear::methods::kfac::PlacementCosts of_placement{
-      .invert = [&](std::int64_t dimension) { return costs.invert.seconds(dimension); },
-      .distribute = [&](std::int64_t elements) { return costs.broadcast.seconds(elements); }};
   return {dear::methods::kfac::predict(random.job, grouping, plan, costs).iteration_seconds,
-          dear::methods::kfac::inverse_phase(plan.factors, plan.placement, costs.ranks, of_placement)
+          dear::methods::kfac::inverse_phase(plan.factors, plan.placement, costs.ranks,
+                                             dear::methods::kfac::placement_costs(costs))
               .finish_seconds};
 }
 

@@ -20,8 +20,6 @@ using dear::methods::kfac::Travel;
 
 namespace {
 
-constexpr std::int64_t kGradientBucket = std::int64_t{25} << 20;
-
 Strategy by_name(const PublishedJob& job, std::string_view fusion) {
   Strategy strategy{.name = std::string(fusion), .placement = PlacementRule::all_local};
   if (fusion == "bulk") {
@@ -63,7 +61,7 @@ Strategy as_published(const PublishedJob& job, Strategy strategy) {
 }
 
 Prediction predict(const Job& job, const Costs& costs, const Strategy& strategy) {
-  const Grouping grouping = group(job.workload, BySize{kGradientBucket});
+  const Grouping grouping = group(job.workload, BySize{dear::methods::kfac::kGradientBucketBytes});
   return dear::methods::kfac::predict(job, grouping, dear::methods::kfac::make_plan(job, costs, strategy),
                                       costs);
 }
@@ -81,9 +79,7 @@ std::vector<Outcome> by_fusion(const PublishedJob& job, const Costs& costs,
 
 std::vector<Outcome> by_placement(const PublishedJob& job, const Costs& costs) {
   const std::vector<Factor> factors = job.job.factors();
-  const dear::methods::kfac::PlacementCosts placement{
-      .invert = [&](std::int64_t dimension) { return costs.invert.seconds(dimension); },
-      .distribute = [&](std::int64_t elements) { return costs.broadcast.seconds(elements); }};
+  const dear::methods::kfac::PlacementCosts placement = dear::methods::kfac::placement_costs(costs);
   const auto seconds = [&](const Placement& placed) {
     const InversePhase phase = dear::methods::kfac::inverse_phase(factors, placed, costs.ranks, placement);
     return phase.compute_seconds + phase.communicate_seconds;

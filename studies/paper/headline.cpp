@@ -1,14 +1,17 @@
 #include "studies/paper/headline.h"
 
+#include "studies/paper/calibrate.h"
 #include "studies/paper/paper_tables.h"
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <string_view>
 
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
+#include "dear/platform/cluster/calibration.h"
 #include "dear/platform/cluster/presets.h"
 #include "dear/platform/cost/cluster_times.h"
 #include "dear/predict/plan/fusion_choice.h"
@@ -75,9 +78,8 @@ double seconds_of(const Job& job, std::string_view policy, std::string_view fusi
   return sim::iteration_seconds(found, job.workload, {grouping}, job.cluster, times).front();
 }
 
-// The constant with which DDP takes as long as was published.
-double fit(const Cost& cost, const PublishedIteration& figure) {
-  const Job job = job_of(figure.model, figure.cluster, figure.ranks);
+// The constant with which DDP takes as long as was published, if one does.
+std::optional<double> fit(const Cost& cost, const Job& job, const PublishedIteration& figure) {
   const auto with = [&](double constant) {
     Job changed = job;
     cost.add(changed, constant);
@@ -85,11 +87,7 @@ double fit(const Cost& cost, const PublishedIteration& figure) {
   };
   double low = 0, high = kLeast;
   while (high < kMostSeconds && with(high) < figure.seconds) high *= 2;
-  if (high >= kMostSeconds || with(0) > figure.seconds)
-    throw ConfigError(fmt::format(
-        "{} of {} takes {:.1f} ms in the model, and no cost of {} makes {:.1f} ms of it: correct the "
-        "published iteration",
-        figure.policy, figure.model, 1e3 * with(0), cost.of, 1e3 * figure.seconds));
+  if (high >= kMostSeconds) return {};
   for (int i = 0; i < kHalvings; ++i) {
     const double middle = (low + high) / 2;
     (with(middle) < figure.seconds ? low : high) = middle;
@@ -98,12 +96,15 @@ double fit(const Cost& cost, const PublishedIteration& figure) {
 }
 
 FittedCost fitted(const Cost& cost, const PublishedIteration& figure) {
-  FittedCost result{.of = cost.of, .constant = fit(cost, figure), .is_share = cost.is_share};
+  FittedCost result{.of = cost.of,
+                    .constant = fit(cost, job_of(figure.model, figure.cluster, figure.ranks), figure),
+                    .is_share = cost.is_share};
+  if (!result.constant) return result;
   result.usual_gain = result.planned_gain = -1;
   for (const char* const model : kPaperModels) {
     const Job job = job_of(model, figure.cluster, figure.ranks);
     Job changed = job;
-    cost.add(changed, result.constant);
+    cost.add(changed, *result.constant);
     const double theirs = seconds_of(changed, figure.policy, "usual");
     result.seconds.push_back(theirs);
     const Job& ours = cost.dear_pays ? changed : job;
@@ -134,6 +135,28 @@ OtherNetwork other_network(const PublishedGain& gain, const PublishedIteration& 
   return other;
 }
 
+FastestRival fastest_rival(const Published& published, const PublishedIteration& figure) {
+  std::map<std::string_view, int> models;
+  for (const char* const model : kPaperModels) {
+    Job job = job_of(model, figure.cluster, figure.ranks);
+    job.cluster = find_cluster("calibrated-" + figure.cluster, figure.ranks);
+    std::map<double, std::string_view> by_seconds;
+    for (const char* const rival : kComparedInThePaper)
+      by_seconds.try_emplace(seconds_of(job, rival, "usual"), rival);
+    ++models[by_seconds.begin()->second];
+  }
+  FastestRival fastest{.policy = {}};
+  for (const char* const rival : kComparedInThePaper)
+    if (models[rival] > fastest.models) fastest = {.policy = rival, .models = models[rival]};
+  const std::vector<double> throughput = modelled(published, kRtx2080Ti);
+  for (std::size_t i = 0; i < throughput.size(); ++i) {
+    const PublishedFigure& one = published.figures[i];
+    if (one.policy == fastest.policy && one.cluster == figure.cluster)
+      fastest.too_fast_by.emplace_back(one.model, throughput[i] / one.samples_per_second);
+  }
+  return fastest;
+}
+
 std::string percent_of(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
 std::string row_of(const std::string& of, const std::string& constant, const std::vector<double>& seconds,
@@ -150,44 +173,52 @@ group's own code):
 - DDP sends the buffers before each forward pass: all of one dtype in one broadcast, then a copy for each buffer.
   A BatchNorm has three, of two dtypes. Horovod, MG-WFBP, ByteScheduler and DeAR send none while they train.
 - DDP copies each gradient into its bucket and back, from a hook in C++. DeAR copies each twice as well, from a hook
-  in Python, and MG-WFBP does. So a cost of each gradient tensor is not DDP's alone, and then DeAR gains little.
-- Bytes and launches are as above for DDP as for the others: the network's bandwidth was found on BERT, which waits
-  for little else.
+  in Python, and MG-WFBP does. So a cost of each gradient tensor is not DDP's alone.
+- Bytes and launches are as above for DDP as for the others.
 
-A cost of buffers is the only one of these that DDP pays alone. What it is, is not known: on a host with free cores
-the copies take a small part of it ([measured](../measurements.md#what-ddp-pays-beside-its-bytes)), and the bytes of
-the broadcasts less. Anything that grows with the number of normalised layers would fit as well. One figure fits one
-constant, so that of another model would tell. The abstract does not say over which rival its largest gain is; MG-WFBP,
-the fastest one here, is what the network above has too fast on Ethernet.
-
-)";
+A cost of buffers is the only one of these that DDP pays alone. What it is, is not known: what copies take of it was
+[measured](../measurements.md#what-ddp-pays-beside-its-bytes) on a host with free cores. Anything that grows with the
+number of normalised layers would fit as well. One figure fits one constant, so that of another model would tell. The
+abstract does not say over which rival its largest gain is.)";
 
 }  // namespace
 
 bool FittedCost::gives(double reported) const {
   constexpr double kHalfAPercent = 0.005;
-  return usual_gain - kHalfAPercent <= reported && reported <= planned_gain + kHalfAPercent;
+  return constant && usual_gain - kHalfAPercent <= reported && reported <= planned_gain + kHalfAPercent;
 }
 
 Headline explain(const Published& published) {
   if (published.iterations.empty())
     throw ConfigError(
         "no iteration is published to which a cost of DDP could be fitted: add it to the iterations");
+  if (published.iterations.size() > 1)
+    throw ConfigError(fmt::format(
+        "{} iterations are published, and a constant is fitted to one: keep one of the iterations",
+        published.iterations.size()));
   Headline headline{.figure = published.iterations.front(), .reported = 0};
   const PublishedIteration& figure = headline.figure;
-  for (const char* const model : kPaperModels)
-    headline.without.push_back(
-        seconds_of(job_of(model, figure.cluster, figure.ranks), figure.policy, "usual"));
+  const auto without = [&](std::string_view model) {
+    return seconds_of(job_of(model, figure.cluster, figure.ranks), figure.policy, "usual");
+  };
+  headline.figure_seconds = without(figure.model);
+  if (headline.figure_seconds > figure.seconds)
+    throw ConfigError(
+        fmt::format("{} of {} takes {:.1f} ms in the model, and no cost that is added makes {:.1f} ms of it: "
+                    "correct the published iteration",
+                    figure.policy, figure.model, 1e3 * headline.figure_seconds, 1e3 * figure.seconds));
+  for (const char* const model : kPaperModels) headline.without.push_back(without(model));
   for (const Cost& cost : kCosts) headline.costs.push_back(fitted(cost, figure));
   for (const PublishedGain& gain : published.gains) {
     if (gain.cluster == figure.cluster)
       headline.reported = gain.largest;
-    else
-      headline.others.push_back(other_network(gain, figure, headline.costs.front().constant));
+    else if (headline.costs.front().constant)
+      headline.others.push_back(other_network(gain, figure, *headline.costs.front().constant));
   }
   if (headline.reported == 0)
     throw ConfigError(
         fmt::format("no gain on cluster '{}' is published: add it to the gains", figure.cluster));
+  headline.fastest = fastest_rival(published, figure);
   return headline;
 }
 
@@ -196,6 +227,7 @@ std::string conclusion_of(const Headline& headline) {
   const FittedCost* nearest = nullptr;
   double least = std::numeric_limits<double>::infinity();
   for (const FittedCost& cost : headline.costs) {
+    if (!cost.constant) continue;
     if (cost.gives(headline.reported)) {
       giving +=
           fmt::format("{}{} ({} with usual buckets, {} with planned ones, on {})", giving.empty() ? "" : "; ",
@@ -219,12 +251,51 @@ std::string conclusion_of(const Headline& headline) {
   return text;
 }
 
+std::string conclusion_of(const OtherNetwork& other, const std::string& figure_cluster, double seconds) {
+  const auto of_preset = [](const std::string& cluster) {
+    const double buffer = find_cluster("calibrated-" + cluster).software.buffer_seconds;
+    return fmt::format("`calibrated-{}` has {}", cluster,
+                       buffer > 0 ? fmt::format("{:.3f} ms a buffer", 1e3 * buffer) : "none");
+  };
+  const std::string verdict =
+      other.most_seconds < seconds
+          ? fmt::format("there a buffer costs at most {:.3f} ms. So it is a cost of {}, not of every network",
+                        1e3 * std::max(0.0, other.most_seconds), figure_cluster)
+          : fmt::format("there a buffer may cost as much. So it need not be a cost of {} alone",
+                        figure_cluster);
+  return fmt::format(
+      "On {} the same cost of a buffer would make DeAR's largest gain over DDP {}, where {} is reported over "
+      "all rivals: {}. {}, {}.",
+      other.cluster, percent_of(other.same_gain), percent_of(other.reported), verdict,
+      of_preset(figure_cluster), of_preset(other.cluster));
+}
+
+std::string conclusion_of(const FastestRival& fastest, const std::string& cluster) {
+  constexpr double kMuch = 1.05;
+  std::string text = fmt::format("The fastest rival here is {}, on {} of {} models; ", fastest.policy,
+                                 fastest.models, kPaperModels.size());
+  if (fastest.too_fast_by.empty())
+    return text + fmt::format(
+                      "no throughput of it on {} is published, so how far to believe that, nothing "
+                      "here tells.",
+                      cluster);
+  std::string ratios;
+  bool too_fast = false;
+  for (const auto& [model, ratio] : fastest.too_fast_by) {
+    ratios += fmt::format("{}{:.2f} times as much with {}", ratios.empty() ? "" : ", ", ratio, model);
+    too_fast = too_fast || ratio > kMuch;
+  }
+  return text + fmt::format("of its published throughput on {} the network above makes {}. {}", cluster,
+                            ratios,
+                            too_fast ? "So the gain over it comes out too small here."
+                                     : "So the gain over it does not come out too small here.");
+}
+
 std::string report_of(const Headline& headline) {
   const PublishedIteration& figure = headline.figure;
   std::string text = fmt::format(
-      "## From what the headline comes\n\n{} takes {:.1f} ms an iteration of {} on {} ranks of {}, as its "
-      "authors' "
-      "group published. The network above says {:.1f} ms. Each line is one cost that may be missing, fitted "
+      "## From what the headline comes\n\n{} takes {:.1f} ms an iteration of {} on {} ranks of {} ({}). "
+      "The network above says {:.1f} ms. Each line is one cost that may be missing, fitted "
       "to this "
       "figure alone; the other models are predictions, for which no figure was at hand. `gain` is the "
       "largest of "
@@ -233,8 +304,8 @@ std::string report_of(const Headline& headline) {
       "fitted to, and tunes its buckets: a cost gives the headline if {} lies between the two gains.\n\n| "
       "one more "
       "cost | constant |",
-      figure.method, 1e3 * figure.seconds, figure.model, figure.ranks, figure.cluster,
-      1e3 * headline.without.front(), kDear, percent_of(headline.reported), percent_of(headline.reported));
+      figure.method, 1e3 * figure.seconds, figure.model, figure.ranks, figure.cluster, figure.source,
+      1e3 * headline.figure_seconds, kDear, percent_of(headline.reported), percent_of(headline.reported));
   std::string rule = "|---|---|";
   for (const char* const model : kPaperModels) {
     text += fmt::format(" {}{} |", model, model == figure.model ? ", fitted" : "");
@@ -243,22 +314,23 @@ std::string report_of(const Headline& headline) {
   text += fmt::format(" gain, usual | gain, planned | gives {} |\n{}---|---|---|\n",
                       percent_of(headline.reported), rule);
   text += row_of("none", "-", headline.without, " | | |");
-  for (const FittedCost& cost : headline.costs)
-    text += row_of(cost.of,
-                   cost.is_share ? percent_of(cost.constant) : fmt::format("{:.3f} ms", 1e3 * cost.constant),
-                   cost.seconds,
-                   fmt::format(" {} | {} | {} |", percent_of(cost.usual_gain), percent_of(cost.planned_gain),
-                               cost.gives(headline.reported) ? "**yes**" : "no"));
-  text += fmt::format("\n**{}**\n{}", conclusion_of(headline), kFromCode);
+  for (const FittedCost& cost : headline.costs) {
+    if (!cost.constant) {
+      text += fmt::format("| {} | cannot explain it |", cost.of);
+      for (std::size_t i = 0; i < kPaperModels.size(); ++i) text += " |";
+      text += " | | no |\n";
+      continue;
+    }
+    text += row_of(
+        cost.of, cost.is_share ? percent_of(*cost.constant) : fmt::format("{:.3f} ms", 1e3 * *cost.constant),
+        cost.seconds,
+        fmt::format(" {} | {} | {} |", percent_of(cost.usual_gain), percent_of(cost.planned_gain),
+                    cost.gives(headline.reported) ? "**yes**" : "no"));
+  }
+  text += fmt::format("\n**{}**\n{} {}\n\n", conclusion_of(headline), kFromCode,
+                      conclusion_of(headline.fastest, figure.cluster));
   for (const OtherNetwork& other : headline.others)
-    text += fmt::format(
-        "On {} the same cost of a buffer would make DeAR's largest gain over DDP {}, where {} is reported "
-        "over all "
-        "rivals: there a buffer costs at most {:.3f} ms. So it is a cost of the Ethernet: `calibrated-{}` "
-        "has "
-        "it, and `calibrated-{}` none.\n\n",
-        other.cluster, percent_of(other.same_gain), percent_of(other.reported),
-        1e3 * std::max(0.0, other.most_seconds), figure.cluster, other.cluster);
+    text += conclusion_of(other, figure.cluster, *headline.costs.front().constant) + "\n\n";
   return text;
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
 #include "studies/paper/published.h"
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dear::studies {
@@ -14,8 +16,11 @@ namespace dear::studies {
 
 // One cost, fitted. Gains are of dear-replicated over DDP, the largest of all models: 0.83 is 83 %.
 struct FittedCost {
-  std::string of;       // what costs: "each buffer that DDP broadcasts before a forward pass"
-  double constant = 0;  // seconds; a share of the seconds that a byte takes where `is_share`
+  std::string of;  // what costs: "each buffer that DDP broadcasts before a forward pass"
+  // Seconds; a share of the seconds that a byte takes where `is_share`. None where no constant makes of the
+  // figure's model what was published, such as that of buffers for a model without any: then the rest is not
+  // told.
+  std::optional<double> constant{};
   bool is_share = false;
   std::vector<double> seconds{};  // an iteration of DDP, by model of kPaperModels
   double usual_gain = 0;
@@ -34,20 +39,35 @@ struct OtherNetwork {
   double most_seconds = 0;  // that a buffer can cost for the gain to be what is reported; below 0: none
 };
 
-struct Headline {
-  PublishedIteration figure;
-  double reported = 0;              // the largest gain that is published for the figure's network
-  std::vector<double> without{};    // seconds of DDP with nothing added, by model
-  std::vector<FittedCost> costs{};  // the first is that of buffers, which the calibrated cluster has
-  std::vector<OtherNetwork> others{};
+// Of the rivals that the paper compares DeAR with, with their usual settings, the one that is the fastest on
+// the most models, on the figure's network as it is calibrated.
+struct FastestRival {
+  std::string policy;
+  int models = 0;  // on which it is the fastest
+  // Of each published throughput of it on this network: the model, and modelled over published.
+  std::vector<std::pair<std::string, double>> too_fast_by{};
 };
 
-// Of the first iteration that is published. ConfigError where there is none, where its network has no gain,
-// or where a cost cannot be what is missing.
+struct Headline {
+  PublishedIteration figure;
+  double reported = 0;                 // the largest gain that is published for the figure's network
+  double figure_seconds = 0;           // of DDP with nothing added, of the figure's model
+  std::vector<double> without{};       // likewise, by model of kPaperModels
+  std::vector<FittedCost> costs{};     // the first is that of buffers, which the calibrated cluster has
+  std::vector<OtherNetwork> others{};  // none where no buffer explains the figure
+  FastestRival fastest{};
+};
+
+// Of the one iteration that is published. ConfigError where there is none or more than one, where its network
+// has no gain, or where the model is slower than what was published with nothing added.
 Headline explain(const Published& published);
 
 // Says in a sentence which costs give the reported gain.
 std::string conclusion_of(const Headline& headline);
+// Says whether the cost of a buffer can be as large on the other network; `seconds` is that of the figure's.
+std::string conclusion_of(const OtherNetwork& other, const std::string& figure_cluster, double seconds);
+// Says which rival is the fastest, and whether the model has it too fast for the gain over it to be told.
+std::string conclusion_of(const FastestRival& fastest, const std::string& cluster);
 // All of it, as a section in Markdown.
 std::string report_of(const Headline& headline);
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "dear/base/vocabulary/error.h"
 
@@ -180,7 +181,8 @@ std::vector<StudyFile> study_of_the_paper(const Published& published, const Prog
   std::vector<cases::Case> cases;
   calibrated.add_to(files, cases);
   rings.add_to(files, cases);
-  files.push_back({"results.json", to_json(cases)});
+  const nlohmann::ordered_json results = {{"cases", nlohmann::ordered_json::parse(to_json(cases))}};
+  files.push_back({"results.json", results.dump(2) + "\n"});
   sections.done_one();
   return files;
 }

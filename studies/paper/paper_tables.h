@@ -13,6 +13,9 @@ inline constexpr std::array kPaperRanks = {16, 32, 64};
 inline constexpr std::array kPaperModels = {"resnet50", "densenet201", "inception-v4", "bert-base",
                                             "bert-large"};
 
+// With which the paper compares itself.
+inline constexpr std::array kComparedInThePaper = {"wfbp", "mg-wfbp", "horovod", "ddp", "bytescheduler"};
+
 // The largest gain over a rival, and of which model.
 struct RivalGain {
   std::string rival;
@@ -20,7 +23,7 @@ struct RivalGain {
   double gain = 0;  // 0.83 is 83 %
 };
 // Over which rivals the gain is as large as is reported, in sentences. `over_fastest` is the largest gain
-// over the rival that is the fastest on a model.
+// over the rival that is the fastest of all on a model.
 std::string verdict_of(const std::vector<RivalGain>& gains, double over_fastest, double reported);
 
 // The five models of DeAR's paper on one cluster with 16, 32 and 64 ranks, by every policy with its usual

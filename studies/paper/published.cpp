@@ -1,6 +1,8 @@
 #include "studies/paper/published.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -13,6 +15,11 @@ namespace {
 
 constexpr JsonFormat kFormat = {.name = "dear-published", .kind = "file of published figures"};
 constexpr std::int64_t kMostCount = 1 << 20;  // ranks, samples
+
+// Refuses what is there already: nobody could say which of both counts.
+void require_new(const JsonField& field, std::set<std::string>& seen, const std::string& what) {
+  if (!seen.insert(what).second) field.fail(fmt::format("there are two of {}: keep one", what));
+}
 
 double positive(const JsonField& field) {
   const double number = field.number_from_0();
@@ -40,11 +47,13 @@ Published parse_published(std::string_view json, const std::string& name_of_sour
                       .figures = {},
                       .iterations = {},
                       .gains = {}};
+  std::set<std::string> jobs, figures, gains;
   for (const JsonField& job : root.member("jobs").elements()) {
     job.expect_members({"model", "batch", "alone_seconds"});
     published.jobs.push_back({.model = job.member("model").text(),
                               .batch = job.member("batch").integer(1, kMostCount),
                               .alone_seconds = positive(job.member("alone_seconds"))});
+    require_new(job, jobs, fmt::format("model '{}'", published.jobs.back().model));
   }
   for (const JsonField& figure : root.member("figures").elements()) {
     figure.expect_members({"model", "cluster", "method", "policy", "fusion", "samples_per_second"});
@@ -54,6 +63,9 @@ Published parse_published(std::string_view json, const std::string& name_of_sour
                                  .policy = figure.member("policy").text(),
                                  .fusion = figure.member("fusion").text(),
                                  .samples_per_second = positive(figure.member("samples_per_second"))});
+    const PublishedFigure& read = published.figures.back();
+    require_new(figure, figures,
+                fmt::format("'{}' of model '{}' on cluster '{}'", read.method, read.model, read.cluster));
     try {
       (void)published.job_of(published.figures.back());
     } catch (const ConfigError& error) {
@@ -61,19 +73,21 @@ Published parse_published(std::string_view json, const std::string& name_of_sour
     }
   }
   for (const JsonField& iteration : root.member("iterations").elements()) {
-    iteration.expect_members({"model", "cluster", "ranks", "method", "policy", "seconds"});
+    iteration.expect_members({"model", "cluster", "ranks", "method", "policy", "seconds", "source"});
     published.iterations.push_back(
         {.model = iteration.member("model").text(),
          .cluster = iteration.member("cluster").text(),
          .ranks = static_cast<int>(iteration.member("ranks").integer(1, kMostCount)),
          .method = iteration.member("method").text(),
          .policy = iteration.member("policy").text(),
-         .seconds = positive(iteration.member("seconds"))});
+         .seconds = positive(iteration.member("seconds")),
+         .source = iteration.member("source").text()});
   }
   for (const JsonField& gain : root.member("gains").elements()) {
     gain.expect_members({"cluster", "largest"});
     published.gains.push_back(
         {.cluster = gain.member("cluster").text(), .largest = positive(gain.member("largest"))});
+    require_new(gain, gains, fmt::format("cluster '{}'", published.gains.back().cluster));
   }
   return published;
 }

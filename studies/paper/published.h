@@ -31,6 +31,7 @@ struct PublishedIteration {
   std::string method;
   std::string policy;
   double seconds = 0;
+  std::string source{};  // who published it, of what
 };
 
 // The largest gain over the state of the art that is claimed for DeAR on a cluster: 0.83 is 83 %.
@@ -51,7 +52,8 @@ struct Published {
   [[nodiscard]] const PublishedJob& job_of(const PublishedFigure& figure) const;
 };
 
-// ConfigError with file and place for what is no such file, and for a figure of a model without a job.
+// ConfigError with file and place for what is no such file, for a figure of a model without a job, and for
+// two jobs of one model, figures of one method on it and a cluster, or gains on a cluster.
 Published read_published(const std::string& path);
 Published parse_published(std::string_view json, const std::string& name_of_source);
 

@@ -21,7 +21,7 @@ constexpr const char* kSmall = R"({
   "figures": [{"model": "resnet50", "cluster": "10gbe-64", "method": "plain", "policy": "serial",
                "fusion": "usual", "samples_per_second": 20}],
   "iterations": [{"model": "vgg16", "cluster": "10gbe-64", "ranks": 64, "method": "DDP", "policy": "ddp",
-                  "seconds": 0.5}],
+                  "seconds": 0.5, "source": "a talk"}],
   "gains": [{"cluster": "10gbe-64", "largest": 0.25}]})";
 
 std::string with(std::string text, const std::string& old, const std::string& now) {
@@ -39,6 +39,7 @@ TEST(Published, IsReadWhole) {
   ASSERT_EQ(published.iterations.size(), 1U);
   EXPECT_EQ(published.iterations[0].seconds, 0.5);
   EXPECT_EQ(published.iterations[0].ranks, 64);
+  EXPECT_EQ(published.iterations[0].source, "a talk");
   ASSERT_EQ(published.gains.size(), 1U);
   EXPECT_EQ(published.gains[0].largest, 0.25);
 }
@@ -51,9 +52,25 @@ TEST(Published, SaysWhereAFileIsWrong) {
               ThrowsMessage<ConfigError>(AllOf(HasSubstr("small.json"), HasSubstr("figures[0]"))));
   EXPECT_THAT(refused(R"([{"model": "resnet50", "cl)", R"([{"model": "vgg16", "cl)"),
               ThrowsMessage<ConfigError>(AllOf(HasSubstr("figures[0].model"), HasSubstr("vgg16"))));
-  EXPECT_THAT(refused("\"seconds\": 0.5}", "\"seconds\": -1}"),
+  EXPECT_THAT(refused("\"seconds\": 0.5, ", "\"seconds\": -1, "),
               ThrowsMessage<ConfigError>(HasSubstr("iterations[0].seconds")));
   EXPECT_THAT(refused("\"ranks\": 8,", ""), ThrowsMessage<ConfigError>(HasSubstr("ranks")));
+}
+
+// Which of the two counts, nobody could say.
+TEST(Published, RefusesTwoOfAKind) {
+  const auto refused = [](const std::string& old, const std::string& now) {
+    return [=] { parse_published(with(kSmall, old, now), "small.json"); };
+  };
+  EXPECT_THAT(refused("\"alone_seconds\": 0.5}", R"("alone_seconds": 0.5},
+                      {"model": "resnet50", "batch": 2, "alone_seconds": 0.6})"),
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("jobs[1]"), HasSubstr("two of model 'resnet50'"))));
+  EXPECT_THAT(refused("\"samples_per_second\": 20}", R"("samples_per_second": 20},
+              {"model": "resnet50", "cluster": "10gbe-64", "method": "plain", "policy": "wfbp",
+               "fusion": "usual", "samples_per_second": 30})"),
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("figures[1]"), HasSubstr("two of 'plain'"))));
+  EXPECT_THAT(refused("\"largest\": 0.25}", R"("largest": 0.25}, {"cluster": "10gbe-64", "largest": 0.5})"),
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("gains[1]"), HasSubstr("two of cluster"))));
 }
 
 TEST(Published, OfTheProjectHasFourMethodsForEachJobOnEachCluster) {

@@ -1,6 +1,7 @@
 #include "studies/sparse/report.h"
 
 #include "studies/sparse/sweeps.h"
+#include "studies/training/paired.h"
 #include <algorithm>
 #include <cmath>
 
@@ -66,10 +67,11 @@ std::string accuracies_of(const AccuracyOptions& options, const Findings& findin
     int diverged = 0;
     for (const AccuracyAtRate& at_rate : one.rates)
       for (const TrainedAccuracy& run : at_rate.by_seed) diverged += run.diverged ? 1 : 0;
-    text += fmt::format("| `{}` | {} | {:.3f} ± {:.3f} | {:.3f} | {} of {} |\n", name_of(one.setting),
-                        one.at_best().learning_rate, one.at_best().mean_test(), one.at_best().deviation(),
-                        one.rates[dense].mean_test(), diverged,
-                        one.rates.size() * static_cast<std::size_t>(options.seeds));
+    text += fmt::format(
+        "| `{}` | {} | {} | {:.3f} | {} of {} |\n", name_of(one.setting), one.at_best().learning_rate,
+        training::mean_text(one.at_best().mean_test(), one.at_best().deviation(),
+                            one.at_best().by_seed.size()),
+        one.rates[dense].mean_test(), diverged, one.rates.size() * static_cast<std::size_t>(options.seeds));
   }
   return text + "\n";
 }
@@ -105,7 +107,8 @@ std::string limits_of(const std::vector<StabilityLimit>& limits) {
 std::string codecs_of(const SparseOptions& options, const Findings& findings) {
   const double bytes = 4 * static_cast<double>(options.traffic.elements);
   std::string text = fmt::format(
-      "## Speed\n\nSelecting and packing (encoding) and decoding were measured on this machine, {}, load "
+      "## Speed\n\nSelecting and packing (encoding) and decoding, with a look for NaN and infinity at each "
+      "mean, were measured on this machine, {}, load "
       "{:.1f}, on "
       "one thread, and are given for gradients of {}, in milliseconds: medians. Under a load above 1 times "
       "are "

@@ -41,6 +41,16 @@ std::vector<studies::StudyFile> quick() {
   return study_of_sparse_communication(quick_study(), made_up(quick_study()));
 }
 
+TEST(SparseStudy, OfOneTaskSaysSo) {
+  SparseOptions options = quick_study();
+  options.accuracy.seeds = 1;
+  const std::string report = study_of_sparse_communication(options, made_up(options)).front().content;
+  EXPECT_THAT(report, HasSubstr(" (one task); "));
+  EXPECT_THAT(report, HasSubstr(" (one task) at "));
+  EXPECT_THAT(report, ::testing::Not(HasSubstr("±")));
+  EXPECT_THAT(report, ::testing::Not(HasSubstr("inf;")));
+}
+
 TEST(SparseStudy, IsTheSameBytesTwice) {
   const std::vector<studies::StudyFile> first = quick(), second = quick();
   std::vector<std::string> names;

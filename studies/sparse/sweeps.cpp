@@ -127,8 +127,9 @@ std::string text_of(const Sweep& sweep, const Findings& findings) {
           continue;
         }
         const AccuracyAtRate& best = best_of(findings, row.variants[column]);
-        text +=
-            fmt::format(" {:.3f} ± {:.3f} at {} |", best.mean_test(), best.deviation(), best.learning_rate);
+        text += fmt::format(" {} at {} |",
+                            training::mean_text(best.mean_test(), best.deviation(), best.by_seed.size()),
+                            best.learning_rate);
       }
       text += "\n";
     }

@@ -12,7 +12,15 @@ namespace dear::studies::training {
 
 using studies::Judged;
 
-std::string Paired::text() const { return fmt::format("{:+.3f} ± {:.3f}", mean, half_width); }
+std::string Paired::text() const {
+  if (std::isinf(half_width)) return fmt::format("{:+.3f} (one task)", mean);
+  return fmt::format("{:+.3f} ± {:.3f}", mean, half_width);
+}
+
+std::string mean_text(double mean, double deviation, std::size_t tasks, int digits) {
+  if (tasks == 1) return fmt::format("{:.{}f} (one task)", mean, digits);
+  return fmt::format("{:.{}f} ± {:.{}f}", mean, digits, deviation, digits);
+}
 
 Judged Paired::within(double bound) const {
   if (std::abs(mean) + half_width <= bound) return Judged::holds;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "studies/report/statement.h"
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,7 @@ struct Paired {
   double mean = 0;
   double half_width = 0;  // infinite for one task, which tells nothing of spread
 
-  [[nodiscard]] std::string text() const;  // "+0.012 ± 0.005"
+  [[nodiscard]] std::string text() const;  // "+0.012 ± 0.005"; "+0.012 (one task)"
   // That the methods are no further apart than `bound`: it holds where the whole interval lies within, fails
   // where all of it lies beyond.
   [[nodiscard]] studies::Judged within(double bound) const;
@@ -23,5 +24,8 @@ struct Paired {
 };
 // `other` less `one`, by task. ConfigError unless both have as many tasks, at least one.
 Paired paired(const std::vector<double>& one, const std::vector<double>& other);
+
+// A mean over so many tasks, with its standard deviation: "0.812 ± 0.004"; "0.812 (one task)".
+std::string mean_text(double mean, double deviation, std::size_t tasks, int digits = 3);
 
 }  // namespace dear::studies::training

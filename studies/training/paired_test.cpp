@@ -40,6 +40,9 @@ TEST(Paired, OneTaskDecidesNothing) {
   const Paired one = paired({0.2}, {0.9});
   EXPECT_EQ(one.within(0.02), Judged::undecided);
   EXPECT_EQ(one.above(0), Judged::undecided);
+  EXPECT_EQ(one.text(), "+0.700 (one task)");
+  EXPECT_EQ(mean_text(0.5, 0, 1), "0.500 (one task)");
+  EXPECT_EQ(mean_text(0.5, 0.25, 2, 4), "0.5000 ± 0.2500");
   EXPECT_THROW(paired({0.2}, {}), ConfigError);
   EXPECT_THROW(paired({}, {}), ConfigError);
 }

@@ -16,7 +16,6 @@
 namespace dear::methods::kfac {
 namespace {
 
-constexpr std::int64_t kGradientBucket = std::int64_t{25} << 20;
 constexpr double kTie = 1e-9;  // of two times, which differ by rounding alone
 
 void validate(const Job& job, const Costs& costs) {
@@ -164,7 +163,7 @@ std::vector<FactorId> as_they_come(const Plan& plan, std::vector<FactorId> order
 }
 
 Plan plan_with(const Job& job, const Costs& costs, const Strategy& strategy, Placement placement,
-               const PlacementCosts& placement_costs) {
+               const PlacementCosts& by) {
   Plan plan{.strategy = strategy.name,
             .travel = strategy.travel,
             .reduce_to_owner = strategy.reduce_to_owner,
@@ -179,8 +178,38 @@ Plan plan_with(const Job& job, const Costs& costs, const Strategy& strategy, Pla
     add_groups(plan, groups_of(job, plan.factors, strategy, costs.all_reduce));
   }
   if (strategy.reduce_to_owner) split_by_owner(plan);
-  plan.inversions = as_they_come(plan, inverse_order(plan.factors, plan.placement, placement_costs));
+  plan.inversions = as_they_come(plan, inverse_order(plan.factors, plan.placement, by));
   return plan;
+}
+
+struct Played {
+  double iteration_seconds = 0;
+  double phase_seconds = 0;  // of inverses, by themselves: where computation hides the difference
+  Plan plan;
+};
+
+// Of the fastest, which differ by rounding alone, one whose inverses end first; `played` is not empty.
+Played& best_of(std::vector<Played>& played) {
+  auto best = std::min_element(played.begin(), played.end(), [](const Played& one, const Played& other) {
+    return one.iteration_seconds < other.iteration_seconds;
+  });
+  const double as_fast = best->iteration_seconds * (1 + kTie);
+  for (auto one = played.begin(); one != played.end(); ++one)
+    if (one->iteration_seconds <= as_fast && one->phase_seconds < best->phase_seconds * (1 - kTie))
+      best = one;
+  return *best;
+}
+
+// The same job, whose layers with curvature have their weights as tensors.
+Job with_gradients(Job job) {
+  for (std::size_t layer = 0; layer < job.curvature.size(); ++layer) {
+    const std::optional<LayerCurvature>& curvature = job.curvature[layer];
+    if (!curvature) continue;
+    job.workload.layers[layer].tensors = {static_cast<TensorId>(job.workload.tensors.size())};
+    job.workload.tensors.push_back(
+        {.name = job.workload.layers[layer].name, .elements = curvature->inputs * curvature->outputs});
+  }
+  return job;
 }
 
 }  // namespace
@@ -207,22 +236,22 @@ std::vector<Factor> Job::factors() const {
 }
 
 const std::vector<Strategy>& strategies() {
-  static const std::vector<Strategy> table{{.name = "d-kfac",
-                                            .travel = Travel::after_backward,
-                                            .fusion = FusionRule::together,
-                                            .placement = PlacementRule::all_local},
-                                           {.name = "mpd-kfac",
-                                            .travel = Travel::after_backward,
-                                            .fusion = FusionRule::together,
-                                            .placement = PlacementRule::round_robin},
-                                           {.name = "mpd-kfac-owner",
-                                            .travel = Travel::after_backward,
-                                            .fusion = FusionRule::together,
-                                            .placement = PlacementRule::round_robin,
-                                            .reduce_to_owner = true},
-                                           {.name = "spd-kfac"},
-                                           {.name = "spd-kfac-owner", .reduce_to_owner = true}};
-  return table;
+  static const std::vector<Strategy> kTable{{.name = "d-kfac",
+                                             .travel = Travel::after_backward,
+                                             .fusion = FusionRule::together,
+                                             .placement = PlacementRule::all_local},
+                                            {.name = "mpd-kfac",
+                                             .travel = Travel::after_backward,
+                                             .fusion = FusionRule::together,
+                                             .placement = PlacementRule::round_robin},
+                                            {.name = "mpd-kfac-owner",
+                                             .travel = Travel::after_backward,
+                                             .fusion = FusionRule::together,
+                                             .placement = PlacementRule::round_robin,
+                                             .reduce_to_owner = true},
+                                            {.name = "spd-kfac"},
+                                            {.name = "spd-kfac-owner", .reduce_to_owner = true}};
+  return kTable;
 }
 
 const Strategy& find_strategy(std::string_view name) {
@@ -254,40 +283,36 @@ std::uint64_t Plan::digest() const {
   return digest.value();
 }
 
+PlacementCosts placement_costs(const Costs& costs) {
+  return {.invert = [invert = costs.invert](std::int64_t dimension) { return invert.seconds(dimension); },
+          .distribute = [broadcast =
+                             costs.broadcast](std::int64_t elements) { return broadcast.seconds(elements); }};
+}
+
 Plan make_plan(const Job& job, const Costs& costs, const Strategy& strategy, const Grouping& grouping,
                const Intervals& intervals) {
   validate(job, costs);
   check(intervals);
-  const PlacementCosts placement_costs{
-      .invert = [&](std::int64_t dimension) { return costs.invert.seconds(dimension); },
-      .distribute = [&](std::int64_t elements) { return costs.broadcast.seconds(elements); }};
+  const PlacementCosts by = placement_costs(costs);
   const std::vector<Factor> factors = job.factors();
-  std::vector<Placement> candidates = placements(factors, costs.ranks, strategy.placement, placement_costs);
-  if (candidates.size() == 1)
-    return plan_with(job, costs, strategy, std::move(candidates.front()), placement_costs);
-  struct Played {
-    double iteration_seconds = 0;
-    double phase_seconds = 0;  // of inverses, by themselves: where computation hides the difference
-    Plan plan;
-  };
-  const auto faster = [](const Played& one, const Played& other) {
-    if (one.iteration_seconds < other.iteration_seconds * (1 - kTie)) return true;
-    return one.iteration_seconds <= other.iteration_seconds &&
-           one.phase_seconds < other.phase_seconds * (1 - kTie);
-  };
-  std::optional<Played> best;
+  std::vector<Placement> candidates = placements(factors, costs.ranks, strategy.placement, by);
+  if (candidates.size() == 1) return plan_with(job, costs, strategy, std::move(candidates.front()), by);
+  std::vector<Played> played;
   for (Placement& placement : candidates) {
-    const double phase = inverse_phase(factors, placement, costs.ranks, placement_costs).finish_seconds;
-    Played one{.phase_seconds = phase,
-               .plan = plan_with(job, costs, strategy, std::move(placement), placement_costs)};
-    one.iteration_seconds = predict(job, grouping, one.plan, costs, intervals).iteration_seconds;
-    if (!best || faster(one, *best)) best = std::move(one);
+    const double phase = inverse_phase(factors, placement, costs.ranks, by).finish_seconds;
+    Plan plan = plan_with(job, costs, strategy, std::move(placement), by);
+    const double iteration = mean_iteration_seconds(job, grouping, plan, costs, intervals);
+    played.push_back({.iteration_seconds = iteration, .phase_seconds = phase, .plan = std::move(plan)});
   }
-  return std::move(best->plan);
+  return std::move(best_of(played).plan);
 }
 
 Plan make_plan(const Job& job, const Costs& costs, const Strategy& strategy, const Intervals& intervals) {
-  return make_plan(job, costs, strategy, group(job.workload, BySize{kGradientBucket}), intervals);
+  if (!job.workload.tensors.empty())
+    return make_plan(job, costs, strategy, group(job.workload, BySize{kGradientBucketBytes}), intervals);
+  validate(job, costs);
+  const Job whole = with_gradients(job);
+  return make_plan(whole, costs, strategy, group(whole.workload, BySize{kGradientBucketBytes}), intervals);
 }
 
 }  // namespace dear::methods::kfac

@@ -57,7 +57,8 @@ enum class Travel : std::uint8_t {
   as_ready         // each group as soon as its last factor is there, under the rest of the passes
 };
 enum class FusionRule : std::uint8_t { alone, threshold, by_rule, exact, together };
-// `planned`: the fastest of placements_to_play(), as predict() plays an iteration with each.
+// `planned`: the fastest of placements_to_play(), by mean_iteration_seconds() with each; of those that are as
+// fast, the one whose inverses by themselves end first.
 enum class PlacementRule : std::uint8_t { all_local, round_robin, balanced, planned };
 // When inverses are sent: each as soon as it is there, or all of them after the last inverse.
 enum class Sending : std::uint8_t { as_inverted, after_inverses };
@@ -102,10 +103,19 @@ struct Plan {
 
   [[nodiscard]] std::uint64_t digest() const;  // ranks may train together only if it is the same
 };
+// The buckets of gradients where nobody names others.
+inline constexpr std::int64_t kGradientBucketBytes = std::int64_t{25} << 20;
+
+// What placements are chosen by.
+PlacementCosts placement_costs(const Costs& costs);
+
 // ConfigError for a job whose curvature is not one entry a layer, without any factor, or a cost that is
 // negative.
 //
-// Beside gradients in the buckets of `grouping`, else in buckets of 25 MiB.
+// Placements are played beside gradients in the buckets of `grouping`; without one in buckets of
+// kGradientBucketBytes. Where the workload has no tensors, each layer with curvature is taken to have one in
+// fp32, its weight with the bias: what trains knows layers, and comes to the plan of a job with their
+// tensors.
 Plan make_plan(const Job& job, const Costs& costs, const Strategy& strategy, const Grouping& grouping,
                const Intervals& intervals = {});
 Plan make_plan(const Job& job, const Costs& costs, const Strategy& strategy, const Intervals& intervals = {});

@@ -144,13 +144,11 @@ Breakdown break_down(const Iteration& iteration, const std::vector<conductor::St
   return parts;
 }
 
-Prediction predict(const Job& job, const Grouping& grouping, const Plan& plan, const Costs& costs,
-                   const Intervals& intervals) {
-  Prediction prediction{.iteration_seconds = 0,
-                        .parts = {},
-                        .iteration = make_iteration(job, grouping, plan, intervals),
-                        .spans = {}};
-  const Iteration& iteration = prediction.iteration;
+namespace {
+
+// Two intervals, and the commit of the iteration after them.
+sim::RanksResult play(const Job& job, const Grouping& grouping, const Plan& plan, const Costs& costs,
+                      const Iteration& iteration, const Intervals& intervals) {
   const int played = played_ranks(plan, costs.ranks);
   std::vector<std::vector<double>> seconds;  // by rank, then step
   for (int rank = 0; rank < played; ++rank)
@@ -161,14 +159,63 @@ Prediction predict(const Job& job, const Grouping& grouping, const Plan& plan, c
     return seconds[static_cast<std::size_t>(rank)][which.step];
   };
   sim::ClosedFormNetwork network(seconds.front(), played);
-  // The update waits for all else, so that intervals are alike from the second one on.
+  return sim::drive_ranks(ranks, 2 * std::int64_t{intervals.inverses} + 1, played, own_seconds, network, {},
+                          costs.interference);
+}
+
+// [Note: short intervals] An iteration ends after its own gradients, which travel behind the factors of the
+// iteration before, and an iteration with inverses after all that travels. So from one renewal of factors to
+// the next iterations are alike from the third on; and so are, from one renewal of inverses to the next, the
+// stretches that begin with a renewal of factors. Of each four are played at most: the first two, one that
+// stands for all that are alike, and the last, whose end is the next renewal's.
+constexpr std::uint32_t kPlayed = 4;
+constexpr std::uint32_t kStandsForOthers = 2;
+
+std::uint32_t played_of(std::uint32_t count) { return std::min(count, kPlayed); }
+
+// For how many of `count` the one at place `at` of those that are played stands.
+double stands_for(std::uint32_t at, std::uint32_t count) {
+  return count > kPlayed && at == kStandsForOthers ? count - (kPlayed - 1) : 1;
+}
+
+}  // namespace
+
+Intervals shortened(const Intervals& intervals) {
+  check(intervals);
+  const std::uint32_t factors = played_of(intervals.factors);
+  return {.factors = factors, .inverses = factors * played_of(intervals.inverses / intervals.factors)};
+}
+
+double mean_iteration_seconds(const Job& job, const Grouping& grouping, const Plan& plan, const Costs& costs,
+                              const Intervals& intervals) {
+  const Intervals played = shortened(intervals);
+  const Iteration iteration = make_iteration(job, grouping, plan, played);
+  const sim::RanksResult run = play(job, grouping, plan, costs, iteration, played);
+  const std::vector<double>& commits = run.commit_seconds.front();
+  double seconds = 0;  // of an interval
+  for (std::uint32_t at = 0; at < played.inverses; ++at) {
+    const std::size_t commit = played.inverses + at;
+    seconds += stands_for(at % played.factors, intervals.factors) *
+               stands_for(at / played.factors, intervals.inverses / intervals.factors) *
+               (commits[commit + 1] - commits[commit]);
+  }
+  return seconds / intervals.inverses;
+}
+
+Prediction predict(const Job& job, const Grouping& grouping, const Plan& plan, const Costs& costs,
+                   const Intervals& intervals) {
+  Prediction prediction{.iteration_seconds = 0,
+                        .parts = {},
+                        .iteration = make_iteration(job, grouping, plan, intervals),
+                        .spans = {}};
+  const Iteration& iteration = prediction.iteration;
+  sim::RanksResult run = play(job, grouping, plan, costs, iteration, intervals);
+  // Inverses are on every rank before the update of their iteration, so that intervals are alike from the
+  // second one on.
   const auto warm_up = static_cast<std::int64_t>(intervals.inverses);
-  const std::int64_t iterations = 2 * warm_up;
-  sim::RanksResult run =
-      sim::drive_ranks(ranks, iterations + 1, played, own_seconds, network, {}, costs.interference);
   const std::vector<double>& commits = run.commit_seconds.front();
   const double from = commits[static_cast<std::size_t>(warm_up)];
-  const double to = commits[static_cast<std::size_t>(iterations)];
+  const double to = commits[static_cast<std::size_t>(2 * warm_up)];
   prediction.iteration_seconds = (to - from) / static_cast<double>(warm_up);
   prediction.parts = break_down(iteration, run.spans, from, to, warm_up);
   prediction.spans = std::move(run.spans);

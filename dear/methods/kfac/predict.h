@@ -43,6 +43,14 @@ std::vector<double> step_seconds(const Job& job, const Grouping& grouping, const
 Breakdown break_down(const Iteration& iteration, const std::vector<conductor::StepSpan>& spans, double from,
                      double to, std::int64_t iterations);
 
+// The intervals that mean_iteration_seconds() plays instead of these: at most 4 renewals of factors, every 4
+// iterations. ConfigError as check().
+Intervals shortened(const Intervals& intervals);
+// Prediction::iteration_seconds, but for rounding, where gradients travel. Its cost does not grow with the
+// intervals ([Note: short intervals]).
+double mean_iteration_seconds(const Job& job, const Grouping& grouping, const Plan& plan, const Costs& costs,
+                              const Intervals& intervals = {});
+
 // Simulates two intervals of all ranks in virtual time, of those that invert nothing of their own one for
 // all. Collectives begin when the last rank has come, and take the time of their elements.
 Prediction predict(const Job& job, const Grouping& grouping, const Plan& plan, const Costs& costs,

@@ -97,15 +97,121 @@ TEST(Plan, ShipsThePlacementWhoseIterationIsTheFastest) {
   EXPECT_LE(seconds[PlacementRule::planned], seconds[PlacementRule::round_robin]);
 }
 
-// What trains knows layers, not their gradients' buckets.
-TEST(Plan, NeedsNoTensors) {
-  Job job = job_of({10, 40});
-  const Plan whole = make_plan(job, costs_of(2), find_strategy("spd-kfac"));
-  job.workload.tensors.clear();
-  for (Layer& layer : job.workload.layers) layer.tensors.clear();
-  EXPECT_EQ(make_plan(job, costs_of(2), find_strategy("spd-kfac"), Intervals{.factors = 1, .inverses = 10})
-                .factors.size(),
-            whole.factors.size());
+Job random_job(std::mt19937_64& random) {
+  std::vector<std::int64_t> dimensions;
+  for (std::size_t i = 2 + random() % 6; i > 0; --i)
+    dimensions.push_back(8 + static_cast<std::int64_t>(random() % 40));
+  Job job = job_of(dimensions);
+  std::uniform_real_distribution<double> seconds(0, 2);
+  for (std::size_t layer = 0; layer < dimensions.size(); ++layer) {
+    job.workload.layers[layer].forward_seconds = seconds(random);
+    job.workload.layers[layer].backward_seconds = seconds(random);
+    job.curvature[layer]->input_factor_seconds = seconds(random);
+    job.curvature[layer]->output_factor_seconds = seconds(random);
+    job.curvature[layer]->precondition_seconds = seconds(random);
+  }
+  return job;
+}
+
+Costs random_costs(std::mt19937_64& random) {
+  std::uniform_real_distribution<double> factor(0.1, 4);
+  Costs costs = costs_of(2 + static_cast<int>(random() % 4));
+  for (LinearCost* cost : {&costs.all_reduce, &costs.reduce, &costs.broadcast})
+    *cost = {cost->start_seconds * factor(random), cost->seconds_per_element * factor(random)};
+  costs.average.seconds_per_element = 1e-4 * factor(random);
+  costs.unpack.seconds_per_element = 1e-4 * factor(random);
+  costs.interference.computation = random() % 2 == 0 ? 1 : 1.5;
+  return costs;
+}
+
+Intervals random_intervals(std::mt19937_64& random) {
+  const auto factors = static_cast<std::uint32_t>(1 + random() % 12);
+  return {.factors = factors, .inverses = factors * static_cast<std::uint32_t>(1 + random() % 12)};
+}
+
+// What trains knows layers, not their gradients' buckets. Here gradients decide who inverts.
+TEST(Plan, OfLayersAloneIsThatOfTheirGradients) {
+  int without_gradients_differ = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    std::mt19937_64 random(seed);
+    const Job job = random_job(random);
+    const Costs costs = random_costs(random);
+    const Intervals intervals = random_intervals(random);
+    const Strategy& strategy = find_strategy("spd-kfac");
+    Job layers = job;
+    layers.workload.tensors.clear();
+    for (Layer& layer : layers.workload.layers) layer.tensors.clear();
+    const Plan plan = make_plan(job, costs, strategy, intervals);
+    ASSERT_EQ(make_plan(layers, costs, strategy, intervals).digest(), plan.digest()) << seed;
+    const Plan alone = make_plan(layers, costs, strategy, Grouping(layers.workload, {}), intervals);
+    without_gradients_differ += alone.digest() != plan.digest() ? 1 : 0;
+  }
+  EXPECT_GT(without_gradients_differ, 0);
+}
+
+// Whatever is played, at most 16 iterations are an interval: else this test would not end.
+TEST(Plan, CostsNoMoreWhereCurvatureIsRenewedSeldom) {
+  EXPECT_EQ(shortened({.factors = 3, .inverses = 12}), (Intervals{.factors = 3, .inverses = 12}));
+  EXPECT_EQ(shortened({.factors = 5, .inverses = 500}), (Intervals{.factors = 4, .inverses = 16}));
+  const Job job = job_of({22, 40, 30});
+  for (const Intervals& intervals :
+       {Intervals{.factors = 1, .inverses = 100'000}, Intervals{.factors = 100'000, .inverses = 100'000},
+        Intervals{.factors = 1'000'000'000, .inverses = 4'000'000'000}})
+    EXPECT_EQ(make_plan(job, costs_of(2), find_strategy("spd-kfac"), intervals).factors.size(), 6U);
+}
+
+// Of every candidate, as long intervals in full have it: so none that lost was faster.
+TEST(Plan, KnowsTheIterationsOfLongIntervals) {
+  int shorter = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    std::mt19937_64 random(seed);
+    const Job job = random_job(random);
+    const Costs costs = random_costs(random);
+    const Intervals intervals = random_intervals(random);
+    const Grouping grouping = group(job.workload, PerLayer{});
+    shorter += shortened(intervals) == intervals ? 0 : 1;
+    Strategy strategy = strategies()[random() % strategies().size()];
+    std::map<PlacementRule, double> seconds;
+    for (const PlacementRule rule : {PlacementRule::all_local, PlacementRule::round_robin,
+                                     PlacementRule::balanced, PlacementRule::planned}) {
+      strategy.placement = rule;
+      const Plan plan = make_plan(job, costs, strategy, grouping, intervals);
+      seconds[rule] = predict(job, grouping, plan, costs, intervals).iteration_seconds;
+      ASSERT_NEAR(mean_iteration_seconds(job, grouping, plan, costs, intervals) / seconds[rule], 1, 1e-9)
+          << seed << " " << strategy.name << " " << intervals.factors << " " << intervals.inverses;
+    }
+    for (const auto& [rule, other] : seconds)
+      ASSERT_LE(seconds[PlacementRule::planned], other * (1 + 1e-8)) << seed;
+  }
+  EXPECT_GT(shorter, 100);
+}
+
+// Where other work hides what they differ by.
+TEST(Plan, OfPlacementsThatAreAsFastTakesTheOneWhoseInversesEndFirst) {
+  int decided = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    std::mt19937_64 random(seed);
+    const Job job = random_job(random);
+    const Costs costs = random_costs(random);
+    const Grouping grouping = group(job.workload, PerLayer{});
+    Strategy strategy = find_strategy("spd-kfac");
+    const auto planned_by = [&](PlacementRule rule) {
+      strategy.placement = rule;
+      const Plan plan = make_plan(job, costs, strategy, grouping);
+      return std::pair(
+          mean_iteration_seconds(job, grouping, plan, costs),
+          inverse_phase(plan.factors, plan.placement, costs.ranks, placement_costs(costs)).finish_seconds);
+    };
+    const auto [iteration, phase] = planned_by(PlacementRule::planned);
+    for (const PlacementRule rule :
+         {PlacementRule::all_local, PlacementRule::round_robin, PlacementRule::balanced}) {
+      const auto [other_iteration, other_phase] = planned_by(rule);
+      if (std::abs(other_iteration / iteration - 1) > 1e-12) continue;
+      decided += other_phase > phase * (1 + 1e-6) ? 1 : 0;
+      EXPECT_LE(phase, other_phase * (1 + 1e-6)) << seed;
+    }
+  }
+  EXPECT_GT(decided, 0);
 }
 
 TEST(Plan, FactorsThatOneRankInvertsGoToItAlone) {

@@ -22,7 +22,8 @@ constexpr double kIndex = 1. / 32;  // a bit for each element
 //   fp16, bf16           read all, write half; the other way around
 //   low-rank             each product with a narrow matrix reads the matrix, the last one writes it
 //   sketch               reads all for the index; reads it, and the values of its keys, and writes these;
-//                        decoding writes zeros and the values
+//                        decoding writes zeros and the values; those of fixed point travel in 8 bytes
+// Decoding then reads the mean once more, to tell whether it is finite.
 MemoryTraffic traffic_of_scheme(const Compression& compression, int ranks, double union_density) {
   const double r = compression.ratio, payloads = compression.gathers() ? ranks : 1;
   const double pair = compression.gathers() ? 2 * r : r;  // what names a coordinate, and its value
@@ -46,7 +47,8 @@ MemoryTraffic traffic_of_scheme(const Compression& compression, int ranks, doubl
       break;
   }
   const double in_sectors = compression.sketch.block > 1 ? 1 : kSector;
-  const double values = (1 + in_sectors) * union_density;
+  const double travelling = compression.sketch.exact ? 2 : 1;  // of the size of an fp32 value
+  const double values = (travelling + in_sectors) * union_density;
   return {.encode = kReadAll + kIndex,
           .second_encode = kIndex + values,
           .decode = kZeros + kIndex + values,
@@ -62,6 +64,7 @@ MemoryTraffic memory_traffic_of(const Compression& compression, int ranks, doubl
   if (compression.feedback) traffic.encode += 3 + 2;
   if (compression.momentum > 0) traffic.encode += 3;  // gradient and momentum are read, momentum is written
   if (compression.weight_decay > 0) traffic.encode += 1;
+  traffic.decode += kReadAll;
   return traffic;
 }
 

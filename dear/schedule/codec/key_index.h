@@ -17,8 +17,10 @@ namespace dear::codec {
 //
 // [Note: values by key] Once a rank has the combined index it knows which blocks the union has. So it sends
 // its values of these blocks, one behind the other, and they add up as dense gradients do: each element to
-// the same bits. Zeros of a block, or of a false positive of a Bloom filter, come out as zeros, NaN and
-// infinity where they were, and no magnitude is too large or too small. A sketch (sketch.h) sends values that
+// the same bits where ranks are added in an order that does not depend on the place of an element (on two
+// ranks, over shm, and with `reproducible`). Zeros of a block, or of a false positive of a Bloom filter, come
+// out as zeros (-0.0 of a block that did not travel as +0.0), NaN and infinity where they were, and no
+// magnitude is too large or too small. A sketch (sketch.h) sends values that
 // do not wait for the index, and pays for it with rows and rounding.
 //
 // Keeps its working memory. One thread at a time. ConfigError where a span has not the length that the shape

@@ -14,6 +14,7 @@
 #include "dear/base/os/rounds_in_test.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/schedule/codec/bloom.h"
+#include "dear/schedule/codec/key_index.h"
 #include "dear/schedule/codec/sketch_scan.h"
 
 namespace dear::codec::sketch_test {
@@ -369,6 +370,23 @@ TEST(Sketch, TakesNegativeZeroForZeroAndDenormalsForNumbers) {
   EXPECT_EQ(result.reading.keys, 2);
   EXPECT_EQ(result.reading.header.exponent, -126);
   EXPECT_EQ(spread(sketch, result.by_owner), values);  // -0.0 == 0.0
+}
+
+// By key: the sign of a zero travels in a block with another value, and is lost with a block that stays at
+// home.
+TEST(KeyIndexOfValues, KeepsTheSignOfAZeroThatTravels) {
+  std::vector<float> values(48, -0.0F);
+  values[20] = 1;
+  KeyIndex keys(shape_for({.room = 0, .block = 16}, 48, 1, 1, 1));
+  std::vector<std::uint64_t> index(static_cast<std::size_t>(keys.shape().index_words()));
+  write_header(index, 1, 0, keys.encode(values, index));
+  keys.read(index);
+  ASSERT_THAT(keys.keys(), ElementsAre(1));
+  std::vector<float> by_key(16), out(48);
+  keys.gather(values, by_key);
+  keys.spread(by_key, out);
+  for (std::size_t i = 0; i < 48; ++i) EXPECT_EQ(std::signbit(out[i]), i / 16 == 1 && i != 20) << i;
+  EXPECT_EQ(out[20], 1);
 }
 
 TEST(Sketch, KeepsKeysWhoseValuesCancel) {

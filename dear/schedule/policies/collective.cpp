@@ -47,6 +47,7 @@ double seconds_of(const Communicate& work, const Workload& workload, const Group
 }
 
 double seconds_of_buffers(const Workload& workload, const cost::CollectiveTimes& times) {
+  if (times.ranks == 1) return 0;  // it has nobody to send to
   return static_cast<double>(workload.buffers) * times.buffer_seconds +
          seconds_of(Collective::broadcast, workload.buffer_bytes, times);
 }

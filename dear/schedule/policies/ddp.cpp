@@ -28,7 +28,7 @@ Policy ddp_policy() {
           .source = "PyTorch DDP: Li et al., VLDB 2020, arXiv 2006.15704",
           .leaves_out =
               "copies between gradients and buckets take no time; buffers travel in one broadcast, and cost "
-              "what the cluster says of each (buffer_seconds)",
+              "what the cluster says of each (buffer_seconds), among the ranks of one node as across nodes",
           .make = make_ddp,
           .usual_grouping = by_reached_size,
           .bound = wait_free_bound};

@@ -88,6 +88,17 @@ TEST(Rivals, DdpBroadcastsBuffersBeforeTheForward) {
                           "all-reduce of gradients, bucket 0"));
 }
 
+TEST(Rivals, DdpOnOneRankPaysForNoBuffers) {
+  Workload workload = layers_of({16, 16});
+  workload.buffer_bytes = 8;
+  workload.buffers = 3;
+  cost::CollectiveTimes times = times_of(3, 2);
+  times.buffer_seconds = 100;
+  EXPECT_DOUBLE_EQ(seconds_of_buffers(workload, times), 3 * 100 + 0.5 * (3 + 2 * 8));
+  times.ranks = 1;
+  EXPECT_EQ(seconds_of_buffers(workload, times), 0);
+}
+
 TEST(Rivals, PartitionsOnTheirWayTogetherShareAStartUp) {
   EXPECT_TRUE(find_policy("bytescheduler").joins_chunks);
   const cost::CollectiveTimes times = times_of(3, 2);

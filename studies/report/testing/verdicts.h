@@ -16,12 +16,13 @@ struct WrongResult {
   std::function<void(Findings&)> spoil;
 };
 
-// Each statement that `judge` makes of `right` holds in a case at least, and in none once its wrong result is
-// seen. A statement without a wrong result fails the test.
+// Holds each statement that `judge` makes of `right` to three things: it holds in a case at least; one wrong
+// result is given for it; and of that `judge` still makes a statement with its words, and says "does not
+// hold".
 template <class Findings, class Judge>
 void expect_every_verdict_can_fail(const Findings& right, const std::vector<WrongResult<Findings>>& wrong,
                                    const Judge& judge) {
-  const auto starts = [](const std::string& says, const std::string& words) {
+  const auto is_of = [](const std::string& says, const std::string& words) {
     const std::size_t at = says.find(words);
     return at != std::string::npos && (at == 0 || says[at - 1] == ' ');
   };
@@ -29,14 +30,17 @@ void expect_every_verdict_can_fail(const Findings& right, const std::vector<Wron
     int spoilt = 0;
     EXPECT_GT(statement.held, 0) << statement.says << ": " << statement.seen;
     for (const WrongResult<Findings>& one : wrong) {
-      if (!starts(statement.says, one.words)) continue;
+      if (!is_of(statement.says, one.words)) continue;
       ++spoilt;
       Findings findings = right;
       one.spoil(findings);
+      int judged = 0;
       for (const Statement& again : judge(findings)) {
-        if (!starts(again.says, one.words)) continue;
+        if (!is_of(again.says, one.words)) continue;
+        ++judged;
         EXPECT_EQ(again.verdict(), "does not hold") << again.says << ": " << again.seen;
       }
+      EXPECT_GE(judged, 1) << "a wrong result took away: " << statement.says;
     }
     EXPECT_EQ(spoilt, 1) << "one wrong result for: " << statement.says;
   }
