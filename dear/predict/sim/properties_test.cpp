@@ -7,7 +7,7 @@
 
 #include "dear/base/os/rounds_in_test.h"
 #include "dear/predict/sim/simulate.h"
-#include "dear/schedule/conductor/order_check.h"
+#include "dear/schedule/conductor/testing/order_check.h"
 #include "dear/schedule/graph/critical_cycle.h"
 #include "dear/schedule/policies/policy.h"
 #include "dear/schedule/policies/testing/random_job.h"

@@ -11,7 +11,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/group/single.h"
 #include "dear/comm/shm/testing/shm_threads.h"
-#include "dear/schedule/conductor/order_check.h"
+#include "dear/schedule/conductor/testing/order_check.h"
 #include "dear/schedule/policies/compressed.h"
 #include "dear/schedule/policies/policy.h"
 #include "dear/tools/replay/real_time.h"
