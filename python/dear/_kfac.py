@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -79,22 +78,21 @@ class KFAC:
         self._model = model
         self._clips = kl_clip is not None
         layers = _layers_of(model.module)
-        with _words_of_python():
-            self._open: Any = _C.Kfac(
-                layers,
-                model._training,
-                strategy=strategy,
-                fusion=fusion,
-                damping=damping,
-                pi_correction=pi_correction,
-                ema=ema,
-                kl_clip=kl_clip,
-                factor_every=factor_every,
-                inverse_every=factor_every if inverse_every is None else inverse_every,
-                exclude=list(exclude),
-                largest_factor=largest_factor,
-                replan_after=replan_after,
-            )
+        self._open: Any = _C.Kfac(
+            layers,
+            model._training,
+            strategy=strategy,
+            fusion=fusion,
+            damping=damping,
+            pi_correction=pi_correction,
+            ema=ema,
+            kl_clip=kl_clip,
+            factor_every=factor_every,
+            inverse_every=factor_every if inverse_every is None else inverse_every,
+            exclude=list(exclude),
+            largest_factor=largest_factor,
+            replan_after=replan_after,
+        )
         chosen = set(self._open.report()["layers"])
         self._weights = {id(weight) for name, weight, *_ in layers if name in chosen}
         model._beside.add(self)
@@ -119,8 +117,7 @@ class KFAC:
         """
         if self._clips and lr is None:
             lr = self._learning_rate()
-        with _words_of_python():
-            self._kfac.step(lr, loss_scale)
+        self._kfac.step(lr, loss_scale)
 
     def _learning_rate(self) -> float:
         rates = {
@@ -152,27 +149,6 @@ class KFAC:
         (renewals left out); raised_dampings and given_up_inverses (of factors that were not positive definite); plan
         (groups and placement in words); waited_seconds (for factors and inverses under way)."""
         return self._kfac.report()
-
-
-# What the engine calls things, and Python.
-_WORDS = {
-    "Kfac::step()": "KFAC.step()",
-    "DataParallel::step() or discard_step()": "optimizer.step() or model.discard_step()",
-    "DataParallel::step()": "optimizer.step()",
-    "one Kfac": "one KFAC",
-    "none ({})": "None",
-}
-
-
-@contextlib.contextmanager
-def _words_of_python() -> Iterator[None]:
-    try:
-        yield
-    except _C.ConfigError as error:
-        text = str(error)
-        for engine, python in _WORDS.items():
-            text = text.replace(engine, python)
-        raise _C.ConfigError(text) from None
 
 
 def _layers_of(module: nn.Module) -> list[tuple[str, torch.Tensor, torch.Tensor | None, int, Any]]:

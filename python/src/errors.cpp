@@ -74,13 +74,10 @@ std::string text_of(const py::error_already_set& raised) {
 }  // namespace
 
 PythonError::PythonError(const py::error_already_set& raised)
-    : std::runtime_error(text_of(raised)), raised_(new py::object(raised.value()), [](py::object* ended) {
-        const py::gil_scoped_acquire lock;
-        delete ended;
-      }) {}
+    : std::runtime_error(text_of(raised)), raised_(raised.value()) {}
 
 bool PythonError::is_spent() const {
-  return PyErr_GivenExceptionMatches(raised_->ptr(), PyExc_Exception) == 0 && given_->exchange(true);
+  return PyErr_GivenExceptionMatches(raised().ptr(), PyExc_Exception) == 0 && given_->exchange(true);
 }
 
 void throw_as_python(const std::exception_ptr& error) {

@@ -22,17 +22,9 @@
 namespace dear::python {
 namespace {
 
-// The last handle of a group ends its thread, which may be at a collective: nobody waits for that with the
-// interpreter's lock.
+// The last handle of a group ends its thread, which may be at a collective.
 std::shared_ptr<Group> share(Group group) {
-  return {new Group(std::move(group)), [](Group* ended) {
-            if (PyGILState_Check() != 0) {
-              const py::gil_scoped_release released;
-              delete ended;
-            } else {
-              delete ended;
-            }
-          }};
+  return share_without_lock(std::make_unique<Group>(std::move(group)));
 }
 
 // "shm" of "shm, 4 ranks on this host".

@@ -44,7 +44,6 @@ std::vector<KfacLayer> layers_of(const std::vector<BoundLayer>& bound) {
   return layers;
 }
 
-// The object ends where nobody holds the interpreter's lock: it waits for what is on the wire.
 std::shared_ptr<KfacOfTraining> make(const std::vector<BoundLayer>& bound,
                                      std::shared_ptr<DataParallel> training, const std::string& strategy,
                                      const std::string& fusion, double damping, bool pi_correction,
@@ -65,7 +64,7 @@ std::shared_ptr<KfacOfTraining> make(const std::vector<BoundLayer>& bound,
                                                            .exclude = std::move(exclude),
                                                            .largest_factor = largest_factor,
                                                            .replan_after = replan_after});
-  return {made.release(), [](KfacOfTraining* ended) { without_lock([ended] { delete ended; }); }};
+  return share_without_lock(std::move(made));
 }
 
 py::dict report_of(KfacOfTraining& owner) {

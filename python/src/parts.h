@@ -15,6 +15,7 @@
 
 #include "dear/train/data_parallel/data_parallel.h"
 #include "dear/train/optim/optimizer.h"
+#include "python/src/held.h"
 
 // The parts of the module dear._C, one source each. Each adds its classes and functions to the module.
 namespace dear::python {
@@ -28,14 +29,23 @@ void throw_as_python(const std::exception_ptr& error);
 class PythonError : public std::runtime_error {
  public:
   explicit PythonError(const py::error_already_set& raised);  // under the interpreter's lock
-  [[nodiscard]] const py::object& raised() const { return *raised_; }
+  [[nodiscard]] const py::object& raised() const { return raised_.object(); }
   // Whether it ends the program, as Ctrl-C does, and Python has got it already: it gets a sentence then.
   [[nodiscard]] bool is_spent() const;
 
  private:
-  std::shared_ptr<py::object> raised_;
+  Held raised_;
   std::shared_ptr<std::atomic<bool>> given_ = std::make_shared<std::atomic<bool>>(false);
 };
+// Calls `act` under the interpreter's lock; what it raises in Python becomes a PythonError.
+template <typename Act>
+void or_python_error(const Act& act) {
+  try {
+    act();
+  } catch (const py::error_already_set& error) {
+    throw PythonError(error);
+  }
+}
 // dear.Group, init() and group_on().
 void bind_groups(py::module_& module);
 // DataParallel.
@@ -64,6 +74,12 @@ std::function<bool()> predicate_of(py::object function);
 std::function<std::vector<Model::Named>()> buffers_of(py::object function);
 // Calls `act` without the interpreter's lock, whether this thread has it or not.
 void without_lock(const std::function<void()>& act);
+// Shares an object that ends where nobody holds the interpreter's lock: its end waits for other threads, or
+// for what is on the wire.
+template <typename Object>
+std::shared_ptr<Object> share_without_lock(std::unique_ptr<Object> object) {
+  return {object.release(), [](Object* ended) { without_lock([ended] { delete ended; }); }};
+}
 
 // Batch normalisation over ranks.
 void bind_batch_norm(py::module_& module);

@@ -62,7 +62,6 @@ GradientCheck check_of(const std::string& text) {
   throw ConfigError("check_gradients=\"" + text + "\": there are \"error\" and \"skip\", and \"\" for none");
 }
 
-// The object ends where nobody holds the interpreter's lock: it waits for what is on the wire.
 std::shared_ptr<DataParallel> make(const Named& parameters, py::object buffers,
                                    std::vector<py::object> sources, const Group& group,
                                    const std::string& policy, const std::string& fusion,
@@ -97,7 +96,7 @@ std::shared_ptr<DataParallel> make(const Named& parameters, py::object buffers,
           .around_wait = without_lock,
           .streams = std::move(streams),
           .translate_error = throw_as_python});
-  return {made.release(), [](DataParallel* ended) { without_lock([ended] { delete ended; }); }};
+  return share_without_lock(std::move(made));
 }
 
 // None where nothing is tuned.

@@ -13,32 +13,11 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/train/data_parallel/data_parallel.h"
 #include "dear/train/data_parallel/watch.h"
+#include "python/src/held.h"
 #include "python/src/parts.h"
 
 namespace dear::python {
 namespace {
-
-// A function of Python that is called, and dropped, on any thread. What it raises becomes a PythonError.
-class Callable {
- public:
-  explicit Callable(py::object function)
-      : function_(new py::object(std::move(function)), [](py::object* ended) {
-          const py::gil_scoped_acquire lock;
-          delete ended;
-        }) {}
-  template <typename Make>
-  void operator()(Make argument) const {
-    const py::gil_scoped_acquire lock;
-    try {
-      (*function_)(argument());
-    } catch (const py::error_already_set& error) {
-      throw PythonError(error);
-    }
-  }
-
- private:
-  std::shared_ptr<py::object> function_;
-};
 
 // The iteration, the bucket, its flat gradients; of each tensor its name, values, and where they begin in it.
 py::tuple to_python(const BucketGradients& bucket) {
@@ -63,6 +42,15 @@ py::dict to_python(const StepMetrics& metrics) {
                   "loss_scale"_a = metrics.loss_scale, "gradient_norm"_a = metrics.gradient_norm,
                   "nonfinite"_a = metrics.nonfinite, "resident_bytes"_a = metrics.resident_bytes,
                   "over_ranks"_a = reduced);
+}
+
+// A function of Python that is called, on any thread, with what is told it. What it raises becomes a
+// PythonError.
+template <typename Told>
+auto calling(py::object function) {
+  return [held = Held(std::move(function))](Told& told) {
+    held.under_lock([&](const py::object& callback) { or_python_error([&] { callback(to_python(told)); }); });
+  };
 }
 
 py::dict statistics(const DataParallel& parallel) {
@@ -107,21 +95,18 @@ void bind_watching(py::module_& module, BoundTraining& training) {
           "register_bucket_hook",
           [](DataParallel& parallel, py::object hook, const std::string& when) {
             const HookAt at = moment_of(when);
-            Callable callable(std::move(hook));
+            auto call = calling<BucketGradients>(std::move(hook));
             const py::gil_scoped_release released;  // a hook that runs meanwhile wants it
-            return parallel.watch().register_bucket_hook(
-                [callable](BucketGradients& bucket) { callable([&] { return to_python(bucket); }); }, at);
+            return parallel.watch().register_bucket_hook(std::move(call), at);
           },
           py::arg("hook"), py::arg("when"))
       .def(
           "on_step",
           [](DataParallel& parallel, py::object callback, std::int64_t every, const std::string& ranks) {
             const StepReports reports = reports_of(every, ranks);
-            Callable callable(std::move(callback));
+            auto call = calling<const StepMetrics>(std::move(callback));
             const py::gil_scoped_release released;
-            return parallel.watch().on_step(
-                [callable](const StepMetrics& metrics) { callable([&] { return to_python(metrics); }); },
-                reports);
+            return parallel.watch().on_step(std::move(call), reports);
           },
           py::arg("callback"), py::arg("every"), py::arg("ranks"))
       .def(

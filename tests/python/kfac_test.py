@@ -201,13 +201,13 @@ class Kfac(unittest.TestCase):
         for options, word in (
             ({"damping": 0.0}, "damping"),
             ({"ema": 1.0}, "average"),
-            ({"kl_clip": 0.0}, "or None$"),
+            ({"kl_clip": 0.0}, "or none$"),
             ({"factor_every": 2, "inverse_every": 3}, "inverse"),
             ({"strategy": "x-kfac"}, "x-kfac"),
             ({"exclude": ["nothing"]}, "nothing"),
             ({"largest_factor": 4}, "exclude"),
             ({"exclude": "0"}, "list"),
-            ({"policy": "dear-eager"}, r"KFAC\.step\(\).*dear-eager"),
+            ({"policy": "dear-eager"}, r"K-FAC's step\(\).*dear-eager"),
             ({"damping": 1e31}, "1e"),
         ):
             with self.subTest(options), self.assertRaisesRegex(dear.ConfigError, word):
@@ -222,14 +222,14 @@ class Kfac(unittest.TestCase):
     def test_it_steps_once_for_each_step_of_the_optimizer(self) -> None:
         job = Job(perceptron, self.group)
         job.train(0, 1)
-        with self.assertRaisesRegex(dear.ConfigError, r"KFAC\.step\(\) found no gradient.*optimizer\.step"):
+        with self.assertRaisesRegex(dear.ConfigError, r"K-FAC's step\(\) found no gradient.*step of the optimiser"):
             job.kfac.step()
-        with self.assertRaisesRegex(dear.ConfigError, "one KFAC"):
+        with self.assertRaisesRegex(dear.ConfigError, "one K-FAC"):
             dear.KFAC(job.model)
         samples, labels = batch(1, (6,))
         nn.functional.cross_entropy(job.model(samples), labels).backward()
         job.kfac.step()
-        with self.assertRaisesRegex(dear.ConfigError, r"KFAC\.step\(\) was called twice"):
+        with self.assertRaisesRegex(dear.ConfigError, r"K-FAC's step\(\) was called twice"):
             job.kfac.step()
         job.optimizer.step()
 

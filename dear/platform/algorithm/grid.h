@@ -34,16 +34,13 @@ const std::vector<std::string_view>& line_algorithms();
 // algorithms for another name, and for another collective or less than one member.
 Program line_program(std::string_view algorithm, Collective collective, int members);
 
-// A reduce-scatter, all-gather or all-reduce dimension by dimension: a reduce-scatter goes along the lines of
-// the dimensions in `order`, in each on what the ones before left; an all-gather the opposite way. Whatever
-// the order, rank r ends with block r of P: in every dimension it keeps the blocks of the ranks that have its
-// coordinate there. So an order decides when bytes travel where, and not who owns what: chunks of a vector
-// may each have their own (Rashidi et al. 2022, doi:10.1145/3470496.3527382), and a reduce-scatter and the
-// all-gather after it need not agree. `algorithms` names one for each dimension.
-Program grid_program(const Grid& grid, const std::vector<int>& order,
-                     const std::vector<std::string_view>& algorithms, Collective collective);
-
-// Adds the rounds of one dimension of such a program to `outer`, from `round` on: a reduce-scatter, or an
+// [Note: dimension by dimension] A reduce-scatter goes along the lines of the dimensions in an order, in each
+// on what the ones before left; an all-gather the opposite way. Whatever the order, rank r ends with block r
+// of P: in every dimension it keeps the blocks of the ranks that have its coordinate there. So an order
+// decides when bytes travel where, and not who owns what: chunks of a vector may each have their own (Rashidi
+// et al. 2022, doi:10.1145/3470496.3527382), and a reduce-scatter and the all-gather after it need not agree.
+//
+// Adds the rounds of one dimension of such a collective to `outer`, from `round` on: a reduce-scatter, or an
 // all-gather, along all lines of `dimension` at once, of the blocks that ranks hold when the dimensions
 // `before` of a reduce-scatter are done. Block b of the grid is block b · step + offset of `outer`, which has
 // step · P blocks.

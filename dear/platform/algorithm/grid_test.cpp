@@ -8,12 +8,14 @@
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/platform/algorithm/algorithms.h"
+#include "dear/platform/algorithm/testing/grid_program.h"
 #include "dear/platform/algorithm/testing/verify.h"
 
 namespace dear::algorithm {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::grid_program;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 using testing::verify;

@@ -52,11 +52,6 @@ Program empty_program(std::string name, Collective collective, int ranks, int bl
           .rounds = {}};
 }
 
-Range own_blocks(const Program& program, int rank) {
-  const int each = program.blocks / program.ranks;
-  return {.begin = rank * each, .end = (rank + 1) * each};
-}
-
 std::vector<Range> around(int begin, int count, int blocks) {
   const int first = ((begin % blocks) + blocks) % blocks;
   const int before_the_end = std::min(count, blocks - first);

@@ -54,9 +54,6 @@ struct Program {
 // Without a round yet; its root is rank 0.
 Program empty_program(std::string name, Collective collective, int ranks, int blocks);
 
-// The blocks of rank r where each has its own: [r, r + 1) · blocks / ranks.
-Range own_blocks(const Program& program, int rank);
-
 // Blocks begin, ..., begin + count - 1, counted around a ring of `blocks`: one range, or two.
 std::vector<Range> around(int begin, int count, int blocks);
 

@@ -180,13 +180,4 @@ PlayedChunks play(const ChunkPlan& plan, const Cluster& cluster, const ChunkPlay
   return std::move(*played);
 }
 
-std::vector<double> utilisation_of(const PlayedChunks& played, const Cluster& cluster) {
-  std::vector<double> utilisation;
-  for (int dimension = 0; dimension < static_cast<int>(played.bytes.size()); ++dimension) {
-    const double most = played.seconds * bytes_per_second_of_rank(cluster, dimension);
-    utilisation.push_back(most > 0 ? played.bytes[index_of(dimension)] / most : 0);
-  }
-  return utilisation;
-}
-
 }  // namespace dear::fabric

@@ -28,9 +28,4 @@ struct PlayedChunks {
 PlayedChunks play(const algorithm::ChunkPlan& plan, const Cluster& cluster,
                   const ChunkPlayOptions& options = {});
 
-// The part of each dimension's bandwidth that was used: bytes that a rank sent over those that it could have
-// sent from 0 s to the end (bytes_per_second_of_rank). 0 where links take no time or nothing was sent; more
-// than 1 where messages go both ways round a ring.
-std::vector<double> utilisation_of(const PlayedChunks& played, const Cluster& cluster);
-
 }  // namespace dear::fabric

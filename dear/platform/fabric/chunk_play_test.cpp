@@ -29,6 +29,18 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 using ::testing::ThrowsMessage;
 
+// The part of each dimension's bandwidth that was used: bytes that a rank sent over those that it could have
+// sent from 0 s to the end (bytes_per_second_of_rank). 0 where links take no time or nothing was sent; more
+// than 1 where messages go both ways round a ring.
+std::vector<double> utilisation_of(const PlayedChunks& played, const Cluster& cluster) {
+  std::vector<double> utilisation;
+  for (int dimension = 0; dimension < static_cast<int>(played.bytes.size()); ++dimension) {
+    const double most = played.seconds * bytes_per_second_of_rank(cluster, dimension);
+    utilisation.push_back(most > 0 ? played.bytes[static_cast<std::size_t>(dimension)] / most : 0);
+  }
+  return utilisation;
+}
+
 constexpr Collective kCollectives[] = {Collective::reduce_scatter, Collective::all_gather,
                                        Collective::all_reduce};
 

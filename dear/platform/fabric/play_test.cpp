@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "dear/base/vocabulary/error.h"
-#include "dear/platform/algorithm/grid.h"
+#include "dear/platform/algorithm/testing/grid_program.h"
 
 namespace dear::fabric::play_test {
 namespace {
@@ -93,7 +93,7 @@ TEST(Rounds, OverAGridAreThoseOfItsProgram) {
        {Collective::reduce_scatter, Collective::all_gather, Collective::all_reduce}) {
     std::vector<int> order{0, 1, 2};
     do {
-      const auto stored = rounds_of(algorithm::grid_program(grid, order, algorithms, collective));
+      const auto stored = rounds_of(algorithm::testing::grid_program(grid, order, algorithms, collective));
       const auto rounds = grid_rounds(grid, order, algorithms, collective);
       ASSERT_EQ(rounds->ranks(), 24);
       ASSERT_EQ(rounds->rounds(), stored->rounds());

@@ -55,8 +55,9 @@ std::shared_ptr<const Rounds> direct_rounds(int ranks);
 // ConfigError likewise.
 std::shared_ptr<const Rounds> line_rounds(std::string_view algorithm, Collective collective, int members);
 
-// The messages of grid_program(grid, order, algorithms, collective). Memory grows with the sizes of
-// dimensions, not with the ranks. ConfigError likewise.
+// The messages of a reduce-scatter, all-gather or all-reduce over a grid, see [Note: dimension by dimension];
+// `algorithms` names one for each dimension. Memory grows with the sizes of dimensions, not with the ranks.
+// ConfigError likewise, and for an order that is none.
 std::shared_ptr<const Rounds> grid_rounds(const algorithm::Grid& grid, const std::vector<int>& order,
                                           const std::vector<std::string_view>& algorithms,
                                           Collective collective);

@@ -5,13 +5,13 @@
 #include <string>
 #include <utility>
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/predict/plan/fusion_choice.h"
 #include "dear/schedule/policies/testing/random_job.h"
+#include "dear/workload/layers/testing/workloads.h"
 
 namespace dear::plan::plan_test {
 namespace {
@@ -29,15 +29,10 @@ constexpr std::int64_t kLayerBytes = 4 << 20;
 
 // 64 equal layers of 4 MiB; f and b seconds of forward and backward in all.
 Workload even_job(double f, double b) {
-  Workload workload{.name = "even", .tensors = {}, .layers = {}};
-  for (LayerId layer = 0; layer < kLayers; ++layer) {
-    workload.tensors.push_back({.name = fmt::format("t{}", layer), .elements = kLayerBytes / 4});
-    workload.layers.push_back({.name = fmt::format("l{}", layer),
-                               .tensors = {layer},
-                               .forward_seconds = f / kLayers,
-                               .backward_seconds = b / kLayers});
-  }
-  return workload;
+  return dear::testing::workload_of({.layers = kLayers,
+                                     .elements = kLayerBytes / 4,
+                                     .forward_seconds = f / kLayers,
+                                     .backward_seconds = b / kLayers});
 }
 
 // On which a ring takes r seconds for all bytes, and 6 times alpha for each all-reduce.

@@ -10,7 +10,7 @@
 #include "dear/platform/cost/cluster_times.h"
 #include "dear/predict/sim/evaluate.h"
 #include "dear/predict/sim/simulate.h"
-#include "dear/schedule/conductor/order_check.h"
+#include "dear/schedule/conductor/testing/order_check.h"
 #include "dear/schedule/graph/critical_cycle.h"
 #include "dear/schedule/policies/testing/random_job.h"
 

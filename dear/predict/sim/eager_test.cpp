@@ -11,6 +11,7 @@
 #include "dear/schedule/fusion/chunks.h"
 #include "dear/schedule/fusion/planned.h"
 #include "dear/schedule/policies/testing/random_job.h"
+#include "dear/workload/layers/testing/workloads.h"
 #include "dear/workload/zoo/make_workload.h"
 
 // dear-eager against its floor, and against the policies whose orders it mixes.
@@ -67,14 +68,10 @@ TEST(Eager, NeverSlowerThanDearOrWfbpOnTheSameBuckets) {
 TEST(Eager, GainsASixthWhereBackwardAndForwardAreUnlikeTheHalves) {
   for (const LayerId layers : {25U, 50U, 100U}) {
     SCOPED_TRACE(layers);
-    Workload workload{.name = "regular", .tensors = {}, .layers = {}};
-    for (LayerId layer = 0; layer < layers; ++layer) {
-      workload.tensors.push_back({.name = fmt::format("t{}", layer), .elements = 1000});
-      workload.layers.push_back({.name = fmt::format("l{}", layer),
-                                 .tensors = {layer},
-                                 .forward_seconds = 1.0 / layers,
-                                 .backward_seconds = 2.0 / layers});
-    }
+    const Workload workload = dear::testing::workload_of({.layers = layers,
+                                                          .elements = 1000,
+                                                          .forward_seconds = 1.0 / layers,
+                                                          .backward_seconds = 2.0 / layers});
     // Each of two ranks sends every byte once.
     const Link link{.beta_seconds_per_byte = 3 / (4000.0 * layers)};
     const Grouping grouping = group(workload, PerLayer{});

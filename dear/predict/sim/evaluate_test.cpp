@@ -12,6 +12,7 @@
 #include "dear/platform/cost/cluster_times.h"
 #include "dear/predict/sim/simulate.h"
 #include "dear/schedule/policies/testing/random_job.h"
+#include "dear/workload/layers/testing/workloads.h"
 
 namespace dear::sim::evaluate_test {
 namespace {
@@ -24,12 +25,7 @@ constexpr double kRelative = 1e-9;
 
 // Seconds: two layers, forward 1 + 1, backward 2 + 2, a bucket each; on two ranks a reduce-scatter or
 // all-gather of one takes 1, an all-reduce 2.
-Workload two_layers() {
-  return {.name = "two",
-          .tensors = {{.name = "a", .elements = 2}, {.name = "b", .elements = 2}},
-          .layers = {{.name = "first", .tensors = {0}, .forward_seconds = 1, .backward_seconds = 2},
-                     {.name = "second", .tensors = {1}, .forward_seconds = 1, .backward_seconds = 2}}};
-}
+using dear::testing::two_layers;
 
 Cluster flat(int ranks, const Link& link) { return flat_cluster({.name = "flat", .link = link}, ranks); }
 

@@ -7,6 +7,7 @@
 #include "dear/platform/cost/cluster_times.h"
 #include "dear/predict/sim/evaluate.h"
 #include "dear/schedule/policies/testing/random_job.h"
+#include "dear/workload/layers/testing/workloads.h"
 
 // Properties of any job on any cluster, asked of thousands.
 namespace dear::sim::many_jobs_test {
@@ -76,14 +77,8 @@ TEST(ManyJobs, DearAndWfbpStandAsTheirClosedFormsSay) {
     Random random(seed);
     const auto n = static_cast<LayerId>(1 + random.below(20));
     const double f = random.unit(), b = 3 * random.unit(), r = 6 * random.unit();
-    Workload workload{.name = "even", .tensors = {}, .layers = {}};
-    for (LayerId layer = 0; layer < n; ++layer) {
-      workload.tensors.push_back({.name = fmt::format("t{}", layer), .elements = 1000});
-      workload.layers.push_back({.name = fmt::format("l{}", layer),
-                                 .tensors = {layer},
-                                 .forward_seconds = f / n,
-                                 .backward_seconds = b / n});
-    }
+    const Workload workload = dear::testing::workload_of(
+        {.layers = n, .elements = 1000, .forward_seconds = f / n, .backward_seconds = b / n});
     // Each of two ranks sends every byte once.
     const Cluster cluster = flat_cluster(
         {.name = "pair", .link = {.alpha_seconds = 0, .beta_seconds_per_byte = r / (4000.0 * n)}}, 2);

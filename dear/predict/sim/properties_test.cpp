@@ -1,16 +1,16 @@
 #include <algorithm>
 #include <numeric>
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "dear/base/os/rounds_in_test.h"
 #include "dear/predict/sim/simulate.h"
-#include "dear/schedule/conductor/order_check.h"
+#include "dear/schedule/conductor/testing/order_check.h"
 #include "dear/schedule/graph/critical_cycle.h"
 #include "dear/schedule/policies/policy.h"
 #include "dear/schedule/policies/testing/random_job.h"
+#include "dear/workload/layers/testing/workloads.h"
 
 namespace dear::sim::properties_test {
 namespace {
@@ -115,14 +115,8 @@ TEST(Properties, RegularJobsReachTheBoundButForOneBucket) {
     for (const double r_over_b : {0.25, 0.5, 1.0, 1.9, 2.0, 3.0, 8.0}) {
       SCOPED_TRACE(::testing::Message() << n << " layers, r = " << r_over_b << " b");
       const double f = 1, b = 2, r = r_over_b * b;
-      Workload workload{.name = "regular", .tensors = {}, .layers = {}};
-      for (LayerId layer = 0; layer < n; ++layer) {
-        workload.tensors.push_back({.name = fmt::format("t{}", layer), .elements = 4'000'000});
-        workload.layers.push_back({.name = fmt::format("l{}", layer),
-                                   .tensors = {layer},
-                                   .forward_seconds = f / n,
-                                   .backward_seconds = b / n});
-      }
+      const Workload workload = dear::testing::workload_of(
+          {.layers = n, .elements = 4'000'000, .forward_seconds = f / n, .backward_seconds = b / n});
       const Grouping grouping = group(workload, PerLayer{});
       // Three rounds of a quarter, twice: 1.5 times the bytes. A layer's are all of ByteScheduler's credit.
       const Link link{.alpha_seconds = 0, .beta_seconds_per_byte = r / (1.5 * 16e6 * n)};

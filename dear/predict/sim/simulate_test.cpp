@@ -9,7 +9,7 @@
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/platform/cost/ring.h"
-#include "dear/schedule/conductor/order_check.h"
+#include "dear/schedule/conductor/testing/order_check.h"
 #include "dear/schedule/policies/policy.h"
 #include "dear/schedule/policies/testing/random_job.h"
 
@@ -254,7 +254,7 @@ TEST(StepSeconds, AreRingsOnTheNetworkAndSharesOfTheUpdate) {
   const std::vector<double> of_dear = step_seconds(dear, workload, grouping, link, 4);
   // Bucket 1 of 16 bytes on 4 ranks: three rounds of 0.5 s and a quarter of it at 8 bytes a second, 3 * (0.5
   // + 0.5).
-  EXPECT_DOUBLE_EQ(of_dear[dear.publisher_of(1)], 3);
+  EXPECT_DOUBLE_EQ(of_dear[dear.publishers_of(1).front()], 3);
   EXPECT_DOUBLE_EQ(of_dear[dear.update_of(1)], 1);  // 12 s * 16/48 bytes / 4 ranks
   EXPECT_EQ(of_dear[dear.commit()], 0);
   EXPECT_EQ(of_dear[dear.forward_of(1)], 2);

@@ -10,6 +10,7 @@
 #include "dear/predict/sim/simulate.h"
 #include "dear/schedule/policies/policy.h"
 #include "dear/schedule/policies/testing/random_job.h"
+#include "dear/workload/layers/testing/workloads.h"
 
 namespace dear::sim::variation_test {
 namespace {
@@ -18,12 +19,7 @@ using ::testing::ElementsAre;
 
 // Seconds of the one job of these tests: two layers, forward 1 + 1, backward 2 + 2, a bucket each; a
 // reduce-scatter or all-gather takes 1, an all-reduce 2.
-Workload two_layers() {
-  return {.name = "two",
-          .tensors = {{.name = "a", .elements = 2}, {.name = "b", .elements = 2}},
-          .layers = {{.name = "first", .tensors = {0}, .forward_seconds = 1, .backward_seconds = 2},
-                     {.name = "second", .tensors = {1}, .forward_seconds = 1, .backward_seconds = 2}}};
-}
+using dear::testing::two_layers;
 constexpr Link kLink{.alpha_seconds = 0, .beta_seconds_per_byte = 0.25};
 
 MakeNetwork closed_form(const std::vector<double>& seconds) {

@@ -2,23 +2,16 @@
 
 #include <set>
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "dear/base/vocabulary/error.h"
+#include "dear/workload/layers/testing/workloads.h"
 
 namespace dear::size_candidates_test {
 namespace {
 
 // Tensors of 1 KiB, one a layer.
-Workload even(TensorId count) {
-  Workload workload{.name = "even", .tensors = {}, .layers = {}};
-  for (TensorId t = 0; t < count; ++t) {
-    workload.tensors.push_back({.name = fmt::format("t{}", t), .elements = 256});
-    workload.layers.push_back({.name = fmt::format("l{}", t), .tensors = {t}});
-  }
-  return workload;
-}
+Workload even(LayerId count) { return dear::testing::workload_of({.layers = count, .elements = 256}); }
 
 TEST(SizeCandidates, AreDistinctFromOneALayerToAllInOne) {
   const Workload workload = even(8);

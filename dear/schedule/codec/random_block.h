@@ -1,32 +1,38 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
 
 #include "dear/schedule/codec/blocks.h"
-#include "dear/schedule/codec/codec.h"
+#include "dear/schedule/codec/draw.h"
+#include "dear/schedule/codec/drawn_alike.h"
 #include "dear/schedule/codec/kept.h"
+#include "dear/schedule/codec/window.h"
 
 namespace dear::codec {
 
 // A block of neighbours that begins at an element that is drawn, each equally likely, and goes on at the
-// segment's beginning where it reaches beyond its end: every coordinate travels equally often. The place is
-// the same on every rank, so that a slice of memory travels, in fp32.
-class RandomBlock final : public Reducible {
+// segment's beginning where it reaches beyond its end: every coordinate travels equally often.
+class DrawnBlocks {
  public:
-  explicit RandomBlock(KeptSegments kept) : kept_(std::move(kept)) {}
-  [[nodiscard]] DType dtype() const override { return DType::f32; }
-  [[nodiscard]] std::int64_t elements(std::int64_t step) const override { return kept_.total(step); }
-  [[nodiscard]] std::int64_t most_elements() const override { return kept_.most(); }
-  void encode(std::span<const float> values, std::int64_t step, std::byte* payload) override;
-  void decode(const std::byte* payload, std::int64_t step, std::span<float> values) override;
-  void take_out(const std::byte* payload, std::int64_t step, std::span<float> values) override;
-
- private:
-  KeptSegments kept_;
+  template <class Value, class Use>
+  void for_each(const KeptSegments& kept_segments, std::int64_t step, std::span<Value> values, Use use) {
+    const double ratio = kept_segments.ratio(step);
+    for (const Segment& segment : kept_segments.segments()) {
+      const std::int64_t elements = segment.range.size();
+      if (elements == 0) continue;
+      const std::int64_t count = kept(elements, ratio);
+      Draw random(kept_segments.compression().seed, step, segment.key);
+      const std::uint32_t begin = random.below(static_cast<std::uint64_t>(elements));
+      use(Window<Value>(values.subspan(static_cast<std::size_t>(segment.range.begin),
+                                       static_cast<std::size_t>(elements)),
+                        begin, static_cast<std::size_t>(count)),
+          kept_segments.scale(elements, count));
+    }
+  }
 };
+using RandomBlock = DrawnAlike<DrawnBlocks>;  // a slice of memory travels
 
 // A random block at a place that each rank draws for itself, and sends along.
 class OwnRandomBlock final : public Blocks {

@@ -17,6 +17,7 @@
 #include "dear/schedule/policies/builder.h"
 #include "dear/schedule/policies/decision.h"
 #include "dear/schedule/policies/policy.h"
+#include "dear/workload/layers/testing/workloads.h"
 
 namespace dear::conductor::conductor_test {
 namespace {
@@ -25,12 +26,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 Workload workload_of(int layers) {
-  Workload workload{.name = "test", .tensors = {}, .layers = {}};
-  for (LayerId layer = 0; layer < static_cast<LayerId>(layers); ++layer) {
-    workload.tensors.push_back({"t" + std::to_string(layer), 16, DType::f32});
-    workload.layers.push_back({"l" + std::to_string(layer), {layer}, 1, 2});
-  }
-  return workload;
+  return dear::testing::workload_of(
+      {.layers = static_cast<LayerId>(layers), .elements = 16, .forward_seconds = 1, .backward_seconds = 2});
 }
 
 // A bucket for each layer, cut into chunks unless their size is 0.

@@ -1,4 +1,4 @@
-#include "dear/schedule/conductor/order_check.h"
+#include "dear/schedule/conductor/testing/order_check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

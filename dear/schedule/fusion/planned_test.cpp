@@ -8,6 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dear/workload/layers/testing/workloads.h"
+
 namespace dear::planned_test {
 namespace {
 
@@ -89,14 +91,8 @@ TEST(Planned, NoPartitionIsBetter) {
 
 // Where start-up alone counts, one bucket is best; where bytes alone count, none beats one for each layer.
 TEST(Planned, StartUpJoinsAndBytesPart) {
-  Workload workload{.name = "even", .tensors = {}, .layers = {}};
-  for (TensorId layer = 0; layer < 6; ++layer) {
-    workload.tensors.push_back({.name = "t" + std::to_string(layer), .elements = 100});
-    workload.layers.push_back({.name = "l" + std::to_string(layer),
-                               .tensors = {layer},
-                               .forward_seconds = 1,
-                               .backward_seconds = 2});
-  }
+  const Workload workload =
+      dear::testing::workload_of({.layers = 6, .elements = 100, .forward_seconds = 1, .backward_seconds = 2});
   for (const Overlap overlap : {Overlap::all_reduce, Overlap::decoupled}) {
     EXPECT_EQ(group_planned(workload, cost::ring_times({.alpha_seconds = 100}, 2), overlap).size(), 1U);
     const cost::CollectiveTimes times = cost::ring_times({.beta_seconds_per_byte = 0.02}, 2);

@@ -31,14 +31,14 @@ TEST(Builder, AcceptsEachFormOfPassage) {
   EXPECT_EQ(reduced.backward_of(0), 3U);
   EXPECT_EQ(reduced.commit(), 4U);
   EXPECT_EQ(reduced.update_of(0), 6U);
-  EXPECT_EQ(reduced.publisher_of(0), 6U);
+  EXPECT_EQ(reduced.publishers_of(0).front(), 6U);
 
   Pieces replicated;
   replicated.program();
   const StepId scattered = replicated.reduce(Pieces::reduce_scatter());
   const StepId gathered = replicated.builder.add(Pieces::gather(Payload::gradients), replicated.network);
   replicated.publish(replicated.update(UpdateScope::whole, gathered));
-  EXPECT_EQ(replicated.build().publisher_of(0), 7U);
+  EXPECT_EQ(replicated.build().publishers_of(0).front(), 7U);
   EXPECT_EQ(scattered, 5U);
 
   Pieces sharded;
@@ -49,7 +49,7 @@ TEST(Builder, AcceptsEachFormOfPassage) {
   sharded.publish(published);
   const Schedule schedule = sharded.build();
   EXPECT_EQ(schedule.update_of(0), updated);
-  EXPECT_EQ(schedule.publisher_of(0), published);
+  EXPECT_EQ(schedule.publishers_of(0).front(), published);
 }
 
 TEST(Builder, RefusesUnknownLane) {
@@ -331,12 +331,12 @@ struct Sharded : Pieces {
 TEST(Builder, AcceptsParametersGatheredInTheNextIteration) {
   Sharded once(false);
   once.builder.edge(once.updated, once.gathered, 1).edge(once.gathered, 0);
-  EXPECT_EQ(once.build().publisher_of(0), once.gathered);
+  EXPECT_EQ(once.build().publishers_of(0).front(), once.gathered);
   Sharded twice(true);
   twice.builder.edge(twice.updated, twice.gathered, 1).edge(twice.gathered, 0);
   twice.builder.edge(1, twice.again).edge(twice.again, 2);
   const Schedule schedule = twice.build();
-  EXPECT_EQ(schedule.publisher_of(0), twice.gathered);
+  EXPECT_EQ(schedule.publishers_of(0).front(), twice.gathered);
   EXPECT_EQ(name_of(schedule.steps()[twice.again].work), "all-gather of parameters again, bucket 0");
 }
 

@@ -47,7 +47,7 @@ TEST(Encoding, ReduciblePayloadsTravelInTheHalvesOfDear) {
                   "all-gather of encoded part 0, bucket 0", "all-gather of encoded part 0, bucket 1"));
   EXPECT_THAT(lane_of(schedule, "update"),
               ElementsAre("update of whole, bucket 0", "update of whole, bucket 1"));
-  EXPECT_EQ(schedule.publisher_of(1), schedule.update_of(1));
+  EXPECT_EQ(schedule.publishers_of(1).front(), schedule.update_of(1));
 }
 
 TEST(Encoding, UnderAPolicyThatAllReducesTheyTravelInOne) {

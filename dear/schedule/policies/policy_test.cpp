@@ -68,7 +68,7 @@ TEST(Policy, DearReplicatedLanes) {
   EXPECT_THAT(
       steps_on(schedule, LaneKind::update),
       ElementsAre("update of whole, bucket 0", "update of whole, bucket 1", "update of whole, bucket 2"));
-  EXPECT_EQ(schedule.publisher_of(1), schedule.update_of(1));
+  EXPECT_EQ(schedule.publishers_of(1).front(), schedule.update_of(1));
   // Gathered gradients must not change what a program reads between backward and step().
   const graph::Precedence precedence(schedule.steps().size(), edges_with_lanes(schedule, {.compute = true}));
   const std::vector<std::uint8_t> after_commit = precedence.crossings_from(schedule.commit());
@@ -90,7 +90,8 @@ TEST(Policy, DearLanes) {
   EXPECT_THAT(
       steps_on(schedule, LaneKind::update),
       ElementsAre("update of shard, bucket 0", "update of shard, bucket 1", "update of shard, bucket 2"));
-  EXPECT_EQ(name_of(schedule.steps()[schedule.publisher_of(1)].work), "all-gather of parameters, bucket 1");
+  EXPECT_EQ(name_of(schedule.steps()[schedule.publishers_of(1).front()].work),
+            "all-gather of parameters, bucket 1");
 }
 
 // Without a profile dear-eager has the order of dear, and no update waits for the commit.
@@ -121,7 +122,7 @@ TEST(Policy, DearEagerGathersUnderTheBackward) {
                           "reduce-scatter of gradients, bucket 1", "all-gather of parameters, bucket 1",
                           "reduce-scatter of gradients, bucket 0", "all-gather of parameters, bucket 0"));
   // A gather has an edge of its own from every backward that reads what it writes.
-  const StepId gather = schedule.publisher_of(2), backward = schedule.backward_of(2);
+  const StepId gather = schedule.publishers_of(2).front(), backward = schedule.backward_of(2);
   EXPECT_THAT(schedule.edges(), ::testing::Contains(Edge{backward, gather, 0}));
 }
 
@@ -139,7 +140,7 @@ TEST(Policy, DearEagerKnowsTiedTensors) {
   EXPECT_EQ(chunks[2].ready, 2);
   const Schedule schedule = make_dear_eager(workload, grouping, times);
   EXPECT_EQ(steps_on(schedule, LaneKind::network)[4], "reduce-scatter of gradients, bucket 0");
-  const StepId gather = schedule.publisher_of(0);
+  const StepId gather = schedule.publishers_of(0).front();
   for (const LayerId layer : {0U, 2U}) {
     EXPECT_THAT(schedule.edges(), ::testing::Contains(Edge{schedule.backward_of(layer), gather, 0}));
     EXPECT_THAT(schedule.edges(), ::testing::Contains(Edge{gather, schedule.forward_of(layer), 1}));
@@ -181,7 +182,8 @@ TEST(Policy, DataDependenciesHoldWithoutTheComputeLanesOrder) {
       for (LayerId layer = 0; layer < workload.layers.size(); ++layer)
         for (const TensorId tensor : workload.layers[layer].tensors) {
           const BucketId bucket = grouping.bucket_of(tensor);
-          const StepId update = schedule.update_of(bucket), publisher = schedule.publisher_of(bucket);
+          const StepId update = schedule.update_of(bucket),
+                       publisher = schedule.publishers_of(bucket).front();
           const std::vector<std::uint8_t> after_backward =
               precedence.crossings_from(schedule.backward_of(layer));
           for (StepId step = 0; step < schedule.steps().size(); ++step) {
@@ -214,8 +216,8 @@ TEST(Policy, OnlyLayersThatUseABucketWaitForIt) {
   // Forward 0 of an iteration may run before the all-gather of bucket 1 of the one before: no path of one
   // crossing.
   const graph::Precedence precedence(schedule.steps().size(), edges_with_lanes(schedule));
-  EXPECT_GT(precedence.crossings_from(schedule.publisher_of(1))[schedule.forward_of(0)], 1);
-  EXPECT_EQ(precedence.crossings_from(schedule.publisher_of(1))[schedule.forward_of(1)], 1);
+  EXPECT_GT(precedence.crossings_from(schedule.publishers_of(1).front())[schedule.forward_of(0)], 1);
+  EXPECT_EQ(precedence.crossings_from(schedule.publishers_of(1).front())[schedule.forward_of(1)], 1);
 }
 
 TEST(Policy, HundredsOfLayersInBucketsOfTheirOwn) {

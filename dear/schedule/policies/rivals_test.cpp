@@ -157,7 +157,7 @@ TEST(Rivals, Zero1Lanes) {
               ElementsAre("reduce-scatter of gradients, bucket 1", "reduce-scatter of gradients, bucket 0",
                           "all-gather of parameters, bucket 0", "all-gather of parameters, bucket 1"));
   const graph::Precedence precedence(schedule.steps().size(), edges_with_lanes(schedule));
-  EXPECT_EQ(precedence.crossings_from(schedule.publisher_of(1))[schedule.forward_of(0)], 1);
+  EXPECT_EQ(precedence.crossings_from(schedule.publishers_of(1).front())[schedule.forward_of(0)], 1);
 }
 
 TEST(Rivals, MegatronLanes) {
@@ -172,9 +172,9 @@ TEST(Rivals, MegatronLanes) {
                           "reduce-scatter of gradients, bucket 1", "reduce-scatter of gradients, bucket 0"));
   // One bucket ahead: the gather of bucket 2 is issued when the forward reaches bucket 1.
   const graph::Precedence precedence(schedule.steps().size(), schedule.edges());
-  EXPECT_EQ(precedence.crossings_from(schedule.forward_of(0))[schedule.publisher_of(2)], 0);
-  EXPECT_NE(precedence.crossings_from(schedule.forward_of(1))[schedule.publisher_of(2)], 0);
-  EXPECT_NE(precedence.crossings_from(schedule.forward_of(0))[schedule.publisher_of(1)], 0);
+  EXPECT_EQ(precedence.crossings_from(schedule.forward_of(0))[schedule.publishers_of(2).front()], 0);
+  EXPECT_NE(precedence.crossings_from(schedule.forward_of(1))[schedule.publishers_of(2).front()], 0);
+  EXPECT_NE(precedence.crossings_from(schedule.forward_of(0))[schedule.publishers_of(1).front()], 0);
 }
 
 TEST(Rivals, FsdpLanes) {

@@ -39,8 +39,7 @@ class Schedule {
   [[nodiscard]] const std::vector<StepId>& updates_of(BucketId bucket) const {
     return updates_of_.at(bucket);
   }
-  // The publisher and the update of the bucket's first chunk, which is all of a bucket that is not cut.
-  [[nodiscard]] StepId publisher_of(BucketId bucket) const { return publishers_of(bucket).front(); }
+  // The update of the bucket's first chunk, which is all of a bucket that is not cut.
   [[nodiscard]] StepId update_of(BucketId bucket) const { return updates_of(bucket).front(); }
 
   // A digest of everything above, of the workload's tensors and of their grouping. Ranks may train together

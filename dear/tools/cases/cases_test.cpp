@@ -9,33 +9,16 @@
 #include <nlohmann/json.hpp>
 
 #include "dear/base/trace/trace.h"
+#include "dear/tools/cases/testing/two_scenarios.h"
 
 namespace dear::cases::cases_test {
 namespace {
 
+using cases::testing::serial_and_wfbp;
+using cases::testing::two_scenarios;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-// Seconds on two ranks: forward 2, backward 4, an all-reduce of either bucket 2. serial 10, wfbp 8.
-std::vector<Scenario> two_scenarios() {
-  const Workload workload{
-      .name = "two",
-      .tensors = {{.name = "a", .elements = 2}, {.name = "b", .elements = 2}},
-      .layers = {{.name = "first", .tensors = {0}, .forward_seconds = 1, .backward_seconds = 2},
-                 {.name = "second", .tensors = {1}, .forward_seconds = 1, .backward_seconds = 2}}};
-  const Cluster cluster = flat_cluster({.name = "pair", .link = {.beta_seconds_per_byte = 0.25}}, 2);
-  return {
-      {.workload = workload, .cluster = cluster, .origin = "made up"},
-      {.workload = workload, .cluster = flat_cluster({.name = "free", .link = {}}, 2), .origin = "made up"}};
-}
-
-CaseOptions serial_and_wfbp() {
-  return {.policies = {&find_policy("serial"), &find_policy("wfbp")},
-          .fusion = plan::FusionChoice::parse("layer"),
-          .evaluate = {},
-          .times = {.algorithm = "ring"}};
-}
 
 TEST(Cases, AreAllPoliciesInAllScenarios) {
   const std::vector<Scenario> scenarios = two_scenarios();

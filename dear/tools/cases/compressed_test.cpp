@@ -9,6 +9,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/tools/cases/cases.h"
 #include "dear/tools/cases/planned.h"
+#include "dear/workload/layers/testing/workloads.h"
 #include "dear/workload/zoo/device.h"
 
 namespace dear::cases::compressed_test {
@@ -18,11 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 Scenario scenario(const std::string& device = "") {
-  return {.workload =
-              {.name = "two",
-               .tensors = {{.name = "a", .elements = 4000}, {.name = "b", .elements = 4000}},
-               .layers = {{.name = "first", .tensors = {0}, .forward_seconds = 1, .backward_seconds = 2},
-                          {.name = "second", .tensors = {1}, .forward_seconds = 1, .backward_seconds = 2}}},
+  return {.workload = dear::testing::two_layers(4000),
           .cluster = flat_cluster({.name = "pair", .link = {.beta_seconds_per_byte = 1e-3}}, 2),
           .device = device,
           .origin = "made up"};

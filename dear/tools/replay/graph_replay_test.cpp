@@ -1,17 +1,16 @@
 #include "dear/tools/replay/graph_replay.h"
 
-#include <thread>
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "dear/base/vocabulary/error.h"
-#include "dear/comm/shm/testing/shm_threads.h"
+#include "dear/tools/replay/testing/two_ranks.h"
 
 namespace dear::graph_replay_test {
 namespace {
 
+using dear::testing::on_two_ranks;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
@@ -43,31 +42,12 @@ struct Job {
   StepId commit = 0;
 };
 
-// What each of two ranks does, and the error that it ends with.
-std::vector<std::string> on_two_ranks(const std::function<void(int, Group&)>& body) {
-  auto backends = backends::testing::make_shm_threads(2);
-  std::vector<std::string> errors(2);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      Group group(std::move(backends[rank]), {});
-      try {
-        body(rank, group);
-      } catch (const std::exception& error) {
-        errors[rank] = error.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return errors;
-}
-
 TEST(GraphReplay, RunsEveryStepInOrder) {
   const Job job;
   std::vector<Replayed> runs(2);
   const std::vector<std::string> errors =
       on_two_ranks([&](int rank, Group& group) { runs[rank] = replay(job.replay(1), 6, group); });
-  EXPECT_THAT(errors, Each(""));
+  EXPECT_THAT(errors, Each("ok"));
   for (const Replayed& run : runs) {
     EXPECT_EQ(run.iteration_seconds.size(), 5U);
     EXPECT_NEAR(run.compute_seconds, 1.5e-3, 1e-12);

@@ -4,35 +4,31 @@
 #include <numeric>
 #include <thread>
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/group/single.h"
-#include "dear/comm/shm/testing/shm_threads.h"
-#include "dear/schedule/conductor/order_check.h"
+#include "dear/schedule/conductor/testing/order_check.h"
 #include "dear/schedule/policies/compressed.h"
 #include "dear/schedule/policies/policy.h"
 #include "dear/tools/replay/real_time.h"
+#include "dear/tools/replay/testing/two_ranks.h"
+#include "dear/workload/layers/testing/workloads.h"
 
 namespace dear::replay_test {
 namespace {
 
+using dear::testing::on_two_ranks;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// Layers of one tensor each.
 Workload make_workload(int layers, double seconds) {
-  Workload workload{.name = "test"};
-  for (int i = 0; i < layers; ++i) {
-    workload.tensors.push_back({fmt::format("weight {}", i), 1000, DType::f32});
-    workload.layers.push_back({.name = fmt::format("layer {}", i),
-                               .tensors = {static_cast<TensorId>(i)},
-                               .forward_seconds = seconds,
-                               .backward_seconds = 2 * seconds});
-  }
+  Workload workload = dear::testing::workload_of({.layers = static_cast<LayerId>(layers),
+                                                  .elements = 1000,
+                                                  .forward_seconds = seconds,
+                                                  .backward_seconds = 2 * seconds});
   workload.update_seconds = seconds;
   return workload;
 }
@@ -47,25 +43,6 @@ struct Job {
   Grouping grouping;
   Schedule schedule;
 };
-
-// What each of two ranks does, and the error that it ends with.
-std::vector<std::string> on_two_ranks(const std::function<void(int, Group&)>& body) {
-  auto backends = backends::testing::make_shm_threads(2);
-  std::vector<std::string> errors(2);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      Group group(std::move(backends[rank]), {});
-      try {
-        body(rank, group);
-      } catch (const std::exception& error) {
-        errors[rank] = error.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return errors;
-}
 
 TEST(RealTime, GivesEndsInTheirOrderWhoeverTellsThem) {
   RealTime time;
@@ -126,7 +103,7 @@ TEST_P(EveryPolicy, RespectsItsScheduleAndComputesForAsLongAsTheWorkloadSays) {
       }
     }
   });
-  EXPECT_THAT(errors, Each(""));
+  EXPECT_THAT(errors, Each("ok"));
 }
 
 TEST(Replay, ALateWakeUpIsNotAddedToWhatFollows) {
@@ -189,7 +166,7 @@ TEST(Replay, PlaysPiecesOfBuckets) {
     EXPECT_THAT(replayed.iteration_seconds, SizeIs(2));
     EXPECT_THAT(replayed.spans, SizeIs(3 * schedule.steps().size()));
   });
-  EXPECT_THAT(errors, Each(""));
+  EXPECT_THAT(errors, Each("ok"));
 }
 
 // Every way of an encoded part: in halves, gathered, in two rounds; the codec takes what is
@@ -216,7 +193,7 @@ TEST(Replay, PlaysEncodedBuckets) {
           EXPECT_GE(span.end_seconds - span.begin_seconds, 1e-4 - 1e-9);
         }
       });
-      EXPECT_THAT(errors, Each(""));
+      EXPECT_THAT(errors, Each("ok"));
     }
   }
 }

@@ -18,7 +18,7 @@
 #include <torch/utils.h>
 
 #include "dear/base/vocabulary/error.h"
-#include "dear/schedule/conductor/order_check.h"
+#include "dear/schedule/conductor/testing/order_check.h"
 #include "dear/train/data_parallel/data_parallel.h"
 #include "dear/train/data_parallel/testing/ranks.h"
 

@@ -232,6 +232,7 @@ class DataParallel {
   friend class Join;
   friend class checkpoint::TrainingState;
   friend class train::PartOfTraining;
+  friend class train::Trainer;
   std::unique_ptr<train::Trainer> trainer_;
 };
 

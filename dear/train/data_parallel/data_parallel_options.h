@@ -11,7 +11,6 @@
 #include "dear/train/data_parallel/bucket_choice.h"
 #include "dear/train/model/buffer_sync.h"
 #include "dear/train/optim/optimizer.h"
-#include "dear/train/streams/guard.h"
 
 namespace dear {
 
@@ -99,7 +98,6 @@ struct DataParallelOptions {
   // `buckets` begins with, until regroup(). A parameter without a gradient on any rank counts as one whose
   // gradient is zero.
   std::shared_ptr<StreamCollectives> streams{};
-  streams::Guard without_guard{};  // for tests of the guards
   // Is given what goes wrong in a gradient's hook before autograd is, and may throw it as an exception of
   // that language.
   std::function<void(const std::exception_ptr& error)> translate_error{};

@@ -57,7 +57,7 @@ std::unique_ptr<Engine> Engines::make_engine(const View& decision) {
                                                                                 : std::vector<bool>(),
                       .sparse_gradients = &own_.record_.sparse(),
                       .collectives = own_.on_streams() ? own_.options_.streams : nullptr,
-                      .without_guard = own_.options_.without_guard});
+                      .without_guard = own_.without_guard_});
   engine->leave_out(own_.idle_);
   return engine;
 }

@@ -21,7 +21,7 @@
 #include "dear/train/data_parallel/testing/ranks.h"
 #include "dear/train/data_parallel/watch.h"
 
-namespace dear::watching_test {
+namespace dear::monitoring_test {
 namespace {
 
 using ::testing::AllOf;
@@ -472,4 +472,4 @@ TEST(Metrics, GoToAFileAsWholeLines) {
 }
 
 }  // namespace
-}  // namespace dear::watching_test
+}  // namespace dear::monitoring_test

@@ -37,7 +37,7 @@ void PartOfTraining::claim() {
   claimed_ = claims().claimed.insert(&dp_).second;
   if (!claimed_)
     throw ConfigError(fmt::format(
-        "rank {}: a DataParallel has one Kfac at a time: end the one before, or use it on", group().rank()));
+        "rank {}: a DataParallel has one K-FAC at a time: end the one before, or use it on", group().rank()));
 }
 
 void PartOfTraining::meet() const {
@@ -75,20 +75,20 @@ bool PartOfTraining::holds_preconditioned() const {
 void PartOfTraining::require_new_gradients() const {
   if (holds_preconditioned())
     throw ConfigError(fmt::format(
-        "rank {}: Kfac::step() was called twice for one step: call DataParallel::step() or discard_step() "
-        "in between, on every rank",
+        "rank {}: K-FAC's step() was called twice for one step: let the optimiser take the step in between, "
+        "or call discard_step(), on every rank",
         group().rank()));
   if (!dp_.trainer_->passes.gradients_arrived() && dp_.trainer_->participation_.samples() != 0)
     throw ConfigError(fmt::format(
-        "rank {}: Kfac::step() found no gradient that arrived since the last DataParallel::step(): call it "
-        "after backward()",
+        "rank {}: K-FAC's step() found no gradient that arrived since the last step of the optimiser: call "
+        "it after backward()",
         group().rank()));
 }
 
 const Group& PartOfTraining::group() const { return dp_.trainer_->group_; }
 
 void PartOfTraining::require_usable() const {
-  dp_.trainer_->gradient_changes.require_changeable_gradients("Kfac::step");
+  dp_.trainer_->gradient_changes.require_changeable_gradients("K-FAC's step");
   if (dp_.trainer_->participation_.joined())
     throw ConfigError(fmt::format(
         "rank {}: K-FAC cannot train in a Join, where a rank without data could not take part in its "

@@ -33,6 +33,7 @@
 #include "dear/train/model/model_scan.h"
 #include "dear/train/optim/kept_state.h"
 #include "dear/train/optim/restored_state.h"
+#include "dear/train/streams/guard.h"
 
 namespace dear::train {
 
@@ -48,6 +49,7 @@ class Trainer : public autograd::OperatorObserver {
   ~Trainer() override;
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
+  [[nodiscard]] static Trainer& of(DataParallel& dp) { return *dp.trainer_; }
 
   void step();
   bool step(const StepOptions& options);
@@ -62,6 +64,8 @@ class Trainer : public autograd::OperatorObserver {
   [[nodiscard]] bool by_program() const { return alone_ || update_rules_.by_program(); }
   void rebuild(const Model& model);
   void set_source(std::function<Model()> source) { source_ = std::move(source); }
+  // Before the first step(): without this guard, so that a test shows what it is for.
+  void go_without(streams::Guard guard) { without_guard_ = guard; }
   void defer() { arrivals_.defer(); }
   void resume() { arrivals_.resume(); }
   [[nodiscard]] const Group& group() const { return group_; }
@@ -124,6 +128,7 @@ class Trainer : public autograd::OperatorObserver {
   Group group_;
   const std::unique_ptr<Optimizer> optimizer_;
   DataParallelOptions options_;
+  streams::Guard without_guard_ = streams::Guard::none;
   const bool alone_;  // see [Note: alone]
   std::int64_t steps_alone_ = 0;
   bool updates_in_backward_ = false;  // the policy that was asked for, also where one rank trains

@@ -55,7 +55,7 @@ struct EngineOptions {
   // Collectives of the device on which the parameters lie, where they and updates are enqueued on a stream of
   // it. Null for memory of the group. With it no one_copy, compression, decision or sparse rows.
   std::shared_ptr<StreamCollectives> collectives{};
-  streams::Guard without_guard = streams::Guard::none;  // for tests
+  streams::Guard without_guard = streams::Guard::none;
 };
 
 }  // namespace dear::train

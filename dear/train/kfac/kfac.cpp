@@ -249,7 +249,7 @@ std::vector<double> Kfac::Impl::learning_rates(const KfacStep& step) const {
     if (!rate)
       throw ConfigError(fmt::format(
           "rank {}: K-FAC clips by the learning rate, which the optimiser does not tell: give it to "
-          "Kfac::step(), or leave kl_clip out",
+          "step(), or leave kl_clip out",
           group_->rank()));
     require_learning_rate(group_->rank(), *rate);
     rates[i] = *rate;

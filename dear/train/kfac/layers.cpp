@@ -94,7 +94,7 @@ void validate(const KfacOptions& options) {
         "the weight of the running average of K-FAC is {}: give a number above 0 and below 1", options.ema));
   if (options.kl_clip && !(*options.kl_clip > 0))
     throw ConfigError(fmt::format(
-        "K-FAC cannot clip at a Kullback-Leibler divergence of {}: give a number above 0, or none ({{}})",
+        "K-FAC cannot clip at a Kullback-Leibler divergence of {}: give a number above 0, or none",
         *options.kl_clip));
   if (options.factor_every < 1 || options.inverse_every < 1 ||
       options.inverse_every % options.factor_every != 0)

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <stdexcept>
 
-#include <torch/optim/serialize.h>
-
 #include "dear/train/optim/option_archive.h"
 
 namespace dear {
@@ -17,7 +15,7 @@ void LAMBOptions::serialize(torch::serialize::OutputArchive& archive) const {
       .add("beta2", std::get<1>(betas()))
       .add("eps", eps())
       .add("weight_decay", weight_decay())
-      .add("decoupled", decay() == WeightDecay::decoupled)
+      .add(decay())
       .add("bias_correction", bias_correction())
       .add("adapt", adapt())
       .add("max_norm", max_norm())
@@ -27,14 +25,12 @@ void LAMBOptions::serialize(torch::serialize::OutputArchive& archive) const {
 void LAMBOptions::serialize(torch::serialize::InputArchive& archive) {
   const optim::OptionReader from(archive);
   lr(from.number("lr")).betas({from.number("beta1"), from.number("beta2")}).eps(from.number("eps"));
-  weight_decay(from.number("weight_decay"));
-  decay(from.flag("decoupled") ? WeightDecay::decoupled : WeightDecay::scaled);
+  weight_decay(from.number("weight_decay")).decay(from.decay());
   bias_correction(from.flag("bias_correction")).adapt(from.flag("adapt"));
   max_norm(from.number("max_norm")).max_ratio(from.number("max_ratio"));
 }
 
-LAMB::LAMB(const Groups& groups, LAMBOptions defaults)
-    : TensorNormOptimizer(groups, std::make_unique<LAMBOptions>(defaults)) {
+LAMB::LAMB(const Groups& groups, LAMBOptions defaults) : TensorNormOptimizerOf(groups, defaults) {
   const auto [beta1, beta2] = defaults.betas();
   if (!(defaults.lr() >= 0) || !(defaults.eps() >= 0) || !(defaults.weight_decay() >= 0) ||
       !(beta1 >= 0 && beta1 < 1) || !(beta2 >= 0 && beta2 < 1) || !(defaults.max_norm() > 0) ||
@@ -74,20 +70,8 @@ void LAMB::apply(torch::Tensor& part, const torch::optim::OptimizerOptions& opti
   const double norm = std::min(norms[0], mine.max_norm());
   double ratio = 1;
   if (mine.adapt() && norm != 0 && norms[1] != 0) ratio = std::min(norm / norms[1], mine.max_ratio());
-  if (mine.weight_decay() != 0 && mine.decay() == WeightDecay::decoupled)
-    part.mul_(1 - mine.lr() * mine.weight_decay());
+  decay_outside(part, mine);
   part.add_(proposed[1], -mine.lr() * ratio);
-}
-
-std::unique_ptr<TensorNormOptimizer> LAMB::make_like(Groups groups) const {
-  return std::make_unique<LAMB>(groups, static_cast<const LAMBOptions&>(defaults()));
-}
-
-void LAMB::save(torch::serialize::OutputArchive& archive) const {
-  torch::optim::serialize<TensorNormState, LAMBOptions>(archive, *this);
-}
-void LAMB::load(torch::serialize::InputArchive& archive) {
-  torch::optim::serialize<TensorNormState, LAMBOptions>(archive, *this);
 }
 
 }  // namespace dear

@@ -10,10 +10,6 @@
 
 namespace dear {
 
-// Where weight decay acts: in what is scaled by the trust ratio, as the papers have it, or outside, by
-// 1 - lr * weight_decay, as in AdamW.
-enum class WeightDecay : std::uint8_t { scaled, decoupled };
-
 // Options of a parameter group of LAMB.
 struct LAMBOptions : public torch::optim::OptimizerCloneableOptions<LAMBOptions> {
   LAMBOptions(double lr = 1e-3) : lr_(lr) {}
@@ -43,7 +39,7 @@ struct LAMBOptions : public torch::optim::OptimizerCloneableOptions<LAMBOptions>
 // LAMB (You et al., ICLR 2020, arXiv 1904.00962): the update of Adam, plus weight_decay * parameter, is
 // scaled for each tensor by its trust ratio |parameter| / |update|, which is 1 where one of them is zero.
 // State of a parameter: exp_avg and exp_avg_sq. std::invalid_argument for an option out of range.
-class LAMB : public TensorNormOptimizer {
+class LAMB : public TensorNormOptimizerOf<LAMB, LAMBOptions> {
  public:
   explicit LAMB(const Groups& groups, LAMBOptions defaults = {});
   explicit LAMB(std::vector<torch::Tensor> parameters, LAMBOptions defaults = {})
@@ -54,9 +50,6 @@ class LAMB : public TensorNormOptimizer {
                                      TensorNormState& state) override;
   void apply(torch::Tensor& part, const torch::optim::OptimizerOptions& options, TensorNormState& state,
              const std::vector<torch::Tensor>& proposed, const std::vector<double>& norms) override;
-  [[nodiscard]] std::unique_ptr<TensorNormOptimizer> make_like(Groups groups) const override;
-  void save(torch::serialize::OutputArchive& archive) const override;
-  void load(torch::serialize::InputArchive& archive) override;
 };
 
 }  // namespace dear

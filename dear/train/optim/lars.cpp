@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include <torch/optim/serialize.h>
-
 #include "dear/train/optim/option_archive.h"
 
 namespace dear {
@@ -15,7 +13,7 @@ void LARSOptions::serialize(torch::serialize::OutputArchive& archive) const {
       .add("momentum", momentum())
       .add("nesterov", nesterov())
       .add("weight_decay", weight_decay())
-      .add("decoupled", decay() == WeightDecay::decoupled)
+      .add(decay())
       .add("trust_coefficient", trust_coefficient())
       .add("eps", eps())
       .add("larc", larc())
@@ -25,14 +23,12 @@ void LARSOptions::serialize(torch::serialize::OutputArchive& archive) const {
 void LARSOptions::serialize(torch::serialize::InputArchive& archive) {
   const optim::OptionReader from(archive);
   lr(from.number("lr")).momentum(from.number("momentum")).nesterov(from.flag("nesterov"));
-  weight_decay(from.number("weight_decay"));
-  decay(from.flag("decoupled") ? WeightDecay::decoupled : WeightDecay::scaled);
+  weight_decay(from.number("weight_decay")).decay(from.decay());
   trust_coefficient(from.number("trust_coefficient")).eps(from.number("eps"));
   larc(from.flag("larc")).adapt(from.flag("adapt"));
 }
 
-LARS::LARS(const Groups& groups, LARSOptions defaults)
-    : TensorNormOptimizer(groups, std::make_unique<LARSOptions>(defaults)) {
+LARS::LARS(const Groups& groups, LARSOptions defaults) : TensorNormOptimizerOf(groups, defaults) {
   if (!(defaults.lr() >= 0) || !(defaults.momentum() >= 0) || !(defaults.weight_decay() >= 0) ||
       !(defaults.eps() >= 0) || !(defaults.trust_coefficient() > 0) ||
       (defaults.nesterov() && defaults.momentum() == 0))
@@ -59,8 +55,7 @@ void LARS::apply(torch::Tensor& part, const torch::optim::OptimizerOptions& opti
     ratio = mine.trust_coefficient() * norms[0] / (norms[1] + inside * norms[0] + mine.eps());
     if (mine.larc()) ratio = mine.lr() > 0 ? std::min(ratio / mine.lr(), 1.0) : 1.0;
   }
-  if (mine.weight_decay() != 0 && mine.decay() == WeightDecay::decoupled)
-    part.mul_(1 - mine.lr() * mine.weight_decay());
+  decay_outside(part, mine);
   torch::Tensor update = proposed[1];
   if (inside != 0) update = update.add(part, inside);
   update = update * ratio;
@@ -70,17 +65,6 @@ void LARS::apply(torch::Tensor& part, const torch::optim::OptimizerOptions& opti
     update = mine.nesterov() ? update.add(buffer, mine.momentum()) : buffer;
   }
   part.add_(update, -mine.lr());
-}
-
-std::unique_ptr<TensorNormOptimizer> LARS::make_like(Groups groups) const {
-  return std::make_unique<LARS>(groups, static_cast<const LARSOptions&>(defaults()));
-}
-
-void LARS::save(torch::serialize::OutputArchive& archive) const {
-  torch::optim::serialize<TensorNormState, LARSOptions>(archive, *this);
-}
-void LARS::load(torch::serialize::InputArchive& archive) {
-  torch::optim::serialize<TensorNormState, LARSOptions>(archive, *this);
 }
 
 }  // namespace dear

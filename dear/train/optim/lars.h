@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "dear/train/optim/lamb.h"  // WeightDecay
 #include "dear/train/optim/tensor_norm_optimizer.h"
 
 namespace dear {
@@ -37,7 +36,7 @@ struct LARSOptions : public torch::optim::OptimizerCloneableOptions<LARSOptions>
 // weight_decay * |parameter| + eps); it is 1 where one of the norms is zero. The learning rate multiplies the
 // momentum buffer, as in torch::optim::SGD; in the paper it is inside the buffer, which differs where it
 // changes. State of a parameter: momentum_buffer. std::invalid_argument for an option out of range.
-class LARS : public TensorNormOptimizer {
+class LARS : public TensorNormOptimizerOf<LARS, LARSOptions> {
  public:
   explicit LARS(const Groups& groups, LARSOptions defaults = {});
   explicit LARS(std::vector<torch::Tensor> parameters, LARSOptions defaults = {})
@@ -48,9 +47,6 @@ class LARS : public TensorNormOptimizer {
                                      TensorNormState& state) override;
   void apply(torch::Tensor& part, const torch::optim::OptimizerOptions& options, TensorNormState& state,
              const std::vector<torch::Tensor>& proposed, const std::vector<double>& norms) override;
-  [[nodiscard]] std::unique_ptr<TensorNormOptimizer> make_like(Groups groups) const override;
-  void save(torch::serialize::OutputArchive& archive) const override;
-  void load(torch::serialize::InputArchive& archive) override;
 };
 
 }  // namespace dear

@@ -4,6 +4,8 @@
 
 #include <torch/serialize/archive.h>
 
+#include "dear/train/optim/tensor_norm_optimizer.h"
+
 namespace dear::optim {
 
 // Options of a parameter group in an archive of libtorch, by name.
@@ -15,6 +17,7 @@ class OptionWriter {
     archive_.write(name, c10::IValue(value));
     return *this;
   }
+  OptionWriter& add(WeightDecay decay) { return add("decoupled", decay == WeightDecay::decoupled); }
 
  private:
   torch::serialize::OutputArchive& archive_;
@@ -25,6 +28,9 @@ class OptionReader {
   explicit OptionReader(torch::serialize::InputArchive& archive) : archive_(archive) {}
   [[nodiscard]] double number(const std::string& name) const { return value(name).toDouble(); }
   [[nodiscard]] bool flag(const std::string& name) const { return value(name).toBool(); }
+  [[nodiscard]] WeightDecay decay() const {
+    return flag("decoupled") ? WeightDecay::decoupled : WeightDecay::scaled;
+  }
 
  private:
   [[nodiscard]] c10::IValue value(const std::string& name) const {

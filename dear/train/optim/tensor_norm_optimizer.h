@@ -4,9 +4,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/optim/optimizer.h>
+#include <torch/optim/serialize.h>
 #include <torch/types.h>
 
 #include "dear/train/optim/optimizer.h"
@@ -55,6 +57,33 @@ class TensorNormOptimizer : public torch::optim::Optimizer {
   [[nodiscard]] virtual std::unique_ptr<TensorNormOptimizer> make_like(Groups groups) const = 0;
 
   [[nodiscard]] TensorNormState& state_of(const torch::Tensor& part);  // empty at first
+};
+
+// Where weight decay acts: in what is scaled by the trust ratio, as the papers have it, or outside, by
+// 1 - lr * weight_decay, as in AdamW.
+enum class WeightDecay : std::uint8_t { scaled, decoupled };
+
+// What the class Own has of its options, whatever its update is. Options are as LAMBOptions.
+template <typename Own, typename Options>
+class TensorNormOptimizerOf : public TensorNormOptimizer {
+ public:
+  TensorNormOptimizerOf(const Groups& groups, const Options& defaults)
+      : TensorNormOptimizer(groups, std::make_unique<Options>(defaults)) {}
+  [[nodiscard]] std::unique_ptr<TensorNormOptimizer> make_like(Groups groups) const override {
+    return std::make_unique<Own>(std::move(groups), static_cast<const Options&>(defaults()));
+  }
+  void save(torch::serialize::OutputArchive& archive) const override {
+    torch::optim::serialize<TensorNormState, Options>(archive, *this);
+  }
+  void load(torch::serialize::InputArchive& archive) override {
+    torch::optim::serialize<TensorNormState, Options>(archive, *this);
+  }
+
+ protected:
+  static void decay_outside(torch::Tensor& part, const Options& options) {
+    if (options.weight_decay() != 0 && options.decay() == WeightDecay::decoupled)
+      part.mul_(1 - options.lr() * options.weight_decay());
+  }
 };
 
 }  // namespace dear

@@ -16,7 +16,7 @@
 #include "dear/base/os/atomic_file.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/predict/tune/cache.h"
-#include "dear/schedule/conductor/order_check.h"
+#include "dear/schedule/conductor/testing/order_check.h"
 #include "dear/schedule/policies/policy.h"
 #include "dear/train/data_parallel/bucket_changes.h"
 #include "dear/train/data_parallel/data_parallel.h"

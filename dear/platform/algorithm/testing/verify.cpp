@@ -11,6 +11,12 @@
 namespace dear::algorithm::testing {
 namespace {
 
+// The blocks of rank r where each has its own: [r, r + 1) · blocks / ranks.
+Range own_blocks(const Program& program, int rank) {
+  const int each = program.blocks / program.ranks;
+  return {.begin = rank * each, .end = (rank + 1) * each};
+}
+
 using Contributions = std::bitset<kMostVerifiedRanks>;
 
 struct Value {

@@ -15,6 +15,7 @@
 #include "dear/testing/stub_device/process_group.h"
 #include "dear/train/data_parallel/testing/lagging_rank.h"
 #include "dear/train/data_parallel/testing/one_process.h"
+#include "dear/train/data_parallel/trainer.h"
 #include "dear/train/streams/stream_collectives.h"
 
 // Two ranks that train on the stub device, and a test that shows that a guard is needed.
@@ -60,7 +61,6 @@ inline std::vector<at::Tensor> run(const Program& program, const Setting& settin
     if (setting.on_stub) {
       stub_device::move(*job.net, job.device);
       options.streams = stream_collectives(groups[static_cast<std::size_t>(rank)], job.device.type());
-      options.without_guard = setting.without;
     }
     for (int step = 0; step < 6; ++step) {
       const Batch batch = rows(step, 2 * rank, 2, kInputs);
@@ -73,6 +73,7 @@ inline std::vector<at::Tensor> run(const Program& program, const Setting& settin
       job.optimizer = std::make_unique<torch::optim::AdamW>(job.net->parameters(), adamw_options());
       job.dp = std::make_unique<DataParallel>(*job.net, *job.optimizer, group, options);
     }
+    if (job.dp) Trainer::of(*job.dp).go_without(setting.without);
     if (setting.first_steps) {
       job.train(0);
       find_communication(job, 1);

@@ -1,4 +1,4 @@
-#include "dear/schedule/conductor/order_check.h"
+#include "dear/schedule/conductor/testing/order_check.h"
 
 #include <algorithm>
 #include <cstdint>

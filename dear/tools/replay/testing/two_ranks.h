@@ -1,0 +1,18 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "dear/comm/group/testing/groups.h"
+#include "dear/comm/shm/testing/shm_threads.h"
+
+namespace dear::testing {
+
+// What each of two ranks does, in shared memory; "ok" or the error that it ends with, by rank.
+inline std::vector<std::string> on_two_ranks(const std::function<void(int rank, Group& group)>& body) {
+  return comm::testing::run_on_threads(backends::testing::make_shm_threads(2), {},
+                                       [&](Group& group) { body(group.rank(), group); });
+}
+
+}  // namespace dear::testing
