@@ -72,8 +72,6 @@ bool Module::exists(const std::string& name) { return !find(name).empty(); }
 
 Module Module::open(const std::string& name) { return load(name, RTLD_NOW | RTLD_LOCAL); }
 
-bool Module::can_keep_apart() { return !kWithSanitizer; }
-
 Module Module::open_apart(const std::string& name, const std::string& symbol) {
   if (kWithSanitizer && dlsym(RTLD_DEFAULT, symbol.c_str()) != nullptr) {
     throw ConfigError("a build with sanitizers cannot keep the module " + file_of(name) +

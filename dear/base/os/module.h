@@ -24,8 +24,6 @@ class Module {
   // `symbol` is a symbol of that library. Sanitizers do not work with RTLD_DEEPBIND, so a build with one
   // loads the module as open() does, and throws a ConfigError where the program already has the symbol.
   static Module open_apart(const std::string& name, const std::string& symbol);
-  // Whether open_apart() can use RTLD_DEEPBIND: not in a build with a sanitizer.
-  static bool can_keep_apart();
 
   // Whether the file of the module exists. The library that it needs may still be missing.
   static bool exists(const std::string& name);
