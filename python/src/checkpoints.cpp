@@ -154,12 +154,12 @@ void set_optimizer(DataParallel& parallel, const Outlines& outlines, py::functio
                                   }};
   state.set_optimizer(
       {.outlines = std::move(all),
-       .fetch =
-           [kept](std::size_t parameter, const std::string& vector) {
-             const py::gil_scoped_acquire lock;
-             return (*kept)(parameter, vector).cast<at::Tensor>();
-           },
-       .holder = holder_of(rank_0),
+       .values = {.fetch =
+                      [kept](std::size_t parameter, const std::string& vector) {
+                        const py::gil_scoped_acquire lock;
+                        return (*kept)(parameter, vector).cast<at::Tensor>();
+                      },
+                  .holder = holder_of(rank_0)},
        .compression =
            rank_0 ? checkpoint::restore_own(file.find("ranks"), reader ? &*reader : nullptr, state, options)
                   : to_states(compression)});

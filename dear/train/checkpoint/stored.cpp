@@ -55,6 +55,10 @@ at::ScalarType type_of(const archive::TensorRecord& stored, const std::string& f
   refuse_record(stored, file, "is of a type that is not known, " + stored.storage);
 }
 
+std::int64_t element_bytes(const archive::TensorRecord& stored, const std::string& file) {
+  return static_cast<std::int64_t>(c10::elementSize(type_of(stored, file)));
+}
+
 torch::Tensor tensor_of(const archive::TensorRecord& stored, const archive::ZipReader& reader) {
   const auto refuse = [&](const std::string& why) { refuse_record(stored, reader.path(), why); };
   const at::ScalarType type = type_of(stored, reader.path());
@@ -81,6 +85,10 @@ torch::Tensor tensor_of(const archive::TensorRecord& stored, const archive::ZipR
 torch::Tensor dense(const torch::Tensor& tensor) {
   const torch::Tensor plain = tensor.detach();
   return plain.is_non_overlapping_and_dense() ? plain : plain.contiguous();
+}
+
+torch::Tensor flat_view(const torch::Tensor& dense) {
+  return dense.as_strided({dense.numel()}, {1}, dense.storage_offset());
 }
 
 std::span<const std::byte> bytes_of(const torch::Tensor& dense) {
