@@ -22,6 +22,7 @@ from ._C import (
     training_policies,
 )
 from ._checkpoint import load, save
+from ._checkpoint_exchange import export_checkpoint, import_checkpoint
 from ._checkpoints import Checkpoints
 from ._distribute import DataParallel, distribute, own
 from ._distributed import register as _register
@@ -77,6 +78,8 @@ __all__ = [
     "__version__",
     "clusters",
     "distribute",
+    "export_checkpoint",
+    "import_checkpoint",
     "init",
     "init_process_group",
     "join",

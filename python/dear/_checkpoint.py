@@ -9,6 +9,7 @@ import torch
 
 from . import _C, _checkpoint_file, _state
 from ._distribute import DataParallel
+from ._sharded import Sharded
 
 Extra = Optional[Mapping[str, Any]]
 """What has a state_dict() and a load_state_dict() of its own: a scheduler, a GradScaler."""
@@ -38,7 +39,7 @@ def save(
 
     ConfigError on every rank where the file cannot be written; training can go on. ConfigError in a join.
     """
-    write(model, path, position, extra, random, later=False)
+    model._training.save(path, False, random, describing(model, position, extra))
 
 
 def load(
@@ -98,25 +99,36 @@ def restore(
     random: bool = False,
     say: Callable[[str], None] = print,
     compression: Any = None,
+    sharded: Optional[Sharded] = None,
 ) -> dict[str, Any]:
-    """`saved` is what this rank, or only rank 0, has read; `path` the file for what each rank has for itself."""
+    """`saved` is what this rank, or only rank 0, has read, or all ranks have together, `sharded`; `path` the file for what
+    each rank has for itself."""
     training = model._training
     outlines, groups, position, extras, beside = contents
     tensors = {**saved.get("model", {}), **saved.get("optimizer_only", {})}
-    training.set_model({name: value for name, value in tensors.items() if torch.is_tensor(value)}, rank_0)
+    values = {name: value for name, value in tensors.items() if torch.is_tensor(value)}
+    if sharded is None:
+        training.set_model(values, rank_0)
+    else:
+        training.set_model_of_shards(sharded.shards, {name: sharded.record(value) for name, value in values.items()})
     if beside:
         model.module.load_state_dict({**model.module.state_dict(), **beside})
     own = keeps_own_state(model)
     vectors = _vectors(model, saved) if saved and not own else []
-    training.set_optimizer(
-        [None] * len(training.trained()) if own else outlines,
-        lambda parameter, name: vectors[parameter][name],
-        rank_0,
-        path=path,
-        random=random,
-        say=say,
-        compression=compression,
-    )
+    outlines = [None] * len(training.trained()) if own else outlines
+    if sharded is None:
+        training.set_optimizer(
+            outlines,
+            lambda parameter, name: vectors[parameter][name],
+            rank_0,
+            path=path,
+            random=random,
+            say=say,
+            compression=compression,
+        )
+    else:
+        records = [{name: sharded.record(value) for name, value in of_one.items()} for of_one in vectors]
+        training.set_optimizer_of_shards(sharded.shards, outlines, records, random, say)
     if own:
         for optimizer, state in zip(model._optimizers, groups.get("several", [groups])):
             optimizer.load_state_dict(state)
@@ -128,10 +140,11 @@ def restore(
     return position
 
 
-def write(
-    model: DataParallel, path: str, position: Mapping[str, Any] | int, extra: Extra, random: bool, *, later: bool
-) -> Any:
-    """What is to be written later, on rank 0."""
+Describe = Callable[[_checkpoint_file.Add, Any, Any, Any], bytes]
+
+
+def describing(model: DataParallel, position: Mapping[str, Any] | int, extra: Extra) -> Describe:
+    """What makes the pickle of a checkpoint at this position."""
     # Those whose state every rank has a part of: a KFAC.
     gathered = {name: one.state_dict() for name, one in (extra or {}).items() if getattr(one, "_on_every_rank", False)}
 
@@ -152,7 +165,7 @@ def write(
             add,
         )
 
-    return model._training.save(path, later, random, describe)
+    return describe
 
 
 def _class_of(model: DataParallel) -> str:
@@ -204,6 +217,47 @@ def _optimizer_state(model: DataParallel, outlines: Any, vectors: Any) -> dict[s
 
 
 # ---- what is read
+
+
+def load_shards(
+    path: str,
+    model: DataParallel,
+    *,
+    extra: Extra = None,
+    random: bool = True,
+    weights_only: bool = True,
+    say: Callable[[str], None] = print,
+    shards: Sharded,
+) -> dict[str, Any]:
+    """As load(), from shards that are open; each rank has read a part of them."""
+    saved: dict[str, Any] = {}
+
+    def read() -> None:
+        saved.update(shards.load(weights_only))
+
+    on_every_rank(model._group, read, path)
+    shapes = {tuple(tensor.shape) for _, tensor in model._training.trained()}
+    for name, value in saved.items():
+        if name == "optimizer" and not keeps_own_state(model):
+            shards.materialise(value, lambda tensor: tuple(tensor.shape) in shapes)
+        elif name not in ("model", "optimizer_only"):
+            saved[name] = shards.materialise(value)
+    contents = on_every_rank(model._group, lambda: contents_of(model, saved, extra, path), path)
+    return restore(model, saved, contents, extra, rank_0=False, random=random, say=say, sharded=shards)
+
+
+def on_every_rank(group: _C.Group, read: Callable[[], Any], path: str) -> Any:
+    """What `read` returns; where it throws on some ranks, a ConfigError on every rank, which names the first of them."""
+    error, value = None, None
+    try:
+        value = read()
+    except Exception as failure:
+        error = failure
+    reason = "" if error is None else str(error) if isinstance(error, _C.Error) else repr(error)
+    for rank, theirs in enumerate(_C.gather_bytes(group, reason.encode())):
+        if theirs:
+            raise _C.ConfigError(f"rank {rank} cannot read the checkpoint '{path}': {theirs.decode()}") from error
+    return value
 
 
 def from_rank_0(group: _C.Group, read: Callable[[], Any]) -> Any:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -67,13 +68,23 @@ def dumps(value: Any, add: Add) -> bytes:
 def load(path: str, weights_only: bool) -> dict[str, Any]:
     """What the file holds, its tensors on memory that is mapped. ConfigError for one that is damaged, or no checkpoint."""
     _C.verify_checkpoint(path)
+    with as_checkpoint(path):
+        return required(torch.load(path, map_location="cpu", mmap=True, weights_only=weights_only), path)
+
+
+@contextlib.contextmanager
+def as_checkpoint(path: str) -> Iterator[None]:
+    """ConfigError for what weights_only=True does not read."""
     try:
-        value = torch.load(path, map_location="cpu", mmap=True, weights_only=weights_only)
+        yield
     except pickle.UnpicklingError as error:
         raise _C.ConfigError(
             f"'{path}' holds objects that plain tensors and numbers are not, and reading them may run code: load it with "
             f"weights_only=False if you trust the file ({str(error).splitlines()[0]})"
         ) from error
+
+
+def required(value: Any, path: str) -> dict[str, Any]:
     if not isinstance(value, dict) or not isinstance(value.get("model"), dict):
         raise _C.ConfigError(f"'{path}' is no checkpoint of a training: it has no 'model'; save it with dear.save()")
     return value

@@ -6,15 +6,14 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any, Optional
 
 import torch
-import torch.distributed as dist
 
-from . import _C
-from ._checkpoint import Extra, contents_of, from_rank_0, load, restore, write
+from . import _C, _checkpoint_exchange
+from ._checkpoint import Extra, contents_of, describing, from_rank_0, load, load_shards, on_every_rank, restore
 from ._distribute import DataParallel
+from ._sharded import Sharded
 
 
 class Checkpoints:
@@ -34,11 +33,9 @@ class Checkpoints:
     keep: how many checkpoints stay; at least 1.
     asynchronous: save() copies the state, and a thread writes it while training goes on. One save is under way at a time: the
         next save() waits for it. What goes wrong is thrown by the next save() or wait(). The copy takes room for all of it on
-        rank 0 or, sharded, for each rank's shard and the model.
-    sharded: each rank writes what it updates of the optimiser's state, and a part of the model, through
-        torch.distributed.checkpoint, for which torch.distributed must be initialised; the position and extra objects are
-        pickled. All ranks must see the folder. torch.distributed.checkpoint.format_utils.dcp_to_torch_save() makes a file
-        of one.
+        rank 0 or, sharded, for each rank's shard.
+    sharded: each rank writes what it updates of the optimiser's state, and a part of the model, and reads as much. All ranks
+        must see the folder. export_checkpoint() makes a folder of torch.distributed.checkpoint of one.
     extra, random, weights_only, say: as of save() and load().
     """
 
@@ -64,8 +61,7 @@ class Checkpoints:
         self._extra, self._random, self._weights_only, self._say = extra, random, weights_only, say
         self._sharded = sharded
         self._writing: Optional[_Writing] = None
-        # Of a thread that writes shards while training goes on.
-        self._own_group = _sharded_group(self._group) if sharded else None
+        self._written: Optional[tuple[str, str]] = None  # folder and file of this rank's newest shard
         from_rank_0(self._group, self._folder.open_for_writing)
 
     def save(self, position: Mapping[str, Any] | int) -> None:
@@ -76,20 +72,18 @@ class Checkpoints:
         self.wait()
         step = position["step"] if isinstance(position, Mapping) else position
         path = self._folder.path_of(step, self._sharded)
+        describe = describing(self._model, position, self._extra)
         if self._sharded:
-            sharded = _sharded_module()
-            shard = sharded.copy(self._model, self._random)
-            shard["position"] = dict(position) if isinstance(position, Mapping) else {"step": position}
-            shard["extra"] = {name: value.state_dict() for name, value in (self._extra or {}).items()}
-            own_group = self._own_group
-            assert own_group is not None
-            self._writing = _Writing(lambda: sharded.write(shard, path, own_group), self._folder)
-            if not self._asynchronous:
-                self._end()
-            return
-        unwritten = write(self._model, path, position, self._extra, self._random, later=self._asynchronous)
+            from_rank_0(self._group, lambda: _make_folder(path))
+            unwritten, file = self._model._training.copy_shard(self._random, describe)
+            self._written = path, file
+            path = os.path.join(path, file)
+        else:
+            unwritten = self._model._training.save(path, self._asynchronous, self._random, describe)
         if unwritten is not None:
-            self._writing = _Writing(lambda: _write_behind(unwritten, path), self._folder)
+            self._writing = _Writing(unwritten, path, self._folder, behind=self._asynchronous)
+        if self._sharded and not self._asynchronous:
+            self._end()
         elif not self._asynchronous:
             from_rank_0(self._group, lambda: self._folder.keep_newest(self._keep))
 
@@ -102,13 +96,17 @@ class Checkpoints:
 
     def _end(self) -> None:
         writing, self._writing = self._writing, None
-        if writing is not None and self._group.rank != 0:
-            with contextlib.suppress(Exception):  # what rank 0 throws, too
-                writing.join()
+        error = None if writing is None else writing.join()
+        for rank, theirs in enumerate(_C.gather_bytes(self._group, str(error or "").encode())):
+            if theirs:
+                raise _C.ConfigError(
+                    theirs.decode() if theirs.startswith(b"rank ") else f"rank {rank}: {theirs.decode()}"
+                )
 
         def end() -> None:
             if writing is not None:
-                writing.join()
+                if self._written is not None:
+                    _C.remove_other_shards(*self._written)
                 self._folder.keep_newest(self._keep)
 
         from_rank_0(self._group, end)
@@ -118,40 +116,42 @@ class Checkpoints:
         damaged is passed over, which is said."""
         self._model._training.settle()
         self.wait()
-        path, sharded = from_rank_0(self._group, self._newest)
-        if path is None:
-            return None
-        if not sharded:
-            return load(
-                path,
-                self._model,
-                extra=self._extra,
-                random=self._random,
-                weights_only=self._weights_only,
-                say=self._say,
-            )
-        return self._load_shards(path)
+        for _, path, sharded in from_rank_0(self._group, self._folder.saved):
+            put_back = self._opened(path, sharded)
+            if put_back is not None:
+                return put_back()
+        return None
 
-    def _newest(self) -> tuple[Optional[str], bool]:
-        for _, path, sharded in self._folder.saved():
-            try:
-                (_sharded_module().verify if sharded else _C.verify_checkpoint)(path)
-                return path, sharded
-            except _C.ConfigError as error:
-                self._say(f"{error}; the checkpoint before it is taken")
-        return None, False
-
-    def _load_shards(self, path: str) -> dict[str, Any]:
-        model, error, saved = self._model, None, {}
+    def _opened(self, path: str, sharded: bool) -> Optional[Callable[[], dict[str, Any]]]:
+        """What puts the checkpoint back; None for one that is damaged, which is said."""
+        options: dict[str, Any] = {
+            "extra": self._extra,
+            "random": self._random,
+            "weights_only": self._weights_only,
+            "say": self._say,
+        }
+        old = from_rank_0(self._group, lambda: sharded and _checkpoint_exchange.is_folder(path))
         try:
-            saved = _sharded_module().read(path)
-            contents = contents_of(model, saved, self._extra, path)
-        except Exception as failure:
-            error = failure
-        everyone = _C.gather_bytes(self._group, str(error or "").encode())
-        for rank, theirs in enumerate(everyone):
-            if theirs:
-                raise _C.ConfigError(f"rank {rank} cannot read the checkpoint '{path}': {theirs.decode()}") from error
+            if not sharded:
+                from_rank_0(self._group, lambda: _C.verify_checkpoint(path))
+                return lambda: load(path, self._model, **options)
+            try:
+                shards = Sharded(self._group, path)
+                return lambda: load_shards(path, self._model, shards=shards, **options)
+            except _C.ConfigError:
+                if not old:
+                    raise
+            from_rank_0(self._group, lambda: _checkpoint_exchange.verify(path))
+            return lambda: self._load_old(path)
+        except _C.ConfigError as error:
+            if self._group.rank == 0:
+                self._say(f"{error}; the checkpoint before it is taken")
+            return None
+
+    def _load_old(self, path: str) -> dict[str, Any]:
+        """Shards of a former version, of which every rank reads all."""
+        model = self._model
+        saved, contents = on_every_rank(self._group, lambda: self._read_old(path), path)
         compression = None
         if saved["dear"]["ranks"] == model._group.size:
             own = saved["ranks"][str(model._group.rank)]
@@ -166,53 +166,42 @@ class Checkpoints:
             )
         return restore(model, saved, contents, self._extra, rank_0=False, compression=compression)
 
-
-def _sharded_module() -> ModuleType:
-    """It imports torch.distributed.checkpoint, which takes a third as long as PyTorch itself: a program without shards does
-    not wait for that."""
-    from . import _sharded
-
-    return _sharded
+    def _read_old(self, path: str) -> tuple[dict[str, Any], Any]:
+        saved = _checkpoint_exchange.read(path)
+        return saved, contents_of(self._model, saved, self._extra, path)
 
 
-def _sharded_group(group: _C.Group) -> dist.ProcessGroup:
-    if not (dist.is_available() and dist.is_initialized()):
-        raise _C.ConfigError(
-            "shards are written through torch.distributed.checkpoint, and torch.distributed is not initialised: call "
-            "torch.distributed.init_process_group(), or leave out sharded=True"
-        )
-    mine = str(dist.get_rank()).encode()
-    ranks = [int(rank) for rank in _C.gather_bytes(group, mine)]
-    # A name that only the group's ranks agree on depends on the groups that each has made before.
-    some = len(ranks) < dist.get_world_size()
-    made = dist.new_group(ranks, backend="gloo", use_local_synchronization=some)
-    assert isinstance(made, dist.ProcessGroup)
-    return made
-
-
-def _write_behind(unwritten: _C.UnwrittenCheckpoint, path: str) -> None:
-    """On a thread that takes the time that training leaves, and meanwhile holds no lock of the interpreter."""
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
-    unwritten.write(path)
+def _make_folder(path: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise _C.ConfigError(f"cannot make the folder '{path}': {error} (check where it lies)") from error
 
 
 class _Writing:
-    """What a thread writes into a folder, which is this program's as long as it writes."""
+    """What is written into a folder, which is this program's as long as it writes: now, or behind the training by a thread
+    that takes the time that training leaves, and meanwhile holds no lock of the interpreter."""
 
-    def __init__(self, write: Callable[[], None], folder: _C.StepFolder) -> None:
-        self._folder = folder
+    def __init__(self, unwritten: _C.UnwrittenCheckpoint, path: str, folder: _C.StepFolder, *, behind: bool) -> None:
+        self._unwritten, self._path, self._folder = unwritten, path, folder
         self._error: Optional[BaseException] = None
-        self._thread = threading.Thread(target=self._run, args=(write,), name="dear-checkpoint")
-        self._thread.start()
+        self._thread: Optional[threading.Thread] = None
+        if behind:
+            self._thread = threading.Thread(target=self._run, name="dear-checkpoint")
+            self._thread.start()
+        else:
+            self._run()
 
-    def _run(self, write: Callable[[], None]) -> None:
+    def _run(self) -> None:
         try:
-            write()
+            if self._thread is not None:
+                with contextlib.suppress(OSError):
+                    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+            self._unwritten.write(self._path)
         except BaseException as error:
             self._error = error
 
-    def join(self) -> None:
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
+    def join(self) -> Optional[BaseException]:
+        if self._thread is not None:
+            self._thread.join()
+        return self._error

@@ -12,12 +12,16 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "dear/base/archive/pickle.h"
+#include "dear/base/archive/shard_set.h"
 #include "dear/base/archive/step_folder.h"
 #include "dear/base/archive/zip_reader.h"
 #include "dear/comm/group/exchange.h"
+#include "dear/comm/group/single.h"
 #include "dear/train/checkpoint/loading.h"
 #include "dear/train/checkpoint/saving.h"
+#include "dear/train/checkpoint/shards.h"
 #include "dear/train/checkpoint/stop_on_signal.h"
+#include "dear/train/checkpoint/stored.h"
 #include "dear/train/data_parallel/data_parallel.h"
 #include "dear/train/data_parallel/training_state.h"
 #include "python/src/parts.h"
@@ -26,6 +30,7 @@ namespace dear::python {
 namespace {
 
 using checkpoint::EngineState;
+using checkpoint::Shards;
 using checkpoint::TensorSink;
 using checkpoint::TrainingState;
 
@@ -99,7 +104,17 @@ std::shared_ptr<py::object> keep(Function function) {
           }};
 }
 
-// `describe(add, outlines, vectors, ranks)` returns the pickle of the file, on rank 0. Returns what is to be
+// `describe(add, outlines, vectors, ranks)` returns the pickle of a file with all of the checkpoint.
+checkpoint::Describe described_by(const py::function& describe) {
+  return [&describe](TensorSink& sink, const EngineState::Outlines& outlines,
+                     const checkpoint::StoredState& vectors, const Value& of_ranks) {
+    const py::gil_scoped_acquire lock;
+    const py::cpp_function add([&sink](const at::Tensor& tensor) { return sink.add(tensor); });
+    return describe(add, from_outlines(outlines), vectors, to_python(of_ranks)).cast<std::string>();
+  };
+}
+
+// `describe` is called on rank 0. Returns what is to be
 // written later, on rank 0; none where it was written now.
 std::shared_ptr<checkpoint::CopySink> save(DataParallel& parallel, const std::string& path, bool later,
                                            bool random, const py::function& describe) {
@@ -110,14 +125,7 @@ std::shared_ptr<checkpoint::CopySink> save(DataParallel& parallel, const std::st
     if (!later) return std::make_shared<checkpoint::FileSink>(path);
     return copies = std::make_shared<checkpoint::CopySink>();
   };
-  checkpoint::save_whole(
-      state, random_of(random), make_sink,
-      [&](TensorSink& sink, const EngineState::Outlines& outlines, const checkpoint::StoredState& vectors,
-          const Value& of_ranks) {
-        const py::gil_scoped_acquire lock;
-        const py::cpp_function add([&sink](const at::Tensor& tensor) { return sink.add(tensor); });
-        return describe(add, from_outlines(outlines), vectors, to_python(of_ranks)).cast<std::string>();
-      });
+  checkpoint::save_whole(state, random_of(random), make_sink, described_by(describe));
   return copies;
 }
 
@@ -154,28 +162,57 @@ void set_optimizer(DataParallel& parallel, const Outlines& outlines, py::functio
                                   }};
   state.set_optimizer(
       {.outlines = std::move(all),
-       .fetch =
-           [kept](std::size_t parameter, const std::string& vector) {
-             const py::gil_scoped_acquire lock;
-             return (*kept)(parameter, vector).cast<at::Tensor>();
-           },
-       .holder = holder_of(rank_0),
+       .values = {.fetch =
+                      [kept](std::size_t parameter, const std::string& vector) {
+                        const py::gil_scoped_acquire lock;
+                        return (*kept)(parameter, vector).cast<at::Tensor>();
+                      },
+                  .holder = holder_of(rank_0)},
        .compression =
            rank_0 ? checkpoint::restore_own(file.find("ranks"), reader ? &*reader : nullptr, state, options)
                   : to_states(compression)});
 }
 
-// Index of the parameter, name of the vector, begin, values.
-py::list own_state(DataParallel& parallel) {
-  std::vector<EngineState::Piece> pieces;
-  {
-    const py::gil_scoped_release released;
-    TrainingState(parallel).visit_own([&](const EngineState::Piece& piece) { pieces.push_back(piece); });
-  }
-  py::list all;
-  for (const EngineState::Piece& piece : pieces)
-    all.append(py::make_tuple(piece.parameter, piece.vector, piece.begin, piece.values));
-  return all;
+// What this rank is to write, and the name of its file. `describe` is called on every rank.
+std::pair<std::shared_ptr<checkpoint::CopySink>, std::string> copy_shard(DataParallel& parallel, bool random,
+                                                                         const py::function& describe) {
+  const py::gil_scoped_release released;
+  TrainingState state(parallel);
+  checkpoint::Shard shard = checkpoint::copy_shard(state, random_of(random), described_by(describe));
+  return {std::move(shard.copies), shard.file};
+}
+
+void set_model_of_shards(DataParallel& parallel, const std::shared_ptr<Shards>& shards,
+                         const std::map<std::string, TensorRecord>& records) {
+  const py::gil_scoped_release released;
+  TrainingState(parallel).set_model(
+      [&](const std::string& name) {
+        const auto found = records.find(name);
+        return found == records.end() ? at::Tensor() : shards->tensor(found->second);
+      },
+      EngineState::Holder::spread);
+  for (const auto& one : records) shards->forget(one.second);
+}
+
+// `records` by parameter and name of the vector.
+void set_optimizer_of_shards(DataParallel& parallel, const std::shared_ptr<Shards>& shards,
+                             const Outlines& outlines, checkpoint::StoredState records, bool random,
+                             const py::function& say) {
+  EngineState::Outlines all = to_outlines(outlines);
+  const py::gil_scoped_release released;
+  TrainingState state(parallel);
+  const CheckpointOptions options{.random = random_of(random), .say = [&](const std::string& sentence) {
+                                    const py::gil_scoped_acquire lock;
+                                    say(sentence);
+                                  }};
+  auto compression = shards->restore_this_rank(state, options);
+  state.set_optimizer({.outlines = std::move(all),
+                       .values = checkpoint::values_of(
+                           shards, state,
+                           [records = std::move(records)](std::size_t parameter, const std::string& name) {
+                             return records.at(parameter).at(name);
+                           }),
+                       .compression = std::move(compression)});
 }
 
 }  // namespace
@@ -194,19 +231,17 @@ void bind_checkpoints(py::module_& module, BoundTraining& training) {
       .def("set_model", &set_model, py::arg("values"), py::arg("rank_0"))
       .def("set_optimizer", &set_optimizer, py::arg("outlines"), py::arg("fetch"), py::arg("rank_0"),
            py::arg("path"), py::arg("random"), py::arg("say"), py::arg("compression") = py::none())
-      .def("state_outlines",
-           [](DataParallel& parallel) {
-             EngineState::Outlines outlines;
-             {
-               const py::gil_scoped_release released;
-               outlines = TrainingState(parallel).outlines();
-             }
-             return from_outlines(outlines);
-           })
-      .def("own_state", &own_state)
+      .def("copy_shard", &copy_shard, py::arg("random"), py::arg("describe"))
+      .def("set_model_of_shards", &set_model_of_shards, py::arg("shards"), py::arg("records"))
+      .def("set_optimizer_of_shards", &set_optimizer_of_shards, py::arg("shards"), py::arg("outlines"),
+           py::arg("records"), py::arg("random"), py::arg("say"))
       .def("settle", &TrainingState::settle, Release());
 
   py::class_<TensorRecord>(module, "StoredTensor", "A tensor that is a record of a file.")
+      .def(py::init([](const std::string& key, const at::Tensor& like) {
+             return checkpoint::describe(like, key);
+           }),
+           py::arg("key"), py::arg("like"))
       .def_readonly("key", &TensorRecord::key)
       .def_readonly("storage", &TensorRecord::storage)
       .def_readonly("elements", &TensorRecord::storage_elements)
@@ -216,6 +251,29 @@ void bind_checkpoints(py::module_& module, BoundTraining& training) {
   py::class_<checkpoint::CopySink, std::shared_ptr<checkpoint::CopySink>>(
       module, "UnwrittenCheckpoint", "A checkpoint in memory, that is to be written.")
       .def("write", &checkpoint::CopySink::write_file, py::arg("path"), Release());
+
+  py::class_<Shards, std::shared_ptr<Shards>>(
+      module, "Shards", "The newest whole set of shards of a folder, of which this rank has read some.")
+      .def(py::init([](const std::optional<Group>& group, const std::string& folder) {
+             return Shards::open(group ? *group : Group(comm::make_single(), Group::Options{}), folder);
+           }),
+           py::arg("group"), py::arg("folder"), Release())
+      .def("manifest", [](const Shards& shards) { return py::bytes(shards.manifest()); })
+      .def("is_small", &Shards::is_small, py::arg("record"))
+      .def(
+          "whole",
+          [](const Shards& shards, const TensorRecord& record) { return shards.whole(record).clone(); },
+          py::arg("record"), Release());
+  module.def("remove_other_shards", &archive::remove_other_shards, py::arg("folder"), py::arg("file"),
+             Release());
+  module.def(
+      "write_checkpoint",
+      [](const std::string& path, const py::function& describe) {
+        checkpoint::FileSink sink(path);
+        sink.finish(described_by(describe)(sink, {}, {}, {}));
+      },
+      py::arg("path"), py::arg("describe"),
+      "A file of what `describe` returns, as Training.save() writes it.");
 
   module.def(
       "verify_checkpoint", [](const std::string& path) { archive::ZipReader(path).verify(); },

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import math
+import json
 import os
 import pathlib
 import signal
@@ -15,17 +15,15 @@ import subprocess
 import sys
 import tempfile
 import unittest
-from random import Random
 from typing import Any, Optional
 
 import torch
 import torch.distributed as dist
-from dear._pieces import boxes
 from torch import nn
-from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from torch.distributed import checkpoint as dcp
 
 import dear
-from dear import _sharded
+from dear import _checkpoint, _checkpoint_exchange
 
 ROWS = 12  # of a batch over all ranks, so that 1, 3 and 4 ranks see the same
 
@@ -218,12 +216,78 @@ class OnFourRanks(unittest.TestCase):
                     self.assertTrue(torch.equal(result, expected))
                 torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-6)
             dist.barrier()
+            if self.rank == 0 and not asynchronous:
+                self.exported_and_imported(folder / "step-00000003", set(job.model.module.state_dict()))
+
+    def exported_and_imported(self, shards: pathlib.Path, names: set[str]) -> None:
+        exported, imported = str(self.folder / "exported"), str(self.folder / "imported.pt")
+        dear.export_checkpoint(str(shards), exported)
+        state = {"model": {name: torch.empty(0) for name in ()}, "position": {"step": 0}}
+        state["model"]["0.weight"] = torch.empty(96, 16)
+        dcp.load(state, checkpoint_id=exported, no_dist=True)
+        self.assertEqual(state["position"]["step"], 3)
+        dear.import_checkpoint(exported, imported)
+        saved = torch.load(imported, weights_only=True)
+        self.assertTrue(torch.equal(saved["model"]["0.weight"], state["model"]["0.weight"]))
+        self.assertEqual(saved["optimizer"]["state"][0]["exp_avg"].shape, (96, 16))
+        self.assertEqual(set(saved["model"]), names)
+        with self.assertRaisesRegex(dear.ConfigError, "exported"):
+            dear.export_checkpoint(str(shards), exported)
+        with self.assertRaisesRegex(dear.ConfigError, "none"):
+            dear.import_checkpoint(str(self.folder / "none"), imported)
+
+    def test_shards_remember_masters_compression_and_what_is_the_programs(self) -> None:
+        for number, options in enumerate(
+            (
+                {"dtype": torch.bfloat16, "fp32_masters": True},
+                {"compression": "top-k:0.05,ef", "cls": torch.optim.SGD},
+                {"update": "program"},
+            )
+        ):
+            job = Job(None, **options)
+            folder = str(self.folder / str(number))
+            extra = {"scheduler": job.scheduler}
+            checkpoints = dear.Checkpoints(folder, job.model, sharded=True, extra=extra)
+            job.train(0, 3)
+            checkpoints.save(3)
+            expected = job.train(3, 3)
+            job.model.close()
+            del checkpoints
+            again = Job(None, **options)
+            extra = {"scheduler": again.scheduler}
+            position = dear.Checkpoints(folder, again.model, sharded=True, extra=extra).resume()
+            self.assertEqual(position, {"step": 3})
+            result = again.train(3, 3)
+            torch.testing.assert_close(result, expected, rtol=0, atol=1e-7 if "update" in options else 0)
+            again.model.close()
+
+    def test_shards_of_former_versions_are_read(self) -> None:
+        job = Job(None)
+        job.train(0, 3)
+        dear.save(self.path, job.model, {"step": 3, "epoch": 1}, extra={"scheduler": job.scheduler})
+        folder = self.folder / "old" / "step-00000003"
         if self.rank == 0:
-            single = str(self.folder / "single.pt")
-            dcp_to_torch_save(str(folder / "step-00000003"), single)
-            saved = torch.load(single, weights_only=False)
-            self.assertEqual(saved["optimizer"]["state"]["0.weight"]["exp_avg"].shape, (96, 16))
-            self.assertEqual(set(saved["model"]), set(job.model.module.state_dict()))
+            as_former_versions(torch.load(self.path, weights_only=True), job, folder)
+        dist.barrier()
+        expected = job.train(3, 3)
+        job.model.close()
+        for ranks in (4, 3):
+            group = dist.new_group(list(range(ranks)))
+            if self.rank >= ranks:
+                continue
+            again = Job(group)
+            checkpoints = dear.Checkpoints(
+                str(folder.parent), again.model, sharded=True, extra={"scheduler": again.scheduler}, say=lambda _: None
+            )
+            self.assertEqual(checkpoints.resume(), {"step": 3, "epoch": 1})
+            if ranks == 3:  # the same step is saved in the form of now, in the same place
+                checkpoints.save({"step": 3, "epoch": 2})
+                self.assertEqual(checkpoints.resume(), {"step": 3, "epoch": 2})
+            del checkpoints
+            result = again.train(3, 3)
+            again.model.close()
+            torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-6)
+        dist.barrier()
 
     def test_shards_that_are_missing_or_damaged_are_passed_over(self) -> None:
         job = Job(None)
@@ -234,13 +298,13 @@ class OnFourRanks(unittest.TestCase):
         job.model.close()
         del checkpoints
         if self.rank == 0:
-            (self.folder / "step-00000003" / "__1_0.distcp").unlink()
+            next((self.folder / "step-00000003").glob("*-00001-of-00004.pt")).unlink()
         dist.barrier()
         again = Job(None)
         said: list[str] = []
         position = dear.Checkpoints(str(self.folder), again.model, say=said.append).resume()
         self.assertEqual(position, {"step": 2})
-        self.assertEqual(["__1_0" in sentence for sentence in said], [True] if self.rank == 0 else [])
+        self.assertEqual(["00001-of-00004" in sentence for sentence in said], [True] if self.rank == 0 else [])
         again.model.close()
 
     def test_sums_of_shards_that_are_no_file_of_sums_are_refused_at_once(self) -> None:
@@ -250,7 +314,7 @@ class OnFourRanks(unittest.TestCase):
 
         def refused(naming: str) -> None:
             with self.assertRaisesRegex(dear.ConfigError, naming):
-                _sharded.verify(str(folder))
+                _checkpoint_exchange.verify(str(folder))
             sums.unlink()
 
         os.mkfifo(sums)  # nobody writes into it
@@ -271,23 +335,6 @@ class OnFourRanks(unittest.TestCase):
         os.mkfifo(folder / ".metadata")
         sums.write_text('{".metadata": 1}')
         refused("pipe or a device")
-
-    def test_a_run_of_elements_is_a_few_boxes(self) -> None:
-        random = Random(1)
-        for _ in range(300):
-            shape = [random.randint(1, 5) for _ in range(random.randint(0, 4))]
-            count = math.prod(shape)
-            begin = random.randint(0, count)
-            end = random.randint(begin, count)
-            whole = torch.arange(count).view(shape)
-            found = []
-            for offsets, sizes in boxes(shape, begin, end):
-                part = whole
-                for dim, (offset, size) in enumerate(zip(offsets, sizes)):
-                    part = part.narrow(dim, offset, size)
-                found.append(part.reshape(-1))
-            self.assertLessEqual(len(found), max(2 * len(shape) - 1, 1))
-            self.assertEqual(torch.cat(found).tolist() if found else [], list(range(begin, end)))
 
     def test_signals_stop_all_ranks_after_the_same_step(self) -> None:
         stop = dear.StopOnSignal(dear.init(), interval=0.001)
@@ -322,6 +369,24 @@ class OnFourRanks(unittest.TestCase):
             checkpoints.wait()
         job.train(2, 1)
         job.model.close()
+
+
+def as_former_versions(saved: dict[str, Any], job: Job, folder: pathlib.Path) -> None:
+    """Writes what was saved as the shards of former versions: through torch.distributed.checkpoint, with a file of sums."""
+    names = [name for name, _ in job.model._training.trained()]
+    order = [names[index] for index in _checkpoint._numbered(job.model) if index is not None]
+    optimizer = saved["optimizer"]
+    state = {order[number]: value for number, value in optimizer["state"].items()}
+    groups = [{**group, "params": [order[number] for number in group["params"]]} for group in optimizer["param_groups"]]
+    former = {
+        **{name: saved[name] for name in ("model", "position", "extra", "optimizer_only", "dear")},
+        "optimizer": {"state": state, "param_groups": groups},
+        "program": b"",
+        "ranks": {str(rank): {"random": torch.get_rng_state()} for rank in range(4)},
+    }
+    dcp.save(former, storage_writer=dcp.FileSystemWriter(str(folder)), no_dist=True)
+    sums = {file.name: _checkpoint_exchange._sum_of(file) for file in folder.iterdir()}
+    (folder / "checksums.json").write_text(json.dumps(sums))
 
 
 def alone() -> Any:

@@ -93,6 +93,8 @@ void StepFolder::open_for_writing() {
         path_));
   owner_ = ::getpid();
   os::remove_abandoned_files(path_);
+  for (const Saved& one : saved())
+    if (one.sharded) os::remove_abandoned_files(one.path);
 }
 
 void StepFolder::keep_newest(int keep) const {

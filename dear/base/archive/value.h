@@ -20,6 +20,9 @@ struct TensorRecord {
   friend bool operator==(const TensorRecord&, const TensorRecord&) = default;
 };
 
+// -1 for one that can be no tensor without gaps.
+[[nodiscard]] std::int64_t elements_of(const TensorRecord& record);
+
 // An object of Python that only Python knows.
 struct Opaque {
   std::string what;
@@ -83,6 +86,9 @@ struct Value::Entry {
   Value key, value;
   friend bool operator==(const Entry&, const Entry&) = default;
 };
+
+// The tensors in a value, in its order: of dicts and lists within each other.
+[[nodiscard]] std::vector<TensorRecord> records_in(const Value& value);
 
 // Here, where a variant of them all can be destroyed: an Entry is complete.
 inline Value::Value(bool data) : data_(data) {}

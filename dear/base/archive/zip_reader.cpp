@@ -1,10 +1,12 @@
 #include "dear/base/archive/zip_reader.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <optional>
 #include <sys/mman.h>
+#include <unistd.h>
 #include <utility>
 
 #include "dear/base/archive/crc32.h"
@@ -25,7 +27,7 @@ void ZipReader::refuse(const std::string& why) const {
 }
 
 ZipReader::ZipReader(std::string path) : path_(std::move(path)) {
-  const os::OpenedFile file = os::open_file(path_);
+  os::OpenedFile file = os::open_file(path_);
   const auto bytes = static_cast<std::size_t>(file.bytes);
   if (bytes < zip::kEndBytes) refuse("it has " + std::to_string(bytes) + " bytes, which is no such file");
   void* const memory = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file.descriptor.get(), 0);
@@ -33,6 +35,7 @@ ZipReader::ZipReader(std::string path) : path_(std::move(path)) {
   memory_ = std::shared_ptr<const void>(
       memory, [bytes](const void* mapped) { ::munmap(const_cast<void*>(mapped), bytes); });
   file_ = {static_cast<const std::byte*>(memory), bytes};
+  descriptor_ = std::make_shared<const os::FileDescriptor>(std::move(file.descriptor));
   read_directory();
 }
 
@@ -111,26 +114,61 @@ void ZipReader::read_directory() {
   if (text_of(kSeal) != seal_of(records)) refuse("its directory is damaged");
 }
 
+// Past the memory that is mapped: a look at it would map what lies around, and headers lie all over the file.
 std::span<const std::byte> ZipReader::data_of(const Record& record) const {
-  if (number_at<std::uint32_t>(record.header) != zip::kLocalHeader)
+  std::array<char, zip::kLocalHeaderBytes> header{};
+  const ssize_t got =
+      ::pread(descriptor_->get(), header.data(), header.size(), static_cast<off_t>(record.header));
+  const auto number_in = [&]<typename T>(std::size_t offset, T value) {
+    std::memcpy(&value, header.data() + offset, sizeof value);
+    return value;
+  };
+  if (got != static_cast<ssize_t>(header.size()) || number_in(0, std::uint32_t{}) != zip::kLocalHeader)
     refuse("its record '" + record.name + "' is not where the directory says");
-  const std::uint64_t begin = record.header + zip::kLocalHeaderBytes +
-                              number_at<std::uint16_t>(record.header + 26) +
-                              number_at<std::uint16_t>(record.header + 28);
+  const std::uint64_t begin = record.header + zip::kLocalHeaderBytes + number_in(26, std::uint16_t{}) +
+                              number_in(28, std::uint16_t{});
   if (begin > file_.size() || record.bytes > file_.size() - begin)
     refuse("its record '" + record.name + "' is cut short");
   return file_.subspan(begin, record.bytes);
 }
 
-std::span<const std::byte> ZipReader::bytes_of(std::string_view name) const {
+const ZipReader::Found& ZipReader::find(std::string_view name) const {
   const auto found = records_.find(name);
   if (found == records_.end()) refuse("it has no record '" + std::string(name) + "'");
-  return found->second.bytes;
+  return found->second;
 }
+
+std::span<const std::byte> ZipReader::bytes_of(std::string_view name) const { return find(name).bytes; }
 
 std::string_view ZipReader::text_of(std::string_view name) const {
   const std::span<const std::byte> bytes = bytes_of(name);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void ZipReader::read(std::string_view name, std::span<std::byte> into) const {
+  constexpr std::size_t kAtATime = 1 << 20;  // whose checksum is taken while they are in the cache
+  const Found& found = find(name);
+  if (found.bytes.size() != into.size()) refuse("its record '" + std::string(name) + "' has another size");
+  auto at = static_cast<off_t>(found.bytes.data() - file_.data());
+  std::uint32_t crc = 0;
+  while (!into.empty()) {
+    const ssize_t got = ::pread(descriptor_->get(), into.data(), std::min(into.size(), kAtATime), at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw ConfigError(with_errno("cannot read '" + path_ + "'", errno) + " (check its disk)");
+    if (got == 0) refuse("it was cut short while it was read");
+    const auto count = static_cast<std::size_t>(got);
+    crc = crc32(into.first(count), crc);
+    into = into.subspan(count);
+    at += got;
+  }
+  if (crc != found.crc)
+    refuse("the bytes of its record '" + std::string(name) + "' are not those that were written");
+}
+
+std::string ZipReader::read_text(std::string_view name) const {
+  std::string text(find(name).bytes.size(), '\0');
+  read(name, std::as_writable_bytes(std::span(text)));
+  return text;
 }
 
 void ZipReader::verify() const {

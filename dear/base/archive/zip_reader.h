@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dear/base/archive/record.h"
+#include "dear/base/os/file_descriptor.h"
 
 namespace dear::archive {
 
@@ -25,6 +26,10 @@ class ZipReader {
   // ConfigError where it is not there.
   [[nodiscard]] std::span<const std::byte> bytes_of(std::string_view name) const;
   [[nodiscard]] std::string_view text_of(std::string_view name) const;
+  // Reads the bytes into memory of that size, past the memory that is mapped. ConfigError where they are not
+  // those of their checksum.
+  void read(std::string_view name, std::span<std::byte> into) const;
+  [[nodiscard]] std::string read_text(std::string_view name) const;
   // Whether a ZipWriter wrote it. Its seal was compared with the directory.
   [[nodiscard]] bool sealed() const { return has(kSeal); }
   // ConfigError naming the first record whose bytes are not those of its checksum. Reads all of the file.
@@ -43,7 +48,10 @@ class ZipReader {
   template <typename T>
   [[nodiscard]] T number_at(std::uint64_t offset) const;
 
+  [[nodiscard]] const Found& find(std::string_view name) const;
+
   std::string path_;
+  std::shared_ptr<const os::FileDescriptor> descriptor_;
   std::shared_ptr<const void> memory_;
   std::span<const std::byte> file_;
   std::map<std::string, Found, std::less<>> records_;

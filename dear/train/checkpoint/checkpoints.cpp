@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/archive/shard_set.h"
 #include "dear/base/archive/step_folder.h"
 #include "dear/base/archive/zip_reader.h"
 #include "dear/base/os/start_thread.h"
@@ -54,8 +55,9 @@ class Checkpoints::Impl {
     const std::string path = folder_.of(position.step, sharded).path;
     if (sharded) {
       on_rank_0(state.group(), [&] { make_folder(path); });
-      checkpoint::Shard shard =
-          checkpoint::copy_shard(state, position, options_.random, checkpoint::collect(options_.parts));
+      checkpoint::Shard shard = checkpoint::copy_shard(
+          state, options_.random,
+          checkpoint::describe_libtorch(state, position, checkpoint::collect(options_.parts)));
       sharded_ = {path, shard.file};
       write(state.group(), std::move(shard.copies), (std::filesystem::path(path) / shard.file).string());
       return;
@@ -86,7 +88,7 @@ class Checkpoints::Impl {
     });
     on_rank_0(group, [&] {
       if (options_.form == CheckpointForm::a_shard_of_each_rank)
-        checkpoint::remove_other_shards(sharded_.first, sharded_.second);
+        archive::remove_other_shards(sharded_.first, sharded_.second);
       folder_.keep_newest(options_.keep);
     });
   }
@@ -96,10 +98,10 @@ class Checkpoints::Impl {
     checkpoint::TrainingState state(parallel_);
     const CheckpointOptions options{.random = options_.random, .parts = options_.parts, .say = options_.say};
     for (const StepFolder::Saved& saved : listed(state.group())) {
-      std::shared_ptr<const checkpoint::Shards> shards;
+      std::shared_ptr<checkpoint::Shards> shards;
       try {
         if (saved.sharded) {
-          shards = checkpoint::open_shards(state.group(), saved.path);
+          shards = checkpoint::Shards::open(state.group(), saved.path);
         } else {
           on_rank_0(state.group(), [&] { archive::ZipReader(saved.path).verify(); });
         }
@@ -108,7 +110,7 @@ class Checkpoints::Impl {
           options_.say(fmt::format("{}; the checkpoint before it is taken", error.what()));
         continue;
       }
-      return saved.sharded ? checkpoint::load_shards(state, std::move(shards), options)
+      return saved.sharded ? checkpoint::load_shards(state, shards, options)
                            : checkpoint::load_whole(state, saved.path, options);
     }
     return std::nullopt;

@@ -99,9 +99,11 @@ class WholeSource : public Source {
   explicit WholeSource(const archive::ZipReader& reader)
       : Source(reader.path(), archive::unpickle(reader.text_of("data.pkl"), reader.path())),
         reader_(reader) {}
+  void require(const TensorRecord& record) const override { static_cast<void>(tensor(record)); }
   [[nodiscard]] torch::Tensor tensor(const TensorRecord& record) const override {
     return tensor_of(record, reader_);
   }
+  [[nodiscard]] torch::Tensor whole(const TensorRecord& record) const override { return tensor(record); }
   [[nodiscard]] const archive::ZipReader& reader() const { return reader_; }
 
  private:
@@ -124,16 +126,14 @@ Contents File::contents() const {
           .options = options_};
 }
 
-torch::Tensor File::model_value(const std::string& name) const {
+const TensorRecord& File::model_record(const std::string& name) const {
   const Value* found = source_->value().at("model", source_->path()).find(name);
   if (found == nullptr)
     found = &source_->value().at("optimizer_only", source_->path()).at(name, source_->path());
-  return source_->tensor(*found->get<TensorRecord>());
+  return *found->get<TensorRecord>();
 }
 
-torch::Tensor File::state_value(std::size_t parameter, const std::string& vector) const {
-  return source_->tensor(vectors_.at(parameter).at(vector));
-}
+torch::Tensor File::model_value(const std::string& name) const { return source_->tensor(model_record(name)); }
 
 void File::require_same_model(const TrainingState& state) const {
   const Value& model = source_->value().at("model", source_->path());
@@ -185,11 +185,11 @@ void File::read_parameter(std::size_t parameter, const Value& of_parameter, cons
     if (name == nullptr) continue;
     const auto* stored = value.get<TensorRecord>();
     if (stored == nullptr || (stored->sizes.empty() && *name == "step")) {
-      scalars[*name] = stored != nullptr ? source_->tensor(*stored).item<double>() : number_in(value);
+      scalars[*name] = stored != nullptr ? source_->whole(*stored).item<double>() : number_in(value);
       continue;
     }
     if (*name == kOpaque) {
-      const torch::Tensor bytes = source_->tensor(*stored).contiguous();
+      const torch::Tensor bytes = source_->whole(*stored).contiguous();
       opaque.assign(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
       continue;
     }
@@ -200,7 +200,7 @@ void File::read_parameter(std::size_t parameter, const Value& of_parameter, cons
                       source_->path(), *name, trained.name, fmt::join(stored->sizes, ", "),
                       fmt::join(trained.tensor.sizes(), ", ")));
     if (*name == optim::kMaster && !state.fp32_masters()) continue;
-    static_cast<void>(source_->tensor(*stored));  // refused now, if at all
+    source_->require(*stored);  // refused now, if at all
     outline.vectors.insert(*name);
     vectors_[parameter][*name] = *stored;
   }
@@ -211,7 +211,7 @@ void File::read_state(const TrainingState& state) {
   outlines_.resize(state.trained().size());
   vectors_.resize(state.trained().size());
   for (const auto* named : {&state.model().parameters, &state.model().buffers})
-    for (const auto& one : *named) static_cast<void>(model_value(one.name));
+    for (const auto& one : *named) source_->require(model_record(one.name));
   const Value& optimizer = source_->value().at("optimizer", source_->path());
   const Value& states = optimizer.at("state", source_->path());
   const auto& groups = optimizer.at<Value::List>("param_groups", source_->path());
@@ -267,9 +267,9 @@ Position load_whole(TrainingState& state, const std::string& path, const Checkpo
   state.optimizer().set_group_options(contents.options);
   state.set_optimizer(
       {.outlines = contents.outlines,
-       .fetch = [file](std::size_t parameter,
-                       const std::string& name) { return file->state_value(parameter, name); },
-       .holder = EngineState::Holder::rank_0,
+       .values = {.fetch = [file](std::size_t parameter,
+                                  const std::string& name) { return file->state_value(parameter, name); },
+                  .holder = EngineState::Holder::rank_0},
        .compression = restore_own(source ? source->value().find("ranks") : nullptr,
                                   source ? &source->reader() : nullptr, state, options)});
   restore_parts(source.get(), EngineState::Holder::rank_0, group, options);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,7 +29,12 @@ class Source {
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const archive::Value& value() const { return value_; }
   // ConfigError where its elements are not all there.
+  virtual void require(const archive::TensorRecord& record) const = 0;
+  // Valid until the next call. In shards: the elements that this rank has read, and zeros in place of the
+  // others'.
   [[nodiscard]] virtual torch::Tensor tensor(const archive::TensorRecord& record) const = 0;
+  // All of it, valid until the next call; in shards all ranks together.
+  [[nodiscard]] virtual torch::Tensor whole(const archive::TensorRecord& record) const = 0;
 
  private:
   std::string path_;
@@ -50,11 +56,17 @@ class File {
   File(const TrainingState& state, std::shared_ptr<const Source> source);
   [[nodiscard]] const Source& source() const { return *source_; }
   [[nodiscard]] Contents contents() const;
-  // Of any thread, as long as the file lives.
+  // As Source::tensor().
   [[nodiscard]] torch::Tensor model_value(const std::string& name) const;
-  [[nodiscard]] torch::Tensor state_value(std::size_t parameter, const std::string& vector) const;
+  [[nodiscard]] torch::Tensor state_value(std::size_t parameter, const std::string& vector) const {
+    return source_->tensor(record(parameter, vector));
+  }
+  [[nodiscard]] const archive::TensorRecord& record(std::size_t parameter, const std::string& vector) const {
+    return vectors_.at(parameter).at(vector);
+  }
 
  private:
+  [[nodiscard]] const archive::TensorRecord& model_record(const std::string& name) const;
   void require_same_model(const TrainingState& state) const;
   void require_same_optimizer(const TrainingState& state) const;
   void read_state(const TrainingState& state);
@@ -74,8 +86,9 @@ Position load_whole(TrainingState& state, const std::string& path, const Checkpo
 // said. All ranks together; `of_ranks` and `reader` count on rank 0.
 std::optional<CompressionStates> restore_own(const archive::Value* of_ranks, const archive::ZipReader* reader,
                                              const TrainingState& state, const CheckpointOptions& options);
-// The same for what this rank reads itself.
-std::optional<CompressionStates> restore_this(const archive::Value& of_rank, const archive::ZipReader& reader,
+// The same for what this rank has read itself. `get` returns a tensor of the file.
+using Get = std::function<torch::Tensor(const archive::TensorRecord& record)>;
+std::optional<CompressionStates> restore_this(const archive::Value& of_rank, const Get& get,
                                               const TrainingState& state, const CheckpointOptions& options);
 // Says on rank 0 what is not put back on another number of ranks.
 void say_ranks(int saved, const Group& group, const CheckpointOptions& options);

@@ -1,15 +1,18 @@
 // The state of one rank alone: its generator of random numbers, and what compression remembers.
 
+#include <map>
 #include <mutex>
 #include <utility>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 
+#include "dear/base/archive/pickle.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/train/checkpoint/loading.h"
+#include "dear/train/checkpoint/saving.h"
 #include "dear/train/checkpoint/stored.h"
-#include "dear/train/model/tensor_broadcast.h"
+#include "dear/train/engine/sharing.h"
 
 namespace dear::checkpoint {
 
@@ -18,21 +21,10 @@ using archive::Value;
 
 namespace {
 
-// Rank 0's tensors, of any number of elements, on every rank.
-torch::Tensor from_rank_0(const Group& group, const torch::Tensor& theirs, at::ScalarType type) {
-  const std::int64_t elements =
-      comm::all_gather_values(group, theirs.defined() ? theirs.numel() : -1).front();
-  if (elements < 0) return {};
-  torch::Tensor values = group.rank() == 0 ? theirs.contiguous().reshape({-1}).clone()
-                                           : torch::empty({elements}, torch::dtype(type));
-  model::TensorBroadcast(group, {values}).run();
-  return values;
-}
-
-torch::Tensor stored_in(const Value* value, const char* name, const archive::ZipReader* reader) {
+torch::Tensor stored_in(const Value* value, const char* name, const Get& get) {
   const Value* found = value != nullptr ? value->find(name) : nullptr;
   const auto* record = found != nullptr ? found->get<TensorRecord>() : nullptr;
-  return record != nullptr ? tensor_of(*record, *reader) : torch::Tensor();
+  return record != nullptr ? get(*record) : torch::Tensor();
 }
 
 void set_random(const torch::Tensor& random, const CheckpointOptions& options) {
@@ -52,66 +44,59 @@ void say_ranks(int saved, const Group& group, const CheckpointOptions& options) 
                     saved, group.size()));
 }
 
-std::optional<CompressionStates> restore_this(const Value& of_rank, const archive::ZipReader& reader,
+std::optional<CompressionStates> restore_this(const Value& of_rank, const Get& get,
                                               const TrainingState& state, const CheckpointOptions& options) {
-  set_random(stored_in(&of_rank, "random", &reader), options);
+  set_random(stored_in(&of_rank, "random", get), options);
   const Value* compression = of_rank.find("compression");
   if (compression == nullptr || compression->get<Value::Dict>() == nullptr) return std::nullopt;
-  CompressionStates states{.step = compression->at<std::int64_t>("step", reader.path()), .parameters = {}};
-  const Value& parameters = compression->at("parameters", reader.path());
+  CompressionStates states{.step = compression->at<std::int64_t>("step", "a checkpoint"), .parameters = {}};
+  const Value& parameters = compression->at("parameters", "a checkpoint");
   for (const train::TrainedParameter& parameter : state.trained()) {
     const Value* found = parameters.find(parameter.name);
     if (found == nullptr) continue;
-    const auto get = [&](const char* name) { return stored_in(found, name, &reader); };
     states.parameters.push_back({.parameter = parameter.tensor,
-                                 .residual = get("residual"),
-                                 .momentum = get("momentum"),
-                                 .codec = get("codec")});
+                                 .residual = stored_in(found, "residual", get),
+                                 .momentum = stored_in(found, "momentum", get),
+                                 .codec = stored_in(found, "codec", get)});
   }
   return states;
 }
 
+// Rank 0 alone has the file: it tells all what there is, and sends each rank what is that rank's.
 std::optional<CompressionStates> restore_own(const Value* of_ranks, const archive::ZipReader* reader,
                                              const TrainingState& state, const CheckpointOptions& options) {
   const Group& group = state.group();
-  const auto* list = of_ranks != nullptr ? of_ranks->get<Value::List>() : nullptr;
-  const auto saved =
-      static_cast<int>(comm::all_gather_values(
-                           group, std::int64_t{list != nullptr ? static_cast<std::int64_t>(list->size()) : 0})
-                           .front());
+  const std::string mine = of_ranks != nullptr ? archive::pickle(*of_ranks) : "";
+  const std::string text = all_gather_text(group, mine).front();
+  const Value ranks = text.empty() ? Value() : archive::unpickle(text, "a checkpoint");
+  const auto* list = ranks.get<Value::List>();
+  const int saved = list != nullptr ? static_cast<int>(list->size()) : 0;
   if (saved != group.size()) {
     if (saved > 0) say_ranks(saved, group, options);
     return std::nullopt;
   }
-  std::optional<CompressionStates> mine;
-  for (int rank = 0; rank < saved; ++rank) {
-    const Value* one = list != nullptr ? &(*list)[static_cast<std::size_t>(rank)] : nullptr;
-    const torch::Tensor random = from_rank_0(group, stored_in(one, "random", reader), at::kByte);
-    if (rank == group.rank()) set_random(random, options);
-    const Value* compression = one != nullptr ? one->find("compression") : nullptr;
-    const Value* step = compression != nullptr ? compression->find("step") : nullptr;
-    const std::int64_t steps =
-        comm::all_gather_values(
-            group, step != nullptr && step->get<std::int64_t>() ? *step->get<std::int64_t>() : -1)
-            .front();
-    if (steps < 0) continue;
-    const Value* parameters = compression != nullptr ? compression->find("parameters") : nullptr;
-    CompressionStates states{.step = steps, .parameters = {}};
-    for (const train::TrainedParameter& parameter : state.trained()) {
-      const Value* found = parameters != nullptr ? parameters->find(parameter.name) : nullptr;
-      if (comm::all_gather_values(group, std::int64_t{found != nullptr}).front() == 0) continue;
-      const auto get = [&](const char* name) {
-        return from_rank_0(group, stored_in(found, name, reader), at::kFloat);
-      };
-      CompressionStateOfParameter one_state{.parameter = parameter.tensor,
-                                            .residual = get("residual"),
-                                            .momentum = get("momentum"),
-                                            .codec = get("codec")};
-      if (rank == group.rank()) states.parameters.push_back(std::move(one_state));
+  std::vector<std::vector<torch::Tensor>> sent;
+  std::vector<torch::Tensor> own;
+  std::map<std::string, torch::Tensor> by_key;
+  std::vector<std::int64_t> bytes(list->size(), 0);
+  on_every_rank(group, [&] {
+    for (int rank = 0; rank < saved; ++rank) {
+      const bool this_rank = rank == group.rank();
+      auto* of_rank = reader != nullptr ? &sent.emplace_back() : nullptr;
+      for (const TensorRecord& record : records_in((*list)[static_cast<std::size_t>(rank)])) {
+        const torch::Tensor theirs =
+            of_rank != nullptr ? of_rank->emplace_back(tensor_of(record, *reader)) : torch::Tensor();
+        const torch::Tensor values = torch::empty(
+            record.sizes,
+            torch::dtype(type_of(record, "a checkpoint")).device(this_rank ? at::kCPU : at::kMeta));
+        bytes[static_cast<std::size_t>(rank)] += static_cast<std::int64_t>(values.nbytes());
+        if (this_rank) own.push_back(by_key[record.key] = values);
+      }
     }
-    if (rank == group.rank()) mine = std::move(states);
-  }
-  return mine;
+  });
+  scatter(group, sent, own, bytes);
+  return restore_this((*list)[static_cast<std::size_t>(group.rank())],
+                      [&](const TensorRecord& record) { return by_key.at(record.key); }, state, options);
 }
 
 }  // namespace dear::checkpoint

@@ -8,7 +8,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/train/checkpoint/stored.h"
-#include "dear/train/model/tensor_broadcast.h"
+#include "dear/train/engine/sharing.h"
 
 namespace dear::checkpoint {
 
@@ -63,7 +63,7 @@ Value stored_parts(const PartTensors& parts, TensorSink& sink) {
 
 void restore_parts(const Source* source, EngineState::Holder holder, const Group& group,
                    const CheckpointOptions& options) {
-  const bool by_all = holder == EngineState::Holder::every_rank;
+  const bool by_all = holder != EngineState::Holder::rank_0;
   const bool reads = by_all || group.rank() == 0;
   if (options.say && group.rank() == 0)
     for (const std::string& name : unused_parts(*source, options.parts))
@@ -93,7 +93,7 @@ void restore_parts(const Source* source, EngineState::Holder holder, const Group
         tensors[*name] = all.back();
       }
     });
-    if (!by_all && group.size() > 1 && !all.empty()) model::TensorBroadcast(group, std::move(all)).run();
+    share(group, all, holder);
     part.load(tensors);
   }
 }

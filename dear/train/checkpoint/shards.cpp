@@ -4,20 +4,21 @@
 #include <filesystem>
 #include <map>
 #include <random>
-#include <regex>
-#include <set>
+#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "dear/base/archive/pickle.h"
 #include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/printable.h"
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/train/autograd/operator_observer.h"
-#include "dear/train/checkpoint/loading.h"
 #include "dear/train/checkpoint/parts.h"
 #include "dear/train/checkpoint/stored.h"
+#include "dear/train/engine/sharing.h"
 
 namespace dear::checkpoint {
 
@@ -26,12 +27,6 @@ using archive::TensorRecord;
 using archive::Value;
 
 namespace {
-
-constexpr const char* kManifest = "manifest.pkl";
-
-torch::Tensor flat_view(const torch::Tensor& dense) {
-  return dense.as_strided({dense.numel()}, {1}, dense.storage_offset());
-}
 
 // Writes this rank's elements of tensors, and lists them by the keys of the tensors in the manifest.
 class Pieces {
@@ -99,12 +94,12 @@ Value value_of(const std::optional<CompressionStates>& states, const TrainingSta
 
 }  // namespace
 
-Shard copy_shard(TrainingState& state, const Position& position, RandomState random, PartTensors parts) {
+Shard copy_shard(TrainingState& state, RandomState random, const Describe& describe) {
   const autograd::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   const Group& group = state.group();
   Shard shard{.copies = std::make_shared<CopySink>(),
-              .file = fmt::format("{}-{:05}-of-{:05}.pt", new_name(group), group.rank(), group.size())};
+              .file = archive::shard_name(new_name(group), group.rank(), group.size())};
   Pieces pieces(*shard.copies);
   const EngineState::Outlines outlines = state.outlines();
   // Vectors are described by their parameters: they are of its shape, in its memory order.
@@ -114,7 +109,7 @@ Shard copy_shard(TrainingState& state, const Position& position, RandomState ran
     const train::TrainedParameter& parameter = state.trained()[i];
     for (const std::string& name : outlines[i]->vectors) {
       TensorRecord& record = vectors[i][name];
-      record = describe(parameter.tensor, vector_key(i, name));
+      record = checkpoint::describe(parameter.tensor, vector_key(i, name));
       record.strides = parameter.strides;
       if (state.state_type(parameter.tensor.scalar_type()) == at::kFloat) record.storage = "FloatStorage";
     }
@@ -123,183 +118,142 @@ Shard copy_shard(TrainingState& state, const Position& position, RandomState ran
     pieces.add("data/" + vector_key(piece.parameter, piece.vector), piece.begin, piece.values);
   });
   Manifest manifest(pieces, group);
-  const std::string whole =
-      describe_libtorch(state, position, std::move(parts))(manifest, outlines, vectors, Value());
+  const std::string whole = describe(manifest, outlines, vectors, Value());
   const OfRank mine = own(state, random);
   Value file;
   file.set("random", mine.random.defined() ? Value(shard.copies->add(mine.random)) : Value());
   file.set("compression", value_of(mine.compression, state, *shard.copies));
-  file.set("position", checkpoint::value_of(position));
   file.set("pieces", pieces.take());
-  shard.copies->add_record(kManifest, whole);
+  shard.copies->add_record(archive::kManifest, whole);
   shard.copies->finish(archive::pickle(file));
   return shard;
 }
 
 // ---- reading
 
-namespace {
-
-struct Name {
-  std::string word;  // of those that were saved together
-  int rank = 0, ranks = 0;
-};
-
-std::optional<Name> name_of(const std::string& file) {
-  static const std::regex kForm("([0-9a-f]{8})-([0-9]{5})-of-([0-9]{5})\\.pt");
-  std::smatch match;
-  if (!std::regex_match(file, match, kForm)) return std::nullopt;
-  return Name{.word = match[1], .rank = std::stoi(match[2]), .ranks = std::stoi(match[3])};
-}
-
-// The files of a folder that were saved together, by rank.
-std::vector<std::vector<std::string>> sets_in(const std::string& folder) {
-  std::map<std::string, std::map<int, std::string>> found;
-  std::map<std::string, int> ranks;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    const std::optional<Name> name = name_of(entry.path().filename().string());
-    if (!name) continue;
-    found[name->word][name->rank] = entry.path().string();
-    ranks[name->word] = name->ranks;
-  }
-  if (error)
-    throw ConfigError(fmt::format("cannot look into the checkpoint '{}': {}", folder, error.message()));
-  if (found.empty()) throw ConfigError(fmt::format("the checkpoint '{}' has no shards", folder));
-  std::vector<std::vector<std::string>> sets;
-  std::string missing;
-  for (const auto& [word, files] : found) {
-    if (static_cast<int>(files.size()) == ranks[word]) {
-      auto& set = sets.emplace_back();
-      for (const auto& file : files) set.push_back(file.second);
-      continue;
-    }
-    int rank = 0;
-    while (files.contains(rank)) ++rank;
-    missing = fmt::format("the checkpoint '{}' is not whole: the shard {}-{:05}-of-{:05}.pt is not there",
-                          folder, word, rank, ranks[word]);
-  }
-  if (sets.empty()) throw ConfigError(missing);
-  return sets;
-}
-
-// Tensors from the shards that have their elements.
-class ShardedSource : public Source {
- public:
-  explicit ShardedSource(std::shared_ptr<const Shards> shards)
-      : Source(fs::path(shards->front().path()).parent_path().string(),
-               archive::unpickle(shards->front().text_of(kManifest), shards->front().path())),
-        shards_(std::move(shards)) {
-    for (const archive::ZipReader& shard : *shards_) {
-      files_.push_back(archive::unpickle(shard.text_of("data.pkl"), shard.path()));
-      static_cast<void>(files_.back().at<Value::Dict>("pieces", shard.path()));
-    }
-    for (const Value& file : files_)
-      for (const auto& [key, list] : *file.find("pieces")->get<Value::Dict>())
-        if (const auto* name = key.get<std::string>()) {
-          auto& lists = pieces_[*name];
-          lists.resize(files_.size());
-          lists[static_cast<std::size_t>(&file - files_.data())] = list.get<Value::List>();
-        }
-  }
-  [[nodiscard]] torch::Tensor tensor(const TensorRecord& record) const override {
-    const torch::Tensor whole =
-        torch::empty_strided(record.sizes, record.strides, torch::dtype(type_of(record, path())));
-    const torch::Tensor flat = flat_view(whole);
-    std::int64_t found = 0;
-    const auto lists = pieces_.find("data/" + record.key);
-    for (std::size_t shard = 0; lists != pieces_.end() && shard < lists->second.size(); ++shard) {
-      if (lists->second[shard] == nullptr) continue;
-      for (const Value& piece : *lists->second[shard]) found += copy(piece, (*shards_)[shard], flat);
-    }
-    if (found != flat.numel())
-      throw ConfigError(fmt::format("the checkpoint '{}' is not whole: of '{}' it has {} of {} elements",
-                                    path(), record.key, found, flat.numel()));
-    return whole;
-  }
-  // The state of rank `rank` alone.
-  [[nodiscard]] const Value& of_rank(int rank) const { return files_.at(static_cast<std::size_t>(rank)); }
-  [[nodiscard]] const Shards& shards() const { return *shards_; }
-
- private:
-  static std::int64_t copy(const Value& piece, const archive::ZipReader& shard, const torch::Tensor& flat) {
-    const auto* pair = piece.get<Value::List>();
-    const auto* begin = pair != nullptr && pair->size() == 2 ? (*pair)[0].get<std::int64_t>() : nullptr;
-    const auto* stored = begin != nullptr ? (*pair)[1].get<TensorRecord>() : nullptr;
-    const torch::Tensor values = stored != nullptr ? tensor_of(*stored, shard) : torch::Tensor();
-    if (!values.defined() || values.dim() != 1 || *begin < 0 || *begin > flat.numel() - values.numel())
-      throw ConfigError(
-          fmt::format("cannot read '{}' as a checkpoint: its pieces are damaged", shard.path()));
-    flat.narrow(0, *begin, values.numel()).copy_(values);
-    return values.numel();
-  }
-
-  std::shared_ptr<const Shards> shards_;
-  std::vector<Value> files_;  // by rank
-  std::map<std::string, std::vector<const Value::List*>> pieces_;
-};
-
-}  // namespace
-
-void remove_other_shards(const std::string& folder, const std::string& file) {
-  const std::string word = name_of(file).value().word;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    const std::optional<Name> name = name_of(entry.path().filename().string());
-    if (name && name->word != word) fs::remove(entry.path(), error);
-  }
-}
-
-std::shared_ptr<const Shards> open_shards(const Group& group, const std::string& folder) {
-  std::vector<std::vector<std::string>> sets;
-  agreement::check_together(group, [&] { sets = sets_in(folder); });
-  agree(group, "list of shards in '" + folder + "'", static_cast<std::int64_t>(sets.size()),
-        [&] { return fmt::format("{} sets", sets.size()); });
-  for (std::size_t i = 0; i < sets.size(); ++i) {
+std::shared_ptr<Shards> Shards::open(const Group& group, const std::string& folder) {
+  std::string listed;
+  on_rank_0(group, [&] {
+    for (const auto& names : archive::shards_in(folder)) listed += fmt::format("{}\n", fmt::join(names, " "));
+  });
+  std::istringstream lines(all_gather_text(group, listed).front());
+  std::string line;
+  std::getline(lines, line);
+  while (true) {
     try {
-      auto shards = std::make_shared<Shards>();
+      std::shared_ptr<Shards> shards;
       agreement::check_together(group, [&] {
-        for (const std::string& path : sets[i]) shards->emplace_back(path);
-        for (std::size_t shard = static_cast<std::size_t>(group.rank()); shard < shards->size();
-             shard += static_cast<std::size_t>(group.size()))
-          (*shards)[shard].verify();
+        std::vector<std::string> paths;
+        std::istringstream names(line);
+        for (std::string name; names >> name;) paths.push_back((fs::path(folder) / name).string());
+        shards =
+            std::make_shared<Shards>(group, archive::ShardSet(paths, group.rank(), group.size()), folder);
       });
       return shards;
     } catch (const ConfigError&) {
-      if (i + 1 == sets.size()) throw;
+      if (!std::getline(lines, line)) throw;
     }
   }
-  return nullptr;
 }
 
-Position load_shards(TrainingState& state, std::shared_ptr<const Shards> shards,
-                     const CheckpointOptions& options) {
-  const Group& group = state.group();
-  std::shared_ptr<const File> file;
-  std::shared_ptr<const ShardedSource> source;
-  agreement::check_together(group, [&] {
-    source = std::make_shared<const ShardedSource>(std::move(shards));
-    file = std::make_shared<const File>(state, source);
-  });
-  std::optional<CompressionStates> compression;
-  const auto saved = static_cast<int>(source->shards().size());
-  if (saved == group.size()) {
-    const auto rank = static_cast<std::size_t>(group.rank());
-    compression = restore_this(source->of_rank(group.rank()), source->shards()[rank], state, options);
-  } else {
-    say_ranks(saved, group, options);
+Shards::Shards(Group group, archive::ShardSet set, const std::string& folder)
+    : Source(folder, archive::unpickle(set.manifest(), folder)),
+      group_(std::move(group)),
+      set_(std::move(set)) {}
+
+void Shards::require(const TensorRecord& record) const {
+  const auto& pieces = set_.pieces_of("data/" + record.key);
+  const std::int64_t found = pieces.empty() ? 0 : pieces.back().end;
+  if (found != elements_of(record))
+    throw ConfigError(fmt::format("the checkpoint '{}' is not whole: of '{}' it has {} of {} elements",
+                                  path(), printable(record.key), found, elements_of(record)));
+  for (const auto& piece : pieces)
+    if (piece.bytes != (piece.end - piece.begin) * element_bytes(piece.record, path()))
+      throw ConfigError(
+          fmt::format("the checkpoint '{}' is damaged: a piece of '{}' has not the size of its type", path(),
+                      printable(record.key)));
+}
+
+torch::Tensor Shards::tensor(const TensorRecord& record) const {
+  require(record);
+  const std::int64_t bytes = elements_of(record) * element_bytes(record, path());
+  if (!room_.defined() || room_.numel() < bytes) room_ = torch::empty({bytes}, torch::kByte);
+  const torch::Tensor flat = room_.narrow(0, 0, bytes).view(type_of(record, path())).zero_();
+  for (const auto& piece : set_.pieces_of("data/" + record.key))
+    if (piece.memory)
+      flat.narrow(0, piece.begin, piece.end - piece.begin)
+          .copy_(torch::from_blob(piece.memory.get(), {piece.end - piece.begin},
+                                  torch::dtype(type_of(piece.record, path()))));
+  return flat.as_strided(record.sizes, record.strides);
+}
+
+bool Shards::is_small(const TensorRecord& record) const {
+  return elements_of(record) * element_bytes(record, path()) <= archive::ShardSet::kSmall;
+}
+
+torch::Tensor Shards::whole(const TensorRecord& record) const {
+  torch::Tensor values = tensor(record);
+  if (!is_small(record)) share(group_, {values}, EngineState::Holder::spread);
+  return values;
+}
+
+bool Shards::has(const TensorRecord& record, const std::vector<std::int64_t>& strides,
+                 const Range& elements) const {
+  const auto& pieces = set_.pieces_of("data/" + record.key);
+  return record.strides == strides && std::all_of(pieces.begin(), pieces.end(), [&](const auto& piece) {
+           return piece.memory || piece.end <= elements.begin || piece.begin >= elements.end;
+         });
+}
+
+std::optional<CompressionStates> Shards::restore_this_rank(const TrainingState& state,
+                                                           const CheckpointOptions& options) {
+  if (set_.saved_ranks() != group_.size()) {
+    say_ranks(set_.saved_ranks(), group_, options);
+    return std::nullopt;
   }
+  const auto memory = set_.take_own_memory();
+  const auto get = [&](const TensorRecord& record) {
+    const auto& own = memory.at(record.key);
+    if (own.bytes != elements_of(record) * element_bytes(record, path()))
+      throw ConfigError(
+          fmt::format("the checkpoint '{}' is damaged: '{}' of rank {} has not the size of its type", path(),
+                      printable(record.key), group_.rank()));
+    return torch::from_blob(
+        own.memory.get(), {elements_of(record)}, [kept = own.memory](void*) {},
+        torch::dtype(type_of(record, path())));
+  };
+  return restore_this(set_.own(), get, state, options);
+}
+
+EngineState::Values values_of(const std::shared_ptr<Shards>& shards, const TrainingState& state,
+                              std::function<TensorRecord(std::size_t, const std::string&)> record_of) {
+  std::vector<std::vector<std::int64_t>> strides;
+  for (const train::TrainedParameter& parameter : state.trained()) strides.push_back(parameter.strides);
+  return {.fetch = [=](std::size_t i, const std::string& name) { return shards->tensor(record_of(i, name)); },
+          .holder = EngineState::Holder::spread,
+          .has = [=, strides = std::move(strides)](
+                     std::size_t i, const std::string& name,
+                     const Range& elements) { return shards->has(record_of(i, name), strides[i], elements); },
+          .forget = [=](std::size_t i, const std::string& name) { shards->forget(record_of(i, name)); }};
+}
+
+Position load_shards(TrainingState& state, const std::shared_ptr<Shards>& shards,
+                     const CheckpointOptions& options) {
+  std::shared_ptr<const File> file;
+  agreement::check_together(state.group(), [&] { file = std::make_shared<const File>(state, shards); });
+  std::optional<CompressionStates> compression = shards->restore_this_rank(state, options);
   const Contents contents = file->contents();
   state.set_model([&](const std::string& name) { return file->model_value(name); },
-                  EngineState::Holder::every_rank);
+                  EngineState::Holder::spread);
+  for (const TensorRecord& record : archive::records_in(shards->value().at("model", shards->path())))
+    shards->forget(record);
   state.optimizer().set_group_options(contents.options);
   state.set_optimizer(
       {.outlines = contents.outlines,
-       .fetch = [file](std::size_t parameter,
-                       const std::string& name) { return file->state_value(parameter, name); },
-       .holder = EngineState::Holder::every_rank,
+       .values = values_of(shards, state,
+                           [file](std::size_t i, const std::string& name) { return file->record(i, name); }),
        .compression = std::move(compression)});
-  restore_parts(source.get(), EngineState::Holder::every_rank, group, options);
+  restore_parts(shards.get(), EngineState::Holder::spread, state.group(), options);
   return contents.position;
 }
 

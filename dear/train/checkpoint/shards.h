@@ -1,18 +1,20 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "dear/base/archive/zip_reader.h"
+#include "dear/base/archive/shard_set.h"
+#include "dear/base/archive/value.h"
+#include "dear/base/vocabulary/range.h"
 #include "dear/train/checkpoint/checkpoint.h"
+#include "dear/train/checkpoint/loading.h"
 #include "dear/train/checkpoint/saving.h"
 #include "dear/train/data_parallel/training_state.h"
 
-// Checkpoints of a shard a rank: a folder with a file of each, such as 5f3a9c01-00000-of-00004.pt, whose
-// first word those that were saved together have in common. A shard has runs of elements of the tensors, in
-// the order in which they lie in memory, and says which; all of them together have each element once. Rank
-// 0's has all else, too.
+// Checkpoints of a shard a rank, which has what that rank updates, and its part of all else.
 namespace dear::checkpoint {
 
 // The copy of all that this rank saves, in memory, and the name of its file.
@@ -20,19 +22,45 @@ struct Shard {
   std::shared_ptr<CopySink> copies;
   std::string file;
 };
-// All ranks together.
-Shard copy_shard(TrainingState& state, const Position& position, RandomState random, PartTensors parts);
-// Removes from the folder, once a shard and those saved with it are there, all that were saved before.
-void remove_other_shards(const std::string& folder, const std::string& file);
+// All ranks together. `describe`: the pickle of a file with all of the checkpoint.
+Shard copy_shard(TrainingState& state, RandomState random, const Describe& describe);
+// Shards that were saved together, as one checkpoint, of which each rank has read some: see ShardSet.
+class Shards : public Source {
+ public:
+  // Those of a folder; of several that are whole, the newest. ConfigError, on every rank, where one is not
+  // there or is damaged. All ranks together.
+  static std::shared_ptr<Shards> open(const Group& group, const std::string& folder);
+  Shards(Group group, archive::ShardSet set, const std::string& folder);
 
-// Shards that were saved together, by rank.
-using Shards = std::vector<archive::ZipReader>;
-// Those of a folder. ConfigError where one is not there or is damaged. All ranks together: each looks at the
-// bytes of some.
-std::shared_ptr<const Shards> open_shards(const Group& group, const std::string& folder);
-// Puts them into the training; all ranks together, and each reads what it needs. Errors as of
-// load_checkpoint().
-Position load_shards(TrainingState& state, std::shared_ptr<const Shards> shards,
+  [[nodiscard]] const std::string& manifest() const { return set_.manifest(); }
+  void require(const archive::TensorRecord& record) const override;
+  [[nodiscard]] torch::Tensor tensor(const archive::TensorRecord& record) const override;
+  [[nodiscard]] torch::Tensor whole(const archive::TensorRecord& record) const override;
+  // Whether every rank has read all of it.
+  [[nodiscard]] bool is_small(const archive::TensorRecord& record) const;
+  // Whether this rank has read these elements of a tensor that lies in memory in these strides.
+  [[nodiscard]] bool has(const archive::TensorRecord& record, const std::vector<std::int64_t>& strides,
+                         const Range& elements) const;
+  // Lets go of what this rank has read of it.
+  void forget(const archive::TensorRecord& record) { set_.forget("data/" + record.key); }
+
+  // Puts back what this rank has saved for itself; all ranks together. Where there are other ranks, nothing,
+  // which is said.
+  [[nodiscard]] std::optional<CompressionStates> restore_this_rank(const TrainingState& state,
+                                                                   const CheckpointOptions& options);
+
+ private:
+  Group group_;
+  archive::ShardSet set_;
+  mutable torch::Tensor room_;  // of the tensor that was asked for last
+};
+
+// Puts them into the training; all ranks together. Errors as of load_checkpoint().
+Position load_shards(TrainingState& state, const std::shared_ptr<Shards>& shards,
                      const CheckpointOptions& options);
+// The vectors of the optimiser, whose records `record_of` names, from the shards.
+EngineState::Values values_of(
+    const std::shared_ptr<Shards>& shards, const TrainingState& state,
+    std::function<archive::TensorRecord(std::size_t, const std::string&)> record_of);
 
 }  // namespace dear::checkpoint

@@ -55,6 +55,10 @@ at::ScalarType type_of(const archive::TensorRecord& stored, const std::string& f
   refuse_record(stored, file, "is of a type that is not known, " + stored.storage);
 }
 
+std::int64_t element_bytes(const archive::TensorRecord& stored, const std::string& file) {
+  return static_cast<std::int64_t>(c10::elementSize(type_of(stored, file)));
+}
+
 torch::Tensor tensor_of(const archive::TensorRecord& stored, const archive::ZipReader& reader) {
   const auto refuse = [&](const std::string& why) { refuse_record(stored, reader.path(), why); };
   const at::ScalarType type = type_of(stored, reader.path());
@@ -76,11 +80,6 @@ torch::Tensor tensor_of(const archive::TensorRecord& stored, const archive::ZipR
   auto* data = const_cast<std::byte*>(bytes.data()) + (empty ? 0 : stored.offset * element);
   return torch::from_blob(
       data, stored.sizes, stored.strides, [memory = reader.memory()](void*) {}, torch::dtype(type));
-}
-
-torch::Tensor dense(const torch::Tensor& tensor) {
-  const torch::Tensor plain = tensor.detach();
-  return plain.is_non_overlapping_and_dense() ? plain : plain.contiguous();
 }
 
 std::span<const std::byte> bytes_of(const torch::Tensor& dense) {

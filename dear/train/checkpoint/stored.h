@@ -6,6 +6,7 @@
 
 #include "dear/base/archive/value.h"
 #include "dear/base/archive/zip_reader.h"
+#include "dear/train/engine/sharing.h"
 
 // Tensors as records of a file.
 namespace dear::checkpoint {
@@ -20,11 +21,10 @@ archive::TensorRecord describe(const torch::Tensor& tensor, const std::string& k
 
 // ConfigError where it is none that PyTorch has.
 at::ScalarType type_of(const archive::TensorRecord& stored, const std::string& file);
+std::int64_t element_bytes(const archive::TensorRecord& stored, const std::string& file);
 // The tensor, on the reader's memory, which it keeps. ConfigError where the record is too small for it.
 torch::Tensor tensor_of(const archive::TensorRecord& stored, const archive::ZipReader& reader);
 
-// Without gaps, in the memory order that the tensor has where it has none.
-torch::Tensor dense(const torch::Tensor& tensor);
 // The bytes of a tensor without gaps.
 std::span<const std::byte> bytes_of(const torch::Tensor& dense);
 

@@ -9,6 +9,7 @@
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/train/autograd/operator_observer.h"
 #include "dear/train/data_parallel/trainer.h"
+#include "dear/train/engine/sharing.h"
 #include "dear/train/model/tensor_broadcast.h"
 
 namespace dear::checkpoint {
@@ -36,15 +37,11 @@ at::ScalarType state_type_under(const DataParallelOptions& options, at::ScalarTy
   return (options.fp32_masters && narrow) || rounded ? at::kFloat : parameter;
 }
 
-// In the order in which it lies in memory, which has no gaps.
-torch::Tensor flat_view(const torch::Tensor& dense) {
-  return dense.as_strided({dense.numel()}, {1}, dense.storage_offset());
-}
-
 std::vector<std::optional<OptimizerState>> whole(const Restored& restored, const Group& group,
                                                  const std::vector<TrainedParameter>& trained,
                                                  const DataParallelOptions& options) {
-  const bool own = restored.holder == EngineState::Holder::every_rank || group.rank() == 0;
+  const EngineState::Values& from = restored.values;
+  const bool own = from.holder != EngineState::Holder::rank_0 || group.rank() == 0;
   std::vector<std::optional<OptimizerState>> states(trained.size());
   std::vector<torch::Tensor> all;
   for (std::size_t i = 0; i < trained.size(); ++i) {
@@ -53,12 +50,12 @@ std::vector<std::optional<OptimizerState>> whole(const Restored& restored, const
     for (const std::string& name : restored.outlines[i]->vectors) {
       const at::ScalarType type = state_type_under(options, trained[i].tensor.scalar_type());
       torch::Tensor values = torch::empty(trained[i].tensor.sizes(), torch::dtype(type));
-      if (own) values.copy_(restored.fetch(i, name));
+      if (own) values.copy_(from.fetch(i, name));
       all.push_back(values);
       states[i]->vectors[name] = std::move(values);
     }
   }
-  if (restored.holder == EngineState::Holder::rank_0) model::TensorBroadcast(group, std::move(all)).run();
+  share(group, all, from.holder);
   return states;
 }
 
@@ -70,7 +67,7 @@ class TrainingState::Waiting : public optim::RestoredState {
   Waiting(DataParallel& parallel, Restored restored)
       : impl_(*parallel.trainer_), restored_(std::move(restored)) {}
   void give() override {
-    EngineState(*impl_.engine_).replace(restored_.outlines, restored_.fetch, restored_.holder);
+    EngineState(*impl_.engine_).replace(restored_.outlines, restored_.values);
     if (restored_.compression) impl_.engines.load_compression_states(*restored_.compression);
   }
   [[nodiscard]] std::vector<std::optional<OptimizerState>> whole() const override {
@@ -169,16 +166,16 @@ void TrainingState::set_model(const Value& value, EngineState::Holder holder) {
   train::Trainer& impl = *parallel_.trainer_;
   const autograd::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
-  const bool own = holder == EngineState::Holder::every_rank || group().rank() == 0;
+  const bool own = holder != EngineState::Holder::rank_0 || group().rank() == 0;
   std::vector<torch::Tensor> written;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> replaced;
   const auto set = [&](const Model::Named& one, bool replace) {
     const torch::Tensor into =
         replace ? torch::empty_strided(one.tensor.sizes(), one.tensor.strides(), one.tensor.dtype())
                 : one.tensor.detach();
-    if (const torch::Tensor values = own ? value(one.name) : torch::Tensor(); values.defined())
-      into.copy_(values);
-    written.push_back(into);
+    const torch::Tensor values = own ? value(one.name) : torch::Tensor();
+    if (values.defined()) into.copy_(values);
+    if (values.defined() || holder != EngineState::Holder::spread) written.push_back(into);
     if (replace) replaced.emplace_back(one.tensor, into);
   };
   for (const Model::Named& parameter : model().parameters)
@@ -190,7 +187,7 @@ void TrainingState::set_model(const Value& value, EngineState::Holder holder) {
                      is_it))  // the optimiser alone holds it
       set({parameter.name, parameter.tensor}, impl.engine_ && impl.options_.one_copy);
   }
-  if (holder == EngineState::Holder::rank_0) model::TensorBroadcast(group(), std::move(written)).run();
+  share(group(), written, holder);
   for (auto& [tensor, values] : replaced) tensor.set_data(values);
 }
 

@@ -23,8 +23,7 @@ namespace checkpoint {
 // step(), which then takes it over, or later.
 struct Restored {
   EngineState::Outlines outlines;  // the same on every rank
-  EngineState::Fetch fetch;        // may be called until the end of the next step()
-  EngineState::Holder holder = EngineState::Holder::every_rank;
+  EngineState::Values values;      // may be fetched until the end of the next step()
   std::optional<CompressionStates> compression{};
 };
 
@@ -58,8 +57,9 @@ class TrainingState {
   [[nodiscard]] std::optional<CompressionStates> compression();
 
   // Puts values into the tensors of the model, and into those that only the optimiser holds: `value` returns
-  // that of a name, in the tensor's shape, or an undefined tensor, which changes nothing; rank 0's count,
-  // where it alone is called, or every rank's own. All ranks together.
+  // that of a name, in the tensor's shape, or an undefined tensor, which changes nothing, valid until the
+  // next call; rank 0's count, where it alone is called, or every rank's own, or what ranks have together.
+  // All ranks together.
   using Value = std::function<torch::Tensor(const std::string& name)>;
   void set_model(const Value& value, EngineState::Holder holder);
   void set_optimizer(Restored restored);

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <map>
 
+#include "dear/comm/group/exchange.h"
 #include "dear/train/autograd/operator_observer.h"
 #include "dear/train/engine/engine.h"
+#include "dear/train/engine/sharing.h"
 #include "dear/train/optim/torch_types.h"
 
 namespace dear::checkpoint {
@@ -87,32 +89,56 @@ void EngineState::fill(torch::Tensor& flat, std::uint32_t bucket, const std::str
       engine_.buckets_[bucket].tensor_in(flat, engine_.locations_[i].index).copy_(fetch(i, vector));
 }
 
-void EngineState::replace(const Outlines& outlines, const Fetch& fetch, Holder holder) {
+// Whether this rank has all elements that it updates.
+bool EngineState::has_own(const Outlines& outlines, const Values& values) const {
+  for (const Engine::Part& part : engine_.parts_) {
+    const Range own = engine_.own_range(part);
+    for (std::size_t i = 0; i < outlines.size(); ++i) {
+      if (engine_.locations_[i].bucket != part.bucket || !outlines[i]) continue;
+      const buckets::TensorPlacement& place = engine_.place_of(i);
+      const Range elements{std::max(own.begin - place.offset, std::int64_t{0}),
+                           std::min(own.end - place.offset, place.elements)};
+      for (const std::string& name : outlines[i]->vectors)
+        if (elements.begin < elements.end && !values.has(i, name, elements)) return false;
+    }
+  }
+  return true;
+}
+
+void EngineState::replace(const Outlines& outlines, const Values& values) {
   const autograd::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   const optim::ShardedOptimizer::Outlines of_tensor = by_tensor(outlines);
+  bool travel = values.holder != Holder::every_rank;
+  if (values.holder == Holder::spread) {
+    const auto all = comm::all_gather_values(engine_.group_, std::uint8_t{has_own(outlines, values)});
+    travel = std::find(all.begin(), all.end(), 0) != all.end();
+  }
+  // The same memory for all buckets: between vectors that stay, memory of each would leave holes.
+  std::map<std::string, torch::Tensor> rooms;
   for (BucketId id = 0; id < engine_.buckets_.size(); ++id) {
     const buckets::BucketLayout& layout = engine_.buckets_[id].layout();
     const at::ScalarType type = engine_.state_type(optim::scalar_type_of(layout.dtype));
     std::map<std::string, torch::Tensor> flat;
     for (const std::string& name : vectors_in(id, outlines)) {
-      if (holder == Holder::every_rank) {
-        flat[name] = torch::zeros({layout.elements}, torch::dtype(type));
-        fill(flat[name], id, name, outlines, fetch);
-        continue;
-      }
-      const DType dtype = *optim::dtype_of(type);
-      const Buffer buffer = engine_.group_.allocate(layout.elements * size_of(dtype));
-      flat[name] = torch::from_blob(buffer.data(), {layout.elements}, [buffer](void*) {}, torch::dtype(type));
-      flat[name].zero_();
-      if (engine_.group_.rank() == 0) fill(flat[name], id, name, outlines, fetch);
-      engine_.group_
-          .broadcast({.buffer = buffer, .offset_bytes = 0, .count = layout.elements, .dtype = dtype}, 0)
-          .wait();
+      torch::Tensor& room = rooms[name];
+      const auto bytes = layout.elements * static_cast<std::int64_t>(c10::elementSize(type));
+      if (!room.defined() || room.numel() < bytes) room = torch::empty({bytes}, torch::kByte);
+      flat[name] = room.narrow(0, 0, bytes).view(type).zero_();
+      if (values.holder != Holder::rank_0 || engine_.group_.rank() == 0)
+        fill(flat[name], id, name, outlines, values.fetch);
     }
-    for (auto& [name, values] : flat) values = values.to(engine_.buckets_[id].parameters().device());
+    if (travel) {
+      std::vector<torch::Tensor> all;
+      for (const auto& one : flat) all.push_back(one.second);
+      share(engine_.group_, all, values.holder);
+    }
+    for (auto& [name, vector] : flat) vector = vector.to(engine_.buckets_[id].parameters().device());
     for (std::size_t part = 0; part < engine_.parts_.size(); ++part)
       if (engine_.parts_[part].bucket == id) engine_.optimizer_->write_state(part, of_tensor, flat);
+    for (std::size_t i = 0; i < outlines.size() && values.forget; ++i)
+      if (engine_.locations_[i].bucket == id && outlines[i])
+        for (const std::string& name : outlines[i]->vectors) values.forget(i, name);
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include <torch/types.h>
 
+#include "dear/base/vocabulary/range.h"
 #include "dear/train/optim/sharded_optimizer.h"
 
 namespace dear::train {
@@ -42,20 +43,31 @@ class EngineState {
   };
   void visit_own(const std::function<void(const Piece&)>& visit);
 
-  // Whose values count where state is put back.
-  enum class Holder : std::uint8_t { every_rank, rank_0 };
-  // Returns a vector of a parameter, in its shape and of its type, or fp32 beside a master. With
-  // Holder::rank_0 it is called on rank 0 alone.
+  // Who has the values that are put back. `spread`: each rank has some elements, and zeros in place of the
+  // others'.
+  enum class Holder : std::uint8_t { every_rank, rank_0, spread };
+  // Returns a vector of a parameter, in its shape and of its type, or fp32 beside a master; valid until the
+  // next call.
   using Fetch = std::function<torch::Tensor(std::size_t parameter, const std::string& vector)>;
-  // Replaces the state by that of `outlines`, which are the same on every rank; all ranks together with
-  // Holder::rank_0.
-  void replace(const Outlines& outlines, const Fetch& fetch, Holder holder);
+  struct Values {
+    Fetch fetch;  // with Holder::rank_0 it is called on rank 0 alone
+    Holder holder = Holder::every_rank;
+    // With Holder::spread. Whether this rank has all these elements, in the order in which they lie in
+    // memory.
+    std::function<bool(std::size_t parameter, const std::string& vector, const Range& elements)> has{};
+    // replace() will not fetch the vector again.
+    std::function<void(std::size_t parameter, const std::string& vector)> forget{};
+  };
+  // Replaces the state by that of `outlines`, which are the same on every rank. All ranks together, unless
+  // every rank has the values. With Holder::spread nothing travels where each rank has what it updates.
+  void replace(const Outlines& outlines, const Values& values);
 
  private:
   [[nodiscard]] optim::ShardedOptimizer::Outlines by_tensor(const Outlines& outlines) const;
   [[nodiscard]] std::set<std::string> vectors_in(std::uint32_t bucket, const Outlines& outlines) const;
   void fill(torch::Tensor& flat, std::uint32_t bucket, const std::string& vector, const Outlines& outlines,
             const Fetch& fetch);
+  [[nodiscard]] bool has_own(const Outlines& outlines, const Values& values) const;
 
   train::Engine& engine_;
 };

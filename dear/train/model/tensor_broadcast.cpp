@@ -79,12 +79,13 @@ void TensorBroadcast::send(std::size_t first, std::size_t last, int root) {
     return offset;
   };
   std::int64_t bytes = 0;
-  if (group_.rank() == root) {
+  if (group_.rank() == root || root == kAll) {
     bytes = for_each([](const torch::Tensor& tensor, torch::Tensor stage) { stage.copy_(tensor); });
   } else {
     bytes = for_each([](const torch::Tensor&, const torch::Tensor&) {});
   }
-  group_.broadcast({.buffer = staging_, .offset_bytes = 0, .count = bytes, .dtype = DType::u8}, root).wait();
+  const View view{.buffer = staging_, .offset_bytes = 0, .count = bytes, .dtype = DType::u8};
+  (root == kAll ? group_.all_reduce(view, Reduction::bitwise_or) : group_.broadcast(view, root)).wait();
   if (group_.rank() != root) {
     for_each([](torch::Tensor tensor, const torch::Tensor& stage) { tensor.copy_(stage); });
   }

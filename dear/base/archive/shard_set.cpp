@@ -1,0 +1,173 @@
+#include "dear/base/archive/shard_set.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <regex>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/archive/pickle.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/printable.h"
+
+namespace dear::archive {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
+
+struct Name {
+  std::string word;
+  int rank = 0, ranks = 0;
+};
+
+std::optional<Name> name_of(const std::string& file) {
+  static const std::regex kForm("([0-9a-f]{8})-([0-9]{5})-of-([0-9]{5})\\.pt");
+  std::smatch match;
+  if (!std::regex_match(file, match, kForm)) return std::nullopt;
+  return Name{.word = match[1], .rank = std::stoi(match[2]), .ranks = std::stoi(match[3])};
+}
+
+[[noreturn]] void refuse(const std::string& file) {
+  throw ConfigError(fmt::format("cannot read '{}' as a checkpoint: its pieces are damaged", file));
+}
+
+ShardSet::Block read_record(const ZipReader& file, const TensorRecord& record) {
+  const std::string name = "data/" + record.key;
+  const std::size_t bytes = file.bytes_of(name).size();
+  ShardSet::Memory memory = std::make_shared_for_overwrite<std::byte[]>(bytes);
+  file.read(name, {memory.get(), bytes});
+  return {std::move(memory), static_cast<std::int64_t>(bytes)};
+}
+
+}  // namespace
+
+std::string shard_name(const std::string& word, int rank, int ranks) {
+  return fmt::format("{}-{:05}-of-{:05}.pt", word, rank, ranks);
+}
+
+std::vector<std::vector<std::string>> shards_in(const std::string& folder) {
+  std::map<std::string, std::map<int, std::string>> found;
+  std::map<std::string, int> ranks;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    const std::string file = entry.path().filename().string();
+    const std::optional<Name> name = name_of(file);
+    if (!name) continue;
+    found[name->word][name->rank] = file;
+    ranks[name->word] = name->ranks;
+  }
+  if (error)
+    throw ConfigError(fmt::format("cannot look into the checkpoint '{}': {}", folder, error.message()));
+  if (found.empty()) throw ConfigError(fmt::format("the checkpoint '{}' has no shards", folder));
+  std::multimap<fs::file_time_type, std::vector<std::string>, std::greater<>> whole;
+  std::string missing;
+  for (const auto& [word, files] : found) {
+    int rank = 0;
+    std::vector<std::string> names;
+    for (; files.contains(rank); ++rank) names.push_back(files.at(rank));
+    if (rank == ranks[word] && static_cast<int>(files.size()) == rank)
+      whole.emplace(fs::last_write_time(fs::path(folder) / names.front(), error), std::move(names));
+    else
+      missing = fmt::format("the checkpoint '{}' is not whole: the shard {} is not there", folder,
+                            shard_name(word, rank, ranks[word]));
+  }
+  if (whole.empty()) throw ConfigError(missing);
+  std::vector<std::vector<std::string>> newest_first;
+  for (auto& one : whole) newest_first.push_back(std::move(one.second));
+  return newest_first;
+}
+
+void remove_other_shards(const std::string& folder, const std::string& file) {
+  const std::string word = name_of(file).value().word;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    const std::optional<Name> name = name_of(entry.path().filename().string());
+    if (name && name->word != word) fs::remove(entry.path(), error);
+  }
+}
+
+ShardSet::ShardSet(const std::vector<std::string>& paths, int rank, int ranks)
+    : rank_(static_cast<std::size_t>(rank)) {
+  const std::vector<ZipReader> files(paths.begin(), paths.end());
+  manifest_ = files.at(0).read_text(kManifest);
+  for (std::size_t shard = 0; shard < files.size(); ++shard) add_pieces(files[shard], shard);
+  for (auto& [key, pieces] : pieces_) {
+    std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+    std::int64_t end = 0;
+    for (const Piece& piece : pieces)
+      if (std::exchange(end, piece.end) != piece.begin)
+        throw ConfigError(fmt::format("the checkpoint of '{}' is not whole: of '{}' it lacks elements at {}",
+                                      paths[0], printable(key), piece.begin));
+  }
+  read(files, ranks);
+}
+
+void ShardSet::add_pieces(const ZipReader& file, std::size_t shard) {
+  Value value = unpickle(file.read_text("data.pkl"), file.path());
+  for (const auto& [key, list] : value.at<Value::Dict>("pieces", file.path())) {
+    const auto* name = key.get<std::string>();
+    const auto* all = list.get<Value::List>();
+    if (name == nullptr || all == nullptr) refuse(file.path());
+    for (const Value& one : *all) {
+      const auto* pair = one.get<Value::List>();
+      const auto* begin = pair != nullptr && pair->size() == 2 ? (*pair)[0].get<std::int64_t>() : nullptr;
+      const auto* record = begin != nullptr ? (*pair)[1].get<TensorRecord>() : nullptr;
+      const std::int64_t count = record != nullptr && record->sizes.size() == 1 ? record->sizes[0] : 0;
+      if (count < 1 || count > kMostElements || *begin < 0 || *begin > kMostElements) refuse(file.path());
+      pieces_[*name].push_back(
+          {.begin = *begin,
+           .end = *begin + count,
+           .record = *record,
+           .shard = shard,
+           .bytes = static_cast<std::int64_t>(file.bytes_of("data/" + record->key).size())});
+    }
+  }
+  std::erase_if(*value.get<Value::Dict>(),
+                [](const Value::Entry& entry) { return entry.key == Value("pieces"); });
+  of_ranks_.push_back(std::move(value));
+}
+
+// In the order in which they lie in the files.
+void ShardSet::read(const std::vector<ZipReader>& files, int ranks) {
+  struct Job {
+    std::size_t shard;
+    const std::byte* place;
+    Piece* piece;
+    bool small;
+  };
+  std::vector<Job> jobs;
+  double total = 0, before = 0;
+  for (auto& [key, pieces] : pieces_) {
+    std::int64_t bytes = 0;
+    for (const Piece& piece : pieces) bytes += piece.bytes;
+    for (Piece& piece : pieces)
+      jobs.push_back({piece.shard, files[piece.shard].bytes_of("data/" + piece.record.key).data(), &piece,
+                      bytes <= kSmall});
+    total += static_cast<double>(bytes);
+  }
+  std::sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) {
+    return std::pair(a.shard, a.place) < std::pair(b.shard, b.place);
+  });
+  const bool as_saved = saved_ranks() == ranks;
+  for (const Job& job : jobs) {
+    const auto reader = as_saved ? job.shard : static_cast<std::size_t>(before * ranks / total);
+    before += static_cast<double>(job.piece->bytes);
+    if (reader == rank_ || job.small)
+      job.piece->memory = read_record(files[job.shard], job.piece->record).memory;
+  }
+  if (!as_saved) return;
+  for (const TensorRecord& record : records_in(own()))
+    own_memory_[record.key] = read_record(files[rank_], record);
+}
+
+const std::vector<ShardSet::Piece>& ShardSet::pieces_of(const std::string& key) const {
+  static const std::vector<Piece> kNone;
+  const auto found = pieces_.find(key);
+  return found == pieces_.end() ? kNone : found->second;
+}
+
+}  // namespace dear::archive
