@@ -261,6 +261,23 @@ class OnFourRanks(unittest.TestCase):
             torch.testing.assert_close(result, expected, rtol=0, atol=1e-7 if "update" in options else 0)
             again.model.close()
 
+    def test_buffers_in_shards_are_those_of_rank_0(self) -> None:
+        job = Job(None, dropout=0.3)
+        for step in range(3):
+            backward(job.model, step, self.rank, 4, job.dtype)
+            job.optimizer.step()
+        checkpoints = dear.Checkpoints(str(self.folder), job.model, sharded=True)
+        checkpoints.save(3)
+        means: list[Any] = [None] * 4
+        dist.all_gather_object(means, job.model.module[1].running_mean.clone())
+        self.assertFalse(torch.equal(means[0], means[3]))
+        job.model.close()
+        del checkpoints
+        again = Job(None, dropout=0.3)
+        self.assertEqual(dear.Checkpoints(str(self.folder), again.model, sharded=True).resume(), {"step": 3})
+        self.assertTrue(torch.equal(again.model.module[1].running_mean, means[0]))
+        again.model.close()
+
     def test_shards_of_former_versions_are_read(self) -> None:
         job = Job(None)
         job.train(0, 3)

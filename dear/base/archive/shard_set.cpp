@@ -69,7 +69,7 @@ std::vector<std::vector<std::string>> shards_in(const std::string& folder) {
     int rank = 0;
     std::vector<std::string> names;
     for (; files.contains(rank); ++rank) names.push_back(files.at(rank));
-    if (rank == ranks[word] && static_cast<int>(files.size()) == rank)
+    if (rank == ranks[word] && files.size() == names.size())
       whole.emplace(fs::last_write_time(fs::path(folder) / names.front(), error), std::move(names));
     else
       missing = fmt::format("the checkpoint '{}' is not whole: the shard {} is not there", folder,

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <random>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -48,19 +49,24 @@ class Pieces {
 };
 
 // In the place of a file of rank 0 alone: describes tensors, of which this rank saves every P-th run of
-// elements.
+// elements; of buffers, which may be others on each rank, rank 0 saves all.
 class Manifest : public TensorSink {
  public:
-  Manifest(Pieces& pieces, const Group& group) : pieces_(pieces), group_(group) {}
+  Manifest(Pieces& pieces, const TrainingState& state) : pieces_(pieces), group_(state.group()) {
+    for (const Model::Named& buffer : state.model().buffers)
+      of_rank_0_.insert(buffer.tensor.const_data_ptr());
+  }
   void finish(const std::string& /*pickle*/) override {}
 
  private:
   void write(const std::string& name, const torch::Tensor& dense) override {
-    const Range own = shard_of(dense.numel(), DType::u8, group_.size(), group_.rank());
+    Range own = shard_of(dense.numel(), DType::u8, group_.size(), group_.rank());
+    if (of_rank_0_.contains(dense.const_data_ptr())) own = {0, group_.rank() == 0 ? dense.numel() : 0};
     if (own.size() > 0) pieces_.add(name, own.begin, flat_view(dense).narrow(0, own.begin, own.size()));
   }
   Pieces& pieces_;
   const Group& group_;
+  std::set<const void*> of_rank_0_;
 };
 
 std::string vector_key(std::size_t parameter, const std::string& vector) {
@@ -117,7 +123,7 @@ Shard copy_shard(TrainingState& state, RandomState random, const Describe& descr
   state.visit_own([&](const EngineState::Piece& piece) {
     pieces.add("data/" + vector_key(piece.parameter, piece.vector), piece.begin, piece.values);
   });
-  Manifest manifest(pieces, group);
+  Manifest manifest(pieces, state);
   const std::string whole = describe(manifest, outlines, vectors, Value());
   const OfRank mine = own(state, random);
   Value file;
