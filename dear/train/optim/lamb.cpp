@@ -43,7 +43,7 @@ std::vector<torch::Tensor> LAMB::propose(const torch::Tensor& part,
                                          const torch::optim::OptimizerOptions& options,
                                          TensorNormState& state) {
   const auto& mine = static_cast<const LAMBOptions&>(options);
-  const torch::Tensor gradient = part.grad();
+  const torch::Tensor& gradient = part.grad();
   TORCH_CHECK(!gradient.is_sparse(), "LAMB takes no sparse gradients");
   const auto [beta1, beta2] = mine.betas();
   torch::Tensor& average = state.vector_like("exp_avg", part);
