@@ -62,7 +62,7 @@ class Manifest : public TensorSink {
   void write(const std::string& name, const torch::Tensor& dense) override {
     Range own = shard_of(dense.numel(), DType::u8, group_.size(), group_.rank());
     if (of_rank_0_.contains(dense.const_data_ptr())) own = {0, group_.rank() == 0 ? dense.numel() : 0};
-    if (own.size() > 0) pieces_.add(name, own.begin, flat_view(dense).narrow(0, own.begin, own.size()));
+    if (!own.empty()) pieces_.add(name, own.begin, flat_view(dense).narrow(0, own.begin, own.size()));
   }
   Pieces& pieces_;
   const Group& group_;
