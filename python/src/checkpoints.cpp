@@ -160,17 +160,19 @@ void set_optimizer(DataParallel& parallel, const Outlines& outlines, py::functio
                                     const py::gil_scoped_acquire lock;
                                     (*kept_say)(sentence);
                                   }};
-  state.set_optimizer(
-      {.outlines = std::move(all),
-       .values = {.fetch =
-                      [kept](std::size_t parameter, const std::string& vector) {
-                        const py::gil_scoped_acquire lock;
-                        return (*kept)(parameter, vector).cast<at::Tensor>();
-                      },
-                  .holder = holder_of(rank_0)},
-       .compression =
-           rank_0 ? checkpoint::restore_own(file.find("ranks"), reader ? &*reader : nullptr, state, options)
-                  : to_states(compression)});
+  // Before the rest: gcc 12 destroys the members of an aggregate twice where the initialiser of a later one
+  // throws.
+  std::optional<CompressionStates> states =
+      rank_0 ? checkpoint::restore_own(file.find("ranks"), reader ? &*reader : nullptr, state, options)
+             : to_states(compression);
+  state.set_optimizer({.outlines = std::move(all),
+                       .values = {.fetch =
+                                      [kept](std::size_t parameter, const std::string& vector) {
+                                        const py::gil_scoped_acquire lock;
+                                        return (*kept)(parameter, vector).cast<at::Tensor>();
+                                      },
+                                  .holder = holder_of(rank_0)},
+                       .compression = std::move(states)});
 }
 
 // What this rank is to write, and the name of its file. `describe` is called on every rank.

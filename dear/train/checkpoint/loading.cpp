@@ -265,13 +265,16 @@ Position load_whole(TrainingState& state, const std::string& path, const Checkpo
   state.set_model([&](const std::string& name) { return file->model_value(name); },
                   EngineState::Holder::rank_0);
   state.optimizer().set_group_options(contents.options);
+  // Before the rest: gcc 12 destroys the members of an aggregate twice where the initialiser of a later one
+  // throws.
+  std::optional<CompressionStates> compression = restore_own(
+      source ? source->value().find("ranks") : nullptr, source ? &source->reader() : nullptr, state, options);
   state.set_optimizer(
       {.outlines = contents.outlines,
        .values = {.fetch = [file](std::size_t parameter,
                                   const std::string& name) { return file->state_value(parameter, name); },
                   .holder = EngineState::Holder::rank_0},
-       .compression = restore_own(source ? source->value().find("ranks") : nullptr,
-                                  source ? &source->reader() : nullptr, state, options)});
+       .compression = std::move(compression)});
   restore_parts(source.get(), EngineState::Holder::rank_0, group, options);
   return contents.position;
 }

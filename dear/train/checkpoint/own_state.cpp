@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 
 #include "dear/base/archive/pickle.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/printable.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/train/checkpoint/loading.h"
 #include "dear/train/checkpoint/saving.h"
@@ -79,13 +81,25 @@ std::optional<CompressionStates> restore_own(const Value* of_ranks, const archiv
   std::vector<torch::Tensor> own;
   std::map<std::string, torch::Tensor> by_key;
   std::vector<std::int64_t> bytes(list->size(), 0);
+  const auto records_of = [&](int rank) { return records_in((*list)[static_cast<std::size_t>(rank)]); };
+  // Rank 0 refuses what the file has not, before any rank makes room for it.
+  on_every_rank(group, [&] {
+    for (int rank = 0; rank < saved && reader != nullptr; ++rank) {
+      auto& of_rank = sent.emplace_back();
+      for (const TensorRecord& record : records_of(rank)) {
+        const torch::Tensor stored = tensor_of(record, *reader);
+        if (stored.nbytes() > reader->bytes_of("data/" + record.key).size())
+          throw ConfigError(
+              fmt::format("the checkpoint '{}' is damaged: '{}' of rank {} is larger than its record",
+                          reader->path(), printable(record.key), rank));
+        of_rank.push_back(stored.contiguous());
+      }
+    }
+  });
   on_every_rank(group, [&] {
     for (int rank = 0; rank < saved; ++rank) {
       const bool this_rank = rank == group.rank();
-      auto* of_rank = reader != nullptr ? &sent.emplace_back() : nullptr;
-      for (const TensorRecord& record : records_in((*list)[static_cast<std::size_t>(rank)])) {
-        const torch::Tensor theirs =
-            of_rank != nullptr ? of_rank->emplace_back(tensor_of(record, *reader)) : torch::Tensor();
+      for (const TensorRecord& record : records_of(rank)) {
         const torch::Tensor values = torch::empty(
             record.sizes,
             torch::dtype(type_of(record, "a checkpoint")).device(this_rank ? at::kCPU : at::kMeta));
