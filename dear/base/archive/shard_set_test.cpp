@@ -31,6 +31,13 @@ TensorRecord record(const std::string& key, std::int64_t elements) {
           .strides = {1}};
 }
 
+// A list of one pair. Compilers differ in what a list in braces around one list is.
+Value::List one_piece(std::int64_t begin, const TensorRecord& record) {
+  Value::List pieces;
+  pieces.emplace_back(Value::List{begin, record});
+  return pieces;
+}
+
 class ShardSets : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -51,8 +58,8 @@ class ShardSets : public ::testing::Test {
       ZipWriter writer(paths.emplace_back((folder_ / shard_name(word, rank, 3)).string()));
       writer.add("data/0", std::string(4000, static_cast<char>('a' + rank)));
       writer.add("data/1", std::string(100, 's'));
-      pieces.set("large", Value::List{Value::List{begin, record("0", 4000)}});
-      if (rank == 1) pieces.set("small", Value::List{Value::List{0, record("1", 100)}});
+      pieces.set("large", one_piece(begin, record("0", 4000)));
+      if (rank == 1) pieces.set("small", one_piece(0, record("1", 100)));
       file.set("random", record("1", 100));
       file.set("pieces", std::move(pieces));
       if (rank == 0) writer.add(kManifest, pickle(Value("all")));
