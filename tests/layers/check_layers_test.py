@@ -7,7 +7,7 @@ import unittest
 from check_layers import Tree, read_storeys, uses_in
 
 GOOD = {
-    "cmake/storeys.txt": "# bottom up\nbase types text\nwork trace layers\ntools cost command\nstudies paper\nbench\n",
+    "cmake/storeys.txt": "# bottom up\nbase types text\njobs trace layers\ntools cost command\nstudies paper\nbench\n",
     "cmake/public_headers.txt": "# ids\nbase/types/ids.h\n",
     "examples/e.cpp": "#include <dear/base/types/ids.h>\n",
     "dear/base/types/ids.h": "#pragma once\nclass Ids {\n  friend class Reader;\n};\nclass Reader;\n",
@@ -16,14 +16,14 @@ GOOD = {
     "dear/base/types/CMakeLists.txt": "dear_library(types SOURCES error.cpp)\nadd_library(dear_types_testing STATIC t.cpp)\n",
     "dear/base/types/error.h": "#pragma once\n#include <string>\n",
     "dear/base/text/CMakeLists.txt": "dear_library(text SOURCES t.cpp USES types)\n",
-    "dear/work/trace/CMakeLists.txt": "dear_library(trace SOURCES trace.cpp USES types)\n",
-    "dear/work/trace/trace.h": '#include "dear/base/types/error.h"\n',
-    "dear/work/layers/CMakeLists.txt": "dear_library(layers\n  SOURCES w.cpp\n  USES types_testing\n  LIBRARIES fmt::fmt)\n",
-    "dear/work/layers/w.h": '#include "dear/work/layers/other.h"\n#include "dear/base/types/error.h"\n',
+    "dear/jobs/trace/CMakeLists.txt": "dear_library(trace SOURCES trace.cpp USES types)\n",
+    "dear/jobs/trace/trace.h": '#include "dear/base/types/error.h"\n',
+    "dear/jobs/layers/CMakeLists.txt": "dear_library(layers\n  SOURCES w.cpp\n  USES types_testing\n  LIBRARIES fmt::fmt)\n",
+    "dear/jobs/layers/w.h": '#include "dear/jobs/layers/other.h"\n#include "dear/base/types/error.h"\n',
     "dear/tools/cost/CMakeLists.txt": "dear_library(cost SOURCES c.cpp USES layers)\n",
-    "dear/tools/cost/ring/c.cpp": '#include "dear/work/layers/w.h"\n#include "dear/base/types/error.h"\n',
+    "dear/tools/cost/ring/c.cpp": '#include "dear/jobs/layers/w.h"\n#include "dear/base/types/error.h"\n',
     "dear/tools/command/CMakeLists.txt": "dear_library(core SOURCES m.cpp USES trace)\ndear_test(t SOURCES t.cpp USES core)\n",
-    "dear/tools/command/m.cpp": '#include "dear/work/trace/trace.h"\n',
+    "dear/tools/command/m.cpp": '#include "dear/jobs/trace/trace.h"\n',
     "studies/paper/CMakeLists.txt": "dear_library(study_paper SOURCES p.cpp USES core)\n",
     "studies/paper/p.cpp": '#include "dear/tools/command/m.h"\n#include "studies/paper/p.h"\n',
     "bench/CMakeLists.txt": "dear_program(b SOURCES b.cpp USES cost)\n",
@@ -50,43 +50,43 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual(violations(), [])
 
     def test_refuses_an_include_of_a_storey_above(self):
-        found = violations({"dear/base/types/error.h": '#pragma once\n#include "dear/work/trace/trace.h"\n'})
-        self.assert_one(found, "dear/base/types/error.h:2", "includes dear/work/trace", "not below")
+        found = violations({"dear/base/types/error.h": '#pragma once\n#include "dear/jobs/trace/trace.h"\n'})
+        self.assert_one(found, "dear/base/types/error.h:2", "includes dear/jobs/trace", "not below")
         found = violations({"dear/tools/command/m.cpp": '#include "studies/paper/p.h"\n'})
         self.assert_one(found, "dear/tools/command/m.cpp:1", "includes studies/paper", "not below")
 
     def test_refuses_an_include_of_a_folder_after_it_in_its_storey(self):
-        found = violations({"dear/work/trace/trace.h": "#  include <dear/work/layers/w.h>\n"})
-        self.assert_one(found, "dear/work/trace/trace.h:1", "includes dear/work/layers", "not below")
+        found = violations({"dear/jobs/trace/trace.h": "#  include <dear/jobs/layers/w.h>\n"})
+        self.assert_one(found, "dear/jobs/trace/trace.h:1", "includes dear/jobs/layers", "not below")
 
     def test_refuses_an_include_of_a_folder_that_is_not_linked(self):
-        found = violations({"dear/tools/cost/ring/c.cpp": '#include "dear/work/trace/trace.h"\n'})
+        found = violations({"dear/tools/cost/ring/c.cpp": '#include "dear/jobs/trace/trace.h"\n'})
         self.assert_one(found, "dear/tools/cost/ring/c.cpp:1", "does not use")
 
     def test_refuses_a_link_to_what_is_not_below(self):
-        found = violations({"dear/work/trace/CMakeLists.txt": "dear_library(trace SOURCES t.cpp USES types cost)\n"})
-        self.assert_one(found, "dear/work/trace/CMakeLists.txt", "uses dear/tools/cost")
+        found = violations({"dear/jobs/trace/CMakeLists.txt": "dear_library(trace SOURCES t.cpp USES types cost)\n"})
+        self.assert_one(found, "dear/jobs/trace/CMakeLists.txt", "uses dear/tools/cost")
 
     def test_holds_tests_to_the_storeys_as_well(self):
-        found = violations({"dear/work/trace/trace_test.cpp": '#include "dear/tools/cost/c.h"\n'})
-        self.assert_one(found, "dear/work/trace/trace_test.cpp:1")
+        found = violations({"dear/jobs/trace/trace_test.cpp": '#include "dear/tools/cost/c.h"\n'})
+        self.assert_one(found, "dear/jobs/trace/trace_test.cpp:1")
 
     def test_refuses_an_include_of_a_folder_in_no_storey(self):
-        found = violations({"dear/tools/cost/ring/c.cpp": '#include "dear/work/magic/m.h"\n'})
-        self.assert_one(found, "dear/work/magic", "in no storey")
+        found = violations({"dear/tools/cost/ring/c.cpp": '#include "dear/jobs/magic/m.h"\n'})
+        self.assert_one(found, "dear/jobs/magic", "in no storey")
 
     def test_refuses_a_folder_in_no_storey(self):
-        self.assert_one(violations({"dear/work/magic/m.h": "\n"}), "dear/work/magic", "in no storey")
+        self.assert_one(violations({"dear/jobs/magic/m.h": "\n"}), "dear/jobs/magic", "in no storey")
         self.assert_one(violations({"dear/magic/m/m.h": "\n"}), "dear/magic/m", "in no storey")
         self.assert_one(violations({"studies/magic/m.h": "\n"}), "studies/magic", "in no storey")
 
     def test_refuses_a_friend_in_another_folder(self):
-        found = violations({"dear/work/trace/trace.h": "class Trace {\n  friend class dear::Reader;\n};\n"})
-        self.assert_one(found, "dear/work/trace/trace.h:2", "Reader of dear/base/types")
+        found = violations({"dear/jobs/trace/trace.h": "class Trace {\n  friend class dear::Reader;\n};\n"})
+        self.assert_one(found, "dear/jobs/trace/trace.h:2", "Reader of dear/base/types")
 
     def test_refuses_a_function_of_a_class_of_another_folder(self):
-        found = violations({"dear/work/trace/trace.cpp": "\nint Reader::read() {\n"})
-        self.assert_one(found, "dear/work/trace/trace.cpp:2", "Reader", "dear/base/types")
+        found = violations({"dear/jobs/trace/trace.cpp": "\nint Reader::read() {\n"})
+        self.assert_one(found, "dear/jobs/trace/trace.cpp:2", "Reader", "dear/base/types")
 
     def test_refuses_files_over_their_size(self):
         for name, limit in {"dear/tools/cost/a.h": 200, "dear/tools/cost/a.cpp": 400, "dear/tools/cost/a_test.cpp": 600}.items():
@@ -104,8 +104,8 @@ class CheckLayers(unittest.TestCase):
     def test_refuses_an_include_of_what_is_not_installed(self):
         found = violations({"dear/base/types/ids.h": '#include "dear/base/types/error.h"\n'})
         self.assert_one(found, "dear/base/types/ids.h:1", "base/types/error.h", "not installed")
-        found = violations({"examples/e.cpp": "\n#include <dear/work/layers/w.h>\n"})
-        self.assert_one(found, "examples/e.cpp:2", "work/layers/w.h")
+        found = violations({"examples/e.cpp": "\n#include <dear/jobs/layers/w.h>\n"})
+        self.assert_one(found, "examples/e.cpp:2", "jobs/layers/w.h")
 
     def test_refuses_a_folder_over_its_size_without_its_tests(self):
         reason = "// size: made up\n"
@@ -119,8 +119,8 @@ class CheckLayers(unittest.TestCase):
         self.assert_one(violations({"tests/common/a.py": "\n"}), "tests/common")
 
     def test_refuses_words_that_are_gone(self):
-        found = violations({"dear/work/trace/trace.cpp": "\n// as RollCall does\n"})
-        self.assert_one(found, "dear/work/trace/trace.cpp:2", "'RollCall'")
+        found = violations({"dear/jobs/trace/trace.cpp": "\n// as RollCall does\n"})
+        self.assert_one(found, "dear/jobs/trace/trace.cpp:2", "'RollCall'")
 
     def test_reads_storeys_and_links(self):
         self.assertEqual(read_storeys("# x\na\nb c d # e\n"), [("a", []), ("b", ["c", "d"])])

@@ -26,9 +26,9 @@ inline constexpr const char* kManifest = "manifest.pkl";
 // Removes from the folder, once a shard and those saved with it are there, all that were saved before.
 void remove_other_shards(const std::string& folder, const std::string& file);
 
-// What one of `ranks` ranks has read of shards: together they read each record once, each as many bytes, and
-// check its bytes. Where there are as many ranks as saved, each reads its own shard; small tensors are read
-// by all.
+// A ShardSet holds what one of `ranks` ranks has read of shards. Together the ranks read each record once,
+// each as many bytes, and check its bytes. Where there are as many ranks as saved, each reads its own shard;
+// small tensors are read by all.
 class ShardSet {
  public:
   static constexpr std::int64_t kSmall = 4096;  // bytes
@@ -49,8 +49,8 @@ class ShardSet {
   // Ascending, without gaps; empty for a tensor that is not there.
   [[nodiscard]] const std::vector<Piece>& pieces_of(const std::string& key) const;
   void forget(const std::string& key) { pieces_.erase(key); }
-  // What the shard of this rank has for itself, and the tensors in it by their keys; where there are as many
-  // ranks as saved.
+  // Return the part of this rank's shard that is its own, and the tensors in it by their keys; where there
+  // are as many ranks as saved.
   [[nodiscard]] const Value& own() const { return of_ranks_.at(rank_); }
   struct Block {
     Memory memory;

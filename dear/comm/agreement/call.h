@@ -5,8 +5,8 @@
 
 namespace dear::agreement {
 
-// What a rank calls, or comes to, and all ranks must: beside the schedule, every exchange between ranks is
-// for one of these. A rank that has run out of data does nothing.
+// A call that all ranks make alike, or a point of the program that all come to. Every exchange between ranks
+// that is not a step of the schedule is for one of these. A rank that has run out of data does nothing.
 enum class Call : std::uint32_t {
   nothing,
   backward_pass,

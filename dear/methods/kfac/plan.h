@@ -106,7 +106,7 @@ struct Plan {
 // The buckets of gradients where nobody names others.
 inline constexpr std::int64_t kGradientBucketBytes = std::int64_t{25} << 20;
 
-// What placements are chosen by.
+// Returns the costs by which placements are chosen.
 PlacementCosts placement_costs(const Costs& costs);
 
 // ConfigError for a job whose curvature is not one entry a layer, without any factor, or a cost that is

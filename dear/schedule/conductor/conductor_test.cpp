@@ -225,21 +225,21 @@ TEST(Conductor, DearEagerRefusesALookBetweenBackwardAndCommit) {
 TEST(Conductor, UnderDearEagerAThreadBesideTheProgramWaitsForTheCommit) {
   HandRun run("dear-eager", 2, {}, kGatherUnderBackward);
   run.conductor.backward_done(1);
-  std::atomic<bool> whole = false;
+  std::atomic<std::int64_t> commits_at_return = -1;
   std::thread beside([&] {
     run.conductor.wait_parameters(1, Conductor::Before::wait);
     run.conductor.wait_gradients(1, Conductor::Before::wait);
-    whole = true;
+    commits_at_return = run.conductor.iteration();
   });
   run.end(run.network);
   run.end(run.update);
   run.end(run.network);  // the bucket is up to date, but for the commit
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_FALSE(whole);
+  EXPECT_EQ(commits_at_return, -1);
   run.conductor.backward_done(0);
+  EXPECT_EQ(commits_at_return, -1);
   run.conductor.commit();
   beside.join();
-  EXPECT_TRUE(whole);
+  EXPECT_EQ(commits_at_return, 1);
 }
 
 TEST(Conductor, DearEagerFlushesAtTheCommit) {

@@ -13,7 +13,7 @@ namespace dear::bench_collectives {
 // cannot be found: fewer than two sizes measured, one rank, a barrier.
 Cluster fit_cluster(const std::vector<Result>& results, MeasuredOperation operation);
 
-// What was found, with its residuals.
+// Describes the fitted links and their residuals.
 std::string fit_text(const Cluster& cluster);
 
 }  // namespace dear::bench_collectives

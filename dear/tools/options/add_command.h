@@ -9,7 +9,7 @@ namespace dear::cli {
 // Adds a command to `dear`: its options, and what it does.
 using AddCommand = void (*)(CLI::App& app);
 
-// What the module of studies adds.
+// The commands that the module of studies adds.
 struct StudyCommands {
   AddCommand add_study;
   AddCommand add_aggregate;

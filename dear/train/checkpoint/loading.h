@@ -86,7 +86,7 @@ Position load_whole(TrainingState& state, const std::string& path, const Checkpo
 // said. All ranks together; `of_ranks` and `reader` count on rank 0.
 std::optional<CompressionStates> restore_own(const archive::Value* of_ranks, const archive::ZipReader* reader,
                                              const TrainingState& state, const CheckpointOptions& options);
-// The same for what this rank has read itself. `get` returns a tensor of the file.
+// Puts back what this rank has read itself, as restore_own() does. `get` returns a tensor of the file.
 using Get = std::function<torch::Tensor(const archive::TensorRecord& record)>;
 std::optional<CompressionStates> restore_this(const archive::Value& of_rank, const Get& get,
                                               const TrainingState& state, const CheckpointOptions& options);

@@ -8,8 +8,8 @@ namespace dear::train {
 
 class Trainer;
 
-// What backward passes bring: gradients on their way to buckets, and those that the program replaces, writes
-// in place or drops.
+// BackwardPasses takes the gradients that backward passes bring on their way to buckets, and finds those that
+// the program replaces, writes in place or drops.
 class BackwardPasses {
  public:
   explicit BackwardPasses(Trainer& own) : own_(own) {}

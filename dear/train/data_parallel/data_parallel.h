@@ -220,8 +220,8 @@ class DataParallel {
   // Bucket hooks, and metrics of each step.
   [[nodiscard]] Watch& watch();
   [[nodiscard]] DataParallelStatistics statistics() const;
-  // What was tried, on rank 0 (train/tuning/tuning_progress.h); null where nothing is tuned. Until the next
-  // step().
+  // Returns rank 0's trials of buckets (train/tuning/tuning_progress.h); null where nothing is tuned. Until
+  // the next step().
   [[nodiscard]] const TuningProgress* tuning() const;
   // With record_trace only (else ConfigError): this rank's spans so far, and the workload with the median
   // times measured in them. Both call synchronize().

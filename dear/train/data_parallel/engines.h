@@ -20,7 +20,7 @@ class Engines {
  public:
   explicit Engines(Trainer& own) : own_(own) {}
 
-  // What ranks agree on before the first engine.
+  // Ranks agree on one copy of the parameters and on a compression, before the first engine.
   void agree_on_copies();
   void agree_on_compression();
   [[nodiscard]] std::unique_ptr<Engine> make_engine(const View& decision = {});

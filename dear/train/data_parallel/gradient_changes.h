@@ -33,8 +33,9 @@ class FinalGradients {
   virtual void leave(const agreement::CallMade& call) = 0;  // as they are
 };
 
-// What a program does to the means of gradients between backward and step(): clipping, the scale of the loss,
-// a look at whole means. The methods of DataParallel of the same names; all ranks together.
+// GradientChanges carries out what a program asks of mean gradients between backward and step(): clipping,
+// the scale of the loss, a look at whole means. The methods of DataParallel of the same names; all ranks
+// together.
 class GradientChanges {
  public:
   explicit GradientChanges(Trainer& own);

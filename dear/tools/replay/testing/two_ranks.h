@@ -9,7 +9,7 @@
 
 namespace dear::testing {
 
-// What each of two ranks does, in shared memory; "ok" or the error that it ends with, by rank.
+// Runs `body` on two ranks in shared memory. Returns "ok" or the error with which each ends, by rank.
 inline std::vector<std::string> on_two_ranks(const std::function<void(int rank, Group& group)>& body) {
   return comm::testing::run_on_threads(backends::testing::make_shm_threads(2), {},
                                        [&](Group& group) { body(group.rank(), group); });
